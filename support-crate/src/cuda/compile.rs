@@ -1,0 +1,123 @@
+//! CUDA C to PTX through NVRTC, which needs neither a GPU nor a driver.
+//!
+//! PTX and not machine code: the driver finishes the compilation when the module is loaded. NVRTC's own assembler,
+//! which machine code would need, can crash on malformed kernels and would take the notebook's variables with it.
+
+use crate::error::{Error, Result};
+use crate::launch::Source;
+use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts, sys};
+
+/// Compiles to PTX for `architecture`, such as `compute_80`, with source lines noted in the PTX.
+///
+/// # Errors
+/// [`Error::NoCompiler`] without NVRTC, [`Error::Compile`] with the compiler's log when the source is wrong.
+pub fn compile_to_ptx(source: &Source, architecture: &str) -> Result<String> {
+    probe()?;
+    if source.text.contains('\0') || source.name.contains('\0') {
+        return Err(Error::Invalid {
+            what: "the kernel's source contains a NUL character".to_string(),
+            fix: "remove it: C source ends at the first NUL".to_string(),
+        });
+    }
+    let mut options = vec![
+        format!("--gpu-architecture={architecture}"),
+        "--std=c++17".to_string(),
+        "-lineinfo".to_string(),
+        // Unmarked helper functions run on the device, as a reader expects of a kernel's source.
+        "-default-device".to_string(),
+    ];
+    options.extend(source.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+    let options = CompileOptions { options, name: Some(source.name.clone()), ..Default::default() };
+    compile_ptx_with_opts(&source.text, options).map(|ptx| ptx.to_src()).map_err(|error| match error {
+        CompileError::CompileError { log, .. } => {
+            let log = log.to_string_lossy().into_owned();
+            Error::Compile { excerpt: excerpt(&log, source), log }
+        }
+        other => Error::Compile { log: format!("NVRTC failed: {other:?}"), excerpt: String::new() },
+    })
+}
+
+/// NVRTC's version, such as (13, 0).
+///
+/// # Errors
+/// [`Error::NoCompiler`] when the library is missing.
+pub fn nvrtc_version() -> Result<(i32, i32)> {
+    probe()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both pointers are valid for the call, and the library was found.
+    unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    Ok((major, minor))
+}
+
+/// The compute capabilities that NVRTC compiles for, as numbers: 75, 80, 90 …
+///
+/// # Errors
+/// [`Error::NoCompiler`] when the library is missing.
+pub fn supported_architectures() -> Result<Vec<u32>> {
+    probe()?;
+    let mut count = 0;
+    // SAFETY: the pointer is valid for the call, and the library was found.
+    unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) };
+    let mut list = vec![0; count.max(0) as usize];
+    if !list.is_empty() {
+        // SAFETY: the list has the length that the library asked for.
+        unsafe { sys::nvrtcGetSupportedArchs(list.as_mut_ptr()) };
+    }
+    Ok(list.into_iter().map(|architecture| architecture as u32).collect())
+}
+
+/// cudarc panics when a library is missing, so every way in looks first.
+fn probe() -> Result<()> {
+    // SAFETY: only tries to load the library.
+    if unsafe { sys::is_culib_present() } {
+        return Ok(());
+    }
+    let looked_for = "libnvrtc.so on LD_LIBRARY_PATH (the notebooks' kernel adds `.gpulab/lib`)".to_string();
+    Err(Error::NoCompiler { looked_for })
+}
+
+/// The source lines that the log complains about, each with its message.
+fn excerpt(log: &str, source: &Source) -> String {
+    let lines: Vec<&str> = source.text.lines().collect();
+    let mut text = String::new();
+    for message in log.lines() {
+        let Some(rest) = message.strip_prefix(source.name.as_str()).and_then(|rest| rest.strip_prefix('(')) else {
+            continue;
+        };
+        let Some((number, complaint)) = rest.split_once("): ") else { continue };
+        let (Ok(number), true) = (number.parse::<usize>(), complaint.contains("error")) else { continue };
+        if let Some(line) = number.checked_sub(1).and_then(|at| lines.get(at)) {
+            text += &format!("{number:>5} | {line}\n      ^ {complaint}\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_mapped_to_lines() {
+        let source = Source::text("a\nb\nint c = d;\n");
+        let log = "kernel.cu(3): error: identifier \"d\" is undefined\n  int c = d;\n          ^\n\n1 error detected";
+        assert_eq!(excerpt(log, &source), "    3 | int c = d;\n      ^ error: identifier \"d\" is undefined\n");
+        assert_eq!(excerpt("something else(7): error: x", &source), "");
+    }
+
+    #[test]
+    fn compiles_or_says_that_it_cannot() {
+        let good = Source::text("extern \"C\" __global__ void k(float *x) { x[threadIdx.x] = N; }").define("N", 3);
+        let bad = Source::text("extern \"C\" __global__ void k(float *x) {\n  x[threadIdx.x] = y;\n}");
+        match nvrtc_version() {
+            Ok(_) => {
+                let ptx = compile_to_ptx(&good, "compute_75").unwrap();
+                assert!(ptx.contains(".entry k") && ptx.contains(".loc"), "{ptx}");
+                let message = compile_to_ptx(&bad, "compute_75").unwrap_err().to_string();
+                assert!(message.contains("2 |   x[threadIdx.x] = y;") && message.contains("undefined"), "{message}");
+                assert!(supported_architectures().unwrap().contains(&90));
+            }
+            Err(missing) => assert_eq!(compile_to_ptx(&good, "compute_75"), Err(missing)),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Loading a module and launching its kernels.
+
+use super::{CudaGpu, driver_error};
+use crate::error::{Error, Result};
+use crate::launch::LaunchConfig;
+use cudarc::driver::sys::{CUfunction_attribute_enum, CUresult};
+use cudarc::driver::{CudaFunction, CudaModule, CudaStream, CudaView, CudaViewMut, PushKernelArg};
+use cudarc::nvrtc::Ptx;
+use std::sync::Arc;
+
+/// A loaded module.
+#[derive(Debug, Clone)]
+pub(crate) struct CudaLibrary(Arc<CudaModule>);
+
+/// A loaded kernel.
+#[derive(Debug, Clone)]
+pub(crate) struct CudaKernel(CudaFunction);
+
+/// One argument as CUDA takes it. Buffers go as bytes: their types were checked against the kernel's before.
+pub(crate) enum CudaArg<'a> {
+    Read(CudaView<'a, u8>),
+    Write(CudaViewMut<'a, u8>),
+    Bytes1(u8),
+    Bytes2(u16),
+    Bytes4(u32),
+    Bytes8(u64),
+}
+
+impl CudaGpu {
+    /// Loads PTX: the driver compiles it to this GPU's machine code.
+    pub fn load(&self, ptx: &str) -> Result<CudaLibrary> {
+        self.context.load_module(Ptx::from_src(ptx)).map(CudaLibrary).map_err(|error| match error.0 {
+            CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => Error::DriverTooOld {
+                driver: driver_version(),
+                compiler: super::nvrtc_version().map_or_else(|_| "unknown".into(), |(a, b)| format!("{a}.{b}")),
+            },
+            _ => driver_error("loading the compiled kernel", error),
+        })
+    }
+}
+
+/// The newest CUDA version that the driver supports, such as `13.0`.
+fn driver_version() -> String {
+    let mut version = 0;
+    // SAFETY: the pointer is valid for the call; a context exists, so the library is loaded.
+    match unsafe { cudarc::driver::sys::cuDriverGetVersion(&mut version) } {
+        CUresult::CUDA_SUCCESS => format!("{}.{}", version / 1000, version % 1000 / 10),
+        _ => "unknown".to_string(),
+    }
+}
+
+impl CudaLibrary {
+    pub fn kernel(&self, name: &str) -> Result<CudaKernel> {
+        self.0.load_function(name).map(CudaKernel).map_err(|error| driver_error("looking up the kernel", error))
+    }
+}
+
+impl CudaKernel {
+    pub fn launch(&self, stream: &CudaStream, config: LaunchConfig, args: &mut [CudaArg<'_>]) -> Result<()> {
+        let mut builder = stream.launch_builder(&self.0);
+        for arg in args {
+            match arg {
+                CudaArg::Read(view) => builder.arg(&*view),
+                CudaArg::Write(view) => builder.arg(view),
+                CudaArg::Bytes1(value) => builder.arg(&*value),
+                CudaArg::Bytes2(value) => builder.arg(&*value),
+                CudaArg::Bytes4(value) => builder.arg(&*value),
+                CudaArg::Bytes8(value) => builder.arg(&*value),
+            };
+        }
+        let config = cudarc::driver::LaunchConfig {
+            grid_dim: config.grid,
+            block_dim: config.block,
+            shared_mem_bytes: config.shared_bytes,
+        };
+        // SAFETY: count, sizes and mutability of the arguments were checked against the kernel's declaration. What the
+        // kernel does with its pointers is the reader's code: it can spoil the contents of device buffers, whose
+        // elements are plain numbers for which every bit pattern is valid, and it cannot name host memory.
+        unsafe { builder.launch(config) }.map_err(|error| driver_error("the launch", error))?;
+        Ok(())
+    }
+
+    /// Above 48 KiB a kernel must opt in to dynamic shared memory.
+    pub fn allow_shared_bytes(&self, bytes: u32) -> Result<()> {
+        let attribute = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        self.0
+            .set_attribute(attribute, bytes as i32)
+            .map_err(|error| driver_error("asking for more shared memory", error))
+    }
+
+    /// Registers a thread, static shared bytes a block, local (spill) bytes a thread, largest block.
+    pub fn resources(&self) -> Result<[i32; 4]> {
+        let get = |value: std::result::Result<i32, _>| value.map_err(|e| driver_error("reading the kernel's resources", e));
+        Ok([
+            get(self.0.num_regs())?,
+            get(self.0.shared_size_bytes())?,
+            get(self.0.local_size_bytes())?,
+            get(self.0.max_threads_per_block())?,
+        ])
+    }
+}

@@ -1,0 +1,16 @@
+//! NVIDIA GPUs, through cudarc: the driver is loaded at run time, when it is there.
+//!
+//! cudarc's own types stay inside this room and `gpu`; everything that a reader holds is in [`gpu`](crate::gpu).
+
+mod compile;
+mod error;
+mod kernel;
+mod memory;
+mod open;
+mod pinned;
+
+pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
+pub(crate) use error::driver_error;
+pub(crate) use kernel::{CudaArg, CudaKernel, CudaLibrary};
+pub(crate) use open::CudaGpu;
+pub(crate) use pinned::CudaPinned;

@@ -1,0 +1,84 @@
+//! Finding an NVIDIA GPU and opening it.
+
+use super::driver_error;
+use crate::error::{Error, Result};
+use crate::launch::Limits;
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use cudarc::driver::{CudaContext, CudaStream};
+use std::sync::Arc;
+
+/// An open NVIDIA GPU: its primary context and its default stream.
+#[derive(Debug, Clone)]
+pub(crate) struct CudaGpu {
+    pub context: Arc<CudaContext>,
+    pub stream: Arc<CudaStream>,
+    pub name: String,
+    pub limits: Limits,
+}
+
+impl CudaGpu {
+    /// How many GPUs the driver shows, or why it shows none.
+    pub fn count() -> Result<usize, String> {
+        // SAFETY: only tries to load the library. Without this probe cudarc panics when the library is missing.
+        if !unsafe { cudarc::driver::sys::is_culib_present() } {
+            return Err("NVIDIA: no driver is installed (libcuda was not found)".to_string());
+        }
+        let explain = |error| format!("NVIDIA: {}", driver_error("start of the driver", error)).replace('\n', "\n    ");
+        cudarc::driver::result::init().map_err(explain)?;
+        match CudaContext::device_count().map_err(explain)? {
+            0 => Err("NVIDIA: the driver is installed, but it sees no GPU".to_string()),
+            count => Ok(count as usize),
+        }
+    }
+
+    /// Opens GPU `index`.
+    ///
+    /// A context that an earlier fault has killed is reset first, which is what makes `Gpu::open()` the way back.
+    pub fn open(index: usize) -> Result<CudaGpu> {
+        let found = CudaGpu::count().map_err(|why| Error::NoGpu { tried: vec![why] })?;
+        if index >= found {
+            return Err(Error::NoSuchDevice { asked: index, found });
+        }
+        let problem = |error| driver_error("opening the GPU", error);
+        if CudaContext::new(index).and_then(|context| context.synchronize()).is_err() {
+            let device = cudarc::driver::result::device::get(index as i32).map_err(problem)?;
+            // SAFETY: `device` is valid. Handles made before are dead already: the fault took their context.
+            unsafe { cudarc::driver::sys::cuDevicePrimaryCtxReset_v2(device) }.result().map_err(problem)?;
+        }
+        let context = CudaContext::new(index).map_err(problem)?;
+        let attribute = |which| context.attribute(which).map(|value| value as u32).map_err(problem);
+        let limits = Limits {
+            threads_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            block: (
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
+            ),
+            grid: (
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
+            ),
+            shared_bytes_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        };
+        let name = context.name().map_err(problem)?;
+        Ok(CudaGpu { stream: context.default_stream(), context, name, limits })
+    }
+
+    /// One of the device's figures; 0 when this driver does not know it.
+    pub fn attribute(&self, which: Attribute) -> i32 {
+        self.context.attribute(which).unwrap_or(0)
+    }
+
+    /// Bytes of the last-level cache on the GPU.
+    pub fn l2_bytes(&self) -> usize {
+        self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).max(0) as usize
+    }
+
+    /// Compute capability as one number: 90 for 9.0.
+    pub fn capability(&self) -> Result<u32> {
+        let (major, minor) =
+            self.context.compute_capability().map_err(|error| driver_error("reading the compute capability", error))?;
+        Ok((major * 10 + minor) as u32)
+    }
+}

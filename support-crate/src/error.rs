@@ -1,0 +1,179 @@
+//! One error type for the whole crate.
+//!
+//! `?` in a notebook cell prints the error's [`Display`](std::fmt::Display), so that text *is* the interface:
+//! the first line says what happened, and the last line, `next: …`, says what to do.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// What every fallible function of this crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Everything that can go wrong, each with the figures that its message needs.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the variant says what happened, and its message what each field is
+pub enum Error {
+    /// No machine that can run a kernel was found; `tried` says what was looked for and why it failed.
+    NoGpu { tried: Vec<String> },
+    /// A GPU index past the last one.
+    NoSuchDevice { asked: usize, found: usize },
+    /// The driver cannot load what this compiler makes.
+    DriverTooOld { driver: String, compiler: String },
+    /// The CUDA compiler library is missing.
+    NoCompiler { looked_for: String },
+    /// The kernel's source does not compile; `log` is the compiler's own text.
+    Compile { log: String, excerpt: String },
+    /// The module holds no kernel of this name.
+    NoSuchKernel { asked: String, found: Vec<String> },
+    /// A launch whose number of arguments differs from the kernel's parameters.
+    ArgumentCount { kernel: String, signature: String, expected: usize, given: usize },
+    /// A launch argument of the wrong type.
+    ArgumentType { kernel: String, position: usize, parameter: String, given: String, fix: String },
+    /// A block or grid that the device refuses, found before the launch.
+    LaunchLimit { what: String, asked: u64, limit: u64, fix: String },
+    /// A buffer that lives on one device, used on another.
+    DeviceMismatch { expected: String, found: String },
+    /// Two lengths that must agree, and do not.
+    LengthMismatch { what: String, expected: usize, given: usize },
+    /// The device's memory does not hold the request.
+    OutOfMemory { asked: u64, free: u64, total: u64, reserved: u64 },
+    /// An error that the driver reports, perhaps for work launched earlier.
+    Driver { during: String, code: String, text: String, fix: String },
+    /// A file that cannot be read or written.
+    File { path: PathBuf, during: String, text: String, fix: String },
+    /// A results file whose content is not what this crate writes. It is left as it is.
+    Damaged { path: PathBuf, line: u64, text: String },
+    /// A value that makes no sense where it was given.
+    Invalid { what: String, fix: String },
+    /// This cannot be had on this machine.
+    Unsupported { what: String, fix: String },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NoGpu { tried } => write!(
+                f,
+                "no GPU was found:\n  {}\nnext: `make verify` lists what is missing and the command that adds it; \
+                 every lesson also runs without a GPU and then shows the recorded run",
+                tried.join("\n  ")
+            ),
+            Error::NoSuchDevice { asked, found } => write!(
+                f,
+                "there is no GPU {asked}: this machine has {found}\nnext: {}",
+                match found {
+                    0 => "run `make verify` to see why none was found".to_string(),
+                    1 => "use index 0".to_string(),
+                    _ => format!("use an index from 0 to {}", found - 1),
+                }
+            ),
+            Error::DriverTooOld { driver, compiler } => write!(
+                f,
+                "the NVIDIA driver supports CUDA {driver}, but the kernel was compiled by NVRTC {compiler}, which is newer\n\
+                 next: update the driver, or run `make setup NVRTC=12` to install the compiler for older drivers"
+            ),
+            Error::NoCompiler { looked_for } => write!(
+                f,
+                "no NVRTC (the library that compiles CUDA C) was found; looked for {looked_for}\n\
+                 next: run `make setup`, which installs it, and restart the kernel (menu Kernel, Restart)"
+            ),
+            Error::Compile { log, excerpt } => {
+                write!(f, "the kernel does not compile. The compiler says:\n{}\n", log.trim_end())?;
+                if !excerpt.is_empty() {
+                    write!(f, "\nin your source:\n{}\n", excerpt.trim_end())?;
+                }
+                write!(f, "next: mend the first error above (later ones often follow from it) and run the cell again")
+            }
+            Error::NoSuchKernel { asked, found } => write!(
+                f,
+                "there is no kernel `{asked}` in this module; it has: {}\n\
+                 next: use one of these names, and mark kernels `extern \"C\" __global__` so that C++ keeps their names",
+                if found.is_empty() { "none".to_string() } else { found.join(", ") }
+            ),
+            Error::ArgumentCount { kernel, signature, expected, given } => write!(
+                f,
+                "`{kernel}` takes {expected} arguments and was given {given}\n  {signature}\n\
+                 next: pass one value per parameter, in this order"
+            ),
+            Error::ArgumentType { kernel, position, parameter, given, fix } => write!(
+                f,
+                "argument {position} of `{kernel}` is `{parameter}` in the kernel, but the launch passes {given}\nnext: {fix}"
+            ),
+            Error::LaunchLimit { what, asked, limit, fix } => {
+                write!(f, "{what}: {asked} asked, and this device allows {limit}\nnext: {fix}")
+            }
+            Error::DeviceMismatch { expected, found } => write!(
+                f,
+                "device mismatch: the work is on {expected}, but this data lives on {found}\n\
+                 next: copy the data to {expected} first (`.to(&device)` or `gpu.to_device(&host)`)"
+            ),
+            Error::LengthMismatch { what, expected, given } => {
+                write!(f, "{what}: {expected} elements expected, {given} given\nnext: make both lengths equal")
+            }
+            Error::OutOfMemory { asked, free, total, reserved } => write!(
+                f,
+                "out of device memory: {} asked, {} free of {} ({} more lie unused in the pool)\n\
+                 next: drop buffers that are no longer needed, call `gpu.trim(0)`, or use a smaller batch; nothing else was lost",
+                bytes(*asked),
+                bytes(*free),
+                bytes(*total),
+                bytes(*reserved)
+            ),
+            Error::Driver { during, code, text, fix } => {
+                write!(f, "the driver reports {code} ({text}) during {during}\nnext: {fix}")
+            }
+            Error::File { path, during, text, fix } => {
+                write!(f, "cannot {during} {}: {text}\nnext: {fix}", path.display())
+            }
+            Error::Damaged { path, line, text } => write!(
+                f,
+                "{} is damaged at line {line}: {text}\nnext: it was left as it is; mend that line, or move the file away and a new one is begun",
+                path.display()
+            ),
+            Error::Invalid { what, fix } | Error::Unsupported { what, fix } => write!(f, "{what}\nnext: {fix}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// `3.2 GiB`, `512 B`: a byte count for people (binary units, three figures).
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    // 999.5 would print as 1000, so the next unit starts there.
+    while value >= 999.5 && unit < UNITS.len() - 1 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match value {
+        _ if unit == 0 => format!("{n} B"),
+        v if v < 9.995 => format!("{v:.2} {}", UNITS[unit]),
+        v if v < 99.95 => format!("{v:.1} {}", UNITS[unit]),
+        v => format!("{v:.0} {}", UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_keep_three_figures() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1000), "0.98 KiB");
+        assert_eq!(bytes(1 << 20), "1.00 MiB");
+        assert_eq!(bytes(143_771 << 20), "140 GiB");
+    }
+
+    #[test]
+    fn every_message_ends_with_the_next_step() {
+        let text = Error::NoSuchDevice { asked: 3, found: 2 }.to_string();
+        assert!(text.contains("there is no GPU 3") && text.contains("0 to 1"), "{text}");
+        let text = Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 34, reserved: 0 }.to_string();
+        assert!(text.contains("1.00 TiB asked") && text.lines().last().unwrap().starts_with("next: "), "{text}");
+    }
+}

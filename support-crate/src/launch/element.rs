@@ -1,0 +1,94 @@
+//! The plain numbers that buffers hold and kernels take.
+
+use std::fmt;
+
+/// The type of one element, as Rust and as CUDA C call it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the names are Rust's own
+pub enum ElementType {
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+}
+
+impl ElementType {
+    /// Rust's name, such as `f32`; also the word in `metrics.csv`.
+    pub fn rust_name(self) -> &'static str {
+        self.names().0
+    }
+
+    /// CUDA C's name, such as `float`.
+    pub fn cuda_name(self) -> &'static str {
+        self.names().1
+    }
+
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        self.names().2
+    }
+
+    fn names(self) -> (&'static str, &'static str, usize) {
+        match self {
+            ElementType::F32 => ("f32", "float", 4),
+            ElementType::F64 => ("f64", "double", 8),
+            ElementType::I8 => ("i8", "signed char", 1),
+            ElementType::I16 => ("i16", "short", 2),
+            ElementType::I32 => ("i32", "int", 4),
+            ElementType::I64 => ("i64", "long long", 8),
+            ElementType::U8 => ("u8", "unsigned char", 1),
+            ElementType::U16 => ("u16", "unsigned short", 2),
+            ElementType::U32 => ("u32", "unsigned int", 4),
+            ElementType::U64 => ("u64", "unsigned long long", 8),
+        }
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.rust_name())
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A number that may cross to a device: same bits on both sides, any bit pattern valid.
+///
+/// Sealed, because [`Buffer::to_host`](crate::gpu::Buffer::to_host) hands out whatever bits a kernel left behind.
+pub trait Element:
+    sealed::Sealed
+    + Copy
+    + Default
+    + Send
+    + Sync
+    + fmt::Debug
+    + 'static
+    + cudarc::driver::DeviceRepr
+    + cudarc::driver::ValidAsZeroBits
+{
+    /// Which type this is.
+    const TYPE: ElementType;
+}
+
+macro_rules! elements {
+    ($($rust:ty => $variant:ident),* $(,)?) => {$(
+        impl sealed::Sealed for $rust {}
+        impl Element for $rust {
+            const TYPE: ElementType = ElementType::$variant;
+        }
+    )*};
+}
+
+elements! {
+    f32 => F32, f64 => F64,
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64,
+    u8 => U8, u16 => U16, u32 => U32, u64 => U64,
+}

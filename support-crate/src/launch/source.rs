@@ -1,0 +1,80 @@
+//! A kernel's source text and the constants that go in with it.
+
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// CUDA C (or Metal) source, from a string or a file, with `#define`d constants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// What the compiler calls the file in its messages.
+    pub name: String,
+    /// The text.
+    pub text: String,
+    /// `-DNAME=VALUE`, in order.
+    pub defines: Vec<(String, String)>,
+}
+
+impl Source {
+    /// Source written in the notebook.
+    pub fn text(text: &str) -> Source {
+        Source { name: "kernel.cu".to_string(), text: text.to_string(), defines: Vec::new() }
+    }
+
+    /// Source in a file.
+    ///
+    /// # Errors
+    /// [`Error::File`] when it cannot be read.
+    pub fn file(path: impl AsRef<Path>) -> Result<Source> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|error| Error::File {
+            path: path.to_path_buf(),
+            during: "read the kernel".to_string(),
+            text: error.to_string(),
+            fix: format!("check the path; the course's own kernels lie in {}", Source::kernels_dir().display()),
+        })?;
+        let name = path.file_name().map_or_else(|| "kernel.cu".into(), |name| name.to_string_lossy().into_owned());
+        Ok(Source { name, text, defines: Vec::new() })
+    }
+
+    /// One of the course's kernels, such as `matmul/02_tiled.cu`.
+    ///
+    /// # Errors
+    /// [`Error::File`] when there is none of that name.
+    pub fn course(path: &str) -> Result<Source> {
+        Source::file(Source::kernels_dir().join(path))
+    }
+
+    /// Where the course's kernels lie.
+    pub fn kernels_dir() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
+    }
+
+    /// The same source with `NAME` defined as `value`, as `-DNAME=value` does.
+    pub fn define(mut self, name: &str, value: impl ToString) -> Source {
+        self.defines.push((name.to_string(), value.to_string()));
+        self
+    }
+}
+
+impl From<&str> for Source {
+    fn from(text: &str) -> Source {
+        Source::text(text)
+    }
+}
+
+impl From<&String> for Source {
+    fn from(text: &String) -> Source {
+        Source::text(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_file_says_where_the_kernels_are() {
+        let message = Source::file("no/such.cu").unwrap_err().to_string();
+        assert!(message.contains("no/such.cu") && message.contains("kernels"), "{message}");
+    }
+}

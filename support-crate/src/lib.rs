@@ -1,0 +1,14 @@
+//! gpulab: a GPU to launch on, times to trust and plots to look at, for every notebook of the course.
+//!
+//! A notebook's first cell loads this crate and `use`s the [`prelude`]. Where things live:
+//!
+//! | room | what it holds |
+//! | --- | --- |
+//! | [`error`] | the one error type; each message ends with the next step |
+//! | [`measurement`] | plain data: a figure, its spread, its machine |
+
+pub mod error;
+pub mod launch;
+pub mod measurement;
+
+pub use error::{Error, Result};
