@@ -5,8 +5,11 @@
 //! | room | what it holds |
 //! | --- | --- |
 //! | [`error`] | the one error type; each message ends with the next step |
+//! | [`bench`] | how often to run something so that its time can be trusted |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
 
+pub mod bench;
+pub mod cuda;
 pub mod error;
 pub mod launch;
 pub mod measurement;
