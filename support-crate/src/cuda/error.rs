@@ -22,16 +22,16 @@ fn next_step(code: CUresult) -> &'static str {
         // These come from a kernel that ran earlier: launches do not wait, so the call that reports is not the culprit.
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS => {
             "a kernel launched earlier touched memory outside its buffers; check its bounds guard. \
-             Everything on the GPU is lost: run the cell with `Gpu::open()` again, and the cells after it. \
+             Everything on the GPU is lost: restart the notebook's kernel (menu Kernel, Restart) and run from the first cell. \
              `CUDA_LAUNCH_BLOCKING=1` makes the error appear at the launch that causes it"
         }
         CUresult::CUDA_ERROR_MISALIGNED_ADDRESS => {
             "a kernel launched earlier read a wide type (such as float4) at an address that is no multiple of its size. \
-             Everything on the GPU is lost: run the cell with `Gpu::open()` again, and the cells after it"
+             Everything on the GPU is lost: restart the notebook's kernel (menu Kernel, Restart) and run from the first cell"
         }
         CUresult::CUDA_ERROR_LAUNCH_FAILED | CUresult::CUDA_ERROR_ASSERT | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION => {
             "a kernel launched earlier stopped (a trap or a failed assert). Everything on the GPU is lost: \
-             run the cell with `Gpu::open()` again, and the cells after it"
+             restart the notebook's kernel (menu Kernel, Restart) and run from the first cell"
         }
         CUresult::CUDA_ERROR_LAUNCH_TIMEOUT => {
             "the display's watchdog ended a kernel that ran too long: use a smaller problem, or a GPU without a display"

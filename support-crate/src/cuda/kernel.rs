@@ -4,7 +4,7 @@ use super::{CudaGpu, driver_error};
 use crate::error::{Error, Result};
 use crate::launch::LaunchConfig;
 use cudarc::driver::sys::{CUfunction_attribute_enum, CUresult};
-use cudarc::driver::{CudaFunction, CudaModule, CudaStream, CudaView, CudaViewMut, PushKernelArg};
+use cudarc::driver::{CudaFunction, CudaModule, CudaSlice, CudaStream, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub(crate) struct CudaKernel(CudaFunction);
 
 /// One argument as CUDA takes it. Buffers go as bytes: their types were checked against the kernel's before.
 pub(crate) enum CudaArg<'a> {
-    Read(CudaView<'a, u8>),
-    Write(CudaViewMut<'a, u8>),
+    Read(&'a CudaSlice<u8>),
+    Write(&'a mut CudaSlice<u8>),
     Bytes1(u8),
     Bytes2(u16),
     Bytes4(u32),
@@ -28,7 +28,7 @@ pub(crate) enum CudaArg<'a> {
 
 impl CudaGpu {
     /// Loads PTX: the driver compiles it to this GPU's machine code.
-    pub fn load(&self, ptx: &str) -> Result<CudaLibrary> {
+    pub(crate) fn load(&self, ptx: &str) -> Result<CudaLibrary> {
         self.context.load_module(Ptx::from_src(ptx)).map(CudaLibrary).map_err(|error| match error.0 {
             CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => Error::DriverTooOld {
                 driver: driver_version(),
@@ -50,18 +50,18 @@ fn driver_version() -> String {
 }
 
 impl CudaLibrary {
-    pub fn kernel(&self, name: &str) -> Result<CudaKernel> {
+    pub(crate) fn kernel(&self, name: &str) -> Result<CudaKernel> {
         self.0.load_function(name).map(CudaKernel).map_err(|error| driver_error("looking up the kernel", error))
     }
 }
 
 impl CudaKernel {
-    pub fn launch(&self, stream: &CudaStream, config: LaunchConfig, args: &mut [CudaArg<'_>]) -> Result<()> {
+    pub(crate) fn launch(&self, stream: &CudaStream, config: LaunchConfig, args: &mut [CudaArg<'_>]) -> Result<()> {
         let mut builder = stream.launch_builder(&self.0);
         for arg in args {
             match arg {
-                CudaArg::Read(view) => builder.arg(&*view),
-                CudaArg::Write(view) => builder.arg(view),
+                CudaArg::Read(memory) => builder.arg(&**memory),
+                CudaArg::Write(memory) => builder.arg(&mut **memory),
                 CudaArg::Bytes1(value) => builder.arg(&*value),
                 CudaArg::Bytes2(value) => builder.arg(&*value),
                 CudaArg::Bytes4(value) => builder.arg(&*value),
@@ -81,7 +81,7 @@ impl CudaKernel {
     }
 
     /// Above 48 KiB a kernel must opt in to dynamic shared memory.
-    pub fn allow_shared_bytes(&self, bytes: u32) -> Result<()> {
+    pub(crate) fn allow_shared_bytes(&self, bytes: u32) -> Result<()> {
         let attribute = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         self.0
             .set_attribute(attribute, bytes as i32)
@@ -89,7 +89,7 @@ impl CudaKernel {
     }
 
     /// Registers a thread, static shared bytes a block, local (spill) bytes a thread, largest block.
-    pub fn resources(&self) -> Result<[i32; 4]> {
+    pub(crate) fn resources(&self) -> Result<[i32; 4]> {
         let get = |value: std::result::Result<i32, _>| value.map_err(|e| driver_error("reading the kernel's resources", e));
         Ok([
             get(self.0.num_regs())?,

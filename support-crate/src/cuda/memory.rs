@@ -2,22 +2,25 @@
 
 use super::{CudaGpu, driver_error};
 use crate::error::{Error, Result};
-use crate::launch::Element;
 use cudarc::driver::result::mem_pool;
 use cudarc::driver::sys::{CUmemPool_attribute as Attribute, CUmemoryPool, CUresult};
-use cudarc::driver::{CudaSlice, DriverError};
+use cudarc::driver::{CudaSlice, DevicePtrMut, DriverError};
 
 impl CudaGpu {
-    /// Allocates `len` elements without writing them.
-    pub fn alloc<T: Element>(&self, len: usize) -> Result<CudaSlice<T>> {
-        let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(|| {
-            Error::Invalid {
-                what: format!("a buffer of {len} elements of {} bytes is larger than any memory", size_of::<T>()),
-                fix: "check the arithmetic of the size".to_string(),
-            }
-        })?;
-        // SAFETY: elements are plain numbers, for which every bit pattern is valid.
-        unsafe { self.stream.alloc::<T>(len) }.map_err(|error| self.allocation_error(bytes as u64, error))
+    /// Allocates `bytes` bytes without writing them.
+    pub(crate) fn alloc(&self, bytes: usize) -> Result<CudaSlice<u8>> {
+        // An allocation of nothing is an error to the driver; an empty buffer is none to a reader.
+        // SAFETY: bytes are valid whatever they hold.
+        unsafe { self.stream.alloc::<u8>(bytes.max(1)) }.map_err(|error| self.allocation_error(bytes as u64, error))
+    }
+
+    /// Sets every byte to `value`, in the stream's order.
+    pub(crate) fn fill(&self, memory: &mut CudaSlice<u8>, value: u8) -> Result<()> {
+        let bytes = memory.len();
+        let (pointer, _order) = memory.device_ptr_mut(&self.stream);
+        // SAFETY: the pointer is valid for that many bytes, and the slice is borrowed until the call is queued.
+        unsafe { cudarc::driver::result::memset_d8_async(pointer, value, bytes, self.stream.cu_stream()) }
+            .map_err(|error| driver_error("filling a buffer", error))
     }
 
     fn allocation_error(&self, asked: u64, error: DriverError) -> Error {
@@ -30,7 +33,7 @@ impl CudaGpu {
     }
 
     /// Used, reserved, and the highest of each since the last reset, in bytes.
-    pub fn pool_figures(&self) -> Result<[u64; 4]> {
+    pub(crate) fn pool_figures(&self) -> Result<[u64; 4]> {
         let pool = self.pool()?;
         let read = |attribute| {
             let mut value = 0_u64;
@@ -48,18 +51,18 @@ impl CudaGpu {
     }
 
     /// How many bytes the pool keeps when everything is freed and the stream is waited for.
-    pub fn set_release_threshold(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn set_release_threshold(&self, bytes: u64) -> Result<()> {
         self.set_pool(Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, bytes)
     }
 
     /// Forgets the high-water marks: they begin again at what is used and reserved now.
-    pub fn reset_high_water(&self) -> Result<()> {
+    pub(crate) fn reset_high_water(&self) -> Result<()> {
         self.set_pool(Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)?;
         self.set_pool(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)
     }
 
     /// Gives unused memory back to the driver until at most `keep` bytes stay reserved.
-    pub fn trim(&self, keep: usize) -> Result<()> {
+    pub(crate) fn trim(&self, keep: usize) -> Result<()> {
         // Frees are ordered in the stream, so memory counts as used until the stream has reached them.
         self.stream.synchronize().map_err(|error| driver_error("waiting for the GPU", error))?;
         let pool = self.pool()?;

@@ -12,5 +12,5 @@ mod pinned;
 pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
 pub(crate) use error::driver_error;
 pub(crate) use kernel::{CudaArg, CudaKernel, CudaLibrary};
-pub(crate) use open::CudaGpu;
+pub use open::CudaGpu;
 pub(crate) use pinned::CudaPinned;

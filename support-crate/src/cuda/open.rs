@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 /// An open NVIDIA GPU: its primary context and its default stream.
 #[derive(Debug, Clone)]
-pub(crate) struct CudaGpu {
-    pub context: Arc<CudaContext>,
-    pub stream: Arc<CudaStream>,
-    pub name: String,
-    pub limits: Limits,
+pub struct CudaGpu {
+    pub(crate) context: Arc<CudaContext>,
+    pub(crate) stream: Arc<CudaStream>,
+    pub(crate) name: String,
+    pub(crate) limits: Limits,
 }
 
 impl CudaGpu {
     /// How many GPUs the driver shows, or why it shows none.
-    pub fn count() -> Result<usize, String> {
+    pub(crate) fn count() -> std::result::Result<usize, String> {
         // SAFETY: only tries to load the library. Without this probe cudarc panics when the library is missing.
         if !unsafe { cudarc::driver::sys::is_culib_present() } {
             return Err("NVIDIA: no driver is installed (libcuda was not found)".to_string());
@@ -32,19 +32,12 @@ impl CudaGpu {
     }
 
     /// Opens GPU `index`.
-    ///
-    /// A context that an earlier fault has killed is reset first, which is what makes `Gpu::open()` the way back.
-    pub fn open(index: usize) -> Result<CudaGpu> {
+    pub(crate) fn open(index: usize) -> Result<CudaGpu> {
         let found = CudaGpu::count().map_err(|why| Error::NoGpu { tried: vec![why] })?;
         if index >= found {
             return Err(Error::NoSuchDevice { asked: index, found });
         }
         let problem = |error| driver_error("opening the GPU", error);
-        if CudaContext::new(index).and_then(|context| context.synchronize()).is_err() {
-            let device = cudarc::driver::result::device::get(index as i32).map_err(problem)?;
-            // SAFETY: `device` is valid. Handles made before are dead already: the fault took their context.
-            unsafe { cudarc::driver::sys::cuDevicePrimaryCtxReset_v2(device) }.result().map_err(problem)?;
-        }
         let context = CudaContext::new(index).map_err(problem)?;
         let attribute = |which| context.attribute(which).map(|value| value as u32).map_err(problem);
         let limits = Limits {
@@ -66,17 +59,17 @@ impl CudaGpu {
     }
 
     /// One of the device's figures; 0 when this driver does not know it.
-    pub fn attribute(&self, which: Attribute) -> i32 {
+    pub(crate) fn attribute(&self, which: Attribute) -> i32 {
         self.context.attribute(which).unwrap_or(0)
     }
 
     /// Bytes of the last-level cache on the GPU.
-    pub fn l2_bytes(&self) -> usize {
+    pub(crate) fn l2_bytes(&self) -> usize {
         self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).max(0) as usize
     }
 
     /// Compute capability as one number: 90 for 9.0.
-    pub fn capability(&self) -> Result<u32> {
+    pub(crate) fn capability(&self) -> Result<u32> {
         let (major, minor) =
             self.context.compute_capability().map_err(|error| driver_error("reading the compute capability", error))?;
         Ok((major * 10 + minor) as u32)

@@ -71,11 +71,21 @@ pub trait Element:
     + Sync
     + fmt::Debug
     + 'static
-    + cudarc::driver::DeviceRepr
-    + cudarc::driver::ValidAsZeroBits
 {
     /// Which type this is.
     const TYPE: ElementType;
+}
+
+/// The bytes of these numbers.
+pub(crate) fn as_bytes<T: Element>(numbers: &[T]) -> &[u8] {
+    // SAFETY: elements are plain numbers without padding, and bytes need no alignment.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}
+
+/// The bytes of these numbers, to be written.
+pub(crate) fn as_bytes_mut<T: Element>(numbers: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above, and any bytes make valid numbers.
+    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
 macro_rules! elements {

@@ -1,0 +1,20 @@
+//! The GPU as a reader holds it. The four steps stay visible: allocate, copy to the device, launch, copy back.
+//!
+//! [`Gpu`] is a closed enum: each `match` on it shows one place where a new kind of machine must be taught.
+
+mod args;
+mod buffer;
+mod memory;
+mod module;
+mod open;
+mod pinned;
+mod stream;
+mod time;
+
+pub use args::{Arg, Args};
+pub use buffer::Buffer;
+pub use memory::MemoryStats;
+pub use module::{Kernel, KernelResources, Module};
+pub use open::Gpu;
+pub use pinned::Pinned;
+pub use stream::{Event, Stream};

@@ -1,0 +1,143 @@
+//! Finding a GPU.
+
+use crate::cuda::{self, CudaGpu, driver_error};
+use crate::error::{Error, Result};
+use crate::launch::Limits;
+use crate::measurement::Backend;
+use crate::metal::MetalGpu;
+use std::fmt;
+
+/// An open GPU. Cloning it is cheap: both names mean the same device.
+#[derive(Debug, Clone)]
+pub enum Gpu {
+    /// An NVIDIA GPU.
+    Cuda(CudaGpu),
+    /// An Apple GPU.
+    Metal(MetalGpu),
+}
+
+impl Gpu {
+    /// Opens the first GPU that runs CUDA C.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] with what was looked for, [`Error::Driver`] when the driver refuses.
+    pub fn open() -> Result<Gpu> {
+        Gpu::open_index(0)
+    }
+
+    /// Opens NVIDIA GPU `index`, counted from 0 as `nvidia-smi` does.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`] beside the errors of [`Gpu::open`].
+    pub fn open_index(index: usize) -> Result<Gpu> {
+        CudaGpu::open(index).map(Gpu::Cuda)
+    }
+
+    /// Opens the Mac's GPU, which runs Metal kernels.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a machine that is no Mac, [`Error::NoGpu`] on a Mac without a Metal device.
+    pub fn apple() -> Result<Gpu> {
+        MetalGpu::open().map(Gpu::Metal)
+    }
+
+    /// How many NVIDIA GPUs the driver shows; 0 without a driver.
+    pub fn count() -> usize {
+        CudaGpu::count().unwrap_or(0)
+    }
+
+    /// The name that the driver gives, such as `NVIDIA H200`.
+    pub fn name(&self) -> &str {
+        match self {
+            Gpu::Cuda(gpu) => &gpu.name,
+            Gpu::Metal(gpu) => gpu.name(),
+        }
+    }
+
+    /// Its number among the GPUs of its kind.
+    pub fn index(&self) -> usize {
+        match self {
+            Gpu::Cuda(gpu) => gpu.context.ordinal(),
+            Gpu::Metal(_) => 0,
+        }
+    }
+
+    /// The word for this kind of machine in measurements.
+    pub fn backend(&self) -> Backend {
+        match self {
+            Gpu::Cuda(_) => Backend::Cuda,
+            Gpu::Metal(_) => Backend::Metal,
+        }
+    }
+
+    /// The largest blocks, grids and shared memory that a launch may ask for.
+    pub fn limits(&self) -> Limits {
+        match self {
+            Gpu::Cuda(gpu) => gpu.limits,
+            Gpu::Metal(gpu) => gpu.limits(),
+        }
+    }
+
+    /// Compute capability as (major, minor), such as (9, 0): which instructions and which limits this GPU has.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on an Apple GPU, which counts in Metal families.
+    pub fn compute_capability(&self) -> Result<(u32, u32)> {
+        match self {
+            Gpu::Cuda(gpu) => gpu.capability().map(|number| (number / 10, number % 10)),
+            Gpu::Metal(_) => Err(Error::Unsupported {
+                what: "an Apple GPU has no compute capability".to_string(),
+                fix: "`make verify` shows its Metal family".to_string(),
+            }),
+        }
+    }
+
+    /// Bytes of the GPU's last-level cache; 0 where the driver does not tell.
+    pub fn l2_bytes(&self) -> usize {
+        match self {
+            Gpu::Cuda(gpu) => gpu.l2_bytes(),
+            Gpu::Metal(_) => 0,
+        }
+    }
+
+    /// How many buffers of `bytes` bytes to rotate, so that each has left the cache before its turn comes again: at
+    /// least two, and together at least three times the cache.
+    pub fn sets_past_cache(&self, bytes: usize) -> usize {
+        (3 * self.l2_bytes()).div_ceil(bytes.max(1)).clamp(2, 64)
+    }
+
+    /// Waits until everything that was launched has ended.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] when a kernel launched earlier has failed: this is where such errors come to light.
+    pub fn synchronize(&self) -> Result<()> {
+        match self {
+            Gpu::Cuda(gpu) => {
+                gpu.context.synchronize().map_err(|error| driver_error("waiting for the GPU (synchronize)", error))
+            }
+            Gpu::Metal(gpu) => gpu.synchronize(),
+        }
+    }
+
+    /// The architecture to compile for: the GPU's own, or the newest that this compiler knows.
+    pub(crate) fn architecture(gpu: &CudaGpu) -> Result<u32> {
+        let own = gpu.capability()?;
+        let known = cuda::supported_architectures()?;
+        known.iter().copied().filter(|&known| known <= own).max().ok_or_else(|| Error::Unsupported {
+            what: format!(
+                "this GPU has compute capability {}.{}, and the installed compiler starts at {}",
+                own / 10,
+                own % 10,
+                known.iter().min().map_or("?".to_string(), |least| format!("{}.{}", least / 10, least % 10)),
+            ),
+            fix: "run `make setup NVRTC=12`, which installs the compiler for older GPUs".to_string(),
+        })
+    }
+}
+
+impl fmt::Display for Gpu {
+    /// `GPU 0: NVIDIA H200`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GPU {}: {}", self.index(), self.name())
+    }
+}
