@@ -11,6 +11,8 @@
 pub mod bench;
 pub mod cuda;
 pub mod error;
+pub mod metal;
+pub mod gpu;
 pub mod launch;
 pub mod measurement;
 
