@@ -6,14 +6,19 @@
 //! | --- | --- |
 //! | [`error`] | the one error type; each message ends with the next step |
 //! | [`bench`] | how often to run something so that its time can be trusted |
+//! | [`cpu`] | honest CPU baselines, their times, and what this CPU is |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
 
 pub mod bench;
+mod command;
+pub mod cpu;
 pub mod cuda;
+pub mod device;
 pub mod error;
-pub mod metal;
 pub mod gpu;
 pub mod launch;
 pub mod measurement;
+pub mod metal;
+pub mod model;
 
 pub use error::{Error, Result};

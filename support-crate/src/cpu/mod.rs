@@ -1,0 +1,37 @@
+//! The CPU beside the GPU: honest baselines, their times, and what this CPU is.
+//!
+//! Every function here is compiled with the crate, so a call from a cell runs at full speed. All-core functions
+//! use as many threads as this process may run on; each has a one-core twin, `…_one_core`.
+
+mod apple;
+mod info;
+mod linux;
+mod matmul;
+mod random;
+mod simd;
+mod stream;
+mod sum;
+mod time;
+
+pub use info::{Cache, CpuInfo, info};
+pub use matmul::{matmul, matmul_one_core, matmul_shape};
+pub use random::random_f32;
+pub use stream::{copy, copy_one_core, vector_add, vector_add_one_core};
+pub use sum::{sum, sum_one_core};
+pub use time::{Outcome, time};
+
+use crate::{Error, Result};
+
+/// Elements below which the all-core functions stay on the calling thread: waking the others
+/// costs about 10 µs, in which one core reads this much.
+const WORTH_SHARING: usize = 64 * 1024;
+/// Elements that a thread takes at a time (256 KiB): large enough for the prefetcher, small enough to balance.
+const CHUNK: usize = 64 * 1024;
+
+/// Checks one slice's length; `what` completes "… : 4 elements expected".
+fn check_length(what: &str, expected: usize, given: usize) -> Result<()> {
+    if expected == given {
+        return Ok(());
+    }
+    Err(Error::LengthMismatch { what: what.to_string(), expected, given })
+}

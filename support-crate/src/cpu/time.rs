@@ -1,0 +1,85 @@
+//! Times of CPU work, by the rule of [`bench`](crate::bench).
+
+use crate::bench::{self, Bench};
+use crate::measurement::Summary;
+use crate::{Error, Result};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// What timed work may give back: anything that is plainly a result, or an error that stops the measurement.
+///
+/// So `|| cpu::sum(&x)` and `|| cpu::matmul(&a, &b, &mut c, n)` are both timed as they stand,
+/// and a call that fails is never taken for a fast one.
+pub trait Outcome {
+    /// The error, if the work failed.
+    fn failure(self) -> Option<Error>;
+}
+
+impl<T, E: Into<Error>> Outcome for std::result::Result<T, E> {
+    fn failure(self) -> Option<Error> {
+        self.err().map(Into::into)
+    }
+}
+
+impl<T> Outcome for Vec<T> {
+    fn failure(self) -> Option<Error> {
+        None
+    }
+}
+
+macro_rules! never_fails {
+    ($($plain:ty),*) => {
+        $(impl Outcome for $plain {
+            fn failure(self) -> Option<Error> {
+                None
+            }
+        })*
+    };
+}
+never_fails!((), bool, f32, f64, u8, u32, u64, usize, i32, i64, String);
+
+/// The time of one call of `work`, in **ms**, by `Instant`: median, p10, p90 and number of samples.
+///
+/// What `work` returns is kept from the optimiser, and so is its being called; still, return what you compute
+/// (`|| cpu::sum(&x)`), because a result that nobody can see may never be computed.
+///
+/// ```
+/// use gpulab::{bench::Bench, cpu};
+/// let x = cpu::random_f32(10_000, 1);
+/// let t = cpu::time(&Bench::default().samples(5), || cpu::sum(&x))?;
+/// assert!(t.median > 0.0 && t.samples == 5);
+/// # Ok::<(), gpulab::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error that `work` returns, and those of [`bench::run`].
+pub fn time<R: Outcome>(bench: &Bench, mut work: impl FnMut() -> R) -> Result<Summary> {
+    bench::run(bench, |repeats| {
+        let start = Instant::now();
+        for _ in 0..repeats {
+            if let Some(error) = black_box(work()).failure() {
+                return Err(error);
+            }
+        }
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_sleep_takes_as_long_as_it_says() {
+        let t = time(&Bench::default().samples(5), || std::thread::sleep(Duration::from_millis(2))).unwrap();
+        assert!(t.median >= 2.0 && t.samples == 5, "{t}");
+    }
+
+    #[test]
+    fn a_failing_call_is_not_a_fast_one() {
+        let mut c = vec![0.0; 3];
+        let got = time(&Bench::default(), || crate::cpu::matmul(&[1.0; 4], &[1.0; 4], &mut c, 2));
+        assert!(matches!(got, Err(Error::LengthMismatch { .. })), "{got:?}");
+    }
+}
