@@ -8,6 +8,7 @@
 //! | [`bench`] | how often to run something so that its time can be trusted |
 //! | [`cpu`] | honest CPU baselines, their times, and what this CPU is |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
+//! | [`plot`] | charts that show themselves as the last line of a cell |
 
 pub mod bench;
 mod command;
@@ -20,5 +21,6 @@ pub mod launch;
 pub mod measurement;
 pub mod metal;
 pub mod model;
+pub mod plot;
 
 pub use error::{Error, Result};

@@ -15,14 +15,15 @@ pub(super) const WIDTH: f64 = 760.0;
 /// Units of the drawing in a pixel.
 pub(super) const UNITS: f64 = 10.0;
 /// The font size of all text but the title, in pixels.
-pub(super) const FONT: f64 = 13.0;
+pub(super) const FONT: f64 = 14.0;
 /// From one line of text to the next, in pixels.
-pub(super) const LINE: f64 = 17.0;
+pub(super) const LINE: f64 = 18.0;
 /// Left and right margin of a figure, in pixels.
 pub(super) const MARGIN: f64 = 8.0;
 
-const TITLE: f64 = 16.0;
-const FONTS: &str = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Noto Sans, Arial, sans-serif";
+const TITLE: f64 = 17.0;
+pub(super) const FONTS: &str =
+    "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Noto Sans, Arial, sans-serif";
 // plotters divides a font's size by this before it writes it.
 const FONT_FACTOR: f64 = 1.24;
 
@@ -46,6 +47,8 @@ pub(super) fn figure(title: &str, draw: impl FnOnce(&mut Canvas<'_>) -> f64) -> 
     let (r, g, b) = INK;
     // With its quotes: text is written with `&quot;`, so no label can hold this.
     let body = body.replace(&format!("\"#{r:02X}{g:02X}{b:02X}\""), "\"currentColor\"");
+    // Said once, on the outer element.
+    let body = body.replace(&format!(" font-family=\"{FONTS}\""), "").replace(" opacity=\"1\"", "");
     Figure::new(title, body, height)
 }
 
@@ -140,7 +143,8 @@ impl Canvas<'_> {
             Align::Middle => HPos::Center,
             Align::Right => HPos::Right,
         };
-        let style = TextStyle::from(font).color(&RGBColor(r, g, b)).pos(Pos::new(h_pos, VPos::Center));
+        let ink = RGBColor(r, g, b);
+        let style = TextStyle::from(font).color(&ink).pos(Pos::new(h_pos, VPos::Center));
         self.backend.draw_text(text, &style, at(point)).expect("memory");
     }
 }

@@ -1,6 +1,6 @@
 //! A finished figure, and the two forms that it is shown in.
 
-use super::canvas::{UNITS, WIDTH};
+use super::canvas::{FONTS, UNITS, WIDTH};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -25,7 +25,7 @@ impl Figure {
         let (width, height) = (WIDTH * UNITS, (self.height * UNITS).ceil());
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-             aria-label=\"{}\" {attributes}>\n",
+             font-family=\"{FONTS}\" aria-label=\"{}\" {attributes}>\n",
             self.title
         )
     }
@@ -41,7 +41,10 @@ impl Figure {
     pub fn html(&self) -> String {
         let color = "color:var(--jp-content-font-color1, inherit)";
         let svg = self.open("width=\"100%\" style=\"display:block;height:auto\"");
-        format!("<div class=\"gpulab-figure\" style=\"max-width:{WIDTH}px;{color}\">\n{svg}{}</svg>\n</div>\n", self.body)
+        format!(
+            "<div class=\"gpulab-figure\" style=\"max-width:{WIDTH}px;{color}\">\n{svg}{}</svg>\n</div>\n",
+            self.body
+        )
     }
 
     /// Writes [`Figure::svg`] to `path`, with the folders above it.

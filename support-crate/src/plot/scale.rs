@@ -31,16 +31,19 @@ pub(super) fn log_range(min: f64, max: f64, least: f64) -> (f64, f64) {
     (min / spare / margin, max * spare * margin)
 }
 
-/// Ticks of a log axis: powers of ten, with 2 and 5 between them where there are few.
+/// Ticks of a log axis: powers of ten, with 2 and 5 between them where there are few, or round steps on a short axis.
 pub(super) fn log_ticks(min: f64, max: f64) -> Vec<f64> {
     let decades = (min.log10().floor() as i32)..=(max.log10().ceil() as i32);
     let inside = |value: &f64| *value >= min * (1.0 - 1e-9) && *value <= max * (1.0 + 1e-9);
-    let power = |e: i32| if e < 0 { 1.0 / 10f64.powi(-e) } else { 10f64.powi(e) };
+    let power = |e: i32| {
+        if e < 0 { 1.0 / 10f64.powi(-e) } else { 10f64.powi(e) }
+    };
     let tens: Vec<f64> = decades.clone().map(power).filter(inside).collect();
     if tens.len() >= 3 {
         return tens.iter().copied().step_by(tens.len().div_ceil(9)).collect();
     }
-    decades.flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * power(e))).filter(inside).collect()
+    let finer: Vec<f64> = decades.flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * power(e))).filter(inside).collect();
+    if finer.len() >= 3 { finer } else { linear_ticks(min, max, 4) }
 }
 
 /// Ticks of a size axis: powers of two, at most nine, or the sizes themselves where a short axis holds fewer than two.
@@ -137,8 +140,9 @@ mod tests {
     #[test]
     fn linear_ticks_are_round_and_inside() {
         assert_eq!(linear_ticks(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(linear_ticks(139.2, 139.8, 3).iter().map(|v| number(*v)).collect::<Vec<_>>(), [
-            "139.2", "139.4", "139.6", "139.8"
-        ]);
+        assert_eq!(
+            linear_ticks(139.2, 139.8, 3).iter().map(|v| number(*v)).collect::<Vec<_>>(),
+            ["139.2", "139.4", "139.6", "139.8"]
+        );
     }
 }

@@ -1,0 +1,161 @@
+//! From rows to curves: what belongs together, what it is called, and what cannot be drawn.
+
+use crate::measurement::{Backend, Measurement};
+
+/// One point of a curve.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spot {
+    pub size: f64,
+    pub mid: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// Points of one experiment on one machine, by rising size.
+#[derive(Debug, Clone)]
+pub(super) struct Curve {
+    pub label: String,
+    pub backend: Backend,
+    pub recorded: bool,
+    /// Its place in the palette: a recorded curve shares that of the same experiment measured here.
+    pub color: usize,
+    pub spots: Vec<Spot>,
+}
+
+/// All curves of a chart, and the remarks that stand below it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Curves {
+    pub curves: Vec<Curve>,
+    pub notes: Vec<String>,
+    pub metric: String,
+    pub unit: String,
+}
+
+/// The rows of one metric and unit, those of the first row that fits `metric`; notes count the ones left out.
+pub(super) fn one_unit<'a>(
+    rows: &'a [Measurement],
+    metric: Option<&str>,
+    notes: &mut Vec<String>,
+) -> Vec<&'a Measurement> {
+    let asked: Vec<&Measurement> = rows.iter().filter(|row| metric.is_none_or(|metric| row.metric == metric)).collect();
+    let Some(first) = asked.first().copied() else {
+        return Vec::new();
+    };
+    let (same, other): (Vec<&Measurement>, Vec<&Measurement>) =
+        asked.into_iter().partition(|row| row.metric == first.metric && row.unit == first.unit);
+    if let Some(row) = other.first() {
+        notes.push(format!(
+            "Not drawn: {} of another kind ({} in {}).",
+            count(other.len(), "row"),
+            row.metric,
+            row.unit
+        ));
+    }
+    same
+}
+
+/// `1 row`, `3 rows`.
+pub(super) fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Whether a log axis can hold this value. Far beyond anything measured, arithmetic on the axis would overflow.
+pub(super) fn fits_log(value: f64) -> bool {
+    (1e-100..=1e100).contains(&value)
+}
+
+/// Whether an axis that starts at 0 can hold this value.
+pub(super) fn fits_linear(value: f64) -> bool {
+    (0.0..=1e100).contains(&value)
+}
+
+pub(super) fn curves(rows: &[Measurement], metric: Option<&str>) -> Curves {
+    let mut out = Curves::default();
+    let rows = one_unit(rows, metric, &mut out.notes);
+    if let Some(first) = rows.first() {
+        (out.metric, out.unit) = (first.metric.clone(), first.unit.clone());
+    }
+    let several_types = rows.iter().any(|row| row.dtype != rows[0].dtype);
+    let (mut unfit, mut twice) = (0, 0);
+    // The first row of each curve, to compare with: curves are few.
+    let mut firsts: Vec<&Measurement> = Vec::new();
+    for row in rows {
+        if row.size == 0 || !fits_log(row.summary.median) {
+            unfit += 1;
+            continue;
+        }
+        let own = firsts.iter().position(|first| same_curve(first, row)).unwrap_or_else(|| {
+            let color = color(row, &firsts, &out.curves);
+            firsts.push(row);
+            let label = label(row, several_types);
+            let Measurement { backend, recorded, .. } = *row;
+            out.curves.push(Curve { label, backend, recorded, color, spots: Vec::new() });
+            firsts.len() - 1
+        });
+        twice += usize::from(put(&mut out.curves[own].spots, spot(row)));
+    }
+    if unfit > 0 {
+        out.notes.push(format!("Not drawn: {}; a logarithmic axis holds only numbers above 0.", count(unfit, "row")));
+    }
+    if twice > 0 {
+        out.notes.push(format!("Measured more than once: {}; the last one is drawn.", count(twice, "point")));
+    }
+    out
+}
+
+fn same_curve(a: &Measurement, b: &Measurement) -> bool {
+    (a.recorded, a.backend, &a.experiment, &a.machine, &a.dtype)
+        == (b.recorded, b.backend, &b.experiment, &b.machine, &b.dtype)
+}
+
+/// A recorded curve takes the colour of the same experiment measured here (and the other way round), once.
+fn color(row: &Measurement, firsts: &[&Measurement], curves: &[Curve]) -> usize {
+    let twin = firsts.iter().position(|first| {
+        first.recorded != row.recorded
+            && (first.backend, &first.experiment, &first.dtype) == (row.backend, &row.experiment, &row.dtype)
+    });
+    let used = |color: usize| curves.iter().filter(|curve| curve.color == color).count();
+    match twin.map(|at| curves[at].color) {
+        Some(color) if used(color) == 1 => color,
+        _ => curves.iter().map(|curve| curve.color + 1).max().unwrap_or(0),
+    }
+}
+
+fn spot(row: &Measurement) -> Spot {
+    let mid = row.summary.median;
+    let sound = |value: f64| if fits_log(value) { value } else { mid };
+    Spot { size: row.size as f64, mid, low: sound(row.summary.p10).min(mid), high: sound(row.summary.p90).max(mid) }
+}
+
+/// Puts a spot in its place; true when it replaced one of the same size.
+fn put(spots: &mut Vec<Spot>, spot: Spot) -> bool {
+    let at = spots.partition_point(|other| other.size < spot.size);
+    if spots.get(at).is_some_and(|other| other.size == spot.size) {
+        spots[at] = spot;
+        return true;
+    }
+    spots.insert(at, spot);
+    false
+}
+
+/// The row's label with the machine's name shortened, and the element type where a chart holds several.
+pub(super) fn label(row: &Measurement, with_type: bool) -> String {
+    let mut row = row.clone();
+    row.machine = short_machine(&row.machine);
+    if with_type && !row.dtype.is_empty() {
+        row.experiment = format!("{}, {}", row.experiment, row.dtype);
+    }
+    row.label()
+}
+
+/// `Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz` is long, and nobody calls it that: `Intel Xeon Platinum 8481C`.
+pub(super) fn short_machine(name: &str) -> String {
+    let name = name.replace("(R)", " ").replace("(TM)", " ").replace("(tm)", " ");
+    let (name, rest) = match name.split_once(" @ ") {
+        // What follows the clock, such as a number of cores, stays.
+        Some((name, clock)) => (name.to_string(), clock.split_once(' ').map_or("", |(_, rest)| rest).to_string()),
+        None => (name, String::new()),
+    };
+    let words = name.split_whitespace().filter(|word| !matches!(*word, "CPU" | "Processor"));
+    words.chain(rest.split_whitespace()).collect::<Vec<&str>>().join(" ")
+}

@@ -1,0 +1,92 @@
+//! Charts of measurements, ready to be the last line of a cell.
+//!
+//! | you have | you call |
+//! | --- | --- |
+//! | times over several sizes | [`time_over_size`], a curve for each experiment and machine |
+//! | rates over several sizes | [`bandwidth_over_size`], or [`over_size`] for any other metric |
+//! | a few figures to compare | [`bars`] |
+//! | the memory pool's numbers, step by step | [`memory_life`] |
+//! | who worked from when to when | [`timeline`] |
+//!
+//! Each gives a chart that takes a title and your predictions, and shows itself; `draw()` gives the [`Figure`], which
+//! can be saved. A chart never fails: what cannot be drawn is left out, and a line below the chart says so.
+//!
+//! ```
+//! use gpulab::measurement::{Backend, Measurement, Summary};
+//! let rows: Vec<Measurement> = [256, 512, 1024]
+//!     .map(|n| Measurement::time_ms("matmul", Backend::Cpu, n, Summary::of(&[(n as f64).powi(3) * 1e-8])))
+//!     .to_vec();
+//! let chart = gpulab::plot::time_over_size(&rows).title("Matrix multiply").x_label("matrix side n");
+//! assert!(chart.draw().svg().contains("Matrix multiply"));
+//! ```
+
+mod bars;
+mod canvas;
+mod crossing;
+mod curves;
+mod figure;
+mod frame;
+mod labels;
+mod legend;
+mod memory;
+mod memory_draw;
+mod over_size;
+mod over_size_draw;
+mod scale;
+mod style;
+mod text;
+mod timeline;
+mod timeline_draw;
+
+pub use bars::BarChart;
+pub use crossing::crossing;
+pub use figure::Figure;
+pub use memory::{MemoryChart, MemoryPoint};
+pub use over_size::SizeChart;
+pub use timeline::{Span, Timeline};
+
+use crate::measurement::Measurement;
+
+/// Times over sizes, both axes logarithmic; rows of another metric than `time` are passed over.
+///
+/// One curve for each experiment, machine, backend, element type, and whether it was recorded.
+/// See [`SizeChart`] for what can be added.
+pub fn time_over_size(rows: &[Measurement]) -> SizeChart {
+    SizeChart::new(rows, Some("time"))
+}
+
+/// Rates over sizes, both axes logarithmic; rows of another metric than `bandwidth` are passed over.
+pub fn bandwidth_over_size(rows: &[Measurement]) -> SizeChart {
+    SizeChart::new(rows, Some("bandwidth"))
+}
+
+/// Any one metric over sizes, both axes logarithmic: that of the first row. Rows of another metric or unit are
+/// left out, and a line below the chart counts them.
+pub fn over_size(rows: &[Measurement]) -> SizeChart {
+    SizeChart::new(rows, None)
+}
+
+/// One horizontal bar for each row, in the order given, with value, unit and ratio written beside it.
+///
+/// The metric and unit are those of the first row; rows of another are left out, and a line below counts them.
+pub fn bars(rows: &[Measurement]) -> BarChart {
+    BarChart::new(rows)
+}
+
+/// The memory pool's numbers over the steps of a buffer's life.
+pub fn memory_life(points: &[MemoryPoint]) -> MemoryChart {
+    MemoryChart::new(points)
+}
+
+/// Who worked from when to when: one lane each for the host, the copy engine, a stream …
+pub fn timeline(spans: &[Span]) -> Timeline {
+    Timeline::new(spans)
+}
+
+/// What a chart of no rows says, and what to do about it.
+const NOTHING: &str = "Nothing to draw: no rows were given.";
+const NOTHING_NEXT: &str = "next: run the cell that measures first, then this one again; on a machine without a GPU, \
+                            `lesson.measure` gives the recorded rows";
+
+#[cfg(test)]
+mod tests;

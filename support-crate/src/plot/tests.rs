@@ -1,0 +1,130 @@
+//! The charts as a learner meets them: what they write, what they leave out, and that nothing makes them panic.
+
+use super::*;
+use crate::measurement::{Backend, Summary};
+
+fn summary(median: f64) -> Summary {
+    Summary { median, p10: median * 0.9, p90: median * 1.2, samples: 21 }
+}
+
+fn row(experiment: &str, backend: Backend, size: usize, ms: f64, machine: &str, recorded: bool) -> Measurement {
+    let mut row = Measurement::time_ms(experiment, backend, size, summary(ms));
+    (row.machine, row.recorded) = (machine.to_string(), recorded);
+    row
+}
+
+/// A CPU curve t = n / 100 ms, measured here, and a GPU curve t = 1 ms, recorded: they cross at 100.
+fn two() -> Vec<Measurement> {
+    let cpu =
+        [10, 1000].map(|n| row("work", Backend::Cpu, n, n as f64 / 100.0, "Intel(R) Xeon(R) CPU @ 2.70GHz", false));
+    let gpu = [10, 1000].map(|n| row("work", Backend::Cuda, n, 1.0, "NVIDIA H200", true));
+    [cpu, gpu].concat()
+}
+
+#[test]
+fn curves_are_labelled_with_machine_and_source() {
+    let svg = time_over_size(&two()).title("T").x_label("n").draw().svg();
+    for text in
+        ["work (Intel Xeon)", "work (NVIDIA H200, recorded)", "time (ms, log scale; lower is faster)", "n (log scale)"]
+    {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+}
+
+#[test]
+fn the_crossing_is_written_or_its_absence() {
+    let svg = time_over_size(&two()).crossover().prediction("your prediction", 256).draw().svg();
+    assert!(
+        svg.contains("crossing: 100") && svg.contains("your prediction: 256") && svg.contains("two machines"),
+        "{svg}"
+    );
+    assert!((crossing(&two()).unwrap() - 100.0).abs() < 1e-9);
+    let svg = time_over_size(&two()).sizes_in_bytes().crossover().draw().svg();
+    assert!(svg.contains("crossing: 100 B"), "{svg}");
+    let apart: Vec<Measurement> = two().into_iter().filter(|row| row.size == 10).collect();
+    let svg = time_over_size(&apart).crossover().draw().svg();
+    assert!(svg.contains("No crossing in this range: the curve of work (Intel Xeon) is below"), "{svg}");
+    let svg = time_over_size(&two()[..2]).crossover().draw().svg();
+    assert!(svg.contains("takes a CPU curve and a GPU curve"), "{svg}");
+}
+
+#[test]
+fn what_a_log_axis_cannot_hold_is_counted() {
+    let mut rows = two();
+    rows.push(row("work", Backend::Cpu, 0, 1.0, "", false));
+    rows.push(row("work", Backend::Cpu, 5, f64::NAN, "", false));
+    rows.push(row("work", Backend::Cpu, 5, -1.0, "", false));
+    rows.push(Measurement::new("other", Backend::Cpu, 5, "time", "s", summary(1.0)));
+    let svg = over_size(&rows).ceiling("top", f64::INFINITY).prediction("guess", 1 << 50).draw().svg();
+    assert!(svg.contains("Not drawn: 3 rows; a logarithmic axis"), "{svg}");
+    assert!(svg.contains("1 row of another kind (time in s)"), "{svg}");
+    assert!(svg.contains("Not drawn: top") && svg.contains("far outside the chart"), "{svg}");
+    assert!(!svg.contains("NaN"), "{svg}");
+}
+
+#[test]
+fn a_chart_of_nothing_says_what_to_do() {
+    let texts = [
+        time_over_size(&[]).crossover().ceiling("c", 1.0).draw().svg(),
+        bars(&[]).log().prediction("p", 1.0).draw().svg(),
+        memory_life(&[]).with_free().prediction("p", &[1]).draw().svg(),
+        timeline(&[]).mark("m", 1.0).draw().svg(),
+        bandwidth_over_size(&two()).draw().svg(),
+        timeline(&[Span::new("host", "x", f64::NAN, 1.0), Span::new("host", "y", 2.0, 1.0)]).draw().svg(),
+        bars(&[row("w", Backend::Cpu, 1, f64::NAN, "", false)]).draw().svg(),
+    ];
+    for svg in &texts {
+        assert!(svg.contains("Nothing to draw") && svg.contains("next: "), "{svg}");
+    }
+    assert!(texts[4].contains("has the metric `bandwidth`") && texts[5].contains("2 spans"));
+}
+
+#[test]
+fn bars_compare_with_the_slowest() {
+    let svg = bars(&two()).log().prediction("your prediction", 2.0).draw().svg();
+    assert!(svg.contains("10.0 ms, the slowest") && svg.contains("1.00 ms, 10.0× as fast"), "{svg}");
+    assert!(svg.contains("your prediction: 2.00 ms") && svg.contains("work (NVIDIA H200, recorded), size 10"), "{svg}");
+    let rate = |value: f64| Measurement::new("copy", Backend::Cuda, 1, "bandwidth", "GB/s", summary(value));
+    let svg = bars(&[rate(50.0), rate(10.0)]).draw().svg();
+    assert!(svg.contains("10.0 GB/s, the slowest") && svg.contains("50.0 GB/s, 5.00× as fast"), "{svg}");
+    let size = |value: f64| Measurement::new("peak", Backend::Cuda, 1, "memory", "MiB", summary(value));
+    assert!(bars(&[size(50.0), size(10.0)]).draw().svg().contains("10.0 MiB, 0.200× the first"));
+    assert!(bars(&[size(0.0), size(0.0)]).draw().svg().contains("0 MiB"));
+}
+
+#[test]
+fn memory_shows_steps_predictions_and_wrong_counts() {
+    let points = [MemoryPoint::new("start", 0, 0, 1 << 37), MemoryPoint::new("allocate", 64 << 20, 96 << 20, 1 << 36)];
+    let svg = memory_life(&points).with_free().recorded_on("NVIDIA H200").prediction("predicted", &[0]).draw().svg();
+    for text in ["allocate", "64.0", "96.0", "recorded", "predicted: 1 value for 2 steps", "free on the whole device"] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+}
+
+#[test]
+fn a_timeline_picks_its_unit_and_names_what_has_no_room() {
+    let spans = [Span::new("host", "launch", 0.0, 0.004), Span::new("stream 1", "kernel", 0.004, 0.9)];
+    let svg = timeline(&spans).mark("returns", 0.004).prediction("you", 0.5).draw().svg();
+    assert!(svg.contains("time (µs)") && svg.contains("returns: 4.00 µs") && svg.contains("you: 500 µs"), "{svg}");
+    let many: Vec<Span> = (0..50).map(|n| Span::new("copy", &format!("in {n}"), n as f64, n as f64 + 1.0)).collect();
+    assert!(timeline(&many).draw().svg().contains("Without room for a label in copy: in 0, in 1"));
+}
+
+#[test]
+fn odd_rows_never_panic() {
+    let values = [f64::MIN_POSITIVE, 1e-300, 1.0, 1e300, f64::MAX, f64::INFINITY, f64::NAN, 0.0, -0.0];
+    for (n, value) in values.iter().enumerate() {
+        for other in values {
+            let rows =
+                [row("a", Backend::Cpu, n, *value, "", false), row("b", Backend::Cuda, usize::MAX, other, "", true)];
+            let chart = time_over_size(&rows).crossover().ceiling("c", other).prediction_value("v", *value);
+            assert!(chart.prediction("p", 0).draw().svg().contains("</svg>"));
+            assert!(bars(&rows).prediction("p", other).draw().svg().contains("</svg>"));
+            assert!(bars(&rows).log().prediction("p", other).draw().svg().contains("</svg>"));
+            let spans = [Span::new("a", "b", *value, other), Span::new("a", "b", other, *value)];
+            assert!(timeline(&spans).mark("m", other).draw().svg().contains("</svg>"));
+        }
+    }
+    let points = [MemoryPoint::new("", u64::MAX, 0, 0), MemoryPoint::new("", 0, u64::MAX, u64::MAX)];
+    assert!(memory_life(&points).with_free().draw().svg().contains("</svg>"));
+}

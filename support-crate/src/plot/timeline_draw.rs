@@ -1,0 +1,153 @@
+//! Draws a timeline.
+
+use super::Figure;
+use super::canvas::{Align, Canvas, FONT, LINE, MARGIN, WIDTH, figure};
+use super::curves::count;
+use super::frame::{AXIS, GRID, ticks, x_axis};
+use super::labels::{Flag, flags};
+use super::legend::{notes, nothing};
+use super::scale::{Scale, linear_ticks, number};
+use super::style::{DOTTED, INK, LONG, Pen, color};
+use super::text::{width, wrap};
+use super::timeline::{Span, Timeline, fits};
+use crate::measurement::figures;
+
+const BAR: f64 = 30.0;
+const LANE: f64 = 44.0;
+const LANE_ROOM: f64 = 150.0;
+
+pub(super) fn draw(chart: &Timeline) -> Figure {
+    let mut remarks = Vec::new();
+    if chart.unfit > 0 {
+        let spans = count(chart.unfit, "span");
+        remarks.push(format!("Not drawn: {spans} that end before they start, or whose times are no numbers."));
+    }
+    if chart.spans.is_empty() {
+        return nothing(&chart.title, &remarks);
+    }
+    if !chart.recorded.is_empty() {
+        remarks.push(format!("Recorded on {}.", chart.recorded));
+    }
+    figure(&chart.title, |canvas| {
+        let y = canvas.title(&chart.title);
+        let y = plot(canvas, chart, y, &mut remarks);
+        notes(canvas, &remarks, y) + MARGIN
+    })
+}
+
+/// Milliseconds, or microseconds where all is over in less than one: the unit's name, and how many of it a ms holds.
+fn unit(chart: &Timeline) -> (&'static str, f64) {
+    let (min, max) = extent(chart);
+    if max - min < 1.0 { ("µs", 1e3) } else { ("ms", 1.0) }
+}
+
+fn extent(chart: &Timeline) -> (f64, f64) {
+    let spans = chart.spans.iter().flat_map(|span| [span.start_ms, span.end_ms]);
+    let marks = chart.marks.iter().chain(&chart.predictions).map(|mark| mark.1).filter(|ms| fits(*ms));
+    let (min, max) = spans.chain(marks).fold((f64::MAX, f64::MIN), |(a, b), ms| (ms.min(a), ms.max(b)));
+    if max > min { (min, max) } else { (min, min + 1e-3) }
+}
+
+fn plot(canvas: &mut Canvas<'_>, chart: &Timeline, top: f64, remarks: &mut Vec<String>) -> f64 {
+    let mut lanes: Vec<&str> = Vec::new();
+    for span in &chart.spans {
+        if !lanes.contains(&span.lane.as_str()) {
+            lanes.push(&span.lane);
+        }
+    }
+    let wide = lanes.iter().map(|lane| width(lane, FONT)).fold(0.0, f64::max).min(LANE_ROOM);
+    let (name, per_ms) = unit(chart);
+    let (min, max) = extent(chart);
+    let left = MARGIN + wide + 12.0;
+    let x = Scale { log: false, min, max: max + (max - min) * 0.02, start: left, end: WIDTH - MARGIN - 6.0 };
+
+    let marks = chart.marks.iter().map(|mark| (mark, Pen::solid(INK, 1.4).dash(DOTTED)));
+    let marks = marks.chain(chart.predictions.iter().map(|mark| (mark, Pen::solid(INK, 1.6).dash(LONG))));
+    let marks: Vec<(&(String, f64), Pen)> = marks.filter(|(mark, _)| fits(mark.1)).collect();
+    let poles: Vec<Flag> = marks
+        .iter()
+        .map(|((text, ms), _)| Flag { x: x.at(*ms), text: format!("{text}: {} {name}", figures(ms * per_ms)) })
+        .collect();
+    let places = flags(&poles, left, WIDTH - MARGIN, 0.0);
+    let rows = places.iter().map(|place| place.row + 1).max().unwrap_or(0);
+    let top = top + LINE * rows as f64 + 6.0;
+    let bottom = top + LANE * lanes.len() as f64;
+
+    let from_start = |value: f64| number(value * per_ms);
+    let values: Vec<f64> = linear_ticks(x.min * per_ms, x.max * per_ms, 7).iter().map(|value| value / per_ms).collect();
+    let below = x_axis(canvas, top, bottom, &ticks(&x, &values, from_start));
+    canvas.path(&[(x.start, top), (x.start, bottom), (x.end, bottom)], &AXIS);
+    let kinds = kinds(&chart.spans);
+    for (n, lane) in lanes.iter().enumerate() {
+        let lane_top = top + LANE * n as f64;
+        if n > 0 {
+            canvas.line((MARGIN, lane_top), (x.end, lane_top), &GRID);
+        }
+        let lines = wrap(lane, FONT, LANE_ROOM);
+        let first = lane_top + LANE / 2.0 - LINE * (lines.len() as f64 - 1.0) / 2.0;
+        for (k, line) in lines.iter().enumerate() {
+            canvas.text(line, (x.start - 8.0, first + LINE * k as f64), Align::Right);
+        }
+        draw_lane(canvas, chart, lane, lane_top, &x, &kinds, remarks);
+    }
+    for (((_, pen), flag), place) in marks.iter().zip(&poles).zip(&places) {
+        let middle = top - 6.0 - LINE * (place.row as f64 + 0.5);
+        canvas.line((flag.x, middle - 7.0), (flag.x, bottom), pen);
+        canvas.text(&flag.text, (place.left, middle), Align::Left);
+    }
+    canvas.text(&format!("time ({name})"), ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
+    below + 8.0 + LINE
+}
+
+/// The spans of one lane, each with its label inside, or beside it, or with a letter and a line below the chart.
+fn draw_lane(
+    canvas: &mut Canvas<'_>,
+    chart: &Timeline,
+    lane: &str,
+    lane_top: f64,
+    x: &Scale,
+    kinds: &[String],
+    remarks: &mut Vec<String>,
+) {
+    let (bar_top, bar_end) = (lane_top + (LANE - BAR) / 2.0, lane_top + (LANE + BAR) / 2.0);
+    let middle = lane_top + LANE / 2.0;
+    let mut spans: Vec<&Span> = chart.spans.iter().filter(|span| span.lane == lane).collect();
+    spans.sort_by(|a, b| a.start_ms.total_cmp(&b.start_ms));
+    let mut hidden: Vec<&str> = Vec::new();
+    for (n, span) in spans.iter().enumerate() {
+        let fill = color(kinds.iter().position(|kind| *kind == kind_of(&span.label)).unwrap_or(0));
+        // Even an instant must be seen.
+        let (start, end) = (x.at(span.start_ms), x.at(span.end_ms).max(x.at(span.start_ms) + 2.5));
+        canvas.rect((start, bar_top), (end, bar_end), fill, 0.35);
+        canvas.outline((start, bar_top), (end, bar_end), &Pen::solid(fill, 1.4));
+        let wide = width(&span.label, FONT);
+        let next = spans.get(n + 1).map_or(x.end, |next| x.at(next.start_ms));
+        if wide + 6.0 <= end - start {
+            canvas.text(&span.label, ((start + end) / 2.0, middle), Align::Middle);
+        } else if end + 6.0 + wide <= next {
+            canvas.text(&span.label, (end + 6.0, middle), Align::Left);
+        } else if !hidden.contains(&span.label.as_str()) {
+            hidden.push(&span.label);
+        }
+    }
+    if !hidden.is_empty() {
+        remarks.push(format!("Without room for a label in {lane}: {}.", hidden.join(", ")));
+    }
+}
+
+/// The kinds of work, in order of appearance: each has a colour.
+fn kinds(spans: &[Span]) -> Vec<String> {
+    let mut kinds = Vec::new();
+    for span in spans {
+        let kind = kind_of(&span.label);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+/// `copy in 3` and `copy in 4` are of one kind.
+fn kind_of(label: &str) -> String {
+    label.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ' || c == '#').to_string()
+}
