@@ -1,0 +1,100 @@
+"""What a run leaves for readers: the executed copy, its HTML page, its plots; without paths of this machine."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from notebooks import ROOT, Problem, write
+
+FONT_FOLDERS = (
+    "/usr/share/fonts",
+    "/usr/local/share/fonts",
+    "~/.fonts",
+    "~/.local/share/fonts",
+    "/System/Library/Fonts",
+    "/Library/Fonts",
+)
+
+
+def save_copy(notebook: NotebookNode, folder: Path, name: str) -> None:
+    """Writes the executed copy as `<name>.ipynb`."""
+    write(folder / f"{name}.ipynb", nbformat.writes(notebook) + "\n")
+
+
+def save_page(notebook: NotebookNode, folder: Path, name: str) -> None:
+    """Writes the executed copy as an HTML page."""
+    from nbconvert import HTMLExporter
+
+    page, _ = HTMLExporter().from_notebook_node(notebook, resources={"metadata": {"name": name}})
+    write(folder / f"{name}.html", page)
+
+
+def save_plots(notebook: NotebookNode, folder: Path, name: str) -> int:
+    """Writes each plot as SVG and PNG, named after its cell; says how many there are."""
+    for old in folder.glob(f"{name}-*.*"):
+        if old.suffix in (".svg", ".png"):
+            old.unlink()
+    count = 0
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            svg = output.get("data", {}).get("image/svg+xml")
+            if svg:
+                count += 1
+                target = folder / f"{name}-{cell.id}"
+                write(target.with_suffix(".svg"), svg)
+                write(target.with_suffix(".png"), _png(svg, cell.id))
+    return count
+
+
+def _png(svg: str, cell_id: str) -> bytes:
+    import resvg_py
+
+    try:
+        return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=2))
+    except Exception as error:
+        text = f"the plot of cell {cell_id} is no SVG that can be drawn: {error}"
+        raise Problem(f"{text}\nnext: look at the SVG; the crate's `plot` room writes it") from error
+
+
+def fonts_missing() -> bool:
+    """True where no font is installed: the PNGs then show no text. (The SVGs and pages are drawn by a browser.)"""
+    folders = [Path(folder).expanduser() for folder in FONT_FOLDERS]
+    return not any(next(folder.rglob("*.[to]t[fc]"), None) for folder in folders if folder.is_dir())
+
+
+def without_machine_paths(value: Any) -> Any:
+    """The same value with the repository's root as `.` and the home folder as `~` in every text."""
+    if isinstance(value, str):
+        return _replace(value)
+    if isinstance(value, list):
+        return [without_machine_paths(item) for item in value]
+    if isinstance(value, dict):
+        changed = {key: without_machine_paths(item) for key, item in value.items()}
+        return type(value)(changed)
+    return value
+
+
+def _replace(text: str) -> str:
+    home = os.path.expanduser("~")
+    places = {(str(ROOT), "."), (os.path.realpath(ROOT), "."), (home, "~"), (os.path.realpath(home), "~")}
+    # The longest first: the repository may lie in the home folder.
+    for place, sign in sorted(places, key=lambda item: -len(item[0])):
+        if len(place) < 2:
+            continue
+        for spelling in {place, html.escape(place)}:
+            text = re.sub(re.escape(spelling) + r"(?![\w.-])", sign, text)
+    return text
+
+
+def clean_outputs(notebook: NotebookNode) -> None:
+    """Takes this machine's paths out of the outputs; sources are the author's and stay."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = without_machine_paths(cell.outputs)

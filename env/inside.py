@@ -1,0 +1,26 @@
+"""Does the set-up that is missing, then goes on inside the virtual environment. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = ROOT / ".venv" / "bin" / "python"
+DONE = "GPULAB_SET_UP"
+
+
+def enter() -> None:
+    """Returns only inside `.venv`, with the set-up done; ends the process when the set-up fails."""
+    if os.environ.get(DONE) == "1":
+        return
+    try:
+        status = subprocess.run([sys.executable, str(ROOT / "env" / "setup.py")], check=False).returncode
+    except KeyboardInterrupt:
+        status = 130
+    if status != 0:
+        sys.exit(status)
+    sys.stdout.flush()
+    os.execve(PYTHON, [str(PYTHON), *sys.argv], {**os.environ, DONE: "1"})

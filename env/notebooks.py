@@ -1,0 +1,140 @@
+"""The course's notebooks as data: finding them, their cells, their solutions, and writing them safely."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "notebooks"
+KERNEL = "gpulab-rust"
+VERDICT = "application/vnd.gpulab.verdict+json"
+SECTION = re.compile(r"^//\s*exercise:\s*(\S+)\s*$")
+
+
+class Problem(Exception):
+    """Something that the person who runs a tool has to mend. The text ends with a line `next: …`."""
+
+
+@dataclass
+class Lesson:
+    """One notebook and what belongs to it."""
+
+    path: Path
+    notebook: NotebookNode
+    solutions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The notebook's name, such as `02_async_timing`."""
+        return self.path.stem
+
+    @property
+    def code(self) -> list[NotebookNode]:
+        """The code cells, in order."""
+        return [cell for cell in self.notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+def tags(cell: NotebookNode) -> list[str]:
+    """The cell's tags."""
+    return list(cell.metadata.get("tags", []))
+
+
+def first_words(source: str, width: int = 48) -> str:
+    """What a cell begins with: its first line that says something, shortened."""
+    lines = [line.strip() for line in source.splitlines() if line.strip()]
+    said = next((line for line in lines if not line.startswith(("use ", "#["))), lines[0] if lines else "")
+    return said if len(said) <= width else said[: width - 1].rstrip() + "…"
+
+
+def find(names: str = "", folder: Path = FOLDER) -> list[Path]:
+    """The notebooks in `folder` called `names` (separated by commas; the number is enough); all without names."""
+    every = sorted(path for path in folder.glob("*.ipynb") if not path.name.startswith("."))
+    if not every:
+        raise Problem(f"there is no notebook in {relative(folder)}\nnext: check out the whole repository again")
+    wanted = [name.strip().removesuffix(".ipynb") for name in names.split(",") if name.strip()]
+    if not wanted:
+        return every
+    found = []
+    for name in wanted:
+        hits = [path for path in every if path.stem == name or path.stem.split("_")[0] == name]
+        if not hits:
+            there = ", ".join(path.stem for path in every)
+            raise Problem(f"no notebook is called `{name}`; there are: {there}\nnext: name one of these, as in NB=00")
+        found += [path for path in hits if path not in found]
+    return found
+
+
+def load(path: Path) -> Lesson:
+    """Reads a notebook and the solutions beside it."""
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except OSError as error:
+        raise Problem(f"cannot read {relative(path)}: {error.strerror}\nnext: check the path") from error
+    except Exception as error:  # nbformat raises several kinds for a file that is no notebook
+        text = f"{relative(path)} is not a notebook: {str(error).splitlines()[0]}"
+        raise Problem(f"{text}\nnext: restore it with git, or open it in an editor and mend the JSON") from error
+    solutions_file = path.parent / "solutions" / f"{path.stem}.rs"
+    text = solutions_file.read_text(encoding="utf-8") if solutions_file.exists() else ""
+    return Lesson(path, notebook, sections(text, solutions_file))
+
+
+def sections(text: str, where: Path) -> dict[str, str]:
+    """The solutions by exercise: each section starts with a line `// exercise: name`."""
+    found: dict[str, list[str]] = {}
+    name = None
+    for line in text.splitlines():
+        start = SECTION.match(line)
+        if start:
+            name = start[1]
+            if name in found:
+                raise Problem(f"{relative(where)}: two sections `{name}`\nnext: join them or rename one")
+            found[name] = []
+        elif name is not None:
+            found[name].append(line)
+    return {name: "\n".join(lines).strip() for name, lines in found.items()}
+
+
+def relative(path: Path) -> str:
+    """The path as seen from the repository's root, where it lies inside."""
+    try:
+        return str(path.resolve().relative_to(ROOT)) or "."
+    except ValueError:
+        return str(path)
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Writes the whole file or nothing."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        fix = "make room on the disk and the folder writable, or choose another with --out DIR"
+        raise Problem(f"cannot write {relative(path)}: {error.strerror}\nnext: {fix}") from error
+
+
+def strip(notebook: NotebookNode) -> bool:
+    """Removes what an execution left in a notebook; true when there was something."""
+    before = nbformat.writes(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        for key in ("execution", "gpulab", "collapsed", "scrolled", "jupyter"):
+            cell.metadata.pop(key, None)
+    notebook.metadata.pop("gpulab", None)
+    return nbformat.writes(notebook) != before

@@ -1,0 +1,80 @@
+"""The README of a recorded run: which machine, which driver, which commit, when, by which command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import exports
+import metrics
+from execute import Outcome
+from notebooks import ROOT, Problem, relative, write
+
+TOOL = "gpulab"
+
+
+def verify() -> dict[str, Any]:
+    """What `gpulab verify --json` says about this machine."""
+    places = os.pathsep.join([str(ROOT / "target" / "release"), os.environ.get("PATH", "")])
+    tool = shutil.which(TOOL, path=places)
+    if tool is None:
+        raise Problem(f"the command `{TOOL}` is not built, so the machine cannot be named\nnext: make setup")
+    libraries = os.pathsep.join([str(ROOT / ".gpulab" / "lib"), os.environ.get("LD_LIBRARY_PATH", "")])
+    environment = {**os.environ, "LD_LIBRARY_PATH": libraries.rstrip(os.pathsep)}
+    done = subprocess.run([tool, "verify", "--json"], capture_output=True, text=True, env=environment, check=False)
+    try:
+        return json.loads(done.stdout)
+    except json.JSONDecodeError as error:
+        said = (done.stderr or done.stdout).strip() or "it printed nothing"
+        raise Problem(f"`{TOOL} verify --json` did not answer in JSON: {said}\nnext: make verify") from error
+
+
+def commit(out: Path, since: str) -> str:
+    """The commit that ran: as the rows of this run say, else as git says."""
+    rows = [row for row in metrics.read(out / "metrics.csv") if (row.get("time") or "") >= since]
+    named = {row.get("commit") or "unknown" for row in rows} - {"unknown"}
+    if named:
+        return ", ".join(sorted(named))
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def flat(value: Any, name: str = "") -> list[tuple[str, str]]:
+    """Nested data as lines of a table: `gpus 1 name`, `NVIDIA H200`. What is unknown is left out."""
+    if isinstance(value, dict):
+        return [line for key, item in value.items() for line in flat(item, f"{name} {key}".strip())]
+    if isinstance(value, list):
+        if all(not isinstance(item, (dict, list)) for item in value):
+            return flat(", ".join(map(str, value)), name)
+        return [line for at, item in enumerate(value, 1) for line in flat(item, f"{name} {at}".strip())]
+    if value is None or value == "":
+        return []
+    text = str(value).replace("\n", " ").replace("|", "\\|")
+    return [(name.replace("_", " "), text)]
+
+
+def save(out: Path, began: str, outcomes: list[Outcome]) -> None:
+    """Writes README.md beside the executed copies."""
+    machine = exports.without_machine_paths(verify())
+    command = exports.without_machine_paths(shlex.join(["python3", "env/run.py", *sys.argv[1:]]))
+    lines = ["# A recorded run", ""]
+    lines += ["Written by the notebook runner; nothing here is typed by hand.", ""]
+    lines += ["| what | |", "| --- | --- |", f"| began (UTC) | {began} |", f"| commit | {commit(out, began)} |"]
+    lines += [f"| command | `{command}` |", ""]
+    lines += ["| notebook | seconds | code cells | plots | rows in metrics.csv | state |", "| --- " * 6 + "|"]
+    for one in outcomes:
+        state = "failed" if one.failures else "stopped" if one.stopped else "good"
+        name = f"[{one.notebook}]({one.notebook}.ipynb)"
+        lines.append(f"| {name} | {one.seconds:.1f} | {one.cells} | {one.plots} | {one.rows} | {state} |")
+    lines += ["", "## The machine", "", "As `gpulab verify --json` answered before this page was written:", ""]
+    lines += ["| what | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in flat(machine)), ""]
+    write(out / "README.md", "\n".join(lines))
+    print(f"provenance: {relative(out / 'README.md')}")
