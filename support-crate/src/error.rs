@@ -6,8 +6,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// What every fallible function of this crate returns.
-pub type Result<T> = std::result::Result<T, Error>;
+/// What every fallible function of this crate returns. The second parameter is there for code that names its own error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong, each with the figures that its message needs.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,7 +131,9 @@ impl fmt::Display for Error {
                 "{} is damaged at line {line}: {text}\nnext: it was left as it is; mend that line, or move the file away and a new one is begun",
                 path.display()
             ),
-            Error::Invalid { what, fix } | Error::Unsupported { what, fix } => write!(f, "{what}\nnext: {fix}"),
+            Error::Invalid { what, fix } | Error::Unsupported { what, fix } => {
+                write!(f, "{what}\nnext: {fix}")
+            }
         }
     }
 }

@@ -90,7 +90,8 @@ impl CudaKernel {
 
     /// Registers a thread, static shared bytes a block, local (spill) bytes a thread, largest block.
     pub(crate) fn resources(&self) -> Result<[i32; 4]> {
-        let get = |value: std::result::Result<i32, _>| value.map_err(|e| driver_error("reading the kernel's resources", e));
+        let get =
+            |value: std::result::Result<i32, _>| value.map_err(|e| driver_error("reading the kernel's resources", e));
         Ok([
             get(self.0.num_regs())?,
             get(self.0.shared_size_bytes())?,

@@ -144,10 +144,9 @@ impl<T: Element> Buffer<T> {
     pub fn copy_from_on(&mut self, stream: &Stream, host: &Pinned<T>) -> Result<()> {
         same_length("a copy from pinned memory", self.len, host.len())?;
         match &mut self.memory {
-            Memory::Cuda(memory) if self.len > 0 => stream
-                .0
-                .memcpy_htod(&host.memory, memory)
-                .map_err(|error| driver_error("a copy to the device", error)),
+            Memory::Cuda(memory) if self.len > 0 => {
+                stream.0.memcpy_htod(&host.memory, memory).map_err(|error| driver_error("a copy to the device", error))
+            }
             Memory::Cuda(_) | Memory::Metal(_) => Ok(()),
         }
     }

@@ -157,7 +157,8 @@ impl Kernel {
                 RawValue::Write(memory, index) => (memory, *index),
                 _ => continue,
             };
-            let same_kind = matches!((&self.gpu, memory), (Gpu::Cuda(_), Memory::Cuda(_)) | (Gpu::Metal(_), Memory::Metal(_)));
+            let same_kind =
+                matches!((&self.gpu, memory), (Gpu::Cuda(_), Memory::Cuda(_)) | (Gpu::Metal(_), Memory::Metal(_)));
             if !same_kind || index != self.gpu.index() {
                 return Err(Error::DeviceMismatch { expected: self.gpu.to_string(), found: format!("GPU {index}") });
             }
@@ -186,7 +187,8 @@ impl Kernel {
     pub fn resources(&self) -> Result<KernelResources> {
         match &self.loaded {
             Loaded::Cuda(kernel) => {
-                let [registers, shared_bytes, local_bytes, largest_block] = kernel.resources()?.map(|n| n.max(0) as u32);
+                let [registers, shared_bytes, local_bytes, largest_block] =
+                    kernel.resources()?.map(|n| n.max(0) as u32);
                 Ok(KernelResources { registers, shared_bytes, local_bytes, largest_block })
             }
             Loaded::Metal(_) => Err(Error::Unsupported {

@@ -21,7 +21,9 @@ pub enum ArgType {
 impl ArgType {
     fn as_rust(self) -> String {
         match self {
-            ArgType::Buffer { element, mutable } => format!("`&{}Buffer<{element}>`", if mutable { "mut " } else { "" }),
+            ArgType::Buffer { element, mutable } => {
+                format!("`&{}Buffer<{element}>`", if mutable { "mut " } else { "" })
+            }
             ArgType::Scalar(element) => format!("a number of type `{element}`"),
         }
     }

@@ -63,15 +63,7 @@ mod sealed {
 /// A number that may cross to a device: same bits on both sides, any bit pattern valid.
 ///
 /// Sealed, because [`Buffer::to_host`](crate::gpu::Buffer::to_host) hands out whatever bits a kernel left behind.
-pub trait Element:
-    sealed::Sealed
-    + Copy
-    + Default
-    + Send
-    + Sync
-    + fmt::Debug
-    + 'static
-{
+pub trait Element: sealed::Sealed + Copy + Default + Send + Sync + fmt::Debug + 'static {
     /// Which type this is.
     const TYPE: ElementType;
 }

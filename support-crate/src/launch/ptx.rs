@@ -49,7 +49,10 @@ mod tests {
         let ptx = ".visible .entry add(\n\t.param .u64 .ptr .align 1 add_param_0,\n\t.param .u64 add_param_1,\n\
                    \t.param .f32 add_param_2\n)\n{ ret; }\n.visible .entry none()\n{ ret; }";
         let found = entry_points(ptx);
-        assert_eq!(found.iter().map(|s| (s.name.as_str(), s.parameters.len())).collect::<Vec<_>>(), [("add", 3), ("none", 0)]);
+        assert_eq!(
+            found.iter().map(|s| (s.name.as_str(), s.parameters.len())).collect::<Vec<_>>(),
+            [("add", 3), ("none", 0)]
+        );
         assert_eq!(found[0].parameters[0].kind, ParameterType::Pointer { element: None, constant: false });
         assert_eq!(found[0].parameters[1].kind, ParameterType::Other);
         assert_eq!(found[0].parameters[2].kind, ParameterType::Scalar(ElementType::F32));

@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn comments_are_not_code() {
-        let source = "// __global__ void old(int a)\n/* __global__ void older() */\n__global__ void k(int /* count */ n)";
+        let source =
+            "// __global__ void old(int a)\n/* __global__ void older() */\n__global__ void k(int /* count */ n)";
         assert_eq!(signatures(source)[0].to_string(), "k(int n)");
     }
 

@@ -2,6 +2,12 @@
 //!
 //! Nothing here knows a device or a plot; `results` stores these rows, `plot` draws them.
 
+mod memory;
+mod span;
+
+pub use memory::MemoryPoint;
+pub use span::Span;
+
 use std::fmt;
 
 /// The middle of several samples and their spread. All values are in one unit, which the holder states.

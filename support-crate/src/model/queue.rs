@@ -1,0 +1,217 @@
+//! A launch queue in virtual time.
+
+use crate::error::{Error, Result};
+use crate::measurement::Span;
+
+/// The host's cost of one launch, in µs of virtual time: about what a launch through cudarc took on an H200.
+const LAUNCH_US: f64 = 4.0;
+/// What the first launch of all costs on top, in µs: the driver loads the kernel's code then.
+const FIRST_LAUNCH_US: f64 = 900.0;
+/// More calls than any sensible answer makes; an endless loop ends here.
+const MOST_CALLS: usize = 1_000_000;
+
+/// Work for a queue: a kernel that takes some time, which only a measurement can find out.
+#[derive(Clone, Copy)]
+pub struct Work {
+    us: f64,
+}
+
+impl Work {
+    /// A kernel that takes about `us` µs on the GPU.
+    pub fn of_us(us: f64) -> Work {
+        Work { us }
+    }
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Work(time it)")
+    }
+}
+
+/// A GPU's launch queue and the host in front of it, in virtual microseconds.
+///
+/// The host pays 4 µs for each launch and goes on; the GPU works through the queue in order. The first launch costs
+/// 900 µs more. Kernels take the time they were given, give or take 2 %, and one in ten takes twice as long, as on a
+/// machine that others use too.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    host_us: f64,
+    gpu_us: f64,
+    launches: usize,
+    calls: usize,
+    noise: u64,
+    fault_at: Option<usize>,
+    spans: Vec<Span>,
+}
+
+/// A mark on the GPU's side of the queue: the moment when it has done all work queued before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mark {
+    gpu_us: f64,
+}
+
+impl Mark {
+    /// Microseconds of GPU time from `start` to this mark.
+    pub fn us_since(&self, start: &Mark) -> f64 {
+        self.gpu_us - start.gpu_us
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue::new()
+    }
+}
+
+impl Queue {
+    /// An empty queue at time 0.
+    pub fn new() -> Queue {
+        Queue::with_seed(1)
+    }
+
+    /// The same with other noise.
+    pub fn with_seed(seed: u64) -> Queue {
+        Queue {
+            host_us: 0.0,
+            gpu_us: 0.0,
+            launches: 0,
+            calls: 0,
+            // The generator below needs a state that is not zero.
+            noise: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            fault_at: None,
+            spans: Vec::new(),
+        }
+    }
+
+    /// Lets the launch of this number (from 0) fail on the GPU, later than the launch returns.
+    pub fn with_fault_at(mut self, launch: usize) -> Queue {
+        self.fault_at = Some(launch);
+        self
+    }
+
+    /// The host's clock, in µs: what `Instant::now()` is to a real program.
+    pub fn now_us(&self) -> f64 {
+        self.host_us
+    }
+
+    /// Queues a kernel, and returns at once (in 4 µs).
+    ///
+    /// # Errors
+    /// A fault of a kernel launched *earlier*, once the GPU has got there: errors arrive late.
+    pub fn launch(&mut self, work: Work) -> Result<()> {
+        self.count_call();
+        self.report_fault(self.host_us, "a launch")?;
+        let began = self.host_us;
+        self.host_us += LAUNCH_US + if self.launches == 0 { FIRST_LAUNCH_US } else { 0.0 };
+        let start = self.gpu_us.max(self.host_us);
+        self.gpu_us = start + work.us * self.next_noise();
+        self.span("host", format!("launch {}", self.launches), began, self.host_us);
+        self.span("GPU", format!("kernel {}", self.launches), start, self.gpu_us);
+        self.launches += 1;
+        Ok(())
+    }
+
+    /// Waits until the GPU has done everything queued.
+    ///
+    /// # Errors
+    /// A fault of any kernel launched before.
+    pub fn synchronize(&mut self) -> Result<()> {
+        self.count_call();
+        let began = self.host_us;
+        self.host_us = self.host_us.max(self.gpu_us);
+        self.span("host", "synchronize".to_string(), began, self.host_us);
+        self.report_fault(f64::INFINITY, "synchronize")
+    }
+
+    /// A mark at the queue's end: an event, recorded and waited for when it is read.
+    pub fn event(&mut self) -> Mark {
+        self.count_call();
+        // Nothing queued: the GPU reaches the mark when the host has sent it.
+        self.gpu_us = self.gpu_us.max(self.host_us);
+        Mark { gpu_us: self.gpu_us }
+    }
+
+    /// What the host and the GPU did, and when; for `plot::timeline`.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// How many kernels were launched.
+    pub fn launches(&self) -> usize {
+        self.launches
+    }
+
+    fn span(&mut self, lane: &str, label: String, start_us: f64, end_us: f64) {
+        self.spans.push(Span::new(lane, &label, start_us / 1e3, end_us / 1e3));
+    }
+
+    /// Reports the planted fault once its kernel has started before `seen_us` on the GPU.
+    fn report_fault(&self, seen_us: f64, during: &str) -> Result<()> {
+        let Some(fault) = self.fault_at.filter(|&at| at < self.launches) else { return Ok(()) };
+        let kernel = self.spans.iter().filter(|span| span.lane == "GPU").nth(fault);
+        if kernel.is_none_or(|span| span.end_ms * 1e3 > seen_us) {
+            return Ok(());
+        }
+        Err(Error::Driver {
+            during: during.to_string(),
+            code: "MODEL_ILLEGAL_ADDRESS".to_string(),
+            text: "a kernel launched earlier touched memory outside its buffers".to_string(),
+            fix: "wait after each launch (`synchronize`) to see which launch it is".to_string(),
+        })
+    }
+
+    /// 0.98 to 1.02, and twice that for one kernel in ten (xorshift64*, Vigna 2016).
+    fn next_noise(&mut self) -> f64 {
+        self.noise ^= self.noise >> 12;
+        self.noise ^= self.noise << 25;
+        self.noise ^= self.noise >> 27;
+        let bits = self.noise.wrapping_mul(0x2545_F491_4F6C_DD1D);
+        let share = (bits >> 11) as f64 / (1_u64 << 53) as f64;
+        let jitter = 0.98 + 0.04 * share;
+        if bits.is_multiple_of(10) { 2.0 * jitter } else { jitter }
+    }
+
+    fn count_call(&mut self) {
+        self.calls += 1;
+        assert!(self.calls <= MOST_CALLS, "the queue was called {MOST_CALLS} times: is this an endless loop?");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_returns_before_its_kernel_ends() {
+        let mut queue = Queue::new();
+        queue.launch(Work::of_us(1.0)).unwrap();
+        queue.synchronize().unwrap();
+        let before = queue.now_us();
+        queue.launch(Work::of_us(500.0)).unwrap();
+        assert_eq!(queue.now_us() - before, 4.0);
+        queue.synchronize().unwrap();
+        let waited = queue.now_us() - before;
+        assert!((480.0..=1030.0).contains(&waited), "{waited}");
+    }
+
+    #[test]
+    fn events_see_the_gpu_and_not_the_host() {
+        let mut queue = Queue::new();
+        queue.launch(Work::of_us(1.0)).unwrap();
+        let start = queue.event();
+        for _ in 0..101 {
+            queue.launch(Work::of_us(100.0)).unwrap();
+        }
+        let mean = queue.event().us_since(&start) / 101.0;
+        assert!((98.0..=135.0).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn a_fault_arrives_late() {
+        let mut queue = Queue::new().with_fault_at(1);
+        assert!((0..3).all(|_| queue.launch(Work::of_us(50.0)).is_ok()));
+        let message = queue.synchronize().unwrap_err().to_string();
+        assert!(message.contains("earlier") && message.contains("next: "), "{message}");
+    }
+}
