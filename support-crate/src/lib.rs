@@ -9,6 +9,7 @@
 //! | [`cpu`] | honest CPU baselines, their times, and what this CPU is |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
 //! | [`plot`] | charts that show themselves as the last line of a cell |
+//! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
 
 pub mod bench;
 mod command;
@@ -17,10 +18,12 @@ pub mod cuda;
 pub mod device;
 pub mod error;
 pub mod gpu;
+pub mod ladder;
 pub mod launch;
 pub mod measurement;
 pub mod metal;
 pub mod model;
 pub mod plot;
+pub mod results;
 
 pub use error::{Error, Result};
