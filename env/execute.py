@@ -12,7 +12,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from judge import GREEN, RED, judge, judge_check
-from kernel import Execution, Session
+from kernel import Execution, RunningKernel
 from notebooks import Lesson, Problem, first_words, tags
 
 # notebook, number of the code cell, how many there are, seconds, what to call the cell
@@ -72,8 +72,8 @@ class Run:
         cells = [cell for cell in self.executed.cells if cell.cell_type == "code" and cell.source.strip()]
         self._check_names(cells)
         try:
-            with Session(self.lesson.path.parent, environment, stop) as session:
-                self._cells(cells, session)
+            with RunningKernel(self.lesson.path.parent, environment, stop) as kernel:
+                self._cells(cells, kernel)
         except Problem as problem:
             self.outcome.failures.append(Failure(self.lesson.name, 0, "", "", str(problem)))
         except KeyboardInterrupt:
@@ -82,22 +82,22 @@ class Run:
         self.executed.metadata["gpulab"] = {"seconds": round(self.outcome.seconds, 2)}
         return self.outcome
 
-    def _cells(self, cells: list[NotebookNode], session: Session) -> None:
+    def _cells(self, cells: list[NotebookNode], kernel: RunningKernel) -> None:
         for number, cell in enumerate(cells, 1):
-            done = session.execute(cell.source, self.limit_s)
+            done = kernel.execute(cell.source, self.limit_s)
             _fill(cell, done, number)
             self.outcome.cells = number
             self.progress(self.lesson.name, number, len(cells), done.seconds, first_words(cell.source))
             if done.status == "stopped":
                 raise KeyboardInterrupt
-            wrong = judge(cell, done, self.limit_s, session.said() if done.status == "died" else "")
+            wrong = judge(cell, done, self.limit_s, kernel.said() if done.status == "died" else "")
             if wrong:
                 self._fail(number, cell, wrong)
                 return
-            if "check" in tags(cell) and not self._check(session, number, len(cells), cell, done):
+            if "check" in tags(cell) and not self._check(kernel, number, len(cells), cell, done):
                 return
 
-    def _check(self, session: Session, number: int, count: int, cell: NotebookNode, done: Execution) -> bool:
+    def _check(self, kernel: RunningKernel, number: int, count: int, cell: NotebookNode, done: Execution) -> bool:
         """Judges a check cell, then proves the solution of its exercise. False when the kernel is lost."""
         name = cell.metadata.get("check", "")
         wrong = judge_check(cell, done, RED)
@@ -108,7 +108,7 @@ class Run:
         if not self.solutions or name not in self.lesson.solutions:
             return True
         for source, what in ((self.lesson.solutions[name], f"solution `{name}`"), (cell.source, f"check `{name}`")):
-            done = session.execute(source, self.limit_s)
+            done = kernel.execute(source, self.limit_s)
             self.progress(self.lesson.name, number, count, done.seconds, what)
             if done.status == "stopped":
                 raise KeyboardInterrupt

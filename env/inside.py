@@ -12,15 +12,19 @@ PYTHON = ROOT / ".venv" / "bin" / "python"
 DONE = "GPULAB_SET_UP"
 
 
-def enter() -> None:
-    """Returns only inside `.venv`, with the set-up done; ends the process when the set-up fails."""
+def enter(set_up: bool = True) -> None:
+    """Returns only inside `.venv`; ends the process when the set-up fails, or is missing and not asked for."""
     if os.environ.get(DONE) == "1":
         return
-    try:
-        status = subprocess.run([sys.executable, str(ROOT / "env" / "setup.py")], check=False).returncode
-    except KeyboardInterrupt:
-        status = 130
+    status = 0
+    if set_up:
+        try:
+            status = subprocess.run([sys.executable, str(ROOT / "env" / "setup.py")], check=False).returncode
+        except KeyboardInterrupt:
+            status = 130
     if status != 0:
         sys.exit(status)
+    if not PYTHON.exists():
+        sys.exit("error: the virtual environment is missing\nnext: make setup")
     sys.stdout.flush()
     os.execve(PYTHON, [str(PYTHON), *sys.argv], {**os.environ, DONE: "1"})

@@ -32,14 +32,14 @@ class Execution:
     status: str = "ok"
 
 
-class Session:
+class RunningKernel:
     """A kernel of its own for one notebook. Use it in a `with` block, which ends the kernel."""
 
     def __init__(self, folder: Path, environment: dict[str, str], stop: threading.Event) -> None:
         self.folder, self.environment, self.stop = folder, environment, stop
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115: closed in __exit__
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
 
-    def __enter__(self) -> Session:  # noqa: PYI034: `Self` needs Python 3.11
+    def __enter__(self) -> RunningKernel:  # noqa: PYI034 (`Self` needs Python 3.11)
         try:
             self.manager = KernelManager(kernel_name=KERNEL)
             spec = self.manager.kernel_spec

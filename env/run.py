@@ -6,12 +6,7 @@ import sys
 import inside
 
 if __name__ == "__main__":
-    if not {"-h", "--help"} & set(sys.argv[1:]):
-        inside.enter()
-        import runner
-    else:
-        try:
-            import runner
-        except ImportError:
-            sys.exit("the notebook runner is not installed yet\nnext: make setup")
+    inside.enter(set_up=not {"-h", "--help"} & set(sys.argv[1:]))
+    import runner
+
     sys.exit(runner.main())

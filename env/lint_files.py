@@ -1,0 +1,107 @@
+"""The rules for files other than notebooks: pages and their links, solutions, lengths, words."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pages
+from lint_notebook import Finding, minutes
+from notebooks import FOLDER, ROOT, Lesson
+
+LONGEST, AIM = 300, 150
+TEXT = {".rs", ".py", ".md", ".toml", ".cu", ".metal", ".ipynb", ".sh", ".csv", ".svg", ".html", ".json", ".txt", ""}
+# What belongs to one person's machine or to unfinished work. Written so that this file does not match itself.
+WORDS = {
+    r"(?<![\w.])/(?:ro[o]t|wor[k]|hom[e]/\w+|User[s]/\w+)(?=[/\s\"'`),:]|$)": "a path of one machine",
+    r"(?<![\w.])/tm[p]/": "a path of one machine",
+    r"\b[Ii]ssue #?\d": "the number of an issue",
+    r"\b(?:Cl[a]ude|Anthr[o]pic|Chat[G]PT|Copi[l]ot)\b": "a tool of the author's workplace",
+    r"\b(?:TO[D]O|FIX[M]E)\b|\b(?:to[d]o|unimplemente[d])!": "unfinished work",
+}
+
+
+def files() -> list[Path]:
+    """What belongs to the repository: tracked, or new and not ignored. Without git, nothing can be said."""
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return [ROOT / line for line in sorted(set(done.stdout.splitlines())) if (ROOT / line).is_file()]
+
+
+def check(lessons: list[Lesson], everything: list[Path]) -> list[Finding]:
+    """All findings outside the notebooks' own rules."""
+    found = [*_pages(everything), *_readme(lessons), *_solutions(lessons)]
+    return found + [finding for path in everything for finding in (*_length(path), *_words(path))]
+
+
+def _pages(everything: list[Path]) -> Iterator[Finding]:
+    for page in (path for path in everything if path.suffix == ".md"):
+        text = page.read_text(encoding="utf-8")
+        own = pages.headings(text)
+        if [one.level for one in own[:1]] != [1] or sum(one.level == 1 for one in own) != 1:
+            yield Finding(page, "", "does not start with its only title", "begin with one `# title`")
+        for target in pages.links(text):
+            wrong = pages.broken(target, page, own)
+            if wrong:
+                yield Finding(page, "", f"links to `{target}`: {wrong}", "mend the link")
+
+
+def _readme(lessons: list[Lesson]) -> Iterator[Finding]:
+    """The table of modules lists exactly the notebooks, with the minutes that they state."""
+    readme = ROOT / "README.md"
+    rows = [line for line in pages.prose(readme.read_text("utf-8")) if line.startswith("|")] if readme.exists() else []
+    listed: dict[str, list[str]] = {}
+    for row in rows:
+        for name in re.findall(r"\]\(notebooks/([\w-]+)\.ipynb\)", row):
+            listed.setdefault(name, []).append(row)
+    names = {lesson.name for lesson in lessons}
+    for name in sorted(names ^ set(listed)):
+        there = "is not in README.md's table" if name in names else "is in README.md's table, but there is none"
+        yield Finding(readme, "", f"notebook {name} {there}", "give each notebook one row, with a link to it")
+    for lesson in lessons:
+        here = listed.get(lesson.name, [])
+        if len(here) > 1:
+            yield Finding(readme, "", f"notebook {lesson.name} has {len(here)} rows", "keep one")
+        stated = minutes(lesson)
+        if here and stated is not None and not re.search(rf"(?<!\d){stated}(?!\d)", here[0].split(".ipynb", 1)[1]):
+            yield Finding(readme, "", f"{lesson.name} states {stated} minutes, its row does not", "make them equal")
+
+
+def _solutions(lessons: list[Lesson]) -> Iterator[Finding]:
+    names = {lesson.name for lesson in lessons}
+    for path in sorted((FOLDER / "solutions").glob("*")):
+        if path.suffix != ".rs" or path.stem not in names:
+            yield Finding(path, "", "solves no notebook", "name it after its notebook, or remove it")
+
+
+def _length(path: Path) -> Iterator[Finding]:
+    if path.suffix in (".rs", ".py"):
+        length = len(path.read_text(encoding="utf-8").splitlines())
+        if length > LONGEST:
+            yield Finding(path, "", f"has {length} lines, more than {LONGEST}", "split it into rooms")
+
+
+def long_files(everything: list[Path]) -> list[str]:
+    """Files above the aim, as `file (lines)`: a hint, not a finding."""
+    lengths = [
+        (path, len(path.read_text("utf-8").splitlines())) for path in everything if path.suffix in (".rs", ".py")
+    ]
+    return [f"{path.relative_to(ROOT)} ({length})" for path, length in lengths if AIM < length <= LONGEST]
+
+
+def _words(path: Path) -> Iterator[Finding]:
+    if path.suffix not in TEXT or path.name == "Cargo.lock":
+        return
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        return
+    # A container has paths of its own.
+    words = {} if path.name.startswith("Dockerfile") else WORDS
+    for number, line in enumerate(lines, 1):
+        for pattern, what in words.items():
+            match = re.search(pattern, line)
+            if match:
+                yield Finding(path, f"line {number}", f"holds {what}: `{match[0]}`", "say it without")
