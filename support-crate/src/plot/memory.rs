@@ -1,26 +1,7 @@
 //! The builder of charts of a memory pool's life; how they are drawn is in `memory_draw`.
 
 use super::{Figure, memory_draw};
-
-/// The memory pool after one step, in bytes. Plain data: a lesson fills it from the pool's statistics.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemoryPoint {
-    /// What was just done, such as `drop the buffer`.
-    pub step: String,
-    /// Bytes that live buffers hold.
-    pub used: u64,
-    /// Bytes that the pool holds, used or not.
-    pub reserved: u64,
-    /// Bytes of the whole device that nobody holds.
-    pub free: u64,
-}
-
-impl MemoryPoint {
-    /// A point after `step`; all three numbers are bytes.
-    pub fn new(step: &str, used: u64, reserved: u64, free: u64) -> MemoryPoint {
-        MemoryPoint { step: step.to_string(), used, reserved, free }
-    }
-}
+use crate::measurement::MemoryPoint;
 
 /// A step chart of a pool's used and reserved memory in MiB, one step for each point.
 /// As the last expression of a cell it shows itself.

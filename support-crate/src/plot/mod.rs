@@ -41,11 +41,11 @@ mod timeline_draw;
 pub use bars::BarChart;
 pub use crossing::crossing;
 pub use figure::Figure;
-pub use memory::{MemoryChart, MemoryPoint};
+pub use memory::MemoryChart;
 pub use over_size::SizeChart;
-pub use timeline::{Span, Timeline};
+pub use timeline::Timeline;
 
-use crate::measurement::Measurement;
+use crate::measurement::{Measurement, MemoryPoint, Span};
 
 /// Times over sizes, both axes logarithmic; rows of another metric than `time` are passed over.
 ///

@@ -1,26 +1,7 @@
 //! The builder of timelines; how they are drawn is in `timeline_draw`.
 
 use super::{Figure, timeline_draw};
-
-/// Something that went on in one lane for a while. Times are milliseconds from any common start.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Span {
-    /// Who was busy: `host`, `copy engine`, `stream 1` …
-    pub lane: String,
-    /// With what. Spans whose labels differ only in a number at the end share a colour.
-    pub label: String,
-    /// When it began, in ms.
-    pub start_ms: f64,
-    /// When it ended, in ms.
-    pub end_ms: f64,
-}
-
-impl Span {
-    /// A span from `start_ms` to `end_ms`.
-    pub fn new(lane: &str, label: &str, start_ms: f64, end_ms: f64) -> Span {
-        Span { lane: lane.to_string(), label: label.to_string(), start_ms, end_ms }
-    }
-}
+pub(super) use crate::measurement::Span;
 
 /// Lanes of spans over a common time axis; lanes stand in the order in which they first appear.
 /// As the last expression of a cell it shows itself.
