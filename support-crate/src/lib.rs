@@ -7,11 +7,20 @@
 //! | [`error`] | the one error type; each message ends with the next step |
 //! | [`bench`] | how often to run something so that its time can be trusted |
 //! | [`cpu`] | honest CPU baselines, their times, and what this CPU is |
+//! | [`launch`] | what a launch takes: shapes, argument types, source |
+//! | [`gpu`] | open a GPU, allocate, copy, launch, copy back, time |
+//! | [`cuda`], [`metal`] | the two kinds of GPU behind it |
+//! | [`device`] | one program for CPU and GPU, and the mistakes of two memories |
+//! | [`model`] | a launch queue and a memory pool to practise on, on any machine |
+//! | [`ladder`] | the course's own kernels |
+//! | [`lesson`] | what a notebook holds on to: live where there is a GPU, else recorded |
+//! | [`check`] | the exercises' checks |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
 //! | [`plot`] | charts that show themselves as the last line of a cell |
 //! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
 
 pub mod bench;
+pub mod check;
 mod command;
 pub mod cpu;
 pub mod cuda;
@@ -20,6 +29,7 @@ pub mod error;
 pub mod gpu;
 pub mod ladder;
 pub mod launch;
+pub mod lesson;
 pub mod measurement;
 pub mod metal;
 pub mod model;
@@ -27,3 +37,16 @@ pub mod plot;
 pub mod results;
 
 pub use error::{Error, Result};
+
+/// What a notebook's first cell brings in.
+pub mod prelude {
+    pub use crate::bench::Bench;
+    pub use crate::device::{Device, Vector};
+    pub use crate::error::{Error, Result, bytes};
+    pub use crate::gpu::{Buffer, Event, Gpu, Kernel, KernelResources, MemoryStats, Module, Pinned, Stream};
+    pub use crate::launch::{LaunchConfig, Source};
+    pub use crate::lesson::Lesson;
+    pub use crate::measurement::{Backend, Measurement, MemoryPoint, Span, Summary, figures};
+    pub use crate::model::{Pool, PoolBuffer, Queue, Work};
+    pub use crate::{check, cpu, ladder, plot};
+}

@@ -1,0 +1,19 @@
+//! Checks of exercises. A check never fails a notebook: its verdict is ordinary output, `PASS` or `NOT YET` with what is
+//! wrong and a hint.
+//!
+//! | lesson | checks |
+//! | --- | --- |
+//! | 01 | [`choose_device`], [`mend_mismatch`] |
+//! | 02 | [`time_kernel`], [`find_fault`], [`crossover`] |
+//! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
+
+mod detection;
+mod memory;
+mod panics;
+mod timing;
+mod verdict;
+
+pub use detection::{Candidate, choose_device, mend_mismatch};
+pub use memory::{largest_batch, no_leak, pool_numbers};
+pub use timing::{crossover, find_fault, time_kernel};
+pub use verdict::Verdict;

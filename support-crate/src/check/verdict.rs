@@ -1,0 +1,78 @@
+//! What a check says.
+
+use serde_json::json;
+
+/// The outcome of one check. As the last expression of a cell it shows itself, with machine-readable metadata beside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a verdict shows itself as the last expression of a cell, without a semicolon"]
+pub struct Verdict {
+    exercise: String,
+    /// `None` when it passed; else what is wrong, and a hint.
+    wrong: Option<(String, String)>,
+}
+
+impl Verdict {
+    pub(super) fn pass(exercise: &str) -> Verdict {
+        Verdict { exercise: exercise.to_string(), wrong: None }
+    }
+
+    pub(super) fn not_yet(exercise: &str, what: impl Into<String>, hint: &str) -> Verdict {
+        Verdict { exercise: exercise.to_string(), wrong: Some((what.into(), hint.to_string())) }
+    }
+
+    /// True when the exercise is solved.
+    pub fn passed(&self) -> bool {
+        self.wrong.is_none()
+    }
+
+    /// `PASS` or `NOT YET`, what is wrong, and the hint.
+    pub fn text(&self) -> String {
+        match &self.wrong {
+            None => format!("PASS: {}", self.exercise),
+            Some((what, hint)) => format!("NOT YET: {}\n{what}\nhint: {hint}", self.exercise),
+        }
+    }
+
+    /// What the notebook calls to show a value.
+    pub fn evcxr_display(&self) {
+        let (verdict, what, hint) = match &self.wrong {
+            None => ("PASS", "", ""),
+            Some((what, hint)) => ("NOT YET", what.as_str(), hint.as_str()),
+        };
+        // Middle tones, legible on light and on dark pages.
+        let color = if self.passed() { "#00946c" } else { "#d55e00" };
+        let mut html = format!(
+            "<div style=\"border-left:4px solid {color};padding:.2em .8em\"><strong style=\"color:{color}\">{verdict}\
+             </strong> <code>{}</code>",
+            escape(&self.exercise)
+        );
+        if !self.passed() {
+            html += &format!("<br>{}<br><em>hint: {}</em>", escape(what).replace('\n', "<br>"), escape(hint));
+        }
+        html += "</div>";
+        let data = json!({"exercise": self.exercise, "verdict": verdict, "what": what, "hint": hint});
+        print!(
+            "EVCXR_BEGIN_CONTENT text/plain\n{}\nEVCXR_END_CONTENT\n\
+             EVCXR_BEGIN_CONTENT text/html\n{html}\nEVCXR_END_CONTENT\n\
+             EVCXR_BEGIN_CONTENT application/vnd.gpulab.verdict+json\n{data}\nEVCXR_END_CONTENT\n",
+            self.text()
+        );
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_red_verdict_says_what_and_how_to_go_on() {
+        let verdict = Verdict::not_yet("time it", "took 4 µs", "wait first");
+        assert!(!verdict.passed());
+        assert_eq!(verdict.text(), "NOT YET: time it\ntook 4 µs\nhint: wait first");
+        assert_eq!(Verdict::pass("time it").text(), "PASS: time it");
+    }
+}

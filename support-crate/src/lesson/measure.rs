@@ -1,0 +1,151 @@
+//! Measuring in a lesson: live rows are tagged and stored, and without a GPU the recorded ones come instead.
+
+use super::Lesson;
+use crate::error::{Error, Result};
+use crate::gpu::Gpu;
+use crate::measurement::{Backend, Measurement, MemoryPoint, Span};
+use crate::results;
+
+impl Lesson {
+    /// Measures on the GPU. `experiment` names the measurement in `results/metrics.csv`; the rows' own names are its
+    /// curves. Without a GPU the recorded rows of that experiment come back, marked as recorded.
+    ///
+    /// # Errors
+    /// What `work` returns; without a GPU, an error when nothing was recorded under that name.
+    pub fn measure(
+        &self,
+        experiment: &str,
+        work: impl FnOnce(&Gpu) -> Result<Vec<Measurement>>,
+    ) -> Result<Vec<Measurement>> {
+        match &self.gpu {
+            Some(gpu) => Ok(self.store(experiment, gpu.name(), work(gpu)?)),
+            None => self.recorded_gpu(experiment),
+        }
+    }
+
+    /// Measures on the CPU, always live.
+    ///
+    /// # Errors
+    /// What `work` returns.
+    pub fn measure_cpu(
+        &self,
+        experiment: &str,
+        work: impl FnOnce() -> Result<Vec<Measurement>>,
+    ) -> Result<Vec<Measurement>> {
+        Ok(self.store(experiment, &self.cpu, work()?))
+    }
+
+    /// [`Lesson::measure`] for the pool's numbers, step by step.
+    ///
+    /// # Errors
+    /// As [`Lesson::measure`].
+    pub fn measure_memory(
+        &self,
+        experiment: &str,
+        work: impl FnOnce(&Gpu) -> Result<Vec<MemoryPoint>>,
+    ) -> Result<Vec<MemoryPoint>> {
+        let rows = self.measure(experiment, |gpu| Ok(MemoryPoint::to_rows(&work(gpu)?, gpu.backend())))?;
+        Ok(MemoryPoint::from_rows(&rows))
+    }
+
+    /// [`Lesson::measure`] for who worked from when to when.
+    ///
+    /// # Errors
+    /// As [`Lesson::measure`].
+    pub fn measure_spans(&self, experiment: &str, work: impl FnOnce(&Gpu) -> Result<Vec<Span>>) -> Result<Vec<Span>> {
+        let rows = self.measure(experiment, |gpu| Ok(Span::to_rows(&work(gpu)?, gpu.backend())))?;
+        Ok(Span::from_rows(&rows))
+    }
+
+    /// The recorded reference rows of an experiment, GPU and CPU, to lay over live ones.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when nothing was recorded under that name, [`Error::File`], [`Error::Damaged`].
+    pub fn recorded(&self, experiment: &str) -> Result<Vec<Measurement>> {
+        let mut rows = results::recorded_lesson(results::REFERENCE, &self.name)?;
+        rows.retain_mut(|row| match curve_name(&row.experiment, experiment).map(str::to_string) {
+            Some(curve) => {
+                row.experiment = curve;
+                true
+            }
+            None => false,
+        });
+        if rows.is_empty() {
+            return Err(Error::Invalid {
+                what: format!("the recorded run has no experiment `{experiment}` of lesson {}", self.name),
+                fix: "run this cell on a machine with a GPU; the rest of the notebook works without it".to_string(),
+            });
+        }
+        Ok(rows)
+    }
+
+    /// Where the GPU's figures come from: empty when live, else the recorded machine's name. For `recorded_on` of charts.
+    pub fn recorded_on(&self) -> String {
+        match &self.gpu {
+            Some(_) => String::new(),
+            None => self.recorded_machine().unwrap_or_else(|_| "a recorded run".to_string()),
+        }
+    }
+
+    /// The name of the recorded GPU.
+    pub(super) fn recorded_machine(&self) -> Result<String> {
+        let rows = results::recorded_lesson(results::REFERENCE, &self.name)?;
+        let gpu = rows.iter().find(|row| row.backend == Backend::Cuda);
+        Ok(gpu.map_or_else(|| results::REFERENCE.to_string(), |row| row.machine.clone()))
+    }
+
+    fn recorded_gpu(&self, experiment: &str) -> Result<Vec<Measurement>> {
+        let mut rows = self.recorded(experiment)?;
+        rows.retain(|row| matches!(row.backend, Backend::Cuda | Backend::Metal));
+        if let Some(row) = rows.first() {
+            println!("recorded on {}, {}: {} figures", row.machine, row.time.get(..10).unwrap_or(""), rows.len());
+        }
+        Ok(rows)
+    }
+
+    /// Tags the rows and stores them. What cannot be stored is still the reader's: the rows come back either way.
+    fn store(&self, experiment: &str, machine: &str, mut rows: Vec<Measurement>) -> Vec<Measurement> {
+        let time = results::now_utc();
+        for row in &mut rows {
+            row.time.clone_from(&time);
+            row.commit.clone_from(&self.commit);
+            row.lesson.clone_from(&self.name);
+            row.machine = machine.to_string();
+        }
+        let mut stored = rows.clone();
+        for row in &mut stored {
+            row.experiment = stored_name(experiment, &row.experiment);
+        }
+        if let Err(error) = results::append(&stored) {
+            println!("NOT SAVED: the figures are in your variable, but not in metrics.csv.\n{error}");
+        }
+        rows
+    }
+}
+
+/// How a curve of an experiment is called in `metrics.csv`.
+fn stored_name(experiment: &str, curve: &str) -> String {
+    if experiment == curve { curve.to_string() } else { format!("{experiment}: {curve}") }
+}
+
+/// The curve that such a name stands for; `None` when it is of another experiment.
+fn curve_name<'a>(stored: &'a str, experiment: &str) -> Option<&'a str> {
+    match stored.strip_prefix(experiment)? {
+        "" => Some(stored),
+        rest => rest.strip_prefix(": "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_keeps_its_name_on_the_way_to_the_file_and_back() {
+        for (experiment, curve) in [("copy", "copy"), ("copy", "pinned"), ("copy: far", "a: b")] {
+            assert_eq!(curve_name(&stored_name(experiment, curve), experiment), Some(curve));
+        }
+        assert_eq!(curve_name("copying: pinned", "copy"), None);
+        assert_eq!(curve_name("other", "copy"), None);
+    }
+}
