@@ -37,8 +37,7 @@ pub(crate) fn output_of(program: &str, arguments: &[&str], limit: Duration) -> R
     if status.success() {
         return Ok(out);
     }
-    let last =
-        err.lines().chain(out.lines()).filter(|line| !line.trim().is_empty()).next_back().unwrap_or("no message");
+    let last = err.lines().chain(out.lines()).rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
     Err(format!("{program} failed ({status}): {}", last.trim()))
 }
 

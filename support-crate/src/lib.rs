@@ -15,6 +15,7 @@
 //! | [`ladder`] | the course's own kernels |
 //! | [`lesson`] | what a notebook holds on to: live where there is a GPU, else recorded |
 //! | [`check`] | the exercises' checks |
+//! | [`machine`] | what this machine has, and how to add what is missing |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
 //! | [`plot`] | charts that show themselves as the last line of a cell |
 //! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
@@ -24,12 +25,14 @@ pub mod check;
 mod command;
 pub mod cpu;
 pub mod cuda;
+pub mod demo;
 pub mod device;
 pub mod error;
 pub mod gpu;
 pub mod ladder;
 pub mod launch;
 pub mod lesson;
+pub mod machine;
 pub mod measurement;
 pub mod metal;
 pub mod model;

@@ -1,0 +1,63 @@
+//! The program `gpulab`: what this machine has.
+
+use gpulab::machine;
+use std::io::Write;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+gpulab looks at this machine for the course's notebooks.
+
+usage:
+  gpulab verify           what was found: CPU, GPUs, drivers, libraries, and how to add what is missing
+  gpulab verify --json    the same for programs
+  gpulab --help           this text
+  gpulab --version        the version
+";
+
+fn main() -> ExitCode {
+    // Not `args`, which panics where an argument is not UTF-8.
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match answer(&arguments) {
+        Ok(text) => {
+            // A reader that went away (`gpulab verify | head -1`) is no mistake, and no reason to panic.
+            let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            let _ = writeln!(std::io::stderr(), "{problem}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn answer(arguments: &[&str]) -> Result<String, String> {
+    match arguments {
+        ["verify"] => Ok(machine::detect().to_string()),
+        ["verify", "--json"] | ["--json", "verify"] => Ok(machine::detect().to_json()),
+        ["--help" | "-h" | "help"] | ["verify", "--help" | "-h"] => Ok(HELP.to_string()),
+        ["--version" | "-V"] => Ok(format!("gpulab {}", env!("CARGO_PKG_VERSION"))),
+        [] => Err(format!("gpulab was not told what to do\nnext: run `gpulab verify`\n\n{}", HELP.trim_end())),
+        _ => Err(format!("gpulab does not know `{}`\nnext: `gpulab --help` lists what it does", arguments.join(" "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_it_does_not_know_are_named_with_the_next_step() {
+        for arguments in [&["verfiy"][..], &["verify", "--jsn"], &["verify", "--json", "x"]] {
+            let problem = answer(arguments).unwrap_err();
+            assert!(problem.contains(&arguments.join(" ")) && problem.contains("\nnext: "), "{problem}");
+        }
+        assert!(answer(&[]).unwrap_err().contains("next: run `gpulab verify`"));
+    }
+
+    #[test]
+    fn help_and_version_answer() {
+        assert!(answer(&["--help"]).unwrap().contains("gpulab verify --json"));
+        assert!(answer(&["-V"]).unwrap().starts_with("gpulab "));
+    }
+}
