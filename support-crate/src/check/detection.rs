@@ -132,7 +132,8 @@ mod tests {
             })
             .passed()
         );
-        let wrong: [(fn(&[Candidate]) -> Option<usize>, &str); 4] = [
+        type Answer = fn(&[Candidate]) -> Option<usize>;
+        let wrong: [(Answer, &str); 4] = [
             (|_| Some(0), "most free memory wins"),
             (|gpus| gpus.iter().enumerate().max_by_key(|(_, g)| g.free_bytes).map(|(at, _)| at), "7.0 is below"),
             (
@@ -150,7 +151,8 @@ mod tests {
     #[test]
     fn mending_the_mismatch_right_and_wrong() {
         assert!(mend_mismatch(|w, b, x| w.multiply(&x.to(w.device())?)?.add(b)).passed());
-        let wrong: [(fn(&Vector, &Vector, &Vector) -> Result<Vector>, &str); 4] = [
+        type Answer = fn(&Vector, &Vector, &Vector) -> Result<Vector>;
+        let wrong: [(Answer, &str); 4] = [
             (|w, b, x| w.multiply(x)?.add(b), "device mismatch"),
             (|w, b, x| w.to(x.device())?.multiply(x)?.add(&b.to(x.device())?), "move the data to the model"),
             (|w, b, x| w.add(&x.to(w.device())?)?.add(b), "it should be [2.5"),

@@ -155,7 +155,8 @@ mod tests {
         assert!(
             no_leak(|pool, steps| { (0..steps).map(|_| Ok(pool.alloc(64 * MIB)?.bytes() as f32)).collect() }).passed()
         );
-        let wrong: [(fn(&Pool, usize) -> Result<Vec<f32>>, &str); 4] = [
+        type Answer = fn(&Pool, usize) -> Result<Vec<f32>>;
+        let wrong: [(Answer, &str); 4] = [
             (
                 |pool, steps| {
                     let mut kept = Vec::new();
@@ -195,7 +196,8 @@ mod tests {
             }
         };
         assert!(largest_batch(right).passed(), "{}", largest_batch(right).text());
-        let wrong: [(fn(&Pool, usize, u64) -> Result<usize>, &str); 4] = [
+        type Answer = fn(&Pool, usize, u64) -> Result<usize>;
+        let wrong: [(Answer, &str); 4] = [
             (|pool, wanted, bytes| pool.alloc(wanted as u64 * bytes).map(|_| wanted), "catch `Error::OutOfMemory"),
             (
                 |pool, wanted, bytes| {

@@ -15,5 +15,5 @@ mod verdict;
 
 pub use detection::{Candidate, choose_device, mend_mismatch};
 pub use memory::{largest_batch, no_leak, pool_numbers};
-pub use timing::{crossover, find_fault, time_kernel};
+pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use verdict::Verdict;

@@ -103,12 +103,16 @@ pub fn find_fault(answer: fn(&mut Queue, &[Work]) -> Option<usize>) -> Verdict {
     Verdict::pass(NAME)
 }
 
+/// A curve: (size, ms) in rising order of size.
+pub type Curve = [(usize, f64)];
+
 /// Checks a function that gives the smallest measured size from which on the GPU is faster, there and at every larger
 /// size, or `None`. Both lists hold (size, ms) of the same sizes, in rising order.
-pub fn crossover(answer: fn(&[(usize, f64)], &[(usize, f64)]) -> Option<usize>) -> Verdict {
+pub fn crossover(answer: fn(&Curve, &Curve) -> Option<usize>) -> Verdict {
     const NAME: &str = "crossover";
     const SIZES: [usize; 5] = [64, 128, 256, 512, 1024];
-    let cases: [([f64; 5], [f64; 5], Option<usize>, &str); 5] = [
+    type Case = ([f64; 5], [f64; 5], Option<usize>, &'static str);
+    let cases: [Case; 5] = [
         (
             [0.01, 0.08, 0.6, 5.0, 40.0],
             [0.2, 0.2, 0.2, 0.3, 0.5],
@@ -193,7 +197,8 @@ mod tests {
 
     #[test]
     fn each_unfair_timing_is_named() {
-        let wrong: [(fn(&mut Queue, Work) -> Result<f64>, &str); 5] = [
+        type Answer = fn(&mut Queue, Work) -> Result<f64>;
+        let wrong: [(Answer, &str); 5] = [
             (
                 |queue, work| {
                     let start = queue.now_us();
@@ -236,7 +241,8 @@ mod tests {
             work.iter().position(|&work| queue.launch(work).and_then(|()| queue.synchronize()).is_err())
         };
         assert!(find_fault(blocking).passed(), "{}", find_fault(blocking).text());
-        let wrong: [(fn(&mut Queue, &[Work]) -> Option<usize>, &str); 3] = [
+        type Answer = fn(&mut Queue, &[Work]) -> Option<usize>;
+        let wrong: [(Answer, &str); 3] = [
             (|queue, work| work.iter().position(|&work| queue.launch(work).is_err()), "NOT YET"),
             (
                 |queue, work| {
@@ -257,14 +263,13 @@ mod tests {
 
     #[test]
     fn the_crossover_right_and_wrong() {
-        let right = |cpu: &[(usize, f64)], gpu: &[(usize, f64)]| {
+        let right = |cpu: &Curve, gpu: &Curve| {
             let ahead = cpu.iter().zip(gpu).rev().take_while(|(cpu, gpu)| gpu.1 < cpu.1);
             ahead.last().map(|(cpu, _)| cpu.0)
         };
         assert!(crossover(right).passed(), "{}", crossover(right).text());
-        let first = |cpu: &[(usize, f64)], gpu: &[(usize, f64)]| {
-            cpu.iter().zip(gpu).find(|(cpu, gpu)| gpu.1 < cpu.1).map(|(cpu, _)| cpu.0)
-        };
+        let first =
+            |cpu: &Curve, gpu: &Curve| cpu.iter().zip(gpu).find(|(cpu, gpu)| gpu.1 < cpu.1).map(|(cpu, _)| cpu.0);
         assert!(crossover(first).text().contains("lucky win"));
         assert!(crossover(|_, _| None).text().contains("should be Some(256)"));
         assert!(crossover(|cpu, _| Some(cpu[0].0)).text().starts_with("NOT YET"));

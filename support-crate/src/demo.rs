@@ -1,0 +1,31 @@
+//! What must not happen in the notebook's own process, because it takes the GPU's context with it.
+
+use crate::error::Result;
+use crate::gpu::Gpu;
+use crate::launch::LaunchConfig;
+
+const FAR_OUT: &str = r#"extern "C" __global__ void far_out(float *x, long long offset) {
+    x[offset + threadIdx.x] = 1.0f;
+}"#;
+
+/// Launches a kernel that writes far outside its buffer, and prints what each later call says.
+///
+/// With `CUDA_LAUNCH_BLOCKING=1` in the environment the launch itself waits, and so it is the launch that reports.
+///
+/// # Errors
+/// [`Error::NoGpu`](crate::Error::NoGpu) and what else comes before the faulty launch.
+pub fn late_error() -> Result<()> {
+    let gpu = Gpu::open()?;
+    let kernel = gpu.compile(FAR_OUT)?.kernel("far_out")?;
+    let mut x = gpu.zeros::<f32>(32)?;
+    gpu.synchronize()?;
+    let say = |call: &str, outcome: Result<()>| match outcome {
+        Ok(()) => println!("{call}: ok"),
+        Err(error) => println!("{call}: {error}"),
+    };
+    say("launch of the faulty kernel", kernel.launch(LaunchConfig::new(1, 32), (&mut x, 1_i64 << 40)));
+    say("next line, an innocent addition on the CPU", Ok(()));
+    say("synchronize", gpu.synchronize());
+    say("an allocation afterwards", gpu.alloc::<f32>(1).map(drop));
+    Ok(())
+}
