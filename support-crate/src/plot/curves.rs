@@ -69,6 +69,16 @@ pub(super) fn fits_linear(value: f64) -> bool {
     (0.0..=1e100).contains(&value)
 }
 
+/// Whether a higher value is the faster one; `None` where speed is not the matter.
+pub(super) fn better(metric: &str, unit: &str) -> Option<bool> {
+    match metric {
+        "time" | "latency" => Some(false),
+        _ if unit.ends_with("/s") => Some(true),
+        "bandwidth" | "throughput" => Some(true),
+        _ => None,
+    }
+}
+
 pub(super) fn curves(rows: &[Measurement], metric: Option<&str>) -> Curves {
     let mut out = Curves::default();
     let rows = one_unit(rows, metric, &mut out.notes);

@@ -1,6 +1,6 @@
 //! Where a label may stand without covering a curve, a frame or another label.
 
-use super::canvas::{FONT, Point};
+use super::canvas::{Align, FONT, Point};
 use super::text::width;
 
 /// A rectangle: left, top, right, bottom.
@@ -23,8 +23,8 @@ pub(super) fn beside(text: &str, y: f64, room: Area, lines: &[Vec<Point>], taken
     let wide = width(text, FONT) + 8.0;
     let mut best = (usize::MAX, (room.0 + 6.0, y - 9.0));
     for middle in [y - 10.0, y + 11.0] {
-        for step in 0..=8 {
-            let left = room.0 + 6.0 + ((room.2 - room.0 - wide - 8.0) * f64::from(step) / 8.0).max(0.0);
+        for step in 0..=24 {
+            let left = room.0 + 6.0 + ((room.2 - room.0 - wide - 8.0) * f64::from(step) / 24.0).max(0.0);
             let area = Area(left - 4.0, middle - 9.0, left + wide, middle + 9.0);
             let out = usize::from(area.1 < room.1 || area.3 > room.3) * 500;
             let cost = covered(area, lines) + 200 * taken.iter().filter(|other| area.overlaps(**other)).count() + out;
@@ -61,16 +61,16 @@ pub(super) struct Flag {
     pub text: String,
 }
 
-/// Where a flag's text stands: its left end, and its row, counted upwards from 0.
+/// Where a flag's text stands: the end of it that is next to the pole, and its row, counted upwards from 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Place {
-    pub left: f64,
+    pub x: f64,
+    pub align: Align,
     pub row: usize,
 }
 
 /// Places for flags between `start` and `end`, so that no text covers another or a neighbour's pole.
-/// `reserved` is where another text ends in row 0.
-pub(super) fn flags(flags: &[Flag], start: f64, end: f64, reserved: f64) -> Vec<Place> {
+pub(super) fn flags(flags: &[Flag], start: f64, end: f64) -> Vec<Place> {
     let wide = |flag: &Flag| width(&flag.text, FONT) + 10.0;
     // To the right of the pole, from right to left; where that runs over the edge, to the left, from left to right.
     let rightwards = flags.iter().all(|flag| flag.x + 5.0 + wide(flag) <= end);
@@ -80,17 +80,21 @@ pub(super) fn flags(flags: &[Flag], start: f64, end: f64, reserved: f64) -> Vec<
     if leftwards {
         order.reverse();
     }
-    let mut places = vec![Place { left: start, row: 0 }; flags.len()];
-    let mut done: Vec<(f64, f64, usize)> = vec![(f64::MIN, reserved, 0)];
+    let mut places = vec![Place { x: start, align: Align::Left, row: 0 }; flags.len()];
+    let mut done: Vec<(f64, f64, usize)> = Vec::new();
     for at in order {
         let flag = &flags[at];
-        let right = flag.x + 5.0;
-        let left = if leftwards || right + wide(flag) > end { flag.x - 5.0 - wide(flag) + 10.0 } else { right };
-        let left = left.max(start);
+        let (x, align) = match flag.x {
+            x if !leftwards && x + 5.0 + wide(flag) <= end => (x + 5.0, Align::Left),
+            x if x - 5.0 - wide(flag) >= start => (x - 5.0, Align::Right),
+            // Wider than either side: it starts at the edge.
+            _ => (start, Align::Left),
+        };
+        let left = if align == Align::Left { x } else { x - wide(flag) };
         // From pole to the end of the text.
         let (from, to) = (left.min(flag.x) - 2.0, (left + wide(flag)).max(flag.x));
         let row = done.iter().filter(|(a, b, _)| from < *b && *a < to).map(|(_, _, row)| row + 1).max().unwrap_or(0);
-        places[at] = Place { left, row };
+        places[at] = Place { x, align, row };
         done.push((from, to, row));
     }
     places
@@ -103,11 +107,10 @@ mod tests {
     #[test]
     fn flags_that_would_overlap_stand_in_rows() {
         let flag = |x: f64| Flag { x, text: "your prediction: 512".to_string() };
-        let places = flags(&[flag(100.0), flag(120.0), flag(400.0)], 0.0, 700.0, 0.0);
+        let places = flags(&[flag(100.0), flag(120.0), flag(400.0)], 0.0, 700.0);
         assert_eq!([places[0].row, places[1].row, places[2].row], [1, 0, 0]);
-        let at_the_edge = flags(&[flag(690.0)], 0.0, 700.0, 0.0)[0];
-        assert!(at_the_edge.left + width("your prediction: 512", FONT) < 690.0);
-        assert_eq!(flags(&[flag(100.0)], 0.0, 700.0, 110.0)[0].row, 1);
+        let at_the_edge = flags(&[flag(690.0)], 0.0, 700.0)[0];
+        assert!(at_the_edge.align == Align::Right && at_the_edge.x < 690.0);
     }
 
     #[test]

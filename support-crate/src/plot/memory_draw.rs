@@ -6,13 +6,13 @@ use super::curves::count;
 use super::frame::{AXIS, GRID, label_room, ticks, y_axis};
 use super::legend::{Sample, legend, notes, nothing};
 use super::memory::MemoryChart;
-use super::scale::{Scale, linear_ticks, number};
+use super::scale::{Scale, linear_ticks, number, short};
 use super::style::{BLUE, GREEN, INK, Marker, ORANGE, Pen};
 use super::text::{width, wrap};
-use crate::measurement::figures;
 
-const USED: Pen = Pen::solid(BLUE, 2.4);
-const RESERVED: Pen = Pen::solid(ORANGE, 2.4);
+const USED: Pen = Pen::solid(BLUE, 2.6);
+// Wider than the line of used memory, so that it shows on both sides where the two are equal.
+const RESERVED: Pen = Pen::solid(ORANGE, 6.0).alpha(0.6);
 const FREE: Pen = Pen::solid(GREEN, 2.4);
 
 pub(super) fn draw(chart: &MemoryChart) -> Figure {
@@ -90,7 +90,7 @@ impl Columns {
         }
         if !named {
             let all: Vec<String> =
-                chart.points.iter().enumerate().map(|(n, point)| format!("{} {}", n + 1, point.step)).collect();
+                chart.points.iter().enumerate().map(|(n, point)| format!("({}) {}", n + 1, point.step)).collect();
             remarks.insert(0, format!("Steps: {}.", all.join("; ")));
         }
         y + 6.0 + LINE * lines as f64 + 8.0
@@ -102,8 +102,9 @@ fn pool(canvas: &mut Canvas<'_>, chart: &MemoryChart, columns: &Columns, top: f6
     const HEIGHT: f64 = 240.0;
     let used: Vec<f64> = chart.points.iter().map(|point| mib(point.used)).collect();
     let reserved: Vec<f64> = chart.points.iter().map(|point| mib(point.reserved)).collect();
-    let guesses = [(&chart.used, Marker::Diamond), (&chart.reserved, Marker::Square)];
-    let guessed = guesses.iter().filter_map(|(guess, _)| guess.as_ref()).flat_map(|(_, values)| values);
+    // Beside the number, which stands in the middle of its column.
+    let guesses = [(&chart.used, Marker::Diamond, 0.14), (&chart.reserved, Marker::Square, 0.86)];
+    let guessed = guesses.iter().filter_map(|(guess, ..)| guess.as_ref()).flat_map(|(_, values)| values);
     let most = used.iter().chain(&reserved).copied().chain(guessed.map(|value| mib(*value))).fold(0.0, f64::max);
     // Room for a number above the highest line.
     let max = if most > 0.0 { most * 1.12 } else { 1.0 };
@@ -120,14 +121,14 @@ fn pool(canvas: &mut Canvas<'_>, chart: &MemoryChart, columns: &Columns, top: f6
         let x = columns.middle(n);
         let apart = y.at(*used) - y.at(*reserved);
         if used != reserved {
-            canvas.text(&figures(*reserved), (x, y.at(*reserved) - 10.0), Align::Middle);
+            canvas.text(&short(*reserved), (x, y.at(*reserved) - 10.0), Align::Middle);
         }
         // Above its line where the gap to the other line holds it, else below, inside the area.
         let above = used == reserved || apart > 24.0;
-        let middle = if above { y.at(*used) - 10.0 } else { y.at(*used) + 11.0 };
-        canvas.text(&figures(*used), (x, middle), Align::Middle);
+        let middle = if above { y.at(*used) - 10.0 } else { y.at(*used) + 13.0 };
+        canvas.text(&short(*used), (x, middle), Align::Middle);
     }
-    for (guess, marker) in guesses {
+    for (guess, marker, share) in guesses {
         let Some((label, values)) = guess else {
             continue;
         };
@@ -136,8 +137,7 @@ fn pool(canvas: &mut Canvas<'_>, chart: &MemoryChart, columns: &Columns, top: f6
             remarks.push(format!("{label}: {given} for {steps}; give one value in bytes for each step."));
         }
         for (n, value) in values.iter().take(used.len()).enumerate() {
-            // Beside the number, which stands in the middle.
-            canvas.marker(marker, (columns.edge(n) + columns.wide * 0.14, y.at(mib(*value))), INK, true);
+            canvas.marker(marker, (columns.edge(n) + columns.wide * share, y.at(mib(*value))), INK, true);
         }
     }
     y.start

@@ -21,6 +21,7 @@
 //! ```
 
 mod bars;
+mod bars_draw;
 mod canvas;
 mod crossing;
 mod curves;

@@ -1,18 +1,16 @@
 //! Draws a chart over size.
 
-use super::canvas::{Align, Canvas, FONT, LINE, MARGIN, Point, WIDTH, figure};
-use super::crossing::{cpu_and_gpu, crossings};
-use super::curves::{Curve, count, fits_log};
+use super::canvas::{Align, Canvas, LINE, MARGIN, Point, WIDTH, figure};
+use super::crossing::{cpu_and_gpu, crossings, value_at};
+use super::curves::{Curve, better, count, fits_log};
 use super::frame::{AXIS, label_room, ticks, x_axis, y_axis};
 use super::labels::{Area, Flag, beside, flags};
 use super::legend::{Sample, legend, notes, nothing};
 use super::over_size::SizeChart;
-use super::scale::{Scale, log_range, log_ticks, number, size, size_ticks};
+use super::scale::{Scale, log_range, log_ticks, number, short, size, size_ticks};
 use super::style::{DASHED, DOTTED, INK, LONG, Marker, Pen, SOLID, color, marker};
-use super::text::width;
 use super::{Figure, curves::Spot};
 use crate::error::bytes;
-use crate::measurement::figures;
 
 const HEIGHT: f64 = 330.0;
 const PREDICTION: Pen = Pen::solid(INK, 1.6).dash(LONG);
@@ -61,7 +59,7 @@ impl Marks {
         for (pen, (label, at)) in
             chart.ceilings.iter().map(|mark| (CEILING, mark)).chain(chart.values.iter().map(|mark| (PREDICTION, mark)))
         {
-            let text = format!("{label}: {} {unit}", figures(*at));
+            let text = format!("{label}: {} {unit}", short(*at));
             if near(*at, y_min, y_max, &text, remarks) {
                 marks.level.push((*at, text, pen));
             }
@@ -78,12 +76,12 @@ impl Marks {
             return;
         };
         let all = crossings(&cpu.spots, &gpu.spots);
-        if let Some((at, value)) = all.first().copied() {
-            self.upright.push((at, format!("crossing: {}", size_text(at, chart.in_bytes)), CROSSING));
-            self.crossing = Some((at, value));
-        } else {
-            remarks.push(format!("No crossing in this range{}.", who_is_below(cpu, gpu)));
-        }
+        let Some((at, value)) = all.first().copied() else {
+            remarks.push(format!("No crossing in this range{}.", who_is_faster(chart, cpu, gpu)));
+            return;
+        };
+        self.upright.push((at, format!("crossing: {}", size_text(at, chart.in_bytes)), CROSSING));
+        self.crossing = Some((at, value));
         if all.len() > 1 {
             remarks.push(format!("The curves cross {}; the first is marked.", count(all.len(), "time")));
         }
@@ -94,16 +92,19 @@ impl Marks {
     }
 }
 
-/// For two curves that do not cross: `: … is below everywhere`, if they can be compared at all.
-fn who_is_below(cpu: &Curve, gpu: &Curve) -> String {
-    let shared = cpu.spots.iter().find_map(|spot| Some(super::crossing::value_at(&gpu.spots, spot.size)? - spot.mid));
-    let shared = shared.or_else(|| {
-        gpu.spots.iter().find_map(|spot| Some(spot.mid - super::crossing::value_at(&cpu.spots, spot.size)?))
-    });
-    match shared {
-        Some(gap) if gap < 0.0 => format!(": the curve of {} is below throughout", gpu.label),
-        Some(gap) if gap > 0.0 => format!(": the curve of {} is below throughout", cpu.label),
-        Some(_) => ": the two curves are equal".to_string(),
+/// For two curves that do not cross: which one is the faster, or the lower, if they can be compared at all.
+fn who_is_faster(chart: &SizeChart, cpu: &Curve, gpu: &Curve) -> String {
+    let gap =
+        |(a, b): (&Curve, &Curve)| a.spots.iter().find_map(|spot| Some(spot.mid - value_at(&b.spots, spot.size)?));
+    let gap = gap((cpu, gpu)).or_else(|| gap((gpu, cpu)).map(|gap| -gap));
+    let better = better(&chart.data.metric, &chart.data.unit);
+    let word = if better.is_some() { "faster" } else { "lower" };
+    match gap {
+        Some(0.0) => ": the two curves are equal".to_string(),
+        Some(gap) => {
+            let first = if (gap > 0.0) == (better == Some(true)) { cpu } else { gpu };
+            format!(": {} is {word} throughout", first.label)
+        }
         None => ": the two curves share no sizes".to_string(),
     }
 }
@@ -142,16 +143,15 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     let x = Scale { log: true, min: x_min, max: x_max, start: left, end: WIDTH - MARGIN - 6.0 };
 
     // Above the frame: the axis label, and the flags of the vertical lines.
-    let y_label = y_label(chart);
     let poles: Vec<Flag> =
         marks.upright.iter().map(|(at, text, _)| Flag { x: x.at(*at), text: text.clone() }).collect();
-    let places = flags(&poles, left, WIDTH - MARGIN, MARGIN + width(&y_label, FONT) + 12.0);
-    let rows = places.iter().map(|place| place.row).max().unwrap_or(0) + 1;
-    let top = top + LINE * rows as f64 + 4.0;
+    let places = flags(&poles, left, WIDTH - MARGIN);
+    let rows = places.iter().map(|place| place.row + 1).max().unwrap_or(0);
+    let top = top + LINE * (rows + 1) as f64 + 4.0;
     let row = |row: usize| top - 4.0 - LINE * (row as f64 + 0.5);
     let y = Scale { log: true, min: y_min, max: y_max, start: top + HEIGHT, end: top };
 
-    canvas.text(&y_label, (MARGIN, row(0)), Align::Left);
+    canvas.text(&y_label(chart), (MARGIN, row(rows)), Align::Left);
     y_axis(canvas, &x, &ticks(&y, &y_values, number));
     let sizes: Vec<f64> = spots().map(|spot| spot.size).collect();
     let x_ticks = ticks(&x, &size_ticks(x_min, x_max, &sizes), |value| size(value, chart.in_bytes));
@@ -168,7 +168,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     for (((at, text, pen), place), flag) in marks.upright.iter().zip(&places).zip(&poles) {
         let pole = [(x.at(*at), row(place.row) - 7.0), (x.at(*at), y.start)];
         canvas.path(&pole, pen);
-        canvas.text(text, (place.left, row(place.row)), Align::Left);
+        canvas.text(text, (place.x, row(place.row)), place.align);
         lines.push(vec![(flag.x, y.end), (flag.x, y.start)]);
     }
     for curve in curves {
@@ -202,7 +202,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
 /// `time (ms, log scale), lower is faster`.
 fn y_label(chart: &SizeChart) -> String {
     let name = if chart.y_label.is_empty() { &chart.data.metric } else { &chart.y_label };
-    let better = match super::bars::better(&chart.data.metric, &chart.data.unit) {
+    let better = match better(&chart.data.metric, &chart.data.unit) {
         Some(true) => "; higher is faster",
         Some(false) => "; lower is faster",
         None => "",

@@ -1,6 +1,7 @@
 //! From values to pixels, and where the ticks stand.
 
 use crate::error::bytes;
+use crate::measurement::figures;
 
 /// One axis: values from `min` to `max` lie at pixels from `start` to `end`.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +82,12 @@ pub(super) fn number(value: f64) -> String {
     // Six decimals hide what adding up tenths leaves behind.
     let digits = format!("{value:.6}");
     format!("{}{suffix}", digits.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// A number as the reader wrote it where that is short, else three figures of it.
+pub(super) fn short(value: f64) -> String {
+    let text = number(value);
+    if text.len() <= 6 && text.parse() == Ok(value) { text } else { figures(value) }
 }
 
 /// A tick of a size axis: `256`, `4096`, `64K`, `1M`, or `1 KiB`, `2 MiB` where sizes are bytes.

@@ -43,7 +43,7 @@ fn the_crossing_is_written_or_its_absence() {
     assert!(svg.contains("crossing: 100 B"), "{svg}");
     let apart: Vec<Measurement> = two().into_iter().filter(|row| row.size == 10).collect();
     let svg = time_over_size(&apart).crossover().draw().svg();
-    assert!(svg.contains("No crossing in this range: the curve of work (Intel Xeon) is below"), "{svg}");
+    assert!(svg.contains("No crossing in this range: work (Intel Xeon) is faster throughout"), "{svg}");
     let svg = time_over_size(&two()[..2]).crossover().draw().svg();
     assert!(svg.contains("takes a CPU curve and a GPU curve"), "{svg}");
 }
@@ -83,7 +83,7 @@ fn a_chart_of_nothing_says_what_to_do() {
 fn bars_compare_with_the_slowest() {
     let svg = bars(&two()).log().prediction("your prediction", 2.0).draw().svg();
     assert!(svg.contains("10.0 ms, the slowest") && svg.contains("1.00 ms, 10.0× as fast"), "{svg}");
-    assert!(svg.contains("your prediction: 2.00 ms") && svg.contains("work (NVIDIA H200, recorded), size 10"), "{svg}");
+    assert!(svg.contains("your prediction: 2 ms") && svg.contains("work (NVIDIA H200, recorded), size 10"), "{svg}");
     let rate = |value: f64| Measurement::new("copy", Backend::Cuda, 1, "bandwidth", "GB/s", summary(value));
     let svg = bars(&[rate(50.0), rate(10.0)]).draw().svg();
     assert!(svg.contains("10.0 GB/s, the slowest") && svg.contains("50.0 GB/s, 5.00× as fast"), "{svg}");
@@ -96,7 +96,9 @@ fn bars_compare_with_the_slowest() {
 fn memory_shows_steps_predictions_and_wrong_counts() {
     let points = [MemoryPoint::new("start", 0, 0, 1 << 37), MemoryPoint::new("allocate", 64 << 20, 96 << 20, 1 << 36)];
     let svg = memory_life(&points).with_free().recorded_on("NVIDIA H200").prediction("predicted", &[0]).draw().svg();
-    for text in ["allocate", "64.0", "96.0", "recorded", "predicted: 1 value for 2 steps", "free on the whole device"] {
+    for text in
+        ["allocate", ">\n64\n<", ">\n96\n<", "recorded", "predicted: 1 value for 2 steps", "free on the whole device"]
+    {
         assert!(svg.contains(text), "{text}: {svg}");
     }
 }
@@ -105,9 +107,10 @@ fn memory_shows_steps_predictions_and_wrong_counts() {
 fn a_timeline_picks_its_unit_and_names_what_has_no_room() {
     let spans = [Span::new("host", "launch", 0.0, 0.004), Span::new("stream 1", "kernel", 0.004, 0.9)];
     let svg = timeline(&spans).mark("returns", 0.004).prediction("you", 0.5).draw().svg();
-    assert!(svg.contains("time (µs)") && svg.contains("returns: 4.00 µs") && svg.contains("you: 500 µs"), "{svg}");
+    assert!(svg.contains("time (µs)") && svg.contains("returns: 4 µs") && svg.contains("you: 500 µs"), "{svg}");
     let many: Vec<Span> = (0..50).map(|n| Span::new("copy", &format!("in {n}"), n as f64, n as f64 + 1.0)).collect();
-    assert!(timeline(&many).draw().svg().contains("Without room for a label in copy: in 0, in 1"));
+    let svg = timeline(&many).draw().svg();
+    assert!(svg.contains(">\nin\n<") && !svg.contains(">\nin 0\n<"), "{svg}");
 }
 
 #[test]
