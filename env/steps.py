@@ -1,0 +1,132 @@
+"""The steps of `make test`. Each gives its checks and, for a failure, the text to show."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from checks import FAILED, PASSED, SKIPPED, Check, of_cargo, of_notebooks, of_pytest
+from commands import ROOT, Commands
+
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+MAC = "aarch64-apple-darwin"
+RUN = ROOT / "results" / "run"
+LONG_S = 900
+Step = Callable[[Commands], tuple[list[Check], str]]
+
+
+def _one(commands: Commands, name: str, command: list[str], **environment: str) -> tuple[list[Check], str]:
+    """A command that is one check."""
+    if shutil.which(command[0]) is None:
+        return [Check(name, FAILED, f"`{command[0]}` is missing")], f"`{command[0]}` is missing\nnext: make setup"
+    status, output = commands.run(name, command, LONG_S, **environment)
+    return [Check(name, PASSED if status == 0 else FAILED)], output
+
+
+def _skip(name: str, why: str) -> tuple[list[Check], str]:
+    """Skipped with its reason; in CI only what needs a GPU or a Mac may be."""
+    return [Check(name, FAILED if IN_CI else SKIPPED, why)], why
+
+
+def set_up(commands: Commands) -> tuple[list[Check], str]:
+    """What is missing is installed, and one build of the support crate is warmed."""
+    return _one(commands, "set-up", [sys.executable, "env/setup.py"])
+
+
+def formatted(commands: Commands) -> tuple[list[Check], str]:
+    """cargo fmt."""
+    return _one(commands, "rustfmt", ["cargo", "fmt", "--all", "--check"])
+
+
+def clippy(commands: Commands) -> tuple[list[Check], str]:
+    """clippy, tests and programs included; a warning is a failure."""
+    command = ["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]
+    return _one(commands, "clippy", command)
+
+
+def rustdoc(commands: Commands) -> tuple[list[Check], str]:
+    """The crates' pages; a warning is a failure."""
+    command = ["cargo", "doc", "--workspace", "--no-deps", "--locked"]
+    return _one(commands, "rustdoc", command, RUSTDOCFLAGS="-D warnings")
+
+
+def mac(commands: Commands) -> tuple[list[Check], str]:
+    """The Metal code, type-checked from here."""
+    name = f"type check for {MAC}"
+    if shutil.which("rustup") is None:
+        return _skip(name, f"no rustup, which adds the target {MAC}")
+    status, output = commands.run("mac target", ["rustup", "target", "add", MAC], 300)
+    if status != 0:
+        return _skip(name, f"the target {MAC} could not be added: {output.strip()[-300:]}")
+    return _one(commands, name, ["cargo", "check", "-p", "gpulab", "--target", MAC, "--locked"])
+
+
+def rust_tests(commands: Commands) -> tuple[list[Check], str]:
+    """Unit tests, doc tests, and every CUDA C source through NVRTC."""
+    libraries = os.pathsep.join([str(ROOT / ".gpulab" / "lib"), os.environ.get("LD_LIBRARY_PATH", "")])
+    command = ["cargo", "test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"]
+    status, output = commands.run("rust tests", command, LONG_S, LD_LIBRARY_PATH=libraries.rstrip(os.pathsep))
+    checks = of_cargo(output)
+    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
+        checks.append(Check("rust tests", FAILED, "did not build, or found no test"))
+    return checks, output
+
+
+def python_tests(commands: Commands) -> tuple[list[Check], str]:
+    """The tools' own tests: planted faults in notebooks, in lessons, in the set-up."""
+    report = RUN / "test" / "pytest.xml"
+    report.unlink(missing_ok=True)
+    command = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "env/tests"]
+    status, output = commands.run("python tests", command, LONG_S)
+    checks = of_pytest(report)
+    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
+        checks.append(Check("python tests", FAILED, "pytest ended early, or found no test"))
+    return checks, output
+
+
+def ruff(commands: Commands) -> tuple[list[Check], str]:
+    """The tools' style."""
+    checks, output = [], ""
+    for name, command in (("ruff check", ["check"]), ("ruff format", ["format", "--check"])):
+        found, text = _one(commands, name, [PYTHON, "-m", "ruff", *command, "env"])
+        checks, output = checks + found, output + text
+    return checks, output
+
+
+def lint(commands: Commands) -> tuple[list[Check], str]:
+    """Notebooks, pages and files against the course's rules."""
+    return _one(commands, "lint", [PYTHON, "env/lint.py"])
+
+
+def notebooks(commands: Commands) -> tuple[list[Check], str]:
+    """Every notebook as shipped, and after each red check its solution and the check again, in one kernel."""
+    summary = RUN / "summary.json"
+    summary.unlink(missing_ok=True)
+    status, output = commands.run("notebooks", [PYTHON, "env/run.py", "--solutions"], LONG_S, NB="")
+    checks = of_notebooks(summary)
+    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
+        checks.append(Check("notebooks", FAILED, "the runner ended early, or found no notebook"))
+    return checks, output
+
+
+def browser(commands: Commands) -> tuple[list[Check], str]:
+    """One notebook in JupyterLab: Run All, a plot, no error."""
+    status, output = commands.run("browser", [PYTHON, "env/browser.py"], LONG_S)
+    if status == 3:
+        return _skip("browser", output.strip())
+    return [Check("browser", PASSED if status == 0 else FAILED)], output
+
+
+# What needs nothing but Rust, then what needs the set-up: two rows, side by side.
+RUST: list[Step] = [formatted, clippy, rustdoc, mac]
+RUST_AFTER_SET_UP: list[Step] = [rust_tests]
+PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, python_tests, notebooks, browser]
+
+
+def log_folder() -> Path:
+    """Where each step's output is kept."""
+    return RUN / "test"

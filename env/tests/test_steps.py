@@ -1,0 +1,179 @@
+"""How `make test` reads the tools' output, and that nothing hangs or is left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import checks
+import commands
+import steps
+
+CARGO = """\
+     Running unittests src/lib.rs (target/debug/deps/gpulab-cfc71ba98c68b524)
+
+running 3 tests
+test launch::the_limit_is_named ... ok
+test launch::slow ... ignored, takes minutes
+test launch::wrong ... FAILED
+
+successes:
+
+---- launch::the_limit_is_named stdout ----
+some line
+
+successes:
+    launch::the_limit_is_named
+
+failures:
+
+---- launch::wrong stdout ----
+thread 'launch::wrong' panicked at src/lib.rs:3:4:
+left is not right
+
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
+
+     Running tests/gpu.rs (target/debug/deps/gpu-cfc71ba98c68b524)
+
+running 1 test
+test the_four_steps ... ok
+
+successes:
+
+---- the_four_steps stdout ----
+skipped: needs an NVIDIA GPU (no GPU was found:)
+
+   Doc-tests gpulab
+
+running 2 tests
+test support-crate/src/bench.rs - bench::Bench (line 12) ... ok
+test support-crate/src/gpu.rs - gpu::Gpu (line 7) - compile ... ok
+"""
+
+
+def test_cargo_tests_are_counted_one_by_one():
+    found = checks.of_cargo(CARGO)
+    assert checks.count(found) == "3 passed, 1 failed, 2 skipped"
+    by_name = {check.name: check for check in found}
+    assert by_name["tests/gpu.rs: the_four_steps"].note == "needs an NVIDIA GPU (no GPU was found:)"
+    assert "left is not right" in by_name["unittests src/lib.rs: launch::wrong"].note
+    assert by_name["unittests src/lib.rs: launch::slow"].note == "takes minutes"
+    assert checks.of_cargo("error: could not compile `gpulab`") == []
+
+
+def test_pytest_report(tmp_path):
+    (tmp_path / "test_x.py").write_text(
+        "import pytest\ndef test_a(): pass\ndef test_b(): assert 0, 'planted'\n"
+        "def test_c(): pytest.skip('no GPU')\n@pytest.fixture\ndef f(): 1 / 0\ndef test_d(f): pass\n"
+    )
+    report = tmp_path / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "test_x.py"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    found = checks.of_pytest(report)
+    assert checks.count(found) == "1 passed, 2 failed, 1 skipped"
+    assert any("planted" in check.note for check in found) and any(check.note == "no GPU" for check in found)
+    assert checks.of_pytest(tmp_path / "none.xml") == []
+
+
+def test_each_notebook_and_each_colour_of_an_exercise_counts(tmp_path):
+    one = {
+        "notebook": "02_a",
+        "failures": [],
+        "stopped": False,
+        "exercises": ["x", "y"],
+        "red": ["x"],
+        "green": ["x", "y"],
+    }
+    bad = {"notebook": "03_b", "failures": [{}], "stopped": False, "exercises": [], "red": [], "green": []}
+    summary = tmp_path / "summary.json"
+    summary.write_text(json.dumps([one, bad]))
+    found = checks.of_notebooks(summary)
+    assert checks.count(found) == "4 passed, 2 failed, 0 skipped"
+    assert {check.name for check in found if check.state == "failed"} == {"02_a: y red as shipped", "03_b"}
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(tmp_path):
+    flag = tmp_path / "child"
+    child = f"sleep 2; touch {flag}"
+    status, output = commands.Commands(tmp_path / "logs").run(
+        "hang", ["sh", "-c", f"echo begun; ({child}) & wait"], 0.5
+    )
+    assert status == -1 and "begun" in output and "ended after" in output
+    time.sleep(2)
+    assert not flag.exists()
+
+
+def test_nothing_starts_after_a_stop(tmp_path):
+    runner = commands.Commands(tmp_path)
+    assert runner.run("fine", ["echo", "x"], 5) == (0, "x\n")
+    runner.stop()
+    assert runner.run("late", ["echo", "x"], 5) == (-1, "stopped")
+
+
+def test_in_ci_a_skip_is_a_failure(monkeypatch):
+    monkeypatch.setattr(steps, "IN_CI", False)
+    assert steps._skip("x", "why")[0][0].state == "skipped"
+    monkeypatch.setattr(steps, "IN_CI", True)
+    assert steps._skip("x", "why")[0][0].state == "failed"
+
+
+class Answers:
+    """Commands that are not run: each gives the same answer."""
+
+    def __init__(self, status: int, output: str) -> None:
+        self.answer = (status, output)
+
+    def run(self, *_: object, **__: object) -> tuple[int, str]:
+        return self.answer
+
+
+@pytest.mark.parametrize("step", [steps.rust_tests, steps.python_tests, steps.notebooks])
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_step_that_finds_nothing_fails(step, status, monkeypatch, tmp_path):
+    monkeypatch.setattr(steps, "RUN", tmp_path)
+    found, _ = step(Answers(status, "nothing here"))
+    assert [check.state for check in found] == ["failed"]
+
+
+def test_without_a_browser_the_reason_is_told(monkeypatch):
+    monkeypatch.setenv("CHROMIUM", "/nowhere/chromium")
+    monkeypatch.setattr(steps, "PYTHON", sys.executable)
+    monkeypatch.setattr(steps, "IN_CI", False)
+    monkeypatch.setenv("GPULAB_SET_UP", "1")
+    found, _ = steps.browser(commands.Commands(Path(steps.RUN / "test")))
+    assert found[0].state == "skipped" and "no Chromium" in found[0].note and "next: " in found[0].note
+
+
+FRONT = "import sys, time, test, steps; from checks import Check\n"
+
+
+def test_the_last_line_counts_and_failures_are_shown():
+    program = FRONT + (
+        "def good(c): return [Check('a')], ''\n"
+        "def bad(c): return [Check('b', 'failed', 'why')], 'planted output'\n"
+        "def broken(c): raise OSError(28, 'No space left on device')\n"
+        "steps.set_up = good; steps.RUST = [bad]; steps.RUST_AFTER_SET_UP = [broken]; steps.PYTHON_AFTER_SET_UP = [good]\n"
+        "sys.exit(test.Test().run())"
+    )
+    folder = Path(steps.__file__).parent
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1 and lines[-1] == "2 passed, 2 failed, 0 skipped", done.stdout + done.stderr
+    assert "planted output" in done.stdout and "No space left" in done.stdout
+
+
+def test_without_the_set_up_what_needs_it_fails():
+    program = FRONT + (
+        "def bad(c): return [Check('set-up', 'failed')], 'planted'\n"
+        "def good(c): return [Check('a')], ''\n"
+        "steps.set_up = bad; steps.RUST = [good]; steps.RUST_AFTER_SET_UP = [good]; steps.PYTHON_AFTER_SET_UP = [good]\n"
+        "sys.exit(test.Test().run())"
+    )
+    folder = Path(steps.__file__).parent
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "1 passed, 3 failed, 0 skipped", done.stdout + done.stderr
