@@ -23,8 +23,8 @@ pub(super) fn beside(text: &str, y: f64, room: Area, lines: &[Vec<Point>], taken
     let wide = width(text, FONT) + 8.0;
     let mut best = (usize::MAX, (room.0 + 6.0, y - 9.0));
     for middle in [y - 10.0, y + 11.0] {
-        for step in 0..=24 {
-            let left = room.0 + 6.0 + ((room.2 - room.0 - wide - 8.0) * f64::from(step) / 24.0).max(0.0);
+        for step in 0..=96 {
+            let left = room.0 + 6.0 + ((room.2 - room.0 - wide - 8.0) * f64::from(step) / 96.0).max(0.0);
             let area = Area(left - 4.0, middle - 9.0, left + wide, middle + 9.0);
             let out = usize::from(area.1 < room.1 || area.3 > room.3) * 500;
             let cost = covered(area, lines) + 200 * taken.iter().filter(|other| area.overlaps(**other)).count() + out;
