@@ -47,18 +47,26 @@ def commit(out: Path, since: str) -> str:
     return done.stdout.strip() or "unknown"
 
 
-def flat(value: Any, name: str = "") -> list[tuple[str, str]]:
-    """Nested data as lines of a table: `gpus 1 name`, `NVIDIA H200`. What is unknown is left out."""
-    if isinstance(value, dict):
-        return [line for key, item in value.items() for line in flat(item, f"{name} {key}".strip())]
-    if isinstance(value, list):
-        if all(not isinstance(item, (dict, list)) for item in value):
-            return flat(", ".join(map(str, value)), name)
-        return [line for at, item in enumerate(value, 1) for line in flat(item, f"{name} {at}".strip())]
-    if value is None or value == "":
-        return []
-    text = str(value).replace("\n", " ").replace("|", "\\|")
-    return [(name.replace("_", " "), text)]
+def machine_lines(machine: dict[str, Any]) -> list[tuple[str, str]]:
+    """The machine as lines of a table; what the driver does not tell is left out."""
+    cpu, nvidia = machine.get("cpu", {}), machine.get("nvidia", {})
+    lines = [("machine", machine.get("short_name")), ("system", machine.get("system"))]
+    lines.append(("CPU", f"{cpu.get('model')}, {cpu.get('usable_cores')} cores usable, {cpu.get('vectors')}"))
+    lines += [("NVIDIA driver", nvidia.get("driver")), ("CUDA version of the driver", nvidia.get("cuda"))]
+    for number, gpu in enumerate([*nvidia.get("gpus", []), *machine.get("apple", [])], 1):
+        facts = [
+            f"{key.replace('_', ' ')} {value}" for key, value in gpu.items() if key != "name" and value is not None
+        ]
+        # What changes from one second to the next says nothing about the run.
+        facts = [fact for fact in facts if "free" not in fact and "now" not in fact]
+        lines.append((f"GPU {number}", f"{gpu.get('name')}: {', '.join(facts)}"))
+    lines += [(tool["name"], tool.get("version") or "found") for tool in machine.get("tools", []) if tool.get("found")]
+    lines += [("warning", text) for text in machine.get("warnings", [])]
+    seen: dict[str, str] = {}
+    for name, text in lines:
+        if text and name not in seen:
+            seen[name] = str(text).replace("\n", " ").replace("|", "\\|")
+    return list(seen.items())
 
 
 def save(out: Path, began: str, outcomes: list[Outcome]) -> None:
@@ -75,6 +83,6 @@ def save(out: Path, began: str, outcomes: list[Outcome]) -> None:
         name = f"[{one.notebook}]({one.notebook}.ipynb)"
         lines.append(f"| {name} | {one.seconds:.1f} | {one.cells} | {one.plots} | {one.rows} | {state} |")
     lines += ["", "## The machine", "", "As `gpulab verify --json` answered before this page was written:", ""]
-    lines += ["| what | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in flat(machine)), ""]
+    lines += ["| what | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in machine_lines(machine)), ""]
     write(out / "README.md", "\n".join(lines))
     print(f"provenance: {relative(out / 'README.md')}")
