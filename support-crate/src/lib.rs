@@ -5,7 +5,7 @@
 //! | room | what it holds |
 //! | --- | --- |
 //! | [`error`] | the one error type; each message ends with the next step |
-//! | [`bench`] | how often to run something so that its time can be trusted |
+//! | [`mod@bench`] | how often to run something so that its time can be trusted |
 //! | [`cpu`] | honest CPU baselines, their times, and what this CPU is |
 //! | [`launch`] | what a launch takes: shapes, argument types, source |
 //! | [`gpu`] | open a GPU, allocate, copy, launch, copy back, time |
@@ -14,6 +14,7 @@
 //! | [`model`] | a launch queue and a memory pool to practise on, on any machine |
 //! | [`ladder`] | the course's own kernels |
 //! | [`lesson`] | what a notebook holds on to: live where there is a GPU, else recorded |
+//! | [`demo`] | what must not happen in the notebook's own process |
 //! | [`check`] | the exercises' checks |
 //! | [`machine`] | what this machine has, and how to add what is missing |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
