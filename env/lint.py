@@ -43,7 +43,9 @@ def lint(paths: list[Path]) -> int:
         found += [str(finding) for finding in lint_files.check(lessons, everything)]
         longer = lint_files.long_files(everything)
         if longer:
-            print(f"hint: {len(longer)} files are longer than {lint_files.AIM} lines: {', '.join(longer)}")
+            print(
+                f"hint: {len(longer)} files are longer than {lint_files.AIM} lines; the longest: {', '.join(longer[:5])}"
+            )
     for finding in found:
         print(finding)
     print(f"lint: {len(lessons)} notebooks, {len(found)} findings")

@@ -141,7 +141,7 @@ def test_words_and_lengths(tmp_path):
 def test_readme_table(tmp_path, monkeypatch):
     monkeypatch.setattr(lint_files, "ROOT", tmp_path)
     lesson = notebooks.Lesson(tmp_path / "02_a.ipynb", nbformat.v4.new_notebook(cells=[text("# A\n\n20 minutes")]))
-    row = "| [A](notebooks/02_a.ipynb) | {} | \n"
+    row = "| [02 A](notebooks/02_a.ipynb) | {} | [run](results/h200/02_a.ipynb) |\n"
 
     def told(page: str) -> list[str]:
         (tmp_path / "README.md").write_text(page)
@@ -149,6 +149,7 @@ def test_readme_table(tmp_path, monkeypatch):
 
     assert told(row.format(20)) == []
     assert "states 20 minutes" in told(row.format(120))[0]
+    assert "no link to an executed copy" in told("| [A](notebooks/02_a.ipynb) | 20 |\n")[0]
     assert "has 2 rows" in told(row.format(20) * 2)[0]
     assert "not in README.md's table" in told("# nothing\n")[0]
     assert "there is none" in told(row.format(20) + "| [B](notebooks/03_b.ipynb) | 1 |\n")[0]

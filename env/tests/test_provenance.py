@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import metrics
 import provenance
-import pytest
 from execute import Failure, Outcome
 from notebooks import Problem
 
