@@ -19,6 +19,7 @@
 //! | [`machine`] | what this machine has, and how to add what is missing |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
 //! | [`plot`] | charts that show themselves as the last line of a cell |
+//! | [`topics`] | what several notebooks do with the course's kernels, ready to time |
 //! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
 
 pub mod bench;
@@ -39,6 +40,7 @@ pub mod metal;
 pub mod model;
 pub mod plot;
 pub mod results;
+pub mod topics;
 
 pub use error::{Error, Result};
 
@@ -52,5 +54,6 @@ pub mod prelude {
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
+    pub use crate::topics::Matmul;
     pub use crate::{check, cpu, ladder, plot};
 }
