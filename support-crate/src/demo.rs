@@ -8,24 +8,25 @@ const FAR_OUT: &str = r#"extern "C" __global__ void far_out(float *x, long long 
     x[offset + threadIdx.x] = 1.0f;
 }"#;
 
-/// Launches a kernel that writes far outside its buffer, and prints what each later call says.
+/// Launches a kernel that writes far outside its buffer, and gives what each later call says, a line each.
 ///
 /// With `CUDA_LAUNCH_BLOCKING=1` in the environment the launch itself waits, and so it is the launch that reports.
 ///
 /// # Errors
 /// [`Error::NoGpu`](crate::Error::NoGpu) and what else comes before the faulty launch.
-pub fn late_error() -> Result<()> {
+pub fn late_error() -> Result<String> {
     let gpu = Gpu::open()?;
     let kernel = gpu.compile(FAR_OUT)?.kernel("far_out")?;
     let mut x = gpu.zeros::<f32>(32)?;
     gpu.synchronize()?;
-    let say = |call: &str, outcome: Result<()>| match outcome {
-        Ok(()) => println!("{call}: ok"),
-        Err(error) => println!("{call}: {error}"),
+    let calls = [
+        ("launch of the faulty kernel", kernel.launch(LaunchConfig::new(1, 32), (&mut x, 1_i64 << 40))),
+        ("synchronize", gpu.synchronize()),
+        ("an allocation afterwards", gpu.alloc::<f32>(1).map(drop)),
+    ];
+    let line = |(call, outcome): (&str, Result<()>)| match outcome {
+        Ok(()) => format!("{call}: ok\n"),
+        Err(error) => format!("{call}: {error}\n"),
     };
-    say("launch of the faulty kernel", kernel.launch(LaunchConfig::new(1, 32), (&mut x, 1_i64 << 40)));
-    say("next line, an innocent addition on the CPU", Ok(()));
-    say("synchronize", gpu.synchronize());
-    say("an allocation afterwards", gpu.alloc::<f32>(1).map(drop));
-    Ok(())
+    Ok(calls.into_iter().map(line).collect())
 }

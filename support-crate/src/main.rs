@@ -1,6 +1,6 @@
-//! The program `gpulab`: what this machine has.
+//! The program `gpulab`: what this machine has, and what a notebook must not do in its own process.
 
-use gpulab::machine;
+use gpulab::{demo, machine};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ gpulab looks at this machine for the course's notebooks.
 usage:
   gpulab verify           what was found: CPU, GPUs, drivers, libraries, and how to add what is missing
   gpulab verify --json    the same for programs
+  gpulab demo late-error  a kernel that writes outside its buffer, and when that comes to light
   gpulab --help           this text
   gpulab --version        the version
 ";
@@ -35,6 +36,7 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
     match arguments {
         ["verify"] => Ok(machine::detect().to_string()),
         ["verify", "--json"] | ["--json", "verify"] => Ok(machine::detect().to_json()),
+        ["demo", "late-error"] => demo::late_error().map_err(|error| error.to_string()),
         ["--help" | "-h" | "help"] | ["verify", "--help" | "-h"] => Ok(HELP.to_string()),
         ["--version" | "-V"] => Ok(format!("gpulab {}", env!("CARGO_PKG_VERSION"))),
         [] => Err(format!("gpulab was not told what to do\nnext: run `gpulab verify`\n\n{}", HELP.trim_end())),

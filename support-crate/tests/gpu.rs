@@ -93,6 +93,18 @@ fn mistakes_are_named_before_anything_runs() {
 }
 
 #[test]
+fn ptx_of_a_newer_version_is_the_drivers_fault() {
+    let Some(gpu) = gpu() else { return };
+    let ptx = ".version 99.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n";
+    let said = gpu.load_ptx(ptx).unwrap_err().to_string();
+    println!("{said}");
+    assert!(said.contains("newer") && said.contains("NVRTC=12"), "{said}");
+    let module = gpu.load_ptx(&ptx.replace("99.0", "7.0")).unwrap();
+    module.kernel("k").unwrap().launch(LaunchConfig::new(1, 1), ()).unwrap();
+    gpu.synchronize().unwrap();
+}
+
+#[test]
 fn streams_wait_for_each_other_and_pinned_memory_comes_back() {
     let Some(gpu) = gpu() else { return };
     let kernel = gpu.compile(ADD).unwrap().kernel("add").unwrap();

@@ -3,7 +3,7 @@
 use super::args::{RawArg, RawValue};
 use super::buffer::Memory;
 use super::{Args, Gpu, Stream};
-use crate::cuda::{CudaArg, CudaKernel, CudaLibrary, compile_to_ptx};
+use crate::cuda::{CudaArg, CudaGpu, CudaKernel, CudaLibrary, compile_to_ptx};
 use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, Signature, Source, check_arguments, entry_points, signatures};
 use crate::metal::{MetalArg, MetalKernel, MetalLibrary};
@@ -63,23 +63,41 @@ impl Gpu {
         self.compile_source(&source.into())
     }
 
+    /// Loads PTX that was made elsewhere, by nvcc or rustc.
+    ///
+    /// # Errors
+    /// [`Error::DriverTooOld`] when it is of a newer version than the driver knows, [`Error::Unsupported`] on an Apple
+    /// GPU, [`Error::Driver`].
+    pub fn load_ptx(&self, ptx: &str) -> Result<Module> {
+        match self {
+            Gpu::Cuda(gpu) => self.load_cuda(gpu, ptx, Vec::new()),
+            Gpu::Metal(_) => Err(Error::Unsupported {
+                what: "an Apple GPU does not run PTX".to_string(),
+                fix: "give `gpu.compile` a Metal kernel".to_string(),
+            }),
+        }
+    }
+
     fn compile_source(&self, source: &Source) -> Result<Module> {
-        let (library, signatures, names) = match self {
+        match self {
             Gpu::Cuda(gpu) => {
                 let ptx = compile_to_ptx(source, &format!("compute_{}", Gpu::architecture(gpu)?))?;
-                let entries = entry_points(&ptx);
-                let names = entries.iter().map(|entry| entry.name.clone()).collect();
-                // The source's own declaration reads best; what a macro made is known from the PTX alone.
-                let declared = signatures(&source.text).into_iter().chain(entries).collect();
-                (Library::Cuda(gpu.load(&ptx)?), declared, names)
+                self.load_cuda(gpu, &ptx, signatures(&source.text))
             }
             Gpu::Metal(gpu) => {
                 let library = gpu.compile(source)?;
                 let names = library.names();
-                (Library::Metal(library), Vec::new(), names)
+                Ok(Module { gpu: self.clone(), library: Library::Metal(library), signatures: Vec::new(), names })
             }
-        };
-        Ok(Module { gpu: self.clone(), library, signatures, names })
+        }
+    }
+
+    /// `declared` are the source's own declarations: they read best. What a macro made is known from the PTX alone.
+    fn load_cuda(&self, gpu: &CudaGpu, ptx: &str, declared: Vec<Signature>) -> Result<Module> {
+        let entries = entry_points(ptx);
+        let names = entries.iter().map(|entry| entry.name.clone()).collect();
+        let signatures = declared.into_iter().chain(entries).collect();
+        Ok(Module { gpu: self.clone(), library: Library::Cuda(gpu.load(ptx)?), signatures, names })
     }
 }
 
