@@ -119,6 +119,60 @@ fn mismatch_cases(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>, other
     Ok(None)
 }
 
+/// A kernel as it was compiled, and the machine that is to run it. Versions are (major, minor).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pairing {
+    /// The compute capability that the PTX was compiled for.
+    pub compiled_for: (u32, u32),
+    /// The CUDA version of the compiler that made the PTX.
+    pub compiler: (u32, u32),
+    /// The GPU's compute capability.
+    pub gpu: (u32, u32),
+    /// The newest CUDA version that the driver supports.
+    pub driver: (u32, u32),
+}
+
+/// Checks a function that says whether a machine runs a kernel that comes as PTX: the GPU's compute capability must
+/// reach what it was compiled for, and the driver must not be older than the compiler.
+pub fn will_it_run(answer: fn(&Pairing) -> bool) -> Verdict {
+    const NAME: &str = "will_it_run";
+    const GPU: &str = "the GPU needs at least the compute capability that the PTX was compiled for; higher is fine";
+    const DRIVER: &str = "the driver must support at least the compiler's CUDA version; newer is fine";
+    const PAIR: &str = "compare (major, minor) as a pair: 12.0 is above 8.9, and 8.10 would be above 8.9";
+    let same = Pairing { compiled_for: (8, 0), compiler: (12, 8), gpu: (8, 0), driver: (12, 8) };
+    let cases = [
+        (same, true, "equal versions fit"),
+        (Pairing { gpu: (9, 0), driver: (13, 0), ..same }, true, GPU),
+        (Pairing { gpu: (7, 5), ..same }, false, GPU),
+        (Pairing { compiled_for: (8, 9), gpu: (8, 6), ..same }, false, PAIR),
+        (Pairing { compiled_for: (8, 9), gpu: (12, 0), ..same }, true, PAIR),
+        (Pairing { driver: (12, 4), ..same }, false, DRIVER),
+        (Pairing { driver: (13, 0), ..same }, true, DRIVER),
+        (Pairing { compiler: (13, 0), driver: (12, 9), ..same }, false, PAIR),
+        (Pairing { gpu: (9, 0), compiler: (13, 0), driver: (12, 4), ..same }, false, DRIVER),
+        (Pairing { gpu: (7, 5), driver: (13, 0), ..same }, false, GPU),
+    ];
+    for (case, expected, hint) in cases {
+        let text = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+        let shown = format!(
+            "PTX for compute capability {}, compiled by CUDA {}, on a GPU of {} with a driver for CUDA {}",
+            text(case.compiled_for),
+            text(case.compiler),
+            text(case.gpu),
+            text(case.driver)
+        );
+        match run(|| answer(&case)) {
+            Err(panic) => return Verdict::not_yet(NAME, format!("{shown}: {panic}"), PANIC_HINT),
+            Ok(given) if given != expected => {
+                let what = format!("{shown}: your answer is {given}, and it should be {expected}");
+                return Verdict::not_yet(NAME, what, hint);
+            }
+            Ok(_) => {}
+        }
+    }
+    Verdict::pass(NAME)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,6 +214,24 @@ mod tests {
         ];
         for (answer, text) in wrong {
             let said = mend_mismatch(answer).text();
+            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
+        }
+    }
+
+    #[test]
+    fn whether_it_runs_right_and_wrong() {
+        assert!(will_it_run(|p| p.gpu >= p.compiled_for && p.driver >= p.compiler).passed());
+        type Answer = fn(&Pairing) -> bool;
+        let wrong: [(Answer, &str); 6] = [
+            (|p| p.gpu == p.compiled_for && p.driver == p.compiler, "higher is fine"),
+            (|p| p.gpu >= p.compiled_for, "newer is fine"),
+            (|p| p.driver >= p.compiler, "it should be false"),
+            (|p| p.gpu.0 >= p.compiled_for.0 && p.driver >= p.compiler, "as a pair"),
+            (|p| p.gpu.0 >= p.compiled_for.0 && p.gpu.1 >= p.compiled_for.1 && p.driver >= p.compiler, "as a pair"),
+            (|_| todo!(), "panicked"),
+        ];
+        for (answer, text) in wrong {
+            let said = will_it_run(answer).text();
             assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
         }
     }

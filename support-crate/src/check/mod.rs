@@ -3,7 +3,7 @@
 //!
 //! | lesson | checks |
 //! | --- | --- |
-//! | 01 | [`choose_device`], [`mend_mismatch`] |
+//! | 01 | [`choose_device`], [`mend_mismatch`], [`will_it_run`] |
 //! | 02 | [`time_kernel`], [`find_fault`], [`crossover`] |
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
 
@@ -13,7 +13,7 @@ mod panics;
 mod timing;
 mod verdict;
 
-pub use detection::{Candidate, choose_device, mend_mismatch};
+pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use verdict::Verdict;
