@@ -29,7 +29,8 @@ pub fn time_kernel(answer: fn(&mut Queue, Work) -> Result<f64>) -> Verdict {
                 continue;
             }
             let what = format!("a kernel of {us} µs was measured as {given:.1} µs");
-            return Verdict::not_yet(NAME, what, timing_hint(given, us, before_us, queue.launches() - launches));
+            let taken = Taken { given, us, before_us, first, launches: queue.launches() - launches };
+            return Verdict::not_yet(NAME, what, taken.hint());
         }
     }
     Verdict::pass(NAME)
@@ -49,22 +50,40 @@ fn prepare(queue: &mut Queue, before_us: f64, first: bool) -> std::result::Resul
     quiet().map_err(|error| error.to_string())
 }
 
-/// Which mistake gives such a figure.
-fn timing_hint(given: f64, us: f64, before_us: f64, launches: usize) -> &'static str {
-    match given {
-        g if !g.is_finite() || g <= 0.0 => "return a positive time: end minus start, in µs",
-        _ if launches == 0 => "nothing was launched: launch the work, and measure that",
-        g if g < 5.0 || (g < 0.5 * us && us > 10.0) => {
+/// A figure that is off, and how it was taken. Times are µs.
+struct Taken {
+    given: f64,
+    us: f64,
+    before_us: f64,
+    first: bool,
+    launches: usize,
+}
+
+impl Taken {
+    /// Which mistake gives such a figure.
+    fn hint(&self) -> &'static str {
+        let Taken { given, us, before_us, first, launches } = *self;
+        // What was counted too much, in all launches together: a mean spreads it over them.
+        let too_much = (given - us) * launches as f64;
+        if !given.is_finite() || given <= 0.0 {
+            "return a positive time: end minus start, in µs"
+        } else if launches == 0 {
+            "nothing was launched: launch the work, and measure that"
+        } else if (given * 1e3 / us - 1.0).abs() < 0.3 {
+            "that looks like milliseconds: the answer is to be in µs"
+        } else if given < 0.5 * us {
             "that is the time of the launch: the GPU was still busy when you read the clock. Wait before you read it"
-        }
-        g if before_us > 0.0 && g > 0.2 * before_us && g > 1.5 * us => {
+        } else if launches >= 4 && (0.8..1.5).contains(&(given / (us * launches as f64))) {
+            "that is the time of all your launches together: give the time of one"
+        } else if before_us > 10_000.0 && too_much > 0.8 * before_us {
             "work from before was still in the queue and was counted too: wait before you start the clock"
-        }
-        g if g > us + 800.0 || (launches > 1 && g > us * 1.3) => {
+        } else if first && too_much > 600.0 {
             "the first launch loads the kernel's code, and that was counted: launch once before you measure"
+        } else if launches < 8 {
+            "one run in ten takes twice as long: take more samples (say 21) and return their median"
+        } else {
+            "nearly: one run in ten takes twice as long, and a mean counts it in. Return the median of the samples"
         }
-        _ if launches < 8 => "one run in ten takes twice as long: take more samples (say 21) and return their median",
-        _ => "nearly: one run in ten takes twice as long, and a mean counts it in. Return the median of the samples",
     }
 }
 
@@ -155,123 +174,4 @@ pub fn crossover(answer: fn(&Curve, &Curve) -> Option<usize>) -> Verdict {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn median(mut samples: Vec<f64>) -> f64 {
-        samples.sort_by(f64::total_cmp);
-        samples[samples.len() / 2]
-    }
-
-    fn fair(queue: &mut Queue, work: Work) -> Result<f64> {
-        queue.launch(work)?;
-        queue.synchronize()?;
-        let mut samples = Vec::new();
-        for _ in 0..21 {
-            let start = queue.event();
-            queue.launch(work)?;
-            samples.push(queue.event().us_since(&start));
-        }
-        Ok(median(samples))
-    }
-
-    fn batched(queue: &mut Queue, work: Work) -> Result<f64> {
-        queue.launch(work)?;
-        queue.synchronize()?;
-        let mut samples = Vec::new();
-        for _ in 0..21 {
-            queue.synchronize()?;
-            let start = queue.now_us();
-            queue.launch(work)?;
-            queue.synchronize()?;
-            samples.push(queue.now_us() - start);
-        }
-        Ok(median(samples))
-    }
-
-    #[test]
-    fn fair_timing_passes() {
-        assert!(time_kernel(fair).passed(), "{}", time_kernel(fair).text());
-        assert!(time_kernel(batched).passed(), "{}", time_kernel(batched).text());
-    }
-
-    #[test]
-    fn each_unfair_timing_is_named() {
-        type Answer = fn(&mut Queue, Work) -> Result<f64>;
-        let wrong: [(Answer, &str); 5] = [
-            (
-                |queue, work| {
-                    let start = queue.now_us();
-                    queue.launch(work)?;
-                    Ok(queue.now_us() - start)
-                },
-                "Wait before you read it",
-            ),
-            (
-                |queue, work| {
-                    let start = queue.now_us();
-                    queue.launch(work)?;
-                    queue.synchronize()?;
-                    Ok(queue.now_us() - start)
-                },
-                "more samples",
-            ),
-            (
-                |queue, work| {
-                    queue.launch(work)?;
-                    let start = queue.now_us();
-                    queue.launch(work)?;
-                    queue.synchronize()?;
-                    Ok(queue.now_us() - start)
-                },
-                "",
-            ),
-            (|_, _| Ok(0.0), "positive"),
-            (|_, _| Ok(250.0), "nothing was launched"),
-        ];
-        for (answer, text) in wrong {
-            let said = time_kernel(answer).text();
-            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
-        }
-    }
-
-    #[test]
-    fn finding_the_fault_right_and_wrong() {
-        let blocking = |queue: &mut Queue, work: &[Work]| {
-            work.iter().position(|&work| queue.launch(work).and_then(|()| queue.synchronize()).is_err())
-        };
-        assert!(find_fault(blocking).passed(), "{}", find_fault(blocking).text());
-        type Answer = fn(&mut Queue, &[Work]) -> Option<usize>;
-        let wrong: [(Answer, &str); 3] = [
-            (|queue, work| work.iter().position(|&work| queue.launch(work).is_err()), "NOT YET"),
-            (
-                |queue, work| {
-                    for &work in work {
-                        queue.launch(work).ok()?;
-                    }
-                    queue.synchronize().err().map(|_| work.len() - 1)
-                },
-                "",
-            ),
-            (|_, _| Some(5), "no launch fails"),
-        ];
-        for (answer, text) in wrong {
-            let said = find_fault(answer).text();
-            assert!(said.starts_with("NOT YET") && (said.contains(text) || said.contains("your answer")), "{said}");
-        }
-    }
-
-    #[test]
-    fn the_crossover_right_and_wrong() {
-        let right = |cpu: &Curve, gpu: &Curve| {
-            let ahead = cpu.iter().zip(gpu).rev().take_while(|(cpu, gpu)| gpu.1 < cpu.1);
-            ahead.last().map(|(cpu, _)| cpu.0)
-        };
-        assert!(crossover(right).passed(), "{}", crossover(right).text());
-        let first =
-            |cpu: &Curve, gpu: &Curve| cpu.iter().zip(gpu).find(|(cpu, gpu)| gpu.1 < cpu.1).map(|(cpu, _)| cpu.0);
-        assert!(crossover(first).text().contains("lucky win"));
-        assert!(crossover(|_, _| None).text().contains("should be Some(256)"));
-        assert!(crossover(|cpu, _| Some(cpu[0].0)).text().starts_with("NOT YET"));
-    }
-}
+mod tests;
