@@ -6,10 +6,12 @@ use rayon::prelude::*;
 ///
 /// Element `i` is SplitMix64's output for the state `mix(seed) + (i + 1) · 0x9E3779B97F4A7C15` (Steele, Lea, Flood:
 /// "Fast splittable pseudorandom number generators", OOPSLA 2014); its top 24 bits, which f32 holds exactly,
-/// give a multiple of 2⁻²³. Random data matters for times too: zeros draw less power, so a GPU clocks higher on them.
+/// give a multiple of 2⁻²³. Long arrays lie in large pages where the system has them, as NumPy's do. Random data matters for times too: zeros draw less power, so a GPU clocks higher on them.
 pub fn random_f32(n: usize, seed: u64) -> Vec<f32> {
     let start = mix(seed);
-    (0..n).into_par_iter().with_min_len(super::CHUNK).map(|i| element(start, i)).collect()
+    let mut numbers = super::pages::reserve(n);
+    (0..n).into_par_iter().with_min_len(super::CHUNK).map(|i| element(start, i)).collect_into_vec(&mut numbers);
+    numbers
 }
 
 fn element(start: u64, i: usize) -> f32 {

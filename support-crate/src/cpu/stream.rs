@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn every_element_is_written_at_any_length() {
-        for n in [0, 1, 31, 33, 65_535, 65_536, 65_537, 200_003] {
+        for n in [0, 1, 31, 33, CHUNK + 1, WORTH_SHARING - 1, WORTH_SHARING, WORTH_SHARING + CHUNK + 3] {
             let (a, b) = (random_f32(n, 1), random_f32(n, 2));
             let expected: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
             for add in [vector_add, vector_add_one_core] {

@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn every_length_meets_its_error_bound() {
-        for n in (0..300).chain([4095, 4096, 4097, 65_535, 65_536, 65_537, 1_000_003]) {
+        for n in (0..300).chain([4095, 4096, 4097, CHUNK - 1, CHUNK, CHUNK + 1, WORTH_SHARING, 1_000_003]) {
             let x = random_f32(n, n as u64);
             let exact: f64 = x.iter().map(|&v| f64::from(v)).sum();
             let bound = 33.0 * 2f64.powi(-24) * x.iter().map(|v| f64::from(v.abs())).sum::<f64>();
@@ -80,14 +80,14 @@ mod tests {
     #[test]
     fn every_element_counts_once() {
         // Ones and twos sum exactly in f32, so one that is missed or counted twice shows.
-        let x: Vec<f32> = (0..200_001).map(|i| 1.0 + (i % 2) as f32).collect();
-        assert_eq!(sum(&x), 300_001.0);
+        let x: Vec<f32> = (0..600_001).map(|i| 1.0 + (i % 2) as f32).collect();
+        assert_eq!(sum(&x), 900_001.0);
     }
 
     #[test]
     fn a_nan_or_an_infinity_shows() {
-        for at in [0, 100, 70_000] {
-            let mut x = vec![1.0; 70_001];
+        for at in [0, 100, 70_000, WORTH_SHARING] {
+            let mut x = vec![1.0; WORTH_SHARING + 1];
             x[at] = f32::NAN;
             assert!(sum(&x).is_nan() && sum_one_core(&x).is_nan(), "at {at}");
             x[at] = f32::INFINITY;

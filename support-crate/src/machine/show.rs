@@ -17,17 +17,19 @@ impl fmt::Display for Machine {
         for (index, gpu) in self.nvidia.gpus.iter().enumerate() {
             rows.push((format!("GPU {index}"), nvidia_lines(gpu)));
         }
-        for gpu in &self.apple {
-            rows.push(("Apple GPU".into(), vec![apple_line(gpu)]));
-        }
         if self.nvidia.gpus.is_empty() && self.apple.is_empty() {
             let why = self.nvidia.why_none.as_deref().unwrap_or("none found");
             let mut lines: Vec<String> = why.lines().map(|line| line.trim().to_string()).collect();
             lines.push("every lesson runs without one, and shows the recorded run beside this CPU".into());
             rows.push(("GPU".into(), lines));
-        } else if let Some(cuda) = &self.nvidia.cuda {
+        }
+        if let Some(cuda) = &self.nvidia.cuda {
             let driver = self.nvidia.driver.as_deref().map_or(String::new(), |release| format!("{release}, "));
             rows.push(("Driver".into(), vec![format!("{driver}supports CUDA up to {cuda}")]));
+        }
+        match self.apple.as_slice() {
+            [] => rows.push(("Apple GPU".into(), vec!["none (only Macs have one)".into()])),
+            gpus => rows.extend(gpus.iter().map(|gpu| ("Apple GPU".into(), vec![apple_line(gpu)]))),
         }
         for (label, lines) in rows {
             for (at, line) in lines.iter().enumerate() {

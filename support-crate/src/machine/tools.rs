@@ -74,7 +74,8 @@ fn driver(nvidia: &Nvidia) -> Tool {
         return Tool::new("NVIDIA driver", used_for, None, None, "")
             .note("not needed: this machine shows no NVIDIA GPU");
     }
-    Tool::new("NVIDIA driver", used_for, version, None, add_driver(system::family(), in_container()))
+    let tool = Tool::new("NVIDIA driver", used_for, version, None, add_driver(system::family(), in_container()));
+    debian_note(tool)
 }
 
 /// An NVIDIA display or compute device on the PCI bus, or the window that WSL has to one.
@@ -127,7 +128,16 @@ fn nvcc() -> Tool {
     let (place, version) = asked.unzip();
     let place = place.filter(|path| path.is_absolute());
     let used_for = "building candle with CUDA; no kernel of the notebooks needs it";
-    Tool::new("nvcc (CUDA toolkit)", used_for, version, place.as_deref(), add_nvcc(system::family()))
+    debian_note(Tool::new("nvcc (CUDA toolkit)", used_for, version, place.as_deref(), add_nvcc(system::family())))
+}
+
+/// Debian's own packages of NVIDIA's software are in a section that is off at first.
+fn debian_note(tool: Tool) -> Tool {
+    let from_apt = tool.add.as_deref().is_some_and(|command| command.contains("apt-get"));
+    if from_apt && system::family() == Family::Debian {
+        return tool.note("Debian has it in `contrib non-free`, which /etc/apt/sources.list must name");
+    }
+    tool
 }
 
 fn add_nvcc(family: Family) -> &'static str {
