@@ -63,7 +63,9 @@ class Runner:
             return Outcome(name, stopped=True)
         before = metrics.rows_by_lesson(self.metrics)[name]
         run = Run(load(path), self.chosen.solutions, self.chosen.cell_limit, self.progress)
-        outcome = run.run({"GPULAB_RESULTS": str(self.results)}, self.stop)
+        # JupyterLab names the notebook to its kernel in the same way; the launcher goes by it.
+        environment = {"GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
+        outcome = run.run(environment, self.stop)
         outcome.rows = metrics.rows_by_lesson(self.metrics)[name] - before
         exports.clean_outputs(run.executed)
         exports.save_copy(run.executed, self.chosen.out, name)
