@@ -40,7 +40,10 @@ pub fn detect() -> Machine {
     let (nvidia, apple) = std::thread::scope(|scope| {
         let nvidia = scope.spawn(nvidia::detect);
         let apple = scope.spawn(apple::detect);
-        (nvidia.join().unwrap_or_default(), apple.join().unwrap_or_default())
+        // cudarc panics when a driver's library lacks a function; that must cost no more than this one part.
+        let broken =
+            |_| Nvidia { why_none: Some("NVIDIA: the driver's library is incomplete".into()), ..Nvidia::default() };
+        (nvidia.join().unwrap_or_else(broken), apple.join().unwrap_or_default())
     });
     let tools = tools::detect(&nvidia);
     Machine { system: system::describe(), cpu: cpu::info(), warnings: warnings(&nvidia, &tools), nvidia, apple, tools }
