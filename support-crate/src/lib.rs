@@ -49,11 +49,11 @@ pub mod prelude {
     pub use crate::bench::Bench;
     pub use crate::device::{Device, Vector};
     pub use crate::error::{Error, Result, bytes};
-    pub use crate::gpu::{Buffer, Event, Gpu, Kernel, KernelResources, MemoryStats, Module, Pinned, Stream};
+    pub use crate::gpu::{Buffer, Event, Gpu, Kernel, KernelResources, Module, Pinned, Stream};
     pub use crate::launch::{LaunchConfig, Source};
     pub use crate::lesson::Lesson;
-    pub use crate::measurement::{Backend, Measurement, MemoryPoint, Span, Summary, figures};
+    pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
     pub use crate::topics::Matmul;
-    pub use crate::{check, cpu, ladder, plot};
+    pub use crate::{check, cpu, ladder, machine, plot};
 }

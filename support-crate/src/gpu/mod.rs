@@ -13,7 +13,6 @@ mod time;
 
 pub use args::{Arg, Args};
 pub use buffer::Buffer;
-pub use memory::MemoryStats;
 pub use module::{Kernel, KernelResources, Module};
 pub use open::Gpu;
 pub use pinned::Pinned;

@@ -1,7 +1,43 @@
-//! The pool's three numbers after one step.
+//! A memory pool's figures, and how they change from step to step.
 
 use super::{Backend, Measurement, Summary};
-use crate::gpu::MemoryStats;
+use crate::error::bytes;
+use std::fmt;
+
+/// The pool's figures and the device's, in bytes.
+///
+/// Buffers come from a pool that sits between them and the driver. `used` is what buffers hold. `reserved` is what the
+/// pool has taken from the driver, used or not. `free` is what the driver could still give, to anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Held by buffers.
+    pub used: u64,
+    /// Held by the pool: what buffers hold, and what freed buffers left behind.
+    pub reserved: u64,
+    /// The highest `used` since [`Gpu::reset_high_water`](crate::gpu::Gpu::reset_high_water).
+    pub used_high: u64,
+    /// The highest `reserved` since [`Gpu::reset_high_water`](crate::gpu::Gpu::reset_high_water).
+    pub reserved_high: u64,
+    /// What the driver still has, for this and every other program.
+    pub free: u64,
+    /// All memory of the device.
+    pub total: u64,
+}
+
+impl fmt::Display for MemoryStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "used {} (highest {}), reserved {} (highest {}), free {} of {}",
+            bytes(self.used),
+            bytes(self.used_high),
+            bytes(self.reserved),
+            bytes(self.reserved_high),
+            bytes(self.free),
+            bytes(self.total)
+        )
+    }
+}
 
 /// A memory pool after one step, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

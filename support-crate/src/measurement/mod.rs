@@ -5,7 +5,7 @@
 mod memory;
 mod span;
 
-pub use memory::MemoryPoint;
+pub use memory::{MemoryPoint, MemoryStats};
 pub use span::Span;
 
 use std::fmt;

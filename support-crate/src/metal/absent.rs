@@ -1,8 +1,8 @@
 //! The same names as on a Mac, as types without values.
 
 use crate::error::{Error, Result};
-use crate::gpu::MemoryStats;
 use crate::launch::{LaunchConfig, Limits, Source};
+use crate::measurement::MemoryStats;
 
 /// An Apple GPU; on this operating system there can be none.
 #[derive(Debug, Clone)]

@@ -19,8 +19,8 @@ pub(crate) use memory::MetalMemory;
 pub(crate) use queue::MetalArg;
 
 use crate::error::{Error, Result};
-use crate::gpu::MemoryStats;
 use crate::launch::Limits;
+use crate::measurement::MemoryStats;
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
 use objc2_foundation::NSError;
