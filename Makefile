@@ -1,0 +1,32 @@
+# Each target calls one Python file in env/; `make help` says what they do.
+PYTHON ?= python3
+.DEFAULT_GOAL := help
+.PHONY: help setup lab run test verify bench-cells bundle clean
+export LESSONS NO_BROWSER PORT NB JSON PART NVRTC
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what is missing, build once what all notebooks use (LESSONS=20,21 NVRTC=12)
+	@$(PYTHON) env/setup.py
+
+lab: setup ## open JupyterLab on the first lesson (LESSONS=20 NO_BROWSER=1 PORT=8888)
+	@$(PYTHON) env/lab.py
+
+run: setup ## execute all notebooks, or one: NB=02_async_timing; results in results/run/
+	@$(PYTHON) env/run.py
+
+test: ## prove the course: style, tests, kernels, notebooks with their solutions, the browser
+	@$(PYTHON) env/test.py
+
+verify: setup ## what this machine has for the course, and how to add what is missing (JSON=1)
+	@target/release/gpulab verify $(if $(JSON),--json)
+
+bench-cells: setup ## how long notebooks take to start and cells to run, as a table (JSON=1)
+	@.venv/bin/python env/bench_cells.py $(if $(JSON),--json)
+
+bundle: setup ## pack all that a GPU machine without internet needs (PART=60M)
+	@$(PYTHON) env/bundle.py
+
+clean: ## remove what set-up made; keeps results/ and the compiled crates in target/
+	@rm -rf .venv .gpulab

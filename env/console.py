@@ -1,0 +1,82 @@
+"""What set-up says: one line when a long step begins, one when a step is done, skipped or failed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_lock = threading.Lock()
+NAME_WIDTH = 18
+
+
+class SetupError(Exception):
+    """A step that failed. `loses` names what the course loses without an optional part."""
+
+    def __init__(self, what: str, next_step: str, loses: str = "") -> None:
+        super().__init__(what)
+        self.what, self.next_step, self.loses = what, next_step, loses
+
+    def __str__(self) -> str:
+        return f"{self.what}\nnext: {self.next_step}"
+
+
+def say(name: str, text: str) -> None:
+    """One whole line; two rows of steps run side by side."""
+    first, *rest = text.splitlines() or [""]
+    lines = [f"  {name:<{NAME_WIDTH}}{first}", *(" " * (NAME_WIDTH + 2) + line for line in rest)]
+    with _lock:
+        print("\n".join(lines), flush=True)
+
+
+def problem(error: SetupError) -> None:
+    """An error and its next step, on stderr."""
+    with _lock:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+
+
+def seconds(value: float) -> str:
+    """A duration for people: 0.4 s, 83 s, 7 min 5 s."""
+    if value < 10:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s" if value < 120 else f"{int(value // 60)} min {int(value % 60)} s"
+
+
+class Step:
+    """One step of the set-up: times itself, and says how it went."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.started, self.ended = name, time.monotonic(), False
+
+    def begin(self, what: str) -> None:
+        """What is being done now; for steps that take more than a moment."""
+        say(self.name, f"{what} ...")
+
+    def done(self, what: str) -> None:
+        """It is done: what is there now, and how long it took."""
+        self.ended = True
+        say(self.name, f"{seconds(time.monotonic() - self.started):<8} {what}")
+
+    def skipped(self, why: str) -> None:
+        """Nothing to do."""
+        self.ended = True
+        say(self.name, f"skipped: already there ({why})")
+
+    @contextmanager
+    def heartbeat(self, text: Callable[[], str], every_s: float = 20) -> Iterator[None]:
+        """Says every 20 s that it is still at work, while the block runs."""
+        stop = threading.Event()
+
+        def beat() -> None:
+            while not stop.wait(every_s):
+                say(self.name, f"... {seconds(time.monotonic() - self.started)}: {text()}")
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()

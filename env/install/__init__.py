@@ -1,0 +1,1 @@
+"""The steps of the set-up, one module a part."""

@@ -1,0 +1,95 @@
+"""NVRTC, NVIDIA's compiler for kernels in CUDA C, from its Python package: no CUDA toolkit and no GPU needed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from pathlib import Path
+
+import paths
+from console import SetupError, Step
+from install.command import output, run
+
+CUDA_13 = ("nvidia-cuda-nvrtc", "13.0.88")
+# By the newest CUDA that the driver knows: PTX of a newer compiler is refused by an older driver.
+CUDA_12 = {4: "12.4.127", 5: "12.5.82", 6: "12.6.85", 8: "12.8.93", 9: "12.9.86"}
+LOSES = (
+    "without NVRTC no kernel in CUDA C compiles: in lessons 01, 02, 03 the GPU cells show the recorded run only,\n"
+    "and `make test` does not compile the course's kernels"
+)
+
+
+def package(wish: str, driver: tuple[int, int] | None) -> tuple[str, str]:
+    """The package and its version, for NVRTC=12 or 13 (or nothing) and the CUDA version that the driver knows."""
+    if wish not in ("", "12", "13"):
+        raise SetupError(f"NVRTC={wish} is unknown", "make setup NVRTC=12, or NVRTC=13", LOSES)
+    if wish == "13" or (wish == "" and (driver is None or driver >= (13, 0))):
+        return CUDA_13
+    newest = driver[1] if driver and driver[0] == 12 else max(CUDA_12)
+    known = [minor for minor in CUDA_12 if minor <= newest]
+    if (driver and driver[0] < 12) or not known:
+        text = f"the NVIDIA driver knows CUDA {driver[0]}.{driver[1]} only; the course needs 12.4" if driver else ""
+        raise SetupError(text, "update the NVIDIA driver to 550 or newer", LOSES)
+    return "nvidia-cuda-nvrtc-cu12", CUDA_12[max(known)]
+
+
+def driver_cuda() -> tuple[int, int] | None:
+    """The newest CUDA that this machine's NVIDIA driver knows; None where there is no driver."""
+    try:
+        version = ctypes.c_int(0)
+        # Answers without touching a GPU.
+        if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0 and version.value:
+            return version.value // 1000, version.value % 1000 // 10
+    except (OSError, AttributeError):
+        pass
+    return None
+
+
+def find_libraries(site: Path) -> tuple[Path, Path]:
+    """The compiler and its helper library among the installed packages."""
+    compilers = sorted(site.glob("nvidia/*/lib/libnvrtc.so.*[0-9]"))
+    for compiler in reversed(compilers):
+        helpers = sorted(compiler.parent.glob("libnvrtc-builtins.so*"))
+        if helpers:
+            return compiler, helpers[-1]
+    raise SetupError("the NVRTC package has no libnvrtc.so in it", "make clean, then make setup", LOSES)
+
+
+def link(compiler: Path, helper: Path) -> None:
+    """Links both under the names that programs look for, away with those of another version."""
+    paths.LIBRARIES.mkdir(parents=True, exist_ok=True)
+    for old in paths.LIBRARIES.glob("libnvrtc*"):
+        old.unlink()
+    # cudarc asks for `libnvrtc.so`; NVRTC itself asks for its helper by full name.
+    for name, target in (("libnvrtc.so", compiler), (compiler.name, compiler), (helper.name, helper)):
+        if not (paths.LIBRARIES / name).is_symlink():
+            (paths.LIBRARIES / name).symlink_to(os.path.relpath(target, paths.LIBRARIES))
+
+
+def nvrtc() -> None:
+    """Installs it into the virtual environment and links it into .gpulab/lib."""
+    step = Step("nvrtc")
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        return step.done("not for this system: kernels in CUDA C are shown from the recorded run")
+    stamp = paths.LIBRARIES / "nvrtc.json"
+    name, version = package(os.environ.get("NVRTC", ""), driver_cuda())
+    wanted = {"package": name, "version": version}
+    if paths.read_json(stamp) == wanted and (paths.LIBRARIES / "libnvrtc.so").exists():
+        return step.skipped(f"{name} {version}")
+    step.begin(f"installing {name} {version} (90 MB)")
+    pip = [paths.VENV_PYTHON, "-m", "pip"]
+    other = "nvidia-cuda-nvrtc" if name.endswith("cu12") else "nvidia-cuda-nvrtc-cu12"
+    output([*pip, "uninstall", "--yes", "--quiet", other])
+    with step.heartbeat(lambda: "downloading"):
+        run(
+            [*pip, "install", "--disable-pip-version-check", "--quiet", "--no-deps", f"{name}=={version}"],
+            f"{name} could not be installed",
+            "connect this machine to the internet and run `make setup` again",
+            loses=LOSES,
+        )
+    site = output([paths.VENV_PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
+    link(*find_libraries(Path(site or "")))
+    paths.write_json(stamp, wanted)
+    return step.done(f"{name} {version}, linked in .gpulab/lib")

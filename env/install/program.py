@@ -1,0 +1,32 @@
+"""The program `gpulab`, which looks at this machine (`make verify`)."""
+
+from __future__ import annotations
+
+import paths
+import recipe
+from console import Step
+from install.command import run
+from install.rust import Toolchain
+
+
+def program(rust: Toolchain) -> None:
+    """Builds it when its sources changed."""
+    step = Step("gpulab program")
+    stamp = paths.GENERATED / "program.json"
+    wanted = {"sources": recipe.sources_key(), "rustc": rust.version}
+    built = paths.PROGRAMS / "gpulab"
+    if built.is_file() and paths.read_json(stamp) == wanted:
+        return step.skipped("target/release/gpulab")
+    step.begin("building `gpulab verify`")
+    count: list[str] = []
+    with step.heartbeat(lambda: f"{len(count)} crates built"):
+        run(
+            ["cargo", "build", "--release", "-p", "gpulab", "--bin", "gpulab"],
+            "the program `gpulab` could not be built",
+            "look at the compiler's message above; `cargo build --release -p gpulab` shows all of it",
+            env={"CARGO_TARGET_DIR": str(paths.ROOT / "target")},
+            on_line=lambda line: count.append(line) if line.strip().startswith("Compiling ") else None,
+            loses="`make verify` does not run, and recorded runs cannot name their machine",
+        )
+    paths.write_json(stamp, wanted)
+    return step.done("target/release/gpulab")

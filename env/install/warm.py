@@ -1,0 +1,94 @@
+"""The warmed build: the support crate and all below it, built once through the real kernel, for kernels to start on."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import paths
+import recipe
+from console import SetupError, Step
+from install.command import run
+from install.rust import Toolchain
+from lock import locked
+from tree import linked_copy
+
+# Two set-ups at once: the second waits, then finds it done.
+BUILD_LOCK = paths.GENERATED / "warm-build.lock"
+WORK = paths.WARM / "building"
+
+
+def lesson_lines(lessons: list[str]) -> list[str]:
+    """The `:dep` lines of the named lessons: `["20"]` gives that of notebooks/20_*.ipynb."""
+    found: list[str] = []
+    for lesson in lessons:
+        matches = sorted(paths.NOTEBOOKS.glob(f"{lesson}_*.ipynb")) or sorted(paths.NOTEBOOKS.glob(f"{lesson}.ipynb"))
+        if not matches:
+            there = ", ".join(file.stem for file in sorted(paths.NOTEBOOKS.glob("*.ipynb"))) or "none"
+            raise SetupError(f"there is no lesson {lesson!r} in notebooks/", f"name one of these: {there}")
+        found += [line for file in matches if (line := recipe.dep_line(paths.read_json(file)))]
+    return list(dict.fromkeys(found))
+
+
+def lines_to_keep(rust: Toolchain) -> list[str]:
+    """What was warmed before, as long as only the support crate itself has to be built again for it."""
+    stamp = recipe.warmed()[1]
+    return stamp.get("lines", []) if stamp.get("dependencies") == recipe.dependencies_key(rust.version) else []
+
+
+def warm(rust: Toolchain, evcxr: Path, line: str) -> None:
+    """Builds what a `:dep` line needs, unless the warmed build that is there serves it."""
+    step = Step("warmed build")
+    with locked(BUILD_LOCK):
+        started = time.time()
+        now = {"dependencies": recipe.dependencies_key(rust.version), "sources": recipe.sources_key()}
+        folder, stamp = recipe.warmed()
+        same = folder is not None and stamp["dependencies"] == now["dependencies"]
+        fresh = same and stamp["sources"] == now["sources"] and recipe.newest_source() <= stamp["built"]
+        if fresh and line in stamp["lines"]:
+            return step.skipped(line)
+        step.begin("building the changed support crate" if same and not fresh else "building the support crate")
+        _prepare(folder if same else None, now["dependencies"])
+        _build(step, rust, evcxr, line)
+        shutil.rmtree(WORK / "config", ignore_errors=True)
+        lines = [*stamp["lines"], line] if fresh else [line]
+        _put_in_place({**now, "built": started, "lines": lines})
+    return step.done(f"{line}  (kernels start on links to it)")
+
+
+def _prepare(before: Path | None, dependencies: str) -> None:
+    """The folder to build in: that of an interrupted build, a copy of the last build, or an empty one."""
+    mark = WORK / "dependencies"
+    if mark.is_file() and mark.read_text() == dependencies:
+        return
+    shutil.rmtree(WORK, ignore_errors=True)
+    if before:
+        linked_copy(before, WORK, incremental=True)
+        (WORK / recipe.STAMP).unlink()
+    WORK.mkdir(parents=True, exist_ok=True)
+    mark.write_text(dependencies)
+
+
+def _build(step: Step, rust: Toolchain, evcxr: Path, line: str) -> None:
+    """Runs cells through the real kernel in the folder: the same calls of cargo that notebooks will make."""
+    shutil.copyfile(paths.ROOT / "Cargo.lock", WORK / "gpulab.lock")
+    paths.NOTEBOOKS.mkdir(exist_ok=True)
+    count: list[str] = []
+    with step.heartbeat(lambda: f"{len(count)} crates built, the last one {count[-1] if count else '-'}"):
+        run(
+            [paths.VENV_PYTHON, paths.ENV / "warm_cells.py", WORK, rust.folder, evcxr, line],
+            f"the kernel could not build `{line}`",
+            "look at the message above; `cargo check -p gpulab` shows the compiler's view. Notebooks keep the last build",
+            on_line=lambda text: count.append(text.split()[1]) if text.strip().startswith("Compiling ") else None,
+        )
+
+
+def _put_in_place(stamp: dict) -> None:
+    """The new build takes the old one's place in one moment; kernels that started on that have links of their own."""
+    paths.write_json(WORK / recipe.STAMP, stamp)
+    with locked(recipe.SWAP_LOCK):
+        for old in paths.WARM.iterdir():
+            if old != WORK:
+                shutil.rmtree(old, ignore_errors=True)
+        WORK.rename(paths.WARM / f"{stamp['dependencies']}-{stamp['sources']}")

@@ -1,0 +1,110 @@
+"""What Jupyter starts for a notebook: a linked copy of the warmed build for this kernel alone, then evcxr_jupyter.
+
+Two notebooks must never build in one folder, and neither should build what the other has built. The process turns
+into evcxr_jupyter, so that Jupyter's own signals reach it; the next start removes what this one leaves behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import lock
+import paths
+import recipe
+from tree import linked_copy
+
+OWNER = "owner.lock"
+START_LOCK = paths.GENERATED / "kernels.lock"
+SETUP = f"open a terminal in {paths.ROOT}, run `make setup`, then restart the kernel (menu Kernel, Restart Kernel)"
+
+
+class NotReadyError(Exception):
+    """Why no Rust kernel can start yet."""
+
+
+def remove_dead(kernels: Path) -> None:
+    """Removes the folders of kernels that have ended, however they ended."""
+    for folder in kernels.iterdir():
+        if lock.is_free(folder / OWNER):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_folder(kernels: Path) -> Path:
+    """A new folder that stays ours until this process ends."""
+    kernels.mkdir(parents=True, exist_ok=True)
+    # One start at a time: nobody takes a folder for dead between its making and its locking.
+    with lock.locked(START_LOCK):
+        remove_dead(kernels)
+        folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=kernels))
+        lock.take(folder / OWNER)
+    return folder
+
+
+def toolchain(state: dict) -> Path:
+    """The Rust that the set-up found, if it is still the same."""
+    folder = Path(state.get("toolchain", ""))
+    try:
+        same = (folder / "bin" / "rustc").stat().st_mtime == state.get("rustc_time")
+    except OSError:
+        same = False
+    if not same:
+        raise NotReadyError("Rust was updated or removed after the set-up")
+    return folder
+
+
+def preload(stamp: dict, notebook: str, folder: Path) -> str | None:
+    """The notebook's `:dep` line, to load it ahead of its first cell, if that is sure to need no build."""
+    if not notebook.endswith(".ipynb"):
+        return None
+    line = recipe.dep_line(paths.read_json(folder / Path(notebook).name))
+    current = stamp["sources"] == recipe.sources_key() and recipe.newest_source() <= stamp["built"]
+    # A line that fails here would end the kernel; in the cell it is an error that can be read.
+    return line if line in stamp["lines"] and current and (folder / "../support-crate").is_dir() else None
+
+
+def prepare(base: dict[str, str], working_folder: Path) -> tuple[Path, dict[str, str]]:
+    """Makes the kernel's folder; gives the program to run and its environment."""
+    state = paths.read_json(paths.STATE)
+    if not state:
+        raise NotReadyError("the set-up has not been run")
+    evcxr, rust = Path(state.get("evcxr", "")), toolchain(state)
+    if not os.access(evcxr, os.X_OK):
+        raise NotReadyError("evcxr_jupyter, the program that runs Rust cells, is missing")
+    folder = own_folder(paths.KERNELS)
+    with lock.locked(recipe.SWAP_LOCK, shared=True):
+        warmed, stamp = recipe.warmed()
+        if warmed is None:
+            raise NotReadyError("the support crate has not been built yet")
+        if stamp["dependencies"] != recipe.dependencies_key(state.get("rustc", "")):
+            raise NotReadyError("the crates that the course uses have changed since the set-up")
+        build = folder / "build"
+        linked_copy(warmed, build)
+    # Jupyter's server names the notebook; a runner without a server can do the same.
+    notebook = base.get("GPULAB_NOTEBOOK") or base.get("JPY_SESSION_NAME", "")
+    recipe.write_config(build, preload(stamp, notebook, working_folder))
+    return evcxr, recipe.environment(base, build, rust, evcxr)
+
+
+def main(connection_file: str) -> None:
+    """Turns into the Rust kernel, or into one that says what is missing."""
+    try:
+        evcxr, environment = prepare(dict(os.environ), Path.cwd())
+    except (NotReadyError, OSError) as error:
+        full = isinstance(error, OSError)
+        next_step = f"make room or give write access to {paths.GENERATED}, then restart the kernel" if full else SETUP
+        reason = f"the Rust kernel cannot start: {error}\nnext: {next_step}"
+        print(reason, file=sys.stderr, flush=True)
+        environment = {**os.environ, "GPULAB_REASON": reason}
+        command = [sys.executable, str(paths.ENV / "fallback_kernel.py"), "-f", connection_file]
+        os.execve(sys.executable, command, environment)
+    os.execve(evcxr, [str(evcxr), "--control_file", connection_file], environment)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: launcher.py CONNECTION_FILE\nnext: Jupyter calls this; open a notebook with `make lab`")
+    main(sys.argv[1])

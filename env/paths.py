@@ -1,0 +1,50 @@
+"""Where everything lies that set-up makes, and what set-up found out about this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENV = ROOT / "env"
+NOTEBOOKS = ROOT / "notebooks"
+CRATE = ROOT / "support-crate"
+VENV = ROOT / ".venv"
+VENV_PYTHON = VENV / "bin" / "python"
+GENERATED = ROOT / ".gpulab"
+LIBRARIES = GENERATED / "lib"
+WARM = GENERATED / "warm"
+KERNELS = GENERATED / "kernels"
+STATE = GENERATED / "setup.json"
+PROGRAMS = ROOT / "target" / "release"
+
+EVCXR_VERSION = "0.22.0"
+KERNEL_NAME = "gpulab-rust"
+
+
+def read_json(path: Path) -> dict:
+    """The object in a file; an empty one where there is no file, or where it is damaged: it is made again then."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a whole file or nothing: a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def write_json(path: Path, value: dict) -> None:
+    """Writes an object as JSON, whole or not at all."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+
+
+def cargo_bin() -> Path:
+    """Where rustup and `cargo install` put programs."""
+    return Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo") / "bin"

@@ -1,0 +1,117 @@
+"""What a kernel's build depends on: its settings, and a key that changes when a warmed build is out of date."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import paths
+
+STAMP = "warm.json"
+# Held for the moment in which one warmed build takes another's place, or is copied.
+SWAP_LOCK = paths.GENERATED / "warm-swap.lock"
+# The `:dep` line of every notebook that needs no extra features.
+PLAIN_LINE = ':dep gpulab = { path = "../support-crate" }'
+# evcxr turns both checks on, in the dependencies too: CPU baselines would not be fair.
+PROFILE = {"CARGO_PROFILE_DEV_OVERFLOW_CHECKS": "false", "CARGO_PROFILE_DEV_DEBUG_ASSERTIONS": "false"}
+# What a reader's own environment says here would make a kernel's build differ from the warmed one, and rebuild all.
+DROPPED = re.compile(
+    r"CARGO_PROFILE_.*|CARGO_BUILD_(?!JOBS$).*|CARGO_TARGET_DIR|CARGO_INCREMENTAL|(CARGO_ENCODED_)?RUSTFLAGS"
+    r"|RUSTC(_WORKSPACE)?(_WRAPPER)?|EVCXR_.*"
+)
+# The prelude that evcxr runs at each start. evcxr begins with a build without dependencies, which empties Cargo.lock:
+# the project's own is put back, so that a kernel gets the versions that were warmed, and asks no network for newer.
+PUT_LOCK_BACK = '!cp -f "$EVCXR_TMPDIR/gpulab.lock" "$EVCXR_TMPDIR/Cargo.lock"'
+# Loading the crate into the type analysis takes seconds: at the start, while the reader reads, not in the first cell.
+LOAD_TYPES = "let gpulab_types = vec![0f32]; drop(gpulab_types);"
+
+
+def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path) -> dict[str, str]:
+    """The environment of a kernel that builds its cells in `folder`."""
+    env = {name: value for name, value in base.items() if not DROPPED.fullmatch(name)}
+    env.update(PROFILE)
+    env["EVCXR_TMPDIR"] = str(folder)
+    env["EVCXR_CONFIG_DIR"] = str(folder / "config")
+    # The type analysis calls these a dozen times at each start; without rustup's detour that is 0.3 s less.
+    programs = toolchain / "bin"
+    env["CARGO"], env["RUSTC"], env["RUSTUP_TOOLCHAIN"] = (
+        str(programs / "cargo"),
+        str(programs / "rustc"),
+        str(toolchain),
+    )
+    old = [env["PATH"]] if env.get("PATH") else []
+    env["PATH"] = os.pathsep.join([str(programs), *old, str(evcxr.parent), str(paths.cargo_bin()), str(paths.PROGRAMS)])
+    libraries = [env["LD_LIBRARY_PATH"]] if env.get("LD_LIBRARY_PATH") else []
+    env["LD_LIBRARY_PATH"] = os.pathsep.join([str(paths.LIBRARIES), *libraries])
+    return env
+
+
+def prelude(line: str | None) -> str:
+    """What evcxr runs at its start; `line` is the `:dep` line to load ahead of the first cell, if any."""
+    return "\n".join([PUT_LOCK_BACK, *([line, LOAD_TYPES] if line else [])])
+
+
+def write_config(folder: Path, line: str | None) -> None:
+    """The kernel's settings; a reader's own evcxr settings do not reach it."""
+    config = folder / "config"
+    config.mkdir(exist_ok=True)
+    (config / "evcxr.toml").write_text(f"[evcxr]\nprelude = '''\n{prelude(line)}\n'''\n", encoding="utf-8")
+
+
+def dep_line(notebook: dict) -> str | None:
+    """The line of a notebook's first code cell that loads the support crate."""
+    for cell in notebook.get("cells", []):
+        if cell.get("cell_type") == "code":
+            source = "".join(cell.get("source", []))
+            return next((line.strip() for line in source.splitlines() if re.match(r"\s*:dep\s+gpulab\b", line)), None)
+    return None
+
+
+def source_files() -> list[Path]:
+    """All that the support crate is built from."""
+    folders = (paths.CRATE / "src", paths.CRATE / "kernels")
+    found = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+    single = (
+        paths.CRATE / "Cargo.toml",
+        paths.CRATE / "build.rs",
+        paths.ROOT / "Cargo.toml",
+        paths.ROOT / "Cargo.lock",
+    )
+    return sorted(found + [file for file in single if file.is_file()])
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:12]
+
+
+def dependencies_key(rustc: str) -> str:
+    """Changes with whatever makes cargo build the dependencies again."""
+    manifests = [paths.ROOT / "Cargo.toml", paths.ROOT / "Cargo.lock", paths.CRATE / "Cargo.toml"]
+    settings = [rustc, paths.EVCXR_VERSION, repr(sorted(PROFILE.items()))]
+    return _digest([*(text.encode() for text in settings), *(f.read_bytes() for f in manifests if f.is_file())])
+
+
+def sources_key() -> str:
+    """Changes with the support crate's own sources."""
+    files = source_files()
+    return _digest(part for f in files for part in (str(f.relative_to(paths.ROOT)).encode(), f.read_bytes()))
+
+
+def newest_source() -> float:
+    """When the sources changed last: cargo goes by times, so a touched file is a rebuild."""
+    return max((file.stat().st_mtime for file in source_files()), default=0.0)
+
+
+def warmed() -> tuple[Path | None, dict]:
+    """The warmed build that is there: its folder, and its stamp (keys, when it was built, for which `:dep` lines)."""
+    found = [(folder, paths.read_json(folder / STAMP)) for folder in paths.WARM.glob("[0-9a-f]*-*")]
+    complete = [
+        (folder, stamp) for folder, stamp in found if {"dependencies", "sources", "built", "lines"} <= set(stamp)
+    ]
+    return max(complete, key=lambda pair: pair[1]["built"], default=(None, {}))

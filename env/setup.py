@@ -1,0 +1,101 @@
+"""Makes this checkout ready: what is missing is installed, what is there is left alone. `make setup` calls it.
+
+Standard library only: it runs before there is anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import paths
+import recipe
+from console import SetupError, problem, seconds
+from install import nvrtc, program, python, rust, warm
+
+
+def main() -> int:
+    """0 when notebooks can run; parts that they can do without may be missing."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lessons", default=os.environ.get("LESSONS", ""), help="also warm these, such as 20,21")
+    lessons = [name for name in parser.parse_args().lessons.replace(",", " ").split() if name]
+    started = time.monotonic()
+    try:
+        python.check_version()
+        check_place(paths.ROOT)
+        lost = install(warm.lesson_lines(lessons))
+    except SetupError as error:
+        problem(error)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped; `make setup` goes on from here", file=sys.stderr)
+        return 130
+    for error in lost:
+        problem(error)
+        print(f"it goes on without: {error.loses}", file=sys.stderr)
+    print(f"set-up: {'ready' if not lost else 'ready, with parts missing'} ({seconds(time.monotonic() - started)})")
+    return 0
+
+
+def check_place(root: Path) -> None:
+    """The kernel hands file names on with spaces between them."""
+    if any(character.isspace() for character in str(root)):
+        what = f"the folder's path has a space in it, which the Rust kernel cannot handle: {root}"
+        raise SetupError(what, "move the project to a path without spaces, then make setup")
+
+
+def install(lines: list[str]) -> list[SetupError]:
+    """All steps: Python's beside Rust's, then the build that needs both. Gives the optional parts that failed."""
+    lost: list[SetupError] = []
+
+    def optional(step: Callable[[], None]) -> None:
+        try:
+            step()
+        except SetupError as error:
+            if not error.loses:
+                raise
+            lost.append(error)
+
+    def python_row() -> None:
+        python.environment()
+        python.jupyter()
+        optional(nvrtc.nvrtc)
+
+    def rust_row() -> tuple[rust.Toolchain, Path]:
+        found = rust.toolchain()
+        rust.sources(found)
+        evcxr = rust.evcxr(paths.read_json(paths.STATE).get("evcxr", ""))
+        optional(lambda: program.program(found))
+        return found, evcxr
+
+    with ThreadPoolExecutor(2) as rows:
+        python_result, rust_result = rows.submit(python_row), rows.submit(rust_row)
+        python_result.result()
+        toolchain, evcxr = rust_result.result()
+    compiler = toolchain.folder / "bin" / "rustc"
+    state = {"toolchain": str(toolchain.folder), "rustc": toolchain.version, "evcxr": str(evcxr)}
+    paths.write_json(paths.STATE, {**state, "rustc_time": compiler.stat().st_mtime})
+    lines = [*warm.lines_to_keep(toolchain), *lines]
+    warm.warm(toolchain, evcxr, recipe.PLAIN_LINE)
+    # A lesson's features can fail to build (a missing toolkit, say) without harm to the others.
+    for line in dict.fromkeys(lines):
+        if line != recipe.PLAIN_LINE:
+            optional(lambda line=line: _lesson(toolchain, evcxr, line))
+    return lost
+
+
+def _lesson(toolchain: rust.Toolchain, evcxr: Path, line: str) -> None:
+    try:
+        warm.warm(toolchain, evcxr, line)
+    except SetupError as error:
+        loses = f"the lessons that begin with `{line}` build this themselves, in their first cell"
+        raise SetupError(error.what, error.next_step, loses) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

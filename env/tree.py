@@ -1,0 +1,57 @@
+"""A copy of a warmed build that costs milliseconds: what never changes is linked, all else is copied.
+
+cargo, rustc and evcxr replace libraries by a new file of the same name, so that two builds can share one through
+hard links. Fingerprints, dependency lists, lock files and evcxr's own cell crate are written in place: shared, one
+notebook's cell would change another's build.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+LINKED = (".rlib", ".rmeta", ".so", ".dylib", ".a")
+# What the cells of another kernel left behind.
+CELL_FILES = ("libctx.", "libcode_", "ctx.d", "ctx-")
+
+
+def is_linked(name: str) -> bool:
+    """Whether builds may share this file."""
+    return name.endswith(LINKED) or name.startswith(("build-script-", "build_script_"))
+
+
+def is_left_out(name: str, folder: str, incremental: bool) -> bool:
+    """Whether a build's file or folder has no worth in a copy of it."""
+    if name.startswith(CELL_FILES):
+        return True
+    return not incremental and folder == "incremental"
+
+
+def linked_copy(source: Path, target: Path, incremental: bool = False) -> None:
+    """Copies the folder `source` to `target`, which must not exist.
+
+    `incremental` takes along what speeds up building a changed support crate; no cell needs it.
+    """
+    for folder, folders, files in os.walk(source):
+        name = os.path.basename(folder)
+        folders[:] = [f for f in folders if not is_left_out(f, name, incremental)]
+        new = os.path.join(target, os.path.relpath(folder, source))
+        os.makedirs(new)
+        for file in files:
+            if is_left_out(file, name, incremental):
+                continue
+            old = os.path.join(folder, file)
+            if is_linked(file):
+                _link(old, os.path.join(new, file))
+            else:
+                # With its times: cargo builds again whatever looks older than what it was made from.
+                shutil.copy2(old, os.path.join(new, file), follow_symlinks=False)
+
+
+def _link(old: str, new: str) -> None:
+    try:
+        os.link(old, new)
+    except OSError:
+        # A file system without hard links, or too many of them.
+        shutil.copy2(old, new)
