@@ -1,5 +1,12 @@
 # Each target calls one Python file in env/; `make help` says what they do.
+# Written where the offline bundle is unpacked: its own Rust, Python packages and crates.
+-include offline.mk
 PYTHON ?= python3
+# In `make bundle PYTHON=3.12` it is the other machine's Python.
+ifneq ($(filter bundle,$(MAKECMDGOALS)),)
+export BUNDLE_PYTHON := $(filter 3.%,$(PYTHON))
+override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
+endif
 .DEFAULT_GOAL := help
 .PHONY: help setup lab run test verify bench-cells bundle clean
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC
@@ -25,8 +32,9 @@ verify: setup ## what this machine has for the course, and how to add what is mi
 bench-cells: setup ## how long notebooks take to start and cells to run, as a table (JSON=1)
 	@.venv/bin/python env/bench_cells.py $(if $(JSON),--json)
 
-bundle: setup ## pack all that a GPU machine without internet needs (PART=60M)
-	@$(PYTHON) env/bundle.py
+bundle: ## pack all that a GPU machine without internet needs (PART=60M PYTHON=3.12 NVRTC=13|12|none)
+	@NVRTC= $(PYTHON) env/setup.py
+	@.venv/bin/python env/bundle.py
 
 clean: ## remove what set-up made; keeps results/ and the compiled crates in target/
 	@rm -rf .venv .gpulab

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -19,7 +20,8 @@ SETTINGS = paths.ENV / "jupyter"
 def environment() -> None:
     """The packages of env/requirements.txt, at their pinned versions."""
     step = Step("python packages")
-    requirements = paths.ENV / "requirements.txt"
+    # A machine without internet has what the offline bundle brought.
+    requirements = Path(os.environ.get("GPULAB_REQUIREMENTS") or paths.ENV / "requirements.txt")
     stamp = paths.VENV / "gpulab.json"
     version = ".".join(map(str, sys.version_info[:2]))
     digest = hashlib.sha256(requirements.read_bytes()).hexdigest()

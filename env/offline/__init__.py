@@ -1,0 +1,1 @@
+"""The parts of `make bundle`: what goes into the offline bundle, and how it is packed."""

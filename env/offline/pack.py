@@ -1,0 +1,134 @@
+"""Components become compressed archives, kept from bundle to bundle; archives become parts of a chosen size."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import lzma
+import os
+import re
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from offline.problem import Problem
+
+# Raise it when the way in which components are made changes: archives kept from before are then made again.
+LAYOUT = 1
+# Archives of the same files are the same bytes, whenever and by whomever they are made.
+TIME = 1_700_000_000
+BLOCK = 1 << 20
+
+
+@dataclass
+class Component:
+    """Files that travel together: `files` maps their names in the unpacked folder to where they lie here."""
+
+    name: str
+    key: str
+    files: dict[str, Path] = field(default_factory=dict)
+    machine_code: bool = False
+
+
+def digest(*parts: object) -> str:
+    """A short key that changes with any of the parts."""
+    sum_ = hashlib.sha256()
+    for part in (LAYOUT, *parts):
+        data = part if isinstance(part, bytes) else str(part).encode()
+        sum_.update(len(data).to_bytes(8, "little") + data)
+    return sum_.hexdigest()[:12]
+
+
+def parse_size(text: str) -> int:
+    """`60M` as bytes, with K, M and G as powers of 1024."""
+    found = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
+    if not found or int(found[1]) == 0:
+        raise Problem(f"PART={text} is no size\nnext: make bundle PART=60M")
+    size = int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
+    if size < 64 << 10:
+        raise Problem(f"parts of {size} bytes would be too many to handle\nnext: make bundle PART=60M")
+    return size
+
+
+def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    """The same entry whoever packs it, and when."""
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    info.mtime = TIME
+    info.mode = 0o755 if info.isdir() or info.mode & 0o100 else 0o644
+    return info
+
+
+def compress(component: Component, folder: Path) -> tuple[Path, int]:
+    """The component as `folder/NAME-KEY.tar.xz`, and the size of its files; kept if it is there already."""
+    done = folder / f"{component.name}-{component.key}.tar.xz"
+    size = sum(file.lstat().st_size for file in component.files.values())
+    if done.is_file():
+        return done, size
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{done.name}.{os.getpid()}"
+    chain = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 32 << 20}]
+    if component.machine_code:
+        # Addresses in calls become absolute, so that calls of one function look alike: a tenth less.
+        chain.insert(0, {"id": lzma.FILTER_X86})
+    try:
+        with lzma.open(part, "wb", filters=chain) as stream, tarfile.open(fileobj=stream, mode="w") as archive:
+            for name, file in sorted(component.files.items()):
+                archive.add(file, name, recursive=False, filter=_plain)
+        part.replace(done)
+    finally:
+        part.unlink(missing_ok=True)
+    for old in folder.glob(f"{component.name}-????????????.tar.xz"):
+        if old != done:
+            old.unlink()
+    return done, size
+
+
+def _tar(info: dict, archives: Iterable[Path]) -> Iterator[bytes]:
+    """The bytes of a plain tar file: `info.json` first, then the archives."""
+
+    def header(name: str, size: int) -> bytes:
+        entry = tarfile.TarInfo(name)
+        entry.size = size
+        return _plain(entry).tobuf(tarfile.GNU_FORMAT)
+
+    text = json.dumps(info, indent=1, sort_keys=True).encode()
+    sources = [("info.json", io.BytesIO(text), len(text))]
+    for path in archives:
+        sources.append((path.name.rsplit("-", 1)[0] + ".tar.xz", path.open("rb"), path.stat().st_size))
+    for name, source, size in sources:
+        yield header(name, size)
+        with source:
+            while block := source.read(BLOCK):
+                yield block
+        yield b"\0" * (-size % tarfile.BLOCKSIZE)
+    yield b"\0" * (2 * tarfile.BLOCKSIZE)
+
+
+def write_parts(target: Path, stem: str, part_size: int, info: dict, archives: Iterable[Path]) -> dict[str, str]:
+    """Writes `STEM.part01`, `STEM.part02` … of at most `part_size` bytes, and says their names and SHA-256 sums."""
+    sums: dict[str, str] = {}
+    file, sum_, room = None, hashlib.sha256(), 0
+    try:
+        for block in _tar(info, archives):
+            view = memoryview(block)
+            while view:
+                if file is None or room == 0:
+                    if file is not None:
+                        file.close()
+                        sums[Path(file.name).name] = sum_.hexdigest()
+                    file = (target / f"{stem}.part{len(sums) + 1:02}").open("wb")
+                    sum_, room = hashlib.sha256(), part_size
+                piece = view[:room]
+                file.write(piece)
+                sum_.update(piece)
+                room -= len(piece)
+                view = view[len(piece) :]
+    finally:
+        if file is not None:
+            file.close()
+    if file is not None:
+        sums[Path(file.name).name] = sum_.hexdigest()
+    return sums

@@ -1,0 +1,102 @@
+"""The machine that the bundle is unpacked on, and the settings by which its tools find what was unpacked."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from archives import Problem
+
+
+def find_python(wish: str, version: str) -> str:
+    """A Python of the version that the packages were chosen for."""
+    for name in [wish] if wish else [sys.executable, f"python{version}", "python3"]:
+        ask = [name, "-c", "import sys; print('%d.%d' % sys.version_info[:2], sys.executable)"]
+        try:
+            found, _, path = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.partition(" ")
+        except OSError:
+            continue
+        if found == version:
+            return path.strip()
+    have = wish or f"Python {platform.python_version()}"
+    text = f"the bundle's packages are for Python {version}; here is {have}"
+    minor = ".".join(platform.python_version_tuple()[:2])
+    raise Problem(
+        f"{text}\nnext: name a Python {version} (sh unpack.sh --python /usr/bin/python{version}), or make the bundle "
+        f"again for this one: make bundle PYTHON={minor}"
+    )
+
+
+def check_machine(info: dict) -> None:
+    """Whether what is in the bundle can run here."""
+    if platform.machine() != info["machine"]:
+        text = f"the bundle is for {info['machine']}; this machine is {platform.machine()}"
+        raise Problem(f"{text}\nnext: make the bundle on a machine of this kind")
+    try:
+        here = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        here = ""
+    found = re.search(r"glibc (\d+)\.(\d+)", here)
+    if not found or (int(found[1]), int(found[2])) < tuple(map(int, info["glibc"].split("."))):
+        text = f"the bundle's programs need glibc {info['glibc']}; here is {here or 'another C library'}"
+        raise Problem(f"{text}\nnext: make the bundle on an older Linux, or run it in a newer one (a container, say)")
+    if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
+        text = "there is no C compiler, which Rust needs to link programs"
+        raise Problem(f"{text}\nnext: install one from this system's own packages (Debian and Ubuntu: gcc, libc6-dev)")
+
+
+def settings(folder: Path, python: str, commit: str) -> dict[str, str]:
+    """What every command in the unpacked course runs with."""
+    tools = folder / "tools"
+    return {
+        "CARGO_HOME": str(tools / "cargo"),
+        "CARGO_NET_OFFLINE": "true",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tools / "wheels"),
+        "GPULAB_REQUIREMENTS": str(tools / "requirements.txt"),
+        "GPULAB_COMMIT": commit,
+        "PYTHON": python,
+        "PATH": os.pathsep.join([str(tools / "rust/bin"), str(tools / "cargo/bin")]),
+    }
+
+
+def configure(folder: Path, info: dict, chosen: dict[str, str]) -> None:
+    """Writes the settings where cargo and make read them by themselves."""
+    # cargo looks in the folders above the one where it runs: that of a kernel, and the standard library's own.
+    config = folder / ".cargo" / "config.toml"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(
+        '[net]\noffline = true\n\n[source.crates-io]\nreplace-with = "bundle"\n\n'
+        '[source.bundle]\ndirectory = "tools/crates"\n',
+        encoding="utf-8",
+    )
+    (folder / "tools/requirements.txt").write_text("\n".join(info["requirements"]) + "\n", encoding="utf-8")
+    lines = [f"export {name} := {value}" for name, value in chosen.items() if name != "PATH"]
+    lines.append(f"export PATH := {chosen['PATH']}:$(PATH)")
+    text = "# Written by unpack.sh; read by the Makefile.\n" + "\n".join(lines) + "\n"
+    (folder / "gpulab/offline.mk").write_text(text, encoding="utf-8")
+
+
+def make_environment(folder: Path, python: str, run: dict[str, str]) -> None:
+    """A virtual environment with pip in it: some systems' Python comes without the means to make one whole."""
+    venv = folder / "gpulab/.venv"
+    if (venv / "bin/pip").exists():
+        return
+    call([python, "-m", "venv", "--clear", "--without-pip", str(venv)], folder, run)
+    wheel = next((folder / "tools/wheels").glob("pip-*.whl"))
+    pip = [str(venv / "bin/python"), str(wheel / "pip"), "install", "--quiet", "--no-compile"]
+    call([*pip, "--disable-pip-version-check", "pip"], folder, run)
+
+
+def call(command: list[str], folder: Path, run: dict[str, str]) -> None:
+    """Runs a step, its output on the terminal."""
+    status = subprocess.run(command, cwd=folder, env=run, check=False).returncode
+    if status != 0:
+        raise Problem(
+            f"`{' '.join(command)}` failed (exit status {status})\nnext: mend what it says above, and run again"
+        )

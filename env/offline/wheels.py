@@ -1,0 +1,82 @@
+"""The Python packages, for the Python of the machine without internet, which may differ from the one here."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import paths
+from offline.pack import Component, digest
+from offline.problem import Problem, output
+
+# What only `make test` uses; it needs the internet anyway.
+TEST_ONLY = {"pytest", "iniconfig", "pluggy", "playwright", "greenlet", "pyee", "ruff"}
+# Puts the packages in place, where the other machine's Python comes without pip.
+PIP = "pip==26.3"
+PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", "manylinux_2_17", "manylinux_2_24", "manylinux_2_28")
+ADVICE = "check the network, and run again"
+
+
+def check_version(python: str) -> str:
+    """`3.12`, or a complaint."""
+    if not re.fullmatch(r"3\.1[0-3]", python):
+        raise Problem(f"PYTHON={python} is not one of 3.10 to 3.13\nnext: make bundle PYTHON=3.12")
+    return python
+
+
+def requirements(python: str) -> list[str]:
+    """`name==version` of each package that set-up installs on Linux with that Python, without those for tests."""
+    try:
+        from packaging.requirements import Requirement
+    except ImportError as error:
+        raise Problem(f"this Python lacks the package `packaging`: {error}\nnext: make setup") from error
+    there = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+    chosen = []
+    for line in (paths.ENV / "requirements.txt").read_text(encoding="utf-8").splitlines():
+        text = line.split("#")[0].strip()
+        if not text or text.startswith("-"):
+            continue
+        one = Requirement(text)
+        if one.name.lower() in TEST_ONLY or (one.marker and not one.marker.evaluate(there)):
+            continue
+        chosen.append(f"{one.name}{one.specifier}")
+    return chosen
+
+
+def component(name: str, wanted: list[str], python: str, machine: str, scratch: Path) -> Component:
+    """The wheels of `wanted`, downloaded once."""
+    key = digest(wanted, python, machine)
+    folder = scratch / f"{name}-{key}"
+    if not folder.is_dir():
+        for old in scratch.glob(f"{name}-????????????"):
+            shutil.rmtree(old)
+        part = scratch / f"{name}.part"
+        shutil.rmtree(part, ignore_errors=True)
+        download(wanted, python, machine, part)
+        for wheel in part.glob("*.whl"):
+            loosen(wheel)
+        part.rename(folder)
+    files = {f"wheels/{file.name}": file for file in folder.iterdir()}
+    return Component(name, key, files, machine_code=name == "nvrtc")
+
+
+def download(wanted: list[str], python: str, machine: str, folder: Path) -> None:
+    """Fetches wheels, never sources: those could need a compiler and more packages."""
+    platforms = [item for tag in PLATFORMS for item in ("--platform", f"{tag}_{machine}")]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "--implementation", "cp", "--python-version", python]
+    output([*command, *platforms, "--dest", str(folder), *wanted], paths.ROOT, ADVICE)
+
+
+def loosen(wheel: Path) -> None:
+    """Undoes the wheel's own compression: the bundle's is far better, but only on what is not compressed yet."""
+    loose = wheel.with_suffix(".loose")
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(loose, "w", zipfile.ZIP_STORED) as new:
+        for entry in old.infolist():
+            data = old.read(entry)
+            entry.compress_type = zipfile.ZIP_STORED
+            new.writestr(entry, data)
+    loose.replace(wheel)
