@@ -1,7 +1,7 @@
 # Each target calls one Python file in env/; `make help` says what they do.
 # Written where the offline bundle is unpacked: its own Rust, Python packages and crates.
 -include offline.mk
-PYTHON ?= python3
+PYTHON3 ?= python3
 # In `make bundle PYTHON=3.12` it is the other machine's Python.
 ifneq ($(filter bundle,$(MAKECMDGOALS)),)
 export BUNDLE_PYTHON := $(filter 3.%,$(PYTHON))
@@ -15,19 +15,19 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what is missing, build once what all notebooks use (LESSONS=20,21 NVRTC=12)
-	@$(PYTHON) env/setup.py
+	@$(PYTHON3) env/setup.py
 
 lab: setup ## open JupyterLab on the first lesson (LESSONS=20 NO_BROWSER=1 PORT=8888)
-	@$(PYTHON) env/lab.py
+	@$(PYTHON3) env/lab.py
 
 run: setup ## execute all notebooks, or one: NB=02_async_timing; results in results/run/
-	@$(PYTHON) env/run.py
+	@$(PYTHON3) env/run.py
 
 test: ## prove the course: style, tests, kernels, notebooks with their solutions, the browser
-	@$(PYTHON) env/test.py
+	@$(PYTHON3) env/test.py
 
-verify: setup ## what this machine has for the course, and how to add what is missing (JSON=1)
-	@target/release/gpulab verify $(if $(JSON),--json)
+verify: ## what this machine has for the course, and how to add what is missing (JSON=1)
+	@$(PYTHON3) env/verify.py
 
 bench-cells: setup ## how long notebooks take to start and cells to run, as a table (JSON=1)
 	@.venv/bin/python env/bench_cells.py $(if $(JSON),--json)

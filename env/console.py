@@ -47,8 +47,9 @@ def seconds(value: float) -> str:
 class Step:
     """One step of the set-up: times itself, and says how it went."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.started, self.ended = name, time.monotonic(), False
+    def __init__(self, name: str, quiet: bool = False) -> None:
+        """`quiet` says nothing when there is nothing to do."""
+        self.name, self.started, self.quiet = name, time.monotonic(), quiet
 
     def begin(self, what: str) -> None:
         """What is being done now; for steps that take more than a moment."""
@@ -56,13 +57,12 @@ class Step:
 
     def done(self, what: str) -> None:
         """It is done: what is there now, and how long it took."""
-        self.ended = True
         say(self.name, f"{seconds(time.monotonic() - self.started):<8} {what}")
 
     def skipped(self, why: str) -> None:
         """Nothing to do."""
-        self.ended = True
-        say(self.name, f"skipped: already there ({why})")
+        if not self.quiet:
+            say(self.name, f"skipped: already there ({why})")
 
     @contextmanager
     def heartbeat(self, text: Callable[[], str], every_s: float = 20) -> Iterator[None]:

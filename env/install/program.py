@@ -9,9 +9,9 @@ from install.command import run
 from install.rust import Toolchain
 
 
-def program(rust: Toolchain) -> None:
+def program(rust: Toolchain, quiet: bool = False) -> None:
     """Builds it when its sources changed."""
-    step = Step("gpulab program")
+    step = Step("gpulab program", quiet)
     stamp = paths.GENERATED / "program.json"
     wanted = {"sources": recipe.sources_key(), "rustc": rust.version}
     built = paths.PROGRAMS / "gpulab"

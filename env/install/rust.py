@@ -38,9 +38,9 @@ def add_to_path() -> None:
         os.environ["PATH"] = os.pathsep.join([*filter(None, [os.environ.get("PATH")]), folder])
 
 
-def toolchain() -> Toolchain:
+def toolchain(quiet: bool = False) -> Toolchain:
     """The compiler that cargo uses in this project; installed by rustup when there is none."""
-    step = Step("rust")
+    step = Step("rust", quiet)
     add_to_path()
     fresh = shutil.which("cargo") is None
     if fresh:

@@ -1,0 +1,135 @@
+"""Starts JupyterLab on the first lesson, or shows the one that runs already. `make lab` calls it after the set-up."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import webbrowser
+from pathlib import Path
+
+import paths
+from console import SetupError, problem, seconds
+
+FIRST = "notebooks/00_welcome.ipynb"
+RUNNING = paths.GENERATED / "lab.json"
+LOG = paths.GENERATED / "lab.log"
+START_LIMIT_S = 60
+
+
+def address(port: int, token: str) -> str:
+    """What to open in a browser: the first lesson."""
+    there = (paths.ROOT / FIRST).is_file()
+    return f"http://localhost:{port}/lab{'/tree/' + FIRST if there else ''}?token={token}"
+
+
+def answers(port: int, token: str) -> bool:
+    """Whether a JupyterLab that knows this token answers there."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/lab?token={token}")
+    try:
+        # No proxy: the server is on this machine.
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as reply:
+            return reply.status == 200 and b"jupyter-config-data" in reply.read()
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def choose_port(wish: str) -> int:
+    """PORT if it was given; else 8888, or the next one that is free."""
+    if not wish:
+        return next(port for port in range(8888, 65536) if is_free(port))
+    if not wish.isdigit() or not 1024 <= int(wish) <= 65535:
+        raise SetupError(f"PORT={wish} is no port number from 1024 to 65535", "make lab PORT=8888")
+    if not is_free(int(wish)):
+        raise SetupError(f"something else uses port {wish}", f"make lab PORT={int(wish) % 65535 + 1}, or without PORT")
+    return int(wish)
+
+
+def command(port: int) -> list[str]:
+    """JupyterLab with this checkout as its folder. Its settings are files in .venv/etc, from env/jupyter."""
+    options = ["--no-browser", "--ServerApp.port_retries=0", f"--ServerApp.port={port}"]
+    options += [f"--ServerApp.root_dir={paths.ROOT}", *(["--allow-root"] if os.geteuid() == 0 else [])]
+    return [str(paths.VENV_PYTHON), "-m", "jupyterlab", *options]
+
+
+def environment(token: str) -> dict[str, str]:
+    """The token by environment, where `ps` does not show it; windows that other projects left open stay away."""
+    return {**os.environ, "JUPYTER_TOKEN": token, "JUPYTERLAB_WORKSPACES_DIR": str(paths.GENERATED / "workspaces")}
+
+
+def start(port: int, token: str) -> subprocess.Popen[bytes]:
+    """Starts the server and waits until it answers."""
+    started = time.monotonic()
+    with LOG.open("wb") as log:
+        server = subprocess.Popen(command(port), cwd=paths.ROOT, env=environment(token), stdout=log, stderr=log)
+    while not answers(port, token):
+        late = time.monotonic() - started > START_LIMIT_S
+        if late or server.poll() is not None:
+            server.terminate()
+            said = LOG.read_text(encoding="utf-8", errors="replace")[-1500:].strip()
+            raise SetupError(f"JupyterLab did not start:\n{said}", "make clean, then make lab")
+        time.sleep(0.1)
+    print(f"JupyterLab answers after {seconds(time.monotonic() - started)}; Ctrl-C here ends it and its kernels")
+    return server
+
+
+def show(url: str) -> None:
+    """Prints the address, and opens it unless NO_BROWSER is set."""
+    print(f"\n  {url}\n", flush=True)
+    if not os.environ.get("NO_BROWSER") and not webbrowser.open(url):
+        print("no browser opened: open this address yourself (make lab NO_BROWSER=1 does not try)", flush=True)
+
+
+def main() -> int:
+    """Runs until Ctrl-C, or until the server ends."""
+    running = paths.read_json(RUNNING)
+    if running and answers(running["port"], running["token"]):
+        print("JupyterLab runs already; end it with Ctrl-C where it was started")
+        show(address(running["port"], running["token"]))
+        return 0
+    try:
+        port, token = choose_port(os.environ.get("PORT", "")), secrets.token_hex(16)
+        server = start(port, token)
+    except SetupError as error:
+        problem(error)
+        return 1
+    # For this user's eyes only: the token opens a shell.
+    Path(RUNNING).touch(mode=0o600)
+    RUNNING.write_text(f'{{"port": {port}, "token": "{token}"}}\n', encoding="utf-8")
+    show(address(port, token))
+    return wait(server)
+
+
+def wait(server: subprocess.Popen[bytes]) -> int:
+    """Until the server ends; Ctrl-C and an end of this process end it too, kernels included."""
+
+    def stop(*_: object) -> None:
+        server.send_signal(signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, stop)
+    # The terminal sends Ctrl-C to the server as well, which would ask whether it is meant; SIGTERM settles it.
+    signal.signal(signal.SIGINT, stop)
+    status = server.wait()
+    RUNNING.unlink(missing_ok=True)
+    return 0 if status in (0, -signal.SIGTERM) else status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
