@@ -26,11 +26,15 @@ class Check:
 def of_cargo(output: str) -> list[Check]:
     """The tests in the output of `cargo test -- --show-output`. A test that prints `skipped: why` was skipped."""
     found: dict[tuple[str, str], Check] = {}
+    helpers: set[tuple[str, str]] = set()
     binary, shown = "", None
     for line in output.splitlines():
         if match := BINARY.match(line):
             binary, shown = match[1], None
         elif match := TEST.match(line):
+            # Not a test: what another test starts as a process of its own.
+            if (match[3] or "").startswith("the other process of"):
+                helpers.add((binary, match[1]))
             state = {"ok": PASSED, "FAILED": FAILED, "ignored": SKIPPED}[match[2]]
             found[binary, match[1]] = Check(f"{binary}: {match[1]}", state, match[3] or "")
         elif match := SHOWN.match(line):
@@ -39,7 +43,7 @@ def of_cargo(output: str) -> list[Check]:
             shown.state, shown.note = SKIPPED, line.removeprefix("skipped: ")
         elif shown is not None and shown.state == FAILED:
             shown.note += line + "\n"
-    return list(found.values())
+    return [check for key, check in found.items() if key not in helpers]
 
 
 def of_pytest(report: Path) -> list[Check]:

@@ -55,7 +55,7 @@ class Test:
                     print(f"       skipped: {check.name}: {check.note}")
             for check in failed:
                 print(f"       failed: {check.name} {check.note}".rstrip().replace("\n", "\n       "))
-            if failed:
+            if any(not check.note.strip() for check in failed):
                 lines = output.strip().splitlines()[-TAIL_LINES:]
                 print("       | " + "\n       | ".join(lines), flush=True)
 

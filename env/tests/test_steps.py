@@ -20,6 +20,8 @@ CARGO = """\
 running 3 tests
 test launch::the_limit_is_named ... ok
 test launch::slow ... ignored, takes minutes
+test launch::writer ... ignored, the other process of wrong
+test launch::writer ... ok
 test launch::wrong ... FAILED
 
 successes:
@@ -155,7 +157,7 @@ FRONT = "import sys, time, test, steps; from checks import Check\n"
 def test_the_last_line_counts_and_failures_are_shown():
     program = FRONT + (
         "def good(c): return [Check('a')], ''\n"
-        "def bad(c): return [Check('b', 'failed', 'why')], 'planted output'\n"
+        "def bad(c): return [Check('b', 'failed')], 'planted output'\n"
         "def broken(c): raise OSError(28, 'No space left on device')\n"
         "steps.set_up = good; steps.RUST = [bad]; steps.RUST_AFTER_SET_UP = [broken]; steps.PYTHON_AFTER_SET_UP = [good]\n"
         "sys.exit(test.Test().run())"
