@@ -1,7 +1,7 @@
 # Each target calls one Python file in env/; `make help` says what they do.
 # Written where the offline bundle is unpacked: its own Rust, Python packages and crates.
 -include offline.mk
-PYTHON3 ?= python3
+PYTHON ?= python3
 # In `make bundle PYTHON=3.12` it is the other machine's Python.
 ifneq ($(filter bundle,$(MAKECMDGOALS)),)
 export BUNDLE_PYTHON := $(filter 3.%,$(PYTHON))
@@ -15,19 +15,19 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what is missing, build once what all notebooks use (LESSONS=20,21 NVRTC=12)
-	@$(PYTHON3) env/setup.py
+	@$(PYTHON) env/setup.py
 
 lab: setup ## open JupyterLab on the first lesson (LESSONS=20 NO_BROWSER=1 PORT=8888)
-	@$(PYTHON3) env/lab.py
+	@$(PYTHON) env/lab.py
 
 run: setup ## execute all notebooks, or one: NB=02_async_timing; results in results/run/
-	@$(PYTHON3) env/run.py
+	@$(PYTHON) env/run.py
 
 test: ## prove the course: style, tests, kernels, notebooks with their solutions, the browser
-	@$(PYTHON3) env/test.py
+	@$(PYTHON) env/test.py
 
 verify: ## what this machine has for the course, and how to add what is missing (JSON=1)
-	@$(PYTHON3) env/verify.py
+	@$(PYTHON) env/verify.py
 
 bench-cells: setup ## how long notebooks take to start and cells to run, as a table (JSON=1)
 	@.venv/bin/python env/bench_cells.py $(if $(JSON),--json)

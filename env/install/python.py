@@ -53,7 +53,7 @@ def check_version() -> None:
     if sys.version_info[:2] < OLDEST:
         needed, this = (".".join(map(str, version[:2])) for version in (OLDEST, sys.version_info))
         what = f"this is Python {this}; the course needs {needed} or newer"
-        raise SetupError(what, "make setup PYTHON3=python3.12, or whichever newer one your machine has")
+        raise SetupError(what, "make setup PYTHON=python3.12, or whichever newer one your machine has")
 
 
 def kernel_spec() -> dict:
