@@ -1,0 +1,18 @@
+// Solutions of lesson 01. Each section replaces the exercise cell of its name.
+
+// exercise: choose_device
+fn choose_device(gpus: &[check::Candidate]) -> Option<usize> {
+    let fit = gpus.iter().enumerate().filter(|(_, gpu)| gpu.compute_capability >= (8, 0));
+    fit.max_by_key(|(_, gpu)| gpu.free_bytes).map(|(index, _)| index)
+}
+
+// exercise: mend_mismatch
+fn mend_mismatch(weight: &Vector, bias: &Vector, x: &Vector) -> Result<Vector> {
+    let x = x.to(weight.device())?;
+    weight.multiply(&x)?.add(bias)
+}
+
+// exercise: will_it_run
+fn will_it_run(pairing: &check::Pairing) -> bool {
+    pairing.gpu >= pairing.compiled_for && pairing.driver >= pairing.compiler
+}
