@@ -7,13 +7,15 @@ const ADD: &str = r#"extern "C" __global__ void add(const float *a, const float 
     if (i < n) { c[i] = a[i] + b[i]; }
 }"#;
 
+/// Only "there is no GPU" is a reason to skip: a GPU that is there and does not open is a failure.
 fn gpu() -> Option<Gpu> {
     match Gpu::open() {
         Ok(gpu) => Some(gpu),
-        Err(error) => {
-            eprintln!("skipped: needs an NVIDIA GPU ({})", error.to_string().lines().next().unwrap_or(""));
+        Err(Error::NoGpu { tried }) => {
+            eprintln!("skipped: needs an NVIDIA GPU ({})", tried.join("; "));
             None
         }
+        Err(error) => panic!("{error}"),
     }
 }
 
