@@ -57,8 +57,10 @@ class Outcome:
 class Run:
     """The execution of one notebook. `executed` holds the copy with outputs, as far as it came."""
 
-    def __init__(self, lesson: Lesson, solutions: bool, cell_limit_s: float, progress: Progress) -> None:
-        self.lesson, self.solutions = lesson, solutions
+    def __init__(
+        self, lesson: Lesson, solutions: bool, cell_limit_s: float, progress: Progress, keep_going: bool = False
+    ) -> None:
+        self.lesson, self.solutions, self.keep_going = lesson, solutions, keep_going
         self.limit_s, self.progress = cell_limit_s, progress
         self.executed: NotebookNode = copy.deepcopy(lesson.notebook)
         for cell in self.executed.cells:
@@ -67,7 +69,7 @@ class Run:
         self.outcome = Outcome(lesson.name)
 
     def run(self, environment: dict[str, str], stop: threading.Event) -> Outcome:
-        """Executes all cells; a failing cell ends the notebook, a wrong verdict does not."""
+        """Executes all cells; a failing cell ends the notebook (unless told otherwise), a wrong verdict does not."""
         started = time.monotonic()
         cells = [cell for cell in self.executed.cells if cell.cell_type == "code" and cell.source.strip()]
         self._check_names(cells)
@@ -93,7 +95,9 @@ class Run:
             wrong = judge(cell, done, self.limit_s, kernel.said() if done.status == "died" else "")
             if wrong:
                 self._fail(number, cell, wrong)
-                return
+                if not self.keep_going or done.status in ("died", "timeout"):
+                    return
+                continue
             if "check" in tags(cell) and not self._check(kernel, number, len(cells), cell, done):
                 return
 

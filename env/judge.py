@@ -56,7 +56,9 @@ def judge(cell: NotebookNode, execution: Execution, limit_s: float, kernel_said:
         return _expected(cell, text)
     if text:
         kind = _kind(execution, text)
-        return f"{kind}:\n{shorten(text)}\nnext: {_step(kind)}"
+        # The crate's own errors name their next step.
+        step = "" if "\nnext: " in shorten(text) else f"\nnext: {_step(kind)}"
+        return f"{kind}:\n{shorten(text)}{step}"
     if execution.status != "ok":
         return f"the kernel answered `{execution.status}` without a word\nnext: run the cell in JupyterLab"
     return None

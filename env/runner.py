@@ -27,6 +27,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="env/run.py", description=__doc__)
     parser.add_argument("names", nargs="?", default=os.environ.get("NB", ""), help="such as 00,02 (default: all)")
     parser.add_argument("--solutions", action="store_true", help="also prove each exercise's solution")
+    parser.add_argument("--keep-going", action="store_true", help="go on in a notebook after a failing cell")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="where copies go; elsewhere: a recorded run")
     parser.add_argument("--jobs", type=int, help="notebooks side by side (default: 2; 1 in a recorded run)")
     parser.add_argument("--cell-limit", type=float, default=300.0, metavar="S", help="seconds a cell may take")
@@ -62,7 +63,7 @@ class Runner:
         if self.stop.is_set():
             return Outcome(name, stopped=True)
         before = metrics.rows_by_lesson(self.metrics)[name]
-        run = Run(load(path), self.chosen.solutions, self.chosen.cell_limit, self.progress)
+        run = Run(load(path), self.chosen.solutions, self.chosen.cell_limit, self.progress, self.chosen.keep_going)
         # JupyterLab names the notebook to its kernel in the same way; the launcher goes by it.
         environment = {"GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
         outcome = run.run(environment, self.stop)
