@@ -25,7 +25,8 @@ FLAGS = [
     "--disable-sync",
 ]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-RUN_LIMIT_S = 300
+WINDOW = {"width": 1280, "height": 1500}
+RUN_LIMIT_S, KERNEL_LIMIT_S = 300, 180
 SKIPPED = 3
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 SCROLLER = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-outer"
@@ -38,6 +39,11 @@ LOOK = """() => [...document.querySelectorAll('.jp-Notebook .jp-CodeCell')].map(
     plots: [...cell.querySelectorAll('.jp-OutputArea-output svg, .jp-OutputArea-output img[src*="svg"]')]
         .map(plot => plot.getBoundingClientRect()).map(box => [box.width, box.height]),
 }))"""
+# The toolbar says "idle" before there is any kernel, so the page's own objects are asked.
+READY = """() => {
+    const kernel = window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel;
+    return kernel && kernel.connectionStatus === 'connected' && kernel.status === 'idle';
+}"""
 POP_UPS = """() => [...document.querySelectorAll('.jp-Dialog, .Toastify__toast')].map(part => part.textContent)"""
 
 
@@ -65,22 +71,26 @@ def run_all(page: Any, expected_errors: set[int]) -> int:
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     deadline = time.monotonic() + RUN_LIMIT_S
-    while True:
+    done = False
+    while not done:
         page.wait_for_timeout(300)
         check_no_pop_up(page, "while the notebook ran")
         cells = page.evaluate(LOOK)
         waiting = [cell for cell in cells if not cell["prompt"].strip("[]: ").isdigit()]
-        if cells and not waiting:
-            break
+        done = bool(cells) and not waiting
+        if done:
+            # The last cell's output may follow its prompt.
+            page.wait_for_timeout(700)
+            cells = page.evaluate(LOOK)
+        for number, cell in enumerate(cells, 1):
+            if cell["errors"] and number not in expected_errors:
+                text = "\n".join(cell["errors"])[:1500]
+                raise Problem(
+                    f"code cell {number} `{cell['source'][:60]}` shows an error:\n{text}\nnext: mend the cell"
+                )
         if time.monotonic() > deadline:
             begins = waiting[0]["source"][:60] if waiting else "no cell at all"
             raise Problem(f"not done after {RUN_LIMIT_S} s; waiting for: {begins}\nnext: make run NB=… shows the cell")
-    page.wait_for_timeout(500)
-    cells = page.evaluate(LOOK)
-    for number, cell in enumerate(cells, 1):
-        if cell["errors"] and number not in expected_errors:
-            text = "\n".join(cell["errors"])[:1500]
-            raise Problem(f"code cell {number} `{cell['source'][:60]}` shows an error:\n{text}\nnext: mend the cell")
     plots = [size for cell in cells for size in cell["plots"] if min(size) >= 50]
     if not plots:
         raise Problem("no SVG plot is visible on the page\nnext: let the notebook show a figure; see `gpulab::plot`")
@@ -110,38 +120,53 @@ def screenshots(page: Any, folder: Path, number: str) -> list[Path]:
 
 def drive(notebook: Path, browser: str, folder: Path) -> str:
     """Opens the notebook and does it all; what was seen, in one line."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import Error, sync_playwright
 
     import labserver
-    from notebooks import load, relative, tags
+    from notebooks import Problem, relative
 
-    expected = {at for at, cell in enumerate(load(notebook).code, 1) if "expected-error" in tags(cell)}
+    number = notebook.stem.split("_")[0]
     with (
         tempfile.TemporaryDirectory() as name,
         labserver.jupyterlab(Path(name)) as (address, token),
         sync_playwright() as playwright,
     ):
-        context = playwright.chromium.launch_persistent_context(
-            str(Path(name) / "profile"),
-            executable_path=browser,
-            headless=True,
-            args=FLAGS,
-            viewport={"width": 1280, "height": 1500},
-        )
+        try:
+            context = playwright.chromium.launch_persistent_context(
+                f"{name}/profile", executable_path=browser, headless=True, args=FLAGS, viewport=WINDOW
+            )
+        except Error as error:
+            step = "start the browser by hand, or name another with CHROMIUM"
+            raise Problem(f"{browser} does not start: {error.message[:600]}\nnext: {step}") from None
         page = context.new_page()
-        started = time.monotonic()
-        page.goto(f"{address}/lab/tree/{relative(notebook)}?token={token}")
-        page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
-        # "Idle" in the toolbar: the kernel has started.
-        page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=60_000)
-        page.wait_for_timeout(1000)
-        check_no_pop_up(page, "after opening the notebook")
-        opened, started = time.monotonic() - started, time.monotonic()
-        plots = run_all(page, expected)
-        ran = time.monotonic() - started
-        pictures = screenshots(page, folder, notebook.stem.split("_")[0])
-        check_no_pop_up(page, "after running the notebook")
-        context.close()
+        try:
+            return look(page, f"{address}/lab/tree/{relative(notebook)}?token={token}", notebook, folder)
+        except (Error, Problem) as error:
+            picture = folder / f"{number}-failed.png"
+            page.screenshot(path=picture)
+            text = str(error) if isinstance(error, Problem) else f"{error.message[:600]}\nnext: make lab shows the same"
+            said = (Path(name) / "jupyterlab.log").read_text(encoding="utf-8", errors="replace")[-600:]
+            raise Problem(f"JupyterLab's log ends:\n{said}\nseen in {relative(picture)}: {text}") from None
+        finally:
+            context.close()
+
+
+def look(page: Any, address: str, notebook: Path, folder: Path) -> str:
+    """What a learner does and sees."""
+    from notebooks import load, tags
+
+    expected = {at for at, cell in enumerate(load(notebook).code, 1) if "expected-error" in tags(cell)}
+    started = time.monotonic()
+    page.goto(address)
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
+    page.wait_for_function(READY, timeout=KERNEL_LIMIT_S * 1000)
+    page.wait_for_timeout(1000)
+    check_no_pop_up(page, "after opening the notebook")
+    opened, started = time.monotonic() - started, time.monotonic()
+    plots = run_all(page, expected)
+    ran = time.monotonic() - started
+    pictures = screenshots(page, folder, notebook.stem.split("_")[0])
+    check_no_pop_up(page, "after running the notebook")
     return f"{notebook.stem}: open in {opened:.1f} s, run in {ran:.1f} s, {plots} plots, {len(pictures)} screenshots"
 
 
@@ -165,7 +190,6 @@ def main() -> int:
             folder.mkdir(parents=True, exist_ok=True)
             print(drive(path, browser, folder), flush=True)
             if path.read_bytes() != before:
-                path.write_bytes(before)
                 raise notebooks.Problem("JupyterLab changed the notebook's file\nnext: look at the autosave setting")
     except notebooks.Problem as problem:
         print(f"FAILED {problem}")
