@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 import lock
 import paths
@@ -82,7 +83,12 @@ def prepare(base: dict[str, str], working_folder: Path) -> tuple[Path, dict[str,
         if stamp["dependencies"] != recipe.dependencies_key(state.get("rustc", "")):
             raise NotReadyError("the crates that the course uses have changed since the set-up")
         build = folder / "build"
-        linked_copy(warmed, build)
+        try:
+            linked_copy(warmed, build)
+        except OSError:
+            # On a full disk half a copy is in the way.
+            shutil.rmtree(build, ignore_errors=True)
+            raise
     # Jupyter's server names the notebook; a runner without a server can do the same.
     notebook = base.get("GPULAB_NOTEBOOK") or base.get("JPY_SESSION_NAME", "")
     recipe.write_config(build, preload(stamp, notebook, working_folder))
@@ -93,15 +99,21 @@ def main(connection_file: str) -> None:
     """Turns into the Rust kernel, or into one that says what is missing."""
     try:
         evcxr, environment = prepare(dict(os.environ), Path.cwd())
-    except (NotReadyError, OSError) as error:
-        full = isinstance(error, OSError)
-        next_step = f"make room or give write access to {paths.GENERATED}, then restart the kernel" if full else SETUP
-        reason = f"the Rust kernel cannot start: {error}\nnext: {next_step}"
-        print(reason, file=sys.stderr, flush=True)
-        environment = {**os.environ, "GPULAB_REASON": reason}
-        command = [sys.executable, str(paths.ENV / "fallback_kernel.py"), "-f", connection_file]
-        os.execve(sys.executable, command, environment)
-    os.execve(evcxr, [str(evcxr), "--control_file", connection_file], environment)
+    except NotReadyError as error:
+        become_fallback(connection_file, f"{error}\nnext: {SETUP}")
+    except OSError as error:
+        next_step = f"make room, or give yourself write access, in {paths.GENERATED}; then restart the kernel"
+        become_fallback(connection_file, f"{error.strerror or error}\nnext: {next_step}")
+    else:
+        os.execve(evcxr, [str(evcxr), "--control_file", connection_file], environment)
+
+
+def become_fallback(connection_file: str, why: str) -> NoReturn:
+    """Turns into a kernel that answers every cell with the reason: a dead kernel would tell the reader nothing."""
+    reason = f"the Rust kernel cannot start: {why}"
+    print(reason, file=sys.stderr, flush=True)
+    command = [sys.executable, str(paths.ENV / "fallback_kernel.py"), "-f", connection_file]
+    os.execve(sys.executable, command, {**os.environ, "GPULAB_REASON": reason})
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ def main() -> int:
     try:
         python.check_version()
         check_place(paths.ROOT)
+        nvrtc.check_wish(os.environ.get("NVRTC", ""))
         lost = install(warm.lesson_lines(lessons))
     except SetupError as error:
         problem(error)

@@ -21,10 +21,14 @@ LOSES = (
 )
 
 
+def check_wish(wish: str) -> None:
+    """Whether NVRTC=… names a version, before anything is installed."""
+    if wish not in ("", "12", "13"):
+        raise SetupError(f"NVRTC={wish} is unknown", "make setup NVRTC=12, or NVRTC=13, or neither")
+
+
 def package(wish: str, driver: tuple[int, int] | None) -> tuple[str, str]:
     """The package and its version, for NVRTC=12 or 13 (or nothing) and the CUDA version that the driver knows."""
-    if wish not in ("", "12", "13"):
-        raise SetupError(f"NVRTC={wish} is unknown", "make setup NVRTC=12, or NVRTC=13", LOSES)
     if wish == "13" or (wish == "" and (driver is None or driver >= (13, 0))):
         return CUDA_13
     newest = driver[1] if driver and driver[0] == 12 else max(CUDA_12)

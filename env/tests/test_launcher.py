@@ -1,0 +1,207 @@
+"""The kernel's start: copies that share nothing that changes, dead kernels' folders, and what a reader is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import launcher
+import lock
+import paths
+import recipe
+from tree import linked_copy
+
+PLAIN = recipe.PLAIN_LINE
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Each file's inode and bytes."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return {str(file.relative_to(folder)): (file.stat().st_ino, file.read_bytes()) for file in files}
+
+
+def test_only_what_never_changes_is_shared(tmp_path: Path) -> None:
+    old, deps = tmp_path / "old", tmp_path / "old/target/debug/deps"
+    deps.mkdir(parents=True)
+    for name in ("liba-1.rlib", "liba-1.rmeta", "libm-2.so", "a-1.d", "libctx.so", "ctx.d"):
+        (deps / name).write_text(name)
+    for name in ("incremental/gpulab-3/x.bin", ".fingerprint/a-1/lib-a", ".fingerprint/ctx-9/lib-ctx", ".cargo-lock"):
+        (deps.parent / name).parent.mkdir(parents=True, exist_ok=True)
+        (deps.parent / name).write_text(name)
+    os.utime(deps / "a-1.d", (1, 1))
+    linked_copy(old, tmp_path / "new")
+    before, after = contents(old), contents(tmp_path / "new")
+    shared = {name for name in after if after[name] == before[name]}
+    assert shared == {f"target/debug/deps/{name}" for name in ("liba-1.rlib", "liba-1.rmeta", "libm-2.so")}
+    assert set(after) - shared == {f"target/debug/{n}" for n in ("deps/a-1.d", ".fingerprint/a-1/lib-a", ".cargo-lock")}
+    assert (tmp_path / "new/target/debug/deps/a-1.d").stat().st_mtime == 1
+    linked_copy(old, tmp_path / "whole", incremental=True)
+    assert "target/debug/incremental/gpulab-3/x.bin" in contents(tmp_path / "whole")
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
+def test_a_rebuild_in_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
+    """With cargo itself: that it replaces libraries, and never writes into them, is what the links rest on."""
+    crate, old, new = tmp_path / "crate", tmp_path / "old", tmp_path / "new"
+    (crate / "src").mkdir(parents=True)
+    (crate / "Cargo.toml").write_text('[package]\nname = "small"\nedition = "2021"\n[workspace]\n')
+    source = crate / "src/lib.rs"
+    source.write_text("pub fn answer() -> u32 { 1 }")
+
+    def build(target: Path) -> str:
+        command = ["cargo", "build", "--offline", "--lib", "--manifest-path", str(crate / "Cargo.toml")]
+        environment = {**os.environ, "CARGO_TARGET_DIR": str(target), "CARGO_TERM_COLOR": "never"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
+
+    assert "Compiling" in build(old)
+    before = contents(old)
+    linked_copy(old, new)
+    assert "Compiling" not in build(new)
+    time.sleep(0.01)
+    source.write_text("pub fn answer() -> u32 { 2 }")
+    assert "Compiling" in build(new)
+    assert contents(old) == before
+
+
+def test_folders_of_dead_kernels_go_and_others_stay(tmp_path: Path) -> None:
+    code = (
+        "import sys, lock; from pathlib import Path; lock.take(Path(sys.argv[1])); print('held', flush=True); input()"
+    )
+    alive, dead = tmp_path / "alive", tmp_path / "dead"
+    for folder in (alive, dead):
+        folder.mkdir()
+    (dead / launcher.OWNER).touch()
+    command = [sys.executable, "-c", code, str(alive / launcher.OWNER)]
+    with subprocess.Popen(command, cwd=paths.ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        launcher.remove_dead(tmp_path)
+        assert [folder.name for folder in tmp_path.iterdir()] == ["alive"]
+        holder.kill()
+    launcher.remove_dead(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_outlives_the_program_that_took_it(tmp_path: Path) -> None:
+    """The launcher turns into another program, which must go on holding the folder."""
+    code = "import os, sys, lock; from pathlib import Path; lock.take(Path(sys.argv[1]))\n"
+    code += "os.execvp('sh', ['sh', '-c', 'echo held; sleep 30'])"
+    owner = tmp_path / "owner.lock"
+    command = [sys.executable, "-c", code, str(owner)]
+    holder = subprocess.Popen(command, cwd=paths.ENV, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert not lock.is_free(owner)
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)
+        holder.wait()
+    assert lock.is_free(owner)
+
+
+def test_a_readers_own_build_settings_do_not_reach_the_kernel() -> None:
+    base = {"RUSTFLAGS": "-O", "CARGO_INCREMENTAL": "0", "CARGO_BUILD_TARGET": "x", "CARGO_PROFILE_DEV_DEBUG": "2"}
+    kept = {"CARGO_HOME": "/c", "CARGO_BUILD_JOBS": "2", "PATH": "/bin", "LD_LIBRARY_PATH": "/l", "HOME": "/h"}
+    made = recipe.environment({**base, **kept, "EVCXR_TMPDIR": "/old"}, Path("/k"), Path("/tools"), Path("/e/evcxr"))
+    assert not {"RUSTFLAGS", "CARGO_INCREMENTAL", "CARGO_BUILD_TARGET", "CARGO_PROFILE_DEV_DEBUG"} & set(made)
+    assert (made["CARGO_HOME"], made["CARGO_BUILD_JOBS"], made["HOME"]) == ("/c", "2", "/h")
+    assert made["CARGO_PROFILE_DEV_OVERFLOW_CHECKS"] == "false"
+    assert made["EVCXR_TMPDIR"] == "/k"
+    assert made["PATH"].split(":")[:2] == ["/tools/bin", "/bin"]
+    assert str(paths.PROGRAMS) in made["PATH"].split(":")
+    assert made["LD_LIBRARY_PATH"] == f"{paths.LIBRARIES}:/l"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small checkout: a crate, its manifests, and a lesson."""
+    for name, folder in (
+        ("ROOT", ""),
+        ("CRATE", "support-crate"),
+        ("WARM", ".gpulab/warm"),
+        ("NOTEBOOKS", "notebooks"),
+    ):
+        monkeypatch.setattr(paths, name, tmp_path / folder)
+    for name in ("Cargo.toml", "Cargo.lock", "support-crate/Cargo.toml", "support-crate/src/lib.rs"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    cells = [{"cell_type": "code", "source": f"{PLAIN}\nuse gpulab::prelude::*;"}]
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks/00_welcome.ipynb").write_text(json.dumps({"cells": cells}))
+    return tmp_path
+
+
+def test_the_keys_follow_what_they_stand_for(checkout: Path) -> None:
+    dependencies, sources = recipe.dependencies_key("rustc 1.95"), recipe.sources_key()
+    (checkout / "support-crate/src/lib.rs").write_text("changed")
+    assert recipe.dependencies_key("rustc 1.95") == dependencies
+    assert recipe.sources_key() != sources
+    assert recipe.dependencies_key("rustc 1.96") != dependencies
+    (checkout / "Cargo.lock").write_text("changed")
+    assert recipe.dependencies_key("rustc 1.95") != dependencies
+
+
+def test_a_lesson_is_loaded_ahead_only_when_that_needs_no_build(checkout: Path) -> None:
+    stamp = {"lines": [PLAIN], "sources": recipe.sources_key(), "built": time.time() + 1}
+    folder = checkout / "notebooks"
+    assert launcher.preload(stamp, "notebooks/00_welcome.ipynb", folder) == PLAIN
+    assert launcher.preload(stamp, "", folder) is None
+    assert launcher.preload(stamp, "notebooks/none.ipynb", folder) is None
+    assert launcher.preload({**stamp, "lines": []}, "00_welcome.ipynb", folder) is None
+    assert launcher.preload({**stamp, "built": 1.0}, "00_welcome.ipynb", folder) is None
+    (checkout / "support-crate/src/lib.rs").write_text("changed")
+    assert launcher.preload(stamp, "00_welcome.ipynb", folder) is None
+
+
+def test_the_newest_complete_build_is_used(checkout: Path) -> None:
+    assert recipe.warmed() == (None, {})
+    for name, built in (("aa-1", 1), ("bb-2", 2)):
+        stamp = {"dependencies": name, "sources": name, "lines": [], "built": built}
+        paths.write_json(checkout / ".gpulab/warm" / name / recipe.STAMP, stamp)
+    (checkout / ".gpulab/warm/cc-3").mkdir()
+    (checkout / ".gpulab/warm/building").mkdir()
+    assert recipe.warmed()[0] == checkout / ".gpulab/warm/bb-2"
+
+
+def test_a_changed_rust_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/rustc").touch()
+    state = {"toolchain": str(tmp_path), "rustc_time": (tmp_path / "bin/rustc").stat().st_mtime}
+    assert launcher.toolchain(state) == tmp_path
+    with pytest.raises(launcher.NotReadyError, match="Rust was updated"):
+        launcher.toolchain({**state, "rustc_time": 1})
+
+
+def test_a_notebook_opened_before_the_set_up_says_what_to_do(tmp_path: Path) -> None:
+    """The launcher in a checkout without a set-up, as Jupyter starts it."""
+    from jupyter_client.manager import KernelManager
+
+    env = tmp_path / "env"
+    env.mkdir()
+    for file in paths.ENV.glob("*.py"):
+        shutil.copy(file, env)
+    manager = KernelManager(kernel_name="python3")
+    assert manager.kernel_spec is not None
+    manager.kernel_spec.argv = [sys.executable, str(env / "launcher.py"), "{connection_file}"]
+    manager.start_kernel(cwd=str(tmp_path), stderr=subprocess.DEVNULL)
+    client = manager.client()
+    try:
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        errors: list[dict] = []
+        hook = lambda m: errors.append(m["content"]) if m["msg_type"] == "error" else None
+        reply = client.execute_interactive('println!("hello")', output_hook=hook, timeout=60)
+        assert reply["content"]["status"] == "error"
+        assert "the set-up has not been run" in errors[0]["traceback"][0]
+        assert "run `make setup`" in errors[0]["traceback"][0]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

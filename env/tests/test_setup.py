@@ -1,0 +1,185 @@
+"""The set-up's decisions: what is pinned, which NVRTC, what is out of date, what is said."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bench_cells
+import console
+import lab
+import paths
+import recipe
+import setup
+from install import nvrtc, python, rust, warm
+
+
+def test_every_package_is_pinned() -> None:
+    lines = (paths.ENV / "requirements.txt").read_text().splitlines()
+    named = [line for line in lines if line and not line.startswith("#")]
+    assert len(named) > 50
+    assert not [line for line in named if not re.match(r"[a-z0-9-]+==[\w.]+( ; .+)?$", line)]
+
+
+@pytest.mark.parametrize(
+    ("wish", "driver", "version"),
+    [
+        ("", None, "13.0.88"),
+        ("", (13, 0), "13.0.88"),
+        ("", (14, 1), "13.0.88"),
+        ("", (12, 4), "12.4.127"),
+        ("", (12, 7), "12.6.85"),
+        ("", (12, 9), "12.9.86"),
+        ("12", None, "12.9.86"),
+        ("12", (13, 0), "12.9.86"),
+        ("13", (12, 4), "13.0.88"),
+    ],
+)
+def test_nvrtc_is_never_newer_than_the_driver_unless_asked_for(wish: str, driver: tuple | None, version: str) -> None:
+    name, found = nvrtc.package(wish, driver)
+    assert found == version
+    assert name.endswith("cu12") == version.startswith("12")
+
+
+@pytest.mark.parametrize("driver", [(12, 2), (11, 8)])
+def test_a_driver_too_old_for_the_course_is_told_so(driver: tuple[int, int]) -> None:
+    with pytest.raises(console.SetupError, match=f"CUDA {driver[0]}.{driver[1]} only") as error:
+        nvrtc.package("", driver)
+    assert "next: update the NVIDIA driver" in str(error.value)
+    assert "lessons" in error.value.loses
+
+
+def test_an_unknown_nvrtc_stops_the_set_up_at_once() -> None:
+    nvrtc.check_wish("12")
+    with pytest.raises(console.SetupError, match="NVRTC=11"):
+        nvrtc.check_wish("11")
+
+
+def test_nvrtc_is_linked_under_both_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "LIBRARIES", tmp_path / "lib")
+    site = tmp_path / "site"
+    for version in ("12", "13"):
+        folder = site / "nvidia" / f"cu{version}" / "lib"
+        folder.mkdir(parents=True)
+        (folder / f"libnvrtc.so.{version}").write_text(version)
+    with pytest.raises(console.SetupError, match="no libnvrtc"):
+        nvrtc.find_libraries(site)
+    (site / "nvidia/cu12/lib/libnvrtc-builtins.so.12.9").write_text("helper")
+    nvrtc.link(*nvrtc.find_libraries(site))
+    assert (tmp_path / "lib/libnvrtc.so").read_text() == "12"
+    (site / "nvidia/cu13/lib/libnvrtc-builtins.so.13.0").write_text("helper")
+    nvrtc.link(*nvrtc.find_libraries(site))
+    names = sorted(file.name for file in (tmp_path / "lib").iterdir())
+    assert names == ["libnvrtc-builtins.so.13.0", "libnvrtc.so", "libnvrtc.so.13"]
+    assert (tmp_path / "lib/libnvrtc.so").read_text() == "13"
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert rust.numbers("rustc 1.100.0 (abc 2027-01-01)") > rust.numbers("1.89")
+    assert rust.numbers("none") == ()
+
+
+def test_only_the_pinned_kernel_counts(tmp_path: Path) -> None:
+    program = tmp_path / "evcxr_jupyter"
+    assert not rust.is_pinned(program)
+    program.write_bytes(b"\0/registry/evcxr_jupyter-0.21.1/src/core.rs\0")
+    assert not rust.is_pinned(program)
+    program.write_bytes(f"\0/registry/evcxr_jupyter-{paths.EVCXR_VERSION}/src/core.rs\0".encode())
+    assert rust.is_pinned(program)
+
+
+def test_jupyter_gets_the_kernel_and_valid_settings() -> None:
+    files = {path.name: json.loads(text) for path, text in python.jupyter_files().items()}
+    assert set(files) == {"kernel.json", "overrides.json", "page_config.json", "jupyter_server_config.json"}
+    assert files["kernel.json"]["argv"][1:] == [str(paths.ENV / "launcher.py"), "{connection_file}"]
+    assert files["kernel.json"]["interrupt_mode"] == "message"
+    # JupyterLab would rewrite a file without this entry, and each set-up write it back.
+    assert files["page_config.json"]["lockedExtensions"] == files["page_config.json"]["disabledExtensions"]
+
+
+def test_a_path_with_a_space_is_refused() -> None:
+    setup.check_place(Path("/home/ada/gpulab"))
+    with pytest.raises(console.SetupError, match="space"):
+        setup.check_place(Path("/home/ada/my course/gpulab"))
+
+
+def test_lessons_are_found_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "NOTEBOOKS", tmp_path)
+    line = ':dep gpulab = { path = "../support-crate", features = ["candle"] }'
+    for name, source in (
+        ("00_welcome", recipe.PLAIN_LINE),
+        ("20_train_cnn", f"// data\n  {line}\nuse gpulab::prelude::*;"),
+    ):
+        cells = [{"cell_type": "markdown", "source": ":dep gpulab = no"}, {"cell_type": "code", "source": [source]}]
+        (tmp_path / f"{name}.ipynb").write_text(json.dumps({"cells": cells}))
+    assert warm.lesson_lines(["20"]) == [line]
+    assert warm.lesson_lines(["00", "20_train_cnn", "20"]) == [recipe.PLAIN_LINE, line]
+    with pytest.raises(console.SetupError, match="no lesson '7'") as error:
+        warm.lesson_lines(["7"])
+    assert "00_welcome, 20_train_cnn" in str(error.value)
+
+
+def test_durations_are_for_people() -> None:
+    assert [console.seconds(value) for value in (0.04, 9.94, 61.2, 425)] == ["0.0 s", "9.9 s", "61 s", "7 min 5 s"]
+
+
+def test_an_optional_part_that_fails_does_not_stop_the_set_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = console.SetupError("no wheel", "make setup", "lesson 03 shows the recorded run")
+    monkeypatch.setattr(setup, "install", lambda lines: [lost])
+    monkeypatch.setattr(sys, "argv", ["setup.py", "--lessons", ""])
+    monkeypatch.delenv("NVRTC", raising=False)
+    assert setup.main() == 0
+    said = capsys.readouterr()
+    assert "parts missing" in said.out
+    assert "next: make setup" in said.err
+    assert "lesson 03" in said.err
+
+
+def test_a_part_that_is_needed_does(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(lines: list[str]) -> list[console.SetupError]:
+        raise console.SetupError("no Rust", "install it")
+
+    monkeypatch.setattr(setup, "install", fail)
+    monkeypatch.setattr(sys, "argv", ["setup.py", "--lessons", ""])
+    monkeypatch.delenv("NVRTC", raising=False)
+    assert setup.main() == 1
+    assert capsys.readouterr().err == "error: no Rust\nnext: install it\n"
+
+
+def test_ports_that_cannot_be_used_are_told() -> None:
+    for wish in ("80", "99999", "lab"):
+        with pytest.raises(console.SetupError, match="no port number"):
+            lab.choose_port(wish)
+    assert lab.choose_port("") >= 8888
+
+
+def test_a_port_in_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab, "is_free", lambda port: port != 9000)
+    with pytest.raises(console.SetupError, match="something else uses port 9000") as error:
+        lab.choose_port("9000")
+    assert "next: make lab PORT=9001" in str(error.value)
+
+
+def test_the_table_tells_limits_and_verdicts() -> None:
+    rows = [bench_cells.Row("fast", [0.2, 0.3, 0.9], 0.5), bench_cells.Row("slow", [2.0, 1.0, 3.0], 1.5)]
+    text = bench_cells.table("a machine", rows, crates=2)
+    assert "| fast | 0.30 s | 0.20 s | 0.90 s | 0.5 s | kept |" in text
+    assert "| slow | 2.00 s | 1.00 s | 3.00 s | 1.5 s | exceeded |" in text
+    assert "| 2 | | | 0 | exceeded |" in text
+
+
+def test_make_help_names_every_target() -> None:
+    makefile = (paths.ROOT / "Makefile").read_text()
+    targets = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    assert targets
+    said = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=paths.ROOT, capture_output=True, text=True, check=True
+    )
+    assert [line.split()[1] for line in said.stdout.splitlines()] == targets[1].split()
