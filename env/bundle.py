@@ -44,7 +44,7 @@ def components(python: str, wish: str, machine: str) -> tuple[list[pack.Componen
     say("rust", f"{toolchain.version.splitlines()[0]}, {toolchain.sysroot.name}")
     found.append(kernel(SCRATCH))
     found.append(crates.component(toolchain, SCRATCH))
-    found.append(wheels.component("wheels", packages, python, machine, SCRATCH))
+    found.append(wheels.component(f"wheels-{python}", packages, python, machine, SCRATCH))
     compiler = nvrtc_package(wish)
     if compiler:
         found.append(wheels.component("nvrtc", [compiler], python, machine, SCRATCH))
@@ -60,10 +60,9 @@ def components(python: str, wish: str, machine: str) -> tuple[list[pack.Componen
     return found, info
 
 
-def say(name: str, text: str, began: float | None = None) -> None:
-    """One line for one step."""
-    took = f"  ({time.monotonic() - began:.1f} s)" if began is not None else ""
-    print(f"{name:<10} {text}{took}", flush=True)
+def say(name: str, text: str, took: float | None = None) -> None:
+    """One line for one step, with its seconds."""
+    print(f"{name:<12}{text}" + (f"  ({took:.1f} s)" if took is not None else ""), flush=True)
 
 
 def mb(size: int) -> str:
@@ -76,15 +75,14 @@ def packed(found: list[pack.Component]) -> tuple[list[Path], int]:
     largest_first = sorted(found, key=lambda one: -sum(file.lstat().st_size for file in one.files.values()))
     archives, total = {}, 0
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        began = time.monotonic()
-        waiting: dict[str, Future[tuple[Path, int]]] = {}
+        waiting: dict[str, Future[tuple[Path, int, float]]] = {}
         for one in largest_first:
             kept = (SCRATCH / f"{one.name}-{one.key}.tar.xz").is_file()
             waiting[one.name] = pool.submit(pack.compress, one, SCRATCH)
             say(one.name, f"{len(one.files)} files" + (", packed before" if kept else ", being packed"))
         for name, job in waiting.items():
-            archives[name], size = job.result()
-            say(name, f"{mb(size)} in {mb(archives[name].stat().st_size)}", began)
+            archives[name], size, took = job.result()
+            say(name, f"{mb(size)} in {mb(archives[name].stat().st_size)}", took)
             total += size
     return [archives[one.name] for one in found], total
 
@@ -113,9 +111,9 @@ def make() -> None:
     archives, total = packed(found)
     info |= {"kind": "base", "key": pack.digest(*(archive.name for archive in archives)), "size": total}
     lesson, about = course.component(SCRATCH)
-    archive, total = pack.compress(lesson, SCRATCH)
+    archive, total, took = pack.compress(lesson, SCRATCH)
     about |= {"kind": "course", "key": about["commit"], "size": total}
-    say("course", f"commit {about['commit']}: {mb(total)} in {mb(archive.stat().st_size)}")
+    say("course", f"commit {about['commit']}: {mb(total)} in {mb(archive.stat().st_size)}", took)
     for note in course.notes():
         say("note", note)
     shutil.rmtree(DIST, ignore_errors=True)
@@ -126,7 +124,11 @@ def make() -> None:
     files = sorted(DIST.iterdir())
     for file in files:
         say("", f"dist/{file.name}  {mb(file.stat().st_size)}")
-    say("bundle", f"{len(sums)} parts, {mb(sum(file.stat().st_size for file in files))} in all", began)
+    say(
+        "bundle",
+        f"{len(sums)} parts, {mb(sum(file.stat().st_size for file in files))} in all",
+        time.monotonic() - began,
+    )
     print("next: carry all files in dist/ to the other machine, and run there: sh unpack.sh")
 
 

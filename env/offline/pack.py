@@ -9,6 +9,7 @@ import lzma
 import os
 import re
 import tarfile
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,12 +62,13 @@ def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
     return info
 
 
-def compress(component: Component, folder: Path) -> tuple[Path, int]:
-    """The component as `folder/NAME-KEY.tar.xz`, and the size of its files; kept if it is there already."""
+def compress(component: Component, folder: Path) -> tuple[Path, int, float]:
+    """The component as `folder/NAME-KEY.tar.xz`, the size of its files, the seconds; kept if it is there already."""
+    began = time.monotonic()
     done = folder / f"{component.name}-{component.key}.tar.xz"
     size = sum(file.lstat().st_size for file in component.files.values())
     if done.is_file():
-        return done, size
+        return done, size, time.monotonic() - began
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{done.name}.{os.getpid()}"
     chain = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 32 << 20}]
@@ -83,7 +85,7 @@ def compress(component: Component, folder: Path) -> tuple[Path, int]:
     for old in folder.glob(f"{component.name}-????????????.tar.xz"):
         if old != done:
             old.unlink()
-    return done, size
+    return done, size, time.monotonic() - began
 
 
 def _tar(info: dict, archives: Iterable[Path]) -> Iterator[bytes]:
