@@ -67,13 +67,22 @@ class Runner:
         # JupyterLab names the notebook to its kernel in the same way; the launcher goes by it.
         environment = {"GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
         outcome = run.run(environment, self.stop)
-        outcome.rows = metrics.rows_by_lesson(self.metrics)[name] - before
+        # A disk that is full by now must not hide what the cells gave.
+        try:
+            self.save(run, outcome, before)
+        except Problem as problem:
+            outcome.failures.append(Failure(name, 0, "", "", str(problem)))
+        return outcome
+
+    def save(self, run: Run, outcome: Outcome, rows_before: int) -> None:
+        """Counts the new rows, and writes the copy, its page and its plots."""
+        name = outcome.notebook
+        outcome.rows = metrics.rows_by_lesson(self.metrics)[name] - rows_before
         exports.clean_outputs(run.executed)
         exports.save_copy(run.executed, self.chosen.out, name)
         outcome.plots = exports.save_plots(run.executed, self.chosen.out / "plots", name)
         if self.chosen.html:
             exports.save_page(run.executed, self.chosen.out, name)
-        return outcome
 
     def all(self, paths: list[Path]) -> list[Outcome]:
         """Executes all notebooks; Ctrl-C ends every kernel and still reports what was done."""
