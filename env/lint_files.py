@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pages
 from lint_notebook import Finding, minutes
-from notebooks import FOLDER, ROOT, Lesson
+from notebooks import FOLDER, ROOT, Lesson, load
 
 LONGEST, AIM = 300, 150
+RECORDED = "h200"
+ON_GPU = re.compile(r'on_gpu\(\s*"([^"]+)"')
 TEXT = {".rs", ".py", ".md", ".toml", ".cu", ".metal", ".ipynb", ".sh", ".csv", ".svg", ".html", ".json", ".txt", ""}
 UNFINISHED = "unfinished work"
 # What belongs to one person's machine or to unfinished work. Written so that this file does not match itself.
@@ -33,7 +35,7 @@ def files() -> list[Path]:
 
 def check(lessons: list[Lesson], everything: list[Path]) -> list[Finding]:
     """All findings outside the notebooks' own rules."""
-    found = [*_pages(everything), *_readme(lessons), *_solutions(lessons)]
+    found = [*_pages(everything), *_readme(lessons), *_recorded(lessons), *_solutions(lessons)]
     return found + [finding for path in everything for finding in (*_length(path), *_words(path))]
 
 
@@ -71,6 +73,20 @@ def _readme(lessons: list[Lesson]) -> Iterator[Finding]:
         stated = minutes(lesson)
         if here and stated is not None and not re.search(rf"(?<!\d){stated}(?!\d)", re.sub(r"\([^)]*\)", "", here[0])):
             yield Finding(readme, "", f"{lesson.name} states {stated} minutes, its row does not", "make them equal")
+
+
+def _recorded(lessons: list[Lesson]) -> Iterator[Finding]:
+    """What a lesson shows without a GPU is in the recorded run: for each `on_gpu("title", …)` something printed."""
+    for lesson in lessons:
+        copy = ROOT / "results" / RECORDED / f"{lesson.name}.ipynb"
+        cells = load(copy).code if copy.exists() else []
+        for title in (title for cell in lesson.code for title in ON_GPU.findall(cell.source)):
+            mine = [cell for cell in cells if title in ON_GPU.findall(cell.source)]
+            if not any(
+                output.output_type == "stream" and output.text.strip() for cell in mine for output in cell.outputs
+            ):
+                step = f"record again on the GPU machine: python3 env/run.py --out results/{RECORDED}"
+                yield Finding(copy, "", f'holds nothing printed by on_gpu("{title}", …) of {lesson.name}', step)
 
 
 def _solutions(lessons: list[Lesson]) -> Iterator[Finding]:

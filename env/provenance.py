@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -67,6 +68,18 @@ def machine_lines(machine: dict[str, Any]) -> list[tuple[str, str]]:
         if text and name not in seen:
             seen[name] = str(text).replace("\n", " ").replace("|", "\\|")
     return list(seen.items())
+
+
+def check_same_machine(out: Path) -> None:
+    """A recorded run is only replaced by one of the same kind of machine."""
+    name = str(verify().get("short_name"))
+    page = out / "README.md"
+    before = (
+        re.search(r"^\| machine \| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE) if page.exists() else None
+    )
+    if before and before[1] != name:
+        text = f"{relative(out)} holds a run on {before[1]}, and this machine is {name}"
+        raise Problem(f"{text}\nnext: choose another folder with --out")
 
 
 def save(out: Path, began: str, outcomes: list[Outcome]) -> None:

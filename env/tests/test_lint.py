@@ -156,6 +156,16 @@ def test_readme_table(tmp_path, monkeypatch):
     assert "there is none" in told(row.format(20) + "| [B](notebooks/03_b.ipynb) | 1 |\n")[0]
 
 
+def test_a_step_that_was_not_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr(lint_files, "ROOT", tmp_path)
+    lesson = notebooks.Lesson(tmp_path / "02_a.ipynb", nbformat.v4.new_notebook(cells=[code('l.on_gpu("one", f)?;')]))
+    assert 'on_gpu("one", …)' in str(next(lint_files._recorded([lesson])))
+    printed = code('l.on_gpu("one", f)?;')
+    printed.outputs = [nbformat.v4.new_output("stream", text="x")]
+    notebooks.write(tmp_path / "results/h200/02_a.ipynb", nbformat.writes(nbformat.v4.new_notebook(cells=[printed])))
+    assert list(lint_files._recorded([lesson])) == []
+
+
 def test_strip_removes_what_ran():
     cell = code("let a = 1;", gpulab={"seconds": 1.0}, tags=["exercise"])
     cell.update(outputs=[nbformat.v4.new_output("stream", text="x")], execution_count=2)

@@ -40,6 +40,10 @@ def test_what_the_page_says(tmp_path, monkeypatch):
     ):
         assert line in page, f"{line}\n{page}"
     assert "nvcc" not in page
+    provenance.check_same_machine(tmp_path)
+    monkeypatch.setattr(provenance, "verify", lambda: {**MACHINE, "short_name": "laptop"})
+    with pytest.raises(Problem, match="holds a run on NVIDIA H200, and this machine is laptop"):
+        provenance.check_same_machine(tmp_path)
 
 
 def test_a_new_recording_replaces_its_lessons_only(tmp_path):
