@@ -40,14 +40,14 @@ def components(python: str, wish: str, machine: str) -> tuple[list[pack.Componen
     """What goes into the unchanging part, and what the other machine is told about it."""
     toolchain = Toolchain()
     packages = [wheels.PIP, *wheels.requirements(python)]
-    found = toolchain.components(SCRATCH)
+    found = toolchain.components()
     say("rust", f"{toolchain.version.splitlines()[0]}, {toolchain.sysroot.name}")
-    found.append(kernel(SCRATCH))
+    found.append(kernel())
     found.append(crates.component(toolchain, SCRATCH))
     found.append(wheels.component(f"wheels-{python}", packages, python, machine, SCRATCH))
     compiler = nvrtc_package(wish)
     if compiler:
-        found.append(wheels.component("nvrtc", [compiler], python, machine, SCRATCH))
+        found.append(wheels.component("nvrtc", [compiler], wheels.ANY_PYTHON, machine, SCRATCH))
     programs = [file for one in found if one.name in ("llvm", "rust", "kernel") for file in one.files.values()]
     info = {
         "machine": machine,

@@ -44,8 +44,12 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
     )
     old = [env["PATH"]] if env.get("PATH") else []
     env["PATH"] = os.pathsep.join([str(programs), *old, str(evcxr.parent), str(paths.cargo_bin()), str(paths.PROGRAMS)])
-    libraries = [env["LD_LIBRARY_PATH"]] if env.get("LD_LIBRARY_PATH") else []
-    env["LD_LIBRARY_PATH"] = os.pathsep.join([str(paths.LIBRARIES), *libraries])
+    # A cell's library looks for Rust's one folder too high when this folder and Rust lie under one and the same folder
+    # (a home, say): evcxr moves it after it was linked.
+    rust = [str(folder) for folder in sorted((toolchain / "lib" / "rustlib").glob("*/lib"))]
+    old = [env["LD_LIBRARY_PATH"]] if env.get("LD_LIBRARY_PATH") else []
+    env["LD_LIBRARY_PATH"] = os.pathsep.join([str(paths.LIBRARIES), *rust, *old])
+    env["DYLD_FALLBACK_LIBRARY_PATH"] = os.pathsep.join([*rust, "/usr/local/lib", "/usr/lib"])
     return env
 
 

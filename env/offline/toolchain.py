@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import subprocess
 from pathlib import Path
 
 import paths
@@ -33,7 +31,7 @@ class Toolchain:
         if not (self.library / "Cargo.lock").is_file():
             raise Problem(f"the standard library's sources are not installed\nnext: {ADVICE}")
 
-    def components(self, scratch: Path) -> list[Component]:
+    def components(self) -> list[Component]:
         """The compiler's big library apart from the rest, so that two cores pack them side by side."""
         libraries = [file for file in (self.sysroot / "lib").glob("*.so*") if not file.is_dir()]
         llvm = [file for file in libraries if file.name.startswith("libLLVM")]
@@ -45,48 +43,24 @@ class Toolchain:
             rest += [file for file in found if file.is_file() and not file.name.startswith(UNUSED)]
         sources = [file for file in self.library.rglob("*") if file.is_file()]
         return [
-            self._component("llvm", llvm, scratch, machine_code=True),
-            self._component("rust", rest, scratch, machine_code=True),
-            self._component("rust-src", sources, scratch, machine_code=False),
+            self._component("llvm", llvm, machine_code=True),
+            self._component("rust", rest, machine_code=True),
+            self._component("rust-src", sources, machine_code=False),
         ]
 
-    def _component(self, name: str, files: list[Path], scratch: Path, machine_code: bool) -> Component:
+    def _component(self, name: str, files: list[Path], machine_code: bool) -> Component:
         named = {f"rust/{file.relative_to(self.sysroot)}": file for file in files}
         sizes = sorted((name, file.lstat().st_size) for name, file in named.items())
-        key = digest(self.version, sizes, shutil.which("strip"))
-        if machine_code:
-            named = {name: stripped(file, scratch / "stripped" / key / name) for name, file in named.items()}
-        return Component(name, key, named, machine_code)
+        return Component(name, digest(self.version, sizes), named, machine_code)
 
 
-def kernel(scratch: Path) -> Component:
+def kernel() -> Component:
     """evcxr_jupyter, of the version that the course is made with."""
     found = find_evcxr(paths.read_json(paths.STATE).get("evcxr", ""))
     if found is None:
         raise Problem(f"evcxr_jupyter {paths.EVCXR_VERSION} is not installed\nnext: {ADVICE}")
-    key = digest(hashlib.sha256(found.read_bytes()).hexdigest(), shutil.which("strip"))
-    file = stripped(found, scratch / "stripped" / key / found.name)
-    return Component("kernel", key, {f"cargo/bin/{found.name}": file}, machine_code=True)
-
-
-def stripped(file: Path, to: Path) -> Path:
-    """A copy without symbols of a program or shared library; the file itself where that cannot be done."""
-    with file.open("rb") as stream:
-        is_program = stream.read(4) == b"\x7fELF"
-    if file.is_symlink() or not is_program or shutil.which("strip") is None:
-        return file
-    if to.is_file():
-        return to
-    to.parent.mkdir(parents=True, exist_ok=True)
-    part = to.with_name(to.name + ".part")
-    command = ["strip", "--strip-unneeded", "-o", str(part), str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    # A library whose sections were moved about after linking (the compiler's is) makes strip complain: left as it is.
-    if done.returncode != 0 or done.stderr.strip():
-        part.unlink(missing_ok=True)
-        return file
-    part.replace(to)
-    return to
+    key = digest(hashlib.sha256(found.read_bytes()).hexdigest())
+    return Component("kernel", key, {f"cargo/bin/{found.name}": found}, machine_code=True)
 
 
 def needed_glibc(files: list[Path]) -> str:

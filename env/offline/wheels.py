@@ -16,6 +16,8 @@ from offline.problem import Problem, output
 TEST_ONLY = {"pytest", "iniconfig", "pluggy", "playwright", "greenlet", "pyee", "ruff"}
 # Puts the packages in place, where the other machine's Python comes without pip.
 PIP = "pip==26.3"
+# For packages that hold no Python code.
+ANY_PYTHON = "3.10"
 PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", "manylinux_2_17", "manylinux_2_24", "manylinux_2_28")
 ADVICE = "check the network, and run again"
 
@@ -77,6 +79,15 @@ def loosen(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(loose, "w", zipfile.ZIP_STORED) as new:
         for entry in old.infolist():
             data = old.read(entry)
+            if is_left_out(entry.filename):
+                continue
+            if entry.filename.endswith(".dist-info/RECORD"):
+                data = b"".join(line for line in data.splitlines(True) if not is_left_out(line.decode().split(",")[0]))
             entry.compress_type = zipfile.ZIP_STORED
             new.writestr(entry, data)
     loose.replace(wheel)
+
+
+def is_left_out(name: str) -> bool:
+    """NVRTC comes twice in its wheel; nothing here loads the second build, half of its size."""
+    return ".alt.so" in name
