@@ -29,12 +29,12 @@ def place(folder: Path, halves: dict[str, list[Path]], infos: dict[str, dict]) -
         if there.get("key") == new:
             step(f"{target} is there", began)
             continue
-        if target.exists():
+        if target.exists() and kind == "base":
+            shutil.rmtree(target)
+        elif target.exists():
             aside = target.with_name(f"{target.name}-{there.get('key', 'old')}-{time.strftime('%Y%m%d-%H%M%S')}")
             target.rename(aside)
             print(f"unpack: what was in {target} is now in {aside}")
-            if kind == "base":
-                shutil.rmtree(aside)
         unpack(halves[kind], target)
         step(f"{target}", began)
 
@@ -74,6 +74,9 @@ def main(words: list[str]) -> int:
     arguments = parser.parse_args(words)
     try:
         folder, run = prepare(arguments, Path(sys.argv[0]).absolute().parent)
+    except KeyboardInterrupt:
+        print("\nunpack: stopped\nnext: run it again; it goes on from here", file=sys.stderr)
+        return 130
     except Problem as problem:
         print(f"unpack: {problem}", file=sys.stderr)
         return 1

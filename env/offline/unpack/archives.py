@@ -93,7 +93,10 @@ def check_parts(folder: Path) -> dict[str, list[Path]]:
         ]
     if damaged:
         raise Problem(f"damaged: {', '.join(damaged)} (not what was packed)\nnext: {advice}")
-    return {kind: [folder / n for n in sorted(sums) if f"-{kind}-" in n] for kind in ("base", "course")}
+    halves = {kind: [folder / n for n in sorted(sums) if f"-{kind}-" in n] for kind in INFO}
+    if not all(halves.values()):
+        raise Problem(f"the list of parts, SHA256SUMS, is not whole\nnext: {advice}")
+    return halves
 
 
 def sum_of(file: Path) -> str:
@@ -125,14 +128,14 @@ def extract(parts: list[Path], begin: int, size: int, target: str) -> None:
 
 def unpack(parts: list[Path], target: Path) -> None:
     """Unpacks one half into a folder that is there whole or not at all."""
-    new = target.with_name(target.name + ".new")
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
     info, archives = contents(parts)
-    free = shutil.disk_usage(new).free
+    free = shutil.disk_usage(target.parent).free
     if free < info["size"] * 1.1:
         text = f"{target.parent} has room for {free >> 20} MiB; {info['size'] >> 20} MiB are needed"
         raise Problem(f"{text}\nnext: make room, or unpack elsewhere: sh unpack.sh --to FOLDER")
+    new = target.with_name(target.name + ".new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
     workers = min(len(archives), os.cpu_count() or 1)
     with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
         for job in [pool.submit(extract, parts, *place, str(new)) for place in archives]:
