@@ -78,7 +78,10 @@ def start(port: int, token: str) -> subprocess.Popen[bytes]:
     """Starts the server and waits until it answers."""
     started = time.monotonic()
     with LOG.open("wb") as log:
-        server = subprocess.Popen(command(port), cwd=paths.ROOT, env=environment(token), stdout=log, stderr=log)
+        # A session of its own: Ctrl-C must reach it once, through `wait`, or it ends before its kernels do.
+        server = subprocess.Popen(
+            command(port), cwd=paths.ROOT, env=environment(token), stdout=log, stderr=log, start_new_session=True
+        )
     while not answers(port, token):
         late = time.monotonic() - started > START_LIMIT_S
         if late or server.poll() is not None:
@@ -118,14 +121,14 @@ def main() -> int:
 
 
 def wait(server: subprocess.Popen[bytes]) -> int:
-    """Until the server ends; Ctrl-C and an end of this process end it too, kernels included."""
+    """Until the server ends; Ctrl-C, a closed terminal and `kill` end it, and it ends its kernels."""
 
     def stop(*_: object) -> None:
-        server.send_signal(signal.SIGTERM)
+        if server.poll() is None:
+            server.terminate()
 
-    signal.signal(signal.SIGTERM, stop)
-    # The terminal sends Ctrl-C to the server as well, which would ask whether it is meant; SIGTERM settles it.
-    signal.signal(signal.SIGINT, stop)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
     status = server.wait()
     RUNNING.unlink(missing_ok=True)
     return 0 if status in (0, -signal.SIGTERM) else status
