@@ -53,7 +53,7 @@ def judge(cell: NotebookNode, execution: Execution, limit_s: float, kernel_said:
         said = f":\n{kernel_said}" if kernel_said else ""
         return f"the kernel died{said}\nnext: run the cell in JupyterLab; if it dies there too, look for an abort"
     if "expected-error" in tags(cell):
-        return _expected(cell, text, execution.status)
+        return _expected(cell, text)
     if text:
         kind = _kind(execution, text)
         # The crate's own errors name their next step.
@@ -64,7 +64,7 @@ def judge(cell: NotebookNode, execution: Execution, limit_s: float, kernel_said:
     return None
 
 
-def _expected(cell: NotebookNode, text: str, status: str) -> str | None:
+def _expected(cell: NotebookNode, text: str) -> str | None:
     wanted = cell.metadata.get("expected_error", "")
     if not wanted:
         return "is tagged `expected-error` but does not say which\nnext: put the text into metadata.expected_error"
@@ -74,9 +74,6 @@ def _expected(cell: NotebookNode, text: str, status: str) -> str | None:
     if wanted not in text:
         step = "mend the cell, or write the text that it now shows into metadata.expected_error"
         return f"failed without the expected text `{wanted}`:\n{shorten(text)}\nnext: {step}"
-    if status == "error" and "raises-exception" not in tags(cell):
-        step = "add the tag `raises-exception` beside `expected-error`"
-        return f"fails as expected, but JupyterLab's Run All would stop here\nnext: {step}"
     return None
 
 

@@ -19,8 +19,6 @@ MOST_LINES = 15
 FIRST_CELL_LINES = 3
 # tag, and the key in the cell's metadata that says more
 TAGS = {"exercise": "exercise", "check": "check", "expected-error": "expected_error"}
-# JupyterLab's own: Run All goes on after a cell that does not compile.
-GOES_ON = "raises-exception"
 NAME = re.compile(r"^\d\d_[a-z0-9_]+$")
 MINUTES = re.compile(r"(\d+)\s*minutes")
 
@@ -172,7 +170,7 @@ def _in_section(lesson: Lesson, section: str) -> Iterator[NotebookNode]:
 def _tags(lesson: Lesson) -> Iterator[Finding]:
     for where, cell in _numbered(lesson):
         for tag in tags(cell):
-            if tag not in TAGS and not (tag == GOES_ON and "expected-error" in tags(cell)):
+            if tag not in TAGS:
                 yield Finding(lesson.path, where, f"has the tag `{tag}`, which means nothing", f"use {', '.join(TAGS)}")
         for tag, key in TAGS.items():
             named = str(cell.metadata.get(key) or "").strip()

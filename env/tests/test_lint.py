@@ -83,7 +83,6 @@ BROKEN: dict[str, tuple[Callable[[list], object], str]] = {
     "empty cell": (change(4, source=" "), "empty code cell"),
     "no prediction": (change(4, source="guess();"), "no prediction in code"),
     "unknown tag": (lambda c: c[4].metadata.update(tags=["hidden"]), "tag `hidden`"),
-    "goes on": (lambda c: c[4].metadata.update(tags=["raises-exception"]), "tag `raises-exception`"),
     "tag alone": (lambda c: c[6].metadata.pop("exercise"), "only one of tag `exercise`"),
     "name alone": (lambda c: c[4].metadata.update(expected_error="x"), "only one of tag `expected-error`"),
     "one exercise": (lambda c: (c.pop(10), c.pop(7)), "has 1 exercises"),
