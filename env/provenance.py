@@ -70,16 +70,19 @@ def machine_lines(machine: dict[str, Any]) -> list[tuple[str, str]]:
     return list(seen.items())
 
 
-def check_same_machine(out: Path) -> None:
-    """A recorded run is only replaced by one of the same kind of machine."""
+def check_replaces(out: Path, whole: bool) -> None:
+    """A recorded run is only replaced as a whole, and by one of the same kind of machine: its README speaks of one run."""
     name = str(verify().get("short_name"))
     page = out / "README.md"
-    before = (
-        re.search(r"^\| machine \| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE) if page.exists() else None
-    )
+    if not page.exists():
+        return
+    before = re.search(r"^\| machine \| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
     if before and before[1] != name:
         text = f"{relative(out)} holds a run on {before[1]}, and this machine is {name}"
         raise Problem(f"{text}\nnext: choose another folder with --out")
+    if not whole:
+        text = f"{relative(out)} holds a run of all notebooks, and some would be from another run than its README says"
+        raise Problem(f"{text}\nnext: run without NB or names, or choose another folder with --out")
 
 
 def save(out: Path, began: str, outcomes: list[Outcome]) -> None:

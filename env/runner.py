@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
         paths = find(chosen.names, chosen.folder)
         runner = Runner(chosen)
         if chosen.recorded and chosen.provenance:
-            provenance.check_same_machine(chosen.out)
+            provenance.check_replaces(chosen.out, whole=not chosen.names)
         # Fails now rather than after minutes, where nothing can be written.
         write(chosen.out / "summary.json", "[]\n")
         if exports.fonts_missing():

@@ -40,10 +40,12 @@ def test_what_the_page_says(tmp_path, monkeypatch):
     ):
         assert line in page, f"{line}\n{page}"
     assert "nvcc" not in page
-    provenance.check_same_machine(tmp_path)
+    provenance.check_replaces(tmp_path, whole=True)
+    with pytest.raises(Problem, match="holds a run of all notebooks"):
+        provenance.check_replaces(tmp_path, whole=False)
     monkeypatch.setattr(provenance, "verify", lambda: {**MACHINE, "short_name": "laptop"})
     with pytest.raises(Problem, match="holds a run on NVIDIA H200, and this machine is laptop"):
-        provenance.check_same_machine(tmp_path)
+        provenance.check_replaces(tmp_path, whole=True)
 
 
 def test_a_new_recording_replaces_its_lessons_only(tmp_path):
