@@ -102,9 +102,11 @@ def dependencies_key(rustc: str) -> str:
 
 
 def sources_key() -> str:
-    """Changes with the support crate's own sources."""
-    files = source_files()
-    return _digest(part for f in files for part in (str(f.relative_to(paths.ROOT)).encode(), f.read_bytes()))
+    """Changes with the support crate's own sources, and where they lie: cargo builds a crate that moved again."""
+    parts = [str(paths.ROOT).encode()]
+    for file in source_files():
+        parts += [str(file.relative_to(paths.ROOT)).encode(), file.read_bytes()]
+    return _digest(parts)
 
 
 def newest_source() -> float:

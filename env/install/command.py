@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import paths
 from console import SetupError
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def run(
@@ -39,9 +42,10 @@ def run(
     assert process.stdout is not None
     with process:
         for line in process.stdout:
-            if line.strip():
-                last.append(line.rstrip())
-                on_line(line.rstrip())
+            text = COLOURS.sub("", line).rstrip()
+            if text:
+                last.append(text)
+                on_line(text)
     if process.returncode != 0:
         said = "\n".join(f"  {line}" for line in last)
         raise SetupError(f"{failed} (exit status {process.returncode}):\n{said}", next_step, loses)
