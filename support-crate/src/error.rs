@@ -19,7 +19,7 @@ pub enum Error {
     /// A GPU index past the last one.
     NoSuchDevice { asked: usize, found: usize },
     /// The driver cannot load what this compiler makes.
-    DriverTooOld { driver: String, compiler: String },
+    DriverTooOld { driver: String, ptx: String },
     /// The CUDA compiler library is missing.
     NoCompiler { looked_for: String },
     /// The kernel's source does not compile; `log` is the compiler's own text.
@@ -68,10 +68,11 @@ impl fmt::Display for Error {
                     _ => format!("use an index from 0 to {}", found - 1),
                 }
             ),
-            Error::DriverTooOld { driver, compiler } => write!(
+            Error::DriverTooOld { driver, ptx } => write!(
                 f,
-                "the NVIDIA driver supports CUDA {driver}, but the kernel was compiled by NVRTC {compiler}, which is newer\n\
-                 next: update the driver, or run `make setup NVRTC=12` to install the compiler for older drivers"
+                "the NVIDIA driver is too old: it supports CUDA {driver}, and this kernel was compiled to PTX {ptx}, which is newer\n\
+                 next: update the driver, or run `make setup NVRTC=12`, which installs the compiler for older drivers, \
+                 and restart the notebook's kernel"
             ),
             Error::NoCompiler { looked_for } => write!(
                 f,

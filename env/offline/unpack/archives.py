@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 BLOCK = 1 << 20
@@ -117,13 +118,20 @@ def contents(parts: list[Path]) -> tuple[dict, list[tuple[int, int]]]:
         return json.load(text), [(one.offset_data, one.size) for one in rest]
 
 
+def with_folders(archive: tarfile.TarFile, target: str) -> Iterator[tarfile.TarInfo]:
+    """Each member, with its folder made before: two archives at once may both find a shared folder missing."""
+    for member in archive:
+        os.makedirs(os.path.join(target, os.path.dirname(member.name)), exist_ok=True)
+        yield member
+
+
 def extract(parts: list[Path], begin: int, size: int, target: str) -> None:
     """Unpacks one archive."""
     raw = io.BufferedReader(Slice(Joined(parts), begin, size), BLOCK)
     with lzma.open(raw) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         if hasattr(tarfile, "tar_filter"):
             archive.extraction_filter = tarfile.tar_filter
-        archive.extractall(target)
+        archive.extractall(target, members=with_folders(archive, target))
 
 
 def unpack(parts: list[Path], target: Path) -> None:

@@ -30,13 +30,17 @@ impl CudaGpu {
     /// Loads PTX: the driver compiles it to this GPU's machine code.
     pub(crate) fn load(&self, ptx: &str) -> Result<CudaLibrary> {
         self.context.load_module(Ptx::from_src(ptx)).map(CudaLibrary).map_err(|error| match error.0 {
-            CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => Error::DriverTooOld {
-                driver: driver_version(),
-                compiler: super::nvrtc_version().map_or_else(|_| "unknown".into(), |(a, b)| format!("{a}.{b}")),
-            },
+            CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
+                Error::DriverTooOld { driver: driver_version(), ptx: ptx_version(ptx).to_string() }
+            }
             _ => driver_error("loading the compiled kernel", error),
         })
     }
+}
+
+/// The version of the PTX language, such as `9.0`, from its first directive.
+fn ptx_version(ptx: &str) -> &str {
+    ptx.lines().find_map(|line| line.trim().strip_prefix(".version")).map_or("of an unknown version", str::trim)
 }
 
 /// The newest CUDA version that the driver supports, such as `13.0`.
