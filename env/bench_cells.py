@@ -110,6 +110,10 @@ def second_lab() -> float:
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=30)
+        # `make` ends first; a next one must not find this server still running.
+        ended = time.monotonic() + 30
+        while lab.RUNNING.exists() and time.monotonic() < ended:
+            time.sleep(0.05)
     raise Problem("`make lab` gave no address:\n" + "".join(said[-10:]) + "\nnext: make lab")
 
 
