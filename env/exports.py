@@ -11,21 +11,13 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from notebooks import ROOT, Problem, write
-
-FONT_FOLDERS = (
-    "/usr/share/fonts",
-    "/usr/local/share/fonts",
-    "~/.fonts",
-    "~/.local/share/fonts",
-    "/System/Library/Fonts",
-    "/Library/Fonts",
-)
+import pictures
+from notebooks import ROOT, write
 
 
 def save_copy(notebook: NotebookNode, folder: Path, name: str) -> None:
-    """Writes the executed copy as `<name>.ipynb`."""
-    write(folder / f"{name}.ipynb", nbformat.writes(notebook) + "\n")
+    """Writes the executed copy as `<name>.ipynb`, its plots as pictures."""
+    write(folder / f"{name}.ipynb", nbformat.writes(pictures.with_pictures(notebook)) + "\n")
 
 
 def save_page(notebook: NotebookNode, folder: Path, name: str) -> None:
@@ -49,24 +41,9 @@ def save_plots(notebook: NotebookNode, folder: Path, name: str) -> int:
                 count += 1
                 target = folder / f"{name}-{cell.id}"
                 write(target.with_suffix(".svg"), svg)
-                write(target.with_suffix(".png"), _png(svg, cell.id))
+                if not pictures.fonts_missing():
+                    write(target.with_suffix(".png"), pictures.png(svg, cell.id))
     return count
-
-
-def _png(svg: str, cell_id: str) -> bytes:
-    import resvg_py
-
-    try:
-        return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=2))
-    except Exception as error:
-        text = f"the plot of cell {cell_id} is no SVG that can be drawn: {error}"
-        raise Problem(f"{text}\nnext: look at the SVG; the crate's `plot` room writes it") from error
-
-
-def fonts_missing() -> bool:
-    """True where no font is installed: the PNGs then show no text. (The SVGs and pages are drawn by a browser.)"""
-    folders = [Path(folder).expanduser() for folder in FONT_FOLDERS]
-    return not any(next(folder.rglob("*.[to]t[fc]"), None) for folder in folders if folder.is_dir())
 
 
 def without_machine_paths(value: Any) -> Any:

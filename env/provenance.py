@@ -54,7 +54,7 @@ def machine_lines(machine: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("machine", machine.get("short_name")), ("system", machine.get("system"))]
     lines.append(("CPU", f"{cpu.get('model')}, {cpu.get('usable_cores')} cores usable, {cpu.get('vectors')}"))
     lines += [("NVIDIA driver", nvidia.get("driver")), ("CUDA version of the driver", nvidia.get("cuda"))]
-    for number, gpu in enumerate([*nvidia.get("gpus", []), *machine.get("apple", [])], 1):
+    for number, gpu in enumerate([*nvidia.get("gpus", []), *machine.get("apple", [])]):
         facts = [
             f"{key.replace('_', ' ')} {value}" for key, value in gpu.items() if key != "name" and value is not None
         ]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import exports
 import metrics
+import pictures
 import provenance
 from execute import Failure, Outcome, Run
 from notebooks import FOLDER, ROOT, Problem, find, load, relative, write
@@ -144,8 +145,10 @@ def main(arguments: list[str] | None = None) -> int:
             provenance.check_replaces(chosen.out, whole=not chosen.names)
         # Fails now rather than after minutes, where nothing can be written.
         write(chosen.out / "summary.json", "[]\n")
-        if exports.fonts_missing():
-            print("no font is installed: plots saved as PNG will have no text (next: install any TrueType font)")
+        if pictures.fonts_missing():
+            print(
+                "no font is installed: plots are saved as SVG only (next: python3 env/pictures.py FOLDER where there is one)"
+            )
         outcomes = runner.all(paths)
         summary = json.dumps([one.summary() for one in outcomes], indent=1, ensure_ascii=False)
         write(chosen.out / "summary.json", exports.without_machine_paths(summary) + "\n")

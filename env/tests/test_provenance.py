@@ -34,7 +34,7 @@ def test_what_the_page_says(tmp_path, monkeypatch):
         "| [02_a](02_a.ipynb) | 12.3 | 5 | 2 | 7 | good |",
         "| [03_b](03_b.ipynb) | 0.0 | 0 | 0 | 0 | failed |",
         "| NVIDIA driver | 580.1 |",
-        "| GPU 1 | NVIDIA H200: compute capability 9.0 |",
+        "| GPU 0 | NVIDIA H200: compute capability 9.0 |",
         "| NVRTC | 13.0 |",
         "| warning | a\\|b |",
     ):

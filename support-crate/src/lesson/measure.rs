@@ -57,11 +57,15 @@ impl Lesson {
         Ok(Span::from_rows(&rows))
     }
 
-    /// The recorded reference rows of an experiment, GPU and CPU, to lay over live ones.
+    /// The recorded reference rows of an experiment, GPU and CPU, to lay over live ones. None while the reference
+    /// itself is being recorded: it would lie over itself.
     ///
     /// # Errors
     /// [`Error::Invalid`] when nothing was recorded under that name, [`Error::File`], [`Error::Damaged`].
     pub fn recorded(&self, experiment: &str) -> Result<Vec<Measurement>> {
+        if results::file() == results::recorded_file(results::REFERENCE) {
+            return Ok(Vec::new());
+        }
         let mut rows = results::recorded_lesson(results::REFERENCE, &self.name)?;
         rows.retain_mut(|row| match curve_name(&row.experiment, experiment).map(str::to_string) {
             Some(curve) => {
@@ -98,7 +102,8 @@ impl Lesson {
         let mut rows = self.recorded(experiment)?;
         rows.retain(|row| matches!(row.backend, Backend::Cuda | Backend::Metal));
         if let Some(row) = rows.first() {
-            println!("recorded on {}, {}: {} figures", row.machine, row.time.get(..10).unwrap_or(""), rows.len());
+            let (date, count) = (row.time.get(..10).unwrap_or(""), rows.len());
+            println!("recorded on {}, {date}: {count} row{}", row.machine, if count == 1 { "" } else { "s" });
         }
         Ok(rows)
     }
