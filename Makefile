@@ -20,7 +20,7 @@ setup: ## install what is missing, build once what all notebooks use (LESSONS=20
 lab: setup ## open JupyterLab on the first lesson (LESSONS=20 NO_BROWSER=1 PORT=8888)
 	@$(PYTHON) env/lab.py
 
-run: setup ## execute all notebooks, or one: NB=02_async_timing; results in results/run/
+run: ## execute all notebooks, or one: NB=02_async_timing; results in results/run/
 	@$(PYTHON) env/run.py
 
 test: ## prove the course: style, tests, kernels, notebooks with their solutions, the browser
