@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -12,7 +13,9 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 import paths
 from console import SetupError, problem, seconds
@@ -21,6 +24,7 @@ FIRST = "notebooks/00_welcome.ipynb"
 RUNNING = paths.GENERATED / "lab.json"
 LOG = paths.GENERATED / "lab.log"
 START_LIMIT_S = 60
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def address(port: int, token: str) -> str:
@@ -74,23 +78,30 @@ def environment(token: str) -> dict[str, str]:
     return {**os.environ, "JUPYTER_TOKEN": token, "JUPYTERLAB_WORKSPACES_DIR": str(paths.GENERATED / "workspaces")}
 
 
-def start(port: int, token: str) -> subprocess.Popen[bytes]:
-    """Starts the server and waits until it answers."""
+@contextmanager
+def running(port: int, token: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A server that answers; with the block it ends, and ends its kernels."""
     started = time.monotonic()
     with LOG.open("wb") as log:
-        # A session of its own: Ctrl-C must reach it once, through `wait`, or it ends before its kernels do.
+        # A session of its own: Ctrl-C must reach it once, from here, or it ends before its kernels do.
         server = subprocess.Popen(
             command(port), cwd=paths.ROOT, env=environment(token), stdout=log, stderr=log, start_new_session=True
         )
-    while not answers(port, token):
-        late = time.monotonic() - started > START_LIMIT_S
-        if late or server.poll() is not None:
-            server.terminate()
-            said = LOG.read_text(encoding="utf-8", errors="replace")[-1500:].strip()
-            raise SetupError(f"JupyterLab did not start:\n{said}", "make clean, then make lab")
-        time.sleep(0.1)
-    print(f"JupyterLab answers after {seconds(time.monotonic() - started)}; Ctrl-C here ends it and its kernels")
-    return server
+    try:
+        while not answers(port, token):
+            if server.poll() is not None or time.monotonic() - started > START_LIMIT_S:
+                said = LOG.read_text(encoding="utf-8", errors="replace")[-1500:].strip()
+                raise SetupError(f"JupyterLab did not start:\n{said}", "make clean, then make lab")
+            time.sleep(0.1)
+        print(f"JupyterLab answers after {seconds(time.monotonic() - started)}; Ctrl-C here ends it and its kernels")
+        # For this user's eyes only: the token opens a shell.
+        RUNNING.touch(mode=0o600)
+        RUNNING.write_text(json.dumps({"port": port, "token": token}), encoding="utf-8")
+        yield server
+    finally:
+        server.terminate()
+        server.wait()
+        RUNNING.unlink(missing_ok=True)
 
 
 def show(url: str) -> None:
@@ -100,38 +111,30 @@ def show(url: str) -> None:
         print("no browser opened: open this address yourself (make lab NO_BROWSER=1 does not try)", flush=True)
 
 
+def leave(*_: object) -> NoReturn:
+    """Ends this process by way of every `finally`. Once: `make` passes on a signal that the terminal sent already."""
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(0)
+
+
 def main() -> int:
-    """Runs until Ctrl-C, or until the server ends."""
-    running = paths.read_json(RUNNING)
-    if running and answers(running["port"], running["token"]):
+    """Runs until Ctrl-C, a closed terminal or `kill`, or until the server ends."""
+    known = paths.read_json(RUNNING)
+    if known and answers(known["port"], known["token"]):
         print("JupyterLab runs already; end it with Ctrl-C where it was started")
-        show(address(running["port"], running["token"]))
+        show(address(known["port"], known["token"]))
         return 0
+    for number in ENDINGS:
+        signal.signal(number, leave)
     try:
         port, token = choose_port(os.environ.get("PORT", "")), secrets.token_hex(16)
-        server = start(port, token)
+        with running(port, token) as server:
+            show(address(port, token))
+            return server.wait()
     except SetupError as error:
         problem(error)
         return 1
-    # For this user's eyes only: the token opens a shell.
-    Path(RUNNING).touch(mode=0o600)
-    RUNNING.write_text(f'{{"port": {port}, "token": "{token}"}}\n', encoding="utf-8")
-    show(address(port, token))
-    return wait(server)
-
-
-def wait(server: subprocess.Popen[bytes]) -> int:
-    """Until the server ends; Ctrl-C, a closed terminal and `kill` end it, and it ends its kernels."""
-
-    def stop(*_: object) -> None:
-        if server.poll() is None:
-            server.terminate()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
-    status = server.wait()
-    RUNNING.unlink(missing_ok=True)
-    return 0 if status in (0, -signal.SIGTERM) else status
 
 
 if __name__ == "__main__":
