@@ -96,12 +96,16 @@ fn values(rows: &[&Measurement]) -> Vec<String> {
         let ratio = if better == Some(false) { base / value } else { value / base };
         match better {
             _ if rows.len() == 1 || !ratio.is_finite() => String::new(),
+            None if ratio == 1.0 => String::new(),
             None => format!(", {}× the first", figures(ratio)),
             Some(_) if ratio == 1.0 => ", the slowest".to_string(),
             Some(_) => format!(", {}× as fast", figures(ratio)),
         }
     };
-    values().map(|value| format!("{} {}{}", figures(value), rows[0].unit, ratio(value))).collect()
+    // A count is written as it is: `16 pieces`, not `16.0`.
+    let counted = values().all(|value| value.fract() == 0.0);
+    let written = |value: f64| if counted { format!("{value}") } else { figures(value) };
+    values().map(|value| format!("{} {}{}", written(value), rows[0].unit, ratio(value))).collect()
 }
 
 const PREDICTION: Pen = Pen::solid(INK, 1.8).dash(LONG);
