@@ -82,7 +82,7 @@ fn a_chart_of_nothing_says_what_to_do() {
 #[test]
 fn bars_compare_with_the_slowest() {
     let svg = bars(&two()).log().prediction("your prediction", 2.0).draw().svg();
-    assert!(svg.contains("10 ms, the slowest") && svg.contains("1 ms, 10.0× as fast"), "{svg}");
+    assert!(svg.contains("10.0 ms, the slowest") && svg.contains("1.00 ms, 10.0× as fast"), "{svg}");
     assert!(svg.contains("your prediction: 2 ms") && svg.contains("work (NVIDIA H200, recorded), size 10"), "{svg}");
     let rate = |value: f64| Measurement::new("copy", Backend::Cuda, 1, "bandwidth", "GB/s", summary(value));
     let svg = bars(&[rate(50.5), rate(10.1)]).draw().svg();
