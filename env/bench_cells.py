@@ -17,10 +17,10 @@ from pathlib import Path
 
 import lab
 import paths
-import provenance
-from judge import complaints
-from kernel import Execution, RunningKernel
 from notebooks import FOLDER, Problem, load
+from runner import provenance
+from runner.judge import complaints
+from runner.session import Execution, RunningKernel
 
 REPEATS = 5
 CELL_LIMIT_S = 600

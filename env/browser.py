@@ -122,8 +122,8 @@ def drive(notebook: Path, browser: str, folder: Path) -> str:
     """Opens the notebook and does it all; what was seen, in one line."""
     from playwright.sync_api import Error, sync_playwright
 
-    import labserver
     from notebooks import Problem, relative
+    from proof import labserver
 
     number = notebook.stem.split("_")[0]
     with (

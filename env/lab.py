@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 import paths
-from console import SetupError, problem, seconds
+from install.console import SetupError, problem, seconds
 
 FIRST = "notebooks/00_welcome.ipynb"
 RUNNING = paths.GENERATED / "lab.json"

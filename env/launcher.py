@@ -13,10 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
-import lock
 import paths
-import recipe
-from tree import linked_copy
+from warm import lock, recipe
+from warm.tree import linked_copy
 
 OWNER = "owner.lock"
 START_LOCK = paths.GENERATED / "kernels.lock"

@@ -26,9 +26,9 @@ def strip(paths: list[Path]) -> int:
 
 def lint(paths: list[Path]) -> int:
     """Prints each finding, and a last line with their number."""
-    import lint_files
-    import lint_notebook
     import notebooks
+    from rules import files as file_rules
+    from rules import notebook as notebook_rules
 
     found: list[str] = []
     lessons = []
@@ -37,14 +37,14 @@ def lint(paths: list[Path]) -> int:
             lessons.append(notebooks.load(path.resolve()))
         except notebooks.Problem as problem:
             found.append(str(problem))
-    found += [str(finding) for lesson in lessons for finding in lint_notebook.check(lesson)]
+    found += [str(finding) for lesson in lessons for finding in notebook_rules.check(lesson)]
     if not paths:
-        everything = lint_files.files()
-        found += [str(finding) for finding in lint_files.check(lessons, everything)]
-        longer = lint_files.long_files(everything)
+        everything = file_rules.files()
+        found += [str(finding) for finding in file_rules.check(lessons, everything)]
+        longer = file_rules.long_files(everything)
         if longer:
             print(
-                f"hint: {len(longer)} files are longer than {lint_files.AIM} lines; the longest: {', '.join(longer[:5])}"
+                f"hint: {len(longer)} files are longer than {file_rules.AIM} lines; the longest: {', '.join(longer[:5])}"
             )
     for finding in found:
         print(finding)

@@ -11,7 +11,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-ROOT = Path(__file__).resolve().parent.parent
+from paths import ROOT
+
 FOLDER = ROOT / "notebooks"
 KERNEL = "gpulab-rust"
 VERDICT = "application/vnd.gpulab.verdict+json"

@@ -7,6 +7,6 @@ import inside
 
 if __name__ == "__main__":
     inside.enter(set_up=not {"-h", "--help"} & set(sys.argv[1:]))
-    import runner
+    from runner import main as runner
 
     sys.exit(runner.main())

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import paths
-import recipe
-from console import SetupError, problem, seconds
 from install import nvrtc, program, python, rust, warm
+from install.console import SetupError, problem, seconds
+from warm import recipe
 
 
 def main() -> int:

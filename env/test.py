@@ -10,9 +10,9 @@ import sys
 import threading
 import time
 
-import steps
-from checks import FAILED, SKIPPED, Check, count
-from commands import Commands
+from proof import steps
+from proof.checks import FAILED, SKIPPED, Check, count
+from proof.commands import Commands
 
 TAIL_LINES = 60
 STILL_S = 60

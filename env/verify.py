@@ -7,8 +7,8 @@ import os
 import sys
 
 import paths
-from console import SetupError, problem
 from install import program, rust
+from install.console import SetupError, problem
 
 
 def main() -> int:

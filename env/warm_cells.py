@@ -13,7 +13,7 @@ from typing import Any
 from jupyter_client.manager import KernelManager
 
 import paths
-import recipe
+from warm import recipe
 
 START_S, CELL_S = 300, 3600
 # One of each kind that lessons use: imports, a variable, a line, a value. Each answer proves that the kind works.

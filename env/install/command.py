@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import paths
-from console import SetupError
+from install.console import SetupError
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

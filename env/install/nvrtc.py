@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import paths
-from console import SetupError, Step
 from install.command import output, run
+from install.console import SetupError, Step
 
 CUDA_13 = ("nvidia-cuda-nvrtc", "13.0.88")
 # By the newest CUDA that the driver knows: PTX of a newer compiler is refused by an older driver.

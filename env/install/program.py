@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import paths
-import recipe
-from console import Step
 from install.command import run
+from install.console import Step
 from install.rust import Toolchain
+from warm import recipe
 
 
 def program(rust: Toolchain, quiet: bool = False) -> None:

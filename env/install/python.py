@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import paths
-from console import SetupError, Step
 from install.command import output, run
+from install.console import SetupError, Step
 
 OLDEST = (3, 10)
 SETTINGS = paths.ENV / "jupyter"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import paths
-from console import SetupError, Step
 from install.command import output, run
+from install.console import SetupError, Step
 
 INSTALLER = "https://sh.rustup.rs"
 EVCXR_MINUTES = 7

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import paths
-import recipe
-from console import SetupError, Step
 from install.command import run
+from install.console import SetupError, Step
 from install.rust import Toolchain
-from lock import locked
-from tree import linked_copy
+from warm import recipe
+from warm.lock import locked
+from warm.tree import linked_copy
 
 # Two set-ups at once: the second waits, then finds it done.
 BUILD_LOCK = paths.GENERATED / "warm-build.lock"

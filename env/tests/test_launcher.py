@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 import launcher
-import lock
 import paths
-import recipe
-from tree import linked_copy
+from warm import lock, recipe
+from warm.tree import linked_copy
 
 PLAIN = recipe.PLAIN_LINE
 
@@ -72,9 +71,7 @@ def test_a_rebuild_in_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
 
 
 def test_folders_of_dead_kernels_go_and_others_stay(tmp_path: Path) -> None:
-    code = (
-        "import sys, lock; from pathlib import Path; lock.take(Path(sys.argv[1])); print('held', flush=True); input()"
-    )
+    code = "import sys; from warm import lock; from pathlib import Path; lock.take(Path(sys.argv[1])); print('held', flush=True); input()"
     alive, dead = tmp_path / "alive", tmp_path / "dead"
     for folder in (alive, dead):
         folder.mkdir()
@@ -92,7 +89,7 @@ def test_folders_of_dead_kernels_go_and_others_stay(tmp_path: Path) -> None:
 
 def test_a_lock_outlives_the_program_that_took_it(tmp_path: Path) -> None:
     """The launcher turns into another program, which must go on holding the folder."""
-    code = "import os, sys, lock; from pathlib import Path; lock.take(Path(sys.argv[1]))\n"
+    code = "import os, sys; from warm import lock; from pathlib import Path; lock.take(Path(sys.argv[1]))\n"
     code += "os.execvp('sh', ['sh', '-c', 'echo held; sleep 30'])"
     owner = tmp_path / "owner.lock"
     command = [sys.executable, "-c", code, str(owner)]
@@ -185,9 +182,7 @@ def test_a_notebook_opened_before_the_set_up_says_what_to_do(tmp_path: Path) -> 
     from jupyter_client.manager import KernelManager
 
     env = tmp_path / "env"
-    env.mkdir()
-    for file in paths.ENV.glob("*.py"):
-        shutil.copy(file, env)
+    shutil.copytree(paths.ENV, env, ignore=shutil.ignore_patterns("tests", "__pycache__"))
     manager = KernelManager(kernel_name="python3")
     assert manager.kernel_spec is not None
     manager.kernel_spec.argv = [sys.executable, str(env / "launcher.py"), "{connection_file}"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-import lint_files
-import lint_notebook
 import notebooks
-import pages
 from conftest import KERNELSPEC
+from rules import files as file_rules
+from rules import notebook as notebook_rules
+from rules import pages
 
 FIRST = ':dep gpulab = { path = "../support-crate" }\nuse gpulab::prelude::*;'
 SOLUTIONS = "// exercise: one\nlet x = 1;\n// exercise: two\nlet y = 2;\n"
@@ -53,7 +53,7 @@ def lint(folder: Path, lesson_cells: list, name: str = "02_lesson", solutions: s
     path.write_text(json.dumps(notebook), encoding="utf-8")
     (folder / "solutions").mkdir(exist_ok=True)
     (folder / "solutions" / f"{name}.rs").write_text(solutions, encoding="utf-8")
-    return [str(finding) for finding in lint_notebook.check(notebooks.load(path))]
+    return [str(finding) for finding in notebook_rules.check(notebooks.load(path))]
 
 
 def change(at: int, **changes: object) -> Callable[[list], None]:
@@ -133,19 +133,19 @@ def test_words_and_lengths(tmp_path):
     planted = tmp_path / "planted.md"
     planted.write_text(f"see {Path('/') / 'root' / 'x'}, as in {'issue'} 12 and {'TO' + 'DO'}; a/root/b is fine\n")
     found = [
-        str(finding) for path in (long, planted) for finding in (*lint_files._length(path), *lint_files._words(path))
+        str(finding) for path in (long, planted) for finding in (*file_rules._length(path), *file_rules._words(path))
     ]
     assert len(found) == 4 and "301 lines" in found[0] and all("line 1" in one for one in found[1:]), found
 
 
 def test_readme_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(lint_files, "ROOT", tmp_path)
+    monkeypatch.setattr(file_rules, "ROOT", tmp_path)
     lesson = notebooks.Lesson(tmp_path / "02_a.ipynb", nbformat.v4.new_notebook(cells=[text("# A\n\n20 minutes")]))
     row = "| [02 A](notebooks/02_a.ipynb) | {} | [run](results/h200/02_a.ipynb) |\n"
 
     def told(page: str) -> list[str]:
         (tmp_path / "README.md").write_text(page)
-        return [str(finding) for finding in lint_files._readme([lesson])]
+        return [str(finding) for finding in file_rules._readme([lesson])]
 
     assert told(row.format(20)) == []
     assert "states 20 minutes" in told(row.format(120))[0]
@@ -156,13 +156,13 @@ def test_readme_table(tmp_path, monkeypatch):
 
 
 def test_a_step_that_was_not_recorded(tmp_path, monkeypatch):
-    monkeypatch.setattr(lint_files, "ROOT", tmp_path)
+    monkeypatch.setattr(file_rules, "ROOT", tmp_path)
     lesson = notebooks.Lesson(tmp_path / "02_a.ipynb", nbformat.v4.new_notebook(cells=[code('l.on_gpu("one", f)?;')]))
-    assert 'on_gpu("one", …)' in str(next(lint_files._recorded([lesson])))
+    assert 'on_gpu("one", …)' in str(next(file_rules._recorded([lesson])))
     printed = code('l.on_gpu("one", f)?;')
     printed.outputs = [nbformat.v4.new_output("stream", text="x")]
     notebooks.write(tmp_path / "results/h200/02_a.ipynb", nbformat.writes(nbformat.v4.new_notebook(cells=[printed])))
-    assert list(lint_files._recorded([lesson])) == []
+    assert list(file_rules._recorded([lesson])) == []
 
 
 def test_strip_removes_what_ran():
@@ -177,4 +177,4 @@ def test_files_come_from_git():
     done = subprocess.run(["git", "rev-parse"], cwd=notebooks.ROOT, capture_output=True, check=False)
     if done.returncode:
         pytest.skip("not a git checkout")
-    assert notebooks.ROOT / "env" / "lint.py" in lint_files.files()
+    assert notebooks.ROOT / "env" / "lint.py" in file_rules.files()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import metrics
-import provenance
-from execute import Failure, Outcome
 from notebooks import Problem
+from runner import metrics, provenance
+from runner.execute import Failure, Outcome
 
 MACHINE = {
     "short_name": "NVIDIA H200",

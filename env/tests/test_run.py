@@ -158,7 +158,7 @@ def read(path: Path) -> dict:
 
 
 def test_no_path_of_this_machine():
-    from exports import without_machine_paths as clean
+    from runner.exports import without_machine_paths as clean
 
     root, home = str(RUNNER.parent.parent), str(Path.home())
     seen = {"text": [f"{root}/notebooks/a.rs:3, '{root}', {home}/.cargo/x", f"<b>{root}</b>"], "n": 1}
@@ -208,7 +208,9 @@ def test_unwritable_results_are_told_before_anything_runs(make, tmp_path):
 
 def test_missing_kernel_is_told(make, tmp_path):
     make(tmp_path, "00_one", GOOD)
-    program = "import sys, kernel, runner; kernel.KERNEL = 'not-there'; sys.exit(runner.main(sys.argv[1:]))"
+    program = (
+        "import sys; from runner import main, session; session.KERNEL = 'not-there'; sys.exit(main.main(sys.argv[1:]))"
+    )
     command = [sys.executable, "-c", program, "--folder", str(tmp_path), "--out", str(tmp_path), "--no-provenance"]
     done = subprocess.run(command, check=False, cwd=RUNNER.parent, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "`not-there` is not installed" in done.stdout and "make setup" in done.stdout

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 import bench_cells
-import console
 import lab
 import paths
-import recipe
 import setup
-from install import nvrtc, python, rust, warm
+from install import console, nvrtc, python, rust, warm
+from warm import recipe
 
 
 def test_every_package_is_pinned() -> None:

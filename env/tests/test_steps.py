@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import checks
-import commands
-import steps
+from proof import checks, commands, steps
 
 CARGO = """\
      Running unittests src/lib.rs (target/debug/deps/gpulab-cfc71ba98c68b524)
@@ -151,7 +149,7 @@ def test_without_a_browser_the_reason_is_told(monkeypatch):
     assert found[0].state == "skipped" and "no Chromium" in found[0].note and "next: " in found[0].note
 
 
-FRONT = "import sys, time, test, steps; from checks import Check\n"
+FRONT = "import sys, time, test; from proof import steps; from proof.checks import Check\n"
 
 
 def test_the_last_line_counts_and_failures_are_shown():
@@ -162,7 +160,7 @@ def test_the_last_line_counts_and_failures_are_shown():
         "steps.set_up = good; steps.RUST = [bad]; steps.RUST_AFTER_SET_UP = [broken]; steps.PYTHON_AFTER_SET_UP = [good]\n"
         "sys.exit(test.Test().run())"
     )
-    folder = Path(steps.__file__).parent
+    folder = Path(steps.__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     assert done.returncode == 1 and lines[-1] == "2 passed, 2 failed, 0 skipped", done.stdout + done.stderr
@@ -176,6 +174,6 @@ def test_without_the_set_up_what_needs_it_fails():
         "steps.set_up = bad; steps.RUST = [good]; steps.RUST_AFTER_SET_UP = [good]; steps.PYTHON_AFTER_SET_UP = [good]\n"
         "sys.exit(test.Test().run())"
     )
-    folder = Path(steps.__file__).parent
+    folder = Path(steps.__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "1 passed, 3 failed, 0 skipped", done.stdout + done.stderr

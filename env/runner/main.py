@@ -13,12 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 
-import exports
-import metrics
 import pictures
-import provenance
-from execute import Failure, Outcome, Run
 from notebooks import FOLDER, ROOT, Problem, find, load, relative, write
+from runner import exports, metrics, provenance
+from runner.execute import Failure, Outcome, Run
 
 DEFAULT_OUT = ROOT / "results" / "run"
 

@@ -9,7 +9,8 @@ import subprocess
 import threading
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from paths import ROOT
+
 GRACE_S = 15
 
 

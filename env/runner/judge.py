@@ -10,8 +10,8 @@ import re
 
 from nbformat import NotebookNode
 
-from kernel import Execution
 from notebooks import VERDICT, tags
+from runner.session import Execution
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 KEPT_LINES = 14

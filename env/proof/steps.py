@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from checks import FAILED, PASSED, SKIPPED, Check, of_cargo, of_notebooks, of_pytest
-from commands import ROOT, Commands
+from proof.checks import FAILED, PASSED, SKIPPED, Check, of_cargo, of_notebooks, of_pytest
+from proof.commands import ROOT, Commands
 
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")

@@ -11,8 +11,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-import pages
 from notebooks import KERNEL, Lesson, relative, tags
+from rules import pages
 
 SECTIONS = ["Question", "Prediction", "Experiment", "Plot", "Explanation", "Exercise", "Check", "Where next"]
 MOST_LINES = 15

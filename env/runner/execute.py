@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 import nbformat
 from nbformat import NotebookNode
 
-from judge import GREEN, RED, judge, judge_check
-from kernel import Execution, RunningKernel
 from notebooks import Lesson, Problem, first_words, tags
+from runner.judge import GREEN, RED, judge, judge_check
+from runner.session import Execution, RunningKernel
 
 # notebook, number of the code cell, how many there are, seconds, what to call the cell
 Progress = Callable[[str, int, int, float, str], None]

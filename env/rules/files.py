@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pages
-from lint_notebook import Finding, minutes
 from notebooks import FOLDER, ROOT, Lesson, load
+from rules import pages
+from rules.notebook import Finding, minutes
 
 LONGEST, AIM = 300, 150
 RECORDED = "h200"

@@ -12,10 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import exports
-import metrics
-from execute import Outcome
 from notebooks import ROOT, Problem, relative, write
+from runner import exports, metrics
+from runner.execute import Outcome
 
 TOOL = "gpulab"
 

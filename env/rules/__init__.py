@@ -1,0 +1,1 @@
+"""The rules that `make test` lints by, for notebooks, pages and files."""

@@ -1,0 +1,1 @@
+"""Running notebooks: a kernel session, the judgement of its cells, and what a run leaves behind."""

@@ -1,0 +1,1 @@
+"""Warmed builds: what they depend on, and the linked copy that each kernel gets."""
