@@ -78,19 +78,13 @@ fn probe() -> Result<()> {
 
 /// The source lines that the log complains about, each with its message.
 fn excerpt(log: &str, source: &Source) -> String {
-    let lines: Vec<&str> = source.text.lines().collect();
-    let mut text = String::new();
-    for message in log.lines() {
-        let Some(rest) = message.strip_prefix(source.name.as_str()).and_then(|rest| rest.strip_prefix('(')) else {
-            continue;
-        };
-        let Some((number, complaint)) = rest.split_once("): ") else { continue };
-        let (Ok(number), true) = (number.parse::<usize>(), complaint.contains("error")) else { continue };
-        if let Some(line) = number.checked_sub(1).and_then(|at| lines.get(at)) {
-            text += &format!("{number:>5} | {line}\n      ^ {complaint}\n");
-        }
-    }
-    text
+    source.excerpt(log.lines().filter_map(|message| {
+        // `kernel.cu(3): error: identifier "d" is undefined`
+        let rest = message.strip_prefix(source.name.as_str())?.strip_prefix('(')?;
+        let (number, complaint) = rest.split_once("): ")?;
+        let number = number.parse().ok()?;
+        complaint.contains("error").then_some((number, complaint))
+    }))
 }
 
 #[cfg(test)]

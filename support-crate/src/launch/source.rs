@@ -49,6 +49,16 @@ impl Source {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
     }
 
+    /// The lines that a compiler complains about, each with its complaint. Lines count from 1; others are passed over.
+    pub(crate) fn excerpt<'a>(&self, complaints: impl Iterator<Item = (usize, &'a str)>) -> String {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let at = |(number, complaint): (usize, &str)| {
+            let line = lines.get(number.checked_sub(1)?)?;
+            Some(format!("{number:>5} | {line}\n      ^ {complaint}\n"))
+        };
+        complaints.filter_map(at).collect()
+    }
+
     /// The same source with `NAME` defined as `value`, as `-DNAME=value` does.
     pub fn define(mut self, name: &str, value: impl ToString) -> Source {
         self.defines.push((name.to_string(), value.to_string()));

@@ -76,20 +76,13 @@ fn with_defines(source: &Source) -> String {
 
 /// The source lines that the log complains about, each with its message.
 fn excerpt(log: &str, source: &Source) -> String {
-    let lines: Vec<&str> = source.text.lines().collect();
-    let mut text = String::new();
-    for message in log.lines() {
+    source.excerpt(log.lines().filter_map(|message| {
         // `program_source:3:9: error: use of undeclared identifier 'd'`
-        let Some((_, rest)) = message.split_once(FILE) else { continue };
-        let mut parts = rest.splitn(3, ':');
-        let number = parts.next().and_then(|number| number.parse::<usize>().ok());
-        let complaint = parts.nth(1).map(str::trim).filter(|complaint| complaint.contains("error:"));
-        let (Some(number), Some(complaint)) = (number, complaint) else { continue };
-        if let Some(line) = number.checked_sub(1).and_then(|at| lines.get(at)) {
-            text += &format!("{number:>5} | {line}\n      ^ {complaint}\n");
-        }
-    }
-    text
+        let mut parts = message.split_once(FILE)?.1.splitn(3, ':');
+        let number = parts.next()?.parse().ok()?;
+        let complaint = parts.nth(1)?.trim();
+        complaint.contains("error:").then_some((number, complaint))
+    }))
 }
 
 #[cfg(test)]
