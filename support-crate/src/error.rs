@@ -50,6 +50,9 @@ pub enum Error {
     Unsupported { what: String, fix: String },
 }
 
+/// How much of a compiler's log a message shows: an error in a long kernel gives hundreds of lines.
+const LOG_LINES: usize = 40;
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -80,11 +83,27 @@ impl fmt::Display for Error {
                  next: run `make setup`, which installs it, and restart the kernel (menu Kernel, Restart)"
             ),
             Error::Compile { log, excerpt } => {
-                write!(f, "the kernel does not compile. The compiler says:\n{}\n", log.trim_end())?;
+                write!(f, "the kernel does not compile. The compiler says:\n")?;
+                let lines: Vec<&str> = log.trim_end().lines().collect();
+                for line in lines.iter().take(LOG_LINES) {
+                    writeln!(f, "{line}")?;
+                }
+                if lines.len() > LOG_LINES {
+                    writeln!(
+                        f,
+                        "… and {} more lines (all of them: the field `log` of this error)",
+                        lines.len() - LOG_LINES
+                    )?;
+                }
                 if !excerpt.is_empty() {
                     write!(f, "\nin your source:\n{}\n", excerpt.trim_end())?;
                 }
-                write!(f, "next: mend the first error above (later ones often follow from it) and run the cell again")
+                f.write_str(if log.contains("could not open source file") {
+                    "next: take this #include away: the compiler comes without header files, and needs none for threadIdx, \
+                     printf, sqrtf and the like; put what your own file holds into the source itself"
+                } else {
+                    "next: mend the first error above (later ones often follow from it) and run the cell again"
+                })
             }
             Error::NoSuchKernel { asked, found } => write!(
                 f,
@@ -178,5 +197,18 @@ mod tests {
         assert!(text.contains("there is no GPU 3") && text.contains("0 to 1"), "{text}");
         let text = Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 34, reserved: 0 }.to_string();
         assert!(text.contains("1.00 TiB asked") && text.lines().last().unwrap().starts_with("next: "), "{text}");
+    }
+
+    #[test]
+    fn a_long_compiler_log_is_cut_and_kept() {
+        let log = "kernel.cu(1): error: no\n".repeat(LOG_LINES + 7);
+        let error = Error::Compile { log: log.clone(), excerpt: "    1 | x\n".to_string() };
+        let text = error.to_string();
+        assert!(text.contains("… and 7 more lines") && text.contains("\n    1 | x\nnext: mend"), "{text}");
+        assert_eq!(text.lines().count(), LOG_LINES + 6);
+        assert!(matches!(error, Error::Compile { log: whole, .. } if whole == log));
+        let log = "k.cu(1): catastrophic error: could not open source file \"a.h\"".to_string();
+        let text = Error::Compile { log, excerpt: String::new() }.to_string();
+        assert!(text.contains("\nnext: take this #include away"), "{text}");
     }
 }

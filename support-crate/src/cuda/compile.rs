@@ -13,12 +13,7 @@ use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts, sys};
 /// [`Error::NoCompiler`] without NVRTC, [`Error::Compile`] with the compiler's log when the source is wrong.
 pub fn compile_to_ptx(source: &Source, architecture: &str) -> Result<String> {
     probe()?;
-    if source.text.contains('\0') || source.name.contains('\0') {
-        return Err(Error::Invalid {
-            what: "the kernel's source contains a NUL character".to_string(),
-            fix: "remove it: C source ends at the first NUL".to_string(),
-        });
-    }
+    refuse_nul(source, architecture)?;
     let mut options = vec![
         format!("--gpu-architecture={architecture}"),
         "--std=c++17".to_string(),
@@ -35,6 +30,21 @@ pub fn compile_to_ptx(source: &Source, architecture: &str) -> Result<String> {
         }
         other => Error::Compile { log: format!("NVRTC failed: {other:?}"), excerpt: String::new() },
     })
+}
+
+/// cudarc panics at a NUL: the library takes C strings, which end there.
+fn refuse_nul(source: &Source, architecture: &str) -> Result<()> {
+    let defines = source.defines.iter().flat_map(|(name, value)| [("a define", name), ("a define", value)]);
+    let mut texts =
+        [("the kernel's source", &source.text), ("the source's name", &source.name)].into_iter().chain(defines);
+    let found = texts.find(|(_, text)| text.contains('\0')).map(|(what, _)| what);
+    match found.or(architecture.contains('\0').then_some("the architecture")) {
+        None => Ok(()),
+        Some(what) => Err(Error::Invalid {
+            what: format!("{what} contains a NUL character"),
+            fix: "remove it: to the compiler, text ends at the first NUL".to_string(),
+        }),
+    }
 }
 
 /// NVRTC's version, such as (13, 0).
@@ -83,7 +93,9 @@ fn excerpt(log: &str, source: &Source) -> String {
         let rest = message.strip_prefix(source.name.as_str())?.strip_prefix('(')?;
         let (number, complaint) = rest.split_once("): ")?;
         let number = number.parse().ok()?;
-        complaint.contains("error").then_some((number, complaint))
+        // A warning may have "error" further on in its words.
+        let is_error = complaint.split(':').next().is_some_and(|kind| kind.contains("error"));
+        is_error.then_some((number, complaint))
     }))
 }
 
@@ -97,6 +109,28 @@ mod tests {
         let log = "kernel.cu(3): error: identifier \"d\" is undefined\n  int c = d;\n          ^\n\n1 error detected";
         assert_eq!(excerpt(log, &source), "    3 | int c = d;\n      ^ error: identifier \"d\" is undefined\n");
         assert_eq!(excerpt("something else(7): error: x", &source), "");
+        assert_eq!(
+            excerpt("kernel.cu(2): warning #12-D: parsing restarts here after previous syntax error", &source),
+            ""
+        );
+        let many = "kernel.cu(1): error: x\n".repeat(8);
+        let shown = excerpt(&many, &source);
+        assert!(shown.lines().count() == 11 && shown.ends_with("… and 3 more\n"), "{shown}");
+    }
+
+    #[test]
+    fn a_nul_is_an_error_wherever_it_stands() {
+        let kernel = Source::text("extern \"C\" __global__ void k() {}");
+        let cases = [
+            (Source::text("a\0b"), "compute_75", "source"),
+            (kernel.clone().define("N", "1\x002"), "compute_75", "define"),
+            (kernel.clone().define("N\0", 1), "compute_75", "define"),
+            (kernel, "compute_75\0", "architecture"),
+        ];
+        for (source, architecture, what) in cases {
+            let message = refuse_nul(&source, architecture).unwrap_err().to_string();
+            assert!(message.contains(what) && message.contains("NUL") && message.contains("\nnext: "), "{message}");
+        }
     }
 
     #[test]

@@ -3,6 +3,9 @@
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
+/// How many complaints an excerpt shows: later errors often follow from the first.
+const EXCERPT: usize = 5;
+
 /// CUDA C (or Metal) source, from a string or a file, with `#define`d constants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
@@ -30,7 +33,12 @@ impl Source {
             path: path.to_path_buf(),
             during: "read the kernel".to_string(),
             text: error.to_string(),
-            fix: format!("check the path; the course's own kernels lie in {}", Source::kernels_dir().display()),
+            fix: match error.kind() {
+                std::io::ErrorKind::InvalidData => {
+                    "save the file as plain text (UTF-8) and run the cell again".to_string()
+                }
+                _ => format!("check the path; the course's own kernels lie in {}", Source::kernels_dir().display()),
+            },
         })?;
         let name = path.file_name().map_or_else(|| "kernel.cu".into(), |name| name.to_string_lossy().into_owned());
         Ok(Source { name, text, defines: Vec::new() })
@@ -56,7 +64,12 @@ impl Source {
             let line = lines.get(number.checked_sub(1)?)?;
             Some(format!("{number:>5} | {line}\n      ^ {complaint}\n"))
         };
-        complaints.filter_map(at).collect()
+        let all: Vec<String> = complaints.filter_map(at).collect();
+        let mut text = all[..all.len().min(EXCERPT)].concat();
+        if all.len() > EXCERPT {
+            text += &format!("  … and {} more\n", all.len() - EXCERPT);
+        }
+        text
     }
 
     /// The same source with `NAME` defined as `value`, as `-DNAME=value` does.

@@ -30,7 +30,11 @@ impl Lesson {
                 println!("recorded on {}:", self.recorded_on());
                 text.lines().for_each(|line| println!("│ {line}"));
             }
-            None => println!("No GPU here, and the recorded run has no output of this step (`{title}`)."),
+            None => println!(
+                "No GPU here, and the recorded run of `{}` has no output of the step `{title}`.\n\
+                 next: go on with the next cell, or run this one on a machine with a GPU",
+                self.name
+            ),
         }
     }
 }

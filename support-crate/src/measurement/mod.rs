@@ -29,9 +29,13 @@ impl Summary {
     /// # Panics
     /// When `samples` is empty or holds a NaN: both are mistakes of the measuring code, not of the reader.
     pub fn of(samples: &[f64]) -> Summary {
-        assert!(!samples.is_empty(), "a summary needs at least one sample");
+        assert!(!samples.is_empty(), "a summary needs at least one sample\nnext: measure at least once");
+        assert!(
+            samples.iter().all(|sample| !sample.is_nan()),
+            "a sample is not a number\nnext: see why the measurement gives NaN"
+        );
         let mut sorted = samples.to_vec();
-        sorted.sort_by(|a, b| a.partial_cmp(b).expect("a sample is not a number"));
+        sorted.sort_by(f64::total_cmp);
         let quantile = |q: f64| {
             let at = q * (sorted.len() - 1) as f64;
             let (low, high) = (at.floor() as usize, at.ceil() as usize);
@@ -66,14 +70,14 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Three significant figures, without an exponent between 0.001 and a billion.
+/// Three significant figures, without an exponent between 0.001 and a trillion.
 pub fn figures(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
     }
     let digits = 2 - value.abs().log10().floor() as i32;
     match digits {
-        d if d > 5 => format!("{value:.2e}"),
+        d if d > 5 || d < -9 => format!("{value:.2e}"),
         d if d >= 0 => format!("{value:.*}", d as usize),
         _ => format!("{value:.0}"),
     }
@@ -195,6 +199,15 @@ mod tests {
     }
 
     #[test]
+    fn samples_that_are_none_or_no_number_are_refused() {
+        for samples in [&[][..], &[f64::NAN], &[1.0, f64::NAN]] {
+            let panic = std::panic::catch_unwind(|| Summary::of(samples)).unwrap_err();
+            let text = panic.downcast_ref::<&str>().unwrap();
+            assert!(text.contains("\nnext: "), "{text}");
+        }
+    }
+
+    #[test]
     fn a_rate_keeps_its_spread_in_order() {
         let rate = Summary { median: 2.0, p10: 1.0, p90: 4.0, samples: 5 }.gb_per_s(4_000_000);
         assert_eq!((rate.p10, rate.median, rate.p90), (1.0, 2.0, 4.0));
@@ -209,6 +222,8 @@ mod tests {
             (12.345, "12.3"),
             (98765.4, "98765"),
             (1e-7, "1.00e-7"),
+            (999_999_999_999.0, "999999999999"),
+            (1e300, "1.00e300"),
         ];
         for (value, text) in cases {
             assert_eq!(figures(value), text);

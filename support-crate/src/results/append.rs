@@ -35,6 +35,9 @@ pub fn append_to(path: &Path, rows: &[Measurement]) -> Result<()> {
     let text = lines(rows)?;
     let failed = |error: std::io::Error| fail(path, &error);
     if let Some(folder) = path.parent() {
+        if folder.is_file() {
+            return Err(fail(folder, &std::io::Error::other("this is a file, where a folder belongs")));
+        }
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
     let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;

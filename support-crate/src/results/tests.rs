@@ -188,6 +188,10 @@ fn a_full_device_and_a_read_only_place_are_reported() {
     // Nobody, not even root, can make a folder here.
     let error = append_to(Path::new("/proc/gpulab/metrics.csv"), &[row("x", 1, "t")]).unwrap_err().to_string();
     assert!(error.contains("/proc/gpulab") && error.contains("GPULAB_RESULTS"), "{error}");
+    // GPULAB_RESULTS that names a file.
+    fs::write(folder.0.join("file"), "").unwrap();
+    let error = append_to(&folder.0.join("file/metrics.csv"), &[row("x", 1, "t")]).unwrap_err().to_string();
+    assert!(error.contains("/file: this is a file, where a folder belongs"), "{error}");
     let error = read(&folder.0.join("none.csv")).unwrap_err().to_string();
     assert!(error.contains("none.csv") && error.contains("\nnext: run the lesson first"), "{error}");
 }
