@@ -83,7 +83,7 @@ impl fmt::Display for Error {
                  next: run `make setup`, which installs it, and restart the kernel (menu Kernel, Restart)"
             ),
             Error::Compile { log, excerpt } => {
-                write!(f, "the kernel does not compile. The compiler says:\n")?;
+                writeln!(f, "the kernel does not compile. The compiler says:")?;
                 let lines: Vec<&str> = log.trim_end().lines().collect();
                 for line in lines.iter().take(LOG_LINES) {
                     writeln!(f, "{line}")?;

@@ -77,7 +77,7 @@ pub fn figures(value: f64) -> String {
     }
     let digits = 2 - value.abs().log10().floor() as i32;
     match digits {
-        d if d > 5 || d < -9 => format!("{value:.2e}"),
+        d if !(-9..=5).contains(&d) => format!("{value:.2e}"),
         d if d >= 0 => format!("{value:.*}", d as usize),
         _ => format!("{value:.0}"),
     }
