@@ -21,53 +21,69 @@ impl Candidate {
     pub fn new(name: &str, compute_capability: (u32, u32), free_gib: u64) -> Candidate {
         Candidate { name: name.to_string(), compute_capability, free_bytes: free_gib << 30 }
     }
+
+    /// `A100 (8.0, 38 GiB free)`.
+    fn text(&self) -> String {
+        let (major, minor) = self.compute_capability;
+        format!("{} ({major}.{minor}, {} GiB free)", self.name, self.free_bytes >> 30)
+    }
 }
+
+/// The least compute capability that [`choose_device`] asks for.
+const LEAST: (u32, u32) = (8, 0);
 
 /// Checks a function that gives the index of the GPU with the most free memory among those of compute capability 8.0
 /// or higher, and `None` when there is none.
 pub fn choose_device(answer: fn(&[Candidate]) -> Option<usize>) -> Verdict {
     const NAME: &str = "choose_device";
-    let old = Candidate::new("Tesla V100", (7, 0), 30);
+    let volta = Candidate::new("Tesla V100", (7, 0), 30);
+    let turing = Candidate::new("T4", (7, 5), 15);
     let small = Candidate::new("A2", (8, 6), 14);
     let large = Candidate::new("A100", (8, 0), 38);
     let ada = Candidate::new("L4", (8, 9), 21);
     let blackwell = Candidate::new("RTX PRO 6000", (12, 0), 90);
-    let pascal = Candidate::new("Tesla P40", (6, 9), 23);
-    let cases: [(&[Candidate], Option<usize>, &str); 6] = [
+    let cases: [(&[Candidate], Option<usize>, &str); 7] = [
+        (std::slice::from_ref(&large), Some(0), "8.0 itself is high enough: `>=`, not `>`"),
         (
             &[small.clone(), large.clone(), ada.clone()],
             Some(1),
-            "the most free memory wins, not the first or the newest",
+            "the most free memory wins, not the first, the last or the newest",
         ),
-        (&[old.clone(), small.clone()], Some(1), "7.0 is below 8.0, however much memory it has"),
-        (&[pascal.clone(), small.clone()], Some(1), "6.9 is below 8.0: compare the major number first"),
-        (
-            &[ada.clone(), blackwell],
-            Some(1),
-            "12.0 is above 8.0: compare numbers, not text, and the pair (major, minor)",
-        ),
-        (&[old, pascal], None, "none of them has 8.0, so the answer is `None`"),
+        (&[volta.clone(), small.clone(), ada.clone()], Some(2), "7.0 is below 8.0, however much memory it has"),
+        (&[small, turing.clone()], Some(0), "7.5 is below 8.0: compare the major number first"),
+        (&[ada, blackwell], Some(1), "12.0 is above 8.0: compare numbers, not text, and the pair (major, minor)"),
+        (&[volta, turing], None, "none of them has 8.0, so the answer is `None`"),
         (&[], None, "an empty list has no best GPU: answer `None`, do not index it"),
     ];
     for (gpus, expected, hint) in cases {
-        let shown: Vec<String> = gpus
-            .iter()
-            .map(|gpu| {
-                let (major, minor) = gpu.compute_capability;
-                format!("{} ({major}.{minor}, {} GiB free)", gpu.name, gpu.free_bytes >> 30)
-            })
-            .collect();
-        let list = if shown.is_empty() { "no GPU at all".to_string() } else { shown.join(", ") };
+        let list: Vec<String> = gpus.iter().map(Candidate::text).collect();
+        let list = if list.is_empty() { "no GPU at all".to_string() } else { list.join(", ") };
         match run(|| answer(gpus)) {
             Err(panic) => return Verdict::not_yet(NAME, format!("for {list}: {panic}"), PANIC_HINT),
             Ok(given) if given != expected => {
-                let what = format!("for {list}: your answer is {given:?}, and it should be {expected:?}");
-                return Verdict::not_yet(NAME, what, hint);
+                let (given_text, expected_text) = (named(gpus, given), named(gpus, expected));
+                let what = format!("for {list}: your answer is {given_text}, and it should be {expected_text}");
+                return Verdict::not_yet(NAME, what, filtered_first(gpus, given, expected).unwrap_or(hint));
             }
             Ok(_) => {}
         }
     }
     Verdict::pass(NAME)
+}
+
+/// `Some(1), the A100`.
+fn named(gpus: &[Candidate], index: Option<usize>) -> String {
+    match index.map(|index| gpus.get(index)) {
+        None => "None".to_string(),
+        Some(Some(gpu)) => format!("{index:?}, the {}", gpu.name),
+        Some(None) => format!("{index:?}, which is no index of this list"),
+    }
+}
+
+/// The hint for an index that counts only the GPUs that fit.
+fn filtered_first(gpus: &[Candidate], given: Option<usize>, expected: Option<usize>) -> Option<&'static str> {
+    let among = gpus[..expected?].iter().filter(|gpu| gpu.compute_capability >= LEAST).count();
+    (given == Some(among)).then_some("the index counts all GPUs of the list: `enumerate` first, then `filter`")
 }
 
 /// Checks a function that computes `weight × x + bias` where `weight` and `bias` (the model) live, wherever `x` is.
@@ -99,14 +115,18 @@ fn mismatch_cases(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>, other
                     "bring `x` to the device of `weight` before the first operation",
                 );
             }
-            Ok(Err(error)) => return wrong(format!("{place}: {error}"), "pass every error but this one on"),
+            Ok(Err(error)) => {
+                return wrong(format!("{place}: {error}"), "these three fit: what does your code combine?");
+            }
             Ok(Ok(given)) => given,
         };
         if !given.device().same_as(model) {
-            return wrong(
-                format!("{place}: the result is on {}", given.device()),
-                "move the data to the model, not the model to the data: a model is large and used again",
-            );
+            let hint = if given.device().same_as(data) {
+                "move the data to the model, not the model to the data: a model is large and used again"
+            } else {
+                "compute where `weight` lives: `weight.device()` says where, and it is not always the CPU"
+            };
+            return wrong(format!("{place}: the result is on {}", given.device()), hint);
         }
         let values = given.to_host()?;
         if values != [2.5, 6.0, -3.0] {
@@ -116,7 +136,15 @@ fn mismatch_cases(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>, other
             );
         }
     }
-    Ok(None)
+    let (weight, bias) = (Device::Cpu.vector(&[2.0, 3.0])?, Device::Cpu.vector(&[0.5, 0.0])?);
+    let short = other.vector(&[1.0])?;
+    let what = match run(|| answer(&weight, &bias, &short)) {
+        Ok(Err(_)) => return Ok(None),
+        Ok(Ok(_)) => "your code gave a result".to_string(),
+        Err(panic) => panic,
+    };
+    let what = format!("with two weights and one number of data, which is an error: {what}");
+    Ok(Some(Verdict::not_yet(NAME, what, "pass every error on with `?`: whoever calls your function decides")))
 }
 
 /// A kernel as it was compiled, and the machine that is to run it. Versions are (major, minor).
@@ -138,17 +166,20 @@ pub fn will_it_run(answer: fn(&Pairing) -> bool) -> Verdict {
     const NAME: &str = "will_it_run";
     const GPU: &str = "the GPU needs at least the compute capability that the PTX was compiled for; higher is fine";
     const DRIVER: &str = "the driver must support at least the compiler's CUDA version; newer is fine";
-    const PAIR: &str = "compare (major, minor) as a pair: 12.0 is above 8.9, and 8.10 would be above 8.9";
+    const MINOR: &str = "as a pair, 8.6 is below 8.9: where the majors are equal, the minors decide";
+    const MAJOR: &str = "as a pair, 12.0 is above 8.9: the minors count only where the majors are equal";
+    const NEW: &str = "as a pair, 12.9 is below 13.0: compare the majors first, then the minors";
     let same = Pairing { compiled_for: (8, 0), compiler: (12, 8), gpu: (8, 0), driver: (12, 8) };
     let cases = [
-        (same, true, "equal versions fit"),
-        (Pairing { gpu: (9, 0), driver: (13, 0), ..same }, true, GPU),
-        (Pairing { gpu: (7, 5), ..same }, false, GPU),
-        (Pairing { compiled_for: (8, 9), gpu: (8, 6), ..same }, false, PAIR),
-        (Pairing { compiled_for: (8, 9), gpu: (12, 0), ..same }, true, PAIR),
-        (Pairing { driver: (12, 4), ..same }, false, DRIVER),
+        (same, true, "equal versions fit: at least, not more than"),
+        (Pairing { gpu: (9, 0), ..same }, true, GPU),
         (Pairing { driver: (13, 0), ..same }, true, DRIVER),
-        (Pairing { compiler: (13, 0), driver: (12, 9), ..same }, false, PAIR),
+        (Pairing { gpu: (7, 5), ..same }, false, GPU),
+        (Pairing { driver: (12, 4), ..same }, false, DRIVER),
+        (Pairing { compiled_for: (8, 9), gpu: (8, 6), ..same }, false, MINOR),
+        (Pairing { compiled_for: (8, 9), gpu: (12, 0), ..same }, true, MAJOR),
+        (Pairing { compiler: (13, 0), driver: (12, 9), ..same }, false, NEW),
+        (Pairing { compiler: (12, 9), driver: (13, 0), ..same }, true, NEW),
         (Pairing { gpu: (9, 0), compiler: (13, 0), driver: (12, 4), ..same }, false, DRIVER),
         (Pairing { gpu: (7, 5), driver: (13, 0), ..same }, false, GPU),
     ];
@@ -174,65 +205,5 @@ pub fn will_it_run(answer: fn(&Pairing) -> bool) -> Verdict {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn choosing_a_device_right_and_wrong() {
-        assert!(
-            choose_device(|gpus| {
-                let fit = gpus.iter().enumerate().filter(|(_, gpu)| gpu.compute_capability >= (8, 0));
-                fit.max_by_key(|(_, gpu)| gpu.free_bytes).map(|(at, _)| at)
-            })
-            .passed()
-        );
-        type Answer = fn(&[Candidate]) -> Option<usize>;
-        let wrong: [(Answer, &str); 4] = [
-            (|_| Some(0), "most free memory wins"),
-            (|gpus| gpus.iter().enumerate().max_by_key(|(_, g)| g.free_bytes).map(|(at, _)| at), "7.0 is below"),
-            (
-                |gpus| (0..gpus.len()).max_by_key(|&at| (gpus[at].compute_capability.0 == 8, gpus[at].free_bytes)),
-                "12.0",
-            ),
-            (|gpus| Some((0..gpus.len()).max_by_key(|&at| gpus[at].free_bytes).unwrap()), "7.0 is below"),
-        ];
-        for (answer, text) in wrong {
-            let said = choose_device(answer).text();
-            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
-        }
-    }
-
-    #[test]
-    fn mending_the_mismatch_right_and_wrong() {
-        assert!(mend_mismatch(|w, b, x| w.multiply(&x.to(w.device())?)?.add(b)).passed());
-        type Answer = fn(&Vector, &Vector, &Vector) -> Result<Vector>;
-        let wrong: [(Answer, &str); 4] = [
-            (|w, b, x| w.multiply(x)?.add(b), "device mismatch"),
-            (|w, b, x| w.to(x.device())?.multiply(x)?.add(&b.to(x.device())?), "move the data to the model"),
-            (|w, b, x| w.add(&x.to(w.device())?)?.add(b), "it should be [2.5"),
-            (|_, _, _| todo!(), "panicked"),
-        ];
-        for (answer, text) in wrong {
-            let said = mend_mismatch(answer).text();
-            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
-        }
-    }
-
-    #[test]
-    fn whether_it_runs_right_and_wrong() {
-        assert!(will_it_run(|p| p.gpu >= p.compiled_for && p.driver >= p.compiler).passed());
-        type Answer = fn(&Pairing) -> bool;
-        let wrong: [(Answer, &str); 6] = [
-            (|p| p.gpu == p.compiled_for && p.driver == p.compiler, "higher is fine"),
-            (|p| p.gpu >= p.compiled_for, "newer is fine"),
-            (|p| p.driver >= p.compiler, "it should be false"),
-            (|p| p.gpu.0 >= p.compiled_for.0 && p.driver >= p.compiler, "as a pair"),
-            (|p| p.gpu.0 >= p.compiled_for.0 && p.gpu.1 >= p.compiled_for.1 && p.driver >= p.compiler, "as a pair"),
-            (|_| todo!(), "panicked"),
-        ];
-        for (answer, text) in wrong {
-            let said = will_it_run(answer).text();
-            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
-        }
-    }
-}
+#[path = "detection_tests.rs"]
+mod tests;

@@ -47,7 +47,7 @@ impl Verdict {
             escape(&self.exercise)
         );
         if !self.passed() {
-            html += &format!("<br>{}<br><em>hint: {}</em>", escape(what).replace('\n', "<br>"), escape(hint));
+            html += &format!("<br>{}<br><em>hint: {}</em>", marked(what).replace('\n', "<br>"), marked(hint));
         }
         html += "</div>";
         let data = json!({"exercise": self.exercise, "verdict": verdict, "what": what, "hint": hint});
@@ -58,6 +58,16 @@ impl Verdict {
             self.text()
         );
     }
+}
+
+/// HTML of a text in which code stands between backticks.
+fn marked(text: &str) -> String {
+    let parts: Vec<String> = text.split('`').map(escape).collect();
+    if parts.len() % 2 == 0 {
+        return escape(text);
+    }
+    let tagged = parts.iter().enumerate();
+    tagged.map(|(at, part)| if at % 2 == 1 { format!("<code>{part}</code>") } else { part.clone() }).collect()
 }
 
 fn escape(text: &str) -> String {
@@ -74,5 +84,11 @@ mod tests {
         assert!(!verdict.passed());
         assert_eq!(verdict.text(), "NOT YET: time it\ntook 4 µs\nhint: wait first");
         assert_eq!(Verdict::pass("time it").text(), "PASS: time it");
+    }
+
+    #[test]
+    fn code_between_backticks_is_set_as_code() {
+        assert_eq!(marked("`a < b`, not `c`"), "<code>a &lt; b</code>, not <code>c</code>");
+        assert_eq!(marked("no code & one ` alone"), "no code &amp; one ` alone");
     }
 }

@@ -109,7 +109,7 @@ fn tool_text(tool: &Tool) -> String {
         let parts = [tool.version.as_deref(), tool.place.as_deref(), note];
         return format!("found: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "));
     }
-    let why = note.map_or(String::new(), |note| format!("; {note}"));
+    let why = note.map_or(String::new(), |note| format!("\n    {note}"));
     let add = tool.add.as_deref().map_or(String::new(), |command| format!("\n    to add it: {command}"));
     format!("missing (for {}){why}{add}", tool.used_for)
 }

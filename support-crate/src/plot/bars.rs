@@ -8,8 +8,9 @@ use crate::measurement::Measurement;
 
 /// A chart of horizontal bars; as the last expression of a cell it shows itself.
 ///
-/// Each bar carries its value and its ratio to the slowest bar, or to the first one where neither direction is the
-/// faster one. Whiskers reach from p10 to p90. Bars of recorded rows are lighter, with a dashed outline.
+/// Each bar carries its value and its ratio to the slowest bar. Where neither direction is the faster one, that is the
+/// ratio to the first bar, and only if all bars have one name. Whiskers reach from p10 to p90. Bars of recorded rows are
+/// lighter, with a dashed outline.
 #[derive(Debug, Clone)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct BarChart {

@@ -28,7 +28,7 @@ pub(super) fn plot(
     let mut y = top;
     for (label, value) in marks {
         canvas.line((left, y + LINE / 2.0), (left + 32.0, y + LINE / 2.0), &PREDICTION);
-        let text = format!("{label}: {} {}", short(*value), rows[0].unit);
+        let text = format!("{label}: {}", with_unit(&short(*value), &rows[0].unit));
         canvas.text(&text, (left + 40.0, y + LINE / 2.0), Align::Left);
         y += LINE + 2.0;
     }
@@ -63,8 +63,12 @@ pub(super) fn plot(
         canvas.text(text, (at, (bar_top + bar_end) / 2.0), Align::Left);
         y += BAR + GAP;
     }
-    let scale = if log { ", log scale" } else { "" };
-    let name = format!("{} ({}{scale})", rows[0].metric, rows[0].unit);
+    let details = match (rows[0].unit.as_str(), log) {
+        ("", false) => String::new(),
+        ("", true) => " (log scale)".to_string(),
+        (unit, log) => format!(" ({unit}{})", if log { ", log scale" } else { "" }),
+    };
+    let name = format!("{}{details}", rows[0].metric);
     canvas.text(&name, ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
     below + 8.0 + LINE
 }
@@ -87,6 +91,8 @@ fn scale(log: bool, rows: &[&Measurement], marks: &[&(String, f64)], start: f64,
 fn values(rows: &[&Measurement]) -> Vec<String> {
     let better = better(&rows[0].metric, &rows[0].unit);
     let values = || rows.iter().map(|row| row.summary.median);
+    // A ratio of two different things says nothing, unless they are times or rates.
+    let alike = better.is_some() || rows.iter().all(|row| row.experiment == rows[0].experiment);
     let base = match better {
         Some(true) => values().fold(f64::MAX, f64::min),
         Some(false) => values().fold(0.0, f64::max),
@@ -95,17 +101,22 @@ fn values(rows: &[&Measurement]) -> Vec<String> {
     let ratio = |value: f64| {
         let ratio = if better == Some(false) { base / value } else { value / base };
         match better {
-            _ if rows.len() == 1 || !ratio.is_finite() => String::new(),
+            _ if rows.len() == 1 || !ratio.is_finite() || !alike => String::new(),
             None if ratio == 1.0 => String::new(),
             None => format!(", {}× the first", figures(ratio)),
             Some(_) if ratio == 1.0 => ", the slowest".to_string(),
             Some(_) => format!(", {}× as fast", figures(ratio)),
         }
     };
-    // A count is written as it is: `16 pieces`, not `16.0`.
+    // A count is written as it is: `16`, not `16.0`.
     let counted = values().all(|value| value.fract() == 0.0);
     let written = |value: f64| if counted { format!("{value}") } else { figures(value) };
-    values().map(|value| format!("{} {}{}", written(value), rows[0].unit, ratio(value))).collect()
+    values().map(|value| format!("{}{}", with_unit(&written(value), &rows[0].unit), ratio(value))).collect()
+}
+
+/// `4.2 ms`; a plain count has no unit.
+fn with_unit(value: &str, unit: &str) -> String {
+    if unit.is_empty() { value.to_string() } else { format!("{value} {unit}") }
 }
 
 const PREDICTION: Pen = Pen::solid(INK, 1.8).dash(LONG);

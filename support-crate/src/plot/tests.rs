@@ -93,6 +93,16 @@ fn bars_compare_with_the_slowest() {
 }
 
 #[test]
+fn counts_of_different_things_have_no_ratio_and_need_no_unit() {
+    let count = |name: &str, value: f64| {
+        Measurement::new(name, Backend::Cpu, 1, "held at once", "", Summary::of(&[value])).dtype("")
+    };
+    let svg = bars(&[count("threads", 4.0), count("numbers", 64.0)]).prediction("guess", 16.0).log().draw().svg();
+    assert!(svg.contains("held at once (log scale)") && svg.contains("guess: 16\n") && svg.contains("64\n"), "{svg}");
+    assert!(!svg.contains("the first"), "{svg}");
+}
+
+#[test]
 fn memory_shows_steps_predictions_and_wrong_counts() {
     let points = [MemoryPoint::new("start", 0, 0, 1 << 37), MemoryPoint::new("allocate", 64 << 20, 96 << 20, 1 << 36)];
     let svg = memory_life(&points).with_free().recorded_on("NVIDIA H200").prediction("predicted", &[0]).draw().svg();
