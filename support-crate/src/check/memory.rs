@@ -7,44 +7,53 @@ use crate::model::Pool;
 
 const MIB: u64 = 1 << 20;
 
-/// Checks a training loop: `steps` times it takes memory from the pool and notes one figure. It must run for any number
-/// of steps, return one figure a step, and leave nothing behind.
+/// What a step of the training loop allocates.
+const STEP: u64 = 64 * MIB;
+
+/// Checks a training loop: each of its `steps` steps allocates 64 MiB and notes its loss, 1 ÷ (1 + step). It must run for
+/// any number of steps, return the losses in order, keep no step's memory longer than that step, and leave nothing behind.
 pub fn no_leak(answer: fn(&Pool, usize) -> Result<Vec<f32>>) -> Verdict {
     const NAME: &str = "no_leak";
-    for steps in [1, 3, 500, 0] {
+    for steps in [1, 500, 3, 0] {
         let pool = Pool::new(1024 * MIB);
-        let figures = match run(|| answer(&pool, steps)) {
-            Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
-            Ok(Err(error)) => {
-                let held = pool.memory().used_high / MIB;
-                let what = format!("with {steps} steps in 1024 MiB (most in use: {held} MiB): {error}");
-                return Verdict::not_yet(
-                    NAME,
-                    what,
-                    "which variable still owns each step's buffer when the step is over?",
-                );
-            }
-            Ok(Ok(figures)) => figures,
-        };
+        let outcome = run(|| answer(&pool, steps));
         let stats = pool.memory();
-        if stats.used != 0 {
-            let what = format!("after {steps} steps, {} MiB are still in use", stats.used / MIB);
-            return Verdict::not_yet(
-                NAME,
-                what,
-                "a forgotten buffer (`std::mem::forget`, `Box::leak`) never comes back",
-            );
-        }
-        if figures.len() != steps {
-            let what = format!("{steps} steps gave {} figures", figures.len());
-            return Verdict::not_yet(NAME, what, "keep the figure of every step: numbers are small, buffers are not");
-        }
-        if steps > 0 && stats.used_high == 0 {
-            let what = "no step took any memory".to_string();
-            return Verdict::not_yet(NAME, what, "each step still needs its buffer; it only must not keep it");
-        }
+        let most = format!("with {} in 1024 MiB (most in use: {} MiB)", count(steps), stats.used_high / MIB);
+        let full = "which variable still owns each step's buffer when the step is over?";
+        let losses = match outcome {
+            Err(panic) => {
+                let hint = if panic.contains("OutOfMemory") { full } else { PANIC_HINT };
+                return Verdict::not_yet(NAME, format!("{most}: {panic}"), hint);
+            }
+            Ok(Err(error)) => return Verdict::not_yet(NAME, format!("{most}: {error}"), full),
+            Ok(Ok(losses)) => losses,
+        };
+        let right = |step: usize| 1.0 / (1.0 + step as f32);
+        let wrong = losses.iter().enumerate().find(|&(step, loss)| loss.is_nan() || (loss - right(step)).abs() > 1e-6);
+        let (what, hint) = if stats.used != 0 {
+            let what = format!("after {}, {} MiB are still in use", count(steps), stats.used / MIB);
+            (what, "a forgotten buffer (`std::mem::forget`, `Box::leak`) never comes back")
+        } else if losses.len() != steps {
+            let what = format!("{} gave {} losses", count(steps), losses.len());
+            (what, "keep the loss of every step: numbers are small, buffers are not")
+        } else if let Some((step, loss)) = wrong {
+            let what = format!("step {step} gave the loss {loss}, and it should be {}", right(step));
+            (what, "return the losses as they were, in the order of the steps")
+        } else if pool.handed_out() < steps as u64 * STEP {
+            let what = format!("{} allocated {} MiB in all", count(steps), pool.handed_out() / MIB);
+            (what, "each step still allocates its 64 MiB; it only must not keep them")
+        } else if stats.used_high > 2 * STEP {
+            (most, "it ran, but some steps' buffers outlived their step: drop each before the next step")
+        } else {
+            continue;
+        };
+        return Verdict::not_yet(NAME, what, hint);
     }
     Verdict::pass(NAME)
+}
+
+fn count(steps: usize) -> String {
+    format!("{steps} step{}", if steps == 1 { "" } else { "s" })
 }
 
 /// Checks a function that gives the largest of `wanted`, `wanted ÷ 2`, `wanted ÷ 4` … items that fit when each takes
@@ -59,18 +68,20 @@ pub fn largest_batch(answer: fn(&Pool, usize, u64) -> Result<usize>) -> Verdict 
     ];
     for (total_mib, wanted, bytes, expected) in cases {
         let pool = Pool::new(total_mib * MIB);
+        let case = format!("{wanted} items of {} MiB in {total_mib} MiB", bytes / MIB);
         let given = match run(|| answer(&pool, wanted, bytes)) {
             Err(panic) => {
                 let hint = if panic.contains("endless") {
                     "stop when the batch is 1 and still does not fit, and pass the error on"
+                } else if panic.contains("OutOfMemory") {
+                    "`unwrap` ends the program: `match` on the result, and halve the batch when it is out of memory"
                 } else {
                     PANIC_HINT
                 };
-                return Verdict::not_yet(NAME, panic, hint);
+                return Verdict::not_yet(NAME, format!("{case}: {panic}"), hint);
             }
             Ok(given) => given,
         };
-        let case = format!("{wanted} items of {} MiB in {total_mib} MiB", bytes / MIB);
         if pool.memory().used != 0 {
             let what = format!("{case}: {} MiB are still in use afterwards", pool.memory().used / MIB);
             return Verdict::not_yet(NAME, what, "drop the batch's buffer before you return");
@@ -83,7 +94,14 @@ pub fn largest_batch(answer: fn(&Pool, usize, u64) -> Result<usize>) -> Verdict 
                 "not even one item fits: pass the out-of-memory error on, a batch of 0 trains nothing",
             ),
             (Ok(given), Some(expected)) => {
-                (format!("a batch of {given}, and {expected} would do"), "halve only when it does not fit")
+                let hint = if given as u64 * bytes > total_mib * MIB {
+                    "that does not fit either: try the halved batch too, and halve again until one fits"
+                } else if given > expected {
+                    "try the wanted number, a half of it, a quarter of it …: this is none of these"
+                } else {
+                    "halve only when it does not fit"
+                };
+                (format!("a batch of {given}, and it should be {expected}"), hint)
             }
             (Ok(given), None) => (format!("a batch of {given}"), "not even one item fits: pass the error on"),
             (Err(error), Some(_)) => {
@@ -106,15 +124,17 @@ pub fn pool_numbers(answer: [(u64, u64); 5]) -> Verdict {
         Err(error) => return Verdict::not_yet(NAME, error.to_string(), "run the notebook from the top"),
     };
     let steps = [
-        ("allocate 100 MiB", "what buffers hold is used; the pool takes whole pieces of 32 MiB"),
+        ("allocate 100 MiB", "the pool takes whole pieces of 32 MiB"),
         ("drop it and wait", "with a threshold of 0, a wait gives all unused memory back"),
         ("threshold at maximum; allocate 100 MiB, drop it and wait", "the pool now keeps what it has"),
         ("allocate 40 MiB", "the pool has enough already: nothing new is reserved"),
         ("drop it and trim to 0", "trim gives back everything that is not in use"),
     ];
     for (at, ((step, hint), (given, truth))) in steps.into_iter().zip(answer.into_iter().zip(truth)).enumerate() {
-        for (what, given, truth) in [("used", given.0, truth.0), ("reserved", given.1, truth.1)] {
+        const USED: &str = "used is what live buffers hold, as many bytes as they asked for";
+        for (what, given, truth, hint) in [("used", given.0, truth.0, USED), ("reserved", given.1, truth.1, hint)] {
             if given != truth {
+                let hint = if given >= MIB { "the numbers are to be in MiB" } else { hint };
                 let what = format!(
                     "step {} ({step}): you predict {given} MiB {what}, and the pool has another number",
                     at + 1
@@ -147,90 +167,4 @@ fn pool_steps() -> Result<[(u64, u64); 5]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_leak_right_and_wrong() {
-        assert!(
-            no_leak(|pool, steps| { (0..steps).map(|_| Ok(pool.alloc(64 * MIB)?.bytes() as f32)).collect() }).passed()
-        );
-        type Answer = fn(&Pool, usize) -> Result<Vec<f32>>;
-        let wrong: [(Answer, &str); 4] = [
-            (
-                |pool, steps| {
-                    let mut kept = Vec::new();
-                    for _ in 0..steps {
-                        kept.push(pool.alloc(64 * MIB)?);
-                    }
-                    Ok(kept.iter().map(|buffer| buffer.bytes() as f32).collect())
-                },
-                "which variable still owns",
-            ),
-            (
-                |pool, steps| {
-                    (0..steps).for_each(|_| std::mem::forget(pool.alloc(MIB)));
-                    Ok(vec![0.0; steps])
-                },
-                "still in use",
-            ),
-            (|_, steps| Ok(vec![0.0; steps]), "no step took any memory"),
-            (|pool, _| Ok(vec![pool.alloc(MIB)?.bytes() as f32]), "3 steps gave 1 figures"),
-        ];
-        for (answer, text) in wrong {
-            let said = no_leak(answer).text();
-            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
-        }
-    }
-
-    #[test]
-    fn the_largest_batch_right_and_wrong() {
-        let right = |pool: &Pool, wanted: usize, bytes: u64| {
-            let mut batch = wanted;
-            loop {
-                match pool.alloc(batch as u64 * bytes) {
-                    Ok(_) => return Ok(batch),
-                    Err(Error::OutOfMemory { .. }) if batch > 1 => batch /= 2,
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        assert!(largest_batch(right).passed(), "{}", largest_batch(right).text());
-        type Answer = fn(&Pool, usize, u64) -> Result<usize>;
-        let wrong: [(Answer, &str); 4] = [
-            (|pool, wanted, bytes| pool.alloc(wanted as u64 * bytes).map(|_| wanted), "catch `Error::OutOfMemory"),
-            (
-                |pool, wanted, bytes| {
-                    let mut batch = wanted;
-                    while pool.alloc(batch as u64 * bytes).is_err() {
-                        batch = (batch / 2).max(1);
-                    }
-                    Ok(batch)
-                },
-                "stop when the batch is 1",
-            ),
-            (|_, _, _| Ok(1), "256 would do"),
-            (
-                |pool, mut batch, bytes| {
-                    while batch > 0 && pool.alloc(batch as u64 * bytes).is_err() {
-                        batch /= 2;
-                    }
-                    Ok(batch)
-                },
-                "a batch of 0",
-            ),
-        ];
-        for (answer, text) in wrong {
-            let said = largest_batch(answer).text();
-            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
-        }
-    }
-
-    #[test]
-    fn the_pools_numbers_right_and_wrong() {
-        assert!(pool_numbers([(100, 128), (0, 0), (0, 128), (40, 128), (0, 0)]).passed());
-        assert!(pool_numbers([(100, 100), (0, 0), (0, 0), (0, 0), (0, 0)]).text().contains("whole pieces"));
-        assert!(pool_numbers([(100, 128), (0, 128), (0, 0), (0, 0), (0, 0)]).text().contains("step 2"));
-        assert!(pool_numbers([(100, 128), (0, 0), (0, 128), (40, 168), (0, 0)]).text().contains("nothing new"));
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 use super::Verdict;
 use super::panics::{PANIC_HINT, run};
 use crate::error::Result;
+use crate::measurement::figures;
 use crate::model::{Queue, Work};
 
 /// Checks a function that gives the time of one kernel on the GPU, in µs, as a fair measurement finds it: the queue may
@@ -13,12 +14,17 @@ pub fn time_kernel(answer: fn(&mut Queue, Work) -> Result<f64>) -> Verdict {
     for (us, before_us, first) in
         [(250.0, 0.0, false), (250.0, 0.0, true), (400.0, 60_000.0, false), (3000.0, 500.0, true)]
     {
-        for seed in 1..=5 {
+        // So many seeds that a median of only three samples meets two disturbed ones.
+        for seed in 1..=40 {
             let mut queue = Queue::with_seed(seed);
             let prepared = prepare(&mut queue, before_us, first);
             let launches = queue.launches();
             let given = match prepared.and_then(|()| run(|| answer(&mut queue, Work::of_us(us)))) {
-                Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
+                Err(panic) => {
+                    let hint =
+                        if panic.contains("endless") { "let the loop end, after 21 samples say" } else { PANIC_HINT };
+                    return Verdict::not_yet(NAME, panic, hint);
+                }
                 Ok(Err(error)) => {
                     return Verdict::not_yet(NAME, error.to_string(), "this queue has no fault: what failed?");
                 }
@@ -28,8 +34,8 @@ pub fn time_kernel(answer: fn(&mut Queue, Work) -> Result<f64>) -> Verdict {
             if (given / us - 1.0).abs() <= 0.04 {
                 continue;
             }
-            let what = format!("a kernel of {us} µs was measured as {given:.1} µs");
             let taken = Taken { given, us, before_us, first, launches: queue.launches() - launches };
+            let what = format!("a kernel of {us} µs was measured as {} µs\n{}", figures(given), taken.circumstances());
             return Verdict::not_yet(NAME, what, taken.hint());
         }
     }
@@ -60,6 +66,16 @@ struct Taken {
 }
 
 impl Taken {
+    /// What the queue was like, and what was done with it.
+    fn circumstances(&self) -> String {
+        let before = match self.before_us {
+            0.0 => "was empty".to_string(),
+            us => format!("still held {us} µs of other work"),
+        };
+        let first = if self.first { "had its first launch still to come" } else { "was warmed up" };
+        format!("where: the queue {before} and {first}; you launched the kernel {}", times(self.launches))
+    }
+
     /// Which mistake gives such a figure.
     fn hint(&self) -> &'static str {
         let Taken { given, us, before_us, first, launches } = *self;
@@ -71,6 +87,8 @@ impl Taken {
             "nothing was launched: launch the work, and measure that"
         } else if (given * 1e3 / us - 1.0).abs() < 0.3 {
             "that looks like milliseconds: the answer is to be in µs"
+        } else if (given * 1e6 / us - 1.0).abs() < 0.3 {
+            "that looks like seconds: the answer is to be in µs"
         } else if given < 0.5 * us {
             "that is the time of the launch: the GPU was still busy when you read the clock. Wait before you read it"
         } else if launches >= 4 && (0.8..1.5).contains(&(given / (us * launches as f64))) {
@@ -81,9 +99,18 @@ impl Taken {
             "the first launch loads the kernel's code, and that was counted: launch once before you measure"
         } else if launches < 8 {
             "one run in ten takes twice as long: take more samples (say 21) and return their median"
+        } else if given > 1.5 * us {
+            "that is one of the disturbed runs, which take twice as long: return the sample in the middle, the median"
         } else {
             "nearly: one run in ten takes twice as long, and a mean counts it in. Return the median of the samples"
         }
+    }
+}
+
+fn times(count: usize) -> String {
+    match count {
+        1 => "once".to_string(),
+        _ => format!("{count} times"),
     }
 }
 
@@ -91,8 +118,9 @@ impl Taken {
 /// or `None`.
 pub fn find_fault(answer: fn(&mut Queue, &[Work]) -> Option<usize>) -> Verdict {
     const NAME: &str = "find_fault";
-    let work = vec![Work::of_us(80.0); 12];
-    for fault in [Some(5), Some(0), Some(11), None] {
+    // Launches are faster than these kernels, but not by so much that none of them meets the error of an earlier one.
+    let work = vec![Work::of_us(10.0); 40];
+    for fault in [Some(5), Some(0), Some(39), None] {
         let mut queue = Queue::with_seed(7);
         if let Some(at) = fault {
             queue = queue.with_fault_at(at);
@@ -109,8 +137,12 @@ pub fn find_fault(answer: fn(&mut Queue, &[Work]) -> Option<usize>) -> Verdict {
             None => format!("no launch fails, and your answer is {given:?}"),
         };
         let hint = match (given, fault) {
+            _ if queue.launches() == 0 => "nothing was launched: launch the work in order, and see what fails",
+            (Some(given), Some(at)) if given == at + 1 => {
+                "one too many: wait right after each launch, before the next one, and count from 0"
+            }
             (Some(given), Some(at)) if given > at => {
-                "the error came out of a later call than the launch that caused it: wait after each launch"
+                "that call reports the error of an earlier launch: wait after each launch, and ask that wait too"
             }
             (None, Some(_)) => {
                 "an error that arrives after the last launch shows itself only when you wait for the queue"
@@ -136,7 +168,7 @@ pub fn crossover(answer: fn(&Curve, &Curve) -> Option<usize>) -> Verdict {
             [0.01, 0.08, 0.6, 5.0, 40.0],
             [0.2, 0.2, 0.2, 0.3, 0.5],
             Some(256),
-            "the first size where the GPU's time is below",
+            "the smallest size from which on the GPU's time is below the CPU's, to the right end of the lists",
         ),
         (
             [0.3, 0.08, 0.6, 5.0, 40.0],
@@ -155,12 +187,13 @@ pub fn crossover(answer: fn(&Curve, &Curve) -> Option<usize>) -> Verdict {
     ];
     let pairs = |times: [f64; 5]| SIZES.into_iter().zip(times).collect::<Vec<_>>();
     for (cpu, gpu, expected, hint) in cases {
+        let curves = format!("sizes {SIZES:?}\nCPU {cpu:?} ms\nGPU {gpu:?} ms");
         match run(|| answer(&pairs(cpu), &pairs(gpu))) {
-            Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
+            Err(panic) => return Verdict::not_yet(NAME, format!("{curves}\n{panic}"), PANIC_HINT),
             Ok(given) if given != expected => {
-                let what = format!(
-                    "sizes {SIZES:?}\nCPU {cpu:?} ms\nGPU {gpu:?} ms\nyour answer is {given:?}, and it should be {expected:?}"
-                );
+                let place = given.is_some_and(|given| given < SIZES.len());
+                let hint = if place { "that is a place in the list: give the size that stands there" } else { hint };
+                let what = format!("{curves}\nyour answer is {given:?}, and it should be {expected:?}");
                 return Verdict::not_yet(NAME, what, hint);
             }
             Ok(_) => {}

@@ -20,6 +20,7 @@ pub struct Pool(Arc<Mutex<State>>);
 struct State {
     stats: MemoryStats,
     threshold: u64,
+    handed_out: u64,
     refusals: usize,
 }
 
@@ -34,7 +35,7 @@ impl Pool {
     /// A device with `total` bytes, none of them taken. The release threshold is 0, as the driver's.
     pub fn new(total: u64) -> Pool {
         let stats = MemoryStats { used: 0, reserved: 0, used_high: 0, reserved_high: 0, free: total, total };
-        Pool(Arc::new(Mutex::new(State { stats, threshold: 0, refusals: 0 })))
+        Pool(Arc::new(Mutex::new(State { stats, threshold: 0, handed_out: 0, refusals: 0 })))
     }
 
     /// Allocates `bytes` bytes.
@@ -60,6 +61,7 @@ impl Pool {
         stats.used += bytes;
         stats.used_high = stats.used_high.max(stats.used);
         stats.reserved_high = stats.reserved_high.max(stats.reserved);
+        state.handed_out += bytes;
         Ok(PoolBuffer { pool: self.clone(), bytes })
     }
 
@@ -74,6 +76,11 @@ impl Pool {
     pub fn memory(&self) -> MemoryStats {
         self.synchronize();
         self.state().stats
+    }
+
+    /// The bytes of all buffers so far together, also of those that are dropped.
+    pub fn handed_out(&self) -> u64 {
+        self.state().handed_out
     }
 
     /// How many bytes the pool keeps when it is synchronised.
@@ -134,7 +141,7 @@ mod tests {
         assert_eq!(numbers(&pool), [0, 128, 896]);
         pool.trim(0);
         assert_eq!(numbers(&pool), [0, 0, 1024]);
-        assert_eq!(pool.memory().used_high, 100 * MIB);
+        assert_eq!((pool.memory().used_high, pool.handed_out()), (100 * MIB, 100 * MIB));
     }
 
     #[test]
