@@ -171,7 +171,7 @@ pub fn will_it_run(answer: fn(&Pairing) -> bool) -> Verdict {
     const NEW: &str = "as a pair, 12.9 is below 13.0: compare the majors first, then the minors";
     let same = Pairing { compiled_for: (8, 0), compiler: (12, 8), gpu: (8, 0), driver: (12, 8) };
     let cases = [
-        (same, true, "equal versions fit: at least, not more than"),
+        (same, true, "equal versions fit: `>=`, not `>`"),
         (Pairing { gpu: (9, 0), ..same }, true, GPU),
         (Pairing { driver: (13, 0), ..same }, true, DRIVER),
         (Pairing { gpu: (7, 5), ..same }, false, GPU),

@@ -69,7 +69,7 @@ impl Vector {
     /// # Errors
     /// [`Error::DeviceMismatch`] when they live on two devices, [`Error::LengthMismatch`].
     pub fn add(&self, other: &Vector) -> Result<Vector> {
-        self.combine(other, "vector_add/01_one_thread_each", |a, b| a + b)
+        self.combine(other, "add", |a, b| a + b)
     }
 
     /// `self × other`, element by element, on the device where both live.
@@ -77,19 +77,20 @@ impl Vector {
     /// # Errors
     /// As [`Vector::add`].
     pub fn multiply(&self, other: &Vector) -> Result<Vector> {
-        self.combine(other, "vector_multiply/01_one_thread_each", |a, b| a * b)
+        self.combine(other, "multiply", |a, b| a * b)
     }
 
-    fn combine(&self, other: &Vector, path: &str, on_cpu: fn(f32, f32) -> f32) -> Result<Vector> {
+    fn combine(&self, other: &Vector, name: &str, on_cpu: fn(f32, f32) -> f32) -> Result<Vector> {
         if !self.device.same_as(&other.device) {
             return Err(Error::DeviceMismatch { expected: self.device.to_string(), found: other.device.to_string() });
         }
         if self.len() != other.len() {
-            let what = format!("`{path}` of two vectors");
+            let what = format!("the second vector of `{name}`");
             return Err(Error::LengthMismatch { what, expected: self.len(), given: other.len() });
         }
+        let path = format!("vector_{name}/01_one_thread_each");
         let data = match (&self.data, &other.data, &self.device) {
-            (Data::Gpu(a), Data::Gpu(b), Device::Gpu(gpu)) => Data::Gpu(launch(gpu, rung(path)?, a, b)?),
+            (Data::Gpu(a), Data::Gpu(b), Device::Gpu(gpu)) => Data::Gpu(launch(gpu, rung(&path)?, a, b)?),
             (Data::Host(a), Data::Host(b), _) => Data::Host(a.iter().zip(b).map(|(&a, &b)| on_cpu(a, b)).collect()),
             _ => unreachable!("vectors of one device keep their data the same way"),
         };
