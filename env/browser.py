@@ -83,7 +83,8 @@ def run_all(page: Any, expected_errors: set[int]) -> int:
             page.wait_for_timeout(700)
             cells = page.evaluate(LOOK)
         for number, cell in enumerate(cells, 1):
-            if cell["errors"] and number not in expected_errors:
+            # The kernel passes stderr on from a thread of its own: the last line may land below the next cell.
+            if cell["errors"] and not {number, number - 1} & expected_errors:
                 text = "\n".join(cell["errors"])[:1500]
                 raise Problem(
                     f"code cell {number} `{cell['source'][:60]}` shows an error:\n{text}\nnext: mend the cell"
