@@ -63,7 +63,7 @@ impl Verdict {
 /// HTML of a text in which code stands between backticks.
 fn marked(text: &str) -> String {
     let parts: Vec<String> = text.split('`').map(escape).collect();
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return escape(text);
     }
     let tagged = parts.iter().enumerate();
