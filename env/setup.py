@@ -68,6 +68,7 @@ def install(lines: list[str]) -> list[SetupError]:
         optional(nvrtc.nvrtc)
 
     def rust_row() -> tuple[rust.Toolchain, Path]:
+        rust.check_linker()
         found = rust.toolchain()
         rust.sources(found)
         evcxr = rust.evcxr(paths.read_json(paths.STATE).get("evcxr", ""))
@@ -76,6 +77,12 @@ def install(lines: list[str]) -> list[SetupError]:
 
     with ThreadPoolExecutor(2) as rows:
         python_result, rust_result = rows.submit(python_row), rows.submit(rust_row)
+        results = (python_result, rust_result)
+        errors = [error for row in results if isinstance(error := row.exception(), SetupError)]
+        if len(errors) == len(results):
+            # Both at once: nobody likes to mend one thing and then hear of the next.
+            problem(errors[0])
+            raise errors[1]
         python_result.result()
         toolchain, evcxr = rust_result.result()
     compiler = toolchain.folder / "bin" / "rustc"

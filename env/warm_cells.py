@@ -56,11 +56,15 @@ def main(folder: Path, toolchain: Path, evcxr: Path, line: str) -> None:
     client = manager.client()
     try:
         client.start_channels()
+        source = "(the start)"
         client.wait_for_ready(timeout=START_S)
         for source, expected in ((line, ""), *CELLS):
             good, said = run_cell(client, source)
             if not good or expected not in said:
                 sys.exit(f"this cell failed: {source}\n{said}")
+    except (RuntimeError, TimeoutError) as error:
+        # Of a kernel that ends; what it printed stands above.
+        sys.exit(f"the Rust kernel ended or did not answer at: {source}\n{error}")
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import paths
 from install.command import run
 from install.console import Step
-from install.rust import Toolchain
+from install.rust import Toolchain, check_linker
 from warm import recipe
 
 
@@ -17,6 +17,7 @@ def program(rust: Toolchain, quiet: bool = False) -> None:
     built = paths.PROGRAMS / "gpulab"
     if built.is_file() and paths.read_json(stamp) == wanted:
         return step.skipped("target/release/gpulab")
+    check_linker()
     step.begin("building `gpulab verify`")
     count: list[str] = []
     with step.heartbeat(lambda: f"{len(count)} crates built"):

@@ -41,7 +41,7 @@ def environment() -> None:
         run(
             [*pip, "-r", requirements],
             "the Python packages could not be installed",
-            "connect this machine to the internet and run `make setup` again",
+            "connect this machine to the internet and run `make setup` again; without internet, see `make bundle`",
             on_line=count.append,
         )
     paths.write_json(stamp, wanted)

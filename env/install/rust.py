@@ -12,7 +12,7 @@ import paths
 from install.command import output, run
 from install.console import SetupError, Step
 
-INSTALLER = "https://sh.rustup.rs"
+INSTALLER, WEB = "https://sh.rustup.rs", "https://rustup.rs"
 EVCXR_MINUTES = 7
 NETWORK = "connect this machine to the internet and run `make setup` again; without internet, see `make bundle`"
 
@@ -44,6 +44,11 @@ def toolchain(quiet: bool = False) -> Toolchain:
     add_to_path()
     fresh = shutil.which("cargo") is None
     if fresh:
+        if shutil.which("curl") is None:
+            next_step = (
+                f"install curl (Debian and Ubuntu: `sudo apt install curl`), or Rust from {WEB}; then make setup"
+            )
+            raise SetupError("there is no Rust on this machine, and no curl to fetch it with", next_step)
         step.begin("installing Rust with rustup")
         curl = f"curl --proto '=https' --tlsv1.2 -sSf {INSTALLER} | sh -s -- -y --profile minimal --no-modify-path"
         # Without pipefail a failed download would be an empty script that succeeds.
@@ -59,6 +64,15 @@ def toolchain(quiet: bool = False) -> Toolchain:
         raise SetupError(f"{found.short} is too old: the course needs {needed[1]}", "rustup update stable")
     (step.done if fresh else step.skipped)(found.short)
     return found
+
+
+def check_linker() -> None:
+    """Rust compiles alone, and links with the system's C compiler."""
+    if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
+        ways = "Debian and Ubuntu: `sudo apt install build-essential`, Fedora: `sudo dnf install gcc`, macOS: `xcode-select --install`"
+        raise SetupError(
+            "there is no C compiler, which Rust needs to link programs", f"install one ({ways}); then make setup"
+        )
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -77,7 +91,7 @@ def sources(rust: Toolchain) -> None:
         return step.skipped("the standard library's sources")
     if not manifest.is_file():
         if shutil.which("rustup") is None:
-            next_step = "install your system's package `rust-src`, or Rust from https://rustup.rs"
+            next_step = f"install your system's package `rust-src`, or Rust from {WEB}"
             raise SetupError(
                 "the standard library's sources are missing, and there is no rustup to add them", next_step
             )

@@ -16,6 +16,7 @@ from runner.session import Execution
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 KEPT_LINES = 14
 RED, GREEN = "NOT YET", "PASS"
+NOT_SAVED = "NOT SAVED: "
 
 
 def complaints(execution: Execution) -> str:
@@ -34,6 +35,18 @@ def complaints(execution: Execution) -> str:
 def verdicts(execution: Execution) -> list[dict[str, str]]:
     """The verdicts of checks among the cell's outputs."""
     return [output.data[VERDICT] for output in execution.outputs if VERDICT in output.get("data", {})]
+
+
+def unsaved(notebook: NotebookNode) -> str | None:
+    """What the crate said when it could not store figures: a cell goes on then, but whoever ran it must know."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            text = output.text if output.output_type == "stream" else ""
+            if NOT_SAVED in text:
+                lines = text[text.index(NOT_SAVED) :].splitlines()
+                end = next((at for at, line in enumerate(lines, 1) if line.startswith("next: ")), len(lines))
+                return shorten("\n".join(lines[:end]))
+    return None
 
 
 def shorten(text: str) -> str:

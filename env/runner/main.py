@@ -17,6 +17,7 @@ import pictures
 from notebooks import FOLDER, ROOT, Problem, find, load, relative, write
 from runner import exports, metrics, provenance
 from runner.execute import Failure, Outcome, Run
+from runner.judge import unsaved
 
 DEFAULT_OUT = ROOT / "results" / "run"
 
@@ -66,6 +67,9 @@ class Runner:
         # JupyterLab names the notebook to its kernel in the same way; the launcher goes by it.
         environment = {"GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
         outcome = run.run(environment, self.stop)
+        lost = unsaved(run.executed)
+        if lost:
+            outcome.failures.append(Failure(name, 0, "", "", lost))
         # A disk that is full by now must not hide what the cells gave.
         try:
             self.save(run, outcome, before)

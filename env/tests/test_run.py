@@ -27,6 +27,7 @@ let (verdict, what) = if doubled(2) == 4 { ("PASS", "") } else { ("NOT YET", "do
 print!("EVCXR_BEGIN_CONTENT application/vnd.gpulab.verdict+json\n{}\nEVCXR_END_CONTENT\n", format!(
     r#"{{"exercise": "double", "verdict": "{verdict}", "what": "{what}", "hint": "add x to itself"}}"#));
 """
+UNSAVED = r'println!("before\nNOT SAVED: planted\nthe disk is full\nnext: make room\nafter");'
 RED = "fn doubled(x: i32) -> i32 { x }"
 SOLVED = "fn doubled(x: i32) -> i32 { 2 * x }"
 KILL = r"""
@@ -65,6 +66,7 @@ NOTEBOOKS: dict[str, tuple[list, str]] = {
     "aborts": ([GOOD, "std::process::abort();"], ""),
     "kills": ([GOOD, KILL], ""),
     "endless": ([GOOD, "loop { std::thread::sleep(std::time::Duration::from_millis(50)); }"], ""),
+    "unsaved": ([UNSAVED, GOOD], ""),
     "unsolved": ([exercise(SOLVED), CHECKED], f"// exercise: double\n{SOLVED}\n"),
     "staysred": ([exercise(RED), CHECKED], f"// exercise: double\n{RED}\n"),
     "nosolution": ([exercise(RED), CHECKED], f"// exercise: another\n{SOLVED}\n"),
@@ -80,6 +82,7 @@ TOLD = {
     "aborts": ("code cell 2 (id cell-2)", "ended the process", "signal: 6"),
     "kills": ("code cell 2 (id cell-2)", "kernel died", ""),
     "endless": ("code cell 2 (id cell-2)", "did not finish within 20 s", ""),
+    "unsaved": ("NOT SAVED: planted", "the disk is full", "next: make room"),
     "unsolved": ("code cell 2 (id cell-2)", "passes unsolved", "`double`"),
     "staysred": ("code cell 2 (id cell-2)", "stays red", "doubled(2) is not 4"),
     "nosolution": ("solutions/nosolution.rs has no section", "`another`, which is no exercise", ""),
@@ -131,6 +134,15 @@ def test_failing_cell_ends_its_notebook(ran):
     _, summary, out = ran
     assert summary["panics"]["cells"] == 2
     assert "never reached" not in json.dumps([c["outputs"] for c in read(out / "panics.ipynb")["cells"]])
+
+
+def test_unsaved_figures_do_not_end_a_notebook(ran):
+    done, summary, _ = ran
+    told = next(block for block in done.stdout.split("\nFAILED ") if block.startswith("unsaved"))
+    assert summary["unsaved"]["cells"] == 2 and "before" not in told and "after" not in told.split("next: ")[1]
+    # The runner knows the crate's words.
+    crate = RUNNER.parent.parent / "support-crate/src/lesson/measure.rs"
+    assert 'println!("NOT SAVED: ' in crate.read_text(encoding="utf-8")
 
 
 def test_copy_for_readers(ran):

@@ -152,6 +152,50 @@ def test_a_part_that_is_needed_does(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert capsys.readouterr().err == "error: no Rust\nnext: install it\n"
 
 
+def test_without_rust_and_curl_the_next_step_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rust.shutil, "which", lambda name: None)
+    with pytest.raises(console.SetupError, match="no curl") as error:
+        rust.toolchain(quiet=True)
+    assert "next: install curl" in str(error.value)
+
+
+def test_without_a_c_compiler_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rust.shutil, "which", lambda name: "/usr/bin/clang" if name == "clang" else None)
+    rust.check_linker()
+    monkeypatch.setattr(rust.shutil, "which", lambda name: None)
+    with pytest.raises(console.SetupError, match="no C compiler") as error:
+        rust.check_linker()
+    assert "build-essential" in str(error.value)
+
+
+def test_what_both_rows_lack_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(what: str) -> None:
+        raise console.SetupError(what, "mend it")
+
+    monkeypatch.setattr(python, "environment", lambda: fail("no packages"))
+    monkeypatch.setattr(rust, "check_linker", lambda: fail("no compiler"))
+    with pytest.raises(console.SetupError, match="no compiler"):
+        setup.install([])
+    assert capsys.readouterr().err == "error: no packages\nnext: mend it\n"
+
+
+@pytest.mark.parametrize("target", ["setup", "run", "verify", "test", "bundle"])
+@pytest.mark.parametrize("program", ["no-such-python", "false"])
+def test_make_says_that_a_python_is_too_old_or_missing(target: str, program: str) -> None:
+    said = subprocess.run(
+        ["make", "--no-print-directory", target, f"PYTHON={program}"],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode != 0
+    assert f"`{program}` is no Python of version 3.10 or newer\nnext: " in said.stderr
+    assert "Traceback" not in said.stderr
+
+
 def test_ports_that_cannot_be_used_are_told() -> None:
     for wish in ("80", "99999", "lab"):
         with pytest.raises(console.SetupError, match="no port number"):
