@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 
@@ -15,10 +16,18 @@ from install.console import SetupError, Step
 CUDA_13 = ("nvidia-cuda-nvrtc", "13.0.88")
 # By the newest CUDA that the driver knows: PTX of a newer compiler is refused by an older driver.
 CUDA_12 = {4: "12.4.127", 5: "12.5.82", 6: "12.6.85", 8: "12.8.93", 9: "12.9.86"}
-LOSES = (
-    "without NVRTC no kernel in CUDA C compiles: in lessons 01, 02, 03 the GPU cells show the recorded run only,\n"
-    "and `make test` does not compile the course's kernels"
-)
+# What a lesson's GPU parts begin with.
+GPU_PART = re.compile(r"\blesson\.(on_gpu|measure|measure_memory|measure_spans)\(")
+
+
+def loses() -> str:
+    """What the course is without NVRTC, with the lessons that it changes."""
+    files = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
+    lessons = [file.stem.split("_")[0] for file in files if GPU_PART.search(file.read_text(encoding="utf-8"))]
+    return (
+        f"without NVRTC no kernel in CUDA C compiles: in lessons {', '.join(lessons)} the GPU cells show the recorded\n"
+        "run only, and `make test` does not compile the course's kernels"
+    )
 
 
 def check_wish(wish: str) -> None:
@@ -35,7 +44,7 @@ def package(wish: str, driver: tuple[int, int] | None) -> tuple[str, str]:
     known = [minor for minor in CUDA_12 if minor <= newest]
     if (driver and driver[0] < 12) or not known:
         text = f"the NVIDIA driver knows CUDA {driver[0]}.{driver[1]} only; the course needs 12.4" if driver else ""
-        raise SetupError(text, "update the NVIDIA driver to 550 or newer", LOSES)
+        raise SetupError(text, "update the NVIDIA driver to 550 or newer", loses())
     return "nvidia-cuda-nvrtc-cu12", CUDA_12[max(known)]
 
 
@@ -58,7 +67,7 @@ def find_libraries(site: Path) -> tuple[Path, Path]:
         helpers = sorted(compiler.parent.glob("libnvrtc-builtins.so*"))
         if helpers:
             return compiler, helpers[-1]
-    raise SetupError("the NVRTC package has no libnvrtc.so in it", "make clean, then make setup", LOSES)
+    raise SetupError("the NVRTC package has no libnvrtc.so in it", "make clean, then make setup", loses())
 
 
 def link(compiler: Path, helper: Path) -> None:
@@ -90,8 +99,8 @@ def nvrtc() -> None:
         run(
             [*pip, "install", "--disable-pip-version-check", "--quiet", "--no-deps", f"{name}=={version}"],
             f"{name} could not be installed",
-            "connect this machine to the internet and run `make setup` again",
-            loses=LOSES,
+            "connect this machine to the internet and run `make setup` again; without internet, see `make bundle`",
+            loses=loses(),
         )
     site = output([paths.VENV_PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
     link(*find_libraries(Path(site or "")))

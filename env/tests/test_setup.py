@@ -53,6 +53,14 @@ def test_a_driver_too_old_for_the_course_is_told_so(driver: tuple[int, int]) -> 
     assert "lessons" in error.value.loses
 
 
+def test_the_lessons_that_need_nvrtc_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "NOTEBOOKS", tmp_path)
+    (tmp_path / "00_cpu.ipynb").write_text("lesson.measure_cpu(1)")
+    (tmp_path / "07_gpu.ipynb").write_text('lesson.measure(\\"x\\", …')
+    (tmp_path / "09_pool.ipynb").write_text('lesson.measure_memory(\\"x\\", …')
+    assert "in lessons 07, 09 the GPU cells" in nvrtc.loses()
+
+
 def test_an_unknown_nvrtc_stops_the_set_up_at_once() -> None:
     nvrtc.check_wish("12")
     with pytest.raises(console.SetupError, match="NVRTC=11"):

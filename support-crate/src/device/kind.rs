@@ -18,14 +18,15 @@ pub enum Device {
 }
 
 impl Device {
-    /// The GPU where there is one, else the CPU: the line that makes a program run everywhere.
+    /// The GPU where there is one that kernels can be compiled for, else the CPU: the line that makes a program run
+    /// everywhere.
     pub fn best() -> Device {
-        Gpu::open().map_or(Device::Cpu, Device::Gpu)
+        Gpu::open_with_compiler().map_or(Device::Cpu, Device::Gpu)
     }
 
     /// A device whose memory is not the CPU's: the GPU where there is one, else [`Device::Practice`].
     pub fn other() -> Device {
-        Gpu::open().map_or(Device::Practice, Device::Gpu)
+        Gpu::open_with_compiler().map_or(Device::Practice, Device::Gpu)
     }
 
     /// Copies `host` to this device.

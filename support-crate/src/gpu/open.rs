@@ -25,6 +25,13 @@ impl Gpu {
         Gpu::open_index(0)
     }
 
+    /// As [`Gpu::open`], where kernels can be compiled too. A lesson on a GPU without NVRTC would end at its first
+    /// kernel, and with it all that follows from that.
+    pub(crate) fn open_with_compiler() -> Result<Gpu> {
+        let gpu = Gpu::open()?;
+        cuda::nvrtc_version().map(|_| gpu)
+    }
+
     /// Opens NVIDIA GPU `index`, counted from 0 as `nvidia-smi` does.
     ///
     /// # Errors

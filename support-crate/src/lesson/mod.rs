@@ -22,9 +22,10 @@ pub struct Lesson {
 impl Lesson {
     /// Starts the lesson of that notebook, such as `02_async_timing`, and prints what it runs on.
     ///
-    /// A machine without a GPU is no error: the lesson then shows the recorded run where a GPU is needed.
+    /// A machine without a GPU is no error: the lesson then shows the recorded run where a GPU is needed. So it does on
+    /// an NVIDIA GPU without NVRTC, and says how to add it.
     pub fn start(name: &str) -> Lesson {
-        let (gpu, why) = match Gpu::open() {
+        let (gpu, why) = match Gpu::open_with_compiler() {
             Ok(gpu) => (Some(gpu), None),
             Err(error) => (None, Some(error)),
         };
@@ -37,7 +38,7 @@ impl Lesson {
                 println!("     What needs one is shown from the recorded run, and labelled so.");
             }
             // There is a GPU, and it does not work: that is news, and no reason to stop the lesson.
-            (None, Some(error)) => println!("GPU: none that works\n{error}\n"),
+            (None, Some(error)) => println!("GPU: none that works; the recorded run is shown in its place\n{error}\n"),
             (None, None) => {}
         }
         lesson
