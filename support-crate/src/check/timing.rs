@@ -139,10 +139,10 @@ pub fn find_fault(answer: fn(&mut Queue, &[Work]) -> Option<usize>) -> Verdict {
         let hint = match (given, fault) {
             _ if queue.launches() == 0 => "nothing was launched: launch the work in order, and see what fails",
             (Some(given), Some(at)) if given == at + 1 => {
-                "one too many: wait right after each launch, before the next one, and count from 0"
+                "one too many: `synchronize` right after each launch, before the next one, and count from 0"
             }
             (Some(given), Some(at)) if given > at => {
-                "that call reports the error of an earlier launch: wait after each launch, and ask that wait too"
+                "that call reports the error of an earlier launch: `synchronize` after each launch, and see what it returns"
             }
             (None, Some(_)) => {
                 "an error that arrives after the last launch shows itself only when you wait for the queue"
