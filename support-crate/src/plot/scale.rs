@@ -74,6 +74,7 @@ pub(super) fn linear_ticks(min: f64, max: f64, count: usize) -> Vec<f64> {
 /// `0.001`, `10`, `2000`, `5 M`: a tick's number with no digit too many.
 pub(super) fn number(value: f64) -> String {
     let (value, suffix) = match value.abs() {
+        v if v >= 1e15 => return format!("{value:.2e}"),
         v if v >= 1e9 => (value / 1e9, " G"),
         v if v >= 1e6 => (value / 1e6, " M"),
         v if v > 0.0 && v < 1e-5 => return format!("{value:e}"),
