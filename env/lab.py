@@ -135,6 +135,9 @@ def main() -> int:
     except SetupError as error:
         problem(error)
         return 1
+    except OSError as error:
+        problem(SetupError(str(error), f"see that {paths.GENERATED} is writable, with room on its disk"))
+        return 1
 
 
 if __name__ == "__main__":

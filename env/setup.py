@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,9 @@ import paths
 from install import nvrtc, program, python, rust, warm
 from install.console import SetupError, problem, seconds
 from warm import recipe
+
+# With less than this, a step that fails most likely failed for want of room.
+ROOM_MB = 64
 
 
 def main() -> int:
@@ -30,8 +34,8 @@ def main() -> int:
         check_place(paths.ROOT)
         nvrtc.check_wish(os.environ.get("NVRTC", ""))
         lost = install(warm.lesson_lines(lessons))
-    except SetupError as error:
-        problem(error)
+    except (SetupError, OSError) as error:
+        problem(disk_error(error))
         return 1
     except KeyboardInterrupt:
         print("\nstopped; `make setup` goes on from here", file=sys.stderr)
@@ -41,6 +45,23 @@ def main() -> int:
         print(f"it goes on without: {error.loses}", file=sys.stderr)
     print(f"set-up: {'ready' if not lost else 'ready, with parts missing'} ({seconds(time.monotonic() - started)})")
     return 0
+
+
+def disk_error(error: SetupError | OSError) -> SetupError:
+    """The error with the next step that a read-only or a full disk needs: programs that fail there rarely name it."""
+    places = [place for place in (paths.ROOT, paths.VENV, paths.GENERATED) if place.is_dir()]
+    what = error.what if isinstance(error, SetupError) else str(error)
+    for place in places:
+        if not os.access(place, os.W_OK):
+            return SetupError(what, f"make {place} writable for you, or get the project into a folder of your own")
+        free = shutil.disk_usage(place).free
+        if free < ROOM_MB << 20:
+            return SetupError(what, f"make room: {free >> 20} MiB are free in {place}, and the set-up takes about 2 GB")
+    return (
+        error
+        if isinstance(error, SetupError)
+        else SetupError(what, "make that place writable, with room on its disk; then make setup")
+    )
 
 
 def check_place(root: Path) -> None:

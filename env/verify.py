@@ -20,6 +20,9 @@ def main() -> int:
     except SetupError as error:
         problem(error)
         return 1
+    except OSError as error:
+        problem(SetupError(str(error), f"see that {paths.ROOT} is writable, with room on its disk"))
+        return 1
     wants_json = bool(os.environ.get("JSON")) or "--json" in sys.argv[1:]
     command = [str(paths.PROGRAMS / "gpulab"), "verify", *(["--json"] if wants_json else [])]
     libraries = [str(paths.LIBRARIES), os.environ.get("LD_LIBRARY_PATH", "")]

@@ -109,6 +109,22 @@ def test_jupyter_gets_the_kernel_and_valid_settings() -> None:
     assert files["page_config.json"]["lockedExtensions"] == files["page_config.json"]["disabledExtensions"]
 
 
+def test_a_full_or_read_only_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROOT", "VENV", "GENERATED"):
+        monkeypatch.setattr(paths, name, tmp_path)
+    failed = console.SetupError("pip failed", "connect to the internet")
+    assert setup.disk_error(failed) is failed
+    assert (
+        str(setup.disk_error(OSError("odd")))
+        == "odd\nnext: make that place writable, with room on its disk; then make setup"
+    )
+    monkeypatch.setattr(setup, "ROOM_MB", 1 << 40)
+    said = str(setup.disk_error(failed))
+    assert said.startswith("pip failed\nnext: make room: ") and f"free in {tmp_path}" in said
+    monkeypatch.setattr(setup.os, "access", lambda place, mode: False)
+    assert f"next: make {tmp_path} writable" in str(setup.disk_error(OSError("Read-only file system")))
+
+
 def test_a_path_with_a_space_is_refused() -> None:
     setup.check_place(Path("/srv/gpulab"))
     with pytest.raises(console.SetupError, match="space"):
