@@ -85,7 +85,7 @@ pub fn timeline(spans: &[Span]) -> Timeline {
 }
 
 /// What a chart of no rows says, and what to do about it.
-const NOTHING: &str = "Nothing to draw: no rows were given.";
+const NOTHING: &str = "Nothing to draw: there are no rows to show.";
 const NOTHING_NEXT: &str = "next: run the cell that measures first, then this one again; on a machine without a GPU, \
                             `lesson.measure` gives the recorded rows";
 
