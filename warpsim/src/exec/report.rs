@@ -43,12 +43,14 @@ fn symbol(machine: &Machine, space: Space, at: u64) -> Option<String> {
 }
 
 fn global(machine: &Machine, at: u64) -> (Option<String>, String) {
-    let Some(below) = machine.memory.below(at) else {
-        return (None, if at < 4096 { "a null pointer".into() } else { "no allocation".into() });
-    };
-    let (mut number, mut best) = (below, u64::MAX);
+    if at < 4096 {
+        return (None, "a null pointer".into());
+    }
+    let below = machine.memory.below(at);
+    // Farther away than any buffer is large, no name helps.
+    let (mut number, mut best) = (usize::MAX, 1 << 32);
     // A negative index is nearer to the allocation above.
-    for candidate in [below, below + 1] {
+    for candidate in [below.unwrap_or(0), below.map_or(0, |b| b + 1)] {
         if let Some(allocation) = machine.memory.get(candidate) {
             let end = allocation.base + allocation.bytes.len() as u64;
             let distance = if at < allocation.base { allocation.base - at } else { at.saturating_sub(end) };
