@@ -1,4 +1,4 @@
-//! Single instructions at the edges of their range; section numbers are those of the PTX ISA.
+//! Single instructions at the edges of their range; quoted names are sections of the PTX ISA.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn integer_arithmetic() {
     check("mul.wide.s16 %r, %h, %i;", &[([0x8000, 0x8000], 0x4000_0000), ([0xffff, 5], MINUS - 4)]);
     check("mad.hi.s32 %r, %x, %y, %z;", &[([MINUS, 1, 1], 0), ([INT_MIN, INT_MIN, MINUS], 0x3fff_ffff)]);
     check("mad.wide.s32 %rd, %x, %y, %c;", &[([MINUS, 3, 10], 7)]);
-    // 9.7.1.3, 9.7.1.5: 24-bit products.
+    // "mul24": 24-bit products.
     check("mul24.lo.s32 %r, %x, %y;", &[([0x00ff_ffff, 3], MINUS - 2), ([0xff00_0002, 3], 6)]);
     check("mul24.hi.u32 %r, %x, %y;", &[([0x00ff_ffff, 0x00ff_ffff], 0xffff_fe00)]);
     check("div.s32 %r, %x, %y;", &[([7, MINUS - 1], MINUS - 2), ([INT_MIN, MINUS], INT_MIN)]);
@@ -79,7 +79,7 @@ fn integer_arithmetic() {
     check("sad.s32 %r, %x, %y, %z;", &[([MINUS, 1, 5], 7), ([INT_MIN, 0x7fff_ffff, 0], MINUS)]);
     check("popc.b64 %r, %a;", &[([u64::MAX], 64), ([0], 0)]);
     check("clz.b32 %r, %x;", &[([0], 32), ([1], 31)]);
-    // 9.7.1.16: all ones when no bit is found; signed operands look for the first non-sign bit.
+    // "bfind": all ones when no bit is found; signed operands look for the first non-sign bit.
     check("bfind.u32 %r, %x;", &[([0], MINUS), ([1], 0), ([INT_MIN], 31)]);
     check("bfind.s32 %r, %x;", &[([MINUS], MINUS), ([MINUS - 4], 2)]);
     check("bfind.shiftamt.u64 %r, %a;", &[([1], 63), ([0], MINUS)]);
@@ -90,7 +90,7 @@ fn integer_arithmetic() {
 
 #[test]
 fn bits_and_shifts() {
-    // 9.7.8.7, 9.7.8.8: amounts beyond the width clamp.
+    // "shl", "shr": amounts beyond the width clamp.
     check("shl.b32 %r, %x, %y;", &[([1, 31], INT_MIN), ([1, 32], 0), ([1, MINUS], 0)]);
     check("shr.s32 %r, %x, %y;", &[([INT_MIN, 40], MINUS), ([INT_MIN, 1], 0xc000_0000)]);
     check("shr.u32 %r, %x, %y;", &[([INT_MIN, 31], 1), ([INT_MIN, 32], 0)]);
@@ -122,7 +122,7 @@ fn comparisons_and_nan() {
     let nan = f(f32::NAN);
     check("setp.lt.f32 %p, %x, %y;", &[([f(1.0), f(2.0)], 1), ([nan, f(2.0)], 0)]);
     check("setp.ltu.f32 %p, %x, %y;", &[([f(3.0), f(2.0)], 0), ([nan, f(2.0)], 1)]);
-    // 9.3.2: `ne` is false with NaN, `neu` true.
+    // "Floating Point Comparisons": `ne` is false with NaN, `neu` true.
     check("setp.ne.f32 %p, %x, %y;", &[([f(1.0), f(2.0)], 1), ([nan, f(2.0)], 0)]);
     check("setp.neu.f32 %p, %x, %y;", &[([nan, f(2.0)], 1), ([f(0.0), f(-0.0)], 0)]);
     check("setp.equ.f32 %p, %x, %y;", &[([nan, nan], 1), ([f(0.0), f(-0.0)], 1)]);
@@ -154,7 +154,7 @@ fn float_arithmetic() {
     check("fma.rz.f32 %r, %x, %y, %z;", &[([f(1.0), f(1.0), f(tiny)], f(1.0))]);
     check("fma.rn.sat.f32 %r, %x, %y, %z;", &[([f(2.0), f(3.0), f(0.0)], f(1.0)), ([nan, f(1.0), f(1.0)], f(0.0))]);
     check("add.ftz.f32 %r, %x, %y;", &[([1, f(0.0)], 0), ([1 << 31 | 1, f(-0.0)], f(-0.0))]);
-    // 9.7.3.11: a number wins over NaN, -0 is less than +0.
+    // "min", "max": a number wins over NaN, -0 is less than +0.
     check("min.f32 %r, %x, %y;", &[([nan, f(2.0)], f(2.0)), ([f(0.0), f(-0.0)], f(-0.0)), ([nan, nan], NAN)]);
     check("max.f32 %r, %x, %y;", &[([f(-0.0), f(0.0)], f(0.0)), ([f(1.0), nan], f(1.0))]);
     check("max.NaN.f32 %r, %x, %y;", &[([f(1.0), nan], NAN)]);
@@ -173,7 +173,7 @@ fn float_arithmetic() {
 #[test]
 fn conversions() {
     let (inf, nan) = (f(f32::INFINITY), f(f32::NAN));
-    // 9.7.9.21: out of range clamps, NaN gives 0.
+    // "cvt": out of range clamps, NaN gives 0.
     let cases = [([f(1e20)], 0x7fff_ffff), ([f(-1e20)], INT_MIN), ([nan], 0), ([f(-2.7)], MINUS - 1)];
     check("cvt.rzi.s32.f32 %r, %x;", &cases);
     check("cvt.rzi.u32.f32 %r, %x;", &[([f(-1.0)], 0), ([inf], MINUS), ([f(4e9)], 4_000_000_000)]);
@@ -184,6 +184,8 @@ fn conversions() {
     check("cvt.rzi.u8.f32 %rs, %x;", &[([f(300.0)], 255), ([f(-3.0)], 0)]);
     check("cvt.rni.f32.f32 %r, %x;", &[([f(2.5)], f(2.0)), ([f(-0.3)], f(-0.0))]);
     check("cvt.s32.s8 %r, %x;", &[([0x80], 0xffff_ff80), ([0x17f], 0x7f)]);
+    check("cvt.s16.s8 %r, %x;", &[([0x80], 0xffff_ff80)]);
+    check("cvt.s8.s32 %rs, %x; setp.eq.b16 %q, %rs, 0xff80; @!%q mov.b16 %rs, 0;", &[([0x80], 0xff80)]);
     check("cvt.u32.u16 %r, %h;", &[([0x1_ffff], 0xffff)]);
     check("cvt.s64.s32 %rd, %x;", &[([INT_MIN], 0xffff_ffff_8000_0000)]);
     check("cvt.sat.u8.s32 %r, %x;", &[([MINUS], 0), ([300], 255), ([7], 7)]);
@@ -207,6 +209,20 @@ fn conversions() {
     check("cvt.rn.bf16x2.f32 %r, %x, %y;", &[([f(1.0), f(2.0)], 0x3f80_4000)]);
     check("cvt.rn.f16x2.f32 %r, %x, %y;", &[([f(1.0), f(2.0)], 0x3c00_4000)]);
     check("cvt.rn.f16.s32 %rs, %x;", &[([2049], 0x6800), ([100_000], 0x7c00)]);
+}
+
+/// Registers may be wider than what is loaded: the value is extended as its type says.
+#[test]
+fn loads_extend() {
+    check("ld.global.s8 %r, [%in];", &[([0x1280], 0xffff_ff80)]);
+    check("ld.global.u8 %r, [%in+1];", &[([0x1280], 0x12)]);
+    check("ld.global.s16 %r, [%in];", &[([0x8000], 0xffff_8000)]);
+    check("ld.global.s8 %rs, [%in]; setp.eq.b16 %q, %rs, 0xff80; @!%q mov.b16 %rs, 0;", &[([0x80], 0xff80)]);
+    check("ld.global.s32 %rd, [%in];", &[([INT_MIN], 0xffff_ffff_8000_0000)]);
+    check("ld.global.v2.u16 {%rs, %h}, [%in]; cvt.u32.u16 %r, %rs;", &[([0x1234_5678], 0x5678)]);
+    check("ld.global.v2.b32 {_, %r}, [%in];", &[([0x1234_5678_0000_0000], 0x1234_5678)]);
+    check("ld.v4.u8 {%rs, %h, %i, %h}, [%in]; cvt.u32.u16 %r, %rs;", &[([0x1234_5678], 0x78)]);
+    check("st.global.u8 [%in], %y; ld.global.u32 %r, [%in];", &[([0x1234_5678, 0xabcd], 0x1234_56cd)]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `cvt` (PTX ISA 9.7.9.21).
+//! `cvt` (PTX ISA, "cvt").
 
 use super::Fail;
 use super::arithmetic::{count, fit};
@@ -38,7 +38,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
     if !d.wide && to.bytes() == 8 || !a.wide && from.bytes() == 8 {
         return Err(Fail::new("a register too small for the type"));
     }
-    Ok(Op::Convert(Convert { to, from, integral, mode, d: (d.slot, d.wide), a: (a.slot, a.wide) }))
+    Ok(Op::Convert(Convert { to, from, integral, mode, d, a }))
 }
 
 fn pack(slots: &mut Slots, d: &Operand, high: &Operand, low: &Operand, brain: bool, relu: bool) -> Result<Op, Fail> {

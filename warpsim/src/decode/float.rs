@@ -1,4 +1,4 @@
-//! Float arithmetic: f32, f64, f16, bf16 (PTX ISA 9.7.3 to 9.7.5).
+//! Float arithmetic: f32, f64, f16, bf16.
 
 use super::Fail;
 use super::arithmetic::{binary, ternary, unary};
@@ -56,7 +56,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], ty: Ty
             let f = if m.base == "min" { FloatOp::Min { nan } } else { FloatOp::Max { nan } };
             binary(slots, operands, ty, two(f))?
         }
-        // `copysign d, a, b`: the sign of a, the magnitude of b (PTX ISA 9.7.3.4).
+        // `copysign d, a, b`: the sign of a, the magnitude of b (PTX ISA, "copysign").
         "copysign" => {
             let [d, a, b] = operands else { return Err(super::arithmetic::count(3)) };
             binary(slots, &[d.clone(), b.clone(), a.clone()], ty, two(FloatOp::Copysign))?

@@ -11,7 +11,9 @@ use crate::op::{Pred, Row, Slot};
 /// Where a declared register lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// 8, 16 and 32-bit registers.
+    /// 8 and 16-bit registers.
+    Short(Slot),
+    /// 32-bit registers.
     Narrow(Slot),
     /// 64-bit registers.
     Wide(Slot),
@@ -88,7 +90,8 @@ impl Slots {
         let (counter, place): (&mut Slot, fn(Slot) -> Place) = match ty {
             Type::Pred => (&mut self.sizes.2, Place::Pred),
             _ if ty.bytes() == 8 => (&mut self.sizes.1, Place::Wide),
-            _ => (&mut self.sizes.0, Place::Narrow),
+            _ if ty.bytes() == 4 => (&mut self.sizes.0, Place::Narrow),
+            _ => (&mut self.sizes.0, Place::Short),
         };
         let place = place(*counter);
         *counter += 1;
@@ -117,8 +120,9 @@ impl Slots {
     pub fn row(&self, operand: &Operand) -> Result<Row, Fail> {
         let Operand::Name(name) = operand else { return Err(Fail::new("a register is expected")) };
         match self.find(name) {
-            Some(Place::Narrow(slot)) => Ok(Row { slot, wide: false }),
-            Some(Place::Wide(slot)) => Ok(Row { slot, wide: true }),
+            Some(Place::Short(slot)) => Ok(Row { slot, wide: false, short: true }),
+            Some(Place::Narrow(slot)) => Ok(Row { slot, wide: false, short: false }),
+            Some(Place::Wide(slot)) => Ok(Row { slot, wide: true, short: false }),
             Some(Place::Pred(_)) => Err(Fail::new(format!("`{name}` is a predicate"))),
             None => Err(Fail::new(format!("`{name}` is not declared"))),
         }
@@ -161,7 +165,7 @@ impl Slots {
             },
             _ => return Err(Fail::new(format!("the operand {}", text(operand)))),
         };
-        Ok(Row { slot: self.constant(fill, wide), wide })
+        Ok(Row { slot: self.constant(fill, wide), wide, short: false })
     }
 
     /// A predicate operand.

@@ -68,7 +68,7 @@ pub fn bin(file: &mut [Row<u32>], mask: u32, f: Bin, d: Slot, a: Slot, b: Slot) 
         Bin::And => go!(|x, y| x & y),
         Bin::Or => go!(|x, y| x | y),
         Bin::Xor => go!(|x, y| x ^ y),
-        // Amounts from the width on clamp to it (PTX ISA 9.7.8.7).
+        // Amounts from the width on clamp to it (PTX ISA, "shl", "shr").
         Bin::Shl => go!(|x, y| if y > 31 { 0 } else { x << (y & 31) }),
         Bin::Shr { signed: false } => go!(|x, y| if y > 31 { 0 } else { x >> (y & 31) }),
         Bin::Shr { signed: true } => go!(|x, y| (x as i32 >> y.min(31)) as u32),
@@ -147,7 +147,7 @@ fn rare(file: &mut [Row<u32>], mask: u32, f: Bin, d: Slot, a: Slot, b: Slot) {
     binary(file, mask, d, a, b, f);
 }
 
-/// Product of the low 24 bits: its low 32 bits, or bits 16 to 47 (PTX ISA 9.7.1.5).
+/// Product of the low 24 bits: its low 32 bits, or bits 16 to 47 (PTX ISA, "mul24").
 fn mul24(x: u32, y: u32, signed: bool, high: bool) -> u32 {
     let cut = |x: u32| if signed { i64::from((x << 8) as i32 >> 8) } else { i64::from(x & 0xff_ffff) };
     let product = cut(x) * cut(y);
@@ -211,7 +211,7 @@ fn lop3(x: u32, y: u32, z: u32, table: u8) -> u32 {
     })
 }
 
-/// Bit field extract (PTX ISA 9.7.1.19): position and length are 8 bits; the sign fills in from the field's top.
+/// Bit field extract (PTX ISA, "bfe"): position and length are 8 bits; the sign fills in from the field's top.
 pub fn bfe(x: u32, position: u32, length: u32, signed: bool) -> u32 {
     let wide = if signed { i64::from(x as i32) as u64 } else { u64::from(x) };
     bfe64(wide, position, length, signed, 31) as u32
@@ -231,7 +231,7 @@ pub fn bfe64(x: u64, position: u32, length: u32, signed: bool, top: u32) -> u64 
     if sign { field & low | !low } else { field & low }
 }
 
-/// Bit field insert of `x` into `y` (PTX ISA 9.7.1.20).
+/// Bit field insert of `x` into `y` (PTX ISA, "bfi").
 pub fn bfi64(x: u64, y: u64, position: u32, length: u32, width: u32) -> u64 {
     let (position, length) = (position & 255, length & 255);
     if position >= width || length == 0 {
@@ -242,7 +242,7 @@ pub fn bfi64(x: u64, y: u64, position: u32, length: u32, width: u32) -> u64 {
     y & !field | x << position & field
 }
 
-/// Byte permute (PTX ISA 9.7.9.7), the general form: each nibble picks a byte or its sign.
+/// Byte permute (PTX ISA, "prmt"), the general form: each nibble picks a byte or its sign.
 fn prmt(x: u32, y: u32, selector: u32) -> u32 {
     let both = u64::from(y) << 32 | u64::from(x);
     (0..4).fold(0, |out, i| {

@@ -1,4 +1,4 @@
-//! Atomics and reductions (PTX ISA 9.7.13): lane after lane, lowest first.
+//! Atomics and reductions (PTX ISA, "atom"): lane after lane, lowest first.
 
 use super::float::canon;
 use super::lanes::LANES;

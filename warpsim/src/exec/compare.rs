@@ -40,7 +40,7 @@ fn integer<T: Copy, U: PartialOrd>(cmp: Cmp, a: &Row<T>, b: &Row<T>, f: impl Fn(
     }
 }
 
-/// Ordered comparisons are false with NaN, unordered ones true (PTX ISA 9.3.2).
+/// Ordered comparisons are false with NaN, unordered ones true (PTX ISA, "Floating Point Comparisons").
 #[inline(always)]
 fn float<T: Copy, U: PartialOrd>(cmp: Cmp, a: &Row<T>, b: &Row<T>, f: impl Fn(T) -> U) -> u32 {
     let number = |x: T, y: T| f(x).partial_cmp(&f(y)).is_some();

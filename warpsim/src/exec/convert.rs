@@ -1,4 +1,4 @@
-//! `cvt` (PTX ISA 9.7.9.21).
+//! `cvt` (PTX ISA, "cvt").
 
 use super::float::{NAN32, flush, round32};
 use super::half::{finish as to_half, widen};

@@ -1,4 +1,4 @@
-//! Shuffles, votes, matches, reductions between the lanes of a warp (PTX ISA 9.7.9, 9.7.13).
+//! Shuffles, votes, matches, reductions between the lanes of a warp.
 
 use super::lanes::{LANES, each};
 use super::state::Warp;
@@ -70,7 +70,7 @@ pub fn run(warp: &mut Warp, op: &Op, mask: u32) {
     }
 }
 
-/// `shfl.sync` (PTX ISA 9.7.9.6): `clamp` holds the clamp value in bits 0–4 and the segment mask in bits 8–12.
+/// `shfl.sync` (PTX ISA, "shfl.sync"): `clamp` holds the clamp value in bits 0–4 and the segment mask in bits 8–12.
 fn shuffle(warp: &mut Warp, (f, d, p): (Shuffle, u32, Option<u32>), (a, lane, clamp): (u32, u32, u32), mask: u32) {
     let (from, steps, bounds) = (warp.narrow[a as usize], warp.narrow[lane as usize], warp.narrow[clamp as usize]);
     let mut inside = 0;

@@ -3,7 +3,7 @@
 use super::half;
 use crate::op::{FloatFn, FloatMode, FloatOp, Halves, Round};
 
-/// What f32 instructions give for NaN (PTX ISA 9.7.3: single-precision results use the canonical NaN).
+/// What f32 instructions give for NaN (PTX ISA, "Floating Point Instructions": single-precision results use the canonical NaN).
 pub const NAN32: f32 = f32::from_bits(0x7fff_ffff);
 
 /// The canonical NaN for any NaN.

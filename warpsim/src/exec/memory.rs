@@ -128,7 +128,7 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
                     let value = if t.signed { ((value << spare) as i64 >> spare) as u64 } else { value };
                     match row.wide {
                         true => warp.wide[row.slot as usize][lane] = value,
-                        false => warp.narrow[row.slot as usize][lane] = narrowed(value, t.bytes),
+                        false => warp.narrow[row.slot as usize][lane] = row.narrow(value),
                     }
                 } else {
                     let value = match row.wide {
@@ -143,12 +143,6 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
     });
     env.shared = shared;
     warp.local = local;
-}
-
-/// 16-bit rows keep their upper half zero even for sign-extended bytes; 32-bit ones take the extension.
-#[inline(always)]
-fn narrowed(value: u64, bytes: u8) -> u32 {
-    if bytes == 2 { value as u32 & 0xffff } else { value as u32 }
 }
 
 /// Counts a request.

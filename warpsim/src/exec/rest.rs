@@ -101,6 +101,6 @@ fn put(warp: &mut Warp, row: Row, lane: usize, value: u64) {
     if row.wide {
         warp.wide[row.slot as usize][lane] = value;
     } else {
-        warp.narrow[row.slot as usize][lane] = value as u32;
+        warp.narrow[row.slot as usize][lane] = row.narrow(value);
     }
 }

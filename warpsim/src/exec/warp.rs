@@ -238,9 +238,9 @@ fn compared(warp: &mut Warp, c: &crate::op::Compare, holds: u32, mask: u32) {
 
 #[inline(always)]
 fn conversion(warp: &mut Warp, c: &Convert, mask: u32) {
-    let ((d, d_wide), (a, a_wide)) = (c.d, c.a);
+    let (d, a) = (c.d.slot, c.a.slot);
     // The ones that index arithmetic is full of.
-    match (c.from, c.to, d_wide, a_wide) {
+    match (c.from, c.to, c.d.wide, c.a.wide) {
         (Type::S32, Type::S64, true, false) => {
             return map1(&mut warp.wide[d as usize], &warp.narrow[a as usize], mask, |x| x as i32 as i64 as u64);
         }
@@ -253,13 +253,12 @@ fn conversion(warp: &mut Warp, c: &Convert, mask: u32) {
         _ => {}
     }
     each(mask, |lane| {
-        let bits = if a_wide { warp.wide[a as usize][lane] } else { warp.narrow[a as usize][lane].into() };
+        let bits = if c.a.wide { warp.wide[a as usize][lane] } else { warp.narrow[a as usize][lane].into() };
         let value = convert::value(c, bits);
-        if d_wide {
+        if c.d.wide {
             warp.wide[d as usize][lane] = value;
         } else {
-            let short = c.to.bytes() == 2;
-            warp.narrow[d as usize][lane] = if short { value as u32 & 0xffff } else { value as u32 };
+            warp.narrow[d as usize][lane] = c.d.narrow(value);
         }
     });
 }

@@ -8,7 +8,7 @@ pub use device::DeviceMemory;
 
 use crate::ptx::types::Space;
 
-/// Each window is 4 GiB of the generic address space (PTX ISA 5.1: `.shared`, `.local` and `.param` map into it).
+/// Each window is 4 GiB of the generic address space (PTX ISA, "Generic Addressing": `.shared`, `.local` and `.param` map into it).
 const WINDOW: u64 = 1 << 32;
 /// Generic address of shared address 0.
 pub const SHARED_WINDOW: u64 = WINDOW;

@@ -1,6 +1,6 @@
 //! What arithmetic instructions do.
 
-/// Rounding of floating-point results (PTX ISA 7.7, `.rn .rz .rm .rp`).
+/// Rounding of floating-point results (PTX ISA, "Rounding Modifiers": `.rn .rz .rm .rp`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub enum Round {
@@ -142,7 +142,7 @@ pub enum Bin {
     And,
     Or,
     Xor,
-    /// Shift amounts are 32-bit and clamp at the width (PTX ISA 9.7.8).
+    /// Shift amounts are 32-bit and clamp at the width (PTX ISA, "shl", "shr").
     Shl,
     Shl16,
     Shr {
@@ -203,7 +203,7 @@ pub enum Tri {
     },
 }
 
-/// Comparisons (PTX ISA 9.7.6): `Unordered…` hold for NaN as well.
+/// Comparisons (PTX ISA, "Comparison and Selection Instructions"): `Unordered…` hold for NaN as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Cmp {

@@ -52,10 +52,10 @@ pub struct Convert {
     pub integral: Option<ToInt>,
     /// Rounding, `.ftz`, `.sat`.
     pub mode: FloatMode,
-    /// Row of the result, and whether in the 64-bit file.
-    pub d: (Slot, bool),
-    /// Row of the operand, and whether in the 64-bit file.
-    pub a: (Slot, bool),
+    /// Row of the result.
+    pub d: Row,
+    /// Row of the operand.
+    pub a: Row,
 }
 
 /// What a row is: its slot and file.
@@ -65,6 +65,16 @@ pub struct Row {
     pub slot: Slot,
     /// 64-bit file rather than 32-bit.
     pub wide: bool,
+    /// A register of at most 16 bits: its upper half stays zero.
+    pub short: bool,
+}
+
+impl Row {
+    /// A result as a row of the 32-bit file keeps it.
+    #[inline(always)]
+    pub fn narrow(self, value: u64) -> u32 {
+        if self.short { value as u32 & 0xffff } else { value as u32 }
+    }
 }
 
 /// An address operand.

@@ -1,6 +1,6 @@
 //! What lanes and warps do together.
 
-/// Exchange between lanes (PTX ISA 9.7.9.6).
+/// Exchange between lanes (PTX ISA, "shfl.sync").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Shuffle {

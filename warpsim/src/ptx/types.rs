@@ -1,4 +1,4 @@
-//! The fundamental types and the state spaces (PTX ISA 5.1, 5.2).
+//! The fundamental types and the state spaces (PTX ISA, "State Spaces, Types, and Variables").
 
 /// A fundamental type of PTX, with the packed half types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
