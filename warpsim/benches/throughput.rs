@@ -6,29 +6,35 @@ use warpsim::{Arg, Device, Launch, Module, Report};
 
 fn main() {
     println!("{}", machine());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    for (name, kernel, n) in [("matmul_tiled", "matmul", 256usize), ("vector_add", "vector_add", 1 << 20)] {
-        for cores in [1, cores] {
-            let (seconds, report) = measure(name, kernel, n, cores);
-            let instructions = report.counters.thread_instructions;
-            let rate = instructions as f64 / seconds / 1e6;
-            println!(
-                "{kernel} n = {n}, {cores} cores: {instructions} thread instructions, {seconds:.3} s, {rate:.0} million/s"
-            );
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    for (checks, words) in [(false, "counters"), (true, "counters and checks")] {
+        for (name, kernel, n) in [("matmul_tiled", "matmul", 256usize), ("vector_add", "vector_add", 1 << 20)] {
+            for cores in [1, all] {
+                let (seconds, report) = measure(name, kernel, n, cores, checks);
+                let instructions = report.counters.thread_instructions;
+                let rate = instructions as f64 / seconds / 1e6;
+                println!(
+                    "{kernel}, n = {n}, {cores} cores, {words}: {seconds:.3} s, {rate:.0} million thread instructions/s"
+                );
+            }
         }
     }
 }
 
 /// Median of five runs.
-fn measure(name: &str, kernel: &str, n: usize, cores: usize) -> (f64, Report) {
+fn measure(name: &str, kernel: &str, n: usize, cores: usize, checks: bool) -> (f64, Report) {
     let path = format!("{}/tests/ptx/{name}.ptx", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).expect("the fixture is there");
     let module = Module::load(&text).expect("it loads");
     let mut device = Device::new();
     device.set_cores(cores);
+    device.set_checks(checks);
     let square = name == "matmul_tiled";
     let bytes = if square { n * n * 4 } else { n * 4 };
     let buffers: Vec<u64> = (0..3).map(|_| device.alloc(bytes).expect("memory")).collect();
+    for &buffer in &buffers {
+        device.write(buffer, &vec![0; bytes]).expect("inside");
+    }
     let side = n as u32 / 16;
     let launch = match square {
         true => Launch { grid: [side, side, 1], block: [16, 16, 1], shared_bytes: 0 },

@@ -75,6 +75,7 @@ pub struct Device {
     modules: HashMap<usize, (Arc<Inner>, Vec<u64>)>,
     cores: usize,
     step_budget: u64,
+    checks: bool,
 }
 
 impl Default for Device {
@@ -87,7 +88,7 @@ impl Device {
     /// A device that uses all cores of the machine.
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { memory: DeviceMemory::default(), modules: HashMap::new(), cores, step_budget: 1 << 30 }
+        Self { memory: DeviceMemory::default(), modules: HashMap::new(), cores, step_budget: 1 << 30, checks: true }
     }
 
     /// Uses this many cores at most; results do not depend on it.
@@ -100,7 +101,13 @@ impl Device {
         self.step_budget = steps;
     }
 
-    /// Allocates bytes, all zero; gives the address.
+    /// Whether races in shared memory and reads of what nobody wrote are looked for, as they are at first. Bounds and
+    /// alignment always are.
+    pub fn set_checks(&mut self, checks: bool) {
+        self.checks = checks;
+    }
+
+    /// Allocates bytes; gives the address. They are zero, but reading them before something is written is a finding.
     ///
     /// # Errors
     /// The machine has no memory for it.
@@ -127,7 +134,7 @@ impl Device {
     /// The range is not inside one allocation.
     pub fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
         let (number, at) = self.range(address, data.len())?;
-        self.memory.get_mut(number).bytes.as_mut()[at..at + data.len()].copy_from_slice(data);
+        self.memory.write(number, at, data);
         Ok(())
     }
 
@@ -172,6 +179,7 @@ impl Device {
             shared_bytes,
             dynamic_bytes: launch.shared_bytes.into(),
             step_budget: self.step_budget,
+            checks: self.checks,
             files: &module.inner.files,
         };
         let outcome = exec::launch(&machine, self.cores)

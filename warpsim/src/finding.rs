@@ -11,6 +11,10 @@ pub enum Kind {
     OutOfBounds,
     /// An address that is no multiple of the access's size.
     Misaligned,
+    /// A read of memory that nothing has written.
+    UninitialisedRead,
+    /// Two threads of a block use the same shared memory, one of them writes, and no barrier is between.
+    SharedRace,
     /// A barrier, or an exchange between lanes, that some of its threads do not reach.
     BarrierDivergence,
     /// Threads wait for each other for ever.
@@ -27,6 +31,8 @@ impl Kind {
         match self {
             Self::OutOfBounds => "out_of_bounds",
             Self::Misaligned => "misaligned",
+            Self::UninitialisedRead => "uninitialised_read",
+            Self::SharedRace => "shared_race",
             Self::BarrierDivergence => "barrier_divergence",
             Self::Deadlock => "deadlock",
             Self::StepBudget => "step_budget",

@@ -7,8 +7,13 @@ use warpsim::{Arg, Counters, Device, Launch, Report};
 
 /// One warp, one kernel of `patterns` with an integer argument.
 fn pattern(kernel: &str, value: i32, shared_bytes: u32) -> Counters {
+    patterned(kernel, value, shared_bytes, true)
+}
+
+fn patterned(kernel: &str, value: i32, shared_bytes: u32, checks: bool) -> Counters {
     let module = module("patterns");
     let mut device = Device::new();
+    device.set_checks(checks);
     let (x, out) = (upload(&mut device, &[0f32; 2048]), upload(&mut device, &[0f32; 64]));
     let args = match kernel {
         "bank_stride" => vec![Arg::Pointer(out), Arg::I32(value)],
@@ -73,8 +78,8 @@ fn bank_conflicts_of_strides() {
         assert_eq!(counters.shared_store_wavefronts, u64::from(ways), "stride {stride}");
         assert_eq!(counters.barriers, 1);
     }
-    // One word for all lanes is a broadcast.
-    assert_eq!(pattern("bank_stride", 0, 4).shared_load_bank_conflicts, 0);
+    // One word for all lanes is a broadcast. (That all write it as well is a race, found elsewhere.)
+    assert_eq!(patterned("bank_stride", 0, 4, false).shared_load_bank_conflicts, 0);
 }
 
 fn transpose(kernel: &str, n: u32) -> Counters {

@@ -153,6 +153,7 @@ fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bo
     let ty = m.ty()?;
     let space = m.choice(SPACES).unwrap_or(Space::Generic);
     let lanes = m.choice(&[("v2", 2u8), ("v4", 4), ("v8", 8)]).unwrap_or(1);
+    let strong = ["volatile", "relaxed", "acquire", "release", "mmio"].iter().any(|name| m.take(name));
     m.ignore(HINTS);
     let (place, data) = match (operands, load) {
         ([data, place], true) | ([place, data], false) => (place, data),
@@ -176,7 +177,7 @@ fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bo
         return Err(Fail::new("this space is read-only here"));
     }
     let address = address(slots, place, space)?;
-    let transfer = Transfer { address, bytes: ty.bytes() as u8, count: lanes, signed: ty.signed(), rows };
+    let transfer = Transfer { address, bytes: ty.bytes() as u8, count: lanes, signed: ty.signed(), strong, rows };
     Ok(if load { Op::Load(Box::new(transfer)) } else { Op::Store(Box::new(transfer)) })
 }
 

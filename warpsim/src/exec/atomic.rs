@@ -1,5 +1,6 @@
 //! Atomics and reductions (PTX ISA, "atom"): lane after lane, lowest first.
 
+use super::check;
 use super::float::canon;
 use super::lanes::LANES;
 use super::memory::{addresses, by_space, find};
@@ -23,6 +24,22 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
                 super::report::access(env, warp.first + lane as u32, pc, (space, at[lane]), len, false);
                 continue;
             };
+            if env.machine.checks {
+                let thread = warp.first + lane as u32;
+                let (address, len) = (at[lane], len as u8);
+                let rest = check::Element {
+                    thread,
+                    pc,
+                    space,
+                    address,
+                    len,
+                    read: true,
+                    write: true,
+                    strong: true,
+                    same: false,
+                };
+                check::element(env, rest);
+            }
             let operand = |slot: u32| match a.wide {
                 true => warp.wide[slot as usize][lane],
                 false => warp.narrow[slot as usize][lane].into(),

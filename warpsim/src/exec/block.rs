@@ -15,6 +15,9 @@ pub fn run_block(env: &mut Env, warps: &mut [Warp], number: u64) -> bool {
     env.steps = 0;
     env.arrived = [0; 16];
     env.shared.as_mut().fill(0);
+    if let Some(shadow) = &mut env.shadow {
+        shadow.start();
+    }
     warps.iter_mut().for_each(|warp| warp.start(env));
     loop {
         let mut ran = false;
@@ -74,6 +77,11 @@ fn release(env: &mut Env, warps: &mut [Warp]) -> bool {
         any = true;
         env.arrived[id as usize] = 0;
         let members: Vec<usize> = here().map(|(at, _)| at).collect();
+        if let Some(shadow) = &mut env.shadow {
+            // Threads that have ended count as arrived.
+            let ended = warps.iter().enumerate().filter(|(_, w)| w.status == Status::Done);
+            shadow.release(&members, &ended.map(|(at, _)| at).collect::<Vec<_>>(), id);
+        }
         let holds = |w: &Warp| waiting(w).and_then(|b| b.reduce).map_or(0, |r| r.2);
         let count: u32 = members.iter().map(|&at| holds(&warps[at]).count_ones()).sum();
         let all = members.iter().all(|&at| holds(&warps[at]) == warps[at].live);

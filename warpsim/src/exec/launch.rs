@@ -1,12 +1,14 @@
 //! Blocks over cores, with the same result on any number of them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::block::run_block;
 use super::lanes::LANES;
+use super::shadow::Shadow;
 use super::state::{Env, Found, Machine, Warp};
 use crate::counters::Tally;
-use crate::finding::Finding;
+use crate::finding::{Finding, Kind};
 use crate::memory::Bytes;
 
 /// What came of a launch.
@@ -16,6 +18,9 @@ pub struct Outcome {
     /// Findings in order of block and instruction.
     pub findings: Vec<Finding>,
 }
+
+/// What one core brings: counts, findings, instructions that took part in races.
+type Part = (Vec<Tally>, Found, BTreeSet<u32>);
 
 /// Runs all blocks on at most `cores` threads. `None` if there is no memory for the warps.
 pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
@@ -27,7 +32,7 @@ pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
     // Some blocks at a time, and enough portions for all cores.
     let portion = (blocks / (cores as u64 * 16)).clamp(1, 64);
     let work = || worker(machine, blocks, portion, &next, &stop);
-    let parts: Vec<Option<(Vec<Tally>, Found)>> = if cores <= 1 {
+    let parts: Vec<Option<Part>> = if cores <= 1 {
         vec![work()]
     } else {
         std::thread::scope(|scope| {
@@ -36,31 +41,30 @@ pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
         })
     };
     let mut tally = vec![Tally::default(); machine.kernel.code.len()];
-    let mut found = Found::new();
+    let (mut found, mut raced) = (Found::new(), BTreeSet::new());
     for part in parts {
-        let (counts, more) = part?;
+        let (counts, more, races) = part?;
+        raced.extend(races);
         tally.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         merge(&mut found, more);
     }
+    // A read that races with the write it needs comes too early in one order and right in another: it is the race.
+    found.retain(|(pc, kind), _| *kind != Kind::UninitialisedRead || !raced.contains(pc));
     let mut findings: Vec<_> = found.into_iter().collect();
     findings.sort_by_key(|((pc, kind), (block, _))| (*block, *pc, *kind));
     Some(Outcome { tally, findings: findings.into_iter().map(|(_, (_, finding))| finding).collect() })
 }
 
-fn worker(
-    machine: &Machine,
-    blocks: u64,
-    portion: u64,
-    next: &AtomicU64,
-    stop: &AtomicU64,
-) -> Option<(Vec<Tally>, Found)> {
+fn worker(machine: &Machine, blocks: u64, portion: u64, next: &AtomicU64, stop: &AtomicU64) -> Option<Part> {
     let warps = machine.threads().div_ceil(LANES as u32);
     let mut warps = (0..warps).map(|w| Warp::new(machine, w)).collect::<Option<Vec<_>>>()?;
     let mut env = Env {
         machine,
         shared: Bytes::zeros(usize::try_from(machine.shared_bytes).ok()?)?,
+        shadow: machine.checks.then(|| Box::new(Shadow::new(machine.shared_bytes))),
         tally: vec![Tally::default(); machine.kernel.code.len()],
         found: Found::new(),
+        raced: BTreeSet::new(),
         block: (0, [0; 3]),
         steps: 0,
         arrived: [0; 16],
@@ -69,7 +73,7 @@ fn worker(
     loop {
         let start = next.fetch_add(portion, Relaxed);
         if start >= blocks {
-            return Some((env.tally, env.found));
+            return Some((env.tally, env.found, env.raced));
         }
         for block in start..(start + portion).min(blocks) {
             if block < stop.load(Relaxed) && !run_block(&mut env, &mut warps, block) {

@@ -1,5 +1,6 @@
 //! Loads, stores and atomics of a warp: addresses checked, requests counted, lanes served.
 
+use super::check;
 use super::lanes::{LANES, Row, each};
 use super::state::{Env, Warp};
 use crate::counters::{sectors, wavefronts};
@@ -93,6 +94,8 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
     let local = std::mem::take(&mut warp.local);
     by_space(t.address.space, &all, mask, |space, at, mask| {
         let mut served = 0;
+        let checks =
+            env.machine.checks && matches!(space, Space::Shared | Space::Global) && t.address.space != Space::Const;
         let one = if t.count == 1 { t.rows[0] } else { None };
         for (lane, &address) in at.iter().enumerate() {
             if mask >> lane & 1 == 0 {
@@ -107,6 +110,9 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
                 continue;
             };
             served |= 1 << lane;
+            if checks {
+                check::<LOAD>(env, warp, (pc, lane), t, (space, address), (bytes, offset));
+            }
             // The common case: one element in a 32-bit row.
             if let (Some(row), 4) = (one, t.bytes)
                 && !row.wide
@@ -143,6 +149,42 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
     });
     env.shared = shared;
     warp.local = local;
+}
+
+/// Checks each element of a lane.
+#[inline(never)]
+fn check<const LOAD: bool>(
+    env: &mut Env,
+    warp: &Warp,
+    (pc, lane): (u32, usize),
+    t: &Transfer,
+    (space, address): (Space, u64),
+    (bytes, offset): (&Bytes, usize),
+) {
+    for (k, row) in t.rows[..t.count as usize].iter().enumerate() {
+        let Some(row) = row else { continue };
+        let step = k * t.bytes as usize;
+        let same = !LOAD && {
+            let value = match row.wide {
+                true => warp.wide[row.slot as usize][lane],
+                false => warp.narrow[row.slot as usize][lane].into(),
+            };
+            let spare = 64 - 8 * u32::from(t.bytes);
+            bytes.load(offset + step, t.bytes) == value << spare >> spare
+        };
+        let element = check::Element {
+            thread: warp.first + lane as u32,
+            pc,
+            space,
+            address: address + step as u64,
+            len: t.bytes,
+            read: LOAD,
+            write: !LOAD,
+            strong: t.strong,
+            same,
+        };
+        check::element(env, element);
+    }
 }
 
 /// Counts a request.

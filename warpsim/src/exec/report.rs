@@ -21,7 +21,7 @@ pub fn access(env: &mut Env, thread: u32, pc: u32, (space, at): (Space, u64), le
 }
 
 /// The variable or parameter nearest to an address, and words for the place.
-fn describe(machine: &Machine, space: Space, at: u64) -> (Option<String>, String) {
+pub fn describe(machine: &Machine, space: Space, at: u64) -> (Option<String>, String) {
     match space {
         Space::Shared => {
             let size = machine.shared_bytes;

@@ -1,8 +1,9 @@
 //! What a launch, a block and a warp keep while they run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::lanes::Row;
+use super::shadow::Shadow;
 use crate::counters::Tally;
 use crate::decode::Kernel;
 use crate::finding::{Finding, Kind};
@@ -23,6 +24,8 @@ pub struct Machine<'a> {
     pub dynamic_bytes: u64,
     /// Warp instructions that a block may take.
     pub step_budget: u64,
+    /// Whether races and reads of what nobody wrote are looked for.
+    pub checks: bool,
     pub files: &'a [(u32, String)],
 }
 
@@ -46,8 +49,12 @@ pub type Found = BTreeMap<(u32, Kind), (u64, Finding)>;
 pub struct Env<'a> {
     pub machine: &'a Machine<'a>,
     pub shared: Bytes,
+    /// Who touched shared memory, when checks are on.
+    pub shadow: Option<Box<Shadow>>,
     pub tally: Vec<Tally>,
     pub found: Found,
+    /// Instructions that took part in a race.
+    pub raced: BTreeSet<u32>,
     /// Linear index and coordinates of the block.
     pub block: (u64, [u32; 3]),
     /// Warp instructions of this block so far.

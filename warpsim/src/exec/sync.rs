@@ -54,6 +54,9 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
             if !wait {
                 // `bar.arrive` goes on; the block counts it.
                 env.arrived[id as usize & 15] += LANES as u32;
+                if let Some(shadow) = &mut env.shadow {
+                    shadow.arrive(warp.first as usize / LANES, id);
+                }
                 return Stop::Turn;
             }
             Waiting { id, threads, reduce: None, pc }

@@ -146,6 +146,9 @@ fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
             }
             Op::Barrier { .. } | Op::BarrierReduce { .. } => return arrive(env, warp, pc, &instruction.op, mask),
             op => {
+                if let (Op::WarpBarrier { .. }, Some(shadow)) = (op, &mut env.shadow) {
+                    shadow.warp_barrier(warp.first as usize / LANES);
+                }
                 if let Some(row) = exchange::members(op) {
                     match together(env, warp, pc, row, mask) {
                         Some(groups) => groups.into_iter().for_each(|group| exchange::run(warp, op, group)),

@@ -12,6 +12,8 @@ pub struct Allocation {
     pub base: u64,
     /// Contents.
     pub bytes: Bytes,
+    /// One bit for each byte that something has written; none where all bytes have a value from the start.
+    pub written: Option<Bytes>,
     /// Name of the variable, for variables of a module.
     pub name: Option<String>,
 }
@@ -34,9 +36,12 @@ impl DeviceMemory {
     /// Allocates zeros; addresses are never used twice, and a gap follows each allocation.
     pub fn alloc(&mut self, len: u64, name: Option<String>) -> Option<u64> {
         let bytes = Bytes::zeros(usize::try_from(len).ok()?)?;
+        // Variables of a module start as zeros (CUDA), buffers as anything.
+        let written =
+            if name.is_some() { None } else { Some(Bytes::zeros(bytes.len().div_ceil(8).next_multiple_of(4))?) };
         let base = self.next;
         self.next = base.checked_add(len)?.checked_add(ALIGN)?.next_multiple_of(ALIGN);
-        self.allocations.push(Allocation { base, bytes, name });
+        self.allocations.push(Allocation { base, bytes, written, name });
         Some(base)
     }
 
@@ -66,8 +71,14 @@ impl DeviceMemory {
         (offset.checked_add(len)? <= allocation.bytes.len() as u64).then_some((number, offset as usize))
     }
 
-    /// An allocation to write to from the host.
-    pub fn get_mut(&mut self, number: usize) -> &mut Allocation {
-        &mut self.allocations[number]
+    /// Writes from the host into an allocation.
+    pub fn write(&mut self, number: usize, at: usize, data: &[u8]) {
+        let allocation = &mut self.allocations[number];
+        allocation.bytes.as_mut()[at..at + data.len()].copy_from_slice(data);
+        let Some(written) = &mut allocation.written else { return };
+        let (written, end) = (written.as_mut(), at + data.len());
+        let (first, last) = (at.next_multiple_of(8).min(end), (end / 8 * 8).max(at.next_multiple_of(8).min(end)));
+        written[first / 8..(last / 8).max(first / 8)].fill(0xff);
+        (at..first).chain(last..end).for_each(|byte| written[byte / 8] |= 1 << (byte % 8));
     }
 }

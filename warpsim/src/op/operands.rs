@@ -97,6 +97,8 @@ pub struct Transfer {
     pub bytes: u8,
     /// Elements.
     pub count: u8,
+    /// Volatile or ordered: meant for other threads to see.
+    pub strong: bool,
     /// Loads: sign-extended to the register.
     pub signed: bool,
     /// Rows of the elements; `None` is `_`.
