@@ -1,0 +1,157 @@
+//! Where lanes that part meet again: the immediate post-dominator of each branch.
+
+use crate::op::{Instruction, Op};
+
+/// No meeting point before the end of the kernel.
+pub const NEVER: u32 = u32::MAX;
+
+/// Fills in the meeting point of every branch.
+///
+/// A way that only ends threads (a jump to `ret`) does not move the meeting point of the others: lanes that stay
+/// meet where they would without it, as they do on hardware.
+pub fn place_reconvergence(code: &mut [Instruction]) {
+    let graph = Graph::new(code);
+    let post = graph.post_dominators();
+    for (block, meet) in post.into_iter().enumerate().take(graph.starts.len()) {
+        let last = graph.end(block, code.len()) - 1;
+        if let Op::Branch { reconverge, .. } = &mut code[last].op {
+            *reconverge = match meet {
+                Some(to) if to < graph.starts.len() => graph.starts[to] as u32,
+                _ => NEVER,
+            };
+        }
+    }
+}
+
+/// Basic blocks; the number of blocks stands for the exit.
+struct Graph {
+    starts: Vec<usize>,
+    next: Vec<Vec<usize>>,
+}
+
+impl Graph {
+    fn new(code: &[Instruction]) -> Self {
+        let mut leads = vec![false; code.len() + 1];
+        leads[0] = true;
+        for (at, instruction) in code.iter().enumerate() {
+            match instruction.op {
+                Op::Branch { target, .. } => (leads[target as usize], leads[at + 1]) = (true, true),
+                Op::Exit | Op::Trap => leads[at + 1] = true,
+                _ => {}
+            }
+        }
+        let starts: Vec<usize> = (0..code.len()).filter(|&at| leads[at]).collect();
+        let mut graph = Self { next: Vec::new(), starts };
+        let all: Vec<Vec<usize>> = (0..graph.starts.len()).map(|b| graph.successors(code, b, false)).collect();
+        graph.next = (0..graph.starts.len()).map(|b| graph.successors(code, b, true)).collect();
+        // A loop that only a `ret` leaves needs that way out to have a post-dominator.
+        let reaches = graph.reaches_exit();
+        for (block, successors) in all.into_iter().enumerate() {
+            if !reaches[block] {
+                graph.next[block] = successors;
+            }
+        }
+        graph
+    }
+
+    fn end(&self, block: usize, length: usize) -> usize {
+        self.starts.get(block + 1).copied().unwrap_or(length)
+    }
+
+    fn block_of(&self, at: usize) -> usize {
+        self.starts.partition_point(|&s| s <= at) - 1
+    }
+
+    fn successors(&self, code: &[Instruction], block: usize, skip_ends: bool) -> Vec<usize> {
+        let exit = self.starts.len();
+        let end = self.end(block, code.len());
+        let last = &code[end - 1];
+        let follow = if end < code.len() { self.block_of(end) } else { exit };
+        let ends = |b: usize| {
+            b == exit || {
+                let first = &code[self.starts[b]];
+                matches!(first.op, Op::Exit | Op::Trap) && first.guard.is_none()
+            }
+        };
+        let mut out = match (&last.op, last.guard) {
+            (Op::Branch { target, .. }, None) => vec![self.block_of(*target as usize)],
+            (Op::Branch { target, .. }, Some(_)) => vec![self.block_of(*target as usize), follow],
+            (Op::Exit | Op::Trap, None) => vec![exit],
+            (Op::Exit | Op::Trap, Some(_)) => vec![exit, follow],
+            _ => vec![follow],
+        };
+        if skip_ends && out.len() == 2 && ends(out[0]) != ends(out[1]) {
+            out.retain(|&b| !ends(b));
+        }
+        out
+    }
+
+    fn predecessors(&self) -> Vec<Vec<usize>> {
+        let mut before = vec![Vec::new(); self.starts.len() + 1];
+        for (block, next) in self.next.iter().enumerate() {
+            next.iter().for_each(|&n| before[n].push(block));
+        }
+        before
+    }
+
+    fn reaches_exit(&self) -> Vec<bool> {
+        let before = self.predecessors();
+        let mut seen = vec![false; before.len()];
+        let mut work = vec![self.starts.len()];
+        while let Some(block) = work.pop() {
+            if !std::mem::replace(&mut seen[block], true) {
+                work.extend(&before[block]);
+            }
+        }
+        seen
+    }
+
+    /// Immediate post-dominators by iteration to a fixed point (Cooper, Harvey, Kennedy 2001, on the reverse graph).
+    fn post_dominators(&self) -> Vec<Option<usize>> {
+        let exit = self.starts.len();
+        let before = self.predecessors();
+        // Post-order of the reverse graph from the exit.
+        let mut rank = vec![usize::MAX; exit + 1];
+        let mut order = Vec::new();
+        let mut seen = vec![false; exit + 1];
+        let mut stack = vec![(exit, 0)];
+        seen[exit] = true;
+        while let Some((block, child)) = stack.pop() {
+            match before[block].get(child) {
+                Some(&next) => {
+                    stack.push((block, child + 1));
+                    if !std::mem::replace(&mut seen[next], true) {
+                        stack.push((next, 0));
+                    }
+                }
+                None => {
+                    rank[block] = order.len();
+                    order.push(block);
+                }
+            }
+        }
+        let mut post: Vec<Option<usize>> = vec![None; exit + 1];
+        post[exit] = Some(exit);
+        let meet = |post: &[Option<usize>], mut a: usize, mut b: usize| {
+            while a != b {
+                let low = if rank[a] < rank[b] { &mut a } else { &mut b };
+                *low = post[*low].unwrap_or(exit);
+            }
+            a
+        };
+        loop {
+            let mut changed = false;
+            for &block in order.iter().rev().filter(|&&b| b != exit) {
+                let mut new = None;
+                for &next in self.next[block].iter().filter(|&&n| post[n].is_some()) {
+                    new = Some(new.map_or(next, |n| meet(&post, n, next)));
+                }
+                changed |= new != post[block];
+                post[block] = new;
+            }
+            if !changed {
+                return post;
+            }
+        }
+    }
+}

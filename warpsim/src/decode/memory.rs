@@ -1,0 +1,224 @@
+//! Moves, loads, stores, atomics, addresses.
+
+use super::Fail;
+use super::arithmetic::{count, fit};
+use super::modifiers::Modifiers;
+use super::slots::Slots;
+use crate::op::{Address, Atomic, AtomicOp, Op, Row, Transfer};
+use crate::ptx::ast::Operand;
+use crate::ptx::types::{Space, Type};
+
+/// Scopes, orders and cache hints: the simulator's memory is always coherent.
+const HINTS: &[&str] = &[
+    "relaxed",
+    "acquire",
+    "release",
+    "acq_rel",
+    "volatile",
+    "weak",
+    "mmio",
+    "cta",
+    "cluster",
+    "gpu",
+    "sys",
+    "ca",
+    "cg",
+    "cs",
+    "lu",
+    "cv",
+    "wb",
+    "wt",
+    "nc",
+    "L2::64B",
+    "L2::128B",
+    "L2::256B",
+    "L1::evict_last",
+    "L1::evict_first",
+    "L1::evict_normal",
+    "L1::no_allocate",
+];
+const SPACES: &[(&str, Space)] = &[
+    ("global", Space::Global),
+    ("shared", Space::Shared),
+    ("shared::cta", Space::Shared),
+    ("local", Space::Local),
+    ("const", Space::Const),
+    ("param", Space::Param),
+];
+
+/// Decodes an instruction of this group.
+pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
+    match m.base {
+        "mov" => mov(slots, m, operands),
+        "ld" | "ldu" => transfer(slots, m, operands, true),
+        "st" => transfer(slots, m, operands, false),
+        "cvta" => {
+            let ty = m.ty()?;
+            let to_generic = !m.take("to");
+            let space = m.choice(SPACES).ok_or_else(|| Fail::new("its space is unknown"))?;
+            let [d, a] = operands else { return Err(count(2)) };
+            let d = slots.row(d)?;
+            let a = slots.any_source(a, d.wide)?;
+            if ty.bytes() != 8 || !d.wide || !a.wide {
+                return Err(Fail::new("addresses have 64 bits"));
+            }
+            Ok(Op::AddressOf { space, to_generic, d, a })
+        }
+        "isspacep" => {
+            let space = m.choice(SPACES).ok_or_else(|| Fail::new("its space is unknown"))?;
+            let [d, a] = operands else { return Err(count(2)) };
+            let d = slots.pred_out(d)?.ok_or_else(|| Fail::new("a result is needed"))?;
+            Ok(Op::IsSpace { space, d, a: slots.source(a, true)? })
+        }
+        "prefetch" | "prefetchu" => {
+            m.ignore(&["global", "local", "L1", "L2", "L2::evict_last", "L2::evict_normal"]);
+            Ok(Op::Nop)
+        }
+        _ => atomic(slots, m, operands),
+    }
+}
+
+fn mov(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
+    let ty = m.ty()?;
+    let [d, a] = operands else { return Err(count(2)) };
+    if ty == Type::Pred {
+        let d = slots.pred_out(d)?.ok_or_else(|| Fail::new("a result is needed"))?;
+        return Ok(match a {
+            Operand::Int(value) => Op::PredConst { d, value: *value != 0 },
+            a => Op::PredMov { d, a: slots.pred(a)? },
+        });
+    }
+    let bits = ty.bytes() as u8 * 8;
+    let parts = |n: usize| match n {
+        2 | 4 if bits as usize / n >= 8 => Ok((n as u8, bits / n as u8)),
+        _ => Err(Fail::new("2 or 4 parts of at least 8 bits are packed")),
+    };
+    if let Operand::Vector(from) = a {
+        let (count, part) = parts(from.len())?;
+        let mut rows = [0; 4];
+        for (row, operand) in rows.iter_mut().zip(from) {
+            *row = slots.source(operand, false)?;
+        }
+        return Ok(Op::Pack { d: slots.row(d)?, parts: rows, count, part });
+    }
+    if let Operand::Vector(to) = d {
+        let (count, part) = parts(to.len())?;
+        let mut rows = [None; 4];
+        for (row, operand) in rows.iter_mut().zip(to) {
+            *row = sink(slots, operand)?;
+        }
+        let a = slots.any_source(a, bits == 64)?;
+        return Ok(Op::Unpack { rows, count, part, a });
+    }
+    let row = slots.row(d)?;
+    let wide = bits == 64;
+    if row.wide != wide {
+        return Err(Fail::new("the result is of another size than the instruction"));
+    }
+    if let Operand::Name(name) = a {
+        match name.as_str() {
+            "%clock" | "%clock_hi" | "%clock64" | "%globaltimer" | "%globaltimer_lo" => {
+                return Ok(Op::Clock { d: row });
+            }
+            _ => {}
+        }
+    }
+    let a = slots.source(&fit(a, ty), wide)?;
+    Ok(if wide { Op::Mov64 { d: row.slot, a } } else { Op::Mov32 { d: row.slot, a } })
+}
+
+/// A register that is written, or `_`.
+fn sink(slots: &Slots, operand: &Operand) -> Result<Option<Row>, Fail> {
+    match operand {
+        Operand::Name(name) if name == "_" => Ok(None),
+        other => slots.row(other).map(Some),
+    }
+}
+
+fn address(slots: &mut Slots, operand: &Operand, space: Space) -> Result<Address, Fail> {
+    let Operand::Address(base, offset) = operand else { return Err(Fail::new("an address in brackets is expected")) };
+    let mut base = base.as_ref().clone();
+    let mut offset = *offset;
+    // A symbol with its offset becomes one constant.
+    if let Operand::Name(name) = &base
+        && slots.symbols.contains_key(name)
+    {
+        base = Operand::Address(Box::new(base), offset);
+        offset = 0;
+    }
+    Ok(Address { space, base: slots.any_source(&base, true)?, offset })
+}
+
+fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bool) -> Result<Op, Fail> {
+    let ty = m.ty()?;
+    let space = m.choice(SPACES).unwrap_or(Space::Generic);
+    let lanes = m.choice(&[("v2", 2u8), ("v4", 4), ("v8", 8)]).unwrap_or(1);
+    let strong = ["volatile", "relaxed", "acquire", "release", "mmio"].iter().any(|name| m.take(name));
+    m.ignore(HINTS);
+    let (place, data) = match (operands, load) {
+        ([data, place], true) | ([place, data], false) => (place, data),
+        _ => return Err(count(2)),
+    };
+    let parts = match data {
+        Operand::Vector(parts) => parts.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    if parts.len() != lanes as usize || ty == Type::Pred {
+        return Err(Fail::new("the registers do not fit the vector"));
+    }
+    let mut rows = [None; 8];
+    for (row, operand) in rows.iter_mut().zip(parts) {
+        *row = if load { sink(slots, operand)? } else { Some(slots.any_source(&fit(operand, ty), ty.bytes() == 8)?) };
+        if row.is_some_and(|r| !r.wide && ty.bytes() == 8) {
+            return Err(Fail::new("a register too small for the type"));
+        }
+    }
+    if !load && matches!(space, Space::Const | Space::Param) {
+        return Err(Fail::new("this space is read-only here"));
+    }
+    let address = address(slots, place, space)?;
+    let transfer = Transfer { address, bytes: ty.bytes() as u8, count: lanes, signed: ty.signed(), strong, rows };
+    Ok(if load { Op::Load(Box::new(transfer)) } else { Op::Store(Box::new(transfer)) })
+}
+
+fn atomic(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
+    let returns = m.base == "atom";
+    let ty = m.ty()?;
+    m.ignore(HINTS);
+    m.take("noftz");
+    let space = m.choice(&SPACES[..3]).unwrap_or(Space::Generic);
+    let signed = ty.signed();
+    let ops = [
+        ("add", if ty.float() { AtomicOp::AddF } else { AtomicOp::Add }),
+        ("min", AtomicOp::Min { signed }),
+        ("max", AtomicOp::Max { signed }),
+        ("and", AtomicOp::And),
+        ("or", AtomicOp::Or),
+        ("xor", AtomicOp::Xor),
+        ("exch", AtomicOp::Exchange),
+        ("cas", AtomicOp::CompareSwap),
+        ("inc", AtomicOp::Inc),
+        ("dec", AtomicOp::Dec),
+    ];
+    let op = m.choice(&ops).ok_or_else(|| Fail::new("its operation is unknown"))?;
+    let float = matches!(ty, Type::F32 | Type::F64);
+    if !matches!(ty.bytes(), 4 | 8) || ty.float() && (!float || op != AtomicOp::AddF) {
+        return Err(Fail::new("atomics of this type"));
+    }
+    let wide = ty.bytes() == 8;
+    let (d, rest) = match (returns, operands) {
+        (true, [d, rest @ ..]) => (sink(slots, d)?, rest),
+        (_, rest) => (None, rest),
+    };
+    if d.is_some_and(|d| d.wide != wide) {
+        return Err(Fail::new("the result is of another size than the instruction"));
+    }
+    let (place, a, b) = match (rest, op) {
+        ([place, a, b], AtomicOp::CompareSwap) => (place, a, b),
+        ([place, a], op) if op != AtomicOp::CompareSwap => (place, a, a),
+        _ => return Err(Fail::new("the number of operands does not fit")),
+    };
+    let address = address(slots, place, space)?;
+    let (a, b) = (slots.source(a, wide)?, slots.source(b, wide)?);
+    Ok(Op::Atomic(Box::new(Atomic { op, address, wide, d: d.map(|d| d.slot), a, b })))
+}

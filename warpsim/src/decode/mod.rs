@@ -1,0 +1,193 @@
+//! From the tree to [`crate::op`]: every modifier is understood here, once, or refused.
+
+mod arithmetic;
+mod convert;
+mod float;
+mod layout;
+mod logic;
+mod memory;
+mod modifiers;
+mod order;
+pub mod slots;
+mod warp;
+
+use std::collections::HashMap;
+
+use crate::cfg;
+use crate::error::{Error, SourceLine};
+use crate::op::{Instruction, Op};
+use crate::ptx::ast;
+pub use layout::{Layout, Symbol};
+use modifiers::Modifiers;
+use slots::{Fill, Slots};
+
+/// Why an instruction is refused.
+#[derive(Debug)]
+pub struct Fail(pub String);
+
+impl Fail {
+    fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// A kernel, ready to run.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Its name in the PTX.
+    pub name: String,
+    /// Instructions; branches name indices into this.
+    pub code: Vec<Instruction>,
+    /// Rows of the register file: 32-bit, 64-bit, predicates.
+    pub sizes: (usize, usize, usize),
+    /// Rows with fixed contents.
+    pub fills: Vec<(bool, u32, Fill)>,
+    /// Where variables and parameters lie.
+    pub layout: Layout,
+    /// Whether blocks must run one after the other for the same result each time.
+    pub ordered: bool,
+}
+
+/// Decodes a kernel; gives every reason for which it cannot run.
+pub fn kernel(module: &ast::Module, function: &ast::Function) -> Result<Kernel, Vec<Error>> {
+    let mut decoder = Decoder::new(module, function);
+    let body = function.body.as_deref().unwrap_or(&[]);
+    decoder.slots.open();
+    for statement in body {
+        decoder.statement(statement);
+    }
+    decoder.finish(function)
+}
+
+struct Decoder<'a> {
+    module: &'a ast::Module,
+    slots: Slots,
+    layout: Layout,
+    code: Vec<Instruction>,
+    errors: Vec<Error>,
+    labels: HashMap<String, u32>,
+    /// Branches whose label is not placed yet: instruction and name, by scope of use.
+    branches: Vec<(u32, String)>,
+}
+
+impl<'a> Decoder<'a> {
+    fn new(module: &'a ast::Module, function: &'a ast::Function) -> Self {
+        let mut slots = Slots::default();
+        let layout = Layout::new(module, function, &mut slots.symbols);
+        Self {
+            module,
+            slots,
+            layout,
+            code: Vec::new(),
+            errors: Vec::new(),
+            labels: HashMap::new(),
+            branches: Vec::new(),
+        }
+    }
+
+    fn statement(&mut self, statement: &ast::Statement) {
+        match statement {
+            ast::Statement::Open => self.slots.open(),
+            ast::Statement::Close => self.slots.close(),
+            ast::Statement::Label(name) => {
+                self.labels.insert(name.clone(), self.code.len() as u32);
+            }
+            ast::Statement::Registers(ty, names) => {
+                for (name, count) in names {
+                    match count {
+                        None => self.slots.declare(*ty, name.clone()),
+                        Some(count) => (0..*count).for_each(|i| self.slots.declare(*ty, format!("{name}{i}"))),
+                    }
+                }
+            }
+            // Laid out before the first instruction.
+            ast::Statement::Variable(_) => {}
+            ast::Statement::Instruction(instruction) => {
+                if let Err(Fail(message)) = self.instruction(instruction) {
+                    let source = self.source(instruction.loc);
+                    let message = format!("`{}`: {message}", instruction.opcode);
+                    self.errors.push(Error::Unsupported { line: instruction.line, source, message });
+                }
+            }
+        }
+    }
+
+    fn source(&self, (file, line): (u32, u32)) -> Option<SourceLine> {
+        let name = self.module.files.iter().find(|f| f.0 == file)?;
+        (line > 0).then(|| SourceLine { file: name.1.clone(), line })
+    }
+
+    fn instruction(&mut self, from: &ast::Instruction) -> Result<(), Fail> {
+        let mut modifiers = Modifiers::new(&from.opcode);
+        let guard = match &from.guard {
+            None => None,
+            Some((name, negated)) => {
+                let mut pred = self.slots.pred(&ast::Operand::Name(name.clone()))?;
+                pred.negated = *negated;
+                Some(pred)
+            }
+        };
+        let op = if modifiers.base == "bra" {
+            modifiers.take("uni");
+            let [ast::Operand::Name(label)] = from.operands.as_slice() else {
+                return Err(Fail::new("a branch names one label"));
+            };
+            self.branches.push((self.code.len() as u32, label.clone()));
+            Op::Branch { target: 0, reconverge: 0 }
+        } else {
+            self.operation(&mut modifiers, &from.operands)?
+        };
+        modifiers.finish()?;
+        self.code.push(Instruction { guard, op, ptx_line: from.line, loc: from.loc });
+        Ok(())
+    }
+
+    fn operation(&mut self, m: &mut Modifiers, operands: &[ast::Operand]) -> Result<Op, Fail> {
+        match m.base {
+            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "prefetch" | "prefetchu" => {
+                memory::decode(&mut self.slots, m, operands)
+            }
+            "cvt" => convert::decode(&mut self.slots, m, operands),
+            "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "setp" | "set" | "selp"
+            | "slct" | "bfe" | "bfi" | "bfind" | "popc" | "clz" | "brev" | "prmt" | "fns" => {
+                logic::decode(&mut self.slots, m, operands)
+            }
+            "ret" | "exit" | "trap" | "brkpt" | "bar" | "barrier" | "shfl" | "vote" | "match" | "activemask"
+            | "redux" | "membar" | "fence" | "nanosleep" | "pmevent" => warp::decode(&mut self.slots, m, operands),
+            _ => match arithmetic::decode(&mut self.slots, m, operands)? {
+                Some(op) => Ok(op),
+                None => Err(Fail::new("the simulator does not know this instruction")),
+            },
+        }
+    }
+
+    fn finish(mut self, function: &ast::Function) -> Result<Kernel, Vec<Error>> {
+        let end = self.code.len() as u32;
+        // Falling off the end is a return.
+        self.code.push(Instruction { guard: None, op: Op::Exit, ptx_line: function.line, loc: (0, 0) });
+        for (at, label) in std::mem::take(&mut self.branches) {
+            let instruction = &mut self.code[at as usize];
+            match (self.labels.get(&label), &mut instruction.op) {
+                (Some(&place), Op::Branch { target, .. }) => *target = place.min(end),
+                _ => self.errors.push(Error::Syntax {
+                    line: instruction.ptx_line,
+                    message: format!("no label `{label}` in {}", function.name),
+                }),
+            }
+        }
+        if !self.errors.is_empty() {
+            return Err(self.errors);
+        }
+        cfg::place_reconvergence(&mut self.code);
+        let ordered = order::needs_block_order(&self.code, &self.slots.read);
+        let (narrow, wide, preds) = self.slots.sizes;
+        Ok(Kernel {
+            name: function.name.clone(),
+            code: self.code,
+            sizes: (narrow as usize, wide as usize, preds as usize),
+            fills: self.slots.fills,
+            layout: self.layout,
+            ordered,
+        })
+    }
+}

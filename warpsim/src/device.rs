@@ -1,0 +1,278 @@
+//! The device: memory that stays, launches that use it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::decode::Kernel;
+use crate::error::{Error, Result};
+use crate::exec::{self, Machine};
+use crate::memory::{Bytes, DeviceMemory, window};
+use crate::module::{Inner, Module};
+use crate::ptx::ast::{Init, Variable};
+use crate::ptx::types::Space;
+use crate::report::Report;
+
+/// Shared memory of a block at most, in bytes: what an H100 gives (227 KiB).
+const MAX_SHARED: u64 = 232_448;
+/// Threads of a block at most, and blocks along each axis (CUDA C programming guide, compute capabilities).
+const MAX_THREADS: u64 = 1024;
+const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
+const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+
+/// The shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks along x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block along x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+}
+
+impl Launch {
+    /// A launch in one dimension without dynamic shared memory.
+    pub fn linear(blocks: u32, threads: u32) -> Self {
+        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
+    }
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arg {
+    /// Address of device memory.
+    Pointer(u64),
+    /// `int` and `unsigned int`, by bits.
+    I32(i32),
+    /// `long long`.
+    I64(i64),
+    /// `float`.
+    F32(f32),
+    /// `double`.
+    F64(f64),
+    /// Anything else: the bytes of the parameter.
+    Bytes(Vec<u8>),
+}
+
+impl Arg {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Pointer(x) => x.to_le_bytes().to_vec(),
+            Self::I32(x) => x.to_le_bytes().to_vec(),
+            Self::I64(x) => x.to_le_bytes().to_vec(),
+            Self::F32(x) => x.to_le_bytes().to_vec(),
+            Self::F64(x) => x.to_le_bytes().to_vec(),
+            Self::Bytes(bytes) => bytes.clone(),
+        }
+    }
+}
+
+/// A GPU that is simulated on this machine's cores.
+#[derive(Debug)]
+pub struct Device {
+    memory: DeviceMemory,
+    /// Addresses of the variables of each module that was launched from; the module is kept, so its address is its own.
+    modules: HashMap<usize, (Arc<Inner>, Vec<u64>)>,
+    cores: usize,
+    step_budget: u64,
+    checks: bool,
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Device {
+    /// A device that uses all cores of the machine.
+    pub fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { memory: DeviceMemory::default(), modules: HashMap::new(), cores, step_budget: 1 << 30, checks: true }
+    }
+
+    /// Uses this many cores at most; results do not depend on it.
+    pub fn set_cores(&mut self, cores: usize) {
+        self.cores = cores.max(1);
+    }
+
+    /// Warp instructions that a block may take before it is taken for an endless loop; 2^30 at first.
+    pub fn set_step_budget(&mut self, steps: u64) {
+        self.step_budget = steps;
+    }
+
+    /// Whether races in shared memory and reads of what nobody wrote are looked for, as they are at first. Bounds and
+    /// alignment always are.
+    pub fn set_checks(&mut self, checks: bool) {
+        self.checks = checks;
+    }
+
+    /// Allocates bytes; gives the address. They are zero, but reading them before something is written is a finding.
+    ///
+    /// # Errors
+    /// The machine has no memory for it.
+    pub fn alloc(&mut self, bytes: usize) -> Result<u64> {
+        self.memory
+            .alloc(bytes as u64, None)
+            .ok_or_else(|| Error::Call(format!("no memory for {bytes} bytes\nnext: use smaller buffers")))
+    }
+
+    /// Frees an allocation by its address.
+    ///
+    /// # Errors
+    /// No allocation starts there.
+    pub fn free(&mut self, address: u64) -> Result<()> {
+        let freed = self.memory.free(address);
+        freed
+            .then_some(())
+            .ok_or_else(|| Error::Call(format!("no allocation starts at {address:#x}\nnext: free it once")))
+    }
+
+    /// Copies bytes to the device.
+    ///
+    /// # Errors
+    /// The range is not inside one allocation.
+    pub fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
+        let (number, at) = self.range(address, data.len())?;
+        self.memory.write(number, at, data);
+        Ok(())
+    }
+
+    /// Copies bytes from the device.
+    ///
+    /// # Errors
+    /// The range is not inside one allocation.
+    pub fn read(&self, address: u64, out: &mut [u8]) -> Result<()> {
+        let (number, at) = self.range(address, out.len())?;
+        if let Some(allocation) = self.memory.get(number) {
+            allocation.bytes.copy_to(at, out);
+        }
+        Ok(())
+    }
+
+    fn range(&self, address: u64, len: usize) -> Result<(usize, usize)> {
+        self.memory.range(address, len as u64).ok_or_else(|| {
+            Error::Call(format!("{len} bytes at {address:#x} are not inside one allocation\nnext: check the size"))
+        })
+    }
+
+    /// Runs a kernel to its end. Mistakes of the kernel are findings of the report.
+    ///
+    /// # Errors
+    /// No such kernel, arguments that do not fit its parameters, a shape over the limits.
+    pub fn launch(&mut self, module: &Module, kernel: &str, launch: Launch, args: &[Arg]) -> Result<Report> {
+        let kernel = module.kernel(kernel)?;
+        let shared_bytes = check_shape(kernel, &launch)?;
+        let params = pack(kernel, args)?;
+        let variables = self.variables(&module.inner)?;
+        let symbol = |s: &crate::decode::Symbol| match s.space {
+            Space::Global | Space::Const => variables[s.at as usize],
+            _ => s.at,
+        };
+        let machine = Machine {
+            kernel,
+            memory: &self.memory,
+            params,
+            symbols: kernel.layout.symbols.iter().map(symbol).collect(),
+            grid: launch.grid,
+            block: launch.block,
+            shared_bytes,
+            dynamic_bytes: launch.shared_bytes.into(),
+            step_budget: self.step_budget,
+            checks: self.checks,
+            files: &module.inner.files,
+        };
+        let outcome = exec::launch(&machine, self.cores)
+            .ok_or_else(|| Error::Call("no memory for the warps of a block\nnext: launch smaller blocks".into()))?;
+        Ok(Report::new(kernel, &module.inner.files, outcome))
+    }
+
+    /// Addresses of a module's variables, which live as long as the device.
+    fn variables(&mut self, inner: &Arc<Inner>) -> Result<Vec<u64>> {
+        let key = Arc::as_ptr(inner) as usize;
+        if let Some((_, addresses)) = self.modules.get(&key) {
+            return Ok(addresses.clone());
+        }
+        let mut addresses = Vec::new();
+        for variable in &inner.variables {
+            let address = self.memory.alloc(variable.bytes, Some(variable.name.clone()));
+            addresses.push(
+                address.ok_or_else(|| {
+                    Error::Call("no memory for the module's variables\nnext: make them smaller".into())
+                })?,
+            );
+        }
+        for (variable, &address) in inner.variables.iter().zip(&addresses) {
+            for (at, init) in variable.init.iter().enumerate() {
+                let bits = match init {
+                    Init::Bits(bits) => *bits,
+                    Init::Address(name, offset, generic) => {
+                        let found = inner.variables.iter().position(|v| v.name == *name);
+                        let index = found.ok_or_else(|| unknown(variable, name))?;
+                        let space = inner.variables[index].space;
+                        let base = addresses[index].wrapping_add_signed(*offset);
+                        if *generic { base + window(space) } else { base }
+                    }
+                };
+                let size = variable.ty.bytes() as usize;
+                self.write(address + (at * size) as u64, &bits.to_le_bytes()[..size])?;
+            }
+        }
+        self.modules.insert(key, (Arc::clone(inner), addresses.clone()));
+        Ok(addresses)
+    }
+}
+
+fn unknown(variable: &Variable, name: &str) -> Error {
+    Error::Call(format!(
+        "`{}` starts as the address of `{name}`, which is no variable\nnext: compile again",
+        variable.name
+    ))
+}
+
+fn check_shape(kernel: &Kernel, launch: &Launch) -> Result<u64> {
+    let threads: u64 = launch.block.iter().map(|&n| u64::from(n)).product();
+    let inside = |shape: [u32; 3], most: [u32; 3]| shape.iter().zip(most).all(|(&n, most)| n >= 1 && n <= most);
+    if !inside(launch.block, MAX_BLOCK) || threads > MAX_THREADS {
+        let block = launch.block;
+        return Err(Error::Call(format!(
+            "a block of {block:?} threads\nnext: 1 to {MAX_THREADS} in all, at most {MAX_BLOCK:?} along x, y, z"
+        )));
+    }
+    if !inside(launch.grid, MAX_GRID) {
+        let grid = launch.grid;
+        return Err(Error::Call(format!("a grid of {grid:?} blocks\nnext: 1 to {MAX_GRID:?} along x, y, z")));
+    }
+    let shared = kernel.layout.shared_bytes + u64::from(launch.shared_bytes);
+    if shared > MAX_SHARED {
+        return Err(Error::Call(format!("{shared} bytes of shared memory a block\nnext: use at most {MAX_SHARED}")));
+    }
+    Ok(shared)
+}
+
+fn pack(kernel: &Kernel, args: &[Arg]) -> Result<Bytes> {
+    let layout = &kernel.layout;
+    let (name, wanted) = (&kernel.name, layout.params.len());
+    if args.len() != wanted {
+        let given = args.len();
+        return Err(Error::Call(format!(
+            "`{name}` has {wanted} parameters, {given} were given\nnext: give one for each"
+        )));
+    }
+    let size = usize::try_from(layout.param_bytes).ok().and_then(Bytes::zeros);
+    let mut out =
+        size.ok_or_else(|| Error::Call(format!("the parameters of `{name}` are too large\nnext: pass a pointer")))?;
+    for (number, (&symbol, arg)) in layout.params.iter().zip(args).enumerate() {
+        let symbol = &layout.symbols[symbol as usize];
+        let bytes = arg.bytes();
+        if bytes.len() as u64 != symbol.bytes {
+            let (wanted, given) = (symbol.bytes, bytes.len());
+            return Err(Error::Call(format!(
+                "parameter {number} of `{name}` has {wanted} bytes, the argument {given}\nnext: pass a value of its type"
+            )));
+        }
+        let at = symbol.at as usize;
+        out.as_mut()[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    Ok(out)
+}

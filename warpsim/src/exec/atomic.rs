@@ -1,0 +1,137 @@
+//! Atomics and reductions (PTX ISA, "atom"): lane after lane, lowest first.
+
+use super::check;
+use super::float::canon;
+use super::lanes::LANES;
+use super::memory::{addresses, by_space, find};
+use super::state::{Env, Warp};
+use crate::op::{Atomic, AtomicOp};
+use crate::ptx::types::Space;
+
+/// Does an atomic in the lanes of the mask.
+pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
+    let all = addresses(warp, &a.address);
+    let len = if a.wide { 8 } else { 4 };
+    let shared = std::mem::take(&mut env.shared);
+    let local = std::mem::take(&mut warp.local);
+    by_space(a.address.space, &all, mask, |space, at, mask| {
+        for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
+            let place = match at[lane] & (len - 1) {
+                0 => find(env, &local, &shared, space, (lane, at[lane]), len),
+                _ => None,
+            };
+            let Some((bytes, offset)) = place else {
+                super::report::access(env, warp.first + lane as u32, pc, (space, at[lane]), len, false);
+                continue;
+            };
+            if env.machine.checks {
+                let thread = warp.first + lane as u32;
+                let (address, len) = (at[lane], len as u8);
+                let rest = check::Element {
+                    thread,
+                    pc,
+                    space,
+                    address,
+                    len,
+                    read: true,
+                    write: true,
+                    strong: true,
+                    same: false,
+                };
+                check::element(env, rest);
+            }
+            let operand = |slot: u32| match a.wide {
+                true => warp.wide[slot as usize][lane],
+                false => warp.narrow[slot as usize][lane].into(),
+            };
+            let (x, y) = (operand(a.a), operand(a.b));
+            let old = bytes.update(offset, len as u8, |old| {
+                if a.wide { new64(a.op, old, x, y) } else { new32(a.op, old as u32, x as u32, y as u32).into() }
+            });
+            match (a.d, a.wide) {
+                (Some(d), true) => warp.wide[d as usize][lane] = old,
+                (Some(d), false) => warp.narrow[d as usize][lane] = old as u32,
+                (None, _) => {}
+            }
+        }
+        let tally = &mut env.tally[pc as usize];
+        match space {
+            Space::Shared => tally.shared += 1,
+            _ => tally.requests += 1,
+        }
+    });
+    env.shared = shared;
+    warp.local = local;
+}
+
+fn new32(op: AtomicOp, old: u32, x: u32, y: u32) -> u32 {
+    match op {
+        AtomicOp::Add => old.wrapping_add(x),
+        AtomicOp::AddF => canon(f32::from_bits(old) + f32::from_bits(x)).to_bits(),
+        AtomicOp::Min { signed: true } => (old as i32).min(x as i32) as u32,
+        AtomicOp::Max { signed: true } => (old as i32).max(x as i32) as u32,
+        AtomicOp::Min { signed: false } => old.min(x),
+        AtomicOp::Max { signed: false } => old.max(x),
+        AtomicOp::And => old & x,
+        AtomicOp::Or => old | x,
+        AtomicOp::Xor => old ^ x,
+        AtomicOp::Exchange => x,
+        AtomicOp::CompareSwap => {
+            if old == x {
+                y
+            } else {
+                old
+            }
+        }
+        AtomicOp::Inc => {
+            if old >= x {
+                0
+            } else {
+                old + 1
+            }
+        }
+        AtomicOp::Dec => {
+            if old == 0 || old > x {
+                x
+            } else {
+                old - 1
+            }
+        }
+    }
+}
+
+fn new64(op: AtomicOp, old: u64, x: u64, y: u64) -> u64 {
+    match op {
+        AtomicOp::Add => old.wrapping_add(x),
+        AtomicOp::AddF => (f64::from_bits(old) + f64::from_bits(x)).to_bits(),
+        AtomicOp::Min { signed: true } => (old as i64).min(x as i64) as u64,
+        AtomicOp::Max { signed: true } => (old as i64).max(x as i64) as u64,
+        AtomicOp::Min { signed: false } => old.min(x),
+        AtomicOp::Max { signed: false } => old.max(x),
+        AtomicOp::And => old & x,
+        AtomicOp::Or => old | x,
+        AtomicOp::Xor => old ^ x,
+        AtomicOp::Exchange => x,
+        AtomicOp::CompareSwap => {
+            if old == x {
+                y
+            } else {
+                old
+            }
+        }
+        AtomicOp::Inc => {
+            if old >= x {
+                0
+            } else {
+                old + 1
+            }
+        }
+        AtomicOp::Dec => {
+            if old == 0 || old > x {
+                x
+            } else {
+                old - 1
+            }
+        }
+    }
+}

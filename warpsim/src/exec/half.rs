@@ -1,0 +1,68 @@
+//! f16 and bf16 to and from double precision.
+
+use crate::op::FloatMode;
+
+/// Fraction bits and smallest exponent of a format.
+fn shape(brain: bool) -> (i32, i32) {
+    if brain { (7, -126) } else { (10, -14) }
+}
+
+/// Bits of infinity.
+fn infinity(brain: bool) -> u32 {
+    if brain { 0x7f80 } else { 0x7c00 }
+}
+
+/// Value of a half; subnormals are zero under `.ftz`.
+pub fn widen(bits: u16, brain: bool, ftz: bool) -> f64 {
+    let (fraction, least) = shape(brain);
+    let magnitude = u32::from(bits & 0x7fff);
+    let (exponent, digits) = ((magnitude >> fraction) as i32, f64::from(magnitude & ((1 << fraction) - 1)));
+    let value = if magnitude > infinity(brain) {
+        f64::NAN
+    } else if magnitude == infinity(brain) {
+        f64::INFINITY
+    } else if exponent == 0 {
+        if ftz { 0.0 } else { digits * power(least - fraction) }
+    } else {
+        (digits + f64::from(1 << fraction)) * power(exponent - 1 + least - fraction)
+    };
+    if bits & 0x8000 != 0 { -value } else { value }
+}
+
+/// A double (exact or odd-rounded) to the nearest half, ties to even.
+pub fn narrow(x: f64, brain: bool) -> u32 {
+    if x.is_nan() {
+        return 0x7fff;
+    }
+    let (fraction, least) = shape(brain);
+    let sign = (x.to_bits() >> 48) as u32 & 0x8000;
+    let x = x.abs();
+    if x == 0.0 || x.is_infinite() {
+        return sign | if x == 0.0 { 0 } else { infinity(brain) };
+    }
+    let exponent = ((x.to_bits() >> 52) as i32 - 1023).max(least);
+    if exponent > 128 {
+        return sign | infinity(brain);
+    }
+    // Units of the last place; a carry runs into the exponent as it should.
+    let units = (x * power(fraction - exponent)).round_ties_even() as u32;
+    let bits = (((exponent - least) as u32) << fraction) + units;
+    sign | bits.min(infinity(brain))
+}
+
+/// After a half instruction: `.ftz`, `.sat`, `.relu`.
+pub fn finish(x: f64, brain: bool, mode: FloatMode) -> u32 {
+    let x = match mode {
+        FloatMode { sat: true, .. } => [0.0, x.min(1.0)][usize::from(x > 0.0)],
+        FloatMode { relu: true, .. } => [0.0, x][usize::from(x > 0.0 || x.is_nan())],
+        _ => x,
+    };
+    let bits = narrow(x, brain);
+    let subnormal = bits & 0x7fff < 1 << shape(brain).0;
+    if mode.ftz && subnormal { bits & 0x8000 } else { bits }
+}
+
+fn power(exponent: i32) -> f64 {
+    // Exponents here stay far from the ends of double precision.
+    f64::from_bits(((exponent + 1023) as u64) << 52)
+}

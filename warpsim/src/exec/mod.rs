@@ -1,0 +1,25 @@
+//! Kernels run: blocks over cores, warps of a block in turn, lanes of a warp in lockstep.
+
+mod alu32;
+mod alu64;
+mod atomic;
+mod block;
+mod check;
+mod compare;
+mod convert;
+mod exchange;
+mod float;
+mod half;
+mod lanes;
+mod launch;
+mod memory;
+mod report;
+mod rest;
+mod setup;
+mod shadow;
+mod state;
+mod sync;
+mod warp;
+
+pub use launch::{Outcome, launch};
+pub use state::Machine;

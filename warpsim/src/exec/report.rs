@@ -1,0 +1,79 @@
+//! Words for findings about addresses.
+
+use super::memory::generic;
+use super::state::{Env, Machine};
+use crate::finding::Kind;
+use crate::ptx::types::Space;
+
+/// Notes an access that is misaligned or outside of everything.
+#[cold]
+#[inline(never)]
+pub fn access(env: &mut Env, thread: u32, pc: u32, (space, at): (Space, u64), len: u64, load: bool) {
+    let verb = if load { "reads" } else { "writes" };
+    let (variable, place) = describe(env.machine, space, at);
+    let what = format!("{verb} {len} bytes at {:#x} ({place})", generic(space, at));
+    let (kind, hint) = if at & (len - 1) != 0 {
+        (Kind::Misaligned, format!("next: make the address a multiple of {len}"))
+    } else {
+        (Kind::OutOfBounds, "next: guard the access with the size, as in `if (i < n)`, or check the index".to_owned())
+    };
+    env.note(kind, pc, thread, Some((generic(space, at), variable)), format!("{what}; {hint}"));
+}
+
+/// The variable or parameter nearest to an address, and words for the place.
+pub fn describe(machine: &Machine, space: Space, at: u64) -> (Option<String>, String) {
+    match space {
+        Space::Shared => {
+            let size = machine.shared_bytes;
+            (symbol(machine, space, at), format!("offset {at} of {size} bytes of shared memory"))
+        }
+        Space::Local => {
+            let size = machine.kernel.layout.local_bytes;
+            (symbol(machine, space, at), format!("offset {at} of {size} bytes of local memory"))
+        }
+        Space::Param => (symbol(machine, space, at), format!("offset {at} of the parameters")),
+        _ => global(machine, at),
+    }
+}
+
+/// The last symbol that starts at or below an offset.
+fn symbol(machine: &Machine, space: Space, at: u64) -> Option<String> {
+    let symbols = machine.kernel.layout.symbols.iter().filter(|s| s.space == space && s.at <= at);
+    symbols.max_by_key(|s| s.at).map(|s| s.name.clone())
+}
+
+fn global(machine: &Machine, at: u64) -> (Option<String>, String) {
+    if at < 4096 {
+        return (None, "a null pointer".into());
+    }
+    let below = machine.memory.below(at);
+    // Farther away than any buffer is large, no name helps.
+    let (mut number, mut best) = (usize::MAX, 1 << 32);
+    // A negative index is nearer to the allocation above.
+    for candidate in [below.unwrap_or(0), below.map_or(0, |b| b + 1)] {
+        if let Some(allocation) = machine.memory.get(candidate) {
+            let end = allocation.base + allocation.bytes.len() as u64;
+            let distance = if at < allocation.base { allocation.base - at } else { at.saturating_sub(end) };
+            if distance < best {
+                (number, best) = (candidate, distance);
+            }
+        }
+    }
+    let Some(allocation) = machine.memory.get(number) else { return (None, "no allocation".into()) };
+    let (base, size) = (allocation.base, allocation.bytes.len() as u64);
+    let layout = &machine.kernel.layout;
+    let param = layout.params.iter().position(|&symbol| {
+        let symbol = &layout.symbols[symbol as usize];
+        symbol.bytes == 8 && machine.params.load(symbol.at as usize, 8) == base
+    });
+    let name = allocation.name.clone().or_else(|| param.map(|index| format!("parameter {index}")));
+    let owner = name.clone().unwrap_or_else(|| "the nearest buffer".into());
+    let place = if at < base {
+        format!("{} bytes before {owner}", base - at)
+    } else if at >= base + size {
+        format!("{} bytes past the end of {owner}, which has {size}", at - base - size)
+    } else {
+        format!("offset {} of {owner}, which has {size} bytes", at - base)
+    };
+    (name, place)
+}

@@ -1,0 +1,128 @@
+//! Who touched each word of shared memory, and when: for data races and reads of what nobody wrote.
+//!
+//! Time is a vector clock a warp: a barrier of the block lets its warps know each other's past, `bar.warp` a warp its
+//! own lanes'. Two accesses of different threads that no barrier orders, one of them a write, are a race, unless both
+//! are atomic or volatile, or the write leaves the value as it is.
+
+/// Warps of a block at most.
+const WARPS: usize = 32;
+
+/// An access as a word remembers it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Access {
+    /// Linear index in the block, plus 1; 0 is nobody.
+    pub thread: u32,
+    /// Instruction.
+    pub pc: u32,
+    /// Clock of the thread's warp.
+    epoch: u32,
+    /// Bytes of the word.
+    pub bytes: u8,
+    /// Atomic or volatile.
+    pub strong: bool,
+    /// Whether it writes.
+    pub write: bool,
+}
+
+impl Access {
+    /// An access of now.
+    pub fn new(thread: u32, pc: u32, strong: bool, write: bool) -> Self {
+        Self { thread: thread + 1, pc, epoch: 0, bytes: 0, strong, write }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    write: Access,
+    /// Two different readers: one of them is another thread than any writer to come.
+    readers: [Access; 2],
+    written: u8,
+}
+
+/// The shadow of a block's shared memory.
+#[derive(Debug)]
+pub struct Shadow {
+    cells: Vec<Cell>,
+    /// What each warp knows of the others.
+    clocks: [[u32; WARPS]; WARPS],
+    /// What warps that only arrived have left at each barrier.
+    arrived: [[u32; WARPS]; 16],
+}
+
+impl Shadow {
+    /// The shadow of so many bytes.
+    pub fn new(bytes: u64) -> Self {
+        let cells = vec![Cell::default(); bytes.div_ceil(4) as usize];
+        Self { cells, clocks: [[0; WARPS]; WARPS], arrived: [[0; WARPS]; 16] }
+    }
+
+    /// Before a block: nothing written, nobody was here.
+    pub fn start(&mut self) {
+        self.cells.fill(Cell::default());
+        self.clocks = [[0; WARPS]; WARPS];
+        (0..WARPS).for_each(|w| self.clocks[w][w] = 1);
+        self.arrived = [[0; WARPS]; 16];
+    }
+
+    /// Lanes of a warp came together.
+    pub fn warp_barrier(&mut self, warp: usize) {
+        self.clocks[warp][warp] += 1;
+    }
+
+    /// A warp passes a barrier of the block without waiting.
+    pub fn arrive(&mut self, warp: usize, id: u32) {
+        join(&mut self.arrived[id as usize & 15], &self.clocks[warp]);
+        self.clocks[warp][warp] += 1;
+    }
+
+    /// A barrier of the block is complete: the waiting warps know what all of them did.
+    pub fn release(&mut self, waiting: &[usize], ended: &[usize], id: u32) {
+        let mut all = std::mem::take(&mut self.arrived[id as usize & 15]);
+        waiting.iter().chain(ended).for_each(|&w| join(&mut all, &self.clocks[w]));
+        for &warp in waiting {
+            self.clocks[warp] = all;
+            self.clocks[warp][warp] += 1;
+        }
+    }
+
+    /// Notes an access to `len` bytes that do not cross 8; `same` if a write changes nothing.
+    /// Gives the access it races with, and whether it reads what nobody wrote.
+    pub fn access(&mut self, at: usize, len: usize, mut now: Access, same: bool) -> (Option<Access>, bool) {
+        let warp = (now.thread as usize - 1) / 32;
+        now.epoch = self.clocks[warp][warp];
+        let (mut race, mut unwritten) = (None, false);
+        for word in at / 4..(at + len).div_ceil(4) {
+            let (from, to) = (at.max(word * 4), (at + len).min(word * 4 + 4));
+            now.bytes = ((1u16 << (to - word * 4)) - (1u16 << (from - word * 4))) as u8;
+            let clocks = self.clocks[warp];
+            let Some(cell) = self.cells.get_mut(word) else { continue };
+            let hits = |other: Access| {
+                let theirs = (other.thread.wrapping_sub(1) / 32) as usize;
+                let apart = other.thread != 0 && other.thread != now.thread && other.bytes & now.bytes != 0;
+                let known = theirs == warp && other.epoch < now.epoch;
+                let known = known || theirs != warp && theirs < WARPS && clocks[theirs] >= other.epoch;
+                apart && !known && !(other.strong && now.strong)
+            };
+            if now.write {
+                if !same {
+                    race = race.or([cell.write, cell.readers[0], cell.readers[1]].into_iter().find(|&o| hits(o)));
+                }
+                cell.write = now;
+                cell.written |= now.bytes;
+            } else {
+                race = race.or(Some(cell.write).filter(|&o| hits(o)));
+                unwritten |= cell.written & now.bytes != now.bytes;
+                if cell.readers[0].thread == now.thread || cell.readers[0].thread == 0 {
+                    cell.readers[0] = now;
+                } else {
+                    cell.readers[1] = now;
+                }
+            }
+        }
+        (race, unwritten)
+    }
+}
+
+fn join(into: &mut [u32; WARPS], from: &[u32; WARPS]) {
+    into.iter_mut().zip(from).for_each(|(x, y)| *x = (*x).max(*y));
+}

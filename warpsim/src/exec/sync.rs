@@ -1,0 +1,68 @@
+//! Lanes and warps that must come together: members of an exchange, barriers of the block.
+
+use super::lanes::LANES;
+use super::state::{Env, Status, Waiting, Warp};
+use super::warp::Stop;
+use crate::finding::Kind;
+use crate::op::Op;
+
+/// Groups of lanes that name the same members; all members must be here.
+pub fn together(env: &mut Env, warp: &Warp, pc: u32, row: u32, mask: u32) -> Option<Vec<u32>> {
+    let members = &warp.narrow[row as usize];
+    let mut groups = Vec::with_capacity(1);
+    let mut rest = mask;
+    while rest != 0 {
+        let lane = rest.trailing_zeros();
+        let wanted = members[lane as usize];
+        let here = (0..LANES as u32).filter(|&l| mask >> l & 1 != 0 && members[l as usize] == wanted);
+        let here = here.fold(0, |m, l| m | 1 << l);
+        let missing = wanted & warp.live & !here;
+        if missing != 0 || wanted >> lane & 1 == 0 {
+            let message = format!(
+                "the member mask {wanted:#010x} names lanes that do not execute this instruction together \
+                 ({here:#010x} do); next: use it where the whole group is, or name the group's lanes"
+            );
+            env.note(Kind::BarrierDivergence, pc, warp.first + lane, None, message);
+            return None;
+        }
+        groups.push(here);
+        rest &= !here;
+    }
+    Some(groups)
+}
+
+/// A warp at a barrier of the block.
+pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> Stop {
+    let lane = mask.trailing_zeros();
+    if mask != warp.live {
+        let message = format!(
+            "lanes {mask:#010x} of a warp reach the barrier, {:#010x} do not; \
+             next: move __syncthreads() out of the condition",
+            warp.live & !mask
+        );
+        env.note(Kind::BarrierDivergence, pc, warp.first + lane, None, message);
+        return Stop::Fault;
+    }
+    let waiting = match *op {
+        Op::BarrierReduce { f, id, d, a } => {
+            let reduce = Some((f, d, warp.pred(a) & mask));
+            Waiting { id: warp.narrow[id as usize][lane as usize], threads: None, reduce, pc }
+        }
+        Op::Barrier { id, threads, wait } => {
+            let threads = threads.map(|t| warp.narrow[t as usize][lane as usize]);
+            let id = warp.narrow[id as usize][lane as usize];
+            if !wait {
+                // `bar.arrive` goes on; the block counts it.
+                env.arrived[id as usize & 15] += LANES as u32;
+                if let Some(shadow) = &mut env.shadow {
+                    shadow.arrive(warp.first as usize / LANES, id);
+                }
+                return Stop::Turn;
+            }
+            Waiting { id, threads, reduce: None, pc }
+        }
+        _ => return Stop::Turn,
+    };
+    warp.status = Status::Waiting(waiting);
+    Stop::Status
+}

@@ -1,0 +1,272 @@
+//! A warp runs: 32 lanes in lockstep, with a stack of the lanes that wait at meeting points.
+
+use super::lanes::{LANES, each, map1};
+use super::state::{Entry, Env, Status, Warp};
+use super::sync::{arrive, together};
+use super::{alu32, alu64, atomic, compare, convert, exchange, memory};
+use crate::cfg::NEVER;
+use crate::finding::Kind;
+use crate::memory::window;
+use crate::op::{Bin, Convert, Logic, Op, Pred};
+use crate::ptx::types::{Space, Type};
+
+/// Why a warp stopped running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It waits at a barrier, or is done: see its status.
+    Status,
+    /// Its turn is over.
+    Turn,
+    /// The kernel cannot go on; a finding says why.
+    Fault,
+}
+
+impl Warp {
+    /// Lanes in which a predicate operand holds.
+    #[inline(always)]
+    pub fn pred(&self, pred: Pred) -> u32 {
+        let mask = self.preds[pred.slot as usize];
+        if pred.negated { !mask } else { mask }
+    }
+
+    /// Sets a predicate in some lanes.
+    #[inline(always)]
+    pub fn set_pred(&mut self, slot: u32, value: u32, mask: u32) {
+        let row = &mut self.preds[slot as usize];
+        *row = *row & !mask | value & mask;
+    }
+
+    /// The lanes that run now are through: the next ones go on, or the warp is done.
+    fn next_lanes(&mut self) {
+        loop {
+            match self.stack.pop() {
+                None => {
+                    self.status = Status::Done;
+                    self.now.mask = 0;
+                    return;
+                }
+                Some(entry) => {
+                    let mask = entry.mask & self.live;
+                    if mask != 0 && entry.pc != entry.meet {
+                        self.now = Entry { mask, ..entry };
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lanes part: `taken` jump, the others go on behind the branch.
+    fn part(&mut self, code_ends: impl Fn(u32) -> bool, taken: u32, target: u32, meet: u32) {
+        let Entry { pc, mask, meet: outer } = self.now;
+        let meet = if meet == NEVER { outer } else { meet };
+        if meet != outer {
+            self.stack.push(Entry { pc: meet, mask, meet: outer });
+        }
+        let jump = Entry { pc: target, mask: taken, meet };
+        let stay = Entry { pc: pc + 1, mask: mask & !taken, meet };
+        // Lanes that end now do so first: nobody then waits for them at a barrier.
+        let (first, second) = if code_ends(stay.pc) { (stay, jump) } else { (jump, stay) };
+        self.stack.push(second);
+        self.stack.push(first);
+        self.next_lanes();
+    }
+}
+
+/// Runs a warp for at most `turn` instructions.
+pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("bmi2") {
+        // SAFETY: the CPU has the features.
+        return unsafe { run_avx2(env, warp, turn) };
+    }
+    run_plain(env, warp, turn)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+fn run_avx2(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+    steps(env, warp, turn)
+}
+
+fn run_plain(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+    steps(env, warp, turn)
+}
+
+#[inline(always)]
+fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+    let kernel = env.machine.kernel;
+    for _ in 0..turn {
+        if warp.now.pc == warp.now.meet {
+            warp.next_lanes();
+            if warp.status == Status::Done {
+                return Stop::Status;
+            }
+        }
+        let pc = warp.now.pc;
+        let active = warp.now.mask;
+        let instruction = &kernel.code[pc as usize];
+        let mask = instruction.guard.map_or(active, |guard| warp.pred(guard) & active);
+        let tally = &mut env.tally[pc as usize];
+        tally.warps += 1;
+        tally.lanes += u64::from(active.count_ones());
+        env.steps += 1;
+        if let Op::Branch { target, reconverge } = instruction.op {
+            if mask == active {
+                warp.now.pc = target;
+            } else if mask == 0 {
+                warp.now.pc += 1;
+            } else {
+                tally.requests += 1;
+                let ends = |at: u32| matches!(kernel.code[at as usize].op, Op::Exit);
+                warp.part(ends, mask, target, reconverge);
+            }
+            continue;
+        }
+        if mask == 0 {
+            warp.now.pc += 1;
+            continue;
+        }
+        warp.now.pc += 1;
+        match &instruction.op {
+            Op::Exit => {
+                warp.live &= !mask;
+                warp.now.mask &= !mask;
+                if warp.now.mask == 0 {
+                    warp.next_lanes();
+                    if warp.status == Status::Done {
+                        return Stop::Status;
+                    }
+                }
+            }
+            Op::Trap => {
+                let thread = warp.first + mask.trailing_zeros();
+                env.note(Kind::Trap, pc, thread, None, "the kernel stopped itself (`trap`)".into());
+                return Stop::Fault;
+            }
+            Op::Barrier { .. } | Op::BarrierReduce { .. } => return arrive(env, warp, pc, &instruction.op, mask),
+            op => {
+                if let (Op::WarpBarrier { .. }, Some(shadow)) = (op, &mut env.shadow) {
+                    shadow.warp_barrier(warp.first as usize / LANES);
+                }
+                if let Some(row) = exchange::members(op) {
+                    match together(env, warp, pc, row, mask) {
+                        Some(groups) => groups.into_iter().for_each(|group| exchange::run(warp, op, group)),
+                        None => return Stop::Fault,
+                    }
+                } else {
+                    execute(env, warp, pc, op, mask);
+                }
+            }
+        }
+    }
+    Stop::Turn
+}
+
+#[inline(always)]
+fn execute(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) {
+    match *op {
+        Op::Load(ref t) => memory::transfer::<true>(env, warp, pc, t, mask),
+        Op::Store(ref t) => memory::transfer::<false>(env, warp, pc, t, mask),
+        Op::Bin32 { f, d, a, b } => alu32::bin(&mut warp.narrow, mask, f, d, a, b),
+        Op::Tri32 { f, d, a, b, c } => alu32::tri(&mut warp.narrow, mask, f, d, [a, b, c]),
+        Op::Bin64 { f: f @ (Bin::Shl | Bin::Shr { .. }), d, a, b } => {
+            alu64::shift(&mut warp.wide, &warp.narrow[b as usize], mask, f, d, a);
+        }
+        Op::Bin64 { f, d, a, b } => alu64::bin(&mut warp.wide, mask, f, d, a, b),
+        Op::Mov32 { d, a } => super::lanes::unary(&mut warp.narrow, mask, d, a, |x| x),
+        Op::Mov64 { d, a } => super::lanes::unary(&mut warp.wide, mask, d, a, |x| x),
+        Op::MulWide { signed, narrow: false, d, a, b, c } => {
+            let (x, y) = (&warp.narrow[a as usize], &warp.narrow[b as usize]);
+            let plus = c.map_or([0; LANES], |c| warp.wide[c as usize]);
+            let out = &mut warp.wide[d as usize];
+            for i in 0..LANES {
+                let product = match signed {
+                    true => (i64::from(x[i] as i32) * i64::from(y[i] as i32)) as u64,
+                    false => u64::from(x[i]) * u64::from(y[i]),
+                };
+                out[i] = if mask >> i & 1 != 0 { product.wrapping_add(plus[i]) } else { out[i] };
+            }
+        }
+        Op::Compare32(c) => {
+            let holds = compare::narrow(c.cmp, c.view, &warp.narrow[c.a as usize], &warp.narrow[c.b as usize]);
+            compared(warp, &c, holds, mask);
+        }
+        Op::Compare64(c) => {
+            let holds = compare::wide(c.cmp, c.view, &warp.wide[c.a as usize], &warp.wide[c.b as usize]);
+            compared(warp, &c, holds, mask);
+        }
+        Op::Select32 { d, a, b, p } => {
+            let picks = warp.pred(p);
+            let (x, y) = (warp.narrow[a as usize], warp.narrow[b as usize]);
+            let out = &mut warp.narrow[d as usize];
+            for i in 0..LANES {
+                let value = if picks >> i & 1 != 0 { x[i] } else { y[i] };
+                out[i] = if mask >> i & 1 != 0 { value } else { out[i] };
+            }
+        }
+        Op::PredLogic { f, d, a, b } => {
+            let (x, y) = (warp.pred(a), warp.pred(b));
+            warp.set_pred(d, logic(f, x, y), mask);
+        }
+        Op::Un32 { f, d, a } => alu32::un(&mut warp.narrow, mask, f, d, a),
+        Op::Convert(ref c) => conversion(warp, c, mask),
+        Op::AddressOf { space, to_generic, d, a } => {
+            let by = if to_generic { window(space) } else { window(space).wrapping_neg() };
+            super::lanes::unary(&mut warp.wide, mask, d.slot, a.slot, |x| x.wrapping_add(by));
+        }
+        Op::Atomic(ref a) => atomic::run(env, warp, pc, a, mask),
+        _ => super::rest::execute(env, warp, op, mask),
+    }
+}
+
+#[inline(always)]
+fn logic(f: Logic, x: u32, y: u32) -> u32 {
+    match f {
+        Logic::And => x & y,
+        Logic::Or => x | y,
+        Logic::Xor => x ^ y,
+    }
+}
+
+#[inline(always)]
+fn compared(warp: &mut Warp, c: &crate::op::Compare, holds: u32, mask: u32) {
+    let other = c.with.map(|(f, p)| (f, warp.pred(p)));
+    let combine = |x: u32| other.map_or(x, |(f, y)| logic(f, x, y));
+    warp.set_pred(c.d, combine(holds), mask);
+    if let Some(not_d) = c.not_d {
+        warp.set_pred(not_d, combine(!holds), mask);
+    }
+}
+
+#[inline(always)]
+fn conversion(warp: &mut Warp, c: &Convert, mask: u32) {
+    let (d, a) = (c.d.slot, c.a.slot);
+    // The ones that index arithmetic is full of.
+    match (c.from, c.to, c.d.wide, c.a.wide) {
+        (Type::S32, Type::S64, true, false) => {
+            return map1(&mut warp.wide[d as usize], &warp.narrow[a as usize], mask, |x| x as i32 as i64 as u64);
+        }
+        (Type::U32, Type::U64, true, false) => {
+            return map1(&mut warp.wide[d as usize], &warp.narrow[a as usize], mask, u64::from);
+        }
+        (Type::U64, Type::U32, false, true) if !c.mode.sat => {
+            return map1(&mut warp.narrow[d as usize], &warp.wide[a as usize], mask, |x| x as u32);
+        }
+        _ => {}
+    }
+    each(mask, |lane| {
+        let bits = if c.a.wide { warp.wide[a as usize][lane] } else { warp.narrow[a as usize][lane].into() };
+        let value = convert::value(c, bits);
+        if c.d.wide {
+            warp.wide[d as usize][lane] = value;
+        } else {
+            warp.narrow[d as usize][lane] = c.d.narrow(value);
+        }
+    });
+}
+
+/// Spaces that `isspacep` tells apart.
+pub fn in_space(space: Space, address: u64) -> bool {
+    crate::memory::from_generic(address).0 == if space == Space::Const { Space::Global } else { space }
+}

@@ -1,0 +1,81 @@
+//! What is wrong with a kernel.
+
+use std::fmt;
+
+use crate::error::SourceLine;
+
+/// The kind of a mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// An access outside every buffer, array or parameter.
+    OutOfBounds,
+    /// An address that is no multiple of the access's size.
+    Misaligned,
+    /// A read of memory that nothing has written.
+    UninitialisedRead,
+    /// Two threads of a block use the same shared memory, one of them writes, and no barrier is between.
+    SharedRace,
+    /// A barrier, or an exchange between lanes, that some of its threads do not reach.
+    BarrierDivergence,
+    /// Threads wait for each other for ever.
+    Deadlock,
+    /// The launch took more steps than it may: an endless loop, most likely.
+    StepBudget,
+    /// The kernel executed `trap` (a failed `assert`, `__trap()`).
+    Trap,
+}
+
+impl Kind {
+    /// The name used in machine-readable output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OutOfBounds => "out_of_bounds",
+            Self::Misaligned => "misaligned",
+            Self::UninitialisedRead => "uninitialised_read",
+            Self::SharedRace => "shared_race",
+            Self::BarrierDivergence => "barrier_divergence",
+            Self::Deadlock => "deadlock",
+            Self::StepBudget => "step_budget",
+            Self::Trap => "trap",
+        }
+    }
+}
+
+/// A mistake, once for each instruction that makes it: the first block and thread that met it stand for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Its kind.
+    pub kind: Kind,
+    /// Line of the CUDA source, when the PTX has it (compile with `-lineinfo`).
+    pub source: Option<SourceLine>,
+    /// Line of the PTX text.
+    pub ptx_line: u32,
+    /// First block that met it: x, y, z.
+    pub block: [u32; 3],
+    /// First thread of that block: x, y, z.
+    pub thread: [u32; 3],
+    /// How often it happened, over all threads.
+    pub times: u64,
+    /// Address, for accesses.
+    pub address: Option<u64>,
+    /// Parameter or variable that the address belongs to, as far as known.
+    pub variable: Option<String>,
+    /// What happened, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Some(source) => write!(f, "{source}: ")?,
+            None => write!(f, "PTX line {}: ", self.ptx_line)?,
+        }
+        let ([bx, by, bz], [tx, ty, tz]) = (self.block, self.thread);
+        write!(f, "{}: block ({bx}, {by}, {bz}), thread ({tx}, {ty}, {tz})", self.kind.name())?;
+        write!(f, ": {}", self.message)?;
+        if self.times > 1 {
+            write!(f, " ({} times in all)", self.times)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! Instructions as they run: decoded once, operands are slots of the warp's register file.
+
+mod kinds;
+mod operands;
+mod warps;
+
+use crate::ptx::types::Space;
+pub use kinds::*;
+pub use operands::*;
+pub use warps::*;
+
+/// Index of a row of 32 lanes in one of the three register files (32-bit, 64-bit, predicates).
+pub type Slot = u32;
+
+/// An operation.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Op {
+    Nop,
+    Mov32 {
+        d: Slot,
+        a: Slot,
+    },
+    Mov64 {
+        d: Slot,
+        a: Slot,
+    },
+    Un32 {
+        f: Un,
+        d: Slot,
+        a: Slot,
+    },
+    Un64 {
+        f: Un,
+        d: Slot,
+        a: Slot,
+    },
+    /// popc, clz, bfind of a 64-bit word.
+    Count64 {
+        f: Un,
+        d: Slot,
+        a: Slot,
+    },
+    Bin32 {
+        f: Bin,
+        d: Slot,
+        a: Slot,
+        b: Slot,
+    },
+    /// Shift amounts are in the 32-bit file.
+    Bin64 {
+        f: Bin,
+        d: Slot,
+        a: Slot,
+        b: Slot,
+    },
+    Tri32 {
+        f: Tri,
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        c: Slot,
+    },
+    Tri64 {
+        f: Tri,
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        c: Slot,
+    },
+    /// 32 × 32 → 64 bits, plus `c`; 16 × 16 → 32 when `narrow`.
+    MulWide {
+        signed: bool,
+        narrow: bool,
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        c: Option<Slot>,
+    },
+    Bfi32 {
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        position: Slot,
+        length: Slot,
+    },
+    Bfi64 {
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        position: Slot,
+        length: Slot,
+    },
+    Bfe64 {
+        signed: bool,
+        d: Slot,
+        a: Slot,
+        position: Slot,
+        length: Slot,
+    },
+    Compare32(Compare),
+    Compare64(Compare),
+    Select32 {
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        p: Pred,
+    },
+    Select64 {
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        p: Pred,
+    },
+    PredMov {
+        d: Slot,
+        a: Pred,
+    },
+    PredConst {
+        d: Slot,
+        value: bool,
+    },
+    PredLogic {
+        f: Logic,
+        d: Slot,
+        a: Pred,
+        b: Pred,
+    },
+    Convert(Convert),
+    /// `mov.b64 d, {lo, hi}` and its kin, over bits of `part`.
+    Pack {
+        d: Row,
+        parts: [Slot; 4],
+        count: u8,
+        part: u8,
+    },
+    Unpack {
+        rows: [Option<Row>; 4],
+        count: u8,
+        part: u8,
+        a: Row,
+    },
+    /// Two f32 to a packed pair of halves.
+    PackHalves {
+        brain: bool,
+        relu: bool,
+        d: Slot,
+        high: Slot,
+        low: Slot,
+    },
+    Clock {
+        d: Row,
+    },
+    Load(Box<Transfer>),
+    Store(Box<Transfer>),
+    Atomic(Box<Atomic>),
+    /// Generic address from or to an address of a space.
+    AddressOf {
+        space: Space,
+        to_generic: bool,
+        d: Row,
+        a: Row,
+    },
+    /// `isspacep`.
+    IsSpace {
+        space: Space,
+        d: Slot,
+        a: Slot,
+    },
+    Shuffle {
+        f: Shuffle,
+        d: Slot,
+        p: Option<Slot>,
+        a: Slot,
+        lane: Slot,
+        clamp: Slot,
+        members: Slot,
+    },
+    VotePred {
+        f: Vote,
+        d: Slot,
+        a: Pred,
+        members: Slot,
+    },
+    Ballot {
+        d: Slot,
+        a: Pred,
+        members: Slot,
+    },
+    Match {
+        all: bool,
+        wide: bool,
+        d: Slot,
+        p: Option<Slot>,
+        a: Slot,
+        members: Slot,
+    },
+    Redux {
+        f: Redux,
+        d: Slot,
+        a: Slot,
+        members: Slot,
+    },
+    ActiveMask {
+        d: Slot,
+    },
+    WarpBarrier {
+        members: Slot,
+    },
+    Barrier {
+        id: Slot,
+        threads: Option<Slot>,
+        wait: bool,
+    },
+    BarrierReduce {
+        f: BarrierReduce,
+        id: Slot,
+        d: Slot,
+        a: Pred,
+    },
+    Branch {
+        target: u32,
+        reconverge: u32,
+    },
+    /// A `ret` of a kernel ends its threads.
+    Exit,
+    Trap,
+}
+
+/// A decoded instruction.
+#[derive(Clone, Debug)]
+pub struct Instruction {
+    /// Lanes whose predicate holds take part.
+    pub guard: Option<Pred>,
+    /// What is done.
+    pub op: Op,
+    /// Line of the PTX text.
+    pub ptx_line: u32,
+    /// `.loc`: file number and line.
+    pub loc: (u32, u32),
+}

@@ -1,0 +1,140 @@
+//! Operands of the larger instructions, and what they do.
+
+use super::{Cmp, FloatMode, Logic, Slot, View};
+use crate::ptx::types::{Space, Type};
+
+/// A predicate operand, perhaps negated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pred {
+    /// Row of the predicate file.
+    pub slot: Slot,
+    /// `!p`.
+    pub negated: bool,
+}
+
+/// A comparison with its results.
+#[derive(Clone, Copy, Debug)]
+pub struct Compare {
+    /// The comparison.
+    pub cmp: Cmp,
+    /// How the operands are read.
+    pub view: View,
+    /// Result, and its complement if wanted.
+    pub d: Slot,
+    /// Complement of the result.
+    pub not_d: Option<Slot>,
+    /// Operands.
+    pub a: Slot,
+    /// Operands.
+    pub b: Slot,
+    /// Combined with another predicate.
+    pub with: Option<(Logic, Pred)>,
+}
+
+/// Rounding of a conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ToInt {
+    Nearest,
+    Zero,
+    Down,
+    Up,
+}
+
+/// A conversion (`cvt`).
+#[derive(Clone, Copy, Debug)]
+pub struct Convert {
+    /// Type of the result.
+    pub to: Type,
+    /// Type of the operand.
+    pub from: Type,
+    /// Rounding to an integral value, if asked for.
+    pub integral: Option<ToInt>,
+    /// Rounding, `.ftz`, `.sat`.
+    pub mode: FloatMode,
+    /// Row of the result.
+    pub d: Row,
+    /// Row of the operand.
+    pub a: Row,
+}
+
+/// What a row is: its slot and file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Slot in its file.
+    pub slot: Slot,
+    /// 64-bit file rather than 32-bit.
+    pub wide: bool,
+    /// A register of at most 16 bits: its upper half stays zero.
+    pub short: bool,
+}
+
+impl Row {
+    /// A result as a row of the 32-bit file keeps it.
+    #[inline(always)]
+    pub fn narrow(self, value: u64) -> u32 {
+        if self.short { value as u32 & 0xffff } else { value as u32 }
+    }
+}
+
+/// An address operand.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    /// Space that the instruction names.
+    pub space: Space,
+    /// Row of the base.
+    pub base: Row,
+    /// Added to it.
+    pub offset: i64,
+}
+
+/// A load or store of 1, 2, 4 or 8 elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// Where.
+    pub address: Address,
+    /// Bytes of an element.
+    pub bytes: u8,
+    /// Elements.
+    pub count: u8,
+    /// Volatile or ordered: meant for other threads to see.
+    pub strong: bool,
+    /// Loads: sign-extended to the register.
+    pub signed: bool,
+    /// Rows of the elements; `None` is `_`.
+    pub rows: [Option<Row>; 8],
+}
+
+/// What an atomic does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum AtomicOp {
+    Add,
+    AddF,
+    Min { signed: bool },
+    Max { signed: bool },
+    And,
+    Or,
+    Xor,
+    Exchange,
+    CompareSwap,
+    Inc,
+    Dec,
+}
+
+/// An atomic or a reduction.
+#[derive(Clone, Copy, Debug)]
+pub struct Atomic {
+    /// What.
+    pub op: AtomicOp,
+    /// Where.
+    pub address: Address,
+    /// 64-bit rather than 32-bit.
+    pub wide: bool,
+    /// Row of the old value.
+    pub d: Option<Slot>,
+    /// Operand.
+    pub a: Slot,
+    /// Second operand of a compare-and-swap.
+    pub b: Slot,
+}

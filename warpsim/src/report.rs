@@ -1,0 +1,56 @@
+//! What a launch counted and found.
+
+use crate::counters::{Counters, Lines, Tally};
+use crate::decode::Kernel;
+use crate::exec::Outcome;
+use crate::finding::Finding;
+use crate::module::source_line;
+use crate::op::Op;
+use crate::ptx::types::Space;
+
+/// Result of a launch.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Counts of the whole launch.
+    pub counters: Counters,
+    /// Counts by source line; PTX compiled without `-lineinfo` has none.
+    pub lines: Lines,
+    /// Mistakes of the kernel, by block. Empty for a kernel that did nothing wrong here.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    pub(crate) fn new(kernel: &Kernel, files: &[(u32, String)], outcome: Outcome) -> Self {
+        let mut counters = Counters::default();
+        let mut lines = Lines::new();
+        for (instruction, tally) in kernel.code.iter().zip(&outcome.tally) {
+            if tally.warps == 0 {
+                continue;
+            }
+            let counts = counts(&instruction.op, tally);
+            counters += counts;
+            *lines.entry(source_line(files, instruction.loc)).or_default() += counts;
+        }
+        Self { counters, lines, findings: outcome.findings }
+    }
+}
+
+fn counts(op: &Op, tally: &Tally) -> Counters {
+    let mut out = Counters { warp_instructions: tally.warps, thread_instructions: tally.lanes, ..Default::default() };
+    match op {
+        Op::Branch { .. } => (out.branches, out.divergent_branches) = (tally.warps, tally.requests),
+        Op::Load(_) => {
+            (out.global_load_requests, out.global_load_sectors) = (tally.requests, tally.sectors);
+            (out.shared_load_wavefronts, out.shared_load_bank_conflicts) = (tally.wavefronts, tally.conflicts);
+        }
+        Op::Store(_) => {
+            (out.global_store_requests, out.global_store_sectors) = (tally.requests, tally.sectors);
+            (out.shared_store_wavefronts, out.shared_store_bank_conflicts) = (tally.wavefronts, tally.conflicts);
+        }
+        Op::Atomic(a) if a.address.space == Space::Shared => out.shared_atomics = tally.shared,
+        Op::Atomic(_) => (out.global_atomics, out.shared_atomics) = (tally.requests, tally.shared),
+        Op::Barrier { .. } | Op::BarrierReduce { .. } => out.barriers = tally.warps,
+        _ => {}
+    }
+    out
+}
