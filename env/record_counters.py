@@ -1,0 +1,79 @@
+"""Records what the GPU's own counters say of the simulator's scenarios, for the test that holds the simulator to them.
+
+`python3 env/record_counters.py` runs the launches of warpsim/tests/hardware/scenarios.csv under Nsight Compute (`ncu`)
+and writes h200.csv beside it. With `--from FILE` it reads what `ncu --csv` printed on another machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+from paths import ROOT
+
+FOLDER = ROOT / "warpsim" / "tests" / "hardware"
+# The simulator's name of each counter, and the metric that it stands for.
+METRICS = {
+    "global_load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "global_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "global_store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "global_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "shared_load_bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "shared_store_bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+}
+EXAMPLE = ["cargo", "run", "--quiet", "--release", "-p", "gpulab", "--example", "record_counters"]
+NCU = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--metrics", ",".join(METRICS.values())]
+
+
+def names() -> list[str]:
+    """The scenarios, in order."""
+    lines = (FOLDER / "scenarios.csv").read_text(encoding="utf-8").splitlines()
+    return [line.split(";")[0] for line in lines if not line.startswith("#")][1:]
+
+
+def counted(printed: str) -> list[dict[str, int]]:
+    """The counters of each launch, in order, from what ncu printed."""
+    table = printed[printed.index('"ID"') :]
+    launches: dict[int, dict[str, int]] = {}
+    for row in csv.DictReader(io.StringIO(table)):
+        launches.setdefault(int(row["ID"]), {})[row["Metric Name"]] = int(row["Metric Value"].replace(",", ""))
+    return [launches[number] for number in sorted(launches)]
+
+
+def main() -> int:
+    """Writes the table; 1 when not every scenario was counted."""
+    parser = argparse.ArgumentParser(prog="env/record_counters.py", description=__doc__)
+    parser.add_argument("--from", dest="source", type=Path, help="what `ncu --csv` printed")
+    parser.add_argument("--machine", default="NVIDIA H200", help="for the first line of the table")
+    chosen = parser.parse_args()
+    if chosen.source:
+        printed = chosen.source.read_text(encoding="utf-8")
+    else:
+        done = subprocess.run([*NCU, *EXAMPLE], cwd=ROOT, capture_output=True, text=True, check=False)
+        printed = done.stdout
+        if done.returncode != 0 or '"ID"' not in printed:
+            print(f"error: ncu counted nothing\n{done.stdout[-2000:]}{done.stderr[-2000:]}", file=sys.stderr)
+            print("next: run this on a machine with an NVIDIA GPU whose counters may be read", file=sys.stderr)
+            return 1
+    launches = counted(printed)
+    if len(launches) != len(names()):
+        print(f"error: {len(names())} scenarios, and ncu counted {len(launches)} launches", file=sys.stderr)
+        print("next: run the example alone: " + " ".join(EXAMPLE), file=sys.stderr)
+        return 1
+    lines = [f"# Counted by Nsight Compute on one {chosen.machine}; written by env/record_counters.py."]
+    lines.append(";".join(["name", *METRICS]))
+    for name, launch in zip(names(), launches, strict=True):
+        lines.append(";".join([name, *(str(launch[metric]) for metric in METRICS.values())]))
+    (FOLDER / "h200.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(launches)} launches recorded")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
