@@ -40,6 +40,7 @@ bench-cells: setup ## how long notebooks take to start and cells to run, as a ta
 	@.venv/bin/python env/bench_cells.py $(if $(JSON),--json)
 
 bundle: python ## pack all that a GPU machine without internet needs (PART=60M PYTHON=3.12 NVRTC=13|12|none)
+	@$(PYTHON) env/bundle.py --check
 	@NVRTC= $(PYTHON) env/setup.py
 	@.venv/bin/python env/bundle.py
 

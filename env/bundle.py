@@ -99,15 +99,23 @@ def write_script(sums: dict[str, str]) -> None:
     (DIST / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
 
 
-def make() -> None:
-    """Packs everything into dist/."""
-    began = time.monotonic()
+def wishes() -> tuple[str, int, str, str]:
+    """This machine, the largest part, the other machine's Python and compiler; a wish that cannot be kept ends it."""
     machine = platform.machine()
     if sys.platform != "linux" or machine not in ("x86_64", "aarch64"):
         raise Problem(f"a bundle can be made on Linux only, not on {sys.platform} {machine}\nnext: use a Linux machine")
     size = pack.parse_size(os.environ.get("PART") or "60M")
     python = wheels.check_version(os.environ.get("BUNDLE_PYTHON") or "3.12")
-    found, info = components(python, os.environ.get("NVRTC") or "13", machine)
+    wish = os.environ.get("NVRTC") or "13"
+    nvrtc_package(wish)
+    return machine, size, python, wish
+
+
+def make() -> None:
+    """Packs everything into dist/."""
+    began = time.monotonic()
+    machine, size, python, wish = wishes()
+    found, info = components(python, wish, machine)
     archives, total = packed(found)
     info |= {"kind": "base", "key": pack.digest(*(archive.name for archive in archives)), "size": total}
     lesson, about = course.component(SCRATCH)
@@ -133,9 +141,12 @@ def make() -> None:
 
 
 def main() -> int:
-    """0 when dist/ holds a whole bundle."""
+    """0 when dist/ holds a whole bundle; with `--check`, when what was asked for can be had."""
     try:
-        make()
+        if sys.argv[1:] == ["--check"]:
+            wishes()
+        else:
+            make()
     except Problem as problem:
         print(f"bundle: {problem}", file=sys.stderr)
         return 1
