@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -29,6 +30,8 @@ def main() -> int:
     parser.add_argument("--lessons", default=os.environ.get("LESSONS", ""), help="also warm these, such as 20,21")
     lessons = [name for name in parser.parse_args().lessons.replace(",", " ").split() if name]
     started = time.monotonic()
+    # Ended from outside is ended as with Ctrl-C: what was started ends, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         python.check_version()
         check_place(paths.ROOT)

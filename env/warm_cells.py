@@ -6,6 +6,7 @@ usage: warm_cells.py FOLDER TOOLCHAIN EVCXR LINE
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ def run_cell(client: Any, source: str) -> tuple[bool, str]:
 
 def main(folder: Path, toolchain: Path, evcxr: Path, line: str) -> None:
     """All cells in one kernel, after the `:dep` line."""
+    # By way of `finally`, which ends the kernel.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     manager = KernelManager(kernel_name="python3")
     assert manager.kernel_spec is not None
     manager.kernel_spec.argv = [str(evcxr), "--control_file", "{connection_file}"]

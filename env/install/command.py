@@ -41,11 +41,16 @@ def run(
         raise SetupError(f"{failed}: {error}", next_step, loses) from error
     assert process.stdout is not None
     with process:
-        for line in process.stdout:
-            text = COLOURS.sub("", line).rstrip()
-            if text:
-                last.append(text)
-                on_line(text)
+        try:
+            for line in process.stdout:
+                text = COLOURS.sub("", line).rstrip()
+                if text:
+                    last.append(text)
+                    on_line(text)
+        except BaseException:
+            # Ended by a signal: what was started must not outlive us.
+            process.terminate()
+            raise
     if process.returncode != 0:
         said = "\n".join(f"  {line}" for line in last)
         raise SetupError(f"{failed} (exit status {process.returncode}):\n{said}", next_step, loses)
