@@ -52,6 +52,8 @@ pub struct Function {
     pub entry: bool,
     /// Parameters in order.
     pub params: Vec<Variable>,
+    /// Parameters that hold the results.
+    pub returns: Vec<Variable>,
     /// Statements; none for a declaration.
     pub body: Option<Vec<Statement>>,
     /// Line of the PTX text.

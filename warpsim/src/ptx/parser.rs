@@ -173,9 +173,8 @@ impl Parser {
     }
 
     fn function(&mut self, entry: bool, line: u32) -> Result<Function> {
-        if !entry && self.peek() == Some(&Token::Mark(b'(')) {
-            self.params()?; // of results
-        }
+        let results = !entry && self.peek() == Some(&Token::Mark(b'('));
+        let returns = if results { self.params()? } else { Vec::new() };
         let name = self.word()?;
         let params = if self.peek() == Some(&Token::Mark(b'(')) { self.params()? } else { Vec::new() };
         // Hints for the register allocator and launch bounds.
@@ -191,7 +190,7 @@ impl Parser {
             }
         }
         let body = if self.accept(b';') { None } else { Some(self.body()?) };
-        Ok(Function { name, entry, params, body, line })
+        Ok(Function { name, entry, params, returns, body, line })
     }
 
     fn params(&mut self) -> Result<Vec<Variable>> {

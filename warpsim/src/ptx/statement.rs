@@ -84,8 +84,8 @@ impl Parser {
             let count = if self.accept(b'<') {
                 let count = self.integer()?;
                 self.expect(b'>')?;
-                if count > 1 << 20 {
-                    return Err(self.error("more registers than a million"));
+                if count > 1 << 17 {
+                    return Err(self.error("more than 131072 registers"));
                 }
                 Some(count as u32)
             } else {
