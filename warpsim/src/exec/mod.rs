@@ -21,5 +21,6 @@ mod state;
 mod sync;
 mod warp;
 
+pub use half::narrow as narrow_half;
 pub use launch::{Outcome, launch};
 pub use state::Machine;
