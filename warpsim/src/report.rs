@@ -17,6 +17,8 @@ pub struct Report {
     pub lines: Lines,
     /// Mistakes of the kernel, by block. Empty for a kernel that did nothing wrong here.
     pub findings: Vec<Finding>,
+    /// What the kernel printed (`printf`), block after block; at most about 1 MiB for each core.
+    pub printed: String,
 }
 
 impl Report {
@@ -31,7 +33,7 @@ impl Report {
             counters += counts;
             *lines.entry(source_line(files, instruction.loc)).or_default() += counts;
         }
-        Self { counters, lines, findings: outcome.findings }
+        Self { counters, lines, findings: outcome.findings, printed: outcome.printed }
     }
 }
 

@@ -47,3 +47,22 @@ fn recursion_is_refused_by_name() {
     let text = error.to_string();
     assert!(text.contains("recursion.cu:2") && text.contains("`_Z3fibi` calls itself"), "{text}");
 }
+
+#[test]
+fn printf_prints_block_after_block() {
+    for cores in [1, 4] {
+        let mut device = Device::new();
+        device.set_cores(cores);
+        let report = clean(&mut device, &module("printing"), "printing", Launch::linear(3, 4), &[Arg::I32(10)]);
+        let line = |i: i32| {
+            let (half, letter) = (f64::from(i) * 0.5, char::from(b'a' + i as u8));
+            format!(
+                "thread {i} of all: {half:5.2}|{i:<6}|{:06}|{:x}|-5000000000|{letter}|%|1e-07|1.234568e+04\n",
+                -i,
+                255 + i
+            )
+        };
+        let expected = [line(0), line(3), "no arguments\n".into(), line(6), line(9)].concat();
+        assert_eq!(report.printed, expected);
+    }
+}

@@ -57,7 +57,10 @@ fn a_run_counts_and_writes_buffers() {
     ] {
         assert!(text.contains(&format!("\"{name}\": {value}")), "{name} in {text}");
     }
-    assert!(text.starts_with("{\"counters\": {") && text.trim_end().ends_with("\"findings\": []}"), "{text}");
+    assert!(
+        text.starts_with("{\"counters\": {") && text.trim_end().ends_with("\"findings\": [], \"printed\": \"\"}"),
+        "{text}"
+    );
     let bytes = std::fs::read(&out).expect("the buffer");
     std::fs::remove_file(&out).expect("it is ours");
     let words: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four"))).collect();

@@ -12,10 +12,11 @@ pub fn report(report: &Report) -> String {
         format!("{{\"file\": {file}, \"line\": {number}, {}}}", fields(counters))
     });
     format!(
-        "{{\"counters\": {{{}}}, \"lines\": [{}], \"findings\": [{}]}}",
+        "{{\"counters\": {{{}}}, \"lines\": [{}], \"findings\": [{}], \"printed\": {}}}",
         fields(&report.counters),
         lines.collect::<Vec<_>>().join(", "),
-        report.findings.iter().map(finding).collect::<Vec<_>>().join(", ")
+        report.findings.iter().map(finding).collect::<Vec<_>>().join(", "),
+        quoted(&report.printed)
     )
 }
 

@@ -29,6 +29,7 @@ pub fn survey(survey: &Survey, out: &mut dyn Write) -> Result<()> {
 
 /// Counters and findings.
 pub fn report(report: &Report, out: &mut dyn Write) -> Result<()> {
+    out.write_all(report.printed.as_bytes())?;
     for (name, value) in report.counters.rows() {
         writeln!(out, "{name:28} {value:>14}")?;
     }

@@ -1,7 +1,9 @@
 //! Calls of device functions: the function's body takes the place of the call.
 
 use super::{Decoder, Fail};
+use crate::op::{Op, Print};
 use crate::ptx::ast::{Instruction, Operand};
+use crate::ptx::types::Space;
 
 /// The label behind a body; no name of PTX starts with a blank.
 pub const RETURN: &str = " return";
@@ -21,7 +23,13 @@ impl<'a> Decoder<'a> {
             [Operand::Name(name)] => ([].as_slice(), name, [].as_slice()),
             _ => return Err(Fail::new("a call through a pointer")),
         };
+        if guarded || self.code.len() > MAX_CODE {
+            return Err(Fail::new("a call under a predicate, or too many calls"));
+        }
         let module = self.module;
+        if name == "vprintf" {
+            return self.print(from, results, arguments);
+        }
         let function = module.functions.iter().find(|f| f.name == *name && !f.entry);
         let function = function.ok_or_else(|| Fail::new(format!("`{name}` is not a function of this PTX")))?;
         let Some(body) = &function.body else {
@@ -29,9 +37,6 @@ impl<'a> Decoder<'a> {
         };
         if self.inside.contains(&name.as_str()) {
             return Err(Fail::new(format!("`{name}` calls itself; recursion is not simulated")));
-        }
-        if guarded || self.code.len() > MAX_CODE {
-            return Err(Fail::new("a call under a predicate, or too many calls"));
         }
         let symbols = self.slots.symbols.clone();
         let pairs = [(results, &function.returns), (arguments, &function.params)];
@@ -57,6 +62,24 @@ impl<'a> Decoder<'a> {
         self.labels = labels;
         self.branches = branches;
         self.slots.symbols = symbols;
+        Ok(())
+    }
+
+    /// `printf` is a function of the driver: the simulator prints itself.
+    fn print(&mut self, from: &'a Instruction, results: &[Operand], arguments: &[Operand]) -> Result<(), Fail> {
+        let ([format, arguments], [] | [_]) = (arguments, results) else {
+            return Err(Fail::new("`vprintf` has another number of parameters"));
+        };
+        let mut row = |operand: &Operand| match operand {
+            Operand::Name(name) if self.slots.symbols.get(name).is_some_and(|s| s.1 == Space::Local) => {
+                self.slots.source(operand, true)
+            }
+            _ => Err(Fail::new("an argument that is no `.param`")),
+        };
+        let (format, arguments) = (row(format)?, row(arguments)?);
+        let result = results.first().map(row).transpose()?;
+        let op = Op::Print(Box::new(Print { format, arguments, result }));
+        self.code.push(crate::op::Instruction { guard: None, op, ptx_line: from.line, loc: from.loc });
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ mod half;
 mod lanes;
 mod launch;
 mod memory;
+mod print;
 mod report;
 mod rest;
 mod setup;

@@ -216,6 +216,7 @@ fn execute(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) {
             super::lanes::unary(&mut warp.wide, mask, d.slot, a.slot, |x| x.wrapping_add(by));
         }
         Op::Atomic(ref a) => atomic::run(env, warp, pc, a, mask),
+        Op::Print(ref p) => super::print::run(env, warp, p, mask),
         _ => super::rest::execute(env, warp, op, mask),
     }
 }

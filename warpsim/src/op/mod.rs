@@ -154,6 +154,7 @@ pub enum Op {
     Load(Box<Transfer>),
     Store(Box<Transfer>),
     Atomic(Box<Atomic>),
+    Print(Box<Print>),
     /// Generic address from or to an address of a space.
     AddressOf {
         space: Space,
