@@ -110,7 +110,10 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
                 continue;
             };
             served |= 1 << lane;
-            if checks {
+            let thread = warp.first + lane as u32;
+            let word = LOAD && len == 4 && space == Space::Shared && !t.strong;
+            let plain = word && env.shadow.as_mut().is_some_and(|s| s.plain_read(offset, thread, pc));
+            if checks && !plain {
                 check::<LOAD>(env, warp, (pc, lane), t, (space, address), (bytes, offset));
             }
             // The common case: one element in a 32-bit row.
