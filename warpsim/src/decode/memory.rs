@@ -135,7 +135,7 @@ fn sink(slots: &Slots, operand: &Operand) -> Result<Option<Row>, Fail> {
     }
 }
 
-fn address(slots: &mut Slots, operand: &Operand, space: Space) -> Result<Address, Fail> {
+pub(super) fn address(slots: &mut Slots, operand: &Operand, space: Space) -> Result<Address, Fail> {
     let Operand::Address(base, offset) = operand else { return Err(Fail::new("an address in brackets is expected")) };
     let mut base = base.as_ref().clone();
     let (mut offset, mut space) = (*offset, space);

@@ -6,6 +6,7 @@ mod convert;
 mod float;
 mod layout;
 mod logic;
+mod matrix;
 mod memory;
 mod modifiers;
 mod order;
@@ -204,6 +205,7 @@ impl<'a> Decoder<'a> {
             "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "prefetch" | "prefetchu" => {
                 memory::decode(&mut self.slots, m, operands)
             }
+            "cp" | "ldmatrix" | "mma" => matrix::decode(&mut self.slots, m, operands),
             "cvt" => convert::decode(&mut self.slots, m, operands),
             "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "setp" | "set" | "selp"
             | "slct" | "bfe" | "bfi" | "bfind" | "popc" | "clz" | "brev" | "prmt" | "fns" => {

@@ -12,6 +12,7 @@ mod float;
 mod half;
 mod lanes;
 mod launch;
+mod matrix;
 mod memory;
 mod print;
 mod report;

@@ -1,11 +1,13 @@
 //! Instructions as they run: decoded once, operands are slots of the warp's register file.
 
 mod kinds;
+mod matrix;
 mod operands;
 mod warps;
 
 use crate::ptx::types::Space;
 pub use kinds::*;
+pub use matrix::*;
 pub use operands::*;
 pub use warps::*;
 
@@ -155,6 +157,9 @@ pub enum Op {
     Store(Box<Transfer>),
     Atomic(Box<Atomic>),
     Print(Box<Print>),
+    Copy(Box<Copy>),
+    LoadMatrix(Box<LoadMatrix>),
+    Mma(Box<Mma>),
     /// Generic address from or to an address of a space.
     AddressOf {
         space: Space,
