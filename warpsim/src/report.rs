@@ -40,7 +40,9 @@ impl Report {
 fn counts(op: &Op, tally: &Tally) -> Counters {
     let mut out = Counters { warp_instructions: tally.warps, thread_instructions: tally.lanes, ..Default::default() };
     match op {
-        Op::Branch { .. } => (out.branches, out.divergent_branches) = (tally.warps, tally.requests),
+        Op::Branch { .. } | Op::BranchTable { .. } => {
+            (out.branches, out.divergent_branches) = (tally.warps, tally.requests)
+        }
         Op::LoadMatrix(_) => {
             (out.shared_load_wavefronts, out.shared_load_bank_conflicts) = (tally.wavefronts, tally.conflicts);
         }

@@ -69,6 +69,9 @@ struct Decoder<'a> {
     code: Vec<Instruction>,
     errors: Vec<Error>,
     labels: HashMap<String, u32>,
+    /// Tables of `brx.idx`, and the label that was seen last.
+    tables: HashMap<String, Vec<String>>,
+    last_label: String,
     /// Branches of the body whose labels are not all known yet: instruction and name.
     branches: Vec<(u32, String)>,
     /// Functions whose calls are being put in, outermost first.
@@ -88,6 +91,8 @@ impl<'a> Decoder<'a> {
             code: Vec::new(),
             errors: Vec::new(),
             labels: HashMap::new(),
+            tables: HashMap::new(),
+            last_label: String::new(),
             branches: Vec::new(),
             inside: Vec::new(),
             shared: HashMap::new(),
@@ -111,6 +116,17 @@ impl<'a> Decoder<'a> {
             let instruction = &mut self.code[at as usize];
             match (self.labels.get(&label), &mut instruction.op) {
                 (Some(&place), Op::Branch { target, .. }) => *target = place,
+                (Some(_), Op::BranchTable { targets, .. }) => {
+                    let labels = self.tables.get(&label).into_iter().flatten();
+                    let places: Option<Vec<u32>> = labels.map(|l| self.labels.get(l).copied()).collect();
+                    match places.filter(|p| !p.is_empty()) {
+                        Some(places) => *targets = places,
+                        None => self.errors.push(Error::Syntax {
+                            line: instruction.ptx_line,
+                            message: format!("`{label}` is no table of labels"),
+                        }),
+                    }
+                }
                 _ => self.errors.push(Error::Syntax {
                     line: instruction.ptx_line,
                     message: format!("no label `{label}` in {name}"),
@@ -138,6 +154,10 @@ impl<'a> Decoder<'a> {
             ast::Statement::Close => self.slots.close(),
             ast::Statement::Label(name) => {
                 self.labels.insert(name.clone(), self.code.len() as u32);
+                self.last_label.clone_from(name);
+            }
+            ast::Statement::Targets(labels) => {
+                self.tables.insert(self.last_label.clone(), labels.clone());
             }
             ast::Statement::Registers(ty, names) => {
                 for (name, count) in names {
@@ -185,6 +205,16 @@ impl<'a> Decoder<'a> {
             modifiers.take("uni");
             self.branches.push((self.code.len() as u32, call::RETURN.to_owned()));
             Op::Branch { target: 0, reconverge: 0 }
+        } else if modifiers.base == "brx" {
+            if !modifiers.take("idx") || guard.is_some() {
+                return Err(Fail::new("this form of a jump by table"));
+            }
+            modifiers.take("uni");
+            let [index, ast::Operand::Name(table)] = from.operands.as_slice() else {
+                return Err(Fail::new("an index and a table of labels are expected"));
+            };
+            self.branches.push((self.code.len() as u32, table.clone()));
+            Op::BranchTable { index: self.slots.source(index, false)?, targets: Vec::new(), reconverge: 0 }
         } else if modifiers.base == "bra" {
             modifiers.take("uni");
             let [ast::Operand::Name(label)] = from.operands.as_slice() else {

@@ -228,6 +228,12 @@ pub enum Op {
         target: u32,
         reconverge: u32,
     },
+    /// A jump to the target that the lane's index picks.
+    BranchTable {
+        index: Slot,
+        targets: Vec<u32>,
+        reconverge: u32,
+    },
     /// A `ret` of a kernel ends its threads.
     Exit,
     Trap,

@@ -69,6 +69,8 @@ pub enum Statement {
     Variable(Variable),
     /// A branch target.
     Label(String),
+    /// `.branchtargets`: labels of the table that the label before it names.
+    Targets(Vec<String>),
     /// An instruction.
     Instruction(Instruction),
     /// `{`: names declared inside end at the matching [`Statement::Close`].

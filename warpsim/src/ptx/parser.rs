@@ -123,6 +123,8 @@ impl Parser {
                     self.next()?;
                 }
             }
+            // Labels between debug sections.
+            _ if !word.starts_with('.') && self.accept(b':') => {}
             _ => return Err(Error::Unsupported { line, source: None, message: format!("the directive `{word}`") }),
         }
         Ok(())
