@@ -14,7 +14,7 @@ pub fn place_reconvergence(code: &mut [Instruction]) {
     let post = graph.post_dominators();
     for (block, meet) in post.into_iter().enumerate().take(graph.starts.len()) {
         let last = graph.end(block, code.len()) - 1;
-        if let Op::Branch { reconverge, .. } = &mut code[last].op {
+        if let Op::Branch { reconverge, .. } | Op::BranchTable { reconverge, .. } = &mut code[last].op {
             *reconverge = match meet {
                 Some(to) if to < graph.starts.len() => graph.starts[to] as u32,
                 _ => NEVER,
@@ -34,8 +34,12 @@ impl Graph {
         let mut leads = vec![false; code.len() + 1];
         leads[0] = true;
         for (at, instruction) in code.iter().enumerate() {
-            match instruction.op {
-                Op::Branch { target, .. } => (leads[target as usize], leads[at + 1]) = (true, true),
+            match &instruction.op {
+                Op::Branch { target, .. } => (leads[*target as usize], leads[at + 1]) = (true, true),
+                Op::BranchTable { targets, .. } => {
+                    leads[at + 1] = true;
+                    targets.iter().for_each(|&target| leads[target as usize] = true);
+                }
                 Op::Exit | Op::Trap => leads[at + 1] = true,
                 _ => {}
             }
@@ -76,11 +80,17 @@ impl Graph {
         let mut out = match (&last.op, last.guard) {
             (Op::Branch { target, .. }, None) => vec![self.block_of(*target as usize)],
             (Op::Branch { target, .. }, Some(_)) => vec![self.block_of(*target as usize), follow],
+            (Op::BranchTable { targets, .. }, _) => {
+                let mut blocks: Vec<usize> = targets.iter().map(|&t| self.block_of(t as usize)).collect();
+                blocks.sort_unstable();
+                blocks.dedup();
+                blocks
+            }
             (Op::Exit | Op::Trap, None) => vec![exit],
             (Op::Exit | Op::Trap, Some(_)) => vec![exit, follow],
             _ => vec![follow],
         };
-        if skip_ends && out.len() == 2 && ends(out[0]) != ends(out[1]) {
+        if skip_ends && out.iter().any(|&b| !ends(b)) && out.len() >= 2 {
             out.retain(|&b| !ends(b));
         }
         out

@@ -151,6 +151,17 @@ pub(crate) fn sectors(addresses: &[u64; 32], mask: u32) -> u64 {
 /// Wavefronts of a shared access of `bytes` a lane, and the parts (warp, halves, quarters) that it takes at least.
 #[inline]
 pub(crate) fn wavefronts(addresses: &[u64; 32], mask: u32, bytes: u32) -> (u64, u64) {
+    if mask == u32::MAX && bytes <= 4 {
+        // Words less than 32 apart share a bank only with themselves.
+        let (mut low, mut high) = (u64::MAX, 0);
+        for address in addresses {
+            low = low.min(address >> 2);
+            high = high.max(address >> 2);
+        }
+        if high - low < 32 {
+            return (1, 1);
+        }
+    }
     let (parts, words) = match bytes {
         0..=4 => (1, 1),
         5..=8 => (2, 2),

@@ -14,6 +14,9 @@ use crate::report::Report;
 
 /// Shared memory of a block at most, in bytes: what an H100 gives (227 KiB).
 const MAX_SHARED: u64 = 232_448;
+/// Local memory of a thread and parameters of a kernel at most, in bytes.
+const MAX_LOCAL: u64 = 512 << 10;
+const MAX_PARAMS: u64 = 32_764;
 /// Threads of a block at most, and blocks along each axis (CUDA C programming guide, compute capabilities).
 const MAX_THREADS: u64 = 1024;
 const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
@@ -243,7 +246,14 @@ fn check_shape(kernel: &Kernel, launch: &Launch) -> Result<u64> {
         let grid = launch.grid;
         return Err(Error::Call(format!("a grid of {grid:?} blocks\nnext: 1 to {MAX_GRID:?} along x, y, z")));
     }
-    let shared = kernel.layout.shared_bytes + u64::from(launch.shared_bytes);
+    let layout = &kernel.layout;
+    if layout.local_bytes > MAX_LOCAL || layout.param_bytes > MAX_PARAMS {
+        let (local, params) = (layout.local_bytes, layout.param_bytes);
+        return Err(Error::Call(format!(
+            "{local} bytes of local memory a thread, {params} of parameters\nnext: at most {MAX_LOCAL} and {MAX_PARAMS}"
+        )));
+    }
+    let shared = layout.shared_bytes.saturating_add(launch.shared_bytes.into());
     if shared > MAX_SHARED {
         return Err(Error::Call(format!("{shared} bytes of shared memory a block\nnext: use at most {MAX_SHARED}")));
     }

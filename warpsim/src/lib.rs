@@ -32,6 +32,7 @@
 //! [`Finding`]s of the launch's [`Report`]; a faulty access itself is skipped, and a faulty load leaves its register.
 
 mod cfg;
+pub mod cli;
 mod counters;
 mod decode;
 mod device;

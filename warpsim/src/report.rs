@@ -17,6 +17,8 @@ pub struct Report {
     pub lines: Lines,
     /// Mistakes of the kernel, by block. Empty for a kernel that did nothing wrong here.
     pub findings: Vec<Finding>,
+    /// What the kernel printed (`printf`), block after block; at most about 1 MiB for each core.
+    pub printed: String,
 }
 
 impl Report {
@@ -31,14 +33,19 @@ impl Report {
             counters += counts;
             *lines.entry(source_line(files, instruction.loc)).or_default() += counts;
         }
-        Self { counters, lines, findings: outcome.findings }
+        Self { counters, lines, findings: outcome.findings, printed: outcome.printed }
     }
 }
 
 fn counts(op: &Op, tally: &Tally) -> Counters {
     let mut out = Counters { warp_instructions: tally.warps, thread_instructions: tally.lanes, ..Default::default() };
     match op {
-        Op::Branch { .. } => (out.branches, out.divergent_branches) = (tally.warps, tally.requests),
+        Op::Branch { .. } | Op::BranchTable { .. } => {
+            (out.branches, out.divergent_branches) = (tally.warps, tally.requests)
+        }
+        Op::LoadMatrix(_) => {
+            (out.shared_load_wavefronts, out.shared_load_bank_conflicts) = (tally.wavefronts, tally.conflicts);
+        }
         Op::Load(_) => {
             (out.global_load_requests, out.global_load_sectors) = (tally.requests, tally.sectors);
             (out.shared_load_wavefronts, out.shared_load_bank_conflicts) = (tally.wavefronts, tally.conflicts);

@@ -145,3 +145,43 @@ fn cores_change_nothing() {
         assert!(result.iter().zip(&other).all(|(x, y)| x.to_bits() == y.to_bits()));
     }
 }
+
+/// Wavefronts and conflicts of one shared load and one shared store of `words` words a lane, `stride` words apart.
+fn wide_shared(words: usize, stride: u32) -> [(u64, u64); 2] {
+    let (vector, registers) = match words {
+        1 => ("", "%r1"),
+        2 => (".v2", "{%r1, %r2}"),
+        _ => (".v4", "{%r1, %r2, %r3, %r4}"),
+    };
+    let ptx = format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.extern .shared .align 16 .b8 tile[];\n.visible .entry k()\n{{\n\
+         .reg .b32 %r<8>;\n mov.u32 %r5, tile; mov.u32 %r6, %tid.x; mad.lo.s32 %r5, %r6, {}, %r5;\n\
+         st.shared{vector}.b32 [%r5], {registers};\n bar.sync 0;\n ld.shared{vector}.b32 {registers}, [%r5];\n ret;\n}}\n",
+        4 * stride
+    );
+    let module = warpsim::Module::load(&ptx).unwrap_or_else(|e| panic!("{e}"));
+    let launch = Launch { shared_bytes: 32 * 4 * stride.max(4), ..Launch::linear(1, 32) };
+    let c = clean(&mut Device::new(), &module, "k", launch, &[]).counters;
+    [
+        (c.shared_store_wavefronts, c.shared_store_bank_conflicts),
+        (c.shared_load_wavefronts, c.shared_load_bank_conflicts),
+    ]
+}
+
+#[test]
+fn wide_shared_accesses_go_by_parts_of_a_warp() {
+    // Words a lane, stride in words, wavefronts, conflicts.
+    for (words, stride, waves, conflicts) in [
+        (1, 1, 1, 0),
+        (1, 2, 2, 1),
+        (2, 2, 2, 0),
+        (2, 4, 4, 2),
+        (2, 32, 32, 30),
+        (4, 4, 4, 0),
+        (4, 8, 8, 4),
+        (4, 32, 32, 28),
+        (4, 36, 4, 0),
+    ] {
+        assert_eq!(wide_shared(words, stride), [(waves, conflicts); 2], "{words} words, stride {stride}");
+    }
+}

@@ -154,7 +154,8 @@ fn unknown_instructions_are_errors_at_load() {
         "shl.s17 %r1, %r2, 3;",
         "setp.lt.rn.f32 %p1, %f1, %f2;",
         "vote.all.pred %p1, %p1;",
-        "cp.async.ca.shared.global [%r1], [%r2], 4;",
+        "cp.async.bulk.commit_group;",
+        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%r1}, {%r2}, {%r3}, {%r1};",
     ];
     for line in unknown {
         let error = Module::load(&ptx(line)).expect_err(line);
@@ -167,4 +168,14 @@ fn unknown_instructions_are_errors_at_load() {
     assert!(Module::load(&ptx("add.s32 %r1, %r2, %r3;")).is_ok());
     assert!(matches!(Module::load(&ptx("bra $nowhere;")), Err(Error::Syntax { line: 10, .. })));
     assert!(Module::load("not PTX").is_err());
+}
+
+#[test]
+fn a_block_that_ends_is_no_endless_loop() {
+    let mut device = Device::new();
+    device.set_step_budget(1);
+    let data = upload(&mut device, &[1f32; 64]);
+    let args = [Arg::Pointer(data), Arg::Pointer(data), Arg::Pointer(data), Arg::I32(64)];
+    clean(&mut device, &module("vector_add"), "vector_add", Launch::linear(1, 64), &args);
+    assert_eq!(download::<f32>(&device, data, 64), [2f32; 64]);
 }

@@ -209,3 +209,38 @@ fn every_atomic() {
     assert_eq!(download::<f64>(&device, d, 1), [25.0]);
     assert!(report.counters.global_atomics >= 14 * 4);
 }
+
+#[test]
+fn kernels_that_rustc_prints() {
+    let module = module("rust");
+    let n = 150usize;
+    let mut random = Random(11);
+    let (a, b) = (random.floats(n), random.floats(n));
+    let mut device = Device::new();
+    let (x, y, out) = (upload(&mut device, &a), upload(&mut device, &b), upload(&mut device, &vec![0f32; n]));
+    let args = [Arg::Pointer(x), Arg::Pointer(y), Arg::Pointer(out), Arg::I32(n as i32)];
+    clean(&mut device, &module, "add", linear(n, 64), &args);
+    let expected: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+    assert_eq!(download::<f32>(&device, out, n), expected);
+
+    // A loop, a remainder, and a `match` that becomes a jump by table.
+    let values: Vec<i64> = (0..n).map(|_| random.bits() as i64).collect();
+    let words: Vec<u64> = values.iter().map(|&v| v as u64).collect();
+    let (x, out) = (upload(&mut device, &words), upload(&mut device, &vec![0i32; n]));
+    let args = [Arg::Pointer(x), Arg::Pointer(out), Arg::I64(n as i64)];
+    clean(&mut device, &module, "classify", linear(n, 64), &args);
+    let expected: Vec<i32> = (0..n)
+        .map(|i| {
+            let sum = values[..=i].iter().fold(0i64, |sum, v| sum.wrapping_mul(31).wrapping_add(v % 7));
+            match sum & 7 {
+                0 => 10,
+                1 => -3,
+                2 => sum.count_ones() as i32,
+                3 => (sum >> 40) as i32,
+                5 => 99,
+                _ => sum as i32,
+            }
+        })
+        .collect();
+    assert_eq!(download::<i32>(&device, out, n), expected);
+}

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::ptx::ast::{Function, Module, Statement, Variable};
+use crate::ptx::ast::{Function, Module, Variable};
 use crate::ptx::types::Space;
 
 /// A variable or parameter that instructions name.
@@ -31,53 +31,64 @@ pub struct Layout {
     pub shared_bytes: u64,
     /// Bytes of local memory a thread.
     pub local_bytes: u64,
+    /// Dynamic shared arrays: symbol and alignment.
+    dynamic: Vec<(u32, u32)>,
 }
 
+/// Names of variables: number in the table of symbols, and space.
+pub type Names = HashMap<String, (u32, Space)>;
+
 impl Layout {
-    /// Lays out a function; fills `names` with the number of each symbol.
-    pub fn new(module: &Module, function: &Function, names: &mut HashMap<String, u32>) -> Self {
+    /// Lays out the parameters of a kernel and the variables of its module; fills in the names.
+    pub fn new(module: &Module, function: &Function, names: &mut Names) -> Self {
         let mut layout = Self::default();
-        let mut dynamic = Vec::new();
         for param in &function.params {
             let at = place(&mut layout.param_bytes, param);
             layout.params.push(layout.symbols.len() as u32);
-            layout.add(names, param, at);
+            layout.add(names, param, Space::Param, at);
         }
-        let shared_outside = module.variables.iter().filter(|v| v.space == Space::Shared);
-        let inside = function.body.iter().flatten().filter_map(|s| match s {
-            Statement::Variable(v) => Some(v),
-            _ => None,
-        });
-        for variable in shared_outside.chain(inside) {
-            let at = match variable.space {
-                Space::Shared if variable.bytes == 0 => {
-                    dynamic.push(variable);
-                    continue;
-                }
-                Space::Shared => place(&mut layout.shared_bytes, variable),
-                Space::Local => place(&mut layout.local_bytes, variable),
-                _ => continue,
-            };
-            layout.add(names, variable, at);
-        }
-        // All dynamic arrays share one start.
-        let align = dynamic.iter().map(|v| u64::from(v.align).max(16)).max().unwrap_or(1);
-        layout.shared_bytes = layout.shared_bytes.next_multiple_of(align);
-        layout.local_bytes = layout.local_bytes.next_multiple_of(16);
-        let start = layout.shared_bytes;
-        dynamic.iter().for_each(|v| layout.add(names, v, start));
         for (index, variable) in module.variables.iter().enumerate() {
-            if matches!(variable.space, Space::Global | Space::Const) {
-                layout.add(names, variable, index as u64);
+            match variable.space {
+                Space::Global | Space::Const => layout.add(names, variable, variable.space, index as u64),
+                _ => layout.declare(names, variable),
             }
         }
         layout
     }
 
-    fn add(&mut self, names: &mut HashMap<String, u32>, variable: &Variable, at: u64) {
-        names.insert(variable.name.clone(), self.symbols.len() as u32);
-        let Variable { name, space, bytes, .. } = variable;
-        self.symbols.push(Symbol { name: name.clone(), space: *space, at, bytes: *bytes });
+    /// Lays out a variable of a body. Parameters of a call lie in local memory.
+    pub fn declare(&mut self, names: &mut Names, variable: &Variable) {
+        match variable.space {
+            Space::Shared if variable.bytes == 0 => {
+                self.dynamic.push((self.symbols.len() as u32, variable.align));
+                self.add(names, variable, Space::Shared, 0);
+            }
+            Space::Shared => {
+                let at = place(&mut self.shared_bytes, variable);
+                self.add(names, variable, Space::Shared, at);
+            }
+            Space::Local | Space::Param => {
+                let at = place(&mut self.local_bytes, variable);
+                self.add(names, variable, Space::Local, at);
+            }
+            _ => {}
+        }
+    }
+
+    /// After the last variable: all dynamic arrays start behind the static ones.
+    pub fn finish(&mut self) {
+        let align = self.dynamic.iter().map(|d| u64::from(d.1).max(16)).max().unwrap_or(1);
+        self.shared_bytes = self.shared_bytes.next_multiple_of(align);
+        self.local_bytes = self.local_bytes.next_multiple_of(16);
+        for &(symbol, _) in &self.dynamic {
+            self.symbols[symbol as usize].at = self.shared_bytes;
+        }
+    }
+
+    fn add(&mut self, names: &mut Names, variable: &Variable, space: Space, at: u64) {
+        names.insert(variable.name.clone(), (self.symbols.len() as u32, space));
+        let Variable { name, bytes, .. } = variable;
+        self.symbols.push(Symbol { name: name.clone(), space, at, bytes: *bytes });
     }
 }
 

@@ -135,14 +135,18 @@ fn sink(slots: &Slots, operand: &Operand) -> Result<Option<Row>, Fail> {
     }
 }
 
-fn address(slots: &mut Slots, operand: &Operand, space: Space) -> Result<Address, Fail> {
+pub(super) fn address(slots: &mut Slots, operand: &Operand, space: Space) -> Result<Address, Fail> {
     let Operand::Address(base, offset) = operand else { return Err(Fail::new("an address in brackets is expected")) };
     let mut base = base.as_ref().clone();
-    let mut offset = *offset;
+    let (mut offset, mut space) = (*offset, space);
     // A symbol with its offset becomes one constant.
     if let Operand::Name(name) = &base
-        && slots.symbols.contains_key(name)
+        && let Some(&(_, home)) = slots.symbols.get(name)
     {
+        // Parameters of a call, unlike those of the kernel.
+        if space == Space::Param && home == Space::Local {
+            space = home;
+        }
         base = Operand::Address(Box::new(base), offset);
         offset = 0;
     }
@@ -173,10 +177,10 @@ fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bo
             return Err(Fail::new("a register too small for the type"));
         }
     }
-    if !load && matches!(space, Space::Const | Space::Param) {
+    let address = address(slots, place, space)?;
+    if !load && matches!(address.space, Space::Const | Space::Param) {
         return Err(Fail::new("this space is read-only here"));
     }
-    let address = address(slots, place, space)?;
     let transfer = Transfer { address, bytes: ty.bytes() as u8, count: lanes, signed: ty.signed(), strong, rows };
     Ok(if load { Op::Load(Box::new(transfer)) } else { Op::Store(Box::new(transfer)) })
 }

@@ -1,10 +1,12 @@
 //! From the tree to [`crate::op`]: every modifier is understood here, once, or refused.
 
 mod arithmetic;
+mod call;
 mod convert;
 mod float;
 mod layout;
 mod logic;
+mod matrix;
 mod memory;
 mod modifiers;
 mod order;
@@ -17,9 +19,13 @@ use crate::cfg;
 use crate::error::{Error, SourceLine};
 use crate::op::{Instruction, Op};
 use crate::ptx::ast;
+use crate::ptx::types::Space;
 pub use layout::{Layout, Symbol};
 use modifiers::Modifiers;
 use slots::{Fill, Slots};
+
+/// Registers and constants of a kernel at most; compilers stay far below.
+const MAX_ROWS: u32 = 1 << 17;
 
 /// Why an instruction is refused.
 #[derive(Debug)]
@@ -52,10 +58,7 @@ pub struct Kernel {
 pub fn kernel(module: &ast::Module, function: &ast::Function) -> Result<Kernel, Vec<Error>> {
     let mut decoder = Decoder::new(module, function);
     let body = function.body.as_deref().unwrap_or(&[]);
-    decoder.slots.open();
-    for statement in body {
-        decoder.statement(statement);
-    }
+    decoder.body(body, &function.name);
     decoder.finish(function)
 }
 
@@ -66,8 +69,15 @@ struct Decoder<'a> {
     code: Vec<Instruction>,
     errors: Vec<Error>,
     labels: HashMap<String, u32>,
-    /// Branches whose label is not placed yet: instruction and name, by scope of use.
+    /// Tables of `brx.idx`, and the label that was seen last.
+    tables: HashMap<String, Vec<String>>,
+    last_label: String,
+    /// Branches of the body whose labels are not all known yet: instruction and name.
     branches: Vec<(u32, String)>,
+    /// Functions whose calls are being put in, outermost first.
+    inside: Vec<&'a str>,
+    /// Shared variables of functions: one for all calls.
+    shared: HashMap<(&'a str, &'a str), (u32, Space)>,
 }
 
 impl<'a> Decoder<'a> {
@@ -81,16 +91,73 @@ impl<'a> Decoder<'a> {
             code: Vec::new(),
             errors: Vec::new(),
             labels: HashMap::new(),
+            tables: HashMap::new(),
+            last_label: String::new(),
             branches: Vec::new(),
+            inside: Vec::new(),
+            shared: HashMap::new(),
         }
     }
 
-    fn statement(&mut self, statement: &ast::Statement) {
+    /// Decodes a body, whose names are its own, and joins its branches to their labels.
+    fn body(&mut self, body: &'a [ast::Statement], name: &'a str) {
+        self.slots.open();
+        for statement in body {
+            if let ast::Statement::Variable(variable) = statement
+                && variable.space != Space::Param
+            {
+                self.variable(variable, name);
+            }
+        }
+        body.iter().for_each(|statement| self.statement(statement));
+        self.slots.close();
+        self.labels.insert(call::RETURN.to_owned(), self.code.len() as u32);
+        for (at, label) in std::mem::take(&mut self.branches) {
+            let instruction = &mut self.code[at as usize];
+            match (self.labels.get(&label), &mut instruction.op) {
+                (Some(&place), Op::Branch { target, .. }) => *target = place,
+                (Some(_), Op::BranchTable { targets, .. }) => {
+                    let labels = self.tables.get(&label).into_iter().flatten();
+                    let places: Option<Vec<u32>> = labels.map(|l| self.labels.get(l).copied()).collect();
+                    match places.filter(|p| !p.is_empty()) {
+                        Some(places) => *targets = places,
+                        None => self.errors.push(Error::Syntax {
+                            line: instruction.ptx_line,
+                            message: format!("`{label}` is no table of labels"),
+                        }),
+                    }
+                }
+                _ => self.errors.push(Error::Syntax {
+                    line: instruction.ptx_line,
+                    message: format!("no label `{label}` in {name}"),
+                }),
+            }
+        }
+    }
+
+    fn variable(&mut self, variable: &'a ast::Variable, function: &'a str) {
+        let key = (function, variable.name.as_str());
+        match self.shared.get(&key) {
+            Some(&place) => drop(self.slots.symbols.insert(variable.name.clone(), place)),
+            None => {
+                self.layout.declare(&mut self.slots.symbols, variable);
+                if variable.space == Space::Shared {
+                    self.shared.insert(key, self.slots.symbols[&variable.name]);
+                }
+            }
+        }
+    }
+
+    fn statement(&mut self, statement: &'a ast::Statement) {
         match statement {
             ast::Statement::Open => self.slots.open(),
             ast::Statement::Close => self.slots.close(),
             ast::Statement::Label(name) => {
                 self.labels.insert(name.clone(), self.code.len() as u32);
+                self.last_label.clone_from(name);
+            }
+            ast::Statement::Targets(labels) => {
+                self.tables.insert(self.last_label.clone(), labels.clone());
             }
             ast::Statement::Registers(ty, names) => {
                 for (name, count) in names {
@@ -100,7 +167,10 @@ impl<'a> Decoder<'a> {
                     }
                 }
             }
-            // Laid out before the first instruction.
+            // Parameters of a call; the others are laid out before the first instruction.
+            ast::Statement::Variable(variable) if variable.space == Space::Param => {
+                self.layout.declare(&mut self.slots.symbols, variable);
+            }
             ast::Statement::Variable(_) => {}
             ast::Statement::Instruction(instruction) => {
                 if let Err(Fail(message)) = self.instruction(instruction) {
@@ -117,7 +187,7 @@ impl<'a> Decoder<'a> {
         (line > 0).then(|| SourceLine { file: name.1.clone(), line })
     }
 
-    fn instruction(&mut self, from: &ast::Instruction) -> Result<(), Fail> {
+    fn instruction(&mut self, from: &'a ast::Instruction) -> Result<(), Fail> {
         let mut modifiers = Modifiers::new(&from.opcode);
         let guard = match &from.guard {
             None => None,
@@ -127,7 +197,25 @@ impl<'a> Decoder<'a> {
                 Some(pred)
             }
         };
-        let op = if modifiers.base == "bra" {
+        let op = if modifiers.base == "call" {
+            modifiers.take("uni");
+            modifiers.finish()?;
+            return self.call(from, guard.is_some());
+        } else if modifiers.base == "ret" && !self.inside.is_empty() {
+            modifiers.take("uni");
+            self.branches.push((self.code.len() as u32, call::RETURN.to_owned()));
+            Op::Branch { target: 0, reconverge: 0 }
+        } else if modifiers.base == "brx" {
+            if !modifiers.take("idx") || guard.is_some() {
+                return Err(Fail::new("this form of a jump by table"));
+            }
+            modifiers.take("uni");
+            let [index, ast::Operand::Name(table)] = from.operands.as_slice() else {
+                return Err(Fail::new("an index and a table of labels are expected"));
+            };
+            self.branches.push((self.code.len() as u32, table.clone()));
+            Op::BranchTable { index: self.slots.source(index, false)?, targets: Vec::new(), reconverge: 0 }
+        } else if modifiers.base == "bra" {
             modifiers.take("uni");
             let [ast::Operand::Name(label)] = from.operands.as_slice() else {
                 return Err(Fail::new("a branch names one label"));
@@ -147,6 +235,7 @@ impl<'a> Decoder<'a> {
             "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "prefetch" | "prefetchu" => {
                 memory::decode(&mut self.slots, m, operands)
             }
+            "cp" | "ldmatrix" | "mma" => matrix::decode(&mut self.slots, m, operands),
             "cvt" => convert::decode(&mut self.slots, m, operands),
             "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "setp" | "set" | "selp"
             | "slct" | "bfe" | "bfi" | "bfind" | "popc" | "clz" | "brev" | "prmt" | "fns" => {
@@ -162,25 +251,19 @@ impl<'a> Decoder<'a> {
     }
 
     fn finish(mut self, function: &ast::Function) -> Result<Kernel, Vec<Error>> {
-        let end = self.code.len() as u32;
         // Falling off the end is a return.
         self.code.push(Instruction { guard: None, op: Op::Exit, ptx_line: function.line, loc: (0, 0) });
-        for (at, label) in std::mem::take(&mut self.branches) {
-            let instruction = &mut self.code[at as usize];
-            match (self.labels.get(&label), &mut instruction.op) {
-                (Some(&place), Op::Branch { target, .. }) => *target = place.min(end),
-                _ => self.errors.push(Error::Syntax {
-                    line: instruction.ptx_line,
-                    message: format!("no label `{label}` in {}", function.name),
-                }),
-            }
+        self.layout.finish();
+        let (narrow, wide, preds) = self.slots.sizes;
+        if narrow + wide + preds > MAX_ROWS {
+            let message = format!("{} has more than {MAX_ROWS} registers", function.name);
+            self.errors.push(Error::Unsupported { line: function.line, source: None, message });
         }
         if !self.errors.is_empty() {
             return Err(self.errors);
         }
         cfg::place_reconvergence(&mut self.code);
         let ordered = order::needs_block_order(&self.code, &self.slots.read);
-        let (narrow, wide, preds) = self.slots.sizes;
         Ok(Kernel {
             name: function.name.clone(),
             code: self.code,

@@ -60,6 +60,11 @@ impl<'a> Modifiers<'a> {
         }
     }
 
+    /// Takes the last modifier.
+    pub fn last(&mut self) -> Result<&'a str, Fail> {
+        self.rest.pop().ok_or_else(|| Fail::new("its types are missing"))
+    }
+
     /// Every modifier must have been taken.
     pub fn finish(&self) -> Result<(), Fail> {
         match self.rest.first() {

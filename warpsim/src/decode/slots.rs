@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::ptx::ast::Operand;
-use crate::ptx::types::Type;
+use crate::ptx::types::{Space, Type};
 
 use super::Fail;
 use crate::op::{Pred, Row, Slot};
@@ -62,14 +62,15 @@ pub enum LaneMask {
 /// The register file of a kernel while it is decoded.
 #[derive(Debug, Default)]
 pub struct Slots {
-    scopes: Vec<HashMap<String, Place>>,
+    /// Names in force, innermost scope last.
+    pub scopes: Vec<HashMap<String, Place>>,
     /// Rows so far: 32-bit, 64-bit, predicates.
     pub sizes: (Slot, Slot, Slot),
     constants: HashMap<(Fill, bool), Slot>,
     /// Rows with contents: 64-bit file or not, slot, contents.
     pub fills: Vec<(bool, Slot, Fill)>,
-    /// Variables by name: number in the kernel's table.
-    pub symbols: HashMap<String, u32>,
+    /// Variables by name: number in the kernel's table, and space.
+    pub symbols: HashMap<String, (u32, Space)>,
     /// Registers that some instruction reads: 64-bit file or not, slot.
     pub read: HashSet<(bool, Slot)>,
 }
@@ -155,12 +156,12 @@ impl Slots {
                 }
                 None => match (special(name), self.symbols.get(name)) {
                     (Some(special), _) => Fill::Special(special),
-                    (None, Some(&symbol)) => Fill::Symbol(symbol, 0),
+                    (None, Some(&(symbol, _))) => Fill::Symbol(symbol, 0),
                     (None, None) => return Err(Fail::new(format!("`{name}` is not known"))),
                 },
             },
             Operand::Address(base, offset) => match base.as_ref() {
-                Operand::Name(name) if self.symbols.contains_key(name) => Fill::Symbol(self.symbols[name], *offset),
+                Operand::Name(name) if self.symbols.contains_key(name) => Fill::Symbol(self.symbols[name].0, *offset),
                 _ => return Err(Fail::new("an operand in brackets")),
             },
             _ => return Err(Fail::new(format!("the operand {}", text(operand)))),

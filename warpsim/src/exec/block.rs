@@ -29,7 +29,7 @@ pub fn run_block(env: &mut Env, warps: &mut [Warp], number: u64) -> bool {
             if run(env, warp, TURN) == Stop::Fault {
                 return false;
             }
-            if env.steps > env.machine.step_budget {
+            if warp.status != Status::Done && env.steps > env.machine.step_budget {
                 let message = format!(
                     "the block took {} instructions and has not ended; \
                      next: look for a loop that never ends, or raise the budget",

@@ -110,3 +110,23 @@ fn raced(env: &mut Env, e: Element, other: Access) {
     );
     env.note(Kind::SharedRace, e.pc, e.thread, Some((e.address + window(e.space), variable)), message);
 }
+
+/// A word that an instruction reads, beside the plain loads.
+pub fn read(env: &mut Env, (thread, pc): (u32, u32), space: Space, address: u64) {
+    if env.machine.checks {
+        let rest = Element { thread, pc, space, address, len: 4, read: true, write: false, strong: false, same: false };
+        element(env, rest);
+    }
+}
+
+/// A word that `cp.async` copies; without a source it is filled with zeros.
+pub fn copied(env: &mut Env, (thread, pc): (u32, u32), (from, sourced): (u64, bool), to: u64) {
+    if !env.machine.checks {
+        return;
+    }
+    if sourced {
+        read(env, (thread, pc), Space::Global, from);
+    }
+    let (space, address) = (Space::Shared, to);
+    element(env, Element { thread, pc, space, address, len: 4, read: false, write: true, strong: false, same: false });
+}

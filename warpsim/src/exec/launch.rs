@@ -1,6 +1,6 @@
 //! Blocks over cores, with the same result on any number of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::block::run_block;
@@ -17,10 +17,17 @@ pub struct Outcome {
     pub tally: Vec<Tally>,
     /// Findings in order of block and instruction.
     pub findings: Vec<Finding>,
+    /// What the kernel printed, block after block.
+    pub printed: String,
 }
 
-/// What one core brings: counts, findings, instructions that took part in races.
-type Part = (Vec<Tally>, Found, BTreeSet<u32>);
+/// What one core brings.
+struct Part {
+    tally: Vec<Tally>,
+    found: Found,
+    raced: BTreeSet<u32>,
+    printed: BTreeMap<u64, String>,
+}
 
 /// Runs all blocks on at most `cores` threads. `None` if there is no memory for the warps.
 pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
@@ -41,18 +48,20 @@ pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
         })
     };
     let mut tally = vec![Tally::default(); machine.kernel.code.len()];
-    let (mut found, mut raced) = (Found::new(), BTreeSet::new());
+    let (mut found, mut raced, mut printed) = (Found::new(), BTreeSet::new(), BTreeMap::new());
     for part in parts {
-        let (counts, more, races) = part?;
-        raced.extend(races);
-        tally.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-        merge(&mut found, more);
+        let part = part?;
+        raced.extend(part.raced);
+        printed.extend(part.printed);
+        tally.iter_mut().zip(part.tally).for_each(|(sum, count)| *sum += count);
+        merge(&mut found, part.found);
     }
     // A read that races with the write it needs comes too early in one order and right in another: it is the race.
     found.retain(|(pc, kind), _| *kind != Kind::UninitialisedRead || !raced.contains(pc));
     let mut findings: Vec<_> = found.into_iter().collect();
     findings.sort_by_key(|((pc, kind), (block, _))| (*block, *pc, *kind));
-    Some(Outcome { tally, findings: findings.into_iter().map(|(_, (_, finding))| finding).collect() })
+    let printed = printed.into_values().collect();
+    Some(Outcome { tally, findings: findings.into_iter().map(|(_, (_, finding))| finding).collect(), printed })
 }
 
 fn worker(machine: &Machine, blocks: u64, portion: u64, next: &AtomicU64, stop: &AtomicU64) -> Option<Part> {
@@ -65,6 +74,8 @@ fn worker(machine: &Machine, blocks: u64, portion: u64, next: &AtomicU64, stop: 
         tally: vec![Tally::default(); machine.kernel.code.len()],
         found: Found::new(),
         raced: BTreeSet::new(),
+        printed: BTreeMap::new(),
+        printed_bytes: 0,
         block: (0, [0; 3]),
         steps: 0,
         arrived: [0; 16],
@@ -73,7 +84,7 @@ fn worker(machine: &Machine, blocks: u64, portion: u64, next: &AtomicU64, stop: 
     loop {
         let start = next.fetch_add(portion, Relaxed);
         if start >= blocks {
-            return Some((env.tally, env.found, env.raced));
+            return Some(Part { tally: env.tally, found: env.found, raced: env.raced, printed: env.printed });
         }
         for block in start..(start + portion).min(blocks) {
             if block < stop.load(Relaxed) && !run_block(&mut env, &mut warps, block) {

@@ -97,6 +97,12 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
         let checks =
             env.machine.checks && matches!(space, Space::Shared | Space::Global) && t.address.space != Space::Const;
         let one = if t.count == 1 { t.rows[0] } else { None };
+        if let (u32::MAX, 4, Some(row), false) = (mask, t.bytes, one, checks)
+            && !row.wide
+            && whole::<LOAD>(env, &shared, space, at, &mut warp.narrow[row.slot as usize])
+        {
+            return count(env, pc, (space, t.address.space), at, mask, 4);
+        }
         for (lane, &address) in at.iter().enumerate() {
             if mask >> lane & 1 == 0 {
                 continue;
@@ -110,7 +116,10 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
                 continue;
             };
             served |= 1 << lane;
-            if checks {
+            let thread = warp.first + lane as u32;
+            let word = LOAD && len == 4 && space == Space::Shared && !t.strong;
+            let plain = word && env.shadow.as_mut().is_some_and(|s| s.plain_read(offset, thread, pc));
+            if checks && !plain {
                 check::<LOAD>(env, warp, (pc, lane), t, (space, address), (bytes, offset));
             }
             // The common case: one element in a 32-bit row.
@@ -149,6 +158,28 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
     });
     env.shared = shared;
     warp.local = local;
+}
+
+/// A whole warp and one word a lane, all inside shared memory or one allocation; false if it is not so.
+#[inline(always)]
+fn whole<const LOAD: bool>(env: &mut Env, shared: &Bytes, space: Space, at: &Row<u64>, row: &mut Row<u32>) -> bool {
+    let serve = |bytes: &Bytes, base: u64, row: &mut Row<u32>| match LOAD {
+        true => bytes.gather(base, at, row),
+        false => bytes.scatter(base, at, row),
+    };
+    match space {
+        Space::Shared => serve(shared, 0, row),
+        Space::Global => {
+            let memory = env.machine.memory;
+            if memory.get(env.recent).is_some_and(|a| serve(&a.bytes, a.base, row)) {
+                return true;
+            }
+            let Some(number) = memory.below(at[0]) else { return false };
+            env.recent = number;
+            memory.get(number).is_some_and(|a| serve(&a.bytes, a.base, row))
+        }
+        _ => false,
+    }
 }
 
 /// Checks each element of a lane.

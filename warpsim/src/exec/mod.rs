@@ -12,7 +12,9 @@ mod float;
 mod half;
 mod lanes;
 mod launch;
+mod matrix;
 mod memory;
+mod print;
 mod report;
 mod rest;
 mod setup;
@@ -21,5 +23,6 @@ mod state;
 mod sync;
 mod warp;
 
+pub use half::narrow as narrow_half;
 pub use launch::{Outcome, launch};
 pub use state::Machine;

@@ -39,6 +39,15 @@ struct Cell {
     written: u8,
 }
 
+impl Cell {
+    /// Keeps a reader: in the first place unless a fresh one of another thread holds it.
+    #[inline(always)]
+    fn read(&mut self, now: Access, fresh: bool) {
+        let place = usize::from(fresh && self.readers[0].thread != 0 && self.readers[0].thread != now.thread);
+        self.readers[place] = now;
+    }
+}
+
 /// The shadow of a block's shared memory.
 #[derive(Debug)]
 pub struct Shadow {
@@ -85,16 +94,36 @@ impl Shadow {
         }
     }
 
+    /// Notes a read of a whole word when nothing can be wrong with it; false if that needs a closer look.
+    #[inline(always)]
+    pub fn plain_read(&mut self, at: usize, thread: u32, pc: u32) -> bool {
+        let warp = thread as usize / 32 % WARPS;
+        let clocks = &self.clocks[warp];
+        let now = Access { thread: thread + 1, pc, epoch: clocks[warp], bytes: 15, strong: false, write: false };
+        let Some(cell) = self.cells.get_mut(at / 4) else { return false };
+        // Written by the thread itself, or before a barrier that this warp has passed.
+        let behind = |other: &Access| {
+            let theirs = (other.thread.wrapping_sub(1) / 32) as usize % WARPS;
+            other.thread == now.thread || clocks[theirs] >= other.epoch + u32::from(theirs == warp)
+        };
+        if cell.written != 15 || !behind(&cell.write) {
+            return false;
+        }
+        let fresh = !behind(&cell.readers[0]);
+        cell.read(now, fresh);
+        true
+    }
+
     /// Notes an access to `len` bytes that do not cross 8; `same` if a write changes nothing.
     /// Gives the access it races with, and whether it reads what nobody wrote.
     pub fn access(&mut self, at: usize, len: usize, mut now: Access, same: bool) -> (Option<Access>, bool) {
-        let warp = (now.thread as usize - 1) / 32;
-        now.epoch = self.clocks[warp][warp];
+        let warp = ((now.thread as usize - 1) / 32) % WARPS;
+        let clocks = &self.clocks[warp];
+        now.epoch = clocks[warp];
         let (mut race, mut unwritten) = (None, false);
         for word in at / 4..(at + len).div_ceil(4) {
             let (from, to) = (at.max(word * 4), (at + len).min(word * 4 + 4));
             now.bytes = ((1u16 << (to - word * 4)) - (1u16 << (from - word * 4))) as u8;
-            let clocks = self.clocks[warp];
             let Some(cell) = self.cells.get_mut(word) else { continue };
             let hits = |other: Access| {
                 let theirs = (other.thread.wrapping_sub(1) / 32) as usize;
@@ -112,11 +141,7 @@ impl Shadow {
             } else {
                 race = race.or(Some(cell.write).filter(|&o| hits(o)));
                 unwritten |= cell.written & now.bytes != now.bytes;
-                if cell.readers[0].thread == now.thread || cell.readers[0].thread == 0 {
-                    cell.readers[0] = now;
-                } else {
-                    cell.readers[1] = now;
-                }
+                cell.read(now, hits(cell.readers[0]));
             }
         }
         (race, unwritten)

@@ -55,6 +55,9 @@ pub struct Env<'a> {
     pub found: Found,
     /// Instructions that took part in a race.
     pub raced: BTreeSet<u32>,
+    /// What blocks printed, by linear index, and how much that is.
+    pub printed: BTreeMap<u64, String>,
+    pub printed_bytes: usize,
     /// Linear index and coordinates of the block.
     pub block: (u64, [u32; 3]),
     /// Warp instructions of this block so far.

@@ -66,3 +66,14 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
     warp.status = Status::Waiting(waiting);
     Stop::Status
 }
+
+/// An instruction of the whole warp, without some of its lanes.
+#[cold]
+pub fn not_whole(env: &mut Env, warp: &Warp, pc: u32, mask: u32) -> Stop {
+    let message = format!(
+        "only lanes {mask:#010x} execute an instruction that all 32 lanes of a warp must execute together; \
+         next: take it out of the condition, and launch whole warps"
+    );
+    env.note(Kind::BarrierDivergence, pc, warp.first + mask.trailing_zeros(), None, message);
+    Stop::Fault
+}

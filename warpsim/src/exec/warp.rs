@@ -56,6 +56,33 @@ impl Warp {
         }
     }
 
+    /// Each lane jumps to the target that its index picks. Whether lanes part; the first lane whose index is outside.
+    fn spread(&mut self, ends: impl Fn(u32) -> bool, index: u32, targets: &[u32], meet: u32) -> Result<bool, u32> {
+        let Entry { mask, meet: outer, .. } = self.now;
+        let row = self.narrow[index as usize];
+        let meet = if meet == NEVER { outer } else { meet };
+        let mut groups: Vec<Entry> = Vec::new();
+        for lane in (0..LANES as u32).filter(|l| mask >> l & 1 != 0) {
+            let &pc = targets.get(row[lane as usize] as usize).ok_or(lane)?;
+            match groups.iter_mut().find(|g| g.pc == pc) {
+                Some(group) => group.mask |= 1 << lane,
+                None => groups.push(Entry { pc, mask: 1 << lane, meet }),
+            }
+        }
+        if let [only] = groups.as_slice() {
+            self.now.pc = only.pc;
+            return Ok(false);
+        }
+        if meet != outer {
+            self.stack.push(Entry { pc: meet, mask, meet: outer });
+        }
+        // Lanes that end now do so first, as in `part`.
+        groups.sort_by_key(|g| ends(g.pc));
+        self.stack.extend(groups);
+        self.next_lanes();
+        Ok(true)
+    }
+
     /// Lanes part: `taken` jump, the others go on behind the branch.
     fn part(&mut self, code_ends: impl Fn(u32) -> bool, taken: u32, target: u32, meet: u32) {
         let Entry { pc, mask, meet: outer } = self.now;
@@ -111,6 +138,7 @@ fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
         tally.warps += 1;
         tally.lanes += u64::from(active.count_ones());
         env.steps += 1;
+        let ends = |at: u32| matches!(kernel.code[at as usize].op, Op::Exit);
         if let Op::Branch { target, reconverge } = instruction.op {
             if mask == active {
                 warp.now.pc = target;
@@ -118,13 +146,23 @@ fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
                 warp.now.pc += 1;
             } else {
                 tally.requests += 1;
-                let ends = |at: u32| matches!(kernel.code[at as usize].op, Op::Exit);
                 warp.part(ends, mask, target, reconverge);
             }
             continue;
         }
         if mask == 0 {
             warp.now.pc += 1;
+            continue;
+        }
+        if let Op::BranchTable { index, targets, reconverge } = &instruction.op {
+            match warp.spread(ends, *index, targets, *reconverge) {
+                Ok(parted) => tally.requests += u64::from(parted),
+                Err(lane) => {
+                    let message = "the index of a jump by table (a `switch`) is outside the table".into();
+                    env.note(Kind::OutOfBounds, pc, warp.first + lane, None, message);
+                    return Stop::Fault;
+                }
+            }
             continue;
         }
         warp.now.pc += 1;
@@ -148,6 +186,9 @@ fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
             op => {
                 if let (Op::WarpBarrier { .. }, Some(shadow)) = (op, &mut env.shadow) {
                     shadow.warp_barrier(warp.first as usize / LANES);
+                }
+                if matches!(op, Op::Mma(_) | Op::LoadMatrix(_)) && mask != u32::MAX {
+                    return super::sync::not_whole(env, warp, pc, mask);
                 }
                 if let Some(row) = exchange::members(op) {
                     match together(env, warp, pc, row, mask) {
@@ -216,6 +257,10 @@ fn execute(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) {
             super::lanes::unary(&mut warp.wide, mask, d.slot, a.slot, |x| x.wrapping_add(by));
         }
         Op::Atomic(ref a) => atomic::run(env, warp, pc, a, mask),
+        Op::Copy(ref c) => super::matrix::copy(env, warp, pc, c, mask),
+        Op::LoadMatrix(ref l) => super::matrix::load(env, warp, pc, l),
+        Op::Mma(ref m) => super::matrix::mma(warp, m),
+        Op::Print(ref p) => super::print::run(env, warp, p, mask),
         _ => super::rest::execute(env, warp, op, mask),
     }
 }

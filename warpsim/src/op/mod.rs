@@ -1,11 +1,13 @@
 //! Instructions as they run: decoded once, operands are slots of the warp's register file.
 
 mod kinds;
+mod matrix;
 mod operands;
 mod warps;
 
 use crate::ptx::types::Space;
 pub use kinds::*;
+pub use matrix::*;
 pub use operands::*;
 pub use warps::*;
 
@@ -154,6 +156,10 @@ pub enum Op {
     Load(Box<Transfer>),
     Store(Box<Transfer>),
     Atomic(Box<Atomic>),
+    Print(Box<Print>),
+    Copy(Box<Copy>),
+    LoadMatrix(Box<LoadMatrix>),
+    Mma(Box<Mma>),
     /// Generic address from or to an address of a space.
     AddressOf {
         space: Space,
@@ -220,6 +226,12 @@ pub enum Op {
     },
     Branch {
         target: u32,
+        reconverge: u32,
+    },
+    /// A jump to the target that the lane's index picks.
+    BranchTable {
+        index: Slot,
+        targets: Vec<u32>,
         reconverge: u32,
     },
     /// A `ret` of a kernel ends its threads.

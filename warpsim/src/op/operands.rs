@@ -105,6 +105,17 @@ pub struct Transfer {
     pub rows: [Option<Row>; 8],
 }
 
+/// A `vprintf`: rows of the local addresses of its parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Print {
+    /// Holds the generic address of the format.
+    pub format: Slot,
+    /// Holds the generic address of the arguments.
+    pub arguments: Slot,
+    /// Where the number of arguments goes.
+    pub result: Option<Slot>,
+}
+
 /// What an atomic does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]

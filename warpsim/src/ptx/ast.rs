@@ -52,6 +52,8 @@ pub struct Function {
     pub entry: bool,
     /// Parameters in order.
     pub params: Vec<Variable>,
+    /// Parameters that hold the results.
+    pub returns: Vec<Variable>,
     /// Statements; none for a declaration.
     pub body: Option<Vec<Statement>>,
     /// Line of the PTX text.
@@ -67,6 +69,8 @@ pub enum Statement {
     Variable(Variable),
     /// A branch target.
     Label(String),
+    /// `.branchtargets`: labels of the table that the label before it names.
+    Targets(Vec<String>),
     /// An instruction.
     Instruction(Instruction),
     /// `{`: names declared inside end at the matching [`Statement::Close`].

@@ -123,6 +123,8 @@ impl Parser {
                     self.next()?;
                 }
             }
+            // Labels between debug sections.
+            _ if !word.starts_with('.') && self.accept(b':') => {}
             _ => return Err(Error::Unsupported { line, source: None, message: format!("the directive `{word}`") }),
         }
         Ok(())
@@ -173,9 +175,8 @@ impl Parser {
     }
 
     fn function(&mut self, entry: bool, line: u32) -> Result<Function> {
-        if !entry && self.peek() == Some(&Token::Mark(b'(')) {
-            self.params()?; // of results
-        }
+        let results = !entry && self.peek() == Some(&Token::Mark(b'('));
+        let returns = if results { self.params()? } else { Vec::new() };
         let name = self.word()?;
         let params = if self.peek() == Some(&Token::Mark(b'(')) { self.params()? } else { Vec::new() };
         // Hints for the register allocator and launch bounds.
@@ -191,7 +192,7 @@ impl Parser {
             }
         }
         let body = if self.accept(b';') { None } else { Some(self.body()?) };
-        Ok(Function { name, entry, params, body, line })
+        Ok(Function { name, entry, params, returns, body, line })
     }
 
     fn params(&mut self) -> Result<Vec<Variable>> {

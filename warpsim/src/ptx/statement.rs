@@ -51,6 +51,14 @@ impl Parser {
                 }
                 return Ok(());
             }
+            ".branchtargets" => {
+                let mut labels = vec![self.word()?];
+                while self.accept(b',') {
+                    labels.push(self.word()?);
+                }
+                out.push(Statement::Targets(labels));
+                return self.expect(b';');
+            }
             ".shared" | ".local" | ".param" | ".global" | ".const" => {
                 let space = Space::from_name(&word[1..]).ok_or_else(|| self.error("an unknown space"))?;
                 out.extend(self.variables(space)?.into_iter().map(Statement::Variable));
@@ -84,8 +92,8 @@ impl Parser {
             let count = if self.accept(b'<') {
                 let count = self.integer()?;
                 self.expect(b'>')?;
-                if count > 1 << 20 {
-                    return Err(self.error("more registers than a million"));
+                if count > 1 << 17 {
+                    return Err(self.error("more than 131072 registers"));
                 }
                 Some(count as u32)
             } else {

@@ -1,0 +1,82 @@
+//! The command line: `warpsim FILE.ptx` looks at kernels, `warpsim run …` runs one.
+
+mod buffer;
+mod json;
+mod nvrtc;
+mod options;
+mod text;
+
+use std::io::Write;
+
+use crate::{Device, Module, Report, survey};
+use options::Options;
+
+const USAGE: &str = "usage: warpsim FILE.ptx
+       warpsim run FILE.cu|FILE.ptx --kernel NAME --grid X[,Y[,Z]] --block X[,Y[,Z]] [--shared BYTES]
+               [--arch sm_90] [--arg SPEC]... [--out INDEX=FILE]... [--json] [--no-check] [--steps N]
+SPEC, one for each parameter: i32:5 u32:5 i64:5 f32:1.5 f64:1.5 for scalars; TYPE[N]=zeros, =ones, =iota, =rand:SEED
+or =@FILE for buffers, TYPE one of i8 u8 i32 u32 i64 f16 bf16 f32 f64";
+
+/// Does what the arguments (without the program's name) ask for; gives the exit status: 0 if all is well, 1 for
+/// findings or kernels that cannot run, 2 for a bad call.
+pub fn main(args: &[String], out: &mut dyn Write, errors: &mut dyn Write) -> u8 {
+    let done = match args {
+        [path] if !path.starts_with('-') => look(path, out),
+        [run, rest @ ..] if run == "run" && !rest.is_empty() => launch(rest, out),
+        _ => Err(USAGE.to_owned()),
+    };
+    match done {
+        Ok(true) => 0,
+        Ok(false) => 1,
+        Err(message) => {
+            // A closed pipe leaves nobody to tell.
+            let _ = writeln!(errors, "warpsim: {message}");
+            2
+        }
+    }
+}
+
+/// The text of a file.
+fn read(path: &str) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}\nnext: check the path"))
+}
+
+/// Prints the kernels of a file; true if all can run.
+fn look(path: &str, out: &mut dyn Write) -> Result<bool, String> {
+    let survey = survey(&read(path)?).map_err(|e| e.to_string())?;
+    text::survey(&survey, out).map_err(|e| e.to_string())?;
+    Ok(survey.refused.is_empty())
+}
+
+fn launch(args: &[String], out: &mut dyn Write) -> Result<bool, String> {
+    let options = Options::parse(args)?;
+    let ptx = match options.file.ends_with(".cu") {
+        true => nvrtc::compile(&options.file, &read(&options.file)?, &options.arch)?,
+        false => read(&options.file)?,
+    };
+    let module = Module::load(&ptx).map_err(|e| e.to_string())?;
+    let mut device = Device::new();
+    device.set_checks(options.checks);
+    if let Some(steps) = options.steps {
+        device.set_step_budget(steps);
+    }
+    let (values, buffers) = buffer::prepare(&mut device, &options.args)?;
+    let outputs = options.outputs.iter().map(|(index, path)| {
+        let buffer = buffers.get(*index).copied().flatten();
+        let buffer = buffer.ok_or_else(|| format!("--out {index}: that argument is no buffer\nnext: name a buffer"))?;
+        Ok::<_, String>((buffer, path))
+    });
+    let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+    let report = device.launch(&module, &options.kernel, options.launch, &values).map_err(|e| e.to_string())?;
+    for ((address, bytes), path) in outputs {
+        let mut data = vec![0; bytes];
+        device.read(address, &mut data).map_err(|e| e.to_string())?;
+        std::fs::write(path, data).map_err(|e| format!("{path}: {e}\nnext: check the path"))?;
+    }
+    print(&report, options.json, out).map_err(|e| e.to_string())?;
+    Ok(report.findings.is_empty())
+}
+
+fn print(report: &Report, as_json: bool, out: &mut dyn Write) -> std::io::Result<()> {
+    if as_json { writeln!(out, "{}", json::report(report)) } else { text::report(report, out) }
+}

@@ -1,0 +1,92 @@
+//! CUDA C to PTX through NVIDIA's run-time compiler, when the machine has it.
+
+#[cfg(not(target_os = "linux"))]
+pub fn compile(_: &str, _: &str, _: &str) -> Result<String, String> {
+    Err("CUDA C is compiled on Linux alone\nnext: compile to PTX elsewhere and pass the .ptx file".into())
+}
+
+#[cfg(target_os = "linux")]
+pub use linux::compile;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::ffi::{CStr, CString, c_char, c_int, c_void};
+    use std::mem::transmute;
+    use std::path::Path;
+
+    unsafe extern "C" {
+        fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    }
+    const RTLD_NOW: c_int = 2;
+    const NAMES: [&CStr; 3] = [c"libnvrtc.so", c"libnvrtc.so.13", c"libnvrtc.so.12"];
+
+    type Program = *mut c_void;
+    type Create = unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> c_int;
+    type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
+    type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+    type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+
+    /// Compiles for an architecture such as `sm_90`, with line numbers.
+    pub fn compile(path: &str, source: &str, arch: &str) -> Result<String, String> {
+        // SAFETY: the names are C strings; loading NVIDIA's library runs its initialisers, as any program using it does.
+        let library = NAMES.iter().map(|name| unsafe { dlopen(name.as_ptr(), RTLD_NOW) }).find(|l| !l.is_null());
+        let missing = "NVRTC (libnvrtc.so) is not found\nnext: put its folder on LD_LIBRARY_PATH, or pass a .ptx file";
+        let library = library.ok_or(missing)?;
+        let symbol = |name: &CStr| {
+            // SAFETY: the library is open and the name is a C string.
+            let found = unsafe { dlsym(library, name.as_ptr()) };
+            if found.is_null() { Err(format!("NVRTC lacks {name:?}\nnext: use NVRTC 12 or 13")) } else { Ok(found) }
+        };
+        let name = Path::new(path).file_name().map_or(path.into(), |n| n.to_string_lossy());
+        let name = CString::new(name.as_bytes()).map_err(|e| e.to_string())?;
+        let source = CString::new(source).map_err(|_| format!("{path} has a zero byte\nnext: remove it"))?;
+        let arch = CString::new(format!("--gpu-architecture={}", arch.replace("sm_", "compute_")));
+        let options = [arch.map_err(|e| e.to_string())?, c"-lineinfo".to_owned()];
+        let options = options.each_ref().map(|o| o.as_ptr());
+        let none = std::ptr::null();
+        let mut program: Program = std::ptr::null_mut();
+        // SAFETY: the signatures are those of nvrtc.h (12 and 13); all pointers outlive the calls.
+        unsafe {
+            let create: Create = transmute(symbol(c"nvrtcCreateProgram")?);
+            let compile: Compile = transmute(symbol(c"nvrtcCompileProgram")?);
+            if create(&mut program, source.as_ptr(), name.as_ptr(), 0, none, none) != 0 {
+                return Err("NVRTC could not start\nnext: check that its built-ins lie beside it".into());
+            }
+            if compile(program, 2, options.as_ptr()) != 0 {
+                let log = text(program, symbol(c"nvrtcGetProgramLogSize")?, symbol(c"nvrtcGetProgramLog")?)?;
+                return Err(format!("{path} does not compile:\n{log}\nnext: mend the first error above"));
+            }
+            text(program, symbol(c"nvrtcGetPTXSize")?, symbol(c"nvrtcGetPTX")?)
+        }
+    }
+
+    /// A text of a program.
+    ///
+    /// # Safety
+    /// The pointers are functions of NVRTC for the size and the text.
+    unsafe fn text(program: Program, size: *mut c_void, get: *mut c_void) -> Result<String, String> {
+        let failed = || "NVRTC gave no text\nnext: use NVRTC 12 or 13".to_owned();
+        let mut length = 0;
+        // SAFETY: as the caller promises; the buffer has the length that NVRTC asked for.
+        unsafe {
+            let (size, get): (Size, Text) = (transmute::<*mut c_void, Size>(size), transmute::<*mut c_void, Text>(get));
+            if size(program, &mut length) != 0 {
+                return Err(failed());
+            }
+            let mut bytes = vec![0u8; length.max(1)];
+            if get(program, bytes.as_mut_ptr().cast()) != 0 {
+                return Err(failed());
+            }
+            bytes.truncate(bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len()));
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Tensor-core instructions by their fragment layouts (PTX ISA, "Matrix Fragments for mma"), and `cp.async`.
+
+use super::half::widen;
+use super::lanes::{LANES, Row, each};
+use super::memory::{addresses, by_space, count, find};
+use super::state::{Env, Warp};
+use crate::op::{Copy, LoadMatrix, Mma, MmaType};
+use crate::ptx::types::Space;
+
+/// Copies global memory to shared memory, lane by lane.
+pub fn copy(env: &mut Env, warp: &mut Warp, pc: u32, c: &Copy, mask: u32) {
+    let (to, from) = (addresses(warp, &c.to), addresses(warp, &c.from));
+    let len = u64::from(c.bytes);
+    let shared = std::mem::take(&mut env.shared);
+    let mut served = 0;
+    each(mask, |lane| {
+        let thread = warp.first + lane as u32;
+        let wanted = c.source.map_or(len, |s| u64::from(warp.narrow[s as usize][lane]).min(len));
+        let place = |env: &mut Env, space, at: u64, len: u64, align: u64| match at & (align - 1) {
+            0 => find(env, &warp.local, &shared, space, (lane, at), len).is_some(),
+            _ => false,
+        };
+        if !place(env, Space::Shared, to[lane], len, len) {
+            return super::report::access(env, thread, pc, (Space::Shared, to[lane]), len, false);
+        }
+        if wanted > 0 && !place(env, Space::Global, from[lane], wanted, len) {
+            return super::report::access(env, thread, pc, (Space::Global, from[lane]), len, true);
+        }
+        served |= 1 << lane;
+        for step in (0..len).step_by(4) {
+            let value = match step < wanted {
+                true => find(env, &warp.local, &shared, Space::Global, (lane, from[lane] + step), 4),
+                false => None,
+            };
+            let value = value.map_or(0, |(bytes, at)| bytes.load(at, 4));
+            // A source that ends within a word.
+            let keep = wanted.saturating_sub(step).min(4) * 8;
+            let value = if keep >= 32 { value } else { value & ((1 << keep) - 1) };
+            super::check::copied(env, (thread, pc), (from[lane] + step, step < wanted), to[lane] + step);
+            shared.store((to[lane] + step) as usize, 4, value);
+        }
+    });
+    env.shared = shared;
+    count(env, pc, (Space::Shared, Space::Shared), &to, served, c.bytes.into());
+}
+
+/// Loads matrices of 8 × 8 halves; all lanes of the warp take part.
+pub fn load(env: &mut Env, warp: &mut Warp, pc: u32, l: &LoadMatrix) {
+    let all = addresses(warp, &l.address);
+    let lanes = 8 * l.rows.len();
+    let mask = if lanes == LANES { u32::MAX } else { (1 << lanes) - 1 };
+    let mut rows = [[0u16; 8]; LANES];
+    let shared = std::mem::take(&mut env.shared);
+    by_space(l.address.space, &all, mask, |space, at, mask| {
+        let mut served = 0;
+        each(mask, |lane| {
+            let place = match at[lane] & 15 {
+                0 => find(env, &warp.local, &shared, space, (lane, at[lane]), 16),
+                _ => None,
+            };
+            let thread = warp.first + lane as u32;
+            let Some((bytes, offset)) = place else {
+                return super::report::access(env, thread, pc, (space, at[lane]), 16, true);
+            };
+            served |= 1 << lane;
+            rows[lane] = std::array::from_fn(|i| bytes.load(offset + 2 * i, 2) as u16);
+            (0..4).for_each(|word| super::check::read(env, (thread, pc), space, at[lane] + 4 * word));
+        });
+        count(env, pc, (space, space), at, served, 16);
+    });
+    env.shared = shared;
+    for (matrix, &slot) in l.rows.iter().enumerate() {
+        // Lane l holds elements 2 (l % 4) and the next of row l / 4.
+        warp.narrow[slot as usize] = std::array::from_fn(|lane| {
+            let (row, column) = (lane / 4, lane % 4 * 2);
+            let element = |i: usize| match l.transposed {
+                true => rows[8 * matrix + column + i][row],
+                false => rows[8 * matrix + row][column + i],
+            };
+            u32::from(element(1)) << 16 | u32::from(element(0))
+        });
+    }
+}
+
+/// d = a × b + c with a of 16 × k, b of k × 8. Sums of floats are rounded once, closer than hardware promises.
+pub fn mma(warp: &mut Warp, m: &Mma) {
+    let row = |slot: u32| warp.narrow[slot as usize];
+    let per = m.ty.elements();
+    let slices = m.b.len();
+    let depth = 4 * per * slices;
+    let (a, b): (Vec<Row<u32>>, Vec<Row<u32>>) =
+        (m.a.iter().map(|&s| row(s)).collect(), m.b.iter().map(|&s| row(s)).collect());
+    let element = |word: u32, i: usize| match m.ty {
+        MmaType::Half { brain } => widen((word >> (16 * i)) as u16, brain, false),
+        // The low 13 bits of a tf32 do not count.
+        MmaType::Tf32 => f32::from_bits(word & !0x1fff).into(),
+        MmaType::Int8 => f64::from((word >> (8 * i)) as u8 as i8),
+    };
+    // Element k lies in slice k / 4·per, in lane (k / per) % 4 of its group of four.
+    let at = |k: usize| (k / (4 * per), k / per % 4, k % per);
+    let mut out = [[0u32; LANES]; 4];
+    for (register, result) in out.iter_mut().enumerate() {
+        let c = row(m.c[register]);
+        for lane in 0..LANES {
+            let (i, j) = (lane / 4 + 8 * (register / 2), lane % 4 * 2 + register % 2);
+            let products = (0..depth).map(|k| {
+                let (slice, four, part) = at(k);
+                let x = element(a[2 * slice + i / 8][i % 8 * 4 + four], part);
+                x * element(b[slice][j * 4 + four], part)
+            });
+            result[lane] = match m.ty {
+                MmaType::Int8 => (products.sum::<f64>() as i32).wrapping_add(c[lane] as i32) as u32,
+                _ => super::float::canon((f64::from(f32::from_bits(c[lane])) + products.sum::<f64>()) as f32).to_bits(),
+            };
+        }
+    }
+    for (values, &slot) in out.into_iter().zip(&m.d) {
+        warp.narrow[slot as usize] = values;
+    }
+}
