@@ -44,6 +44,7 @@ fn launch(gpu: &Gpu, kernel: &Kernel, config: LaunchConfig, arguments: &str) -> 
     match (buffers.as_mut_slice(), numbers.as_slice()) {
         ([a, b], []) => kernel.launch(config, (a, b)),
         ([a], [n]) => kernel.launch(config, (a, *n)),
+        ([a], [m, n]) => kernel.launch(config, (a, *m, *n)),
         ([a, b], [n]) => kernel.launch(config, (a, b, *n)),
         ([a, b, c], [n]) => kernel.launch(config, (a, b, c, *n)),
         ([a, b], [m, n]) => kernel.launch(config, (a, b, *m, *n)),
