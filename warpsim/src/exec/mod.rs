@@ -19,6 +19,7 @@ mod report;
 mod rest;
 mod setup;
 mod shadow;
+mod stack;
 mod state;
 mod sync;
 mod warp;
