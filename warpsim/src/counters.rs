@@ -31,6 +31,7 @@ pub struct Counters {
     pub global_store_sectors: u64,
     /// Passes that loads from shared memory take: 32 banks of 4 bytes, one word a bank and pass; accesses of 8 bytes
     /// go by half warps, of 16 bytes by quarter warps: `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum`.
+    /// (Hardware joins two of these parts when neighbouring lanes read the same wide word; this does not yet.)
     pub shared_load_wavefronts: u64,
     /// Passes beyond one for each (part of a) warp: `l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum`.
     pub shared_load_bank_conflicts: u64,
