@@ -90,7 +90,7 @@ def test_folders_of_dead_kernels_go_and_others_stay(tmp_path: Path) -> None:
 def test_a_lock_outlives_the_program_that_took_it(tmp_path: Path) -> None:
     """The launcher turns into another program, which must go on holding the folder."""
     code = "import os, sys; from warm import lock; from pathlib import Path; lock.take(Path(sys.argv[1]))\n"
-    code += "os.execvp('sh', ['sh', '-c', 'echo held; sleep 30'])"
+    code += "os.execvp('sh', ['sh', '-c', 'echo held; exec sleep 30'])"
     owner = tmp_path / "owner.lock"
     command = [sys.executable, "-c", code, str(owner)]
     holder = subprocess.Popen(command, cwd=paths.ENV, stdout=subprocess.PIPE, start_new_session=True)
