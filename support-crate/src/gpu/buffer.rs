@@ -3,7 +3,7 @@
 use super::{Gpu, Pinned, Stream};
 use crate::cuda::driver_error;
 use crate::error::{Error, Result};
-use crate::launch::{Element, as_bytes, as_bytes_mut};
+use crate::launch::{Element, as_bytes, as_bytes_mut, bytes_of};
 use crate::metal::MetalMemory;
 use cudarc::driver::CudaSlice;
 use std::fmt;
@@ -29,11 +29,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::OutOfMemory`] with the sizes; nothing else is lost by it.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
-        let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);
-        let bytes = bytes.ok_or_else(|| Error::Invalid {
-            what: format!("{len} elements of {} bytes are more than any memory holds", size_of::<T>()),
-            fix: "check the arithmetic of the size".to_string(),
-        })?;
+        let bytes = bytes_of::<T>(len)?;
         Ok(Buffer { memory: self.alloc_bytes(bytes)?, gpu: self.clone(), len, element: PhantomData })
     }
 

@@ -3,7 +3,7 @@
 use super::Gpu;
 use crate::cuda::{CudaPinned, driver_error};
 use crate::error::{Error, Result};
-use crate::launch::Element;
+use crate::launch::{Element, bytes_of};
 use std::marker::PhantomData;
 
 /// `len` numbers in host memory that the operating system may not move (page-locked), so that the GPU's copy engine
@@ -19,10 +19,11 @@ impl Gpu {
     /// Allocates `len` elements of pinned memory, all zero.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on an Apple GPU, [`Error::Driver`] when the host has too little memory.
+    /// [`Error::Unsupported`] on an Apple GPU, [`Error::Invalid`] for more than any memory holds, [`Error::Driver`] when
+    /// the host has too little memory.
     pub fn pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
         match self {
-            Gpu::Cuda(gpu) => Ok(Pinned { memory: gpu.pinned(len * size_of::<T>())?, len, element: PhantomData }),
+            Gpu::Cuda(gpu) => Ok(Pinned { memory: gpu.pinned(bytes_of::<T>(len)?)?, len, element: PhantomData }),
             Gpu::Metal(_) => Err(Error::Unsupported {
                 what: "an Apple GPU shares its memory with the CPU: there is nothing to pin".to_string(),
                 fix: "use `gpu.to_device` and `to_host`, which only copy within that memory".to_string(),

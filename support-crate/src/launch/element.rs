@@ -1,5 +1,6 @@
 //! The plain numbers that buffers hold and kernels take.
 
+use crate::error::{Error, Result};
 use std::fmt;
 
 /// The type of one element, as Rust and as CUDA C call it.
@@ -68,6 +69,15 @@ pub trait Element: sealed::Sealed + Copy + Default + Send + Sync + fmt::Debug + 
     const TYPE: ElementType;
 }
 
+/// How many bytes `len` elements take. Checked, because release builds multiply with a silent overflow.
+pub(crate) fn bytes_of<T: Element>(len: usize) -> Result<usize> {
+    let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);
+    bytes.ok_or_else(|| Error::Invalid {
+        what: format!("{len} elements of {} bytes are more than any memory holds", size_of::<T>()),
+        fix: "check the arithmetic of the size".to_string(),
+    })
+}
+
 /// The bytes of these numbers.
 pub(crate) fn as_bytes<T: Element>(numbers: &[T]) -> &[u8] {
     // SAFETY: elements are plain numbers without padding, and bytes need no alignment.
@@ -93,4 +103,18 @@ elements! {
     f32 => F32, f64 => F64,
     i8 => I8, i16 => I16, i32 => I32, i64 => I64,
     u8 => U8, u16 => U16, u32 => U32, u64 => U64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_that_overflows_is_an_error() {
+        assert_eq!(bytes_of::<f64>(3), Ok(24));
+        for len in [usize::MAX, usize::MAX / 4, isize::MAX as usize / 4] {
+            let message = bytes_of::<f64>(len).unwrap_err().to_string();
+            assert!(message.contains("more than any memory holds"), "{message}");
+        }
+    }
 }

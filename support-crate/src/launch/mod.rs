@@ -11,7 +11,7 @@ mod source;
 pub use check::{ArgType, check_arguments};
 pub use config::{LaunchConfig, Limits};
 pub use element::{Element, ElementType};
-pub(crate) use element::{as_bytes, as_bytes_mut};
+pub(crate) use element::{as_bytes, as_bytes_mut, bytes_of};
 pub use ptx::entry_points;
 pub use signature::{Parameter, ParameterType, Signature, signatures};
 pub use source::Source;
