@@ -64,74 +64,31 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
     warp.local = local;
 }
 
-fn new32(op: AtomicOp, old: u32, x: u32, y: u32) -> u32 {
-    match op {
-        AtomicOp::Add => old.wrapping_add(x),
-        AtomicOp::AddF => canon(f32::from_bits(old) + f32::from_bits(x)).to_bits(),
-        AtomicOp::Min { signed: true } => (old as i32).min(x as i32) as u32,
-        AtomicOp::Max { signed: true } => (old as i32).max(x as i32) as u32,
-        AtomicOp::Min { signed: false } => old.min(x),
-        AtomicOp::Max { signed: false } => old.max(x),
-        AtomicOp::And => old & x,
-        AtomicOp::Or => old | x,
-        AtomicOp::Xor => old ^ x,
-        AtomicOp::Exchange => x,
-        AtomicOp::CompareSwap => {
-            if old == x {
-                y
-            } else {
-                old
+/// What an atomic leaves in memory, for one width; `$add` adds two floats of that width.
+macro_rules! updated {
+    ($name:ident, $word:ty, $signed:ty, $add:expr) => {
+        fn $name(op: AtomicOp, old: $word, x: $word, y: $word) -> $word {
+            match op {
+                AtomicOp::Add => old.wrapping_add(x),
+                AtomicOp::AddF => $add(old, x),
+                AtomicOp::Min { signed: true } => (old as $signed).min(x as $signed) as $word,
+                AtomicOp::Max { signed: true } => (old as $signed).max(x as $signed) as $word,
+                AtomicOp::Min { signed: false } => old.min(x),
+                AtomicOp::Max { signed: false } => old.max(x),
+                AtomicOp::And => old & x,
+                AtomicOp::Or => old | x,
+                AtomicOp::Xor => old ^ x,
+                AtomicOp::Exchange => x,
+                AtomicOp::CompareSwap if old == x => y,
+                AtomicOp::CompareSwap => old,
+                AtomicOp::Inc if old >= x => 0,
+                AtomicOp::Inc => old + 1,
+                AtomicOp::Dec if old == 0 || old > x => x,
+                AtomicOp::Dec => old - 1,
             }
         }
-        AtomicOp::Inc => {
-            if old >= x {
-                0
-            } else {
-                old + 1
-            }
-        }
-        AtomicOp::Dec => {
-            if old == 0 || old > x {
-                x
-            } else {
-                old - 1
-            }
-        }
-    }
+    };
 }
 
-fn new64(op: AtomicOp, old: u64, x: u64, y: u64) -> u64 {
-    match op {
-        AtomicOp::Add => old.wrapping_add(x),
-        AtomicOp::AddF => (f64::from_bits(old) + f64::from_bits(x)).to_bits(),
-        AtomicOp::Min { signed: true } => (old as i64).min(x as i64) as u64,
-        AtomicOp::Max { signed: true } => (old as i64).max(x as i64) as u64,
-        AtomicOp::Min { signed: false } => old.min(x),
-        AtomicOp::Max { signed: false } => old.max(x),
-        AtomicOp::And => old & x,
-        AtomicOp::Or => old | x,
-        AtomicOp::Xor => old ^ x,
-        AtomicOp::Exchange => x,
-        AtomicOp::CompareSwap => {
-            if old == x {
-                y
-            } else {
-                old
-            }
-        }
-        AtomicOp::Inc => {
-            if old >= x {
-                0
-            } else {
-                old + 1
-            }
-        }
-        AtomicOp::Dec => {
-            if old == 0 || old > x {
-                x
-            } else {
-                old - 1
-            }
-        }
-    }
-}
+updated!(new32, u32, i32, |old, x| canon(f32::from_bits(old) + f32::from_bits(x)).to_bits());
+updated!(new64, u64, i64, |old, x| (f64::from_bits(old) + f64::from_bits(x)).to_bits());
