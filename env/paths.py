@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENV = ROOT / "env"
 NOTEBOOKS = ROOT / "notebooks"
 CRATE = ROOT / "support-crate"
+SIMULATOR = ROOT / "warpsim"
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 GENERATED = ROOT / ".gpulab"

@@ -123,6 +123,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, folder in (
         ("ROOT", ""),
         ("CRATE", "support-crate"),
+        ("SIMULATOR", "warpsim"),
         ("WARM", ".gpulab/warm"),
         ("NOTEBOOKS", "notebooks"),
     ):

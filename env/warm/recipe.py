@@ -75,12 +75,13 @@ def dep_line(notebook: dict) -> str | None:
 
 
 def source_files() -> list[Path]:
-    """All that the support crate is built from."""
-    folders = (paths.CRATE / "src", paths.CRATE / "kernels")
+    """All that the support crate is built from, the simulator among it."""
+    folders = (paths.CRATE / "src", paths.CRATE / "kernels", paths.SIMULATOR / "src")
     found = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
     single = (
         paths.CRATE / "Cargo.toml",
         paths.CRATE / "build.rs",
+        paths.SIMULATOR / "Cargo.toml",
         paths.ROOT / "Cargo.toml",
         paths.ROOT / "Cargo.lock",
     )
@@ -96,7 +97,12 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 def dependencies_key(rustc: str) -> str:
     """Changes with whatever makes cargo build the dependencies again."""
-    manifests = [paths.ROOT / "Cargo.toml", paths.ROOT / "Cargo.lock", paths.CRATE / "Cargo.toml"]
+    manifests = [
+        paths.ROOT / "Cargo.toml",
+        paths.ROOT / "Cargo.lock",
+        paths.CRATE / "Cargo.toml",
+        paths.SIMULATOR / "Cargo.toml",
+    ]
     settings = [rustc, paths.EVCXR_VERSION, repr(sorted(PROFILE.items()))]
     return _digest([*(text.encode() for text in settings), *(f.read_bytes() for f in manifests if f.is_file())])
 

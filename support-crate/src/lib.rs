@@ -18,6 +18,7 @@
 //! | [`check`] | the exercises' checks |
 //! | [`machine`] | what this machine has, and how to add what is missing |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
+//! | [`inspect`] | what the simulator saw of a launch, as plain data, tables and pictures |
 //! | [`plot`] | charts that show themselves as the last line of a cell |
 //! | [`topics`] | what several notebooks do with the course's kernels, ready to time |
 //! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
@@ -31,6 +32,7 @@ pub mod demo;
 pub mod device;
 pub mod error;
 pub mod gpu;
+pub mod inspect;
 pub mod ladder;
 pub mod launch;
 pub mod lesson;
