@@ -11,6 +11,7 @@ use crate::module::{Inner, Module};
 use crate::ptx::ast::{Init, Variable};
 use crate::ptx::types::Space;
 use crate::report::Report;
+use crate::watch::Watch;
 
 /// Shared memory of a block at most, in bytes: what an H100 gives (227 KiB).
 const MAX_SHARED: u64 = 232_448;
@@ -79,6 +80,7 @@ pub struct Device {
     cores: usize,
     step_budget: u64,
     checks: bool,
+    watch: Option<Watch>,
 }
 
 impl Default for Device {
@@ -91,7 +93,8 @@ impl Device {
     /// A device that uses all cores of the machine.
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { memory: DeviceMemory::default(), modules: HashMap::new(), cores, step_budget: 1 << 30, checks: true }
+        let memory = DeviceMemory::default();
+        Self { memory, modules: HashMap::new(), cores, step_budget: 1 << 30, checks: true, watch: None }
     }
 
     /// Uses this many cores at most; results do not depend on it.
@@ -108,6 +111,12 @@ impl Device {
     /// alignment always are.
     pub fn set_checks(&mut self, checks: bool) {
         self.checks = checks;
+    }
+
+    /// Keeps the accesses of one warp in [`Report::accesses`]; `None`, as at first, keeps none. A launch without that
+    /// block or warp gives none. Only the watched warp runs slower.
+    pub fn set_watch(&mut self, watch: Option<Watch>) {
+        self.watch = watch;
     }
 
     /// Allocates bytes; gives the address. They are zero, but reading them before something is written is a finding.
@@ -138,6 +147,16 @@ impl Device {
     pub fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
         let (number, at) = self.range(address, data.len())?;
         self.memory.write(number, at, data);
+        Ok(())
+    }
+
+    /// Fills a range with one byte as if earlier owners had left it there: reading it is a finding again.
+    ///
+    /// # Errors
+    /// The range is not inside one allocation.
+    pub fn poison(&mut self, address: u64, len: usize, byte: u8) -> Result<()> {
+        let (number, at) = self.range(address, len)?;
+        self.memory.poison(number, at, len, byte);
         Ok(())
     }
 
@@ -184,6 +203,7 @@ impl Device {
             step_budget: self.step_budget,
             checks: self.checks,
             files: &module.inner.files,
+            watch: self.watch,
         };
         let outcome = exec::launch(&machine, self.cores)
             .ok_or_else(|| Error::Call("no memory for the warps of a block\nnext: launch smaller blocks".into()))?;

@@ -44,6 +44,7 @@ mod module;
 mod op;
 mod ptx;
 mod report;
+mod watch;
 
 pub use counters::{Counters, Lines};
 pub use device::{Arg, Device, Launch};
@@ -51,3 +52,4 @@ pub use error::{Error, Result, SourceLine};
 pub use finding::{Finding, Kind};
 pub use module::{KernelInfo, Module, Survey, survey};
 pub use report::Report;
+pub use watch::{Access, AccessKind, Space, Watch};

@@ -7,6 +7,7 @@ use crate::finding::Finding;
 use crate::module::source_line;
 use crate::op::Op;
 use crate::ptx::types::Space;
+use crate::watch::Access;
 
 /// Result of a launch.
 #[derive(Clone, Debug)]
@@ -19,6 +20,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What the kernel printed (`printf`), block after block; at most about 1 MiB for each core.
     pub printed: String,
+    /// Accesses of the watched warp in program order, 4096 at most; empty unless
+    /// [`Device::set_watch`](crate::Device::set_watch) asked for them.
+    pub accesses: Vec<Access>,
 }
 
 impl Report {
@@ -33,7 +37,8 @@ impl Report {
             counters += counts;
             *lines.entry(source_line(files, instruction.loc)).or_default() += counts;
         }
-        Self { counters, lines, findings: outcome.findings, printed: outcome.printed }
+        let Outcome { findings, printed, accesses, .. } = outcome;
+        Self { counters, lines, findings, printed, accesses }
     }
 }
 

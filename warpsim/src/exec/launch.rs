@@ -10,6 +10,7 @@ use super::state::{Env, Found, Machine, Warp};
 use crate::counters::Tally;
 use crate::finding::{Finding, Kind};
 use crate::memory::Bytes;
+use crate::watch::Access;
 
 /// What came of a launch.
 pub struct Outcome {
@@ -19,6 +20,8 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     /// What the kernel printed, block after block.
     pub printed: String,
+    /// What the watched warp accessed, in program order.
+    pub accesses: Vec<Access>,
 }
 
 /// What one core brings.
@@ -27,6 +30,7 @@ struct Part {
     found: Found,
     raced: BTreeSet<u32>,
     printed: BTreeMap<u64, String>,
+    accesses: Vec<Access>,
 }
 
 /// Runs all blocks on at most `cores` threads. `None` if there is no memory for the warps.
@@ -49,10 +53,12 @@ pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
     };
     let mut tally = vec![Tally::default(); machine.kernel.code.len()];
     let (mut found, mut raced, mut printed) = (Found::new(), BTreeSet::new(), BTreeMap::new());
+    let mut accesses = Vec::new();
     for part in parts {
         let part = part?;
         raced.extend(part.raced);
         printed.extend(part.printed);
+        accesses.extend(part.accesses);
         tally.iter_mut().zip(part.tally).for_each(|(sum, count)| *sum += count);
         merge(&mut found, part.found);
     }
@@ -61,7 +67,8 @@ pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
     let mut findings: Vec<_> = found.into_iter().collect();
     findings.sort_by_key(|((pc, kind), (block, _))| (*block, *pc, *kind));
     let printed = printed.into_values().collect();
-    Some(Outcome { tally, findings: findings.into_iter().map(|(_, (_, finding))| finding).collect(), printed })
+    let findings = findings.into_iter().map(|(_, (_, finding))| finding).collect();
+    Some(Outcome { tally, findings, printed, accesses })
 }
 
 fn worker(machine: &Machine, blocks: u64, portion: u64, next: &AtomicU64, stop: &AtomicU64) -> Option<Part> {
@@ -80,11 +87,13 @@ fn worker(machine: &Machine, blocks: u64, portion: u64, next: &AtomicU64, stop: 
         steps: 0,
         arrived: [0; 16],
         recent: 0,
+        accesses: Vec::new(),
     };
     loop {
         let start = next.fetch_add(portion, Relaxed);
         if start >= blocks {
-            return Some(Part { tally: env.tally, found: env.found, raced: env.raced, printed: env.printed });
+            let Env { tally, found, raced, printed, accesses, .. } = env;
+            return Some(Part { tally, found, raced, printed, accesses });
         }
         for block in start..(start + portion).min(blocks) {
             if block < stop.load(Relaxed) && !run_block(&mut env, &mut warps, block) {

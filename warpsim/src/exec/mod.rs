@@ -23,6 +23,7 @@ mod stack;
 mod state;
 mod sync;
 mod warp;
+mod watch;
 
 pub use half::narrow as narrow_half;
 pub use launch::{Outcome, launch};

@@ -2,7 +2,9 @@
 
 use super::memory::generic;
 use super::state::{Env, Machine};
+use crate::decode::Symbol;
 use crate::finding::Kind;
+use crate::memory::Allocation;
 use crate::ptx::types::Space;
 
 /// Notes an access that is misaligned or outside of everything.
@@ -36,10 +38,34 @@ pub fn describe(machine: &Machine, space: Space, at: u64) -> (Option<String>, St
     }
 }
 
+/// The variable or parameter that an address lies in, and where that starts.
+pub fn home(machine: &Machine, space: Space, at: u64) -> (Option<String>, Option<u64>) {
+    if space == Space::Global {
+        let found = machine.memory.range(at, 1).and_then(|(number, _)| machine.memory.get(number));
+        return (found.and_then(|a| owner(machine, a)), found.map(|a| a.base));
+    }
+    let symbol = last_symbol(machine, space, at);
+    (symbol.map(|s| s.name.clone()), symbol.map(|s| s.at))
+}
+
+/// Name of an allocation: its variable's, or the parameter's that points to its start.
+fn owner(machine: &Machine, allocation: &Allocation) -> Option<String> {
+    let layout = &machine.kernel.layout;
+    let param = layout.params.iter().position(|&symbol| {
+        let symbol = &layout.symbols[symbol as usize];
+        symbol.bytes == 8 && machine.params.load(symbol.at as usize, 8) == allocation.base
+    });
+    allocation.name.clone().or_else(|| param.map(|index| format!("parameter {index}")))
+}
+
 /// The last symbol that starts at or below an offset.
 fn symbol(machine: &Machine, space: Space, at: u64) -> Option<String> {
+    last_symbol(machine, space, at).map(|s| s.name.clone())
+}
+
+fn last_symbol<'a>(machine: &'a Machine, space: Space, at: u64) -> Option<&'a Symbol> {
     let symbols = machine.kernel.layout.symbols.iter().filter(|s| s.space == space && s.at <= at);
-    symbols.max_by_key(|s| s.at).map(|s| s.name.clone())
+    symbols.max_by_key(|s| s.at)
 }
 
 fn global(machine: &Machine, at: u64) -> (Option<String>, String) {
@@ -61,12 +87,7 @@ fn global(machine: &Machine, at: u64) -> (Option<String>, String) {
     }
     let Some(allocation) = machine.memory.get(number) else { return (None, "no allocation".into()) };
     let (base, size) = (allocation.base, allocation.bytes.len() as u64);
-    let layout = &machine.kernel.layout;
-    let param = layout.params.iter().position(|&symbol| {
-        let symbol = &layout.symbols[symbol as usize];
-        symbol.bytes == 8 && machine.params.load(symbol.at as usize, 8) == base
-    });
-    let name = allocation.name.clone().or_else(|| param.map(|index| format!("parameter {index}")));
+    let name = owner(machine, allocation);
     let owner = name.clone().unwrap_or_else(|| "the nearest buffer".into());
     let place = if at < base {
         format!("{} bytes before {owner}", base - at)

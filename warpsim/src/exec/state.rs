@@ -9,6 +9,7 @@ use crate::decode::Kernel;
 use crate::finding::{Finding, Kind};
 use crate::memory::{Bytes, DeviceMemory};
 use crate::op::BarrierReduce;
+use crate::watch::{Access, Watch};
 
 /// What all blocks of a launch share.
 pub struct Machine<'a> {
@@ -27,6 +28,8 @@ pub struct Machine<'a> {
     /// Whether races and reads of what nobody wrote are looked for.
     pub checks: bool,
     pub files: &'a [(u32, String)],
+    /// The warp whose accesses are kept.
+    pub watch: Option<Watch>,
 }
 
 impl Machine<'_> {
@@ -66,6 +69,8 @@ pub struct Env<'a> {
     pub arrived: [u32; 16],
     /// Allocation that the last access met.
     pub recent: usize,
+    /// What the watched warp accessed.
+    pub accesses: Vec<Access>,
 }
 
 impl Env<'_> {

@@ -22,6 +22,14 @@ pub enum Stop {
 
 /// Runs a warp for at most `turn` instructions.
 pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+    match super::watch::wants(env.machine.watch, env.block.1, warp.first) {
+        true => super::watch::run(env, warp, turn),
+        false => advance(env, warp, turn),
+    }
+}
+
+/// Runs a warp that nobody watches.
+pub fn advance(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("bmi2") {
         // SAFETY: the CPU has the features.

@@ -75,10 +75,28 @@ impl DeviceMemory {
     pub fn write(&mut self, number: usize, at: usize, data: &[u8]) {
         let allocation = &mut self.allocations[number];
         allocation.bytes.as_mut()[at..at + data.len()].copy_from_slice(data);
-        let Some(written) = &mut allocation.written else { return };
-        let (written, end) = (written.as_mut(), at + data.len());
-        let (first, last) = (at.next_multiple_of(8).min(end), (end / 8 * 8).max(at.next_multiple_of(8).min(end)));
-        written[first / 8..(last / 8).max(first / 8)].fill(0xff);
-        (at..first).chain(last..end).for_each(|byte| written[byte / 8] |= 1 << (byte % 8));
+        if let Some(written) = &mut allocation.written {
+            mark(written.as_mut(), at, at + data.len(), true);
+        }
+    }
+
+    /// Fills bytes of an allocation with one value, and forgets that anything was written there.
+    pub fn poison(&mut self, number: usize, at: usize, len: usize, byte: u8) {
+        let allocation = &mut self.allocations[number];
+        allocation.bytes.as_mut()[at..at + len].fill(byte);
+        if let Some(written) = &mut allocation.written {
+            mark(written.as_mut(), at, at + len, false);
+        }
+    }
+}
+
+/// Sets or clears the bits of the bytes from `at` to before `end`, eight at a time where it can.
+fn mark(written: &mut [u8], at: usize, end: usize, value: bool) {
+    let first = at.next_multiple_of(8).min(end);
+    let last = (end / 8 * 8).max(first);
+    written[first / 8..last / 8].fill(if value { 0xff } else { 0 });
+    for byte in (at..first).chain(last..end) {
+        let bit = 1 << (byte % 8);
+        if value { written[byte / 8] |= bit } else { written[byte / 8] &= !bit }
     }
 }

@@ -4,7 +4,7 @@ mod bytes;
 mod device;
 
 pub use bytes::Bytes;
-pub use device::DeviceMemory;
+pub use device::{Allocation, DeviceMemory};
 
 use crate::ptx::types::Space;
 
