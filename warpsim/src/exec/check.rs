@@ -83,6 +83,9 @@ fn shared(env: &mut Env, e: Element) {
 #[cold]
 #[inline(never)]
 fn unwritten(env: &mut Env, e: Element) {
+    if env.again(Kind::UninitialisedRead, e.pc) {
+        return;
+    }
     let (variable, place) = describe(env.machine, e.space, e.address);
     let message = format!("reads {} bytes that nothing has written ({place}); next: write them first", e.len);
     env.note(Kind::UninitialisedRead, e.pc, e.thread, Some((e.address + window(e.space), variable)), message);
@@ -92,6 +95,9 @@ fn unwritten(env: &mut Env, e: Element) {
 #[inline(never)]
 fn raced(env: &mut Env, e: Element, other: Access) {
     env.raced.extend([e.pc, other.pc]);
+    if env.again(Kind::SharedRace, e.pc) {
+        return;
+    }
     let machine = env.machine;
     let (variable, place) = describe(machine, e.space, e.address);
     let [x, y, z] = Machine::split(u64::from(other.thread - 1), machine.block);

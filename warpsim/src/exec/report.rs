@@ -11,13 +11,17 @@ use crate::ptx::types::Space;
 #[cold]
 #[inline(never)]
 pub fn access(env: &mut Env, thread: u32, pc: u32, (space, at): (Space, u64), len: u64, load: bool) {
+    let kind = if at & (len - 1) != 0 { Kind::Misaligned } else { Kind::OutOfBounds };
+    if env.again(kind, pc) {
+        return;
+    }
     let verb = if load { "reads" } else { "writes" };
     let (variable, place) = describe(env.machine, space, at);
     let what = format!("{verb} {len} bytes at {:#x} ({place})", generic(space, at));
-    let (kind, hint) = if at & (len - 1) != 0 {
-        (Kind::Misaligned, format!("next: make the address a multiple of {len}"))
+    let hint = if kind == Kind::Misaligned {
+        format!("next: make the address a multiple of {len}")
     } else {
-        (Kind::OutOfBounds, "next: guard the access with the size, as in `if (i < n)`, or check the index".to_owned())
+        "next: guard the access with the size, as in `if (i < n)`, or check the index".to_owned()
     };
     env.note(kind, pc, thread, Some((generic(space, at), variable)), format!("{what}; {hint}"));
 }

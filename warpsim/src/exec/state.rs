@@ -74,6 +74,15 @@ pub struct Env<'a> {
 }
 
 impl Env<'_> {
+    /// Counts a mistake that was noted before; false if it is new. Words are only found for new ones: a kernel may make
+    /// the same mistake in each of a million threads.
+    #[cold]
+    #[inline(never)]
+    pub fn again(&mut self, kind: Kind, pc: u32) -> bool {
+        let known = self.found.get_mut(&(pc, kind));
+        known.map(|(_, finding)| finding.times += 1).is_some()
+    }
+
     /// Notes a mistake of a lane.
     #[cold]
     #[inline(never)]
