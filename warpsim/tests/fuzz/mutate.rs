@@ -104,7 +104,7 @@ fn name(text: &str, line: &mut String, sign: &str, random: &mut Random) {
     let here = named(line);
     let Some(&(from, to)) = pick(&here, random) else { return };
     let kind = line[from..to].trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
-    let alike = random.bits() % 3 > 0;
+    let alike = !random.bits().is_multiple_of(3);
     let all = named(text);
     let found: Vec<&str> = all.iter().map(|&(a, b)| &text[a..b]).collect();
     let fitting: Vec<&str> =
