@@ -8,7 +8,8 @@ use crate::error::SourceLine;
 /// Counts of a launch, or of one source line.
 ///
 /// Requests, sectors, wavefronts and conflicts follow the memory system; instructions and branches are those of the
-/// PTX, which ptxas may still merge, unroll or turn into predicates.
+/// PTX, which ptxas may still merge, unroll or turn into predicates. `wmma.load` and `wmma.store` add nothing to requests,
+/// sectors and wavefronts: the ISA leaves open which lane accesses what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// PTX instructions executed, once a warp. Near `smsp__inst_executed.sum`, which counts SASS.

@@ -1,11 +1,11 @@
-//! Tensor-core instructions of a warp, and copies that a GPU does in the background.
+//! Tensor-core instructions of a warp (`mma.sync`, `ldmatrix`), and copies that a GPU does in the background.
 
 use super::Fail;
 use super::arithmetic::count;
 use super::memory::address;
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Copy, LoadMatrix, Mma, MmaType, Op, Slot};
+use crate::op::{Copy, Element, Fragment, LoadMatrix, Mma, Op, Slot, Spread};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Space;
 
@@ -14,6 +14,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
     match m.base {
         "cp" => copy(slots, m, operands),
         "ldmatrix" => load(slots, m, operands),
+        "wmma" => super::wmma::decode(slots, m, operands),
         _ => mma(slots, m, operands),
     }
 }
@@ -60,30 +61,58 @@ fn load(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op
 
 fn mma(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
     wanted(m, &["sync", "aligned", "row", "col"])?;
-    let shapes = [("m16n8k4", 4usize), ("m16n8k8", 8), ("m16n8k16", 16), ("m16n8k32", 32)];
-    let depth = m.choice(&shapes).ok_or_else(|| Fail::new("this shape"))?;
-    let (c, b, a, d) = (m.last()?, m.last()?, m.last()?, m.last()?);
-    let ty = match (d, a, b, c) {
-        ("f32", "f16", "f16", "f32") => MmaType::Half { brain: false },
-        ("f32", "bf16", "bf16", "f32") => MmaType::Half { brain: true },
-        ("f32", "tf32", "tf32", "f32") => MmaType::Tf32,
-        ("s32", "s8", "s8", "s32") => MmaType::Int8,
-        _ => return Err(Fail::new("these types")),
-    };
-    // Registers of a k-slice of 4 × elements a register.
-    let slices = depth / (4 * ty.elements());
-    if !(1..=2).contains(&slices) {
+    let saturate = m.take("satfinite");
+    m.take("rn");
+    let (rows, columns, depth) = m.matrix_shape()?;
+    let types = [m.element()?, m.element()?, m.element()?, m.element()?];
+    let [c, b, a, d] = types;
+    use Element::{Bf16, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
+    let deep = |first: usize| rows == 16 && (depth == first || depth == 2 * first);
+    let known = columns == 8
+        && match (a, b) {
+            (F16, F16) => deep(8) && c == d && matches!(c, F16 | F32),
+            (Bf16, Bf16) => deep(8) && (c, d) == (F32, F32),
+            (Tf32, Tf32) => deep(4) && (c, d) == (F32, F32),
+            (S8 | U8, S8 | U8) => (deep(16) || (rows, depth) == (8, 16)) && (c, d) == (S32, S32),
+            (S4 | U4, S4 | U4) => (deep(32) || (rows, depth) == (8, 32)) && (c, d) == (S32, S32),
+            (F64, F64) => (deep(4) || matches!((rows, depth), (8, 4) | (16, 16))) && (c, d) == (F64, F64),
+            _ => false,
+        };
+    if !known || saturate && !a.integer() {
         return Err(Fail::new("this shape with these types"));
     }
-    let [d, a, b, c] = operands else { return Err(count(4)) };
-    let d = registers(slots, d, 4, true)?;
-    let a = registers(slots, a, 2 * slices, false)?;
-    let b = registers(slots, b, slices, false)?;
-    Ok(Op::Mma(Box::new(Mma { ty, d, a, b, c: registers(slots, c, 4, false)? })))
+    let [to, left, right, plus] = operands else { return Err(count(4)) };
+    let d = fragment(slots, to, (d, Spread::C, (rows, columns)), true)?;
+    let a = fragment(slots, left, (a, Spread::A, (rows, depth)), false)?;
+    let b = fragment(slots, right, (b, Spread::B, (depth, columns)), false)?;
+    let c = fragment(slots, plus, (c, Spread::C, (rows, columns)), false)?;
+    Ok(Op::Mma(Box::new(Mma { d, a, b, c, saturate })))
+}
+
+/// The registers of a matrix that fills them.
+fn fragment(
+    slots: &mut Slots,
+    operand: &Operand,
+    (element, spread, shape): (Element, Spread, (usize, usize)),
+    written: bool,
+) -> Result<Fragment, Fail> {
+    let wanted = shape.0 * shape.1 / (32 * element.per_register());
+    let registers = file_registers(slots, operand, (wanted, element == Element::F64), written)?;
+    Ok(Fragment { element, shape, spread, registers })
 }
 
 /// The 32-bit registers of a fragment.
 fn registers(slots: &mut Slots, operand: &Operand, wanted: usize, written: bool) -> Result<Vec<Slot>, Fail> {
+    file_registers(slots, operand, (wanted, false), written)
+}
+
+/// The registers of a fragment, 64-bit ones if `wide`.
+pub(super) fn file_registers(
+    slots: &mut Slots,
+    operand: &Operand,
+    (wanted, wide): (usize, bool),
+    written: bool,
+) -> Result<Vec<Slot>, Fail> {
     let parts = match operand {
         Operand::Vector(parts) => parts.as_slice(),
         one => std::slice::from_ref(one),
@@ -92,8 +121,8 @@ fn registers(slots: &mut Slots, operand: &Operand, wanted: usize, written: bool)
         return Err(Fail::new(format!("a fragment has {wanted} registers here")));
     }
     let slot = |part: &Operand| match written {
-        true => super::arithmetic::out(slots, part, false),
-        false => slots.source(part, false),
+        true => super::arithmetic::out(slots, part, wide),
+        false => slots.source(part, wide),
     };
     parts.iter().map(slot).collect()
 }

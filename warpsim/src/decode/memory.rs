@@ -37,7 +37,7 @@ const HINTS: &[&str] = &[
     "L1::evict_normal",
     "L1::no_allocate",
 ];
-const SPACES: &[(&str, Space)] = &[
+pub(super) const SPACES: &[(&str, Space)] = &[
     ("global", Space::Global),
     ("shared", Space::Shared),
     ("shared::cta", Space::Shared),

@@ -12,6 +12,7 @@ mod modifiers;
 mod order;
 pub mod slots;
 mod warp;
+mod wmma;
 
 use std::collections::HashMap;
 
@@ -235,7 +236,7 @@ impl<'a> Decoder<'a> {
             "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "prefetch" | "prefetchu" => {
                 memory::decode(&mut self.slots, m, operands)
             }
-            "cp" | "ldmatrix" | "mma" => matrix::decode(&mut self.slots, m, operands),
+            "cp" | "ldmatrix" | "mma" | "wmma" => matrix::decode(&mut self.slots, m, operands),
             "cvt" => convert::decode(&mut self.slots, m, operands),
             "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "setp" | "set" | "selp"
             | "slct" | "bfe" | "bfi" | "bfind" | "popc" | "clz" | "brev" | "prmt" | "fns" => {

@@ -1,7 +1,7 @@
 //! The dotted parts of an opcode: each must be taken by somebody.
 
 use super::Fail;
-use crate::op::{FloatMode, Round};
+use crate::op::{Element, FloatMode, Round};
 use crate::ptx::types::Type;
 
 /// An opcode, split at its dots.
@@ -60,9 +60,36 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Takes the last modifier.
-    pub fn last(&mut self) -> Result<&'a str, Fail> {
-        self.rest.pop().ok_or_else(|| Fail::new("its types are missing"))
+    /// Takes `.m16n8k16` and its kin: rows, columns, depth.
+    pub fn matrix_shape(&mut self) -> Result<(usize, usize, usize), Fail> {
+        let read = |name: &str| {
+            let (rows, rest) = name.strip_prefix('m')?.split_once('n')?;
+            let (columns, depth) = rest.split_once('k')?;
+            Some((rows.parse().ok()?, columns.parse().ok()?, depth.parse().ok()?))
+        };
+        let found = self.rest.iter().enumerate().find_map(|(at, name)| Some((at, read(name)?)));
+        let (at, shape) = found.ok_or_else(|| Fail::new("its shape is unknown"))?;
+        self.rest.remove(at);
+        Ok(shape)
+    }
+
+    /// Takes the last modifier as the type of a matrix's elements.
+    pub fn element(&mut self) -> Result<Element, Fail> {
+        let element = match self.rest.last().copied() {
+            Some("f16") => Element::F16,
+            Some("bf16") => Element::Bf16,
+            Some("tf32") => Element::Tf32,
+            Some("f32") => Element::F32,
+            Some("f64") => Element::F64,
+            Some("s8") => Element::S8,
+            Some("u8") => Element::U8,
+            Some("s4") => Element::S4,
+            Some("u4") => Element::U4,
+            Some("s32") => Element::S32,
+            _ => return Err(Fail::new("these types")),
+        };
+        self.rest.pop();
+        Ok(element)
     }
 
     /// Every modifier must have been taken.

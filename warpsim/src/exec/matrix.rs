@@ -1,10 +1,9 @@
-//! Tensor-core instructions by their fragment layouts (PTX ISA, "Matrix Fragments for mma"), and `cp.async`.
+//! Copies in the background (`cp.async`) and loads for tensor cores (`ldmatrix`).
 
-use super::half::widen;
-use super::lanes::{LANES, Row, each};
+use super::lanes::{LANES, each};
 use super::memory::{addresses, by_space, count, find};
 use super::state::{Env, Warp};
-use crate::op::{Copy, LoadMatrix, Mma, MmaType};
+use crate::op::{Copy, LoadMatrix};
 use crate::ptx::types::Space;
 
 /// Copies global memory to shared memory, lane by lane.
@@ -79,42 +78,5 @@ pub fn load(env: &mut Env, warp: &mut Warp, pc: u32, l: &LoadMatrix) {
             };
             u32::from(element(1)) << 16 | u32::from(element(0))
         });
-    }
-}
-
-/// d = a × b + c with a of 16 × k, b of k × 8. Sums of floats are rounded once, closer than hardware promises.
-pub fn mma(warp: &mut Warp, m: &Mma) {
-    let row = |slot: u32| warp.narrow[slot as usize];
-    let per = m.ty.elements();
-    let slices = m.b.len();
-    let depth = 4 * per * slices;
-    let (a, b): (Vec<Row<u32>>, Vec<Row<u32>>) =
-        (m.a.iter().map(|&s| row(s)).collect(), m.b.iter().map(|&s| row(s)).collect());
-    let element = |word: u32, i: usize| match m.ty {
-        MmaType::Half { brain } => widen((word >> (16 * i)) as u16, brain, false),
-        // The low 13 bits of a tf32 do not count.
-        MmaType::Tf32 => f32::from_bits(word & !0x1fff).into(),
-        MmaType::Int8 => f64::from((word >> (8 * i)) as u8 as i8),
-    };
-    // Element k lies in slice k / 4·per, in lane (k / per) % 4 of its group of four.
-    let at = |k: usize| (k / (4 * per), k / per % 4, k % per);
-    let mut out = [[0u32; LANES]; 4];
-    for (register, result) in out.iter_mut().enumerate() {
-        let c = row(m.c[register]);
-        for lane in 0..LANES {
-            let (i, j) = (lane / 4 + 8 * (register / 2), lane % 4 * 2 + register % 2);
-            let products = (0..depth).map(|k| {
-                let (slice, four, part) = at(k);
-                let x = element(a[2 * slice + i / 8][i % 8 * 4 + four], part);
-                x * element(b[slice][j * 4 + four], part)
-            });
-            result[lane] = match m.ty {
-                MmaType::Int8 => (products.sum::<f64>() as i32).wrapping_add(c[lane] as i32) as u32,
-                _ => super::float::canon((f64::from(f32::from_bits(c[lane])) + products.sum::<f64>()) as f32).to_bits(),
-            };
-        }
-    }
-    for (values, &slot) in out.into_iter().zip(&m.d) {
-        warp.narrow[slot as usize] = values;
     }
 }

@@ -22,6 +22,7 @@ mod shadow;
 mod stack;
 mod state;
 mod sync;
+mod tensor;
 mod warp;
 mod watch;
 

@@ -115,7 +115,7 @@ fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
                 if let (Op::WarpBarrier { .. }, Some(shadow)) = (op, &mut env.shadow) {
                     shadow.warp_barrier(warp.first as usize / LANES);
                 }
-                if matches!(op, Op::Mma(_) | Op::LoadMatrix(_)) && mask != u32::MAX {
+                if matches!(op, Op::Mma(_) | Op::Tile(_) | Op::LoadMatrix(_)) && mask != u32::MAX {
                     return super::sync::not_whole(env, warp, pc, mask);
                 }
                 if let Some(row) = exchange::members(op) {
@@ -187,7 +187,8 @@ fn execute(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) {
         Op::Atomic(ref a) => atomic::run(env, warp, pc, a, mask),
         Op::Copy(ref c) => super::matrix::copy(env, warp, pc, c, mask),
         Op::LoadMatrix(ref l) => super::matrix::load(env, warp, pc, l),
-        Op::Mma(ref m) => super::matrix::mma(warp, m),
+        Op::Mma(ref m) => super::tensor::mma(warp, m),
+        Op::Tile(ref t) => super::tensor::tile(env, warp, pc, t),
         Op::Print(ref p) => super::print::run(env, warp, p, mask),
         _ => super::rest::execute(env, warp, op, mask),
     }

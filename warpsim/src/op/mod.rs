@@ -160,6 +160,7 @@ pub enum Op {
     Copy(Box<Copy>),
     LoadMatrix(Box<LoadMatrix>),
     Mma(Box<Mma>),
+    Tile(Box<Tile>),
     /// Generic address from or to an address of a space.
     AddressOf {
         space: Space,
