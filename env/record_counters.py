@@ -1,7 +1,8 @@
 """Records what the GPU's own counters say of the simulator's scenarios, for the test that holds the simulator to them.
 
-`python3 env/record_counters.py` runs the launches of warpsim/tests/hardware/scenarios.csv under Nsight Compute (`ncu`)
-and writes h200.csv beside it. With `--from FILE` it reads what `ncu --csv` printed on another machine.
+`python3 env/record_counters.py` runs the launches of each table in warpsim/tests/hardware under Nsight Compute (`ncu`)
+and writes what it counted to h200/ beside it. With `--from FOLDER` it reads TABLE.csv as `ncu --csv` printed it on
+another machine. `--only TABLE` records one table.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ METRICS = {
     "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
     "shared_store_bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
 }
-EXAMPLE = ["cargo", "run", "--quiet", "--release", "-p", "gpulab", "--example", "record_counters"]
+CARGO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab", "--example", "record_counters"]
+EXAMPLE = [*CARGO, "--", "warpsim/tests"]
 NCU = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--metrics", ",".join(METRICS.values())]
 
 
-def names() -> list[str]:
-    """The scenarios, in order."""
-    lines = (FOLDER / "scenarios.csv").read_text(encoding="utf-8").splitlines()
+def names(table: str) -> list[str]:
+    """The scenarios of a table, in order."""
+    lines = (FOLDER / f"{table}.csv").read_text(encoding="utf-8").splitlines()
     return [line.split(";")[0] for line in lines if not line.startswith("#")][1:]
 
 
@@ -46,32 +48,41 @@ def counted(printed: str) -> list[dict[str, int]]:
     return [launches[number] for number in sorted(launches)]
 
 
-def main() -> int:
-    """Writes the table; 1 when not every scenario was counted."""
-    parser = argparse.ArgumentParser(prog="env/record_counters.py", description=__doc__)
-    parser.add_argument("--from", dest="source", type=Path, help="what `ncu --csv` printed")
-    parser.add_argument("--machine", default="NVIDIA H200", help="for the first line of the table")
-    chosen = parser.parse_args()
-    if chosen.source:
-        printed = chosen.source.read_text(encoding="utf-8")
-    else:
-        done = subprocess.run([*NCU, *EXAMPLE], cwd=ROOT, capture_output=True, text=True, check=False)
-        printed = done.stdout
-        if done.returncode != 0 or '"ID"' not in printed:
-            print(f"error: ncu counted nothing\n{done.stdout[-2000:]}{done.stderr[-2000:]}", file=sys.stderr)
-            print("next: run this on a machine with an NVIDIA GPU whose counters may be read", file=sys.stderr)
-            return 1
-    launches = counted(printed)
-    if len(launches) != len(names()):
-        print(f"error: {len(names())} scenarios, and ncu counted {len(launches)} launches", file=sys.stderr)
-        print("next: run the example alone: " + " ".join(EXAMPLE), file=sys.stderr)
-        return 1
-    lines = [f"# Counted by Nsight Compute on one {chosen.machine}; written by env/record_counters.py."]
+def run(table: str) -> str:
+    """What ncu prints of a table's launches; stops the program when it counts nothing."""
+    done = subprocess.run([*NCU, *EXAMPLE, table], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or '"ID"' not in done.stdout:
+        print(f"error: ncu counted nothing\n{done.stdout[-2000:]}{done.stderr[-2000:]}", file=sys.stderr)
+        print("next: run this on a machine with an NVIDIA GPU whose counters may be read", file=sys.stderr)
+        sys.exit(1)
+    return done.stdout
+
+
+def write(table: str, launches: list[dict[str, int]], machine: str) -> None:
+    """One row a scenario, one column a counter."""
+    lines = [f"# Counted by Nsight Compute on one {machine}; written by env/record_counters.py."]
     lines.append(";".join(["name", *METRICS]))
-    for name, launch in zip(names(), launches, strict=True):
+    for name, launch in zip(names(table), launches, strict=True):
         lines.append(";".join([name, *(str(launch[metric]) for metric in METRICS.values())]))
-    (FOLDER / "h200.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{len(launches)} launches recorded")
+    (FOLDER / "h200" / f"{table}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    """Writes the tables; 1 when not every scenario was counted."""
+    parser = argparse.ArgumentParser(prog="env/record_counters.py", description=__doc__)
+    parser.add_argument("--from", dest="source", type=Path, help="the folder of what `ncu --csv` printed")
+    parser.add_argument("--only", help="one table")
+    parser.add_argument("--machine", default="NVIDIA H200", help="for the first line of each table")
+    chosen = parser.parse_args()
+    for table in [chosen.only] if chosen.only else sorted(path.stem for path in FOLDER.glob("*.csv")):
+        printed = (chosen.source / f"{table}.csv").read_text(encoding="utf-8") if chosen.source else run(table)
+        launches = counted(printed)
+        if len(launches) != len(names(table)):
+            print(f"error: {table} has {len(names(table))} scenarios, and ncu counted {len(launches)}", file=sys.stderr)
+            print("next: run the example alone: " + " ".join([*EXAMPLE, table]), file=sys.stderr)
+            return 1
+        write(table, launches, chosen.machine)
+        print(f"{table}: {len(launches)} launches recorded")
     return 0
 
 

@@ -30,13 +30,13 @@ pub struct Counters {
     pub global_store_requests: u64,
     /// Their sectors: `l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum`.
     pub global_store_sectors: u64,
-    /// Passes that loads from shared memory take: 32 banks of 4 bytes, one word a bank and pass; accesses of 8 bytes
-    /// go by half warps, of 16 bytes by quarter warps: `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum`.
-    /// (Hardware joins two of these parts when neighbouring lanes read the same wide word; this does not yet.)
+    /// Passes that loads from shared memory take: 32 banks of 4 bytes, one word a bank and pass. Loads of 8 bytes a
+    /// lane go by half warps, of 16 bytes by quarters, and two of these go as one when each lane reads the same as
+    /// lane ^ 1, or each the same as lane ^ 2: `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum`.
     pub shared_load_wavefronts: u64,
     /// Passes beyond one for each (part of a) warp: `l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum`.
     pub shared_load_bank_conflicts: u64,
-    /// Passes of stores: `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum`.
+    /// Passes of stores, whose parts are never joined: `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum`.
     pub shared_store_wavefronts: u64,
     /// Their conflicts: `l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum`.
     pub shared_store_bank_conflicts: u64,
@@ -150,9 +150,10 @@ pub(crate) fn sectors(addresses: &[u64; 32], mask: u32) -> u64 {
     count as u64
 }
 
-/// Wavefronts of a shared access of `bytes` a lane, and the parts (warp, halves, quarters) that it takes at least.
+/// Wavefronts of a shared access of `bytes` a lane, and those that it takes at least: one for each part of the warp
+/// that goes by itself. `LOAD`s may go in fewer parts than stores, see [`joined`].
 #[inline]
-pub(crate) fn wavefronts(addresses: &[u64; 32], mask: u32, bytes: u32) -> (u64, u64) {
+pub(crate) fn wavefronts<const LOAD: bool>(addresses: &[u64; 32], mask: u32, bytes: u32) -> (u64, u64) {
     if mask == u32::MAX && bytes <= 4 {
         // Words less than 32 apart share a bank only with themselves.
         let (mut low, mut high) = (u64::MAX, 0);
@@ -164,25 +165,38 @@ pub(crate) fn wavefronts(addresses: &[u64; 32], mask: u32, bytes: u32) -> (u64, 
             return (1, 1);
         }
     }
-    let (parts, words) = match bytes {
-        0..=4 => (1, 1),
-        5..=8 => (2, 2),
-        _ => (4, bytes as usize / 4),
-    };
-    let lanes = 32 / parts;
+    if bytes <= 4 {
+        return (passes(addresses, mask, 1), 1);
+    }
+    // Halves of a warp for 8 bytes, quarters for 16; what may be joined is the warp, or each of its halves.
+    let (whole, words) = if bytes <= 8 { (32, 2) } else { (16, 4) };
     let (mut waves, mut least) = (0, 0);
-    for part in 0..parts {
-        let members = if lanes == 32 { mask } else { mask >> (part * lanes) & ((1 << lanes) - 1) };
-        if members != 0 {
-            least += 1;
-            waves += passes(&addresses[part * lanes..(part + 1) * lanes], members, words);
+    for first in (0..32).step_by(whole) {
+        let part = if LOAD && joined(addresses, mask, first, whole) { whole } else { whole / 2 };
+        for first in (first..first + whole).step_by(part) {
+            let members = mask & u32::MAX >> (32 - part) << first;
+            if members != 0 {
+                waves += passes(addresses, members, words);
+                least += 1;
+            }
         }
     }
     (waves, least)
 }
 
+/// Whether a load serves two parts of a warp at once: when each lane reads the same word as its neighbour (lane ^ 1),
+/// or each the same as its neighbour but one (lane ^ 2). A lane that is not active agrees with all.
+fn joined(addresses: &[u64; 32], mask: u32, first: usize, lanes: usize) -> bool {
+    [1, 2].into_iter().any(|step| {
+        (first..first + lanes).all(|lane| {
+            let other = lane ^ step;
+            addresses[lane] == addresses[other] || mask >> lane & mask >> other & 1 == 0
+        })
+    })
+}
+
 /// The most different words in one bank.
-fn passes(addresses: &[u64], mut members: u32, words: usize) -> u64 {
+fn passes(addresses: &[u64; 32], mut members: u32, words: usize) -> u64 {
     let mut first = [u64::MAX; 32];
     let mut more: Vec<u64> = Vec::new();
     while members != 0 {

@@ -40,7 +40,7 @@ pub fn copy(env: &mut Env, warp: &mut Warp, pc: u32, c: &Copy, mask: u32) {
         }
     });
     env.shared = shared;
-    count(env, pc, (Space::Shared, Space::Shared), &to, served, c.bytes.into());
+    count::<false>(env, pc, (Space::Shared, Space::Shared), &to, served, c.bytes.into());
 }
 
 /// Loads matrices of 8 × 8 halves; all lanes of the warp take part.
@@ -65,7 +65,8 @@ pub fn load(env: &mut Env, warp: &mut Warp, pc: u32, l: &LoadMatrix) {
             rows[lane] = std::array::from_fn(|i| bytes.load(offset + 2 * i, 2) as u16);
             (0..4).for_each(|word| super::check::read(env, (thread, pc), space, at[lane] + 4 * word));
         });
-        count(env, pc, (space, space), at, served, 16);
+        // Each matrix goes by itself, as a quarter of a warp that stores.
+        count::<false>(env, pc, (space, space), at, served, 16);
     });
     env.shared = shared;
     for (matrix, &slot) in l.rows.iter().enumerate() {

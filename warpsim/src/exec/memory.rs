@@ -101,7 +101,7 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
             && !row.wide
             && whole::<LOAD>(env, &shared, space, at, &mut warp.narrow[row.slot as usize])
         {
-            return count(env, pc, (space, t.address.space), at, mask, 4);
+            return count::<LOAD>(env, pc, (space, t.address.space), at, mask, 4);
         }
         for (lane, &address) in at.iter().enumerate() {
             if mask >> lane & 1 == 0 {
@@ -154,7 +154,7 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
                 }
             }
         }
-        count(env, pc, (space, t.address.space), at, served, len as u32);
+        count::<LOAD>(env, pc, (space, t.address.space), at, served, len as u32);
     });
     env.shared = shared;
     warp.local = local;
@@ -220,7 +220,14 @@ fn check<const LOAD: bool>(
 
 /// Counts a request.
 #[inline(always)]
-pub fn count(env: &mut Env, pc: u32, (space, named): (Space, Space), at: &Row<u64>, served: u32, len: u32) {
+pub fn count<const LOAD: bool>(
+    env: &mut Env,
+    pc: u32,
+    (space, named): (Space, Space),
+    at: &Row<u64>,
+    served: u32,
+    len: u32,
+) {
     if served == 0 {
         return;
     }
@@ -231,7 +238,7 @@ pub fn count(env: &mut Env, pc: u32, (space, named): (Space, Space), at: &Row<u6
             tally.sectors += sectors(at, served);
         }
         Space::Shared => {
-            let (waves, least) = wavefronts(at, served, len);
+            let (waves, least) = wavefronts::<LOAD>(at, served, len);
             tally.shared += 1;
             tally.wavefronts += waves;
             tally.conflicts += waves - least;
