@@ -5,7 +5,7 @@ use gpulab::prelude::*;
 use std::collections::BTreeMap;
 
 fn main() -> Result<()> {
-    let gpu = Gpu::open()?;
+    let gpu = Gpu::open_index(0)?;
     let mut arguments = std::env::args().skip(1);
     let folder = arguments.next().unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../warpsim/tests").into());
     let mut tables: Vec<String> = arguments.collect();

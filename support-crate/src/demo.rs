@@ -15,7 +15,7 @@ const FAR_OUT: &str = r#"extern "C" __global__ void far_out(float *x, long long 
 /// # Errors
 /// [`Error::NoGpu`](crate::Error::NoGpu) and what else comes before the faulty launch.
 pub fn late_error() -> Result<String> {
-    let gpu = Gpu::open()?;
+    let gpu = Gpu::open_index(0)?;
     let kernel = gpu.compile(FAR_OUT)?.kernel("far_out")?;
     let mut x = gpu.zeros::<f32>(32)?;
     gpu.synchronize()?;

@@ -3,6 +3,10 @@
 //! `?` in a notebook cell prints the error's [`Display`](std::fmt::Display), so that text *is* the interface:
 //! the first line says what happened, and the last line, `next: …`, says what to do.
 
+mod mistake;
+
+pub use mistake::Mistake;
+
 use std::fmt;
 use std::path::PathBuf;
 
@@ -40,6 +44,8 @@ pub enum Error {
     OutOfMemory { asked: u64, free: u64, total: u64, reserved: u64 },
     /// An error that the driver reports, perhaps for work launched earlier.
     Driver { during: String, code: String, text: String, fix: String },
+    /// The simulator saw a kernel do what it must not; `more` were found beyond those shown.
+    Mistakes { kernel: String, shown: Vec<Mistake>, more: usize },
     /// A file that cannot be read or written.
     File { path: PathBuf, during: String, text: String, fix: String },
     /// A results file whose content is not what this crate writes. It is left as it is.
@@ -143,6 +149,7 @@ impl fmt::Display for Error {
             Error::Driver { during, code, text, fix } => {
                 write!(f, "the driver reports {code} ({text}) during {during}\nnext: {fix}")
             }
+            Error::Mistakes { kernel, shown, more } => f.write_str(&mistake::message(kernel, shown, *more)),
             Error::File { path, during, text, fix } => {
                 write!(f, "cannot {during} {}: {text}\nnext: {fix}", path.display())
             }

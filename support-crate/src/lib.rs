@@ -9,7 +9,7 @@
 //! | [`cpu`] | honest CPU baselines, their times, and what this CPU is |
 //! | [`launch`] | what a launch takes: shapes, argument types, source |
 //! | [`gpu`] | open a GPU, allocate, copy, launch, copy back, time |
-//! | [`cuda`], [`metal`] | the two kinds of GPU behind it |
+//! | [`cuda`], [`metal`], [`sim`] | the kinds of GPU behind it; the last is simulated |
 //! | [`device`] | one program for CPU and GPU, and the mistakes of two memories |
 //! | [`model`] | a launch queue and a memory pool to practise on, on any machine |
 //! | [`ladder`] | the course's own kernels |
@@ -42,6 +42,7 @@ pub mod metal;
 pub mod model;
 pub mod plot;
 pub mod results;
+pub mod sim;
 pub mod topics;
 
 pub use error::{Error, Result};

@@ -9,7 +9,7 @@ const ADD: &str = r#"extern "C" __global__ void add(const float *a, const float 
 
 /// Only "there is no GPU" is a reason to skip: a GPU that is there and does not open is a failure.
 fn gpu() -> Option<Gpu> {
-    match Gpu::open() {
+    match Gpu::open_index(0) {
         Ok(gpu) => Some(gpu),
         Err(Error::NoGpu { tried }) => {
             eprintln!("skipped: needs an NVIDIA GPU ({})", tried.join("; "));

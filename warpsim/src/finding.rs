@@ -39,6 +39,20 @@ impl Kind {
             Self::Trap => "trap",
         }
     }
+
+    /// The name in plain words, for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::OutOfBounds => "access out of bounds",
+            Self::Misaligned => "misaligned access",
+            Self::UninitialisedRead => "read of memory that nothing has written",
+            Self::SharedRace => "data race in shared memory",
+            Self::BarrierDivergence => "barrier that not all threads reach",
+            Self::Deadlock => "deadlock",
+            Self::StepBudget => "loop that does not end",
+            Self::Trap => "the kernel stopped itself",
+        }
+    }
 }
 
 /// A mistake, once for each instruction that makes it: the first block and thread that met it stand for all.

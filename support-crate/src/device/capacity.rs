@@ -31,7 +31,8 @@ impl Capacity {
 impl Device {
     /// What this device holds at once, by its driver's own figures.
     ///
-    /// `None` for [`Device::Practice`], which is no device, and for an Apple GPU, whose system does not tell.
+    /// `None` for [`Device::Practice`] and a simulated GPU, which are no devices, and for an Apple GPU, whose system does
+    /// not tell.
     pub fn capacity(&self) -> Option<Capacity> {
         match self {
             Device::Cpu => {
@@ -45,7 +46,7 @@ impl Device {
                 let units = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
                 Some(Capacity { units, streams_each: threads / width, width })
             }
-            Device::Gpu(Gpu::Metal(_)) | Device::Practice => None,
+            Device::Gpu(Gpu::Metal(_) | Gpu::Simulated(_)) | Device::Practice => None,
         }
     }
 }
@@ -74,7 +75,7 @@ mod tests {
         let cpu = Device::Cpu.capacity().unwrap();
         assert!(cpu.units >= 1 && cpu.streams() == cpu.units && [4, 8, 16].contains(&cpu.width), "{cpu:?}");
         assert_eq!(Device::Practice.capacity(), None);
-        if let Ok(gpu) = Gpu::open() {
+        if let Ok(gpu) = Gpu::open_index(0) {
             assert!(Device::Gpu(gpu).capacity().unwrap().lanes() > cpu.lanes());
         }
     }

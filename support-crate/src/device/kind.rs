@@ -10,7 +10,7 @@ use std::fmt;
 pub enum Device {
     /// The CPU and its memory.
     Cpu,
-    /// An NVIDIA GPU.
+    /// A GPU.
     Gpu(Gpu),
     /// A stand-in for a GPU on machines without one: memory of its own, computed by the CPU. It is there to make the
     /// mistakes of two memories on purpose, and it is never timed.
@@ -41,7 +41,7 @@ impl Device {
     pub fn same_as(&self, other: &Device) -> bool {
         match (self, other) {
             (Device::Cpu, Device::Cpu) | (Device::Practice, Device::Practice) => true,
-            (Device::Gpu(a), Device::Gpu(b)) => a.index() == b.index(),
+            (Device::Gpu(a), Device::Gpu(b)) => a.same_as(b),
             _ => false,
         }
     }

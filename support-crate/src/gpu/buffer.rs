@@ -5,6 +5,7 @@ use crate::cuda::driver_error;
 use crate::error::{Error, Result};
 use crate::launch::{Element, as_bytes, as_bytes_mut, bytes_of};
 use crate::metal::MetalMemory;
+use crate::sim::{SimMemory, needs_hardware};
 use cudarc::driver::CudaSlice;
 use std::fmt;
 use std::marker::PhantomData;
@@ -21,6 +22,18 @@ pub struct Buffer<T: Element> {
 pub(crate) enum Memory {
     Cuda(CudaSlice<u8>),
     Metal(MetalMemory),
+    Simulated(SimMemory),
+}
+
+impl Memory {
+    /// True when these bytes lie in that GPU's memory; `index` is the number of the GPU that they lie on.
+    pub(super) fn is_of(&self, gpu: &Gpu, index: usize) -> bool {
+        match (self, gpu) {
+            (Memory::Cuda(_), Gpu::Cuda(_)) | (Memory::Metal(_), Gpu::Metal(_)) => index == gpu.index(),
+            (Memory::Simulated(memory), Gpu::Simulated(gpu)) => memory.is_of(gpu),
+            _ => false,
+        }
+    }
 }
 
 impl Gpu {
@@ -37,6 +50,7 @@ impl Gpu {
         Ok(match self {
             Gpu::Cuda(gpu) => Memory::Cuda(gpu.alloc(bytes)?),
             Gpu::Metal(gpu) => Memory::Metal(gpu.alloc(bytes)?),
+            Gpu::Simulated(gpu) => Memory::Simulated(gpu.alloc(bytes)?),
         })
     }
 
@@ -51,13 +65,16 @@ impl Gpu {
     }
 
     /// Allocates `len` elements and sets every byte to `0xFF`: NaN for floats, -1 for signed integers. A result that
-    /// a kernel forgot to write then shows itself.
+    /// a kernel forgot to write then shows itself. To a simulated GPU it still counts as memory that nothing has written.
     ///
     /// # Errors
     /// As [`Gpu::alloc`].
     pub fn poison<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
         let mut buffer = self.alloc(len)?;
-        buffer.fill_bytes(0xFF)?;
+        match &mut buffer.memory {
+            Memory::Simulated(memory) => memory.poison(0xFF)?,
+            _ => buffer.fill_bytes(0xFF)?,
+        }
         Ok(buffer)
     }
 
@@ -128,6 +145,9 @@ impl<T: Element> Buffer<T> {
                 gpu.stream.memcpy_dtod(from, to).map_err(|error| driver_error("a copy between buffers", error))
             }
             (Memory::Metal(to), Memory::Metal(from), _) => to.copy_from(from),
+            (Memory::Simulated(to), Memory::Simulated(from), Gpu::Simulated(gpu)) if from.is_of(gpu) => {
+                to.copy_from(from)
+            }
             _ => Err(Error::DeviceMismatch { expected: self.gpu.to_string(), found: other.gpu.to_string() }),
         }
     }
@@ -136,7 +156,7 @@ impl<T: Element> Buffer<T> {
     /// being used before the copy has ended.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::Driver`].
+    /// [`Error::LengthMismatch`], [`Error::Driver`], [`Error::Unsupported`] on a simulated GPU.
     pub fn copy_from_on(&mut self, stream: &Stream, host: &Pinned<T>) -> Result<()> {
         same_length("a copy from pinned memory", self.len, host.len())?;
         match &mut self.memory {
@@ -144,13 +164,14 @@ impl<T: Element> Buffer<T> {
                 stream.0.memcpy_htod(&host.memory, memory).map_err(|error| driver_error("a copy to the device", error))
             }
             Memory::Cuda(_) | Memory::Metal(_) => Ok(()),
+            Memory::Simulated(_) => Err(no_queue()),
         }
     }
 
     /// Queues a copy into pinned memory on `stream` and returns at once; reading `host` waits for it.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::Driver`].
+    /// [`Error::LengthMismatch`], [`Error::Driver`], [`Error::Unsupported`] on a simulated GPU.
     pub fn copy_to_on(&self, stream: &Stream, host: &mut Pinned<T>) -> Result<()> {
         same_length("a copy to pinned memory", self.len, host.len())?;
         match &self.memory {
@@ -159,6 +180,7 @@ impl<T: Element> Buffer<T> {
                 .memcpy_dtoh(memory, &mut host.memory)
                 .map_err(|error| driver_error("a copy to the host", error)),
             Memory::Cuda(_) | Memory::Metal(_) => Ok(()),
+            Memory::Simulated(_) => Err(no_queue()),
         }
     }
 
@@ -170,7 +192,8 @@ impl<T: Element> Buffer<T> {
         match (&mut self.memory, &self.gpu) {
             (Memory::Cuda(memory), Gpu::Cuda(gpu)) => gpu.fill(memory, value),
             (Memory::Metal(memory), _) => memory.fill(value),
-            (Memory::Cuda(_), Gpu::Metal(_)) => unreachable!("a buffer's memory is of its own GPU"),
+            (Memory::Simulated(memory), _) => memory.fill(value),
+            (Memory::Cuda(_), _) => unreachable!("a buffer's memory is of its own GPU"),
         }
     }
 
@@ -181,7 +204,8 @@ impl<T: Element> Buffer<T> {
                 gpu.stream.memcpy_htod(host, memory).map_err(|error| driver_error("a copy to the device", error))
             }
             (Memory::Metal(memory), _) => memory.write(host),
-            (Memory::Cuda(_), Gpu::Metal(_)) => unreachable!("a buffer's memory is of its own GPU"),
+            (Memory::Simulated(memory), _) => memory.write(host),
+            (Memory::Cuda(_), _) => unreachable!("a buffer's memory is of its own GPU"),
         }
     }
 
@@ -192,7 +216,8 @@ impl<T: Element> Buffer<T> {
                 gpu.stream.memcpy_dtoh(memory, host).map_err(|error| driver_error("a copy to the host", error))
             }
             (Memory::Metal(memory), _) => memory.read(host),
-            (Memory::Cuda(_), Gpu::Metal(_)) => unreachable!("a buffer's memory is of its own GPU"),
+            (Memory::Simulated(memory), _) => memory.read(host),
+            (Memory::Cuda(_), _) => unreachable!("a buffer's memory is of its own GPU"),
         }
     }
 }
@@ -201,6 +226,10 @@ impl<T: Element> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer<{}>({} elements on {})", T::TYPE, self.len, self.gpu)
     }
+}
+
+fn no_queue() -> Error {
+    needs_hardware("a copy cannot be queued on a stream", "use `copy_from` and `copy_to`")
 }
 
 fn same_length(what: &str, expected: usize, given: usize) -> Result<()> {

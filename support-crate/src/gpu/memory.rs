@@ -4,9 +4,11 @@ use super::Gpu;
 use crate::cuda::driver_error;
 use crate::error::{Error, Result};
 use crate::measurement::MemoryStats;
+use crate::sim::needs_hardware;
 
 impl Gpu {
-    /// The pool's figures now, in bytes. Waits first: a free takes effect when the GPU reaches it.
+    /// The pool's figures now, in bytes. Waits first: a free takes effect when the GPU reaches it. A simulated GPU has
+    /// no pool: it reserves what buffers hold.
     ///
     /// # Errors
     /// [`Error::Driver`], also for work launched earlier.
@@ -20,6 +22,7 @@ impl Gpu {
                 Ok(MemoryStats { used, reserved, used_high, reserved_high, free: free as u64, total: total as u64 })
             }
             Gpu::Metal(gpu) => Ok(gpu.memory()),
+            Gpu::Simulated(gpu) => Ok(gpu.memory()),
         }
     }
 
@@ -55,6 +58,10 @@ impl Gpu {
                 what: format!("`{call}`: Metal allocates without a pool"),
                 fix: "run this on an NVIDIA GPU, or read the recorded run".to_string(),
             }),
+            Gpu::Simulated(_) => Err(needs_hardware(
+                &format!("`{call}` changes the driver's memory pool"),
+                "practise on `Pool`, the model of one, or run this on an NVIDIA GPU",
+            )),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod args;
 mod buffer;
+mod kernel;
 mod memory;
 mod module;
 mod open;
@@ -13,7 +14,8 @@ mod time;
 
 pub use args::{Arg, Args};
 pub use buffer::Buffer;
-pub use module::{Kernel, KernelResources, Module};
+pub use kernel::{Kernel, KernelResources};
+pub use module::Module;
 pub use open::Gpu;
 pub use pinned::Pinned;
 pub use stream::{Event, Stream};

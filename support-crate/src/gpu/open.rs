@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::launch::Limits;
 use crate::measurement::Backend;
 use crate::metal::MetalGpu;
+use crate::sim::{self, SimGpu};
 use std::fmt;
 
 /// An open GPU. Cloning it is cheap: both names mean the same device.
@@ -14,28 +15,48 @@ pub enum Gpu {
     Cuda(CudaGpu),
     /// An Apple GPU.
     Metal(MetalGpu),
+    /// No GPU at all: a simulator on this machine's cores.
+    Simulated(SimGpu),
 }
 
 impl Gpu {
-    /// Opens the first GPU that runs CUDA C.
+    /// Opens the first GPU that runs CUDA C; on a machine without one, [`Gpu::simulated`].
+    ///
+    /// The simulator gives the same results, and finds mistakes that a GPU passes over. It gives no times: what is to
+    /// be timed asks for a real GPU, with [`Gpu::open_index`].
     ///
     /// # Errors
-    /// [`Error::NoGpu`] with what was looked for, [`Error::Driver`] when the driver refuses.
+    /// [`Error::Driver`] when there is a GPU and the driver refuses it: that is to be mended, and not passed over.
     pub fn open() -> Result<Gpu> {
-        Gpu::open_index(0)
+        match Gpu::open_index(0) {
+            Err(Error::NoGpu { .. }) => Gpu::simulated(),
+            opened => opened,
+        }
     }
 
-    /// As [`Gpu::open`], where kernels can be compiled too. A lesson on a GPU without NVRTC would end at its first
+    /// The first real GPU, where kernels can be compiled too. A lesson on a GPU without NVRTC would end at its first
     /// kernel, and with it all that follows from that.
     pub(crate) fn open_with_compiler() -> Result<Gpu> {
-        let gpu = Gpu::open()?;
+        let gpu = Gpu::open_index(0)?;
         cuda::nvrtc_version().map(|_| gpu)
     }
 
-    /// Opens NVIDIA GPU `index`, counted from 0 as `nvidia-smi` does.
+    /// A GPU that this machine's cores simulate, on any machine, GPU or not. Kernels are compiled for compute
+    /// capability 9.0, run warp by warp, and are checked while they run. Each call gives a device of its own.
+    ///
+    /// A launch returns when the kernel has ended, and what the kernel did wrong is that launch's error. The memory
+    /// holds half of what this machine has.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] beside the errors of [`Gpu::open`].
+    /// None today; the type is that of its siblings.
+    pub fn simulated() -> Result<Gpu> {
+        Ok(Gpu::Simulated(SimGpu::open()))
+    }
+
+    /// Opens NVIDIA GPU `index`, counted from 0 as `nvidia-smi` does. Never the simulator.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] with what was looked for, [`Error::NoSuchDevice`], [`Error::Driver`] when the driver refuses.
     pub fn open_index(index: usize) -> Result<Gpu> {
         CudaGpu::open(index).map(Gpu::Cuda)
     }
@@ -58,6 +79,7 @@ impl Gpu {
         match self {
             Gpu::Cuda(gpu) => &gpu.name,
             Gpu::Metal(gpu) => gpu.name(),
+            Gpu::Simulated(gpu) => gpu.name(),
         }
     }
 
@@ -65,7 +87,15 @@ impl Gpu {
     pub fn index(&self) -> usize {
         match self {
             Gpu::Cuda(gpu) => gpu.context.ordinal(),
-            Gpu::Metal(_) => 0,
+            Gpu::Metal(_) | Gpu::Simulated(_) => 0,
+        }
+    }
+
+    /// True when both are one device.
+    pub fn same_as(&self, other: &Gpu) -> bool {
+        match (self, other) {
+            (Gpu::Simulated(a), Gpu::Simulated(b)) => a.is(b),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other) && self.index() == other.index(),
         }
     }
 
@@ -74,6 +104,7 @@ impl Gpu {
         match self {
             Gpu::Cuda(_) => Backend::Cuda,
             Gpu::Metal(_) => Backend::Metal,
+            Gpu::Simulated(_) => Backend::Model,
         }
     }
 
@@ -82,6 +113,7 @@ impl Gpu {
         match self {
             Gpu::Cuda(gpu) => gpu.limits,
             Gpu::Metal(gpu) => gpu.limits(),
+            Gpu::Simulated(gpu) => gpu.limits(),
         }
     }
 
@@ -92,6 +124,7 @@ impl Gpu {
     pub fn compute_capability(&self) -> Result<(u32, u32)> {
         match self {
             Gpu::Cuda(gpu) => gpu.capability().map(|number| (number / 10, number % 10)),
+            Gpu::Simulated(_) => Ok((sim::ARCHITECTURE / 10, sim::ARCHITECTURE % 10)),
             Gpu::Metal(_) => Err(Error::Unsupported {
                 what: "an Apple GPU has no compute capability".to_string(),
                 fix: "`make verify` shows its Metal family".to_string(),
@@ -103,7 +136,7 @@ impl Gpu {
     pub fn l2_bytes(&self) -> usize {
         match self {
             Gpu::Cuda(gpu) => gpu.l2_bytes(),
-            Gpu::Metal(_) => 0,
+            Gpu::Metal(_) | Gpu::Simulated(_) => 0,
         }
     }
 
@@ -123,6 +156,8 @@ impl Gpu {
                 gpu.context.synchronize().map_err(|error| driver_error("waiting for the GPU (synchronize)", error))
             }
             Gpu::Metal(gpu) => gpu.synchronize(),
+            // A launch returns when its kernel has ended.
+            Gpu::Simulated(_) => Ok(()),
         }
     }
 
@@ -143,8 +178,11 @@ impl Gpu {
 }
 
 impl fmt::Display for Gpu {
-    /// `GPU 0: NVIDIA H200`.
+    /// `GPU 0: NVIDIA H200`; `no hardware: simulated GPU (warpsim, sm_90)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GPU {}: {}", self.index(), self.name())
+        match self {
+            Gpu::Simulated(_) => write!(f, "no hardware: {}", self.name()),
+            _ => write!(f, "GPU {}: {}", self.index(), self.name()),
+        }
     }
 }

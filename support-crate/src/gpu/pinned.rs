@@ -4,6 +4,7 @@ use super::Gpu;
 use crate::cuda::{CudaPinned, driver_error};
 use crate::error::{Error, Result};
 use crate::launch::{Element, bytes_of};
+use crate::sim::needs_hardware;
 use std::marker::PhantomData;
 
 /// `len` numbers in host memory that the operating system may not move (page-locked), so that the GPU's copy engine
@@ -19,7 +20,7 @@ impl Gpu {
     /// Allocates `len` elements of pinned memory, all zero.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on an Apple GPU, [`Error::Invalid`] for more than any memory holds, [`Error::Driver`] when
+    /// [`Error::Unsupported`] on an Apple GPU and a simulated one, [`Error::Invalid`] for more than any memory holds, [`Error::Driver`] when
     /// the host has too little memory.
     pub fn pinned<T: Element>(&self, len: usize) -> Result<Pinned<T>> {
         match self {
@@ -28,6 +29,10 @@ impl Gpu {
                 what: "an Apple GPU shares its memory with the CPU: there is nothing to pin".to_string(),
                 fix: "use `gpu.to_device` and `to_host`, which only copy within that memory".to_string(),
             }),
+            Gpu::Simulated(_) => Err(needs_hardware(
+                "there is no copy engine to pin memory for",
+                "use `gpu.to_device` and `to_host`, or run this on an NVIDIA GPU",
+            )),
         }
     }
 }

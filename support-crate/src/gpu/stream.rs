@@ -3,6 +3,7 @@
 use super::Gpu;
 use crate::cuda::driver_error;
 use crate::error::{Error, Result};
+use crate::sim::needs_hardware;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, CudaStream};
 use std::sync::Arc;
@@ -19,24 +20,26 @@ impl Gpu {
     /// A new stream. Buffers may be used on several streams: the crate makes each wait for the others' writes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on an Apple GPU.
+    /// [`Error::Unsupported`] on an Apple GPU and on a simulated one.
     pub fn new_stream(&self) -> Result<Stream> {
         match self {
             Gpu::Cuda(gpu) => {
                 gpu.context.new_stream().map(Stream).map_err(|error| driver_error("making a stream", error))
             }
             Gpu::Metal(_) => Err(no_streams("streams")),
+            Gpu::Simulated(_) => Err(not_queued("streams")),
         }
     }
 
     /// Marks the default stream's end: the event happens when all work launched so far has ended.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on an Apple GPU.
+    /// [`Error::Unsupported`] on an Apple GPU and on a simulated one.
     pub fn event(&self) -> Result<Event> {
         match self {
             Gpu::Cuda(gpu) => Event::record(&gpu.stream),
             Gpu::Metal(_) => Err(no_streams("events")),
+            Gpu::Simulated(_) => Err(not_queued("events")),
         }
     }
 }
@@ -46,6 +49,13 @@ fn no_streams(what: &str) -> Error {
         what: format!("the Metal backend has no {what}: it runs everything in one queue"),
         fix: "use `gpu.time`, which works there too".to_string(),
     }
+}
+
+fn not_queued(what: &str) -> Error {
+    needs_hardware(
+        &format!("there are no {what}, as each launch ends before the next begins"),
+        "practise on `Queue`, the model of one, or run this on an NVIDIA GPU",
+    )
 }
 
 impl Stream {

@@ -24,6 +24,16 @@ pub struct Parameter {
     pub kind: ParameterType,
 }
 
+impl Parameter {
+    /// Its own name, such as `a` of `const float *a`; empty where it has none.
+    pub fn name(&self) -> &str {
+        let declared = self.text.split(['[', '=']).next().unwrap_or_default().trim_end();
+        let name = declared.rsplit(|c: char| !is_word(c)).next().unwrap_or_default();
+        // `const int` is a type alone.
+        if element_type(name).is_some() || matches!(name, "const" | "void" | "__restrict__") { "" } else { name }
+    }
+}
+
 /// What a parameter accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterType {

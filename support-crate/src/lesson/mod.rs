@@ -22,7 +22,8 @@ pub struct Lesson {
 impl Lesson {
     /// Starts the lesson of that notebook, such as `02_async_timing`, and prints what it runs on.
     ///
-    /// A machine without a GPU is no error: the lesson then shows the recorded run where a GPU is needed. So it does on
+    /// A machine without a GPU is no error: the lesson then shows the recorded run where a GPU is needed, and kernels run
+    /// in the simulator where [`Gpu::open`] is asked for. So it does on
     /// an NVIDIA GPU without NVRTC, and says how to add it.
     pub fn start(name: &str) -> Lesson {
         let (gpu, why) = match Gpu::open_with_compiler() {
@@ -36,6 +37,9 @@ impl Lesson {
             (None, Some(Error::NoGpu { tried })) => {
                 println!("GPU: none ({})", tried.join("; "));
                 println!("     What needs one is shown from the recorded run, and labelled so.");
+                println!(
+                    "     Kernels run all the same: `Gpu::open()` gives a simulator, which checks and counts and has no times."
+                );
             }
             // There is a GPU, and it does not work: that is news, and no reason to stop the lesson.
             (None, Some(error)) => println!("GPU: none that works; the recorded run is shown in its place\n{error}\n"),
@@ -49,7 +53,7 @@ impl Lesson {
         &self.name
     }
 
-    /// The GPU, where there is one.
+    /// The GPU, where there is one. Never the simulator, which [`Gpu::open`] gives.
     pub fn gpu(&self) -> Option<&Gpu> {
         self.gpu.as_ref()
     }

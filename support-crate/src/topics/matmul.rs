@@ -86,6 +86,7 @@ impl Matmul {
     /// # Errors
     /// As [`Matmul::time`].
     pub fn time_with_copies(&self, n: usize, plan: &Bench) -> Result<Summary> {
+        self.gpu.has_times()?;
         let (a, b, mut c) = (cpu::random_f32(n * n, 1), cpu::random_f32(n * n, 2), vec![0.0; n * n]);
         let mut set = self.random_set(n, 3)?;
         cpu::time(plan, || {
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn every_rung_is_checked_and_timed_on_a_gpu() {
-        let gpu = match Gpu::open() {
+        let gpu = match Gpu::open_index(0) {
             Ok(gpu) => gpu,
             Err(error) => {
                 return eprintln!("skipped: needs an NVIDIA GPU ({})", error.to_string().lines().next().unwrap_or(""));

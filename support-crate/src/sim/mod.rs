@@ -1,0 +1,116 @@
+//! A GPU that is none: [`warpsim`] runs a kernel's PTX on this machine's cores, checks it and counts what it does.
+//!
+//! It gives right results, mistakes by source line, and the counters of [`Inspection`](crate::inspect::Inspection).
+//! It gives no times: how long the simulator takes says nothing about a GPU.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | this one | opening it, what it can do |
+//! | `memory` | buffers and the copies into and out of them |
+//! | `compile` | source to PTX |
+//! | `kernel` | PTX to a kernel, launches |
+//! | `mistakes` | findings in the words of the reader's source |
+//! | `look` | a launch as an [`Inspection`](crate::inspect::Inspection) |
+
+mod compile;
+mod kernel;
+mod look;
+mod memory;
+mod mistakes;
+
+pub(crate) use compile::compile;
+pub(crate) use kernel::{SimKernel, SimLibrary};
+pub(crate) use memory::SimMemory;
+
+use crate::cpu;
+use crate::error::Error;
+use crate::launch::Limits;
+use crate::measurement::MemoryStats;
+use memory::Used;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The architecture that kernels are compiled for: the newest that the simulator runs.
+pub(crate) const ARCHITECTURE: u32 = 90;
+
+/// A simulated GPU. Cloning it is cheap: both names mean the same device.
+#[derive(Clone)]
+pub struct SimGpu(Arc<Opened>);
+
+struct Opened {
+    device: Mutex<warpsim::Device>,
+    used: Mutex<Used>,
+    name: String,
+    /// Bytes that its buffers may hold together.
+    total: u64,
+}
+
+impl SimGpu {
+    pub(crate) fn open() -> SimGpu {
+        let info = cpu::info();
+        let machine = info.memory_limit_bytes.or(info.memory_bytes);
+        SimGpu(Arc::new(Opened {
+            device: Mutex::new(warpsim::Device::new()),
+            used: Mutex::default(),
+            name: format!("simulated GPU (warpsim, sm_{ARCHITECTURE})"),
+            // Half of the machine's: the notebook needs some, and notes beside each buffer too.
+            total: machine.map_or(8 << 30, |bytes| bytes / 2),
+        }))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// True when both names mean one device.
+    pub(crate) fn is(&self, other: &SimGpu) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Those of compute capability 9.0.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            threads_per_block: 1024,
+            block: (1024, 1024, 64),
+            grid: (i32::MAX as u32, 65_535, 65_535),
+            shared_bytes_per_block: 232_448,
+        }
+    }
+
+    pub(crate) fn memory(&self) -> MemoryStats {
+        let (Used { now, high }, total) = (*lock(&self.0.used), self.0.total);
+        let free = total.saturating_sub(now);
+        MemoryStats { used: now, reserved: now, used_high: high, reserved_high: high, free, total }
+    }
+
+    fn device(&self) -> MutexGuard<'_, warpsim::Device> {
+        lock(&self.0.device)
+    }
+}
+
+/// A cell that panicked elsewhere leaves the device as usable as before: each call leaves it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The simulator's own words end with the next step as ours do.
+fn refused(error: &warpsim::Error) -> Error {
+    let text = error.to_string();
+    let (what, fix) = text.split_once("\nnext: ").unwrap_or((&text, "run `make verify`"));
+    let (what, fix) = (what.to_string(), fix.to_string());
+    match error {
+        warpsim::Error::Unsupported { .. } => Error::Unsupported { what: format!("the simulator: {what}"), fix },
+        _ => Error::Invalid { what: format!("the simulator: {what}"), fix },
+    }
+}
+
+/// What only hardware has.
+pub(crate) fn needs_hardware(what: &str, fix: &str) -> Error {
+    Error::Unsupported { what: format!("{what}: this is a simulated GPU"), fix: fix.to_string() }
+}
+
+impl fmt::Debug for SimGpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimGpu({}, {})", self.0.name, self.memory())
+    }
+}
