@@ -23,6 +23,24 @@ pub fn place_reconvergence(code: &mut [Instruction]) {
     }
 }
 
+/// Whether a basic block starts at each instruction, and behind the last.
+pub fn leaders(code: &[Instruction]) -> Vec<bool> {
+    let mut leads = vec![false; code.len() + 1];
+    leads[0] = true;
+    for (at, instruction) in code.iter().enumerate() {
+        match &instruction.op {
+            Op::Branch { target, .. } => (leads[*target as usize], leads[at + 1]) = (true, true),
+            Op::BranchTable { targets, .. } => {
+                leads[at + 1] = true;
+                targets.iter().for_each(|&target| leads[target as usize] = true);
+            }
+            Op::Exit | Op::Trap => leads[at + 1] = true,
+            _ => {}
+        }
+    }
+    leads
+}
+
 /// Basic blocks; the number of blocks stands for the exit.
 struct Graph {
     starts: Vec<usize>,
@@ -31,19 +49,7 @@ struct Graph {
 
 impl Graph {
     fn new(code: &[Instruction]) -> Self {
-        let mut leads = vec![false; code.len() + 1];
-        leads[0] = true;
-        for (at, instruction) in code.iter().enumerate() {
-            match &instruction.op {
-                Op::Branch { target, .. } => (leads[*target as usize], leads[at + 1]) = (true, true),
-                Op::BranchTable { targets, .. } => {
-                    leads[at + 1] = true;
-                    targets.iter().for_each(|&target| leads[target as usize] = true);
-                }
-                Op::Exit | Op::Trap => leads[at + 1] = true,
-                _ => {}
-            }
-        }
+        let leads = leaders(code);
         let starts: Vec<usize> = (0..code.len()).filter(|&at| leads[at]).collect();
         let mut graph = Self { next: Vec::new(), starts };
         let all: Vec<Vec<usize>> = (0..graph.starts.len()).map(|b| graph.successors(code, b, false)).collect();

@@ -4,7 +4,7 @@ use super::Fail;
 use super::arithmetic::{count, fit};
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Address, Atomic, AtomicOp, Op, Row, Transfer};
+use crate::op::{Address, Atomic, AtomicOp, Measured, Op, Row, Transfer};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::{Space, Type};
 
@@ -181,7 +181,10 @@ fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bo
     if !load && matches!(address.space, Space::Const | Space::Param) {
         return Err(Fail::new("this space is read-only here"));
     }
-    let transfer = Transfer { address, bytes: ty.bytes() as u8, count: lanes, signed: ty.signed(), strong, rows };
+    let (bytes, count, signed) = (ty.bytes() as u8, lanes, ty.signed());
+    let words = bytes == 4 && rows.iter().flatten().all(|row| !row.wide && !row.short);
+    let span = Measured { number: 0, stale: true };
+    let transfer = Transfer { address, bytes, count, signed, strong, rows, words, span };
     Ok(if load { Op::Load(Box::new(transfer)) } else { Op::Store(Box::new(transfer)) })
 }
 

@@ -10,6 +10,7 @@ mod matrix;
 mod memory;
 mod modifiers;
 mod order;
+mod reuse;
 pub mod slots;
 mod warp;
 mod wmma;
@@ -264,6 +265,7 @@ impl<'a> Decoder<'a> {
             return Err(self.errors);
         }
         cfg::place_reconvergence(&mut self.code);
+        reuse::place_spans(&mut self.code);
         let ordered = order::needs_block_order(&self.code, &self.slots.read);
         Ok(Kernel {
             name: function.name.clone(),

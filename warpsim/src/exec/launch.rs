@@ -87,6 +87,7 @@ fn worker(machine: &Machine, blocks: u64, portion: u64, next: &AtomicU64, stop: 
         steps: 0,
         arrived: [0; 16],
         recent: 0,
+        near: [0; 16],
         accesses: Vec::new(),
     };
     loop {

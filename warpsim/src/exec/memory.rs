@@ -85,8 +85,8 @@ pub fn find<'b, 'a: 'b>(
     }
 }
 
-/// A load (`LOAD`) or a store of the lanes of the mask.
-#[inline(always)]
+/// A load (`LOAD`) or a store of the lanes of the mask, one lane after the other: what [`super::fast`] leaves over.
+#[inline(never)]
 pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &Transfer, mask: u32) {
     let all = addresses(warp, &t.address);
     let len = u64::from(t.bytes) * u64::from(t.count);
@@ -97,12 +97,6 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
         let checks =
             env.machine.checks && matches!(space, Space::Shared | Space::Global) && t.address.space != Space::Const;
         let one = if t.count == 1 { t.rows[0] } else { None };
-        if let (u32::MAX, 4, Some(row), false) = (mask, t.bytes, one, checks)
-            && !row.wide
-            && whole::<LOAD>(env, &shared, space, at, &mut warp.narrow[row.slot as usize])
-        {
-            return count::<LOAD>(env, pc, (space, t.address.space), at, mask, 4);
-        }
         for (lane, &address) in at.iter().enumerate() {
             if mask >> lane & 1 == 0 {
                 continue;
@@ -160,28 +154,6 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
     warp.local = local;
 }
 
-/// A whole warp and one word a lane, all inside shared memory or one allocation; false if it is not so.
-#[inline(always)]
-fn whole<const LOAD: bool>(env: &mut Env, shared: &Bytes, space: Space, at: &Row<u64>, row: &mut Row<u32>) -> bool {
-    let serve = |bytes: &Bytes, base: u64, row: &mut Row<u32>| match LOAD {
-        true => bytes.gather(base, at, row),
-        false => bytes.scatter(base, at, row),
-    };
-    match space {
-        Space::Shared => serve(shared, 0, row),
-        Space::Global => {
-            let memory = env.machine.memory;
-            if memory.get(env.recent).is_some_and(|a| serve(&a.bytes, a.base, row)) {
-                return true;
-            }
-            let Some(number) = memory.below(at[0]) else { return false };
-            env.recent = number;
-            memory.get(number).is_some_and(|a| serve(&a.bytes, a.base, row))
-        }
-        _ => false,
-    }
-}
-
 /// Checks each element of a lane.
 #[inline(never)]
 fn check<const LOAD: bool>(
@@ -228,7 +200,7 @@ pub fn count<const LOAD: bool>(
     served: u32,
     len: u32,
 ) {
-    if served == 0 {
+    if served == 0 || !env.machine.counters {
         return;
     }
     let tally = &mut env.tally[pc as usize];

@@ -1,5 +1,6 @@
 //! Kernels run: blocks over cores, warps of a block in turn, lanes of a warp in lockstep.
 
+mod advance;
 mod alu32;
 mod alu64;
 mod atomic;
@@ -8,6 +9,7 @@ mod check;
 mod compare;
 mod convert;
 mod exchange;
+mod fast;
 mod float;
 mod half;
 mod lanes;
@@ -26,6 +28,7 @@ mod tensor;
 mod warp;
 mod watch;
 
+pub use advance::Advance;
 pub use half::narrow as narrow_half;
 pub use launch::{Outcome, launch};
 pub use state::Machine;

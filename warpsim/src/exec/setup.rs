@@ -21,6 +21,7 @@ impl Warp {
             status: Status::Done,
             local: Bytes::zeros(usize::try_from(local).ok()?)?,
             first: number * LANES as u32,
+            spans: Default::default(),
         })
     }
 

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::advance::Advance;
 use super::lanes::Row;
 use super::shadow::Shadow;
 use crate::counters::Tally;
 use crate::decode::Kernel;
 use crate::finding::{Finding, Kind};
-use crate::memory::{Bytes, DeviceMemory};
-use crate::op::BarrierReduce;
+use crate::memory::{Bytes, DeviceMemory, Span};
+use crate::op::{BarrierReduce, SPANS};
 use crate::watch::{Access, Watch};
 
 /// What all blocks of a launch share.
@@ -27,6 +28,10 @@ pub struct Machine<'a> {
     pub step_budget: u64,
     /// Whether races and reads of what nobody wrote are looked for.
     pub checks: bool,
+    /// Whether requests, sectors, wavefronts and instructions are counted.
+    pub counters: bool,
+    /// The interpreter loop.
+    pub advance: Advance,
     pub files: &'a [(u32, String)],
     /// The warp whose accesses are kept.
     pub watch: Option<Watch>,
@@ -69,6 +74,8 @@ pub struct Env<'a> {
     pub arrived: [u32; 16],
     /// Allocation that the last access met.
     pub recent: usize,
+    /// The same, by the low bits of the instruction's number: a kernel's buffers take turns.
+    pub near: [u32; 16],
     /// What the watched warp accessed.
     pub accesses: Vec<Access>,
 }
@@ -152,4 +159,6 @@ pub struct Warp {
     pub local: Bytes,
     /// Linear index in the block of lane 0.
     pub first: u32,
+    /// Addresses in base rows, as loads and stores have measured them.
+    pub spans: [Span; SPANS],
 }

@@ -3,7 +3,7 @@
 use super::lanes::{LANES, each, map1};
 use super::state::{Env, Status, Warp};
 use super::sync::{arrive, together};
-use super::{alu32, alu64, atomic, compare, convert, exchange, memory};
+use super::{alu32, alu64, atomic, compare, convert, exchange, fast, memory};
 use crate::finding::Kind;
 use crate::memory::window;
 use crate::op::{Bin, Convert, Logic, Op};
@@ -30,26 +30,12 @@ pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
 
 /// Runs a warp that nobody watches.
 pub fn advance(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("bmi2") {
-        // SAFETY: the CPU has the features.
-        return unsafe { run_avx2(env, warp, turn) };
-    }
-    run_plain(env, warp, turn)
+    env.machine.advance.run(env, warp, turn)
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-fn run_avx2(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
-    steps(env, warp, turn)
-}
-
-fn run_plain(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
-    steps(env, warp, turn)
-}
-
+/// The interpreter loop.
 #[inline(always)]
-fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
+pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
     let kernel = env.machine.kernel;
     for _ in 0..turn {
         if warp.now.pc == warp.now.meet {
@@ -62,9 +48,11 @@ fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
         let active = warp.now.mask;
         let instruction = &kernel.code[pc as usize];
         let mask = instruction.guard.map_or(active, |guard| warp.pred(guard) & active);
-        let tally = &mut env.tally[pc as usize];
-        tally.warps += 1;
-        tally.lanes += u64::from(active.count_ones());
+        if COUNT {
+            let tally = &mut env.tally[pc as usize];
+            tally.warps += 1;
+            tally.lanes += u64::from(active.count_ones());
+        }
         env.steps += 1;
         let ends = |at: u32| matches!(kernel.code[at as usize].op, Op::Exit);
         if let Op::Branch { target, reconverge } = instruction.op {
@@ -73,7 +61,9 @@ fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
             } else if mask == 0 {
                 warp.now.pc += 1;
             } else {
-                tally.requests += 1;
+                if COUNT {
+                    env.tally[pc as usize].requests += 1;
+                }
                 warp.part(ends, mask, target, reconverge);
             }
             continue;
@@ -84,7 +74,7 @@ fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
         }
         if let Op::BranchTable { index, targets, reconverge } = &instruction.op {
             match warp.spread(ends, *index, targets, *reconverge) {
-                Ok(parted) => tally.requests += u64::from(parted),
+                Ok(parted) => env.tally[pc as usize].requests += u64::from(parted),
                 Err(lane) => {
                     let message = "the index of a jump by table (a `switch`) is outside the table".into();
                     env.note(Kind::OutOfBounds, pc, warp.first + lane, None, message);
@@ -124,7 +114,7 @@ fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
                         None => return Stop::Fault,
                     }
                 } else {
-                    execute(env, warp, pc, op, mask);
+                    execute::<COUNT>(env, warp, pc, op, mask);
                 }
             }
         }
@@ -133,10 +123,18 @@ fn steps(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
 }
 
 #[inline(always)]
-fn execute(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) {
+fn execute<const COUNT: bool>(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) {
     match *op {
-        Op::Load(ref t) => memory::transfer::<true>(env, warp, pc, t, mask),
-        Op::Store(ref t) => memory::transfer::<false>(env, warp, pc, t, mask),
+        Op::Load(ref t) => {
+            if !fast::transfer::<true, COUNT>(env, warp, pc, t, mask) {
+                memory::transfer::<true>(env, warp, pc, t, mask);
+            }
+        }
+        Op::Store(ref t) => {
+            if !fast::transfer::<false, COUNT>(env, warp, pc, t, mask) {
+                memory::transfer::<false>(env, warp, pc, t, mask);
+            }
+        }
         Op::Bin32 { f, d, a, b } => alu32::bin(&mut warp.narrow, mask, f, d, a, b),
         Op::Tri32 { f, d, a, b, c } => alu32::tri(&mut warp.narrow, mask, f, d, [a, b, c]),
         Op::Bin64 { f: f @ (Bin::Shl | Bin::Shr { .. }), d, a, b } => {

@@ -33,8 +33,14 @@ impl Bytes {
     #[inline(always)]
     fn at(&self, at: usize, bytes: usize) -> *mut u8 {
         assert!(at.is_multiple_of(bytes) && at <= self.len && self.len - at >= bytes, "an unchecked access");
-        // SAFETY: inside the allocation by the assertion; atomics allow writing through a shared reference.
-        unsafe { self.words.as_ptr().cast::<u8>().cast_mut().add(at) }
+        // SAFETY: inside the allocation by the assertion.
+        unsafe { self.start().add(at) }
+    }
+
+    /// The first byte; atomics allow writing through a shared reference.
+    #[inline(always)]
+    pub(super) fn start(&self) -> *mut u8 {
+        self.words.as_ptr().cast::<u8>().cast_mut()
     }
 
     /// Reads an element of 1, 2, 4 or 8 bytes.
@@ -63,43 +69,6 @@ impl Bytes {
                 _ => AtomicU64::from_ptr(self.at(at, 8).cast()).store(value, Relaxed),
             }
         }
-    }
-
-    /// Offsets of 32 words of 4 bytes, if all are inside and aligned.
-    #[inline(always)]
-    fn words(&self, base: u64, at: &[u64; 32]) -> Option<[u64; 32]> {
-        let mut offsets = [0; 32];
-        let (mut high, mut bits) = (0, 0);
-        for i in 0..32 {
-            offsets[i] = at[i].wrapping_sub(base);
-            high = offsets[i].max(high);
-            bits |= offsets[i];
-        }
-        (bits & 3 == 0 && self.len >= 4 && high <= self.len as u64 - 4).then_some(offsets)
-    }
-
-    /// Reads 32 words at addresses that start from `base`; false, and nothing read, if one is outside or misaligned.
-    #[inline(always)]
-    pub fn gather(&self, base: u64, at: &[u64; 32], out: &mut [u32; 32]) -> bool {
-        let Some(offsets) = self.words(base, at) else { return false };
-        let start = self.words.as_ptr().cast::<u8>().cast_mut();
-        for i in 0..32 {
-            // SAFETY: `words` has checked bounds and alignment; all access while shared is atomic.
-            out[i] = unsafe { AtomicU32::from_ptr(start.add(offsets[i] as usize).cast()).load(Relaxed) };
-        }
-        true
-    }
-
-    /// Writes 32 words, in order, as [`Bytes::gather`] reads them.
-    #[inline(always)]
-    pub fn scatter(&self, base: u64, at: &[u64; 32], values: &[u32; 32]) -> bool {
-        let Some(offsets) = self.words(base, at) else { return false };
-        let start = self.words.as_ptr().cast::<u8>().cast_mut();
-        for i in 0..32 {
-            // SAFETY: as in `gather`.
-            unsafe { AtomicU32::from_ptr(start.add(offsets[i] as usize).cast()).store(values[i], Relaxed) };
-        }
-        true
     }
 
     /// Changes an element of 4 or 8 bytes in one step; gives the old value.

@@ -2,9 +2,13 @@
 
 mod bytes;
 mod device;
+mod lanes;
+mod span;
 
 pub use bytes::Bytes;
 pub use device::{Allocation, DeviceMemory};
+pub use lanes::Lanes;
+pub use span::Span;
 
 use crate::ptx::types::Space;
 

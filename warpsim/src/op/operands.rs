@@ -103,6 +103,22 @@ pub struct Transfer {
     pub signed: bool,
     /// Rows of the elements; `None` is `_`.
     pub rows: [Option<Row>; 8],
+    /// Elements of 4 bytes in 32-bit rows, which vector registers can move.
+    pub words: bool,
+    /// Which of the warp's spans holds the addresses of the base row, and whether that must be measured first.
+    pub span: Measured,
+}
+
+/// Spans that a warp keeps.
+pub const SPANS: usize = 4;
+
+/// Where a transfer finds the span of its base row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Number of the span.
+    pub number: u8,
+    /// Whether the row may have changed since the span was measured.
+    pub stale: bool,
 }
 
 /// A `vprintf`: rows of the local addresses of its parameters.

@@ -1,0 +1,119 @@
+//! What a launch is asked for: its shape and its arguments.
+
+use crate::decode::Kernel;
+use crate::error::{Error, Result};
+use crate::memory::Bytes;
+
+/// Shared memory of a block at most, in bytes: what an H100 gives (227 KiB).
+const MAX_SHARED: u64 = 232_448;
+/// Local memory of a thread and parameters of a kernel at most, in bytes.
+const MAX_LOCAL: u64 = 512 << 10;
+const MAX_PARAMS: u64 = 32_764;
+/// Threads of a block at most, and blocks along each axis (CUDA C programming guide, compute capabilities).
+const MAX_THREADS: u64 = 1024;
+const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
+const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+
+/// The shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks along x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block along x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+}
+
+impl Launch {
+    /// A launch in one dimension without dynamic shared memory.
+    pub fn linear(blocks: u32, threads: u32) -> Self {
+        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
+    }
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arg {
+    /// Address of device memory.
+    Pointer(u64),
+    /// `int` and `unsigned int`, by bits.
+    I32(i32),
+    /// `long long`.
+    I64(i64),
+    /// `float`.
+    F32(f32),
+    /// `double`.
+    F64(f64),
+    /// Anything else: the bytes of the parameter.
+    Bytes(Vec<u8>),
+}
+
+impl Arg {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Pointer(x) => x.to_le_bytes().to_vec(),
+            Self::I32(x) => x.to_le_bytes().to_vec(),
+            Self::I64(x) => x.to_le_bytes().to_vec(),
+            Self::F32(x) => x.to_le_bytes().to_vec(),
+            Self::F64(x) => x.to_le_bytes().to_vec(),
+            Self::Bytes(bytes) => bytes.clone(),
+        }
+    }
+}
+
+/// Shared memory of a block in bytes, if the launch keeps the limits.
+pub(crate) fn check_shape(kernel: &Kernel, launch: &Launch) -> Result<u64> {
+    let threads: u64 = launch.block.iter().map(|&n| u64::from(n)).product();
+    let inside = |shape: [u32; 3], most: [u32; 3]| shape.iter().zip(most).all(|(&n, most)| n >= 1 && n <= most);
+    if !inside(launch.block, MAX_BLOCK) || threads > MAX_THREADS {
+        let block = launch.block;
+        return Err(Error::Call(format!(
+            "a block of {block:?} threads\nnext: 1 to {MAX_THREADS} in all, at most {MAX_BLOCK:?} along x, y, z"
+        )));
+    }
+    if !inside(launch.grid, MAX_GRID) {
+        let grid = launch.grid;
+        return Err(Error::Call(format!("a grid of {grid:?} blocks\nnext: 1 to {MAX_GRID:?} along x, y, z")));
+    }
+    let layout = &kernel.layout;
+    if layout.local_bytes > MAX_LOCAL || layout.param_bytes > MAX_PARAMS {
+        let (local, params) = (layout.local_bytes, layout.param_bytes);
+        return Err(Error::Call(format!(
+            "{local} bytes of local memory a thread, {params} of parameters\nnext: at most {MAX_LOCAL} and {MAX_PARAMS}"
+        )));
+    }
+    let shared = layout.shared_bytes.saturating_add(launch.shared_bytes.into());
+    if shared > MAX_SHARED {
+        return Err(Error::Call(format!("{shared} bytes of shared memory a block\nnext: use at most {MAX_SHARED}")));
+    }
+    Ok(shared)
+}
+
+/// The arguments as the kernel's parameter space.
+pub(crate) fn pack(kernel: &Kernel, args: &[Arg]) -> Result<Bytes> {
+    let layout = &kernel.layout;
+    let (name, wanted) = (&kernel.name, layout.params.len());
+    if args.len() != wanted {
+        let given = args.len();
+        return Err(Error::Call(format!(
+            "`{name}` has {wanted} parameters, {given} were given\nnext: give one for each"
+        )));
+    }
+    let size = usize::try_from(layout.param_bytes).ok().and_then(Bytes::zeros);
+    let mut out =
+        size.ok_or_else(|| Error::Call(format!("the parameters of `{name}` are too large\nnext: pass a pointer")))?;
+    for (number, (&symbol, arg)) in layout.params.iter().zip(args).enumerate() {
+        let symbol = &layout.symbols[symbol as usize];
+        let bytes = arg.bytes();
+        if bytes.len() as u64 != symbol.bytes {
+            let (wanted, given) = (symbol.bytes, bytes.len());
+            return Err(Error::Call(format!(
+                "parameter {number} of `{name}` has {wanted} bytes, the argument {given}\nnext: pass a value of its type"
+            )));
+        }
+        let at = symbol.at as usize;
+        out.as_mut()[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    Ok(out)
+}

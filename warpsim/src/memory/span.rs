@@ -1,0 +1,153 @@
+//! The addresses of a warp, as distances from the lowest of them: what loads and stores of a whole warp start from.
+
+/// Lanes of a piece: one vector register of words.
+pub const PIECE: usize = 8;
+const LANES: usize = 32;
+const PIECES: usize = LANES / PIECE;
+
+/// How the addresses of a piece of lanes follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Piece {
+    /// Word after word.
+    Step,
+    /// The same address in each lane.
+    Same,
+    /// Anything else.
+    #[default]
+    Any,
+}
+
+/// Where the lanes of a warp point to. Lanes outside the mask stand where some lane of the mask does.
+///
+/// The distances are all at most `width`; what reads memory without further checks relies on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    lowest: u64,
+    /// From the lowest address to the highest; `u64::MAX` if they lie too far apart for all this.
+    width: u64,
+    distance: [u32; LANES],
+    /// All distances, or-ed: for their alignment.
+    bits: u32,
+    pieces: [Piece; PIECES],
+}
+
+/// Distances stay below this.
+const FAR: u64 = 1 << 30;
+
+impl Span {
+    /// The span of a row of addresses; the mask has at least one lane.
+    #[inline(always)]
+    pub fn of<T: Copy>(row: &[T; LANES], mask: u32, wide: impl Fn(T) -> u64) -> Self {
+        let first = mask.trailing_zeros() as usize % LANES;
+        let origin = wide(row[first]);
+        // From half of FAR below the first lane's address.
+        let mut distance = [0; LANES];
+        let mut all = 0;
+        let shift = |x: T| wide(x).wrapping_sub(origin).wrapping_add(FAR / 2);
+        if mask == u32::MAX {
+            for i in 0..LANES {
+                let d = shift(row[i]);
+                all |= d;
+                distance[i] = d as u32;
+            }
+        } else {
+            // After the last lane as the last lane, before the first as the first: what was sorted stays so.
+            let last = shift(row[31 - mask.leading_zeros() as usize % LANES]);
+            for i in 0..LANES {
+                let other = if i < first { FAR / 2 } else { last };
+                let d = if mask >> i & 1 != 0 { shift(row[i]) } else { other };
+                all |= d;
+                distance[i] = d as u32;
+            }
+        }
+        if all >= FAR {
+            return Self { width: u64::MAX, ..Self::default() };
+        }
+        let (mut low, mut high) = (u32::MAX, 0);
+        for d in distance {
+            low = low.min(d);
+            high = high.max(d);
+        }
+        let mut bits = 0;
+        for d in &mut distance {
+            *d -= low;
+            bits |= *d;
+        }
+        let pieces = std::array::from_fn(|p| piece(&distance, p * PIECE));
+        let lowest = origin.wrapping_add(u64::from(low)).wrapping_sub(FAR / 2);
+        Self { lowest, width: u64::from(high - low), distance, bits, pieces }
+    }
+
+    /// The lowest address.
+    #[inline(always)]
+    pub fn lowest(&self) -> u64 {
+        self.lowest
+    }
+
+    /// From the lowest address to the highest.
+    #[inline(always)]
+    pub fn width(&self) -> u64 {
+        self.width
+    }
+
+    /// Each lane's distance from the lowest address.
+    #[inline(always)]
+    pub fn distance(&self) -> &[u32; LANES] {
+        &self.distance
+    }
+
+    /// How the addresses of lanes `8 * number` and the next seven follow each other.
+    #[inline(always)]
+    pub fn piece(&self, number: usize) -> Piece {
+        self.pieces[number]
+    }
+
+    /// Whether an element of `size` bytes (a power of two) fits into `len` bytes in each lane, and is aligned, when
+    /// the lowest address is offset `at`.
+    #[inline(always)]
+    pub fn fits(&self, at: u64, len: usize, size: u64) -> bool {
+        let len = len as u64;
+        let inside = at <= len && self.width != u64::MAX && len - at >= self.width + size;
+        inside && (at | u64::from(self.bits)) & (size - 1) == 0
+    }
+
+    /// Whether the addresses are those of 32 words, one after the other.
+    #[inline(always)]
+    pub fn is_line(&self) -> bool {
+        self.width == 4 * (LANES as u64 - 1)
+            && self.pieces == [Piece::Step; PIECES]
+            && (0..PIECES).all(|p| self.distance[p * PIECE] as usize == 4 * p * PIECE)
+    }
+
+    /// Different 32-byte sectors among the lanes when the lowest address is `at`, if no address is below that of the
+    /// lane before.
+    #[inline(always)]
+    pub fn sectors(&self, at: u64) -> Option<u64> {
+        let start = (at % 32) as u32;
+        if self.is_line() {
+            return Some(u64::from((start + self.width as u32) / 32) + 1);
+        }
+        let (mut sorted, mut steps) = (true, 0);
+        for i in 1..LANES {
+            let (before, now) = (self.distance[i - 1], self.distance[i]);
+            sorted &= before <= now;
+            steps += u32::from((before + start) / 32 != (now + start) / 32);
+        }
+        sorted.then_some(u64::from(steps) + 1)
+    }
+}
+
+#[inline(always)]
+fn piece(distance: &[u32; LANES], at: usize) -> Piece {
+    let (mut step, mut same) = (0, 0);
+    for i in 0..PIECE {
+        let by = distance[at + i].wrapping_sub(distance[at]);
+        same |= by;
+        step |= by ^ (4 * i as u32);
+    }
+    match (step, same) {
+        (0, _) => Piece::Step,
+        (_, 0) => Piece::Same,
+        _ => Piece::Any,
+    }
+}
