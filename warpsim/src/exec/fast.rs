@@ -22,8 +22,8 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
         return false;
     }
     let span = &mut warp.spans[t.span.number as usize];
-    // With checks, the access that should have measured it may have gone lane by lane.
-    if t.span.stale || env.machine.checks {
+    // With checks, the access that should have measured it may have gone lane by lane; lanes apart share no block.
+    if t.span.stale || env.machine.checks || warp.apart.active {
         let slot = t.address.base.slot as usize;
         *span = match t.address.base.wide {
             true => Span::of(&warp.wide[slot], mask, |x| x),

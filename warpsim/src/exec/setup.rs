@@ -19,6 +19,7 @@ impl Warp {
             now: Entry { pc: 0, mask: 0, meet: NEVER },
             stack: Vec::new(),
             status: Status::Done,
+            apart: super::strands::Apart::default(),
             local: Bytes::zeros(usize::try_from(local).ok()?)?,
             first: number * LANES as u32,
             spans: Default::default(),
@@ -32,6 +33,7 @@ impl Warp {
         self.live = u32::MAX >> (LANES as u32 - lanes);
         self.now = Entry { pc: 0, mask: self.live, meet: NEVER };
         self.stack.clear();
+        self.start_together();
         self.status = Status::Ready;
         self.narrow.fill([0; LANES]);
         self.wide.fill([0; LANES]);

@@ -155,6 +155,8 @@ pub struct Warp {
     pub now: Entry,
     pub stack: Vec<Entry>,
     pub status: Status,
+    /// Its strands, while its lanes are apart.
+    pub apart: super::strands::Apart,
     /// Local memory, lane after lane.
     pub local: Bytes,
     /// Linear index in the block of lane 0.

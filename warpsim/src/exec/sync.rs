@@ -6,8 +6,8 @@ use super::warp::Stop;
 use crate::finding::Kind;
 use crate::op::Op;
 
-/// Groups of lanes that name the same members; all members must be here.
-pub fn together(env: &mut Env, warp: &Warp, pc: u32, row: u32, mask: u32) -> Option<Vec<u32>> {
+/// Groups of lanes that name the same members; `None` unless all members are here.
+pub fn together(warp: &Warp, row: u32, mask: u32) -> Option<Vec<u32>> {
     let members = &warp.narrow[row as usize];
     let mut groups = Vec::with_capacity(1);
     let mut rest = mask;
@@ -16,13 +16,7 @@ pub fn together(env: &mut Env, warp: &Warp, pc: u32, row: u32, mask: u32) -> Opt
         let wanted = members[lane as usize];
         let here = (0..LANES as u32).filter(|&l| mask >> l & 1 != 0 && members[l as usize] == wanted);
         let here = here.fold(0, |m, l| m | 1 << l);
-        let missing = wanted & warp.live & !here;
-        if missing != 0 || wanted >> lane & 1 == 0 {
-            let message = format!(
-                "the member mask {wanted:#010x} names lanes that do not execute this instruction together \
-                 ({here:#010x} do); next: use it where the whole group is, or name the group's lanes"
-            );
-            env.note(Kind::BarrierDivergence, pc, warp.first + lane, None, message);
+        if wanted & warp.live & !here != 0 || wanted >> lane & 1 == 0 {
             return None;
         }
         groups.push(here);

@@ -3,7 +3,7 @@
 use super::lanes::{LANES, each, map1};
 use super::state::{Env, Status, Warp};
 use super::sync::{arrive, together};
-use super::{alu32, alu64, atomic, compare, convert, exchange, fast, memory};
+use super::{alu32, alu64, atomic, compare, convert, exchange, fast, memory, strands};
 use crate::finding::Kind;
 use crate::memory::window;
 use crate::op::{Bin, Convert, Logic, Op};
@@ -18,6 +18,8 @@ pub enum Stop {
     Turn,
     /// The kernel cannot go on; a finding says why.
     Fault,
+    /// Lanes must come together that are at different places.
+    Apart,
 }
 
 /// Runs a warp for at most `turn` instructions.
@@ -30,7 +32,19 @@ pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
 
 /// Runs a warp that nobody watches.
 pub fn advance(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
-    env.machine.advance.run(env, warp, turn)
+    if warp.apart.active {
+        return strands::run(env, warp, turn);
+    }
+    match env.machine.advance.run(env, warp, turn) {
+        Stop::Apart => strands::part(env, warp),
+        Stop::Turn if turn > 1 => strands::patience(env, warp),
+        stop => stop,
+    }
+}
+
+/// Runs one instruction of the lanes in `now`.
+pub fn step(env: &mut Env, warp: &mut Warp) -> Stop {
+    env.machine.advance.run(env, warp, 1)
 }
 
 /// The interpreter loop.
@@ -102,16 +116,28 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
             }
             Op::Barrier { .. } | Op::BarrierReduce { .. } => return arrive(env, warp, pc, &instruction.op, mask),
             op => {
-                if let (Op::WarpBarrier { .. }, Some(shadow)) = (op, &mut env.shadow) {
-                    shadow.warp_barrier(warp.first as usize / LANES);
-                }
-                if matches!(op, Op::Mma(_) | Op::Tile(_) | Op::LoadMatrix(_)) && mask != u32::MAX {
+                if op.whole_warp() && mask != u32::MAX {
                     return super::sync::not_whole(env, warp, pc, mask);
                 }
                 if let Some(row) = exchange::members(op) {
-                    match together(env, warp, pc, row, mask) {
-                        Some(groups) => groups.into_iter().for_each(|group| exchange::run(warp, op, group)),
-                        None => return Stop::Fault,
+                    match together(warp, row, mask) {
+                        Some(groups) => {
+                            groups.into_iter().for_each(|group| exchange::run(warp, op, group));
+                            if let (Op::WarpBarrier { .. }, Some(shadow)) = (op, &mut env.shadow) {
+                                shadow.warp_barrier(warp.first as usize / LANES);
+                            }
+                        }
+                        None => {
+                            // Not executed yet, and not counted.
+                            if COUNT {
+                                let tally = &mut env.tally[pc as usize];
+                                tally.warps -= 1;
+                                tally.lanes -= u64::from(active.count_ones());
+                            }
+                            env.steps -= 1;
+                            warp.now.pc = pc;
+                            return Stop::Apart;
+                        }
                     }
                 } else {
                     execute::<COUNT>(env, warp, pc, op, mask);

@@ -240,6 +240,13 @@ pub enum Op {
     Trap,
 }
 
+impl Op {
+    /// Whether all 32 lanes of a warp must execute it together.
+    pub fn whole_warp(&self) -> bool {
+        matches!(self, Self::Mma(_) | Self::Tile(_) | Self::LoadMatrix(_))
+    }
+}
+
 /// A decoded instruction.
 #[derive(Clone, Debug)]
 pub struct Instruction {
