@@ -6,14 +6,17 @@
 //! | 01 | [`choose_device`], [`mend_mismatch`], [`will_it_run`] |
 //! | 02 | [`time_kernel`], [`find_fault`], [`crossover`] |
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
+//! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
 
 mod detection;
 mod memory;
 mod panics;
 mod timing;
+mod vector_add;
 mod verdict;
 
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
+pub use vector_add::{axpy, scale, two_kinds};
 pub use verdict::Verdict;

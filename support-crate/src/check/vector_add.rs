@@ -1,0 +1,185 @@
+//! Exercises of lesson 10: kernels that the learner writes, run in the simulator, which sees every access.
+
+use super::Verdict;
+use crate::cpu;
+use crate::error::{Error, Result};
+use crate::gpu::{Gpu, Kernel};
+use crate::inspect::Inspection;
+use crate::launch::LaunchConfig;
+
+/// The blocks that kernels are launched with here.
+const BLOCK: u32 = 256;
+/// One element, a warp and its neighbours, a few blocks with a ragged end.
+const SIZES: [usize; 5] = [1, 31, 33, 256, 1000];
+/// Whole warps and blocks, so that nothing but the kernel's own choice lets lanes part.
+const WHOLE: usize = 1024;
+
+const COMPILE_HINT: &str = "mend the first error of the compiler; the lines are those of your kernel";
+const MISTAKE_HINT: &str = "do the sum for that block and thread by hand: which element is its own, and does it exist?";
+
+/// Checks a kernel `axpy(float s, const float *x, float *y, int n)` that replaces `y[i]` by `s * x[i] + y[i]`, launched with at least
+/// one thread an element.
+pub fn axpy(source: &str) -> Verdict {
+    const NAME: &str = "axpy";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel("axpy")?;
+        for n in SIZES {
+            let (s, x, y) = (0.5f32, cpu::random_f32(n, 1), cpu::random_f32(n, 2));
+            let (on_x, mut on_y) = (gpu.to_device(&x)?, gpu.to_device(&y)?);
+            kernel.launch(LaunchConfig::for_elements(n, BLOCK), (s, &on_x, &mut on_y, n as i32))?;
+            let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| s * x + y).collect();
+            if let Some(what) = first_wrong(n, &on_y.to_host()?, &expected) {
+                let hint = match n <= BLOCK as usize {
+                    true => "y[i] is to become s * x[i] + y[i]: look at the formula",
+                    false => "one block is right, several are not: which elements do the threads of block 1 take?",
+                };
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(None)
+    };
+    verdict(NAME, checked())
+}
+
+/// Checks a kernel `scale(const float *x, float *y, int n)` that sets `y[i]` to `2 * x[i]`, launched with one thread for four
+/// elements: as few sectors a request as there can be.
+pub fn scale(source: &str) -> Verdict {
+    const NAME: &str = "scale";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel("scale")?;
+        for n in [WHOLE, 1, 31, 33, 1000] {
+            let seen = match doubled(&gpu, &kernel, n)? {
+                Ok(seen) => seen,
+                Err(what) => {
+                    let hint = "each thread still takes four elements, and together they take all of them once: \
+                                how far apart are the four of one thread?";
+                    return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                }
+            };
+            if let Some(wrong) = scattered(&seen, n) {
+                return Ok(Some(Verdict::not_yet(NAME, wrong.0, wrong.1)));
+            }
+        }
+        Ok(None)
+    };
+    verdict(NAME, checked())
+}
+
+/// What the launch did, or what is wrong with its result.
+fn doubled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<std::result::Result<Inspection, String>> {
+    let x = cpu::random_f32(n, 1);
+    let (on_x, mut on_y) = (gpu.to_device(&x)?, gpu.poison::<f32>(n)?);
+    let config = LaunchConfig::for_elements(n.div_ceil(4), BLOCK);
+    // First as any launch: its mistakes come as an error.
+    kernel.launch(config, (&on_x, &mut on_y, n as i32))?;
+    let seen = kernel.inspect(config, (&on_x, &mut on_y, n as i32))?;
+    let expected: Vec<f32> = x.iter().map(|x| 2.0 * x).collect();
+    Ok(match first_wrong(n, &on_y.to_host()?, &expected) {
+        Some(what) => Err(what),
+        None => Ok(seen),
+    })
+}
+
+/// Where more is fetched than must be: only whole warps are judged.
+fn scattered(seen: &Inspection, n: usize) -> Option<(String, &'static str)> {
+    let bytes = n as u64 * 4;
+    let c = &seen.counters;
+    let all = [
+        ("loads", c.global_load_requests, c.global_load_sectors),
+        ("stores", c.global_store_requests, c.global_store_sectors),
+    ];
+    for (what, requests, sectors) in all {
+        // One sector for every 32 bytes of the array, touched once.
+        if n == WHOLE && sectors > bytes.div_ceil(32) {
+            let each = sectors as f64 / requests as f64;
+            return Some((
+                format!(
+                    "with n = {n} its {what} make {requests} requests and touch {sectors} sectors, {each:.1} a request; \
+                     the array has {} sectors",
+                    bytes.div_ceil(32)
+                ),
+                "neighbouring lanes must take neighbouring elements in each step: then the four elements of one thread lie far apart",
+            ));
+        }
+    }
+    None
+}
+
+/// Checks a kernel `two_kinds(float *x, int n)` that treats even and odd elements differently without letting the lanes of a warp
+/// part; launched with at least one thread an element, in whole blocks.
+pub fn two_kinds(source: &str) -> Verdict {
+    const NAME: &str = "two_kinds";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel("two_kinds")?;
+        for n in [WHOLE, 1, 2, 33, 1000] {
+            let x = cpu::random_f32(n, 1);
+            let mut on_x = gpu.to_device(&x)?;
+            let config = LaunchConfig::for_elements(n, BLOCK);
+            kernel.launch(config, (&mut on_x, n as i32))?;
+            let expected: Vec<f32> = x.iter().enumerate().map(|(i, &x)| one_kind(i, x)).collect();
+            if let Some(what) = first_wrong(n, &on_x.to_host()?, &expected) {
+                let hint = "every element once: give each thread another element, and keep what is done to even and odd elements";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+            if n == WHOLE
+                && let Some(wrong) = parted(&kernel.inspect(config, (&mut on_x, n as i32))?)
+            {
+                return Ok(Some(Verdict::not_yet(NAME, wrong.0, wrong.1)));
+            }
+        }
+        Ok(None)
+    };
+    verdict(NAME, checked())
+}
+
+/// What `two_kinds` does to an element.
+fn one_kind(i: usize, x: f32) -> f32 {
+    (0..64).fold(x, |x, _| if i.is_multiple_of(2) { x.mul_add(0.5, 1.0) } else { x.mul_add(x, -0.5) })
+}
+
+fn parted(seen: &Inspection) -> Option<(String, &'static str)> {
+    let c = &seen.counters;
+    if c.divergent_branches > 0 {
+        return Some((
+            format!(
+                "at {} branches the lanes of a warp part: {:.1} of 32 lanes are active in the average instruction",
+                c.divergent_branches,
+                c.active_lanes_per_instruction()
+            ),
+            "let the threads of one warp (t / 32 is its number) all take even elements, and those of the next one all take odd ones",
+        ));
+    }
+    // 64 steps of one kind and the way there are about 100 instructions; both kinds are 64 more.
+    let each = c.thread_instructions as f64 / WHOLE as f64;
+    (each > 125.0).then(|| {
+        (
+            format!("no lanes part, but each thread runs {each:.0} instructions"),
+            "computing both and choosing one costs what divergence costs: each thread is to do one kind only",
+        )
+    })
+}
+
+/// The first element that is not as it should be, in words.
+fn first_wrong(n: usize, given: &[f32], expected: &[f32]) -> Option<String> {
+    let near = |given: f32, expected: f32| (given - expected).abs() <= 1e-5 * expected.abs().max(1.0);
+    let at = given.iter().zip(expected).position(|(&given, &expected)| !near(given, expected))?;
+    let count = given.iter().zip(expected).filter(|(given, expected)| !near(**given, **expected)).count();
+    let is = if given[at].is_nan() { "was never written".to_string() } else { format!("is {}", given[at]) };
+    Some(format!("with n = {n} element {at} {is}, and it should be {}; {count} of {n} are wrong", expected[at]))
+}
+
+fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
+    match checked {
+        Ok(None) => Verdict::pass(name),
+        Ok(Some(verdict)) => verdict,
+        Err(error @ Error::Compile { .. }) => Verdict::not_yet(name, error.to_string(), COMPILE_HINT),
+        Err(error @ Error::Mistakes { .. }) => Verdict::not_yet(name, error.to_string(), MISTAKE_HINT),
+        Err(error) => Verdict::not_yet(name, error.to_string(), "the message says what to do next"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

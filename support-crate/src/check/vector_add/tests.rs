@@ -1,0 +1,102 @@
+//! Right kernels pass, and each wrong one is told what is wrong with it.
+
+use super::*;
+
+const AXPY: &str = "extern \"C\" __global__ void axpy(float s, const float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { y[i] = s * x[i] + y[i]; }
+}";
+
+const SCALE: &str = "extern \"C\" __global__ void scale(const float *x, float *y, int n) {
+    int threads = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) { y[i] = 2.0f * x[i]; }
+}";
+
+const TWO_KINDS: &str = "extern \"C\" __global__ void two_kinds(float *x, int n) {
+    int t = blockIdx.x * blockDim.x + threadIdx.x;
+    int i = t / 64 * 64 + t % 32 * 2 + t / 32 % 2;
+    if (i < n) {
+        float value = x[i];
+        if (i % 2 == 0) { for (int k = 0; k < 64; ++k) { value = value * 0.5f + 1.0f; } }
+        else { for (int k = 0; k < 64; ++k) { value = value * value - 0.5f; } }
+        x[i] = value;
+    }
+}";
+
+fn expect(check: fn(&str) -> Verdict, right: &str, wrong: &[(&str, &str, &str)]) {
+    let verdict = check(right);
+    assert!(verdict.passed(), "{}", verdict.text());
+    for (old, new, said) in wrong {
+        let source = right.replacen(old, new, 1);
+        assert_ne!(source, right, "`{old}` is not there");
+        let text = check(&source).text();
+        assert!(text.starts_with("NOT YET") && text.contains(said), "{new}: {text}");
+    }
+}
+
+#[test]
+fn axpy_knows_its_mistakes() {
+    expect(
+        axpy,
+        AXPY,
+        &[
+            ("if (i < n) ", "", "block (0, 0, 0), thread (1, 0, 0)"),
+            ("if (i < n)", "if (i <= n)", "kernel.cu:3"),
+            ("blockIdx.x * blockDim.x + ", "", "of block 1"),
+            ("+ y[i]", "", "look at the formula"),
+            ("s * x[i]", "s * x[i", "the compiler"),
+            ("axpy", "saxpy", "no kernel `axpy`"),
+            (", int n", ", float n", "argument 4"),
+        ],
+    );
+}
+
+#[test]
+fn scale_counts_sectors() {
+    let pieces = "int first = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    for (int i = first; i < first + 4 && i < n; ++i)";
+    let strided = "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads)";
+    expect(
+        scale,
+        SCALE,
+        &[
+            (strided, pieces, "touch 512 sectors, 16.0 a request"),
+            ("; i < n; i += threads", "; i < n; i += n", "never written"),
+            ("; i < n;", "; i <= n;", "past the end"),
+            ("2.0f", "3.0f", "element 0 is"),
+        ],
+    );
+    // Wide loads are as good.
+    let wide = "extern \"C\" __global__ void scale(const float *x, float *y, int n) {
+        int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+        if (i + 3 < n) {
+            float4 v = *(const float4 *)(x + i);
+            *(float4 *)(y + i) = make_float4(2 * v.x, 2 * v.y, 2 * v.z, 2 * v.w);
+        } else { for (; i < n; ++i) { y[i] = 2 * x[i]; } }
+    }";
+    assert!(scale(wide).passed(), "{}", scale(wide).text());
+}
+
+#[test]
+fn two_kinds_sees_lanes_part() {
+    let by_thread = "int i = t;";
+    let own = "int i = t / 64 * 64 + t % 32 * 2 + t / 32 % 2;";
+    let arms = "if (i % 2 == 0) { for (int k = 0; k < 64; ++k) { value = value * 0.5f + 1.0f; } }
+        else { for (int k = 0; k < 64; ++k) { value = value * value - 0.5f; } }";
+    let both = "float a = value, b = value;
+        for (int k = 0; k < 64; ++k) { a = a * 0.5f + 1.0f; b = b * b - 0.5f; }
+        value = i % 2 == 0 ? a : b;";
+    expect(
+        two_kinds,
+        TWO_KINDS,
+        &[
+            (own, by_thread, "lanes of a warp part"),
+            ("i % 2 == 0", "t / 32 % 2 == 1", "element 0 is"),
+            ("t % 32 * 2", "t % 32", "element"),
+            ("if (i < n)", "", "past the end"),
+        ],
+    );
+    let source = TWO_KINDS.replace(own, by_thread).replace(arms, both);
+    let text = two_kinds(&source).text();
+    assert!(text.contains("computing both"), "{text}");
+}
