@@ -1,7 +1,24 @@
 //! What the simulator saw of one launch, as plain data: counters, lines, accesses, findings. No device is needed to
 //! look at it.
 
+mod bank_model;
+mod banks;
+mod find;
+mod lanes;
+mod launch;
+mod launch_plane;
+mod launch_shape;
+mod metrics;
+mod sectors;
+mod show;
+mod source;
+mod words;
+
 pub use warpsim::{Counters, Finding};
+
+use crate::Result;
+use crate::plot::Figure;
+use find::{Found, find};
 
 /// A launch that ran in the simulator, to look into. As the last expression of a cell it shows its counters and findings.
 #[derive(Debug, Clone)]
@@ -27,6 +44,60 @@ pub struct Inspection {
     pub findings: Vec<Finding>,
     /// What the kernel printed.
     pub printed: String,
+}
+
+impl Inspection {
+    /// The launch as blocks, warps and threads, down to the index of one thread. Where the kernel has a finding, the
+    /// picture follows the first thread that met it, else the watched warp.
+    pub fn launch(&self) -> Figure {
+        launch::draw(self)
+    }
+
+    /// One access of the watched warp to global memory, against 32-byte sectors.
+    ///
+    /// `what` is a piece of the source line, such as `"a[i]"`, or a variable's name. Behind it may stand which time is
+    /// meant (`"a[k] #2"` in a loop; the first one without it), before it `load`, `store` or `atomic`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] when `what` fits no access or accesses of different places; it lists those to choose from.
+    pub fn sectors(&self, what: &str) -> Result<Figure> {
+        find(self, what, Space::Global).map(|found| sectors::draw(self, &found))
+    }
+
+    /// One access of the watched warp to shared memory, against the 32 banks; `what` is as for
+    /// [`Inspection::sectors`].
+    ///
+    /// # Errors
+    /// As for [`Inspection::sectors`].
+    pub fn banks(&self, what: &str) -> Result<Figure> {
+        find(self, what, Space::Shared).map(|found| banks::draw(self, &found))
+    }
+
+    /// The kernel's source as a heat map: active lanes, instructions, sectors and bank conflicts of each line.
+    pub fn source(&self) -> Figure {
+        source::draw(self)
+    }
+}
+
+/// `load of a, line 7`.
+fn title(found: &Found<'_>) -> String {
+    let access = found.access;
+    let line = access.line.map_or(String::new(), |line| format!(", line {line}"));
+    let owner = if access.variable.is_empty() { String::new() } else { format!(" of {}", access.variable) };
+    let kind = match access.kind {
+        AccessKind::Load => "load",
+        AccessKind::Store => "store",
+        AccessKind::Atomic => "atomic",
+    };
+    format!("{kind}{owner}{line}")
+}
+
+/// `Warp 0 of block 0, the first of 64 times: sum += a[k];`
+fn which(it: &Inspection, found: &Found<'_>) -> String {
+    let warp = find::capital(&find::warp(it));
+    let time = if found.times > 1 { format!(", time {} of {}", found.time, found.times) } else { String::new() };
+    let text = if found.access.text.is_empty() { String::new() } else { format!(": {}", found.access.text) };
+    format!("{warp}{time}{text}")
 }
 
 /// One line of a kernel's source.

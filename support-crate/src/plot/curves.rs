@@ -55,7 +55,7 @@ pub(super) fn one_unit<'a>(
 }
 
 /// `1 row`, `3 rows`.
-pub(super) fn count(n: usize, what: &str) -> String {
+pub(crate) fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 

@@ -6,7 +6,7 @@ use super::text::{width, wrap};
 
 /// The sample before a legend's text.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Sample {
+pub(crate) enum Sample {
     /// A piece of line with a marker.
     Line(Pen, Marker, bool),
     /// A piece of line alone.
@@ -16,7 +16,7 @@ pub(super) enum Sample {
 }
 
 /// Draws the legend from height `y` on, in two columns where all entries are short; gives the height below it.
-pub(super) fn legend(canvas: &mut Canvas<'_>, entries: &[(Sample, String)], y: f64) -> f64 {
+pub(crate) fn legend(canvas: &mut Canvas<'_>, entries: &[(Sample, String)], y: f64) -> f64 {
     const SAMPLE: f64 = 40.0;
     let half = (WIDTH - 2.0 * MARGIN) / 2.0;
     let two = entries.len() > 1 && entries.iter().all(|(_, text)| width(text, FONT) < half - SAMPLE - 8.0);
@@ -53,7 +53,7 @@ fn draw_sample(canvas: &mut Canvas<'_>, sample: Sample, (x, y): Point) {
 }
 
 /// Writes paragraphs from height `y` on, wrapped; gives the height below them.
-pub(super) fn notes(canvas: &mut Canvas<'_>, notes: &[String], y: f64) -> f64 {
+pub(crate) fn notes(canvas: &mut Canvas<'_>, notes: &[String], y: f64) -> f64 {
     let mut y = if notes.is_empty() { y } else { y + 4.0 };
     for line in notes.iter().flat_map(|note| wrap(note, FONT, WIDTH - 2.0 * MARGIN)) {
         canvas.text(&line, (MARGIN, y + LINE / 2.0), Align::Left);
@@ -63,7 +63,7 @@ pub(super) fn notes(canvas: &mut Canvas<'_>, notes: &[String], y: f64) -> f64 {
 }
 
 /// A figure of a chart without a single row: the title, what is missing, and the next step.
-pub(super) fn nothing(title: &str, remarks: &[String]) -> super::Figure {
+pub(crate) fn nothing(title: &str, remarks: &[String]) -> super::Figure {
     super::canvas::figure(title, |canvas| {
         let y = canvas.title(title);
         let mut lines = remarks.to_vec();

@@ -22,20 +22,20 @@
 
 mod bars;
 mod bars_draw;
-mod canvas;
+pub(crate) mod canvas;
 mod crossing;
 mod curves;
 mod figure;
 mod frame;
 mod labels;
-mod legend;
+pub(crate) mod legend;
 mod memory;
 mod memory_draw;
 mod over_size;
 mod over_size_draw;
 mod scale;
-mod style;
-mod text;
+pub(crate) mod style;
+pub(crate) mod text;
 mod timeline;
 mod timeline_draw;
 

@@ -1,23 +1,23 @@
 //! Colours, markers and dashes. One drawing serves light and dark pages, so every colour must stand out on both.
 
 /// Red, green, blue.
-pub(super) type Rgb = (u8, u8, u8);
+pub(crate) type Rgb = (u8, u8, u8);
 
 /// Replaced by the page's text colour when the figure is written; no real colour of a figure may equal it.
-pub(super) const INK: Rgb = (1, 2, 3);
+pub(crate) const INK: Rgb = (1, 2, 3);
 
 /// Okabe and Ito's colours for colour-blind readers, less those that vanish on white or on black,
 /// and a bronze and a grey in their place.
-pub(super) const PALETTE: [Rgb; 6] =
+pub(crate) const PALETTE: [Rgb; 6] =
     [(0, 114, 178), (213, 94, 0), (0, 148, 108), (196, 104, 154), (140, 112, 36), (127, 127, 127)];
 
-pub(super) const BLUE: Rgb = PALETTE[0];
-pub(super) const ORANGE: Rgb = PALETTE[1];
-pub(super) const GREEN: Rgb = PALETTE[2];
+pub(crate) const BLUE: Rgb = PALETTE[0];
+pub(crate) const ORANGE: Rgb = PALETTE[1];
+pub(crate) const GREEN: Rgb = PALETTE[2];
 
 /// The shape that marks a curve's points.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Marker {
+pub(crate) enum Marker {
     Circle,
     Square,
     Triangle,
@@ -28,15 +28,15 @@ pub(super) enum Marker {
 const MARKERS: [Marker; 5] = [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond, Marker::Cross];
 
 /// Lengths of dash and gap in pixels; empty for a solid line.
-pub(super) type Dash = &'static [f64];
-pub(super) const SOLID: Dash = &[];
-pub(super) const DASHED: Dash = &[8.0, 5.0];
-pub(super) const DOTTED: Dash = &[2.0, 4.0];
-pub(super) const LONG: Dash = &[14.0, 4.0, 2.0, 4.0];
+pub(crate) type Dash = &'static [f64];
+pub(crate) const SOLID: Dash = &[];
+pub(crate) const DASHED: Dash = &[8.0, 5.0];
+pub(crate) const DOTTED: Dash = &[2.0, 4.0];
+pub(crate) const LONG: Dash = &[14.0, 4.0, 2.0, 4.0];
 
 /// How a line is drawn.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pen {
+pub(crate) struct Pen {
     pub color: Rgb,
     pub alpha: f64,
     pub width: f64,
@@ -44,26 +44,26 @@ pub(super) struct Pen {
 }
 
 impl Pen {
-    pub(super) const fn solid(color: Rgb, width: f64) -> Pen {
+    pub(crate) const fn solid(color: Rgb, width: f64) -> Pen {
         Pen { color, alpha: 1.0, width, dash: SOLID }
     }
 
-    pub(super) const fn dash(self, dash: Dash) -> Pen {
+    pub(crate) const fn dash(self, dash: Dash) -> Pen {
         Pen { dash, ..self }
     }
 
-    pub(super) const fn alpha(self, alpha: f64) -> Pen {
+    pub(crate) const fn alpha(self, alpha: f64) -> Pen {
         Pen { alpha, ..self }
     }
 }
 
 /// The colour of the `n`th curve.
-pub(super) fn color(n: usize) -> Rgb {
+pub(crate) fn color(n: usize) -> Rgb {
     PALETTE[n % PALETTE.len()]
 }
 
 /// The marker of the `n`th curve. Six colours and five markers: 30 curves before a pair comes again.
-pub(super) fn marker(n: usize) -> Marker {
+pub(crate) fn marker(n: usize) -> Marker {
     MARKERS[n % MARKERS.len()]
 }
 

@@ -4,7 +4,7 @@
 //! (DejaVu Sans); with a narrower one, labels only gain room.
 
 /// The estimated width of `text` in pixels, at a font size in pixels.
-pub(super) fn width(text: &str, size: f64) -> f64 {
+pub(crate) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size
 }
 
@@ -22,7 +22,7 @@ fn em(c: char) -> f64 {
 
 /// Breaks `text` at spaces into lines of at most `room` pixels. A word wider than that is cut.
 /// At least one line comes back, which may be empty.
-pub(super) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
+pub(crate) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("there is always a line");

@@ -1,0 +1,149 @@
+//! One warp's addresses against the 32 banks of shared memory.
+
+use super::bank_model::{Part, parts};
+use super::find::Found;
+use super::lanes::{self, CELL, FALL, middle};
+use super::words::{counted, grouped};
+use super::{Access, Inspection};
+use crate::plot::Figure;
+use crate::plot::canvas::{Align, Canvas, LINE, MARGIN, SMALL, WIDTH, figure};
+use crate::plot::legend::{Sample, legend, notes};
+use crate::plot::style::{BLUE, INK, ORANGE, Pen, Rgb};
+use crate::plot::text::width;
+
+const HIGH: f64 = 17.0;
+const SPLIT: Pen = Pen::solid(INK, 1.4).alpha(0.7);
+
+pub(super) fn draw(it: &Inspection, found: &Found<'_>) -> Figure {
+    let access = found.access;
+    let title = format!("{}: one warp's addresses in the 32 banks", super::title(found));
+    figure(&title, |canvas| {
+        let y = canvas.title(&title);
+        canvas.text(&lanes::caption(access), (MARGIN, y + LINE / 2.0), Align::Left);
+        let parts = parts(access);
+        let low = lanes::row(canvas, &colors(access, &parts), y + LINE + 2.0);
+        // Parts of a warp use the same banks after each other: their lines would be a tangle, and the rows say it.
+        let top = if access.bytes > 4 { low + 10.0 } else { low + FALL };
+        for part in parts.iter().filter(|_| access.bytes <= 4) {
+            lines(canvas, part, low, top);
+        }
+        let mut y = heads(canvas, top);
+        let mut count = 0;
+        for part in &parts {
+            if access.bytes > 4 {
+                let text = format!("lanes {} to {}", part.lanes.start, part.lanes.end - 1);
+                canvas.small(&text, (MARGIN, y + LINE / 2.0), Align::Left);
+                y += LINE;
+            }
+            y = rows(canvas, part, &mut count, y) + 4.0;
+        }
+        let mut entries = vec![(
+            Sample::Box(BLUE, lanes::FILL),
+            "served in its bank's first wavefront; the number is the lane's".to_string(),
+        )];
+        if access.conflicts > 0 {
+            entries.push((
+                Sample::Box(ORANGE, lanes::FILL),
+                "a bank conflict: it waits for one more wavefront".to_string(),
+            ));
+        }
+        let y = legend(canvas, &entries, y + 4.0);
+        let mut remarks = vec![sentence(access, &parts)];
+        let drawn: usize = parts.iter().map(Part::wavefronts).sum();
+        if drawn as u64 != access.wavefronts {
+            let count = counted(access.wavefronts, "wavefront");
+            remarks.push(format!("The counters say {count}: some lanes were refused, see the findings."));
+        }
+        remarks.push(super::which(it, found));
+        notes(canvas, &remarks, y) + MARGIN
+    })
+}
+
+/// A lane is orange when one of its words waits for a later pass.
+fn colors(access: &Access, parts: &[Part]) -> [Option<Rgb>; 32] {
+    let mut colors = access.offsets.map(|offset| offset.map(|_| BLUE));
+    for late in
+        parts.iter().flat_map(|part| &part.banks).flat_map(|bank| bank.iter().skip(1)).flat_map(|word| &word.lanes)
+    {
+        colors[*late] = Some(ORANGE);
+    }
+    colors
+}
+
+fn lines(canvas: &mut Canvas<'_>, part: &Part, low: f64, top: f64) {
+    for (bank, words) in part.banks.iter().enumerate() {
+        for (pass, word) in words.iter().enumerate() {
+            let color = if pass == 0 { BLUE } else { ORANGE };
+            for lane in &word.lanes {
+                lanes::line(canvas, *lane, low, (middle(bank), top), color);
+            }
+        }
+    }
+}
+
+/// The banks' numbers; gives the height below.
+fn heads(canvas: &mut Canvas<'_>, y: f64) -> f64 {
+    for bank in 0..32 {
+        canvas.small(&bank.to_string(), (middle(bank), y + 9.0), Align::Middle);
+    }
+    canvas.line((MARGIN, y + 18.0), (WIDTH - MARGIN, y + 18.0), &SPLIT);
+    canvas.text("banks: each serves one word of 4 bytes in a wavefront", (MARGIN, y + 18.0 + LINE / 2.0), Align::Left);
+    y + 18.0 + LINE + 2.0
+}
+
+/// One row for each pass; gives the height below.
+fn rows(canvas: &mut Canvas<'_>, part: &Part, number: &mut usize, y: f64) -> f64 {
+    let count = part.wavefronts();
+    for n in 0..count {
+        *number += 1;
+        let (top, low) = (y + HIGH * n as f64, y + HIGH * (n + 1) as f64);
+        let label = format!("wavefront {number}");
+        let spare = beside(part, n, &label);
+        if let Some(spare) = &spare {
+            canvas.small(&label, (middle(spare.start) - CELL / 2.0 + 6.0, (top + low) / 2.0), Align::Left);
+        }
+        for bank in (0..32).filter(|bank| spare.as_ref().is_none_or(|spare| !spare.contains(bank))) {
+            let (left, right) = (middle(bank) - CELL / 2.0, middle(bank) + CELL / 2.0);
+            let Some(word) = part.banks[bank].get(n) else {
+                canvas.outline((left, top), (right, low), &Pen::solid(INK, 1.0).alpha(0.1));
+                continue;
+            };
+            let color = if n == 0 { BLUE } else { ORANGE };
+            let (from, to) = ((left + 1.0, top + 1.0), (right - 1.0, low - 1.0));
+            canvas.rect(from, to, color, lanes::FILL);
+            canvas.outline(from, to, &Pen::solid(color, 1.0));
+            let label = match word.lanes.as_slice() {
+                [lane] => lane.to_string(),
+                many => format!("×{}", many.len()),
+            };
+            canvas.small(&label, (middle(bank), (top + low) / 2.0), Align::Middle);
+        }
+    }
+    y + HIGH * count as f64
+}
+
+/// The banks whose cells a row's label may take: right of all that have something to do.
+fn beside(part: &Part, row: usize, label: &str) -> Option<std::ops::Range<usize>> {
+    let cells = ((width(label, SMALL) + 8.0) / CELL).ceil() as usize;
+    let first = part.banks.iter().rposition(|bank| bank.len() > row).map_or(0, |bank| bank + 1);
+    (first + cells <= 32).then(|| first..first + cells)
+}
+
+/// `32 lanes read 4 bytes each: 32 wavefronts, 31 of them bank conflicts; 32 different words lie in bank 0.`
+fn sentence(access: &Access, parts: &[Part]) -> String {
+    let waves = counted(access.wavefronts, "wavefront");
+    let (deed, conflicts) = (access.deed(), grouped(access.conflicts));
+    if access.conflicts == 0 {
+        let shared = parts.iter().flat_map(|part| &part.banks).flatten().any(|word| word.lanes.len() > 1);
+        let same = if shared { " ×: so many lanes want the same word, and get it at once." } else { "" };
+        return format!("{deed}: {waves}, no bank conflict.{same}");
+    }
+    let most = parts.iter().map(Part::wavefronts).max().unwrap_or(0);
+    let banks = parts.iter().flat_map(|part| &part.banks).filter(|bank| bank.len() == most).count();
+    let first = parts.iter().find_map(|part| part.banks.iter().position(|bank| bank.len() == most)).unwrap_or(0);
+    let place = match banks {
+        1 => format!("bank {first} holds"),
+        _ => format!("each of {banks} banks holds"),
+    };
+    format!("{deed}: {waves}, {conflicts} of them bank conflicts; {place} {most} different words.")
+}

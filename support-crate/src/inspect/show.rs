@@ -1,0 +1,144 @@
+//! An inspection as text and as a table of the page: the launch, its counters, its findings.
+
+use super::metrics::{Row, rows};
+use super::words::{counted, grouped, place, plain, sides, volume};
+use super::{Finding, Inspection};
+use std::fmt;
+
+/// What stands below the table.
+const SOURCE: &str = "Counted by the simulator (warpsim). It measures no time: only a GPU can say how long this takes.";
+const NEAR: &str = "≈ counts PTX here and machine code (SASS) there; the others are counted as the hardware does.";
+
+impl Inspection {
+    /// `vector_add: 3,907 blocks of 256 threads (31,256 warps)`.
+    fn heading(&self) -> String {
+        let blocks = counted(volume(self.grid), "block");
+        let warps = volume(self.grid) * volume(self.block).div_ceil(32);
+        let shared = match self.shared_bytes {
+            0 => String::new(),
+            n => format!(", {} of shared memory a block", crate::error::bytes(n)),
+        };
+        let grid = if self.grid[1..] == [1, 1] { blocks } else { format!("{} = {blocks}", sides(self.grid)) };
+        let threads = match self.block {
+            [_, 1, 1] => counted(volume(self.block), "thread"),
+            block => format!("{} = {}", sides(block), counted(volume(block), "thread")),
+        };
+        format!("{}: {grid} of {threads}, {}{shared}", self.kernel, counted(warps, "warp"))
+    }
+
+    /// Where a finding was met, and the text of its line.
+    fn whereabouts(&self, finding: &Finding) -> (String, String) {
+        let line = finding.source.as_ref().map(|source| source.line);
+        let text = line.and_then(|line| self.lines.iter().find(|own| own.number == line));
+        let at = line.map_or(format!("PTX line {}", finding.ptx_line), |line| format!("line {line}"));
+        let (block, thread) = (place(finding.block, self.grid), place(finding.thread, self.block));
+        let first =
+            if finding.times > 1 { format!(", first of {} times", grouped(finding.times)) } else { String::new() };
+        let place = format!("{at}, block {block}, thread {thread}{first}");
+        (place, text.map_or(String::new(), |line| line.text.trim().to_string()))
+    }
+
+    /// The table, the findings and what was printed, as a piece of a page.
+    pub fn html(&self) -> String {
+        const LEFT: &str = "text-align:left;white-space:nowrap;padding:.1em .8em .1em 0";
+        const RIGHT: &str = "text-align:right;white-space:nowrap;padding:.1em .8em .1em 0";
+        let mut html = format!(
+            "<div class=\"gpulab-inspection\"><strong>{}</strong>\n{}",
+            escape(&self.heading()),
+            self.findings.iter().map(|finding| self.finding_box(finding)).collect::<String>()
+        );
+        html += &format!(
+            "<table style=\"margin:.5em 0;font-size:inherit\"><thead><tr><th style=\"{LEFT}\">what</th><th style=\"{RIGHT}\">count</th>\
+             <th></th><th style=\"{LEFT}\">in Nsight Compute</th></tr></thead><tbody>\n"
+        );
+        for Row { what, value, aside, metric, near } in rows(self) {
+            let near = if near { "≈ " } else { "" };
+            html += &format!(
+                "<tr><td style=\"{LEFT}\">{what}</td><td style=\"{RIGHT}\">{value}</td><td style=\"{LEFT}\">{aside}</td>\
+                 <td style=\"{LEFT}\">{near}<code style=\"font-size:80%\">{metric}</code></td></tr>\n"
+            );
+        }
+        html += &format!("</tbody></table><small>{SOURCE} {NEAR}</small>");
+        if !self.printed.is_empty() {
+            html += &format!("<br>printed:<pre>{}</pre>", escape(&self.printed));
+        }
+        html + "</div>\n"
+    }
+
+    fn finding_box(&self, finding: &Finding) -> String {
+        let (place, text) = self.whereabouts(finding);
+        let (what, next) = split(&finding.message);
+        let code = if text.is_empty() { String::new() } else { format!("<br><code>{}</code>", escape(&text)) };
+        let next = if next.is_empty() { String::new() } else { format!("<br><em>next: {}</em>", marked(next)) };
+        // A middle tone, legible on light and on dark pages.
+        format!(
+            "<div style=\"border-left:4px solid #d55e00;padding:.2em .8em;margin:.5em 0\">\
+             <strong style=\"color:#d55e00\">{}</strong> {}{code}<br>{}{next}</div>\n",
+            plain(finding.kind),
+            escape(&place),
+            marked(what)
+        )
+    }
+
+    /// What the notebook calls to show a value.
+    pub fn evcxr_display(&self) {
+        print!(
+            "EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n\
+             EVCXR_BEGIN_CONTENT text/html\n{}EVCXR_END_CONTENT\n",
+            self.html()
+        );
+    }
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.heading())?;
+        for finding in &self.findings {
+            let (place, text) = self.whereabouts(finding);
+            let (what, next) = split(&finding.message);
+            writeln!(f, "\n{}: {place}", plain(finding.kind))?;
+            if !text.is_empty() {
+                writeln!(f, "    {text}")?;
+            }
+            writeln!(f, "  {what}")?;
+            if !next.is_empty() {
+                writeln!(f, "  next: {next}")?;
+            }
+        }
+        writeln!(f)?;
+        let rows = rows(self);
+        let wide = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
+        let (what, value, aside) = (wide(|row| row.what), wide(|row| &row.value), wide(|row| &row.aside));
+        for row in &rows {
+            let near = if row.near { "≈ " } else { "  " };
+            writeln!(f, "{:what$}  {:>value$}  {:aside$}  {near}{}", row.what, row.value, row.aside, row.metric)?;
+        }
+        writeln!(f, "{SOURCE}\n{NEAR}")?;
+        if !self.printed.is_empty() {
+            writeln!(f, "\nprinted:\n{}", self.printed.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// What happened, and what to do.
+fn split(message: &str) -> (&str, &str) {
+    match message.split_once("next: ") {
+        Some((what, next)) => (what.trim_end().trim_end_matches(';'), next.trim()),
+        None => (message, ""),
+    }
+}
+
+/// HTML of a text in which code stands between backticks.
+fn marked(text: &str) -> String {
+    let parts: Vec<String> = text.split('`').map(escape).collect();
+    if parts.len().is_multiple_of(2) {
+        return escape(text);
+    }
+    let tagged = parts.iter().enumerate();
+    tagged.map(|(at, part)| if at % 2 == 1 { format!("<code>{part}</code>") } else { part.clone() }).collect()
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
