@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify bench-cells bundle clean
+.PHONY: help setup lab run test verify ptx bench-cells bundle clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC
 
@@ -35,6 +35,9 @@ test: python ## prove the course: style, tests, kernels, notebooks with their so
 
 verify: python ## what this machine has for the course, and how to add what is missing (JSON=1)
 	@$(PYTHON) env/verify.py
+
+ptx: setup ## compile the course's kernels to the PTX that ships beside them, for machines without NVRTC
+	@$(PYTHON) env/ptx.py
 
 bench-cells: setup ## how long notebooks take to start and cells to run, as a table (JSON=1)
 	@.venv/bin/python env/bench_cells.py $(if $(JSON),--json)

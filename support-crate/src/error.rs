@@ -86,7 +86,8 @@ impl fmt::Display for Error {
             Error::NoCompiler { looked_for } => write!(
                 f,
                 "no NVRTC (the library that compiles CUDA C) was found; looked for {looked_for}\n\
-                 next: run `make setup`, which installs it, and restart the kernel (menu Kernel, Restart)"
+                 next: {}",
+                compiler_next(cfg!(target_os = "macos"))
             ),
             Error::Compile { log, excerpt } => {
                 writeln!(f, "the kernel does not compile. The compiler says:")?;
@@ -167,6 +168,17 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Where CUDA C compiles, for a reader without NVRTC.
+fn compiler_next(on_a_mac: bool) -> &'static str {
+    match on_a_mac {
+        true => {
+            "NVIDIA makes no NVRTC for macOS: run CUDA C of your own on Linux, in a Linux container (Docker) or on Google \
+             Colab; the course's own kernels run here as they are, from the PTX that comes with them"
+        }
+        false => "run `make setup`, which installs it, and restart the kernel (menu Kernel, Restart)",
+    }
+}
+
 /// `3.2 GiB`, `512 B`: a byte count for people (binary units, three figures).
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -204,6 +216,16 @@ mod tests {
         assert!(text.contains("there is no GPU 3") && text.contains("0 to 1"), "{text}");
         let text = Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 34, reserved: 0 }.to_string();
         assert!(text.contains("1.00 TiB asked") && text.lines().last().unwrap().starts_with("next: "), "{text}");
+    }
+
+    #[test]
+    fn without_a_compiler_a_mac_is_told_where_there_is_one() {
+        assert!(compiler_next(false).contains("make setup"));
+        let mac = compiler_next(true);
+        assert!(
+            ["Linux", "container", "Colab", "the course's own kernels"].iter().all(|way| mac.contains(way)),
+            "{mac}"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::launch::Source;
+use std::path::PathBuf;
 
 /// One kernel of the course.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,11 @@ pub fn rung(path: &str) -> Result<Rung> {
 }
 
 impl Rung {
+    /// The file with its PTX for the simulator, for machines where CUDA C cannot be compiled. `make ptx` writes it.
+    pub fn ptx_file(&self) -> PathBuf {
+        Source::kernels_dir().join(format!("{}.ptx", self.path))
+    }
+
     /// Its source, with its constants.
     ///
     /// # Errors
@@ -56,18 +62,24 @@ mod tests {
 
     #[test]
     fn the_table_and_the_folder_agree() {
+        assert_eq!(files("cu"), files("ptx"), "each kernel has its PTX: make ptx");
+        let table: BTreeSet<String> = RUNGS.iter().map(|rung| rung.path.to_string()).collect();
+        assert_eq!(table, files("cu"));
+    }
+
+    /// Paths of the files with this extension, without it.
+    fn files(wanted: &str) -> BTreeSet<String> {
         let mut files = BTreeSet::new();
         for topic in std::fs::read_dir(Source::kernels_dir()).unwrap() {
             for file in std::fs::read_dir(topic.unwrap().path()).unwrap() {
                 let path = file.unwrap().path();
-                if path.extension().is_some_and(|extension| extension == "cu") {
+                if path.extension().is_some_and(|extension| extension == wanted) {
                     let topic = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
                     files.insert(format!("{topic}/{}", path.file_stem().unwrap().to_string_lossy()));
                 }
             }
         }
-        let table: BTreeSet<String> = RUNGS.iter().map(|rung| rung.path.to_string()).collect();
-        assert_eq!(table, files);
+        files
     }
 
     #[test]

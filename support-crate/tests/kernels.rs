@@ -2,7 +2,7 @@
 //! that stand in notebooks and solutions. No GPU is needed, so no lesson can ship a kernel that does not compile.
 #![cfg(not(target_os = "macos"))] // there is no NVRTC for macOS
 
-use gpulab::cuda::{compile_to_ptx, supported_architectures};
+use gpulab::cuda::{compile_to_ptx, nvrtc_version, supported_architectures};
 use gpulab::ladder::RUNGS;
 use gpulab::launch::Source;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,24 @@ fn kernels_in_notebooks_compile_for_the_oldest_and_the_newest() {
                 Err(error) => panic!("{place} for {architecture}: {error}\n{}", source.text),
             }
         }
+    }
+}
+
+/// The NVRTC that `make setup` installs where no driver asks for an older one.
+const PINNED: (i32, i32) = (13, 0);
+
+#[test]
+fn the_shipped_ptx_is_what_the_compiler_makes() {
+    let found = nvrtc_version().unwrap_or_else(|error| panic!("{error}"));
+    if found != PINNED {
+        return eprintln!("skipped: needs NVRTC {}.{}, this is {}.{}", PINNED.0, PINNED.1, found.0, found.1);
+    }
+    // The build of the compiler stands in comments.
+    let code = |ptx: &str| ptx.lines().filter(|line| !line.starts_with("//")).map(str::to_string).collect::<Vec<_>>();
+    for rung in RUNGS {
+        let shipped = std::fs::read_to_string(rung.ptx_file()).unwrap();
+        let made = gpulab::sim::compile(&rung.source().unwrap()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(code(&shipped), code(&made), "{} has changed since its PTX was made\nnext: make ptx", rung.path);
     }
 }
 

@@ -188,7 +188,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-fn without_comments(source: &str) -> String {
+/// Comments become a space each.
+pub(super) fn without_comments(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(at) = rest.find("//").into_iter().chain(rest.find("/*")).min() {

@@ -28,9 +28,9 @@ pub(crate) struct SimKernel {
 }
 
 impl SimLibrary {
-    pub(crate) fn load(ptx: &str, source: Option<&Source>) -> Result<SimLibrary> {
+    pub(crate) fn load(ptx: &str, source: Option<Source>) -> Result<SimLibrary> {
         let module = warpsim::Module::load(ptx).map_err(|error| refused(&error))?;
-        Ok(SimLibrary { module, source: source.cloned().map(Arc::new) })
+        Ok(SimLibrary { module, source: source.map(Arc::new) })
     }
 
     pub(crate) fn kernel(&self, name: &str, signature: Option<&Signature>) -> SimKernel {

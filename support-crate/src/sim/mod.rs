@@ -18,7 +18,8 @@ mod look;
 mod memory;
 mod mistakes;
 
-pub(crate) use compile::compile;
+pub use compile::compile;
+pub(crate) use compile::compile_or_ship;
 pub(crate) use kernel::{SimKernel, SimLibrary};
 pub(crate) use memory::SimMemory;
 

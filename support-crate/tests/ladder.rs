@@ -1,0 +1,54 @@
+//! Every kernel of the course runs in the simulator: right against a sum in f64, at awkward sizes, and without a
+//! mistake. No GPU is needed; without NVRTC the shipped PTX runs.
+
+use gpulab::ladder::{RUNGS, Rung};
+use gpulab::prelude::*;
+
+/// Sizes that fill neither a warp, a block, nor a tile.
+const LENGTHS: [usize; 4] = [1, 31, 33, 1_000_003];
+const SIDES: [usize; 6] = [1, 31, 33, 65, 127, 129];
+
+#[test]
+fn every_kernel_is_right_and_makes_no_mistake() {
+    let gpu = Gpu::simulated().unwrap();
+    for rung in RUNGS {
+        let kernel = gpu.compile(rung.source().unwrap()).and_then(|module| module.kernel(rung.kernel));
+        let kernel = kernel.unwrap_or_else(|error| panic!("{}: {error}", rung.path));
+        match rung.kernel {
+            "matmul" => SIDES.iter().for_each(|&n| matmul(&gpu, rung, &kernel, n)),
+            "vector_add" => LENGTHS.iter().for_each(|&n| elements(&gpu, rung, &kernel, n, |a, b| a + b)),
+            "vector_multiply" => LENGTHS.iter().for_each(|&n| elements(&gpu, rung, &kernel, n, |a, b| a * b)),
+            other => panic!("nobody holds `{other}` against a reference\nnext: add it here"),
+        }
+    }
+}
+
+/// One operation is rounded once: within half a unit in the last place of the exact result.
+fn elements(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize, exact: fn(f64, f64) -> f64) {
+    let (a, b) = (cpu::random_f32(n, 1), cpu::random_f32(n, 2));
+    let (on_a, on_b) = (gpu.to_device(&a).unwrap(), gpu.to_device(&b).unwrap());
+    let mut c = gpu.poison::<f32>(n).unwrap();
+    let config = LaunchConfig::for_elements(n, rung.block.0);
+    let launched = kernel.launch(config, (&on_a, &on_b, &mut c, n as i32));
+    launched.unwrap_or_else(|error| panic!("{} at n = {n}: {error}", rung.path));
+    for (at, given) in c.to_host().unwrap().into_iter().enumerate() {
+        let expected = exact(a[at].into(), b[at].into());
+        let error = (f64::from(given) - expected).abs();
+        assert!(error <= expected.abs() * 2.0_f64.powi(-24), "{} at n = {n}, element {at}: {given}", rung.path);
+    }
+}
+
+/// Partial sums of numbers in [-1, 1) stay below n, so n roundings are off by at most n · n · 2⁻²⁴.
+fn matmul(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize) {
+    let (a, b) = (cpu::random_f32(n * n, 3), cpu::random_f32(n * n, 4));
+    let (on_a, on_b) = (gpu.to_device(&a).unwrap(), gpu.to_device(&b).unwrap());
+    let mut c = gpu.poison::<f32>(n * n).unwrap();
+    let launched = kernel.launch(LaunchConfig::for_table(n, n, rung.block), (&on_a, &on_b, &mut c, n as i32));
+    launched.unwrap_or_else(|error| panic!("{} at n = {n}: {error}", rung.path));
+    for (at, given) in c.to_host().unwrap().into_iter().enumerate() {
+        let (row, column) = (at / n, at % n);
+        let exact: f64 = (0..n).map(|k| f64::from(a[row * n + k]) * f64::from(b[k * n + column])).sum();
+        let error = (f64::from(given) - exact).abs();
+        assert!(error <= (n * n) as f64 * 2.0_f64.powi(-24), "{} at n = {n}, element {at}: {error}", rung.path);
+    }
+}
