@@ -65,7 +65,7 @@ impl fmt::Display for Error {
             Error::NoGpu { tried } => write!(
                 f,
                 "no GPU was found:\n  {}\nnext: `make verify` lists what is missing and the command that adds it; \
-                 every lesson also runs without a GPU and then shows the recorded run",
+                 every lesson also runs without a GPU and then shows the recorded run, and `Gpu::simulated()?` runs kernels",
                 tried.join("\n  ")
             ),
             Error::NoSuchDevice { asked, found } => write!(

@@ -253,39 +253,3 @@ fn every_kind_of_number_arrives() {
     let expected = -4321.0 + 0.75 + 60_200.0 + 4e9 + (1_u64 << 40) as f64;
     assert_eq!(out.to_host().unwrap(), [expected]);
 }
-
-#[test]
-fn without_a_compiler_the_courses_kernels_run_and_others_are_told_where_to_go() {
-    let program = std::env::current_exe().unwrap();
-    let mut child = std::process::Command::new(program);
-    child.args(["--exact", "a_machine_without_a_compiler", "--ignored", "--nocapture"]).env_remove("LD_LIBRARY_PATH");
-    let output = child.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    if text.contains("skipped: ") {
-        eprintln!("skipped: needs a machine whose NVRTC is not the system's own");
-    }
-}
-
-#[test]
-#[ignore = "the other process of without_a_compiler_the_courses_kernels_run_and_others_are_told_where_to_go"]
-fn a_machine_without_a_compiler() {
-    if gpulab::cuda::nvrtc_version().is_ok() {
-        return println!("skipped: the system has an NVRTC of its own");
-    }
-    let gpu = simulated();
-    let missing = gpu.compile(ADD).unwrap_err();
-    assert!(matches!(missing, Error::NoCompiler { .. }) && missing.to_string().contains("\nnext: "), "{missing}");
-    for path in ["matmul/01_naive", "matmul/02_tiled"] {
-        let matmul = Matmul::new(&gpu, path).unwrap();
-        assert_eq!(matmul.multiply(&[1.0; 9], &[2.0; 9], 3).unwrap(), [6.0; 9]);
-    }
-    let rung = ladder::rung("vector_add/01_one_thread_each").unwrap();
-    let add = gpu.compile(rung.source().unwrap()).unwrap().kernel(rung.kernel).unwrap();
-    let (a, mut c) = (gpu.to_device(&[1.0_f32; 40]).unwrap(), gpu.alloc::<f32>(40).unwrap());
-    // Its signature and its lines are known as if it were compiled here.
-    let config = LaunchConfig::for_elements(40, 64);
-    assert!(add.launch(config, (&a, &a, &mut c, 40_usize)).unwrap_err().to_string().contains("value as i32"));
-    let text = add.launch(config, (&a, &a, &mut c, 64_i32)).unwrap_err().to_string();
-    assert!(text.contains("01_one_thread_each.cu:8") && text.contains("8 |         c[i] = a[i] + b[i];"), "{text}");
-}

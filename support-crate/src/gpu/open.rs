@@ -178,10 +178,10 @@ impl Gpu {
 }
 
 impl fmt::Display for Gpu {
-    /// `GPU 0: NVIDIA H200`; `no hardware: simulated GPU (warpsim, sm_90)`.
+    /// `GPU 0: NVIDIA H200`; `simulated GPU (warpsim, sm_90), no hardware`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Gpu::Simulated(_) => write!(f, "no hardware: {}", self.name()),
+            Gpu::Simulated(_) => write!(f, "{}, no hardware", self.name()),
             _ => write!(f, "GPU {}: {}", self.index(), self.name()),
         }
     }
