@@ -36,8 +36,8 @@ pub(super) fn parts(access: &Access) -> Vec<Part> {
         let mut banks: Vec<Vec<Word>> = vec![Vec::new(); BANKS as usize];
         for lane in lanes.clone() {
             let Some(offset) = access.offsets[lane] else { continue };
-            let at = access.base.saturating_add(offset).min(u64::MAX - 64);
-            for number in at / WORD..(at + u64::from(access.bytes)).div_ceil(WORD) {
+            let at = access.base.saturating_add(offset).min(u64::MAX - 512);
+            for number in at / WORD..(at + u64::from(access.bytes.min(512))).div_ceil(WORD) {
                 let bank = &mut banks[(number % BANKS) as usize];
                 match bank.iter_mut().find(|word| word.number == number) {
                     Some(word) => word.lanes.push(lane),
@@ -55,7 +55,7 @@ pub(super) fn parts(access: &Access) -> Vec<Part> {
 /// The lanes that are served at once: a warp; halves of it for words of 8 bytes, quarters for 16.
 fn split(access: &Access) -> Vec<Range<usize>> {
     let (whole, split) = match access.bytes {
-        0..=4 => return vec![0..32],
+        0..=4 => (32, 32),
         5..=8 => (32, 16),
         _ => (16, 8),
     };

@@ -2,15 +2,15 @@
 
 use super::launch_plane::side_by_side;
 use super::launch_shape::{Focus, lanes, number, shown, thread, warps};
-use super::words::{counted, grouped, place, plain, volume};
+use super::words::{counted, grouped, place, volume};
 use super::{Finding, Inspection};
 use crate::plot::Figure;
-use crate::plot::canvas::{Align, Canvas, LETTER, LINE, MARGIN, Point, SMALL, WIDTH, figure};
+use crate::plot::canvas::{Align, Canvas, LINE, MARGIN, Point, SMALL, WIDTH, figure};
 use crate::plot::legend::{Sample, legend, notes};
 use crate::plot::style::{BLUE, INK, ORANGE, Pen};
 use crate::plot::text::width;
 
-pub(super) const EDGE: Pen = Pen::solid(INK, 1.0).alpha(0.55);
+const EDGE: Pen = Pen::solid(INK, 1.0).alpha(0.55);
 pub(super) const FOCUS: Pen = Pen::solid(BLUE, 2.2);
 const WRONG: Pen = Pen::solid(ORANGE, 2.4);
 pub(super) const FILL: f64 = 0.4;
@@ -42,7 +42,7 @@ pub(super) fn draw(it: &Inspection) -> Figure {
             "{blocks} × {} = {}, in {} of 32.",
             counted(volume(it.block), "thread"),
             counted(volume(it.grid) * volume(it.block), "thread"),
-            counted(volume(it.grid) * u64::from(warps(it.block)), "warp")
+            counted(volume(it.grid) * u128::from(warps(it.block)), "warp")
         );
         notes(canvas, &[said], y) + MARGIN
     })
@@ -200,7 +200,6 @@ fn formula(canvas: &mut Canvas<'_>, it: &Inspection, focus: Focus, mut y: f64) -
         let text = format!(
             "{index} = blockIdx.{name} * blockDim.{name} + threadIdx.{name} = {block} * {size} + {at} = {value}"
         );
-        debug_assert!(text.len() as f64 * LETTER < ROOM, "{text}");
         canvas.code(&text, (MARGIN + 12.0, y + LINE / 2.0));
         y += LINE;
     }
@@ -233,5 +232,5 @@ fn marks(canvas: &mut Canvas<'_>, it: &Inspection, y: f64) -> f64 {
 fn mistake(it: &Inspection, finding: &Finding) -> String {
     let line = finding.source.as_ref().map_or(String::new(), |source| format!(", line {}", source.line));
     let (block, thread) = (place(finding.block, it.grid), place(finding.thread, it.block));
-    format!("{}{line}: first in block {block}, thread {thread}", plain(finding.kind))
+    format!("{}{line}: first in block {block}, thread {thread}", finding.kind.words())
 }

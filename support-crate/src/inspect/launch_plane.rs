@@ -1,7 +1,7 @@
 //! Draws grids and blocks of two and three dimensions: planes of blocks and of threads.
 
 use super::Inspection;
-use super::launch::{Cell, EDGE, FILL, FOCUS, PALE, cell};
+use super::launch::{Cell, FILL, FOCUS, PALE, cell};
 use super::launch_shape::{Focus, cover, shown, thread, warps};
 use super::words::{place, sides};
 use crate::plot::canvas::{Align, Canvas, LINE, MARGIN, WIDTH};

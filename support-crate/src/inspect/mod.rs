@@ -159,3 +159,6 @@ pub enum AccessKind {
     /// Reads and writes at once.
     Atomic,
 }
+
+#[cfg(test)]
+mod tests;

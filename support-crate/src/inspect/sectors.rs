@@ -23,7 +23,7 @@ fn touched(access: &Access) -> BTreeMap<u64, u32> {
     let mut sectors: BTreeMap<u64, u32> = BTreeMap::new();
     for offset in access.offsets.iter().flatten() {
         let first = access.base.saturating_add(*offset).min(u64::MAX - SECTOR);
-        for byte in first..first + u64::from(access.bytes).min(SECTOR) {
+        for byte in first..first + u64::from(access.bytes).clamp(1, SECTOR) {
             *sectors.entry(byte / SECTOR).or_default() |= 1 << (byte % SECTOR);
         }
     }

@@ -1,7 +1,7 @@
 //! An inspection as text and as a table of the page: the launch, its counters, its findings.
 
 use super::metrics::{Row, rows};
-use super::words::{counted, grouped, place, plain, sides, volume};
+use super::words::{counted, grouped, place, sides, volume};
 use super::{Finding, Inspection};
 use std::fmt;
 
@@ -74,7 +74,7 @@ impl Inspection {
         format!(
             "<div style=\"border-left:4px solid #d55e00;padding:.2em .8em;margin:.5em 0\">\
              <strong style=\"color:#d55e00\">{}</strong> {}{code}<br>{}{next}</div>\n",
-            plain(finding.kind),
+            finding.kind.words(),
             escape(&place),
             marked(what)
         )
@@ -96,7 +96,7 @@ impl fmt::Display for Inspection {
         for finding in &self.findings {
             let (place, text) = self.whereabouts(finding);
             let (what, next) = split(&finding.message);
-            writeln!(f, "\n{}: {place}", plain(finding.kind))?;
+            writeln!(f, "\n{}: {place}", finding.kind.words())?;
             if !text.is_empty() {
                 writeln!(f, "    {text}")?;
             }

@@ -1,6 +1,6 @@
 //! A kernel's source as a heat map: what each line costs.
 
-use super::words::{grouped, place, plain, ratio};
+use super::words::{grouped, place, ratio};
 use super::{AccessKind, Inspection, Line, Space};
 use crate::plot::Figure;
 use crate::plot::canvas::{Align, Canvas, LETTER, MARGIN, SMALL, WIDTH, figure};
@@ -195,7 +195,7 @@ fn table(canvas: &mut Canvas<'_>, it: &Inspection, columns: &[Column], y: f64) -
         for finding in found(it, line) {
             let (block, thread) = (place(finding.block, it.grid), place(finding.thread, it.block));
             let owner = finding.variable.as_ref().map_or(String::new(), |name| format!(", {name}"));
-            let text = format!("▲ {}{owner}: first in block {block}, thread {thread}", plain(finding.kind));
+            let text = format!("▲ {}{owner}: first in block {block}, thread {thread}", finding.kind.words());
             canvas.rect((code - 6.0, y), (right, y + ROW), ORANGE, 0.28);
             canvas.rect((MARGIN, y - high), (MARGIN + 4.0, y + ROW), ORANGE, 1.0);
             canvas.small(&text, (code, y + ROW / 2.0), Align::Left);

@@ -1,11 +1,10 @@
 //! Words and numbers that tables and pictures share.
 
 use super::{Access, AccessKind};
-use warpsim::Kind;
 
 /// `3,907`.
-pub(super) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
+pub(super) fn grouped(n: impl Into<u128>) -> String {
+    let digits = n.into().to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
@@ -17,7 +16,8 @@ pub(super) fn grouped(n: u64) -> String {
 }
 
 /// `1 block`, `3,907 blocks`.
-pub(super) fn counted(n: u64, what: &str) -> String {
+pub(super) fn counted(n: impl Into<u128>, what: &str) -> String {
+    let n = n.into();
     format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
@@ -37,8 +37,9 @@ pub(super) fn sides(shape: [u32; 3]) -> String {
     sides.join(" × ")
 }
 
-pub(super) fn volume(shape: [u32; 3]) -> u64 {
-    shape.iter().map(|n| u64::from(*n)).product()
+/// Blocks of a grid, or threads of a block. (All threads of the largest grid need more than 64 bits.)
+pub(super) fn volume(shape: [u32; 3]) -> u128 {
+    shape.iter().map(|n| u128::from(*n)).product()
 }
 
 /// `2.50`, but `4` where it is whole.
@@ -70,9 +71,4 @@ impl Access {
         let each = if lanes == 1 { "" } else { " each" };
         format!("{} {}{ends} {bytes}{each}", counted(lanes as u64, "lane"), self.verb())
     }
-}
-
-/// The kind of a mistake, as a person would say it.
-pub(super) fn plain(kind: Kind) -> String {
-    kind.name().replace('_', " ")
 }
