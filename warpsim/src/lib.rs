@@ -45,6 +45,8 @@ mod module;
 mod op;
 mod ptx;
 mod report;
+
+mod traffic;
 mod watch;
 
 pub use counters::{Counters, Lines};

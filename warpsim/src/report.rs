@@ -6,7 +6,6 @@ use crate::exec::Outcome;
 use crate::finding::Finding;
 use crate::module::source_line;
 use crate::op::Op;
-use crate::ptx::types::Space;
 use crate::watch::Access;
 
 /// Result of a launch.
@@ -54,13 +53,19 @@ fn counts(op: &Op, tally: &Tally) -> Counters {
         Op::Load(_) => {
             (out.global_load_requests, out.global_load_sectors) = (tally.requests, tally.sectors);
             (out.shared_load_wavefronts, out.shared_load_bank_conflicts) = (tally.wavefronts, tally.conflicts);
+            (out.local_load_requests, out.local_load_sectors) = (tally.local_requests, tally.local_sectors);
         }
+        // The hardware counts what it writes to shared memory elsewhere.
+        Op::Copy(_) => (out.global_load_requests, out.global_load_sectors) = (tally.requests, tally.sectors),
         Op::Store(_) => {
             (out.global_store_requests, out.global_store_sectors) = (tally.requests, tally.sectors);
             (out.shared_store_wavefronts, out.shared_store_bank_conflicts) = (tally.wavefronts, tally.conflicts);
+            (out.local_store_requests, out.local_store_sectors) = (tally.local_requests, tally.local_sectors);
         }
-        Op::Atomic(a) if a.address.space == Space::Shared => out.shared_atomics = tally.shared,
-        Op::Atomic(_) => (out.global_atomics, out.shared_atomics) = (tally.requests, tally.shared),
+        Op::Atomic(_) => {
+            (out.global_atomics, out.shared_atomics) = (tally.requests, tally.shared);
+            (out.shared_atomic_wavefronts, out.shared_atomic_bank_conflicts) = (tally.wavefronts, tally.conflicts);
+        }
         Op::Barrier { .. } | Op::BarrierReduce { .. } => out.barriers = tally.warps,
         _ => {}
     }

@@ -94,3 +94,13 @@ fn compare(name: &str) {
 fn kernels_count_as_the_hardware_does() {
     compare("scenarios");
 }
+
+#[test]
+fn accesses_to_shared_memory_count_as_on_the_hardware() {
+    compare("banks");
+}
+
+#[test]
+fn accesses_to_global_memory_count_as_on_the_hardware() {
+    compare("sectors");
+}

@@ -32,7 +32,8 @@ fn copy(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op
     if m.take("commit_group") || m.take("wait_all") || m.take("wait_group") {
         return Ok(Op::Nop);
     }
-    m.ignore(&["ca", "cg", "L2::64B", "L2::128B", "L2::256B"]);
+    let bypass = m.take("cg");
+    m.ignore(&["ca", "L2::64B", "L2::128B", "L2::256B"]);
     if !(m.take("shared") || m.take("shared::cta")) || !m.take("global") {
         return Err(Fail::new("a copy from another space than global to shared"));
     }
@@ -46,7 +47,7 @@ fn copy(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op
         return Err(Fail::new("4, 8 or 16 bytes are copied"));
     }
     let (to, from) = (address(slots, to, Space::Shared)?, address(slots, from, Space::Global)?);
-    Ok(Op::Copy(Box::new(Copy { to, from, bytes: *bytes as u8, source })))
+    Ok(Op::Copy(Box::new(Copy { to, from, bytes: *bytes as u8, bypass, source })))
 }
 
 fn load(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {

@@ -226,6 +226,7 @@ fn atomic(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<
         _ => return Err(Fail::new("the number of operands does not fit")),
     };
     let address = address(slots, place, space)?;
+    let counts = op == AtomicOp::Add && !wide && matches!(a, Operand::Int(1));
     let (a, b) = (slots.source(a, wide)?, slots.source(b, wide)?);
-    Ok(Op::Atomic(Box::new(Atomic { op, address, wide, d: d.map(|d| d.slot), a, b })))
+    Ok(Op::Atomic(Box::new(Atomic { op, address, wide, d: d.map(|d| d.slot), counts, a, b })))
 }

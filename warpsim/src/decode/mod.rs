@@ -266,7 +266,8 @@ impl<'a> Decoder<'a> {
         }
         cfg::place_reconvergence(&mut self.code);
         reuse::place_spans(&mut self.code);
-        let ordered = order::needs_block_order(&self.code, &self.slots.read);
+        order::drop_unread(&mut self.code, &self.slots.read);
+        let ordered = order::needs_block_order(&self.code);
         Ok(Kernel {
             name: function.name.clone(),
             code: self.code,

@@ -1,21 +1,29 @@
-//! Whether the order of blocks can show in the result.
+//! What of an atomic can be seen: its result, and the order of blocks.
 
 use std::collections::HashSet;
 
 use crate::op::{Atomic, AtomicOp, Instruction, Op, Slot};
 use crate::ptx::types::Space;
 
+/// Takes away results that no instruction reads, as ptxas does: `atom` then is `red`.
+pub fn drop_unread(code: &mut [Instruction], read: &HashSet<(bool, Slot)>) {
+    for instruction in code {
+        if let Op::Atomic(atomic) = &mut instruction.op {
+            atomic.d = atomic.d.filter(|d| read.contains(&(atomic.wide, *d)));
+        }
+    }
+}
+
 /// Integer sums, minima and bit operations give the same in any order; what an atomic returned, float sums,
 /// exchanges and wrapping counters do not.
-pub fn needs_block_order(code: &[Instruction], read: &HashSet<(bool, Slot)>) -> bool {
+pub fn needs_block_order(code: &[Instruction]) -> bool {
     code.iter().any(|instruction| match &instruction.op {
-        Op::Atomic(atomic) if atomic.address.space != Space::Shared => shows(atomic, read),
+        Op::Atomic(atomic) if atomic.address.space != Space::Shared => shows(atomic),
         _ => false,
     })
 }
 
-fn shows(atomic: &Atomic, read: &HashSet<(bool, Slot)>) -> bool {
+fn shows(atomic: &Atomic) -> bool {
     use AtomicOp::{AddF, CompareSwap, Dec, Exchange, Inc};
-    matches!(atomic.op, AddF | CompareSwap | Dec | Exchange | Inc)
-        || atomic.d.is_some_and(|d| read.contains(&(atomic.wide, d)))
+    matches!(atomic.op, AddF | CompareSwap | Dec | Exchange | Inc) || atomic.d.is_some()
 }

@@ -2,11 +2,12 @@
 
 use super::check;
 use super::float::canon;
-use super::lanes::LANES;
+use super::lanes::{LANES, Row};
 use super::memory::{addresses, by_space, find};
 use super::state::{Env, Warp};
 use crate::op::{Atomic, AtomicOp};
 use crate::ptx::types::Space;
+use crate::traffic::atomic_wavefronts;
 
 /// Does an atomic in the lanes of the mask.
 pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
@@ -15,6 +16,7 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
     let shared = std::mem::take(&mut env.shared);
     let local = std::mem::take(&mut warp.local);
     by_space(a.address.space, &all, mask, |space, at, mask| {
+        let mut served = 0;
         for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
             let place = match at[lane] & (len - 1) {
                 0 => find(env, &local, &shared, space, (lane, at[lane]), len),
@@ -24,6 +26,7 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
                 super::report::access(env, warp.first + lane as u32, pc, (space, at[lane]), len, false);
                 continue;
             };
+            served |= 1 << lane;
             if env.machine.checks {
                 let thread = warp.first + lane as u32;
                 let (address, len) = (at[lane], len as u8);
@@ -54,14 +57,25 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
                 (None, _) => {}
             }
         }
-        let tally = &mut env.tally[pc as usize];
-        match space {
-            Space::Shared => tally.shared += 1,
-            _ => tally.requests += 1,
-        }
+        count(env, pc, a, space, at, served);
     });
     env.shared = shared;
     warp.local = local;
+}
+
+fn count(env: &mut Env, pc: u32, a: &Atomic, space: Space, at: &Row<u64>, served: u32) {
+    let tally = &mut env.tally[pc as usize];
+    if space != Space::Shared {
+        tally.requests += 1;
+        return;
+    }
+    tally.shared += 1;
+    if served != 0 && env.machine.counters {
+        let merged = a.counts && a.d.is_none();
+        let (waves, conflicts) = atomic_wavefronts(at, served, merged, a.op == AtomicOp::CompareSwap);
+        tally.wavefronts += waves;
+        tally.conflicts += conflicts;
+    }
 }
 
 /// What an atomic leaves in memory, for one width; `$add` adds two floats of that width.

@@ -2,10 +2,10 @@
 
 use super::lanes::{Row, each};
 use super::state::{Env, Warp};
-use crate::counters::{sectors, wavefronts};
 use crate::memory::{Lanes, Span, from_generic};
 use crate::op::Transfer;
 use crate::ptx::types::Space;
+use crate::traffic::{sectors, wavefronts};
 
 /// A load (`LOAD`) or a store; false, and nothing done, if single lanes must be looked at: with checks, in local
 /// memory, when a lane's address is outside or misaligned.

@@ -5,13 +5,14 @@ use super::memory::{addresses, by_space, count, find};
 use super::state::{Env, Warp};
 use crate::op::{Copy, LoadMatrix};
 use crate::ptx::types::Space;
+use crate::traffic::{bypass_sectors, sectors};
 
 /// Copies global memory to shared memory, lane by lane.
 pub fn copy(env: &mut Env, warp: &mut Warp, pc: u32, c: &Copy, mask: u32) {
     let (to, from) = (addresses(warp, &c.to), addresses(warp, &c.from));
     let len = u64::from(c.bytes);
     let shared = std::mem::take(&mut env.shared);
-    let mut served = 0;
+    let (mut served, mut read) = (0, 0);
     each(mask, |lane| {
         let thread = warp.first + lane as u32;
         let wanted = c.source.map_or(len, |s| u64::from(warp.narrow[s as usize][lane]).min(len));
@@ -26,6 +27,7 @@ pub fn copy(env: &mut Env, warp: &mut Warp, pc: u32, c: &Copy, mask: u32) {
             return super::report::access(env, thread, pc, (Space::Global, from[lane]), len, true);
         }
         served |= 1 << lane;
+        read |= u32::from(wanted > 0) << lane;
         for step in (0..len).step_by(4) {
             let value = match step < wanted {
                 true => find(env, &warp.local, &shared, Space::Global, (lane, from[lane] + step), 4),
@@ -41,6 +43,11 @@ pub fn copy(env: &mut Env, warp: &mut Warp, pc: u32, c: &Copy, mask: u32) {
     });
     env.shared = shared;
     count::<false>(env, pc, (Space::Shared, Space::Shared), &to, served, c.bytes.into());
+    if read != 0 && env.machine.counters {
+        let tally = &mut env.tally[pc as usize];
+        tally.requests += 1;
+        tally.sectors += if c.bypass { bypass_sectors(&from, &to, read) } else { sectors(&from, read) };
+    }
 }
 
 /// Loads matrices of 8 × 8 halves; all lanes of the warp take part.

@@ -3,10 +3,10 @@
 use super::check;
 use super::lanes::{LANES, Row, each};
 use super::state::{Env, Warp};
-use crate::counters::{sectors, wavefronts};
 use crate::memory::{Bytes, from_generic, window};
 use crate::op::{Address, Transfer};
 use crate::ptx::types::Space;
+use crate::traffic::{local_sectors, sectors, wavefronts};
 
 /// Addresses of all lanes.
 #[inline(always)]
@@ -214,6 +214,11 @@ pub fn count<const LOAD: bool>(
             tally.shared += 1;
             tally.wavefronts += waves;
             tally.conflicts += waves - least;
+        }
+        Space::Local => {
+            // A word of 32 lanes is a line of its own.
+            tally.local_requests += u64::from(len.div_ceil(4));
+            tally.local_sectors += local_sectors(at, served, len);
         }
         _ => {}
     }

@@ -11,6 +11,8 @@ pub struct Copy {
     pub from: Address,
     /// 4, 8 or 16.
     pub bytes: u8,
+    /// Past L1 (`.cg`).
+    pub bypass: bool,
     /// Row with the bytes that are read; the rest becomes zero.
     pub source: Option<Slot>,
 }

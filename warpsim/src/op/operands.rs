@@ -158,8 +158,10 @@ pub struct Atomic {
     pub address: Address,
     /// 64-bit rather than 32-bit.
     pub wide: bool,
-    /// Row of the old value.
+    /// Row of the old value, if anything reads it.
     pub d: Option<Slot>,
+    /// Adds the literal 1.
+    pub counts: bool,
     /// Operand.
     pub a: Slot,
     /// Second operand of a compare-and-swap.
