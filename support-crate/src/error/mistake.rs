@@ -11,8 +11,8 @@ pub struct Mistake {
     pub place: String,
     /// Number and text of the source line, where they are known.
     pub line: Option<(u32, String)>,
-    /// What happened.
-    pub what: String,
+    /// What happened there, each access of it.
+    pub what: Vec<String>,
     /// What to do about it.
     pub fix: String,
 }
@@ -20,10 +20,10 @@ pub struct Mistake {
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind, self.place)?;
-        match &self.line {
-            Some((number, text)) => write!(f, "\n{number:>5} | {text}\n      ^ {}", self.what),
-            None => write!(f, "\n      {}", self.what),
+        if let Some((number, text)) = &self.line {
+            write!(f, "\n{number:>5} | {text}")?;
         }
+        self.what.iter().try_for_each(|what| write!(f, "\n      ^ {what}"))
     }
 }
 
@@ -52,11 +52,14 @@ mod tests {
             kind: "access out of bounds".to_string(),
             place: "kernel.cu:3, block (1, 0, 0), thread (5, 0, 0)".to_string(),
             line: Some((3, "    c[i] = a[i];".to_string())),
-            what: "reads 4 bytes past the end of `a`".to_string(),
+            what: vec!["reads 4 bytes past the end of `a`".to_string(), "writes 4 bytes".to_string()],
             fix: "guard the access".to_string(),
         };
         let one = message("k", std::slice::from_ref(&mistake), 0);
-        assert!(one.contains("    3 |     c[i] = a[i];\n      ^ reads 4") && one.ends_with("\nnext: guard the access"));
+        assert!(
+            one.contains("    3 |     c[i] = a[i];\n      ^ reads 4 bytes past the end of `a`\n      ^ writes")
+                && one.ends_with("\nnext: guard the access")
+        );
         let many = message("k", &[mistake.clone(), Mistake { line: None, ..mistake }], 4);
         assert!(
             many.starts_with("`k` has 6 mistakes\n") && many.contains("\nand 4 more\nnext: mend the first"),

@@ -12,11 +12,17 @@ pub(super) fn none(kernel: &SimKernel, findings: &[Finding]) -> Result<()> {
     if findings.is_empty() {
         return Ok(());
     }
-    Err(Error::Mistakes {
-        kernel: kernel.name.clone(),
-        shown: findings.iter().take(SHOWN).map(|finding| mistake(kernel, finding)).collect(),
-        more: findings.len().saturating_sub(SHOWN),
-    })
+    let mut shown: Vec<Mistake> = Vec::new();
+    for mistake in findings.iter().map(|finding| mistake(kernel, finding)) {
+        // `c[i] = a[i] + b[i]` without its guard is one mistake in three accesses.
+        match shown.iter_mut().find(|other| other.kind == mistake.kind && other.place == mistake.place) {
+            Some(same) => same.what.extend(mistake.what),
+            None => shown.push(mistake),
+        }
+    }
+    let more = shown.len().saturating_sub(SHOWN);
+    shown.truncate(SHOWN);
+    Err(Error::Mistakes { kernel: kernel.name.clone(), shown, more })
 }
 
 /// A finding with the parameter's own name in place of its number.
@@ -71,7 +77,7 @@ fn mistake(kernel: &SimKernel, finding: &Finding) -> Mistake {
             let text = line(kernel, source)?;
             Some((source.line, text.to_string()))
         }),
-        what: format!("{what}{times}"),
+        what: vec![format!("{what}{times}")],
         fix: if fix.is_empty() {
             "look at that line with this block and thread in mind".to_string()
         } else {
