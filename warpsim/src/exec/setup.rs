@@ -1,6 +1,6 @@
 //! A warp before its first instruction.
 
-use super::lanes::{LANES, Row};
+use super::lanes::LANES;
 use super::state::{Entry, Env, Machine, Status, Warp};
 use crate::cfg::NEVER;
 use crate::decode::slots::{Fill, LaneMask, Special};
@@ -11,10 +11,11 @@ impl Warp {
     pub fn new(machine: &Machine, number: u32) -> Option<Self> {
         let (narrow, wide, preds) = machine.kernel.sizes;
         let local = machine.kernel.layout.local_bytes.checked_mul(LANES as u64)?;
-        Some(Self {
+        let mut warp = Self {
             narrow: vec![[0; LANES]; narrow],
             wide: vec![[0; LANES]; wide],
             preds: vec![0; preds],
+            first_rows: (Vec::new(), Vec::new()),
             live: 0,
             now: Entry { pc: 0, mask: 0, meet: NEVER },
             stack: Vec::new(),
@@ -23,7 +24,10 @@ impl Warp {
             local: Bytes::zeros(usize::try_from(local).ok()?)?,
             first: number * LANES as u32,
             spans: Default::default(),
-        })
+        };
+        machine.kernel.fills.iter().for_each(|&fill| warp.fill(machine, [0; 3], fill));
+        warp.first_rows = (warp.narrow.clone(), warp.wide.clone());
+        Some(warp)
     }
 
     /// Ready to run a block from its first instruction.
@@ -35,33 +39,38 @@ impl Warp {
         self.stack.clear();
         self.start_together();
         self.status = Status::Ready;
-        self.narrow.fill([0; LANES]);
-        self.wide.fill([0; LANES]);
+        self.narrow.copy_from_slice(&self.first_rows.0);
+        self.wide.copy_from_slice(&self.first_rows.1);
         self.preds.fill(0);
         self.local.as_mut().fill(0);
-        for &(wide, slot, fill) in &env.machine.kernel.fills {
-            let value = |lane: u32| match fill {
-                Fill::Bits(bits) => bits,
-                Fill::Symbol(symbol, offset) => env.machine.symbols[symbol as usize].wrapping_add_signed(offset),
-                Fill::Special(special) => u64::from(self.special(env, special, lane)),
-            };
-            if wide {
-                let row: Row<u64> = std::array::from_fn(|lane| value(lane as u32));
-                self.wide[slot as usize] = row;
-            } else {
-                let row: Row<u32> = std::array::from_fn(|lane| value(lane as u32) as u32);
-                self.narrow[slot as usize] = row;
+        // All that differs from block to block.
+        for &fill in &env.machine.kernel.fills {
+            if let (.., Fill::Special(Special::Ctaid(_))) = fill {
+                self.fill(env.machine, env.block.1, fill);
             }
         }
     }
 
-    fn special(&self, env: &Env, special: Special, lane: u32) -> u32 {
-        let machine = env.machine;
+    /// Writes the contents of a row that has some from the start.
+    fn fill(&mut self, machine: &Machine, block: [u32; 3], (wide, slot, fill): (bool, u32, Fill)) {
+        let value = |lane: u32| match fill {
+            Fill::Bits(bits) => bits,
+            Fill::Symbol(symbol, offset) => machine.symbols[symbol as usize].wrapping_add_signed(offset),
+            Fill::Special(special) => u64::from(self.special(machine, block, special, lane)),
+        };
+        if wide {
+            self.wide[slot as usize] = std::array::from_fn(|lane| value(lane as u32));
+        } else {
+            self.narrow[slot as usize] = std::array::from_fn(|lane| value(lane as u32) as u32);
+        }
+    }
+
+    fn special(&self, machine: &Machine, block: [u32; 3], special: Special, lane: u32) -> u32 {
         let bit = 1u32 << lane;
         match special {
             Special::Tid(axis) => Machine::split(u64::from(self.first + lane), machine.block)[axis as usize],
             Special::Ntid(axis) => machine.block[axis as usize],
-            Special::Ctaid(axis) => env.block.1[axis as usize],
+            Special::Ctaid(axis) => block[axis as usize],
             Special::Nctaid(axis) => machine.grid[axis as usize],
             Special::Lane => lane,
             Special::Warp => self.first / LANES as u32,

@@ -149,6 +149,8 @@ pub struct Warp {
     pub narrow: Vec<Row<u32>>,
     pub wide: Vec<Row<u64>>,
     pub preds: Vec<u32>,
+    /// What the rows of both files hold when a block starts.
+    pub first_rows: (Vec<Row<u32>>, Vec<Row<u64>>),
     /// Lanes that exist and have not ended.
     pub live: u32,
     /// The lanes that run now.
