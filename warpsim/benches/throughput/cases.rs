@@ -19,7 +19,7 @@ impl Mode {
 
     /// Its name in the table.
     pub fn name(self) -> &'static str {
-        ["off", "counters", "counters and checks"][self as usize]
+        ["off", "counters", "checks"][self as usize]
     }
 
     /// Sets a device so.
@@ -80,17 +80,27 @@ impl Case {
         self.buffers().iter().sum()
     }
 
-    /// Buffers filled and the module loaded.
-    pub fn ready(self, device: &mut Device) -> Ready {
+    /// A case by the first word of its name, as the command line says it.
+    pub fn named(word: &str, n: u32) -> Option<Self> {
+        match word {
+            "matmul" => Some(Self::Matmul(n)),
+            "vector_add" => Some(Self::VectorAdd(n)),
+            "sum" => Some(Self::Reduce(n)),
+            _ => None,
+        }
+    }
+
+    /// Buffers filled and the module loaded; `folder` is the crate's.
+    pub fn ready(self, device: &mut Device, folder: &str) -> Ready {
         let (file, kernel) = match self {
             Self::Matmul(_) => ("matmul_tiled", "matmul"),
             Self::VectorAdd(_) => ("vector_add", "vector_add"),
             Self::Reduce(_) => ("reduce", "sum_int"),
         };
-        let path = format!("{}/tests/ptx/{file}.ptx", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{folder}/tests/ptx/{file}.ptx");
         let text = std::fs::read_to_string(path).expect("the fixture is there");
         let module = Module::load(&text).expect("it loads");
-        // Not zeros, which no processor multiplies slower, but honest all the same. In pieces: no second copy.
+        // In pieces: no second copy of a large buffer.
         let piece: Vec<u8> = (0..1u32 << 18).flat_map(|i| ((i % 1000) as f32 / 1000.0).to_le_bytes()).collect();
         let mut args = Vec::new();
         for bytes in self.buffers() {

@@ -1,23 +1,36 @@
-//! Thread instructions a second, and memory: `cargo bench -p warpsim`; `-- --speed` without the memory.
+//! Thread instructions a second, and memory: `cargo bench -p warpsim`; `-- --speed` without the memory,
+//! `-- --ask` to answer the questions of [`measure::answer`] on the standard input.
 
 mod cases;
+mod measure;
 mod memory;
 
-use std::time::Instant;
+use std::io::Write;
 
 use cases::{Case, Mode};
-use warpsim::Device;
 
+/// Where the kernels lie.
+const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 /// Runs of each line of the table.
 const RUNS: usize = 7;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    if let Some(at) = arguments.iter().position(|a| a == memory::CHILD) {
+    let asked = |flag: &str| arguments.iter().position(|a| a == flag);
+    if let Some(at) = asked(memory::CHILD) {
         return memory::child(&arguments[at + 1]);
     }
+    if asked("--ask").is_some() {
+        for question in std::io::stdin().lines().map_while(Result::ok) {
+            println!("{}", measure::answer(&question, FOLDER).unwrap_or_else(|| format!("what is `{question}`?")));
+            std::io::stdout().flush().expect("somebody listens");
+        }
+        return;
+    }
     println!("On {}; median of {RUNS} launches, and the fastest and slowest.", machine());
-    println!("A thread instruction is a PTX instruction in an active lane, as the counters count it.\n");
+    println!("A thread instruction is a PTX instruction in an active lane, as the counters count it; an operation is");
+    println!("one that the algorithm needs. Bounds and alignment are looked at in each mode; `checks` adds races and");
+    println!("reads of what nobody wrote to the counters.\n");
     println!(
         "| kernel | looked at | cores | ms | from | to | million thread instructions/s | million operations/s |\n\
          | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
@@ -29,42 +42,24 @@ fn main() {
     }
     line(Case::Matmul(512), Mode::Counters, 1);
     line(Case::Matmul(512), Mode::Counters, 2);
-    if !arguments.iter().any(|a| a == "--speed") {
+    if asked("--speed").is_none() {
         memory::table();
     }
 }
 
 /// Times a case and prints its line.
 fn line(case: Case, mode: Mode, cores: usize) {
-    let mut device = Device::new();
-    let ready = case.ready(&mut device);
-    device.set_cores(cores);
-    // The same instructions run in each mode; only the counters know how many.
-    device.set_checks(false);
-    let mut run = || device.launch(&ready.module, ready.kernel, ready.launch, &ready.args).expect("it runs");
-    let instructions = run().counters.thread_instructions as f64;
-    mode.set(&mut device);
-    let mut seconds: Vec<f64> = (0..RUNS)
-        .map(|_| {
-            let start = Instant::now();
-            let report = device.launch(&ready.module, ready.kernel, ready.launch, &ready.args).expect("it runs");
-            let seconds = start.elapsed().as_secs_f64();
-            assert!(report.findings.is_empty(), "{}", report.findings[0]);
-            seconds
-        })
-        .collect();
-    seconds.sort_by(f64::total_cmp);
-    let median = seconds[RUNS / 2];
+    let times = measure::measure(case, mode, cores, RUNS, FOLDER);
     let (operations, kind) = case.operations();
     println!(
         "| {} | {} | {cores} | {:.1} | {:.1} | {:.1} | {:.0} | {:.0} {kind} |",
         case.name(),
         mode.name(),
-        median * 1e3,
-        seconds[0] * 1e3,
-        seconds[RUNS - 1] * 1e3,
-        instructions / median / 1e6,
-        operations / median / 1e6,
+        times.median() * 1e3,
+        times.seconds[0] * 1e3,
+        times.seconds[RUNS - 1] * 1e3,
+        times.instructions / times.median() / 1e6,
+        operations / times.median() / 1e6,
     );
 }
 

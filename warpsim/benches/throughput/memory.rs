@@ -4,7 +4,7 @@ use std::process::Command;
 
 use warpsim::Device;
 
-use crate::cases::{Case, Mode};
+use super::cases::{Case, Mode};
 
 const MIB: f64 = (1 << 20) as f64;
 /// 3 × 256 MiB.
@@ -18,7 +18,7 @@ pub fn child(mode: &str) {
     let mut device = Device::new();
     device.set_cores(2);
     mode.set(&mut device);
-    let ready = CASE.ready(&mut device);
+    let ready = CASE.ready(&mut device, super::FOLDER);
     device.launch(&ready.module, ready.kernel, ready.launch, &ready.args).expect("it runs");
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
