@@ -21,10 +21,12 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
     if env.machine.checks && !matches!(named, Space::Param | Space::Const) {
         return false;
     }
-    let span = &mut warp.spans[t.span.number as usize];
-    // With checks, the access that should have measured it may have gone lane by lane; lanes apart share no block.
-    if t.span.stale || env.machine.checks || warp.apart.active {
+    let (lanes, span) = &mut warp.spans[t.span.number as usize];
+    // With checks, the access that should have measured it may have gone lane by lane; and lanes that go their own ways
+    // for a while share the spans.
+    if t.span.stale || *lanes != mask || env.machine.checks {
         let slot = t.address.base.slot as usize;
+        *lanes = mask;
         *span = match t.address.base.wide {
             true => Span::of(&warp.wide[slot], mask, |x| x),
             false => Span::of(&warp.narrow[slot], mask, u64::from),

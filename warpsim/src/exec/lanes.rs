@@ -1,55 +1,91 @@
-//! Functions of 32 lanes at once, in pieces that fit vector registers.
+//! Functions of 32 lanes at once, as vector registers do them.
+//!
+//! The loops are written so that compilers make vector instructions of them at any level: each lane is computed before
+//! a row is written, and which lanes take part is arithmetic.
 
 use crate::op::Slot;
 
 /// Lanes of a warp.
 pub const LANES: usize = 32;
-/// Lanes of one piece.
-const PIECE: usize = 8;
 
 /// A register of a warp.
 pub type Row<T> = [T; LANES];
 
+/// What a lane of a register holds.
+pub trait Cell: Copy + Default {
+    /// The new value where `on` is 1, the old one where it is 0.
+    fn pick(new: Self, old: Self, on: u32) -> Self;
+}
+
+impl Cell for u32 {
+    #[inline(always)]
+    fn pick(new: Self, old: Self, on: u32) -> Self {
+        let keep = on.wrapping_neg();
+        new & keep | old & !keep
+    }
+}
+
+impl Cell for u64 {
+    #[inline(always)]
+    fn pick(new: Self, old: Self, on: u32) -> Self {
+        let keep = u64::from(on).wrapping_neg();
+        new & keep | old & !keep
+    }
+}
+
 /// `d = f(a)` in the lanes of the mask.
 #[inline(always)]
-pub fn map1<T: Copy + Default, U: Copy + Default>(out: &mut Row<T>, a: &Row<U>, mask: u32, f: impl Fn(U) -> T) {
-    for i in 0..LANES {
-        let value = f(a[i]);
-        out[i] = if mask >> i & 1 != 0 { value } else { out[i] };
+pub fn map1<T: Cell, U: Copy>(out: &mut Row<T>, a: &Row<U>, mask: u32, f: impl Fn(U) -> T) {
+    if mask == u32::MAX {
+        for i in 0..LANES {
+            out[i] = f(a[i]);
+        }
+    } else {
+        for i in 0..LANES {
+            out[i] = T::pick(f(a[i]), out[i], mask >> i & 1);
+        }
     }
+}
+
+/// Writes `$value` of each lane `$i`. A macro, as a function that takes a function may be left a call, which would then
+/// be compiled without the vector instructions of its caller.
+macro_rules! write {
+    ($file:ident, $mask:ident, $d:ident, $i:ident, $value:expr) => {
+        // Computed apart from the file: no result can then be an operand of the next lane.
+        let mut out = [T::default(); LANES];
+        for $i in 0..LANES {
+            out[$i] = $value;
+        }
+        let row = &mut $file[$d as usize];
+        if $mask == u32::MAX {
+            *row = out;
+        } else {
+            for i in 0..LANES {
+                row[i] = T::pick(out[i], row[i], $mask >> i & 1);
+            }
+        }
+    };
 }
 
 /// `d = f(a)` within one file.
 #[inline(always)]
-pub fn unary<T: Copy + Default>(file: &mut [Row<T>], mask: u32, d: Slot, a: Slot, f: impl Fn(T) -> T) {
-    for at in (0..LANES).step_by(PIECE) {
-        let x = piece(file, a, at);
-        put(file, d, at, mask, std::array::from_fn(|i| f(x[i])));
-    }
+pub fn unary<T: Cell>(file: &mut [Row<T>], mask: u32, d: Slot, a: Slot, f: impl Fn(T) -> T) {
+    let x = &file[a as usize];
+    write!(file, mask, d, i, f(x[i]));
 }
 
 /// `d = f(a, b)` within one file.
 #[inline(always)]
-pub fn binary<T: Copy + Default>(file: &mut [Row<T>], mask: u32, d: Slot, a: Slot, b: Slot, f: impl Fn(T, T) -> T) {
-    for at in (0..LANES).step_by(PIECE) {
-        let (x, y) = (piece(file, a, at), piece(file, b, at));
-        put(file, d, at, mask, std::array::from_fn(|i| f(x[i], y[i])));
-    }
+pub fn binary<T: Cell>(file: &mut [Row<T>], mask: u32, d: Slot, a: Slot, b: Slot, f: impl Fn(T, T) -> T) {
+    let (x, y) = (&file[a as usize], &file[b as usize]);
+    write!(file, mask, d, i, f(x[i], y[i]));
 }
 
 /// `d = f(a, b, c)` within one file.
 #[inline(always)]
-pub fn ternary<T: Copy + Default>(
-    file: &mut [Row<T>],
-    mask: u32,
-    d: Slot,
-    [a, b, c]: [Slot; 3],
-    f: impl Fn(T, T, T) -> T,
-) {
-    for at in (0..LANES).step_by(PIECE) {
-        let (x, y, z) = (piece(file, a, at), piece(file, b, at), piece(file, c, at));
-        put(file, d, at, mask, std::array::from_fn(|i| f(x[i], y[i], z[i])));
-    }
+pub fn ternary<T: Cell>(file: &mut [Row<T>], mask: u32, d: Slot, [a, b, c]: [Slot; 3], f: impl Fn(T, T, T) -> T) {
+    let (x, y, z) = (&file[a as usize], &file[b as usize], &file[c as usize]);
+    write!(file, mask, d, i, f(x[i], y[i], z[i]));
 }
 
 /// Mask of the lanes for which `f` holds.
@@ -68,24 +104,5 @@ pub fn each(mut mask: u32, mut f: impl FnMut(usize)) {
     while mask != 0 {
         f(mask.trailing_zeros() as usize);
         mask &= mask - 1;
-    }
-}
-
-#[inline(always)]
-fn piece<T: Copy + Default>(file: &[Row<T>], row: Slot, at: usize) -> [T; PIECE] {
-    let mut out = [T::default(); PIECE];
-    out.copy_from_slice(&file[row as usize][at..at + PIECE]);
-    out
-}
-
-#[inline(always)]
-fn put<T: Copy>(file: &mut [Row<T>], row: Slot, at: usize, mask: u32, values: [T; PIECE]) {
-    let out = &mut file[row as usize][at..at + PIECE];
-    if mask == u32::MAX {
-        out.copy_from_slice(&values);
-    } else {
-        for i in 0..PIECE {
-            out[i] = if mask >> (at + i) & 1 != 0 { values[i] } else { out[i] };
-        }
     }
 }

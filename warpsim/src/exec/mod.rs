@@ -10,6 +10,7 @@ mod compare;
 mod convert;
 mod exchange;
 mod fast;
+mod file;
 mod float;
 mod gather;
 mod half;

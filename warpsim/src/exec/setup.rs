@@ -1,5 +1,6 @@
 //! A warp before its first instruction.
 
+use super::file::File;
 use super::lanes::LANES;
 use super::state::{Entry, Env, Machine, Status, Warp};
 use crate::cfg::NEVER;
@@ -12,10 +13,10 @@ impl Warp {
         let (narrow, wide, preds) = machine.kernel.sizes;
         let local = machine.kernel.layout.local_bytes.checked_mul(LANES as u64)?;
         let mut warp = Self {
-            narrow: vec![[0; LANES]; narrow],
-            wide: vec![[0; LANES]; wide],
+            narrow: File::zeros(narrow),
+            wide: File::zeros(wide),
             preds: vec![0; preds],
-            first_rows: (Vec::new(), Vec::new()),
+            first_rows: (File::zeros(0), File::zeros(0)),
             live: 0,
             now: Entry { pc: 0, mask: 0, meet: NEVER },
             stack: Vec::new(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::advance::Advance;
-use super::lanes::Row;
+use super::file::File;
 use super::shadow::Shadow;
 use crate::counters::Tally;
 use crate::decode::Kernel;
@@ -146,11 +146,11 @@ pub struct Waiting {
 
 /// A warp.
 pub struct Warp {
-    pub narrow: Vec<Row<u32>>,
-    pub wide: Vec<Row<u64>>,
+    pub narrow: File<u32>,
+    pub wide: File<u64>,
     pub preds: Vec<u32>,
     /// What the rows of both files hold when a block starts.
-    pub first_rows: (Vec<Row<u32>>, Vec<Row<u64>>),
+    pub first_rows: (File<u32>, File<u64>),
     /// Lanes that exist and have not ended.
     pub live: u32,
     /// The lanes that run now.
@@ -163,6 +163,6 @@ pub struct Warp {
     pub local: Bytes,
     /// Linear index in the block of lane 0.
     pub first: u32,
-    /// Addresses in base rows, as loads and stores have measured them.
-    pub spans: [Span; SPANS],
+    /// Addresses in base rows, as loads and stores have measured them, and for which lanes.
+    pub spans: [(u32, Span); SPANS],
 }

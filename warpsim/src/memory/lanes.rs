@@ -41,14 +41,18 @@ impl<'a, const ALONE: bool> Lanes<'a, ALONE> {
     /// Reads the word at `step` bytes into each element; `step` and the word lie within the size that was asked for.
     #[inline(always)]
     pub fn load_words(&self, step: usize, mask: u32, row: &mut [u32; LANES]) {
-        for p in 0..LANES / PIECE {
-            let values = self.read(p, step);
-            let out = &mut row[p * PIECE..(p + 1) * PIECE];
-            if mask == u32::MAX {
-                out.copy_from_slice(&values);
-            } else {
+        let (pieces, _) = row.as_chunks_mut::<PIECE>();
+        if mask == u32::MAX {
+            for (p, out) in pieces.iter_mut().enumerate() {
+                self.read(p, step, out);
+            }
+        } else {
+            for (p, out) in pieces.iter_mut().enumerate() {
+                let mut values = [0; PIECE];
+                self.read(p, step, &mut values);
                 for i in 0..PIECE {
-                    out[i] = if mask >> (p * PIECE + i) & 1 != 0 { values[i] } else { out[i] };
+                    let keep = (mask >> (p * PIECE + i) & 1).wrapping_neg();
+                    out[i] = values[i] & keep | out[i] & !keep;
                 }
             }
         }
@@ -109,22 +113,29 @@ impl<'a, const ALONE: bool> Lanes<'a, ALONE> {
         unsafe { self.start.add(self.span.distance()[lane] as usize + step) }
     }
 
+    /// Reads the words of a piece of lanes.
     #[inline(always)]
-    fn read(&self, p: usize, step: usize) -> [u32; PIECE] {
+    fn read(&self, p: usize, step: usize, out: &mut [u32; PIECE]) {
         // SAFETY: `place` gives a pointer to a word.
         let word = |at: *mut u8| unsafe { AtomicU32::from_ptr(at.cast()).load(Relaxed) };
         let first = self.place(p * PIECE, step);
         match self.span.piece(p) {
-            Piece::Same => [word(first); PIECE],
+            Piece::Same => *out = [word(first); PIECE],
             // SAFETY: the words from the first to the eighth lane, of which nobody else writes one.
-            Piece::Step if ALONE => unsafe { first.cast::<[u32; PIECE]>().read() },
+            Piece::Step if ALONE => *out = unsafe { first.cast::<[u32; PIECE]>().read() },
             Piece::Step if first.addr().is_multiple_of(8) => {
-                // SAFETY: the same words, two by two, and aligned for it.
-                let pair = |i: usize| unsafe { AtomicU64::from_ptr(first.add(8 * i).cast()).load(Relaxed) };
-                let pairs: [u64; PIECE / 2] = std::array::from_fn(pair);
-                std::array::from_fn(|i| (pairs[i / 2] >> (32 * (i % 2))) as u32)
+                let (pairs, _) = out.as_chunks_mut::<2>();
+                for (i, pair) in pairs.iter_mut().enumerate() {
+                    // SAFETY: the same words, two by two, and aligned for it.
+                    let both = unsafe { AtomicU64::from_ptr(first.add(8 * i).cast()).load(Relaxed) };
+                    *pair = [both as u32, (both >> 32) as u32];
+                }
             }
-            _ => std::array::from_fn(|i| word(self.place(p * PIECE + i, step))),
+            _ => {
+                for (i, out) in out.iter_mut().enumerate() {
+                    *out = word(self.place(p * PIECE + i, step));
+                }
+            }
         }
     }
 
