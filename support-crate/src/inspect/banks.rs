@@ -98,14 +98,14 @@ fn rows(canvas: &mut Canvas<'_>, part: &Part, number: &mut usize, y: f64) -> f64
         *number += 1;
         let (top, low) = (y + HIGH * n as f64, y + HIGH * (n + 1) as f64);
         let label = format!("wavefront {number}");
-        let spare = beside(part, n, &label);
+        let spare = beside(part, n);
         if let Some(spare) = &spare {
             canvas.small(&label, (middle(spare.start) - CELL / 2.0 + 6.0, (top + low) / 2.0), Align::Left);
         }
         for bank in (0..32).filter(|bank| spare.as_ref().is_none_or(|spare| !spare.contains(bank))) {
             let (left, right) = (middle(bank) - CELL / 2.0, middle(bank) + CELL / 2.0);
             let Some(word) = part.banks[bank].get(n) else {
-                canvas.outline((left, top), (right, low), &Pen::solid(INK, 1.0).alpha(0.1));
+                canvas.outline((left, top), (right, low), &Pen::solid(INK, 1.0).alpha(0.07));
                 continue;
             };
             let color = if n == 0 { BLUE } else { ORANGE };
@@ -123,8 +123,8 @@ fn rows(canvas: &mut Canvas<'_>, part: &Part, number: &mut usize, y: f64) -> f64
 }
 
 /// The banks whose cells a row's label may take: right of all that have something to do.
-fn beside(part: &Part, row: usize, label: &str) -> Option<std::ops::Range<usize>> {
-    let cells = ((width(label, SMALL) + 8.0) / CELL).ceil() as usize;
+fn beside(part: &Part, row: usize) -> Option<std::ops::Range<usize>> {
+    let cells = ((width("wavefront 32", SMALL) + 8.0) / CELL).ceil() as usize;
     let first = part.banks.iter().rposition(|bank| bank.len() > row).map_or(0, |bank| bank + 1);
     (first + cells <= 32).then(|| first..first + cells)
 }

@@ -175,9 +175,13 @@ fn threads(canvas: &mut Canvas<'_>, it: &Inspection, focus: Focus, top: f64) -> 
         canvas.small(&name, (MARGIN, y + 9.0), Align::Left);
         let widest = values.iter().map(|value| width(value, SMALL)).fold(0.0, f64::max) + 4.0;
         let step = [1, 2, 4, 8, 16].into_iter().find(|step| widest <= wide * *step as f64).unwrap_or(31);
-        for lane in (0..count as usize).step_by(step) {
+        // The followed lane is among them.
+        for lane in (focus.lane as usize % step..count as usize).step_by(step) {
             // A label wider than its cell starts with it.
             let x = middle(lane as u32) - if step > 1 { wide / 2.0 - 1.0 } else { 0.0 };
+            if step > 1 && x + width(&values[lane], SMALL) > WIDTH - MARGIN {
+                continue;
+            }
             canvas.small(&values[lane], (x, y + 9.0), if step > 1 { Align::Left } else { Align::Middle });
         }
         y += 17.0;

@@ -4,8 +4,9 @@ use super::Inspection;
 use super::launch::{Cell, FILL, FOCUS, PALE, cell};
 use super::launch_shape::{Focus, cover, shown, thread, warps};
 use super::words::{place, sides};
-use crate::plot::canvas::{Align, Canvas, LINE, MARGIN, WIDTH};
+use crate::plot::canvas::{Align, Canvas, FONT, LINE, MARGIN, SMALL, WIDTH};
 use crate::plot::style::{BLUE, GREEN, INK, ORANGE, Pen};
+use crate::plot::text::width;
 
 /// Grid at the left, block at the right, each as a plane. Gives the warp's cell and the height.
 pub(super) fn side_by_side(canvas: &mut Canvas<'_>, it: &Inspection, focus: Focus, y: f64) -> (Cell, f64) {
@@ -13,7 +14,10 @@ pub(super) fn side_by_side(canvas: &mut Canvas<'_>, it: &Inspection, focus: Focu
     let right = WIDTH - MARGIN - HALF;
     let text = format!("the grid: {} blocks", sides(it.grid));
     canvas.text(&text, (MARGIN, y + 9.0), Align::Left);
-    let text = format!("block {}: {} threads", place(focus.block, it.grid), sides(it.block));
+    let name = format!("block {}", place(focus.block, it.grid));
+    let text = format!("{name}: {} threads", sides(it.block));
+    // The title says how many threads, too.
+    let text = if width(&text, FONT) <= HALF { text } else { name };
     canvas.text(&text, (right, y + 9.0), Align::Left);
     let layers =
         [(MARGIN, it.grid[2], focus.block[2], "blockIdx.z"), (right, it.block[2], layer(it, focus), "threadIdx.z")];
@@ -31,6 +35,7 @@ pub(super) fn side_by_side(canvas: &mut Canvas<'_>, it: &Inspection, focus: Focu
     // The plane's lower edge: from the warp itself, the lines would cross everything.
     let end = grid_end.max(area.1.1 + 18.0);
     let faint = Pen::solid(BLUE, 1.0).alpha(0.5);
+    canvas.rect((area.0.0, area.1.1), (area.1.0, end), BLUE, PALE);
     for x in [area.0.0, area.1.0] {
         canvas.line((x, area.1.1), (x, end), &faint);
     }
@@ -44,11 +49,12 @@ fn layer(it: &Inspection, focus: Focus) -> u32 {
 
 /// The blocks of one layer as cells; gives the cell of the block that is followed, and the height below.
 fn grid_plane(canvas: &mut Canvas<'_>, it: &Inspection, focus: Focus, (from, to): Cell) -> (Cell, f64) {
-    let (wide, high) = (36.0, 26.0);
+    let room = |axis: usize| width(&(it.grid[axis] - 1).to_string(), SMALL) + 8.0;
+    let (wide, high) = (room(0).max(36.0), 26.0);
     let kept = |axis: usize| -> Vec<u32> {
         std::iter::once(focus.block[axis]).chain(it.findings.iter().map(|finding| finding.block[axis])).collect()
     };
-    let left = from.0 + 30.0;
+    let left = from.0 + room(1).max(30.0);
     let columns = shown(it.grid[0], ((to.0 - left) / wide) as usize, &kept(0));
     let rows = shown(it.grid[1], ((to.1 - from.1 - 20.0) / high) as usize, &kept(1));
     let mut block = (from, to);

@@ -161,4 +161,6 @@ pub enum AccessKind {
 }
 
 #[cfg(test)]
+mod layout_tests;
+#[cfg(test)]
 mod tests;

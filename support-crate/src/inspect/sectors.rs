@@ -42,11 +42,13 @@ pub(super) fn draw(it: &Inspection, found: &Found<'_>) -> Figure {
         strip.lines(canvas, access, low, top);
         let y = strip.memory(canvas, access, top);
         let y = strip.offsets(canvas, access, y);
-        let used = if access.kind == AccessKind::Load { "bytes asked for" } else { "bytes written" };
-        let entries = [
-            (Sample::Box(BLUE, USED), format!("{used} (colours alternate by sector)")),
-            (Sample::Box(ORANGE, WASTE), "moved with them, not used".to_string()),
-        ];
+        let (used, rest) = match access.kind {
+            AccessKind::Load => ("bytes asked for", "moved with them, not used"),
+            _ => ("bytes written", "of the same sector, not written"),
+        };
+        let alternate = if strip.sectors.len() > 1 { " (colours alternate by sector)" } else { "" };
+        let entries =
+            [(Sample::Box(BLUE, USED), format!("{used}{alternate}")), (Sample::Box(ORANGE, WASTE), rest.to_string())];
         let y = legend(canvas, &entries, y + 6.0);
         let mut remarks = vec![sentence(access)];
         if touched(access).len() as u64 != access.sectors {
@@ -65,8 +67,9 @@ fn sentence(access: &Access) -> String {
     // 12.5 is said, 100.0 is not.
     let share = (used as f64 / moved.max(1) as f64 * 1000.0).round() / 10.0;
     let sectors = counted(access.sectors, "sector");
+    let verb = if access.kind == AccessKind::Load { "used" } else { "written" };
     let deed = access.deed();
-    format!("{deed}: {sectors} of 32 bytes, {} of {} bytes used ({share} %).", grouped(used), grouped(moved))
+    format!("{deed}: {sectors} of 32 bytes, {} of {} bytes {verb} ({share} %).", grouped(used), grouped(moved))
 }
 
 /// The touched sectors side by side, with gaps where others lie between them.

@@ -48,7 +48,7 @@ impl Inspection {
             self.findings.iter().map(|finding| self.finding_box(finding)).collect::<String>()
         );
         html += &format!(
-            "<table style=\"margin:.5em 0;font-size:inherit\"><thead><tr><th style=\"{LEFT}\">what</th><th style=\"{RIGHT}\">count</th>\
+            "<table style=\"margin:.5em 0;font-size:inherit;table-layout:auto\"><thead><tr><th style=\"{LEFT}\">what</th><th style=\"{RIGHT}\">count</th>\
              <th></th><th style=\"{LEFT}\">in Nsight Compute</th></tr></thead><tbody>\n"
         );
         for Row { what, value, aside, metric, near } in rows(self) {

@@ -35,11 +35,11 @@ pub(super) fn draw(it: &Inspection) -> Figure {
             .collect();
         let y = table(canvas, it, &columns, y);
         let mut entries = vec![
-            (Sample::Box(BLUE, HOTTEST), "behind the code: the line's share of all instructions".to_string()),
+            (Sample::Box(BLUE, HOTTEST), "the darker behind the code, the more instructions the line took".to_string()),
             (Sample::Box(GREEN, 0.55), "active lanes of an average instruction, 32 at best".to_string()),
         ];
         if it.lines.iter().any(|line| columns.iter().any(|column| (column.value)(line, it).is_some_and(|v| v.1))) {
-            entries.push((Sample::Box(ORANGE, 0.3), "more than these bytes or words need".to_string()));
+            entries.push((Sample::Box(ORANGE, 0.3), "more sectors or wavefronts than these bytes need".to_string()));
         }
         let y = legend(canvas, &entries, y + 6.0);
         notes(canvas, &[sentence(it)], y) + MARGIN
@@ -99,7 +99,12 @@ fn sectors(sectors: u64, requests: u64, line: &Line, it: &Inspection, kind: Acce
 fn shown(it: &Inspection) -> Vec<Option<&Line>> {
     let ran = |line: &Line| line.counters.warp_instructions > 0 || found(it, line).next().is_some();
     let body = body(it);
-    let mut kept: Vec<&Line> = it.lines.iter().filter(|line| body.contains(&line.number) || ran(line)).collect();
+    let others = it.lines.iter().enumerate().filter(|(_, line)| ran(line) && !body.contains(&line.number));
+    let others: Vec<std::ops::Range<usize>> = others.map(|(at, _)| function(&it.lines, at)).collect();
+    let in_function = |at: usize| others.iter().any(|function| function.contains(&at));
+    let kept = it.lines.iter().enumerate();
+    let kept = kept.filter(|(at, line)| body.contains(&line.number) || ran(line) || in_function(*at));
+    let mut kept: Vec<&Line> = kept.map(|(_, line)| line).collect();
     if kept.len() > LONG {
         let near: Vec<u32> = kept.iter().filter(|line| ran(line)).map(|line| line.number).collect();
         kept.retain(|line| near.iter().any(|at| line.number.abs_diff(*at) <= AROUND));
@@ -114,6 +119,15 @@ fn shown(it: &Inspection) -> Vec<Option<&Line>> {
         last = Some(line.number);
     }
     rows
+}
+
+/// The function around a line: from one that is not indented to its closing brace.
+fn function(lines: &[Line], at: usize) -> std::ops::Range<usize> {
+    let outside = |line: &&Line| line.text.starts_with(|c: char| !c.is_whitespace());
+    let first = lines[..=at].iter().rposition(|line| outside(&line)).unwrap_or(0);
+    let closes = |line: &Line| outside(&line) && line.text.starts_with('}');
+    let last = lines[at..].iter().position(closes).map_or(at, |more| at + more);
+    first..last + 1
 }
 
 /// The numbers of the lines from the kernel's declaration to its closing brace.
