@@ -53,6 +53,7 @@ pub mod prelude {
     pub use crate::device::{Device, Vector};
     pub use crate::error::{Error, Result, bytes};
     pub use crate::gpu::{Buffer, Event, Gpu, Kernel, KernelResources, Module, Pinned, Stream};
+    pub use crate::inspect::Inspection;
     pub use crate::launch::{LaunchConfig, Source};
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Span, Summary, figures};

@@ -229,6 +229,20 @@ fn shared_memory_has_the_readers_name() {
 }
 
 #[test]
+fn a_loop_without_an_end_is_told_within_seconds() {
+    let gpu = simulated();
+    let source = r#"extern "C" __global__ void wait(volatile int *flag) {
+    while (flag[0] == 0) { }
+}"#;
+    let mut flag = gpu.zeros::<i32>(1).unwrap();
+    let start = std::time::Instant::now();
+    let text = kernel(&gpu, source, "wait").launch(LaunchConfig::new(1, 32), (&mut flag,)).unwrap_err().to_string();
+    println!("{:.1} s\n{text}", start.elapsed().as_secs_f64());
+    assert!(text.contains("loop that does not end: kernel.cu:2") && text.contains("while (flag[0] == 0)"), "{text}");
+    assert!(start.elapsed().as_secs() < 60);
+}
+
+#[test]
 fn every_kind_of_number_arrives() {
     let gpu = simulated();
     let source = r#"extern "C" __global__ void sum(double *out, signed char a, short b, int c, long long d, float e, double f,

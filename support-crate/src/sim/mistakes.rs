@@ -2,7 +2,7 @@
 
 use super::SimKernel;
 use crate::error::{Error, Mistake, Result};
-use warpsim::Finding;
+use warpsim::{Finding, Kind};
 
 /// Mistakes that a message shows: later ones often follow from the first.
 const SHOWN: usize = 3;
@@ -78,12 +78,19 @@ fn mistake(kernel: &SimKernel, finding: &Finding) -> Mistake {
             Some((source.line, text.to_string()))
         }),
         what: vec![format!("{what}{times}")],
-        fix: if fix.is_empty() {
-            "look at that line with this block and thread in mind".to_string()
-        } else {
-            fix.to_string()
-        },
+        fix: mend(finding.kind, fix),
     }
+}
+
+/// What to do, where the finding's own words are not for a notebook.
+fn mend(kind: Kind, fix: &str) -> String {
+    match kind {
+        // A notebook has no budget to raise.
+        Kind::StepBudget => "look for a loop that never ends; if there is none, launch more blocks, or a smaller size",
+        _ if fix.is_empty() => "look at that line with this block and thread in mind",
+        _ => fix,
+    }
+    .to_string()
 }
 
 /// The text of a source line.

@@ -34,6 +34,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The architecture that kernels are compiled for: the newest that the simulator runs.
 pub(crate) const ARCHITECTURE: u32 = 90;
 
+/// Instructions that the warps of a block may take: a loop without an end is told within ten seconds or so. One thread alone
+/// gets through some five million elements with that.
+const STEPS: u64 = 1 << 25;
+
 /// A simulated GPU. Cloning it is cheap: both names mean the same device.
 #[derive(Clone)]
 pub struct SimGpu(Arc<Opened>);
@@ -48,10 +52,12 @@ struct Opened {
 
 impl SimGpu {
     pub(crate) fn open() -> SimGpu {
+        let mut device = warpsim::Device::new();
+        device.set_step_budget(STEPS);
         let info = cpu::info();
         let machine = info.memory_limit_bytes.or(info.memory_bytes);
         SimGpu(Arc::new(Opened {
-            device: Mutex::new(warpsim::Device::new()),
+            device: Mutex::new(device),
             used: Mutex::default(),
             name: format!("simulated GPU (warpsim, sm_{ARCHITECTURE})"),
             // Half of the machine's: the notebook needs some, and notes beside each buffer too.
