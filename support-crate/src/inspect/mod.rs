@@ -73,6 +73,16 @@ impl Inspection {
         find(self, what, Space::Shared).map(|found| banks::draw(self, &found))
     }
 
+    /// One access of the watched warp, with its figures; `what` is as for [`Inspection::sectors`]. Global memory is
+    /// looked through first, then shared memory.
+    ///
+    /// # Errors
+    /// As for [`Inspection::sectors`].
+    pub fn access(&self, what: &str) -> Result<&Access> {
+        let in_global = find(self, what, Space::Global).map(|found| found.access);
+        in_global.or_else(|error| find(self, what, Space::Shared).map(|found| found.access).map_err(|_| error))
+    }
+
     /// The kernel's source as a heat map: active lanes, instructions, sectors and bank conflicts of each line.
     pub fn source(&self) -> Figure {
         source::draw(self)
