@@ -108,6 +108,7 @@ fn banks(it: &Inspection, what: &str, counted: (u64, u64), expected: (u64, u64))
     let text = match (waves, conflicts) {
         (1, 0) => "1 wavefront, no bank conflict.".to_string(),
         (_, 0) => format!("{waves} wavefronts, no bank conflict."),
+        (_, 1) => format!("{waves} wavefronts, 1 of them a bank conflict"),
         _ => format!("{waves} wavefronts, {conflicts} of them bank conflicts"),
     };
     assert!(said.contains(&text) && !said.contains("The counters say"), "{what}: {text}\n{said}");
@@ -154,4 +155,54 @@ fn the_source_adds_up_to_the_counters() {
     assert!(said.contains(&written), "{written}: {said}");
     assert!(said.contains("sum += k * i;") && !said.contains("__shared__"), "{said}");
     assert!(words(&it.launch()).contains("divergent: 4 blocks of 32 threads"));
+}
+
+/// Wide words at random places, some lanes idle; atomics of all kinds.
+const RANDOM: &str = r#"
+extern "C" __global__ void wide(float *c, const int *places, unsigned lanes) {
+    __shared__ float4 quads[64];
+    __shared__ double pairs[64];
+    __shared__ int counts[64];
+    for (int i = threadIdx.x; i < 64; i += 32) {
+        quads[i] = make_float4(1, 2, 3, 4);
+        pairs[i] = 1.0;
+        counts[i] = 0;
+    }
+    __syncwarp();
+    int at = places[threadIdx.x];
+    if (lanes >> threadIdx.x & 1) {
+        float4 quad = quads[at];
+        double pair = pairs[at];
+        atomicAdd(&counts[at], 1);
+        int old = atomicExch(&counts[at], 7);
+        int swapped = atomicCAS(&counts[at], 7, 8);
+        c[threadIdx.x] = quad.x + quad.y + quad.z + quad.w + pair + old + swapped;
+    }
+}
+"#;
+
+#[test]
+fn random_accesses_are_drawn_as_they_are_counted() {
+    let gpu = Gpu::simulated().unwrap();
+    let wide = kernel(&gpu, RANDOM, "wide");
+    let mut c = gpu.zeros::<f32>(32).unwrap();
+    for round in 0..40_u32 {
+        let random = cpu::random_f32(64, u64::from(round));
+        // Few different places at first, so that neighbours agree now and then.
+        let some = 1 + round / 2;
+        let mut places: Vec<i32> = random[..32].iter().map(|x| (x.abs() * 1e4) as i32 % some as i32).collect();
+        if round % 3 == 0 {
+            (0..32).for_each(|lane| places[lane] = places[lane & !1]);
+        }
+        let lanes =
+            random[32..].iter().fold(0_u32, |bits, x| bits << 1 | u32::from(x.abs() < 0.7 || round % 4 == 0)) | 1;
+        let places = gpu.to_device(&places).unwrap();
+        let it = wide.inspect(LaunchConfig::new(1, 32), (&mut c, &places, lanes)).unwrap();
+        for what in ["quads[at]", "pairs[at]", "atomicAdd", "atomicExch", "atomicCAS"] {
+            let said = words(&it.banks(what).unwrap_or_else(|error| panic!("{error}")));
+            assert!(!said.contains("The counters say"), "round {round}, {what}\n{said}");
+            assert_eq!(what == "atomicCAS", said.contains("takes each wavefront twice"), "{said}");
+        }
+        assert!(it.to_string().contains("shared atomic wavefronts"), "{it}");
+    }
 }

@@ -29,49 +29,53 @@ impl Part {
     }
 }
 
-/// The parts of the warp that have something to do.
+/// The parts of the warp that have something to do. Of the ways in which hardware may serve an access, it is the one that
+/// takes as many wavefronts as were counted; where none does, the first.
 pub(super) fn parts(access: &Access) -> Vec<Part> {
-    let mut parts = Vec::new();
-    for lanes in split(access) {
-        let mut banks: Vec<Vec<Word>> = vec![Vec::new(); BANKS as usize];
-        for lane in lanes.clone() {
-            let Some(offset) = access.offsets[lane] else { continue };
-            let at = access.base.saturating_add(offset).min(u64::MAX - 512);
-            for number in at / WORD..(at + u64::from(access.bytes.min(512))).div_ceil(WORD) {
-                let bank = &mut banks[(number % BANKS) as usize];
-                match bank.iter_mut().find(|word| word.number == number) {
-                    Some(word) => word.lanes.push(lane),
-                    None => bank.push(Word { number, lanes: vec![lane] }),
-                }
+    let own = access.kind == AccessKind::Atomic;
+    let join = access.kind == AccessKind::Load && neighbours_agree(access);
+    // What only the simulator knows: whether an atomic is a plain count (the lanes of a word are then served at once),
+    // and whether a load is an `ldmatrix`, whose parts are never joined.
+    let ways = if own { [(false, true), (false, false)] } else { [(join, false), (false, false)] };
+    let ways = ways.map(|(join, own)| served(access, join, own));
+    // A compare-and-swap takes each of its wavefronts twice.
+    let counted = if own { access.conflicts + 1 } else { access.wavefronts };
+    let fits = |parts: &&Vec<Part>| parts.iter().map(Part::wavefronts).sum::<usize>() as u64 == counted;
+    ways.iter().find(fits).unwrap_or(&ways[0]).clone()
+}
+
+/// `join`: twice as many lanes are served at once. `own`: each lane needs a wavefront of its own, even on one word.
+fn served(access: &Access, join: bool, own: bool) -> Vec<Part> {
+    let lanes = match access.bytes {
+        0..=4 => 32,
+        5..=8 => 16,
+        _ => 8,
+    };
+    let lanes = if join { (2 * lanes).min(32) } else { lanes };
+    let parts = (0..32).step_by(lanes).map(|first| part(access, first..first + lanes, own));
+    parts.filter(|part| part.wavefronts() > 0).collect()
+}
+
+fn part(access: &Access, lanes: Range<usize>, own: bool) -> Part {
+    let mut banks: Vec<Vec<Word>> = vec![Vec::new(); BANKS as usize];
+    for lane in lanes.clone() {
+        let Some(offset) = access.offsets[lane] else { continue };
+        let at = access.base.saturating_add(offset).min(u64::MAX - 512);
+        for number in at / WORD..(at + u64::from(access.bytes.min(512))).div_ceil(WORD) {
+            let bank = &mut banks[(number % BANKS) as usize];
+            match bank.iter_mut().find(|word| word.number == number && !own) {
+                Some(word) => word.lanes.push(lane),
+                None => bank.push(Word { number, lanes: vec![lane] }),
             }
         }
-        if banks.iter().any(|bank| !bank.is_empty()) {
-            parts.push(Part { lanes, banks });
-        }
     }
-    parts
+    Part { lanes, banks }
 }
 
-/// The lanes that are served at once: a warp; halves of it for words of 8 bytes, quarters for 16.
-fn split(access: &Access) -> Vec<Range<usize>> {
-    let (whole, split) = match access.bytes {
-        0..=4 => (32, 32),
-        5..=8 => (32, 16),
-        _ => (16, 8),
-    };
-    let mut parts = Vec::new();
-    for first in (0..32).step_by(whole) {
-        let joined = access.kind == AccessKind::Load && neighbours_agree(access, first..first + whole);
-        let size = if joined { whole } else { split };
-        parts.extend((first..first + whole).step_by(size).map(|first| first..first + size));
-    }
-    parts
-}
-
-/// The hardware serves two parts of a load at once when each lane reads the same as its neighbour, or as its neighbour
-/// but one. Idle lanes agree with all.
-fn neighbours_agree(access: &Access, lanes: Range<usize>) -> bool {
+/// The hardware joins two parts of a load when all lanes read the same as their neighbour, or all the same as their
+/// neighbour but one. Idle lanes agree with all.
+fn neighbours_agree(access: &Access) -> bool {
     let own = &access.offsets;
     let agree = |lane: usize, other: usize| own[lane] == own[other] || own[lane].is_none() || own[other].is_none();
-    [1, 2].into_iter().any(|step| lanes.clone().all(|lane| agree(lane, lane ^ step)))
+    [1, 2].into_iter().any(|step| (0..32).all(|lane| agree(lane, lane ^ step)))
 }

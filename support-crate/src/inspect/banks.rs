@@ -4,7 +4,7 @@ use super::bank_model::{Part, parts};
 use super::find::Found;
 use super::lanes::{self, CELL, FALL, middle};
 use super::words::{counted, grouped};
-use super::{Access, Inspection};
+use super::{Access, AccessKind, Inspection};
 use crate::plot::Figure;
 use crate::plot::canvas::{Align, Canvas, LINE, MARGIN, SMALL, WIDTH, figure};
 use crate::plot::legend::{Sample, legend, notes};
@@ -49,11 +49,7 @@ pub(super) fn draw(it: &Inspection, found: &Found<'_>) -> Figure {
         }
         let y = legend(canvas, &entries, y + 4.0);
         let mut remarks = vec![sentence(access, &parts)];
-        let drawn: usize = parts.iter().map(Part::wavefronts).sum();
-        if drawn as u64 != access.wavefronts {
-            let count = counted(access.wavefronts, "wavefront");
-            remarks.push(format!("The counters say {count}: some lanes were refused, see the findings."));
-        }
+        remarks.extend(difference(access, &parts));
         remarks.push(super::which(it, found));
         notes(canvas, &remarks, y) + MARGIN
     })
@@ -98,16 +94,12 @@ fn rows(canvas: &mut Canvas<'_>, part: &Part, number: &mut usize, y: f64) -> f64
         *number += 1;
         let (top, low) = (y + HIGH * n as f64, y + HIGH * (n + 1) as f64);
         let label = format!("wavefront {number}");
-        let spare = beside(part, n);
-        if let Some(spare) = &spare {
+        if let Some(spare) = beside(part, n) {
             canvas.small(&label, (middle(spare.start) - CELL / 2.0 + 6.0, (top + low) / 2.0), Align::Left);
         }
-        for bank in (0..32).filter(|bank| spare.as_ref().is_none_or(|spare| !spare.contains(bank))) {
+        for (bank, words) in part.banks.iter().enumerate() {
             let (left, right) = (middle(bank) - CELL / 2.0, middle(bank) + CELL / 2.0);
-            let Some(word) = part.banks[bank].get(n) else {
-                canvas.outline((left, top), (right, low), &Pen::solid(INK, 1.0).alpha(0.07));
-                continue;
-            };
+            let Some(word) = words.get(n) else { continue };
             let color = if n == 0 { BLUE } else { ORANGE };
             let (from, to) = ((left + 1.0, top + 1.0), (right - 1.0, low - 1.0));
             canvas.rect(from, to, color, lanes::FILL);
@@ -117,6 +109,18 @@ fn rows(canvas: &mut Canvas<'_>, part: &Part, number: &mut usize, y: f64) -> f64
                 many => format!("×{}", many.len()),
             };
             canvas.small(&label, (middle(bank), (top + low) / 2.0), Align::Middle);
+        }
+    }
+    for bank in 0..32 {
+        let empty = |row: &usize| {
+            part.banks[bank].len() <= *row && beside(part, *row).is_none_or(|label| !label.contains(&bank))
+        };
+        let first = (0..count).find(empty).unwrap_or(count);
+        let last = (first..count).find(|row| !empty(row)).unwrap_or(count);
+        if first < last {
+            let (left, right) = (middle(bank) - CELL / 2.0, middle(bank) + CELL / 2.0);
+            let (top, low) = (y + HIGH * first as f64, y + HIGH * last as f64);
+            canvas.outline((left, top), (right, low), &Pen::solid(INK, 1.0).alpha(0.1));
         }
     }
     y + HIGH * count as f64
@@ -129,13 +133,31 @@ fn beside(part: &Part, row: usize) -> Option<std::ops::Range<usize>> {
     (first + cells <= 32).then(|| first..first + cells)
 }
 
+/// Why as many wavefronts as are drawn were not counted.
+fn difference(access: &Access, parts: &[Part]) -> Option<String> {
+    let drawn = parts.iter().map(Part::wavefronts).sum::<usize>() as u64;
+    let counted = counted(access.wavefronts, "wavefront");
+    match access.wavefronts {
+        same if same == drawn => None,
+        0 if access.kind == AccessKind::Store => {
+            Some("The hardware counts no wavefronts for copies that bypass the registers (cp.async).".to_string())
+        }
+        twice if access.kind == AccessKind::Atomic && twice == 2 * drawn => {
+            Some("A compare-and-swap takes each wavefront twice.".to_string())
+        }
+        _ => {
+            Some(format!("The counters say {counted}: lanes whose access was refused (see the findings) do not count."))
+        }
+    }
+}
+
 /// `32 lanes read 4 bytes each: 32 wavefronts, 31 of them bank conflicts; 32 different words lie in bank 0.`
 fn sentence(access: &Access, parts: &[Part]) -> String {
     let waves = counted(access.wavefronts, "wavefront");
     let (deed, conflicts) = (access.deed(), grouped(access.conflicts));
     if access.conflicts == 0 {
         let shared = parts.iter().flat_map(|part| &part.banks).flatten().any(|word| word.lanes.len() > 1);
-        let same = if shared { " ×: so many lanes want the same word, and get it at once." } else { "" };
+        let same = if shared { " Where it says ×n, n lanes want the same word and are served at once." } else { "" };
         return format!("{deed}: {waves}, no bank conflict.{same}");
     }
     let most = parts.iter().map(Part::wavefronts).max().unwrap_or(0);
@@ -145,5 +167,6 @@ fn sentence(access: &Access, parts: &[Part]) -> String {
         1 => format!("bank {first} holds"),
         _ => format!("each of {banks} banks holds"),
     };
-    format!("{deed}: {waves}, {conflicts} of them bank conflicts; {place} {most} different words.")
+    let kind = if access.conflicts == 1 { "a bank conflict" } else { "bank conflicts" };
+    format!("{deed}: {waves}, {conflicts} of them {kind}; {place} {most} different words.")
 }

@@ -3,85 +3,68 @@
 use super::Inspection;
 use super::words::{grouped, ratio};
 
-/// One row of the table: what was counted, how much, what it means, and Nsight Compute's metric.
+/// One row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
-    pub what: &'static str,
+    /// What was counted.
+    pub what: String,
     pub value: String,
     /// A second figure, such as sectors a request.
     pub aside: String,
-    pub metric: &'static str,
+    /// Nsight Compute's name.
+    pub metric: String,
     /// The metric counts SASS, what ptxas makes of the PTX that is counted here.
     pub near: bool,
 }
 
-fn row(what: &'static str, value: u64, aside: String, metric: &'static str) -> Row {
-    Row { what, value: grouped(value), aside, metric, near: false }
+fn row(what: &str, value: u64, aside: String, metric: &str) -> Row {
+    Row { what: what.to_string(), value: grouped(value), aside, metric: metric.to_string(), near: false }
 }
 
 /// All rows that say something: no zeros, but for conflicts and divergence where there could have been some.
 pub(super) fn rows(it: &Inspection) -> Vec<Row> {
     let c = &it.counters;
-    let mut rows = Vec::new();
-    let mut near =
-        |what, value, aside: String, metric| rows.push(Row { near: true, ..row(what, value, aside, metric) });
-    near("warp instructions", c.warp_instructions, String::new(), "smsp__inst_executed.sum");
     let lanes = format!("{:.1} lanes an instruction", c.active_lanes_per_instruction());
-    near("thread instructions", c.thread_instructions, lanes, "smsp__thread_inst_executed.sum");
+    let mut rows = vec![
+        row("warp instructions", c.warp_instructions, String::new(), "smsp__inst_executed.sum"),
+        row("thread instructions", c.thread_instructions, lanes, "smsp__thread_inst_executed.sum"),
+    ];
     if c.branches > 0 {
-        near("branches", c.branches, String::new(), "smsp__sass_branch_targets.sum");
-        let metric = "smsp__sass_branch_targets_threads_divergent.sum";
-        near("divergent branches", c.divergent_branches, String::new(), metric);
+        let divergent = "smsp__sass_branch_targets_threads_divergent.sum";
+        rows.push(row("branches", c.branches, String::new(), "smsp__sass_branch_targets.sum"));
+        rows.push(row("divergent branches", c.divergent_branches, String::new(), divergent));
     }
-    let globals = [
-        ("global load requests", "global load sectors", c.global_load_requests, c.global_load_sectors, "ld"),
-        ("global store requests", "global store sectors", c.global_store_requests, c.global_store_sectors, "st"),
+    if c.barriers > 0 {
+        rows.push(row("barriers (a warp)", c.barriers, String::new(), "smsp__inst_executed_pipe_adu.sum"));
+    }
+    rows.iter_mut().for_each(|row| row.near = true);
+    let moved = [
+        ("global load", "global_op_ld", c.global_load_requests, c.global_load_sectors),
+        ("global store", "global_op_st", c.global_store_requests, c.global_store_sectors),
+        ("local load", "local_op_ld", c.local_load_requests, c.local_load_sectors),
+        ("local store", "local_op_st", c.local_store_requests, c.local_store_sectors),
     ];
-    for (requests, sectors, asked, moved, op) in globals.into_iter().filter(|row| row.2 > 0) {
-        let names = match op {
-            "ld" => {
-                ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
-            }
-            _ => ["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"],
-        };
-        rows.push(row(requests, asked, String::new(), names[0]));
-        rows.push(row(sectors, moved, format!("{} a request", ratio(moved, asked)), names[1]));
+    for (what, name, requests, sectors) in moved.into_iter().filter(|row| row.2 > 0) {
+        let metric = |unit: &str| format!("l1tex__t_{unit}_pipe_lsu_mem_{name}.sum");
+        let each = format!("{} a request", ratio(sectors, requests));
+        rows.push(row(&format!("{what} requests"), requests, String::new(), &metric("requests")));
+        rows.push(row(&format!("{what} sectors"), sectors, each, &metric("sectors")));
     }
-    let shared = [
-        (
-            "shared load wavefronts",
-            "shared load bank conflicts",
-            c.shared_load_wavefronts,
-            c.shared_load_bank_conflicts,
-        ),
-        (
-            "shared store wavefronts",
-            "shared store bank conflicts",
-            c.shared_store_wavefronts,
-            c.shared_store_bank_conflicts,
-        ),
+    let banks = [
+        ("shared load", "shared_op_ld", c.shared_load_wavefronts, c.shared_load_bank_conflicts),
+        ("shared store", "shared_op_st", c.shared_store_wavefronts, c.shared_store_bank_conflicts),
+        ("shared atomic", "shared_op_atom", c.shared_atomic_wavefronts, c.shared_atomic_bank_conflicts),
     ];
-    for (n, (waves, conflicts, taken, more)) in shared.into_iter().enumerate().filter(|(_, row)| row.2 > 0) {
-        let names = [
-            [
-                "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-                "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-            ],
-            [
-                "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
-                "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-            ],
-        ][n];
-        rows.push(row(waves, taken, String::new(), names[0]));
-        rows.push(row(conflicts, more, String::new(), names[1]));
+    for (what, name, wavefronts, conflicts) in banks.into_iter().filter(|row| row.2 > 0) {
+        let metric = |unit: &str| format!("l1tex__data_{unit}_mem_{name}.sum");
+        let (passes, waits) = (metric("pipe_lsu_wavefronts"), metric("bank_conflicts_pipe_lsu"));
+        rows.push(row(&format!("{what} wavefronts"), wavefronts, String::new(), &passes));
+        rows.push(row(&format!("{what} bank conflicts"), conflicts, String::new(), &waits));
     }
-    let others = [
-        ("global atomics", c.global_atomics, "smsp__inst_executed_op_global_atom.sum + …_op_global_red.sum"),
+    let atomics = [
+        ("global atomics", c.global_atomics, "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum + …_op_red.sum"),
         ("shared atomics", c.shared_atomics, "smsp__inst_executed_op_shared_atom.sum"),
-        ("barriers (a warp)", c.barriers, "smsp__inst_executed_pipe_adu.sum"),
     ];
-    for (what, value, metric) in others.into_iter().filter(|row| row.1 > 0) {
-        rows.push(Row { near: true, ..row(what, value, String::new(), metric) });
-    }
+    rows.extend(atomics.into_iter().filter(|row| row.1 > 0).map(|(what, n, name)| row(what, n, String::new(), name)));
     rows
 }

@@ -51,9 +51,14 @@ pub(super) fn draw(it: &Inspection, found: &Found<'_>) -> Figure {
             [(Sample::Box(BLUE, USED), format!("{used}{alternate}")), (Sample::Box(ORANGE, WASTE), rest.to_string())];
         let y = legend(canvas, &entries, y + 6.0);
         let mut remarks = vec![sentence(access)];
-        if touched(access).len() as u64 != access.sectors {
-            let count = counted(access.sectors, "sector");
-            remarks.push(format!("The counters say {count}: some lanes were refused, see the findings."));
+        let sectors = counted(access.sectors, "sector");
+        match touched(access).len() as u64 {
+            more if more > access.sectors => remarks.push(format!(
+                "The counters say {sectors}: lanes whose access was refused (see the findings) do not count."
+            )),
+            less if less < access.sectors => remarks
+                .push(format!("The counters say {sectors}: the warp is served in parts, and each counts its own.")),
+            _ => {}
         }
         remarks.push(super::which(it, found));
         notes(canvas, &remarks, y) + MARGIN

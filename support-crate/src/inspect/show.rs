@@ -108,7 +108,7 @@ impl fmt::Display for Inspection {
         writeln!(f)?;
         let rows = rows(self);
         let wide = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
-        let (what, value, aside) = (wide(|row| row.what), wide(|row| &row.value), wide(|row| &row.aside));
+        let (what, value, aside) = (wide(|row| &row.what), wide(|row| &row.value), wide(|row| &row.aside));
         for row in &rows {
             let near = if row.near { "≈ " } else { "  " };
             writeln!(f, "{:what$}  {:>value$}  {:aside$}  {near}{}", row.what, row.value, row.aside, row.metric)?;

@@ -73,8 +73,9 @@ fn columns() -> [Column; 4] {
             head: ["bank", "conflicts"],
             value: |line, _| {
                 let c = &line.counters;
-                let waves = c.shared_load_wavefronts + c.shared_store_wavefronts;
-                let conflicts = c.shared_load_bank_conflicts + c.shared_store_bank_conflicts;
+                let waves = c.shared_load_wavefronts + c.shared_store_wavefronts + c.shared_atomic_wavefronts;
+                let conflicts =
+                    c.shared_load_bank_conflicts + c.shared_store_bank_conflicts + c.shared_atomic_bank_conflicts;
                 (waves > 0).then(|| (grouped(conflicts), conflicts > 0))
             },
         },
@@ -263,8 +264,13 @@ fn sentence(it: &Inspection) -> String {
     };
     let share = most.counters.warp_instructions as f64 / all as f64 * 100.0;
     let lanes = it.counters.active_lanes_per_instruction();
+    // The compiler gives some instructions no line.
+    let of = match it.counters.warp_instructions {
+        whole if whole > all => format!(" of {}", grouped(whole)),
+        _ => String::new(),
+    };
     format!(
-        "{} warp instructions with {lanes:.1} active lanes on average; line {} takes most of them: {share:.0} %.",
+        "{}{of} warp instructions with {lanes:.1} active lanes on average; line {} takes most of them: {share:.0} %.",
         grouped(all),
         most.number
     )

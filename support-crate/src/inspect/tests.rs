@@ -122,7 +122,10 @@ fn banks_are_stacked_by_wavefront() {
     let one = said(shared(4, 1, 0, |lane| Some(4 * lane)));
     assert!(one.contains("32 lanes write 4 bytes each: 1 wavefront, no bank conflict."), "{one}");
     let two = said(shared(4, 2, 1, |lane| Some(8 * lane)));
-    assert!(two.contains("2 wavefronts, 1 of them bank conflicts; each of 16 banks holds 2 different words."), "{two}");
+    assert!(
+        two.contains("2 wavefronts, 1 of them a bank conflict; each of 16 banks holds 2 different words."),
+        "{two}"
+    );
     let column = said(shared(4, 32, 31, |lane| Some(128 * lane + 12)));
     let all = "32 wavefronts, 31 of them bank conflicts; bank 3 holds 32 different words.";
     assert!(column.contains(all), "{column}");
