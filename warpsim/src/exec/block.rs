@@ -14,7 +14,7 @@ pub fn run_block(env: &mut Env, warps: &mut [Warp], number: u64) -> bool {
     env.block = (number, Machine::split(number, env.machine.grid));
     env.steps = 0;
     env.arrived = [0; 16];
-    env.shared.as_mut().fill(0);
+    env.shared.clear();
     if let Some(shadow) = &mut env.shadow {
         shadow.start();
     }

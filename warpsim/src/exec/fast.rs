@@ -1,6 +1,6 @@
 //! Loads and stores of a whole warp at once, wherever one check for all lanes is enough.
 
-use super::lanes::{Row, each};
+use super::lanes::{LANES, Row, each};
 use super::state::{Env, Warp};
 use crate::memory::{Lanes, Span, from_generic};
 use crate::op::Transfer;
@@ -27,10 +27,10 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
     if t.span.stale || *lanes != mask || env.machine.checks {
         let slot = t.address.base.slot as usize;
         *lanes = mask;
-        *span = match t.address.base.wide {
-            true => Span::of(&warp.wide[slot], mask, |x| x),
-            false => Span::of(&warp.narrow[slot], mask, u64::from),
-        };
+        match t.address.base.wide {
+            true => span.measure(&warp.wide[slot], mask, |x| x),
+            false => span.measure(&warp.narrow[slot], mask, u64::from),
+        }
     }
     let span = &*span;
     let size = u64::from(t.bytes) * u64::from(t.count);
@@ -95,9 +95,21 @@ fn serve<const LOAD: bool, const ALONE: bool>(
             }
         } else if LOAD {
             let spare = 64 - 8 * u32::from(t.bytes);
-            each(mask, |lane| {
+            let load = |lane| {
                 let value = lanes.load(lane, step, t.bytes);
-                let value = if t.signed { ((value << spare) as i64 >> spare) as u64 } else { value };
+                if t.signed { ((value << spare) as i64 >> spare) as u64 } else { value }
+            };
+            if lanes.is_point() && mask == u32::MAX {
+                // One element for all, as parameters are.
+                let value = load(0);
+                match row.wide {
+                    true => wide[row.slot as usize] = [value; LANES],
+                    false => narrow[row.slot as usize] = [row.narrow(value); LANES],
+                }
+                continue;
+            }
+            each(mask, |lane| {
+                let value = load(lane);
                 match row.wide {
                     true => wide[row.slot as usize][lane] = value,
                     false => narrow[row.slot as usize][lane] = row.narrow(value),

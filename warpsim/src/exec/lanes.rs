@@ -3,6 +3,8 @@
 //! The loops are written so that compilers make vector instructions of them at any level: each lane is computed before
 //! a row is written, and which lanes take part is arithmetic.
 
+use std::mem::MaybeUninit;
+
 use crate::op::Slot;
 
 /// Lanes of a warp.
@@ -52,10 +54,12 @@ pub fn map1<T: Cell, U: Copy>(out: &mut Row<T>, a: &Row<U>, mask: u32, f: impl F
 macro_rules! write {
     ($file:ident, $mask:ident, $d:ident, $i:ident, $value:expr) => {
         // Computed apart from the file: no result can then be an operand of the next lane.
-        let mut out = [T::default(); LANES];
+        let mut out = [const { MaybeUninit::<T>::uninit() }; LANES];
         for $i in 0..LANES {
-            out[$i] = $value;
+            out[$i] = MaybeUninit::new($value);
         }
+        // SAFETY: the loop has written all lanes.
+        let out = unsafe { out.as_ptr().cast::<Row<T>>().read() };
         let row = &mut $file[$d as usize];
         if $mask == u32::MAX {
             *row = out;

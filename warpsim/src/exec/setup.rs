@@ -26,7 +26,7 @@ impl Warp {
             first: number * LANES as u32,
             spans: Default::default(),
         };
-        machine.kernel.fills.iter().for_each(|&fill| warp.fill(machine, [0; 3], fill));
+        machine.kernel.fills.iter().for_each(|&fill| warp.fill(machine, fill));
         warp.first_rows = (warp.narrow.clone(), warp.wide.clone());
         Some(warp)
     }
@@ -43,21 +43,25 @@ impl Warp {
         self.narrow.copy_from_slice(&self.first_rows.0);
         self.wide.copy_from_slice(&self.first_rows.1);
         self.preds.fill(0);
-        self.local.as_mut().fill(0);
+        self.local.clear();
         // All that differs from block to block.
         for &fill in &env.machine.kernel.fills {
-            if let (.., Fill::Special(Special::Ctaid(_))) = fill {
-                self.fill(env.machine, env.block.1, fill);
+            if let (wide, slot, Fill::Special(Special::Ctaid(axis))) = fill {
+                let value = env.block.1[axis as usize];
+                match wide {
+                    true => self.wide[slot as usize] = [value.into(); LANES],
+                    false => self.narrow[slot as usize] = [value; LANES],
+                }
             }
         }
     }
 
     /// Writes the contents of a row that has some from the start.
-    fn fill(&mut self, machine: &Machine, block: [u32; 3], (wide, slot, fill): (bool, u32, Fill)) {
+    fn fill(&mut self, machine: &Machine, (wide, slot, fill): (bool, u32, Fill)) {
         let value = |lane: u32| match fill {
             Fill::Bits(bits) => bits,
             Fill::Symbol(symbol, offset) => machine.symbols[symbol as usize].wrapping_add_signed(offset),
-            Fill::Special(special) => u64::from(self.special(machine, block, special, lane)),
+            Fill::Special(special) => u64::from(self.special(machine, special, lane)),
         };
         if wide {
             self.wide[slot as usize] = std::array::from_fn(|lane| value(lane as u32));
@@ -66,12 +70,13 @@ impl Warp {
         }
     }
 
-    fn special(&self, machine: &Machine, block: [u32; 3], special: Special, lane: u32) -> u32 {
+    fn special(&self, machine: &Machine, special: Special, lane: u32) -> u32 {
         let bit = 1u32 << lane;
         match special {
             Special::Tid(axis) => Machine::split(u64::from(self.first + lane), machine.block)[axis as usize],
             Special::Ntid(axis) => machine.block[axis as usize],
-            Special::Ctaid(axis) => block[axis as usize],
+            // Each block writes its own.
+            Special::Ctaid(_) => 0,
             Special::Nctaid(axis) => machine.grid[axis as usize],
             Special::Lane => lane,
             Special::Warp => self.first / LANES as u32,

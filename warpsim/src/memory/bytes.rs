@@ -92,6 +92,14 @@ impl Bytes {
         unsafe { std::slice::from_raw_parts_mut(start, self.len) }
     }
 
+    /// Zeros again.
+    pub fn clear(&mut self) {
+        // Filling nothing at no address took 100 ns: the masked store of `memset` is a fault there that is then undone.
+        if self.len > 0 {
+            self.as_mut().fill(0);
+        }
+    }
+
     /// The bytes, copied.
     pub fn copy_to(&self, at: usize, out: &mut [u8]) {
         for (i, byte) in out.iter_mut().enumerate() {

@@ -77,6 +77,12 @@ impl<'a, const ALONE: bool> Lanes<'a, ALONE> {
         }
     }
 
+    /// Whether all lanes are at the same address.
+    #[inline(always)]
+    pub fn is_point(&self) -> bool {
+        self.span.width() == 0
+    }
+
     /// Reads an element of 1, 2, 4 or 8 bytes of a lane.
     #[inline(always)]
     pub fn load(&self, lane: usize, step: usize, bytes: u8) -> u64 {

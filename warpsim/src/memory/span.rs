@@ -35,20 +35,23 @@ pub struct Span {
 const FAR: u64 = 1 << 30;
 
 impl Span {
-    /// The span of a row of addresses; the mask has at least one lane.
+    /// Measures a row of addresses; the mask has at least one lane. In place, as most of it is written at once.
     #[inline(always)]
-    pub fn of<T: Copy>(row: &[T; LANES], mask: u32, wide: impl Fn(T) -> u64) -> Self {
+    pub fn measure<T: Copy>(&mut self, row: &[T; LANES], mask: u32, wide: impl Fn(T) -> u64) {
         let first = mask.trailing_zeros() as usize % LANES;
         let origin = wide(row[first]);
+        let distance = &mut self.distance;
         // From half of FAR below the first lane's address.
-        let mut distance = [0; LANES];
         let mut all = 0;
         let shift = |x: T| wide(x).wrapping_sub(origin).wrapping_add(FAR / 2);
+        let (mut low, mut high) = (u32::MAX, 0);
         if mask == u32::MAX {
             for i in 0..LANES {
                 let d = shift(row[i]);
                 all |= d;
                 distance[i] = d as u32;
+                low = low.min(d as u32);
+                high = high.max(d as u32);
             }
         } else {
             // After the last lane as the last lane, before the first as the first: what was sorted stays so.
@@ -58,24 +61,26 @@ impl Span {
                 let d = if mask >> i & 1 != 0 { shift(row[i]) } else { other };
                 all |= d;
                 distance[i] = d as u32;
+                low = low.min(d as u32);
+                high = high.max(d as u32);
             }
         }
         if all >= FAR {
-            return Self { width: u64::MAX, ..Self::default() };
-        }
-        let (mut low, mut high) = (u32::MAX, 0);
-        for d in distance {
-            low = low.min(d);
-            high = high.max(d);
+            // Too far apart to be told in 32 bits.
+            (self.distance, self.width) = ([0; LANES], u64::MAX);
+            return;
         }
         let mut bits = 0;
-        for d in &mut distance {
+        for d in distance.iter_mut() {
             *d -= low;
             bits |= *d;
         }
-        let pieces = std::array::from_fn(|p| piece(&distance, p * PIECE));
-        let lowest = origin.wrapping_add(u64::from(low)).wrapping_sub(FAR / 2);
-        Self { lowest, width: u64::from(high - low), distance, bits, pieces }
+        for p in 0..PIECES {
+            self.pieces[p] = piece(&self.distance, p * PIECE);
+        }
+        self.bits = bits;
+        self.lowest = origin.wrapping_add(u64::from(low)).wrapping_sub(FAR / 2);
+        self.width = u64::from(high - low);
     }
 
     /// The lowest address.
