@@ -1,7 +1,7 @@
 //! Calls of device functions: the function's body takes the place of the call.
 
 use super::{Decoder, Fail};
-use crate::op::{Op, Print};
+use crate::op::{Assertion, Op, Print};
 use crate::ptx::ast::{Instruction, Operand};
 use crate::ptx::types::Space;
 
@@ -30,10 +30,16 @@ impl<'a> Decoder<'a> {
         if name == "vprintf" {
             return self.print(from, results, arguments);
         }
+        if name == "__assertfail" {
+            return self.assertion(from, arguments);
+        }
         let function = module.functions.iter().find(|f| f.name == *name && !f.entry);
         let function = function.ok_or_else(|| Fail::new(format!("`{name}` is not a function of this PTX")))?;
         let Some(body) = &function.body else {
-            return Err(Fail::new(format!("`{name}` is declared and not defined in this PTX")));
+            return Err(Fail::new(match name.as_str() {
+                "malloc" | "free" => format!("`{name}` in a kernel: the device's heap is not simulated; use a buffer"),
+                _ => format!("`{name}` is declared and not defined in this PTX"),
+            }));
         };
         if self.inside.contains(&name.as_str()) {
             return Err(Fail::new(format!("`{name}` calls itself; recursion is not simulated")));
@@ -62,6 +68,23 @@ impl<'a> Decoder<'a> {
         self.labels = labels;
         self.branches = branches;
         self.slots.symbols = symbols;
+        Ok(())
+    }
+
+    /// A failed `assert` is told by the simulator too.
+    fn assertion(&mut self, from: &'a Instruction, arguments: &[Operand]) -> Result<(), Fail> {
+        let [message, file, line, function, _] = arguments else {
+            return Err(Fail::new("`__assertfail` has another number of parameters"));
+        };
+        let mut row = |operand: &Operand| match operand {
+            Operand::Name(name) if self.slots.symbols.get(name).is_some_and(|s| s.1 == Space::Local) => {
+                self.slots.source(operand, true)
+            }
+            _ => Err(Fail::new("an argument that is no `.param`")),
+        };
+        let rows = [row(message)?, row(file)?, row(line)?, row(function)?];
+        let op = Op::Assert(Box::new(Assertion(rows)));
+        self.code.push(crate::op::Instruction { guard: None, op, ptx_line: from.line, loc: from.loc });
         Ok(())
     }
 

@@ -25,8 +25,9 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         let [d, high, low] = operands else { return Err(count(3)) };
         return pack(slots, d, high, low, to == Type::Bf16x2, mode.relu);
     }
-    let half = |ty: Type| matches!(ty, Type::F16 | Type::Bf16);
-    if mode.relu || mode.round != Round::Nearest && (half(to) || from == Type::F64 && to != Type::F32) {
+    if mode.relu
+        || mode.round != Round::Nearest && from == Type::F64 && !matches!(to, Type::F32 | Type::F16 | Type::Bf16)
+    {
         return Err(Fail::new("this rounding of a conversion"));
     }
     let [d, a] = operands else { return Err(count(2)) };

@@ -23,14 +23,14 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], ty: Ty
         Type::Bf16x2 => Some(Halves { brain: true, packed: true }),
         _ => None,
     };
-    if mode.round != Round::Nearest && ty != Type::F32 {
-        return Err(Fail::new("this rounding is simulated for `.f32` alone"));
+    if mode.round != Round::Nearest && !matches!(ty, Type::F32 | Type::F64) {
+        return Err(Fail::new("this rounding is for `.f32` and `.f64` alone"));
     }
     if approx && ty == Type::F64 && !(mode.ftz && matches!(m.base, "rcp" | "rsqrt")) && m.base != "rsqrt" {
         return Err(Fail::new("`.approx` of this `.f64` function"));
     }
-    if ty == Type::F64 && mode.ftz && approx {
-        return Err(Fail::new("`.approx.ftz.f64` keeps the upper half of the bits alone"));
+    if ty == Type::F64 && mode.ftz && !approx {
+        return Err(Fail::new("`.ftz` of `.f64`"));
     }
     let plain = mode == FloatMode::default();
     let one = |f: FloatFn| match halves {

@@ -3,6 +3,7 @@
 use super::Fail;
 use super::arithmetic::{binary, count, fit, out, ternary, unary};
 use super::modifiers::Modifiers;
+use super::more;
 use super::slots::Slots;
 use crate::op::{Bin, Cmp, Compare, Logic, Op, Tri, Un, View};
 use crate::ptx::ast::Operand;
@@ -13,6 +14,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
     match m.base {
         "setp" => return compare(slots, m, operands),
         "lop3" => return lop3(slots, m, operands),
+        "set" => return more::set(slots, m, operands),
         _ => {}
     }
     let ty = m.ty()?;
@@ -83,6 +85,9 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
                 false => Op::Bfi32 { d, a, b, position, length },
             })
         }
+        "cnot" if !short => more::cnot(slots, ty, operands),
+        "slct" => more::choose(slots, m, operands, ty),
+        "fns" if ty.bytes() == 4 => more::find_nth(slots, operands),
         "selp" => {
             let [d, a, b, p] = operands else { return Err(count(4)) };
             let wide = ty.bytes() == 8;
@@ -118,7 +123,26 @@ fn lop3(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op
 fn compare(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
     let ty = m.ty()?;
     let ftz = m.take("ftz");
-    let logic = m.choice(&[("and", Logic::And), ("or", Logic::Or), ("xor", Logic::Xor)]);
+    if let Some(kind) = more::packed(ty) {
+        return more::test_halves(slots, m, operands, kind);
+    }
+    let [d, a, b, rest @ ..] = operands else { return Err(count(3)) };
+    let with = more::combined(slots, m, rest)?;
+    let cmp = comparison(m)?;
+    let view = view(ty, cmp, ftz)?;
+    let (d, not_d) = match d {
+        Operand::Pair(d, not_d) => (slots.pred_out(d)?, slots.pred_out(not_d)?),
+        d => (slots.pred_out(d)?, None),
+    };
+    let d = d.ok_or_else(|| Fail::new("a result is needed"))?;
+    let wide = ty.bytes() == 8;
+    let (a, b) = (slots.source(&fit(a, ty), wide)?, slots.source(&fit(b, ty), wide)?);
+    let compare = Compare { cmp, view, d, not_d, a, b, with };
+    Ok(if wide { Op::Compare64(compare) } else { Op::Compare32(compare) })
+}
+
+/// Takes the name of a comparison.
+pub(super) fn comparison(m: &mut Modifiers) -> Result<Cmp, Fail> {
     let names = [
         ("eq", Cmp::Eq),
         ("ne", Cmp::Ne),
@@ -140,7 +164,11 @@ fn compare(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result
         ("num", Cmp::Num),
         ("nan", Cmp::Nan),
     ];
-    let cmp = m.choice(&names).ok_or_else(|| Fail::new("its comparison is unknown"))?;
+    m.choice(&names).ok_or_else(|| Fail::new("its comparison is unknown"))
+}
+
+/// How a comparison reads operands of a type.
+pub(super) fn view(ty: Type, cmp: Cmp, ftz: bool) -> Result<View, Fail> {
     let view = match ty {
         Type::F32 | Type::F64 => View::Float { ftz },
         Type::F16 => View::Half { brain: false },
@@ -154,19 +182,5 @@ fn compare(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result
     if ftz && matches!(view, View::Half { .. }) || float_only && !ty.float() {
         return Err(Fail::new("the comparison does not fit the type"));
     }
-    let [d, a, b, rest @ ..] = operands else { return Err(count(3)) };
-    let with = match (logic, rest) {
-        (None, []) => None,
-        (Some(logic), [c]) => Some((logic, slots.pred(c)?)),
-        _ => return Err(Fail::new("a combined comparison has one predicate more")),
-    };
-    let (d, not_d) = match d {
-        Operand::Pair(d, not_d) => (slots.pred_out(d)?, slots.pred_out(not_d)?),
-        d => (slots.pred_out(d)?, None),
-    };
-    let d = d.ok_or_else(|| Fail::new("a result is needed"))?;
-    let wide = ty.bytes() == 8;
-    let (a, b) = (slots.source(&fit(a, ty), wide)?, slots.source(&fit(b, ty), wide)?);
-    let compare = Compare { cmp, view, d, not_d, a, b, with };
-    Ok(if wide { Op::Compare64(compare) } else { Op::Compare32(compare) })
+    Ok(view)
 }

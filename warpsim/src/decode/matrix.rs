@@ -29,11 +29,15 @@ fn wanted(m: &mut Modifiers, names: &[&str]) -> Result<(), Fail> {
 /// `cp.async`: done at once, which is one of the orders that a right program allows.
 fn copy(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
     wanted(m, &["async"])?;
+    if m.take("mbarrier") {
+        return super::mbarrier::copied(slots, m, operands);
+    }
     if m.take("commit_group") || m.take("wait_all") || m.take("wait_group") {
         return Ok(Op::Nop);
     }
     let bypass = m.take("cg");
     m.ignore(&["ca", "L2::64B", "L2::128B", "L2::256B"]);
+    let operands = super::memory::without_policy(m, operands);
     if !(m.take("shared") || m.take("shared::cta")) || !m.take("global") {
         return Err(Fail::new("a copy from another space than global to shared"));
     }

@@ -4,12 +4,12 @@ use super::Fail;
 use super::arithmetic::{count, fit};
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Address, Atomic, AtomicOp, Measured, Op, Row, Transfer};
+use crate::op::{Address, Measured, Op, Row, Transfer};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::{Space, Type};
 
 /// Scopes, orders and cache hints: the simulator's memory is always coherent.
-const HINTS: &[&str] = &[
+pub(super) const HINTS: &[&str] = &[
     "relaxed",
     "acquire",
     "release",
@@ -35,7 +35,11 @@ const HINTS: &[&str] = &[
     "L1::evict_last",
     "L1::evict_first",
     "L1::evict_normal",
+    "L1::evict_unchanged",
     "L1::no_allocate",
+    "L2::evict_last",
+    "L2::evict_first",
+    "L2::evict_normal",
 ];
 pub(super) const SPACES: &[(&str, Space)] = &[
     ("global", Space::Global),
@@ -71,10 +75,24 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
             Ok(Op::IsSpace { space, d, a: slots.source(a, true)? })
         }
         "prefetch" | "prefetchu" => {
-            m.ignore(&["global", "local", "L1", "L2", "L2::evict_last", "L2::evict_normal"]);
+            m.ignore(&["global", "local", "tensormap", "L1", "L2", "L2::evict_last", "L2::evict_normal"]);
             Ok(Op::Nop)
         }
-        _ => atomic(slots, m, operands),
+        // Hints about caches. What a discarded line holds is open: here it stays.
+        "discard" | "applypriority" => {
+            m.ignore(&["global", "L2", "L2::evict_normal"]);
+            Ok(Op::Nop)
+        }
+        // A policy is a value that nobody looks into.
+        "createpolicy" => {
+            m.ty()?;
+            let kept = ["fractional", "range", "cvt", "L2", "global", "L2::evict_last", "L2::evict_first"];
+            m.ignore(&kept);
+            m.ignore(&["L2::evict_normal", "L2::evict_unchanged"]);
+            let [d, ..] = operands else { return Err(count(2)) };
+            Ok(Op::Mov64 { d: super::arithmetic::out(slots, d, true)?, a: slots.source(&Operand::Int(0), true)? })
+        }
+        _ => super::atomic::decode(slots, m, operands),
     }
 }
 
@@ -117,7 +135,7 @@ fn mov(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op,
     }
     if let Operand::Name(name) = a {
         match name.as_str() {
-            "%clock" | "%clock_hi" | "%clock64" | "%globaltimer" | "%globaltimer_lo" => {
+            "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo" => {
                 return Ok(Op::Clock { d: row });
             }
             _ => {}
@@ -127,8 +145,16 @@ fn mov(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op,
     Ok(if wide { Op::Mov64 { d: row.slot, a } } else { Op::Mov32 { d: row.slot, a } })
 }
 
+/// `.L2::cache_hint` has a policy as its last operand, which changes nothing here.
+pub(super) fn without_policy<'a>(m: &mut Modifiers, operands: &'a [Operand]) -> &'a [Operand] {
+    match (m.take("L2::cache_hint"), operands) {
+        (true, [rest @ .., _]) => rest,
+        _ => operands,
+    }
+}
+
 /// A register that is written, or `_`.
-fn sink(slots: &Slots, operand: &Operand) -> Result<Option<Row>, Fail> {
+pub(super) fn sink(slots: &Slots, operand: &Operand) -> Result<Option<Row>, Fail> {
     match operand {
         Operand::Name(name) if name == "_" => Ok(None),
         other => slots.row(other).map(Some),
@@ -159,6 +185,7 @@ fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bo
     let lanes = m.choice(&[("v2", 2u8), ("v4", 4), ("v8", 8)]).unwrap_or(1);
     let strong = ["volatile", "relaxed", "acquire", "release", "mmio"].iter().any(|name| m.take(name));
     m.ignore(HINTS);
+    let operands = without_policy(m, operands);
     let (place, data) = match (operands, load) {
         ([data, place], true) | ([place, data], false) => (place, data),
         _ => return Err(count(2)),
@@ -186,47 +213,4 @@ fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bo
     let span = Measured { number: 0, stale: true };
     let transfer = Transfer { address, bytes, count, signed, strong, rows, words, span };
     Ok(if load { Op::Load(Box::new(transfer)) } else { Op::Store(Box::new(transfer)) })
-}
-
-fn atomic(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
-    let returns = m.base == "atom";
-    let ty = m.ty()?;
-    m.ignore(HINTS);
-    m.take("noftz");
-    let space = m.choice(&SPACES[..3]).unwrap_or(Space::Generic);
-    let signed = ty.signed();
-    let ops = [
-        ("add", if ty.float() { AtomicOp::AddF } else { AtomicOp::Add }),
-        ("min", AtomicOp::Min { signed }),
-        ("max", AtomicOp::Max { signed }),
-        ("and", AtomicOp::And),
-        ("or", AtomicOp::Or),
-        ("xor", AtomicOp::Xor),
-        ("exch", AtomicOp::Exchange),
-        ("cas", AtomicOp::CompareSwap),
-        ("inc", AtomicOp::Inc),
-        ("dec", AtomicOp::Dec),
-    ];
-    let op = m.choice(&ops).ok_or_else(|| Fail::new("its operation is unknown"))?;
-    let float = matches!(ty, Type::F32 | Type::F64);
-    if !matches!(ty.bytes(), 4 | 8) || ty.float() && (!float || op != AtomicOp::AddF) {
-        return Err(Fail::new("atomics of this type"));
-    }
-    let wide = ty.bytes() == 8;
-    let (d, rest) = match (returns, operands) {
-        (true, [d, rest @ ..]) => (sink(slots, d)?, rest),
-        (_, rest) => (None, rest),
-    };
-    if d.is_some_and(|d| d.wide != wide) {
-        return Err(Fail::new("the result is of another size than the instruction"));
-    }
-    let (place, a, b) = match (rest, op) {
-        ([place, a, b], AtomicOp::CompareSwap) => (place, a, b),
-        ([place, a], op) if op != AtomicOp::CompareSwap => (place, a, a),
-        _ => return Err(Fail::new("the number of operands does not fit")),
-    };
-    let address = address(slots, place, space)?;
-    let counts = op == AtomicOp::Add && !wide && matches!(a, Operand::Int(1));
-    let (a, b) = (slots.source(a, wide)?, slots.source(b, wide)?);
-    Ok(Op::Atomic(Box::new(Atomic { op, address, wide, d: d.map(|d| d.slot), counts, a, b })))
 }

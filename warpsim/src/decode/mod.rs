@@ -1,14 +1,17 @@
 //! From the tree to [`crate::op`]: every modifier is understood here, once, or refused.
 
 mod arithmetic;
+mod atomic;
 mod call;
 mod convert;
 mod float;
 mod layout;
 mod logic;
 mod matrix;
+mod mbarrier;
 mod memory;
 mod modifiers;
+mod more;
 mod order;
 mod reuse;
 pub mod slots;
@@ -234,9 +237,9 @@ impl<'a> Decoder<'a> {
 
     fn operation(&mut self, m: &mut Modifiers, operands: &[ast::Operand]) -> Result<Op, Fail> {
         match m.base {
-            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "prefetch" | "prefetchu" => {
-                memory::decode(&mut self.slots, m, operands)
-            }
+            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "prefetch" | "prefetchu"
+            | "discard" | "applypriority" | "createpolicy" => memory::decode(&mut self.slots, m, operands),
+            "mbarrier" => mbarrier::decode(&mut self.slots, m, operands),
             "cp" | "ldmatrix" | "mma" | "wmma" => matrix::decode(&mut self.slots, m, operands),
             "cvt" => convert::decode(&mut self.slots, m, operands),
             "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "setp" | "set" | "selp"
@@ -244,7 +247,9 @@ impl<'a> Decoder<'a> {
                 logic::decode(&mut self.slots, m, operands)
             }
             "ret" | "exit" | "trap" | "brkpt" | "bar" | "barrier" | "shfl" | "vote" | "match" | "activemask"
-            | "redux" | "membar" | "fence" | "nanosleep" | "pmevent" => warp::decode(&mut self.slots, m, operands),
+            | "redux" | "membar" | "fence" | "nanosleep" | "pmevent" | "elect" | "griddepcontrol" => {
+                warp::decode(&mut self.slots, m, operands)
+            }
             _ => match arithmetic::decode(&mut self.slots, m, operands)? {
                 Some(op) => Ok(op),
                 None => Err(Fail::new("the simulator does not know this instruction")),

@@ -9,7 +9,9 @@ use crate::ptx::types::Space;
 pub fn drop_unread(code: &mut [Instruction], read: &HashSet<(bool, Slot)>) {
     for instruction in code {
         if let Op::Atomic(atomic) = &mut instruction.op {
-            atomic.d = atomic.d.filter(|d| read.contains(&(atomic.wide, *d)));
+            let wide = atomic.wide;
+            let olds = std::iter::once(&mut atomic.d).chain(atomic.more.iter_mut().map(|m| &mut m.0));
+            olds.for_each(|d| *d = d.filter(|d| read.contains(&(wide, *d))));
         }
     }
 }
@@ -24,6 +26,8 @@ pub fn needs_block_order(code: &[Instruction]) -> bool {
 }
 
 fn shows(atomic: &Atomic) -> bool {
-    use AtomicOp::{AddF, CompareSwap, Dec, Exchange, Inc};
-    matches!(atomic.op, AddF | CompareSwap | Dec | Exchange | Inc) || atomic.d.is_some()
+    use AtomicOp::{AddF, AddHalf, CompareSwap, Dec, Exchange, Inc};
+    matches!(atomic.op, AddF | AddHalf(_) | CompareSwap | Dec | Exchange | Inc)
+        || atomic.d.is_some()
+        || atomic.more.iter().any(|m| m.0.is_some())
 }

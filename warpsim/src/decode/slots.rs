@@ -44,6 +44,8 @@ pub enum Special {
     Warp,
     Warps,
     LaneMask(LaneMask),
+    Zero,
+    One,
     SharedSize,
     DynamicSharedSize,
 }
@@ -71,6 +73,8 @@ pub struct Slots {
     pub fills: Vec<(bool, Slot, Fill)>,
     /// Variables by name: number in the kernel's table, and space.
     pub symbols: HashMap<String, (u32, Space)>,
+    /// Row of the carry between words (`CC.CF`), once an instruction uses it.
+    carry: Option<Slot>,
     /// Registers that some instruction reads: 64-bit file or not, slot.
     pub read: HashSet<(bool, Slot)>,
 }
@@ -99,6 +103,15 @@ impl Slots {
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name, place);
         }
+    }
+
+    /// Row of predicates that holds the carry.
+    pub fn carry(&mut self) -> Slot {
+        let next = &mut self.sizes.2;
+        *self.carry.get_or_insert_with(|| {
+            *next += 1;
+            *next - 1
+        })
     }
 
     fn find(&self, name: &str) -> Option<Place> {
@@ -217,13 +230,20 @@ fn special(name: &str) -> Option<Special> {
             "%tid" => Special::Tid(axis),
             "%ntid" => Special::Ntid(axis),
             "%ctaid" => Special::Ctaid(axis),
-            "%nctaid" => Special::Nctaid(axis),
+            "%nctaid" | "%nclusterid" => Special::Nctaid(axis),
+            "%clusterid" => Special::Ctaid(axis),
+            // A cluster is one block here.
+            "%cluster_ctaid" => Special::Zero,
+            "%cluster_nctaid" => Special::One,
             _ => return None,
         });
     }
     Some(match name {
         "%laneid" => Special::Lane,
         "%warpid" => Special::Warp,
+        "%cluster_ctarank" | "%smid" | "%clock_hi" | "%globaltimer_hi" => Special::Zero,
+        // All blocks run on one multiprocessor, in the first grid.
+        "%cluster_nctarank" | "%nsmid" | "%gridid" => Special::One,
         "%nwarpid" => Special::Warps,
         "%lanemask_eq" => Special::LaneMask(LaneMask::Eq),
         "%lanemask_le" => Special::LaneMask(LaneMask::Le),

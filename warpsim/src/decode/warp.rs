@@ -17,9 +17,21 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         }
         "trap" => Ok(Op::Trap),
         // Memory is coherent, and nobody waits for time to pass.
-        "membar" | "fence" | "nanosleep" | "pmevent" => {
+        "membar" | "fence" | "nanosleep" | "pmevent" | "griddepcontrol" => {
             m.ignore(&["cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel", "acquire", "release", "u32"]);
+            m.ignore(&["proxy", "alias", "async", "async::generic", "async.global", "shared::cta", "global"]);
+            m.ignore(&["mbarrier_init", "sync_restrict::shared::cta", "wait", "launch_dependents"]);
             Ok(Op::Nop)
+        }
+        "elect" => {
+            sync(m)?;
+            let [Operand::Pair(d, p), members] = operands else { return Err(count(2)) };
+            let d = match super::memory::sink(slots, d)? {
+                Some(row) if row.wide => return Err(Fail::new("the result has 32 bits")),
+                row => row.map(|r| r.slot),
+            };
+            let p = slots.pred_out(p)?.ok_or_else(|| Fail::new("a predicate is needed"))?;
+            Ok(Op::Elect { d, p, members: slots.source(members, false)? })
         }
         "bar" | "barrier" => barrier(slots, m, operands),
         "shfl" => shuffle(slots, m, operands),

@@ -2,7 +2,8 @@
 
 use super::float::{fn64, op64};
 use super::lanes::{Row, binary, ternary, unary};
-use crate::op::{Bin, Slot, Tri, Un};
+use super::soft;
+use crate::op::{Bin, FloatMode, Round, Slot, Tri, Un};
 
 /// One operand.
 #[inline(always)]
@@ -14,7 +15,15 @@ pub fn un(file: &mut [Row<u64>], mask: u32, f: Un, d: Slot, a: Slot) {
         Un::Brev => x.reverse_bits(),
         Un::NegF64 => x ^ 1 << 63,
         Un::AbsF64 => x & !(1 << 63),
-        Un::F64(f, _) => fn64(f, f64::from_bits(x)).to_bits(),
+        Un::F64(f, mode) => {
+            let x = f64::from_bits(x);
+            let value = match (mode.ftz, mode.round) {
+                (true, _) => soft::rough(f, x),
+                (false, Round::Nearest) => fn64(f, x),
+                (false, round) => soft::function(f, x, round),
+            };
+            value.to_bits()
+        }
         _ => unreachable!("decoded to the 32-bit file"),
     };
     unary(file, mask, d, a, f);
@@ -75,7 +84,10 @@ fn rare(file: &mut [Row<u64>], mask: u32, f: Bin, d: Slot, a: Slot, b: Slot) {
                     i.wrapping_rem(j) as u64
                 }
             }
-            Bin::Float(op, _) => op64(op, f64::from_bits(x), f64::from_bits(y)).to_bits(),
+            Bin::Float(op, FloatMode { round: Round::Nearest, .. }) => {
+                op64(op, f64::from_bits(x), f64::from_bits(y)).to_bits()
+            }
+            Bin::Float(op, mode) => soft::op(op, f64::from_bits(x), f64::from_bits(y), mode.round).to_bits(),
             _ => unreachable!("the type was checked when decoded"),
         }
     };
@@ -116,6 +128,9 @@ pub fn tri(file: &mut [Row<u64>], mask: u32, f: Tri, d: Slot, abc: [Slot; 3]) {
     let float = f64::from_bits;
     match f {
         Tri::Mad => ternary(file, mask, d, abc, |x, y, z| x.wrapping_mul(y).wrapping_add(z)),
+        Tri::Fma(FloatMode { round: round @ (Round::Zero | Round::Down | Round::Up), .. }) => {
+            ternary(file, mask, d, abc, |x, y, z| soft::fma(float(x), float(y), float(z), round).to_bits());
+        }
         Tri::FmaF | Tri::Fma(_) => {
             ternary(file, mask, d, abc, |x, y, z| float(x).mul_add(float(y), float(z)).to_bits())
         }

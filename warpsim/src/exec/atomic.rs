@@ -1,18 +1,18 @@
 //! Atomics and reductions (PTX ISA, "atom"): lane after lane, lowest first.
 
 use super::check;
-use super::float::canon;
+use super::float::{canon, op_half};
 use super::lanes::{LANES, Row};
 use super::memory::{addresses, by_space, find};
 use super::state::{Env, Warp};
-use crate::op::{Atomic, AtomicOp};
+use crate::op::{Atomic, AtomicOp, FloatMode, FloatOp, Halves};
 use crate::ptx::types::Space;
 use crate::traffic::atomic_wavefronts;
 
 /// Does an atomic in the lanes of the mask.
 pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
     let all = addresses(warp, &a.address);
-    let len = if a.wide { 8 } else { 4 };
+    let len = u64::from(a.len());
     let shared = std::mem::take(&mut env.shared);
     let local = std::mem::take(&mut warp.local);
     by_space(a.address.space, &all, mask, |space, at, mask| {
@@ -27,34 +27,31 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
                 continue;
             };
             served |= 1 << lane;
-            if env.machine.checks {
-                let thread = warp.first + lane as u32;
-                let (address, len) = (at[lane], len as u8);
-                let rest = check::Element {
-                    thread,
-                    pc,
-                    space,
-                    address,
-                    len,
-                    read: true,
-                    write: true,
-                    strong: true,
-                    same: false,
+            let rows = std::iter::once((a.d, a.a)).chain(a.more.iter().copied());
+            for (k, (d, x)) in rows.enumerate() {
+                let step = k * a.bytes as usize;
+                if env.machine.checks {
+                    let thread = warp.first + lane as u32;
+                    let (address, len) = (at[lane] + step as u64, a.bytes);
+                    let (read, write, strong, same) = (true, true, true, false);
+                    check::element(env, check::Element { thread, pc, space, address, len, read, write, strong, same });
+                }
+                let operand = |slot: u32| match a.wide {
+                    true => warp.wide[slot as usize][lane],
+                    false => warp.narrow[slot as usize][lane].into(),
                 };
-                check::element(env, rest);
-            }
-            let operand = |slot: u32| match a.wide {
-                true => warp.wide[slot as usize][lane],
-                false => warp.narrow[slot as usize][lane].into(),
-            };
-            let (x, y) = (operand(a.a), operand(a.b));
-            let old = bytes.update(offset, len as u8, |old| {
-                if a.wide { new64(a.op, old, x, y) } else { new32(a.op, old as u32, x as u32, y as u32).into() }
-            });
-            match (a.d, a.wide) {
-                (Some(d), true) => warp.wide[d as usize][lane] = old,
-                (Some(d), false) => warp.narrow[d as usize][lane] = old as u32,
-                (None, _) => {}
+                let (x, y) = (operand(x), operand(a.b));
+                let old = bytes.update(offset + step, a.bytes, |old| match (a.op, a.bytes) {
+                    (AtomicOp::AddHalf(kind), _) => half(kind, old as u32, x as u32).into(),
+                    (op, 8) => new64(op, old, x, y),
+                    (op, 4) => new32(op, old as u32, x as u32, y as u32).into(),
+                    (op, _) => new32(op, old as u32, x as u32 & 0xffff, y as u32 & 0xffff).into(),
+                });
+                match (d, a.wide) {
+                    (Some(d), true) => warp.wide[d as usize][lane] = old,
+                    (Some(d), false) => warp.narrow[d as usize][lane] = old as u32,
+                    (None, _) => {}
+                }
             }
         }
         count(env, pc, a, space, at, served);
@@ -78,6 +75,11 @@ fn count(env: &mut Env, pc: u32, a: &Atomic, space: Space, at: &Row<u64>, served
     }
 }
 
+/// Sum of halves, each rounded to nearest.
+fn half(kind: Halves, x: u32, y: u32) -> u32 {
+    op_half(FloatOp::Add, FloatMode::default(), kind, x, y)
+}
+
 /// What an atomic leaves in memory, for one width; `$add` adds two floats of that width.
 macro_rules! updated {
     ($name:ident, $word:ty, $signed:ty, $add:expr) => {
@@ -99,6 +101,7 @@ macro_rules! updated {
                 AtomicOp::Inc => old + 1,
                 AtomicOp::Dec if old == 0 || old > x => x,
                 AtomicOp::Dec => old - 1,
+                AtomicOp::AddHalf(_) => unreachable!("added as halves"),
             }
         }
     };

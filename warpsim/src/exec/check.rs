@@ -136,3 +136,10 @@ pub fn copied(env: &mut Env, (thread, pc): (u32, u32), (from, sourced): (u64, bo
     let (space, address) = (Space::Shared, to);
     element(env, Element { thread, pc, space, address, len: 4, read: false, write: true, strong: false, same: false });
 }
+
+/// A barrier in shared memory has a value from now on.
+pub fn synchronised(env: &mut Env, at: u64) {
+    if let Some(shadow) = &mut env.shadow {
+        shadow.written(at as usize);
+    }
+}

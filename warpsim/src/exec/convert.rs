@@ -43,7 +43,7 @@ fn from_integer(c: &Convert, bits: u64) -> u64 {
     let x = extend(bits, c.from);
     let exact = if c.from.signed() { i128::from(x as i64) } else { i128::from(x) };
     match c.to {
-        Type::F64 => (exact as f64).to_bits(),
+        Type::F64 => super::soft::whole(exact, c.mode.round).to_bits(),
         Type::F32 => {
             let near = exact as f32;
             let over = near as i128 - exact;

@@ -12,6 +12,7 @@ pub fn members(op: &Op) -> Option<u32> {
         | Op::Ballot { members, .. }
         | Op::Match { members, .. }
         | Op::Redux { members, .. }
+        | Op::Elect { members, .. }
         | Op::WarpBarrier { members } => Some(*members),
         _ => None,
     }
@@ -65,6 +66,13 @@ pub fn run(warp: &mut Warp, op: &Op, mask: u32) {
                 Redux::Max { signed: true } => (x as i32).max(y as i32) as u32,
             });
             each(mask, |lane| warp.narrow[d as usize][lane] = result.unwrap_or(0));
+        }
+        Op::Elect { d, p, .. } => {
+            let leader = mask.trailing_zeros();
+            if let Some(d) = d {
+                each(mask, |lane| warp.narrow[d as usize][lane] = leader);
+            }
+            warp.set_pred(p, 1 << leader, mask);
         }
         _ => {}
     }

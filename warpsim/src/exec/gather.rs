@@ -25,6 +25,7 @@ fn matches(a: &Op, b: &Op) -> bool {
         (Op::VotePred { f, .. }, Op::VotePred { f: g, .. }) => f == g,
         (Op::Match { all, wide, .. }, Op::Match { all: a, wide: w, .. }) => all == a && wide == w,
         (Op::Redux { f, .. }, Op::Redux { f: g, .. }) => f == g,
+        (Op::Elect { .. }, Op::Elect { .. }) => true,
         (Op::Ballot { .. }, Op::Ballot { .. }) | (Op::WarpBarrier { .. }, Op::WarpBarrier { .. }) => true,
         _ => false,
     }
@@ -137,6 +138,7 @@ fn one(env: &mut Env, warp: &mut Warp, pc: u32, group: u32) -> bool {
             Op::Match { all, wide, d: n, p: all.then_some(p), a: if wide { w } else { n + 1 }, members: n + 4 }
         }
         Op::Redux { f, .. } => Op::Redux { f, d: n, a: n + 1, members: n + 4 },
+        Op::Elect { .. } => Op::Elect { d: Some(n), p, members: n + 4 },
         _ => Op::WarpBarrier { members: n + 4 },
     };
     for &(pc, lanes) in &places {
@@ -169,6 +171,11 @@ fn one(env: &mut Env, warp: &mut Warp, pc: u32, group: u32) -> bool {
                 }
             }
             Op::Ballot { d, .. } | Op::Redux { d, .. } => hand(d),
+            Op::Elect { d, p: out, .. } => {
+                d.into_iter().for_each(hand);
+                let holds = warp.preds[preds];
+                warp.set_pred(out, holds, lanes);
+            }
             Op::VotePred { d, .. } => {
                 let holds = warp.preds[preds];
                 warp.set_pred(d, holds, lanes);

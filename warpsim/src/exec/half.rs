@@ -1,6 +1,6 @@
 //! f16 and bf16 to and from double precision.
 
-use crate::op::FloatMode;
+use crate::op::{FloatMode, Round};
 
 /// Fraction bits and smallest exponent of a format.
 fn shape(brain: bool) -> (i32, i32) {
@@ -50,6 +50,33 @@ pub fn narrow(x: f64, brain: bool) -> u32 {
     sign | bits.min(infinity(brain))
 }
 
+/// A double (exact or odd-rounded) to a half, as the rounding says.
+fn directed(x: f64, brain: bool, round: Round) -> u32 {
+    let near = narrow(x, brain);
+    let value = widen(near as u16, brain, false);
+    let (magnitude, sign) = (near & 0x7fff, near & 0x8000);
+    match round {
+        _ if value == x || x.is_nan() => near,
+        // One step down or up; zero's neighbour on the other side is never asked for.
+        Round::Down if value > x => {
+            if sign == 0 && magnitude > 0 {
+                near - 1
+            } else {
+                near.max(0x8000) + 1
+            }
+        }
+        Round::Up if value < x => {
+            if sign != 0 && magnitude > 0 {
+                near - 1
+            } else {
+                (near & 0x7fff) + 1
+            }
+        }
+        Round::Zero if value.abs() > x.abs() => near - 1,
+        _ => near,
+    }
+}
+
 /// After a half instruction: `.ftz`, `.sat`, `.relu`.
 pub fn finish(x: f64, brain: bool, mode: FloatMode) -> u32 {
     let x = match mode {
@@ -57,7 +84,7 @@ pub fn finish(x: f64, brain: bool, mode: FloatMode) -> u32 {
         FloatMode { relu: true, .. } => [0.0, x][usize::from(x > 0.0 || x.is_nan())],
         _ => x,
     };
-    let bits = narrow(x, brain);
+    let bits = directed(x, brain, mode.round);
     let subnormal = bits & 0x7fff < 1 << shape(brain).0;
     if mode.ftz && subnormal { bits & 0x8000 } else { bits }
 }

@@ -3,8 +3,9 @@
 use super::lanes::each;
 use super::memory::find;
 use super::state::{Env, Warp};
+use crate::finding::Kind;
 use crate::memory::from_generic;
-use crate::op::Print;
+use crate::op::{Assertion, Print};
 use crate::ptx::types::Space;
 
 /// Text that a core keeps of a launch, in bytes; CUDA's own buffer holds 1 MiB.
@@ -33,6 +34,25 @@ pub fn run(env: &mut Env, warp: &mut Warp, print: &Print, mask: u32) {
             poke(warp, lane, result, count);
         }
     });
+}
+
+/// Tells of a failed assertion, and stops the kernel.
+#[cold]
+#[inline(never)]
+pub fn assertion(env: &mut Env, warp: &mut Warp, pc: u32, a: &Assertion, mask: u32) {
+    let lane = mask.trailing_zeros() as usize;
+    let [what, file, line, function] =
+        a.0.map(|slot| crate::memory::window(Space::Local) + warp.wide[slot as usize][lane]);
+    let mut text = |at: u64| {
+        let at = peek(env, warp, lane, at, 8)?;
+        string(env, warp, lane, at)
+    };
+    let [what, file, function] = [what, file, function].map(|at| text(at).unwrap_or_default());
+    let line = peek(env, warp, lane, line, 4).unwrap_or(0);
+    let place = file.rsplit(['/', '\\']).next().unwrap_or("");
+    let message =
+        format!("{place}:{line}: {function}: assertion `{what}` failed; next: look at the values it compares");
+    env.note(Kind::Trap, pc, warp.first + lane as u32, None, message);
 }
 
 /// Reads an element at a generic address.

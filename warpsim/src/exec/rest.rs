@@ -88,6 +88,7 @@ pub fn execute(env: &Env, warp: &mut Warp, op: &Op, mask: u32) {
             warp.set_pred(d, holds, mask);
         }
         Op::ActiveMask { d } => each(mask, |lane| warp.narrow[d as usize][lane] = mask),
+        Op::More(ref more) => super::more::execute(warp, more, mask),
         Op::Nop => {}
         ref other => unreachable!("executed elsewhere: {other:?}"),
     }

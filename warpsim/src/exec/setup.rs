@@ -78,6 +78,8 @@ impl Warp {
             // Each block writes its own.
             Special::Ctaid(_) => 0,
             Special::Nctaid(axis) => machine.grid[axis as usize],
+            Special::Zero => 0,
+            Special::One => 1,
             Special::Lane => lane,
             Special::Warp => self.first / LANES as u32,
             Special::Warps => machine.threads().div_ceil(LANES as u32),

@@ -4,6 +4,8 @@
 //! own lanes'. Two accesses of different threads that no barrier orders, one of them a write, are a race, unless both
 //! are atomic or volatile, or the write leaves the value as it is.
 
+use std::collections::BTreeMap;
+
 /// Warps of a block at most.
 const WARPS: usize = 32;
 
@@ -56,13 +58,15 @@ pub struct Shadow {
     clocks: [[u32; WARPS]; WARPS],
     /// What warps that only arrived have left at each barrier.
     arrived: [[u32; WARPS]; 16],
+    /// What warps have left at barriers that lie in shared memory, by address.
+    left: BTreeMap<u64, [u32; WARPS]>,
 }
 
 impl Shadow {
     /// The shadow of so many bytes.
     pub fn new(bytes: u64) -> Self {
         let cells = vec![Cell::default(); bytes.div_ceil(4) as usize];
-        Self { cells, clocks: [[0; WARPS]; WARPS], arrived: [[0; WARPS]; 16] }
+        Self { cells, clocks: [[0; WARPS]; WARPS], arrived: [[0; WARPS]; 16], left: BTreeMap::new() }
     }
 
     /// Before a block: nothing written, nobody was here.
@@ -71,6 +75,7 @@ impl Shadow {
         self.clocks = [[0; WARPS]; WARPS];
         (0..WARPS).for_each(|w| self.clocks[w][w] = 1);
         self.arrived = [[0; WARPS]; 16];
+        self.left.clear();
     }
 
     /// Lanes of a warp came together.
@@ -82,6 +87,24 @@ impl Shadow {
     pub fn arrive(&mut self, warp: usize, id: u32) {
         join(&mut self.arrived[id as usize & 15], &self.clocks[warp]);
         self.clocks[warp][warp] += 1;
+    }
+
+    /// A warp leaves what it knows at a barrier in shared memory.
+    pub fn leave(&mut self, warp: usize, address: u64) {
+        join(self.left.entry(address).or_default(), &self.clocks[warp]);
+        self.clocks[warp][warp] += 1;
+    }
+
+    /// A warp has waited for such a barrier: it knows what was left there.
+    pub fn learn(&mut self, warp: usize, address: u64) {
+        if let Some(left) = self.left.get(&address) {
+            join(&mut self.clocks[warp], left);
+        }
+    }
+
+    /// A word with a value that only barriers look at.
+    pub fn written(&mut self, at: usize) {
+        self.cells.iter_mut().skip(at / 4).take(2).for_each(|cell| cell.written = 15);
     }
 
     /// A barrier of the block is complete: the waiting warps know what all of them did.

@@ -19,6 +19,8 @@ const BOOST: u32 = 128;
 const SHORT: u64 = 2048;
 /// Turns that lanes run alone, with others waiting for them, before they may be waiting for the others.
 const ALONE: u32 = 2;
+/// How often lanes may ask in vain before the lanes that wait for them go on.
+const VAIN: u32 = 64;
 /// Instructions in which a loop that waits shows itself.
 const PROBE: u32 = 4096;
 
@@ -117,11 +119,26 @@ pub fn patience(env: &mut Env, warp: &mut Warp) -> Stop {
         let stop = step(env, warp);
         match stop {
             Stop::Apart => return part(env, warp),
-            Stop::Turn if warp.now.mask == mask => {}
+            Stop::Turn | Stop::Vain if warp.now.mask == mask => {}
             stop => return stop,
         }
     }
     if !polls {
+        return Stop::Turn;
+    }
+    warp.apart.stay = true;
+    part(env, warp)
+}
+
+/// Lanes asked in vain: others of their warp may have to go on first.
+pub fn vain(env: &mut Env, warp: &mut Warp) -> Stop {
+    let mask = warp.now.mask;
+    if warp.stack.is_empty() || mask == warp.live {
+        return Stop::Turn;
+    }
+    let (times, lanes) = warp.apart.alone;
+    warp.apart.alone = if lanes == mask { (times + 1, mask) } else { (1, mask) };
+    if warp.apart.alone.0 < VAIN {
         return Stop::Turn;
     }
     warp.apart.stay = true;
@@ -142,7 +159,7 @@ pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
             merge(warp);
         } else {
             match step(env, warp) {
-                Stop::Turn => warp.unstack(env.steps, boost),
+                Stop::Turn | Stop::Vain => warp.unstack(env.steps, boost),
                 Stop::Status if warp.status == Status::Done => {
                     // These lanes ended.
                     warp.status = Status::Ready;

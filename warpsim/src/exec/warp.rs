@@ -20,6 +20,8 @@ pub enum Stop {
     Fault,
     /// Lanes must come together that are at different places.
     Apart,
+    /// It asked for something that others must do first.
+    Vain,
 }
 
 /// Runs a warp for at most `turn` instructions.
@@ -38,6 +40,7 @@ pub fn advance(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
     match env.machine.advance.run(env, warp, turn) {
         Stop::Apart => strands::part(env, warp),
         Stop::Turn if turn > 1 => strands::patience(env, warp),
+        Stop::Vain => strands::vain(env, warp),
         stop => stop,
     }
 }
@@ -113,6 +116,15 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
                 let thread = warp.first + mask.trailing_zeros();
                 env.note(Kind::Trap, pc, thread, None, "the kernel stopped itself (`trap`)".into());
                 return Stop::Fault;
+            }
+            Op::Assert(a) => {
+                super::print::assertion(env, warp, pc, a, mask);
+                return Stop::Fault;
+            }
+            Op::MBarrier(b) => {
+                if super::mbarrier::run(env, warp, pc, b, mask) {
+                    return Stop::Vain;
+                }
             }
             Op::Barrier { .. } | Op::BarrierReduce { .. } => return arrive(env, warp, pc, &instruction.op, mask),
             op => {
@@ -219,7 +231,7 @@ fn execute<const COUNT: bool>(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, 
 }
 
 #[inline(always)]
-fn logic(f: Logic, x: u32, y: u32) -> u32 {
+pub fn logic(f: Logic, x: u32, y: u32) -> u32 {
     match f {
         Logic::And => x & y,
         Logic::Or => x | y,

@@ -59,7 +59,7 @@ fn look(env: &Env, warp: &Warp, pc: u32) -> Vec<Access> {
     match &instruction.op {
         Op::Load(t) => add(AccessKind::Load, &t.address, u32::from(t.bytes) * u32::from(t.count), mask),
         Op::Store(t) => add(AccessKind::Store, &t.address, u32::from(t.bytes) * u32::from(t.count), mask),
-        Op::Atomic(a) => add(AccessKind::Atomic, &a.address, if a.wide { 8 } else { 4 }, mask),
+        Op::Atomic(a) => add(AccessKind::Atomic, &a.address, a.len(), mask),
         Op::Copy(c) => {
             add(AccessKind::Load, &c.from, c.bytes.into(), mask);
             add(AccessKind::Store, &c.to, c.bytes.into(), mask);

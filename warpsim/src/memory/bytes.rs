@@ -71,11 +71,14 @@ impl Bytes {
         }
     }
 
-    /// Changes an element of 4 or 8 bytes in one step; gives the old value.
+    /// Changes an element of 2, 4 or 8 bytes in one step; gives the old value.
     pub fn update(&self, at: usize, bytes: u8, f: impl Fn(u64) -> u64) -> u64 {
         // SAFETY: as in `load`.
         unsafe {
-            if bytes == 4 {
+            if bytes == 2 {
+                let cell = AtomicU16::from_ptr(self.at(at, 2).cast());
+                u64::from(cell.fetch_update(Relaxed, Relaxed, |x| Some(f(x.into()) as u16)).unwrap_or_else(|x| x))
+            } else if bytes == 4 {
                 let cell = AtomicU32::from_ptr(self.at(at, 4).cast());
                 u64::from(cell.fetch_update(Relaxed, Relaxed, |x| Some(f(x.into()) as u32)).unwrap_or_else(|x| x))
             } else {

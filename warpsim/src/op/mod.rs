@@ -2,12 +2,14 @@
 
 mod kinds;
 mod matrix;
+mod more;
 mod operands;
 mod warps;
 
 use crate::ptx::types::Space;
 pub use kinds::*;
 pub use matrix::*;
+pub use more::*;
 pub use operands::*;
 pub use warps::*;
 
@@ -157,6 +159,9 @@ pub enum Op {
     Store(Box<Transfer>),
     Atomic(Box<Atomic>),
     Print(Box<Print>),
+    Assert(Box<Assertion>),
+    More(Box<More>),
+    MBarrier(Box<MBarrier>),
     Copy(Box<Copy>),
     LoadMatrix(Box<LoadMatrix>),
     Mma(Box<Mma>),
@@ -210,6 +215,12 @@ pub enum Op {
     },
     ActiveMask {
         d: Slot,
+    },
+    /// `elect.sync`: the lowest lane of the group leads.
+    Elect {
+        d: Option<Slot>,
+        p: Slot,
+        members: Slot,
     },
     WarpBarrier {
         members: Slot,

@@ -1,6 +1,6 @@
 //! Operands of the larger instructions, and what they do.
 
-use super::{Cmp, FloatMode, Logic, Slot, View};
+use super::{Cmp, FloatMode, Halves, Logic, Slot, View};
 use crate::ptx::types::{Space, Type};
 
 /// A predicate operand, perhaps negated.
@@ -138,8 +138,12 @@ pub struct Print {
 pub enum AtomicOp {
     Add,
     AddF,
-    Min { signed: bool },
-    Max { signed: bool },
+    Min {
+        signed: bool,
+    },
+    Max {
+        signed: bool,
+    },
     And,
     Or,
     Xor,
@@ -147,16 +151,20 @@ pub enum AtomicOp {
     CompareSwap,
     Inc,
     Dec,
+    /// Sum of f16 or bf16.
+    AddHalf(Halves),
 }
 
 /// An atomic or a reduction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Atomic {
     /// What.
     pub op: AtomicOp,
     /// Where.
     pub address: Address,
-    /// 64-bit rather than 32-bit.
+    /// Bytes of an element: 2, 4 or 8.
+    pub bytes: u8,
+    /// Rows of the 64-bit file rather than the 32-bit one.
     pub wide: bool,
     /// Row of the old value, if anything reads it.
     pub d: Option<Slot>,
@@ -164,6 +172,15 @@ pub struct Atomic {
     pub counts: bool,
     /// Operand.
     pub a: Slot,
+    /// Old value and operand of the further elements of a vector.
+    pub more: Vec<(Option<Slot>, Slot)>,
     /// Second operand of a compare-and-swap.
     pub b: Slot,
+}
+
+impl Atomic {
+    /// Bytes that a lane accesses.
+    pub fn len(&self) -> u32 {
+        u32::from(self.bytes) * (1 + self.more.len() as u32)
+    }
 }

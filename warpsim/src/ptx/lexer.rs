@@ -84,14 +84,15 @@ fn starts_word(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'$' | b'%' | b'.')
 }
 
-/// Names run on over `.modifier` and `::qualifier`.
+/// Names run on over `.modifier` and `::qualifier`; a directive ends before the next one (`.reg.b32`).
 fn word_length(bytes: &[u8]) -> usize {
     let mut at = 1;
+    let directive = bytes[0] == b'.';
     while at < bytes.len() {
         let next = bytes.get(at + 1).copied().unwrap_or(0);
         if bytes[at].is_ascii_alphanumeric() || matches!(bytes[at], b'_' | b'$') {
             at += 1;
-        } else if (bytes[at] == b'.' && (next.is_ascii_alphanumeric() || next == b'_'))
+        } else if (bytes[at] == b'.' && !directive && (next.is_ascii_alphanumeric() || next == b'_'))
             || (bytes[at] == b':' && next == b':')
         {
             at += 2;

@@ -45,7 +45,8 @@ impl Parser {
         match word.as_str() {
             ".reg" => return self.registers(out),
             ".loc" => return self.location(),
-            ".pragma" => {
+            // A prototype names the parameters of a call through a pointer, which is refused where it is made.
+            ".pragma" | ".callprototype" => {
                 while !self.accept(b';') {
                     self.next()?;
                 }

@@ -1,6 +1,8 @@
 //! What the tests share: fixtures, buffers, random numbers.
 #![allow(dead_code)]
 
+pub mod one;
+
 use warpsim::{Arg, Device, Launch, Module, Report};
 
 /// Loads `tests/ptx/NAME.ptx`.

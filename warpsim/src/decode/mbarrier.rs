@@ -1,0 +1,81 @@
+//! Barriers that lie in shared memory (PTX ISA, "mbarrier"), without the transactions of bulk copies.
+
+use super::Fail;
+use super::arithmetic::count;
+use super::memory::{address, sink};
+use super::modifiers::Modifiers;
+use super::slots::Slots;
+use crate::op::{MBarrier, MBarrierOp, Op};
+use crate::ptx::ast::Operand;
+use crate::ptx::types::{Space, Type};
+
+/// Decodes an `mbarrier`.
+pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
+    if m.ty()? != Type::B64 {
+        return Err(Fail::new("an `mbarrier` has 64 bits"));
+    }
+    m.ignore(&["release", "acquire", "relaxed", "cta", "cluster"]);
+    let space = if m.take("shared") || m.take("shared::cta") { Space::Shared } else { Space::Generic };
+    let kinds = [
+        ("init", Some(MBarrierOp::Init)),
+        ("arrive", Some(MBarrierOp::Arrive { drop: false })),
+        ("arrive_drop", Some(MBarrierOp::Arrive { drop: true })),
+        ("test_wait", Some(MBarrierOp::Wait { parity: false })),
+        ("try_wait", Some(MBarrierOp::Wait { parity: false })),
+        ("inval", None),
+    ];
+    let kind = m.choice(&kinds).ok_or_else(|| Fail::new("this form of an `mbarrier`"))?;
+    let Some(f) = kind else { return Ok(Op::Nop) };
+    // An arrival that does not complete the phase is an arrival.
+    m.take("noComplete");
+    let f = if m.take("parity") { MBarrierOp::Wait { parity: true } } else { f };
+    let barrier = match (f, operands) {
+        (MBarrierOp::Init, [place, arrivals]) => {
+            MBarrier { operand: Some(slots.source(arrivals, false)?), ..at(slots, f, place, space)? }
+        }
+        (MBarrierOp::Arrive { .. }, [state, place, rest @ ..]) => {
+            let mut out = at(slots, f, place, space)?;
+            out.state = match sink(slots, state)? {
+                Some(row) if !row.wide => return Err(Fail::new("the state has 64 bits")),
+                row => row.map(|r| r.slot),
+            };
+            out.operand = match rest {
+                [] => None,
+                [arrivals] => Some(slots.source(arrivals, false)?),
+                _ => return Err(count(3)),
+            };
+            out
+        }
+        // The last operand says how long a thread may sleep.
+        (MBarrierOp::Wait { parity }, [done, place, phase] | [done, place, phase, _]) => {
+            let mut out = at(slots, f, place, space)?;
+            out.done = slots.pred_out(done)?;
+            out.operand = Some(slots.source(phase, !parity)?);
+            out
+        }
+        _ => return Err(Fail::new("the number of operands does not fit")),
+    };
+    Ok(Op::MBarrier(Box::new(barrier)))
+}
+
+fn at(slots: &mut Slots, f: MBarrierOp, place: &Operand, space: Space) -> Result<MBarrier, Fail> {
+    Ok(MBarrier { f, address: address(slots, place, space)?, state: None, done: None, operand: None })
+}
+
+/// `cp.async.mbarrier.arrive`: copies are complete at once here. Without `.noinc` the barrier expects one arrival more
+/// and gets it.
+pub fn copied(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
+    m.ty()?;
+    let counted = m.take("noinc");
+    if !m.take("arrive") {
+        return Err(Fail::new("this form of an `mbarrier`"));
+    }
+    let space = if m.take("shared") || m.take("shared::cta") { Space::Shared } else { Space::Generic };
+    let [place] = operands else { return Err(count(1)) };
+    let address = address(slots, place, space)?;
+    if !counted {
+        return Ok(Op::Nop);
+    }
+    let f = MBarrierOp::Arrive { drop: false };
+    Ok(Op::MBarrier(Box::new(MBarrier { f, address, state: None, done: None, operand: None })))
+}
