@@ -1,7 +1,7 @@
 //! An inspection as text and as a table of the page: the launch, its counters, its findings.
 
 use super::metrics::{Row, rows};
-use super::words::{counted, grouped, place, sides, volume};
+use super::words::{counted, grouped, place, sides, together, volume};
 use super::{Finding, Inspection};
 use std::fmt;
 
@@ -26,14 +26,15 @@ impl Inspection {
         format!("{}: {grid} of {threads}, {}{shared}", self.kernel, counted(warps, "warp"))
     }
 
-    /// Where a finding was met, and the text of its line.
-    fn whereabouts(&self, finding: &Finding) -> (String, String) {
+    /// Where findings of one place were met, and the text of its line.
+    fn whereabouts(&self, findings: &[&Finding]) -> (String, String) {
+        let finding = findings[0];
+        let times = findings.iter().map(|finding| finding.times).max().unwrap_or(1);
         let line = finding.source.as_ref().map(|source| source.line);
         let text = line.and_then(|line| self.lines.iter().find(|own| own.number == line));
         let at = line.map_or(format!("PTX line {}", finding.ptx_line), |line| format!("line {line}"));
         let (block, thread) = (place(finding.block, self.grid), place(finding.thread, self.block));
-        let first =
-            if finding.times > 1 { format!(", first of {} times", grouped(finding.times)) } else { String::new() };
+        let first = if finding.times > 1 { format!(", first of {} times", grouped(times)) } else { String::new() };
         let place = format!("{at}, block {block}, thread {thread}{first}");
         (place, text.map_or(String::new(), |line| line.text.trim().to_string()))
     }
@@ -45,7 +46,7 @@ impl Inspection {
         let mut html = format!(
             "<div class=\"gpulab-inspection\"><strong>{}</strong>\n{}",
             escape(&self.heading()),
-            self.findings.iter().map(|finding| self.finding_box(finding)).collect::<String>()
+            together(self.findings.iter()).iter().map(|findings| self.finding_box(findings)).collect::<String>()
         );
         html += &format!(
             "<table style=\"margin:.5em 0;font-size:inherit;table-layout:auto\"><thead><tr><th style=\"{LEFT}\">what</th><th style=\"{RIGHT}\">count</th>\
@@ -65,18 +66,19 @@ impl Inspection {
         html + "</div>\n"
     }
 
-    fn finding_box(&self, finding: &Finding) -> String {
-        let (place, text) = self.whereabouts(finding);
-        let (what, next) = split(&finding.message);
+    fn finding_box(&self, findings: &[&Finding]) -> String {
+        let (place, text) = self.whereabouts(findings);
+        let (said, next) = said(findings);
+        let said: Vec<String> = said.into_iter().map(marked).collect();
         let code = if text.is_empty() { String::new() } else { format!("<br><code>{}</code>", escape(&text)) };
         let next = if next.is_empty() { String::new() } else { format!("<br><em>next: {}</em>", marked(next)) };
         // A middle tone, legible on light and on dark pages.
         format!(
             "<div style=\"border-left:4px solid #d55e00;padding:.2em .8em;margin:.5em 0\">\
              <strong style=\"color:#d55e00\">{}</strong> {}{code}<br>{}{next}</div>\n",
-            finding.kind.words(),
+            findings[0].kind.words(),
             escape(&place),
-            marked(what)
+            said.join("<br>")
         )
     }
 
@@ -93,14 +95,14 @@ impl Inspection {
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.heading())?;
-        for finding in &self.findings {
-            let (place, text) = self.whereabouts(finding);
-            let (what, next) = split(&finding.message);
-            writeln!(f, "\n{}: {place}", finding.kind.words())?;
+        for findings in together(self.findings.iter()) {
+            let (place, text) = self.whereabouts(&findings);
+            let (said, next) = said(&findings);
+            writeln!(f, "\n{}: {place}", findings[0].kind.words())?;
             if !text.is_empty() {
                 writeln!(f, "    {text}")?;
             }
-            writeln!(f, "  {what}")?;
+            said.iter().try_for_each(|what| writeln!(f, "  {what}"))?;
             if !next.is_empty() {
                 writeln!(f, "  next: {next}")?;
             }
@@ -119,6 +121,12 @@ impl fmt::Display for Inspection {
         }
         Ok(())
     }
+}
+
+/// What happened, one line for each finding, and what to do about the first.
+fn said<'a>(findings: &[&'a Finding]) -> (Vec<&'a str>, &'a str) {
+    let parts: Vec<(&str, &str)> = findings.iter().map(|finding| split(&finding.message)).collect();
+    (parts.iter().map(|part| part.0).collect(), parts[0].1)
 }
 
 /// What happened, and what to do.

@@ -1,6 +1,6 @@
 //! A kernel's source as a heat map: what each line costs.
 
-use super::words::{grouped, place, ratio};
+use super::words::{grouped, place, ratio, together};
 use super::{AccessKind, Inspection, Line, Space};
 use crate::plot::Figure;
 use crate::plot::canvas::{Align, Canvas, LETTER, MARGIN, SMALL, WIDTH, figure};
@@ -207,10 +207,12 @@ fn table(canvas: &mut Canvas<'_>, it: &Inspection, columns: &[Column], y: f64) -
             canvas.small(&text, (x, y + ROW / 2.0), Align::Right);
         }
         y += high;
-        for finding in found(it, line) {
-            let (block, thread) = (place(finding.block, it.grid), place(finding.thread, it.block));
-            let owner = finding.variable.as_ref().map_or(String::new(), |name| format!(", {name}"));
-            let text = format!("▲ {}{owner}: first in block {block}, thread {thread}", finding.kind.words());
+        for findings in together(found(it, line)) {
+            let first = findings[0];
+            let (block, thread) = (place(first.block, it.grid), place(first.thread, it.block));
+            let owners: String =
+                findings.iter().flat_map(|finding| &finding.variable).map(|name| format!(", {name}")).collect();
+            let text = format!("▲ {}{owners}: first in block {block}, thread {thread}", first.kind.words());
             canvas.rect((code - 6.0, y), (right, y + ROW), ORANGE, 0.28);
             canvas.rect((MARGIN, y - high), (MARGIN + 4.0, y + ROW), ORANGE, 1.0);
             canvas.small(&text, (code, y + ROW / 2.0), Align::Left);

@@ -251,6 +251,17 @@ fn the_table_names_the_metrics_and_leaves_zeros_out() {
     ] {
         assert!(text.contains(part) && html.contains(part), "{part}: {text}");
     }
+    it.findings.push(Finding {
+        variable: Some("b".into()),
+        message: "reads past `b`; next: x".into(),
+        ..it.findings[0].clone()
+    });
+    let both = it.to_string();
+    assert!(
+        both.contains("end of `a`\n  reads past `b`\n  next: guard") && both.matches("first of").count() == 1,
+        "{both}"
+    );
+    assert!(words(&it.source()).contains("access out of bounds, a, b: first in block 3906"));
     assert!(text.contains("\n  next: guard it with `if (i < n)`\n"), "{text}");
     assert!(html.contains("<em>next: guard it with <code>if (i &lt; n)</code></em>"), "{html}");
     assert!(html.contains("<pre>hello &lt;b&gt;") && !text.contains("atomics") && !text.contains("shared"), "{text}");

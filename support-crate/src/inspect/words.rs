@@ -1,6 +1,6 @@
 //! Words and numbers that tables and pictures share.
 
-use super::{Access, AccessKind};
+use super::{Access, AccessKind, Finding};
 
 /// `3,907`.
 pub(super) fn grouped(n: impl Into<u128>) -> String {
@@ -71,4 +71,18 @@ impl Access {
         let each = if lanes == 1 { "" } else { " each" };
         format!("{} {}{ends} {bytes}{each}", counted(lanes as u64, "lane"), self.verb())
     }
+}
+
+/// Findings of one kind that one thread met first on one line: `c[i] = a[i] + b[i]` leaves three buffers at once.
+pub(super) fn together<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Vec<&'a Finding>> {
+    let mut groups: Vec<Vec<&Finding>> = Vec::new();
+    let key = |finding: &'a Finding| (finding.kind, finding.source.as_ref(), finding.block, finding.thread);
+    for finding in findings {
+        // Without a line, nothing says that two belong together.
+        match groups.iter_mut().find(|group| finding.source.is_some() && key(group[0]) == key(finding)) {
+            Some(group) => group.push(finding),
+            None => groups.push(vec![finding]),
+        }
+    }
+    groups
 }
