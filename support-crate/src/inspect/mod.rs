@@ -1,5 +1,24 @@
 //! What the simulator saw of one launch, as plain data: counters, lines, accesses, findings. No device is needed to
 //! look at it.
+//!
+//! | you ask | you see |
+//! | --- | --- |
+//! | `seen` | the counters, with Nsight Compute's names, and what is wrong |
+//! | `seen.launch()` | the grid's blocks, one block's warps, one warp's threads, one thread's index |
+//! | `seen.sectors("a[i]")?` | one warp's addresses in 32-byte sectors of global memory |
+//! | `seen.banks("tile[k]")?` | one warp's addresses in the 32 banks of shared memory |
+//! | `seen.source()` | the source as a heat map: active lanes, instructions, sectors, conflicts |
+//!
+//! ```no_run
+//! use gpulab::prelude::*;
+//! let gpu = Gpu::simulated()?;
+//! let add = gpu.compile(Source::course("vector_add/01_one_thread_each.cu")?)?.kernel("vector_add")?;
+//! let (a, b) = (gpu.to_device(&[1.0_f32; 1000])?, gpu.to_device(&[2.0_f32; 1000])?);
+//! let mut c = gpu.zeros::<f32>(1000)?;
+//! let seen = add.inspect(LaunchConfig::for_elements(1000, 256), (&a, &b, &mut c, 1000))?;
+//! seen.sectors("a[i]")?.save("sectors.svg")?;
+//! # Ok::<(), gpulab::Error>(())
+//! ```
 
 mod bank_model;
 mod banks;
