@@ -19,7 +19,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What the kernel printed (`printf`), block after block; at most about 1 MiB for each core.
     pub printed: String,
-    /// Accesses of the watched warp in program order, 4096 at most; empty unless
+    /// Accesses of the watched warp in program order, 4096 at most. Whole tiles (`wmma.load`, `wmma.store`), whose lanes
+    /// have no address each, and `mbarrier` are not among them. Empty unless
     /// [`Device::set_watch`](crate::Device::set_watch) asked for them.
     pub accesses: Vec<Access>,
 }
