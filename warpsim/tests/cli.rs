@@ -160,3 +160,12 @@ fn a_look_names_kernels_and_what_they_cannot() {
     assert_eq!(status, 1);
     assert!(text.contains("recursion: cannot run") && text.contains("recursion.cu:2"), "{text}");
 }
+
+#[test]
+fn help_is_no_mistake() {
+    for args in [&["--help"][..], &["run", "--help"], &["-h"]] {
+        let (status, text, errors) = call(args);
+        assert_eq!((status, errors.as_str()), (0, ""), "{args:?}");
+        assert!(text.contains("--kernel NAME") && text.contains("-I FOLDER"), "{text}");
+    }
+}

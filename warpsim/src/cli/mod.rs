@@ -13,14 +13,16 @@ use options::Options;
 
 const USAGE: &str = "usage: warpsim FILE.ptx
        warpsim run FILE.cu|FILE.ptx --kernel NAME --grid X[,Y[,Z]] --block X[,Y[,Z]] [--shared BYTES]
-               [--arch sm_90] [--arg SPEC]... [--out INDEX=FILE]... [--json] [--no-check] [--steps N]
+               [--arch sm_90] [--arg SPEC]... [--out INDEX=FILE]... [--json] [--no-check] [--steps N] [-I FOLDER]...
 SPEC, one for each parameter: i32:5 u32:5 i64:5 f32:1.5 f64:1.5 for scalars; TYPE[N]=zeros, =ones, =iota, =rand:SEED
 or =@FILE for buffers, TYPE one of i8 u8 i32 u32 i64 f16 bf16 f32 f64";
 
 /// Does what the arguments (without the program's name) ask for; gives the exit status: 0 if all is well, 1 for
 /// findings or kernels that cannot run, 2 for a bad call.
 pub fn main(args: &[String], out: &mut dyn Write, errors: &mut dyn Write) -> u8 {
+    let help = |word: &String| word == "--help" || word == "-h";
     let done = match args {
+        [word, ..] | [_, word, ..] if help(word) => writeln!(out, "{USAGE}").map(|()| true).map_err(|e| e.to_string()),
         [path] if !path.starts_with('-') => look(path, out),
         [run, rest @ ..] if run == "run" && !rest.is_empty() => launch(rest, out),
         _ => Err(USAGE.to_owned()),
@@ -51,7 +53,7 @@ fn look(path: &str, out: &mut dyn Write) -> Result<bool, String> {
 fn launch(args: &[String], out: &mut dyn Write) -> Result<bool, String> {
     let options = Options::parse(args)?;
     let ptx = match options.file.ends_with(".cu") {
-        true => nvrtc::compile(&options.file, &read(&options.file)?, &options.arch)?,
+        true => nvrtc::compile(&options.file, &read(&options.file)?, &options.arch, &options.includes)?,
         false => read(&options.file)?,
     };
     let module = Module::load(&ptx).map_err(|e| e.to_string())?;

@@ -1,7 +1,7 @@
 //! CUDA C to PTX through NVIDIA's run-time compiler, when the machine has it.
 
 #[cfg(not(target_os = "linux"))]
-pub fn compile(_: &str, _: &str, _: &str) -> Result<String, String> {
+pub fn compile(_: &str, _: &str, _: &str, _: &[String]) -> Result<String, String> {
     Err("CUDA C is compiled on Linux alone\nnext: compile to PTX elsewhere and pass the .ptx file".into())
 }
 
@@ -34,8 +34,25 @@ mod linux {
     type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
     type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
+    /// Folders with headers: the file's own, those that were named, and a CUDA toolkit's, where there is one.
+    fn folders(path: &str, named: &[String]) -> Vec<String> {
+        let own = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty());
+        let mut folders = vec![own.map_or(".".into(), |p| p.to_string_lossy().into_owned())];
+        folders.extend_from_slice(named);
+        let toolkits = ["CUDA_PATH", "CUDA_HOME"].iter().filter_map(|name| std::env::var(name).ok());
+        folders.extend(toolkits.chain(["/usr/local/cuda".into()]).map(|root| format!("{root}/include")));
+        folders.retain(|folder| Path::new(folder).is_dir());
+        folders
+    }
+
+    /// NVRTC puts the folder that it runs in before the name of the source; messages are about the file as it was given.
+    fn named_as_given(ptx: &str, path: &str, name: &str) -> String {
+        let here = std::env::current_dir().map_or(String::new(), |p| p.display().to_string());
+        ptx.replace(&format!("\"{here}/{name}\""), &format!("\"{path}\""))
+    }
+
     /// Compiles for an architecture such as `sm_90`, with line numbers.
-    pub fn compile(path: &str, source: &str, arch: &str) -> Result<String, String> {
+    pub fn compile(path: &str, source: &str, arch: &str, includes: &[String]) -> Result<String, String> {
         // SAFETY: the names are C strings; loading NVIDIA's library runs its initialisers, as any program using it does.
         let library = NAMES.iter().map(|name| unsafe { dlopen(name.as_ptr(), RTLD_NOW) }).find(|l| !l.is_null());
         let missing = "NVRTC (libnvrtc.so) is not found\nnext: put its folder on LD_LIBRARY_PATH, or pass a .ptx file";
@@ -49,8 +66,11 @@ mod linux {
         let name = CString::new(name.as_bytes()).map_err(|e| e.to_string())?;
         let source = CString::new(source).map_err(|_| format!("{path} has a zero byte\nnext: remove it"))?;
         let arch = CString::new(format!("--gpu-architecture={}", arch.replace("sm_", "compute_")));
-        let options = [arch.map_err(|e| e.to_string())?, c"-lineinfo".to_owned()];
-        let options = options.each_ref().map(|o| o.as_ptr());
+        let mut options = vec![arch.map_err(|e| e.to_string())?, c"-lineinfo".to_owned()];
+        for folder in folders(path, includes) {
+            options.push(CString::new(format!("--include-path={folder}")).map_err(|e| e.to_string())?);
+        }
+        let options: Vec<_> = options.iter().map(|o| o.as_ptr()).collect();
         let none = std::ptr::null();
         let mut program: Program = std::ptr::null_mut();
         // SAFETY: the signatures are those of nvrtc.h (12 and 13); all pointers outlive the calls.
@@ -60,11 +80,12 @@ mod linux {
             if create(&mut program, source.as_ptr(), name.as_ptr(), 0, none, none) != 0 {
                 return Err("NVRTC could not start\nnext: check that its built-ins lie beside it".into());
             }
-            if compile(program, 2, options.as_ptr()) != 0 {
+            if compile(program, options.len() as c_int, options.as_ptr()) != 0 {
                 let log = text(program, symbol(c"nvrtcGetProgramLogSize")?, symbol(c"nvrtcGetProgramLog")?)?;
                 return Err(format!("{path} does not compile:\n{log}\nnext: mend the first error above"));
             }
-            text(program, symbol(c"nvrtcGetPTXSize")?, symbol(c"nvrtcGetPTX")?)
+            let ptx = text(program, symbol(c"nvrtcGetPTXSize")?, symbol(c"nvrtcGetPTX")?)?;
+            Ok(named_as_given(&ptx, path, &name.to_string_lossy()))
         }
     }
 

@@ -13,6 +13,8 @@ pub struct Options {
     pub json: bool,
     pub checks: bool,
     pub steps: Option<u64>,
+    /// Folders of headers, beside the file's own.
+    pub includes: Vec<String>,
 }
 
 impl Options {
@@ -29,6 +31,7 @@ impl Options {
             json: false,
             checks: true,
             steps: None,
+            includes: Vec::new(),
         };
         let mut rest = args.iter();
         while let Some(arg) = rest.next() {
@@ -46,15 +49,16 @@ impl Options {
                     let (index, path) = value.split_once('=').ok_or_else(|| wrong(arg, &value, "INDEX=FILE"))?;
                     options.outputs.push((number(arg, index)?, path.to_owned()));
                 }
+                "-I" => options.includes.push(value()?),
                 "--json" => options.json = true,
                 "--no-check" => options.checks = false,
                 _ if arg.starts_with('-') || file.is_some() => {
-                    return Err(format!("`{arg}` is not known\nnext: run `warpsim` alone for the usage"));
+                    return Err(format!("`{arg}` is not known\nnext: `warpsim --help` shows the usage"));
                 }
                 _ => file = Some(arg.clone()),
             }
         }
-        let missing = |what: &str| format!("{what} is missing\nnext: add it; `warpsim` alone shows the usage");
+        let missing = |what: &str| format!("{what} is missing\nnext: add it; `warpsim --help` shows the usage");
         options.file = file.ok_or_else(|| missing("the file"))?;
         options.kernel = kernel.ok_or_else(|| missing("--kernel NAME"))?;
         options.launch.grid = grid.ok_or_else(|| missing("--grid X[,Y[,Z]]"))?;
