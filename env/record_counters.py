@@ -17,20 +17,36 @@ from pathlib import Path
 from paths import ROOT
 
 FOLDER = ROOT / "warpsim" / "tests" / "hardware"
-# The simulator's name of each counter, and the metric that it stands for.
+# The simulator's name of each counter, and the metrics whose sum it stands for.
 METRICS = {
-    "global_load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "global_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "global_store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
-    "global_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-    "shared_load_bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
-    "shared_store_bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "global_load_requests": ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"],
+    "global_load_sectors": ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
+    "global_store_requests": ["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"],
+    "global_store_sectors": ["l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"],
+    "shared_load_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"],
+    "shared_load_bank_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"],
+    "shared_store_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"],
+    "shared_store_bank_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"],
+    "shared_atomic_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum"],
+    "shared_atomic_bank_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum"],
+    "local_load_requests": ["l1tex__t_requests_pipe_lsu_mem_local_op_ld.sum"],
+    "local_load_sectors": ["l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum"],
+    "local_store_requests": ["l1tex__t_requests_pipe_lsu_mem_local_op_st.sum"],
+    "local_store_sectors": ["l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"],
+    "global_atomics": [
+        "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum",
+        "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum",
+    ],
+    "shared_atomics": ["smsp__inst_executed_op_shared_atom.sum"],
+    # Of the machine code: these lie near what the simulator counts of the PTX.
+    "warp_instructions": ["smsp__inst_executed.sum"],
+    "thread_instructions": ["smsp__thread_inst_executed.sum"],
+    "branches": ["smsp__inst_executed_op_branch.sum"],
 }
 CARGO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab", "--example", "record_counters"]
 EXAMPLE = [*CARGO, "--", "warpsim/tests"]
-NCU = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--metrics", ",".join(METRICS.values())]
+COUNTED = ",".join(metric for metrics in METRICS.values() for metric in metrics)
+NCU = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--metrics", COUNTED]
 
 
 def names(table: str) -> list[str]:
@@ -63,7 +79,9 @@ def write(table: str, launches: list[dict[str, int]], machine: str) -> None:
     lines = [f"# Counted by Nsight Compute on one {machine}; written by env/record_counters.py."]
     lines.append(";".join(["name", *METRICS]))
     for name, launch in zip(names(table), launches, strict=True):
-        lines.append(";".join([name, *(str(launch[metric]) for metric in METRICS.values())]))
+        lines.append(
+            ";".join([name, *(str(sum(launch[metric] for metric in metrics)) for metrics in METRICS.values())])
+        )
     (FOLDER / "h200" / f"{table}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -18,8 +18,11 @@ fn main() -> Result<()> {
         for row in table.lines().filter(|line| !line.starts_with('#')).skip(1) {
             let cells: Vec<&str> = row.split(';').collect();
             if !modules.contains_key(cells[1]) {
-                let ptx =
-                    std::fs::read_to_string(format!("{folder}/ptx/{}.ptx", cells[1])).expect("the module is there");
+                let path = match cells[1].strip_prefix("course/") {
+                    Some(rung) => format!("{folder}/../../support-crate/kernels/{rung}.ptx"),
+                    None => format!("{folder}/ptx/{}.ptx", cells[1]),
+                };
+                let ptx = std::fs::read_to_string(path).expect("the module is there");
                 modules.insert(cells[1].to_string(), gpu.load_ptx(&ptx)?);
             }
             let kernel = modules[cells[1]].kernel(cells[2])?;
@@ -40,10 +43,10 @@ fn numbers(text: &str) -> Vec<i32> {
     text.split(',').map(|number| number.parse().expect("a number")).collect()
 }
 
-/// Buffers of four bytes an element, then integers: the shapes of argument lists that the tables have.
+/// Buffers of four bytes an element, then numbers: the shapes of argument lists that the tables have.
 fn launch(gpu: &Gpu, kernel: &Kernel, config: LaunchConfig, arguments: &str) -> Result<()> {
     let mut buffers: Vec<Buffer<i32>> = Vec::new();
-    let mut integers: Vec<i32> = Vec::new();
+    let (mut integers, mut floats) = (Vec::<i32>::new(), Vec::<f32>::new());
     for argument in arguments.split_whitespace() {
         let (letter, rest) = argument.split_once(':').expect("a letter, a colon and numbers");
         let parts: Vec<&str> = rest.split(':').collect();
@@ -56,8 +59,12 @@ fn launch(gpu: &Gpu, kernel: &Kernel, config: LaunchConfig, arguments: &str) -> 
             }
             "t" => buffers.push(gpu.to_device(&numbers(rest))?),
             "i" => integers.push(value(0) as i32),
-            other => panic!("an argument is f, g, t or i, and not {other}"),
+            "x" => floats.push(rest.parse().expect("a number")),
+            other => panic!("an argument is f, g, t, i or x, and not {other}"),
         }
+    }
+    if let ([a, b, c], [n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
+        return kernel.launch(config, (a, b, c, *n, *x));
     }
     match (buffers.as_mut_slice(), integers.as_slice()) {
         ([a], []) => kernel.launch(config, (a,)),

@@ -8,8 +8,8 @@ use crate::error::SourceLine;
 /// Counts of a launch, or of one source line.
 ///
 /// Requests, sectors, wavefronts and conflicts follow the memory system; instructions and branches are those of the
-/// PTX, which ptxas may still merge, unroll or turn into predicates. `wmma.load` and `wmma.store` add nothing to requests,
-/// sectors and wavefronts: the ISA leaves open which lane accesses what.
+/// PTX, which ptxas may still merge, unroll or turn into predicates. `wmma.load` and `wmma.store` count as the loads
+/// and stores that ptxas makes of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// PTX instructions executed, once a warp. Near `smsp__inst_executed.sum`, which counts SASS.
@@ -23,8 +23,8 @@ pub struct Counters {
     /// Load instructions on global memory with at least one lane, once a warp; `cp.async` is one:
     /// `l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum`.
     pub global_load_requests: u64,
-    /// Different 32-byte sectors that each of those requests touches, summed. A `cp.async.cg`, which goes past L1, goes
-    /// by quarters of the warp; each takes as many as it touches in global or in shared memory, whichever are more:
+    /// Different 32-byte sectors that each of those requests touches, summed. A `cp.async.cg`, which goes past L1, counts
+    /// for each 128-byte line of its source the sectors that it fills in shared memory:
     /// `l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum`.
     pub global_load_sectors: u64,
     /// Store instructions on global memory: `l1tex__t_requests_pipe_lsu_mem_global_op_st.sum`.
@@ -44,8 +44,8 @@ pub struct Counters {
     /// Their conflicts: `l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum`.
     pub shared_store_bank_conflicts: u64,
     /// Passes of atomics on shared memory: a bank serves one lane a pass, even on the same word, and a compare-and-swap
-    /// passes twice. Only a count (1 is added, and nobody reads the result) takes all lanes of a word at once. For
-    /// 32-bit integers; others are loops of ptxas: `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum`.
+    /// passes twice. Only a count (1 is added, and nobody reads the result) takes all lanes of a word at once.
+    /// Sums of floats or of 64 bits are loops that ptxas makes, and take more: `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum`.
     pub shared_atomic_wavefronts: u64,
     /// Lanes of them that wait for a bank: `l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum`.
     pub shared_atomic_bank_conflicts: u64,

@@ -51,14 +51,14 @@ fn counts(op: &Op, tally: &Tally) -> Counters {
         Op::LoadMatrix(_) => {
             (out.shared_load_wavefronts, out.shared_load_bank_conflicts) = (tally.wavefronts, tally.conflicts);
         }
-        Op::Load(_) => {
+        Op::Load(_) | Op::Tile(_) if loads(op) => {
             (out.global_load_requests, out.global_load_sectors) = (tally.requests, tally.sectors);
             (out.shared_load_wavefronts, out.shared_load_bank_conflicts) = (tally.wavefronts, tally.conflicts);
             (out.local_load_requests, out.local_load_sectors) = (tally.local_requests, tally.local_sectors);
         }
         // The hardware counts what it writes to shared memory elsewhere.
         Op::Copy(_) => (out.global_load_requests, out.global_load_sectors) = (tally.requests, tally.sectors),
-        Op::Store(_) => {
+        Op::Store(_) | Op::Tile(_) => {
             (out.global_store_requests, out.global_store_sectors) = (tally.requests, tally.sectors);
             (out.shared_store_wavefronts, out.shared_store_bank_conflicts) = (tally.wavefronts, tally.conflicts);
             (out.local_store_requests, out.local_store_sectors) = (tally.local_requests, tally.local_sectors);
@@ -71,4 +71,11 @@ fn counts(op: &Op, tally: &Tally) -> Counters {
         _ => {}
     }
     out
+}
+
+fn loads(op: &Op) -> bool {
+    match op {
+        Op::Tile(tile) => tile.load,
+        _ => true,
+    }
 }

@@ -94,16 +94,22 @@ fn passes(addresses: &[u64; 32], mut members: u32, words: usize) -> u64 {
     count.into_iter().max().unwrap_or(1)
 }
 
-/// Wavefronts of an atomic on shared memory and its conflicts. `merged`: the lanes of a word go in one pass.
-pub(crate) fn atomic_wavefronts(addresses: &[u64; 32], mask: u32, merged: bool, twice: bool) -> (u64, u64) {
-    let waves = if merged {
-        passes(addresses, mask, 1)
-    } else {
-        let mut lanes = [0u64; 32];
-        (0..32).filter(|lane| mask >> lane & 1 != 0).for_each(|lane| lanes[(addresses[lane] >> 2) as usize & 31] += 1);
-        lanes.into_iter().max().unwrap_or(1)
+/// Wavefronts of an atomic of `bytes` on shared memory and its conflicts; words of 8 bytes go by half warps. `merged`:
+/// the lanes of a word go in one pass. `twice`: each pass is made twice.
+pub(crate) fn atomic_wavefronts(addresses: &[u64; 32], mask: u32, bytes: u32, merged: bool, twice: bool) -> (u64, u64) {
+    let mut lanes = [[0u64; 32]; 2];
+    let halves = if bytes == 8 { 2 } else { 1 };
+    for lane in (0..32).filter(|lane| mask >> lane & 1 != 0) {
+        for word in 0..halves {
+            lanes[lane * halves / 32][((addresses[lane] / 4) as usize + word) & 31] += 1;
+        }
+    }
+    let waves = match merged {
+        true => [passes(addresses, mask, 1), 0],
+        false => lanes.map(|half| half.into_iter().max().unwrap_or(0)),
     };
-    (waves * if twice { 2 } else { 1 }, waves - 1)
+    let factor = if twice { 2 } else { 1 };
+    (waves.iter().sum::<u64>() * factor, waves.iter().map(|waves| waves.saturating_sub(1)).sum())
 }
 
 /// Sectors of an access to local memory, where word w of lane l lies at 128 w + 4 l.
@@ -114,8 +120,11 @@ pub(crate) fn local_sectors(addresses: &[u64; 32], mask: u32, bytes: u32) -> u64
     (0..words).map(|word| sectors(&std::array::from_fn(|lane| place(lane, word)), mask)).sum()
 }
 
-/// Sectors of a `cp.async` that goes past L1: by quarters of the warp, those of the source or of the target.
+/// Sectors of a `cp.async` that goes past L1: each 128-byte line of the source takes those that it fills in shared memory.
 pub(crate) fn bypass_sectors(from: &[u64; 32], to: &[u64; 32], mask: u32) -> u64 {
-    let quarters = (0..4).map(|quarter| mask & 0xff << (8 * quarter)).filter(|members| *members != 0);
-    quarters.map(|members| sectors(from, members).max(sectors(to, members))).sum()
+    let mut pairs: Vec<(u64, u64)> =
+        (0..32).filter(|lane| mask >> lane & 1 != 0).map(|lane| (from[lane] >> 7, to[lane] >> 5)).collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs.len() as u64
 }

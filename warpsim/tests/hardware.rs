@@ -5,9 +5,11 @@
 
 mod common;
 
-use common::{module, upload};
+use common::{load, upload};
 use std::collections::BTreeMap;
 use warpsim::{Arg, Counters, Device, Launch, Module};
+
+const COURSE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../support-crate/kernels");
 
 type Row = BTreeMap<String, String>;
 
@@ -18,6 +20,14 @@ fn table(name: &str) -> Vec<Row> {
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let columns: Vec<&str> = lines.next().expect("a header").split(';').collect();
     lines.map(|line| columns.iter().map(|c| c.to_string()).zip(line.split(';').map(str::to_string)).collect()).collect()
+}
+
+/// A fixture, or `course/…`: a kernel of the course.
+fn module(name: &str) -> Module {
+    match name.strip_prefix("course/") {
+        Some(rung) => load(&format!("{COURSE}/{rung}.ptx")),
+        None => common::module(name),
+    }
 }
 
 fn shape(text: &str) -> [u32; 3] {
@@ -44,6 +54,7 @@ fn simulate(module: &Module, row: &Row, checks: bool) -> Counters {
                     let host: Vec<i32> = rest.split(',').map(|number| number.parse().expect("a number")).collect();
                     Arg::Pointer(upload(&mut device, &host))
                 }
+                "x" => Arg::F32(rest.parse().expect("a number")),
                 _ => Arg::I32(value(0) as i32),
             }
         })

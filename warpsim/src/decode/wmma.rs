@@ -6,18 +6,9 @@ use super::matrix::file_registers;
 use super::memory::{SPACES, address};
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Element, Fragment, Mma, Op, Spread, Tile};
+use crate::op::{Element, Fragment, Mma, Op, Role, Spread, Tile};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Space;
-
-/// Which of the matrices.
-#[derive(Clone, Copy, PartialEq)]
-enum Role {
-    A,
-    B,
-    /// Accumulator: c or d.
-    C,
-}
 
 /// Decodes a `wmma.load`, `wmma.store` or `wmma.mma`.
 pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
@@ -50,7 +41,7 @@ fn tile(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bool) 
     };
     let fragment = fragment(slots, data, (role, element, shape), load)?;
     let address = address(slots, place, space)?;
-    Ok(Op::Tile(Box::new(Tile { load, address, stride, columns_first, fragment })))
+    Ok(Op::Tile(Box::new(Tile { load, role, address, stride, columns_first, fragment })))
 }
 
 fn mma(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {

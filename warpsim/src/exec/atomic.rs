@@ -69,7 +69,7 @@ fn count(env: &mut Env, pc: u32, a: &Atomic, space: Space, at: &Row<u64>, served
     tally.shared += 1;
     if served != 0 && env.machine.counters {
         let merged = a.counts && a.d.is_none();
-        let (waves, conflicts) = atomic_wavefronts(at, served, merged, a.op == AtomicOp::CompareSwap);
+        let (waves, conflicts) = atomic_wavefronts(at, served, a.len(), merged, a.op == AtomicOp::CompareSwap);
         tally.wavefronts += waves;
         tally.conflicts += conflicts;
     }

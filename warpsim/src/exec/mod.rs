@@ -20,6 +20,7 @@ mod matrix;
 mod mbarrier;
 mod memory;
 mod more;
+mod pieces;
 mod print;
 mod report;
 mod rest;

@@ -4,10 +4,11 @@ use super::check;
 use super::float::canon;
 use super::half::{narrow, widen};
 use super::lanes::LANES;
-use super::memory::{addresses, by_space, find};
+use super::memory::{addresses, by_space, count, find};
 use super::state::{Env, Warp};
 use crate::op::{Element, Fragment, Mma, Tile};
 use crate::ptx::types::Space;
+use std::array::from_fn;
 
 /// Elements of the largest matrix, a of m16n8k64.
 const MOST: usize = 1024;
@@ -68,8 +69,7 @@ fn scatter(warp: &mut Warp, f: &Fragment, from: &[f64; MOST]) {
     }
 }
 
-/// Loads or stores a matrix. Which lanes read what is the hardware's business, so this counts no requests, sectors or
-/// wavefronts; bounds, races and missing values are looked for element by element.
+/// Loads or stores a matrix; bounds, races and missing values are looked for element by element.
 pub fn tile(env: &mut Env, warp: &mut Warp, pc: u32, t: &Tile) {
     let f = &t.fragment;
     let bytes = f.element.bytes();
@@ -87,6 +87,14 @@ pub fn tile(env: &mut Env, warp: &mut Warp, pc: u32, t: &Tile) {
         let align = if space == Space::Shared { bytes } else { 32 };
         if let Some(lane) = (0..LANES).find(|&l| mask >> l & 1 != 0 && base[l] & (align - 1) != 0) {
             return super::report::access(env, warp.first + lane as u32, pc, (space, base[lane]), align, t.load);
+        }
+        for piece in super::pieces::of(t).iter().filter(|_| env.machine.counters) {
+            let place = |lane: usize| piece.places[lane];
+            let at = from_fn(|lane| base[lane].wrapping_add(step(place(lane).0, place(lane).1, lane, warp)));
+            match t.load {
+                true => count::<true>(env, pc, (space, t.address.space), &at, mask, piece.bytes),
+                false => count::<false>(env, pc, (space, t.address.space), &at, mask, piece.bytes),
+            }
         }
         for (register, &slot) in f.registers.iter().enumerate() {
             for lane in (0..LANES).filter(|l| mask >> l & 1 != 0) {

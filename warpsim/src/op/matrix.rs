@@ -134,11 +134,24 @@ pub struct Mma {
     pub saturate: bool,
 }
 
+/// Which of the matrices of a `wmma`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Left factor.
+    A,
+    /// Right factor.
+    B,
+    /// Accumulator: c or d.
+    C,
+}
+
 /// A `wmma.load` or `wmma.store`.
 #[derive(Clone, Debug)]
 pub struct Tile {
     /// Into registers rather than memory.
     pub load: bool,
+    /// Which matrix.
+    pub role: Role,
     /// Of the first element, the same in all lanes.
     pub address: Address,
     /// Row with the elements from one row (column) to the next; packed if absent.

@@ -7,9 +7,13 @@ use warpsim::{Arg, Device, Launch, Module, Report};
 
 /// Loads `tests/ptx/NAME.ptx`.
 pub fn module(name: &str) -> Module {
-    let path = format!("{}/tests/ptx/{name}.ptx", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).expect("the fixture is there");
-    Module::load(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
+    load(&format!("{}/tests/ptx/{name}.ptx", env!("CARGO_MANIFEST_DIR")))
+}
+
+/// Loads a PTX file.
+pub fn load(path: &str) -> Module {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    Module::load(&text).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
 /// A plain element of a buffer.
