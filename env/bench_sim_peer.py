@@ -10,14 +10,14 @@ import time
 # Read when Numba is imported.
 os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
 
-import numpy as np  # noqa: E402
-from numba import cuda, float32  # noqa: E402
+import numpy as np
+from numba import cuda, float32
 
 TILE = 16
 
 
 @cuda.jit
-def matmul(a, b, c, n):  # noqa: ANN001, ANN201 (a kernel's arguments)
+def matmul(a, b, c, n):
     """Multiply by tiles of 16 × 16 in shared memory, as warpsim/tests/ptx/matmul_tiled.cu does."""
     a_tile = cuda.shared.array((TILE, TILE), float32)
     b_tile = cuda.shared.array((TILE, TILE), float32)
@@ -36,7 +36,7 @@ def matmul(a, b, c, n):  # noqa: ANN001, ANN201 (a kernel's arguments)
 
 
 @cuda.jit
-def vector_add(a, b, c, n):  # noqa: ANN001, ANN201 (a kernel's arguments)
+def vector_add(a, b, c, n):
     """Add two vectors, as warpsim/tests/ptx/vector_add.cu does."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if i < n:

@@ -44,12 +44,13 @@ pub fn measure(case: Case, mode: Mode, cores: usize, runs: usize, folder: &str) 
     Times { seconds, instructions }
 }
 
-/// Answers `matmul 256 counters 2 7` (kernel, size, mode, cores, launches) with `seconds instructions`.
+/// Answers `matmul 256 counters 2 7` (kernel, size, mode, cores, launches) with `median fastest instructions`,
+/// in seconds.
 pub fn answer(question: &str, folder: &str) -> Option<String> {
     let words: Vec<&str> = question.split_whitespace().collect();
     let [name, n, mode, cores, runs] = words[..] else { return None };
     let case = Case::named(name, n.parse().ok()?)?;
     let mode = Mode::ALL.into_iter().find(|m| m.name() == mode)?;
     let times = measure(case, mode, cores.parse().ok()?, runs.parse().ok()?, folder);
-    Some(format!("{} {}", times.median(), times.instructions))
+    Some(format!("{} {} {}", times.median(), times.seconds[0], times.instructions))
 }
