@@ -50,8 +50,11 @@ impl Device {
         self.step_budget = steps;
     }
 
-    /// Whether races in shared memory and reads of what nobody wrote are looked for, as they are at first. Bounds and
-    /// alignment always are.
+    /// Whether data races, in shared and in global memory, and reads of what nobody wrote are looked for, as they are at
+    /// first. Bounds and alignment always are.
+    ///
+    /// With checks, a launch whose threads share global memory runs again, block after block, from the same memory: then
+    /// its results, too, are those of blocks in order. A write that leaves the value as it is is no race.
     pub fn set_checks(&mut self, checks: bool) {
         self.checks = checks;
     }
@@ -157,7 +160,7 @@ impl Device {
             watch: self.watch,
         };
         let outcome = exec::launch(&machine, self.cores)
-            .ok_or_else(|| Error::Call("no memory for the warps of a block\nnext: launch smaller blocks".into()))?;
+            .ok_or_else(|| Error::Call("no memory for the launch and its checks\nnext: launch smaller blocks, use smaller buffers, or leave the checks out".into()))?;
         Ok(Report::new(kernel, &module.inner.files, outcome))
     }
 

@@ -15,6 +15,9 @@ pub enum Kind {
     UninitialisedRead,
     /// Two threads of a block use the same shared memory, one of them writes, and no barrier is between.
     SharedRace,
+    /// Two threads use the same global memory, one of them writes, and nothing orders the two: no barrier within a block,
+    /// no atomics with fences between blocks.
+    GlobalRace,
     /// A barrier, or an exchange between lanes, that some of its threads do not reach.
     BarrierDivergence,
     /// Threads wait for each other for ever.
@@ -33,6 +36,7 @@ impl Kind {
             Self::Misaligned => "misaligned",
             Self::UninitialisedRead => "uninitialised_read",
             Self::SharedRace => "shared_race",
+            Self::GlobalRace => "global_race",
             Self::BarrierDivergence => "barrier_divergence",
             Self::Deadlock => "deadlock",
             Self::StepBudget => "step_budget",
@@ -47,6 +51,7 @@ impl Kind {
             Self::Misaligned => "misaligned access",
             Self::UninitialisedRead => "read of memory that nothing has written",
             Self::SharedRace => "data race in shared memory",
+            Self::GlobalRace => "data race in global memory",
             Self::BarrierDivergence => "barrier that not all threads reach",
             Self::Deadlock => "deadlock",
             Self::StepBudget => "loop that does not end",
@@ -55,7 +60,23 @@ impl Kind {
     }
 }
 
-/// A mistake, once for each instruction that makes it: the first block and thread that met it stand for all.
+/// The other access of a race.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    /// Line of the CUDA source, when the PTX has it.
+    pub source: Option<SourceLine>,
+    /// Line of the PTX text.
+    pub ptx_line: u32,
+    /// Its block: x, y, z.
+    pub block: [u32; 3],
+    /// Its thread: x, y, z.
+    pub thread: [u32; 3],
+    /// Whether it writes.
+    pub writes: bool,
+}
+
+/// A mistake, once for each source line and variable (for a race, each pair of lines): the first block and thread that
+/// met it stand for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Its kind.
@@ -74,6 +95,10 @@ pub struct Finding {
     pub address: Option<u64>,
     /// Parameter or variable that the address belongs to, as far as known.
     pub variable: Option<String>,
+    /// Number of the kernel's parameter that points to the address's buffer, from 0: who knows the source can name it.
+    pub parameter: Option<usize>,
+    /// The access that it races with, for races.
+    pub other: Option<Box<Other>>,
     /// What happened, and what to do.
     pub message: String,
 }

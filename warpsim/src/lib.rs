@@ -52,7 +52,7 @@ mod watch;
 pub use counters::{Counters, Lines};
 pub use device::Device;
 pub use error::{Error, Result, SourceLine};
-pub use finding::{Finding, Kind};
+pub use finding::{Finding, Kind, Other};
 pub use launch::{Arg, Launch};
 pub use module::{KernelInfo, Module, Survey, survey};
 pub use report::Report;

@@ -53,6 +53,8 @@ pub(super) fn finding(kind: Kind, block: [u32; 3], thread: [u32; 3]) -> Finding 
         times: 125,
         address: Some(0x2000),
         variable: Some("a".to_string()),
+        parameter: None,
+        other: None,
         message: "reads 4 bytes past the end of `a`; next: guard it with `if (i < n)`".to_string(),
     }
 }

@@ -12,6 +12,7 @@ use crate::ptx::types::{Space, Type};
 pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
     let returns = m.base == "atom";
     let ty = m.ty()?;
+    let release = ["release", "acq_rel"].iter().any(|name| m.take(name));
     m.ignore(HINTS);
     let operands = without_policy(m, operands);
     m.take("noftz");
@@ -45,7 +46,18 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
     let counts = op == AtomicOp::Add && !wide && matches!(operands, [Operand::Int(1)]);
     let (d, a) = rows.remove(0);
     let b = b.map_or(Ok(a), |b| slots.source(b, wide))?;
-    Ok(Op::Atomic(Box::new(Atomic { op, address, bytes: ty.bytes() as u8, wide, d, counts, a, more: rows, b })))
+    Ok(Op::Atomic(Box::new(Atomic {
+        op,
+        address,
+        release,
+        bytes: ty.bytes() as u8,
+        wide,
+        d,
+        counts,
+        a,
+        more: rows,
+        b,
+    })))
 }
 
 fn operation(m: &mut Modifiers, ty: Type) -> Result<AtomicOp, Fail> {

@@ -183,7 +183,8 @@ fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bo
     let ty = m.ty()?;
     let space = m.choice(SPACES).unwrap_or(Space::Generic);
     let lanes = m.choice(&[("v2", 2u8), ("v4", 4), ("v8", 8)]).unwrap_or(1);
-    let strong = ["volatile", "relaxed", "acquire", "release", "mmio"].iter().any(|name| m.take(name));
+    let release = m.take("release");
+    let strong = ["volatile", "relaxed", "acquire", "mmio"].iter().any(|name| m.take(name)) || release;
     m.ignore(HINTS);
     let operands = without_policy(m, operands);
     let (place, data) = match (operands, load) {
@@ -211,6 +212,6 @@ fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bo
     let (bytes, count, signed) = (ty.bytes() as u8, lanes, ty.signed());
     let words = bytes == 4 && rows.iter().flatten().all(|row| !row.wide && !row.short);
     let span = Measured { number: 0, stale: true };
-    let transfer = Transfer { address, bytes, count, signed, strong, rows, words, span };
+    let transfer = Transfer { address, bytes, count, signed, strong, release, rows, words, span };
     Ok(if load { Op::Load(Box::new(transfer)) } else { Op::Store(Box::new(transfer)) })
 }

@@ -60,7 +60,12 @@ fn written(op: &Op) -> Option<Option<Row>> {
         | Op::MulWide { narrow: false, d, .. } => row(true, d),
         Op::Convert(c) => row(c.d.wide, c.d.slot),
         Op::AddressOf { d, .. } => row(true, d.slot),
-        Op::Compare32(_) | Op::Compare64(_) | Op::PredLogic { .. } | Op::Barrier { .. } | Op::Nop => Some(None),
+        Op::Compare32(_)
+        | Op::Compare64(_)
+        | Op::PredLogic { .. }
+        | Op::Barrier { .. }
+        | Op::Nop
+        | Op::Fence { .. } => Some(None),
         _ => None,
     }
 }

@@ -16,11 +16,17 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
             Ok(Op::Exit)
         }
         "trap" => Ok(Op::Trap),
-        // Memory is coherent, and nobody waits for time to pass.
-        "membar" | "fence" | "nanosleep" | "pmevent" | "griddepcontrol" => {
-            m.ignore(&["cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel", "acquire", "release", "u32"]);
+        // Memory is coherent; a fence tells what is meant to be seen in order.
+        "membar" | "fence" => {
+            let far = !m.take("cta");
+            m.ignore(&["gl", "sys", "gpu", "cluster", "sc", "acq_rel", "acquire", "release"]);
             m.ignore(&["proxy", "alias", "async", "async::generic", "async.global", "shared::cta", "global"]);
-            m.ignore(&["mbarrier_init", "sync_restrict::shared::cta", "wait", "launch_dependents"]);
+            m.ignore(&["mbarrier_init", "sync_restrict::shared::cta"]);
+            Ok(Op::Fence { far })
+        }
+        // Nobody waits for time to pass.
+        "nanosleep" | "pmevent" | "griddepcontrol" => {
+            m.ignore(&["u32", "wait", "launch_dependents"]);
             Ok(Op::Nop)
         }
         "elect" => {

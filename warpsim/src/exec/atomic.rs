@@ -17,6 +17,9 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
     let local = std::mem::take(&mut warp.local);
     by_space(a.address.space, &all, mask, |space, at, mask| {
         let mut served = 0;
+        if a.release {
+            check::fence(env, warp.first, true);
+        }
         for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
             let place = match at[lane] & (len - 1) {
                 0 => find(env, &local, &shared, space, (lane, at[lane]), len),
@@ -35,6 +38,9 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
                     let (address, len) = (at[lane] + step as u64, a.bytes);
                     let (read, write, strong, same) = (true, true, true, false);
                     check::element(env, check::Element { thread, pc, space, address, len, read, write, strong, same });
+                    if a.op == AtomicOp::CompareSwap {
+                        check::swapped(env, thread, (space, address), len.into());
+                    }
                 }
                 let operand = |slot: u32| match a.wide {
                     true => warp.wide[slot as usize][lane],

@@ -18,6 +18,9 @@ pub fn run_block(env: &mut Env, warps: &mut [Warp], number: u64) -> bool {
     if let Some(shadow) = &mut env.shadow {
         shadow.start();
     }
+    if let Some(exact) = &mut env.exact {
+        exact.start();
+    }
     warps.iter_mut().for_each(|warp| warp.start(env));
     loop {
         let mut ran = false;
@@ -80,7 +83,7 @@ fn release(env: &mut Env, warps: &mut [Warp]) -> bool {
         if let Some(shadow) = &mut env.shadow {
             // Threads that have ended count as arrived.
             let ended = warps.iter().enumerate().filter(|(_, w)| w.status == Status::Done);
-            shadow.release(&members, &ended.map(|(at, _)| at).collect::<Vec<_>>(), id);
+            shadow.clocks.release(&members, &ended.map(|(at, _)| at).collect::<Vec<_>>(), id);
         }
         let holds = |w: &Warp| waiting(w).and_then(|b| b.reduce).map_or(0, |r| r.2);
         let count: u32 = members.iter().map(|&at| holds(&warps[at]).count_ones()).sum();

@@ -1,15 +1,16 @@
 //! Checks of each access, when they are asked for.
 
+use super::exact::Past;
+use super::races;
 use super::report::describe;
 use super::shadow::Access;
 use super::state::{Env, Machine};
-use crate::finding::Kind;
+use crate::finding::{Kind, Other};
 use crate::memory::{Bytes, window};
-use crate::op::Instruction;
 use crate::ptx::types::Space;
 
 /// An element that is read or written.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Element {
     pub thread: u32,
     pub pc: u32,
@@ -30,16 +31,25 @@ pub fn element(env: &mut Env, e: Element) {
     match e.space {
         Space::Shared => shared(env, e),
         Space::Global => {
-            let Some(written) = env.machine.memory.get(env.recent).and_then(|a| a.written.as_ref()) else { return };
-            let Some(base) = env.machine.memory.get(env.recent).map(|a| a.base) else { return };
-            if e.read && !is_written(written, (e.address - base) as usize, e.len) {
+            let Some(allocation) = env.machine.memory.get(env.recent) else { return };
+            let at = (e.address - allocation.base) as usize;
+            global(env, e, at);
+            let Some(written) = &allocation.written else { return };
+            if e.read && !is_written(written, at, e.len) {
                 unwritten(env, e);
             }
             if e.write {
-                mark(written, (e.address - base) as usize, e.len);
+                mark(written, at, e.len);
             }
         }
         _ => {}
+    }
+}
+
+/// A warp passes a fence, for the whole GPU (`far`) or for its block.
+pub fn fence(env: &mut Env, first: u32, far: bool) {
+    if let Some(shadow) = &mut env.shadow {
+        shadow.clocks.fence(first as usize / 32, far);
     }
 }
 
@@ -61,9 +71,61 @@ fn mark(written: &Bytes, at: usize, len: u8) {
     }
 }
 
+/// Who shares global memory: the first look, or the exact one in a launch that is repeated for it.
+#[inline(always)]
+fn global(env: &mut Env, e: Element, at: usize) {
+    let Some(races) = env.races else { return };
+    if env.exact.is_some() {
+        return exact(env, e, at);
+    }
+    if e.write {
+        races.save(env.recent, at);
+    }
+    let how = match (e.read, e.write) {
+        (true, true) => races::ATOMIC,
+        (true, false) => races::READ,
+        _ => races::WRITE,
+    };
+    races.touch(env.recent, at, e.len, (env.block.0, e.thread), how);
+}
+
+#[inline(never)]
+fn exact(env: &mut Env, e: Element, at: usize) {
+    let (Some(races), Some(exact), Some(shadow)) = (env.races, &mut env.exact, &mut env.shadow) else { return };
+    let (clocks, block) = (&mut shadow.clocks, env.block.0);
+    let warp = e.thread as usize / 32;
+    if e.strong && e.read {
+        clocks.listen(warp, e.address);
+    }
+    let (mut race, start) = (None, e.address - at as u64);
+    for word in at / 4..(at + usize::from(e.len)).div_ceil(4) {
+        let Some(across) = races.suspects(env.recent, word) else { continue };
+        let (from, to) = (at.max(word * 4) - word * 4, (at + usize::from(e.len)).min(word * 4 + 4) - word * 4);
+        let mut access = Access::new(e.thread, e.pc, e.strong, false);
+        (access.bytes, access.epoch) = (((1u16 << to) - (1u16 << from)) as u8, clocks.of(warp)[warp]);
+        let mut look = |write, same| {
+            let now = Past { access: Access { write, ..access }, block };
+            exact.access(clocks, start + 4 * word as u64, across, now, same)
+        };
+        // An atomic is one access: a write that needs a value.
+        race = race.or(if e.read { look(false, false) } else { None });
+        race = race.or(if e.write { look(true, e.same) } else { None });
+    }
+    if e.strong && e.write {
+        clocks.tell(warp, e.address, block);
+    }
+    if let Some(other) = race {
+        weigh(env, e, other);
+    }
+}
+
 fn shared(env: &mut Env, e: Element) {
     let Some(shadow) = env.shadow.as_mut() else { return };
     let (at, len) = (e.address as usize, usize::from(e.len));
+    let (warp, word) = (e.thread as usize / 32, e.address + window(Space::Shared));
+    if e.strong && e.read {
+        shadow.clocks.listen(warp, word);
+    }
     let (mut race, mut missing) = (None, false);
     // An atomic is one access: a write that needs a value.
     if e.read {
@@ -72,12 +134,65 @@ fn shared(env: &mut Env, e: Element) {
     if e.write {
         race = race.or(shadow.access(at, len, Access::new(e.thread, e.pc, e.strong, true), e.same).0);
     }
+    if e.strong && e.write {
+        shadow.clocks.tell(warp, word, env.block.0);
+    }
     if missing {
         unwritten(env, e);
     }
-    if let Some(other) = race {
-        raced(env, e, other);
+    if let Some(access) = race {
+        weigh(env, e, Past { access, block: env.block.0 });
     }
+}
+
+/// A race is one, unless it is between a plain read and an atomic, and the read is a guess that a compare-and-swap
+/// checks: so starts the loop around `atomicCAS` in NVIDIA's own guide, and in some of them threads leave without one.
+fn weigh(env: &mut Env, e: Element, other: Past) {
+    let reader = match (e.write, other.access.write) {
+        (false, true) if other.access.strong => (e.thread, e.pc),
+        (true, false) if e.strong && other.block != env.block.0 => return doubt(env, other.access.pc, e, other),
+        (true, false) if e.strong => (other.access.thread - 1, other.access.pc),
+        _ => return raced(env, e, other),
+    };
+    let word = (e.address + window(e.space)) & !3;
+    if let Some(shadow) = &mut env.shadow {
+        shadow.pending.entry((word, reader.0)).or_insert((reader.1, e, other));
+    }
+}
+
+/// A thread's compare-and-swap is done: what it read there before was a guess.
+pub fn swapped(env: &mut Env, thread: u32, (space, address): (Space, u64), len: u64) {
+    let Some(shadow) = &mut env.shadow else { return };
+    let block = env.block.0;
+    for at in (address & !3..address + len).step_by(4) {
+        let pending = shadow.pending.remove(&(at + window(space), thread));
+        let read = match (space, &mut env.exact) {
+            (Space::Global, Some(exact)) => exact.excuse(at, block, thread),
+            (Space::Shared, _) => shadow.excuse(at as usize, thread),
+            _ => Vec::new(),
+        };
+        env.guesses.extend(pending.map(|(pc, ..)| pc).into_iter().chain(read));
+    }
+}
+
+/// After a block: its threads check no guess any more.
+pub fn settle(env: &mut Env) {
+    let pending = env.shadow.as_mut().map(|shadow| std::mem::take(&mut shadow.pending));
+    for (_, (reader, e, other)) in pending.into_iter().flatten() {
+        doubt(env, reader, e, other);
+    }
+}
+
+/// Notes a race apart, by the instruction of its reader.
+fn doubt(env: &mut Env, reader: u32, e: Element, other: Past) {
+    let swap = |env: &mut Env| {
+        let (found, raced) = env.doubts.entry(reader).or_default();
+        std::mem::swap(found, &mut env.found);
+        std::mem::swap(raced, &mut env.raced);
+    };
+    swap(env);
+    raced(env, e, other);
+    swap(env);
 }
 
 #[cold]
@@ -93,28 +208,51 @@ fn unwritten(env: &mut Env, e: Element) {
 
 #[cold]
 #[inline(never)]
-fn raced(env: &mut Env, e: Element, other: Access) {
-    env.raced.extend([e.pc, other.pc]);
-    if env.again(Kind::SharedRace, e.pc) {
+fn raced(env: &mut Env, e: Element, other: Past) {
+    let Past { access: then, block } = other;
+    env.raced.extend([e.pc, then.pc]);
+    let kind = if e.space == Space::Shared { Kind::SharedRace } else { Kind::GlobalRace };
+    if env.again(kind, e.pc) {
         return;
     }
     let machine = env.machine;
     let (variable, place) = describe(machine, e.space, e.address);
-    let [x, y, z] = Machine::split(u64::from(other.thread - 1), machine.block);
-    let line = |i: &Instruction| match crate::module::source_line(machine.files, i.loc) {
-        Some(source) => format!("line {}", source.line),
-        None => format!("PTX line {}", i.ptx_line),
+    let instruction = &machine.kernel.code[then.pc as usize];
+    let other = Other {
+        source: crate::module::source_line(machine.files, instruction.loc),
+        ptx_line: instruction.ptx_line,
+        block: Machine::split(block, machine.grid),
+        thread: Machine::split(u64::from(then.thread - 1), machine.block),
+        writes: then.write,
     };
-    let there = line(&machine.kernel.code[other.pc as usize]);
+    let line = match &other.source {
+        Some(source) => format!("line {}", source.line),
+        None => format!("PTX line {}", other.ptx_line),
+    };
     let verbs = |write| if write { ["writes", "wrote"] } else { ["reads", "read"] };
+    let ([x, y, z], [bx, by, bz]) = (other.thread, other.block);
+    let (who, why, next) = match block == env.block.0 {
+        true => (
+            format!("thread ({x}, {y}, {z})"),
+            "with no barrier between",
+            "put __syncthreads() between the two, or __syncwarp() within a warp; or use atomics",
+        ),
+        false => (
+            format!("block ({bx}, {by}, {bz}), thread ({x}, {y}, {z})"),
+            "and nothing orders the blocks",
+            "give each block its own place, use atomics, or split the kernel in two launches",
+        ),
+    };
     let message = format!(
-        "{} {} bytes that thread ({x}, {y}, {z}) {} at {there}, with no barrier between ({place}); \
-         next: put __syncthreads() between the two, or __syncwarp() within a warp",
+        "{} {} bytes that {who} {} at {line}, {why} ({place}); next: {next}",
         verbs(e.write)[0],
         e.len,
-        verbs(other.write)[1],
+        verbs(then.write)[1],
     );
-    env.note(Kind::SharedRace, e.pc, e.thread, Some((e.address + window(e.space), variable)), message);
+    env.note(kind, e.pc, e.thread, Some((e.address + window(e.space), variable)), message);
+    if let Some((_, finding)) = env.found.get_mut(&(e.pc, kind)) {
+        finding.other = Some(Box::new(other));
+    }
 }
 
 /// A word that an instruction reads, beside the plain loads.

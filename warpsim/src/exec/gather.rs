@@ -52,10 +52,10 @@ pub fn groups(env: &Env, warp: &Warp, pc: u32, lanes: u32) -> Gathered {
     while rest != 0 {
         let lane = rest.trailing_zeros();
         let Some((wanted, _)) = standing[lane as usize] else { return Gathered::Missing };
-        if wanted >> lane & 1 == 0 {
-            return Gathered::Wrong(lane);
+        let here = (0..LANES).filter(|&l| standing[l].is_some_and(|s| s.0 == wanted)).fold(0u32, |m, l| m | 1 << l);
+        if here & !wanted != 0 {
+            return Gathered::Wrong((here & !wanted).trailing_zeros());
         }
-        let here = (0..LANES).filter(|&l| standing[l].is_some_and(|s| s.0 == wanted)).fold(0, |m, l| m | 1 << l);
         if wanted & warp.live & !here != 0 {
             return Gathered::Missing;
         }
@@ -187,7 +187,7 @@ fn one(env: &mut Env, warp: &mut Warp, pc: u32, group: u32) -> bool {
     warp.wide.truncate(wide);
     warp.preds.truncate(preds);
     if let (Op::WarpBarrier { .. }, Some(shadow)) = (&spare, &mut env.shadow) {
-        shadow.warp_barrier(warp.first as usize / LANES);
+        shadow.clocks.warp_barrier(warp.first as usize / LANES);
     }
     right
 }

@@ -4,10 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::block::run_block;
+use super::clocks::Clocks;
+use super::exact::Exact;
+use super::foreign::Foreign;
 use super::lanes::LANES;
+use super::races::Races;
 use super::shadow::Shadow;
 use super::state::{Env, Found, Machine, Warp};
 use crate::counters::Tally;
+use crate::error::SourceLine;
 use crate::finding::{Finding, Kind};
 use crate::memory::Bytes;
 use crate::watch::Access;
@@ -29,20 +34,42 @@ struct Part {
     tally: Vec<Tally>,
     found: Found,
     raced: BTreeSet<u32>,
+    doubts: BTreeMap<u32, (Found, BTreeSet<u32>)>,
+    guesses: BTreeSet<u32>,
     printed: BTreeMap<u64, String>,
     accesses: Vec<Access>,
 }
 
-/// Runs all blocks on at most `cores` threads. `None` if there is no memory for the warps.
+/// Runs all blocks on at most `cores` threads; again, one after the other, where threads share global memory in a way
+/// that the order of blocks may show in. `None` if there is no memory for it.
 pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
     let blocks: u64 = machine.grid.iter().map(|&n| u64::from(n)).product();
     let cores = if machine.kernel.ordered { 1 } else { cores.min(usize::try_from(blocks).unwrap_or(usize::MAX)) };
+    if !machine.checks {
+        return run(machine, (blocks, cores), None, false);
+    }
+    let mut races = Races::new(machine)?;
+    let outcome = run(machine, (blocks, cores), Some(&races), false)?;
+    if !races.suspected() {
+        return Some(outcome);
+    }
+    if cores > 1 {
+        // What is suspicious may depend on the order of blocks in a kernel with a race: the order of one core counts.
+        races.restore(true)?;
+        run(machine, (blocks, 1), Some(&races), false)?;
+    }
+    races.restore(false)?;
+    run(machine, (blocks, 1), Some(&races), true)
+}
+
+/// Runs all blocks once, with the exact look at shared words if `exact`.
+fn run(machine: &Machine, (blocks, cores): (u64, usize), races: Option<&Races>, exact: bool) -> Option<Outcome> {
     let next = AtomicU64::new(0);
     // Blocks after one that cannot go on are not started; those before it run, so the first such block is known.
     let stop = AtomicU64::new(u64::MAX);
     // Some blocks at a time, and enough portions for all cores.
     let portion = (blocks / (cores as u64 * 16)).clamp(1, 64);
-    let work = || worker(machine, blocks, portion, &next, &stop);
+    let work = || worker(machine, (races, exact), (blocks, portion), &next, &stop);
     let parts: Vec<Option<Part>> = if cores <= 1 {
         vec![work()]
     } else {
@@ -53,34 +80,51 @@ pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
     };
     let mut tally = vec![Tally::default(); machine.kernel.code.len()];
     let (mut found, mut raced, mut printed) = (Found::new(), BTreeSet::new(), BTreeMap::new());
-    let mut accesses = Vec::new();
+    let (mut accesses, mut doubts, mut guesses) = (Vec::new(), Vec::new(), BTreeSet::new());
     for part in parts {
         let part = part?;
         raced.extend(part.raced);
         printed.extend(part.printed);
         accesses.extend(part.accesses);
+        doubts.extend(part.doubts);
+        guesses.extend(part.guesses);
         tally.iter_mut().zip(part.tally).for_each(|(sum, count)| *sum += count);
         merge(&mut found, part.found);
+    }
+    for (_, (more, racing)) in doubts.into_iter().filter(|(reader, _)| !guesses.contains(reader)) {
+        raced.extend(racing);
+        merge(&mut found, more);
     }
     // A read that races with the write it needs comes too early in one order and right in another: it is the race.
     found.retain(|(pc, kind), _| *kind != Kind::UninitialisedRead || !raced.contains(pc));
     let mut findings: Vec<_> = found.into_iter().collect();
     findings.sort_by_key(|((pc, kind), (block, _))| (*block, *pc, *kind));
     let printed = printed.into_values().collect();
-    let findings = findings.into_iter().map(|(_, (_, finding))| finding).collect();
+    let findings = by_line(findings.into_iter().map(|(_, (_, finding))| finding));
     Some(Outcome { tally, findings, printed, accesses })
 }
 
-fn worker(machine: &Machine, blocks: u64, portion: u64, next: &AtomicU64, stop: &AtomicU64) -> Option<Part> {
+fn worker<'a>(
+    machine: &'a Machine<'a>,
+    (races, exact): (Option<&'a Races<'a>>, bool),
+    (blocks, portion): (u64, u64),
+    next: &AtomicU64,
+    stop: &AtomicU64,
+) -> Option<Part> {
     let warps = machine.threads().div_ceil(LANES as u32);
     let mut warps = (0..warps).map(|w| Warp::new(machine, w)).collect::<Option<Vec<_>>>()?;
+    let foreign = exact.then(Box::<Foreign>::default);
     let mut env = Env {
         machine,
         shared: Bytes::zeros(usize::try_from(machine.shared_bytes).ok()?)?,
-        shadow: machine.checks.then(|| Box::new(Shadow::new(machine.shared_bytes))),
+        shadow: machine.checks.then(|| Box::new(Shadow::new(machine.shared_bytes, Clocks::new(foreign)))),
+        races,
+        exact: races.filter(|_| exact).map(|races| Box::new(Exact::new(races.room()))),
         tally: vec![Tally::default(); machine.kernel.code.len()],
         found: Found::new(),
         raced: BTreeSet::new(),
+        doubts: BTreeMap::new(),
+        guesses: BTreeSet::new(),
         printed: BTreeMap::new(),
         printed_bytes: 0,
         block: (0, [0; 3]),
@@ -93,12 +137,15 @@ fn worker(machine: &Machine, blocks: u64, portion: u64, next: &AtomicU64, stop: 
     loop {
         let start = next.fetch_add(portion, Relaxed);
         if start >= blocks {
-            let Env { tally, found, raced, printed, accesses, .. } = env;
-            return Some(Part { tally, found, raced, printed, accesses });
+            let Env { tally, found, raced, doubts, guesses, printed, accesses, .. } = env;
+            return Some(Part { tally, found, raced, doubts, guesses, printed, accesses });
         }
         for block in start..(start + portion).min(blocks) {
-            if block < stop.load(Relaxed) && !run_block(&mut env, &mut warps, block) {
-                stop.fetch_min(block, Relaxed);
+            if block < stop.load(Relaxed) {
+                if !run_block(&mut env, &mut warps, block) {
+                    stop.fetch_min(block, Relaxed);
+                }
+                super::check::settle(&mut env);
             }
         }
     }
@@ -117,4 +164,27 @@ fn merge(found: &mut Found, more: Found) {
             }
         }
     }
+}
+
+/// One finding for each line and variable, and for each pair of lines that race: a loop that the compiler unrolled
+/// makes its mistake in several instructions.
+fn by_line(findings: impl Iterator<Item = Finding>) -> Vec<Finding> {
+    let mut out: Vec<Finding> = Vec::new();
+    for finding in findings {
+        match out.iter_mut().find(|f| same_lines(f, &finding)) {
+            Some(first) => first.times += finding.times,
+            None => out.push(finding),
+        }
+    }
+    out
+}
+
+fn same_lines(a: &Finding, b: &Finding) -> bool {
+    fn lines(f: &Finding) -> Option<[&SourceLine; 2]> {
+        let here = f.source.as_ref()?;
+        let there = f.other.as_ref().map_or(Some(here), |other| other.source.as_ref())?;
+        Some([here.min(there), here.max(there)])
+    }
+    let known = lines(a).is_some() && lines(a) == lines(b);
+    known && (a.kind, &a.variable, a.other.is_some()) == (b.kind, &b.variable, b.other.is_some())
 }

@@ -52,7 +52,7 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &MBarrier, mask: u32) -> 
                     warp.wide[state as usize][lane] = word;
                 }
                 if let Some(shadow) = &mut env.shadow {
-                    shadow.leave(thread as usize / 32, at);
+                    shadow.clocks.leave(thread as usize / 32, at);
                 }
             }
             MBarrierOp::Wait { parity } => {
@@ -66,7 +66,7 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &MBarrier, mask: u32) -> 
                     warp.set_pred(row, if done { u32::MAX } else { 0 }, 1 << lane);
                 }
                 if done && let Some(shadow) = &mut env.shadow {
-                    shadow.learn(thread as usize / 32, at);
+                    shadow.clocks.learn(thread as usize / 32, at);
                 }
             }
         }

@@ -94,6 +94,9 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
     let local = std::mem::take(&mut warp.local);
     by_space(t.address.space, &all, mask, |space, at, mask| {
         let mut served = 0;
+        if t.release {
+            check::fence(env, warp.first, true);
+        }
         let checks =
             env.machine.checks && matches!(space, Space::Shared | Space::Global) && t.address.space != Space::Const;
         let one = if t.count == 1 { t.rows[0] } else { None };

@@ -52,14 +52,24 @@ pub fn home(machine: &Machine, space: Space, at: u64) -> (Option<String>, Option
     (symbol.map(|s| s.name.clone()), symbol.map(|s| s.at))
 }
 
-/// Name of an allocation: its variable's, or the parameter's that points to its start.
-fn owner(machine: &Machine, allocation: &Allocation) -> Option<String> {
+/// Number of the parameter that points to the buffer nearest to an address of global memory.
+pub fn parameter(machine: &Machine, at: u64) -> Option<usize> {
+    let (space, at) = crate::memory::from_generic(at);
+    nearest(machine, at).filter(|_| space == Space::Global).and_then(|a| pointer(machine, a))
+}
+
+/// The first parameter that points to the start of an allocation.
+fn pointer(machine: &Machine, allocation: &Allocation) -> Option<usize> {
     let layout = &machine.kernel.layout;
-    let param = layout.params.iter().position(|&symbol| {
+    layout.params.iter().position(|&symbol| {
         let symbol = &layout.symbols[symbol as usize];
         symbol.bytes == 8 && machine.params.load(symbol.at as usize, 8) == allocation.base
-    });
-    allocation.name.clone().or_else(|| param.map(|index| format!("parameter {index}")))
+    })
+}
+
+/// Name of an allocation: its variable's, or the parameter's that points to its start.
+fn owner(machine: &Machine, allocation: &Allocation) -> Option<String> {
+    allocation.name.clone().or_else(|| pointer(machine, allocation).map(|index| format!("parameter {index}")))
 }
 
 /// The last symbol that starts at or below an offset.
@@ -72,10 +82,8 @@ fn last_symbol<'a>(machine: &'a Machine, space: Space, at: u64) -> Option<&'a Sy
     symbols.max_by_key(|s| s.at)
 }
 
-fn global(machine: &Machine, at: u64) -> (Option<String>, String) {
-    if at < 4096 {
-        return (None, "a null pointer".into());
-    }
+/// The allocation that an address lies in, or is nearest to.
+fn nearest<'a>(machine: &'a Machine, at: u64) -> Option<&'a Allocation> {
     let below = machine.memory.below(at);
     // Farther away than any buffer is large, no name helps.
     let (mut number, mut best) = (usize::MAX, 1 << 32);
@@ -89,7 +97,14 @@ fn global(machine: &Machine, at: u64) -> (Option<String>, String) {
             }
         }
     }
-    let Some(allocation) = machine.memory.get(number) else { return (None, "no allocation".into()) };
+    machine.memory.get(number)
+}
+
+fn global(machine: &Machine, at: u64) -> (Option<String>, String) {
+    if at < 4096 {
+        return (None, "a null pointer".into());
+    }
+    let Some(allocation) = nearest(machine, at) else { return (None, "no allocation".into()) };
     let (base, size) = (allocation.base, allocation.bytes.len() as u64);
     let name = owner(machine, allocation);
     let owner = name.clone().unwrap_or_else(|| "the nearest buffer".into());

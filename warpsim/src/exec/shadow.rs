@@ -1,13 +1,13 @@
 //! Who touched each word of shared memory, and when: for data races and reads of what nobody wrote.
 //!
-//! Time is a vector clock a warp: a barrier of the block lets its warps know each other's past, `bar.warp` a warp its
-//! own lanes'. Two accesses of different threads that no barrier orders, one of them a write, are a race, unless both
-//! are atomic or volatile, or the write leaves the value as it is.
+//! Two accesses of different threads that nothing orders (see [`super::clocks`]), one of them a write, are a race,
+//! unless both are atomic or volatile, or the write leaves the value as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-/// Warps of a block at most.
-const WARPS: usize = 32;
+use super::check::Element;
+use super::clocks::{Clocks, WARPS};
+use super::exact::Past;
 
 /// An access as a word remembers it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +17,7 @@ pub struct Access {
     /// Instruction.
     pub pc: u32,
     /// Clock of the thread's warp.
-    epoch: u32,
+    pub epoch: u32,
     /// Bytes of the word.
     pub bytes: u8,
     /// Atomic or volatile.
@@ -31,11 +31,22 @@ impl Access {
     pub fn new(thread: u32, pc: u32, strong: bool, write: bool) -> Self {
         Self { thread: thread + 1, pc, epoch: 0, bytes: 0, strong, write }
     }
+
+    /// The warp of its thread.
+    #[inline(always)]
+    pub fn warp(&self) -> usize {
+        (self.thread.wrapping_sub(1) / 32) as usize % WARPS
+    }
 }
+
+/// In `Cell::written`: the bytes of this word are remembered one by one; it has two writers that nothing orders.
+const SPLIT: u8 = 1 << 7;
+const MANY: u8 = 1 << 6;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    write: Access,
+    /// Two writers, if the second does not know of the first: atomics, most often.
+    writes: [Access; 2],
     /// Two different readers: one of them is another thread than any writer to come.
     readers: [Access; 2],
     written: u8,
@@ -48,58 +59,68 @@ impl Cell {
         let place = usize::from(fresh && self.readers[0].thread != 0 && self.readers[0].thread != now.thread);
         self.readers[place] = now;
     }
+
+    /// Notes an access to all bytes that this cell stands for.
+    fn access(&mut self, clocks: &Clocks, now: Access, same: bool) -> Option<Access> {
+        let fresh = |other: Access| {
+            let apart = other.thread != 0 && other.thread != now.thread;
+            apart && !clocks.knows(now.warp(), other.warp(), other.epoch)
+        };
+        let hits = |other: &Access| fresh(*other) && !(other.strong && now.strong);
+        let [first, second] = self.writes;
+        if now.write {
+            let found = [first, second, self.readers[0], self.readers[1]].into_iter().find(hits);
+            if fresh(first) {
+                (self.writes[1], self.written) = (now, self.written | MANY);
+            } else {
+                self.writes = [now, if fresh(second) { second } else { Access::default() }];
+            }
+            self.written |= now.bytes;
+            found.filter(|_| !same)
+        } else {
+            let found = [first, second].into_iter().find(hits);
+            let [a, b] = self.readers;
+            // A plain reader that not all know of is worth more than one more that is volatile.
+            if !(now.strong && fresh(a) && fresh(b) && !b.strong) {
+                self.read(now, fresh(a));
+            }
+            found
+        }
+    }
 }
 
 /// The shadow of a block's shared memory.
 #[derive(Debug)]
 pub struct Shadow {
     cells: Vec<Cell>,
-    /// What each warp knows of the others.
-    clocks: [[u32; WARPS]; WARPS],
-    /// What warps that only arrived have left at each barrier.
-    arrived: [[u32; WARPS]; 16],
-    /// What warps have left at barriers that lie in shared memory, by address.
-    left: BTreeMap<u64, [u32; WARPS]>,
+    /// Words whose bytes go separate ways.
+    split: HashMap<usize, [Cell; 4]>,
+    /// What comes before what.
+    pub clocks: Clocks,
+    /// Races that a later compare-and-swap may show to be none.
+    pub pending: Pending,
 }
+
+/// Races between a plain read and an atomic, by the reader's word (generic address) and thread: its instruction, and the
+/// race.
+pub type Pending = BTreeMap<(u64, u32), (u32, Element, Past)>;
 
 impl Shadow {
     /// The shadow of so many bytes.
-    pub fn new(bytes: u64) -> Self {
-        let cells = vec![Cell::default(); bytes.div_ceil(4) as usize];
-        Self { cells, clocks: [[0; WARPS]; WARPS], arrived: [[0; WARPS]; 16], left: BTreeMap::new() }
+    pub fn new(bytes: u64, clocks: Clocks) -> Self {
+        Self {
+            cells: vec![Cell::default(); bytes.div_ceil(4) as usize],
+            split: HashMap::new(),
+            clocks,
+            pending: Pending::new(),
+        }
     }
 
     /// Before a block: nothing written, nobody was here.
     pub fn start(&mut self) {
         self.cells.fill(Cell::default());
-        self.clocks = [[0; WARPS]; WARPS];
-        (0..WARPS).for_each(|w| self.clocks[w][w] = 1);
-        self.arrived = [[0; WARPS]; 16];
-        self.left.clear();
-    }
-
-    /// Lanes of a warp came together.
-    pub fn warp_barrier(&mut self, warp: usize) {
-        self.clocks[warp][warp] += 1;
-    }
-
-    /// A warp passes a barrier of the block without waiting.
-    pub fn arrive(&mut self, warp: usize, id: u32) {
-        join(&mut self.arrived[id as usize & 15], &self.clocks[warp]);
-        self.clocks[warp][warp] += 1;
-    }
-
-    /// A warp leaves what it knows at a barrier in shared memory.
-    pub fn leave(&mut self, warp: usize, address: u64) {
-        join(self.left.entry(address).or_default(), &self.clocks[warp]);
-        self.clocks[warp][warp] += 1;
-    }
-
-    /// A warp has waited for such a barrier: it knows what was left there.
-    pub fn learn(&mut self, warp: usize, address: u64) {
-        if let Some(left) = self.left.get(&address) {
-            join(&mut self.clocks[warp], left);
-        }
+        self.split.clear();
+        self.clocks.start();
     }
 
     /// A word with a value that only barriers look at.
@@ -107,29 +128,19 @@ impl Shadow {
         self.cells.iter_mut().skip(at / 4).take(2).for_each(|cell| cell.written = 15);
     }
 
-    /// A barrier of the block is complete: the waiting warps know what all of them did.
-    pub fn release(&mut self, waiting: &[usize], ended: &[usize], id: u32) {
-        let mut all = std::mem::take(&mut self.arrived[id as usize & 15]);
-        waiting.iter().chain(ended).for_each(|&w| join(&mut all, &self.clocks[w]));
-        for &warp in waiting {
-            self.clocks[warp] = all;
-            self.clocks[warp][warp] += 1;
-        }
-    }
-
     /// Notes a read of a whole word when nothing can be wrong with it; false if that needs a closer look.
     #[inline(always)]
     pub fn plain_read(&mut self, at: usize, thread: u32, pc: u32) -> bool {
         let warp = thread as usize / 32 % WARPS;
-        let clocks = &self.clocks[warp];
+        let clocks = self.clocks.of(warp);
         let now = Access { thread: thread + 1, pc, epoch: clocks[warp], bytes: 15, strong: false, write: false };
         let Some(cell) = self.cells.get_mut(at / 4) else { return false };
         // Written by the thread itself, or before a barrier that this warp has passed.
         let behind = |other: &Access| {
-            let theirs = (other.thread.wrapping_sub(1) / 32) as usize % WARPS;
+            let theirs = other.warp();
             other.thread == now.thread || clocks[theirs] >= other.epoch + u32::from(theirs == warp)
         };
-        if cell.written != 15 || !behind(&cell.write) {
+        if cell.written != 15 || !behind(&cell.writes[0]) {
             return false;
         }
         let fresh = !behind(&cell.readers[0]);
@@ -137,40 +148,40 @@ impl Shadow {
         true
     }
 
+    /// Forgets that a thread read a word; gives the instructions that did.
+    pub fn excuse(&mut self, at: usize, thread: u32) -> Vec<u32> {
+        let (cell, parts) = (self.cells.get_mut(at / 4), self.split.get_mut(&(at / 4)));
+        let readers = cell.into_iter().chain(parts.into_iter().flatten()).flat_map(|cell| &mut cell.readers);
+        let own = readers.filter(|r| r.thread == thread + 1 && !r.strong);
+        own.map(|reader| std::mem::take(reader).pc).collect()
+    }
+
     /// Notes an access to `len` bytes that do not cross 8; `same` if a write changes nothing.
     /// Gives the access it races with, and whether it reads what nobody wrote.
     pub fn access(&mut self, at: usize, len: usize, mut now: Access, same: bool) -> (Option<Access>, bool) {
-        let warp = ((now.thread as usize - 1) / 32) % WARPS;
-        let clocks = &self.clocks[warp];
-        now.epoch = clocks[warp];
+        let warp = now.warp();
+        now.epoch = self.clocks.of(warp)[warp];
         let (mut race, mut unwritten) = (None, false);
         for word in at / 4..(at + len).div_ceil(4) {
-            let (from, to) = (at.max(word * 4), (at + len).min(word * 4 + 4));
-            now.bytes = ((1u16 << (to - word * 4)) - (1u16 << (from - word * 4))) as u8;
+            let (from, to) = (at.max(word * 4) - word * 4, (at + len).min(word * 4 + 4) - word * 4);
+            now.bytes = ((1u16 << to) - (1u16 << from)) as u8;
             let Some(cell) = self.cells.get_mut(word) else { continue };
-            let hits = |other: Access| {
-                let theirs = (other.thread.wrapping_sub(1) / 32) as usize;
-                let apart = other.thread != 0 && other.thread != now.thread && other.bytes & now.bytes != 0;
-                let known = theirs == warp && other.epoch < now.epoch;
-                let known = known || theirs != warp && theirs < WARPS && clocks[theirs] >= other.epoch;
-                apart && !known && !(other.strong && now.strong)
-            };
-            if now.write {
-                if !same {
-                    race = race.or([cell.write, cell.readers[0], cell.readers[1]].into_iter().find(|&o| hits(o)));
-                }
-                cell.write = now;
-                cell.written |= now.bytes;
-            } else {
-                race = race.or(Some(cell.write).filter(|&o| hits(o)));
-                unwritten |= cell.written & now.bytes != now.bytes;
-                cell.read(now, hits(cell.readers[0]));
+            if now.bytes == 15 && cell.written & SPLIT == 0 {
+                unwritten |= !now.write && cell.written & 15 != 15;
+                race = race.or(cell.access(&self.clocks, now, same));
+                continue;
+            }
+            // From the first access to a part of the word, each byte is remembered by itself.
+            let written = cell.written;
+            cell.written = SPLIT;
+            let parts = self.split.entry(word).or_insert_with(|| {
+                std::array::from_fn(|byte| Cell { written: written & MANY | written >> byte & 1, ..*cell })
+            });
+            for part in &mut parts[from..to] {
+                unwritten |= !now.write && part.written & 1 == 0;
+                race = race.or(part.access(&self.clocks, Access { bytes: 1, ..now }, same));
             }
         }
         (race, unwritten)
     }
-}
-
-fn join(into: &mut [u32; WARPS], from: &[u32; WARPS]) {
-    into.iter_mut().zip(from).for_each(|(x, y)| *x = (*x).max(*y));
 }

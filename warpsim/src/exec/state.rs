@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::advance::Advance;
+use super::exact::Exact;
 use super::file::File;
+use super::races::Races;
 use super::shadow::Shadow;
 use crate::counters::Tally;
 use crate::decode::Kernel;
@@ -59,10 +61,17 @@ pub struct Env<'a> {
     pub shared: Bytes,
     /// Who touched shared memory, when checks are on.
     pub shadow: Option<Box<Shadow>>,
+    /// Who shares global memory, when checks are on; and the exact look at that, in a launch that is repeated for it.
+    pub races: Option<&'a Races<'a>>,
+    pub exact: Option<Box<Exact>>,
     pub tally: Vec<Tally>,
     pub found: Found,
     /// Instructions that took part in a race.
     pub raced: BTreeSet<u32>,
+    /// Races that are none if their reader, an instruction, is the guess of a compare-and-swap.
+    pub doubts: BTreeMap<u32, (Found, BTreeSet<u32>)>,
+    /// Plain reads that such a swap has checked afterwards.
+    pub guesses: BTreeSet<u32>,
     /// What blocks printed, by linear index, and how much that is.
     pub printed: BTreeMap<u64, String>,
     pub printed_bytes: usize,
@@ -108,7 +117,9 @@ impl Env<'_> {
                 thread: Machine::split(thread.into(), machine.block),
                 times: 0,
                 address,
+                parameter: address.and_then(|a| super::report::parameter(machine, a)),
                 variable,
+                other: None,
                 message,
             };
             (block.0, finding)

@@ -16,7 +16,8 @@ pub fn together(warp: &Warp, row: u32, mask: u32) -> Option<Vec<u32>> {
         let wanted = members[lane as usize];
         let here = (0..LANES as u32).filter(|&l| mask >> l & 1 != 0 && members[l as usize] == wanted);
         let here = here.fold(0, |m, l| m | 1 << l);
-        if wanted & warp.live & !here != 0 || wanted >> lane & 1 == 0 {
+        // A lane that names the others may not name itself.
+        if wanted & warp.live & !here != 0 || here & !wanted != 0 {
             return None;
         }
         groups.push(here);
@@ -49,7 +50,7 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
                 // `bar.arrive` goes on; the block counts it.
                 env.arrived[id as usize & 15] += LANES as u32;
                 if let Some(shadow) = &mut env.shadow {
-                    shadow.arrive(warp.first as usize / LANES, id);
+                    shadow.clocks.arrive(warp.first as usize / LANES, id);
                 }
                 return Stop::Turn;
             }

@@ -136,7 +136,7 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
                         Some(groups) => {
                             groups.into_iter().for_each(|group| exchange::run(warp, op, group));
                             if let (Op::WarpBarrier { .. }, Some(shadow)) = (op, &mut env.shadow) {
-                                shadow.warp_barrier(warp.first as usize / LANES);
+                                shadow.clocks.warp_barrier(warp.first as usize / LANES);
                             }
                         }
                         None => {
@@ -221,6 +221,7 @@ fn execute<const COUNT: bool>(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, 
             super::lanes::unary(&mut warp.wide, mask, d.slot, a.slot, |x| x.wrapping_add(by));
         }
         Op::Atomic(ref a) => atomic::run(env, warp, pc, a, mask),
+        Op::Fence { far } => super::check::fence(env, warp.first, far),
         Op::Copy(ref c) => super::matrix::copy(env, warp, pc, c, mask),
         Op::LoadMatrix(ref l) => super::matrix::load(env, warp, pc, l),
         Op::Mma(ref m) => super::tensor::mma(warp, m),

@@ -21,6 +21,10 @@ pub type Slot = u32;
 #[allow(missing_docs)]
 pub enum Op {
     Nop,
+    /// What came before it is seen before what comes after, by the whole GPU (`far`) or by the block.
+    Fence {
+        far: bool,
+    },
     Mov32 {
         d: Slot,
         a: Slot,

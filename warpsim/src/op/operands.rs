@@ -99,6 +99,8 @@ pub struct Transfer {
     pub count: u8,
     /// Volatile or ordered: meant for other threads to see.
     pub strong: bool,
+    /// A write that tells all that came before it (`.release`).
+    pub release: bool,
     /// Loads: sign-extended to the register.
     pub signed: bool,
     /// Rows of the elements; `None` is `_`.
@@ -162,6 +164,8 @@ pub struct Atomic {
     pub op: AtomicOp,
     /// Where.
     pub address: Address,
+    /// It tells all that came before it (`.release`, `.acq_rel`).
+    pub release: bool,
     /// Bytes of an element: 2, 4 or 8.
     pub bytes: u8,
     /// Rows of the 64-bit file rather than the 32-bit one.
