@@ -1,8 +1,9 @@
 //! Loads and stores of a whole warp at once, wherever one check for all lanes is enough.
 
 use super::lanes::{LANES, Row, each};
+use super::shadow::Shadow;
 use super::state::{Env, Warp};
-use crate::memory::{Lanes, Span, from_generic};
+use crate::memory::{Lanes, PIECE, Piece, Span, from_generic};
 use crate::op::Transfer;
 use crate::ptx::types::Space;
 use crate::traffic::{sectors, wavefronts};
@@ -18,7 +19,9 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
     mask: u32,
 ) -> bool {
     let named = t.address.space;
-    if env.machine.checks && !matches!(named, Space::Param | Space::Const) {
+    // Plain reads of shared memory are the bulk of what checks look at, and nearly all are in order.
+    let plain = LOAD && named == Space::Shared && t.words && t.count == 1 && !t.strong;
+    if env.machine.checks && !plain && !matches!(named, Space::Param | Space::Const) {
         return false;
     }
     let (lanes, span) = &mut warp.spans[t.span.number as usize];
@@ -48,7 +51,13 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
     let rows = (&mut warp.narrow[..], &mut warp.wide[..]);
     let served = match space {
         Space::Shared => {
-            Lanes::alone(&mut env.shared, span, lowest, size).map(|lanes| serve::<LOAD, true>(&lanes, rows, t, mask))
+            let lanes = Lanes::alone(&mut env.shared, span, lowest, size);
+            if let (Some(_), Some(shadow)) = (&lanes, &mut env.shadow)
+                && !noted(shadow, (span, lowest), (warp.first, mask), pc)
+            {
+                return false;
+            }
+            lanes.map(|lanes| serve::<LOAD, true>(&lanes, rows, t, mask))
         }
         Space::Param if LOAD => {
             let lanes = Lanes::shared(&env.machine.params, span, lowest, size);
@@ -74,6 +83,23 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
         count::<LOAD>(env, pc, (space, named), (span, lowest), mask, size as u32);
     }
     served.is_some()
+}
+
+/// Notes plain reads of words of shared memory; false if one of them needs a closer look, which notes all again.
+#[inline(always)]
+fn noted(shadow: &mut Shadow, (span, lowest): (&Span, u64), (first, mask): (u32, u32), pc: u32) -> bool {
+    let mut fine = true;
+    for p in 0..LANES / PIECE {
+        let members = mask >> (p * PIECE) & 0xff;
+        // Of the readers of a word that nothing orders, the shadow keeps the first and the last.
+        let members = if members == 0xff && span.piece(p) == Piece::Same { 0x81 } else { members };
+        each(members, |i| {
+            let lane = p * PIECE + i;
+            let at = lowest as usize + span.distance()[lane] as usize;
+            fine &= shadow.plain_read(at, first + lane as u32, pc);
+        });
+    }
+    fine
 }
 
 /// Moves the elements between memory and rows.

@@ -8,7 +8,7 @@ mod span;
 pub use bytes::Bytes;
 pub use device::{Allocation, DeviceMemory};
 pub use lanes::Lanes;
-pub use span::Span;
+pub use span::{PIECE, Piece, Span};
 
 use crate::ptx::types::Space;
 
