@@ -240,7 +240,7 @@ fn raced(env: &mut Env, e: Element, other: Past) {
         false => (
             format!("block ({bx}, {by}, {bz}), thread ({x}, {y}, {z})"),
             "and nothing orders the blocks",
-            "give each block its own place, use atomics, or split the kernel in two launches",
+            "give each block its own place (blockIdx.x * blockDim.x + threadIdx.x), use atomics, or split the kernel in two",
         ),
     };
     let message = format!(

@@ -42,7 +42,7 @@ fn axpy_knows_its_mistakes() {
         &[
             ("if (i < n) ", "", "block (0, 0, 0), thread (1, 0, 0)"),
             ("if (i < n)", "if (i <= n)", "kernel.cu:3"),
-            ("blockIdx.x * blockDim.x + ", "", "of block 1"),
+            ("blockIdx.x * blockDim.x + ", "", "nothing orders the blocks"),
             ("+ y[i]", "", "look at the formula"),
             ("s * x[i]", "s * x[i", "the compiler"),
             ("axpy", "saxpy", "no kernel `axpy`"),
