@@ -34,7 +34,11 @@ pub fn leaders(code: &[Instruction]) -> Vec<bool> {
                 leads[at + 1] = true;
                 targets.iter().for_each(|&target| leads[target as usize] = true);
             }
-            Op::Exit | Op::Trap => leads[at + 1] = true,
+            Op::Exit | Op::Trap | Op::End => leads[at + 1] = true,
+            Op::Call(call) => {
+                leads[call.code.start as usize] = true;
+                leads[call.code.end as usize] = true;
+            }
             _ => {}
         }
     }
@@ -92,7 +96,7 @@ impl Graph {
                 blocks.dedup();
                 blocks
             }
-            (Op::Exit | Op::Trap, None) => vec![exit],
+            (Op::Exit | Op::Trap | Op::End, None) => vec![exit],
             (Op::Exit | Op::Trap, Some(_)) => vec![exit, follow],
             _ => vec![follow],
         };

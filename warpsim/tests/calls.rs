@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Random, clean, download, module, upload};
-use warpsim::{Arg, Device, Launch, Module};
+use warpsim::{Arg, Device, Kind, Launch, Module};
 
 fn poly(x: f32, n: i32) -> f32 {
     (0..n).fold(0f32, |s, i| s.mul_add(x, i as f32))
@@ -40,12 +40,47 @@ fn calls_within_calls() {
     }
 }
 
+/// Runs a kernel of `recursion` with a word a thread.
+fn recursion(kernel: &str, threads: u32) -> Vec<i32> {
+    let mut device = Device::new();
+    let out = upload(&mut device, &vec![0i32; threads as usize]);
+    clean(&mut device, &module("recursion"), kernel, Launch::linear(1, threads), &[Arg::Pointer(out)]);
+    download(&device, out, threads as usize)
+}
+
 #[test]
-fn recursion_is_refused_by_name() {
-    let path = format!("{}/tests/ptx/recursion.ptx", env!("CARGO_MANIFEST_DIR"));
-    let error = Module::load(&std::fs::read_to_string(path).expect("the fixture")).expect_err("recursion");
+fn functions_call_themselves() {
+    let fib = |n: i32| (0..n).fold((0, 1), |(a, b), _| (b, a + b)).0;
+    assert_eq!(recursion("fibonacci", 70), (0..70).map(|i| fib(i % 11)).collect::<Vec<_>>());
+    // A(0, n) = n + 1, A(1, n) = n + 2, A(2, n) = 2 n + 3.
+    let ackermann = |m: i32, n: i32| [n + 1, n + 2, 2 * n + 3][m as usize];
+    assert_eq!(recursion("ackermann", 32), (0..32).map(|i| ackermann(i % 3, i / 3)).collect::<Vec<_>>());
+    assert_eq!(recursion("parity", 40), (0..40).map(|i| i % 2).collect::<Vec<_>>());
+    // Every move of the towers once: 2^n - 1 of them, and the sum of what the moves are worth.
+    fn towers(n: i32, from: i32, to: i32, by: i32) -> i32 {
+        if n == 0 { 0 } else { towers(n - 1, from, by, to) + n * (10 * from + to) + towers(n - 1, by, to, from) }
+    }
+    assert_eq!(recursion("towers", 32), (0..32).map(|i| towers(i % 7, 1, 3, 2)).collect::<Vec<_>>());
+    // A tree of calls from within a loop, and lanes that end inside a call.
+    fn tree(n: i32) -> i32 {
+        if n <= 0 { 1 } else { (1..=3).map(|k| k * tree(n - k)).sum() }
+    }
+    let expected = (0..48).map(|i| if i % 8 == 7 { 0 } else { tree(i % 8) });
+    assert_eq!(recursion("trees", 48), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn recursion_that_cannot_end_or_run_is_named() {
+    let mut device = Device::new();
+    let out = upload(&mut device, &[0i32; 32]);
+    let report = device.launch(&module("recursion"), "endless", Launch::linear(1, 32), &[Arg::Pointer(out)]);
+    let findings = report.expect("it runs").findings;
+    assert_eq!(findings.iter().map(|f| f.kind).collect::<Vec<_>>(), [Kind::StepBudget]);
+    assert!(findings[0].message.contains("calls are open within each other"), "{}", findings[0]);
+    let path = format!("{}/tests/ptx/recursion_arrays.ptx", env!("CARGO_MANIFEST_DIR"));
+    let error = Module::load(&std::fs::read_to_string(path).expect("the fixture")).expect_err("an array");
     let text = error.to_string();
-    assert!(text.contains("recursion.cu:2") && text.contains("`_Z3fibi` calls itself"), "{text}");
+    assert!(text.contains("has an array of its own and is called by itself") && text.contains("next: "), "{text}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Calls of device functions: the function's body takes the place of the call.
 
-use super::{Decoder, Fail};
+use super::{Decoder, Fail, recursion};
 use crate::op::{Assertion, Op, Print};
 use crate::ptx::ast::{Instruction, Operand};
 use crate::ptx::types::Space;
@@ -41,8 +41,11 @@ impl<'a> Decoder<'a> {
                 _ => format!("`{name}` is declared and not defined in this PTX"),
             }));
         };
+        if recursion::calls_itself(module, name) {
+            return self.call_code(from, function, (results, arguments));
+        }
         if self.inside.contains(&name.as_str()) {
-            return Err(Fail::new(format!("`{name}` calls itself; recursion is not simulated")));
+            return Err(Fail::new(format!("`{name}` calls itself in a way that is not simulated")));
         }
         let symbols = self.slots.symbols.clone();
         let pairs = [(results, &function.returns), (arguments, &function.params)];

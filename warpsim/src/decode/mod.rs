@@ -13,6 +13,7 @@ mod memory;
 mod modifiers;
 mod more;
 mod order;
+mod recursion;
 mod reuse;
 pub mod slots;
 mod warp;
@@ -81,6 +82,10 @@ struct Decoder<'a> {
     branches: Vec<(u32, String)>,
     /// Functions whose calls are being put in, outermost first.
     inside: Vec<&'a str>,
+    /// Functions that call themselves, the one that is decoded now, and the one that each call is in.
+    recursive: Vec<recursion::Recursive<'a>>,
+    within: Option<usize>,
+    callers: Vec<Option<usize>>,
     /// Shared variables of functions: one for all calls.
     shared: HashMap<(&'a str, &'a str), (u32, Space)>,
 }
@@ -100,6 +105,9 @@ impl<'a> Decoder<'a> {
             last_label: String::new(),
             branches: Vec::new(),
             inside: Vec::new(),
+            recursive: Vec::new(),
+            within: None,
+            callers: Vec::new(),
             shared: HashMap::new(),
         }
     }
@@ -141,6 +149,14 @@ impl<'a> Decoder<'a> {
     }
 
     fn variable(&mut self, variable: &'a ast::Variable, function: &'a str) {
+        if self.within.is_some() && variable.space == Space::Local {
+            let message = format!(
+                "`{function}` has an array of its own and is called by itself; recursion is simulated for functions \
+                 without local arrays"
+            );
+            let line = self.module.functions.iter().find(|f| f.name == function).map_or(0, |f| f.line);
+            self.errors.push(Error::Unsupported { line, source: None, message });
+        }
         let key = (function, variable.name.as_str());
         match self.shared.get(&key) {
             Some(&place) => drop(self.slots.symbols.insert(variable.name.clone(), place)),
@@ -260,6 +276,7 @@ impl<'a> Decoder<'a> {
     fn finish(mut self, function: &ast::Function) -> Result<Kernel, Vec<Error>> {
         // Falling off the end is a return.
         self.code.push(Instruction { guard: None, op: Op::Exit, ptx_line: function.line, loc: (0, 0) });
+        self.recursive_code();
         self.layout.finish();
         let (narrow, wide, preds) = self.slots.sizes;
         if narrow + wide + preds > MAX_ROWS {

@@ -5,6 +5,7 @@ mod alu32;
 mod alu64;
 mod atomic;
 mod block;
+mod calls;
 mod check;
 mod clocks;
 mod compare;

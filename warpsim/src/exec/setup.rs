@@ -20,6 +20,7 @@ impl Warp {
             live: 0,
             now: Entry { pc: 0, mask: 0, meet: NEVER },
             stack: Vec::new(),
+            frames: Vec::new(),
             status: Status::Done,
             apart: super::strands::Apart::default(),
             local: Bytes::zeros(usize::try_from(local).ok()?)?,
@@ -38,6 +39,7 @@ impl Warp {
         self.live = u32::MAX >> (LANES as u32 - lanes);
         self.now = Entry { pc: 0, mask: self.live, meet: NEVER };
         self.stack.clear();
+        self.frames.clear();
         self.start_together();
         self.status = Status::Ready;
         self.narrow.copy_from_slice(&self.first_rows.0);

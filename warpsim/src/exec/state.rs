@@ -167,6 +167,8 @@ pub struct Warp {
     /// The lanes that run now.
     pub now: Entry,
     pub stack: Vec<Entry>,
+    /// What callers keep, innermost last.
+    pub frames: Vec<super::calls::Frame>,
     pub status: Status,
     /// Its strands, while its lanes are apart.
     pub apart: super::strands::Apart,

@@ -91,6 +91,9 @@ impl Warp {
 
 /// The lanes part, before the instruction at `now`.
 pub fn part(env: &mut Env, warp: &mut Warp) -> Stop {
+    if !warp.frames.is_empty() {
+        return super::calls::cannot(env, warp);
+    }
     warp.apart.active = true;
     warp.apart.live = warp.live;
     warp.unstack(env.steps, 0);
@@ -100,7 +103,8 @@ pub fn part(env: &mut Env, warp: &mut Warp) -> Stop {
 /// At the end of a turn: lanes that poll memory for long, while others wait for them, may be waiting for the others.
 pub fn patience(env: &mut Env, warp: &mut Warp) -> Stop {
     let mask = warp.now.mask;
-    if warp.apart.active || warp.status != Status::Ready || warp.stack.is_empty() || mask == warp.live {
+    let alone = warp.stack.is_empty() || mask == warp.live || !warp.frames.is_empty();
+    if warp.apart.active || warp.status != Status::Ready || alone {
         warp.apart.alone = (0, 0);
         return Stop::Turn;
     }
@@ -133,7 +137,7 @@ pub fn patience(env: &mut Env, warp: &mut Warp) -> Stop {
 /// Lanes asked in vain: others of their warp may have to go on first.
 pub fn vain(env: &mut Env, warp: &mut Warp) -> Stop {
     let mask = warp.now.mask;
-    if warp.stack.is_empty() || mask == warp.live {
+    if warp.stack.is_empty() || mask == warp.live || !warp.frames.is_empty() {
         return Stop::Turn;
     }
     let (times, lanes) = warp.apart.alone;

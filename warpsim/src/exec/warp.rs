@@ -117,6 +117,13 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
                 env.note(Kind::Trap, pc, thread, None, "the kernel stopped itself (`trap`)".into());
                 return Stop::Fault;
             }
+            Op::Call(c) => {
+                if !super::calls::enter(env, warp, pc, c) {
+                    return Stop::Fault;
+                }
+            }
+            Op::Return(r) => super::calls::leave(warp, r, mask),
+            Op::End => return super::calls::cannot(env, warp),
             Op::Assert(a) => {
                 super::print::assertion(env, warp, pc, a, mask);
                 return Stop::Fault;

@@ -1,5 +1,6 @@
 //! Instructions as they run: decoded once, operands are slots of the warp's register file.
 
+mod calls;
 mod kinds;
 mod matrix;
 mod more;
@@ -7,6 +8,7 @@ mod operands;
 mod warps;
 
 use crate::ptx::types::Space;
+pub use calls::*;
 pub use kinds::*;
 pub use matrix::*;
 pub use more::*;
@@ -253,6 +255,10 @@ pub enum Op {
     /// A `ret` of a kernel ends its threads.
     Exit,
     Trap,
+    Call(Box<Call>),
+    Return(Box<Return>),
+    /// Behind a function's last instruction; its lanes go back before they come here.
+    End,
 }
 
 impl Op {
