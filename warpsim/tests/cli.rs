@@ -156,9 +156,9 @@ fn a_look_names_kernels_and_what_they_cannot() {
     let (status, text, _) = call(&[&ptx("reduce.ptx")]);
     assert_eq!(status, 0);
     assert!(text.contains("tickets: 3 parameters, 16 instructions, 0 bytes shared, 0 bytes local, blocks in order"));
-    let (status, text, _) = call(&[&ptx("recursion.ptx")]);
+    let (status, text, _) = call(&[&ptx("recursion_arrays.ptx")]);
     assert_eq!(status, 1);
-    assert!(text.contains("recursion: cannot run") && text.contains("recursion.cu:2"), "{text}");
+    assert!(text.contains("arrays: cannot run") && text.contains("recursion_arrays.cu:2"), "{text}");
 }
 
 #[test]

@@ -154,8 +154,10 @@ impl<'a> Decoder<'a> {
                 "`{function}` has an array of its own and is called by itself; recursion is simulated for functions \
                  without local arrays"
             );
-            let line = self.module.functions.iter().find(|f| f.name == function).map_or(0, |f| f.line);
-            self.errors.push(Error::Unsupported { line, source: None, message });
+            let whole = self.module.functions.iter().find(|f| f.name == function);
+            let first = whole.and_then(|f| f.body.iter().flatten().find_map(ast::Statement::instruction));
+            let (line, source) = first.map_or((0, None), |i| (i.line, self.source(i.loc)));
+            self.errors.push(Error::Unsupported { line, source, message });
         }
         let key = (function, variable.name.as_str());
         match self.shared.get(&key) {

@@ -125,10 +125,11 @@ impl<'a> Decoder<'a> {
                 narrow: narrow as usize..sizes.0 as usize,
                 wide: wide as usize..sizes.1 as usize,
                 preds: preds as usize..sizes.2 as usize,
-                local: vec![before.1..self.layout.local_bytes],
+                local: Vec::new(),
             };
-            let parameters = self.parameters(next);
-            self.recursive[next].kept.local.extend(parameters);
+            let mut local = self.parameters(next);
+            local.push(before.1..self.layout.local_bytes);
+            self.recursive[next].kept.local = local;
             next += 1;
         }
         self.within = None;

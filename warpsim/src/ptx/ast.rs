@@ -79,6 +79,16 @@ pub enum Statement {
     Close,
 }
 
+impl Statement {
+    /// The instruction, if it is one.
+    pub fn instruction(&self) -> Option<&Instruction> {
+        match self {
+            Self::Instruction(instruction) => Some(instruction),
+            _ => None,
+        }
+    }
+}
+
 /// An instruction as written.
 #[derive(Clone, Debug)]
 pub struct Instruction {
