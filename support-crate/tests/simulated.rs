@@ -64,7 +64,7 @@ fn a_missing_guard_is_told_by_line_block_thread_and_name() {
         "`add` has a mistake",
         "access out of bounds: kernel.cu:4, block (3, 0, 0), thread (232, 0, 0)",
         "    4 |         c[i] = a[i] + b[i];",
-        "past the end of `a`, which has 4000",
+        "past the end of `a`, at index 1000: it has 1000 elements of 4 bytes",
         "past the end of `b`",
         "past the end of `c`",
         "if (i < n)",

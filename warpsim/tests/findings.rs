@@ -40,7 +40,10 @@ fn a_missing_bounds_guard() {
         assert_eq!((finding.block, finding.thread, finding.times), ([1, 0, 0], [36, 0, 0], 28));
         assert_eq!(finding.address, Some(a + 400));
         assert_eq!(finding.variable.as_deref(), Some("parameter 0"));
-        assert!(finding.message.contains("0 bytes past the end of parameter 0, which has 400"), "{finding}");
+        assert!(
+            finding.message.contains("past the end of parameter 0, at index 100: it has 100 elements of 4 bytes"),
+            "{finding}"
+        );
         // The others are served.
         assert_eq!(download::<f32>(&device, b, 100), [2f32; 100]);
     }
@@ -63,7 +66,7 @@ fn accesses_outside_and_misaligned() {
 
     let finding = only(run("negative_index", one, &[zeros(), zeros()]));
     assert_eq!((finding.kind, line(&finding), finding.thread), (Kind::OutOfBounds, 12, [0, 0, 0]));
-    assert!(finding.message.contains("4 bytes before parameter 0"), "{finding}");
+    assert!(finding.message.contains("before the start of parameter 0, at index -1"), "{finding}");
 
     let finding = only(run("null_pointer", one, &[zeros()]));
     assert_eq!((finding.kind, line(&finding), finding.thread), (Kind::OutOfBounds, 15, [7, 0, 0]));

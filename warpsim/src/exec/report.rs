@@ -17,7 +17,11 @@ pub fn access(env: &mut Env, thread: u32, pc: u32, (space, at): (Space, u64), le
     }
     let verb = if load { "reads" } else { "writes" };
     let (variable, place) = describe(env.machine, space, at);
-    let what = format!("{verb} {len} bytes at {:#x} ({place})", generic(space, at));
+    let by_element = (space == Space::Global).then(|| element(env.machine, at, len)).flatten();
+    let what = match by_element.filter(|_| kind == Kind::OutOfBounds) {
+        Some(element) => format!("{verb} {len} bytes {element}"),
+        None => format!("{verb} {len} bytes at {:#x} ({place})", generic(space, at)),
+    };
     let hint = if kind == Kind::Misaligned {
         format!("next: make the address a multiple of {len}")
     } else {
@@ -98,6 +102,22 @@ fn nearest<'a>(machine: &'a Machine, at: u64) -> Option<&'a Allocation> {
         }
     }
     machine.memory.get(number)
+}
+
+/// A place outside the nearest buffer in elements of the access's size, as the reader's index counts them.
+fn element(machine: &Machine, at: u64, len: u64) -> Option<String> {
+    let allocation = nearest(machine, at).filter(|_| at >= 4096)?;
+    let (base, size) = (allocation.base, allocation.bytes.len() as u64);
+    let owner = owner(machine, allocation)?;
+    if !at.abs_diff(base).is_multiple_of(len) || !size.is_multiple_of(len) {
+        return None;
+    }
+    let (number, count) = (at.abs_diff(base) / len, size / len);
+    let elements = if count == 1 { "element" } else { "elements" };
+    Some(match at < base {
+        true => format!("before the start of {owner}, at index -{number}"),
+        false => format!("past the end of {owner}, at index {number}: it has {count} {elements} of {len} bytes"),
+    })
 }
 
 fn global(machine: &Machine, at: u64) -> (Option<String>, String) {

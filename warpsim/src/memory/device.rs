@@ -5,6 +5,10 @@ use super::{Bytes, GLOBAL_START};
 /// Allocations start at multiples of this, as `cudaMalloc`'s do.
 const ALIGN: u64 = 256;
 
+/// Addresses left free between allocations: an index that is a little too large must not end in the next buffer. They
+/// cost nothing, as no memory lies behind them.
+const GAP: u64 = 16 << 20;
+
 /// One allocation.
 #[derive(Debug)]
 pub struct Allocation {
@@ -33,14 +37,14 @@ impl Default for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Allocates zeros; addresses are never used twice, and a gap follows each allocation.
+    /// Allocates zeros; addresses are never used twice, and a wide gap follows each allocation.
     pub fn alloc(&mut self, len: u64, name: Option<String>) -> Option<u64> {
         let bytes = Bytes::zeros(usize::try_from(len).ok()?)?;
         // Variables of a module start as zeros (CUDA), buffers as anything.
         let written =
             if name.is_some() { None } else { Some(Bytes::zeros(bytes.len().div_ceil(8).next_multiple_of(4))?) };
         let base = self.next;
-        self.next = base.checked_add(len)?.checked_add(ALIGN)?.next_multiple_of(ALIGN);
+        self.next = base.checked_add(len)?.checked_add(GAP)?.next_multiple_of(ALIGN);
         self.allocations.push(Allocation { base, bytes, written, name });
         Some(base)
     }
