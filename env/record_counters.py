@@ -42,6 +42,7 @@ METRICS = {
     "warp_instructions": ["smsp__inst_executed.sum"],
     "thread_instructions": ["smsp__thread_inst_executed.sum"],
     "branches": ["smsp__inst_executed_op_branch.sum"],
+    "divergent_branches": ["smsp__sass_branch_targets_threads_divergent.sum"],
 }
 CARGO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab", "--example", "record_counters"]
 EXAMPLE = [*CARGO, "--", "warpsim/tests"]
@@ -75,13 +76,12 @@ def run(table: str) -> str:
 
 
 def write(table: str, launches: list[dict[str, int]], machine: str) -> None:
-    """One row a scenario, one column a counter."""
+    """One row a scenario, one column a counter that ncu was asked for."""
+    asked = {name: metrics for name, metrics in METRICS.items() if set(metrics) <= set(launches[0])}
     lines = [f"# Counted by Nsight Compute on one {machine}; written by env/record_counters.py."]
-    lines.append(";".join(["name", *METRICS]))
+    lines.append(";".join(["name", *asked]))
     for name, launch in zip(names(table), launches, strict=True):
-        lines.append(
-            ";".join([name, *(str(sum(launch[metric] for metric in metrics)) for metrics in METRICS.values())])
-        )
+        lines.append(";".join([name, *(str(sum(launch[metric] for metric in of)) for of in asked.values())]))
     (FOLDER / "h200" / f"{table}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -16,7 +16,7 @@ pub struct Counters {
     pub warp_instructions: u64,
     /// The same times the lanes that were active. Near `smsp__thread_inst_executed.sum`.
     pub thread_instructions: u64,
-    /// Conditional and unconditional branches, once a warp. Near `smsp__sass_branch_targets.sum`.
+    /// Conditional and unconditional branches, once a warp. Near `smsp__inst_executed_op_branch.sum`.
     pub branches: u64,
     /// Branches whose active lanes went both ways. Near `smsp__sass_branch_targets_threads_divergent.sum`.
     pub divergent_branches: u64,
@@ -64,7 +64,7 @@ pub struct Counters {
     pub global_atomics: u64,
     /// Atomics on shared memory, once a warp: `smsp__inst_executed_op_shared_atom.sum`.
     pub shared_atomics: u64,
-    /// Barriers of the block, once for each warp that arrives: near `smsp__inst_executed_pipe_adu.sum`.
+    /// Barriers of the block, once for each warp that arrives: `BAR` in `sass__inst_executed_per_opcode`.
     pub barriers: u64,
 }
 
