@@ -183,6 +183,9 @@ impl Device {
             for (at, init) in variable.init.iter().enumerate() {
                 let bits = match init {
                     Init::Bits(bits) => *bits,
+                    Init::Address(name, ..) if inner.functions.contains(name) => {
+                        inner.functions.iter().position(|f| f == name).map_or(0, crate::decode::pointer::address)
+                    }
                     Init::Address(name, offset, generic) => {
                         let found = inner.variables.iter().position(|v| v.name == *name);
                         let index = found.ok_or_else(|| unknown(variable, name))?;

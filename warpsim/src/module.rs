@@ -17,6 +17,8 @@ pub struct Module {
 pub(crate) struct Inner {
     pub kernels: Vec<Kernel>,
     pub variables: Vec<Variable>,
+    /// Names of functions, by number.
+    pub functions: Vec<String>,
     pub files: Vec<(u32, String)>,
 }
 
@@ -92,7 +94,8 @@ fn read(ptx: &str) -> Result<(Inner, Refused)> {
             Err(errors) => refused.push((function.name.clone(), errors)),
         }
     }
-    Ok((Inner { kernels, variables: tree.variables, files: tree.files }, refused))
+    let functions = tree.functions.into_iter().map(|f| f.name).collect();
+    Ok((Inner { kernels, variables: tree.variables, functions, files: tree.files }, refused))
 }
 
 fn info(kernel: &Kernel) -> KernelInfo {

@@ -101,3 +101,25 @@ fn printf_prints_block_after_block() {
         assert_eq!(report.printed, expected);
     }
 }
+
+#[test]
+fn calls_through_pointers() {
+    let pointers = module("pointers");
+    let mut device = Device::new();
+    let out = upload(&mut device, &[0f32; 40]);
+    clean(&mut device, &pointers, "shapes", Launch::linear(1, 40), &[Arg::Pointer(out)]);
+    let area = |i: usize| [(i * i) as f32, 3.0 * ((i + 1) * (i + 1)) as f32, 0.0][i % 3];
+    assert_eq!(download::<f32>(&device, out, 40), (0..40).map(area).collect::<Vec<_>>());
+    clean(&mut device, &pointers, "tables", Launch::linear(1, 40), &[Arg::Pointer(out)]);
+    let apply = |i: usize| (0..i % 4).fold(i as f32, |x, k| [2.0 * x, x * x, x * x * (x * x)][(i + k) % 3] / 8.0);
+    assert_eq!(download::<f32>(&device, out, 40), (0..40).map(apply).collect::<Vec<_>>());
+    let data: Vec<i32> = (0..36).map(|i| i * 37 % 23).collect();
+    let (x, y) = (upload(&mut device, &data), upload(&mut device, &[0i32; 32]));
+    clean(&mut device, &pointers, "ends", Launch::linear(1, 32), &[Arg::Pointer(x), Arg::Pointer(y)]);
+    let ends = data.windows(5).enumerate().map(|(i, w)| if i % 2 == 1 { w.iter().min() } else { w.iter().max() });
+    assert_eq!(download::<i32>(&device, y, 32), ends.flatten().copied().collect::<Vec<_>>());
+    let args = [Arg::Pointer(4096), Arg::Pointer(out)];
+    let report = device.launch(&pointers, "nowhere", Launch::linear(1, 32), &args).expect("it runs");
+    assert_eq!(report.findings.iter().map(|f| f.kind).collect::<Vec<_>>(), [Kind::OutOfBounds]);
+    assert!(report.findings[0].message.contains("a call through a pointer"), "{}", report.findings[0]);
+}

@@ -8,24 +8,39 @@ use crate::ptx::types::Space;
 /// The label behind a body; no name of PTX starts with a blank.
 pub const RETURN: &str = " return";
 /// Instructions of a kernel with all its calls, at most.
-const MAX_CODE: usize = 1 << 20;
+pub const MAX_CODE: usize = 1 << 20;
 
 impl<'a> Decoder<'a> {
     /// Puts in the body of the function that is called. Its parameters are the caller's `.param` variables, under the
     /// function's names for them.
     pub(super) fn call(&mut self, from: &'a Instruction, guarded: bool) -> Result<(), Fail> {
+        // The prototype at the end shows a call through a pointer.
+        let register = |name: &str| name.starts_with('%');
         let (results, name, arguments) = match from.operands.as_slice() {
+            [given @ .., Operand::Name(_)] if given.iter().any(|o| matches!(o, Operand::Name(n) if register(n))) => {
+                return self.call_pointer(from, given, guarded);
+            }
             [Operand::List(results), Operand::Name(name), Operand::List(arguments)] => {
                 (results.as_slice(), name, arguments.as_slice())
             }
             [Operand::List(results), Operand::Name(name)] => (results.as_slice(), name, [].as_slice()),
             [Operand::Name(name), Operand::List(arguments)] => ([].as_slice(), name, arguments.as_slice()),
             [Operand::Name(name)] => ([].as_slice(), name, [].as_slice()),
-            _ => return Err(Fail::new("a call through a pointer")),
+            _ => return Err(Fail::new("this form of a call")),
         };
         if guarded || self.code.len() > MAX_CODE {
             return Err(Fail::new("a call under a predicate, or too many calls"));
         }
+        self.call_named(from, name, (results, arguments))
+    }
+
+    /// Calls a function by its name.
+    pub(super) fn call_named(
+        &mut self,
+        from: &'a Instruction,
+        name: &str,
+        (results, arguments): (&[Operand], &[Operand]),
+    ) -> Result<(), Fail> {
         let module = self.module;
         if name == "vprintf" {
             return self.print(from, results, arguments);
@@ -36,7 +51,7 @@ impl<'a> Decoder<'a> {
         let function = module.functions.iter().find(|f| f.name == *name && !f.entry);
         let function = function.ok_or_else(|| Fail::new(format!("`{name}` is not a function of this PTX")))?;
         let Some(body) = &function.body else {
-            return Err(Fail::new(match name.as_str() {
+            return Err(Fail::new(match name {
                 "malloc" | "free" => format!("`{name}` in a kernel: the device's heap is not simulated; use a buffer"),
                 _ => format!("`{name}` is declared and not defined in this PTX"),
             }));
@@ -44,7 +59,7 @@ impl<'a> Decoder<'a> {
         if recursion::calls_itself(module, name) {
             return self.call_code(from, function, (results, arguments));
         }
-        if self.inside.contains(&name.as_str()) {
+        if self.inside.contains(&name) {
             return Err(Fail::new(format!("`{name}` calls itself in a way that is not simulated")));
         }
         let symbols = self.slots.symbols.clone();

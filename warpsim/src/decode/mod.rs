@@ -13,6 +13,7 @@ mod memory;
 mod modifiers;
 mod more;
 mod order;
+pub mod pointer;
 mod recursion;
 mod reuse;
 pub mod slots;
@@ -93,6 +94,8 @@ struct Decoder<'a> {
 impl<'a> Decoder<'a> {
     fn new(module: &'a ast::Module, function: &'a ast::Function) -> Self {
         let mut slots = Slots::default();
+        let functions = module.functions.iter().enumerate().filter(|(_, f)| !f.entry);
+        slots.functions = functions.map(|(number, f)| (f.name.clone(), pointer::address(number))).collect();
         let layout = Layout::new(module, function, &mut slots.symbols);
         Self {
             module,

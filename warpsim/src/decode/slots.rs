@@ -73,6 +73,8 @@ pub struct Slots {
     pub fills: Vec<(bool, Slot, Fill)>,
     /// Variables by name: number in the kernel's table, and space.
     pub symbols: HashMap<String, (u32, Space)>,
+    /// Addresses of functions.
+    pub functions: HashMap<String, u64>,
     /// Row of the carry between words (`CC.CF`), once an instruction uses it.
     carry: Option<Slot>,
     /// Registers that some instruction reads: 64-bit file or not, slot.
@@ -170,7 +172,10 @@ impl Slots {
                 None => match (special(name), self.symbols.get(name)) {
                     (Some(special), _) => Fill::Special(special),
                     (None, Some(&(symbol, _))) => Fill::Symbol(symbol, 0),
-                    (None, None) => return Err(Fail::new(format!("`{name}` is not known"))),
+                    (None, None) => match self.functions.get(name) {
+                        Some(&address) => Fill::Bits(address),
+                        None => return Err(Fail::new(format!("`{name}` is not known"))),
+                    },
                 },
             },
             Operand::Address(base, offset) => match base.as_ref() {

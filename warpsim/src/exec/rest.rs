@@ -88,6 +88,11 @@ pub fn execute(env: &Env, warp: &mut Warp, op: &Op, mask: u32) {
             warp.set_pred(d, holds, mask);
         }
         Op::ActiveMask { d } => each(mask, |lane| warp.narrow[d as usize][lane] = mask),
+        Op::Callee { d, a, ref addresses } => each(mask, |lane| {
+            let pointer = warp.wide[a as usize][lane];
+            let number = addresses.iter().position(|&x| x == pointer);
+            warp.narrow[d as usize][lane] = number.map_or(u32::MAX, |n| n as u32);
+        }),
         Op::More(ref more) => super::more::execute(warp, more, mask),
         Op::Nop => {}
         ref other => unreachable!("executed elsewhere: {other:?}"),

@@ -93,7 +93,9 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
             match warp.spread(ends, *index, targets, *reconverge) {
                 Ok(parted) => env.tally[pc as usize].requests += u64::from(parted),
                 Err(lane) => {
-                    let message = "the index of a jump by table (a `switch`) is outside the table".into();
+                    let message = "a jump by table (a `switch`, a call through a pointer) goes to no place \
+                                   of its table; next: look at the value or the pointer that picks the place"
+                        .into();
                     env.note(Kind::OutOfBounds, pc, warp.first + lane, None, message);
                     return Stop::Fault;
                 }

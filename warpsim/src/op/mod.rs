@@ -252,6 +252,12 @@ pub enum Op {
         targets: Vec<u32>,
         reconverge: u32,
     },
+    /// Which of the functions each lane's pointer names; all ones for none.
+    Callee {
+        d: Slot,
+        a: Slot,
+        addresses: Box<[u64]>,
+    },
     /// A `ret` of a kernel ends its threads.
     Exit,
     Trap,
