@@ -151,29 +151,6 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn variable(&mut self, variable: &'a ast::Variable, function: &'a str) {
-        if self.within.is_some() && variable.space == Space::Local {
-            let message = format!(
-                "`{function}` has an array of its own and is called by itself; recursion is simulated for functions \
-                 without local arrays"
-            );
-            let whole = self.module.functions.iter().find(|f| f.name == function);
-            let first = whole.and_then(|f| f.body.iter().flatten().find_map(ast::Statement::instruction));
-            let (line, source) = first.map_or((0, None), |i| (i.line, self.source(i.loc)));
-            self.errors.push(Error::Unsupported { line, source, message });
-        }
-        let key = (function, variable.name.as_str());
-        match self.shared.get(&key) {
-            Some(&place) => drop(self.slots.symbols.insert(variable.name.clone(), place)),
-            None => {
-                self.layout.declare(&mut self.slots.symbols, variable);
-                if variable.space == Space::Shared {
-                    self.shared.insert(key, self.slots.symbols[&variable.name]);
-                }
-            }
-        }
-    }
-
     fn statement(&mut self, statement: &'a ast::Statement) {
         match statement {
             ast::Statement::Open => self.slots.open(),

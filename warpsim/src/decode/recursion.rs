@@ -144,6 +144,30 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// A variable of a body: shared ones are the same in all calls, local ones cannot be a recursive function's.
+    pub(super) fn variable(&mut self, variable: &'a ast::Variable, function: &'a str) {
+        if self.within.is_some() && variable.space == Space::Local {
+            let message = format!(
+                "`{function}` has an array of its own and is called by itself; recursion is simulated for functions \
+                 without local arrays"
+            );
+            let whole = self.module.functions.iter().find(|f| f.name == function);
+            let first = whole.and_then(|f| f.body.iter().flatten().find_map(Statement::instruction));
+            let (line, source) = first.map_or((0, None), |i| (i.line, self.source(i.loc)));
+            self.errors.push(crate::error::Error::Unsupported { line, source, message });
+        }
+        let key = (function, variable.name.as_str());
+        match self.shared.get(&key) {
+            Some(&place) => drop(self.slots.symbols.insert(variable.name.clone(), place)),
+            None => {
+                self.layout.declare(&mut self.slots.symbols, variable);
+                if variable.space == Space::Shared {
+                    self.shared.insert(key, self.slots.symbols[&variable.name]);
+                }
+            }
+        }
+    }
+
     /// Where a function's parameters lie.
     fn parameters(&self, number: usize) -> Vec<std::ops::Range<u64>> {
         let Recursive { function, names, .. } = &self.recursive[number];
