@@ -85,12 +85,13 @@ class Answers:
     def ask(self, question: str) -> tuple[float, float]:
         """Return the seconds that it answers, median and fastest."""
         assert self.child.stdin is not None and self.child.stdout is not None
-        self.child.stdin.write(question + "\n")
-        self.child.stdin.flush()
-        answer = self.child.stdout.readline()
+        answer = ""
         try:
+            self.child.stdin.write(question + "\n")
+            self.child.stdin.flush()
+            answer = self.child.stdout.readline()
             return seconds(answer)
-        except (IndexError, ValueError):
+        except (BrokenPipeError, IndexError, ValueError):
             raise Problem(f"{self.child.args[0]} answered {question!r} with {answer!r}\nnext: see above") from None
 
     def close(self) -> None:
@@ -143,8 +144,10 @@ def benchmark() -> list[str]:
     )
     if run.returncode:
         raise Problem("the benchmark does not build\nnext: cargo bench -p warpsim")
-    programs = [json.loads(line).get("executable") for line in run.stdout.splitlines() if line.startswith("{")]
-    return [next(filter(None, reversed(programs))), "--ask"]
+    built = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    # The crate's own program is built beside it.
+    programs = [one["executable"] for one in built if one.get("target", {}).get("name") == "throughput"]
+    return [next(filter(None, programs)), "--ask"]
 
 
 def numba() -> list[str]:
