@@ -49,19 +49,20 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
         other => other,
     };
     let rows = (&mut warp.narrow[..], &mut warp.wide[..]);
-    let served = match space {
+    // No closures around `serve`: one that is left a call would lack the caller's vector instructions.
+    match space {
         Space::Shared => {
-            let lanes = Lanes::alone(&mut env.shared, span, lowest, size);
-            if let (Some(_), Some(shadow)) = (&lanes, &mut env.shadow)
+            let Some(lanes) = Lanes::alone(&mut env.shared, span, lowest, size) else { return false };
+            if let Some(shadow) = &mut env.shadow
                 && !noted(shadow, (span, lowest), (warp.first, mask), pc)
             {
                 return false;
             }
-            lanes.map(|lanes| serve::<LOAD, true>(&lanes, rows, t, mask))
+            serve::<LOAD, true>(&lanes, rows, t, mask);
         }
         Space::Param if LOAD => {
-            let lanes = Lanes::shared(&env.machine.params, span, lowest, size);
-            lanes.map(|lanes| serve::<LOAD, false>(&lanes, rows, t, mask))
+            let Some(lanes) = Lanes::shared(&env.machine.params, span, lowest, size) else { return false };
+            serve::<LOAD, false>(&lanes, rows, t, mask);
         }
         Space::Global => {
             let memory = env.machine.memory;
@@ -74,15 +75,17 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
                 }),
                 found => found,
             };
-            let lanes = found.and_then(|a| Lanes::shared(&a.bytes, span, lowest.wrapping_sub(a.base), size));
-            lanes.map(|lanes| serve::<LOAD, false>(&lanes, rows, t, mask))
+            let Some(allocation) = found else { return false };
+            let at = lowest.wrapping_sub(allocation.base);
+            let Some(lanes) = Lanes::shared(&allocation.bytes, span, at, size) else { return false };
+            serve::<LOAD, false>(&lanes, rows, t, mask);
         }
-        _ => None,
-    };
-    if COUNT && served.is_some() {
+        _ => return false,
+    }
+    if COUNT {
         count::<LOAD>(env, pc, (space, named), (span, lowest), mask, size as u32);
     }
-    served.is_some()
+    true
 }
 
 /// Notes plain reads of words of shared memory; false if one of them needs a closer look, which notes all again.
