@@ -16,6 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 
 import paths
+from install import headers
 from install.nvrtc import CUDA_12, CUDA_13
 from offline import course, crates, pack, wheels
 from offline.problem import Problem
@@ -48,6 +49,8 @@ def components(python: str, wish: str, machine: str) -> tuple[list[pack.Componen
     compiler = nvrtc_package(wish)
     if compiler:
         found.append(wheels.component("nvrtc", [compiler], wheels.ANY_PYTHON, machine, SCRATCH))
+        texts = headers.packages(compiler.split("==")[1])
+        found.append(wheels.component("headers", texts, wheels.ANY_PYTHON, machine, SCRATCH))
     programs = [file for one in found if one.name in ("llvm", "rust", "kernel") for file in one.files.values()]
     info = {
         "machine": machine,

@@ -15,6 +15,8 @@ VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 GENERATED = ROOT / ".gpulab"
 LIBRARIES = GENERATED / "lib"
+# Beside the libraries: there gpulab and warpsim look for them.
+HEADERS = GENERATED / "include"
 WARM = GENERATED / "warm"
 KERNELS = GENERATED / "kernels"
 STATE = GENERATED / "setup.json"

@@ -1,4 +1,4 @@
-"""NVRTC, NVIDIA's compiler for kernels in CUDA C, from its Python package: no CUDA toolkit and no GPU needed."""
+"""NVRTC, NVIDIA's compiler for kernels in CUDA C, with CUDA's headers, from Python packages: no CUDA toolkit needed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import paths
+from install import headers
 from install.command import output, run
 from install.console import SetupError, Step
 
@@ -81,28 +82,37 @@ def link(compiler: Path, helper: Path) -> None:
             (paths.LIBRARIES / name).symlink_to(os.path.relpath(target, paths.LIBRARIES))
 
 
+def is_there(stamp: Path, wanted: dict) -> bool:
+    """Whether just these packages were installed and linked."""
+    linked = (paths.LIBRARIES / "libnvrtc.so", paths.HEADERS / "cuda_fp16.h")
+    return paths.read_json(stamp) == wanted and all(file.exists() for file in linked)
+
+
 def nvrtc() -> None:
-    """Installs it into the virtual environment and links it into .gpulab/lib."""
+    """Installs both into the virtual environment and links them into .gpulab/lib and .gpulab/include."""
     step = Step("nvrtc")
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
         return step.done("not for this system: kernels in CUDA C are shown from the recorded run")
     stamp = paths.LIBRARIES / "nvrtc.json"
     name, version = package(os.environ.get("NVRTC", ""), driver_cuda())
-    wanted = {"package": name, "version": version}
-    if paths.read_json(stamp) == wanted and (paths.LIBRARIES / "libnvrtc.so").exists():
-        return step.skipped(f"{name} {version}")
-    step.begin(f"installing {name} {version} (90 MB)")
+    packages = [f"{name}=={version}", *headers.packages(version)]
+    wanted = {"packages": packages}
+    if is_there(stamp, wanted):
+        return step.skipped(f"{name} {version}, with CUDA's headers")
+    step.begin(f"installing {name} {version} and CUDA's headers (95 MB)")
     pip = [paths.VENV_PYTHON, "-m", "pip"]
-    other = "nvidia-cuda-nvrtc" if name.endswith("cu12") else "nvidia-cuda-nvrtc-cu12"
-    output([*pip, "uninstall", "--yes", "--quiet", other])
+    known = ["nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", *headers.NAMES]
+    others = [other for other in known if other not in {one.split("==")[0] for one in packages}]
+    output([*pip, "uninstall", "--yes", "--quiet", *others])
     with step.heartbeat(lambda: "downloading"):
         run(
-            [*pip, "install", "--disable-pip-version-check", "--quiet", "--no-deps", f"{name}=={version}"],
-            f"{name} could not be installed",
+            [*pip, "install", "--disable-pip-version-check", "--quiet", "--no-deps", *packages],
+            f"{name} and CUDA's headers could not be installed",
             "connect this machine to the internet and run `make setup` again; without internet, see `make bundle`",
             loses=loses(),
         )
-    site = output([paths.VENV_PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
-    link(*find_libraries(Path(site or "")))
+    site = Path(output([paths.VENV_PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]) or "")
+    link(*find_libraries(site))
+    headers.link(site)
     paths.write_json(stamp, wanted)
-    return step.done(f"{name} {version}, linked in .gpulab/lib")
+    return step.done(f"{name} {version} and CUDA's headers, linked in .gpulab/lib and .gpulab/include")

@@ -21,6 +21,7 @@ import archives
 import target
 
 import bundle
+from install import headers
 from offline import crates, pack, wheels
 from offline.problem import Problem
 
@@ -241,3 +242,33 @@ def test_cargo_takes_an_emptied_crate(tmp_path: Path) -> None:
     shutil.rmtree(user / "target")
     (crate / "src/all.rs").write_text("// changed")
     assert "the listed checksum of" in check().stderr
+
+
+@pytest.mark.parametrize(
+    ("wish", "names"), [("13", ["headers", "nvrtc"]), ("12.4", ["headers", "nvrtc"]), ("none", [])]
+)
+def test_the_compiler_brings_its_headers(monkeypatch: pytest.MonkeyPatch, wish: str, names: list[str]) -> None:
+    asked: dict[str, list[str]] = {}
+
+    def component(name: str, wanted: list[str], *rest: object) -> pack.Component:
+        asked[name] = wanted
+        return pack.Component(name, "0123456789ab", {})
+
+    class Toolchain:
+        version, sysroot = "rustc 1", Path("/rust")
+
+        def components(self) -> list[pack.Component]:
+            return []
+
+    nothing = pack.Component("kernel", "0123456789ab", {})
+    monkeypatch.setattr(bundle, "Toolchain", Toolchain)
+    monkeypatch.setattr(bundle, "kernel", lambda: nothing)
+    monkeypatch.setattr(bundle.crates, "component", lambda *rest: nothing)
+    monkeypatch.setattr(bundle.wheels, "component", component)
+    monkeypatch.setattr(bundle, "needed_glibc", lambda programs: "2.2")
+    bundle.components("3.12", wish, "x86_64")
+    assert sorted(set(asked) - {"wheels-3.12"}) == names
+    for name in names:
+        minor = "13.0." if wish == "13" else "12.4."
+        own = [one for one in asked[name] if one != headers.CRT]
+        assert own and all(one.split("==")[1].startswith(minor) for one in own)

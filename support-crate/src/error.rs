@@ -105,12 +105,7 @@ impl fmt::Display for Error {
                 if !excerpt.is_empty() {
                     write!(f, "\nin your source:\n{}\n", excerpt.trim_end())?;
                 }
-                f.write_str(if log.contains("could not open source file") {
-                    "next: take this #include away: the compiler comes without header files, and needs none for threadIdx, \
-                     printf, sqrtf and the like; put what your own file holds into the source itself"
-                } else {
-                    "next: mend the first error above (later ones often follow from it) and run the cell again"
-                })
+                f.write_str(compile_next(log))
             }
             Error::NoSuchKernel { asked, found } => write!(
                 f,
@@ -167,6 +162,27 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// What to do about a kernel that does not compile.
+fn compile_next(log: &str) -> &'static str {
+    // `cannot open source file "mma.h"`; older compilers say `could not`.
+    let missing = log.split_once("open source file \"").and_then(|(_, rest)| rest.split_once('"'));
+    let of_cuda = |name: &str| {
+        ["cuda", "cooperative_groups", "mma.h", "crt/", "nv/", "cub/", "thrust/"]
+            .iter()
+            .any(|own| name.starts_with(own))
+    };
+    match missing {
+        None => "next: mend the first error above (later ones often follow from it) and run the cell again",
+        Some((name, _)) if of_cuda(name) => {
+            "next: run `make setup`, which installs CUDA's headers, and restart the kernel (menu Kernel, Restart)"
+        }
+        Some(_) => {
+            "next: take this #include away: only CUDA's own headers are there, and threadIdx, printf, sqrtf and the like \
+             need none; put what your own file holds into the source itself"
+        }
+    }
+}
 
 /// Where CUDA C compiles, for a reader without NVRTC.
 fn compiler_next(on_a_mac: bool) -> &'static str {

@@ -3,6 +3,7 @@
 //! PTX and not machine code: the driver finishes the compilation when the module is loaded. NVRTC's own assembler,
 //! which machine code would need, can crash on malformed kernels and would take the notebook's variables with it.
 
+use super::headers;
 use crate::error::{Error, Result};
 use crate::launch::Source;
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts, sys};
@@ -21,6 +22,7 @@ pub fn compile_to_ptx(source: &Source, architecture: &str) -> Result<String> {
         // Unmarked helper functions run on the device, as a reader expects of a kernel's source.
         "-default-device".to_string(),
     ];
+    options.extend(headers::folders().iter().map(|folder| format!("--include-path={folder}")));
     options.extend(source.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
     let options = CompileOptions { options, name: Some(source.name.clone()), ..Default::default() };
     compile_ptx_with_opts(&source.text, options).map(|ptx| ptx.to_src()).map_err(|error| match error {

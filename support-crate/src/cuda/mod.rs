@@ -4,6 +4,7 @@
 
 mod compile;
 mod error;
+mod headers;
 mod kernel;
 mod memory;
 mod open;

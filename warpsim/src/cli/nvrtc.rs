@@ -10,9 +10,10 @@ pub use linux::compile;
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::env;
     use std::ffi::{CStr, CString, c_char, c_int, c_void};
     use std::mem::transmute;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     unsafe extern "C" {
         fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
@@ -34,20 +35,30 @@ mod linux {
     type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
     type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
-    /// Folders with headers: the file's own, those that were named, and a CUDA toolkit's, where there is one.
+    /// Folders with headers: the file's own, those that were named, and CUDA's.
     fn folders(path: &str, named: &[String]) -> Vec<String> {
         let own = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty());
         let mut folders = vec![own.map_or(".".into(), |p| p.to_string_lossy().into_owned())];
         folders.extend_from_slice(named);
-        let toolkits = ["CUDA_PATH", "CUDA_HOME"].iter().filter_map(|name| std::env::var(name).ok());
-        folders.extend(toolkits.chain(["/usr/local/cuda".into()]).map(|root| format!("{root}/include")));
+        folders.extend(cuda().into_iter().map(|folder| folder.to_string_lossy().into_owned()));
         folders.retain(|folder| Path::new(folder).is_dir());
         folders
     }
 
+    /// CUDA's own headers: beside the libraries that are loaded, else a toolkit's. Those of two versions do not mix. A
+    /// toolkit from version 13 on keeps its C++ library one folder deeper.
+    fn cuda() -> Vec<PathBuf> {
+        let libraries = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        let beside = env::split_paths(&libraries).filter_map(|folder| Some(folder.parent()?.to_owned()));
+        let toolkits = ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+        let places = beside.chain(toolkits).chain(["/usr/local/cuda".into()]);
+        let found = places.map(|place| place.join("include")).find(|folder| folder.join("cuda_fp16.h").is_file());
+        found.map_or(vec![], |folder| vec![folder.join("cccl"), folder])
+    }
+
     /// NVRTC puts the folder that it runs in before the name of the source; messages are about the file as it was given.
     fn named_as_given(ptx: &str, path: &str, name: &str) -> String {
-        let here = std::env::current_dir().map_or(String::new(), |p| p.display().to_string());
+        let here = env::current_dir().map_or(String::new(), |p| p.display().to_string());
         ptx.replace(&format!("\"{here}/{name}\""), &format!("\"{path}\""))
     }
 
@@ -82,7 +93,11 @@ mod linux {
             }
             if compile(program, options.len() as c_int, options.as_ptr()) != 0 {
                 let log = text(program, symbol(c"nvrtcGetProgramLogSize")?, symbol(c"nvrtcGetProgramLog")?)?;
-                return Err(format!("{path} does not compile:\n{log}\nnext: mend the first error above"));
+                let next = match log.contains("open source file") {
+                    true => "name the header's folder with -I; CUDA's own lie in its toolkit: set CUDA_PATH to that",
+                    false => "mend the first error above",
+                };
+                return Err(format!("{path} does not compile:\n{log}\nnext: {next}"));
             }
             let ptx = text(program, symbol(c"nvrtcGetPTXSize")?, symbol(c"nvrtcGetPTX")?)?;
             Ok(named_as_given(&ptx, path, &name.to_string_lossy()))
