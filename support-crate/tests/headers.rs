@@ -204,6 +204,34 @@ extern "C" __global__ void stages(const float4 *x, float *y, int tiles) {
 }
 
 #[test]
+fn what_happens_inside_a_header_is_told_at_the_line_that_calls_it() {
+    let gpu = Gpu::simulated().unwrap();
+    let source = r#"#include <cuda_pipeline.h>
+extern "C" __global__ void shifted(const float4 *x, float4 *y) {
+    __shared__ float4 tile[32];
+    __pipeline_memcpy_async(&tile[threadIdx.x], &x[threadIdx.x + 1], sizeof(float4));
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    y[threadIdx.x] = tile[threadIdx.x];
+}"#;
+    let shifted = kernel(&gpu, source, "shifted", &[]);
+    let run = |elements: usize| {
+        let (x, mut y) = (gpu.zeros::<f32>(elements).unwrap(), gpu.poison::<f32>(128).unwrap());
+        shifted.inspect(LaunchConfig::new(1, 32), (&x, &mut y)).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let right = run(132);
+    assert!(right.findings.is_empty(), "{:?}", right.findings);
+    let copy = &right.lines[3];
+    assert!(copy.counters.global_load_sectors >= 16 && copy.text.contains("memcpy_async"), "{copy:?}");
+    let counted: u64 = right.lines.iter().map(|line| line.counters.warp_instructions).sum();
+    assert_eq!(counted, right.counters.warp_instructions);
+    assert!(right.accesses[0].text.starts_with("__pipeline_memcpy_async"), "{:?}", right.accesses[0]);
+    let wrong = run(128);
+    let place = wrong.findings[0].source.as_ref().unwrap();
+    assert_eq!((place.file.as_str(), place.line), ("kernel.cu", 4), "{:?}", wrong.findings);
+}
+
+#[test]
 fn a_header_that_is_missing_has_a_next_step() {
     let gpu = Gpu::simulated().unwrap();
     let text = |source: &str| gpu.compile(source).map(drop).unwrap_err().to_string();

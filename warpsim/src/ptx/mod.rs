@@ -2,6 +2,7 @@
 
 pub mod ast;
 pub mod lexer;
+mod location;
 mod parser;
 mod statement;
 pub mod types;

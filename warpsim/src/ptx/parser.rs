@@ -2,15 +2,17 @@
 
 use super::ast::{Function, Module, Variable};
 use super::lexer::{Token, syntax, tokens};
+use super::location::Place;
 use super::types::Space;
 use crate::error::{Error, Result};
+use std::collections::HashMap;
 
 /// Parses a PTX file.
 ///
 /// # Errors
 /// Text that is not PTX, or a directive that this crate does not know.
 pub fn parse(text: &str) -> Result<Module> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0, loc: (0, 0) };
+    let mut parser = Parser { tokens: tokens(text)?, at: 0, loc: (0, 0), inlined: HashMap::new() };
     let mut module = Module::default();
     while parser.at < parser.tokens.len() {
         parser.item(&mut module)?;
@@ -22,6 +24,8 @@ pub(super) struct Parser {
     tokens: Vec<(Token, u32)>,
     pub(super) at: usize,
     pub(super) loc: (u32, u32),
+    /// File and line that an inlined place counts for.
+    pub(super) inlined: HashMap<Place, (u32, u32)>,
 }
 
 impl Parser {
@@ -137,30 +141,6 @@ impl Parser {
             self.next()?;
         }
         module.files.push((number, name));
-        Ok(())
-    }
-
-    /// `.loc file line column [, function_name …, inlined_at …]`.
-    pub(super) fn location(&mut self) -> Result<()> {
-        self.loc = (self.integer()? as u32, self.integer()? as u32);
-        self.integer()?;
-        while self.accept(b',') {
-            let word = self.word()?;
-            match word.as_str() {
-                "function_name" => {
-                    self.word()?;
-                    if self.accept(b'+') {
-                        self.integer()?;
-                    }
-                }
-                "inlined_at" => {
-                    for _ in 0..3 {
-                        self.integer()?;
-                    }
-                }
-                _ => return Err(self.error(&format!("`{word}` in `.loc`"))),
-            }
-        }
         Ok(())
     }
 
