@@ -2,8 +2,12 @@
 
 /// The fixtures' kernels, each with the header and whatever else it names.
 pub fn kernels() -> Vec<String> {
-    let folder = format!("{}/tests/ptx", env!("CARGO_MANIFEST_DIR"));
-    let mut paths: Vec<_> = std::fs::read_dir(folder).expect("fixtures").flatten().map(|f| f.path()).collect();
+    let folders = ["ptx", "ptx/12", "ptx/100", "ptx/learners", "findings"];
+    let inside = |folder: &str| {
+        let folder = format!("{}/tests/{folder}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_dir(folder).expect("fixtures").flatten().map(|f| f.path())
+    };
+    let mut paths: Vec<_> = folders.into_iter().flat_map(inside).collect();
     paths.sort();
     let ptx = paths.iter().filter(|p| p.extension().is_some_and(|e| e == "ptx"));
     ptx.flat_map(|p| split(&std::fs::read_to_string(p).expect("text"))).collect()
