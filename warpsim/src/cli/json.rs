@@ -1,6 +1,6 @@
 //! A report as JSON.
 
-use crate::{Counters, Finding, Report};
+use crate::{Counters, Finding, Other, Report};
 
 /// One object with `counters`, `lines` and `findings`.
 pub fn report(report: &Report) -> String {
@@ -30,7 +30,7 @@ fn finding(finding: &Finding) -> String {
     let or_null = |text: Option<String>| text.unwrap_or_else(|| "null".into());
     format!(
         "{{\"kind\": {}, \"file\": {}, \"line\": {}, \"ptx_line\": {}, \"block\": {:?}, \"thread\": {:?}, \
-         \"times\": {}, \"address\": {}, \"variable\": {}, \"message\": {}}}",
+         \"times\": {}, \"address\": {}, \"variable\": {}, \"parameter\": {}, \"other\": {}, \"message\": {}}}",
         quoted(finding.kind.name()),
         or_null(finding.source.as_ref().map(|s| quoted(&s.file))),
         or_null(finding.source.as_ref().map(|s| s.line.to_string())),
@@ -40,7 +40,18 @@ fn finding(finding: &Finding) -> String {
         finding.times,
         or_null(finding.address.map(|a| a.to_string())),
         or_null(finding.variable.as_deref().map(quoted)),
+        or_null(finding.parameter.map(|number| number.to_string())),
+        or_null(finding.other.as_deref().map(other)),
         quoted(&finding.message),
+    )
+}
+
+/// The other access of a race.
+fn other(other: &Other) -> String {
+    let line = other.source.as_ref().map_or("null".into(), |s| s.line.to_string());
+    let (ptx_line, block, thread, writes) = (other.ptx_line, other.block, other.thread, other.writes);
+    format!(
+        "{{\"line\": {line}, \"ptx_line\": {ptx_line}, \"block\": {block:?}, \"thread\": {thread:?}, \"writes\": {writes}}}"
     )
 }
 

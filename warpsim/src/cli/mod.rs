@@ -2,6 +2,7 @@
 
 mod buffer;
 mod json;
+mod names;
 mod nvrtc;
 mod options;
 mod text;
@@ -69,7 +70,10 @@ fn launch(args: &[String], out: &mut dyn Write) -> Result<bool, String> {
         Ok::<_, String>((buffer, path))
     });
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
-    let report = device.launch(&module, &options.kernel, options.launch, &values).map_err(|e| e.to_string())?;
+    let mut report = device.launch(&module, &options.kernel, options.launch, &values).map_err(|e| e.to_string())?;
+    if options.file.ends_with(".cu") {
+        names::name(&mut report.findings, &read(&options.file)?, &options.kernel);
+    }
     for ((address, bytes), path) in outputs {
         let mut data = vec![0; bytes];
         device.read(address, &mut data).map_err(|e| e.to_string())?;

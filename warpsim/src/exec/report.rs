@@ -35,15 +35,39 @@ pub fn describe(machine: &Machine, space: Space, at: u64) -> (Option<String>, St
     match space {
         Space::Shared => {
             let size = machine.shared_bytes;
-            (symbol(machine, space, at), format!("offset {at} of {size} bytes of shared memory"))
+            within(machine, space, at, format!("offset {at} of {size} bytes of shared memory"))
         }
         Space::Local => {
             let size = machine.kernel.layout.local_bytes;
-            (symbol(machine, space, at), format!("offset {at} of {size} bytes of local memory"))
+            within(machine, space, at, format!("offset {at} of {size} bytes of local memory"))
         }
-        Space::Param => (symbol(machine, space, at), format!("offset {at} of the parameters")),
+        Space::Param => within(machine, space, at, format!("offset {at} of the parameters")),
         _ => global(machine, at),
     }
+}
+
+/// The variable that starts at or below an offset of a space, and words with it.
+fn within(machine: &Machine, space: Space, at: u64, place: String) -> (Option<String>, String) {
+    match last_symbol(machine, space, at) {
+        // The compiler's own name for a function's stack is no help.
+        Some(symbol) if !symbol.name.starts_with("__local_depot") => {
+            let (name, byte) = (local_name(&symbol.name).to_owned(), at - symbol.at);
+            let place = format!("{place}, byte {byte} from the start of {name}");
+            (Some(name), place)
+        }
+        symbol => (symbol.map(|s| s.name.clone()), place),
+    }
+}
+
+/// `words` for `_ZZ7reverseE5words`, C++'s name for a variable of a function: the last length and word of it.
+fn local_name(known: &str) -> &str {
+    let ends = known.match_indices('E').filter(|_| known.starts_with("_ZZ")).map(|(at, _)| &known[at + 1..]);
+    let mut found = ends.filter_map(|rest| {
+        let name = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let length: usize = rest[..rest.len() - name.len()].parse().ok()?;
+        (length == name.len()).then_some(name)
+    });
+    found.next().unwrap_or(known)
 }
 
 /// The variable or parameter that an address lies in, and where that starts.
@@ -77,10 +101,6 @@ fn owner(machine: &Machine, allocation: &Allocation) -> Option<String> {
 }
 
 /// The last symbol that starts at or below an offset.
-fn symbol(machine: &Machine, space: Space, at: u64) -> Option<String> {
-    last_symbol(machine, space, at).map(|s| s.name.clone())
-}
-
 fn last_symbol<'a>(machine: &'a Machine, space: Space, at: u64) -> Option<&'a Symbol> {
     let symbols = machine.kernel.layout.symbols.iter().filter(|s| s.space == space && s.at <= at);
     symbols.max_by_key(|s| s.at)
