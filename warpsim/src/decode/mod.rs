@@ -180,6 +180,8 @@ impl<'a> Decoder<'a> {
                     let source = self.source(instruction.loc);
                     let message = format!("`{}`: {message}", instruction.opcode);
                     self.errors.push(Error::Unsupported { line: instruction.line, source, message });
+                    // A branch that was refused after its label was read is not there.
+                    self.branches.retain(|(at, _)| (*at as usize) < self.code.len());
                 }
             }
         }
