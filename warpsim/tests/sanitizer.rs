@@ -144,11 +144,14 @@ fn compute_sanitizer_says_the_same() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Scenarios in which a tool counts other threads, and why.
+/// Scenarios in which a tool names fewer threads or more, and what its log shows. Kind and line are the same in all.
 const COUNTED_OTHERWISE: [(&str, &str); 3] = [
-    ("swapped axes", "memory of the driver's own lies behind the buffer, where memcheck sees no mistake"),
-    ("bytes for elements", "memcheck counts a thread's first mistake in the loop"),
-    ("count onto nothing", "initcheck does not take what an atomic leaves for written"),
+    (
+        "swapped axes",
+        "memcheck ends the launch, and names the second warp of each block alone; its log gives no reason",
+    ),
+    ("bytes for elements", "memcheck ends the launch, and names each thread once; here each goes on in its loop"),
+    ("count onto nothing", "initcheck names one thread of each warp; here the first atomic's result counts as written"),
 ];
 
 #[test]
