@@ -3,7 +3,7 @@
 //! The constants stand here once and go into the compiler as `-DNAME=value`, so a file and its launch cannot disagree.
 
 use crate::error::{Error, Result};
-use crate::launch::Source;
+use crate::launch::{LaunchConfig, Source};
 use std::path::PathBuf;
 
 /// One kernel of the course.
@@ -15,16 +15,54 @@ pub struct Rung {
     pub kernel: &'static str,
     /// Constants that the source needs.
     pub defines: &'static [(&'static str, u32)],
-    /// The block that it is launched with.
+    /// The block that it is launched with: threads along x and y.
     pub block: (u32, u32),
+    /// Elements of the result (of a reduction: of the array) that a block handles at a time, along x and y.
+    pub tile: (u32, u32),
+    /// So many blocks are launched for each multiprocessor, and walk over the tiles; 0: a block for each tile.
+    pub blocks_per_sm: u32,
+    /// What a launch leaves behind.
+    pub leaves: Leaves,
+    /// The compute capability that it needs, such as (9, 0).
+    pub needs: (u32, u32),
 }
+
+/// What a launch leaves in its output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaves {
+    /// The result.
+    Result,
+    /// What was there, with the result added: it must be zero before.
+    Added,
+    /// One partial result a block: the kernel is launched on these again, until one block is enough.
+    Partials,
+}
+
+/// What most rungs have in common: 256 threads, one element each, on any GPU.
+const PLAIN: Rung = Rung {
+    path: "",
+    kernel: "",
+    defines: &[],
+    block: (256, 1),
+    tile: (256, 1),
+    blocks_per_sm: 0,
+    leaves: Leaves::Result,
+    needs: (7, 5),
+};
 
 /// Every kernel of the course, in reading order. A test holds it against the folder.
 pub const RUNGS: &[Rung] = &[
-    Rung { path: "matmul/01_naive", kernel: "matmul", defines: &[], block: (32, 8) },
-    Rung { path: "matmul/02_tiled", kernel: "matmul", defines: &[("TILE", 32)], block: (32, 32) },
-    Rung { path: "vector_add/01_one_thread_each", kernel: "vector_add", defines: &[], block: (256, 1) },
-    Rung { path: "vector_multiply/01_one_thread_each", kernel: "vector_multiply", defines: &[], block: (256, 1) },
+    Rung { path: "matmul/01_naive", kernel: "matmul", block: (32, 8), tile: (32, 8), ..PLAIN },
+    Rung {
+        path: "matmul/02_tiled",
+        kernel: "matmul",
+        defines: &[("TILE", 32)],
+        block: (32, 32),
+        tile: (32, 32),
+        ..PLAIN
+    },
+    Rung { path: "vector_add/01_one_thread_each", kernel: "vector_add", ..PLAIN },
+    Rung { path: "vector_multiply/01_one_thread_each", kernel: "vector_multiply", ..PLAIN },
 ];
 
 /// The kernel of that path, such as `matmul/02_tiled`.
@@ -42,6 +80,36 @@ impl Rung {
     /// The file with its PTX for the simulator, for machines where CUDA C cannot be compiled. `make ptx` writes it.
     pub fn ptx_file(&self) -> PathBuf {
         Source::kernels_dir().join(format!("{}.ptx", self.path))
+    }
+
+    /// The launch for so many elements along x and y, on a GPU with so many multiprocessors.
+    pub fn launch(&self, columns: usize, rows: usize, multiprocessors: u32) -> LaunchConfig {
+        let mut config = LaunchConfig::for_table(rows, columns, self.tile);
+        config.block = (self.block.0, self.block.1, 1);
+        if self.blocks_per_sm > 0 {
+            config.grid.0 = config.grid.0.min(self.blocks_per_sm * multiprocessors.max(1));
+        }
+        config
+    }
+
+    /// An error that names both, where a GPU of that compute capability is too old for it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    pub fn runs_on(&self, capability: (u32, u32)) -> Result<()> {
+        let text = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+        match self.needs <= capability {
+            true => Ok(()),
+            false => Err(Error::Unsupported {
+                what: format!(
+                    "`{}` needs a GPU of compute capability {}, this one has {}",
+                    self.path,
+                    text(self.needs),
+                    text(capability)
+                ),
+                fix: "use an earlier rung of the same folder, or see the recorded run".to_string(),
+            }),
+        }
     }
 
     /// Its source, with its constants.
@@ -80,6 +148,20 @@ mod tests {
             }
         }
         files
+    }
+
+    #[test]
+    fn a_launch_covers_all_elements_and_old_gpus_are_refused() {
+        let tiles = Rung { tile: (1024, 1), ..PLAIN };
+        assert_eq!([0, 1, 1024, 1025].map(|n| tiles.launch(n, 1, 132).grid), [1, 1, 1, 2].map(|blocks| (blocks, 1, 1)));
+        let walking = Rung { blocks_per_sm: 2, ..tiles };
+        assert_eq!([1, 1 << 20].map(|n| walking.launch(n, 1, 132).grid.0), [1, 264]);
+        let hopper = Rung { path: "a/b", needs: (9, 0), ..PLAIN };
+        assert_eq!((hopper.runs_on((9, 0)), hopper.runs_on((10, 0))), (Ok(()), Ok(())));
+        let text = hopper.runs_on((8, 9)).unwrap_err().to_string();
+        assert!(text.contains("`a/b` needs a GPU of compute capability 9.0, this one has 8.9"), "{text}");
+        // No thread of a full tile is idle.
+        assert!(RUNGS.iter().all(|rung| rung.tile.0 * rung.tile.1 >= rung.block.0 * rung.block.1));
     }
 
     #[test]

@@ -68,6 +68,11 @@ impl CudaGpu {
         self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).max(0) as usize
     }
 
+    /// Streaming multiprocessors; 0 when the driver does not tell.
+    pub(crate) fn multiprocessors(&self) -> u32 {
+        self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).max(0) as u32
+    }
+
     /// Compute capability as one number: 90 for 9.0.
     pub(crate) fn capability(&self) -> Result<u32> {
         let (major, minor) =

@@ -140,6 +140,16 @@ impl Gpu {
         }
     }
 
+    /// Streaming multiprocessors: as many blocks run at a time as there are, or a few times that. 0 where the driver does
+    /// not tell. A simulated GPU says 2: blocks that walk over an array then take several turns on small arrays too.
+    pub fn multiprocessors(&self) -> u32 {
+        match self {
+            Gpu::Cuda(gpu) => gpu.multiprocessors(),
+            Gpu::Metal(_) => 0,
+            Gpu::Simulated(_) => 2,
+        }
+    }
+
     /// How many buffers of `bytes` bytes to rotate, so that each has left the cache before its turn comes again: at
     /// least two, and together at least three times the cache.
     pub fn sets_past_cache(&self, bytes: usize) -> usize {

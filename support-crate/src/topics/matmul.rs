@@ -5,7 +5,6 @@ use crate::cpu;
 use crate::error::{Error, Result};
 use crate::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::{Rung, rung};
-use crate::launch::LaunchConfig;
 use crate::measurement::Summary;
 
 /// The side that a new kernel is checked at: no multiple of any tile.
@@ -104,7 +103,7 @@ impl Matmul {
     }
 
     fn launch(&self, set: &mut Set, n: usize) -> Result<()> {
-        let config = LaunchConfig::for_table(n, n, self.rung.block);
+        let config = self.rung.launch(n, n, self.gpu.multiprocessors());
         self.kernel.launch(config, (&set.a, &set.b, &mut set.c, n as i32))
     }
 }
