@@ -28,7 +28,7 @@ fn elements(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize, exact: fn(f64, f6
     let (a, b) = (cpu::random_f32(n, 1), cpu::random_f32(n, 2));
     let (on_a, on_b) = (gpu.to_device(&a).unwrap(), gpu.to_device(&b).unwrap());
     let mut c = gpu.poison::<f32>(n).unwrap();
-    let config = LaunchConfig::for_elements(n, rung.block.0);
+    let config = rung.launch(n, 1, gpu.multiprocessors());
     let launched = kernel.launch(config, (&on_a, &on_b, &mut c, n as i32));
     launched.unwrap_or_else(|error| panic!("{} at n = {n}: {error}", rung.path));
     for (at, given) in c.to_host().unwrap().into_iter().enumerate() {
@@ -43,7 +43,7 @@ fn matmul(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize) {
     let (a, b) = (cpu::random_f32(n * n, 3), cpu::random_f32(n * n, 4));
     let (on_a, on_b) = (gpu.to_device(&a).unwrap(), gpu.to_device(&b).unwrap());
     let mut c = gpu.poison::<f32>(n * n).unwrap();
-    let launched = kernel.launch(LaunchConfig::for_table(n, n, rung.block), (&on_a, &on_b, &mut c, n as i32));
+    let launched = kernel.launch(rung.launch(n, n, gpu.multiprocessors()), (&on_a, &on_b, &mut c, n as i32));
     launched.unwrap_or_else(|error| panic!("{} at n = {n}: {error}", rung.path));
     for (at, given) in c.to_host().unwrap().into_iter().enumerate() {
         let (row, column) = (at / n, at % n);
