@@ -240,3 +240,26 @@ fn a_header_that_is_missing_has_a_next_step() {
     let of_cuda = text("#include <cuda_of_another_version.h>\n");
     assert!(of_cuda.contains("\nnext: run `make setup`"), "{of_cuda}");
 }
+
+#[test]
+fn headers_of_the_c_library_have_what_kernels_use_of_them() {
+    let gpu = Gpu::simulated().unwrap();
+    let source = r#"#include <cassert>
+#include <cfloat>
+#include <climits>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdint.h>
+extern "C" __global__ void pi(double *x, int n) {
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    assert(INT_MAX > n && FLT_MAX > 1.0f && sizeof(int64_t) == 8);
+    if (i < n) { x[i] = M_PI * i; }
+}"#;
+    let pi = kernel(&gpu, source, "pi", &[75, 80, 90]);
+    let mut x = gpu.poison::<f64>(40).unwrap();
+    launched(pi.launch(LaunchConfig::for_elements(40, 32), (&mut x, 40_i32)));
+    assert_eq!(x.to_host().unwrap()[39], 39.0 * std::f64::consts::PI);
+}

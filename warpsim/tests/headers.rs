@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-const HALVES: &str = "#include <cuda_fp16.h>
+const HALVES: &str = "#include <cstdio>
+#include <cuda_fp16.h>
 #include <cooperative_groups.h>
 #include \"twice.h\"
 extern \"C\" __global__ void halves(const float *x, float *y) {

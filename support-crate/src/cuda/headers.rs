@@ -3,10 +3,15 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The folders to search: of one place only, as headers of two versions do not mix. Empty when there is none.
+/// Stands in for the C library's headers, as far as kernels need them: NVRTC brings none.
+const C_LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../warpsim/include");
+
+/// The folders to search. CUDA's are of one place only, as headers of two versions do not mix.
 pub(super) fn folders() -> Vec<String> {
     let roots = roots(std::env::var_os("LD_LIBRARY_PATH"), &["CUDA_PATH", "CUDA_HOME"].map(std::env::var_os));
-    of_the_first(&roots)
+    let mut found = of_the_first(&roots);
+    found.push(C_LIBRARY.to_string());
+    found
 }
 
 /// What may have a folder `include`: beside the libraries that are loaded (`.gpulab/lib` has `.gpulab/include`), then the

@@ -35,6 +35,26 @@ mod linux {
     type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
     type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
+    /// The C library's headers as far as kernels need them: NVRTC brings none, and many files include some.
+    const C_LIBRARY: [(&CStr, &str); 16] = [
+        (c"assert.h", include_str!("../../include/assert.h")),
+        (c"float.h", include_str!("../../include/float.h")),
+        (c"limits.h", include_str!("../../include/limits.h")),
+        (c"math.h", include_str!("../../include/math.h")),
+        (c"stdint.h", include_str!("../../include/stdint.h")),
+        (c"stdio.h", include_str!("../../include/stdio.h")),
+        (c"stdlib.h", include_str!("../../include/stdlib.h")),
+        (c"string.h", include_str!("../../include/string.h")),
+        (c"cassert", include_str!("../../include/cassert")),
+        (c"cfloat", include_str!("../../include/cfloat")),
+        (c"climits", include_str!("../../include/climits")),
+        (c"cmath", include_str!("../../include/cmath")),
+        (c"cstdint", include_str!("../../include/cstdint")),
+        (c"cstdio", include_str!("../../include/cstdio")),
+        (c"cstdlib", include_str!("../../include/cstdlib")),
+        (c"cstring", include_str!("../../include/cstring")),
+    ];
+
     /// Folders with headers: the file's own, those that were named, and CUDA's.
     fn folders(path: &str, named: &[String]) -> Vec<String> {
         let own = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty());
@@ -82,13 +102,17 @@ mod linux {
             options.push(CString::new(format!("--include-path={folder}")).map_err(|e| e.to_string())?);
         }
         let options: Vec<_> = options.iter().map(|o| o.as_ptr()).collect();
-        let none = std::ptr::null();
+        let texts: Result<Vec<_>, _> = C_LIBRARY.iter().map(|(_, text)| CString::new(*text)).collect();
+        let texts = texts.map_err(|e| e.to_string())?;
+        let header_texts: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
+        let header_names = C_LIBRARY.map(|(name, _)| name.as_ptr());
+        let (count, texts, names) = (C_LIBRARY.len() as c_int, header_texts.as_ptr(), header_names.as_ptr());
         let mut program: Program = std::ptr::null_mut();
         // SAFETY: the signatures are those of nvrtc.h (12 and 13); all pointers outlive the calls.
         unsafe {
             let create: Create = transmute(symbol(c"nvrtcCreateProgram")?);
             let compile: Compile = transmute(symbol(c"nvrtcCompileProgram")?);
-            if create(&mut program, source.as_ptr(), name.as_ptr(), 0, none, none) != 0 {
+            if create(&mut program, source.as_ptr(), name.as_ptr(), count, texts, names) != 0 {
                 return Err("NVRTC could not start\nnext: check that its built-ins lie beside it".into());
             }
             if compile(program, options.len() as c_int, options.as_ptr()) != 0 {

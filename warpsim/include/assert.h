@@ -1,0 +1,2 @@
+// For kernels: `assert` is built into the compiler.
+#pragma once

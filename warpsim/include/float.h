@@ -1,0 +1,10 @@
+// For kernels: the ends of the floating-point numbers.
+#pragma once
+#ifndef FLT_MAX
+#define FLT_EPSILON 1.1920928955078125e-7f
+#define FLT_MAX 3.402823466385288598e38f
+#define FLT_MIN 1.175494350822287508e-38f
+#define DBL_EPSILON 2.2204460492503130808e-16
+#define DBL_MAX 1.7976931348623157081e308
+#define DBL_MIN 2.2250738585072013831e-308
+#endif

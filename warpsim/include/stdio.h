@@ -1,0 +1,2 @@
+// For kernels: `printf` is built into the compiler.
+#pragma once

@@ -1,0 +1,2 @@
+// For kernels: `memcpy` and `memset` are built into the compiler.
+#pragma once
