@@ -97,9 +97,10 @@ impl Inspection {
     ///
     /// # Errors
     /// As for [`Inspection::sectors`].
-    pub fn access(&self, what: &str) -> Result<&Access> {
-        let in_global = find(self, what, Space::Global).map(|found| found.access);
-        in_global.or_else(|error| find(self, what, Space::Shared).map(|found| found.access).map_err(|_| error))
+    pub fn access(&self, what: &str) -> Result<Access> {
+        let found = find(self, what, Space::Global);
+        let found = found.or_else(|error| find(self, what, Space::Shared).map_err(|_| error));
+        found.map(|found| found.access.clone())
     }
 
     /// The kernel's source as a heat map: active lanes, instructions, sectors and bank conflicts of each line.
