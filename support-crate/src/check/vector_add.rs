@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Kernel};
 use crate::inspect::Inspection;
 use crate::launch::LaunchConfig;
+use warpsim::Kind;
 
 /// The blocks that kernels are launched with here.
 const BLOCK: u32 = 256;
@@ -15,7 +16,7 @@ const SIZES: [usize; 5] = [1, 31, 33, 256, 1000];
 const WHOLE: usize = 1024;
 
 const COMPILE_HINT: &str = "mend the first error of the compiler; the lines are those of your kernel";
-const MISTAKE_HINT: &str = "do the sum for that block and thread by hand: which element is its own, and does it exist?";
+const LAUNCH_HINT: &str = "the check launches the kernel as it was given: keep its name and its parameters";
 
 /// Checks a kernel `axpy(float s, const float *x, float *y, int n)` that replaces `y[i]` by `s * x[i] + y[i]`, launched with at least
 /// one thread an element.
@@ -29,8 +30,13 @@ pub fn axpy(source: &str) -> Verdict {
             let (on_x, mut on_y) = (gpu.to_device(&x)?, gpu.to_device(&y)?);
             kernel.launch(LaunchConfig::for_elements(n, BLOCK), (s, &on_x, &mut on_y, n as i32))?;
             let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| s * x + y).collect();
-            if let Some(what) = first_wrong(n, &on_y.to_host()?, &expected) {
+            let given = on_y.to_host()?;
+            if let Some(what) = first_wrong(n, &given, &expected) {
+                let left = given.iter().zip(&expected).position(|(&given, &expected)| !near(given, expected));
                 let hint = match n <= BLOCK as usize {
+                    _ if left.is_some_and(|at| given[at] == y[at]) => {
+                        "that element has its old value: no thread takes it"
+                    }
                     true => "y[i] is to become s * x[i] + y[i]: look at the formula",
                     false => "one block is right, several are not: which elements do the threads of block 1 take?",
                 };
@@ -49,7 +55,8 @@ pub fn scale(source: &str) -> Verdict {
     let checked = || -> Result<Option<Verdict>> {
         let gpu = Gpu::simulated()?;
         let kernel = gpu.compile(source)?.kernel("scale")?;
-        for n in [WHOLE, 1, 31, 33, 1000] {
+        // The last one is several blocks, of four elements a thread.
+        for n in [WHOLE, 1, 31, 33, 1000, 5000] {
             let seen = match doubled(&gpu, &kernel, n)? {
                 Ok(seen) => seen,
                 Err(what) => {
@@ -94,13 +101,22 @@ fn scattered(seen: &Inspection, n: usize) -> Option<(String, &'static str)> {
         // One sector for every 32 bytes of the array, touched once.
         if n == WHOLE && sectors > bytes.div_ceil(32) {
             let each = sectors as f64 / requests as f64;
+            // A warp whose neighbours begin inside a sector touches five for its four.
+            let hint = match (4.0..=5.0).contains(&each) {
+                true => {
+                    "the lanes are neighbours, but lane 0 is to begin where a sector does: at a multiple of 8 elements"
+                }
+                false => {
+                    "neighbouring lanes must take neighbouring elements in each step: then the four elements of one thread lie far apart"
+                }
+            };
             return Some((
                 format!(
                     "with n = {n} its {what} make {requests} requests and touch {sectors} sectors, {each:.1} a request; \
                      the array has {} sectors",
                     bytes.div_ceil(32)
                 ),
-                "neighbouring lanes must take neighbouring elements in each step: then the four elements of one thread lie far apart",
+                hint,
             ));
         }
     }
@@ -162,9 +178,13 @@ fn parted(seen: &Inspection) -> Option<(String, &'static str)> {
     })
 }
 
+/// Equal but for rounding; NaN is never.
+fn near(given: f32, expected: f32) -> bool {
+    (given - expected).abs() <= 1e-5 * expected.abs().max(1.0)
+}
+
 /// The first element that is not as it should be, in words.
 fn first_wrong(n: usize, given: &[f32], expected: &[f32]) -> Option<String> {
-    let near = |given: f32, expected: f32| (given - expected).abs() <= 1e-5 * expected.abs().max(1.0);
     let at = given.iter().zip(expected).position(|(&given, &expected)| !near(given, expected))?;
     let count = given.iter().zip(expected).filter(|(given, expected)| !near(**given, **expected)).count();
     let is = if given[at].is_nan() { "was never written".to_string() } else { format!("is {}", given[at]) };
@@ -176,8 +196,28 @@ fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
         Ok(None) => Verdict::pass(name),
         Ok(Some(verdict)) => verdict,
         Err(error @ Error::Compile { .. }) => Verdict::not_yet(name, error.to_string(), COMPILE_HINT),
-        Err(error @ Error::Mistakes { .. }) => Verdict::not_yet(name, error.to_string(), MISTAKE_HINT),
+        Err(error @ Error::Mistakes { .. }) => Verdict::not_yet(name, error.to_string(), mistake_hint(&error)),
+        Err(error @ (Error::NoSuchKernel { .. } | Error::ArgumentCount { .. } | Error::ArgumentType { .. })) => {
+            Verdict::not_yet(name, error.to_string(), LAUNCH_HINT)
+        }
         Err(error) => Verdict::not_yet(name, error.to_string(), "the message says what to do next"),
+    }
+}
+
+/// What to ask oneself about the first mistake; none of these kernels needs threads that work together.
+fn mistake_hint(error: &Error) -> &'static str {
+    let Error::Mistakes { shown, .. } = error else { return "" };
+    let is = |kinds: &[Kind]| shown.first().is_some_and(|first| kinds.iter().any(|kind| kind.words() == first.kind));
+    if is(&[Kind::GlobalRace, Kind::SharedRace]) {
+        "two threads meet at one element, and each is to have its own: which elements do these two take?"
+    } else if is(&[Kind::StepBudget]) {
+        "what ends the loop, and does each step come nearer to it?"
+    } else if is(&[Kind::BarrierDivergence, Kind::Deadlock]) {
+        "no thread needs what another one computes here: the kernel can do without a barrier"
+    } else if is(&[Kind::UninitialisedRead]) {
+        "nothing was put there before the launch: does the kernel have to read it?"
+    } else {
+        "do the sum for that block and thread by hand: which element is its own, and does it exist?"
     }
 }
 

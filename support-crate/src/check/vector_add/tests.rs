@@ -46,7 +46,11 @@ fn axpy_knows_its_mistakes() {
             ("+ y[i]", "", "look at the formula"),
             ("s * x[i]", "s * x[i", "the compiler"),
             ("axpy", "saxpy", "no kernel `axpy`"),
-            (", int n", ", float n", "argument 4"),
+            (", int n", ", float n", "keep its name and its parameters"),
+            ("+ threadIdx.x", "+ threadIdx.x + 1", "no thread takes it"),
+            ("if (i < n)", "while (i < n)", "what ends the loop"),
+            ("if (i < n)", "if (i % 2) __syncthreads(); if (i < n)", "without a barrier"),
+            ("blockIdx.x * blockDim.x", "blockIdx.x * gridDim.x", "which elements do these two take"),
         ],
     );
 }
@@ -55,6 +59,11 @@ fn axpy_knows_its_mistakes() {
 fn scale_counts_sectors() {
     let pieces = "int first = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
     for (int i = first; i < first + 4 && i < n; ++i)";
+    // Right with one block.
+    let within_block =
+        "for (int k = 0, i = blockIdx.x * blockDim.x + threadIdx.x; k < 4 && i < n; ++k, i += blockDim.x)";
+    let begin = "for (int i = ";
+    let off_by_one = format!("if (blockIdx.x + threadIdx.x == 0) {{ y[0] = 2.0f * x[0]; }} {begin}1 + ");
     let strided = "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads)";
     expect(
         scale,
@@ -64,6 +73,8 @@ fn scale_counts_sectors() {
             ("; i < n; i += threads", "; i < n; i += n", "never written"),
             ("; i < n;", "; i <= n;", "past the end"),
             ("2.0f", "3.0f", "element 0 is"),
+            (strided, within_block, "with n = 5000 element 2048 was never written"),
+            (begin, &off_by_one, "begin where a sector does"),
         ],
     );
     // Wide loads are as good.
