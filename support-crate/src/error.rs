@@ -107,11 +107,16 @@ impl fmt::Display for Error {
                 }
                 f.write_str(compile_next(log))
             }
+            Error::NoSuchKernel { asked, found } if found.is_empty() => write!(
+                f,
+                "there is no kernel `{asked}` in this source, nor any other\n\
+                 next: write `extern \"C\" __global__ void {asked}(...) {{ ... }}`: that makes it a kernel of this name"
+            ),
             Error::NoSuchKernel { asked, found } => write!(
                 f,
                 "there is no kernel `{asked}` in this module; it has: {}\n\
                  next: use one of these names, and mark kernels `extern \"C\" __global__` so that C++ keeps their names",
-                if found.is_empty() { "none".to_string() } else { found.join(", ") }
+                found.join(", ")
             ),
             Error::ArgumentCount { kernel, signature, expected, given } => write!(
                 f,

@@ -109,7 +109,7 @@ pub(crate) fn pack(kernel: &Kernel, args: &[Arg]) -> Result<Bytes> {
         if bytes.len() as u64 != symbol.bytes {
             let (wanted, given) = (symbol.bytes, bytes.len());
             return Err(Error::Call(format!(
-                "parameter {number} of `{name}` has {wanted} bytes, the argument {given}\nnext: pass a value of its type"
+                "parameter {number} of `{name}` has {wanted} bytes, the argument {given}\nnext: pass a value of its type; pointers have 8 bytes"
             )));
         }
         let at = symbol.at as usize;

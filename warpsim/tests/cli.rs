@@ -131,8 +131,10 @@ fn bad_calls_say_what_to_do() {
     let add = |more: &[&'static str]| -> Vec<String> {
         start.iter().copied().chain(more.iter().copied()).map(str::to_owned).collect()
     };
-    let cases: [(Vec<String>, &str); 9] = [
+    let cases: [(Vec<String>, &str); 11] = [
         (add(&["--arg", "i32:x"]), "is not of the form i32:5"),
+        (add(&["--arg", "u32:-1"]), "-1 does not fit into u32"),
+        (add(&["--arg", "f32[99999999999999]=zeros"]), "more than 64 GiB"),
         (add(&["--arg", "f32[4]=ones", "--arg", "f32[4]=twos"]), "TYPE[N]=zeros"),
         (add(&["--arg", "f32[4]=@/no/such"]), "check the path"),
         (add(&["--arg", "f32[4]=ones"]), "has 4 parameters, 1 were given"),
@@ -159,6 +161,22 @@ fn a_look_names_kernels_and_what_they_cannot() {
     let (status, text, _) = call(&[&ptx("recursion_arrays.ptx")]);
     assert_eq!(status, 1);
     assert!(text.contains("arrays: cannot run") && text.contains("recursion_arrays.cu:2"), "{text}");
+}
+
+#[test]
+fn what_is_no_file_of_this_kind_is_said_first() {
+    let run = |path: &str| call(&["run", path, "--kernel", "k", "--grid", "1", "--block", "1"]);
+    let (status, _, errors) = run("kernel.txt");
+    assert!(status == 2 && errors.contains("neither a .cu nor a .ptx file\nnext: "), "{errors}");
+    let path = std::env::temp_dir().join(format!("warpsim-newer-{}.ptx", std::process::id()));
+    let text = ".version 10.1\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
+    std::fs::write(&path, text).expect("the temporary folder");
+    let (status, _, errors) = run(path.to_str().expect("a plain path"));
+    std::fs::write(&path, text.replace("10.1", "9.1")).expect("the temporary folder");
+    let (newest, ..) = run(path.to_str().expect("a plain path"));
+    std::fs::remove_file(&path).expect("it is there");
+    assert!(status == 2 && errors.contains("`.version 10.1` is newer than this simulator"), "{errors}");
+    assert_eq!(newest, 0);
 }
 
 #[test]

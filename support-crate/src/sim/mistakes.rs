@@ -25,7 +25,7 @@ pub(super) fn none(kernel: &SimKernel, findings: &[Finding]) -> Result<()> {
     Err(Error::Mistakes { kernel: kernel.name.clone(), shown, more })
 }
 
-/// A finding with the parameter's own name in place of its number.
+/// A finding with the parameter's own name in place of its number, and what a reader of a notebook can do.
 pub(super) fn named(kernel: &SimKernel, mut finding: Finding) -> Finding {
     if let Some(number) = &finding.variable {
         let name = variable(kernel, number);
@@ -33,6 +33,9 @@ pub(super) fn named(kernel: &SimKernel, mut finding: Finding) -> Finding {
             finding.message = finding.message.replace(number.as_str(), &format!("`{name}`"));
             finding.variable = Some(name);
         }
+    }
+    if let Some((what, fix)) = finding.message.split_once("; next: ") {
+        finding.message = format!("{what}; next: {}", mend(finding.kind, fix));
     }
     finding
 }
@@ -63,7 +66,7 @@ fn local_name(known: &str) -> &str {
 
 fn mistake(kernel: &SimKernel, finding: &Finding) -> Mistake {
     let finding = named(kernel, finding.clone());
-    let (what, fix) = finding.message.split_once("; next: ").unwrap_or((&finding.message, ""));
+    let (what, fix) = finding.message.split_once("; next: ").unwrap_or((&finding.message, mend(finding.kind, "")));
     let times = if finding.times > 1 { format!(" ({} times in all)", finding.times) } else { String::new() };
     let place = match &finding.source {
         Some(source) => source.to_string(),
@@ -78,19 +81,18 @@ fn mistake(kernel: &SimKernel, finding: &Finding) -> Mistake {
             Some((source.line, text.to_string()))
         }),
         what: vec![format!("{what}{times}")],
-        fix: mend(finding.kind, fix),
+        fix: fix.to_string(),
     }
 }
 
 /// What to do, where the finding's own words are not for a notebook.
-fn mend(kind: Kind, fix: &str) -> String {
+fn mend(kind: Kind, fix: &str) -> &str {
     match kind {
         // A notebook has no budget to raise.
         Kind::StepBudget => "look for a loop that never ends; if there is none, launch more blocks, or a smaller size",
         _ if fix.is_empty() => "look at that line with this block and thread in mind",
         _ => fix,
     }
-    .to_string()
 }
 
 /// The text of a source line.

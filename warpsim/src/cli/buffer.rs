@@ -4,6 +4,9 @@ use super::options::wrong;
 use crate::exec::narrow_half;
 use crate::{Arg, Device};
 
+/// The bytes that a buffer may have.
+const LARGEST: usize = 1 << 36;
+
 /// Address and size of a buffer.
 pub type Buffer = (u64, usize);
 
@@ -27,6 +30,18 @@ pub fn prepare(device: &mut Device, specs: &[String]) -> Result<(Vec<Arg>, Vec<O
 
 fn scalar(spec: &str, ty: &str, value: &str) -> Result<Arg, String> {
     let bad = || wrong("--arg", spec, "i32:5, u32:5, i64:5, f32:1.5 or f64:1.5");
+    let number = value.strip_prefix('-').unwrap_or(value);
+    if !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()) {
+        let fits = match ty {
+            "i32" => value.parse::<i32>().is_ok(),
+            "u32" => value.parse::<u32>().is_ok(),
+            "i64" => value.parse::<i64>().is_ok(),
+            _ => true,
+        };
+        if !fits {
+            return Err(format!("--arg {spec}: {value} does not fit into {ty}\nnext: give another type or number"));
+        }
+    }
     Ok(match ty {
         "i32" => Arg::I32(value.parse().map_err(|_| bad())?),
         "u32" => Arg::Bytes(value.parse::<u32>().map_err(|_| bad())?.to_le_bytes().to_vec()),
@@ -49,7 +64,9 @@ fn contents(spec: &str) -> Result<Vec<u8>, String> {
         "i64" | "f64" => 8,
         _ => return Err(bad()),
     };
-    let bytes = count.checked_mul(size).filter(|&b| b <= 1 << 36).ok_or_else(bad)?;
+    let bytes = count.checked_mul(size).filter(|&bytes| bytes <= LARGEST);
+    let bytes =
+        bytes.ok_or_else(|| format!("--arg {spec}: more than {} GiB\nnext: use a smaller buffer", LARGEST >> 30))?;
     if let Some(path) = kind.strip_prefix('@') {
         let data = std::fs::read(path).map_err(|e| format!("{path}: {e}\nnext: check the path"))?;
         if data.len() != bytes {

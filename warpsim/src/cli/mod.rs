@@ -16,7 +16,10 @@ const USAGE: &str = "usage: warpsim FILE.ptx
        warpsim run FILE.cu|FILE.ptx --kernel NAME --grid X[,Y[,Z]] --block X[,Y[,Z]] [--shared BYTES]
                [--arch sm_90] [--arg SPEC]... [--out INDEX=FILE]... [--json] [--no-check] [--steps N] [-I FOLDER]...
 SPEC, one for each parameter: i32:5 u32:5 i64:5 f32:1.5 f64:1.5 for scalars; TYPE[N]=zeros, =ones, =iota, =rand:SEED
-or =@FILE for buffers, TYPE one of i8 u8 i32 u32 i64 f16 bf16 f32 f64";
+or =@FILE for buffers, TYPE one of i8 u8 i32 u32 i64 f16 bf16 f32 f64
+--out writes the buffer of an --arg, counted from 0, after the run. --no-check runs without the checks; accesses outside of
+all memory are told even so. --steps bounds a block's instructions. -I names folders of headers.
+Exit status: 0 if all is well, 1 for findings, 2 for a bad call.";
 
 /// Does what the arguments (without the program's name) ask for; gives the exit status: 0 if all is well, 1 for
 /// findings or kernels that cannot run, 2 for a bad call.
@@ -53,6 +56,9 @@ fn look(path: &str, out: &mut dyn Write) -> Result<bool, String> {
 
 fn launch(args: &[String], out: &mut dyn Write) -> Result<bool, String> {
     let options = Options::parse(args)?;
+    if !options.file.ends_with(".cu") && !options.file.ends_with(".ptx") {
+        return Err(format!("{}: neither a .cu nor a .ptx file\nnext: name it so", options.file));
+    }
     let ptx = match options.file.ends_with(".cu") {
         true => nvrtc::compile(&options.file, &read(&options.file)?, &options.arch, &options.includes)?,
         false => read(&options.file)?,
@@ -66,7 +72,9 @@ fn launch(args: &[String], out: &mut dyn Write) -> Result<bool, String> {
     let (values, buffers) = buffer::prepare(&mut device, &options.args)?;
     let outputs = options.outputs.iter().map(|(index, path)| {
         let buffer = buffers.get(*index).copied().flatten();
-        let buffer = buffer.ok_or_else(|| format!("--out {index}: that argument is no buffer\nnext: name a buffer"))?;
+        let buffer = buffer.ok_or_else(|| {
+            format!("--out {index}: that argument is no buffer\nnext: name one, counting the --arg from 0")
+        })?;
         Ok::<_, String>((buffer, path))
     });
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;

@@ -235,7 +235,12 @@ fn raced(env: &mut Env, e: Element, other: Past) {
         true => (
             format!("thread ({x}, {y}, {z})"),
             "with no barrier between",
-            "put __syncthreads() between the two, or __syncwarp() within a warp; or use atomics",
+            match kind {
+                Kind::GlobalRace => {
+                    "give each thread an element of its own, put __syncthreads() between the two, or use atomics"
+                }
+                _ => "put __syncthreads() between the two, or __syncwarp() within a warp; or use atomics",
+            },
         ),
         false => (
             format!("block ({bx}, {by}, {bz}), thread ({x}, {y}, {z})"),

@@ -7,6 +7,9 @@ use super::types::Space;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 
+/// The newest major version of the PTX ISA whose text this crate knows: NVRTC 13 prints 9.x.
+const NEWEST: u32 = 9;
+
 /// Parses a PTX file.
 ///
 /// # Errors
@@ -94,6 +97,13 @@ impl Parser {
                 let Token::F64(bits) = self.next()? else { return Err(self.error("`.version` needs major.minor")) };
                 let tenths = (f64::from_bits(bits) * 10.0).round() as u32;
                 module.version = (tenths / 10, tenths % 10);
+                if module.version.0 > NEWEST {
+                    let (major, minor) = module.version;
+                    return Err(Error::Call(format!(
+                        "PTX line {line}: `.version {major}.{minor}` is newer than this simulator, which knows the PTX ISA to \
+                         {NEWEST}.x (CUDA 13)\nnext: compile with NVRTC 12 or 13"
+                    )));
+                }
             }
             ".target" => {
                 module.target = self.word()?;
