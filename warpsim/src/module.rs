@@ -69,7 +69,11 @@ impl Module {
     pub(crate) fn kernel(&self, name: &str) -> Result<&Kernel> {
         self.inner.kernels.iter().find(|k| k.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.inner.kernels.iter().map(|k| k.name.as_str()).collect();
-            Error::Call(format!("there is no kernel `{name}`\nnext: name one of: {}", names.join(", ")))
+            let next = match names.as_slice() {
+                [] => "it has none: mark one `extern \"C\" __global__`".to_owned(),
+                names => format!("name one of: {}", names.join(", ")),
+            };
+            Error::Call(format!("there is no kernel `{name}`\nnext: {next}"))
         })
     }
 }

@@ -131,7 +131,7 @@ fn bad_calls_say_what_to_do() {
     let add = |more: &[&'static str]| -> Vec<String> {
         start.iter().copied().chain(more.iter().copied()).map(str::to_owned).collect()
     };
-    let cases: [(Vec<String>, &str); 11] = [
+    let cases: [(Vec<String>, &str); 13] = [
         (add(&["--arg", "i32:x"]), "is not of the form i32:5"),
         (add(&["--arg", "u32:-1"]), "-1 does not fit into u32"),
         (add(&["--arg", "f32[99999999999999]=zeros"]), "more than 64 GiB"),
@@ -140,6 +140,8 @@ fn bad_calls_say_what_to_do() {
         (add(&["--arg", "f32[4]=ones"]), "has 4 parameters, 1 were given"),
         (add(&["--out", "3=x"]), "that argument is no buffer"),
         (add(&["--grid", "1,2,3,4"]), "X[,Y[,Z]]"),
+        (add(&["--grid", "x"]), "not a whole number"),
+        (add(&["--grid", "4294967296"]), "too large"),
         (add(&["--shared"]), "needs a value"),
         (add(&["--frobnicate"]), "is not known"),
         (add(&[])[..4].to_vec(), "--grid X[,Y[,Z]] is missing"),

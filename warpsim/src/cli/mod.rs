@@ -44,11 +44,19 @@ pub fn main(args: &[String], out: &mut dyn Write, errors: &mut dyn Write) -> u8 
 
 /// The text of a file.
 fn read(path: &str) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}\nnext: check the path"))
+    std::fs::read_to_string(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidData => {
+            format!("{path}: this is no text\nnext: pass CUDA C or PTX, not a compiled program")
+        }
+        _ => format!("{path}: {e}\nnext: check the path"),
+    })
 }
 
 /// Prints the kernels of a file; true if all can run.
 fn look(path: &str, out: &mut dyn Write) -> Result<bool, String> {
+    if path.ends_with(".cu") {
+        return Err(format!("{path}: only PTX is looked at\nnext: `warpsim run {path} ...` compiles and runs it"));
+    }
     let survey = survey(&read(path)?).map_err(|e| e.to_string())?;
     text::survey(&survey, out).map_err(|e| e.to_string())?;
     Ok(survey.refused.is_empty())

@@ -73,7 +73,9 @@ pub fn wrong(arg: &str, value: &str, form: &str) -> String {
 }
 
 fn number<T: std::str::FromStr>(arg: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| wrong(arg, text, "of a whole number"))
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let what = if digits { "too large" } else { "not a whole number" };
+    text.parse().map_err(|_| format!("{arg} {text}: this is {what}\nnext: `warpsim --help` shows what is asked for"))
 }
 
 fn shape(arg: &str, text: &str) -> Result<[u32; 3], String> {
