@@ -37,7 +37,7 @@ impl Device {
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let memory = DeviceMemory::default();
-        Self { memory, modules: HashMap::new(), cores, step_budget: 1 << 30, checks: true, counters: true, watch: None }
+        Self { memory, modules: HashMap::new(), cores, step_budget: 1 << 28, checks: true, counters: true, watch: None }
     }
 
     /// Uses this many cores at most; results do not depend on it.
@@ -45,7 +45,7 @@ impl Device {
         self.cores = cores.max(1);
     }
 
-    /// Warp instructions that a block may take before it is taken for an endless loop; 2^30 at first.
+    /// Warp instructions that a block may take before it is taken for an endless loop; 2^28 at first.
     pub fn set_step_budget(&mut self, steps: u64) {
         self.step_budget = steps;
     }

@@ -71,8 +71,36 @@ impl SimKernel {
     }
 }
 
+/// Text of a kernel's `printf` that a launch shows, in bytes: a cell with megabytes makes the notebook slow to open.
+const SHOWN: usize = 64 << 10;
+
 /// `printf` of a kernel goes where the notebook's own printing goes.
 fn show(printed: &str) {
     // A reader that went away (a closed pipe) leaves nobody to tell.
-    let _ = std::io::stdout().write_all(printed.as_bytes());
+    let _ = std::io::stdout().write_all(shortened(printed).as_bytes());
+}
+
+/// The beginning, up to the end of a line, and how much is left out.
+fn shortened(printed: &str) -> String {
+    if printed.len() <= SHOWN {
+        return printed.to_string();
+    }
+    let most = (0..=SHOWN).rev().find(|&at| printed.is_char_boundary(at)).unwrap_or(0);
+    let end = printed[..most].rfind('\n').map_or(most, |at| at + 1);
+    let lines = printed[end..].lines().count();
+    format!("{}… and {lines} more lines: `kernel.inspect(…)?.printed` has them all\n", &printed[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SHOWN, shortened};
+
+    #[test]
+    fn only_the_beginning_of_a_long_print_is_shown() {
+        assert_eq!(shortened("one\ntwo\n"), "one\ntwo\n");
+        let long = "äöü from a thread\n".repeat(10_000);
+        let shown = shortened(&long);
+        assert!(shown.len() < SHOWN + 100 && shown.contains("thread\n… and 6"), "{}", &shown[SHOWN - 50..]);
+        assert!(shortened(&"ä".repeat(SHOWN)).contains("more lines"));
+    }
 }

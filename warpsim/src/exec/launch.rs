@@ -127,6 +127,7 @@ fn worker<'a>(
         guesses: BTreeSet::new(),
         printed: BTreeMap::new(),
         printed_bytes: 0,
+        printf_results: BTreeMap::new(),
         block: (0, [0; 3]),
         steps: 0,
         arrived: [0; 16],

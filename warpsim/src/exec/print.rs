@@ -20,12 +20,21 @@ pub fn run(env: &mut Env, warp: &mut Warp, print: &Print, mask: u32) {
     each(mask, |lane| {
         let local = |slot: u32| crate::memory::window(Space::Local) + warp.wide[slot as usize][lane];
         let (format, arguments, result) = (local(print.format), local(print.arguments), print.result.map(local));
-        let format = peek(env, warp, lane, format, 8).and_then(|at| string(env, warp, lane, at));
+        let at = peek(env, warp, lane, format, 8).unwrap_or(0);
         let arguments = peek(env, warp, lane, arguments, 8).unwrap_or(0);
-        let (text, count) = match format {
+        // A loop that prints for ever: what is not kept is not made either.
+        if env.printed_bytes >= MAX_TEXT
+            && let Some(count) = env.printf_results.get(&at)
+        {
+            let count = *count;
+            result.into_iter().for_each(|result| poke(warp, lane, result, count));
+            return;
+        }
+        let (text, count) = match string(env, warp, lane, at) {
             Some(format) => expand(&format, &mut Arguments { env, warp, lane, at: arguments }),
             None => (String::from("(a format outside memory)\n"), -1),
         };
+        env.printf_results.insert(at, count);
         if env.printed_bytes < MAX_TEXT {
             env.printed_bytes += text.len();
             env.printed.entry(env.block.0).or_default().push_str(&text);

@@ -75,6 +75,8 @@ pub struct Env<'a> {
     /// What blocks printed, by linear index, and how much that is.
     pub printed: BTreeMap<u64, String>,
     pub printed_bytes: usize,
+    /// What `printf` gives for each format met so far, by its address.
+    pub printf_results: BTreeMap<u64, i32>,
     /// Linear index and coordinates of the block.
     pub block: (u64, [u32; 3]),
     /// Warp instructions of this block so far.
