@@ -50,6 +50,18 @@ const PLAIN: Rung = Rung {
     needs: (7, 5),
 };
 
+/// A reduction whose blocks leave partial sums.
+const PARTIALS: Rung = Rung { kernel: "reduce", leaves: Leaves::Partials, ..PLAIN };
+
+/// A reduction whose blocks walk over the array; the constants are the best of those tried on an H200.
+const WALKING: Rung = Rung {
+    defines: &[("THREADS", 512), ("VECTORS", 4), ("BLOCKS", 3)],
+    block: (512, 1),
+    tile: (4 * 512 * 4, 1),
+    blocks_per_sm: 3,
+    ..PARTIALS
+};
+
 /// Every kernel of the course, in reading order. A test holds it against the folder.
 pub const RUNGS: &[Rung] = &[
     Rung { path: "matmul/01_naive", kernel: "matmul", block: (32, 8), tile: (32, 8), ..PLAIN },
@@ -61,7 +73,30 @@ pub const RUNGS: &[Rung] = &[
         tile: (32, 32),
         ..PLAIN
     },
+    Rung { path: "reduction/01_one_atomic_each", kernel: "reduce", leaves: Leaves::Added, ..PLAIN },
+    Rung { path: "reduction/02_tree", defines: &[("THREADS", 256)], ..PARTIALS },
+    Rung { path: "reduction/03_whole_warps", defines: &[("THREADS", 256)], ..PARTIALS },
+    Rung { path: "reduction/04_no_conflicts", defines: &[("THREADS", 256)], ..PARTIALS },
+    Rung { path: "reduction/05_add_while_loading", defines: &[("THREADS", 256)], tile: (512, 1), ..PARTIALS },
+    Rung { path: "reduction/06_warp_shuffles", defines: &[("THREADS", 256)], tile: (512, 1), ..PARTIALS },
+    Rung { path: "reduction/07_grid_stride", ..WALKING },
+    Rung { path: "reduction/08_last_block", leaves: Leaves::Result, ..WALKING },
+    Rung {
+        path: "reduction/09_flags",
+        defines: &[("THREADS", 512), ("VECTORS", 4), ("BLOCKS", 3), ("MOST_BLOCKS", 4096)],
+        leaves: Leaves::Result,
+        ..WALKING
+    },
     Rung { path: "vector_add/01_one_thread_each", kernel: "vector_add", ..PLAIN },
+    Rung {
+        path: "vector_add/02_loads_in_flight",
+        kernel: "vector_add",
+        defines: &[("THREADS", 256), ("EACH", 4)],
+        tile: (4 * 256, 1),
+        ..PLAIN
+    },
+    Rung { path: "vector_add/03_four_at_once", kernel: "vector_add", tile: (4 * 256, 1), ..PLAIN },
+    Rung { path: "vector_add/04_blocks_of_768", kernel: "vector_add", block: (768, 1), tile: (4 * 768, 1), ..PLAIN },
     Rung { path: "vector_multiply/01_one_thread_each", kernel: "vector_multiply", ..PLAIN },
 ];
 

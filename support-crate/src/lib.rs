@@ -58,6 +58,6 @@ pub mod prelude {
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
-    pub use crate::topics::Matmul;
+    pub use crate::topics::{Matmul, Reduction, VectorAdd};
     pub use crate::{check, cpu, ladder, machine, plot};
 }

@@ -1,7 +1,7 @@
 //! Every kernel of the course runs in the simulator: right against a sum in f64, at awkward sizes, and without a
 //! mistake. No GPU is needed; without NVRTC the shipped PTX runs.
 
-use gpulab::ladder::{RUNGS, Rung};
+use gpulab::ladder::{Leaves, RUNGS, Rung};
 use gpulab::prelude::*;
 
 /// Sizes that fill neither a warp, a block, nor a tile.
@@ -17,6 +17,11 @@ fn every_kernel_is_right_and_makes_no_mistake() {
         match rung.kernel {
             "matmul" => SIDES.iter().for_each(|&n| matmul(&gpu, rung, &kernel, n)),
             "vector_add" => LENGTHS.iter().for_each(|&n| elements(&gpu, rung, &kernel, n, |a, b| a + b)),
+            // Again at the sizes and with the data of the topic: `Reduction::new` compares with the exact sum.
+            "reduce" => {
+                let sum = Reduction::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+                LENGTHS.iter().for_each(|&n| reduction(rung, &sum, n));
+            }
             "vector_multiply" => LENGTHS.iter().for_each(|&n| elements(&gpu, rung, &kernel, n, |a, b| a * b)),
             other => panic!("nobody holds `{other}` against a reference\nnext: add it here"),
         }
@@ -36,6 +41,18 @@ fn elements(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize, exact: fn(f64, f6
         let error = (f64::from(given) - expected).abs();
         assert!(error <= expected.abs() * 2.0_f64.powi(-24), "{} at n = {n}, element {at}: {given}", rung.path);
     }
+}
+
+/// Each addition is off by at most 2⁻²⁴ of its result. The longest chain of additions that a rung makes is the bound:
+/// one after the other for atomics, a tree for the others (below 64 for all sizes here).
+fn reduction(rung: &Rung, sum: &Reduction, n: usize) {
+    let a = cpu::random_f32(n, 6);
+    let exact: f64 = a.iter().copied().map(f64::from).sum();
+    let magnitudes: f64 = a.iter().map(|x| f64::from(x.abs())).sum();
+    let chain = if rung.leaves == Leaves::Added { n } else { n.min(64) };
+    let given = sum.sum(&a).unwrap_or_else(|error| panic!("{} at n = {n}: {error}", rung.path));
+    let error = (f64::from(given) - exact).abs();
+    assert!(error <= chain as f64 * 2.0_f64.powi(-24) * magnitudes, "{} at n = {n}: {given}, not {exact}", rung.path);
 }
 
 /// Partial sums of numbers in [-1, 1) stay below n, so n roundings are off by at most n · n · 2⁻²⁴.

@@ -19,3 +19,4 @@ pub use module::Module;
 pub use open::Gpu;
 pub use pinned::Pinned;
 pub use stream::{Event, Stream};
+pub use time::Contestant;

@@ -6,6 +6,9 @@ use crate::error::Result;
 use crate::measurement::Summary;
 use crate::sim::needs_hardware;
 
+/// Work to be timed against other work; it is given the number of the call.
+pub type Contestant<'a> = Box<dyn FnMut(usize) -> Result<()> + 'a>;
+
 impl Gpu {
     /// Times `work` on the device's own clock: milliseconds a call, median and spread.
     ///
@@ -17,6 +20,52 @@ impl Gpu {
     /// on a simulated GPU: its time is no GPU's.
     pub fn time(&self, plan: &Bench, mut work: impl FnMut(usize) -> Result<()>) -> Result<Summary> {
         self.time_boxed(plan, &mut work)
+    }
+
+    /// Times several kinds of work against each other: in every round, one sample of each, so that what changes with time
+    /// (clocks, heat) is the same for all. The samples of each in **ms a call**, round by round; a round's samples belong
+    /// together. Work that has used up the plan's budget alone, and has five samples, is passed over from then on.
+    ///
+    /// # Errors
+    /// As [`Gpu::time`].
+    pub fn time_interleaved(&self, plan: &Bench, work: &mut [Contestant<'_>]) -> Result<Vec<Vec<f64>>> {
+        self.has_times()?;
+        let mut repeats = Vec::new();
+        for work in work.iter_mut() {
+            let once = self.timed(1, &mut |call| work(call))?;
+            // A lone call looks slower than one of many, so a batch is tried too.
+            let few = if once < plan.min_sample_ms { self.timed(8, &mut |call| work(call))? / 8.0 } else { once };
+            repeats.push(plan.repeats_for(few));
+        }
+        let mut samples = vec![Vec::new(); work.len()];
+        let (mut spent, mut calls) = (vec![0.0; work.len()], vec![0; work.len()]);
+        for _ in 0..plan.samples {
+            for (at, work) in work.iter_mut().enumerate() {
+                if spent[at] < plan.budget_ms || samples[at].len() < 5 {
+                    // Counted on from sample to sample, so that all buffers have their turn.
+                    let ms = self.timed(repeats[at], &mut |call| work(calls[at] + call))?;
+                    calls[at] += repeats[at];
+                    spent[at] += ms;
+                    samples[at].push(ms / repeats[at] as f64);
+                }
+            }
+        }
+        Ok(samples)
+    }
+
+    /// The ms of that many calls, one after the other.
+    fn timed(&self, calls: usize, work: &mut dyn FnMut(usize) -> Result<()>) -> Result<f64> {
+        self.synchronize()?;
+        let mut queue = || (0..calls).try_for_each(&mut *work);
+        match self {
+            Gpu::Cuda(gpu) => {
+                let start = Event::record(&gpu.stream)?;
+                queue()?;
+                Event::record(&gpu.stream)?.ms_since(&start)
+            }
+            Gpu::Metal(gpu) => gpu.time(&mut queue),
+            Gpu::Simulated(_) => unreachable!("refused by has_times"),
+        }
     }
 
     /// An error on a simulated GPU, whose time is no GPU's.
@@ -36,23 +85,10 @@ impl Gpu {
         self.has_times()?;
         let mut call = 0;
         bench::run(plan, &mut |repeats| {
-            self.synchronize()?;
-            let mut queue = || {
-                for _ in 0..repeats {
-                    work(call)?;
-                    call += 1;
-                }
-                Ok(())
-            };
-            match self {
-                Gpu::Cuda(gpu) => {
-                    let start = Event::record(&gpu.stream)?;
-                    queue()?;
-                    Event::record(&gpu.stream)?.ms_since(&start)
-                }
-                Gpu::Metal(gpu) => gpu.time(&mut queue),
-                Gpu::Simulated(_) => unreachable!("refused above"),
-            }
+            self.timed(repeats, &mut |_| {
+                call += 1;
+                work(call - 1)
+            })
         })
     }
 }

@@ -1,5 +1,45 @@
 //! What several notebooks do with the course's own kernels, topic by topic: compiled, checked, ready to time.
 
 mod matmul;
+mod reduction;
+mod vector_add;
 
 pub use matmul::Matmul;
+pub use reduction::Reduction;
+pub use vector_add::VectorAdd;
+
+use crate::error::{Error, Result};
+
+/// Sizes that a new kernel of one dimension is checked at: they fill neither a warp, a block, nor a tile.
+const AWKWARD: [usize; 5] = [0, 1, 31, 33, 1_000_003];
+
+/// Kernels count elements in `int`, and look a tile or two beyond the last one.
+const MOST: usize = i32::MAX as usize - (1 << 20);
+
+/// The length as a kernel's `int n`.
+fn length(n: usize) -> Result<i32> {
+    match i32::try_from(n) {
+        Ok(n) if n as usize <= MOST => Ok(n),
+        _ => Err(Error::Invalid {
+            what: format!("{n} elements: these kernels count them in `int`, up to {MOST}"),
+            fix: "split the array, and launch once for each part".to_string(),
+        }),
+    }
+}
+
+/// The error of a kernel whose result is wrong.
+fn wrong(path: &str, what: String) -> Error {
+    Error::Invalid {
+        what: format!("`{path}`: {what}"),
+        fix: "look for a missing bounds guard or barrier in that kernel; do not trust its times".to_string(),
+    }
+}
+
+/// The first NVIDIA GPU; without one it says which part of a test was skipped.
+#[cfg(test)]
+fn hardware() -> Option<crate::gpu::Gpu> {
+    let opened = crate::gpu::Gpu::open_index(0);
+    opened
+        .map_err(|error| eprintln!("skipped: needs an NVIDIA GPU ({})", error.to_string().lines().next().unwrap_or("")))
+        .ok()
+}

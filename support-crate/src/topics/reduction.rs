@@ -1,0 +1,171 @@
+//! One rung of the reduction, ready to run and to time on a GPU.
+
+use super::{AWKWARD, length, wrong};
+use crate::bench::Bench;
+use crate::cpu;
+use crate::error::Result;
+use crate::gpu::{Buffer, Gpu, Kernel};
+use crate::ladder::{Leaves, Rung, rung};
+use crate::measurement::Summary;
+
+/// A reduction kernel of the course on one GPU: the sum of an f32 array, 4 bytes an element.
+#[derive(Debug, Clone)]
+pub struct Reduction {
+    gpu: Gpu,
+    rung: Rung,
+    kernel: Kernel,
+}
+
+impl Reduction {
+    /// Compiles the rung of that path, such as `reduction/04_no_conflicts`, and checks it at awkward sizes.
+    ///
+    /// ```no_run
+    /// use gpulab::prelude::*;
+    /// let gpu = Gpu::open()?;
+    /// let reduction = Reduction::new(&gpu, "reduction/04_no_conflicts")?;
+    /// println!("{} ms", reduction.time(1 << 28, &Bench::default())?);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a path that is none, or a kernel whose result is wrong;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a GPU that is too old for it; those of [`Gpu::compile`].
+    pub fn new(gpu: &Gpu, path: &str) -> Result<Reduction> {
+        let rung = rung(path)?;
+        rung.runs_on(gpu.compute_capability()?)?;
+        let kernel = gpu.compile(rung.source()?)?.kernel(rung.kernel)?;
+        let reduction = Reduction { gpu: gpu.clone(), rung, kernel };
+        for n in AWKWARD {
+            agree(path, &reduction, n)?;
+        }
+        Ok(reduction)
+    }
+
+    /// All four steps: allocates, copies `a` to the device, launches until one sum is left, and copies it back.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for more than 2³¹ elements,
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    pub fn sum(&self, a: &[f32]) -> Result<f32> {
+        length(a.len())?;
+        let (a, mut partial) = (self.gpu.to_device(a)?, self.partials(a.len())?);
+        self.launch(&a, &mut partial)?;
+        Ok(partial[partial.len() - 1].to_host()?[0])
+    }
+
+    /// The launches alone for `n` random elements, by device events, in **ms a sum**: the array is on the GPU already.
+    /// Several are rotated, so that none is still in the cache from its last turn.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    pub fn time(&self, n: usize, plan: &Bench) -> Result<Summary> {
+        self.gpu.has_times()?;
+        let count = self.gpu.sets_past_cache(n * size_of::<f32>());
+        let random = |seed| self.gpu.to_device(&cpu::random_f32(n, seed));
+        let sets = (0..count as u64).map(random).collect::<Result<Vec<Buffer<f32>>>>()?;
+        let mut partial = self.partials(n)?;
+        self.gpu.time(plan, |call| self.launch(&sets[call % count], &mut partial))
+    }
+
+    /// Poisoned room for the partial sums of `n` elements: a buffer for each launch, in which it leaves one for each
+    /// block. The sum is the last buffer's first element.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for more than 2³¹ elements,
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    pub fn partials(&self, n: usize) -> Result<Vec<Buffer<f32>>> {
+        length(n)?;
+        let mut partial = Vec::new();
+        let mut left = n;
+        loop {
+            left = self.rung.launch(left, 1, self.gpu.multiprocessors()).grid.0 as usize;
+            partial.push(self.gpu.poison(if self.rung.leaves == Leaves::Added { 1 } else { left })?);
+            if left == 1 || self.rung.leaves != Leaves::Partials {
+                return Ok(partial);
+            }
+        }
+    }
+
+    /// All launches of one sum, on the default stream, with the room that [`Reduction::partials`] gave for that length.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`].
+    pub fn launch(&self, a: &Buffer<f32>, partial: &mut [Buffer<f32>]) -> Result<()> {
+        if self.rung.leaves == Leaves::Added {
+            partial[0].fill_bytes(0)?;
+        }
+        for pass in 0..partial.len() {
+            let (before, now) = partial.split_at_mut(pass);
+            let from = before.last().unwrap_or(a);
+            let config = self.rung.launch(from.len(), 1, self.gpu.multiprocessors());
+            self.kernel.launch(config, (from, &mut now[0], length(from.len())?))?;
+        }
+        Ok(())
+    }
+}
+
+/// Sums of small whole numbers are exact in f32 in any order, so one element forgotten or taken twice shows itself.
+fn agree(path: &str, reduction: &Reduction, n: usize) -> Result<()> {
+    let a = whole(n);
+    let expected: f64 = a.iter().copied().map(f64::from).sum();
+    let given = reduction.sum(&a)?;
+    // A sum that was never written is NaN, which equals nothing.
+    match f64::from(given) == expected {
+        true => Ok(()),
+        false => Err(wrong(path, format!("the sum of {n} elements: {given} on the GPU, {expected} on the CPU"))),
+    }
+}
+
+/// Whole numbers from -7 to 7, none of them 0: up to two million, no partial sum exceeds 2²⁴.
+fn whole(n: usize) -> Vec<f32> {
+    let number = |x: f32| (x * 7.0).trunc() + x.signum() * f32::from(u8::from(x.abs() < 1.0 / 7.0));
+    cpu::random_f32(n, 5).into_iter().map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hardware;
+    use super::*;
+    use crate::ladder::RUNGS;
+
+    #[test]
+    fn whole_numbers_are_whole_and_none_is_zero() {
+        let numbers = whole(100_000);
+        assert!(numbers.iter().all(|x| x.fract() == 0.0 && *x != 0.0 && x.abs() <= 7.0));
+    }
+
+    #[test]
+    fn every_rung_adds_any_size() {
+        let gpu = Gpu::simulated().unwrap();
+        for rung in RUNGS.iter().filter(|rung| rung.kernel == "reduce") {
+            let reduction = Reduction::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+            assert!(reduction.time(33, &Bench::default()).unwrap_err().to_string().contains("next: "));
+            // The same buffers again: whatever a launch leaves behind, the next one begins anew.
+            let (a, mut partial) = (gpu.to_device(&[0.5; 70_000]).unwrap(), reduction.partials(70_000).unwrap());
+            for _ in 0..3 {
+                reduction.launch(&a, &mut partial).unwrap_or_else(|error| panic!("{}: {error}", rung.path));
+                assert_eq!(partial.last().unwrap().to_host().unwrap()[0], 35_000.0, "{}", rung.path);
+            }
+        }
+    }
+
+    #[test]
+    fn every_rung_is_checked_and_timed_on_a_gpu() {
+        let Some(gpu) = hardware() else { return };
+        for rung in RUNGS.iter().filter(|rung| rung.kernel == "reduce") {
+            let reduction = Reduction::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+            assert!(reduction.time(33, &Bench::default().samples(5)).unwrap().median > 0.0);
+        }
+    }
+
+    #[test]
+    fn elements_that_no_block_adds_are_found() {
+        let gpu = Gpu::simulated().unwrap();
+        let right = Reduction::new(&gpu, "reduction/06_warp_shuffles").unwrap();
+        // Half as many blocks as the array needs.
+        let forgetful = Reduction { rung: Rung { tile: (1024, 1), ..right.rung }, ..right };
+        assert_eq!(agree("r", &forgetful, 512), Ok(()));
+        let text = agree("r", &forgetful, 1024).unwrap_err().to_string();
+        assert!(text.contains("the sum of 1024 elements") && text.contains("\nnext: "), "{text}");
+    }
+}
