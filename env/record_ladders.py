@@ -1,7 +1,8 @@
 """Times the ladders of vector_add and reduction on this GPU, beside CUB and PyTorch where they are, and writes a table.
 
 `python3 env/record_ladders.py` builds CUB's sum with nvcc (`env/peers/cub.cu`), has `examples/record_ladders` time every
-rung against it in one process, round by round, and then times PyTorch's own operations on the same GPU. A peer that is
+rung against it in one process, round by round, and then times PyTorch's own operations on the same GPU. Calls are queued
+one by one, as programs do it: of calls below some 10 µs the host's own part counts too, of PyTorch's most. A peer that is
 not there is left out, and said so. `--program FILE` runs a program that was built elsewhere.
 """
 
@@ -34,7 +35,7 @@ def build_cub(folder: Path) -> list[str]:
 
 
 def torch_rates(topic: str, n: int) -> list[float]:
-    """PyTorch's GB/s for that topic, one figure a sample. Arrays past the cache take turns; calls run from a graph."""
+    """PyTorch's GB/s for that topic, one figure a sample. Arrays past the cache take turns."""
     import torch
 
     sets = max(2, -(-3 * torch.cuda.get_device_properties(0).L2_cache_size // (4 * n)))
@@ -49,22 +50,16 @@ def torch_rates(topic: str, n: int) -> list[float]:
 
     moved = (12 if topic == "vector_add" else 4) * n
     calls = max(1, round(4e9 / moved))
-    call(0)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for at in range(calls):
-            call(at)
-    graph.replay()
     rates = []
-    for _ in range(SAMPLES):
+    for sample in range(SAMPLES + 1):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
-        graph.replay()
+        for at in range(calls):
+            call(sample * calls + at)
         end.record()
         end.synchronize()
         rates.append(moved * calls / start.elapsed_time(end) / 1e6)
-    return rates
+    return rates[1:]  # the first warms up
 
 
 def add_torch(path: Path) -> None:

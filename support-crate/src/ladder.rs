@@ -55,10 +55,10 @@ const PARTIALS: Rung = Rung { kernel: "reduce", leaves: Leaves::Partials, ..PLAI
 
 /// A reduction whose blocks walk over the array; the constants are the best of those tried on an H200.
 const WALKING: Rung = Rung {
-    defines: &[("THREADS", 512), ("VECTORS", 4), ("BLOCKS", 3)],
+    defines: &[("THREADS", 512), ("VECTORS", 4), ("BLOCKS", 4)],
     block: (512, 1),
     tile: (4 * 512 * 4, 1),
-    blocks_per_sm: 3,
+    blocks_per_sm: 4,
     ..PARTIALS
 };
 
@@ -83,7 +83,7 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "reduction/08_last_block", leaves: Leaves::Result, ..WALKING },
     Rung {
         path: "reduction/09_flags",
-        defines: &[("THREADS", 512), ("VECTORS", 4), ("BLOCKS", 3), ("MOST_BLOCKS", 4096)],
+        defines: &[("THREADS", 512), ("VECTORS", 4), ("BLOCKS", 4), ("MOST_BLOCKS", 4096)],
         leaves: Leaves::Result,
         ..WALKING
     },

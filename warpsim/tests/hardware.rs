@@ -150,6 +150,11 @@ fn course(folder: &std::path::Path, found: &mut Vec<String>) {
 }
 
 #[test]
+fn the_ladders_count_as_the_hardware_does() {
+    compare("ladders");
+}
+
+#[test]
 fn every_kernel_of_the_course_is_held_against_the_hardware() {
     let mut kernels = Vec::new();
     course(COURSE.as_ref(), &mut kernels);
