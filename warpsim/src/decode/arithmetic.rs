@@ -10,11 +10,11 @@ use crate::ptx::types::Type;
 
 /// Decodes an arithmetic instruction; `None` when the opcode is none.
 pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Option<Op>, Fail> {
-    if let Some(op) = super::more::parts(slots, m, operands)? {
+    if let Some(op) = super::rare::parts(slots, m, operands)? {
         return Ok(Some(op));
     }
     if matches!(m.base, "add" | "addc" | "sub" | "subc" | "mad" | "madc")
-        && let Some(op) = super::more::carry(slots, m, operands)?
+        && let Some(op) = super::rare::carry(slots, m, operands)?
     {
         return Ok(Some(op));
     }

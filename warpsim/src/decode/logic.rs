@@ -3,7 +3,7 @@
 use super::Fail;
 use super::arithmetic::{binary, count, fit, out, ternary, unary};
 use super::modifiers::Modifiers;
-use super::more;
+use super::rare;
 use super::slots::Slots;
 use crate::op::{Bin, Cmp, Compare, Logic, Op, Tri, Un, View};
 use crate::ptx::ast::Operand;
@@ -14,7 +14,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
     match m.base {
         "setp" => return compare(slots, m, operands),
         "lop3" => return lop3(slots, m, operands),
-        "set" => return more::set(slots, m, operands),
+        "set" => return rare::set(slots, m, operands),
         _ => {}
     }
     let ty = m.ty()?;
@@ -85,9 +85,9 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
                 false => Op::Bfi32 { d, a, b, position, length },
             })
         }
-        "cnot" if !short => more::cnot(slots, ty, operands),
-        "slct" => more::choose(slots, m, operands, ty),
-        "fns" if ty.bytes() == 4 => more::find_nth(slots, operands),
+        "cnot" if !short => rare::cnot(slots, ty, operands),
+        "slct" => rare::choose(slots, m, operands, ty),
+        "fns" if ty.bytes() == 4 => rare::find_nth(slots, operands),
         "selp" => {
             let [d, a, b, p] = operands else { return Err(count(4)) };
             let wide = ty.bytes() == 8;
@@ -123,11 +123,11 @@ fn lop3(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op
 fn compare(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
     let ty = m.ty()?;
     let ftz = m.take("ftz");
-    if let Some(kind) = more::packed(ty) {
-        return more::test_halves(slots, m, operands, kind);
+    if let Some(kind) = rare::packed(ty) {
+        return rare::test_halves(slots, m, operands, kind);
     }
     let [d, a, b, rest @ ..] = operands else { return Err(count(3)) };
-    let with = more::combined(slots, m, rest)?;
+    let with = rare::combined(slots, m, rest)?;
     let cmp = comparison(m)?;
     let view = view(ty, cmp, ftz)?;
     let (d, not_d) = match d {

@@ -3,16 +3,16 @@
 mod calls;
 mod kinds;
 mod matrix;
-mod more;
 mod operands;
+mod rare;
 mod warps;
 
 use crate::ptx::types::Space;
 pub use calls::*;
 pub use kinds::*;
 pub use matrix::*;
-pub use more::*;
 pub use operands::*;
+pub use rare::*;
 pub use warps::*;
 
 /// Index of a row of 32 lanes in one of the three register files (32-bit, 64-bit, predicates).

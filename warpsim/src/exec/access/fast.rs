@@ -1,0 +1,186 @@
+//! Loads and stores of a whole warp at once, wherever one check for all lanes is enough.
+
+use crate::exec::blocks::state::{Env, Warp};
+use crate::exec::checks::shadow::Shadow;
+use crate::exec::values::lanes::{LANES, Row, each};
+use crate::memory::{Lanes, PIECE, Piece, Span, from_generic};
+use crate::op::Transfer;
+use crate::ptx::types::Space;
+use crate::traffic::{sectors, wavefronts};
+
+/// A load (`LOAD`) or a store; false, and nothing done, if single lanes must be looked at: with checks, in local
+/// memory, when a lane's address is outside or misaligned.
+#[inline(always)]
+pub fn transfer<const LOAD: bool, const COUNT: bool>(
+    env: &mut Env,
+    warp: &mut Warp,
+    pc: u32,
+    t: &Transfer,
+    mask: u32,
+) -> bool {
+    let named = t.address.space;
+    // Plain reads of shared memory are the bulk of what checks look at, and nearly all are in order.
+    let plain = LOAD && named == Space::Shared && t.words && t.count == 1 && !t.strong;
+    if env.machine.checks && !plain && !matches!(named, Space::Param | Space::Const) {
+        return false;
+    }
+    let (lanes, span) = &mut warp.spans[t.span.number as usize];
+    // With checks, the access that should have measured it may have gone lane by lane; and lanes that go their own ways
+    // for a while share the spans.
+    if t.span.stale || *lanes != mask || env.machine.checks {
+        let slot = t.address.base.slot as usize;
+        *lanes = mask;
+        match t.address.base.wide {
+            true => span.measure(&warp.wide[slot], mask, |x| x),
+            false => span.measure(&warp.narrow[slot], mask, u64::from),
+        }
+    }
+    let span = &*span;
+    let size = u64::from(t.bytes) * u64::from(t.count);
+    let (space, lowest) = match (named, span.lowest().wrapping_add_signed(t.address.offset)) {
+        (Space::Generic, lowest) => {
+            let (space, at) = from_generic(lowest);
+            if span.width() == u64::MAX || from_generic(lowest.wrapping_add(span.width())).0 != space {
+                return false;
+            }
+            (space, at)
+        }
+        (Space::Const, lowest) => (Space::Global, lowest),
+        other => other,
+    };
+    let rows = (&mut warp.narrow[..], &mut warp.wide[..]);
+    // No closures around `serve`: one that is left a call would lack the caller's vector instructions.
+    match space {
+        Space::Shared => {
+            let Some(lanes) = Lanes::alone(&mut env.shared, span, lowest, size) else { return false };
+            if let Some(shadow) = &mut env.shadow
+                && !noted(shadow, (span, lowest), (warp.first, mask), pc)
+            {
+                return false;
+            }
+            serve::<LOAD, true>(&lanes, rows, t, mask);
+        }
+        Space::Param if LOAD => {
+            let Some(lanes) = Lanes::shared(&env.machine.params, span, lowest, size) else { return false };
+            serve::<LOAD, false>(&lanes, rows, t, mask);
+        }
+        Space::Global => {
+            let memory = env.machine.memory;
+            let near = &mut env.near[pc as usize % 16];
+            let inside = |a: &&crate::memory::Allocation| lowest.wrapping_sub(a.base) < a.bytes.len() as u64;
+            let found = match memory.get(*near as usize).filter(inside) {
+                None => memory.below(lowest).and_then(|number| {
+                    *near = number as u32;
+                    memory.get(number)
+                }),
+                found => found,
+            };
+            let Some(allocation) = found else { return false };
+            let at = lowest.wrapping_sub(allocation.base);
+            let Some(lanes) = Lanes::shared(&allocation.bytes, span, at, size) else { return false };
+            serve::<LOAD, false>(&lanes, rows, t, mask);
+        }
+        _ => return false,
+    }
+    if COUNT {
+        count::<LOAD>(env, pc, (space, named), (span, lowest), mask, size as u32);
+    }
+    true
+}
+
+/// Notes plain reads of words of shared memory; false if one of them needs a closer look, which notes all again.
+#[inline(always)]
+fn noted(shadow: &mut Shadow, (span, lowest): (&Span, u64), (first, mask): (u32, u32), pc: u32) -> bool {
+    let mut fine = true;
+    for p in 0..LANES / PIECE {
+        let members = mask >> (p * PIECE) & 0xff;
+        // Of the readers of a word that nothing orders, the shadow keeps the first and the last.
+        let members = if members == 0xff && span.piece(p) == Piece::Same { 0x81 } else { members };
+        each(members, |i| {
+            let lane = p * PIECE + i;
+            let at = lowest as usize + span.distance()[lane] as usize;
+            fine &= shadow.plain_read(at, first + lane as u32, pc);
+        });
+    }
+    fine
+}
+
+/// Moves the elements between memory and rows.
+#[inline(always)]
+fn serve<const LOAD: bool, const ALONE: bool>(
+    lanes: &Lanes<ALONE>,
+    (narrow, wide): (&mut [Row<u32>], &mut [Row<u64>]),
+    t: &Transfer,
+    mask: u32,
+) {
+    for (k, row) in t.rows[..t.count as usize].iter().enumerate() {
+        let Some(row) = row else { continue };
+        let step = k * t.bytes as usize;
+        if t.words {
+            let row = &mut narrow[row.slot as usize];
+            match LOAD {
+                true => lanes.load_words(step, mask, row),
+                false => lanes.store_words(step, mask, row),
+            }
+        } else if LOAD {
+            let spare = 64 - 8 * u32::from(t.bytes);
+            let load = |lane| {
+                let value = lanes.load(lane, step, t.bytes);
+                if t.signed { ((value << spare) as i64 >> spare) as u64 } else { value }
+            };
+            if lanes.is_point() && mask == u32::MAX {
+                // One element for all, as parameters are.
+                let value = load(0);
+                match row.wide {
+                    true => wide[row.slot as usize] = [value; LANES],
+                    false => narrow[row.slot as usize] = [row.narrow(value); LANES],
+                }
+                continue;
+            }
+            each(mask, |lane| {
+                let value = load(lane);
+                match row.wide {
+                    true => wide[row.slot as usize][lane] = value,
+                    false => narrow[row.slot as usize][lane] = row.narrow(value),
+                }
+            });
+        } else {
+            each(mask, |lane| {
+                let value = match row.wide {
+                    true => wide[row.slot as usize][lane],
+                    false => narrow[row.slot as usize][lane].into(),
+                };
+                lanes.store(lane, step, t.bytes, value);
+            });
+        }
+    }
+}
+
+/// Counts the request, all of whose lanes were served.
+#[inline(always)]
+fn count<const LOAD: bool>(
+    env: &mut Env,
+    pc: u32,
+    (space, named): (Space, Space),
+    (span, lowest): (&Span, u64),
+    mask: u32,
+    size: u32,
+) {
+    let tally = &mut env.tally[pc as usize];
+    let addresses = || span.distance().map(|d| lowest + u64::from(d));
+    match space {
+        Space::Global if named != Space::Const => {
+            tally.requests += 1;
+            tally.sectors += span.sectors(lowest).unwrap_or_else(|| sectors(&addresses(), mask));
+        }
+        Space::Shared => {
+            // Words less than 32 apart share a bank only with themselves.
+            let near = size <= 4 && (lowest % 4 + span.width()) / 4 < 32;
+            let (waves, least) = if near { (1, 1) } else { wavefronts::<LOAD>(&addresses(), mask, size) };
+            tally.shared += 1;
+            tally.wavefronts += waves;
+            tally.conflicts += waves - least;
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,288 @@
+//! Checks of each access, when they are asked for.
+
+use super::exact::Past;
+use super::races;
+use super::report::describe;
+use super::shadow::Access;
+use crate::exec::blocks::state::{Env, Machine};
+use crate::finding::{Kind, Other};
+use crate::memory::{Bytes, window};
+use crate::ptx::types::Space;
+
+/// An element that is read or written.
+#[derive(Clone, Copy, Debug)]
+pub struct Element {
+    pub thread: u32,
+    pub pc: u32,
+    pub space: Space,
+    /// Address in the space.
+    pub address: u64,
+    pub len: u8,
+    pub read: bool,
+    pub write: bool,
+    /// Atomic or volatile.
+    pub strong: bool,
+    /// A write that leaves the value as it is.
+    pub same: bool,
+}
+
+/// Checks an element that was found inside memory.
+pub fn element(env: &mut Env, e: Element) {
+    match e.space {
+        Space::Shared => shared(env, e),
+        Space::Global => {
+            let Some(allocation) = env.machine.memory.get(env.recent) else { return };
+            let at = (e.address - allocation.base) as usize;
+            global(env, e, at);
+            let Some(written) = &allocation.written else { return };
+            if e.read && !is_written(written, at, e.len) {
+                unwritten(env, e);
+            }
+            if e.write {
+                mark(written, at, e.len);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A warp passes a fence, for the whole GPU (`far`) or for its block.
+pub fn fence(env: &mut Env, first: u32, far: bool) {
+    if let Some(shadow) = &mut env.shadow {
+        shadow.clocks.fence(first as usize / 32, far);
+    }
+}
+
+/// One bit a byte; an aligned element of at most 8 bytes lies in one byte of bits.
+fn bits(at: usize, len: u8) -> u64 {
+    ((1u64 << len) - 1) << (at % 8)
+}
+
+fn is_written(written: &Bytes, at: usize, len: u8) -> bool {
+    written.load(at / 8, 1) & bits(at, len) == bits(at, len)
+}
+
+/// Notes that an element was written, whoever else does so beside it.
+fn mark(written: &Bytes, at: usize, len: u8) {
+    if !is_written(written, at, len) {
+        let word = at / 8 / 4 * 4;
+        let shift = (at / 8 % 4 * 8) as u32;
+        written.update(word, 4, |old| old | bits(at, len) << shift);
+    }
+}
+
+/// Who shares global memory: the first look, or the exact one in a launch that is repeated for it.
+#[inline(always)]
+fn global(env: &mut Env, e: Element, at: usize) {
+    let Some(races) = env.races else { return };
+    if env.exact.is_some() {
+        return exact(env, e, at);
+    }
+    if e.write {
+        races.save(env.recent, at);
+    }
+    let how = match (e.read, e.write) {
+        (true, true) => races::ATOMIC,
+        (true, false) => races::READ,
+        _ => races::WRITE,
+    };
+    races.touch(env.recent, at, e.len, (env.block.0, e.thread), how);
+}
+
+#[inline(never)]
+fn exact(env: &mut Env, e: Element, at: usize) {
+    let (Some(races), Some(exact), Some(shadow)) = (env.races, &mut env.exact, &mut env.shadow) else { return };
+    let (clocks, block) = (&mut shadow.clocks, env.block.0);
+    let warp = e.thread as usize / 32;
+    if e.strong && e.read {
+        clocks.listen(warp, e.address);
+    }
+    let (mut race, start) = (None, e.address - at as u64);
+    for word in at / 4..(at + usize::from(e.len)).div_ceil(4) {
+        let Some(across) = races.suspects(env.recent, word) else { continue };
+        let (from, to) = (at.max(word * 4) - word * 4, (at + usize::from(e.len)).min(word * 4 + 4) - word * 4);
+        let mut access = Access::new(e.thread, e.pc, e.strong, false);
+        (access.bytes, access.epoch) = (((1u16 << to) - (1u16 << from)) as u8, clocks.of(warp)[warp]);
+        let mut look = |write, same| {
+            let now = Past { access: Access { write, ..access }, block };
+            exact.access(clocks, start + 4 * word as u64, across, now, same)
+        };
+        // An atomic is one access: a write that needs a value.
+        race = race.or(if e.read { look(false, false) } else { None });
+        race = race.or(if e.write { look(true, e.same) } else { None });
+    }
+    if e.strong && e.write {
+        clocks.tell(warp, e.address, block);
+    }
+    if let Some(other) = race {
+        weigh(env, e, other);
+    }
+}
+
+fn shared(env: &mut Env, e: Element) {
+    let Some(shadow) = env.shadow.as_mut() else { return };
+    let (at, len) = (e.address as usize, usize::from(e.len));
+    let (warp, word) = (e.thread as usize / 32, e.address + window(Space::Shared));
+    if e.strong && e.read {
+        shadow.clocks.listen(warp, word);
+    }
+    let (mut race, mut missing) = (None, false);
+    // An atomic is one access: a write that needs a value.
+    if e.read {
+        (race, missing) = shadow.access(at, len, Access::new(e.thread, e.pc, e.strong, false), false);
+    }
+    if e.write {
+        race = race.or(shadow.access(at, len, Access::new(e.thread, e.pc, e.strong, true), e.same).0);
+    }
+    if e.strong && e.write {
+        shadow.clocks.tell(warp, word, env.block.0);
+    }
+    if missing {
+        unwritten(env, e);
+    }
+    if let Some(access) = race {
+        weigh(env, e, Past { access, block: env.block.0 });
+    }
+}
+
+/// A race is one, unless it is between a plain read and an atomic, and the read is a guess that a compare-and-swap
+/// checks: so starts the loop around `atomicCAS` in NVIDIA's own guide, and in some of them threads leave without one.
+fn weigh(env: &mut Env, e: Element, other: Past) {
+    let reader = match (e.write, other.access.write) {
+        (false, true) if other.access.strong => (e.thread, e.pc),
+        (true, false) if e.strong && other.block != env.block.0 => return doubt(env, other.access.pc, e, other),
+        (true, false) if e.strong => (other.access.thread - 1, other.access.pc),
+        _ => return raced(env, e, other),
+    };
+    let word = (e.address + window(e.space)) & !3;
+    if let Some(shadow) = &mut env.shadow {
+        shadow.pending.entry((word, reader.0)).or_insert((reader.1, e, other));
+    }
+}
+
+/// A thread's compare-and-swap is done: what it read there before was a guess.
+pub fn swapped(env: &mut Env, thread: u32, (space, address): (Space, u64), len: u64) {
+    let Some(shadow) = &mut env.shadow else { return };
+    let block = env.block.0;
+    for at in (address & !3..address + len).step_by(4) {
+        let pending = shadow.pending.remove(&(at + window(space), thread));
+        let read = match (space, &mut env.exact) {
+            (Space::Global, Some(exact)) => exact.excuse(at, block, thread),
+            (Space::Shared, _) => shadow.excuse(at as usize, thread),
+            _ => Vec::new(),
+        };
+        env.guesses.extend(pending.map(|(pc, ..)| pc).into_iter().chain(read));
+    }
+}
+
+/// After a block: its threads check no guess any more.
+pub fn settle(env: &mut Env) {
+    let pending = env.shadow.as_mut().map(|shadow| std::mem::take(&mut shadow.pending));
+    for (_, (reader, e, other)) in pending.into_iter().flatten() {
+        doubt(env, reader, e, other);
+    }
+}
+
+/// Notes a race apart, by the instruction of its reader.
+fn doubt(env: &mut Env, reader: u32, e: Element, other: Past) {
+    let swap = |env: &mut Env| {
+        let (found, raced) = env.doubts.entry(reader).or_default();
+        std::mem::swap(found, &mut env.found);
+        std::mem::swap(raced, &mut env.raced);
+    };
+    swap(env);
+    raced(env, e, other);
+    swap(env);
+}
+
+#[cold]
+#[inline(never)]
+fn unwritten(env: &mut Env, e: Element) {
+    if env.again(Kind::UninitialisedRead, e.pc) {
+        return;
+    }
+    let (variable, place) = describe(env.machine, e.space, e.address);
+    let message = format!("reads {} bytes that nothing has written ({place}); next: write them first", e.len);
+    env.note(Kind::UninitialisedRead, e.pc, e.thread, Some((e.address + window(e.space), variable)), message);
+}
+
+#[cold]
+#[inline(never)]
+fn raced(env: &mut Env, e: Element, other: Past) {
+    let Past { access: then, block } = other;
+    env.raced.extend([e.pc, then.pc]);
+    let kind = if e.space == Space::Shared { Kind::SharedRace } else { Kind::GlobalRace };
+    if env.again(kind, e.pc) {
+        return;
+    }
+    let machine = env.machine;
+    let (variable, place) = describe(machine, e.space, e.address);
+    let instruction = &machine.kernel.code[then.pc as usize];
+    let other = Other {
+        source: crate::module::source_line(machine.files, instruction.loc),
+        ptx_line: instruction.ptx_line,
+        block: Machine::split(block, machine.grid),
+        thread: Machine::split(u64::from(then.thread - 1), machine.block),
+        writes: then.write,
+    };
+    let line = match &other.source {
+        Some(source) => format!("line {}", source.line),
+        None => format!("PTX line {}", other.ptx_line),
+    };
+    let verbs = |write| if write { ["writes", "wrote"] } else { ["reads", "read"] };
+    let ([x, y, z], [bx, by, bz]) = (other.thread, other.block);
+    let (who, why, next) = match block == env.block.0 {
+        true => (
+            format!("thread ({x}, {y}, {z})"),
+            "with no barrier between",
+            match kind {
+                Kind::GlobalRace => {
+                    "give each thread an element of its own, put __syncthreads() between the two, or use atomics"
+                }
+                _ => "put __syncthreads() between the two, or __syncwarp() within a warp; or use atomics",
+            },
+        ),
+        false => (
+            format!("block ({bx}, {by}, {bz}), thread ({x}, {y}, {z})"),
+            "and nothing orders the blocks",
+            "give each block its own place (blockIdx.x * blockDim.x + threadIdx.x), use atomics, or split the kernel in two",
+        ),
+    };
+    let message = format!(
+        "{} {} bytes that {who} {} at {line}, {why} ({place}); next: {next}",
+        verbs(e.write)[0],
+        e.len,
+        verbs(then.write)[1],
+    );
+    env.note(kind, e.pc, e.thread, Some((e.address + window(e.space), variable)), message);
+    if let Some((_, finding)) = env.found.get_mut(&(e.pc, kind)) {
+        finding.other = Some(Box::new(other));
+    }
+}
+
+/// A word that an instruction reads, beside the plain loads.
+pub fn read(env: &mut Env, (thread, pc): (u32, u32), space: Space, address: u64) {
+    if env.machine.checks {
+        let rest = Element { thread, pc, space, address, len: 4, read: true, write: false, strong: false, same: false };
+        element(env, rest);
+    }
+}
+
+/// A word that `cp.async` copies; without a source it is filled with zeros.
+pub fn copied(env: &mut Env, (thread, pc): (u32, u32), (from, sourced): (u64, bool), to: u64) {
+    if !env.machine.checks {
+        return;
+    }
+    if sourced {
+        read(env, (thread, pc), Space::Global, from);
+    }
+    let (space, address) = (Space::Shared, to);
+    element(env, Element { thread, pc, space, address, len: 4, read: false, write: true, strong: false, same: false });
+}
+
+/// A barrier in shared memory has a value from now on.
+pub fn synchronised(env: &mut Env, at: u64) {
+    if let Some(shadow) = &mut env.shadow {
+        shadow.written(at as usize);
+    }
+}

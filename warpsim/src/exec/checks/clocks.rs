@@ -1,0 +1,164 @@
+//! What comes before what within a block: a vector clock a warp.
+//!
+//! A barrier of the block lets its warps know each other's past, `bar.warp` a warp its own lanes'. A fence followed by
+//! an atomic or volatile write tells what came before the fence to whoever then reads that word by an atomic or a
+//! volatile read; the reader's own fence is not asked for, as few kernels that work have one.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::signals::{Foreign, Heard};
+
+/// Warps of a block at most.
+pub const WARPS: usize = 32;
+/// Of each warp of a block, until when its past is known.
+pub type Clock = [u32; WARPS];
+
+/// The clocks of a block.
+#[derive(Debug)]
+pub struct Clocks {
+    /// What each warp knows of the others.
+    known: [Clock; WARPS],
+    /// What warps that only arrived have left at each barrier.
+    arrived: [Clock; 16],
+    /// What warps have left at barriers that lie in shared memory, by address.
+    left: BTreeMap<u64, Clock>,
+    /// What each warp knew at its last fence, or learned to be behind one: for the block, and for the whole GPU.
+    fenced: [[Clock; WARPS]; 2],
+    /// Whether this block has seen a fence: without one, strong accesses order nothing.
+    fences: bool,
+    /// What was told through each word, by generic address.
+    told: HashMap<u64, Clock>,
+    /// What other blocks have told, in a launch that is looked at closely.
+    pub foreign: Option<Box<Foreign>>,
+}
+
+impl Clocks {
+    /// Clocks of a block that has not started.
+    pub fn new(foreign: Option<Box<Foreign>>) -> Self {
+        let none = [[0; WARPS]; WARPS];
+        Self {
+            known: none,
+            arrived: [[0; WARPS]; 16],
+            left: BTreeMap::new(),
+            fenced: [none; 2],
+            fences: false,
+            told: HashMap::new(),
+            foreign,
+        }
+    }
+
+    /// Before a block.
+    pub fn start(&mut self) {
+        let foreign = self.foreign.take();
+        *self = Self::new(foreign);
+        (0..WARPS).for_each(|w| self.known[w][w] = 1);
+        if let Some(foreign) = &mut self.foreign {
+            foreign.start();
+        }
+    }
+
+    /// What a warp knows.
+    #[inline(always)]
+    pub fn of(&self, warp: usize) -> &Clock {
+        &self.known[warp % WARPS]
+    }
+
+    /// Whether a warp of this block knows what another warp, or other lanes of its own, did at a time.
+    #[inline(always)]
+    pub fn knows(&self, warp: usize, theirs: usize, epoch: u32) -> bool {
+        // A warp's own epoch is still going on.
+        self.known[warp][theirs] >= epoch + u32::from(theirs == warp)
+    }
+
+    /// Lanes of a warp came together.
+    pub fn warp_barrier(&mut self, warp: usize) {
+        self.known[warp][warp] += 1;
+    }
+
+    /// A warp passes a barrier of the block without waiting.
+    pub fn arrive(&mut self, warp: usize, id: u32) {
+        join(&mut self.arrived[id as usize & 15], &self.known[warp]);
+        self.known[warp][warp] += 1;
+    }
+
+    /// A warp leaves what it knows at a barrier in shared memory.
+    pub fn leave(&mut self, warp: usize, address: u64) {
+        join(self.left.entry(address).or_default(), &self.known[warp]);
+        self.known[warp][warp] += 1;
+    }
+
+    /// A warp has waited for such a barrier: it knows what was left there.
+    pub fn learn(&mut self, warp: usize, address: u64) {
+        if let Some(left) = self.left.get(&address) {
+            join(&mut self.known[warp], left);
+        }
+    }
+
+    /// A barrier of the block is complete: the waiting warps know what all of them did.
+    pub fn release(&mut self, waiting: &[usize], ended: &[usize], id: u32) {
+        let mut all = std::mem::take(&mut self.arrived[id as usize & 15]);
+        waiting.iter().chain(ended).for_each(|&w| join(&mut all, &self.known[w]));
+        if self.fences {
+            for fenced in &mut self.fenced {
+                let mut most = [0; WARPS];
+                waiting.iter().chain(ended).for_each(|&w| join(&mut most, &fenced[w]));
+                waiting.iter().for_each(|&w| fenced[w] = most);
+            }
+        }
+        for &warp in waiting {
+            self.known[warp] = all;
+            self.known[warp][warp] += 1;
+        }
+        if let Some(foreign) = &mut self.foreign {
+            foreign.share(waiting, ended);
+        }
+    }
+
+    /// A warp passes a fence, for the whole GPU (`far`) or for its block.
+    pub fn fence(&mut self, warp: usize, far: bool) {
+        self.fences = true;
+        let known = self.known[warp];
+        join(&mut self.fenced[0][warp], &known);
+        if far {
+            join(&mut self.fenced[1][warp], &known);
+        }
+        self.known[warp][warp] += 1;
+    }
+
+    /// A warp writes a word by an atomic or a volatile store.
+    pub fn tell(&mut self, warp: usize, word: u64, block: u64) {
+        if !self.fences {
+            return;
+        }
+        join(self.told.entry(word).or_insert([0; WARPS]), &self.fenced[0][warp]);
+        if let Some(foreign) = &mut self.foreign {
+            foreign.tell(warp, word, block, &self.fenced[1][warp]);
+        }
+    }
+
+    /// A warp reads a word by an atomic or a volatile load.
+    pub fn listen(&mut self, warp: usize, word: u64) {
+        if self.fences
+            && let Some(told) = self.told.get(&word)
+        {
+            let own = self.known[warp][warp];
+            join(&mut self.known[warp], told);
+            self.known[warp][warp] = own;
+        }
+        if let Some(foreign) = &mut self.foreign {
+            foreign.listen(warp, word);
+        }
+    }
+}
+
+fn join(into: &mut Clock, from: &Clock) {
+    into.iter_mut().zip(from).for_each(|(x, y)| *x = (*x).max(*y));
+}
+
+/// Words through which blocks speak, and how much of what was told there was heard.
+pub fn hear(into: &mut Heard, word: u64, until: usize) {
+    match into.iter_mut().find(|(other, _)| *other == word) {
+        Some((_, heard)) => *heard = until.max(*heard),
+        None => into.push((word, until)),
+    }
+}

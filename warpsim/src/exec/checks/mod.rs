@@ -1,0 +1,9 @@
+//! What is wrong with an access, and the words for it.
+
+pub mod check;
+pub mod clocks;
+pub mod exact;
+pub mod races;
+pub mod report;
+pub mod shadow;
+pub mod signals;
