@@ -25,6 +25,13 @@ pub struct Rung {
     pub leaves: Leaves,
     /// The compute capability that it needs, such as (9, 0).
     pub needs: (u32, u32),
+    /// It uses instructions that GPUs of just that compute capability have (`wgmma` on Hopper): newer ones do not run
+    /// it, and neither does the simulator.
+    pub only: bool,
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+    /// Blocks of a cluster: so many lie above each other in the result, and are launched together.
+    pub cluster: u32,
 }
 
 /// What a launch leaves in its output.
@@ -48,6 +55,9 @@ const PLAIN: Rung = Rung {
     blocks_per_sm: 0,
     leaves: Leaves::Result,
     needs: (7, 5),
+    only: false,
+    shared_bytes: 0,
+    cluster: 1,
 };
 
 /// A reduction whose blocks leave partial sums.
@@ -62,6 +72,29 @@ const WALKING: Rung = Rung {
     ..PARTIALS
 };
 
+/// What the rungs of the bf16 matmul have in common from the second on: a tile of 128 × 256 a block. A table of Rust has
+/// no sums of strings, so each rung lists its constants; they are the best of those tried on an H200.
+const BF16: Rung = Rung { kernel: "matmul_bf16", tile: (256, 128), needs: (8, 0), ..PLAIN };
+
+/// Stages of 16 KiB of a and 32 KiB of b in shared memory, without padding.
+const fn stages(count: u32) -> u32 {
+    count * (128 + 256) * 64 * 2
+}
+
+/// Two tiles of c of 64 × 64 for each of the two warpgroups that multiply.
+const C_TILES: u32 = 2 * 2 * 64 * 64 * 2;
+
+/// From here on Hopper alone; two warpgroups multiply.
+const WGMMA: Rung = Rung {
+    defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("STAGES", 4)],
+    needs: (9, 0),
+    only: true,
+    ..BF16
+};
+
+/// A third warpgroup fetches; two barriers of 8 bytes a stage.
+const SPECIALISED: Rung = Rung { block: (384, 1), shared_bytes: stages(4) + 4 * 2 * 8, ..WGMMA };
+
 /// Every kernel of the course, in reading order. A test holds it against the folder.
 pub const RUNGS: &[Rung] = &[
     Rung { path: "matmul/01_naive", kernel: "matmul", block: (32, 8), tile: (32, 8), ..PLAIN },
@@ -72,6 +105,57 @@ pub const RUNGS: &[Rung] = &[
         block: (32, 32),
         tile: (32, 32),
         ..PLAIN
+    },
+    Rung { path: "matmul_bf16/01_wmma", block: (32, 1), tile: (16, 16), ..BF16 },
+    Rung {
+        path: "matmul_bf16/02_block_tile",
+        defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 32), ("WARP_M", 64), ("WARP_N", 64)],
+        ..BF16
+    },
+    Rung {
+        path: "matmul_bf16/03_async_copies",
+        defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 32), ("WARP_M", 64), ("WARP_N", 64), ("STAGES", 4)],
+        // Rows are 8 numbers longer than the tile; and 8 warps stage 16 × 16 sums each.
+        shared_bytes: 4 * (128 * (32 + 8) + 32 * (256 + 8)) * 2 + 8 * 16 * 16 * 4,
+        ..BF16
+    },
+    Rung {
+        path: "matmul_bf16/04_swizzle",
+        defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("WARP_M", 64), ("WARP_N", 64), ("STAGES", 4)],
+        shared_bytes: stages(4),
+        ..BF16
+    },
+    Rung { path: "matmul_bf16/05_wgmma", shared_bytes: stages(4), ..WGMMA },
+    Rung { path: "matmul_bf16/06_tma", shared_bytes: stages(4) + 4 * 8, ..WGMMA },
+    Rung { path: "matmul_bf16/07_warp_specialised", ..SPECIALISED },
+    Rung {
+        path: "matmul_bf16/08_persistent",
+        defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("STAGES", 4), ("GROUP", 16)],
+        blocks_per_sm: 1,
+        ..SPECIALISED
+    },
+    Rung {
+        path: "matmul_bf16/09_tma_store",
+        defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("STAGES", 4), ("GROUP", 16), ("C_BUFFERS", 2)],
+        blocks_per_sm: 1,
+        shared_bytes: SPECIALISED.shared_bytes + C_TILES,
+        ..SPECIALISED
+    },
+    Rung {
+        path: "matmul_bf16/10_cluster",
+        defines: &[
+            ("TILE_M", 128),
+            ("TILE_N", 256),
+            ("TILE_K", 64),
+            ("STAGES", 4),
+            ("GROUP", 8),
+            ("C_BUFFERS", 2),
+            ("CLUSTER", 2),
+        ],
+        blocks_per_sm: 1,
+        shared_bytes: SPECIALISED.shared_bytes + C_TILES,
+        cluster: 2,
+        ..SPECIALISED
     },
     Rung { path: "reduction/01_one_atomic_each", kernel: "reduce", leaves: Leaves::Added, ..PLAIN },
     Rung { path: "reduction/02_tree", defines: &[("THREADS", 256)], ..PARTIALS },
@@ -121,25 +205,30 @@ impl Rung {
     pub fn launch(&self, columns: usize, rows: usize, multiprocessors: u32) -> LaunchConfig {
         let mut config = LaunchConfig::for_table(rows, columns, self.tile);
         config.block = (self.block.0, self.block.1, 1);
+        config.shared_bytes = self.shared_bytes;
+        // Clusters are whole: the last one may reach beyond the result.
+        config.grid.1 = config.grid.1.next_multiple_of(self.cluster);
         if self.blocks_per_sm > 0 {
-            config.grid.0 = config.grid.0.min(self.blocks_per_sm * multiprocessors.max(1));
+            let most = (self.blocks_per_sm * multiprocessors).max(self.cluster) / self.cluster * self.cluster;
+            config.grid = (config.grid.0.saturating_mul(config.grid.1).min(most), 1, 1);
         }
         config
     }
 
-    /// An error that names both, where a GPU of that compute capability is too old for it.
+    /// An error that names both, where a GPU of that compute capability does not run it.
     ///
     /// # Errors
     /// [`Error::Unsupported`].
     pub fn runs_on(&self, capability: (u32, u32)) -> Result<()> {
         let text = |(major, minor): (u32, u32)| format!("{major}.{minor}");
-        match self.needs <= capability {
+        match if self.only { self.needs == capability } else { self.needs <= capability } {
             true => Ok(()),
             false => Err(Error::Unsupported {
                 what: format!(
-                    "`{}` needs a GPU of compute capability {}, this one has {}",
+                    "`{}` needs a GPU of compute capability {}{}, this one has {}",
                     self.path,
                     text(self.needs),
+                    if self.only { " and no other" } else { "" },
                     text(capability)
                 ),
                 fix: "use an earlier rung of the same folder, or see the recorded run".to_string(),
@@ -158,54 +247,4 @@ impl Rung {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::launch::signatures;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn the_table_and_the_folder_agree() {
-        assert_eq!(files("cu"), files("ptx"), "each kernel has its PTX: make ptx");
-        let table: BTreeSet<String> = RUNGS.iter().map(|rung| rung.path.to_string()).collect();
-        assert_eq!(table, files("cu"));
-    }
-
-    /// Paths of the files with this extension, without it.
-    fn files(wanted: &str) -> BTreeSet<String> {
-        let mut files = BTreeSet::new();
-        for topic in std::fs::read_dir(Source::kernels_dir()).unwrap() {
-            for file in std::fs::read_dir(topic.unwrap().path()).unwrap() {
-                let path = file.unwrap().path();
-                if path.extension().is_some_and(|extension| extension == wanted) {
-                    let topic = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
-                    files.insert(format!("{topic}/{}", path.file_stem().unwrap().to_string_lossy()));
-                }
-            }
-        }
-        files
-    }
-
-    #[test]
-    fn a_launch_covers_all_elements_and_old_gpus_are_refused() {
-        let tiles = Rung { tile: (1024, 1), ..PLAIN };
-        assert_eq!([0, 1, 1024, 1025].map(|n| tiles.launch(n, 1, 132).grid), [1, 1, 1, 2].map(|blocks| (blocks, 1, 1)));
-        let walking = Rung { blocks_per_sm: 2, ..tiles };
-        assert_eq!([1, 1 << 20].map(|n| walking.launch(n, 1, 132).grid.0), [1, 264]);
-        let hopper = Rung { path: "a/b", needs: (9, 0), ..PLAIN };
-        assert_eq!((hopper.runs_on((9, 0)), hopper.runs_on((10, 0))), (Ok(()), Ok(())));
-        let text = hopper.runs_on((8, 9)).unwrap_err().to_string();
-        assert!(text.contains("`a/b` needs a GPU of compute capability 9.0, this one has 8.9"), "{text}");
-        // No thread of a full tile is idle.
-        assert!(RUNGS.iter().all(|rung| rung.tile.0 * rung.tile.1 >= rung.block.0 * rung.block.1));
-    }
-
-    #[test]
-    fn every_file_declares_its_kernel_and_begins_with_its_three_lines() {
-        for rung in RUNGS {
-            let text = rung.source().unwrap().text;
-            assert!(signatures(&text).iter().any(|signature| signature.name == rung.kernel), "{}", rung.path);
-            let heads: Vec<&str> = text.lines().take(3).filter_map(|line| line.split(':').next()).collect();
-            assert_eq!(heads, ["// idea", "// changed", "// constants"], "{}", rung.path);
-        }
-    }
-}
+mod tests;

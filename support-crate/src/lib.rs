@@ -52,12 +52,12 @@ pub mod prelude {
     pub use crate::bench::Bench;
     pub use crate::device::{Device, Vector};
     pub use crate::error::{Error, Result, bytes};
-    pub use crate::gpu::{Buffer, Event, Gpu, Kernel, KernelResources, Module, Pinned, Stream};
+    pub use crate::gpu::{Buffer, Event, Gpu, Kernel, KernelResources, Module, Pinned, Stream, TensorMap};
     pub use crate::inspect::Inspection;
     pub use crate::launch::{LaunchConfig, Source};
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
-    pub use crate::topics::{Matmul, Reduction, VectorAdd};
+    pub use crate::topics::{Matmul, MatmulBf16, Reduction, VectorAdd};
     pub use crate::{check, cpu, ladder, machine, plot};
 }

@@ -7,15 +7,27 @@ use gpulab::prelude::*;
 /// Sizes that fill neither a warp, a block, nor a tile.
 const LENGTHS: [usize; 4] = [1, 31, 33, 1_000_003];
 const SIDES: [usize; 6] = [1, 31, 33, 65, 127, 129];
+/// Rows, columns and the length of the sums.
+const SHAPES: [(usize, usize, usize); 5] = [(1, 1, 1), (31, 33, 31), (33, 31, 33), (127, 65, 129), (129, 264, 0)];
 
 #[test]
 fn every_kernel_is_right_and_makes_no_mistake() {
     let gpu = Gpu::simulated().unwrap();
     for rung in RUNGS {
+        if rung.only {
+            let message = gpu.compile(rung.source().unwrap()).unwrap_err().to_string();
+            println!("{}: not for the simulator: {}", rung.path, message.lines().next().unwrap_or_default());
+            continue;
+        }
         let kernel = gpu.compile(rung.source().unwrap()).and_then(|module| module.kernel(rung.kernel));
         let kernel = kernel.unwrap_or_else(|error| panic!("{}: {error}", rung.path));
         match rung.kernel {
             "matmul" => SIDES.iter().for_each(|&n| matmul(&gpu, rung, &kernel, n)),
+            "matmul_bf16" => {
+                // Checks itself at two awkward sizes, in f64.
+                let matmul = MatmulBf16::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+                SHAPES.iter().for_each(|&shape| matmul_bf16(rung, &matmul, shape));
+            }
             "vector_add" => LENGTHS.iter().for_each(|&n| elements(&gpu, rung, &kernel, n, |a, b| a + b)),
             // Again at the sizes and with the data of the topic: `Reduction::new` compares with the exact sum.
             "reduce" => {
@@ -25,6 +37,21 @@ fn every_kernel_is_right_and_makes_no_mistake() {
             "vector_multiply" => LENGTHS.iter().for_each(|&n| elements(&gpu, rung, &kernel, n, |a, b| a * b)),
             other => panic!("nobody holds `{other}` against a reference\nnext: add it here"),
         }
+    }
+}
+
+/// Rounding to bf16 is off by 2⁻⁸ of the result at most; the sums, of factors in [-1, 1), by k · k · 2⁻²³.
+fn matmul_bf16(rung: &Rung, matmul: &MatmulBf16, (m, n, k): (usize, usize, usize)) {
+    let (a, b) = (cpu::random_bf16(m * k, 5), cpu::random_bf16(k * n, 6));
+    let given =
+        matmul.multiply(&a, &b, m, n, k).unwrap_or_else(|error| panic!("{} at {m}, {n}, {k}: {error}", rung.path));
+    let number = |bits: u16| f64::from(cpu::f32_from_bf16(bits));
+    for (at, &bits) in given.iter().enumerate() {
+        let (row, column) = (at / n, at % n);
+        let exact: f64 = (0..k).map(|i| number(a[row * k + i]) * number(b[i * n + column])).sum();
+        let error = (number(bits) - exact).abs();
+        let most = exact.abs() * 2.0_f64.powi(-8) + (k * k) as f64 * 2.0_f64.powi(-23);
+        assert!(error <= most, "{} at {m}, {n}, {k}, element {at}: {error}", rung.path);
     }
 }
 

@@ -158,6 +158,7 @@ fn unknown_instructions_are_errors_at_load() {
         "setp.lt.rn.f32 %p1, %f1, %f2;",
         "vote.all.pred %p1, %p1;",
         "cp.async.bulk.commit_group;",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%r2, {%r1, %r3}], [%r2];",
         "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%r1}, {%r2}, {%r3}, {%r1};",
     ];
     for line in unknown {
@@ -170,6 +171,8 @@ fn unknown_instructions_are_errors_at_load() {
     }
     assert!(Module::load(&ptx("add.s32 %r1, %r2, %r3;")).is_ok());
     assert!(matches!(Module::load(&ptx("bra $nowhere;")), Err(Error::Syntax { line: 10, .. })));
+    let clusters = ptx("ret;").replace("k()\n", "k()\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n");
+    assert!(Module::load(&clusters).expect_err("clusters").to_string().contains("k runs in clusters of blocks"));
     assert!(Module::load("not PTX").is_err());
 }
 

@@ -4,6 +4,7 @@
 //! use as many threads as this process may run on; each has a one-core twin, `…_one_core`.
 
 mod apple;
+mod bf16;
 mod info;
 mod linux;
 mod matmul;
@@ -14,6 +15,7 @@ mod stream;
 mod sum;
 mod time;
 
+pub use bf16::{bf16_from_f32, f32_from_bf16, random_bf16};
 pub use info::{Cache, CpuInfo, info};
 pub use matmul::{matmul, matmul_one_core, matmul_shape};
 pub use random::random_f32;

@@ -22,6 +22,7 @@ pub fn compile_to_ptx(source: &Source, architecture: &str) -> Result<String> {
         // Unmarked helper functions run on the device, as a reader expects of a kernel's source.
         "-default-device".to_string(),
     ];
+    options.extend(source.folder.iter().map(|folder| format!("--include-path={}", folder.display())));
     options.extend(headers::folders().iter().map(|folder| format!("--include-path={folder}")));
     options.extend(source.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
     let options = CompileOptions { options, name: Some(source.name.clone()), ..Default::default() };

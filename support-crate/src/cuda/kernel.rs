@@ -1,6 +1,6 @@
 //! Loading a module and launching its kernels.
 
-use super::{CudaGpu, driver_error};
+use super::{CudaGpu, CudaTensorMap, driver_error};
 use crate::error::{Error, Result};
 use crate::launch::LaunchConfig;
 use cudarc::driver::sys::{CUfunction_attribute_enum, CUresult};
@@ -24,6 +24,7 @@ pub(crate) enum CudaArg<'a> {
     Bytes2(u16),
     Bytes4(u32),
     Bytes8(u64),
+    Map(CudaTensorMap),
 }
 
 impl CudaGpu {
@@ -70,6 +71,7 @@ impl CudaKernel {
                 CudaArg::Bytes2(value) => builder.arg(&*value),
                 CudaArg::Bytes4(value) => builder.arg(&*value),
                 CudaArg::Bytes8(value) => builder.arg(&*value),
+                CudaArg::Map(map) => builder.arg(&map.0.opaque),
             };
         }
         let config = cudarc::driver::LaunchConfig {

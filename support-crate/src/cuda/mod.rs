@@ -9,9 +9,11 @@ mod kernel;
 mod memory;
 mod open;
 mod pinned;
+mod tensor_map;
 
 pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
 pub(crate) use error::driver_error;
 pub(crate) use kernel::{CudaArg, CudaKernel, CudaLibrary};
 pub use open::CudaGpu;
 pub(crate) use pinned::CudaPinned;
+pub(crate) use tensor_map::{BOX_ROW, CudaTensorMap};

@@ -1,7 +1,8 @@
 //! What a launch takes: a tuple of buffers and numbers.
 
-use super::Buffer;
 use super::buffer::Memory;
+use super::{Buffer, TensorMap};
+use crate::cuda::CudaTensorMap;
 use crate::launch::{ArgType, Element, ElementType};
 
 /// One argument on its way to a kernel.
@@ -17,13 +18,14 @@ pub(super) enum RawValue<'a> {
     Bytes2(u16),
     Bytes4(u32),
     Bytes8(u64),
+    Map(CudaTensorMap, &'a Memory, usize),
 }
 
 mod sealed {
     pub trait Sealed {}
 }
 
-/// What may stand in a launch: `&buffer`, `&mut buffer`, or a number.
+/// What may stand in a launch: `&buffer`, `&mut buffer`, a number, or `&map` of a [`TensorMap`].
 pub trait Arg<'a>: sealed::Sealed {
     #[doc(hidden)]
     fn into_raw(self) -> RawArg<'a>;
@@ -42,6 +44,13 @@ impl<'a, T: Element> Arg<'a> for &'a mut Buffer<T> {
     fn into_raw(self) -> RawArg<'a> {
         let kind = ArgType::Buffer { element: T::TYPE, mutable: true };
         RawArg { kind, value: RawValue::Write(&mut self.memory, self.gpu.index()) }
+    }
+}
+
+impl sealed::Sealed for &TensorMap<'_> {}
+impl<'a> Arg<'a> for &'a TensorMap<'_> {
+    fn into_raw(self) -> RawArg<'a> {
+        RawArg { kind: ArgType::TensorMap, value: RawValue::Map(self.map, self.memory, self.index) }
     }
 }
 

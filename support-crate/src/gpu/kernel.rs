@@ -136,6 +136,7 @@ impl Kernel {
             let (memory, index): (&Memory, usize) = match &arg.value {
                 RawValue::Read(memory, index) => (memory, *index),
                 RawValue::Write(memory, index) => (memory, *index),
+                RawValue::Map(_, memory, index) => (memory, *index),
                 _ => continue,
             };
             if !memory.is_of(&self.gpu, index) {
@@ -196,6 +197,7 @@ fn cuda_arg(arg: RawArg<'_>) -> CudaArg<'_> {
         RawValue::Bytes2(value) => CudaArg::Bytes2(value),
         RawValue::Bytes4(value) => CudaArg::Bytes4(value),
         RawValue::Bytes8(value) => CudaArg::Bytes8(value),
+        RawValue::Map(map, ..) => CudaArg::Map(map),
         RawValue::Read(..) | RawValue::Write(..) => unreachable!("{OWN_GPU}"),
     }
 }
@@ -208,7 +210,7 @@ fn metal_arg(arg: RawArg<'_>) -> MetalArg<'_> {
         RawValue::Bytes2(value) => MetalArg::Number(value.into(), 2),
         RawValue::Bytes4(value) => MetalArg::Number(value.into(), 4),
         RawValue::Bytes8(value) => MetalArg::Number(value, 8),
-        RawValue::Read(..) | RawValue::Write(..) => unreachable!("{OWN_GPU}"),
+        RawValue::Read(..) | RawValue::Write(..) | RawValue::Map(..) => unreachable!("{OWN_GPU}"),
     }
 }
 
@@ -220,6 +222,6 @@ fn sim_arg(arg: RawArg<'_>) -> SimArg {
         RawValue::Bytes2(value) => SimArg::Bytes(value.to_le_bytes().to_vec()),
         RawValue::Bytes4(value) => SimArg::Bytes(value.to_le_bytes().to_vec()),
         RawValue::Bytes8(value) => SimArg::Bytes(value.to_le_bytes().to_vec()),
-        RawValue::Read(..) | RawValue::Write(..) => unreachable!("{OWN_GPU}"),
+        RawValue::Read(..) | RawValue::Write(..) | RawValue::Map(..) => unreachable!("{OWN_GPU}"),
     }
 }

@@ -10,6 +10,7 @@ mod module;
 mod open;
 mod pinned;
 mod stream;
+mod tensor_map;
 mod time;
 
 pub use args::{Arg, Args};
@@ -19,4 +20,5 @@ pub use module::Module;
 pub use open::Gpu;
 pub use pinned::Pinned;
 pub use stream::{Event, Stream};
+pub use tensor_map::TensorMap;
 pub use time::Contestant;

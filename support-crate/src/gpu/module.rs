@@ -54,7 +54,7 @@ impl Gpu {
     fn compile_source(&self, source: &Source) -> Result<Module> {
         match self {
             Gpu::Cuda(gpu) => {
-                let ptx = compile_to_ptx(source, &format!("compute_{}", Gpu::architecture(gpu)?))?;
+                let ptx = compile_to_ptx(source, &Gpu::target(gpu)?)?;
                 self.load_cuda(gpu, &ptx, signatures(&source.text))
             }
             Gpu::Metal(gpu) => {

@@ -185,6 +185,13 @@ impl Gpu {
             fix: "run `make setup NVRTC=12`, which installs the compiler for older GPUs".to_string(),
         })
     }
+
+    /// What to compile for, such as `compute_90a`. From Hopper on the `a` brings the instructions that this GPU alone has
+    /// (`wgmma`): what is compiled here runs here and nowhere else.
+    pub(crate) fn target(gpu: &CudaGpu) -> Result<String> {
+        let (own, known) = (gpu.capability()?, Gpu::architecture(gpu)?);
+        Ok(format!("compute_{known}{}", if own == known && known >= 90 { "a" } else { "" }))
+    }
 }
 
 impl fmt::Display for Gpu {

@@ -16,6 +16,8 @@ pub enum ArgType {
     },
     /// A number.
     Scalar(ElementType),
+    /// A matrix as the copy engine takes it.
+    TensorMap,
 }
 
 impl ArgType {
@@ -25,6 +27,7 @@ impl ArgType {
                 format!("`&{}Buffer<{element}>`", if mutable { "mut " } else { "" })
             }
             ArgType::Scalar(element) => format!("a number of type `{element}`"),
+            ArgType::TensorMap => "a `&TensorMap`".to_string(),
         }
     }
 }
@@ -73,13 +76,13 @@ fn mend(parameter: &Parameter, given: ArgType) -> Option<String> {
                     .to_string()
             })
         }
-        (ParameterType::Pointer { .. }, ArgType::Scalar(_)) => {
+        (ParameterType::Pointer { .. }, ArgType::Scalar(_) | ArgType::TensorMap) => {
             Some("pass a buffer here: `&buffer`, or `&mut buffer` when the kernel writes it".to_string())
         }
         (ParameterType::Scalar(wanted), ArgType::Scalar(passed)) => (wanted != passed).then(|| {
             format!("write `value as {wanted}` in the launch, or declare the parameter as `{}`", passed.cuda_name())
         }),
-        (ParameterType::Scalar(wanted), ArgType::Buffer { .. }) => {
+        (ParameterType::Scalar(wanted), ArgType::Buffer { .. } | ArgType::TensorMap) => {
             Some(format!("pass a plain `{wanted}` here: the parameter is no pointer"))
         }
         (ParameterType::Other, _) => None,

@@ -16,12 +16,14 @@ pub struct Source {
     pub text: String,
     /// `-DNAME=VALUE`, in order.
     pub defines: Vec<(String, String)>,
+    /// The folder that the file lies in: headers beside it may be included.
+    pub folder: Option<PathBuf>,
 }
 
 impl Source {
     /// Source written in the notebook.
     pub fn text(text: &str) -> Source {
-        Source { name: "kernel.cu".to_string(), text: text.to_string(), defines: Vec::new() }
+        Source { name: "kernel.cu".to_string(), text: text.to_string(), defines: Vec::new(), folder: None }
     }
 
     /// Source in a file.
@@ -42,7 +44,7 @@ impl Source {
             },
         })?;
         let name = path.file_name().map_or_else(|| "kernel.cu".into(), |name| name.to_string_lossy().into_owned());
-        Ok(Source { name, text, defines: Vec::new() })
+        Ok(Source { name, text, defines: Vec::new(), folder: path.parent().map(Path::to_path_buf) })
     }
 
     /// One of the course's kernels, such as `matmul/02_tiled.cu`.

@@ -1,10 +1,12 @@
 //! What several notebooks do with the course's own kernels, topic by topic: compiled, checked, ready to time.
 
 mod matmul;
+mod matmul_bf16;
 mod reduction;
 mod vector_add;
 
 pub use matmul::Matmul;
+pub use matmul_bf16::MatmulBf16;
 pub use reduction::Reduction;
 pub use vector_add::VectorAdd;
 

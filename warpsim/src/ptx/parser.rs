@@ -173,6 +173,11 @@ impl Parser {
         while let Some(Token::Word(word)) = self.peek() {
             let flag = matches!(word.as_str(), ".noreturn" | ".blocksareclusters" | ".explicitcluster");
             let bounds = [".maxntid", ".minnctapersm", ".maxnreg", ".reqntid", ".maxclusterrank", ".pragma"];
+            if word == ".reqnctapercluster" {
+                return Err(
+                    self.error(&format!("{name} runs in clusters of blocks, which the simulator does not know"))
+                );
+            }
             if !flag && !bounds.contains(&word.as_str()) {
                 return Err(self.error(&format!("`{word}` after the parameters of {name}")));
             }

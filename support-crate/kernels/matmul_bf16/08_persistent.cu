@@ -1,0 +1,101 @@
+// idea: as many blocks as multiprocessors, each with many tiles: the next one's loads run while this one is stored.
+// changed: a loop over tiles in both roles, in an order that reuses the L2 cache.
+// constants: as before; GROUP tile rows are walked together.
+#include "hopper.cuh"
+
+struct Shared {
+    bf16 a[STAGES][TILE_M * TILE_K];
+    bf16 b[STAGES][TILE_N / 64][TILE_K * 64];
+    u64 full[STAGES];
+    u64 empty[STAGES];
+};
+
+struct Tile {
+    int row, column;
+};
+
+// Bands of GROUP tile rows, walked downwards and then to the right: tiles worked on together share rows and columns.
+__device__ Tile tile_of(int index, int rows, int columns) {
+    int band = index / (GROUP * columns) * GROUP;
+    int height = min(GROUP, rows - band);
+    int within = index % (GROUP * columns);
+    return {band + within % height, within / height};
+}
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    matmul_bf16(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
+                bf16 *c, int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    Shared &shared = *(Shared *)memory;
+    int warpgroup = threadIdx.x / 128;
+    int rows = (m + TILE_M - 1) / TILE_M;
+    int columns = (n + TILE_N - 1) / TILE_N;
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            barrier_init(&shared.full[stage], 1);
+            barrier_init(&shared.empty[stage], 2);
+        }
+        barriers_are_ready();
+    }
+    __syncthreads();
+    u32 step = 0;
+    if (warpgroup == 0) {
+        give_registers<40>();
+        if (threadIdx.x == 0) {
+            for (int index = blockIdx.x; index < rows * columns; index += gridDim.x) {
+                Tile tile = tile_of(index, rows, columns);
+                int row0 = tile.row * TILE_M;
+                int column0 = tile.column * TILE_N;
+                for (int k0 = 0; k0 < k; k0 += TILE_K, ++step) {
+                    u32 stage = step % STAGES;
+                    // The first round finds its stages free: they count as left by a phase of parity 1.
+                    wait(&shared.empty[stage], step / STAGES % 2 ^ 1);
+                    arrive_and_expect(&shared.full[stage], (TILE_M + TILE_N) * TILE_K * 2);
+                    tma_load(shared.a[stage], &a_map, k0, row0, &shared.full[stage]);
+                    for (int panel = 0; panel < TILE_N / 64; ++panel) {
+                        tma_load(shared.b[stage][panel], &b_map, column0 + panel * 64, k0, &shared.full[stage]);
+                    }
+                }
+            }
+        }
+    } else {
+        take_registers<232>();
+        int consumer = warpgroup - 1;
+        int thread = threadIdx.x % 128;
+        for (int index = blockIdx.x; index < rows * columns; index += gridDim.x) {
+            Tile tile = tile_of(index, rows, columns);
+            int row0 = tile.row * TILE_M + consumer * 64;
+            int column0 = tile.column * TILE_N;
+            float sum[TILE_N / 2] = {};
+            for (int k0 = 0; k0 < k; k0 += TILE_K, ++step) {
+                u32 stage = step % STAGES;
+                wait(&shared.full[stage], step / STAGES % 2);
+                wgmma_fence();
+                u64 a_tile = tile_descriptor(shared.a[stage] + consumer * 64 * TILE_K, 16, 1024);
+                u64 b_tile = tile_descriptor(shared.b[stage][0], TILE_K * 128, 1024);
+                for (int part = 0; part < TILE_K; part += 16) {
+                    // Descriptors count in 16 bytes: 16 columns of a are 32 bytes, 16 rows of b 2048.
+                    wgmma_64x256x16(sum, a_tile + part / 8, b_tile + part * 8);
+                }
+                wgmma_commit();
+                // The products of the step before are done: its stage is free.
+                wgmma_wait<1>();
+                if (k0 > 0 && thread == 0) {
+                    arrive(&shared.empty[(step - 1) % STAGES]);
+                }
+            }
+            wgmma_wait<0>();
+            if (thread == 0) {
+                arrive(&shared.empty[(step - 1) % STAGES]);
+            }
+            // A thread holds pairs of columns, of two rows eight apart.
+            for (int pair_of = 0; pair_of < TILE_N / 4; ++pair_of) {
+                int row = row0 + thread / 32 * 16 + thread % 32 / 4 + pair_of % 2 * 8;
+                int column = column0 + pair_of / 2 * 8 + thread % 4 * 2;
+                if (row < m && column < n) {
+                    *(u32 *)&c[(size_t)row * n + column] = pair(sum[pair_of * 2], sum[pair_of * 2 + 1]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The table against the folder, and what follows from it.
+
+use super::*;
+use crate::launch::signatures;
+use std::collections::BTreeSet;
+
+#[test]
+fn the_table_and_the_folder_agree() {
+    assert_eq!(files("cu"), files("ptx"), "each kernel has its PTX: make ptx");
+    let table: BTreeSet<String> = RUNGS.iter().map(|rung| rung.path.to_string()).collect();
+    assert_eq!(table, files("cu"));
+}
+
+/// Paths of the files with this extension, without it.
+fn files(wanted: &str) -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    for topic in std::fs::read_dir(Source::kernels_dir()).unwrap() {
+        for file in std::fs::read_dir(topic.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == wanted) {
+                let topic = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+                files.insert(format!("{topic}/{}", path.file_stem().unwrap().to_string_lossy()));
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn a_launch_covers_all_elements_and_old_gpus_are_refused() {
+    let tiles = Rung { tile: (1024, 1), ..PLAIN };
+    assert_eq!([0, 1, 1024, 1025].map(|n| tiles.launch(n, 1, 132).grid), [1, 1, 1, 2].map(|blocks| (blocks, 1, 1)));
+    let walking = Rung { blocks_per_sm: 2, ..tiles };
+    assert_eq!([1, 1 << 20].map(|n| walking.launch(n, 1, 132).grid.0), [1, 264]);
+    let clusters = Rung { tile: (256, 128), cluster: 2, ..PLAIN };
+    assert_eq!([(1, 1), (512, 384)].map(|(n, m)| clusters.launch(n, m, 132).grid), [(1, 2, 1), (2, 4, 1)]);
+    let walking = Rung { blocks_per_sm: 1, ..clusters };
+    assert_eq!([1, 5].map(|sms| walking.launch(512, 384, sms).grid), [(2, 1, 1), (4, 1, 1)]);
+    let only = Rung { path: "a/b", needs: (9, 0), only: true, ..PLAIN };
+    assert_eq!(only.runs_on((9, 0)), Ok(()));
+    assert!(only.runs_on((10, 0)).unwrap_err().to_string().contains("9.0 and no other, this one has 10.0"));
+    let hopper = Rung { path: "a/b", needs: (9, 0), ..PLAIN };
+    assert_eq!((hopper.runs_on((9, 0)), hopper.runs_on((10, 0))), (Ok(()), Ok(())));
+    let text = hopper.runs_on((8, 9)).unwrap_err().to_string();
+    assert!(text.contains("`a/b` needs a GPU of compute capability 9.0, this one has 8.9"), "{text}");
+    // No thread of a full tile is idle.
+    assert!(RUNGS.iter().all(|rung| rung.tile.0 * rung.tile.1 >= rung.block.0 * rung.block.1));
+}
+
+#[test]
+fn every_file_declares_its_kernel_and_begins_with_its_three_lines() {
+    for rung in RUNGS {
+        let text = rung.source().unwrap().text;
+        assert!(signatures(&text).iter().any(|signature| signature.name == rung.kernel), "{}", rung.path);
+        let heads: Vec<&str> = text.lines().take(3).filter_map(|line| line.split(':').next()).collect();
+        assert_eq!(heads, ["// idea", "// changed", "// constants"], "{}", rung.path);
+    }
+}
