@@ -193,7 +193,8 @@ def test_ctrl_c_ends_the_kernels(make, tmp_path):
     assert "00_one" in line, line
     time.sleep(1)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=20)
+    # On a busy machine the page of what was done takes its time.
+    output, _ = process.communicate(timeout=90)
     assert process.returncode == 130 and "stopped" in output, output
     test_no_kernel_is_left((None, None, tmp_path / "out"))
     assert "fine" in (tmp_path / "out" / "00_one.ipynb").read_text()
