@@ -74,7 +74,7 @@ impl MatmulBf16 {
         // Poisoned: an element that the kernel forgets comes back as NaN.
         let c = self.gpu.poison(m * n)?;
         let mut set = Set { a: self.gpu.to_device(a)?, b: self.gpu.to_device(b)?, c };
-        self.launch(&mut set, m, n, k)?;
+        self.launch(&set.a, &set.b, &mut set.c, (m, n, k))?;
         set.c.to_host()
     }
 
@@ -86,7 +86,10 @@ impl MatmulBf16 {
     pub fn time(&self, m: usize, n: usize, k: usize, plan: &Bench) -> Result<Summary> {
         let count = self.gpu.sets_past_cache((m * k + k * n + m * n) * size_of::<u16>());
         let mut sets = (0..count as u64).map(|seed| self.random_set(m, n, k, seed)).collect::<Result<Vec<Set>>>()?;
-        self.gpu.time(plan, |call| self.launch(&mut sets[call % count], m, n, k))
+        self.gpu.time(plan, |call| {
+            let Set { a, b, c } = &mut sets[call % count];
+            self.launch(a, b, c, (m, n, k))
+        })
     }
 
     fn random_set(&self, m: usize, n: usize, k: usize, seed: u64) -> Result<Set> {
@@ -99,12 +102,28 @@ impl MatmulBf16 {
         self.any_size.as_ref().filter(|_| !(whole(n) && whole(k))).unwrap_or(&self.own)
     }
 
-    fn launch(&self, set: &mut Set, m: usize, n: usize, k: usize) -> Result<()> {
+    /// The launch alone: `c (m × n) = a (m × k) · b (k × n)`, for buffers on this GPU.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when a buffer is not as long as its matrix, before anything runs; the errors of
+    /// [`Kernel::launch`].
+    pub fn launch(
+        &self,
+        a: &Buffer<u16>,
+        b: &Buffer<u16>,
+        c: &mut Buffer<u16>,
+        (m, n, k): (usize, usize, usize),
+    ) -> Result<()> {
+        for (what, given, expected) in [("a", a.len(), m * k), ("b", b.len(), k * n), ("c", c.len(), m * n)] {
+            if given != expected {
+                return Err(Error::LengthMismatch { what: format!("matmul's `{what}`"), expected, given });
+            }
+        }
         // Nothing to compute; a launch has at least one block.
         if m == 0 || n == 0 {
             return Ok(());
         }
-        self.loaded_for(n, k).launch(self.gpu.multiprocessors(), set, m, n, k)
+        self.loaded_for(n, k).launch(self.gpu.multiprocessors(), (a, b, c), (m, n, k))
     }
 }
 
@@ -119,12 +138,16 @@ impl Loaded {
         Ok(Loaded { rung, kernel: gpu.compile(source)?.kernel(rung.kernel)?, maps })
     }
 
-    fn launch(&self, multiprocessors: u32, set: &mut Set, m: usize, n: usize, k: usize) -> Result<()> {
+    fn launch(
+        &self,
+        multiprocessors: u32,
+        (a, b, c): (&Buffer<u16>, &Buffer<u16>, &mut Buffer<u16>),
+        (m, n, k): (usize, usize, usize),
+    ) -> Result<()> {
         let config = self.rung.launch(n, m, multiprocessors);
         let [rows, columns, inner] = [side(m)?, side(n)?, side(k)?];
-        let Set { a, b, c } = set;
         if self.maps == 0 {
-            return self.kernel.launch(config, (&*a, &*b, c, rows, columns, inner));
+            return self.kernel.launch(config, (a, b, c, rows, columns, inner));
         }
         // The engine fetches a tile of a at once, b and c in panels of 64 columns.
         let (_, tile_rows) = self.rung.tile;
