@@ -76,6 +76,7 @@ fn launch(gpu: &Gpu, kernel: &Kernel, config: LaunchConfig, arguments: &str) -> 
         ([a, b], [n]) => kernel.launch(config, (a, b, *n)),
         ([a, b, c], [n]) => kernel.launch(config, (a, b, c, *n)),
         ([a, b], [m, n]) => kernel.launch(config, (a, b, *m, *n)),
+        ([a, b, c], [m, n, k]) => kernel.launch(config, (a, b, c, *m, *n, *k)),
         _ => panic!("teach this match the shape of `{arguments}`"),
     }
 }

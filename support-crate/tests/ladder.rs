@@ -6,7 +6,6 @@ use gpulab::prelude::*;
 
 /// Sizes that fill neither a warp, a block, nor a tile.
 const LENGTHS: [usize; 4] = [1, 31, 33, 1_000_003];
-const SIDES: [usize; 6] = [1, 31, 33, 65, 127, 129];
 /// Rows, columns and the length of the sums.
 const SHAPES: [(usize, usize, usize); 5] = [(1, 1, 1), (31, 33, 31), (33, 31, 33), (127, 65, 129), (129, 264, 0)];
 
@@ -22,7 +21,7 @@ fn every_kernel_is_right_and_makes_no_mistake() {
         let kernel = gpu.compile(rung.source().unwrap()).and_then(|module| module.kernel(rung.kernel));
         let kernel = kernel.unwrap_or_else(|error| panic!("{}: {error}", rung.path));
         match rung.kernel {
-            "matmul" => SIDES.iter().for_each(|&n| matmul(&gpu, rung, &kernel, n)),
+            "matmul" => SHAPES.iter().for_each(|&shape| matmul(&gpu, rung, &kernel, shape)),
             "matmul_bf16" => {
                 // Checks itself at two awkward sizes, in f64.
                 let matmul = MatmulBf16::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
@@ -82,17 +81,18 @@ fn reduction(rung: &Rung, sum: &Reduction, n: usize) {
     assert!(error <= chain as f64 * 2.0_f64.powi(-24) * magnitudes, "{} at n = {n}: {given}, not {exact}", rung.path);
 }
 
-/// Partial sums of numbers in [-1, 1) stay below n, so n roundings are off by at most n · n · 2⁻²⁴.
-fn matmul(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize) {
-    let (a, b) = (cpu::random_f32(n * n, 3), cpu::random_f32(n * n, 4));
+/// Partial sums of numbers in [-1, 1) stay below k, so k roundings are off by at most k · k · 2⁻²⁴.
+fn matmul(gpu: &Gpu, rung: &Rung, kernel: &Kernel, (m, n, k): (usize, usize, usize)) {
+    let (a, b) = (cpu::random_f32(m * k, 3), cpu::random_f32(k * n, 4));
     let (on_a, on_b) = (gpu.to_device(&a).unwrap(), gpu.to_device(&b).unwrap());
-    let mut c = gpu.poison::<f32>(n * n).unwrap();
-    let launched = kernel.launch(rung.launch(n, n, gpu.multiprocessors()), (&on_a, &on_b, &mut c, n as i32));
-    launched.unwrap_or_else(|error| panic!("{} at n = {n}: {error}", rung.path));
+    let mut c = gpu.poison::<f32>(m * n).unwrap();
+    let config = rung.launch(n, m, gpu.multiprocessors());
+    let launched = kernel.launch(config, (&on_a, &on_b, &mut c, m as i32, n as i32, k as i32));
+    launched.unwrap_or_else(|error| panic!("{} at {m} × {n} × {k}: {error}", rung.path));
     for (at, given) in c.to_host().unwrap().into_iter().enumerate() {
         let (row, column) = (at / n, at % n);
-        let exact: f64 = (0..n).map(|k| f64::from(a[row * n + k]) * f64::from(b[k * n + column])).sum();
+        let exact: f64 = (0..k).map(|i| f64::from(a[row * k + i]) * f64::from(b[i * n + column])).sum();
         let error = (f64::from(given) - exact).abs();
-        assert!(error <= (n * n) as f64 * 2.0_f64.powi(-24), "{} at n = {n}, element {at}: {error}", rung.path);
+        assert!(error <= (k * k) as f64 * 2.0_f64.powi(-24), "{} {m} × {n} × {k}, {at}: {error}", rung.path);
     }
 }

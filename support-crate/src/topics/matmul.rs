@@ -7,10 +7,40 @@ use crate::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::{Rung, rung};
 use crate::measurement::Summary;
 
-/// The side that a new kernel is checked at: no multiple of any tile.
-const AWKWARD: usize = 129;
+/// What a new kernel is checked at: no side is a multiple of any tile, and all differ.
+const AWKWARD: Shape = Shape { m: 127, n: 65, k: 129 };
 
-/// A matmul kernel of the course on one GPU: `c = a · b` for square row-major f32 matrices of side `n`, 2n³ operations.
+/// The sides of a product: `a` has `m` rows of `k`, `b` has `k` rows of `n`, `c` has `m` rows of `n`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Rows of `a` and of `c`.
+    pub m: usize,
+    /// Columns of `b` and of `c`.
+    pub n: usize,
+    /// Columns of `a`, rows of `b`: what is summed over.
+    pub k: usize,
+}
+
+impl From<usize> for Shape {
+    /// Square matrices of that side.
+    fn from(side: usize) -> Shape {
+        Shape { m: side, n: side, k: side }
+    }
+}
+
+impl Shape {
+    /// Multiplications and additions of the product: 2mnk.
+    pub fn operations(self) -> f64 {
+        2.0 * self.m as f64 * self.n as f64 * self.k as f64
+    }
+
+    fn numbers(self) -> usize {
+        self.m * self.k + self.k * self.n + self.m * self.n
+    }
+}
+
+/// A matmul kernel of the course on one GPU: `c = a · b` for row-major f32 matrices. A number in place of a [`Shape`]
+/// means square matrices of that side.
 #[derive(Debug, Clone)]
 pub struct Matmul {
     gpu: Gpu,
@@ -43,93 +73,110 @@ impl Matmul {
         let rung = rung(path)?;
         let kernel = gpu.compile(rung.source()?)?.kernel(rung.kernel)?;
         let matmul = Matmul { gpu: gpu.clone(), rung, kernel };
-        let (a, b) = (cpu::random_f32(AWKWARD * AWKWARD, 1), cpu::random_f32(AWKWARD * AWKWARD, 2));
-        let given = matmul.multiply(&a, &b, AWKWARD)?;
-        let mut expected = vec![0.0; AWKWARD * AWKWARD];
-        cpu::matmul(&a, &b, &mut expected, AWKWARD)?;
-        agree(path, &given, &expected, AWKWARD)?;
+        let Shape { m, n, k } = AWKWARD;
+        let (a, b) = (cpu::random_f32(m * k, 1), cpu::random_f32(k * n, 2));
+        agree(path, &matmul.multiply(&a, &b, AWKWARD)?, &a, &b, AWKWARD)?;
         Ok(matmul)
     }
 
     /// All four steps: allocates, copies `a` and `b` to the device, launches, and copies the product back.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] when a slice does not hold n² numbers, [`Error::OutOfMemory`], [`Error::Driver`].
-    pub fn multiply(&self, a: &[f32], b: &[f32], n: usize) -> Result<Vec<f32>> {
-        for (what, slice) in [("matmul's first input", a), ("matmul's second input", b)] {
-            if slice.len() != n * n {
-                return Err(Error::LengthMismatch { what: what.to_string(), expected: n * n, given: slice.len() });
+    /// [`Error::LengthMismatch`] when a slice does not hold as many numbers as the shape says, [`Error::Invalid`] for a
+    /// side that is no positive i32, [`Error::OutOfMemory`], [`Error::Driver`].
+    pub fn multiply(&self, a: &[f32], b: &[f32], shape: impl Into<Shape>) -> Result<Vec<f32>> {
+        let shape = shape.into();
+        let Shape { m, n, k } = shape;
+        for (what, slice, expected) in [("matmul's first input", a, m * k), ("matmul's second input", b, k * n)] {
+            if slice.len() != expected {
+                return Err(Error::LengthMismatch { what: what.to_string(), expected, given: slice.len() });
             }
         }
+        sides(shape)?;
         // Poisoned: an element that the kernel forgets comes back as NaN.
-        let c = self.gpu.poison(n * n)?;
+        let c = self.gpu.poison(m * n)?;
         let mut set = Set { a: self.gpu.to_device(a)?, b: self.gpu.to_device(b)?, c };
-        self.launch(&mut set, n)?;
+        self.launch(&mut set, shape)?;
         set.c.to_host()
     }
 
-    /// The kernel alone at side `n`, by device events, in **ms a call**: the matrices are on the GPU already. Several
-    /// sets of them are rotated, so that none is still in the cache from its last turn.
+    /// The kernel alone, by device events, in **ms a call**: the matrices are on the GPU already. Several sets of them
+    /// are rotated, so that none is still in the cache from its last turn.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::Driver`].
-    pub fn time(&self, n: usize, plan: &Bench) -> Result<Summary> {
-        let count = self.gpu.sets_past_cache(3 * n * n * size_of::<f32>());
-        let mut sets = (0..count as u64).map(|seed| self.random_set(n, seed)).collect::<Result<Vec<Set>>>()?;
-        self.gpu.time(plan, |call| self.launch(&mut sets[call % count], n))
+    /// [`Error::Invalid`] for a side that is no positive i32, [`Error::OutOfMemory`], [`Error::Driver`].
+    pub fn time(&self, shape: impl Into<Shape>, plan: &Bench) -> Result<Summary> {
+        let shape = shape.into();
+        sides(shape)?;
+        let count = self.gpu.sets_past_cache(shape.numbers() * size_of::<f32>());
+        let mut sets = (0..count as u64).map(|seed| self.random_set(shape, seed)).collect::<Result<Vec<Set>>>()?;
+        self.gpu.time(plan, |call| self.launch(&mut sets[call % count], shape))
     }
 
-    /// Copies in, launch and copy back at side `n`, by the host's clock, in **ms a call**. The host's memory is
-    /// pageable; the device's is allocated before.
+    /// Copies in, launch and copy back, by the host's clock, in **ms a call**. The host's memory is pageable; the
+    /// device's is allocated before.
     ///
     /// # Errors
     /// As [`Matmul::time`].
-    pub fn time_with_copies(&self, n: usize, plan: &Bench) -> Result<Summary> {
+    pub fn time_with_copies(&self, shape: impl Into<Shape>, plan: &Bench) -> Result<Summary> {
         self.gpu.has_times()?;
-        let (a, b, mut c) = (cpu::random_f32(n * n, 1), cpu::random_f32(n * n, 2), vec![0.0; n * n]);
-        let mut set = self.random_set(n, 3)?;
+        let shape = shape.into();
+        sides(shape)?;
+        let Shape { m, n, k } = shape;
+        let (a, b, mut c) = (cpu::random_f32(m * k, 1), cpu::random_f32(k * n, 2), vec![0.0; m * n]);
+        let mut set = self.random_set(shape, 3)?;
         cpu::time(plan, || {
             set.a.copy_from(&a)?;
             set.b.copy_from(&b)?;
-            self.launch(&mut set, n)?;
+            self.launch(&mut set, shape)?;
             // Waits for the kernel, so the host's clock is read at the right moment.
             set.c.copy_to(&mut c)
         })
     }
 
-    fn random_set(&self, n: usize, seed: u64) -> Result<Set> {
-        let matrix = |seed| self.gpu.to_device(&cpu::random_f32(n * n, seed));
-        Ok(Set { a: matrix(2 * seed)?, b: matrix(2 * seed + 1)?, c: self.gpu.alloc(n * n)? })
+    fn random_set(&self, Shape { m, n, k }: Shape, seed: u64) -> Result<Set> {
+        let matrix = |numbers, seed| self.gpu.to_device(&cpu::random_f32(numbers, seed));
+        Ok(Set { a: matrix(m * k, 2 * seed)?, b: matrix(k * n, 2 * seed + 1)?, c: self.gpu.alloc(m * n)? })
     }
 
-    fn launch(&self, set: &mut Set, n: usize) -> Result<()> {
-        let config = self.rung.launch(n, n, self.gpu.multiprocessors());
-        self.kernel.launch(config, (&set.a, &set.b, &mut set.c, n as i32))
+    fn launch(&self, set: &mut Set, shape: Shape) -> Result<()> {
+        let config = self.rung.launch(shape.n, shape.m, self.gpu.multiprocessors());
+        let [m, n, k] = sides(shape)?;
+        self.kernel.launch(config, (&set.a, &set.b, &mut set.c, m, n, k))
     }
 }
 
-/// Compares two products of matrices whose elements lie in [-1, 1). A partial sum stays below n, so each of its n
-/// roundings is off by at most n · 2⁻²⁴; two sums in different orders differ by at most n² · 2⁻²³.
-fn agree(path: &str, given: &[f32], expected: &[f32], n: usize) -> Result<()> {
-    let tolerance = (n * n) as f32 * f32::EPSILON;
-    let wrong = given.iter().zip(expected).position(|(given, expected)| {
-        let difference = (given - expected).abs();
-        // An element that was never written is NaN, which is greater than nothing.
-        difference.is_nan() || difference > tolerance
-    });
-    match wrong {
-        None => Ok(()),
-        Some(at) => Err(Error::Invalid {
-            what: format!(
-                "`{path}` at n = {n}, row {}, column {}: {} on the GPU, {} on the CPU",
-                at / n,
-                at % n,
-                given[at],
-                expected[at]
-            ),
-            fix: "look for a missing bounds guard or barrier in that kernel; do not trust its times".to_string(),
+/// m, n and k as the kernel takes them.
+fn sides(shape: Shape) -> Result<[i32; 3]> {
+    let sides = [shape.m, shape.n, shape.k].map(|side| i32::try_from(side).ok().filter(|side| *side > 0));
+    match sides {
+        [Some(m), Some(n), Some(k)] => Ok([m, n, k]),
+        _ => Err(Error::Invalid {
+            what: format!("a product of {} × {} and {} × {} numbers", shape.m, shape.k, shape.k, shape.n),
+            fix: "give m, n and k from 1 to 2147483647".to_string(),
         }),
     }
+}
+
+/// Compares a product of matrices whose elements lie in [-1, 1) with sums in f64. A partial sum stays below k, so each
+/// of its k roundings is off by at most k · 2⁻²⁴.
+fn agree(path: &str, given: &[f32], a: &[f32], b: &[f32], Shape { m, n, k }: Shape) -> Result<()> {
+    let tolerance = (k * k) as f64 * 2.0_f64.powi(-24);
+    for (at, given) in given.iter().enumerate().take(m * n) {
+        let (row, column) = (at / n, at % n);
+        let exact: f64 = (0..k).map(|i| f64::from(a[row * k + i]) * f64::from(b[i * n + column])).sum();
+        let difference = (f64::from(*given) - exact).abs();
+        // An element that was never written is NaN, which is greater than nothing.
+        if difference.is_nan() || difference > tolerance {
+            return Err(Error::Invalid {
+                what: format!(
+                    "`{path}` at m = {m}, n = {n}, k = {k}, row {row}, column {column}: {given} instead of {exact}"
+                ),
+                fix: "look for a missing bounds guard or barrier in that kernel; do not trust its times".to_string(),
+            });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -138,12 +185,23 @@ mod tests {
 
     #[test]
     fn a_wrong_or_unwritten_element_is_named() {
-        let expected = [1.0_f32, 2.0, 3.0, 4.0];
-        assert_eq!(agree("m", &expected, &expected, 2), Ok(()));
-        for wrong in [f32::NAN, 3.1] {
-            let text = agree("m", &[1.0, 2.0, wrong, 4.0], &expected, 2).unwrap_err().to_string();
+        let (a, b, expected) = ([0.5_f32, 1.0], [1.0_f32, -1.0], [0.5_f32, -0.5, 1.0, -1.0]);
+        let shape = Shape { m: 2, n: 2, k: 1 };
+        assert_eq!(agree("m", &expected, &a, &b, shape), Ok(()));
+        for wrong in [f32::NAN, 1.1] {
+            let text = agree("m", &[0.5, -0.5, wrong, -1.0], &a, &b, shape).unwrap_err().to_string();
             assert!(text.contains("row 1, column 0") && text.contains("\nnext: "), "{text}");
         }
+    }
+
+    #[test]
+    fn a_side_of_zero_or_beyond_i32_is_refused() {
+        for side in [0, 1 << 31] {
+            let text = sides(Shape { m: 1, n: side, k: 1 }).unwrap_err().to_string();
+            assert!(text.contains("next: give m, n and k from 1"), "{text}");
+        }
+        assert_eq!(sides(7.into()), Ok([7, 7, 7]));
+        assert_eq!(Shape::from(2).operations(), 16.0);
     }
 
     #[test]
@@ -154,8 +212,8 @@ mod tests {
                 return eprintln!("skipped: needs an NVIDIA GPU ({})", error.to_string().lines().next().unwrap_or(""));
             }
         };
-        for path in ["matmul/01_naive", "matmul/02_tiled"] {
-            let matmul = Matmul::new(&gpu, path).unwrap();
+        for rung in crate::ladder::RUNGS.iter().filter(|rung| rung.kernel == "matmul") {
+            let matmul = Matmul::new(&gpu, rung.path).unwrap();
             assert!(matmul.multiply(&[1.0; 4], &[1.0; 5], 2).unwrap_err().to_string().contains("second input"));
             let quick = Bench::default().samples(5);
             let (alone, copied) = (matmul.time(33, &quick).unwrap(), matmul.time_with_copies(33, &quick).unwrap());

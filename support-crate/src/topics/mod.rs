@@ -5,7 +5,7 @@ mod matmul_bf16;
 mod reduction;
 mod vector_add;
 
-pub use matmul::Matmul;
+pub use matmul::{Matmul, Shape};
 pub use matmul_bf16::MatmulBf16;
 pub use reduction::Reduction;
 pub use vector_add::VectorAdd;

@@ -1,0 +1,42 @@
+// idea: a thread computes ROWS × COLUMNS elements: ROWS + COLUMNS reads serve ROWS · COLUMNS multiply-adds.
+// changed: a thread holds several columns too, and keeps its values of a and b in registers for one step along k.
+// constants: TILE_M, TILE_N, TILE_K, ROWS, COLUMNS from the table; each divides what it is to divide.
+constexpr int THREADS = TILE_M * TILE_N / (ROWS * COLUMNS);
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    matmul(const float *a, const float *b, float *c, int m, int n, int k) {
+    __shared__ float a_tile[TILE_M][TILE_K];
+    __shared__ float b_tile[TILE_K][TILE_N];
+    int row0 = blockIdx.y * TILE_M, column0 = blockIdx.x * TILE_N;
+    int thread_row = threadIdx.x / (TILE_N / COLUMNS) * ROWS;
+    int thread_column = threadIdx.x % (TILE_N / COLUMNS) * COLUMNS;
+    float sum[ROWS][COLUMNS] = {};
+    for (int k0 = 0; k0 < k; k0 += TILE_K) {
+        for (int i = threadIdx.x, turn = 0; turn < TILE_M * TILE_K / THREADS; ++turn, i += THREADS) {
+            int row = row0 + i / TILE_K, k_a = k0 + i % TILE_K;
+            // Beyond the matrix stand zeros, which add nothing.
+            a_tile[i / TILE_K][i % TILE_K] = (row < m && k_a < k) ? a[(size_t)row * k + k_a] : 0.0f;
+        }
+        for (int i = threadIdx.x, turn = 0; turn < TILE_K * TILE_N / THREADS; ++turn, i += THREADS) {
+            int k_b = k0 + i / TILE_N, column = column0 + i % TILE_N;
+            b_tile[i / TILE_N][i % TILE_N] = (k_b < k && column < n) ? b[(size_t)k_b * n + column] : 0.0f;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < TILE_K; ++i) {
+            float x[ROWS], y[COLUMNS];
+            for (int r = 0; r < ROWS; ++r) x[r] = a_tile[thread_row + r][i];
+            for (int s = 0; s < COLUMNS; ++s) y[s] = b_tile[i][thread_column + s];
+            for (int r = 0; r < ROWS; ++r) {
+                for (int s = 0; s < COLUMNS; ++s) sum[r][s] += x[r] * y[s];
+            }
+        }
+        __syncthreads();
+    }
+    for (int r = 0; r < ROWS; ++r) {
+        for (int s = 0; s < COLUMNS; ++s) {
+            int row = row0 + thread_row + r, column = column0 + thread_column + s;
+            if (row < m && column < n) c[(size_t)row * n + column] = sum[r][s];
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The table of the course's kernels: constants, blocks and tiles of each.
+
+use super::{Leaves, Rung};
+
+/// What most rungs have in common: 256 threads, one element each, on any GPU.
+pub(super) const PLAIN: Rung = Rung {
+    path: "",
+    kernel: "",
+    defines: &[],
+    block: (256, 1),
+    tile: (256, 1),
+    blocks_per_sm: 0,
+    splits_tiles: false,
+    leaves: Leaves::Result,
+    needs: (7, 5),
+    only: false,
+    shared_bytes: 0,
+    cluster: 1,
+};
+
+/// A reduction whose blocks leave partial sums.
+const PARTIALS: Rung = Rung { kernel: "reduce", leaves: Leaves::Partials, ..PLAIN };
+
+/// A reduction whose blocks walk over the array; the constants are the best of those tried on an H200.
+const WALKING: Rung = Rung {
+    defines: &[("THREADS", 512), ("VECTORS", 4), ("BLOCKS", 4)],
+    block: (512, 1),
+    tile: (4 * 512 * 4, 1),
+    blocks_per_sm: 4,
+    ..PARTIALS
+};
+
+/// What the rungs of the bf16 matmul have in common from the second on: a tile of 128 × 256 a block. A table of Rust has
+/// no sums of strings, so each rung lists its constants; they are the best of those tried on an H200.
+const BF16: Rung = Rung { kernel: "matmul_bf16", tile: (256, 128), needs: (8, 0), ..PLAIN };
+
+/// Stages of 16 KiB of a and 32 KiB of b in shared memory, without padding.
+const fn stages(count: u32) -> u32 {
+    count * (128 + 256) * 64 * 2
+}
+
+/// Two tiles of c of 64 × 64 for each of the two warpgroups that multiply.
+const C_TILES: u32 = 2 * 2 * 64 * 64 * 2;
+
+/// From here on Hopper alone; two warpgroups multiply.
+const WGMMA: Rung = Rung {
+    defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("STAGES", 4)],
+    needs: (9, 0),
+    only: true,
+    ..BF16
+};
+
+/// A third warpgroup fetches; two barriers of 8 bytes a stage.
+const SPECIALISED: Rung = Rung { block: (384, 1), shared_bytes: stages(4) + 4 * 2 * 8, ..WGMMA };
+
+/// Tiles of 128 × 128, a thread computes 8 × 8.
+const MATMUL_8_BY_8: Rung = Rung {
+    kernel: "matmul",
+    defines: &[("TILE_M", 128), ("TILE_N", 128), ("TILE_K", 8), ("ROWS", 8), ("COLUMNS", 8)],
+    tile: (128, 128),
+    ..PLAIN
+};
+
+/// Tiles of 128 × 256, a thread computes 8 × 16.
+const MATMUL_8_BY_16: Rung = Rung {
+    kernel: "matmul",
+    defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 16), ("ROWS", 8), ("COLUMNS", 16), ("STAGES", 3)],
+    tile: (256, 128),
+    shared_bytes: stages_f32(3, 128, 256, 16),
+    needs: (8, 0),
+    ..PLAIN
+};
+
+/// Tiles of 64 × 128, a thread computes 8 × 8, and three blocks share a multiprocessor.
+const MATMUL_AHEAD: Rung = Rung {
+    kernel: "matmul",
+    defines: &[
+        ("TILE_M", 64),
+        ("TILE_N", 128),
+        ("TILE_K", 16),
+        ("ROWS", 8),
+        ("COLUMNS", 8),
+        ("STAGES", 3),
+        ("BLOCKS", 3),
+        ("MAX_BLOCKS", 1024),
+    ],
+    block: (128, 1),
+    tile: (128, 64),
+    shared_bytes: stages_f32(3, 64, 128, 16),
+    needs: (8, 0),
+    ..PLAIN
+};
+
+/// Bytes of so many stages, each a transposed tile of a, whose rows are 4 longer, and a tile of b.
+const fn stages_f32(count: u32, tile_m: u32, tile_n: u32, tile_k: u32) -> u32 {
+    count * tile_k * (tile_m + 4 + tile_n) * 4
+}
+
+/// Every kernel of the course, in reading order. A test holds it against the folder.
+pub const RUNGS: &[Rung] = &[
+    Rung { path: "matmul/01_naive", kernel: "matmul", block: (32, 8), tile: (32, 8), ..PLAIN },
+    Rung {
+        path: "matmul/02_tiled",
+        kernel: "matmul",
+        defines: &[("TILE", 32)],
+        block: (32, 32),
+        tile: (32, 32),
+        ..PLAIN
+    },
+    Rung {
+        path: "matmul/03_register_column",
+        kernel: "matmul",
+        defines: &[("TILE_M", 64), ("TILE_N", 64), ("TILE_K", 8), ("ROWS", 8)],
+        block: (512, 1),
+        tile: (64, 64),
+        ..PLAIN
+    },
+    Rung { path: "matmul/04_register_tile", ..MATMUL_8_BY_8 },
+    Rung { path: "matmul/05_transposed", ..MATMUL_8_BY_8 },
+    Rung { path: "matmul/06_warp_tile", ..MATMUL_8_BY_8 },
+    Rung {
+        path: "matmul/07_async_copies",
+        defines: &[("TILE_M", 128), ("TILE_N", 128), ("TILE_K", 8), ("ROWS", 8), ("COLUMNS", 8), ("STAGES", 4)],
+        needs: (8, 0),
+        ..MATMUL_8_BY_8
+    },
+    Rung { path: "matmul/08_wide_tile", ..MATMUL_8_BY_16 },
+    Rung { path: "matmul/09_operand_reuse", ..MATMUL_8_BY_16 },
+    Rung { path: "matmul/10_read_ahead", ..MATMUL_AHEAD },
+    Rung { path: "matmul/11_persistent", blocks_per_sm: 3, ..MATMUL_AHEAD },
+    Rung { path: "matmul/12_stream_k", blocks_per_sm: 3, splits_tiles: true, ..MATMUL_AHEAD },
+    Rung { path: "matmul_bf16/01_wmma", block: (32, 1), tile: (16, 16), ..BF16 },
+    Rung {
+        path: "matmul_bf16/02_block_tile",
+        defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 32), ("WARP_M", 64), ("WARP_N", 64)],
+        ..BF16
+    },
+    Rung {
+        path: "matmul_bf16/03_async_copies",
+        defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 32), ("WARP_M", 64), ("WARP_N", 64), ("STAGES", 4)],
+        // Rows are 8 numbers longer than the tile; and 8 warps stage 16 × 16 sums each.
+        shared_bytes: 4 * (128 * (32 + 8) + 32 * (256 + 8)) * 2 + 8 * 16 * 16 * 4,
+        ..BF16
+    },
+    Rung {
+        path: "matmul_bf16/04_swizzle",
+        defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("WARP_M", 64), ("WARP_N", 64), ("STAGES", 4)],
+        shared_bytes: stages(4),
+        ..BF16
+    },
+    Rung { path: "matmul_bf16/05_wgmma", shared_bytes: stages(4), ..WGMMA },
+    Rung { path: "matmul_bf16/06_tma", shared_bytes: stages(4) + 4 * 8, ..WGMMA },
+    Rung { path: "matmul_bf16/07_warp_specialised", ..SPECIALISED },
+    Rung {
+        path: "matmul_bf16/08_persistent",
+        defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("STAGES", 4), ("GROUP", 16)],
+        blocks_per_sm: 1,
+        ..SPECIALISED
+    },
+    Rung {
+        path: "matmul_bf16/09_tma_store",
+        defines: &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("STAGES", 4), ("GROUP", 16), ("C_BUFFERS", 2)],
+        blocks_per_sm: 1,
+        shared_bytes: SPECIALISED.shared_bytes + C_TILES,
+        ..SPECIALISED
+    },
+    Rung {
+        path: "matmul_bf16/10_cluster",
+        defines: &[
+            ("TILE_M", 128),
+            ("TILE_N", 256),
+            ("TILE_K", 64),
+            ("STAGES", 4),
+            ("GROUP", 8),
+            ("C_BUFFERS", 2),
+            ("CLUSTER", 2),
+        ],
+        blocks_per_sm: 1,
+        shared_bytes: SPECIALISED.shared_bytes + C_TILES,
+        cluster: 2,
+        ..SPECIALISED
+    },
+    Rung { path: "reduction/01_one_atomic_each", kernel: "reduce", leaves: Leaves::Added, ..PLAIN },
+    Rung { path: "reduction/02_tree", defines: &[("THREADS", 256)], ..PARTIALS },
+    Rung { path: "reduction/03_whole_warps", defines: &[("THREADS", 256)], ..PARTIALS },
+    Rung { path: "reduction/04_no_conflicts", defines: &[("THREADS", 256)], ..PARTIALS },
+    Rung { path: "reduction/05_add_while_loading", defines: &[("THREADS", 256)], tile: (512, 1), ..PARTIALS },
+    Rung { path: "reduction/06_warp_shuffles", defines: &[("THREADS", 256)], tile: (512, 1), ..PARTIALS },
+    Rung { path: "reduction/07_grid_stride", ..WALKING },
+    Rung { path: "reduction/08_last_block", leaves: Leaves::Result, ..WALKING },
+    Rung {
+        path: "reduction/09_flags",
+        defines: &[("THREADS", 512), ("VECTORS", 4), ("BLOCKS", 4), ("MOST_BLOCKS", 4096)],
+        leaves: Leaves::Result,
+        ..WALKING
+    },
+    Rung { path: "vector_add/01_one_thread_each", kernel: "vector_add", ..PLAIN },
+    Rung {
+        path: "vector_add/02_loads_in_flight",
+        kernel: "vector_add",
+        defines: &[("THREADS", 256), ("EACH", 4)],
+        tile: (4 * 256, 1),
+        ..PLAIN
+    },
+    Rung { path: "vector_add/03_four_at_once", kernel: "vector_add", tile: (4 * 256, 1), ..PLAIN },
+    Rung { path: "vector_add/04_blocks_of_768", kernel: "vector_add", block: (768, 1), tile: (4 * 768, 1), ..PLAIN },
+    Rung { path: "vector_multiply/01_one_thread_each", kernel: "vector_multiply", ..PLAIN },
+];
