@@ -1,10 +1,11 @@
 //! One rung of the matrix multiplication, ready to run and to time on a GPU.
 
+use super::{compiled, wrong};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::{Error, Result};
 use crate::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::{Rung, rung};
+use crate::ladder::Rung;
 use crate::measurement::Summary;
 
 /// What a new kernel is checked at: no side is a multiple of any tile, and all differ.
@@ -67,11 +68,10 @@ impl Matmul {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a path that is none, or a kernel whose result is wrong; [`Error::Compile`] and the other
-    /// errors of [`Gpu::compile`].
+    /// [`Error::Invalid`] for a path that is none, or a kernel whose result is wrong; [`Error::Unsupported`] for a GPU
+    /// that is too old for it; the errors of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str) -> Result<Matmul> {
-        let rung = rung(path)?;
-        let kernel = gpu.compile(rung.source()?)?.kernel(rung.kernel)?;
+        let (rung, kernel) = compiled(gpu, path)?;
         let matmul = Matmul { gpu: gpu.clone(), rung, kernel };
         let Shape { m, n, k } = AWKWARD;
         let (a, b) = (cpu::random_f32(m * k, 1), cpu::random_f32(k * n, 2));
@@ -168,12 +168,8 @@ fn agree(path: &str, given: &[f32], a: &[f32], b: &[f32], Shape { m, n, k }: Sha
         let difference = (f64::from(*given) - exact).abs();
         // An element that was never written is NaN, which is greater than nothing.
         if difference.is_nan() || difference > tolerance {
-            return Err(Error::Invalid {
-                what: format!(
-                    "`{path}` at m = {m}, n = {n}, k = {k}, row {row}, column {column}: {given} instead of {exact}"
-                ),
-                fix: "look for a missing bounds guard or barrier in that kernel; do not trust its times".to_string(),
-            });
+            let place = format!("m = {m}, n = {n}, k = {k}, row {row}, column {column}");
+            return Err(wrong(path, format!("{place}: {given} instead of {exact}")));
         }
     }
     Ok(())
@@ -181,6 +177,7 @@ fn agree(path: &str, given: &[f32], a: &[f32], b: &[f32], Shape { m, n, k }: Sha
 
 #[cfg(test)]
 mod tests {
+    use super::super::hardware;
     use super::*;
 
     #[test]
@@ -206,12 +203,7 @@ mod tests {
 
     #[test]
     fn every_rung_is_checked_and_timed_on_a_gpu() {
-        let gpu = match Gpu::open_index(0) {
-            Ok(gpu) => gpu,
-            Err(error) => {
-                return eprintln!("skipped: needs an NVIDIA GPU ({})", error.to_string().lines().next().unwrap_or(""));
-            }
-        };
+        let Some(gpu) = hardware() else { return };
         for rung in crate::ladder::RUNGS.iter().filter(|rung| rung.kernel == "matmul") {
             let matmul = Matmul::new(&gpu, rung.path).unwrap();
             assert!(matmul.multiply(&[1.0; 4], &[1.0; 5], 2).unwrap_err().to_string().contains("second input"));

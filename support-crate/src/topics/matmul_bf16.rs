@@ -1,10 +1,11 @@
 //! One rung of the bf16 matrix multiplication, ready to run and to time on a GPU.
 
+use super::{compiled, wrong};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::{Error, Result};
 use crate::gpu::{Buffer, Gpu, Kernel, TensorMap};
-use crate::ladder::{Rung, rung};
+use crate::ladder::Rung;
 use crate::launch::signatures;
 use crate::measurement::Summary;
 
@@ -129,13 +130,11 @@ impl MatmulBf16 {
 
 impl Loaded {
     fn new(gpu: &Gpu, path: &str) -> Result<Loaded> {
-        let rung = rung(path)?;
-        rung.runs_on(gpu.compute_capability()?)?;
-        let source = rung.source()?;
-        let declared = signatures(&source.text).into_iter().find(|signature| signature.name == rung.kernel);
+        let (rung, kernel) = compiled(gpu, path)?;
+        let declared = signatures(&rung.source()?.text).into_iter().find(|signature| signature.name == rung.kernel);
         let parameters = declared.map_or_else(Vec::new, |signature| signature.parameters);
         let maps = parameters.iter().filter(|parameter| parameter.text.contains("TensorMap")).count();
-        Ok(Loaded { rung, kernel: gpu.compile(source)?.kernel(rung.kernel)?, maps })
+        Ok(Loaded { rung, kernel, maps })
     }
 
     fn launch(
@@ -180,12 +179,8 @@ fn agree(path: &str, given: &[u16], a: &[u16], b: &[u16], (m, n, k): (usize, usi
         let error = (given - exact).abs();
         // An element that was never written is NaN, which is greater than nothing.
         if error.is_nan() || error > tolerance {
-            return Err(Error::Invalid {
-                what: format!(
-                    "`{path}` at m = {m}, n = {n}, k = {k}, row {row}, column {column}: {given} on the GPU, {exact} exactly"
-                ),
-                fix: "look for a missing bounds guard or barrier in that kernel; do not trust its times".to_string(),
-            });
+            let place = format!("m = {m}, n = {n}, k = {k}, row {row}, column {column}");
+            return Err(wrong(path, format!("{place}: {given} on the GPU, {exact} exactly")));
         }
     }
     Ok(())

@@ -11,6 +11,8 @@ pub use reduction::Reduction;
 pub use vector_add::VectorAdd;
 
 use crate::error::{Error, Result};
+use crate::gpu::{Gpu, Kernel};
+use crate::ladder::{Rung, rung};
 
 /// Sizes that a new kernel of one dimension is checked at: they fill neither a warp, a block, nor a tile.
 const AWKWARD: [usize; 5] = [0, 1, 31, 33, 1_000_003];
@@ -29,6 +31,14 @@ fn length(n: usize) -> Result<i32> {
     }
 }
 
+/// The rung of that path with its kernel, compiled for this GPU, if it runs there.
+fn compiled(gpu: &Gpu, path: &str) -> Result<(Rung, Kernel)> {
+    let rung = rung(path)?;
+    rung.runs_on(gpu.compute_capability()?)?;
+    let kernel = gpu.compile(rung.source()?)?.kernel(rung.kernel)?;
+    Ok((rung, kernel))
+}
+
 /// The error of a kernel whose result is wrong.
 fn wrong(path: &str, what: String) -> Error {
     Error::Invalid {
@@ -39,8 +49,8 @@ fn wrong(path: &str, what: String) -> Error {
 
 /// The first NVIDIA GPU; without one it says which part of a test was skipped.
 #[cfg(test)]
-fn hardware() -> Option<crate::gpu::Gpu> {
-    let opened = crate::gpu::Gpu::open_index(0);
+fn hardware() -> Option<Gpu> {
+    let opened = Gpu::open_index(0);
     opened
         .map_err(|error| eprintln!("skipped: needs an NVIDIA GPU ({})", error.to_string().lines().next().unwrap_or("")))
         .ok()

@@ -1,11 +1,11 @@
 //! One rung of the reduction, ready to run and to time on a GPU.
 
-use super::{AWKWARD, length, wrong};
+use super::{AWKWARD, compiled, length, wrong};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::Result;
 use crate::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::{Leaves, Rung, rung};
+use crate::ladder::{Leaves, Rung};
 use crate::measurement::Summary;
 
 /// A reduction kernel of the course on one GPU: the sum of an f32 array, 4 bytes an element.
@@ -31,9 +31,7 @@ impl Reduction {
     /// [`Error::Invalid`](crate::Error::Invalid) for a path that is none, or a kernel whose result is wrong;
     /// [`Error::Unsupported`](crate::Error::Unsupported) for a GPU that is too old for it; those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str) -> Result<Reduction> {
-        let rung = rung(path)?;
-        rung.runs_on(gpu.compute_capability()?)?;
-        let kernel = gpu.compile(rung.source()?)?.kernel(rung.kernel)?;
+        let (rung, kernel) = compiled(gpu, path)?;
         let reduction = Reduction { gpu: gpu.clone(), rung, kernel };
         for n in AWKWARD {
             agree(path, &reduction, n)?;

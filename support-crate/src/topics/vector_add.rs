@@ -1,11 +1,11 @@
 //! One rung of the vector addition, ready to run and to time on a GPU.
 
-use super::{AWKWARD, length, wrong};
+use super::{AWKWARD, compiled, length, wrong};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::{Error, Result};
 use crate::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::{Rung, rung};
+use crate::ladder::Rung;
 use crate::measurement::Summary;
 
 /// A vector_add kernel of the course on one GPU: `c[i] = a[i] + b[i]` in f32, 12 bytes an element.
@@ -31,9 +31,7 @@ impl VectorAdd {
     /// [`Error::Invalid`] for a path that is none, or a kernel whose result is wrong; [`Error::Unsupported`] for a GPU
     /// that is too old for it; the errors of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str) -> Result<VectorAdd> {
-        let rung = rung(path)?;
-        rung.runs_on(gpu.compute_capability()?)?;
-        let kernel = gpu.compile(rung.source()?)?.kernel(rung.kernel)?;
+        let (rung, kernel) = compiled(gpu, path)?;
         let add = VectorAdd { gpu: gpu.clone(), rung, kernel };
         for n in AWKWARD {
             let (a, b) = (cpu::random_f32(n, 1), cpu::random_f32(n, 2));
