@@ -32,6 +32,7 @@ pub mod demo;
 pub mod device;
 pub mod error;
 pub mod gpu;
+mod html;
 pub mod inspect;
 pub mod ladder;
 pub mod launch;

@@ -3,6 +3,7 @@
 use super::metrics::{Row, rows};
 use super::words::{counted, grouped, place, sides, together, volume};
 use super::{Finding, Inspection};
+use crate::html::{escape, marked};
 use std::fmt;
 
 /// What stands below the table.
@@ -135,18 +136,4 @@ fn split(message: &str) -> (&str, &str) {
         Some((what, next)) => (what.trim_end().trim_end_matches(';'), next.trim()),
         None => (message, ""),
     }
-}
-
-/// HTML of a text in which code stands between backticks.
-fn marked(text: &str) -> String {
-    let parts: Vec<String> = text.split('`').map(escape).collect();
-    if parts.len().is_multiple_of(2) {
-        return escape(text);
-    }
-    let tagged = parts.iter().enumerate();
-    tagged.map(|(at, part)| if at % 2 == 1 { format!("<code>{part}</code>") } else { part.clone() }).collect()
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
