@@ -68,8 +68,10 @@ impl Rung {
         Source::kernels_dir().join(format!("{}.ptx", self.path))
     }
 
-    /// The launch for so many elements along x and y, on a GPU with so many multiprocessors.
+    /// The launch for so many elements along x and y, on a GPU with so many multiprocessors; 0 where nobody knows.
     pub fn launch(&self, columns: usize, rows: usize, multiprocessors: u32) -> LaunchConfig {
+        // Metal does not tell. A Mac has 8 to 80 cores; blocks too many take turns, blocks too few leave cores idle.
+        let multiprocessors = if multiprocessors == 0 { 32 } else { multiprocessors };
         let mut config = LaunchConfig::for_table(rows, columns, self.tile);
         config.block = (self.block.0, self.block.1, 1);
         config.shared_bytes = self.shared_bytes;
@@ -104,12 +106,33 @@ impl Rung {
         }
     }
 
-    /// Its source, with its constants.
+    /// Its source in CUDA C, with its constants.
     ///
     /// # Errors
     /// [`Error::File`] when the file cannot be read.
     pub fn source(&self) -> Result<Source> {
-        let source = Source::course(&format!("{}.cu", self.path))?;
+        self.source_in("cu")
+    }
+
+    /// The source of its twin for Apple GPUs: same name, same parameters, same constants, same launch.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a rung that has none, [`Error::File`] when the file cannot be read.
+    pub fn metal_source(&self) -> Result<Source> {
+        if !Source::kernels_dir().join(format!("{}.metal", self.path)).is_file() {
+            return Err(Error::Unsupported {
+                what: format!(
+                    "`{}` has no Metal twin: it uses what Metal does not have, or is not written yet",
+                    self.path
+                ),
+                fix: "use a rung of the same folder that has a `.metal` file, or `Gpu::simulated()`".to_string(),
+            });
+        }
+        self.source_in("metal")
+    }
+
+    fn source_in(&self, language: &str) -> Result<Source> {
+        let source = Source::course(&format!("{}.{language}", self.path))?;
         Ok(self.defines.iter().fold(source, |source, (name, value)| source.define(name, value)))
     }
 }

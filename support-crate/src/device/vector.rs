@@ -100,7 +100,7 @@ impl Vector {
 
 /// The four steps, less the copies: both inputs are there already, and the result stays.
 fn launch(gpu: &Gpu, rung: Rung, a: &Buffer<f32>, b: &Buffer<f32>) -> Result<Buffer<f32>> {
-    let kernel = gpu.compile(rung.source()?)?.kernel(rung.kernel)?;
+    let kernel = gpu.rung(&rung)?;
     let mut c = gpu.alloc::<f32>(a.len())?;
     kernel.launch(LaunchConfig::for_elements(a.len(), rung.block.0), (a, b, &mut c, a.len() as i32))?;
     Ok(c)

@@ -33,6 +33,8 @@ fn a_launch_covers_all_elements_and_old_gpus_are_refused() {
     assert_eq!([0, 1, 1024, 1025].map(|n| tiles.launch(n, 1, 132).grid), [1, 1, 1, 2].map(|blocks| (blocks, 1, 1)));
     let walking = Rung { blocks_per_sm: 2, ..tiles };
     assert_eq!([1, 1 << 20].map(|n| walking.launch(n, 1, 132).grid.0), [1, 264]);
+    // Where nobody knows how many multiprocessors there are, blocks walk all the same.
+    assert_eq!(walking.launch(1 << 20, 1, 0).grid.0, 64);
     let clusters = Rung { tile: (256, 128), cluster: 2, ..PLAIN };
     assert_eq!([(1, 1), (512, 384)].map(|(n, m)| clusters.launch(n, m, 132).grid), [(1, 2, 1), (2, 4, 1)]);
     let walking = Rung { blocks_per_sm: 1, ..clusters };

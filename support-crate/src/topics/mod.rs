@@ -34,8 +34,7 @@ fn length(n: usize) -> Result<i32> {
 /// The rung of that path with its kernel, compiled for this GPU, if it runs there.
 fn compiled(gpu: &Gpu, path: &str) -> Result<(Rung, Kernel)> {
     let rung = rung(path)?;
-    rung.runs_on(gpu.compute_capability()?)?;
-    let kernel = gpu.compile(rung.source()?)?.kernel(rung.kernel)?;
+    let kernel = gpu.rung(&rung)?;
     Ok((rung, kernel))
 }
 
