@@ -6,6 +6,7 @@ mod table;
 
 pub use table::RUNGS;
 
+use crate::code::{Diff, Listing};
 use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, Source};
 use std::path::PathBuf;
@@ -104,6 +105,23 @@ impl Rung {
                 fix: "use an earlier rung of the same folder, or see the recorded run".to_string(),
             }),
         }
+    }
+
+    /// Its file, to look at.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the file cannot be read.
+    pub fn listing(&self) -> Result<Listing> {
+        let source = self.source()?;
+        Ok(Listing { name: format!("{}.cu", self.path), text: source.text, constants: source.defines })
+    }
+
+    /// What is new in it, compared with another rung.
+    ///
+    /// # Errors
+    /// [`Error::File`] when a file cannot be read.
+    pub fn diff_from(&self, before: &Rung) -> Result<Diff> {
+        Ok(Diff { before: before.listing()?, after: self.listing()? })
     }
 
     /// Its source in CUDA C, with its constants.

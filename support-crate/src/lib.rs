@@ -19,12 +19,14 @@
 //! | [`machine`] | what this machine has, and how to add what is missing |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
 //! | [`inspect`] | what the simulator saw of a launch, as plain data, tables and pictures |
+//! | [`code`] | a kernel's source and what changed between two, as listings in colour |
 //! | [`plot`] | charts that show themselves as the last line of a cell |
 //! | [`topics`] | what several notebooks do with the course's kernels, ready to time |
 //! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
 
 pub mod bench;
 pub mod check;
+pub mod code;
 mod command;
 pub mod cpu;
 pub mod cuda;

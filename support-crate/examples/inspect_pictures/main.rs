@@ -1,6 +1,8 @@
 //! Draws every kind of picture of an inspection into a folder, to be looked at after a change:
 //! `cargo run -p gpulab --example inspect_pictures -- FOLDER`. No GPU is needed.
 
+mod ladders;
+
 use gpulab::inspect::Inspection;
 use gpulab::prelude::*;
 use std::path::{Path, PathBuf};
@@ -90,6 +92,12 @@ struct Album {
 }
 
 impl Album {
+    /// A piece of a page.
+    fn page(&mut self, name: &str, html: &str) {
+        self.drawn += 1;
+        std::fs::write(self.folder.join(format!("{name}.html")), html).expect("the folder is there");
+    }
+
     fn keep(&mut self, name: &str, figure: &plot::Figure) -> Result<()> {
         self.drawn += 1;
         figure.save(self.folder.join(format!("{name}.svg")))
@@ -99,7 +107,7 @@ impl Album {
     fn whole(&mut self, name: &str, it: &Inspection) -> Result<()> {
         self.keep(&format!("{name}-launch"), &it.launch())?;
         self.keep(&format!("{name}-source"), &it.source())?;
-        std::fs::write(self.folder.join(format!("{name}-table.html")), it.html()).expect("the folder is there");
+        self.page(&format!("{name}-table"), &it.html());
         println!("{it}");
         Ok(())
     }
@@ -115,6 +123,7 @@ fn main() -> Result<()> {
     let module = gpu.compile(KERNELS)?;
     global(&gpu, &module, &mut album)?;
     shared(&gpu, &module, &mut album)?;
+    ladders::all(&mut album)?;
     println!("{} pictures in {folder}", album.drawn);
     Ok(())
 }
