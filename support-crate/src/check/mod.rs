@@ -7,16 +7,20 @@
 //! | 02 | [`time_kernel`], [`find_fault`], [`crossover`] |
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
 //! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
+//! | 11 | [`largest`], [`row_sums`], [`dot`] |
 
 mod detection;
+mod kernels;
 mod memory;
 mod panics;
+mod reduction;
 mod timing;
 mod vector_add;
 mod verdict;
 
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use memory::{largest_batch, no_leak, pool_numbers};
+pub use reduction::{dot, largest, row_sums};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use vector_add::{axpy, scale, two_kinds};
 pub use verdict::Verdict;

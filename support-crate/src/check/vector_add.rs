@@ -1,6 +1,6 @@
 //! Exercises of lesson 10: kernels that the learner writes, run in the simulator, which sees every access.
 
-use super::Verdict;
+use super::{Verdict, kernels};
 use crate::cpu;
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Kernel};
@@ -14,9 +14,6 @@ const BLOCK: u32 = 256;
 const SIZES: [usize; 5] = [1, 31, 33, 256, 1000];
 /// Whole warps and blocks, so that nothing but the kernel's own choice lets lanes part.
 const WHOLE: usize = 1024;
-
-const COMPILE_HINT: &str = "mend the first error of the compiler; the lines are those of your kernel";
-const LAUNCH_HINT: &str = "the check launches the kernel as it was given: keep its name and its parameters";
 
 /// Checks a kernel `axpy(float s, const float *x, float *y, int n)` that replaces `y[i]` by `s * x[i] + y[i]`, launched with at least
 /// one thread an element.
@@ -192,22 +189,12 @@ fn first_wrong(n: usize, given: &[f32], expected: &[f32]) -> Option<String> {
 }
 
 fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
-    match checked {
-        Ok(None) => Verdict::pass(name),
-        Ok(Some(verdict)) => verdict,
-        Err(error @ Error::Compile { .. }) => Verdict::not_yet(name, error.to_string(), COMPILE_HINT),
-        Err(error @ Error::Mistakes { .. }) => Verdict::not_yet(name, error.to_string(), mistake_hint(&error)),
-        Err(error @ (Error::NoSuchKernel { .. } | Error::ArgumentCount { .. } | Error::ArgumentType { .. })) => {
-            Verdict::not_yet(name, error.to_string(), LAUNCH_HINT)
-        }
-        Err(error) => Verdict::not_yet(name, error.to_string(), "the message says what to do next"),
-    }
+    kernels::verdict(name, checked, mistake_hint)
 }
 
 /// What to ask oneself about the first mistake; none of these kernels needs threads that work together.
 fn mistake_hint(error: &Error) -> &'static str {
-    let Error::Mistakes { shown, .. } = error else { return "" };
-    let is = |kinds: &[Kind]| shown.first().is_some_and(|first| kinds.iter().any(|kind| kind.words() == first.kind));
+    let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::GlobalRace, Kind::SharedRace]) {
         "two threads meet at one element, and each is to have its own: which elements do these two take?"
     } else if is(&[Kind::StepBudget]) {

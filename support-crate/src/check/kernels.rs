@@ -1,0 +1,32 @@
+//! What the checks of kernels have in common: errors of a launch in the simulator become verdicts.
+
+use super::Verdict;
+use crate::error::{Error, Result};
+use warpsim::Kind;
+
+const COMPILE_HINT: &str = "mend the first error of the compiler; the lines are those of your kernel";
+const LAUNCH_HINT: &str = "the check launches the kernel as it was given: keep its name and its parameters";
+
+/// The verdict on what was checked: `None` passes. `mistake_hint` says what to ask oneself about a kernel's mistake.
+pub(super) fn verdict(
+    name: &str,
+    checked: Result<Option<Verdict>>,
+    mistake_hint: fn(&Error) -> &'static str,
+) -> Verdict {
+    match checked {
+        Ok(None) => Verdict::pass(name),
+        Ok(Some(verdict)) => verdict,
+        Err(error @ Error::Compile { .. }) => Verdict::not_yet(name, error.to_string(), COMPILE_HINT),
+        Err(error @ Error::Mistakes { .. }) => Verdict::not_yet(name, error.to_string(), mistake_hint(&error)),
+        Err(error @ (Error::NoSuchKernel { .. } | Error::ArgumentCount { .. } | Error::ArgumentType { .. })) => {
+            Verdict::not_yet(name, error.to_string(), LAUNCH_HINT)
+        }
+        Err(error) => Verdict::not_yet(name, error.to_string(), "the message says what to do next"),
+    }
+}
+
+/// Whether the first mistake of a launch is one of these kinds.
+pub(super) fn first_is(error: &Error, kinds: &[Kind]) -> bool {
+    let Error::Mistakes { shown, .. } = error else { return false };
+    shown.first().is_some_and(|first| kinds.iter().any(|kind| kind.words() == first.kind))
+}

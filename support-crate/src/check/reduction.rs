@@ -1,0 +1,194 @@
+//! Exercises of lesson 11: kernels whose threads work together, run in the simulator, which sees who waits for whom.
+
+use super::{Verdict, kernels};
+use crate::cpu;
+use crate::error::{Error, Result};
+use crate::gpu::{Gpu, Kernel};
+use crate::inspect::{AccessKind, Inspection};
+use crate::launch::LaunchConfig;
+use warpsim::Kind;
+
+const BLOCK: u32 = 256;
+/// One element, a warp and its neighbours, a few blocks with a ragged end.
+const SIZES: [usize; 5] = [1, 31, 33, 256, 1000];
+/// What `row_sums` has in a row.
+const COLUMNS: usize = 32;
+/// So many blocks `dot` is launched with, whatever the length.
+const DOT_BLOCKS: u32 = 8;
+
+/// Checks a kernel `largest(const float *a, float *partial, int n)` that leaves the largest of each 256 elements in
+/// `partial[blockIdx.x]`, launched with blocks of 256 threads, one an element.
+pub fn largest(source: &str) -> Verdict {
+    const NAME: &str = "largest";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel(NAME)?;
+        // The largest one is the last, the first, anywhere.
+        let order: [fn(usize) -> Vec<f32>; 3] = [
+            |n| (0..n).map(|i| i as f32).collect(),
+            |n| (0..n).map(|i| -1.0 - i as f32).collect(),
+            |n| cpu::random_f32(n, 1),
+        ];
+        for (n, a) in SIZES.into_iter().flat_map(|n| order.map(|order| (n, order(n)))) {
+            let blocks = n.div_ceil(BLOCK as usize);
+            let (on_a, mut partial) = (gpu.to_device(&a)?, gpu.poison::<f32>(blocks)?);
+            kernel.launch(LaunchConfig::for_elements(n, BLOCK), (&on_a, &mut partial, n as i32))?;
+            let expected: Vec<f32> =
+                a.chunks(BLOCK as usize).map(|part| part.iter().copied().fold(f32::MIN, f32::max)).collect();
+            if let Some(what) = first_wrong("block", n, &partial.to_host()?, &expected) {
+                let hint = "each step halves how many threads compare, until one is left: which two does it compare?";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(None)
+    };
+    verdict(NAME, checked())
+}
+
+/// Checks a kernel `row_sums(const float *a, float *sums, int rows)` for rows of 32 elements, launched with one warp for every
+/// 32 rows: right, each sector of `a` fetched once, and no bank conflict.
+pub fn row_sums(source: &str) -> Verdict {
+    const NAME: &str = "row_sums";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel(NAME)?;
+        for rows in [64, 1, 31, 33, 100] {
+            let a = whole(rows * COLUMNS, 1);
+            let (on_a, mut sums) = (gpu.to_device(&a)?, gpu.poison::<f32>(rows)?);
+            let config = LaunchConfig::for_elements(rows, COLUMNS as u32);
+            // First as any launch: its mistakes come as an error.
+            kernel.launch(config, (&on_a, &mut sums, rows as i32))?;
+            let expected: Vec<f32> = a.chunks(COLUMNS).map(|row| row.iter().sum()).collect();
+            if let Some(what) = first_wrong("row", rows, &sums.to_host()?, &expected) {
+                let hint =
+                    "thread t adds up row t of the tile: its first index is the row, in the store and in the load";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+            let seen = kernel.inspect(config, (&on_a, &mut sums, rows as i32))?;
+            if let Some((what, hint)) = wasteful(&seen, rows) {
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(None)
+    };
+    verdict(NAME, checked())
+}
+
+/// Sectors fetched more than once, and conflicts.
+fn wasteful(seen: &Inspection, rows: usize) -> Option<(String, &'static str)> {
+    let c = &seen.counters;
+    let needed = (rows * COLUMNS * 4 / 32) as u64;
+    if c.global_load_sectors > needed {
+        return Some((
+            format!("with {rows} rows its loads touch {} sectors, and the matrix has {needed}", c.global_load_sectors),
+            "the way through shared memory is there so that the lanes read neighbours of `a`: keep that loop",
+        ));
+    }
+    let (loads, stores) = (c.shared_load_bank_conflicts, c.shared_store_bank_conflicts);
+    (loads + stores > 0).then(|| {
+        (
+            format!(
+                "with {rows} rows there are {loads} bank conflicts of loads from shared memory, and {stores} of stores"
+            ),
+            "word w lies in bank w % 32. Lane t reads word t * (length of a row) + column: \
+             which length puts the 32 lanes into 32 banks?",
+        )
+    })
+}
+
+/// Checks a kernel `dot(const float *a, const float *b, float *result, int n)` that adds the sum of all `a[i] * b[i]` to `result[0]`.
+/// It is launched with 8 blocks of 256 threads, whatever `n` is: every thread takes many elements, and a warp hands its
+/// sum over in registers.
+pub fn dot(source: &str) -> Verdict {
+    const NAME: &str = "dot";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel(NAME)?;
+        for n in [1, 31, 33, 2048, 5000, 100_003] {
+            if let Some((what, hint)) = wrong_product(&gpu, &kernel, n)? {
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(took_turns(&gpu, &kernel)?.map(|(what, hint)| Verdict::not_yet(NAME, what, hint)))
+    };
+    verdict(NAME, checked())
+}
+
+/// What is wrong with the result for that length, and a hint.
+fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Option<(String, &'static str)>> {
+    let (a, b) = (whole(n, 1), whole(n, 2));
+    let (on_a, on_b, mut result) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.zeros::<f32>(1)?);
+    kernel.launch(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&on_a, &on_b, &mut result, n as i32))?;
+    let first = |count: usize| -> f64 { a.iter().zip(&b).take(count).map(|(a, b)| f64::from(a * b)).sum() };
+    let (given, exact) = (f64::from(result.to_host()?[0]), first(n));
+    let hint = match given == first((DOT_BLOCKS * BLOCK) as usize) {
+        true => "that is the sum of the first 2048 products: a thread must go on to i + gridDim.x * blockDim.x",
+        false => "is every element taken once, and every warp's sum added once? Lane 0 alone has the sum of its warp",
+    };
+    // NaN equals nothing.
+    Ok((given != exact).then(|| (format!("with n = {n} the result is {given}, and it should be {exact}"), hint)))
+}
+
+/// Where threads wait for each other more than they must, and a hint.
+fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Result<Option<(String, &'static str)>> {
+    let n = 5000;
+    let (a, b, mut result) = (gpu.to_device(&whole(n, 1))?, gpu.to_device(&whole(n, 2))?, gpu.zeros::<f32>(1)?);
+    let seen = kernel.inspect(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&a, &b, &mut result, n as i32))?;
+    let (warps, c) = (u64::from(DOT_BLOCKS * BLOCK / 32), &seen.counters);
+    let atomics = seen.accesses.iter().filter(|access| access.kind == AccessKind::Atomic);
+    let lanes = atomics.map(|access| access.offsets.iter().flatten().count()).max().unwrap_or(0);
+    if lanes > 1 || c.global_atomics > warps {
+        let what = format!(
+            "with n = {n} warps make {} atomic additions, of up to {lanes} lanes each, and all take turns",
+            c.global_atomics
+        );
+        let hint = "first add up in a register what a thread takes, then over the warp with __shfl_down_sync, \
+                    and let lane 0 alone call atomicAdd";
+        return Ok(Some((what, hint)));
+    }
+    // One barrier serves a block whose warps leave their sums in shared memory.
+    Ok((c.barriers > 2 * warps).then(|| {
+        let what = format!("its {warps} warps arrive at barriers {} times", c.barriers);
+        (what, "that is a tree in shared memory, and it is right; within a warp shuffles need no barrier")
+    }))
+}
+
+/// Whole numbers from -3 to 3, none of them 0: sums of them are exact in any order, so an element forgotten shows.
+fn whole(n: usize, seed: u64) -> Vec<f32> {
+    let number = |x: f32| (x * 3.0).trunc() + x.signum() * f32::from(u8::from(x.abs() < 1.0 / 3.0));
+    cpu::random_f32(n, seed).into_iter().map(number).collect()
+}
+
+/// The first figure that is not as it should be, in words; NaN never is.
+fn first_wrong(what: &str, n: usize, given: &[f32], expected: &[f32]) -> Option<String> {
+    let at = given.iter().zip(expected).position(|(given, expected)| given != expected)?;
+    let is = if given[at].is_nan() { "was never written".to_string() } else { format!("gives {}", given[at]) };
+    Some(format!("of {n}, {what} {at} {is}, and it should give {}", expected[at]))
+}
+
+fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
+    kernels::verdict(name, checked, mistake_hint)
+}
+
+/// What to ask oneself about the first mistake of threads that work together.
+fn mistake_hint(error: &Error) -> &'static str {
+    let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
+    if is(&[Kind::SharedRace]) {
+        "one of the two lines must be done by all threads before any thread begins with the other: \
+         that is where a __syncthreads() belongs, or a second one"
+    } else if is(&[Kind::GlobalRace]) {
+        "two threads meet at one number in memory: one thread of each block has a place of its own, or atomicAdd makes them take turns"
+    } else if is(&[Kind::BarrierDivergence, Kind::Deadlock]) {
+        "every thread of the block, or every lane of the mask, must come by: put it where no `if` keeps some of them away"
+    } else if is(&[Kind::UninitialisedRead]) {
+        "which thread writes that word? If another one does, it must have done so by then: a __syncthreads() belongs \
+         between. If nobody does, a thread without an element must put something there too"
+    } else if is(&[Kind::StepBudget]) {
+        "what ends the loop, and does each step come nearer to it?"
+    } else {
+        "do the sum for that block and thread by hand: which element is its own, and does it exist?"
+    }
+}
+
+#[cfg(test)]
+mod tests;
