@@ -91,6 +91,27 @@ const MATMUL_AHEAD: Rung = Rung {
     ..PLAIN
 };
 
+/// Tiles of 128 × 256 again, with read-ahead: a block fills a multiprocessor.
+const MATMUL_LARGE: Rung = Rung {
+    kernel: "matmul",
+    defines: &[
+        ("TILE_M", 128),
+        ("TILE_N", 256),
+        ("TILE_K", 8),
+        ("ROWS", 8),
+        ("COLUMNS", 16),
+        ("STAGES", 4),
+        ("BLOCKS", 1),
+        ("MAX_BLOCKS", 1024),
+    ],
+    tile: (256, 128),
+    shared_bytes: stages_f32(4, 128, 256, 8),
+    needs: (8, 0),
+    blocks_per_sm: 1,
+    splits_tiles: true,
+    ..PLAIN
+};
+
 /// Bytes of so many stages, each a transposed tile of a, whose rows are 4 longer, and a tile of b.
 const fn stages_f32(count: u32, tile_m: u32, tile_n: u32, tile_k: u32) -> u32 {
     count * tile_k * (tile_m + 4 + tile_n) * 4
@@ -129,6 +150,7 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "matmul/10_read_ahead", ..MATMUL_AHEAD },
     Rung { path: "matmul/11_persistent", blocks_per_sm: 3, ..MATMUL_AHEAD },
     Rung { path: "matmul/12_stream_k", blocks_per_sm: 3, splits_tiles: true, ..MATMUL_AHEAD },
+    Rung { path: "matmul/13_large_tile", ..MATMUL_LARGE },
     Rung { path: "matmul_bf16/01_wmma", block: (32, 1), tile: (16, 16), ..BF16 },
     Rung {
         path: "matmul_bf16/02_block_tile",
