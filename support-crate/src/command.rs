@@ -4,9 +4,29 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// What a program printed, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Output {
+    /// Whether it ended with status 0.
+    pub good: bool,
+    pub status: String,
+    pub out: String,
+    pub err: String,
+}
+
 /// What `program` prints on its standard output, or why there is none: it is missing, it failed
 /// (with the last line that it printed), or it took longer than `limit` and was stopped.
 pub(crate) fn output_of(program: &str, arguments: &[&str], limit: Duration) -> Result<String, String> {
+    let Output { good, status, out, err } = run(program, arguments, limit)?;
+    if good {
+        return Ok(out);
+    }
+    let last = err.lines().chain(out.lines()).rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
+    Err(format!("{program} failed ({status}): {}", last.trim()))
+}
+
+/// Both outputs of `program`, whatever its status; an error when it is missing, or took longer than `limit` and was stopped.
+pub(crate) fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<Output, String> {
     let mut child = Command::new(program)
         .args(arguments)
         .env("LC_ALL", "C") // what is parsed must not be translated
@@ -34,11 +54,7 @@ pub(crate) fn output_of(program: &str, arguments: &[&str], limit: Duration) -> R
         }
     };
     let [out, err] = outputs.map(|thread| thread.and_then(|t| t.join().ok()).unwrap_or_default());
-    if status.success() {
-        return Ok(out);
-    }
-    let last = err.lines().chain(out.lines()).rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
-    Err(format!("{program} failed ({status}): {}", last.trim()))
+    Ok(Output { good: status.success(), status: status.to_string(), out, err })
 }
 
 fn read(mut pipe: impl Read) -> String {

@@ -1,4 +1,9 @@
-//! What must not happen in the notebook's own process, because it takes the GPU's context with it.
+//! What must not happen in the notebook's own process: a fault that takes the GPU's context with it, and work that a
+//! profiler is to start.
+
+mod ladder;
+
+pub use ladder::{launch, ladder};
 
 use crate::error::Result;
 use crate::gpu::Gpu;

@@ -21,6 +21,7 @@
 //! | [`inspect`] | what the simulator saw of a launch, as plain data, tables and pictures |
 //! | [`code`] | a kernel's source and what changed between two, as listings in colour |
 //! | [`plot`] | charts that show themselves as the last line of a cell |
+//! | [`profile`] | what ran when and why it took so long: traces, and what the profilers print |
 //! | [`topics`] | what several notebooks do with the course's kernels, ready to time |
 //! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
 
@@ -44,6 +45,7 @@ pub mod measurement;
 pub mod metal;
 pub mod model;
 pub mod plot;
+pub mod profile;
 pub mod results;
 pub mod sim;
 pub mod topics;
@@ -62,5 +64,5 @@ pub mod prelude {
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
     pub use crate::topics::{Matmul, MatmulBf16, Reduction, VectorAdd};
-    pub use crate::{check, cpu, ladder, machine, plot};
+    pub use crate::{check, cpu, ladder, machine, plot, profile};
 }

@@ -11,6 +11,8 @@ usage:
   gpulab verify           what was found: CPU, GPUs, drivers, libraries, and how to add what is missing
   gpulab verify --json    the same for programs
   gpulab demo late-error  a kernel that writes outside its buffer, and when that comes to light
+  gpulab demo ladder SIZE RUNG …      one run of each rung, for ncu and nsys: gpulab demo ladder 4194304 reduction/02_tree
+  gpulab demo launch FILE KERNEL N    one launch of a kernel (const float *, float *, int), for compute-sanitizer
   gpulab --help           this text
   gpulab --version        the version
 ";
@@ -37,11 +39,19 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
         ["verify"] => Ok(machine::detect().to_string()),
         ["verify", "--json"] | ["--json", "verify"] => Ok(machine::detect().to_json()),
         ["demo", "late-error"] => demo::late_error().map_err(|error| error.to_string()),
+        ["demo", "ladder", size, rungs @ ..] if !rungs.is_empty() => {
+            demo::ladder(number(size)?, rungs).map_err(|error| error.to_string())
+        }
+        ["demo", "launch", file, kernel, n] => demo::launch(file, kernel, number(n)?).map_err(|error| error.to_string()),
         ["--help" | "-h" | "help"] | ["verify", "--help" | "-h"] => Ok(HELP.to_string()),
         ["--version" | "-V"] => Ok(format!("gpulab {}", env!("CARGO_PKG_VERSION"))),
         [] => Err(format!("gpulab was not told what to do\nnext: run `gpulab verify`\n\n{}", HELP.trim_end())),
         _ => Err(format!("gpulab does not know `{}`\nnext: `gpulab --help` lists what it does", arguments.join(" "))),
     }
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number of elements\nnext: give a whole number, such as 4194304"))
 }
 
 #[cfg(test)]
@@ -50,10 +60,11 @@ mod tests {
 
     #[test]
     fn arguments_that_it_does_not_know_are_named_with_the_next_step() {
-        for arguments in [&["verfiy"][..], &["verify", "--jsn"], &["verify", "--json", "x"]] {
+        for arguments in [&["verfiy"][..], &["verify", "--jsn"], &["verify", "--json", "x"], &["demo", "ladder", "9"]] {
             let problem = answer(arguments).unwrap_err();
             assert!(problem.contains(&arguments.join(" ")) && problem.contains("\nnext: "), "{problem}");
         }
+        assert!(answer(&["demo", "ladder", "x", "y"]).unwrap_err().contains("`x` is no number"));
         assert!(answer(&[]).unwrap_err().contains("next: run `gpulab verify`"));
     }
 

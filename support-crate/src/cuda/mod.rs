@@ -2,11 +2,14 @@
 //!
 //! cudarc's own types stay inside this room and `gpu`; everything that a reader holds is in [`gpu`](crate::gpu).
 
+pub(crate) mod bare;
 mod compile;
+pub(crate) mod cupti;
 mod error;
 mod headers;
 mod kernel;
 mod memory;
+pub(crate) mod nvtx;
 mod open;
 mod pinned;
 mod tensor_map;

@@ -12,6 +12,7 @@ mod pinned;
 mod stream;
 mod tensor_map;
 mod time;
+mod trace;
 
 pub use args::{Arg, Args};
 pub use buffer::Buffer;
@@ -22,3 +23,4 @@ pub use pinned::Pinned;
 pub use stream::{Event, Stream};
 pub use tensor_map::TensorMap;
 pub use time::Contestant;
+pub use trace::{Tape, TapeRange};

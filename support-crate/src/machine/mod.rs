@@ -5,7 +5,7 @@
 mod apple;
 mod json;
 mod nvidia;
-mod places;
+pub(crate) mod places;
 mod show;
 mod smi;
 mod system;

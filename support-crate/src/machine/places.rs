@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The project's folder, as it was when this crate was built.
-pub(super) fn project() -> PathBuf {
+pub(crate) fn project() -> PathBuf {
     let support = Path::new(env!("CARGO_MANIFEST_DIR"));
     support.parent().unwrap_or(support).to_path_buf()
 }
 
 /// `site-packages` of the project's virtual environment, and of the one that is active.
-pub(super) fn site_packages() -> Vec<PathBuf> {
+pub(crate) fn site_packages() -> Vec<PathBuf> {
     let active = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
     let mut found = Vec::new();
     for environment in [Some(project().join(".venv")), active].into_iter().flatten() {
@@ -26,7 +26,7 @@ pub(super) fn site_packages() -> Vec<PathBuf> {
 }
 
 /// The paths in a folder, sorted; none when it cannot be read.
-pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     paths.sort();
@@ -34,7 +34,7 @@ pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The first library in these folders whose file name starts with `stem` (`libcudnn.so`, which `libcudnn.so.9` does).
-pub(super) fn library_in(folders: &[PathBuf], stem: &str) -> Option<PathBuf> {
+pub(crate) fn library_in(folders: &[PathBuf], stem: &str) -> Option<PathBuf> {
     let fits = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         // What follows the stem is a version, so that `libcudnn.so` does not find `libcudnn.so_old`.
@@ -53,7 +53,7 @@ pub(super) fn loader_folders() -> Vec<PathBuf> {
 }
 
 /// Where a CUDA toolkit may be.
-pub(super) fn toolkit_folders() -> Vec<PathBuf> {
+pub(crate) fn toolkit_folders() -> Vec<PathBuf> {
     let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     named.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/opt/cuda")]).collect()
 }

@@ -1,0 +1,135 @@
+//! Recording what the GPU does, and when.
+
+use super::Gpu;
+use crate::cuda::cupti::{self, Cupti, Raw, RawKind};
+use crate::error::{Error, Result};
+use crate::profile::{Activity, ActivityKind, NamedRange, Range, Trace};
+use crate::sim::needs_hardware;
+use std::cell::RefCell;
+
+/// What the work of [`Gpu::trace`] is given, to name stretches of its own time.
+pub struct Tape<'a> {
+    cupti: &'a Cupti,
+    ranges: RefCell<Vec<NamedRange>>,
+}
+
+/// A stretch of the host's time on a tape; it ends when this is dropped.
+#[must_use = "the range ends when its guard is dropped: bind it to a name, such as `let _copy = …`"]
+pub struct TapeRange<'a> {
+    tape: &'a Tape<'a>,
+    name: String,
+    start: u64,
+    _nvtx: Range,
+}
+
+impl Tape<'_> {
+    /// Names what the host does from here until the guard is dropped; a profiler that is attached sees it too (NVTX).
+    pub fn range(&self, name: &str) -> TapeRange<'_> {
+        TapeRange { tape: self, name: name.to_string(), start: self.cupti.now(), _nvtx: crate::profile::range(name) }
+    }
+}
+
+impl Drop for TapeRange<'_> {
+    fn drop(&mut self) {
+        let end_ns = self.tape.cupti.now();
+        let name = std::mem::take(&mut self.name);
+        self.tape.ranges.borrow_mut().push(NamedRange { name, start_ns: self.start, end_ns });
+    }
+}
+
+impl Gpu {
+    /// Runs `work` and records every kernel, copy and fill of it, with times of the GPU's own clock (through CUPTI). Waits
+    /// for the GPU before and after. Kernels take a little longer while they are recorded: compare what is in one trace,
+    /// and time with [`Gpu::time`].
+    ///
+    /// # Errors
+    /// What `work` returns; [`Error::Unsupported`] where CUPTI is missing, and on a GPU that is not NVIDIA's;
+    /// [`Error::Driver`] where profiling is not permitted or another profiler is attached.
+    pub fn trace(&self, mut work: impl FnMut(&Tape<'_>) -> Result<()>) -> Result<Trace> {
+        self.trace_boxed(&mut work)
+    }
+
+    fn trace_boxed(&self, work: &mut dyn FnMut(&Tape<'_>) -> Result<()>) -> Result<Trace> {
+        match self {
+            Gpu::Cuda(_) => {}
+            Gpu::Simulated(_) => {
+                let fix = "run this on an NVIDIA GPU, or see the recorded run; `kernel.inspect` shows what a launch does";
+                return Err(needs_hardware("there is no timeline", fix));
+            }
+            Gpu::Metal(_) => {
+                return Err(Error::Unsupported {
+                    what: "CUPTI is for NVIDIA GPUs".to_string(),
+                    fix: "use Xcode's Instruments (Metal System Trace) on a Mac".to_string(),
+                });
+            }
+        }
+        let run = |cupti: &Cupti| {
+            let tape = Tape { cupti, ranges: RefCell::default() };
+            work(&tape).map(|()| tape.ranges.into_inner())
+        };
+        let (mut ranges, recorded) = cupti::trace(run, || self.synchronize())?;
+        for range in &mut ranges {
+            range.start_ns -= recorded.start.min(range.start_ns);
+            range.end_ns -= recorded.start.min(range.end_ns);
+        }
+        ranges.sort_by_key(|range| (range.start_ns, std::cmp::Reverse(range.end_ns)));
+        let activities = recorded.records.iter().map(|raw| activity(raw, recorded.start)).collect();
+        let total_ns = recorded.end - recorded.start;
+        Ok(Trace { gpu: self.name().to_string(), activities, ranges, total_ns, lost: recorded.lost })
+    }
+}
+
+fn activity(raw: &Raw, start: u64) -> Activity {
+    let kind = match raw.kind {
+        RawKind::Kernel => ActivityKind::Kernel,
+        RawKind::Fill => ActivityKind::Fill,
+        RawKind::Copy(1 | 3) => ActivityKind::CopyToDevice,
+        RawKind::Copy(2 | 4) => ActivityKind::CopyToHost,
+        RawKind::Copy(_) => ActivityKind::CopyOnDevice,
+    };
+    let name = match kind {
+        ActivityKind::Kernel => raw.name.clone(),
+        _ => kind.words().to_string(),
+    };
+    Activity {
+        kind,
+        name,
+        start_ns: raw.start.saturating_sub(start),
+        end_ns: raw.end.saturating_sub(start),
+        stream: raw.stream,
+        bytes: raw.bytes,
+        grid: raw.grid,
+        block: raw.block,
+        registers: raw.registers,
+        shared_bytes: raw.shared_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_simulator_has_no_timeline_and_says_where_there_is_one() {
+        let text = Gpu::simulated().unwrap().trace(|_| Ok(())).unwrap_err().to_string();
+        assert!(text.contains("timeline") && text.contains("\nnext: "), "{text}");
+    }
+
+    #[test]
+    fn a_gpu_records_copies_and_kernels_in_order() {
+        let Ok(gpu) = Gpu::open_index(0) else { return eprintln!("skipped: needs an NVIDIA GPU") };
+        let trace = gpu.trace(|tape| {
+            let _all = tape.range("all");
+            let x = gpu.to_device(&vec![1.0_f32; 1 << 20])?;
+            x.to_host().map(drop)
+        });
+        let trace = match trace {
+            Ok(trace) => trace,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let kinds: Vec<ActivityKind> = trace.activities.iter().map(|activity| activity.kind).collect();
+        assert_eq!(kinds, [ActivityKind::CopyToDevice, ActivityKind::CopyToHost]);
+        assert!(trace.activities.iter().all(|one| one.bytes == 4 << 20 && one.end_ns > one.start_ns));
+        assert_eq!(trace.ranges[0].name, "all");
+    }
+}

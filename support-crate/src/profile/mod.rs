@@ -1,0 +1,50 @@
+//! Profiling: what ran when, and why it took so long. Plain data and the reading of other programs' output; what asks the
+//! driver is in [`cuda`](crate::cuda).
+//!
+//! | you ask | you get |
+//! | --- | --- |
+//! | [`Gpu::trace`](crate::gpu::Gpu::trace) | a [`Trace`]: kernels and copies on a timeline, also for Perfetto |
+//! | [`range`] | a name for a stretch of the host's time (NVTX), for profilers that look on |
+//! | [`ncu`] | Nsight Compute's counters of the course's kernels |
+//! | [`nsys`] | Nsight Systems' summary of where the time went |
+//! | [`sanitize`] | what compute-sanitizer says of a kernel |
+
+mod ncu;
+mod nsys;
+mod perfetto;
+mod programs;
+mod sanitizer;
+mod trace;
+
+pub use ncu::{Counted, NCU_METRICS, Stalls, ncu, ncu_command, parse_ncu};
+pub use nsys::{Shared, nsys, nsys_command, parse_nsys};
+pub use perfetto::save_spans;
+pub use programs::{Tooling, tools};
+pub use sanitizer::{Reported, parse_sanitizer, sanitize, sanitize_command};
+pub use trace::{Activity, ActivityKind, NamedRange, Trace};
+
+use crate::cuda::nvtx;
+use std::marker::PhantomData;
+
+/// An NVTX range on this thread; it ends when this is dropped.
+#[must_use = "the range ends when its guard is dropped: bind it to a name, such as `let _copy = …`"]
+pub struct Range {
+    // Ranges of one thread lie within each other, so the guard must stay on its thread.
+    thread: PhantomData<*const ()>,
+}
+
+/// Names what this thread does from here until the guard is dropped (NVTX). Without a profiler it does nothing.
+///
+/// ```
+/// let _sum = gpulab::profile::range("sum");
+/// ```
+pub fn range(name: &str) -> Range {
+    nvtx::push(name);
+    Range { thread: PhantomData }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        nvtx::pop();
+    }
+}
