@@ -3,7 +3,7 @@
 
 mod ladder;
 
-pub use ladder::{launch, ladder};
+pub use ladder::{ladder, launch};
 
 use crate::error::Result;
 use crate::gpu::Gpu;

@@ -42,7 +42,9 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
         ["demo", "ladder", size, rungs @ ..] if !rungs.is_empty() => {
             demo::ladder(number(size)?, rungs).map_err(|error| error.to_string())
         }
-        ["demo", "launch", file, kernel, n] => demo::launch(file, kernel, number(n)?).map_err(|error| error.to_string()),
+        ["demo", "launch", file, kernel, n] => {
+            demo::launch(file, kernel, number(n)?).map_err(|error| error.to_string())
+        }
         ["--help" | "-h" | "help"] | ["verify", "--help" | "-h"] => Ok(HELP.to_string()),
         ["--version" | "-V"] => Ok(format!("gpulab {}", env!("CARGO_PKG_VERSION"))),
         [] => Err(format!("gpulab was not told what to do\nnext: run `gpulab verify`\n\n{}", HELP.trim_end())),

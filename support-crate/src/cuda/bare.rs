@@ -12,7 +12,8 @@ pub(crate) fn launch(gpu: &CudaGpu, ptx: &str, kernel: &str, n: u32) -> Result<s
     let problem = |error: DriverError| driver_error("a plain launch", error);
     gpu.context.bind_to_thread().map_err(problem)?;
     let module = load(ptx).map_err(problem)?;
-    let name = CString::new(kernel).map_err(|_| Error::NoSuchKernel { asked: kernel.to_string(), found: Vec::new() })?;
+    let name =
+        CString::new(kernel).map_err(|_| Error::NoSuchKernel { asked: kernel.to_string(), found: Vec::new() })?;
     let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
     // SAFETY: the module stays loaded to the end of the process; the copy is of the buffer's length; the kernel takes two
     // pointers and an int, as its caller promises, and what it does wrong is the point: nothing here is on the device.

@@ -106,10 +106,7 @@ impl Drop for Running<'_> {
 }
 
 /// Records what the GPU does during `work`; `wait` must return when all of it has ended.
-pub(crate) fn trace<T>(
-    work: impl FnOnce(&Cupti) -> Result<T>,
-    wait: impl Fn() -> Result<()>,
-) -> Result<(T, Recorded)> {
+pub(crate) fn trace<T>(work: impl FnOnce(&Cupti) -> Result<T>, wait: impl Fn() -> Result<()>) -> Result<(T, Recorded)> {
     let cupti = Cupti::load()?;
     let Ok(_one) = ONE.try_lock() else {
         return Err(Error::Invalid {

@@ -108,7 +108,9 @@ pub(crate) fn push(name: &str) {
     }
     let name = CString::new(name.split('\0').next().unwrap_or_default()).unwrap_or_default();
     // SAFETY: the profiler put a function of this type there; it copies the text.
-    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char) -> c_int>(function)(name.as_ptr()) };
+    unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char) -> c_int>(function)(name.as_ptr())
+    };
 }
 
 /// Closes the range that was opened last on this thread.

@@ -53,7 +53,8 @@ impl Gpu {
         match self {
             Gpu::Cuda(_) => {}
             Gpu::Simulated(_) => {
-                let fix = "run this on an NVIDIA GPU, or see the recorded run; `kernel.inspect` shows what a launch does";
+                let fix =
+                    "run this on an NVIDIA GPU, or see the recorded run; `kernel.inspect` shows what a launch does";
                 return Err(needs_hardware("there is no timeline", fix));
             }
             Gpu::Metal(_) => {

@@ -16,7 +16,7 @@ mod programs;
 mod sanitizer;
 mod trace;
 
-pub use ncu::{Counted, NCU_METRICS, Stalls, ncu, ncu_command, parse_ncu};
+pub use ncu::{Add, Counted, Metric, NCU_METRICS, Stalls, ncu, ncu_command, parse_ncu};
 pub use nsys::{Shared, nsys, nsys_command, parse_nsys};
 pub use perfetto::save_spans;
 pub use programs::{Tooling, tools};

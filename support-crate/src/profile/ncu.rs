@@ -3,13 +3,13 @@
 mod metrics;
 mod stalls;
 
-pub use metrics::NCU_METRICS;
+pub use metrics::{Add, Metric, NCU_METRICS};
 pub use stalls::Stalls;
 
 use super::programs::{nothing, started, typed};
 use crate::error::Result;
 use crate::measurement::{Backend, Measurement, Summary, figures};
-use metrics::{Add, all};
+use metrics::all;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -101,7 +101,8 @@ pub fn ncu_command(size: usize, rungs: &[&str]) -> String {
 fn command(size: usize, rungs: &[&str]) -> Vec<String> {
     let (metrics, size) = (all().collect::<Vec<_>>().join(","), size.to_string());
     // Clocks as they are, and only what lies in the ranges that the program names.
-    let fixed = ["ncu", "--clock-control", "none", "--nvtx", "--nvtx-include", "measured/", "--csv", "--print-units", "base"];
+    let fixed =
+        ["ncu", "--clock-control", "none", "--nvtx", "--nvtx-include", "measured/", "--csv", "--print-units", "base"];
     let rest = ["--metrics", &metrics, "gpulab", "demo", "ladder", &size];
     fixed.into_iter().chain(rest).chain(rungs.iter().copied()).map(str::to_string).collect()
 }
@@ -148,7 +149,9 @@ fn counts(text: &str) -> Vec<BTreeMap<String, f64>> {
     let mut launches: BTreeMap<u64, BTreeMap<String, f64>> = BTreeMap::new();
     for row in reader.records().flatten() {
         let number = row.get(value).and_then(|text| text.replace(',', "").parse().ok());
-        if let (Some(id), Some(name), Some(number)) = (row.get(id).and_then(|id| id.parse().ok()), row.get(name), number) {
+        if let (Some(id), Some(name), Some(number)) =
+            (row.get(id).and_then(|id| id.parse().ok()), row.get(name), number)
+        {
             launches.entry(id).or_default().insert(name.to_string(), number);
         }
     }

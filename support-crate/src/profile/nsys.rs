@@ -35,7 +35,16 @@ pub fn nsys_command(size: usize, rungs: &[&str]) -> String {
 
 fn profile(to: &str, size: usize, rungs: &[&str]) -> Vec<String> {
     let size = size.to_string();
-    let fixed = ["nsys", "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true", "-o", to];
+    let fixed = [
+        "nsys",
+        "profile",
+        "--trace=cuda,nvtx",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--force-overwrite=true",
+        "-o",
+        to,
+    ];
     let program = ["gpulab", "demo", "ladder", &size];
     fixed.into_iter().chain(program).chain(rungs.iter().copied()).map(str::to_string).collect()
 }
@@ -128,7 +137,10 @@ mod tests {
     #[test]
     fn commands_are_shown_as_they_are_typed() {
         let text = nsys_command(1024, &["reduction/02_tree"]);
-        assert!(text.starts_with("nsys profile --trace=cuda,nvtx") && text.contains("gpulab demo ladder 1024 reduction/02_tree"));
+        assert!(
+            text.starts_with("nsys profile --trace=cuda,nvtx")
+                && text.contains("gpulab demo ladder 1024 reduction/02_tree")
+        );
         assert!(text.ends_with("--format csv trace.nsys-rep"), "{text}");
     }
 }

@@ -59,10 +59,8 @@ pub(super) fn started(command: &[String], limit: Duration) -> Result<Output> {
         fix: format!("install {}, or look at the recorded run", package(name)),
     })?;
     let arguments: Vec<&str> = rest.iter().map(String::as_str).collect();
-    run(&program.to_string_lossy(), &arguments, limit).map_err(|what| Error::Unsupported {
-        what,
-        fix: format!("run it in a terminal: {}", typed(command)),
-    })
+    run(&program.to_string_lossy(), &arguments, limit)
+        .map_err(|what| Error::Unsupported { what, fix: format!("run it in a terminal: {}", typed(command)) })
 }
 
 fn package(name: &str) -> &'static str {
@@ -76,16 +74,19 @@ fn package(name: &str) -> &'static str {
 /// What a profiler says when it may not look, in plain words; `None` when it says something else.
 pub(super) fn refusal(output: &Output) -> Option<Error> {
     let said = format!("{}\n{}", output.out, output.err);
-    let line = |word: &str| said.lines().find(|line| line.contains(word)).map(|line| line.trim_matches(['=', ' ']).to_string());
+    let line = |word: &str| {
+        said.lines().find(|line| line.contains(word)).map(|line| line.trim_matches(['=', ' ']).to_string())
+    };
     let (what, fix) = if let Some(line) = line("ERR_NVGPUCTRPERM") {
         (
             format!("the GPU's counters may not be read here: {line}"),
             "an administrator can allow it: https://developer.nvidia.com/ERR_NVGPUCTRPERM; on Colab and on most shared \
              machines nobody does: then ask warpsim's counters the same questions",
         )
-    } else if let Some(line) = ["LibraryNotLoaded", "Device not supported", "profiler is already", "No kernels were profiled"]
-        .into_iter()
-        .find_map(line)
+    } else if let Some(line) =
+        ["LibraryNotLoaded", "Device not supported", "profiler is already", "No kernels were profiled"]
+            .into_iter()
+            .find_map(line)
     {
         (format!("the profiler could not look: {line}"), "end other profilers on this GPU, or look at the recorded run")
     } else {

@@ -113,7 +113,8 @@ fn read(line: &str, report: &mut Reported) {
     // `at add(const float *, float *, int)+0x70 in kernel.cu:3`
     let place = line.split_once(" at ").map(|(_, rest)| rest).or_else(|| line.strip_prefix("at "));
     if let Some((kernel, rest)) = place.and_then(|place| place.split_once('+')) {
-        let number = rest.rsplit_once(':').map(|(_, tail)| tail.chars().take_while(char::is_ascii_digit).collect::<String>());
+        let number =
+            rest.rsplit_once(':').map(|(_, tail)| tail.chars().take_while(char::is_ascii_digit).collect::<String>());
         if let Some(number) = number.and_then(|number| number.parse().ok())
             && !report.lines.contains(&number)
         {

@@ -100,9 +100,10 @@ impl Trace {
     pub fn spans(&self) -> Vec<Span> {
         let ms = |ns: u64| ns as f64 / 1e6;
         let ranges = self.ranges.iter().map(|one| Span::new("host", &one.name, ms(one.start_ns), ms(one.end_ns)));
-        let work = self.activities.iter().map(|one| {
-            Span::new(&stream(one.stream), &one.name, ms(one.start_ns), ms(one.end_ns))
-        });
+        let work = self
+            .activities
+            .iter()
+            .map(|one| Span::new(&stream(one.stream), &one.name, ms(one.start_ns), ms(one.end_ns)));
         ranges.chain(work).collect()
     }
 
@@ -147,7 +148,13 @@ const SHOWN: usize = 40;
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, total) = (self.activities.len(), self.total_ns as f64 / 1e6);
-        writeln!(f, "{}: {count} kernels and copies in {} ms, busy for {:.0} %", self.gpu, figures(total), 100.0 * self.busy())?;
+        writeln!(
+            f,
+            "{}: {count} kernels and copies in {} ms, busy for {:.0} %",
+            self.gpu,
+            figures(total),
+            100.0 * self.busy()
+        )?;
         let wide = self.activities.iter().take(SHOWN).map(|one| one.name.chars().count()).max().unwrap_or(4).max(4);
         writeln!(f, "{:>10} {:>10}  {:wide$}  what", "start µs", "took µs", "name")?;
         for one in self.activities.iter().take(SHOWN) {

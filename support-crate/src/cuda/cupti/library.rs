@@ -48,9 +48,8 @@ impl Cupti {
 
     /// The function of that name, which every CUPTI has.
     fn must<T: Copy>(&self, name: &CStr) -> T {
-        self.call(name).unwrap_or_else(|| {
-            panic!("this libcupti has no {name:?}\nnext: install the CUPTI of CUDA 12 or 13")
-        })
+        self.call(name)
+            .unwrap_or_else(|| panic!("this libcupti has no {name:?}\nnext: install the CUPTI of CUDA 12 or 13"))
     }
 
     /// Takes the one place that there is for a profiler in a process.
@@ -60,8 +59,7 @@ impl Cupti {
         type Subscribe = unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void) -> u32;
         let mut subscriber = std::ptr::null_mut();
         // SAFETY: the pointer is of a variable here, and the callback needs no data.
-        let code =
-            unsafe { self.must::<Subscribe>(c"cuptiSubscribe")(&mut subscriber, nothing, std::ptr::null_mut()) };
+        let code = unsafe { self.must::<Subscribe>(c"cuptiSubscribe")(&mut subscriber, nothing, std::ptr::null_mut()) };
         self.check(code, "attaching").map(|()| subscriber)
     }
 
@@ -154,8 +152,12 @@ fn explained(code: u32, name: &str, during: &str) -> Error {
         }
         14 | 27 | 33 | 38 => "this GPU, its driver or its virtual machine cannot be profiled: look at the recorded run",
         41 => "the GPU is in confidential mode, in which nothing can be profiled: look at the recorded run",
-        15 => "CUPTI and the driver do not fit: install the CUPTI of the driver's CUDA version (`make verify` shows it)",
-        _ => "restart the notebook's kernel (menu Kernel, Restart) and run it again; if it stays, look at the recorded run",
+        15 => {
+            "CUPTI and the driver do not fit: install the CUPTI of the driver's CUDA version (`make verify` shows it)"
+        }
+        _ => {
+            "restart the notebook's kernel (menu Kernel, Restart) and run it again; if it stays, look at the recorded run"
+        }
     };
     Error::Driver {
         during: format!("tracing ({during})"),
@@ -184,7 +186,9 @@ mod tests {
 
     #[test]
     fn refusals_say_what_to_do() {
-        for (code, said) in [(35, "ERR_NVGPUCTRPERM"), (39, "another profiler"), (33, "virtual machine"), (999, "restart")] {
+        for (code, said) in
+            [(35, "ERR_NVGPUCTRPERM"), (39, "another profiler"), (33, "virtual machine"), (999, "restart")]
+        {
             let text = explained(code, "CUPTI_ERROR_X", "attaching").to_string();
             assert!(text.contains("CUPTI_ERROR_X") && text.contains("\nnext: ") && text.contains(said), "{text}");
         }
