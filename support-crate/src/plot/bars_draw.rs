@@ -4,7 +4,7 @@ use super::canvas::{Align, Canvas, FONT, LINE, MARGIN, WIDTH};
 use super::curves::{better, fits_linear, label};
 use super::frame::{AXIS, GRID, ticks, x_axis};
 use super::scale::{Scale, linear_ticks, log_range, log_ticks, number, short};
-use super::style::{DASHED, INK, LONG, Pen, SOLID, color};
+use super::style::{DASHED, INK, LONG, Pen, Rgb, SOLID, color};
 use super::text::{width, wrap};
 use crate::measurement::{Backend, Measurement, figures};
 
@@ -56,7 +56,7 @@ pub(super) fn plot(
         for tick in tick_values.iter().map(|value| x.at(*value)).filter(|tick| *tick < at - 4.0 || *tick > at + wide) {
             canvas.line((tick, bar_top), (tick, bar_end), &GRID);
         }
-        bar(canvas, row, &x, bar_top, bar_end);
+        bar(canvas, row, &x, bar_top, bar_end, fill(row));
         for (_, value) in marks {
             canvas.line((x.at(*value), bar_top - 2.0), (x.at(*value), bar_end + 5.0), &PREDICTION);
         }
@@ -130,13 +130,17 @@ fn beside_bar(row: &Measurement, x: &Scale, wide: f64, marks: &[&(String, f64)])
     if free + wide <= WIDTH - 2.0 { free } else { at }
 }
 
-/// One bar with its whiskers.
-fn bar(canvas: &mut Canvas<'_>, row: &Measurement, x: &Scale, top: f64, bottom: f64) {
-    let fill = color(match row.backend {
+/// The colour of what did the work.
+fn fill(row: &Measurement) -> Rgb {
+    color(match row.backend {
         Backend::CpuOneCore | Backend::Cpu => 0,
         Backend::Cuda | Backend::Metal => 1,
         Backend::Model => 5,
-    });
+    })
+}
+
+/// One bar with its whiskers.
+pub(super) fn bar(canvas: &mut Canvas<'_>, row: &Measurement, x: &Scale, top: f64, bottom: f64, fill: Rgb) {
     let end = x.at(row.summary.median);
     canvas.rect((x.start, top), (end, bottom), fill, if row.recorded { 0.3 } else { 0.65 });
     let outline = Pen::solid(fill, 1.4).dash(if row.recorded { DASHED } else { SOLID });
@@ -153,7 +157,7 @@ fn bar(canvas: &mut Canvas<'_>, row: &Measurement, x: &Scale, top: f64, bottom: 
 }
 
 /// p10 and p90, or the median where one of them is no number.
-fn spread(row: &Measurement) -> (f64, f64) {
+pub(super) fn spread(row: &Measurement) -> (f64, f64) {
     let mid = row.summary.median;
     let sound = |value: f64| if fits_linear(value) { value } else { mid };
     (sound(row.summary.p10).min(mid), sound(row.summary.p90).max(mid))

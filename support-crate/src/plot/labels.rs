@@ -100,6 +100,38 @@ pub(super) fn flags(flags: &[Flag], start: f64, end: f64) -> Vec<Place> {
     places
 }
 
+/// Heights for labels that would stand at `wanted`, at least `gap` apart and between `top` and `bottom` as far as there
+/// is room, in the same order and near what was wanted.
+pub(super) fn spread_out(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
+    // Labels that touch stand as one block around the middle of what they want.
+    let mut blocks: Vec<(f64, usize)> = Vec::new();
+    let fit = |middle: f64, count: usize| {
+        let half = gap * (count - 1) as f64 / 2.0;
+        middle.min(bottom - half).max(top + half)
+    };
+    for &at in &order {
+        let mut block = (fit(wanted[at], 1), 1);
+        while let Some(&(middle, count)) = blocks.last() {
+            let reach = gap * (count + block.1) as f64 / 2.0;
+            if block.0 - middle >= reach - 1e-9 {
+                break;
+            }
+            blocks.pop();
+            let both = count + block.1;
+            block = (fit((middle * count as f64 + block.0 * block.1 as f64) / both as f64, both), both);
+        }
+        blocks.push(block);
+    }
+    let places = blocks
+        .iter()
+        .flat_map(|&(middle, count)| (0..count).map(move |n| middle + gap * (n as f64 - (count - 1) as f64 / 2.0)));
+    let mut heights = vec![0.0; wanted.len()];
+    order.into_iter().zip(places).for_each(|(at, height)| heights[at] = height);
+    heights
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +154,18 @@ mod tests {
         assert!(first.0 > 290.0 || first.1 > 100.0, "{first:?}");
         let second = beside("ceiling", 100.0, room, &[curve], &mut taken);
         assert!(!taken[0].overlaps(taken[1]), "{first:?} {second:?}");
+    }
+
+    #[test]
+    fn labels_of_one_height_spread_and_keep_their_order() {
+        let heights = spread_out(&[100.0, 100.0, 20.0, 101.0], 10.0, 0.0, 200.0);
+        assert_eq!(heights[2], 20.0);
+        assert!(heights[0] < heights[1] && heights[1] < heights[3], "{heights:?}");
+        assert!(heights.iter().all(|a| heights.iter().filter(|b| (*a - **b).abs() < 9.99).count() == 1), "{heights:?}");
+        // At the edge they stay inside, and more than fit begin at the top.
+        let heights = spread_out(&[199.0; 5], 10.0, 0.0, 200.0);
+        assert_eq!((heights[0], heights[4]), (160.0, 200.0));
+        assert_eq!(spread_out(&[5.0; 30], 10.0, 0.0, 200.0)[0], 0.0);
+        assert!(spread_out(&[], 10.0, 0.0, 200.0).is_empty());
     }
 }

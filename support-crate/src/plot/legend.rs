@@ -1,8 +1,10 @@
 //! What stands below a chart: the legend, a line for each curve, and notes.
 
 use super::canvas::{Align, Canvas, FONT, LINE, MARGIN, Point, WIDTH};
+use super::curves::short_machine;
 use super::style::{Marker, Pen, Rgb};
 use super::text::{width, wrap};
+use crate::measurement::Measurement;
 
 /// The sample before a legend's text.
 #[derive(Debug, Clone, Copy)]
@@ -11,6 +13,8 @@ pub(crate) enum Sample {
     Line(Pen, Marker, bool),
     /// A piece of line alone.
     Rule(Pen),
+    /// A marker alone.
+    Marker(Marker, Rgb, bool),
     /// A filled box.
     Box(Rgb, f64),
 }
@@ -45,6 +49,7 @@ fn draw_sample(canvas: &mut Canvas<'_>, sample: Sample, (x, y): Point) {
             canvas.marker(marker, (x + 16.0, y), pen.color, hollow);
         }
         Sample::Rule(pen) => canvas.line((x, y), (x + 32.0, y), &pen),
+        Sample::Marker(marker, color, hollow) => canvas.marker(marker, (x + 16.0, y), color, hollow),
         Sample::Box(color, alpha) => {
             canvas.rect((x, y - 6.0), (x + 32.0, y + 6.0), color, alpha);
             canvas.outline((x, y - 6.0), (x + 32.0, y + 6.0), &Pen::solid(color, 1.2));
@@ -60,6 +65,23 @@ pub(crate) fn notes(canvas: &mut Canvas<'_>, notes: &[String], y: f64) -> f64 {
         y += LINE;
     }
     y
+}
+
+/// Where rows come from, a line for each machine: `Recorded on NVIDIA H200, 2026-11-21.`
+pub(super) fn sources(rows: &[Measurement]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for row in rows {
+        let machine = if row.machine.is_empty() { "this machine".to_string() } else { short_machine(&row.machine) };
+        let date = row.time.get(..10).map_or(String::new(), |date| format!(", {date}"));
+        let line = match row.recorded {
+            true => format!("Recorded on {machine}{date}."),
+            false => format!("Measured on {machine}{date}."),
+        };
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
 }
 
 /// A figure of a chart without a single row: the title, what is missing, and the next step.

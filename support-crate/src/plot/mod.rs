@@ -5,6 +5,8 @@
 //! | times over several sizes | [`time_over_size`], a curve for each experiment and machine |
 //! | rates over several sizes | [`bandwidth_over_size`], or [`over_size`] for any other metric |
 //! | a few figures to compare | [`bars`] |
+//! | the rungs of a ladder beside their peers | [`ladder`] |
+//! | operations a byte against operations a second | [`roofline`] |
 //! | the memory pool's numbers, step by step | [`memory_life`] |
 //! | who worked from when to when | [`timeline`] |
 //!
@@ -28,11 +30,15 @@ mod curves;
 mod figure;
 mod frame;
 mod labels;
+mod ladder;
+mod ladder_draw;
 pub(crate) mod legend;
 mod memory;
 mod memory_draw;
 mod over_size;
 mod over_size_draw;
+mod roofline;
+mod roofline_draw;
 mod scale;
 pub(crate) mod style;
 pub(crate) mod text;
@@ -42,8 +48,10 @@ mod timeline_draw;
 pub use bars::BarChart;
 pub use crossing::crossing;
 pub use figure::Figure;
+pub use ladder::LadderChart;
 pub use memory::MemoryChart;
 pub use over_size::SizeChart;
+pub use roofline::{Reached, Roofline};
 pub use timeline::Timeline;
 
 use crate::measurement::{Measurement, MemoryPoint, Span};
@@ -72,6 +80,17 @@ pub fn over_size(rows: &[Measurement]) -> SizeChart {
 /// The metric and unit are those of the first row; rows of another are left out, and a line below counts them.
 pub fn bars(rows: &[Measurement]) -> BarChart {
     BarChart::new(rows)
+}
+
+/// One horizontal bar for each rung and peer, with its share of one peer; rows of another metric than `rate` are passed
+/// over.
+pub fn ladder(rows: &[Measurement]) -> LadderChart {
+    LadderChart::new(rows)
+}
+
+/// Operations a byte against operations a second, under the roofs of memory and arithmetic.
+pub fn roofline(points: &[Reached]) -> Roofline {
+    Roofline::new(points)
 }
 
 /// The memory pool's numbers over the steps of a buffer's life.

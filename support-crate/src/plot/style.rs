@@ -14,6 +14,7 @@ pub(crate) const PALETTE: [Rgb; 6] =
 pub(crate) const BLUE: Rgb = PALETTE[0];
 pub(crate) const ORANGE: Rgb = PALETTE[1];
 pub(crate) const GREEN: Rgb = PALETTE[2];
+pub(crate) const GREY: Rgb = PALETTE[5];
 
 /// The shape that marks a curve's points.
 #[derive(Debug, Clone, Copy, PartialEq)]

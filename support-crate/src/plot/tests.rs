@@ -70,13 +70,15 @@ fn a_chart_of_nothing_says_what_to_do() {
         memory_life(&[]).with_free().prediction("p", &[1]).draw().svg(),
         timeline(&[]).mark("m", 1.0).draw().svg(),
         bandwidth_over_size(&two()).draw().svg(),
+        ladder(&[]).peer("p").prediction(5.0).draw().svg(),
+        roofline(&[]).memory_roof("m", 1.0).draw().svg(),
         timeline(&[Span::new("host", "x", f64::NAN, 1.0), Span::new("host", "y", 2.0, 1.0)]).draw().svg(),
         bars(&[row("w", Backend::Cpu, 1, f64::NAN, "", false)]).draw().svg(),
     ];
     for svg in &texts {
         assert!(svg.contains("Nothing to draw") && svg.contains("next: "), "{svg}");
     }
-    assert!(texts[4].contains("has the metric `bandwidth`") && texts[5].contains("2 spans"));
+    assert!(texts[4].contains("has the metric `bandwidth`") && texts[7].contains("2 spans"));
 }
 
 #[test]
@@ -90,6 +92,71 @@ fn bars_compare_with_the_slowest() {
     let size = |value: f64| Measurement::new("peak", Backend::Cuda, 1, "memory", "MiB", summary(value));
     assert!(bars(&[size(50.0), size(10.0)]).draw().svg().contains("10 MiB, 0.200× the first"));
     assert!(bars(&[size(0.0), size(0.0)]).draw().svg().contains("0 MiB"));
+}
+
+/// Two rungs and a peer, recorded.
+fn rungs() -> Vec<Measurement> {
+    let rate = |(name, value): (&str, f64)| {
+        let mut row = Measurement::new(name, Backend::Cuda, 4096, "rate", "TFLOP/s", summary(value));
+        (row.machine, row.recorded, row.time) = ("NVIDIA H200".into(), true, "2026-11-21T04:34:20Z".into());
+        row
+    };
+    [("01_naive", 0.3), ("02_tiled", 30.0), ("cuBLAS", 60.0)].map(rate).to_vec()
+}
+
+#[test]
+fn a_ladder_has_a_share_of_its_peer_and_says_where_it_was_recorded() {
+    let chart = ladder(&rungs()).title("T").peer("cuBLAS").ceiling("fp32", 66.9).prediction(70.0).note("Left out: x.");
+    let svg = chart.draw().svg();
+    for text in [
+        ">\n0.5 %\n<",
+        ">\n50 %\n<",
+        ">\n100 %\n<",
+        "cuBLAS: 100 %",
+        "fp32: 66.9 TFLOP/s",
+        "your prediction: 70 %",
+        "Recorded on NVIDIA H200, 2026-11-21.",
+        "Left out: x.",
+    ] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+    let mut live = rungs();
+    live.iter_mut().for_each(|row| row.recorded = false);
+    let svg = ladder(&live).peer("CUB").prediction(70.0).draw().svg();
+    assert!(svg.contains("Measured on NVIDIA H200") && svg.contains("70 %: there is no peer"), "{svg}");
+    assert!(!svg.contains("of peer"), "{svg}");
+    let svg = ladder(&two()).draw().svg();
+    assert!(svg.contains("Nothing to draw") && svg.contains("next: "), "{svg}");
+}
+
+#[test]
+fn a_roofline_names_every_point_once_and_no_name_covers_another() {
+    let point = |n: usize| Reached {
+        name: format!("{n:02}_rung"),
+        flop_per_byte: 0.25,
+        tflop_per_s: 1.0 + n as f64 * 0.01,
+        recorded: n < 3,
+    };
+    let points: Vec<Reached> = (0..30).map(point).collect();
+    let chart = roofline(&points).memory_roof("copy", 4200.0).compute_roof("fp32", 66.9).note("N.");
+    let svg = chart.draw().svg();
+    let heights: Vec<f64> = points.iter().map(|point| height_of(&svg, &point.name)).collect();
+    for (at, height) in heights.iter().enumerate() {
+        assert!(heights[..at].iter().all(|other| (height - other).abs() >= 160.0), "{at}: {heights:?}");
+    }
+    assert!(svg.contains("memory roof: copy, 4.2 TB/s") && svg.contains("compute roof: fp32, 66.9 TFLOP/s"), "{svg}");
+    assert!(svg.contains("Above the roof: 09_rung, 10_rung"), "{svg}");
+    assert!(svg.contains(">\na rung\n<") && !svg.contains("a peer"), "{svg}");
+    let svg = roofline(&points[..2]).compute_roof("none", f64::NAN).draw().svg();
+    assert!(svg.contains("a rung, recorded") && svg.contains("Not drawn: none, NaN"), "{svg}");
+    assert!(!svg.contains("Above the roof"), "{svg}");
+}
+
+/// The height at which a text stands, in tenths of a pixel.
+fn height_of(svg: &str, text: &str) -> f64 {
+    let before = svg.split(&format!(">\n{text}\n<")).next().unwrap();
+    let element = before.rsplit("<text ").next().unwrap();
+    element.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
 }
 
 #[test]
@@ -134,6 +201,19 @@ fn odd_rows_never_panic() {
             assert!(chart.prediction("p", 0).draw().svg().contains("</svg>"));
             assert!(bars(&rows).prediction("p", other).draw().svg().contains("</svg>"));
             assert!(bars(&rows).log().prediction("p", other).draw().svg().contains("</svg>"));
+            let mut rates = rungs();
+            (rates[0].summary.median, rates[2].summary.p90) = (*value, other);
+            let chart = ladder(&rates).peer("01_naive").ceiling("c", other).prediction(*value);
+            assert!(chart.draw().svg().contains("</svg>"));
+            let reached = |flop_per_byte: f64, tflop_per_s: f64| Reached {
+                name: "a".into(),
+                flop_per_byte,
+                tflop_per_s,
+                recorded: false,
+            };
+            let chart = roofline(&[reached(*value, other), reached(1.0, 1.0)]);
+            let svg = chart.memory_roof("m", other).compute_roof("c", *value).draw().svg();
+            assert!(svg.contains("</svg>") && !svg.contains("\"NaN"), "{value} {other}");
             let spans = [Span::new("a", "b", *value, other), Span::new("a", "b", other, *value)];
             assert!(timeline(&spans).mark("m", other).draw().svg().contains("</svg>"));
         }
