@@ -49,12 +49,12 @@ fn vector_add(gpu: &Gpu, n: usize, csv: &mut String) -> Result<()> {
         assert!((0..n).all(|i| given[i] == host[0][i] + host[1][i]), "{} is wrong at {n} elements", rung.path);
         names.push(rung.path);
         let (inputs, outputs) = (&inputs, &outputs);
-        work.push(Box::new(move |call| {
+        work.push(boxed(move |call| {
             let set = call % count;
             add.launch(&inputs[2 * set], &inputs[2 * set + 1], &mut outputs[set].borrow_mut())
         }));
     }
-    work.push(Box::new(|call| outputs[call % count].borrow_mut().copy_from_buffer(&inputs[2 * (call % count)])));
+    work.push(boxed(|call| outputs[call % count].borrow_mut().copy_from_buffer(&inputs[2 * (call % count)])));
     let samples = gpu.time_interleaved(&PLAN, &mut work)?;
     rows(csv, &names, n, 12 * n, &[(COPY, 8 * n)], &samples);
     Ok(())
@@ -76,14 +76,14 @@ fn reduction(gpu: &Gpu, n: usize, cub: Option<&Library>, csv: &mut String) -> Re
         println!("{} at {n}: error {:.1e} against f64", rung.path, (given - exact).abs());
         names.push(rung.path);
         let arrays = &arrays;
-        work.push(Box::new(move |call| sum.launch(&arrays[call % count], &mut partial)));
+        work.push(boxed(move |call| sum.launch(&arrays[call % count], &mut partial)));
     }
     let (arrays, mut to) = (&arrays, gpu.alloc::<f32>(n)?);
-    work.push(Box::new(move |call| to.copy_from_buffer(&arrays[call % count])));
+    work.push(boxed(move |call| to.copy_from_buffer(&arrays[call % count])));
     let mut peers = vec![(COPY, 8 * n)];
     if let Some(cub) = cub {
         let run = open_cub(cub, &host, n, exact);
-        work.push(Box::new(move |call| {
+        work.push(boxed(move |call| {
             run(call);
             Ok(())
         }));
@@ -137,4 +137,8 @@ fn rows(csv: &mut String, names: &[&str], n: usize, bytes: usize, peers: &[(&str
         }
         println!();
     }
+}
+
+fn boxed<'a>(work: impl FnMut(usize) -> Result<()> + 'a) -> Contestant<'a> {
+    Contestant::Calls(Box::new(work))
 }

@@ -53,17 +53,17 @@ fn record(gpu: &Gpu, peer: &Library, (m, n, k): (usize, usize, usize), csv: &mut
         }
         let matmul = MatmulBf16::new(gpu, rung.path)?;
         outputs[0].borrow_mut().fill_bytes(0xFF)?;
-        matmul.launch(&inputs[0], &inputs[1], &mut outputs[0].borrow_mut(), (m, n, k))?;
+        matmul.launch(&inputs[0], &inputs[1], &mut outputs[0].borrow_mut(), Shape { m, n, k })?;
         let ours = error(&outputs[0].borrow().to_host()?, &host[0], &host[1], (m, n, k));
         assert!(ours <= 2.0 * theirs, "{} at {m}x{n}x{k}: error {ours:.2e}, cuBLAS {theirs:.2e}", rung.path);
         names.push(rung.path);
         let (inputs, outputs) = (&inputs, &outputs);
-        work.push(Box::new(move |call| {
+        work.push(boxed(move |call| {
             let set = call % count;
-            matmul.launch(&inputs[2 * set], &inputs[2 * set + 1], &mut outputs[set].borrow_mut(), (m, n, k))
+            matmul.launch(&inputs[2 * set], &inputs[2 * set + 1], &mut outputs[set].borrow_mut(), Shape { m, n, k })
         }));
     }
-    work.push(Box::new(|call| {
+    work.push(boxed(|call| {
         run(call);
         Ok(())
     }));
@@ -121,4 +121,8 @@ fn error(given: &[u16], a: &[u16], b: &[u16], (m, n, k): (usize, usize, usize)) 
         }
     }
     (off / all).sqrt()
+}
+
+fn boxed<'a>(work: impl FnMut(usize) -> Result<()> + 'a) -> Contestant<'a> {
+    Contestant::Calls(Box::new(work))
 }

@@ -64,6 +64,18 @@ pub fn rung(path: &str) -> Result<Rung> {
 }
 
 impl Rung {
+    /// Its name without the folder, such as `02_tiled`.
+    pub fn name(&self) -> &'static str {
+        self.path.rsplit('/').next().unwrap_or(self.path)
+    }
+
+    /// Its idea, as its first line says it; empty when the file cannot be read.
+    pub fn idea(&self) -> String {
+        let text = self.source().map(|source| source.text).unwrap_or_default();
+        let idea = text.lines().find_map(|line| line.strip_prefix("// idea: "));
+        idea.unwrap_or_default().to_string()
+    }
+
     /// The file with its PTX for the simulator, for machines where CUDA C cannot be compiled. `make ptx` writes it.
     pub fn ptx_file(&self) -> PathBuf {
         Source::kernels_dir().join(format!("{}.ptx", self.path))

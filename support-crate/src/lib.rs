@@ -63,6 +63,6 @@ pub mod prelude {
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
-    pub use crate::topics::{Matmul, MatmulBf16, Reduction, VectorAdd};
+    pub use crate::topics::{Ladder, LadderRun, Matmul, MatmulBf16, Reduction, Shape, Size, VectorAdd};
     pub use crate::{check, cpu, ladder, machine, plot, profile};
 }

@@ -42,8 +42,9 @@ fn every_kernel_is_right_and_makes_no_mistake() {
 /// Rounding to bf16 is off by 2⁻⁸ of the result at most; the sums, of factors in [-1, 1), by k · k · 2⁻²³.
 fn matmul_bf16(rung: &Rung, matmul: &MatmulBf16, (m, n, k): (usize, usize, usize)) {
     let (a, b) = (cpu::random_bf16(m * k, 5), cpu::random_bf16(k * n, 6));
-    let given =
-        matmul.multiply(&a, &b, m, n, k).unwrap_or_else(|error| panic!("{} at {m}, {n}, {k}: {error}", rung.path));
+    let given = matmul
+        .multiply(&a, &b, Shape { m, n, k })
+        .unwrap_or_else(|error| panic!("{} at {m}, {n}, {k}: {error}", rung.path));
     let number = |bits: u16| f64::from(cpu::f32_from_bf16(bits));
     for (at, &bits) in given.iter().enumerate() {
         let (row, column) = (at / n, at % n);

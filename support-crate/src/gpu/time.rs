@@ -6,8 +6,13 @@ use crate::error::Result;
 use crate::measurement::Summary;
 use crate::sim::needs_hardware;
 
-/// Work to be timed against other work; it is given the number of the call.
-pub type Contestant<'a> = Box<dyn FnMut(usize) -> Result<()> + 'a>;
+/// Work to be timed against other work.
+pub enum Contestant<'a> {
+    /// Queues one call on the default stream, and is given the call's number.
+    Calls(Box<dyn FnMut(usize) -> Result<()> + 'a>),
+    /// Takes one sample by a clock of its own, in **ms a call**: another process, or the CPU.
+    Clocked(Box<dyn FnMut() -> Result<f64> + 'a>),
+}
 
 impl Gpu {
     /// Times `work` on the device's own clock: milliseconds a call, median and spread.
@@ -32,22 +37,51 @@ impl Gpu {
         self.has_times()?;
         let mut repeats = Vec::new();
         for work in work.iter_mut() {
-            let once = self.timed(1, &mut |call| work(call))?;
-            // A lone call looks slower than one of many, so a batch is tried too.
-            let few = if once < plan.min_sample_ms { self.timed(8, &mut |call| work(call))? / 8.0 } else { once };
-            repeats.push(plan.repeats_for(few));
+            repeats.push(match work {
+                Contestant::Calls(work) => {
+                    let once = self.timed(1, &mut |call| work(call))?;
+                    // A lone call looks slower than one of many, so a batch is tried too.
+                    let few =
+                        if once < plan.min_sample_ms { self.timed(8, &mut |call| work(call))? / 8.0 } else { once };
+                    plan.repeats_for(few)
+                }
+                Contestant::Clocked(sample) => {
+                    sample()?;
+                    1
+                }
+            });
         }
         let mut samples = vec![Vec::new(); work.len()];
         let (mut spent, mut calls) = (vec![0.0; work.len()], vec![0; work.len()]);
+        let mut cold = false;
         for _ in 0..plan.samples {
             for (at, work) in work.iter_mut().enumerate() {
-                if spent[at] < plan.budget_ms || samples[at].len() < 5 {
-                    // Counted on from sample to sample, so that all buffers have their turn.
-                    let ms = self.timed(repeats[at], &mut |call| work(calls[at] + call))?;
-                    calls[at] += repeats[at];
-                    spent[at] += ms;
-                    samples[at].push(ms / repeats[at] as f64);
+                if spent[at] >= plan.budget_ms && samples[at].len() >= 5 {
+                    continue;
                 }
+                let ms = match work {
+                    Contestant::Calls(work) => {
+                        // The GPU has worked for another process, or for none: one call brings it back to this one.
+                        if std::mem::take(&mut cold) {
+                            self.timed(1, &mut |_| work(calls[at]))?;
+                        }
+                        // Counted on from sample to sample, so that all buffers have their turn.
+                        let ms = self.timed(repeats[at], &mut |call| work(calls[at] + call))?;
+                        calls[at] += repeats[at];
+                        spent[at] += ms;
+                        ms / repeats[at] as f64
+                    }
+                    Contestant::Clocked(sample) => {
+                        // What is queued here must not run beside it.
+                        self.synchronize()?;
+                        cold = true;
+                        let begin = std::time::Instant::now();
+                        let ms = sample()?;
+                        spent[at] += begin.elapsed().as_secs_f64() * 1e3;
+                        ms
+                    }
+                };
+                samples[at].push(ms);
             }
         }
         Ok(samples)

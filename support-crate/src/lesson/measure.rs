@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::measurement::{Backend, Measurement, MemoryPoint, Span};
 use crate::results;
+use crate::topics::{Ladder, LadderRun, Size};
 
 impl Lesson {
     /// Measures on the GPU. `experiment` names the measurement in `results/metrics.csv`; the rows' own names are its
@@ -55,6 +56,21 @@ impl Lesson {
     pub fn measure_spans(&self, experiment: &str, work: impl FnOnce(&Gpu) -> Result<Vec<Span>>) -> Result<Vec<Span>> {
         let rows = self.measure(experiment, |gpu| Ok(Span::to_rows(&work(gpu)?, gpu.backend())))?;
         Ok(Span::from_rows(&rows))
+    }
+
+    /// [`Lesson::measure`] for a ladder: [`Ladder::run`] at that size where there is a GPU, else the recorded run.
+    ///
+    /// # Errors
+    /// As [`Ladder::run`] and [`Lesson::measure`].
+    pub fn measure_ladder(&self, ladder: &Ladder, size: impl Into<Size>) -> Result<LadderRun> {
+        let (ladder, size) = (*ladder, ladder.size(size)?);
+        let mut notes = Vec::new();
+        let rows = self.measure(&LadderRun::experiment(ladder, size), |gpu| {
+            let run = ladder.run(gpu, size)?;
+            notes.clone_from(&run.notes);
+            Ok(run.to_rows())
+        })?;
+        Ok(LadderRun { notes, ..LadderRun::from_rows(ladder, size, &rows) })
     }
 
     /// The recorded reference rows of an experiment, GPU and CPU, to lay over live ones. None while the reference

@@ -1,12 +1,13 @@
 //! One rung of the matrix multiplication, ready to run and to time on a GPU.
 
-use super::{compiled, wrong};
+use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows, wrong};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::{Error, Result};
 use crate::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::Rung;
 use crate::measurement::Summary;
+use rayon::prelude::*;
 
 /// What a new kernel is checked at: no side is a multiple of any tile, and all differ.
 const AWKWARD: Shape = Shape { m: 127, n: 65, k: 129 };
@@ -29,13 +30,23 @@ impl From<usize> for Shape {
     }
 }
 
+impl TryFrom<Size> for Shape {
+    type Error = Error;
+
+    fn try_from(size: Size) -> Result<Shape> {
+        let (m, n, k) = size.three()?;
+        Ok(Shape { m, n, k })
+    }
+}
+
 impl Shape {
     /// Multiplications and additions of the product: 2mnk.
     pub fn operations(self) -> f64 {
         2.0 * self.m as f64 * self.n as f64 * self.k as f64
     }
 
-    fn numbers(self) -> usize {
+    /// Numbers of the three matrices.
+    pub fn numbers(self) -> usize {
         self.m * self.k + self.k * self.n + self.m * self.n
     }
 }
@@ -139,11 +150,65 @@ impl Matmul {
         Ok(Set { a: matrix(m * k, 2 * seed)?, b: matrix(k * n, 2 * seed + 1)?, c: self.gpu.alloc(m * n)? })
     }
 
-    fn launch(&self, set: &mut Set, shape: Shape) -> Result<()> {
+    fn launch(&self, Set { a, b, c }: &mut Set, shape: Shape) -> Result<()> {
+        self.launch_by(&mut Launches::queue(), a, b, c, shape)
+    }
+
+    fn launch_by(
+        &self,
+        launches: &mut Launches,
+        a: &Buffer<f32>,
+        b: &Buffer<f32>,
+        c: &mut Buffer<f32>,
+        shape: Shape,
+    ) -> Result<()> {
         let config = self.rung.launch(shape.n, shape.m, self.gpu.multiprocessors());
         let [m, n, k] = sides(shape)?;
-        self.kernel.launch(config, (&set.a, &set.b, &mut set.c, m, n, k))
+        launches.launch(&self.kernel, config, (a, b, c, m, n, k))
     }
+}
+
+/// A size is (m, n, k).
+impl Topic for Matmul {
+    fn work(&self, size: Size) -> Result<Work> {
+        let shape = Shape::try_from(size)?;
+        sides(shape).map(|_| Work::of_operations(shape.operations(), shape.numbers().saturating_mul(4), "f32"))
+    }
+
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+        let Shape { m, n, k } = size.try_into()?;
+        let matrix = |numbers, seed| Host::F32(cpu::random_f32(numbers, seed));
+        Ok(vec![matrix(m * k, 2 * seed), matrix(k * n, 2 * seed + 1)])
+    }
+
+    fn room(&self, size: Size) -> Result<Vec<Room>> {
+        let Shape { m, n, .. } = size.try_into()?;
+        Ok(vec![Room::F32(m * n)])
+    }
+
+    fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
+        self.launch_by(launches, inputs[0].f32()?, inputs[1].f32()?, outputs[0].f32_mut()?, size.try_into()?)
+    }
+
+    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+        Ok(rows_in_f64(inputs, size.try_into()?))
+    }
+}
+
+/// Rows of the product that are compared with f64, spread over it.
+const CHECKED_ROWS: usize = 8;
+
+/// Some rows of a product in f64.
+pub(super) fn rows_in_f64(inputs: &[Host], Shape { m, n, k }: Shape) -> Vec<Exact> {
+    let row = |row: usize| {
+        let mut values = vec![0.0; n];
+        for at in 0..k {
+            let x = inputs[0].get(row * k + at);
+            values.iter_mut().zip(inputs[1].part(at * n, n)).for_each(|(sum, y)| *sum += x * y);
+        }
+        Exact { output: 0, from: row * n, values }
+    };
+    spread_rows(m, CHECKED_ROWS).into_par_iter().map(row).collect()
 }
 
 /// m, n and k as the kernel takes them.

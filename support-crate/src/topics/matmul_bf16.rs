@@ -1,6 +1,7 @@
 //! One rung of the bf16 matrix multiplication, ready to run and to time on a GPU.
 
-use super::{compiled, wrong};
+use super::matmul::rows_in_f64;
+use super::{Array, Exact, Host, Launches, Room, Shape, Size, Topic, Work, compiled, wrong};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::{Error, Result};
@@ -12,11 +13,12 @@ use crate::measurement::Summary;
 /// The rung that takes over what the copy engine cannot: rows that do not begin at multiples of 16 bytes.
 const ANY_SIZE: &str = "matmul_bf16/05_wgmma";
 
-/// Sizes (m, n, k) that a new kernel is checked at: no multiples of any tile; the second with rows of whole 16 bytes.
-const AWKWARD: [(usize, usize, usize); 2] = [(127, 65, 129), (130, 264, 72)];
+/// What a new kernel is checked at: no multiples of any tile; the second with rows of whole 16 bytes.
+const AWKWARD: [Shape; 2] = [Shape { m: 127, n: 65, k: 129 }, Shape { m: 130, n: 264, k: 72 }];
 
 /// A bf16 matmul kernel of the course on one GPU: `c (m × n) = a (m × k) · b (k × n)`, all row-major bf16 (`u16` to the
-/// host), sums in f32; 2mnk operations. Rungs that use the copy engine hand sizes that it cannot take to `05_wgmma`.
+/// host), sums in f32; 2mnk operations. Rungs that use the copy engine hand sizes that it cannot take to `05_wgmma`. A
+/// number in place of a [`Shape`] means square matrices of that side.
 #[derive(Debug, Clone)]
 pub struct MatmulBf16 {
     gpu: Gpu,
@@ -49,16 +51,16 @@ impl MatmulBf16 {
         let own = Loaded::new(gpu, path)?;
         let any_size = if own.maps > 0 { Some(Loaded::new(gpu, ANY_SIZE)?) } else { None };
         let matmul = MatmulBf16 { gpu: gpu.clone(), own, any_size };
-        for (m, n, k) in AWKWARD {
-            let (a, b) = (cpu::random_bf16(m * k, 1), cpu::random_bf16(k * n, 2));
-            agree(path, &matmul.multiply(&a, &b, m, n, k)?, &a, &b, (m, n, k))?;
+        for shape in AWKWARD {
+            let (a, b) = (cpu::random_bf16(shape.m * shape.k, 1), cpu::random_bf16(shape.k * shape.n, 2));
+            agree(path, &matmul.multiply(&a, &b, shape)?, &a, &b, shape)?;
         }
         Ok(matmul)
     }
 
     /// The path of the rung that multiplies these sizes: its own, or the one that it hands them to.
-    pub fn used_for(&self, n: usize, k: usize) -> &'static str {
-        self.loaded_for(n, k).rung.path
+    pub fn used_for(&self, shape: impl Into<Shape>) -> &'static str {
+        self.loaded_for(shape.into()).rung.path
     }
 
     /// All four steps: allocates, copies `a` and `b` to the device, launches, and copies the product back.
@@ -66,7 +68,8 @@ impl MatmulBf16 {
     /// # Errors
     /// [`Error::LengthMismatch`] when `a` does not hold m · k numbers or `b` not k · n, [`Error::OutOfMemory`],
     /// [`Error::Driver`].
-    pub fn multiply(&self, a: &[u16], b: &[u16], m: usize, n: usize, k: usize) -> Result<Vec<u16>> {
+    pub fn multiply(&self, a: &[u16], b: &[u16], shape: impl Into<Shape>) -> Result<Vec<u16>> {
+        let shape @ Shape { m, n, k } = shape.into();
         for (what, given, expected) in [("first", a.len(), m * k), ("second", b.len(), k * n)] {
             if given != expected {
                 return Err(Error::LengthMismatch { what: format!("matmul's {what} input"), expected, given });
@@ -75,7 +78,7 @@ impl MatmulBf16 {
         // Poisoned: an element that the kernel forgets comes back as NaN.
         let c = self.gpu.poison(m * n)?;
         let mut set = Set { a: self.gpu.to_device(a)?, b: self.gpu.to_device(b)?, c };
-        self.launch(&set.a, &set.b, &mut set.c, (m, n, k))?;
+        self.launch(&set.a, &set.b, &mut set.c, shape)?;
         set.c.to_host()
     }
 
@@ -84,21 +87,22 @@ impl MatmulBf16 {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Driver`].
-    pub fn time(&self, m: usize, n: usize, k: usize, plan: &Bench) -> Result<Summary> {
-        let count = self.gpu.sets_past_cache((m * k + k * n + m * n) * size_of::<u16>());
-        let mut sets = (0..count as u64).map(|seed| self.random_set(m, n, k, seed)).collect::<Result<Vec<Set>>>()?;
+    pub fn time(&self, shape: impl Into<Shape>, plan: &Bench) -> Result<Summary> {
+        let shape = shape.into();
+        let count = self.gpu.sets_past_cache(shape.numbers() * size_of::<u16>());
+        let mut sets = (0..count as u64).map(|seed| self.random_set(shape, seed)).collect::<Result<Vec<Set>>>()?;
         self.gpu.time(plan, |call| {
             let Set { a, b, c } = &mut sets[call % count];
-            self.launch(a, b, c, (m, n, k))
+            self.launch(a, b, c, shape)
         })
     }
 
-    fn random_set(&self, m: usize, n: usize, k: usize, seed: u64) -> Result<Set> {
+    fn random_set(&self, Shape { m, n, k }: Shape, seed: u64) -> Result<Set> {
         let matrix = |len, seed| self.gpu.to_device(&cpu::random_bf16(len, seed));
         Ok(Set { a: matrix(m * k, 2 * seed)?, b: matrix(k * n, 2 * seed + 1)?, c: self.gpu.alloc(m * n)? })
     }
 
-    fn loaded_for(&self, n: usize, k: usize) -> &Loaded {
+    fn loaded_for(&self, Shape { n, k, .. }: Shape) -> &Loaded {
         let whole = |columns: usize| columns > 0 && columns.is_multiple_of(8);
         self.any_size.as_ref().filter(|_| !(whole(n) && whole(k))).unwrap_or(&self.own)
     }
@@ -108,13 +112,17 @@ impl MatmulBf16 {
     /// # Errors
     /// [`Error::LengthMismatch`] when a buffer is not as long as its matrix, before anything runs; the errors of
     /// [`Kernel::launch`].
-    pub fn launch(
+    pub fn launch(&self, a: &Buffer<u16>, b: &Buffer<u16>, c: &mut Buffer<u16>, shape: impl Into<Shape>) -> Result<()> {
+        self.launch_by(&mut Launches::queue(), (a, b, c), shape.into())
+    }
+
+    fn launch_by(
         &self,
-        a: &Buffer<u16>,
-        b: &Buffer<u16>,
-        c: &mut Buffer<u16>,
-        (m, n, k): (usize, usize, usize),
+        launches: &mut Launches,
+        (a, b, c): (&Buffer<u16>, &Buffer<u16>, &mut Buffer<u16>),
+        shape: Shape,
     ) -> Result<()> {
+        let Shape { m, n, k } = shape;
         for (what, given, expected) in [("a", a.len(), m * k), ("b", b.len(), k * n), ("c", c.len(), m * n)] {
             if given != expected {
                 return Err(Error::LengthMismatch { what: format!("matmul's `{what}`"), expected, given });
@@ -124,7 +132,41 @@ impl MatmulBf16 {
         if m == 0 || n == 0 {
             return Ok(());
         }
-        self.loaded_for(n, k).launch(self.gpu.multiprocessors(), (a, b, c), (m, n, k))
+        self.loaded_for(shape).launch(launches, self.gpu.multiprocessors(), (a, b, c), shape)
+    }
+}
+
+/// A size is (m, n, k).
+impl Topic for MatmulBf16 {
+    fn work(&self, size: Size) -> Result<Work> {
+        let shape = Shape::try_from(size)?;
+        [shape.m, shape.n, shape.k].map(side).into_iter().collect::<Result<Vec<_>>>()?;
+        Ok(Work::of_operations(shape.operations(), shape.numbers().saturating_mul(2), "bf16"))
+    }
+
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+        let Shape { m, n, k } = size.try_into()?;
+        let matrix = |numbers, seed| Host::Bf16(cpu::random_bf16(numbers, seed));
+        Ok(vec![matrix(m * k, 2 * seed), matrix(k * n, 2 * seed + 1)])
+    }
+
+    fn room(&self, size: Size) -> Result<Vec<Room>> {
+        let Shape { m, n, .. } = size.try_into()?;
+        Ok(vec![Room::Bf16(m * n)])
+    }
+
+    fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
+        let matrices = (inputs[0].bf16()?, inputs[1].bf16()?, outputs[0].bf16_mut()?);
+        self.launch_by(launches, matrices, size.try_into()?)
+    }
+
+    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+        Ok(rows_in_f64(inputs, size.try_into()?))
+    }
+
+    fn hands_to(&self, size: Size) -> Option<&'static str> {
+        let used = self.used_for(Shape::try_from(size).ok()?);
+        (used != self.own.rung.path).then_some(used)
     }
 }
 
@@ -139,23 +181,24 @@ impl Loaded {
 
     fn launch(
         &self,
+        launches: &mut Launches,
         multiprocessors: u32,
         (a, b, c): (&Buffer<u16>, &Buffer<u16>, &mut Buffer<u16>),
-        (m, n, k): (usize, usize, usize),
+        Shape { m, n, k }: Shape,
     ) -> Result<()> {
         let config = self.rung.launch(n, m, multiprocessors);
         let [rows, columns, inner] = [side(m)?, side(n)?, side(k)?];
         if self.maps == 0 {
-            return self.kernel.launch(config, (a, b, c, rows, columns, inner));
+            return launches.launch(&self.kernel, config, (a, b, c, rows, columns, inner));
         }
         // The engine fetches a tile of a at once, b and c in panels of 64 columns.
         let (_, tile_rows) = self.rung.tile;
         let (a, b) = (TensorMap::new(a, m, k, tile_rows)?, TensorMap::new(b, k, n, 64)?);
         if self.maps == 2 {
-            return self.kernel.launch(config, (&a, &b, c, rows, columns, inner));
+            return launches.launch(&self.kernel, config, (&a, &b, c, rows, columns, inner));
         }
         let c = TensorMap::written(c, m, n, 64)?;
-        self.kernel.launch(config, (&a, &b, &c, rows, columns, inner))
+        launches.launch(&self.kernel, config, (&a, &b, &c, rows, columns, inner))
     }
 }
 
@@ -169,7 +212,7 @@ fn side(size: usize) -> Result<i32> {
 
 /// Compares with the product in f64. Rounding to bf16 is off by at most 2⁻⁸ of the result. Of the k sums in f32, none is
 /// larger than k, as all factors lie in [-1, 1]; the matrix units cut off where they sum, which is off by 2⁻²³ at most.
-fn agree(path: &str, given: &[u16], a: &[u16], b: &[u16], (m, n, k): (usize, usize, usize)) -> Result<()> {
+fn agree(path: &str, given: &[u16], a: &[u16], b: &[u16], Shape { m, n, k }: Shape) -> Result<()> {
     let [a, b] = [a, b].map(|bits| bits.iter().map(|&bits| f64::from(cpu::f32_from_bf16(bits))).collect::<Vec<f64>>());
     for (at, &bits) in given.iter().enumerate() {
         let (row, column) = (at / n, at % n);
@@ -195,10 +238,10 @@ mod tests {
     fn a_wrong_or_unwritten_element_is_named() {
         let [one, two, three] = [1.0, 2.0, 3.0].map(cpu::bf16_from_f32);
         // (1 2) · (1 2)ᵀ is 5.
-        let five = cpu::bf16_from_f32(5.0);
-        assert_eq!(agree("m", &[five], &[one, two], &[one, two], (1, 1, 2)), Ok(()));
+        let (five, shape) = (cpu::bf16_from_f32(5.0), Shape { m: 1, n: 1, k: 2 });
+        assert_eq!(agree("m", &[five], &[one, two], &[one, two], shape), Ok(()));
         for wrong in [three, u16::MAX] {
-            let text = agree("m", &[wrong], &[one, two], &[one, two], (1, 1, 2)).unwrap_err().to_string();
+            let text = agree("m", &[wrong], &[one, two], &[one, two], shape).unwrap_err().to_string();
             assert!(text.contains("row 0, column 0") && text.contains("\nnext: "), "{text}");
         }
     }
@@ -212,14 +255,15 @@ mod tests {
                 continue;
             }
             let matmul = MatmulBf16::new(&gpu, rung.path).unwrap();
-            assert_eq!(matmul.used_for(64, 64), rung.path);
-            assert_eq!(matmul.used_for(65, 64) == rung.path, matmul.any_size.is_none());
+            assert_eq!(matmul.used_for(64), rung.path);
+            assert_eq!(matmul.used_for(Shape { m: 1, n: 65, k: 64 }) == rung.path, matmul.any_size.is_none());
             for (m, n, k) in [(1, 1, 1), (1, 8, 8), (31, 31, 31), (33, 40, 0), (257, 520, 1032), (0, 8, 8)] {
                 let (a, b) = (cpu::random_bf16(m * k, 1), cpu::random_bf16(k * n, 2));
-                agree(rung.path, &matmul.multiply(&a, &b, m, n, k).unwrap(), &a, &b, (m, n, k)).unwrap();
+                let shape = Shape { m, n, k };
+                agree(rung.path, &matmul.multiply(&a, &b, shape).unwrap(), &a, &b, shape).unwrap();
             }
-            assert!(matmul.multiply(&[0; 4], &[0; 5], 2, 2, 2).unwrap_err().to_string().contains("second input"));
-            assert!(matmul.time(64, 64, 64, &Bench::default().samples(5)).unwrap().median > 0.0);
+            assert!(matmul.multiply(&[0; 4], &[0; 5], 2).unwrap_err().to_string().contains("second input"));
+            assert!(matmul.time(64, &Bench::default().samples(5)).unwrap().median > 0.0);
         }
     }
 }

@@ -1,13 +1,25 @@
 //! What several notebooks do with the course's own kernels, topic by topic: compiled, checked, ready to time.
 
+mod arrays;
+mod contest;
+mod ladders;
 mod matmul;
 mod matmul_bf16;
 mod reduction;
+mod run;
+mod size;
+mod topic;
 mod vector_add;
 
+pub use arrays::{Array, Host, Room};
+pub use contest::{CHECKS, Job, OnArrays, Peer, PeerWork};
+pub use ladders::Ladder;
 pub use matmul::{Matmul, Shape};
 pub use matmul_bf16::MatmulBf16;
 pub use reduction::Reduction;
+pub use run::{LadderRun, RunLine};
+pub use size::Size;
+pub use topic::{Bound, Exact, Launches, Topic, Work, relative_error, spread_rows};
 pub use vector_add::VectorAdd;
 
 use crate::error::{Error, Result};
@@ -29,6 +41,16 @@ fn length(n: usize) -> Result<i32> {
             fix: "split the array, and launch once for each part".to_string(),
         }),
     }
+}
+
+/// Pieces of an array of `n` numbers, at most 65,536 in all: where each begins, and how long it is.
+fn spread(n: usize) -> Vec<(usize, usize)> {
+    const PIECE: usize = 1024;
+    spread_rows(n / PIECE, 63)
+        .into_iter()
+        .map(|row| (row * PIECE, PIECE))
+        .chain([(n / PIECE * PIECE, n % PIECE)])
+        .collect()
 }
 
 /// The rung of that path with its kernel, compiled for this GPU, if it runs there.

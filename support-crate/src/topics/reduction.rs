@@ -1,6 +1,6 @@
 //! One rung of the reduction, ready to run and to time on a GPU.
 
-use super::{AWKWARD, compiled, length, wrong};
+use super::{AWKWARD, Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, wrong};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::Result;
@@ -72,14 +72,19 @@ impl Reduction {
     /// [`Error::Invalid`](crate::Error::Invalid) for more than 2³¹ elements,
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
     pub fn partials(&self, n: usize) -> Result<Vec<Buffer<f32>>> {
+        self.lengths(n)?.into_iter().map(|length| self.gpu.poison(length)).collect()
+    }
+
+    /// How many numbers each launch leaves.
+    fn lengths(&self, n: usize) -> Result<Vec<usize>> {
         length(n)?;
-        let mut partial = Vec::new();
+        let mut lengths = Vec::new();
         let mut left = n;
         loop {
             left = self.rung.launch(left, 1, self.gpu.multiprocessors()).grid.0 as usize;
-            partial.push(self.gpu.poison(if self.rung.leaves == Leaves::Added { 1 } else { left })?);
+            lengths.push(if self.rung.leaves == Leaves::Added { 1 } else { left });
             if left == 1 || self.rung.leaves != Leaves::Partials {
-                return Ok(partial);
+                return Ok(lengths);
             }
         }
     }
@@ -89,16 +94,52 @@ impl Reduction {
     /// # Errors
     /// As [`Kernel::launch`].
     pub fn launch(&self, a: &Buffer<f32>, partial: &mut [Buffer<f32>]) -> Result<()> {
-        if self.rung.leaves == Leaves::Added {
-            partial[0].fill_bytes(0)?;
-        }
-        for pass in 0..partial.len() {
-            let (before, now) = partial.split_at_mut(pass);
-            let from = before.last().unwrap_or(a);
+        self.launch_by(&mut Launches::queue(), a, partial.iter_mut())
+    }
+
+    /// Pass after pass: what one leaves, the next one adds.
+    fn launch_by<'a>(
+        &self,
+        launches: &mut Launches,
+        a: &'a Buffer<f32>,
+        partial: impl Iterator<Item = &'a mut Buffer<f32>>,
+    ) -> Result<()> {
+        let mut from = a;
+        for to in partial {
+            if self.rung.leaves == Leaves::Added {
+                to.fill_bytes(0)?;
+            }
             let config = self.rung.launch(from.len(), 1, self.gpu.multiprocessors());
-            self.kernel.launch(config, (from, &mut now[0], length(from.len())?))?;
+            launches.launch(&self.kernel, config, (from, &mut *to, length(from.len())?))?;
+            from = to;
         }
         Ok(())
+    }
+}
+
+/// A size is the number of elements. The result is the first number of the first output.
+impl Topic for Reduction {
+    fn work(&self, size: Size) -> Result<Work> {
+        let n = size.one()?;
+        length(n).map(|_| Work::of_bytes(4 * n, n as f64, "f32"))
+    }
+
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+        Ok(vec![Host::F32(cpu::random_f32(size.one()?, seed))])
+    }
+
+    fn room(&self, size: Size) -> Result<Vec<Room>> {
+        Ok(self.lengths(size.one()?)?.into_iter().rev().map(Room::F32).collect())
+    }
+
+    fn call(&self, inputs: &[Array], outputs: &mut [Array], _size: Size, launches: &mut Launches) -> Result<()> {
+        let partial = outputs.iter_mut().rev().map(Array::f32_mut).collect::<Result<Vec<_>>>()?;
+        self.launch_by(launches, inputs[0].f32()?, partial.into_iter())
+    }
+
+    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+        let n = size.one()?;
+        Ok(vec![Exact { output: 0, from: 0, values: vec![(0..n).map(|at| inputs[0].get(at)).sum()] }])
     }
 }
 

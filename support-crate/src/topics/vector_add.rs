@@ -1,6 +1,6 @@
 //! One rung of the vector addition, ready to run and to time on a GPU.
 
-use super::{AWKWARD, compiled, length, wrong};
+use super::{AWKWARD, Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, spread, wrong};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::{Error, Result};
@@ -79,6 +79,10 @@ impl VectorAdd {
     /// # Errors
     /// As [`Kernel::launch`]; [`Error::LengthMismatch`], [`Error::Invalid`] for more than 2³¹ elements.
     pub fn launch(&self, a: &Buffer<f32>, b: &Buffer<f32>, c: &mut Buffer<f32>) -> Result<()> {
+        self.launch_by(&mut Launches::queue(), a, b, c)
+    }
+
+    fn launch_by(&self, launches: &mut Launches, a: &Buffer<f32>, b: &Buffer<f32>, c: &mut Buffer<f32>) -> Result<()> {
         let n = a.len();
         for given in [b.len(), c.len()] {
             if given != n {
@@ -86,7 +90,36 @@ impl VectorAdd {
             }
         }
         let config = self.rung.launch(n, 1, self.gpu.multiprocessors());
-        self.kernel.launch(config, (a, b, c, length(n)?))
+        launches.launch(&self.kernel, config, (a, b, c, length(n)?))
+    }
+}
+
+/// A size is the number of elements.
+impl Topic for VectorAdd {
+    fn work(&self, size: Size) -> Result<Work> {
+        let n = size.one()?;
+        length(n).map(|_| Work::of_bytes(12 * n, n as f64, "f32"))
+    }
+
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+        let n = size.one()?;
+        Ok([2 * seed, 2 * seed + 1].map(|seed| Host::F32(cpu::random_f32(n, seed))).into())
+    }
+
+    fn room(&self, size: Size) -> Result<Vec<Room>> {
+        Ok(vec![Room::F32(size.one()?)])
+    }
+
+    fn call(&self, inputs: &[Array], outputs: &mut [Array], _size: Size, launches: &mut Launches) -> Result<()> {
+        self.launch_by(launches, inputs[0].f32()?, inputs[1].f32()?, outputs[0].f32_mut()?)
+    }
+
+    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+        let piece = |(from, count)| {
+            let (a, b) = (inputs[0].part(from, count), inputs[1].part(from, count));
+            Exact { output: 0, from, values: a.iter().zip(&b).map(|(a, b)| a + b).collect() }
+        };
+        Ok(spread(size.one()?).into_iter().map(piece).collect())
     }
 }
 

@@ -1,0 +1,244 @@
+//! All rungs of a ladder against each other and their peers, on the same arrays.
+
+use super::topic::relative_error;
+use super::{Array, Exact, Host, Ladder, LadderRun, Launches, Room, RunLine, Size, Topic, Work};
+use crate::bench::Bench;
+use crate::error::{Error, Result};
+use crate::gpu::{Contestant, Gpu};
+use crate::measurement::Summary;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// How a ladder is timed: samples are long enough that the gap between two of them weighs nothing.
+pub const CHECKS: Bench = Bench { warm_ups: 1, samples: 21, min_sample_ms: 1.0, budget_ms: 2000.0 };
+/// The name of the copy from device memory to device memory.
+pub(super) const COPY: &str = "device copy";
+/// Beyond this error, relative to the result, a rung counts as wrong. Each was checked closely at small sizes before;
+/// a long chain of f32 additions reaches 5e-4.
+const WRONG: f64 = 0.02;
+
+/// What takes part beside the rungs.
+pub struct Peer<'a> {
+    /// Its name in tables.
+    pub name: String,
+    /// Its error against f64, relative to the result, where it is known already.
+    pub error: Option<f64>,
+    /// What it does.
+    pub work: PeerWork<'a>,
+}
+
+/// Queues a call that reads the first arrays and writes the second.
+pub type OnArrays<'a> = Box<dyn FnMut(&[Array], &mut [Array]) -> Result<()> + 'a>;
+
+/// What a peer does.
+pub enum PeerWork<'a> {
+    /// Queues a call on the rungs' own arrays.
+    OnArrays(OnArrays<'a>),
+    /// Queues a call on arrays of its own, and is given the call's number.
+    Calls(Box<dyn FnMut(usize) -> Result<()> + 'a>),
+    /// Takes one sample by a clock of its own, in ms a call.
+    Clocked(Box<dyn FnMut() -> Result<f64> + 'a>),
+}
+
+/// What is about to be timed, as a peer may want to see it.
+pub struct Job<'a> {
+    /// The ladder.
+    pub ladder: Ladder,
+    /// The size.
+    pub size: Size,
+    /// What a call must do.
+    pub work: Work,
+    /// The inputs, a set for each turn.
+    pub sets: &'a [Vec<Host>],
+    /// Results of the first set in f64.
+    pub exact: &'a [Exact],
+}
+
+/// An error where so many sets of arrays have no room.
+pub(super) fn fits(gpu: &Gpu, work: &Work, sets: usize) -> Result<()> {
+    let (asked, stats) = ((work.held as u64).saturating_mul(sets as u64), gpu.memory()?);
+    match asked > stats.total {
+        true => Err(Error::OutOfMemory { asked, free: stats.free, total: stats.total, reserved: 0 }),
+        false => Ok(()),
+    }
+}
+
+/// Sets of outputs for each shape that a rung asks for: most rungs of a ladder ask for the same one.
+type Outputs = HashMap<Vec<Room>, RefCell<Vec<Vec<Array>>>>;
+
+pub(super) fn run<'a>(
+    ladder: Ladder,
+    gpu: &Gpu,
+    size: Size,
+    plan: &Bench,
+    more: &mut dyn FnMut(&Job<'_>) -> Result<Vec<Peer<'a>>>,
+) -> Result<LadderRun> {
+    gpu.has_times()?;
+    let mut run = LadderRun::empty(ladder, size, gpu);
+    let rungs = open(ladder, gpu, size, &mut run)?;
+    let Some((_, first)) = rungs.first() else {
+        return Err(Error::Unsupported {
+            what: format!("{gpu} runs no rung of the ladder {}", ladder.topic()),
+            fix: "see the recorded run (`lesson.measure_ladder`)".to_string(),
+        });
+    };
+    let work = first.work(size)?;
+    run.work(&work);
+    let count = gpu.sets_past_cache(work.bytes);
+    fits(gpu, &work, count)?;
+    let sets = (0..count as u64).map(|seed| first.inputs(size, seed)).collect::<Result<Vec<_>>>()?;
+    let on_gpu = |hosts: &Vec<Host>| hosts.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>();
+    let inputs = sets.iter().map(on_gpu).collect::<Result<Vec<_>>>()?;
+    let exact = first.exact(&sets[0], size)?;
+
+    let mut outputs = Outputs::new();
+    let mut shapes = Vec::new();
+    for (_, rung) in &rungs {
+        let shape = rung.room(size)?;
+        if !outputs.contains_key(&shape) {
+            let set = |_| shape.iter().map(|&room| Array::poisoned(gpu, room)).collect::<Result<Vec<_>>>();
+            outputs.insert(shape.clone(), RefCell::new((0..count).map(set).collect::<Result<_>>()?));
+        }
+        shapes.push(shape);
+    }
+    let mut targets: Vec<Array> =
+        inputs.iter().map(|set| Array::like(gpu, largest(set))).collect::<Result<Vec<_>>>()?;
+    let mut peers = vec![copy(&inputs, &mut targets)];
+    peers.extend(ladder.vendor(gpu, size, &mut run.notes)?);
+    peers.extend(more(&Job { ladder, size, work, sets: &sets, exact: &exact })?);
+
+    let mut contestants = Vec::new();
+    for ((path, rung), shape) in rungs.iter().zip(&shapes) {
+        let outputs = &outputs[shape];
+        let queue = |set: usize| rung.call(&inputs[set], &mut outputs.borrow_mut()[set], size, &mut Launches::queue());
+        let error = checked(&mut outputs.borrow_mut()[0], &exact, |arrays| {
+            rung.call(&inputs[0], arrays, size, &mut Launches::queue())
+        })?;
+        if error.is_nan() || error > WRONG {
+            return Err(super::wrong(path, format!("size {size}: off by {error:.1e} of the result")));
+        }
+        run.lines.push(RunLine::rung(path, error, work.unit()));
+        contestants.push(Contestant::Calls(Box::new(move |call| queue(call % count))));
+    }
+    let outputs = &outputs[&shapes[0]];
+    for peer in peers {
+        let Peer { name, mut error, work: peer_work } = peer;
+        let copies = name == COPY;
+        contestants.push(match peer_work {
+            PeerWork::OnArrays(mut call) => {
+                error = Some(checked(&mut outputs.borrow_mut()[0], &exact, |arrays| call(&inputs[0], arrays))?);
+                let inputs = &inputs;
+                Contestant::Calls(Box::new(move |at| {
+                    let set = at % count;
+                    call(&inputs[set], &mut outputs.borrow_mut()[set])
+                }))
+            }
+            PeerWork::Calls(call) => Contestant::Calls(call),
+            PeerWork::Clocked(sample) => Contestant::Clocked(sample),
+        });
+        run.lines.push(RunLine::peer(&name, error, if copies { "GB/s" } else { work.unit() }));
+    }
+    let copied = 2 * largest(&inputs[0]).bytes();
+    let samples = gpu.time_interleaved(plan, &mut contestants)?;
+    let rates: Vec<Vec<f64>> = run
+        .lines
+        .iter()
+        .zip(&samples)
+        .map(|(line, samples)| {
+            let rate = |&ms: &f64| if line.name == COPY { copied as f64 / ms / 1e6 } else { work.rate(ms) };
+            samples.iter().map(rate).collect()
+        })
+        .collect();
+    let peers: Vec<(usize, RunLine)> =
+        run.lines.iter().cloned().enumerate().filter(|(_, line)| line.is_peer()).collect();
+    for (at, line) in run.lines.iter_mut().enumerate() {
+        (line.time, line.rate) = (Summary::of(&samples[at]), Summary::of(&rates[at]));
+        if line.is_peer() {
+            continue;
+        }
+        for (peer_at, peer) in peers.iter().filter(|(_, peer)| peer.unit == line.unit) {
+            let ratios: Vec<f64> = rates[at].iter().zip(&rates[*peer_at]).map(|(ours, theirs)| ours / theirs).collect();
+            line.against.push((peer.name.clone(), Summary::of(&ratios)));
+        }
+    }
+    Ok(run)
+}
+
+/// The rungs that this GPU runs; the others go into the notes.
+fn open(ladder: Ladder, gpu: &Gpu, size: Size, run: &mut LadderRun) -> Result<Vec<(&'static str, Box<dyn Topic>)>> {
+    let mut rungs = Vec::new();
+    for rung in ladder.rungs() {
+        match gpu.permits(&rung) {
+            Ok(()) => {
+                let opened = ladder.open(gpu, rung.path)?;
+                if let Some(other) = opened.hands_to(size) {
+                    run.notes.push(format!("`{}` hands this size to `{other}`", rung.path));
+                }
+                rungs.push((rung.path, opened));
+            }
+            Err(error) => {
+                let text = error.to_string();
+                run.notes.push(format!("left out: {}", text.lines().next().unwrap_or_default()));
+            }
+        }
+    }
+    Ok(rungs)
+}
+
+/// Poisons the outputs, makes one call, and gives its error.
+fn checked(outputs: &mut [Array], exact: &[Exact], call: impl FnOnce(&mut [Array]) -> Result<()>) -> Result<f64> {
+    outputs.iter_mut().try_for_each(Array::poison)?;
+    call(outputs)?;
+    let needed = exact.iter().map(|piece| piece.output).max().map_or(0, |last| last + 1);
+    let given = outputs[..needed].iter().map(Array::to_host).collect::<Result<Vec<_>>>()?;
+    Ok(relative_error(&given, exact))
+}
+
+fn largest(set: &[Array]) -> &Array {
+    set.iter().max_by_key(|array| array.bytes()).expect("a topic reads at least one array")
+}
+
+/// A copy of the largest input, in device memory.
+fn copy<'a>(inputs: &'a [Vec<Array>], targets: &'a mut [Array]) -> Peer<'a> {
+    let work = move |call: usize| {
+        let set = call % inputs.len();
+        targets[set].copy_from(largest(&inputs[set]))
+    };
+    Peer { name: COPY.to_string(), error: None, work: PeerWork::Calls(Box::new(work)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The arrays, the call and the reference of every topic fit together. The rungs' own tests know more sizes.
+    #[test]
+    fn every_rung_is_right_on_the_shared_arrays() {
+        let gpu = Gpu::simulated().unwrap();
+        for &ladder in Ladder::ALL {
+            let size = [Size::One(5000), Size::Two(33, 104), Size::Three(33, 40, 24)]
+                .into_iter()
+                .find(|&size| ladder.size(size).is_ok_and(|taken| taken == size))
+                .unwrap();
+            for path in ladder.rungs().iter().filter(|rung| !rung.only).map(|rung| rung.path) {
+                let rung = ladder.open(&gpu, path).unwrap_or_else(|error| panic!("{error}"));
+                let hosts = rung.inputs(size, 3).unwrap();
+                let inputs: Vec<Array> = hosts.iter().map(|host| Array::new(&gpu, host).unwrap()).collect();
+                let room = rung.room(size).unwrap();
+                let mut outputs: Vec<Array> = room.iter().map(|&room| Array::poisoned(&gpu, room).unwrap()).collect();
+                let call = |outputs: &mut [Array]| rung.call(&inputs, outputs, size, &mut Launches::queue());
+                let error = checked(&mut outputs, &rung.exact(&hosts, size).unwrap(), call);
+                let error = error.unwrap_or_else(|error| panic!("{path}: {error}"));
+                assert!(error < 0.01, "{path} at {size}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_never_written_shows() {
+        let gpu = Gpu::simulated().unwrap();
+        let mut outputs = [Array::poisoned(&gpu, Room::F32(8)).unwrap()];
+        let exact = [Exact { output: 0, from: 2, values: vec![1.0] }];
+        assert!(checked(&mut outputs, &exact, |_| Ok(())).unwrap().is_nan());
+    }
+}

@@ -1,0 +1,245 @@
+//! The ladders, by name.
+
+use super::contest::{self, CHECKS, Job, Peer};
+use super::{Array, LadderRun, Launches, Matmul, MatmulBf16, Reduction, Size, Topic, VectorAdd};
+use crate::bench::Bench;
+use crate::error::{Error, Result};
+use crate::gpu::{Gpu, KernelResources};
+use crate::inspect::Inspection;
+use crate::ladder::{RUNGS, Rung};
+use crate::launch::LaunchConfig;
+use std::fmt;
+
+/// A topic's rungs, from the first idea to the hardware's limit.
+///
+/// ```no_run
+/// use gpulab::prelude::*;
+/// let ladder = Ladder::of("reduction")?;
+/// println!("{ladder}");
+/// println!("{}", ladder.run(&Gpu::open_index(0)?, 1 << 24)?);
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// A new topic is a variant here, and a line in each `match` below that the compiler then asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ladder {
+    /// `c = a + b`; a size is the number of elements.
+    VectorAdd,
+    /// The sum of an array; a size is the number of elements.
+    Reduction,
+    /// `c = a · b` in f32; a size is (m, n, k), or the side of square matrices.
+    Matmul,
+    /// The same in bf16, with sums in f32.
+    MatmulBf16,
+}
+
+impl Ladder {
+    /// All of them, in reading order.
+    pub const ALL: &[Ladder] = &[Ladder::VectorAdd, Ladder::Reduction, Ladder::Matmul, Ladder::MatmulBf16];
+
+    /// The folder of its kernels, and how many numbers a size has.
+    fn about(self) -> (&'static str, usize) {
+        match self {
+            Ladder::VectorAdd => ("vector_add", 1),
+            Ladder::Reduction => ("reduction", 1),
+            Ladder::Matmul => ("matmul", 3),
+            Ladder::MatmulBf16 => ("matmul_bf16", 3),
+        }
+    }
+
+    /// The rung of that path, compiled for this GPU and checked at awkward sizes.
+    ///
+    /// # Errors
+    /// Those of the topic's own `new`.
+    pub fn open(self, gpu: &Gpu, path: &str) -> Result<Box<dyn Topic>> {
+        Ok(match self {
+            Ladder::VectorAdd => Box::new(VectorAdd::new(gpu, path)?),
+            Ladder::Reduction => Box::new(Reduction::new(gpu, path)?),
+            Ladder::Matmul => Box::new(Matmul::new(gpu, path)?),
+            Ladder::MatmulBf16 => Box::new(MatmulBf16::new(gpu, path)?),
+        })
+    }
+
+    /// The ladder of that topic, such as `reduction`: the name of its kernels' folder.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the topics that there are.
+    pub fn of(topic: &str) -> Result<Ladder> {
+        Ladder::ALL.iter().copied().find(|ladder| ladder.topic() == topic).ok_or_else(|| Error::Invalid {
+            what: format!("there is no ladder `{topic}`"),
+            fix: format!("use one of: {}", Ladder::ALL.iter().map(|it| it.topic()).collect::<Vec<_>>().join(", ")),
+        })
+    }
+
+    /// The topic's name, which is its folder's.
+    pub fn topic(self) -> &'static str {
+        self.about().0
+    }
+
+    /// Its rungs, in reading order.
+    pub fn rungs(self) -> Vec<Rung> {
+        RUNGS.iter().copied().filter(|rung| rung.path.split('/').next() == Some(self.topic())).collect()
+    }
+
+    /// The rung of that name: `03_whole_warps`, its beginning such as `03`, or the whole path.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the rungs that there are.
+    pub fn rung(self, name: &str) -> Result<Rung> {
+        let rungs = self.rungs();
+        let wanted = name.strip_prefix(self.topic()).map_or(name, |rest| rest.trim_start_matches('/'));
+        let found = rungs.iter().find(|rung| !wanted.is_empty() && rung.name().starts_with(wanted));
+        found.copied().ok_or_else(|| Error::Invalid {
+            what: format!("the ladder {} has no rung `{name}`", self.topic()),
+            fix: format!("use one of: {}", rungs.iter().map(Rung::name).collect::<Vec<_>>().join(", ")),
+        })
+    }
+
+    /// The size as this topic counts it: one number for a matrix product means square matrices.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a size of 0, or of another count of numbers.
+    pub fn size(self, size: impl Into<Size>) -> Result<Size> {
+        let size = match (self, size.into()) {
+            (Ladder::Matmul | Ladder::MatmulBf16, Size::One(side)) => Size::Three(side, side, side),
+            (_, size) => size,
+        };
+        if size.numbers().contains(&0) {
+            return Err(Error::Invalid {
+                what: format!("a size of {size}: there is nothing to time or to look at"),
+                fix: "give sizes of at least 1".to_string(),
+            });
+        }
+        match self.about().1 {
+            1 => size.one().map(drop),
+            2 => size.two().map(drop),
+            _ => size.three().map(drop),
+        }?;
+        Ok(size)
+    }
+
+    /// Runs every rung that this GPU runs at that size: each is checked against f64, then all are timed in rounds, with
+    /// a copy in device memory and, where it is there, the vendor's library. Rungs that it cannot run are named.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a simulated GPU, [`Error::Invalid`] for a size that is none or a rung that is wrong,
+    /// [`Error::OutOfMemory`] for one that is too large, [`Error::Driver`].
+    pub fn run(self, gpu: &Gpu, size: impl Into<Size>) -> Result<LadderRun> {
+        self.run_with(gpu, self.size(size)?, &CHECKS, &mut |_| Ok(Vec::new()))
+    }
+
+    /// The same by a plan of your own, beside more peers: `peers` is shown the data, and gives what takes part.
+    ///
+    /// # Errors
+    /// As [`Ladder::run`], and those of the peers.
+    pub fn run_with<'a>(
+        self,
+        gpu: &Gpu,
+        size: Size,
+        plan: &Bench,
+        peers: &mut dyn FnMut(&Job<'_>) -> Result<Vec<Peer<'a>>>,
+    ) -> Result<LadderRun> {
+        contest::run(self, gpu, self.size(size)?, plan, peers)
+    }
+
+    /// What the first launch of that rung does, in the simulator, at a size that should be small.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a rung that the simulator does not run; [`Error::Invalid`].
+    pub fn inspect(self, rung: &str, size: impl Into<Size>) -> Result<Inspection> {
+        let mut seen = self.inspect_all(rung, self.size(size)?)?;
+        Ok(seen.swap_remove(0))
+    }
+
+    /// The same for each launch of one call: a reduction may need several.
+    ///
+    /// # Errors
+    /// As [`Ladder::inspect`].
+    pub fn inspect_all(self, rung: &str, size: Size) -> Result<Vec<Inspection>> {
+        Ok(self.call_once(&Gpu::simulated()?, rung, size, Launches::inspect())?.inspections)
+    }
+
+    /// The shape of each launch of one call, and what its kernel needs of this GPU. Nothing is launched.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the driver does not tell, or the GPU does not run that rung.
+    pub fn resources(self, gpu: &Gpu, rung: &str, size: Size) -> Result<Vec<(LaunchConfig, KernelResources)>> {
+        Ok(self.call_once(gpu, rung, size, Launches::resources())?.resources)
+    }
+
+    /// The vendor's library for it, on the rungs' own arrays; where it is not there, a note says so.
+    pub(super) fn vendor<'a>(self, _gpu: &Gpu, _size: Size, _notes: &mut Vec<String>) -> Result<Option<Peer<'a>>> {
+        Ok(None)
+    }
+
+    fn call_once(self, gpu: &Gpu, rung: &str, size: Size, mut launches: Launches) -> Result<Launches> {
+        let size = self.size(size)?;
+        let rung = self.open(gpu, self.rung(rung)?.path)?;
+        contest::fits(gpu, &rung.work(size)?, 1)?;
+        let inputs = rung.inputs(size, 1)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
+        let room = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room));
+        rung.call(&inputs, &mut room.collect::<Result<Vec<_>>>()?, size, &mut launches)?;
+        Ok(launches)
+    }
+}
+
+impl fmt::Display for Ladder {
+    /// A table of its rungs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} rungs", self.topic(), self.rungs().len())?;
+        for rung in self.rungs() {
+            let (x, y) = rung.block;
+            let threads = if y == 1 { x.to_string() } else { format!("{x} × {y}") };
+            let (major, minor) = rung.needs;
+            let only = if rung.only { " only" } else { "" };
+            writeln!(f, "{:24} {threads:>8} threads a block, GPU {major}.{minor}{only}", rung.name())?;
+            writeln!(f, "{:24} {}", "", rung.idea())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ladders_and_rungs_are_found_by_name() {
+        for &ladder in Ladder::ALL {
+            assert_eq!(Ladder::of(ladder.topic()), Ok(ladder));
+            assert!(ladder.rungs().len() >= 2, "{}", ladder.topic());
+            assert!(ladder.rungs().iter().all(|rung| !rung.idea().is_empty()), "{}", ladder.topic());
+            assert!(ladder.to_string().contains("01_"), "{ladder}");
+        }
+        assert!(Ladder::of("reductions").unwrap_err().to_string().contains("next: use one of: vector_add, reduction"));
+        let path = "reduction/03_whole_warps";
+        for name in ["03", "03_whole_warps", path] {
+            assert_eq!(Ladder::Reduction.rung(name).unwrap().path, path);
+        }
+        for name in ["", "reduction", "99", "3"] {
+            assert!(Ladder::Reduction.rung(name).unwrap_err().to_string().contains("01_one_atomic_each"), "{name}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_taken_as_the_topic_counts() {
+        assert_eq!(Ladder::Matmul.size(8), Ok(Size::Three(8, 8, 8)));
+        assert_eq!(Ladder::VectorAdd.size(8), Ok(Size::One(8)));
+        for wrong in [Ladder::VectorAdd.size((8, 8)), Ladder::Matmul.size((1, 2)), Ladder::Reduction.size(0)] {
+            assert!(wrong.unwrap_err().to_string().contains("\nnext: give "));
+        }
+    }
+
+    #[test]
+    fn a_rung_is_looked_into_and_a_simulated_gpu_has_no_times() {
+        let seen = Ladder::Reduction.inspect_all("02", Size::One(1000)).unwrap();
+        assert_eq!(seen.iter().map(|seen| seen.grid[0]).collect::<Vec<_>>(), [4, 1]);
+        assert!(seen.iter().all(|seen| seen.findings.is_empty()));
+        assert_eq!(Ladder::Matmul.inspect("01", (33, 20, 7)).unwrap().kernel, "matmul");
+        let gpu = Gpu::simulated().unwrap();
+        assert!(Ladder::VectorAdd.run(&gpu, 1000).unwrap_err().to_string().contains("\nnext: "));
+        assert!(Ladder::MatmulBf16.inspect("10", 64).unwrap_err().to_string().contains("\nnext: "));
+        let huge = Ladder::Matmul.inspect("01", 2_000_000_000).unwrap_err();
+        assert!(matches!(huge, Error::OutOfMemory { .. }), "{huge}");
+    }
+}

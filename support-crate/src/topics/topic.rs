@@ -1,0 +1,207 @@
+//! What all topics have in common, so that one program runs, times, checks and inspects every ladder.
+//!
+//! A new topic is a type such as [`Reduction`](super::Reduction) in a file of its own here, with `new(&gpu, path)` that
+//! compiles a rung and checks it at awkward sizes, and an implementation of [`Topic`]; and a variant of
+//! [`Ladder`](super::Ladder), whose `match`es then ask for the rest.
+
+use super::{Array, Host, Room, Size};
+use crate::error::Result;
+use crate::gpu::{Args, Kernel, KernelResources};
+use crate::inspect::Inspection;
+use crate::launch::LaunchConfig;
+
+/// One rung of a topic, compiled and checked. All rungs of a topic work on the same arrays.
+pub trait Topic {
+    /// What a call at that size must do at least, whatever the rung; refuses sizes that are none.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid).
+    fn work(&self, size: Size) -> Result<Work>;
+
+    /// Random arrays that a call reads, in the order in which [`Topic::call`] takes them; another `seed`, other numbers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a size that is none.
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>>;
+
+    /// The arrays that a call writes, results first. Rungs that ask for the same share them.
+    ///
+    /// # Errors
+    /// As [`Topic::inputs`].
+    fn room(&self, size: Size) -> Result<Vec<Room>>;
+
+    /// Queues one call. Each launch goes through `launches`, which runs it, or looks into it.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`].
+    fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()>;
+
+    /// The results in f64, at places spread over the outputs: enough of them that an error shows.
+    ///
+    /// # Errors
+    /// As [`Topic::inputs`].
+    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>>;
+
+    /// The path of the rung that takes this size, where it is not the rung itself.
+    fn hands_to(&self, _size: Size) -> Option<&'static str> {
+        None
+    }
+}
+
+/// What a call must do at least.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Work {
+    /// Bytes that must cross the memory's pins: each input read once, each result written once.
+    pub bytes: usize,
+    /// Bytes of all arrays of a call, which may be more: of a table, a call may need a few rows.
+    pub held: usize,
+    /// Additions and multiplications.
+    pub operations: f64,
+    /// The elements' type, `f32` or `bf16`.
+    pub dtype: &'static str,
+    /// What bounds it, and so what its rate counts.
+    pub bound: Bound,
+}
+
+/// What a topic's speed is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// Memory: GB/s.
+    Memory,
+    /// Arithmetic: TFLOP/s.
+    Arithmetic,
+}
+
+impl Work {
+    /// Work that memory bounds.
+    pub fn of_bytes(bytes: usize, operations: f64, dtype: &'static str) -> Work {
+        Work { bytes, held: bytes, operations, dtype, bound: Bound::Memory }
+    }
+
+    /// Work that arithmetic bounds.
+    pub fn of_operations(operations: f64, bytes: usize, dtype: &'static str) -> Work {
+        Work { bytes, held: bytes, operations, dtype, bound: Bound::Arithmetic }
+    }
+
+    /// The same, where the arrays hold more bytes than a call must move.
+    pub fn holding(self, held: usize) -> Work {
+        Work { held, ..self }
+    }
+
+    /// The unit of its rate.
+    pub fn unit(&self) -> &'static str {
+        match self.bound {
+            Bound::Memory => "GB/s",
+            Bound::Arithmetic => "TFLOP/s",
+        }
+    }
+
+    /// The rate of a call that takes so many ms.
+    pub fn rate(&self, ms: f64) -> f64 {
+        match self.bound {
+            Bound::Memory => self.bytes as f64 / ms / 1e6,
+            Bound::Arithmetic => self.operations / ms / 1e9,
+        }
+    }
+}
+
+/// A piece of a result in f64: numbers `from` to `from + values.len()` of that output.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exact {
+    /// Which output, counted from 0.
+    pub output: usize,
+    /// Its first number.
+    pub from: usize,
+    /// What stands there.
+    pub values: Vec<f64>,
+}
+
+/// ‖given − exact‖ ÷ ‖exact‖ over those pieces. NaN, which was never written, makes it NaN.
+///
+/// # Panics
+/// When a piece lies outside its output: a mistake of the topic.
+pub fn relative_error(outputs: &[Host], exact: &[Exact]) -> f64 {
+    let (mut off, mut all) = (0.0, 0.0);
+    for piece in exact {
+        for (at, value) in piece.values.iter().enumerate() {
+            off += (outputs[piece.output].get(piece.from + at) - value).powi(2);
+            all += value * value;
+        }
+    }
+    if off == 0.0 { 0.0 } else { (off / all).sqrt() }
+}
+
+/// `count` of `all` rows (all, if there are fewer), spread evenly, with the first and the last.
+pub fn spread_rows(all: usize, count: usize) -> Vec<usize> {
+    match all.min(count) {
+        0 => Vec::new(),
+        1 => vec![0],
+        rows => (0..rows).map(|at| at * (all - 1) / (rows - 1)).collect(),
+    }
+}
+
+/// How the launches of a call go out.
+#[derive(Debug, Default)]
+pub struct Launches {
+    mode: Mode,
+    /// What each launch did, when they are looked into.
+    pub inspections: Vec<Inspection>,
+    /// Each launch's shape, and what its kernel needs, when that is asked for.
+    pub resources: Vec<(LaunchConfig, KernelResources)>,
+}
+
+#[derive(Debug, Default)]
+enum Mode {
+    #[default]
+    Queue,
+    Inspect,
+    Resources,
+}
+
+impl Launches {
+    /// Queues each on the default stream.
+    pub fn queue() -> Launches {
+        Launches::default()
+    }
+
+    /// Runs each in the simulator, and keeps what it did.
+    pub fn inspect() -> Launches {
+        Launches { mode: Mode::Inspect, ..Launches::default() }
+    }
+
+    /// Launches nothing, and asks the driver what each kernel needs.
+    pub fn resources() -> Launches {
+        Launches { mode: Mode::Resources, ..Launches::default() }
+    }
+
+    /// One launch.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`], [`Kernel::inspect`], [`Kernel::resources`].
+    pub fn launch<'a>(&mut self, kernel: &Kernel, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
+        match self.mode {
+            Mode::Queue => kernel.launch(config, args),
+            Mode::Inspect => kernel.inspect(config, args).map(|seen| self.inspections.push(seen)),
+            Mode::Resources => kernel.resources().map(|needs| self.resources.push((config, needs))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_relative_and_nan_shows() {
+        let exact = [Exact { output: 1, from: 1, values: vec![3.0, 4.0] }];
+        let error = |given: Vec<f32>| relative_error(&[Host::F32(vec![]), Host::F32(given)], &exact);
+        assert_eq!((error(vec![9.0, 3.0, 4.0]), error(vec![0.0, 3.0, 4.5])), (0.0, 0.1));
+        assert!(error(vec![0.0, f32::NAN, 4.0]).is_nan());
+    }
+
+    #[test]
+    fn rows_are_spread_from_the_first_to_the_last() {
+        assert_eq!([spread_rows(0, 3), spread_rows(1, 3), spread_rows(2, 3)], [vec![], vec![0], vec![0, 1]]);
+        assert_eq!(spread_rows(101, 3), [0, 50, 100]);
+    }
+}
