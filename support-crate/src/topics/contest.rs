@@ -5,7 +5,7 @@ use super::{Array, Exact, Host, Ladder, LadderRun, Launches, Room, RunLine, Size
 use crate::bench::Bench;
 use crate::error::{Error, Result};
 use crate::gpu::{Contestant, Gpu};
-use crate::measurement::Summary;
+use crate::measurement::{Backend, Summary};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -103,7 +103,12 @@ pub(super) fn run<'a>(
     }
     let mut targets: Vec<Array> =
         inputs.iter().map(|set| Array::like(gpu, largest(set))).collect::<Result<Vec<_>>>()?;
-    let mut peers = vec![copy(&inputs, &mut targets)];
+    let mut peers = Vec::new();
+    // Device events see no copy on a Mac: its CPU makes them, in memory that it shares with the GPU.
+    match gpu.backend() {
+        Backend::Metal => run.notes.push("no device copy: on a Mac it is the CPU that copies".to_string()),
+        _ => peers.push(copy(&inputs, &mut targets)),
+    }
     peers.extend(ladder.vendor(gpu, size, &mut run.notes)?);
     peers.extend(more(&Job { ladder, size, work, sets: &sets, exact: &exact })?);
 
