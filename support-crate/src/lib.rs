@@ -57,7 +57,7 @@ pub mod prelude {
     pub use crate::bench::Bench;
     pub use crate::device::{Device, Vector};
     pub use crate::error::{Error, Result, bytes};
-    pub use crate::gpu::{Buffer, Event, Gpu, Kernel, KernelResources, Module, Pinned, Stream, TensorMap};
+    pub use crate::gpu::{Buffer, Cublas, Event, Gpu, Kernel, KernelResources, Module, Pinned, Stream, TensorMap};
     pub use crate::inspect::Inspection;
     pub use crate::launch::{LaunchConfig, Source};
     pub use crate::lesson::Lesson;

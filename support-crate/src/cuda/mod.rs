@@ -4,6 +4,7 @@
 
 pub(crate) mod bare;
 mod compile;
+mod cublas;
 pub(crate) mod cupti;
 mod error;
 mod headers;
@@ -15,6 +16,7 @@ mod pinned;
 mod tensor_map;
 
 pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
+pub(crate) use cublas::CudaCublas;
 pub(crate) use error::driver_error;
 pub(crate) use kernel::{CudaArg, CudaKernel, CudaLibrary};
 pub use open::CudaGpu;

@@ -4,6 +4,7 @@
 
 mod args;
 mod buffer;
+mod cublas;
 mod kernel;
 mod memory;
 mod module;
@@ -16,6 +17,7 @@ mod trace;
 
 pub use args::{Arg, Args};
 pub use buffer::Buffer;
+pub use cublas::Cublas;
 pub use kernel::{Kernel, KernelResources};
 pub use module::Module;
 pub use open::Gpu;

@@ -1,10 +1,10 @@
 //! The ladders, by name.
 
-use super::contest::{self, CHECKS, Job, Peer};
+use super::contest::{self, CHECKS, Job, Peer, PeerWork};
 use super::{Array, LadderRun, Launches, Matmul, MatmulBf16, Reduction, Size, Topic, VectorAdd};
 use crate::bench::Bench;
 use crate::error::{Error, Result};
-use crate::gpu::{Gpu, KernelResources};
+use crate::gpu::{Cublas, Gpu, KernelResources};
 use crate::inspect::Inspection;
 use crate::ladder::{RUNGS, Rung};
 use crate::launch::LaunchConfig;
@@ -168,8 +168,27 @@ impl Ladder {
     }
 
     /// The vendor's library for it, on the rungs' own arrays; where it is not there, a note says so.
-    pub(super) fn vendor<'a>(self, _gpu: &Gpu, _size: Size, _notes: &mut Vec<String>) -> Result<Option<Peer<'a>>> {
-        Ok(None)
+    pub(super) fn vendor<'a>(self, gpu: &Gpu, size: Size, notes: &mut Vec<String>) -> Result<Option<Peer<'a>>> {
+        let bf16 = match self {
+            Ladder::Matmul => false,
+            Ladder::MatmulBf16 => true,
+            // CUB and PyTorch are no libraries to load: `env/record_ladders.py` brings them along.
+            _ => return Ok(None),
+        };
+        let sides = size.three()?;
+        let blas = match Cublas::new(gpu) {
+            Ok(blas) => blas,
+            Err(error) => {
+                notes.push(format!("left out: {}", error.to_string().lines().next().unwrap_or_default()));
+                return Ok(None);
+            }
+        };
+        notes.push(format!("cuBLAS {}: f32 without TF32, bf16 with sums in f32", blas.version()));
+        let call = move |inputs: &[Array], outputs: &mut [Array]| match bf16 {
+            true => blas.multiply(inputs[0].bf16()?, inputs[1].bf16()?, outputs[0].bf16_mut()?, sides),
+            false => blas.multiply(inputs[0].f32()?, inputs[1].f32()?, outputs[0].f32_mut()?, sides),
+        };
+        Ok(Some(Peer { name: "cuBLAS".to_string(), error: None, work: PeerWork::OnArrays(Box::new(call)) }))
     }
 
     fn call_once(self, gpu: &Gpu, rung: &str, size: Size, mut launches: Launches) -> Result<Launches> {

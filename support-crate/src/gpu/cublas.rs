@@ -1,0 +1,106 @@
+//! NVIDIA's own matrix product, to measure against.
+
+use super::buffer::Memory;
+use super::{Buffer, Gpu};
+use crate::cuda::CudaCublas;
+use crate::error::{Error, Result};
+use crate::launch::{Element, ElementType};
+use crate::sim::needs_hardware;
+
+/// cuBLAS on one GPU. It is loaded when it is there, and needs no CUDA toolkit beside the library itself.
+#[derive(Debug, Clone)]
+pub struct Cublas {
+    gpu: Gpu,
+    blas: CudaCublas,
+}
+
+impl Cublas {
+    /// Opens it on the default stream. f32 stays f32 (no TF32), bf16 is summed in f32.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the library is not found, and on GPUs that are not NVIDIA's; [`Error::Driver`].
+    pub fn new(gpu: &Gpu) -> Result<Cublas> {
+        let Gpu::Cuda(cuda) = gpu else {
+            return Err(needs_hardware("there is no cuBLAS", "run this on an NVIDIA GPU, or see the recorded run"));
+        };
+        Ok(Cublas { gpu: gpu.clone(), blas: cuda.cublas()? })
+    }
+
+    /// The library's version, such as 130100.
+    pub fn version(&self) -> i32 {
+        self.blas.version()
+    }
+
+    /// Queues `c (m × n) = a (m × k) · b (k × n)`, all row-major: f32, or bf16 as `u16`.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when a buffer is not as long as its matrix, [`Error::Invalid`] for other elements and
+    /// sides that are no positive i32, [`Error::DeviceMismatch`], [`Error::Driver`].
+    pub fn multiply<T: Element>(
+        &self,
+        a: &Buffer<T>,
+        b: &Buffer<T>,
+        c: &mut Buffer<T>,
+        (m, n, k): (usize, usize, usize),
+    ) -> Result<()> {
+        if !matches!(T::TYPE, ElementType::F32 | ElementType::U16) {
+            return Err(Error::Invalid {
+                what: format!("a product of {}", T::TYPE),
+                fix: "give f32, or bf16 as u16".to_string(),
+            });
+        }
+        let lengths = [("a", a.len(), m, k), ("b", b.len(), k, n), ("c", c.len(), m, n)];
+        for (what, given, rows, columns) in lengths {
+            let expected = rows.saturating_mul(columns);
+            if given != expected {
+                return Err(Error::LengthMismatch { what: format!("the product's `{what}`"), expected, given });
+            }
+        }
+        let sides = [m, n, k].map(|side| i32::try_from(side).ok().filter(|&side| side > 0));
+        let [Some(m), Some(n), Some(k)] = sides else {
+            return Err(Error::Invalid {
+                what: format!("a product of {m} × {k} and {k} × {n} numbers"),
+                fix: "give m, n and k from 1 to 2147483647".to_string(),
+            });
+        };
+        for other in [&a.gpu, &b.gpu, &c.gpu] {
+            if !other.same_as(&self.gpu) {
+                return Err(Error::DeviceMismatch { expected: self.gpu.to_string(), found: other.to_string() });
+            }
+        }
+        match (&self.gpu, &a.memory, &b.memory, &mut c.memory) {
+            (Gpu::Cuda(gpu), Memory::Cuda(a), Memory::Cuda(b), Memory::Cuda(c)) => {
+                self.blas.multiply(gpu, T::TYPE == ElementType::U16, (a, b, c), [m, n, k])
+            }
+            _ => unreachable!("checked before: all are on the one NVIDIA GPU"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu;
+
+    #[test]
+    fn products_agree_with_the_cpu_and_lengths_are_checked() {
+        let simulated = Gpu::simulated().unwrap();
+        assert!(Cublas::new(&simulated).unwrap_err().to_string().contains("\nnext: "));
+        let opened = Gpu::open_index(0).and_then(|gpu| Ok((Cublas::new(&gpu)?, gpu)));
+        let (blas, gpu) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return eprintln!("skipped: {}", error.to_string().lines().next().unwrap_or_default()),
+        };
+        let (m, n, k) = (3, 5, 4);
+        let (a, b) = (cpu::random_f32(m * k, 1), cpu::random_f32(k * n, 2));
+        let mut c = gpu.poison::<f32>(m * n).unwrap();
+        let (on_a, on_b) = (gpu.to_device(&a).unwrap(), gpu.to_device(&b).unwrap());
+        blas.multiply(&on_a, &on_b, &mut c, (m, n, k)).unwrap();
+        for (at, given) in c.to_host().unwrap().into_iter().enumerate() {
+            let exact: f32 = (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum();
+            assert!((given - exact).abs() < 1e-6, "element {at}: {given} instead of {exact}");
+        }
+        let text = blas.multiply(&on_a, &on_b, &mut c, (m, n, k + 1)).unwrap_err().to_string();
+        assert!(text.contains("the product's `a`"), "{text}");
+    }
+}
