@@ -8,11 +8,13 @@
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
 //! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
 //! | 11 | [`largest`], [`row_sums`], [`dot`] |
+//! | 16 | [`case_one`], [`mend_scale`], [`case_two`], [`mend_sums`] |
 
 mod detection;
 mod kernels;
 mod memory;
 mod panics;
+mod profiling;
 mod reduction;
 mod timing;
 mod vector_add;
@@ -20,6 +22,7 @@ mod verdict;
 
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use memory::{largest_batch, no_leak, pool_numbers};
+pub use profiling::{Cause, case_one, case_two, mend_scale, mend_sums};
 pub use reduction::{dot, largest, row_sums};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use vector_add::{axpy, scale, two_kinds};

@@ -24,6 +24,28 @@ impl Lesson {
         }
     }
 
+    /// [`Lesson::measure`] for what may be forbidden or missing on a machine with a GPU, as profilers are: where `work` says so,
+    /// its reason is printed, and the recorded rows come back.
+    ///
+    /// # Errors
+    /// What `work` returns besides [`Error::Unsupported`] and [`Error::Driver`]; an error when nothing was recorded under
+    /// that name.
+    pub fn measure_if_allowed(
+        &self,
+        experiment: &str,
+        work: impl FnOnce(&Gpu) -> Result<Vec<Measurement>>,
+    ) -> Result<Vec<Measurement>> {
+        let Some(gpu) = &self.gpu else { return self.recorded_gpu(experiment) };
+        match work(gpu) {
+            Ok(rows) => Ok(self.store(experiment, gpu.name(), rows)),
+            Err(error @ (Error::Unsupported { .. } | Error::Driver { .. })) => {
+                println!("not measured here: {error}\n");
+                self.recorded_gpu(experiment)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Measures on the CPU, always live.
     ///
     /// # Errors

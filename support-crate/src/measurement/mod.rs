@@ -178,6 +178,11 @@ impl Measurement {
         self
     }
 
+    /// The machine that these rows were recorded on; empty where they are live. For `recorded_on` of charts.
+    pub fn recorded_on(rows: &[Measurement]) -> String {
+        rows.iter().find(|row| row.recorded).map_or(String::new(), |row| row.machine.clone())
+    }
+
     /// The legend of this row's curve: experiment, machine, and whether it was recorded.
     pub fn label(&self) -> String {
         let machine = if self.machine.is_empty() { "this machine" } else { &self.machine };

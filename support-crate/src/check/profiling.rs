@@ -1,0 +1,262 @@
+//! Exercises of lesson 16: two slow kernels, each beside a fast one with the same result. First the cause is named, with a
+//! number that shows it; then the kernel is mended. The simulator's counters are the evidence.
+
+use super::{Verdict, kernels};
+use crate::cpu;
+use crate::error::{Error, Result};
+use crate::gpu::{Gpu, Kernel};
+use crate::inspect::Inspection;
+use crate::launch::LaunchConfig;
+use warpsim::Kind;
+
+/// Why a kernel is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Not decided yet.
+    Unknown,
+    /// The lanes of a warp touch addresses that lie far apart.
+    LanesApart,
+    /// Lanes wait for one another at a bank of shared memory.
+    BankConflicts,
+    /// The lanes of a warp go different ways, and both ways are long.
+    Divergence,
+    /// One thread works while the others wait.
+    OneThreadWorks,
+    /// There are too few blocks to fill the GPU.
+    TooFewBlocks,
+    /// Registers did not suffice, and values live in local memory.
+    Spills,
+}
+
+const BLOCK: u32 = 256;
+const SIDES: [usize; 4] = [64, 1, 31, 33];
+const SIZES: [usize; 5] = [1024, 1, 31, 257, 1000];
+
+/// Checks the answer to the first case: why a kernel `scale_rows` (as for [`mend_scale`]) is slow, and how many sectors
+/// one load request of its `x` touches.
+pub fn case_one(slow: &str, cause: Cause, sectors: u64) -> Verdict {
+    const NAME: &str = "case_one";
+    let checked = || -> Result<Option<Verdict>> {
+        let seen = scaled(&compiled(slow, "scale_rows")?, 64)?.1;
+        if let Some((what, hint)) = acquitted(&seen, cause, Cause::LanesApart) {
+            return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+        }
+        let most = worst_load(&seen);
+        Ok((sectors != most).then(|| {
+            let what = format!("the cause is right, but no load of `x` touches {sectors} sectors a request");
+            let hint = "`seen.sectors(\"x[\")?` draws them: a warp has 32 lanes, a sector 32 bytes";
+            Verdict::not_yet(NAME, what, hint)
+        }))
+    };
+    verdict(NAME, checked())
+}
+
+/// Checks the answer to the second case: why a kernel `block_sums` (as for [`mend_sums`]) is slow, and how many lanes are
+/// active in the line that costs the most instructions.
+pub fn case_two(slow: &str, cause: Cause, lanes: u64) -> Verdict {
+    const NAME: &str = "case_two";
+    let checked = || -> Result<Option<Verdict>> {
+        let seen = summed(&compiled(slow, "block_sums")?, 1024)?.1;
+        if let Some((what, hint)) = acquitted(&seen, cause, Cause::OneThreadWorks) {
+            return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+        }
+        let dearest = dearest_lanes(&seen);
+        Ok((lanes as f64 != dearest.round()).then(|| {
+            let what = format!("the cause is right, but {lanes} lanes are not what the dearest line has");
+            let hint =
+                "`seen.source()` shows each line's instructions and how many lanes were active in them, on average";
+            Verdict::not_yet(NAME, what, hint)
+        }))
+    };
+    verdict(NAME, checked())
+}
+
+/// Checks a kernel `scale_rows(const float *x, const float *factor, float *y, int n)` that multiplies row r of an n × n
+/// matrix by `factor[r]`, launched with a grid of blocks of 32 × 32 threads that covers the matrix: right, and no request of a
+/// warp touches more sectors than it must.
+pub fn mend_scale(source: &str) -> Verdict {
+    const NAME: &str = "mend_scale";
+    let checked = || -> Result<Option<Verdict>> {
+        let kernel = compiled(source, "scale_rows")?;
+        for n in SIDES {
+            let (wrong, seen) = scaled(&kernel, n)?;
+            if let Some(what) = wrong {
+                let hint = "every element is its own times the factor of its row: which index is the row?";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+            let c = &seen.counters;
+            let (loads, stores) = (worst_load(&seen), c.global_store_sectors as f64 / c.global_store_requests as f64);
+            // The rows of the smaller matrices begin within a sector.
+            if n == 64 && (loads > 4 || stores > 4.0) {
+                let what =
+                    format!("a load request touches up to {loads} sectors, a store request {stores:.0}; 4 suffice");
+                let hint = "the lanes of a warp differ in `threadIdx.x`: is that the index that runs along a row?";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(None)
+    };
+    verdict(NAME, checked())
+}
+
+/// Checks a kernel `block_sums(const float *x, float *sums, int n)` that leaves the sum of each 256 elements in
+/// `sums[blockIdx.x]`, launched with blocks of 256 threads, one an element: right, and the work shared among the lanes.
+pub fn mend_sums(source: &str) -> Verdict {
+    const NAME: &str = "mend_sums";
+    let checked = || -> Result<Option<Verdict>> {
+        let kernel = compiled(source, "block_sums")?;
+        for n in SIZES {
+            let (wrong, seen) = summed(&kernel, n)?;
+            if let Some(what) = wrong {
+                let hint =
+                    "in each step half as many threads add as before, each one other value: which two are added?";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+            if n == 1024
+                && let Some((what, hint)) = alone(&seen)
+            {
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(None)
+    };
+    verdict(NAME, checked())
+}
+
+/// A simulated GPU with the kernel on it.
+struct Bench {
+    gpu: Gpu,
+    kernel: Kernel,
+}
+
+fn compiled(source: &str, name: &str) -> Result<Bench> {
+    let gpu = Gpu::simulated()?;
+    let kernel = gpu.compile(source)?.kernel(name)?;
+    Ok(Bench { gpu, kernel })
+}
+
+/// What is wrong with the result, if anything, and what the launch did.
+fn scaled(Bench { gpu, kernel }: &Bench, n: usize) -> Result<(Option<String>, Inspection)> {
+    let (x, factor) = (cpu::random_f32(n * n, 1), cpu::random_f32(n, 2));
+    let (on_x, on_factor, mut y) = (gpu.to_device(&x)?, gpu.to_device(&factor)?, gpu.poison::<f32>(n * n)?);
+    // Square, so that x may run along rows or along columns.
+    let blocks = n.div_ceil(32) as u32;
+    let config = LaunchConfig { grid: (blocks, blocks, 1), block: (32, 32, 1), shared_bytes: 0 };
+    kernel.launch(config, (&on_x, &on_factor, &mut y, n as i32))?;
+    let seen = kernel.inspect(config, (&on_x, &on_factor, &mut y, n as i32))?;
+    let expected: Vec<f32> = x.iter().enumerate().map(|(at, x)| x * factor[at / n]).collect();
+    Ok((first_wrong(&format!("n = {n}"), &y.to_host()?, &expected), seen))
+}
+
+fn summed(Bench { gpu, kernel }: &Bench, n: usize) -> Result<(Option<String>, Inspection)> {
+    // Small whole numbers: their sum is exact in any order.
+    let x: Vec<f32> = cpu::random_f32(n, 3).iter().map(|x| (x * 8.0).trunc() + 1.0).collect();
+    let blocks = n.div_ceil(BLOCK as usize);
+    let (on_x, mut sums) = (gpu.to_device(&x)?, gpu.poison::<f32>(blocks)?);
+    let config = LaunchConfig::for_elements(n, BLOCK);
+    kernel.launch(config, (&on_x, &mut sums, n as i32))?;
+    let seen = kernel.inspect(config, (&on_x, &mut sums, n as i32))?;
+    let expected: Vec<f32> = x.chunks(BLOCK as usize).map(|part| part.iter().sum()).collect();
+    Ok((first_wrong(&format!("n = {n}"), &sums.to_host()?, &expected), seen))
+}
+
+/// The most sectors that a load of the watched warp touches.
+fn worst_load(seen: &Inspection) -> u64 {
+    let loads = seen.accesses.iter().filter(|access| access.kind == crate::inspect::AccessKind::Load);
+    loads.map(|access| access.sectors).max().unwrap_or(0)
+}
+
+/// Active lanes of the line with the most warp instructions.
+fn dearest_lanes(seen: &Inspection) -> f64 {
+    let dearest = seen.lines.iter().max_by_key(|line| line.counters.warp_instructions);
+    dearest.map_or(0.0, |line| line.counters.active_lanes_per_instruction())
+}
+
+/// One thread, or lanes one after the other, where all could work.
+fn alone(seen: &Inspection) -> Option<(String, &'static str)> {
+    let c = &seen.counters;
+    let lanes = c.active_lanes_per_instruction();
+    if lanes < 16.0 {
+        return Some((
+            format!("the sums are right, but {lanes:.1} of 32 lanes are active in the average instruction"),
+            "let half of the threads add one value each, then half of those, and so on: `__syncthreads()` between the steps, \
+             outside of the `if`",
+        ));
+    }
+    // A block has eight warps; each may add its own sum.
+    let warps = u64::from(seen.grid[0]) * 8;
+    if c.shared_atomic_wavefronts > 2 * warps || c.global_atomics > warps {
+        return Some((
+            format!(
+                "the lanes take turns at one address: {} passes of atomics in shared memory, {} atomics in global \
+                     memory, for {warps} warps",
+                c.shared_atomic_wavefronts, c.global_atomics
+            ),
+            "an atomic of a whole warp on one address is done lane after lane: add within the warp first (`__shfl_down_sync`)",
+        ));
+    }
+    None
+}
+
+/// Why the evidence speaks against a cause that was named; `None` when it is the right one.
+fn acquitted(seen: &Inspection, named: Cause, right: Cause) -> Option<(String, &'static str)> {
+    let c = &seen.counters;
+    let conflicts = c.shared_load_bank_conflicts + c.shared_store_bank_conflicts;
+    let each = c.global_load_sectors as f64 / c.global_load_requests.max(1) as f64;
+    let said = match named {
+        _ if named == right => return None,
+        Cause::Unknown => {
+            return Some((
+                "no cause is named yet".to_string(),
+                "look at the counters of both kernels side by side: where do they differ most?",
+            ));
+        }
+        Cause::LanesApart => {
+            format!("its loads touch {each:.1} sectors a request, and 4 is what neighbouring floats need")
+        }
+        Cause::BankConflicts => format!("it has {conflicts} bank conflicts in shared memory"),
+        Cause::Divergence if right == Cause::OneThreadWorks => {
+            "lanes do part, but the other way is empty: nobody runs two ways one after the other".to_string()
+        }
+        Cause::Divergence => format!("the lanes of a warp part at {} branches", c.divergent_branches),
+        Cause::OneThreadWorks => {
+            format!("{:.1} of 32 lanes are active in the average instruction", c.active_lanes_per_instruction())
+        }
+        Cause::TooFewBlocks => {
+            "the fast kernel is launched with the same blocks; what differs must lie in the kernel".to_string()
+        }
+        Cause::Spills => {
+            format!("it makes {} requests to local memory", c.local_load_requests + c.local_store_requests)
+        }
+    };
+    Some((
+        format!("the evidence speaks against {named:?}: {said}"),
+        "compare the two kernels counter by counter (`slow`, then `fast` as a cell's last line), then line by line (`.source()`)",
+    ))
+}
+
+/// The first element that is not as it should be, in words. NaN, which was never written, equals nothing.
+fn first_wrong(which: &str, given: &[f32], expected: &[f32]) -> Option<String> {
+    let at = (0..expected.len()).find(|&at| given[at] != expected[at])?;
+    let is = if given[at].is_nan() { "was never written".to_string() } else { format!("is {}", given[at]) };
+    Some(format!("with {which} element {at} of the result {is}, and it should be {}", expected[at]))
+}
+
+fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
+    kernels::verdict(name, checked, mistake_hint)
+}
+
+fn mistake_hint(error: &Error) -> &'static str {
+    if kernels::first_is(error, &[Kind::SharedRace, Kind::GlobalRace]) {
+        "a value is read while another thread still writes it: every step needs its own `__syncthreads()`"
+    } else if kernels::first_is(error, &[Kind::BarrierDivergence, Kind::Deadlock]) {
+        "all threads of the block must come to each `__syncthreads()`: it stands outside of the `if`"
+    } else if kernels::first_is(error, &[Kind::UninitialisedRead]) {
+        "who writes that place before it is read? In the last block some threads have no element"
+    } else {
+        "do the index by hand for that block and thread: does that element exist?"
+    }
+}
+
+#[cfg(test)]
+mod tests;
