@@ -48,6 +48,7 @@ pub mod plot;
 pub mod profile;
 pub mod results;
 pub mod sim;
+mod table;
 pub mod topics;
 
 pub use error::{Error, Result};
@@ -61,7 +62,7 @@ pub mod prelude {
     pub use crate::inspect::Inspection;
     pub use crate::launch::{LaunchConfig, Source};
     pub use crate::lesson::Lesson;
-    pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Span, Summary, figures};
+    pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Resources, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
     pub use crate::topics::{Ladder, LadderRun, Matmul, MatmulBf16, Reduction, Shape, Size, VectorAdd};
     pub use crate::{check, cpu, ladder, machine, plot, profile};

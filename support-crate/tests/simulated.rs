@@ -150,7 +150,7 @@ fn what_only_hardware_has_is_refused_with_a_way_on() {
         gpu.new_stream().map(drop),
         gpu.pinned::<f32>(8).map(drop),
         gpu.trim(0),
-        add.resources().map(drop),
+        add.resources(LaunchConfig::new(1, 32)).map(drop),
     ];
     for outcome in said {
         let error = outcome.unwrap_err();

@@ -3,7 +3,8 @@
 use super::{CudaGpu, CudaTensorMap, driver_error};
 use crate::error::{Error, Result};
 use crate::launch::LaunchConfig;
-use cudarc::driver::sys::{CUfunction_attribute_enum, CUresult};
+use crate::measurement::KernelResources;
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUfunction_attribute_enum, CUresult};
 use cudarc::driver::{CudaFunction, CudaModule, CudaSlice, CudaStream, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 use std::sync::Arc;
@@ -92,6 +93,33 @@ impl CudaKernel {
         self.0
             .set_attribute(attribute, bytes as i32)
             .map_err(|error| driver_error("asking for more shared memory", error))
+    }
+
+    /// What the kernel needs, and how many blocks of that launch one multiprocessor of this GPU holds at a time.
+    pub(crate) fn residency(&self, gpu: &CudaGpu, config: LaunchConfig) -> Result<KernelResources> {
+        let [registers, shared_bytes, local_bytes, largest_block] = self.resources()?.map(|n| n.max(0) as u32);
+        let (threads, dynamic) = (config.threads_per_block() as u32, config.shared_bytes);
+        if dynamic > 48 << 10 {
+            self.allow_shared_bytes(dynamic)?;
+        }
+        let blocks = self
+            .0
+            .occupancy_max_active_blocks_per_multiprocessor(threads, dynamic as usize, None)
+            .map_err(|error| driver_error("asking how many blocks a multiprocessor holds", error))?;
+        let figure = |which| gpu.attribute(which).max(0) as u32;
+        let reserved = figure(Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK);
+        let shared = figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+        Ok(KernelResources {
+            registers,
+            shared_bytes,
+            dynamic_shared_bytes: dynamic,
+            local_bytes,
+            largest_block,
+            threads,
+            blocks,
+            most_threads: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
+            blocks_by_shared: shared / (shared_bytes + dynamic + reserved).max(1),
+        })
     }
 
     /// Registers a thread, static shared bytes a block, local (spill) bytes a thread, largest block.

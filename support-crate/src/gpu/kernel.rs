@@ -7,6 +7,7 @@ use crate::cuda::{CudaArg, CudaKernel};
 use crate::error::{Error, Result};
 use crate::inspect::Inspection;
 use crate::launch::{LaunchConfig, Signature, check_arguments};
+use crate::measurement::KernelResources;
 use crate::metal::{MetalArg, MetalKernel};
 use crate::sim::{SimKernel, needs_hardware};
 use cudarc::driver::CudaStream;
@@ -27,19 +28,6 @@ pub(super) enum Loaded {
     Cuda(CudaKernel),
     Metal(MetalKernel),
     Simulated(SimKernel),
-}
-
-/// What one kernel needs of the GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KernelResources {
-    /// Registers a thread.
-    pub registers: u32,
-    /// Static shared memory a block, in bytes.
-    pub shared_bytes: u32,
-    /// Local memory a thread, in bytes: registers that did not fit (spills) and arrays indexed at run time.
-    pub local_bytes: u32,
-    /// The largest block that these registers allow, in threads.
-    pub largest_block: u32,
 }
 
 impl Kernel {
@@ -151,6 +139,10 @@ impl Kernel {
             let kinds: Vec<_> = args.iter().map(|arg| arg.kind).collect();
             check_arguments(signature, &kinds)?;
         }
+        self.check_limits(config)
+    }
+
+    fn check_limits(&self, config: LaunchConfig) -> Result<()> {
         self.gpu.limits().check(&config)?;
         let threads = config.threads_per_block();
         if threads > u64::from(self.largest_block) {
@@ -164,16 +156,17 @@ impl Kernel {
         Ok(())
     }
 
-    /// What the kernel needs, as compiled for this GPU.
+    /// What the kernel needs, as compiled for this GPU, and how many blocks of that launch a multiprocessor holds.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on an Apple GPU and on a simulated one, [`Error::Driver`].
-    pub fn resources(&self) -> Result<KernelResources> {
+    /// [`Error::LaunchLimit`] for a launch that the GPU refuses, [`Error::Unsupported`] on an Apple GPU and on a
+    /// simulated one, [`Error::Driver`].
+    pub fn resources(&self, config: LaunchConfig) -> Result<KernelResources> {
         match &self.loaded {
             Loaded::Cuda(kernel) => {
-                let [registers, shared_bytes, local_bytes, largest_block] =
-                    kernel.resources()?.map(|n| n.max(0) as u32);
-                Ok(KernelResources { registers, shared_bytes, local_bytes, largest_block })
+                self.check_limits(config)?;
+                let Gpu::Cuda(gpu) = &self.gpu else { unreachable!("a kernel is loaded on its own GPU") };
+                kernel.residency(gpu, config)
             }
             Loaded::Metal(_) => Err(Error::Unsupported {
                 what: "Metal does not tell a kernel's registers".to_string(),

@@ -15,10 +15,11 @@ mod tensor_map;
 mod time;
 mod trace;
 
+pub use crate::measurement::KernelResources;
 pub use args::{Arg, Args};
 pub use buffer::Buffer;
 pub use cublas::Cublas;
-pub use kernel::{Kernel, KernelResources};
+pub use kernel::Kernel;
 pub use module::Module;
 pub use open::Gpu;
 pub use pinned::Pinned;

@@ -3,9 +3,11 @@
 //! Nothing here knows a device or a plot; `results` stores these rows, `plot` draws them.
 
 mod memory;
+mod resources;
 mod span;
 
 pub use memory::{MemoryPoint, MemoryStats};
+pub use resources::{KernelResources, Resources};
 pub use span::Span;
 
 use std::fmt;
@@ -181,6 +183,14 @@ impl Measurement {
     /// The machine that these rows were recorded on; empty where they are live. For `recorded_on` of charts.
     pub fn recorded_on(rows: &[Measurement]) -> String {
         rows.iter().find(|row| row.recorded).map_or(String::new(), |row| row.machine.clone())
+    }
+
+    /// Where the row comes from: `recorded on NVIDIA H200, 2026-11-21`.
+    pub fn source(&self) -> String {
+        let machine = if self.machine.is_empty() { "this machine" } else { &self.machine };
+        let date = self.time.get(..10).map_or(String::new(), |date| format!(", {date}"));
+        let verb = if self.recorded { "recorded" } else { "measured" };
+        format!("{verb} on {machine}{date}")
     }
 
     /// The legend of this row's curve: experiment, machine, and whether it was recorded.

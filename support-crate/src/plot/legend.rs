@@ -71,12 +71,10 @@ pub(crate) fn notes(canvas: &mut Canvas<'_>, notes: &[String], y: f64) -> f64 {
 pub(super) fn sources(rows: &[Measurement]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for row in rows {
-        let machine = if row.machine.is_empty() { "this machine".to_string() } else { short_machine(&row.machine) };
-        let date = row.time.get(..10).map_or(String::new(), |date| format!(", {date}"));
-        let line = match row.recorded {
-            true => format!("Recorded on {machine}{date}."),
-            false => format!("Measured on {machine}{date}."),
-        };
+        let mut short = row.clone();
+        short.machine = short_machine(&row.machine);
+        let line = format!("{}.", short.source());
+        let line = line.replacen("recorded", "Recorded", 1).replacen("measured", "Measured", 1);
         if !lines.contains(&line) {
             lines.push(line);
         }

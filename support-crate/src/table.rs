@@ -1,0 +1,138 @@
+//! A table of figures as text and as a piece of a page, for what shows itself in both forms.
+
+use crate::html::{escape, marked};
+
+/// A table: the first column holds names, the others figures.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Table {
+    pub title: String,
+    pub heads: Vec<String>,
+    pub rows: Vec<Vec<Cell>>,
+    /// Lines below it.
+    pub notes: Vec<String>,
+}
+
+/// One figure or name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub text: String,
+    /// The best of its column: bold and green, `*` in text.
+    pub best: bool,
+    /// To be looked at: on an orange ground, `!` in text.
+    pub loud: bool,
+}
+
+impl Cell {
+    pub(crate) fn of(text: impl Into<String>) -> Cell {
+        Cell { text: text.into(), best: false, loud: false }
+    }
+
+    /// Marked where `loud` is true.
+    pub(crate) fn loud(mut self, loud: bool) -> Cell {
+        self.loud = loud;
+        self
+    }
+}
+
+impl Table {
+    /// Lines of text; columns are as wide as their widest cell.
+    pub(crate) fn text(&self) -> String {
+        let shown = |cell: &Cell| {
+            let sign = if cell.loud { "!" } else { "" };
+            format!("{}{sign}{}", cell.text, if cell.best { "*" } else { "" })
+        };
+        let mut lines: Vec<Vec<String>> = vec![self.heads.clone()];
+        lines.extend(self.rows.iter().map(|row| row.iter().map(shown).collect::<Vec<String>>()));
+        let columns = self.heads.len();
+        let length = |text: &String| text.chars().count();
+        let wide: Vec<usize> = (0..columns)
+            .map(|at| lines.iter().filter_map(|line| line.get(at)).map(length).max().unwrap_or(0))
+            .collect();
+        let mut text = if self.title.is_empty() { String::new() } else { format!("{}\n", self.title) };
+        for line in &lines {
+            let cells = line.iter().zip(&wide).enumerate().map(|(at, (cell, wide))| match at {
+                0 => format!("{cell:wide$}"),
+                _ => format!("{cell:>wide$}"),
+            });
+            text += cells.collect::<Vec<String>>().join("  ").trim_end();
+            text.push('\n');
+        }
+        self.notes.iter().for_each(|note| text += &format!("{note}\n"));
+        text
+    }
+
+    /// The table as a piece of a page, in the page's own colours.
+    pub(crate) fn html(&self) -> String {
+        const CELL: &str = "padding:.1em .7em .1em .2em;text-align:right;white-space:nowrap;vertical-align:bottom";
+        const NAME: &str = "padding:.1em .7em .1em 0;text-align:left;white-space:nowrap;vertical-align:bottom";
+        let style = |at: usize| if at == 0 { NAME } else { CELL };
+        let heads = self.heads.iter().enumerate();
+        let heads: String = heads
+            .map(|(at, head)| {
+                // Heads of several words take several lines, so that narrow figures stand close together.
+                let head = marked(head).replace(' ', "<br>");
+                format!("<th style=\"{}\">{head}</th>", style(at))
+            })
+            .collect();
+        let rows: String = self
+            .rows
+            .iter()
+            .map(|row| {
+                let cells = row.iter().enumerate().map(|(at, cell)| {
+                    let text = escape(&cell.text);
+                    // Middle tones, legible on light and on dark pages.
+                    let text = match cell.best {
+                        true => format!("<strong style=\"color:#00946c\">{text}</strong>"),
+                        false => text,
+                    };
+                    let ground = if cell.loud { ";background:rgba(213,94,0,.28)" } else { "" };
+                    format!("<td style=\"{}{ground}\">{text}</td>", style(at))
+                });
+                format!("<tr>{}</tr>\n", cells.collect::<String>())
+            })
+            .collect();
+        let title =
+            if self.title.is_empty() { String::new() } else { format!("<strong>{}</strong>", escape(&self.title)) };
+        let notes: Vec<String> = self.notes.iter().map(|note| marked(note)).collect();
+        format!(
+            "<div class=\"gpulab-table\" style=\"overflow-x:auto\">{title}\
+             <table style=\"margin:.4em 0;font-size:inherit;table-layout:auto;border-collapse:collapse\">\
+             <thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table><small>{}</small></div>\n",
+            notes.join("<br>")
+        )
+    }
+
+    /// What the notebook calls to show a value: both forms, in one output of the cell.
+    pub(crate) fn show(&self) {
+        print!(
+            "EVCXR_BEGIN_CONTENT text/plain\n{}EVCXR_END_CONTENT\n\
+             EVCXR_BEGIN_CONTENT text/html\n{}EVCXR_END_CONTENT\n",
+            self.text(),
+            self.html()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_marks_show_in_both_forms() {
+        let best = Cell { best: true, ..Cell::of("5") };
+        let table = Table {
+            title: "T < U".to_string(),
+            heads: ["rung", "bank conflicts"].map(str::to_string).to_vec(),
+            rows: vec![vec![Cell::of("01"), best], vec![Cell::of("02_long"), Cell::of("1,024").loud(true)]],
+            notes: vec!["`x` counts".to_string()],
+        };
+        assert_eq!(
+            table.text(),
+            "T < U\nrung     bank conflicts\n01                   5*\n02_long          1,024!\n`x` counts\n"
+        );
+        let html = table.html();
+        for text in ["T &lt; U", "bank<br>conflicts", ">5</strong>", ".28)\">1,024<", "<code>x</code> counts"] {
+            assert!(html.contains(text), "{text}: {html}");
+        }
+    }
+}
