@@ -8,6 +8,8 @@ pub(crate) struct Table {
     pub title: String,
     pub heads: Vec<String>,
     pub rows: Vec<Vec<Cell>>,
+    /// So many columns behind the first hold sentences.
+    pub sentences: usize,
     /// Lines below it.
     pub notes: Vec<String>,
 }
@@ -41,7 +43,14 @@ impl Table {
             let sign = if cell.loud { "!" } else { "" };
             format!("{}{sign}{}", cell.text, if cell.best { "*" } else { "" })
         };
-        let mut lines: Vec<Vec<String>> = vec![self.heads.clone()];
+        // Heads of several words take several lines, so that narrow figures stand close together.
+        let words: Vec<Vec<&str>> = self.heads.iter().map(|head| head.split(' ').collect()).collect();
+        let high = words.iter().map(Vec::len).max().unwrap_or(0);
+        let word = |words: &Vec<&str>, line: usize| {
+            (line + words.len()).checked_sub(high).map_or(String::new(), |at| words[at].to_string())
+        };
+        let mut lines: Vec<Vec<String>> =
+            (0..high).map(|line| words.iter().map(|words| word(words, line)).collect()).collect();
         lines.extend(self.rows.iter().map(|row| row.iter().map(shown).collect::<Vec<String>>()));
         let columns = self.heads.len();
         let length = |text: &String| text.chars().count();
@@ -63,15 +72,19 @@ impl Table {
 
     /// The table as a piece of a page, in the page's own colours.
     pub(crate) fn html(&self) -> String {
-        const CELL: &str = "padding:.1em .7em .1em .2em;text-align:right;white-space:nowrap;vertical-align:bottom";
-        const NAME: &str = "padding:.1em .7em .1em 0;text-align:left;white-space:nowrap;vertical-align:bottom";
-        let style = |at: usize| if at == 0 { NAME } else { CELL };
+        const CELL: &str = "padding:.1em .7em .1em .2em;text-align:right;white-space:nowrap;vertical-align:top";
+        const NAME: &str = "padding:.1em .7em .1em 0;text-align:left;white-space:nowrap;vertical-align:top";
+        const SENTENCE: &str = "padding:.1em .7em .1em .2em;text-align:left;vertical-align:top";
+        let style = |at: usize| match at {
+            0 => NAME,
+            at if at <= self.sentences => SENTENCE,
+            _ => CELL,
+        };
         let heads = self.heads.iter().enumerate();
         let heads: String = heads
             .map(|(at, head)| {
-                // Heads of several words take several lines, so that narrow figures stand close together.
                 let head = marked(head).replace(' ', "<br>");
-                format!("<th style=\"{}\">{head}</th>", style(at))
+                format!("<th style=\"{};vertical-align:bottom\">{head}</th>", style(at))
             })
             .collect();
         let rows: String = self
@@ -125,10 +138,11 @@ mod tests {
             heads: ["rung", "bank conflicts"].map(str::to_string).to_vec(),
             rows: vec![vec![Cell::of("01"), best], vec![Cell::of("02_long"), Cell::of("1,024").loud(true)]],
             notes: vec!["`x` counts".to_string()],
+            sentences: 0,
         };
         assert_eq!(
             table.text(),
-            "T < U\nrung     bank conflicts\n01                   5*\n02_long          1,024!\n`x` counts\n"
+            "T < U\n              bank\nrung     conflicts\n01              5*\n02_long     1,024!\n`x` counts\n"
         );
         let html = table.html();
         for text in ["T &lt; U", "bank<br>conflicts", ">5</strong>", ".28)\">1,024<", "<code>x</code> counts"] {

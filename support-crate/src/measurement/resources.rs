@@ -155,6 +155,7 @@ impl Resources {
             heads: HEADS.map(str::to_string).to_vec(),
             rows: self.rungs.iter().map(row).collect(),
             notes,
+            ..Table::default()
         }
     }
 
@@ -238,7 +239,8 @@ mod tests {
             source: "measured on X".to_string(),
         };
         let text = it.to_string();
-        for part in ["(measured on X)", "08_wide_tile", "96 KiB", "16!", "12 %", "not in the table: `05_wgmma`: needs"]
+        for part in
+            ["(measured on X)", "08_wide_tile", "96.0 KiB", "16!", "12 %", "not in the table: `05_wgmma`: needs"]
         {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -182,7 +182,7 @@ impl Launches {
         match self.mode {
             Mode::Queue => kernel.launch(config, args),
             Mode::Inspect => kernel.inspect(config, args).map(|seen| self.inspections.push(seen)),
-            Mode::Resources => kernel.resources().map(|needs| self.resources.push((config, needs))),
+            Mode::Resources => kernel.resources(config).map(|needs| self.resources.push((config, needs))),
         }
     }
 }
