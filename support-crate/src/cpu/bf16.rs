@@ -1,5 +1,7 @@
 //! bf16 on the host: the upper half of an f32. Buffers hold it as `u16`, a kernel's `__nv_bfloat16`.
 
+use rayon::prelude::*;
+
 /// The nearest bf16, ties to even, as its bits. NaN stays NaN.
 pub fn bf16_from_f32(x: f32) -> u16 {
     let bits = x.to_bits();
@@ -17,7 +19,7 @@ pub fn f32_from_bf16(bits: u16) -> f32 {
 
 /// [`random_f32`](super::random_f32), each number rounded to bf16.
 pub fn random_bf16(n: usize, seed: u64) -> Vec<u16> {
-    super::random_f32(n, seed).into_iter().map(bf16_from_f32).collect()
+    super::random_f32(n, seed).into_par_iter().with_min_len(super::CHUNK).map(bf16_from_f32).collect()
 }
 
 #[cfg(test)]

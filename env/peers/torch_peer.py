@@ -1,0 +1,159 @@
+"""PyTorch's side of the ladders: eager operations, as programs write them, on the arrays of `examples/record_ladders`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+SAMPLE_MS = 1.0
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32}
+HEAD = 128
+# As the kernels' launches have it.
+EPSILON = {"layer_norm": 1e-5, "rms_norm": 1e-5, "residual_rms_norm": 1e-6}
+
+Tensors = list[torch.Tensor]
+# A topic's work on one set of arrays: what to call, again and again; it gives the results.
+Call = Callable[[], Tensors]
+
+
+class Job:
+    """One topic at one size: its work on each set of arrays, and its error."""
+
+    def __init__(self, calls: list[Call], exact: list[list[int]], reference: torch.Tensor) -> None:
+        self.calls = calls
+        self.turn = 0
+        self.error = error(calls[0](), exact, reference)
+        self.repeats = 1
+        for _ in range(3):
+            few = self.timed(self.repeats)
+            self.repeats = max(1, round(SAMPLE_MS / few))
+
+    def timed(self, calls: int) -> float:
+        """The ms of a call, the mean of so many."""
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(calls):
+            self.calls[self.turn % len(self.calls)]()
+            self.turn += 1
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / calls
+
+    def sample(self) -> float:
+        """One sample. The GPU has worked for another process: a call that is not counted brings it back to this one."""
+        self.timed(1)
+        return self.timed(self.repeats)
+
+
+def error(given: Tensors, exact: list[list[int]], reference: torch.Tensor) -> float:
+    """‖given − exact‖ ÷ ‖exact‖ over the pieces (output, from, count)."""
+    off, place = 0.0, 0
+    for output, start, count in exact:
+        piece = given[output].flatten()[start : start + count].double()
+        off += (piece - reference[place : place + count]).square().sum().item()
+        place += count
+    return (off / reference.square().sum().item()) ** 0.5 if off else 0.0
+
+
+def load(path: Path, dtype: torch.dtype, count: int) -> torch.Tensor:
+    return torch.from_file(str(path), shared=False, size=count, dtype=dtype).cuda()
+
+
+def release() -> None:
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+
+
+def prepare(asked: dict, folder: Path) -> Job | None:
+    """The topic's work on the arrays in that folder; None for a topic that it does not have."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    make = TOPICS.get(asked["topic"])
+    if make is None:
+        return None
+    calls = []
+    for number in range(asked["sets"]):
+        inputs = [
+            load(folder / f"{number}_{at}.bin", DTYPES[dtype], count)
+            for at, (dtype, count) in enumerate(asked["inputs"])
+        ]
+        calls.append(make(asked["topic"], asked["size"], inputs))
+    pieces = asked["exact"]
+    reference = load(folder / "exact.bin", torch.float64, sum(count for _, _, count in pieces))
+    return Job(calls, pieces, reference)
+
+
+def vector_add(_topic: str, _size: list[int], inputs: Tensors) -> Call:
+    a, b = inputs
+    out = torch.empty_like(a)
+    return lambda: [torch.add(a, b, out=out)]
+
+
+def reduction(_topic: str, _size: list[int], inputs: Tensors) -> Call:
+    out = torch.empty(1, device="cuda")
+    return lambda: [torch.sum(inputs[0], 0, keepdim=True, out=out)]
+
+
+def matmul(_topic: str, size: list[int], inputs: Tensors) -> Call:
+    m, n, k = size
+    a, b = inputs[0].view(m, k), inputs[1].view(k, n)
+    out = torch.empty(m, n, device="cuda", dtype=a.dtype)
+    return lambda: [torch.matmul(a, b, out=out)]
+
+
+def embedding(_topic: str, size: list[int], inputs: Tensors) -> Call:
+    rows, width, _ = size
+    table, index = inputs[0].view(rows, width), inputs[1].long()
+    return lambda: [F.embedding(index, table)]
+
+
+def softmax(_topic: str, size: list[int], inputs: Tensors) -> Call:
+    x = inputs[0].view(*size)
+    return lambda: [torch.softmax(x, -1)]
+
+
+def norm(topic: str, size: list[int], inputs: Tensors) -> Call:
+    x, width, epsilon = inputs[0].view(*size), (size[1],), EPSILON[topic]
+    if topic == "layer_norm":
+        return lambda: [F.layer_norm(x, width, inputs[1], inputs[2], epsilon)]
+    return lambda: [F.rms_norm(x, width, inputs[1], epsilon)]
+
+
+def residual_rms_norm(topic: str, size: list[int], inputs: Tensors) -> Call:
+    """Two operations: the sum is stored, and read again."""
+    x, residual, width, epsilon = inputs[0].view(*size), inputs[1].view(*size), (size[1],), EPSILON[topic]
+
+    def call() -> Tensors:
+        total = x + residual
+        return [total, F.rms_norm(total, width, inputs[2], epsilon)]
+
+    return call
+
+
+def rope(_topic: str, size: list[int], inputs: Tensors) -> Call:
+    """As Hugging Face's `apply_rotary_pos_emb` has it: the halves of a head change places, one of them negated."""
+    rows = size[0]
+    q, k = (x.view(rows, -1, HEAD) for x in inputs[:2])
+    cosine, sine = (torch.cat((x.view(rows, -1), x.view(rows, -1)), -1).to(q.dtype)[:, None, :] for x in inputs[2:4])
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        halves = torch.cat((-x[..., HEAD // 2 :], x[..., : HEAD // 2]), -1)
+        return x * cosine + halves * sine
+
+    return lambda: [turned(q), turned(k)]
+
+
+TOPICS: dict[str, Callable[[str, list[int], Tensors], Call]] = {
+    "vector_add": vector_add,
+    "reduction": reduction,
+    "matmul": matmul,
+    "matmul_bf16": matmul,
+    "embedding": embedding,
+    "softmax": softmax,
+    "layer_norm": norm,
+    "rms_norm": norm,
+    "residual_rms_norm": residual_rms_norm,
+    "rope": rope,
+}

@@ -1,0 +1,40 @@
+//! CUB's sum: its library shares this process's context and default stream.
+
+use gpulab::topics::{Host, Job, Peer, PeerWork, relative_error};
+use libloading::Library;
+
+type Open = unsafe extern "C" fn(*const *const f32, i32, i32) -> i32;
+type Run = unsafe extern "C" fn(i32) -> i32;
+type Take = unsafe extern "C" fn(*mut f32) -> i32;
+
+/// The sum of the job's arrays, which it copies to the GPU.
+pub fn open<'a>(cub: &'a Library, job: &Job<'_>) -> Peer<'a> {
+    let arrays: Vec<&[f32]> = job
+        .sets
+        .iter()
+        .map(|set| match &set[0] {
+            Host::F32(numbers) => numbers.as_slice(),
+            other => panic!("a sum of {}", other.dtype()),
+        })
+        .collect();
+    let pointers: Vec<*const f32> = arrays.iter().map(|array| array.as_ptr()).collect();
+    let mut given = 0.0;
+    // SAFETY: the three functions have these types in `env/peers/cub.cu`; every array holds so many floats, and
+    // `peer_open` keeps none of the pointers; no sum runs before it.
+    let run = unsafe {
+        let open = cub.get::<Open>(b"peer_open").expect("env/peers/cub.cu has it");
+        let run = cub.get::<Run>(b"peer_run").expect("env/peers/cub.cu has it");
+        let take = cub.get::<Take>(b"peer_result").expect("env/peers/cub.cu has it");
+        assert_eq!(open(pointers.as_ptr(), pointers.len() as i32, arrays[0].len() as i32), 0, "CUB has no room");
+        assert_eq!(run(0), 0, "CUB does not run");
+        assert_eq!(take(&mut given), 0, "CUB's sum cannot be read");
+        run
+    };
+    let error = relative_error(&[Host::F32(vec![given])], job.exact);
+    let queue = move |call: usize| {
+        // SAFETY: as above; the arrays were copied by `peer_open`.
+        assert_eq!(unsafe { run((call % 1024) as i32) }, 0, "CUB does not run");
+        Ok(())
+    };
+    Peer { name: "CUB".to_string(), error: Some(error), work: PeerWork::Calls(Box::new(queue)) }
+}

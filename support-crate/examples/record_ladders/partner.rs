@@ -1,0 +1,81 @@
+//! A process that times something else on the same GPU, in turn with this one: `env/record_ladders.py` with PyTorch.
+//!
+//! The arrays go through files in a shared folder: `SET_INPUT.bin` as they lie in memory, and `exact.bin`, the reference
+//! in f64. Then lines go through this process's stdout and stdin:
+//!
+//! | this one writes | the other one answers |
+//! | --- | --- |
+//! | `{"topic": …, "size": […], "inputs": [["f32", 4096], …], "sets": 2, "exact": [[output, from, count], …]}` | `{"name": "torch", "error": 1e-7}`, or `{}` when it has nothing to time |
+//! | `go` | the ms of one call, the mean of a sample |
+
+use gpulab::prelude::*;
+use gpulab::topics::{Job, Peer, PeerWork};
+use std::cell::RefCell;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+
+/// The other process, and the folder that both see.
+pub struct Partner {
+    folder: PathBuf,
+}
+
+impl Partner {
+    /// It listens already.
+    pub fn new(folder: &str) -> Partner {
+        Partner { folder: PathBuf::from(folder) }
+    }
+
+    /// Hands the job's arrays over; the peer that times the other side's work on them, if there is any.
+    pub fn prepare<'a>(partner: &'a RefCell<Partner>, job: &Job<'_>) -> Result<Option<Peer<'a>>> {
+        let folder = partner.borrow().folder.clone();
+        for (set, inputs) in job.sets.iter().enumerate() {
+            for (input, host) in inputs.iter().enumerate() {
+                write(&folder.join(format!("{set}_{input}.bin")), host.bytes())?;
+            }
+        }
+        let exact: Vec<u8> = job.exact.iter().flat_map(|piece| &piece.values).flat_map(|x| x.to_le_bytes()).collect();
+        write(&folder.join("exact.bin"), &exact)?;
+        let inputs: Vec<_> = job.sets[0].iter().map(|host| (host.dtype(), host.len())).collect();
+        let pieces: Vec<_> = job.exact.iter().map(|piece| (piece.output, piece.from, piece.values.len())).collect();
+        let request = serde_json::json!({
+            "topic": job.ladder.topic(), "size": job.size.numbers(), "inputs": inputs, "sets": job.sets.len(),
+            "bytes": job.work.bytes, "exact": pieces,
+        });
+        let answer = partner.borrow_mut().ask(&request.to_string())?;
+        let answer: serde_json::Value = serde_json::from_str(&answer).map_err(|_| unexpected(&answer))?;
+        let Some(name) = answer["name"].as_str() else { return Ok(None) };
+        let sample = move || {
+            let answer = partner.borrow_mut().ask("go")?;
+            answer.trim().parse::<f64>().map_err(|_| unexpected(&answer))
+        };
+        let work = PeerWork::Clocked(Box::new(sample));
+        Ok(Some(Peer { name: name.to_string(), error: answer["error"].as_f64(), work }))
+    }
+
+    /// Writes a line, and waits for one.
+    fn ask(&mut self, line: &str) -> Result<String> {
+        let mut answer = String::new();
+        let mut out = std::io::stdout();
+        let told = writeln!(out, "{line}").and_then(|()| out.flush());
+        match told.and_then(|()| std::io::stdin().lock().read_line(&mut answer)) {
+            Ok(1..) => Ok(answer),
+            _ => Err(unexpected("nothing: it has ended")),
+        }
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).map_err(|error| Error::File {
+        path: path.to_path_buf(),
+        during: "handing arrays over".to_string(),
+        text: error.to_string(),
+        fix: "choose a folder with more room".to_string(),
+    })
+}
+
+fn unexpected(answer: &str) -> Error {
+    Error::Invalid {
+        what: format!("the other process answered {answer}"),
+        fix: "look at what it printed; without `--talk` this one runs alone".to_string(),
+    }
+}
