@@ -1,5 +1,6 @@
 //! The program `gpulab`: what this machine has, and what a notebook must not do in its own process.
 
+use gpulab::topics::Size;
 use gpulab::{demo, machine};
 use std::io::Write;
 use std::process::ExitCode;
@@ -40,7 +41,8 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
         ["verify", "--json"] | ["--json", "verify"] => Ok(machine::detect().to_json()),
         ["demo", "late-error"] => demo::late_error().map_err(|error| error.to_string()),
         ["demo", "ladder", size, rungs @ ..] if !rungs.is_empty() => {
-            demo::ladder(number(size)?, rungs).map_err(|error| error.to_string())
+            let size = Size::from_name(size).map_err(|error| error.to_string())?;
+            demo::ladder(size, rungs).map_err(|error| error.to_string())
         }
         ["demo", "launch", file, kernel, n] => {
             demo::launch(file, kernel, number(n)?).map_err(|error| error.to_string())
@@ -66,7 +68,8 @@ mod tests {
             let problem = answer(arguments).unwrap_err();
             assert!(problem.contains(&arguments.join(" ")) && problem.contains("\nnext: "), "{problem}");
         }
-        assert!(answer(&["demo", "ladder", "x", "y"]).unwrap_err().contains("`x` is no number"));
+        assert!(answer(&["demo", "launch", "x", "y", "z"]).unwrap_err().contains("`z` is no number"));
+        assert!(answer(&["demo", "ladder", "-", "y"]).unwrap_err().contains("`-` is no size"));
         assert!(answer(&[]).unwrap_err().contains("next: run `gpulab verify`"));
     }
 

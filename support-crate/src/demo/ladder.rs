@@ -1,64 +1,41 @@
 //! Runs that NVIDIA's tools start and look at.
 
-use crate::cpu;
 use crate::cuda::{bare, compile_to_ptx};
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::launch::Source;
 use crate::profile;
-use crate::topics::{Matmul, Reduction, VectorAdd};
+use crate::topics::{Array, Ladder, Launches, Size};
 
-/// Runs each rung once at that size (elements; of a matmul, the side), on random data, in NVTX ranges: `measured` with the rung's path within
-/// it. Checks and copies lie outside of them. Gives a line a rung, with how many launches it made.
+/// Runs each rung once at that size, on random data, in NVTX ranges: `measured`, and within it the rung's path. Checks and
+/// copies lie outside of them. Gives a line a rung, with how many launches it made.
 ///
 /// # Errors
-/// Those of the topics; [`Error::Invalid`] for a rung of another topic.
-pub fn ladder(size: usize, rungs: &[&str]) -> Result<String> {
+/// [`Error::Invalid`] for a rung or a size that is none; those of the topics.
+pub fn ladder(size: Size, rungs: &[&str]) -> Result<String> {
     let gpu = Gpu::open_index(0)?;
-    let mut said = String::new();
-    for rung in rungs {
-        let launches = one(&gpu, size, rung)?;
-        said += &format!("gpulab: measured {rung}, {launches} launches\n");
-    }
-    Ok(said)
+    let one = |path: &&str| {
+        let ladder = Ladder::of(path.split('/').next().unwrap_or_default())?;
+        let launches = once(&gpu, ladder, ladder.size(size)?, path)?;
+        Ok(format!("gpulab: measured {path}, {launches} launches\n"))
+    };
+    rungs.iter().map(one).collect()
 }
 
-/// The work alone in the ranges; gives how many kernels it launched.
-fn one(gpu: &Gpu, size: usize, rung: &str) -> Result<usize> {
-    let random = |count: usize, seed| gpu.to_device(&cpu::random_f32(count, seed));
-    match rung.split('/').next().unwrap_or_default() {
-        "reduction" => {
-            let reduction = Reduction::new(gpu, rung)?;
-            let (a, mut partial) = (random(size, 1)?, reduction.partials(size)?);
-            measured(gpu, rung, || reduction.launch(&a, &mut partial))?;
-            Ok(partial.len())
-        }
-        "vector_add" => {
-            let add = VectorAdd::new(gpu, rung)?;
-            let (a, b, mut c) = (random(size, 1)?, random(size, 2)?, gpu.alloc(size)?);
-            measured(gpu, rung, || add.launch(&a, &b, &mut c))?;
-            Ok(1)
-        }
-        "matmul" => {
-            let matmul = Matmul::new(gpu, rung)?;
-            let (a, b) = (cpu::random_f32(size * size, 1), cpu::random_f32(size * size, 2));
-            // With the copies, which count for nsys and not for ncu.
-            measured(gpu, rung, || matmul.multiply(&a, &b, size).map(drop))?;
-            Ok(1)
-        }
-        _ => Err(Error::Invalid {
-            what: format!("`{rung}` cannot be profiled so"),
-            fix: "use a rung of reduction, vector_add or matmul, such as reduction/02_tree".to_string(),
-        }),
-    }
-}
-
-fn measured(gpu: &Gpu, rung: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+/// The calls alone in the ranges; gives how many kernels it launched.
+fn once(gpu: &Gpu, ladder: Ladder, size: Size, path: &str) -> Result<usize> {
+    let rung = ladder.open(gpu, ladder.rung(path)?.path)?;
+    let inputs = rung.inputs(size, 1)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
+    let room = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room));
+    let mut outputs = room.collect::<Result<Vec<_>>>()?;
+    let mut asked = Launches::resources();
+    rung.call(&inputs, &mut outputs, size, &mut asked)?;
     gpu.synchronize()?;
     let _measured = profile::range("measured");
-    let _rung = profile::range(rung);
-    work()?;
-    gpu.synchronize()
+    let _rung = profile::range(path);
+    rung.call(&inputs, &mut outputs, size, &mut Launches::queue())?;
+    gpu.synchronize()?;
+    Ok(asked.resources.len())
 }
 
 /// Compiles the kernel `NAME(const float *x, float *y, int n)` of that file, with line numbers, and launches it with blocks

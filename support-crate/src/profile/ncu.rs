@@ -9,6 +9,7 @@ pub use stalls::Stalls;
 use super::programs::{nothing, started, typed};
 use crate::error::Result;
 use crate::measurement::{Backend, Measurement, Summary, figures};
+use crate::topics::Size;
 use metrics::all;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -94,12 +95,12 @@ impl fmt::Display for Counted {
 }
 
 /// The command that [`ncu`] runs, as it is typed.
-pub fn ncu_command(size: usize, rungs: &[&str]) -> String {
-    typed(&command(size, rungs))
+pub fn ncu_command(size: impl Into<Size>, rungs: &[&str]) -> String {
+    typed(&command(size.into(), rungs))
 }
 
-fn command(size: usize, rungs: &[&str]) -> Vec<String> {
-    let (metrics, size) = (all().collect::<Vec<_>>().join(","), size.to_string());
+fn command(size: Size, rungs: &[&str]) -> Vec<String> {
+    let (metrics, size) = (all().collect::<Vec<_>>().join(","), size.name());
     // Clocks as they are, and only what lies in the ranges that the program names.
     let fixed =
         ["ncu", "--clock-control", "none", "--nvtx", "--nvtx-include", "measured/", "--csv", "--print-units", "base"];
@@ -111,8 +112,8 @@ fn command(size: usize, rungs: &[&str]) -> Vec<String> {
 ///
 /// # Errors
 /// [`Error::Unsupported`](crate::Error::Unsupported) where the program is missing, may not read the counters, or counts nothing.
-pub fn ncu(size: usize, rungs: &[&str]) -> Result<Vec<Counted>> {
-    let command = command(size, rungs);
+pub fn ncu(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<Counted>> {
+    let command = command(size.into(), rungs);
     let output = started(&command, Duration::from_secs(300))?;
     parse_ncu(&output.out).ok_or_else(|| nothing(&command, &output))
 }

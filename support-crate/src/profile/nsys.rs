@@ -3,6 +3,7 @@
 use super::programs::{nothing, started, typed};
 use crate::error::{Error, Result};
 use crate::measurement::figures;
+use crate::topics::Size;
 use std::fmt;
 use std::time::Duration;
 
@@ -29,12 +30,12 @@ impl fmt::Display for Shared {
 }
 
 /// The two commands that [`nsys`] runs, as they are typed.
-pub fn nsys_command(size: usize, rungs: &[&str]) -> String {
-    format!("{}\n{}", typed(&profile("trace", size, rungs)), typed(&stats("trace")))
+pub fn nsys_command(size: impl Into<Size>, rungs: &[&str]) -> String {
+    format!("{}\n{}", typed(&profile("trace", size.into(), rungs)), typed(&stats("trace")))
 }
 
-fn profile(to: &str, size: usize, rungs: &[&str]) -> Vec<String> {
-    let size = size.to_string();
+fn profile(to: &str, size: Size, rungs: &[&str]) -> Vec<String> {
+    let size = size.name();
     let fixed = [
         "nsys",
         "profile",
@@ -60,7 +61,7 @@ fn stats(from: &str) -> Vec<String> {
 ///
 /// # Errors
 /// [`Error::Unsupported`] where the program is missing, may not look, or ends without tables.
-pub fn nsys(size: usize, rungs: &[&str]) -> Result<Vec<Shared>> {
+pub fn nsys(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<Shared>> {
     let folder = std::env::temp_dir().join(format!("gpulab-nsys-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|error| Error::File {
         path: folder.clone(),
@@ -69,7 +70,7 @@ pub fn nsys(size: usize, rungs: &[&str]) -> Result<Vec<Shared>> {
         fix: "make room in the folder for temporary files".to_string(),
     })?;
     let to = folder.join("trace").to_string_lossy().into_owned();
-    let done = started(&profile(&to, size, rungs), Duration::from_secs(180));
+    let done = started(&profile(&to, size.into(), rungs), Duration::from_secs(180));
     let read = done.and_then(|done| {
         let asked = stats(&to);
         let output = started(&asked, Duration::from_secs(120))?;
