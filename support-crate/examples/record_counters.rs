@@ -66,7 +66,11 @@ fn launch(gpu: &Gpu, kernel: &Kernel, config: LaunchConfig, arguments: &str) -> 
     if let ([a, b, c], [n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
         return kernel.launch(config, (a, b, c, *n, *x));
     }
+    if let ([a, b, c, d, e], [m, n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
+        return kernel.launch(config, (a, b, c, d, e, *m, *n, *x));
+    }
     match (buffers.as_mut_slice(), integers.as_slice()) {
+        ([a, b, c, d, e, f], [m, n, k]) => kernel.launch(config, (a, b, c, d, e, f, *m, *n, *k)),
         ([a], []) => kernel.launch(config, (a,)),
         ([a, b], []) => kernel.launch(config, (a, b)),
         ([a, b, c], []) => kernel.launch(config, (a, b, c)),

@@ -41,6 +41,9 @@ pub struct Rung {
     pub cluster: u32,
 }
 
+/// A tile as wide as the row, however long that is: a block for each row, along the grid's x.
+pub const WHOLE_ROW: u32 = u32::MAX;
+
 /// What a launch leaves in its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaves {
@@ -90,6 +93,10 @@ impl Rung {
         config.shared_bytes = self.shared_bytes;
         // Clusters are whole: the last one may reach beyond the result.
         config.grid.1 = config.grid.1.next_multiple_of(self.cluster);
+        if self.tile.0 == WHOLE_ROW {
+            // Along y a grid has 65,535 blocks at most.
+            config.grid = (config.grid.1, 1, 1);
+        }
         if self.blocks_per_sm > 0 {
             let most = (self.blocks_per_sm * multiprocessors).max(self.cluster) / self.cluster * self.cluster;
             let tiles = config.grid.0.saturating_mul(config.grid.1);

@@ -1,7 +1,7 @@
 //! The ladders, by name.
 
 use super::contest::{self, CHECKS, Job, Peer, PeerWork};
-use super::{Array, LadderRun, Launches, Matmul, MatmulBf16, Reduction, Size, Topic, VectorAdd};
+use super::{Array, LadderRun, Launches, Matmul, MatmulBf16, Reduction, ResidualNorm, Rope, Size, Topic, VectorAdd};
 use crate::bench::Bench;
 use crate::error::{Error, Result};
 use crate::gpu::{Cublas, Gpu, KernelResources};
@@ -31,11 +31,16 @@ pub enum Ladder {
     Matmul,
     /// The same in bf16, with sums in f32.
     MatmulBf16,
+    /// Rotary position embedding of q and k in bf16; a size is (rows, columns).
+    Rope,
+    /// The sum with the residual and its RMS norm in bf16; a size is (rows, columns).
+    ResidualNorm,
 }
 
 impl Ladder {
     /// All of them, in reading order.
-    pub const ALL: &[Ladder] = &[Ladder::VectorAdd, Ladder::Reduction, Ladder::Matmul, Ladder::MatmulBf16];
+    pub const ALL: &[Ladder] =
+        &[Ladder::VectorAdd, Ladder::Reduction, Ladder::Matmul, Ladder::MatmulBf16, Ladder::Rope, Ladder::ResidualNorm];
 
     /// The folder of its kernels, and how many numbers a size has.
     fn about(self) -> (&'static str, usize) {
@@ -44,6 +49,8 @@ impl Ladder {
             Ladder::Reduction => ("reduction", 1),
             Ladder::Matmul => ("matmul", 3),
             Ladder::MatmulBf16 => ("matmul_bf16", 3),
+            Ladder::Rope => ("rope", 2),
+            Ladder::ResidualNorm => ("residual_rms_norm", 2),
         }
     }
 
@@ -57,6 +64,8 @@ impl Ladder {
             Ladder::Reduction => Box::new(Reduction::new(gpu, path)?),
             Ladder::Matmul => Box::new(Matmul::new(gpu, path)?),
             Ladder::MatmulBf16 => Box::new(MatmulBf16::new(gpu, path)?),
+            Ladder::Rope => Box::new(Rope::new(gpu, path)?),
+            Ladder::ResidualNorm => Box::new(ResidualNorm::new(gpu, path)?),
         })
     }
 
