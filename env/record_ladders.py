@@ -54,9 +54,14 @@ class Partner:
         self.job = None
         torch_peer.release()
         asked = json.loads(line)
-        self.job = torch_peer.prepare(asked, self.folder)
+        try:
+            self.job = torch_peer.prepare(asked, self.folder)
+        except RuntimeError as error:  # such as memory that is short: the rungs are timed without it
+            print(f"PyTorch: left out at {asked['topic']} of {asked['size']}: {error}", file=sys.stderr)
+        else:
+            if self.job is None:
+                print(f"PyTorch: left out, it has nothing for {asked['topic']}", file=sys.stderr)
         if self.job is None:
-            print(f"PyTorch: left out, it has nothing for {asked['topic']}", file=sys.stderr)
             return "{}"
         return json.dumps({"name": "torch", "error": self.job.error})
 

@@ -1,0 +1,44 @@
+"""The two processes of `env/record_ladders.py` understand each other."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import record_ladders
+
+# Stands for the built example: asks for two topics, and takes samples of what there is.
+PROGRAM = """
+import json, sys
+def ask(line):
+    print(line, flush=True)
+    return sys.stdin.readline().strip()
+answer = json.loads(ask(json.dumps({"topic": "sum"})))
+assert answer == {"name": "torch", "error": 0.5}, answer
+assert [float(ask("go")) for _ in range(3)] == [1.0, 2.0, 3.0]
+assert json.loads(ask(json.dumps({"topic": "unknown"}))) == {}
+"""
+
+
+class Job:
+    error = 0.5
+    samples = 0
+
+    def sample(self) -> float:
+        self.samples += 1
+        return float(self.samples)
+
+
+def test_each_line_has_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = types.ModuleType("torch_peer")
+    peer.release = lambda: None
+    peer.prepare = lambda asked, _folder: Job() if asked["topic"] == "sum" else None
+    monkeypatch.setitem(sys.modules, "torch_peer", peer)
+    assert record_ladders.run([sys.executable, "-c", PROGRAM], tmp_path) == 0
+
+
+def test_a_program_that_fails_is_told(tmp_path: Path) -> None:
+    assert record_ladders.run([sys.executable, "-c", "raise SystemExit(3)"], tmp_path) == 3
