@@ -59,7 +59,7 @@ pub mod prelude {
     pub use crate::device::{Device, Vector};
     pub use crate::error::{Error, Result, bytes};
     pub use crate::gpu::{Buffer, Cublas, Event, Gpu, Kernel, KernelResources, Module, Pinned, Stream, TensorMap};
-    pub use crate::inspect::Inspection;
+    pub use crate::inspect::{Inspection, RungCounters};
     pub use crate::launch::{LaunchConfig, Source};
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Resources, Span, Summary, figures};

@@ -39,10 +39,16 @@ impl Cell {
 impl Table {
     /// Lines of text; columns are as wide as their widest cell.
     pub(crate) fn text(&self) -> String {
-        let shown = |cell: &Cell| {
-            let sign = if cell.loud { "!" } else { "" };
-            format!("{}{sign}{}", cell.text, if cell.best { "*" } else { "" })
+        let sign = |cell: &Cell| match (cell.loud, cell.best) {
+            (true, true) => "!*",
+            (true, false) => "!",
+            (false, true) => "*",
+            (false, false) => "",
         };
+        let signs = |at: usize| self.rows.iter().filter_map(|row| row.get(at)).map(|cell| sign(cell).len()).max();
+        let room: Vec<usize> = (0..self.heads.len()).map(|at| signs(at).unwrap_or(0)).collect();
+        // Figures stand above each other, with room for the marks behind them.
+        let shown = |(at, cell): (usize, &Cell)| format!("{}{:2$}", cell.text, sign(cell), room[at]);
         // Heads of several words take several lines, so that narrow figures stand close together.
         let words: Vec<Vec<&str>> = self.heads.iter().map(|head| head.split(' ').collect()).collect();
         let high = words.iter().map(Vec::len).max().unwrap_or(0);
@@ -51,7 +57,7 @@ impl Table {
         };
         let mut lines: Vec<Vec<String>> =
             (0..high).map(|line| words.iter().map(|words| word(words, line)).collect()).collect();
-        lines.extend(self.rows.iter().map(|row| row.iter().map(shown).collect::<Vec<String>>()));
+        lines.extend(self.rows.iter().map(|row| row.iter().enumerate().map(shown).collect::<Vec<String>>()));
         let columns = self.heads.len();
         let length = |text: &String| text.chars().count();
         let wide: Vec<usize> = (0..columns)
@@ -115,15 +121,18 @@ impl Table {
         )
     }
 
-    /// What the notebook calls to show a value: both forms, in one output of the cell.
+    /// What the notebook calls to show a value.
     pub(crate) fn show(&self) {
-        print!(
-            "EVCXR_BEGIN_CONTENT text/plain\n{}EVCXR_END_CONTENT\n\
-             EVCXR_BEGIN_CONTENT text/html\n{}EVCXR_END_CONTENT\n",
-            self.text(),
-            self.html()
-        );
+        show(&self.text(), &self.html());
     }
+}
+
+/// Shows both forms, in one output of the cell.
+pub(crate) fn show(text: &str, html: &str) {
+    print!(
+        "EVCXR_BEGIN_CONTENT text/plain\n{text}EVCXR_END_CONTENT\n\
+         EVCXR_BEGIN_CONTENT text/html\n{html}EVCXR_END_CONTENT\n"
+    );
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::Listing;
 use super::compare::{Row, rows};
-use super::page::{frame, line, show};
+use super::page::{frame, line};
 use super::token::lines;
 use crate::html::{escape, marked};
 use std::fmt;
@@ -98,7 +98,7 @@ impl Diff {
 
     /// What the notebook calls to show a value.
     pub fn evcxr_display(&self) {
-        show(&self.to_string(), &self.html());
+        crate::table::show(&self.to_string(), &self.html());
     }
 }
 

@@ -1,6 +1,6 @@
 //! A kernel's source, with line numbers and colours.
 
-use super::page::{frame, line, show};
+use super::page::{frame, line};
 use super::token::lines;
 use crate::html::escape;
 use std::fmt;
@@ -41,7 +41,7 @@ impl Listing {
 
     /// What the notebook calls to show a value.
     pub fn evcxr_display(&self) {
-        show(&self.to_string(), &self.html());
+        crate::table::show(&self.to_string(), &self.html());
     }
 }
 

@@ -65,11 +65,3 @@ fn class(kind: Kind) -> &'static str {
 pub(super) fn frame(title: &str, lines: &str, gutter: usize) -> String {
     format!("{STYLE}<div class=\"gpulab-code\" style=\"--gutter:{gutter}ch\">{title}<pre>{lines}</pre></div>\n")
 }
-
-/// What the notebook calls to show a value in both forms, in one output of the cell.
-pub(super) fn show(text: &str, html: &str) {
-    print!(
-        "EVCXR_BEGIN_CONTENT text/plain\n{text}EVCXR_END_CONTENT\n\
-         EVCXR_BEGIN_CONTENT text/html\n{html}EVCXR_END_CONTENT\n"
-    );
-}

@@ -28,11 +28,13 @@ mod launch;
 mod launch_plane;
 mod launch_shape;
 mod metrics;
+mod rungs;
 mod sectors;
 mod show;
 mod source;
 mod words;
 
+pub use rungs::{RungCount, RungCounters};
 pub use warpsim::{Counters, Finding};
 
 use crate::Result;

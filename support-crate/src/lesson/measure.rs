@@ -3,7 +3,7 @@
 use super::Lesson;
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
-use crate::measurement::{Backend, Measurement, MemoryPoint, Span};
+use crate::measurement::{Backend, Measurement, MemoryPoint, Resources, Span};
 use crate::results;
 use crate::topics::{Ladder, LadderRun, Size};
 
@@ -93,6 +93,20 @@ impl Lesson {
             Ok(run.to_rows())
         })?;
         Ok(LadderRun { notes, ..LadderRun::from_rows(ladder, size, &rows) })
+    }
+
+    /// [`Lesson::measure`] for what each rung of a ladder needs of a multiprocessor, as the driver tells.
+    ///
+    /// # Errors
+    /// As [`Ladder::all_resources`] and [`Lesson::measure`].
+    pub fn measure_resources(&self, ladder: &Ladder) -> Result<Resources> {
+        let mut left_out = Vec::new();
+        let rows = self.measure(&format!("resources {}", ladder.topic()), |gpu| {
+            let all = ladder.all_resources(gpu)?;
+            left_out.clone_from(&all.left_out);
+            Ok(all.to_rows(gpu.backend()))
+        })?;
+        Ok(Resources { left_out, ..Resources::from_rows(&rows) })
     }
 
     /// The recorded reference rows of an experiment, GPU and CPU, to lay over live ones. None while the reference

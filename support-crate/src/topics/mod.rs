@@ -9,6 +9,7 @@ mod reduction;
 mod residual_norm;
 mod rope;
 mod run;
+mod show;
 mod size;
 mod topic;
 mod vector_add;
