@@ -1,6 +1,6 @@
 // idea: 16-byte loads and stores, of eight pairs a thread; all heads have the same angles, which it reads once.
 // changed: eight pairs a thread; it keeps their cosines and sines, and goes from head to head.
-// constants: THREADS a block, the fastest of 128 to 1024 on an H200; from the table.
+// constants: THREADS a block, BLOCKS of them a multiprocessor: the fastest of those tried on an H200; from the table.
 //
 // Heads of no whole 16 numbers go pair by pair.
 #include <cuda_bf16.h>
@@ -36,7 +36,7 @@ __device__ void turn_eight(uint4 &first, uint4 &second, const float *cosine, con
     turn_two(first.w, second.w, cosine + 6, sine + 6);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     rope(const bf16 *q, const bf16 *k, const float *cosines, const float *sines, bf16 *q_turned, bf16 *k_turned,
          int rows, int columns, int head) {
     size_t row = blockIdx.x;

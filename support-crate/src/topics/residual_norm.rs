@@ -27,12 +27,12 @@ pub struct ResidualNorm {
 }
 
 impl ResidualNorm {
-    /// Compiles the rung of that path, such as `residual_rms_norm/03_sixteen_bytes`, and checks it in f64.
+    /// Compiles the rung of that path, such as `residual_rms_norm/03_in_registers`, and checks it in f64.
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
     /// let gpu = Gpu::open()?;
-    /// let norm = ResidualNorm::new(&gpu, "residual_rms_norm/03_sixteen_bytes")?;
+    /// let norm = ResidualNorm::new(&gpu, "residual_rms_norm/03_in_registers")?;
     /// println!("{} ms", norm.time(32_768, 8192, &Bench::default())?);
     /// # Ok::<(), Error>(())
     /// ```

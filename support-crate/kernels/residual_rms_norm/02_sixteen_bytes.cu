@@ -1,6 +1,6 @@
 // idea: eight numbers are 16 bytes, the most that one load or store moves: an eighth of the instructions.
-// changed: a thread adds, keeps and norms eight neighbours at a time, still packed as bf16.
-// constants: THREADS a block, EACH eights of a row in each thread's registers: the fastest of those tried on an H200.
+// changed: a thread adds and norms eight neighbours at a time; rows of no whole eights go as before.
+// constants: THREADS a block; from the table.
 #include "eights.cuh"
 
 __device__ float warp_sum(float own) {
@@ -54,44 +54,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const uint4 *x8 = (const uint4 *)(x + start), *residual8 = (const uint4 *)(residual + start);
     const uint4 *weight8 = (const uint4 *)weight;
     uint4 *sum8 = (uint4 *)(sum + start), *y8 = (uint4 *)(y + start);
-    uint4 kept[EACH], other[EACH];
     float squares = 0.0f;
-    // All loads are under way before the first store: as x and sum might overlap, the compiler keeps this order.
-#pragma unroll
-    for (int each = 0; each < EACH; ++each) {
-        int at = each * THREADS + threadIdx.x;
-        kept[each] = other[each] = make_uint4(0, 0, 0, 0);
-        if (at < eights) {
-            kept[each] = x8[at];
-            other[each] = residual8[at];
-        }
-    }
-#pragma unroll
-    for (int each = 0; each < EACH; ++each) {
-        int at = each * THREADS + threadIdx.x;
-        kept[each] = add(kept[each], other[each]);
-        squares += square(kept[each]);
-        if (at < eights) {
-            sum8[at] = kept[each];
-            other[each] = weight8[at]; // under way while the block adds up its squares
-        }
-    }
-#pragma unroll 1
-    for (int at = EACH * THREADS + threadIdx.x; at < eights; at += THREADS) {
+    for (int at = threadIdx.x; at < eights; at += THREADS) {
         uint4 added = add(x8[at], residual8[at]);
         sum8[at] = added;
         squares += square(added);
     }
     float scale = rsqrtf(block_sum(squares) / columns + epsilon);
-#pragma unroll
-    for (int each = 0; each < EACH; ++each) {
-        int at = each * THREADS + threadIdx.x;
-        if (at < eights) {
-            y8[at] = norm(kept[each], scale, other[each]);
-        }
-    }
-#pragma unroll 1
-    for (int at = EACH * THREADS + threadIdx.x; at < eights; at += THREADS) {
+    for (int at = threadIdx.x; at < eights; at += THREADS) {
         y8[at] = norm(sum8[at], scale, weight8[at]);
     }
 }
