@@ -78,7 +78,7 @@ impl Table {
 
     /// The table as a piece of a page, in the page's own colours.
     pub(crate) fn html(&self) -> String {
-        const CELL: &str = "padding:.1em .7em .1em .2em;text-align:right;white-space:nowrap;vertical-align:top";
+        const CELL: &str = "padding:.1em .5em .1em .2em;text-align:right;white-space:nowrap;vertical-align:top";
         const NAME: &str = "padding:.1em .7em .1em 0;text-align:left;white-space:nowrap;vertical-align:top";
         const SENTENCE: &str = "padding:.1em .7em .1em .2em;text-align:left;vertical-align:top";
         let style = |at: usize| match at {
@@ -114,8 +114,8 @@ impl Table {
             if self.title.is_empty() { String::new() } else { format!("<strong>{}</strong>", escape(&self.title)) };
         let notes: Vec<String> = self.notes.iter().map(|note| marked(note)).collect();
         format!(
-            "<div class=\"gpulab-table\" style=\"overflow-x:auto\">{title}\
-             <table style=\"margin:.4em 0;font-size:inherit;table-layout:auto;border-collapse:collapse\">\
+            "<div class=\"gpulab-table\" style=\"overflow-x:auto;color:var(--jp-content-font-color1,inherit)\">{title}\
+             <table style=\"margin:.4em 0;font-size:92%;color:inherit;table-layout:auto;border-collapse:collapse\">\
              <thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table><small>{}</small></div>\n",
             notes.join("<br>")
         )

@@ -6,22 +6,32 @@ use gpulab::prelude::*;
 
 pub(super) fn all(album: &mut Album) -> Result<()> {
     code(album)?;
+    tables(album)?;
     charts(album)
 }
 
 fn code(album: &mut Album) -> Result<()> {
-    for (name, before, after) in [
-        ("diff-small", "reduction/02_tree", "reduction/03_whole_warps"),
-        ("diff-constants", "reduction/06_warp_shuffles", "reduction/07_grid_stride"),
-        ("diff-large", "matmul/03_register_column", "matmul/04_register_tile"),
-    ] {
-        let it = ladder::rung(after)?.diff_from(&ladder::rung(before)?)?;
+    for (name, topic, rung) in
+        [("diff-small", "reduction", "03"), ("diff-constants", "reduction", "07"), ("diff-large", "matmul", "04")]
+    {
+        let it = Ladder::of(topic)?.diff(rung)?;
         album.page(name, &it.html());
         println!("{it}");
     }
-    let it = ladder::rung("matmul/02_tiled")?.listing()?;
+    let it = Ladder::of("matmul")?.source("02")?;
     album.page("listing", &it.html());
     println!("{it}");
+    Ok(())
+}
+
+fn tables(album: &mut Album) -> Result<()> {
+    for (topic, size) in [("reduction", Size::One(100_000)), ("matmul", Size::from((256, 256, 256)))] {
+        let ladder = Ladder::of(topic)?;
+        album.page(&format!("ladder-table-{topic}"), &ladder.html());
+        let it = ladder.counters(size)?;
+        album.page(&format!("counters-{topic}"), &it.html());
+        println!("{ladder}\n{it}");
+    }
     Ok(())
 }
 

@@ -105,10 +105,12 @@ impl RungCounters {
     /// For each rung the column that changed most against the rung before, if one changed much.
     fn changed(&self, columns: &[&Column]) -> Vec<Option<usize>> {
         let change = |column: &Column, before: &RungCount, now: &RungCount| {
-            // One more, so that a count that begins at 0 has a ratio too.
-            let one = |it| (column.value)(it).unwrap_or(0.0) + if column.less { 1.0 } else { 0.0 };
-            let factor = one(now) / one(before);
-            if factor.is_finite() && factor > 0.0 { factor.max(1.0 / factor) } else { 1.0 }
+            let (Some(old), Some(new)) = ((column.value)(before), (column.value)(now)) else { return 1.0 };
+            // What begins at 0 has no ratio. What ends there has one to a count that is small beside the instructions.
+            let instructions = before.counters.warp_instructions.max(now.counters.warp_instructions);
+            let little = if column.less { instructions as f64 / 1000.0 } else { 0.0 };
+            let factor = (new + little) / (old + little);
+            if old > 0.0 && factor > 0.0 { factor.max(1.0 / factor) } else { 1.0 }
         };
         let most = |pair: &[RungCount]| {
             let all = columns.iter().enumerate().map(|(at, column)| (at, change(column, &pair[0], &pair[1])));
@@ -128,9 +130,10 @@ impl RungCounters {
             .collect();
         let least = |column: &Column| {
             let values = all(column);
-            let (low, high) =
-                values.iter().fold((f64::MAX, 0.0_f64), |(low, high), value| (low.min(*value), high.max(*value)));
-            (column.less && low < high).then_some(low)
+            let low = values.iter().copied().fold(f64::MAX, f64::min);
+            // What most rungs share is no merit of any.
+            let few = values.iter().filter(|value| **value == low).count() * 2 <= values.len();
+            (column.less && few).then_some(low)
         };
         let least: Vec<Option<f64>> = columns.iter().map(|column| least(column)).collect();
         let changed = self.changed(&columns);
@@ -159,7 +162,7 @@ impl RungCounters {
 
     fn notes(&self, zeros: &[&Column]) -> Vec<String> {
         let mut notes = vec![
-            "green (`*`): the least of its column; orange ground (`!`): what changed most against the rung before"
+            "green (`*`): the least of its column, where most rungs have more; orange ground (`!`): what changed most against the rung before"
                 .to_string(),
             "global memory: 32 bytes for each sector that a warp asks for; caches may serve it".to_string(),
         ];

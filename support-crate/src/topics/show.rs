@@ -129,7 +129,9 @@ impl Ladder {
 
 /// The first line of an error: what, without what to do.
 fn reason(error: &Error) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_string()
+    let text = error.to_string();
+    let what = text.lines().next().unwrap_or_default();
+    what.strip_prefix("the simulator: ").unwrap_or(what).to_string()
 }
 
 #[cfg(test)]
