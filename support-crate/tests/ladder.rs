@@ -27,6 +27,11 @@ fn every_kernel_is_right_and_makes_no_mistake() {
                 let matmul = MatmulBf16::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
                 SHAPES.iter().for_each(|&shape| matmul_bf16(rung, &matmul, shape));
             }
+            // Checks itself at eight awkward shapes, with indices of no row: a copy is exact.
+            "embedding" => {
+                let lookup = Embedding::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+                LENGTHS.iter().for_each(|&n| embedding(rung, &lookup, n));
+            }
             "vector_add" => LENGTHS.iter().for_each(|&n| elements(&gpu, rung, &kernel, n, |a, b| a + b)),
             // Again at the sizes and with the data of the topic: `Reduction::new` compares with the exact sum.
             "reduce" => {
@@ -55,6 +60,18 @@ fn matmul_bf16(rung: &Rung, matmul: &MatmulBf16, (m, n, k): (usize, usize, usize
         let error = (number(bits) - exact).abs();
         let most = exact.abs() * 2.0_f64.powi(-8) + (k * k) as f64 * 2.0_f64.powi(-23);
         assert!(error <= most, "{} at {m}, {n}, {k}, element {at}: {error}", rung.path);
+    }
+}
+
+/// Each row against the table's; rows of 4 and of 5 elements are copied in different ways.
+fn embedding(rung: &Rung, lookup: &Embedding, n: usize) {
+    for width in [4, 5] {
+        let (table, index) = (cpu::random_f32(1000 * width, 7), cpu::random_f32(n, 8));
+        let index: Vec<i32> = index.into_iter().map(|x| ((x + 1.0) * 500.0) as i32).collect();
+        let given =
+            lookup.lookup(&table, width, &index).unwrap_or_else(|error| panic!("{} at {n}: {error}", rung.path));
+        let rows = index.iter().flat_map(|&row| &table[row as usize * width..][..width]);
+        assert!(given.iter().eq(rows), "{} at n = {n}, width {width}", rung.path);
     }
 }
 

@@ -8,9 +8,11 @@
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
 //! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
 //! | 11 | [`largest`], [`row_sums`], [`dot`] |
+//! | 13 | [`gather_four`], [`padding`], [`backward`] |
 //! | 16 | [`case_one`], [`mend_scale`], [`case_two`], [`mend_sums`] |
 
 mod detection;
+mod embedding;
 mod kernels;
 mod memory;
 mod panics;
@@ -21,6 +23,7 @@ mod vector_add;
 mod verdict;
 
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
+pub use embedding::{backward, gather_four, padding};
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use profiling::{Cause, case_one, case_two, mend_scale, mend_sums};
 pub use reduction::{dot, largest, row_sums};

@@ -117,6 +117,9 @@ const fn stages_f32(count: u32, tile_m: u32, tile_n: u32, tile_k: u32) -> u32 {
     count * tile_k * (tile_m + 4 + tile_n) * 4
 }
 
+/// A lookup of which a block takes ROWS rows, whatever their width; its tile counts 32 elements of each.
+const LOOKUP: Rung = Rung { kernel: "embedding", defines: &[("ROWS", 8)], tile: (8 * 32, 1), ..PLAIN };
+
 /// A row of a matrix a block.
 const ROW: Rung = Rung { tile: (WHOLE_ROW, 1), ..PLAIN };
 
@@ -125,6 +128,21 @@ const RESIDUAL: Rung = Rung { kernel: "residual_rms_norm", defines: &[("THREADS"
 
 /// Every kernel of the course, in reading order. A test holds it against the folder.
 pub const RUNGS: &[Rung] = &[
+    Rung { path: "embedding/01_one_thread_each", kernel: "embedding", ..PLAIN },
+    Rung { path: "embedding/02_one_warp_a_row", ..LOOKUP },
+    Rung { path: "embedding/03_four_at_once", ..LOOKUP },
+    Rung {
+        path: "embedding/04_rows_in_flight",
+        defines: &[("WARPS", 8), ("EACH", 4), ("ROWS", 32)],
+        tile: (32 * 32, 1),
+        ..LOOKUP
+    },
+    Rung {
+        path: "embedding/05_tiles_of_the_result",
+        defines: &[("THREADS", 256), ("EACH", 4)],
+        tile: (4 * 4 * 256, 1),
+        ..LOOKUP
+    },
     Rung { path: "matmul/01_naive", kernel: "matmul", block: (32, 8), tile: (32, 8), ..PLAIN },
     Rung {
         path: "matmul/02_tiled",

@@ -1,7 +1,9 @@
 //! The ladders, by name.
 
 use super::contest::{self, CHECKS, Job, Peer, PeerWork};
-use super::{Array, LadderRun, Launches, Matmul, MatmulBf16, Reduction, ResidualNorm, Rope, Size, Topic, VectorAdd};
+use super::{
+    Array, Embedding, LadderRun, Launches, Matmul, MatmulBf16, Reduction, ResidualNorm, Rope, Size, Topic, VectorAdd,
+};
 use crate::bench::Bench;
 use crate::error::{Error, Result};
 use crate::gpu::{Cublas, Gpu, KernelResources};
@@ -35,12 +37,22 @@ pub enum Ladder {
     Rope,
     /// The sum with the residual and its RMS norm in bf16; a size is (rows, columns).
     ResidualNorm,
+    /// Rows of a table; a size is (indices, width of a row, rows of the table), or the first two: the table then has
+    /// four times as many rows as there are indices.
+    Embedding,
 }
 
 impl Ladder {
     /// All of them, in reading order.
-    pub const ALL: &[Ladder] =
-        &[Ladder::VectorAdd, Ladder::Reduction, Ladder::Matmul, Ladder::MatmulBf16, Ladder::Rope, Ladder::ResidualNorm];
+    pub const ALL: &[Ladder] = &[
+        Ladder::VectorAdd,
+        Ladder::Reduction,
+        Ladder::Matmul,
+        Ladder::MatmulBf16,
+        Ladder::Embedding,
+        Ladder::Rope,
+        Ladder::ResidualNorm,
+    ];
 
     /// The folder of its kernels, and how many numbers a size has.
     fn about(self) -> (&'static str, usize) {
@@ -51,6 +63,7 @@ impl Ladder {
             Ladder::MatmulBf16 => ("matmul_bf16", 3),
             Ladder::Rope => ("rope", 2),
             Ladder::ResidualNorm => ("residual_rms_norm", 2),
+            Ladder::Embedding => ("embedding", 3),
         }
     }
 
@@ -66,6 +79,7 @@ impl Ladder {
             Ladder::MatmulBf16 => Box::new(MatmulBf16::new(gpu, path)?),
             Ladder::Rope => Box::new(Rope::new(gpu, path)?),
             Ladder::ResidualNorm => Box::new(ResidualNorm::new(gpu, path)?),
+            Ladder::Embedding => Box::new(Embedding::new(gpu, path)?),
         })
     }
 
@@ -111,6 +125,7 @@ impl Ladder {
     pub fn size(self, size: impl Into<Size>) -> Result<Size> {
         let size = match (self, size.into()) {
             (Ladder::Matmul | Ladder::MatmulBf16, Size::One(side)) => Size::Three(side, side, side),
+            (Ladder::Embedding, Size::Two(count, width)) => Size::Three(count, width, count.saturating_mul(4)),
             (_, size) => size,
         };
         if size.numbers().contains(&0) {

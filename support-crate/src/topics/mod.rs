@@ -2,6 +2,7 @@
 
 mod arrays;
 mod contest;
+mod embedding;
 mod ladders;
 mod matmul;
 mod matmul_bf16;
@@ -16,6 +17,7 @@ mod vector_add;
 
 pub use arrays::{Array, Host, Room};
 pub use contest::{CHECKS, Job, OnArrays, Peer, PeerWork};
+pub use embedding::Embedding;
 pub use ladders::Ladder;
 pub use matmul::{Matmul, Shape};
 pub use matmul_bf16::MatmulBf16;

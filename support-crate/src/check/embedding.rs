@@ -1,0 +1,216 @@
+//! Exercises of lesson 13: gathers that the learner writes, run in the simulator, which sees every access.
+
+use super::{Verdict, kernels};
+use crate::cpu;
+use crate::error::{Error, Result};
+use crate::gpu::{Gpu, Kernel};
+use crate::inspect::Inspection;
+use crate::launch::LaunchConfig;
+use warpsim::Kind;
+
+/// The blocks that kernels are launched with here.
+const BLOCK: u32 = 256;
+/// Counts of indices: one, a warp and its neighbours, several blocks.
+const COUNTS: [usize; 4] = [1, 31, 33, 100];
+
+/// A table, the rows asked for, and their width.
+struct Lookup {
+    table: Vec<f32>,
+    index: Vec<i32>,
+    width: usize,
+}
+
+impl Lookup {
+    /// Rows of a table of 50, in an order that is none; among 31 and more, some come twice.
+    fn new(count: usize, width: usize) -> Lookup {
+        let index = (0..count).map(|i| ((i * 37 + i / 25 * 3) % 50) as i32).collect();
+        Lookup { table: cpu::random_f32(50 * width, 1), index, width }
+    }
+
+    /// The row of the table that a place is to hold; `None` where its index names none.
+    fn row(&self, place: usize) -> Option<&[f32]> {
+        let row = usize::try_from(self.index[place]).ok()?;
+        self.table.get(row * self.width..(row + 1) * self.width)
+    }
+
+    /// The first element that is not its row's (0 where there is no row), in words.
+    fn first_wrong(&self, given: &[f32]) -> Option<String> {
+        let expected = |at: usize| self.row(at / self.width).map_or(0.0, |row| row[at % self.width]);
+        let at = (0..given.len()).find(|&at| given[at] != expected(at))?;
+        let (place, column) = (at / self.width, at % self.width);
+        let is = if given[at].is_nan() { "NaN, as if never written".to_string() } else { given[at].to_string() };
+        Some(format!(
+            "{} places of {} elements: element {column} of place {place}, whose index is {}, is {is}, and it should be {}",
+            self.index.len(),
+            self.width,
+            self.index[place],
+            expected(at)
+        ))
+    }
+}
+
+/// Checks a kernel `gather(const float *table, const int *index, float *out, int count, int width)`, launched with a warp
+/// a place, that copies rows with 16 bytes a lane where the width is a multiple of 4.
+pub fn gather_four(source: &str) -> Verdict {
+    const NAME: &str = "gather_four";
+    const WIDTHS: [usize; 6] = [128, 1, 4, 31, 65, 516];
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel("gather")?;
+        for (width, count) in WIDTHS.into_iter().flat_map(|width| COUNTS.map(|count| (width, count))) {
+            let work = Lookup::new(count, width);
+            let (seen, given) = run_four(&gpu, &kernel, &work)?;
+            if let Some(what) = work.first_wrong(&given) {
+                let hint = match width % 4 {
+                    0 => "counted in float4, a row has width / 4 elements, in the table and in the result alike",
+                    _ => "these rows are no whole number of four: they need the loop over single floats",
+                };
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+            // 128 floats are 32 lanes of 16 bytes.
+            let stores = seen.counters.global_store_requests;
+            if width == 128 && stores > count as u64 {
+                let what = format!(
+                    "right, but a row of 128 floats takes {:.1} store instructions: with 16 bytes a lane it is one",
+                    stores as f64 / count as f64
+                );
+                let hint = "let the loop run over `(const float4 *)table`, `(float4 *)out` and a width that is counted in fours";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+            let loads = seen.counters.global_load_requests;
+            if width == 128 && loads > 3 * count as u64 {
+                let what = format!(
+                    "the stores are wide, but a row of 128 floats takes {:.1} load instructions, with that of its index",
+                    loads as f64 / count as f64
+                );
+                let hint = "read the row as float4 too, into a variable of that type, and store this";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(None)
+    };
+    kernels::verdict(NAME, checked(), mistake_hint)
+}
+
+fn run_four(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Result<(Inspection, Vec<f32>)> {
+    let (table, index) = (gpu.to_device(&work.table)?, gpu.to_device(&work.index)?);
+    let (count, width) = (work.index.len(), work.width);
+    let config = LaunchConfig::for_elements(32 * count, BLOCK);
+    let mut out = gpu.poison::<f32>(count * width)?;
+    // First as any launch: its mistakes come as an error.
+    kernel.launch(config, (&table, &index, &mut out, count as i32, width as i32))?;
+    let seen = kernel.inspect(config, (&table, &index, &mut out, count as i32, width as i32))?;
+    Ok((seen, out.to_host()?))
+}
+
+/// Checks a kernel `gather(const float *table, const int *index, float *out, int count, int width, int rows)`, launched
+/// with a thread an element, that gives 0 where an index names no row, and then reads nothing of the table.
+pub fn padding(source: &str) -> Verdict {
+    const NAME: &str = "padding";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel("gather")?;
+        for (count, width) in COUNTS.into_iter().flat_map(|count| [(count, 1), (count, 64), (count, 33)]) {
+            let mut work = Lookup::new(count, width);
+            if let Some(what) = run_padded(&gpu, &kernel, &work)?.1 {
+                let hint = "these indices all name a row: they are copied as before";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+            // Infinite, so that a row that is read and then multiplied by 0 shows itself.
+            work.table[..width].fill(f32::INFINITY);
+            work.table[49 * width..].fill(f32::INFINITY);
+            for (at, bad) in [(0, -1), (7, 50), (13, i32::MAX), (20, i32::MIN), (30, -1)] {
+                if let Some(index) = work.index.get_mut(at) {
+                    *index = bad;
+                }
+            }
+            if let Some(what) = run_padded(&gpu, &kernel, &work)?.1 {
+                let hint = "store 0.0f itself where the index names no row: what is not read cannot be wrong";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        let none = Lookup { index: vec![-1; 8], ..Lookup::new(8, 64) };
+        let (seen, _) = run_padded(&gpu, &kernel, &none)?;
+        // 16 warps, each with half a row: a sector each for the index, and 8 more for what they might read of the table.
+        let sectors = seen.counters.global_load_sectors;
+        Ok((sectors > 32).then(|| {
+            let what = format!(
+                "right, but 8 places of padding, 16 warps, fetch {sectors} sectors: the table is read all the same"
+            );
+            Verdict::not_yet(NAME, what, "read the table only behind the comparison, not before it")
+        }))
+    };
+    kernels::verdict(NAME, checked(), mistake_hint)
+}
+
+/// What the launch did, and what is wrong with its result.
+fn run_padded(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Result<(Inspection, Option<String>)> {
+    let (table, index) = (gpu.to_device(&work.table)?, gpu.to_device(&work.index)?);
+    let (count, width) = (work.index.len(), work.width);
+    let mut out = gpu.poison::<f32>(count * width)?;
+    let config = LaunchConfig::for_elements(count * width, BLOCK);
+    kernel.launch(config, (&table, &index, &mut out, count as i32, width as i32, 50))?;
+    let seen = kernel.inspect(config, (&table, &index, &mut out, count as i32, width as i32, 50))?;
+    Ok((seen, work.first_wrong(&out.to_host()?)))
+}
+
+/// Checks a kernel `backward(float *grad_table, const int *index, const float *grad_out, int count, int width)`, launched
+/// with a thread an element, that adds each row of `grad_out` to the row of `grad_table` that its index names.
+pub fn backward(source: &str) -> Verdict {
+    const NAME: &str = "backward";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel("backward")?;
+        for (count, width) in [(1, 1), (31, 33), (40, 64), (100, 5), (200, 31)] {
+            let Lookup { index, .. } = Lookup::new(count, width);
+            // Whole numbers: their sums are exact in any order.
+            let whole = |n: usize, seed| -> Vec<f32> {
+                cpu::random_f32(n, seed).into_iter().map(|x| (x * 8.0).trunc() + 9.0).collect()
+            };
+            let (before, grad_out) = (whole(50 * width, 1), whole(count * width, 2));
+            let mut expected = before.clone();
+            for (at, grad) in grad_out.iter().enumerate() {
+                expected[index[at / width] as usize * width + at % width] += grad;
+            }
+            let (mut on_table, on_index) = (gpu.to_device(&before)?, gpu.to_device(&index)?);
+            let config = LaunchConfig::for_elements(count * width, BLOCK);
+            let on_grad = gpu.to_device(&grad_out)?;
+            kernel.launch(config, (&mut on_table, &on_index, &on_grad, count as i32, width as i32))?;
+            let given = on_table.to_host()?;
+            if let Some(at) = (0..given.len()).find(|&at| given[at] != expected[at]) {
+                let (row, column) = (at / width, at % width);
+                let asked = index.iter().filter(|&&asked| asked as usize == row).count();
+                let what = format!(
+                    "{count} places of {width} elements: element {column} of row {row}, which {asked} of the indices name, is {}, and it should be {}",
+                    given[at], expected[at]
+                );
+                let hint = "what was in the table before stays, and every place that names the row adds to it";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(None)
+    };
+    kernels::verdict(NAME, checked(), mistake_hint)
+}
+
+/// What to ask oneself about the first mistake of a gather.
+fn mistake_hint(error: &Error) -> &'static str {
+    let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
+    if is(&[Kind::Misaligned]) {
+        "a float4 lies at a multiple of 16 bytes: rows of 31 floats do not begin at one. Keep the loop over single floats \
+         for widths that are no multiple of 4"
+    } else if is(&[Kind::OutOfBounds]) {
+        "which numbers are rows of the table, and which elements are of a row? Both ends count: -1 is below the first \
+         row, `rows` is behind the last"
+    } else if is(&[Kind::GlobalRace]) {
+        "two places name the same row, so two threads read, add and write one element: the sum of one is lost. Lesson 11 \
+         has an addition that nobody can come between"
+    } else if is(&[Kind::StepBudget]) {
+        "what ends the loop, and does each step come nearer to it?"
+    } else {
+        "do the sum for that block and thread by hand: which element is its own, and does it exist?"
+    }
+}
+
+#[cfg(test)]
+mod tests;

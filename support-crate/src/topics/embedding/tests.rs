@@ -1,0 +1,93 @@
+//! Every rung at awkward shapes, in the simulator; and what a lookup refuses.
+
+use super::super::{Ladder, hardware};
+use super::*;
+use crate::ladder::RUNGS;
+
+fn rungs() -> impl Iterator<Item = &'static Rung> {
+    RUNGS.iter().filter(|rung| rung.kernel == "embedding")
+}
+
+#[test]
+fn every_rung_looks_up_any_shape_and_refuses_what_is_none() {
+    let gpu = Gpu::simulated().unwrap();
+    for rung in rungs() {
+        let embedding = Embedding::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(embedding.lookup(&[1.0, 2.0, 3.0, 4.0], 2, &[1, 0, 1]).unwrap(), [3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
+        assert!(embedding.lookup(&[], 2, &[]).unwrap().is_empty());
+        for (table, width, index, text) in [
+            (&[1.0; 4][..], 2, &[0, 1, 2][..], "index 2 of 3 is 2: the table has rows 0 to 1"),
+            (&[1.0; 4], 2, &[-1, 5], "index 0 of 2 is -1"),
+            (&[], 2, &[0], "index 0 of 1 is 0: the table has rows 0 to -1"),
+            (&[1.0; 4], 0, &[0], "0 elements"),
+            (&[1.0; 4], 3, &[0], "a table of rows of 3"),
+        ] {
+            let error = embedding.lookup(table, width, index).unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains("\nnext: "), "{error}");
+        }
+        let error = embedding.time(33, 8, 10, &Bench::default()).unwrap_err().to_string();
+        assert!(error.contains("next: "), "{error}");
+        let (table, index) = (gpu.to_device(&[1.0; 8]).unwrap(), gpu.to_device(&[0, 1]).unwrap());
+        let mut small = gpu.poison(7).unwrap();
+        let error = embedding.launch(&table, 4, &index, &mut small).unwrap_err().to_string();
+        assert!(error.contains("the result of a lookup"), "{error}");
+    }
+    assert!(Embedding::new(&gpu, "embedding/99").unwrap_err().to_string().contains("embedding/01_"));
+}
+
+#[test]
+fn a_size_of_two_numbers_is_one_of_three() {
+    let size = Ladder::Embedding.size((32_768, 4096)).unwrap();
+    assert_eq!(size, Size::Three(32_768, 4096, 131_072));
+    assert!(Ladder::Embedding.size(7).unwrap_err().to_string().contains("next: give three numbers"));
+    let rung = Embedding::new(&Gpu::simulated().unwrap(), "embedding/02_one_warp_a_row").unwrap();
+    let work = rung.work(size).unwrap();
+    // Rows of 16 KiB in and out, and their indices; 2 GiB of a table.
+    assert_eq!((work.bytes, work.held - work.bytes), ((1 << 30) + (1 << 17), 1 << 31));
+    assert!(rung.work(Size::Three(1 << 20, 4096, 4)).unwrap_err().to_string().contains("split the array"));
+    assert!(rung.work(Size::Three(1, 4, 0)).unwrap_err().to_string().contains("0 rows"));
+}
+
+#[test]
+fn every_rung_is_checked_and_timed_on_a_gpu() {
+    let Some(gpu) = hardware() else { return };
+    for rung in rungs() {
+        let embedding = Embedding::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+        assert!(embedding.time(1000, 64, 4000, &Bench::default().samples(5)).unwrap().median > 0.0);
+        for (width, rows, text) in [(0, 4, "0 elements"), (4, 0, "0 rows")] {
+            let error = embedding.time(33, width, rows, &Bench::default()).unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains("next: "), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_row_and_a_number_where_nan_belongs_are_found() {
+    let (table, index) = ([1.0, 2.0, 3.0, 4.0], [1, -1]);
+    let good = [3.0, 4.0, f32::NAN, f32::NAN];
+    assert_eq!(agree("e", &good, &table, 2, &index), Ok(()));
+    for (at, value, text) in [
+        (0, 1.0, "place 0 of 2, row 1 of 2, column 0 of 2: 1 on the GPU, 3 on the CPU"),
+        (1, f32::NAN, "column 1 of 2: NaN on the GPU, 4 on"),
+        (2, 7.0, "place 1 of 2, row -1 of 2, column 0 of 2: 7 on the GPU, NaN on the CPU"),
+    ] {
+        let mut given = good;
+        given[at] = value;
+        let error = agree("e", &given, &table, 2, &index).unwrap_err().to_string();
+        assert!(error.contains(text) && error.contains("\nnext: "), "{error}");
+    }
+}
+
+#[test]
+fn random_rows_fill_the_table_evenly() {
+    let index = random_rows(1 << 16, 16, 3);
+    let mut bins = [0_usize; 16];
+    index.iter().for_each(|&row| bins[row as usize] += 1);
+    // 4096 each; the standard deviation is 62.
+    assert!(bins.iter().all(|n| n.abs_diff(4096) < 400), "{bins:?}");
+    assert_eq!(random_rows(1 << 16, 16, 3), index);
+    assert_ne!(random_rows(1 << 16, 16, 4), index);
+    // Odd rows are chosen too, where there are more rows than `random_f32` has numbers.
+    let odd = random_rows(1 << 16, 1 << 25, 5).iter().filter(|&row| row % 2 == 1).count();
+    assert!(odd.abs_diff(1 << 15) < 1000, "{odd}");
+}
