@@ -127,7 +127,7 @@ def residual_rms_norm(topic: str, size: list[int], inputs: Tensors) -> Call:
 
     def call() -> Tensors:
         total = x + residual
-        return [total, F.rms_norm(total, width, inputs[2], epsilon)]
+        return [F.rms_norm(total, width, inputs[2], epsilon), total]
 
     return call
 
