@@ -126,6 +126,12 @@ const ROW: Rung = Rung { tile: (WHOLE_ROW, 1), ..PLAIN };
 /// The sum with the residual, normed.
 const RESIDUAL: Rung = Rung { kernel: "residual_rms_norm", defines: &[("THREADS", 512)], block: (512, 1), ..ROW };
 
+/// A row of a bf16 table a block; the constants are the best of those tried on an H200.
+const BF16_ROW: Rung = Rung { defines: &[("THREADS", 256)], needs: (8, 0), ..ROW };
+
+/// The block holds its row in registers: 8192 numbers, and comes back for more.
+const HELD_ROW: Rung = Rung { defines: &[("THREADS", 256), ("VECTORS", 4)], ..BF16_ROW };
+
 /// Every kernel of the course, in reading order. A test holds it against the folder.
 pub const RUNGS: &[Rung] = &[
     Rung { path: "embedding/01_one_thread_each", kernel: "embedding", ..PLAIN },
@@ -143,6 +149,10 @@ pub const RUNGS: &[Rung] = &[
         tile: (4 * 4 * 256, 1),
         ..LOOKUP
     },
+    Rung { path: "layer_norm/01_two_passes", kernel: "layer_norm", ..BF16_ROW },
+    Rung { path: "layer_norm/02_welford", kernel: "layer_norm", ..BF16_ROW },
+    Rung { path: "layer_norm/03_eight_at_once", kernel: "layer_norm", ..BF16_ROW },
+    Rung { path: "layer_norm/04_registers", kernel: "layer_norm", ..HELD_ROW },
     Rung { path: "matmul/01_naive", kernel: "matmul", block: (32, 8), tile: (32, 8), ..PLAIN },
     Rung {
         path: "matmul/02_tiled",
@@ -243,6 +253,9 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "residual_rms_norm/01_row_a_block", ..RESIDUAL },
     Rung { path: "residual_rms_norm/02_sixteen_bytes", ..RESIDUAL },
     Rung { path: "residual_rms_norm/03_in_registers", defines: &[("THREADS", 512), ("EACH", 2)], ..RESIDUAL },
+    Rung { path: "rms_norm/01_block_a_row", kernel: "rms_norm", ..BF16_ROW },
+    Rung { path: "rms_norm/02_eight_at_once", kernel: "rms_norm", ..BF16_ROW },
+    Rung { path: "rms_norm/03_registers", kernel: "rms_norm", ..HELD_ROW },
     Rung { path: "rope/01_pair_a_thread", kernel: "rope", ..ROW },
     Rung {
         path: "rope/02_eight_pairs",
@@ -251,6 +264,18 @@ pub const RUNGS: &[Rung] = &[
         block: (512, 1),
         ..ROW
     },
+    Rung {
+        path: "softmax/01_thread_a_row",
+        kernel: "softmax",
+        block: (64, 1),
+        tile: (WHOLE_ROW, 64),
+        defines: &[],
+        ..BF16_ROW
+    },
+    Rung { path: "softmax/02_block_a_row", kernel: "softmax", ..BF16_ROW },
+    Rung { path: "softmax/03_online", kernel: "softmax", ..BF16_ROW },
+    Rung { path: "softmax/04_eight_at_once", kernel: "softmax", ..BF16_ROW },
+    Rung { path: "softmax/05_registers", kernel: "softmax", ..HELD_ROW },
     Rung { path: "vector_add/01_one_thread_each", kernel: "vector_add", ..PLAIN },
     Rung {
         path: "vector_add/02_loads_in_flight",

@@ -49,7 +49,8 @@ fn a_launch_covers_all_elements_and_old_gpus_are_refused() {
     let text = hopper.runs_on((8, 9)).unwrap_err().to_string();
     assert!(text.contains("`a/b` needs a GPU of compute capability 9.0, this one has 8.9"), "{text}");
     // No thread of a full tile is idle.
-    assert!(RUNGS.iter().all(|rung| rung.tile.0 * rung.tile.1 >= rung.block.0 * rung.block.1));
+    let product = |(x, y): (u32, u32)| u64::from(x) * u64::from(y);
+    assert!(RUNGS.iter().all(|rung| product(rung.tile) >= product(rung.block)));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::contest::{self, CHECKS, Job, Peer, PeerWork};
 use super::{
-    Array, Embedding, LadderRun, Launches, Matmul, MatmulBf16, Reduction, ResidualNorm, Rope, Size, Topic, VectorAdd,
+    Array, Embedding, LadderRun, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size, Softmax,
+    Topic, VectorAdd,
 };
 use crate::bench::Bench;
 use crate::error::{Error, Result};
@@ -33,6 +34,12 @@ pub enum Ladder {
     Matmul,
     /// The same in bf16, with sums in f32.
     MatmulBf16,
+    /// The softmax of each row in bf16; a size is (rows, columns), here and for both norms.
+    Softmax,
+    /// The layer norm of each row in bf16.
+    LayerNorm,
+    /// The RMS norm of each row in bf16.
+    RmsNorm,
     /// Rotary position embedding of q and k in bf16; a size is (rows, columns).
     Rope,
     /// The sum with the residual and its RMS norm in bf16; a size is (rows, columns).
@@ -50,6 +57,9 @@ impl Ladder {
         Ladder::Matmul,
         Ladder::MatmulBf16,
         Ladder::Embedding,
+        Ladder::Softmax,
+        Ladder::LayerNorm,
+        Ladder::RmsNorm,
         Ladder::Rope,
         Ladder::ResidualNorm,
     ];
@@ -61,6 +71,9 @@ impl Ladder {
             Ladder::Reduction => ("reduction", 1),
             Ladder::Matmul => ("matmul", 3),
             Ladder::MatmulBf16 => ("matmul_bf16", 3),
+            Ladder::Softmax => ("softmax", 2),
+            Ladder::LayerNorm => ("layer_norm", 2),
+            Ladder::RmsNorm => ("rms_norm", 2),
             Ladder::Rope => ("rope", 2),
             Ladder::ResidualNorm => ("residual_rms_norm", 2),
             Ladder::Embedding => ("embedding", 3),
@@ -77,6 +90,8 @@ impl Ladder {
             Ladder::Reduction => Box::new(Reduction::new(gpu, path)?),
             Ladder::Matmul => Box::new(Matmul::new(gpu, path)?),
             Ladder::MatmulBf16 => Box::new(MatmulBf16::new(gpu, path)?),
+            Ladder::Softmax => Box::new(Softmax::new(gpu, path)?),
+            Ladder::LayerNorm | Ladder::RmsNorm => Box::new(Norm::new(gpu, path)?),
             Ladder::Rope => Box::new(Rope::new(gpu, path)?),
             Ladder::ResidualNorm => Box::new(ResidualNorm::new(gpu, path)?),
             Ladder::Embedding => Box::new(Embedding::new(gpu, path)?),

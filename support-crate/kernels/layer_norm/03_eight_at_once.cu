@@ -1,0 +1,58 @@
+// idea: a thread loads and stores eight neighbours at a time: one instruction of 16 bytes in place of eight.
+// changed: the loops go by eights from the last multiple of 16 bytes before the row; its ends go number by number.
+// constants: THREADS, a multiple of 32 up to 1024, is the block's size; from the table.
+#include "../rows/eight.cuh"
+
+// The sum of the block, in every thread. `place` is for this alone: nobody waits until all have read it.
+__device__ float block_sum(float sum, float *place) {
+    for (int distance = 16; distance > 0; distance /= 2) {
+        sum += __shfl_xor_sync(0xffffffff, sum, distance);
+    }
+    if (threadIdx.x % 32 == 0) {
+        place[threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    sum = 0.0f;
+    for (int warp = 0; warp < THREADS / 32; ++warp) {
+        sum += place[warp];
+    }
+    return sum;
+}
+
+__device__ Eight normal_8(Eight eight, float mean, float scale, const Eight &weight, const Eight &bias) {
+    for (int i = 0; i < 8; ++i) {
+        eight.number[i] = (float(eight.number[i]) - mean) * scale * float(weight.number[i]) + float(bias.number[i]);
+    }
+    return eight;
+}
+
+extern "C" __global__ void layer_norm(const bf16 *x, const bf16 *weight, const bf16 *bias, bf16 *y, int rows,
+                                      int columns, float epsilon) {
+    __shared__ float sums[THREADS / 32], square_sums[THREADS / 32];
+    size_t start = (size_t)blockIdx.x * columns;
+    x += start;
+    y += start;
+    // x and y begin at multiples of 16 bytes, a row anywhere.
+    int first = 8 * threadIdx.x - start % 8;
+    // Of the numbers that this thread has seen.
+    float count = 0.0f, own_mean = 0.0f, squares = 0.0f;
+    for (int at = first; at < columns; at += 8 * THREADS) {
+        Eight eight = load_8(x, at, columns, 0.0f);
+        for (int i = 0; i < 8; ++i) {
+            if (at + i >= 0 && at + i < columns) {
+                float value = eight.number[i];
+                float away = value - own_mean;
+                count += 1.0f;
+                own_mean += __fdividef(away, count);
+                squares += away * (value - own_mean);
+            }
+        }
+    }
+    float mean = block_sum(count * own_mean, sums) / columns;
+    squares += count * (own_mean - mean) * (own_mean - mean);
+    float scale = rsqrtf(block_sum(squares, square_sums) / columns + epsilon);
+    for (int at = first; at < columns; at += 8 * THREADS) {
+        Eight weights = load_8(weight, at, columns, 0.0f), biases = load_8(bias, at, columns, 0.0f);
+        store_8(y, at, columns, normal_8(load_8(x, at, columns, 0.0f), mean, scale, weights, biases));
+    }
+}

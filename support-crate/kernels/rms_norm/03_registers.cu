@@ -1,0 +1,67 @@
+// idea: the row stays in registers between reading and writing: memory is read once and written once.
+// changed: a thread loads VECTORS eights before it uses the first; only what is beyond them it reads again.
+// constants: THREADS, a multiple of 32 up to 1024, is the block's size, VECTORS its eights a thread; from the table.
+#include "../rows/eight.cuh"
+
+// The sum of the block, in every thread. `place` is for this alone: nobody waits until all have read it.
+__device__ float block_sum(float sum, float *place) {
+    for (int distance = 16; distance > 0; distance /= 2) {
+        sum += __shfl_xor_sync(0xffffffff, sum, distance);
+    }
+    if (threadIdx.x % 32 == 0) {
+        place[threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    sum = 0.0f;
+    for (int warp = 0; warp < THREADS / 32; ++warp) {
+        sum += place[warp];
+    }
+    return sum;
+}
+
+__device__ float squares_8(const Eight &eight) {
+    float squares = 0.0f;
+    for (int i = 0; i < 8; ++i) {
+        squares += float(eight.number[i]) * float(eight.number[i]);
+    }
+    return squares;
+}
+
+__device__ Eight normal_8(Eight eight, float scale, const Eight &weight) {
+    for (int i = 0; i < 8; ++i) {
+        eight.number[i] = float(eight.number[i]) * scale * float(weight.number[i]);
+    }
+    return eight;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    rms_norm(const bf16 *x, const bf16 *weight, bf16 *y, int rows, int columns, float epsilon) {
+    __shared__ float sums[THREADS / 32];
+    size_t start = (size_t)blockIdx.x * columns;
+    x += start;
+    y += start;
+    // x and y begin at multiples of 16 bytes, a row anywhere.
+    int first = 8 * threadIdx.x - start % 8;
+    // What the registers cannot hold begins here.
+    int beyond = first + 8 * THREADS * VECTORS;
+    Eight held[VECTORS];
+    load_eights(held, x, first, 8 * THREADS, columns, 0.0f);
+    float squares = 0.0f;
+#pragma unroll
+    for (int v = 0; v < VECTORS; ++v) {
+        squares += squares_8(held[v]);
+    }
+    for (int at = beyond; at < columns; at += 8 * THREADS) {
+        squares += squares_8(load_8(x, at, columns, 0.0f));
+    }
+    float scale = rsqrtf(block_sum(squares, sums) / columns + epsilon);
+#pragma unroll
+    for (int v = 0; v < VECTORS; ++v) {
+        int at = first + 8 * THREADS * v;
+        store_8(y, at, columns, normal_8(held[v], scale, load_8(weight, at, columns, 0.0f)));
+    }
+    for (int at = beyond; at < columns; at += 8 * THREADS) {
+        Eight eight = load_8(x, at, columns, 0.0f);
+        store_8(y, at, columns, normal_8(eight, scale, load_8(weight, at, columns, 0.0f)));
+    }
+}

@@ -1,0 +1,69 @@
+// Eight neighbours of a row of bf16 at a time. A row may begin and end anywhere, also in the middle of 16 bytes: the
+// numbers there are loaded and stored one by one.
+#pragma once
+#include <cuda_bf16.h>
+
+typedef __nv_bfloat16 bf16;
+
+// 16 bytes, which one instruction loads or stores.
+struct __align__(16) Eight {
+    bf16 number[8];
+};
+
+// Whether all eight numbers from `at` on lie in the row, at a multiple of 16 bytes.
+__device__ bool whole_8(const bf16 *row, int at, int columns) {
+    return at >= 0 && at + 8 <= columns && (size_t)(row + at) % sizeof(Eight) == 0;
+}
+
+// One by one; outside the row stands `outside`. Few threads come here: the code is not repeated wherever it is called.
+__device__ __noinline__ Eight load_one_by_one(const bf16 *row, int at, int columns, float outside) {
+    Eight eight;
+    for (int i = 0; i < 8; ++i) {
+        eight.number[i] = at + i >= 0 && at + i < columns ? row[at + i] : bf16(outside);
+    }
+    return eight;
+}
+
+// The numbers of the row from `at` on.
+__device__ Eight load_8(const bf16 *row, int at, int columns, float outside) {
+    if (!whole_8(row, at, columns)) {
+        return load_one_by_one(row, at, columns, outside);
+    }
+    Eight eight;
+    *(uint4 *)&eight = *(const uint4 *)(row + at);
+    return eight;
+}
+
+// COUNT eights, `step` numbers apart: all the whole ones are on their way before the first is waited for.
+template <int COUNT>
+__device__ void load_eights(Eight (&to)[COUNT], const bf16 *row, int from, int step, int columns, float outside) {
+#pragma unroll
+    for (int v = 0; v < COUNT; ++v) {
+        if (whole_8(row, from + v * step, columns)) {
+            *(uint4 *)&to[v] = *(const uint4 *)(row + from + v * step);
+        }
+    }
+#pragma unroll
+    for (int v = 0; v < COUNT; ++v) {
+        if (!whole_8(row, from + v * step, columns)) {
+            to[v] = load_one_by_one(row, from + v * step, columns, outside);
+        }
+    }
+}
+
+__device__ __noinline__ void store_one_by_one(bf16 *row, int at, int columns, Eight eight) {
+    for (int i = 0; i < 8; ++i) {
+        if (at + i >= 0 && at + i < columns) {
+            row[at + i] = eight.number[i];
+        }
+    }
+}
+
+// Stores those numbers that lie in the row.
+__device__ void store_8(bf16 *row, int at, int columns, Eight eight) {
+    if (whole_8(row, at, columns)) {
+        *(uint4 *)(row + at) = *(uint4 *)&eight;
+    } else {
+        store_one_by_one(row, at, columns, eight);
+    }
+}
