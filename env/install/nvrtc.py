@@ -18,7 +18,7 @@ CUDA_13 = ("nvidia-cuda-nvrtc", "13.0.88")
 # By the newest CUDA that the driver knows: PTX of a newer compiler is refused by an older driver.
 CUDA_12 = {4: "12.4.127", 5: "12.5.82", 6: "12.6.85", 8: "12.8.93", 9: "12.9.86"}
 # What a lesson's GPU parts begin with.
-GPU_PART = re.compile(r"\blesson\.(on_gpu|measure|measure_if_allowed|measure_memory|measure_spans)\(")
+GPU_PART = re.compile(r"\blesson\.(on_gpu|measure|measure_if_allowed|measure_trace|measure_memory|measure_spans)\(")
 
 
 def loses() -> str:

@@ -25,7 +25,7 @@ mod verdict;
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
 pub use memory::{largest_batch, no_leak, pool_numbers};
-pub use profiling::{Cause, case_one, case_two, mend_scale, mend_sums};
+pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, mend_scale, mend_sums};
 pub use reduction::{dot, largest, row_sums};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use vector_add::{axpy, scale, two_kinds};

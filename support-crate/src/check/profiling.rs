@@ -28,6 +28,27 @@ pub enum Cause {
     Spills,
 }
 
+/// The fast kernel of the first case; its text is the solution of an exercise.
+pub const FAST_SCALE: &str =
+    "extern \"C\" __global__ void scale_rows(const float *x, const float *factor, float *y, int n) {
+    int row = blockIdx.y * blockDim.y + threadIdx.y;
+    int column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < n && column < n) { y[row * n + column] = factor[row] * x[row * n + column]; }
+}";
+
+/// The fast kernel of the second case; its text is the solution of an exercise.
+pub const FAST_SUMS: &str = "extern \"C\" __global__ void block_sums(const float *x, float *sums, int n) {
+    __shared__ float tile[256];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    tile[threadIdx.x] = i < n ? x[i] : 0.0f;
+    __syncthreads();
+    for (int half = 128; half > 0; half /= 2) {
+        if (threadIdx.x < half) { tile[threadIdx.x] += tile[threadIdx.x + half]; }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) { sums[blockIdx.x] = tile[0]; }
+}";
+
 const BLOCK: u32 = 256;
 const SIDES: [usize; 4] = [64, 1, 31, 33];
 const SIZES: [usize; 5] = [1024, 1, 31, 257, 1000];

@@ -4,6 +4,9 @@
 
 mod measure;
 mod replay;
+mod trace;
+
+pub use trace::Traced;
 
 use crate::cpu;
 use crate::error::Error;

@@ -24,6 +24,8 @@ pub struct Counted {
     pub launches: usize,
     /// By Nsight Compute's names, in base units.
     pub metrics: BTreeMap<String, f64>,
+    /// The machine, where it was recorded; else empty.
+    pub recorded_on: String,
 }
 
 impl Counted {
@@ -61,7 +63,13 @@ impl Counted {
         let mut found: Vec<Counted> = Vec::new();
         for row in rows.iter().filter(|row| row.unit == "ncu base unit") {
             let at = found.iter().position(|one| one.rung == row.experiment).unwrap_or_else(|| {
-                found.push(Counted { rung: row.experiment.clone(), launches: 0, metrics: BTreeMap::new() });
+                let recorded_on = if row.recorded { row.machine.clone() } else { String::new() };
+                found.push(Counted {
+                    rung: row.experiment.clone(),
+                    launches: 0,
+                    metrics: BTreeMap::new(),
+                    recorded_on,
+                });
                 found.len() - 1
             });
             match row.metric.as_str() {
@@ -76,10 +84,32 @@ impl Counted {
     pub fn bars(counted: &[Counted], name: &str) -> Vec<Measurement> {
         let unit = NCU_METRICS.iter().find(|metric| metric.short == name).map_or("", |metric| metric.unit);
         let known = counted.iter().filter(|one| one.get(name).is_finite());
-        known
-            .map(|one| Measurement::new(&one.rung, Backend::Cuda, 0, name, unit, Summary::of(&[one.get(name)])))
-            .collect()
+        known.map(|one| bar(&one.rung, name, unit, one.get(name), &one.recorded_on)).collect()
     }
+
+    /// Figures of several rungs as a table; `names` as for [`Counted::get`].
+    pub fn table(counted: &[Counted], names: &[&str]) -> String {
+        let wide = counted.iter().map(|one| one.rung.len()).max().unwrap_or(0);
+        let unit = |name: &str| NCU_METRICS.iter().find(|metric| metric.short == name).map_or("", |metric| metric.unit);
+        let heads: Vec<String> = names.iter().map(|name| format!("{name} ({})", unit(name))).collect();
+        let mut text = format!("{:wide$}  {}\n", "", heads.join("  "));
+        for one in counted {
+            let cells = names.iter().zip(&heads).map(|(name, head)| {
+                let value = one.get(name);
+                // Percentages and counts have no use for three figures.
+                let value = if unit(name) == "%" { format!("{value:.1}") } else { figures(value) };
+                format!("{value:>0$}", head.chars().count())
+            });
+            text += &format!("{:wide$}  {}\n", one.rung, cells.collect::<Vec<_>>().join("  "));
+        }
+        text
+    }
+}
+
+/// A row for a plot, live or recorded.
+fn bar(name: &str, metric: &str, unit: &str, value: f64, recorded_on: &str) -> Measurement {
+    let row = Measurement::new(name, Backend::Cuda, 0, metric, unit, Summary::of(&[value])).dtype("");
+    Measurement { machine: recorded_on.to_string(), recorded: !recorded_on.is_empty(), ..row }
 }
 
 impl fmt::Display for Counted {
@@ -94,9 +124,15 @@ impl fmt::Display for Counted {
     }
 }
 
-/// The command that [`ncu`] runs, as it is typed.
+/// The command that [`ncu`] runs, as it is typed; of the names of the figures only the first two stand there
+/// ([`NCU_METRICS`] and the reasons to wait are all).
 pub fn ncu_command(size: impl Into<Size>, rungs: &[&str]) -> String {
-    typed(&command(size.into(), rungs))
+    let few: Vec<String> = all().take(2).collect();
+    let shortened = command(size.into(), rungs).into_iter().map(|word| match word.starts_with(&few[0]) {
+        true => few.join(",") + ",...",
+        false => word,
+    });
+    typed(&shortened.collect::<Vec<_>>())
 }
 
 fn command(size: Size, rungs: &[&str]) -> Vec<String> {
@@ -133,7 +169,12 @@ pub fn parse_ncu(text: &str) -> Option<Vec<Counted>> {
         if own.len() != count {
             return None;
         }
-        found.push(Counted { rung: rung.to_string(), launches: count, metrics: together(&own) });
+        found.push(Counted {
+            rung: rung.to_string(),
+            launches: count,
+            metrics: together(&own),
+            recorded_on: String::new(),
+        });
     }
     (rest.next().is_none() && !found.is_empty()).then_some(found)
 }

@@ -107,6 +107,28 @@ impl Trace {
         ranges.chain(work).collect()
     }
 
+    /// What lies within the first range of that name, with times from its start; nothing where there is no such range.
+    pub fn within(&self, name: &str) -> Trace {
+        let (start, end) =
+            self.ranges.iter().find(|range| range.name == name).map_or((0, 0), |range| (range.start_ns, range.end_ns));
+        // Launches return early: the GPU may still work on what the range launched, when the range has ended.
+        let mine = |one: &&Activity| one.start_ns >= start && one.start_ns < end;
+        let shift =
+            |one: &Activity| Activity { start_ns: one.start_ns - start, end_ns: one.end_ns - start, ..one.clone() };
+        let inside = self.ranges.iter().filter(|range| range.start_ns >= start && range.end_ns <= end);
+        let moved = |range: &NamedRange| {
+            let name = range.name.clone();
+            NamedRange { name, start_ns: range.start_ns - start, end_ns: range.end_ns - start }
+        };
+        Trace {
+            gpu: self.gpu.clone(),
+            activities: self.activities.iter().filter(mine).map(shift).collect(),
+            ranges: inside.map(moved).collect(),
+            total_ns: end - start,
+            lost: self.lost,
+        }
+    }
+
     /// The timeline.
     pub fn timeline(&self) -> plot::Timeline {
         plot::timeline(&self.spans()).title(&format!("What {} did", self.gpu))
@@ -232,6 +254,15 @@ pub(super) mod tests {
         assert_eq!(trace.busy(), 10.0 / 16.0);
         trace.activities.clear();
         assert_eq!(trace.busy(), 0.0);
+    }
+
+    #[test]
+    fn a_part_of_a_trace_begins_at_its_range() {
+        let part = sample().within("a \"sum\"");
+        assert_eq!((part.activities.len(), part.activities[0].start_ns, part.total_ns), (1, 3_500, 11_500));
+        assert_eq!((part.ranges[0].start_ns, part.ranges[0].end_ns), (0, 11_500));
+        let none = sample().within("no such range");
+        assert_eq!((none.activities.len(), none.total_ns, none.busy()), (0, 0, 0.0));
     }
 
     #[test]

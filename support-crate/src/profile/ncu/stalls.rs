@@ -1,7 +1,7 @@
 //! Why warps wait: the stall table.
 
-use super::Counted;
-use crate::measurement::{Backend, Measurement, Summary};
+use super::{Counted, bar};
+use crate::measurement::Measurement;
 use std::fmt;
 
 /// A reason for which a warp that lives on a multiprocessor does not issue its next instruction.
@@ -52,6 +52,8 @@ pub struct Stalls {
     pub rung: String,
     /// Reason in Nsight Compute's words, what it means, warps.
     pub reasons: Vec<(&'static str, &'static str, f64)>,
+    /// The machine, where it was recorded; else empty.
+    pub recorded_on: String,
 }
 
 pub(super) fn of(counted: &Counted) -> Stalls {
@@ -61,7 +63,7 @@ pub(super) fn of(counted: &Counted) -> Stalls {
     });
     let mut reasons: Vec<_> = known.filter(|one| one.2 > 0.0).collect();
     reasons.sort_by(|a, b| b.2.total_cmp(&a.2));
-    Stalls { rung: counted.rung.clone(), reasons }
+    Stalls { rung: counted.rung.clone(), reasons, recorded_on: counted.recorded_on.clone() }
 }
 
 impl Stalls {
@@ -72,10 +74,7 @@ impl Stalls {
 
     /// The reasons as rows for [`plot::bars`](crate::plot::bars): the five that are most.
     pub fn rows(&self) -> Vec<Measurement> {
-        let row = |one: &(&str, &str, f64)| {
-            let warps = Summary::of(&[one.2]);
-            Measurement::new(one.0, Backend::Cuda, 0, "waiting", "warps an issue", warps)
-        };
+        let row = |one: &(&str, &str, f64)| bar(one.0, "waiting", "warps an issue", one.2, &self.recorded_on);
         self.reasons.iter().take(5).map(row).collect()
     }
 
@@ -88,7 +87,9 @@ impl Stalls {
 impl fmt::Display for Stalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: f64 = self.reasons.iter().map(|one| one.2).sum();
-        writeln!(f, "{}: for each instruction issued, so many warps wait", self.rung)?;
+        let recorded =
+            if self.recorded_on.is_empty() { String::new() } else { format!(" (recorded on {})", self.recorded_on) };
+        writeln!(f, "{}: for each instruction issued, so many warps wait{recorded}", self.rung)?;
         for (name, means, warps) in self.reasons.iter().filter(|one| one.2 >= 0.01 * all) {
             writeln!(f, "{warps:>8.2}  {:>3.0} %  {name:18}  {means}", 100.0 * warps / all)?;
         }

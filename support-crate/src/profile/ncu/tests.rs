@@ -35,6 +35,11 @@ fn launches_are_put_together_rung_by_rung() {
     assert_eq!((found[0].get("load requests"), found[0].sectors_per_load()), (200.0, 4.0));
     assert!(found[0].get("registers").is_nan());
     assert!(found[0].to_string().contains("gpu__time_duration.sum"));
+    let table = Counted::table(&found, &["time", "device memory"]);
+    assert!(
+        table.contains("time (µs)  device memory (%)\nreduction/02_tree") && table.contains("75.0               30.5"),
+        "{table}"
+    );
     let bars = Counted::bars(&found, "device memory");
     assert_eq!((bars.len(), bars[1].summary.median, bars[0].unit.as_str()), (2, 92.0, "%"));
 }
@@ -66,7 +71,12 @@ fn figures_survive_the_way_through_rows() {
 
 #[test]
 fn the_command_asks_for_every_figure() {
-    let text = ncu_command(1024, &["reduction/02_tree"]);
+    let shown = ncu_command(1024, &["reduction/02_tree"]);
+    assert!(
+        shown.contains("sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,...") && !shown.contains("barrier"),
+        "{shown}"
+    );
+    let text = typed(&command(1024.into(), &["reduction/02_tree"]));
     assert!(NCU_METRICS.iter().all(|metric| text.contains(metric.name)), "{text}");
     assert!(text.contains("stalled_barrier_per_issue") && text.ends_with("gpulab demo ladder 1024 reduction/02_tree"));
 }

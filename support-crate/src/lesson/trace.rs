@@ -1,0 +1,103 @@
+//! Timelines in a lesson: traced where that is possible, else the recorded ones.
+
+use super::Lesson;
+use crate::error::Result;
+use crate::gpu::Gpu;
+use crate::measurement::{Measurement, Span};
+use crate::profile::{Trace, save_spans};
+use crate::{plot, results};
+use std::path::PathBuf;
+
+/// A timeline, live or recorded. As a cell's last line it shows itself.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "a timeline shows itself as the last expression of a cell, without a semicolon"]
+pub struct Traced {
+    /// Ranges of the host in the lane `host`, and the GPU's work in a lane for each stream.
+    pub spans: Vec<Span>,
+    /// Empty when live, else the recorded machine.
+    pub recorded_on: String,
+    /// The same for Perfetto (<https://ui.perfetto.dev>).
+    pub file: PathBuf,
+}
+
+impl Lesson {
+    /// Runs `work`, which traces something, and keeps its timeline; where that is not possible, gives the recorded one. Either way
+    /// a file for Perfetto is written to `results/traces`.
+    ///
+    /// # Errors
+    /// As [`Lesson::measure_if_allowed`]; [`Error::File`](crate::Error::File) when the file cannot be written.
+    pub fn measure_trace(&self, experiment: &str, work: impl FnOnce(&Gpu) -> Result<Trace>) -> Result<Traced> {
+        let name = format!("{}-{}.json", self.name(), experiment.replace([' ', '/', ':'], "_"));
+        let file = results::file().with_file_name("traces").join(name);
+        let mut live = false;
+        let rows = self.measure_if_allowed(experiment, |gpu| {
+            let trace = work(gpu)?;
+            // With what only the records know, such as bytes and blocks.
+            trace.save(&file)?;
+            live = true;
+            Ok(Span::to_rows(&trace.spans(), gpu.backend()))
+        })?;
+        let spans = Span::from_rows(&rows);
+        if !live {
+            save_spans(&spans, &file)?;
+        }
+        Ok(Traced { spans, recorded_on: Measurement::recorded_on(&rows), file })
+    }
+}
+
+impl Traced {
+    /// The timeline as a chart.
+    pub fn timeline(&self) -> plot::Timeline {
+        plot::timeline(&self.spans).recorded_on(&self.recorded_on)
+    }
+
+    /// From the first start to the last end, in ms.
+    pub fn total_ms(&self) -> f64 {
+        let (start, end) = self
+            .spans
+            .iter()
+            .fold((f64::MAX, 0.0_f64), |(start, end), span| (span.start_ms.min(start), span.end_ms.max(end)));
+        (end - start).max(0.0)
+    }
+
+    /// All spans of that label together, in ms; such as a kernel's name, `copy to device`, or a range.
+    pub fn ms(&self, label: &str) -> f64 {
+        self.spans.iter().filter(|span| span.label == label).map(|span| span.end_ms - span.start_ms).sum()
+    }
+
+    /// Part of the time in which the GPU worked, 0 to 1: overlapping work counts once.
+    pub fn busy(&self) -> f64 {
+        let mut work: Vec<&Span> = self.spans.iter().filter(|span| span.lane != "host").collect();
+        work.sort_by(|a, b| a.start_ms.total_cmp(&b.start_ms));
+        let (mut busy, mut until) = (0.0, f64::MIN);
+        for span in work {
+            busy += (span.end_ms - span.start_ms.max(until)).max(0.0);
+            until = until.max(span.end_ms);
+        }
+        busy / self.total_ms().max(1e-9)
+    }
+
+    /// What the notebook calls to show a value.
+    pub fn evcxr_display(&self) {
+        self.timeline().evcxr_display();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_add_up_by_label_and_overlap_counts_once() {
+        let spans = vec![
+            Span::new("host", "all", 0.0, 10.0),
+            Span::new("default stream", "reduce", 1.0, 3.0),
+            Span::new("stream 13", "copy to host", 2.0, 5.0),
+            Span::new("default stream", "reduce", 8.0, 9.0),
+        ];
+        let traced = Traced { spans, recorded_on: String::new(), file: PathBuf::new() };
+        assert_eq!((traced.total_ms(), traced.ms("reduce"), traced.busy()), (10.0, 3.0, 0.5));
+        let none = Traced { spans: Vec::new(), recorded_on: String::new(), file: PathBuf::new() };
+        assert_eq!((none.total_ms(), none.busy()), (0.0, 0.0));
+    }
+}
