@@ -76,6 +76,9 @@ fn sizes(ladder: Ladder, quick: bool) -> Vec<Size> {
         ("vector_add" | "reduction", false) => vec![1_000_003.into(), (1 << 24).into(), (1 << 28).into()],
         ("matmul", false) => vec![(1000, 1100, 1200).into(), 4096.into(), 8192.into()],
         ("matmul_bf16", false) => vec![(1000, 1104, 1200).into(), 4096.into(), 8192.into()],
+        // Wide rows and narrow ones, 2 GiB of each, and two million of the narrow ones.
+        ("embedding", false) => vec![(1 << 17, 4096, 1 << 15).into(), (1 << 23, 64, 1 << 21).into()],
+        ("embedding", true) => vec![(1 << 14, 64, 1 << 12).into()],
         ("matmul" | "matmul_bf16", true) => vec![1024.into()],
         _ => vec![match ladder.size(rows) {
             Ok(size) => size,

@@ -32,7 +32,7 @@ impl Embedding {
     /// use gpulab::prelude::*;
     /// let gpu = Gpu::open()?;
     /// let embedding = Embedding::new(&gpu, "embedding/03_four_at_once")?;
-    /// println!("{} ms", embedding.time(32768, 4096, 131072, &Bench::default())?);
+    /// println!("{} ms", embedding.time(131072, 4096, 32768, &Bench::default())?);
     /// # Ok::<(), Error>(())
     /// ```
     ///
@@ -75,15 +75,15 @@ impl Embedding {
         out.to_host()
     }
 
-    /// The kernel alone, by device events, in **ms a call**: `count` uniform random rows of a table of `rows` random rows
-    /// of `width` elements, all on the GPU already.
+    /// The kernel alone, by device events, in **ms a call**: of a table of `rows` random rows of `width` elements, `count`
+    /// uniform random ones, all on the GPU already.
     ///
     /// # Errors
     /// As [`Embedding::time_on`]; [`Error::Invalid`] for a table of 0.
-    pub fn time(&self, count: usize, width: usize, rows: usize, plan: &Bench) -> Result<Summary> {
+    pub fn time(&self, rows: usize, width: usize, count: usize, plan: &Bench) -> Result<Summary> {
         self.gpu.has_times()?;
         some_rows(rows)?;
-        self.time_on(&self.gpu.to_device(&cpu::random_f32(rows.saturating_mul(width), 1))?, count, width, plan)
+        self.time_on(&self.gpu.to_device(&cpu::random_f32(rows.saturating_mul(width), 1))?, width, count, plan)
     }
 
     /// The same with a table that is on the GPU: its elements are taken as rows of that width. Indices and results are
@@ -92,7 +92,7 @@ impl Embedding {
     /// # Errors
     /// [`Error::Invalid`] for a width of 0, [`Error::LengthMismatch`] for a table that is no whole number of rows,
     /// [`Error::OutOfMemory`], [`Error::Driver`].
-    pub fn time_on(&self, table: &Buffer<f32>, count: usize, width: usize, plan: &Bench) -> Result<Summary> {
+    pub fn time_on(&self, table: &Buffer<f32>, width: usize, count: usize, plan: &Bench) -> Result<Summary> {
         self.gpu.has_times()?;
         let rows = rows_of(table.len(), width)?;
         some_rows(rows)?;
@@ -146,10 +146,10 @@ impl Embedding {
     }
 }
 
-/// A size is the number of indices, the width of a row, and the rows of the table.
+/// A size is the rows of the table, their width, and the number of indices.
 impl Topic for Embedding {
     fn work(&self, size: Size) -> Result<Work> {
-        let (count, width, rows) = size.three()?;
+        let (rows, width, count) = size.three()?;
         some_rows(rows)?;
         length(count.saturating_mul(width))?;
         let moved = bytes(count, width);
@@ -159,12 +159,12 @@ impl Topic for Embedding {
     }
 
     fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
-        let (count, width, rows) = size.three()?;
+        let (rows, width, count) = size.three()?;
         Ok(vec![Host::F32(cpu::random_f32(rows * width, seed)), Host::Index(random_rows(count, rows, seed + 1))])
     }
 
     fn room(&self, size: Size) -> Result<Vec<Room>> {
-        let (count, width, _) = size.three()?;
+        let (_, width, count) = size.three()?;
         Ok(vec![Room::F32(count * width)])
     }
 
@@ -174,7 +174,7 @@ impl Topic for Embedding {
     }
 
     fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
-        let (count, width, _) = size.three()?;
+        let (_, width, count) = size.three()?;
         let place = |place: usize| {
             let row = inputs[1].get(place) as usize;
             Exact { output: 0, from: place * width, values: inputs[0].part(row * width, width) }

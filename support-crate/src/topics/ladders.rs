@@ -44,8 +44,8 @@ pub enum Ladder {
     Rope,
     /// The sum with the residual and its RMS norm in bf16; a size is (rows, columns).
     ResidualNorm,
-    /// Rows of a table; a size is (indices, width of a row, rows of the table), or the first two: the table then has
-    /// four times as many rows as there are indices.
+    /// Rows of a table; a size is (rows of the table, their width, indices), or the first two: an index for every
+    /// fourth row.
     Embedding,
 }
 
@@ -140,7 +140,7 @@ impl Ladder {
     pub fn size(self, size: impl Into<Size>) -> Result<Size> {
         let size = match (self, size.into()) {
             (Ladder::Matmul | Ladder::MatmulBf16, Size::One(side)) => Size::Three(side, side, side),
-            (Ladder::Embedding, Size::Two(count, width)) => Size::Three(count, width, count.saturating_mul(4)),
+            (Ladder::Embedding, Size::Two(rows, width)) => Size::Three(rows, width, rows.div_ceil(4)),
             (_, size) => size,
         };
         if size.numbers().contains(&0) {

@@ -25,7 +25,7 @@ fn every_rung_looks_up_any_shape_and_refuses_what_is_none() {
             let error = embedding.lookup(table, width, index).unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("\nnext: "), "{error}");
         }
-        let error = embedding.time(33, 8, 10, &Bench::default()).unwrap_err().to_string();
+        let error = embedding.time(10, 8, 33, &Bench::default()).unwrap_err().to_string();
         assert!(error.contains("next: "), "{error}");
         let (table, index) = (gpu.to_device(&[1.0; 8]).unwrap(), gpu.to_device(&[0, 1]).unwrap());
         let mut small = gpu.poison(7).unwrap();
@@ -37,15 +37,15 @@ fn every_rung_looks_up_any_shape_and_refuses_what_is_none() {
 
 #[test]
 fn a_size_of_two_numbers_is_one_of_three() {
-    let size = Ladder::Embedding.size((32_768, 4096)).unwrap();
-    assert_eq!(size, Size::Three(32_768, 4096, 131_072));
+    let size = Ladder::Embedding.size((131_072, 4096)).unwrap();
+    assert_eq!(size, Size::Three(131_072, 4096, 32_768));
     assert!(Ladder::Embedding.size(7).unwrap_err().to_string().contains("next: give three numbers"));
     let rung = Embedding::new(&Gpu::simulated().unwrap(), "embedding/02_one_warp_a_row").unwrap();
     let work = rung.work(size).unwrap();
     // Rows of 16 KiB in and out, and their indices; 2 GiB of a table.
     assert_eq!((work.bytes, work.held - work.bytes), ((1 << 30) + (1 << 17), 1 << 31));
-    assert!(rung.work(Size::Three(1 << 20, 4096, 4)).unwrap_err().to_string().contains("split the array"));
-    assert!(rung.work(Size::Three(1, 4, 0)).unwrap_err().to_string().contains("0 rows"));
+    assert!(rung.work(Size::Three(4, 4096, 1 << 20)).unwrap_err().to_string().contains("split the array"));
+    assert!(rung.work(Size::Three(0, 4, 1)).unwrap_err().to_string().contains("0 rows"));
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn every_rung_is_checked_and_timed_on_a_gpu() {
     let Some(gpu) = hardware() else { return };
     for rung in rungs() {
         let embedding = Embedding::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
-        assert!(embedding.time(1000, 64, 4000, &Bench::default().samples(5)).unwrap().median > 0.0);
+        assert!(embedding.time(4000, 64, 1000, &Bench::default().samples(5)).unwrap().median > 0.0);
         for (width, rows, text) in [(0, 4, "0 elements"), (4, 0, "0 rows")] {
-            let error = embedding.time(33, width, rows, &Bench::default()).unwrap_err().to_string();
+            let error = embedding.time(rows, width, 33, &Bench::default()).unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("next: "), "{error}");
         }
     }
