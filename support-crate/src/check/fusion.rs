@@ -1,0 +1,146 @@
+//! Exercises of lesson 14: kernels that are right already, and move more bytes than they must. The simulator counts them.
+
+use super::{Verdict, kernels};
+use crate::cpu;
+use crate::error::{Error, Result};
+use crate::gpu::Gpu;
+use crate::inspect::Inspection;
+use crate::launch::LaunchConfig;
+use warpsim::Kind;
+
+const BLOCK: u32 = 256;
+/// So many threads walk over the elements of `swiglu`, whatever their number.
+const WALKERS: usize = 512;
+/// One element, a warp and its neighbours, more than there are threads; the last is whole sectors, and is counted.
+const SIZES: [usize; 5] = [1, 31, 33, 1000, 4096];
+/// Rows and columns; the last is whole sectors, and is counted.
+const TABLES: [(usize, usize); 4] = [(1, 1), (31, 2), (33, 65), (512, 100)];
+
+/// Checks a kernel `swiglu(const float *gate, const float *up, float *t, float *y, int n)` that sets `y[i]` to
+/// `gate[i] / (1 + exp(-gate[i])) * up[i]`, by 512 threads that walk over the elements: 12 bytes an element.
+pub fn swiglu(source: &str) -> Verdict {
+    const NAME: &str = "swiglu";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel(NAME)?;
+        let config = LaunchConfig::for_elements(WALKERS, BLOCK);
+        for n in SIZES {
+            let (gate, up) = (cpu::random_f32(n, 1), cpu::random_f32(n, 2));
+            let (on_gate, on_up) = (gpu.to_device(&gate)?, gpu.to_device(&up)?);
+            let (mut t, mut y) = (gpu.poison::<f32>(n)?, gpu.poison::<f32>(n)?);
+            // First as any launch: its mistakes come as an error.
+            kernel.launch(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
+            let one = |(&gate, &up): (&f32, &f32)| gate / (1.0 + (-gate).exp()) * up;
+            let expected: Vec<f32> = gate.iter().zip(&up).map(one).collect();
+            if let Some(what) = first_wrong("element", n, &y.to_host()?, &expected) {
+                let hint = "y[i] is what the two loops made of gate[i] and up[i]: it may be one formula, in one loop \
+                            that takes steps of all threads";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+            let seen = kernel.inspect(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
+            if n == SIZES[4]
+                && let Some((what, hint)) = moved(&seen, 2 * 4 * n, 4 * n)
+            {
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(None)
+    };
+    kernels::verdict(NAME, checked(), mistake_hint)
+}
+
+/// Checks a kernel `log_sum_exp(const float *x, float *y, int rows, int columns)` that sets `y[row]` to the logarithm of
+/// the sum of `exp(x[column * rows + row])`, a thread a row: right for numbers of any size, and reads each once.
+pub fn log_sum_exp(source: &str) -> Verdict {
+    const NAME: &str = "log_sum_exp";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel(NAME)?;
+        for ((rows, columns), (scale, shift)) in
+            TABLES.into_iter().flat_map(|table| [(4.0, 0.0), (50.0, 10_000.0), (50.0, -10_000.0)].map(|x| (table, x)))
+        {
+            let x: Vec<f32> = cpu::random_f32(rows * columns, 1).into_iter().map(|x| scale * x + shift).collect();
+            let (on_x, mut y) = (gpu.to_device(&x)?, gpu.poison::<f32>(rows)?);
+            let config = LaunchConfig::for_elements(rows, BLOCK);
+            kernel.launch(config, (&on_x, &mut y, rows as i32, columns as i32))?;
+            let expected: Vec<f32> = (0..rows).map(|row| exact(&x, row, rows)).collect();
+            let given = y.to_host()?;
+            if let Some(what) = first_wrong("row", rows, &given, &expected) {
+                let hint = match given.iter().find(|y| !y.is_finite()) {
+                    _ if shift == 0.0 => {
+                        "whenever the maximum grows, what was added so far counted too much: by what \
+                                          factor must it shrink?"
+                    }
+                    Some(y) if *y == f32::INFINITY => {
+                        "exp(10000) is infinite: the largest number of the row so far \
+                                                       is to be taken off each exponent"
+                    }
+                    _ => "all numbers of a row may be far below 0: which maximum does an empty row have?",
+                };
+                let what = format!("{what} (numbers around {shift})");
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+            if (rows, columns) == TABLES[3] {
+                let seen = kernel.inspect(config, (&on_x, &mut y, rows as i32, columns as i32))?;
+                if let Some((what, hint)) = moved(&seen, 4 * rows * columns, 4 * rows) {
+                    return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                }
+            }
+        }
+        Ok(None)
+    };
+    kernels::verdict(NAME, checked(), mistake_hint)
+}
+
+/// The logarithm of the sum of a row's exponentials, in f64.
+fn exact(x: &[f32], row: usize, rows: usize) -> f32 {
+    let row = || x.iter().skip(row).step_by(rows).copied().map(f64::from);
+    let most = row().fold(f64::NEG_INFINITY, f64::max);
+    (most + row().map(|x| (x - most).exp()).sum::<f64>().ln()) as f32
+}
+
+/// What it moved beyond what must be read and written.
+fn moved(seen: &Inspection, reads: usize, writes: usize) -> Option<(String, &'static str)> {
+    let c = &seen.counters;
+    let (read, written) = (32 * c.global_load_sectors as usize, 32 * c.global_store_sectors as usize);
+    // Neighbours that read no neighbours fetch more sectors, though each number is read once.
+    let scattered = c.global_load_sectors > 4 * c.global_load_requests;
+    let hint = match (read > reads, written > writes) {
+        (false, false) => return None,
+        _ if scattered => "neighbouring threads are to read neighbouring numbers: keep who takes which",
+        (true, false) => "each number need be read once only: what the first look at it gave can stay in a register",
+        (true, true) => "what one step leaves for the next can stay in a register: then nobody writes or reads it",
+        (false, true) => "write each result once, when it is complete",
+    };
+    let what = format!(
+        "right, but it moves too much: {read} bytes are read and {written} written, {reads} and {writes} would do"
+    );
+    Some((what, hint))
+}
+
+/// Equal but for the rounding of `expf` and a few sums; NaN is never.
+fn near(given: f32, expected: f32) -> bool {
+    (given - expected).abs() <= 1e-4 * expected.abs().max(1.0)
+}
+
+/// The first element or row that is not as it should be, in words.
+fn first_wrong(of: &str, n: usize, given: &[f32], expected: &[f32]) -> Option<String> {
+    let at = given.iter().zip(expected).position(|(&given, &expected)| !near(given, expected))?;
+    let is = if given[at].is_nan() { "was never written, or is no number".into() } else { format!("is {}", given[at]) };
+    Some(format!("of {n}, {of} {at} {is}, and it should be {}", expected[at]))
+}
+
+/// What to ask oneself about the first mistake; no thread needs another one here.
+fn mistake_hint(error: &Error) -> &'static str {
+    let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
+    if is(&[Kind::GlobalRace, Kind::SharedRace]) {
+        "two threads meet at one number, and each is to have its own: which do these two take?"
+    } else if is(&[Kind::StepBudget]) {
+        "a loop does not end: what does its step add?"
+    } else {
+        "read the line, the block and the thread above: which number does that thread ask for, and is there one?"
+    }
+}
+
+#[cfg(test)]
+mod tests;
