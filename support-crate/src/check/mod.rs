@@ -8,6 +8,7 @@
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
 //! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
 //! | 11 | [`largest`], [`row_sums`], [`dot`] |
+//! | 12 | [`tiled`], [`thin`], [`four_rows`] |
 //! | 13 | [`gather_four`], [`padding`], [`backward`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
 //! | 16 | [`case_one`], [`mend_scale`], [`case_two`], [`mend_sums`] |
@@ -16,6 +17,7 @@ mod detection;
 mod embedding;
 mod fusion;
 mod kernels;
+mod matmul;
 mod memory;
 mod panics;
 mod profiling;
@@ -27,6 +29,7 @@ mod verdict;
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
 pub use fusion::{log_sum_exp, swiglu};
+pub use matmul::{four_rows, thin, tiled};
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, mend_scale, mend_sums};
 pub use reduction::{dot, largest, row_sums};
