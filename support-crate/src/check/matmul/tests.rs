@@ -92,7 +92,7 @@ fn tiled_knows_its_mistakes() {
             ("row < m && k0 + x < k ? a[row * k + k0 + x] : 0.0f", "a[row * k + k0 + x]", "past the end"),
             ("if (row < m && column < n)", "if (row < m && column < n - 1)", "threads beyond an edge"),
             ("b_tile[i][x]", "b_tile[x][i]", "row 0, column 0 is"),
-            ("int k)", "float k)", "keep its name and its parameters"),
+            ("void tiled", "void tile", "keep its name and its parameters"),
         ],
     );
 }
