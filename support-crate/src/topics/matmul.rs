@@ -1,6 +1,6 @@
 //! One rung of the matrix multiplication, ready to run and to time on a GPU.
 
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows, wrong};
+use super::{Array, Exact, Host, Launches, Room, Shape, Size, Topic, Work, compiled, spread_rows, wrong};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::{Error, Result};
@@ -9,53 +9,25 @@ use crate::ladder::Rung;
 use crate::measurement::Summary;
 use rayon::prelude::*;
 
+/// The rung whose tiles are so large that few of them leave multiprocessors without work, and the one that then takes over.
+const LARGE: &str = "matmul/13_large_tile";
+const SMALLER: &str = "matmul/12_stream_k";
+
 /// What a new kernel is checked at: no side is a multiple of any tile, and all differ.
 const AWKWARD: Shape = Shape { m: 127, n: 65, k: 129 };
 
-/// The sides of a product: `a` has `m` rows of `k`, `b` has `k` rows of `n`, `c` has `m` rows of `n`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// Rows of `a` and of `c`.
-    pub m: usize,
-    /// Columns of `b` and of `c`.
-    pub n: usize,
-    /// Columns of `a`, rows of `b`: what is summed over.
-    pub k: usize,
-}
-
-impl From<usize> for Shape {
-    /// Square matrices of that side.
-    fn from(side: usize) -> Shape {
-        Shape { m: side, n: side, k: side }
-    }
-}
-
-impl TryFrom<Size> for Shape {
-    type Error = Error;
-
-    fn try_from(size: Size) -> Result<Shape> {
-        let (m, n, k) = size.three()?;
-        Ok(Shape { m, n, k })
-    }
-}
-
-impl Shape {
-    /// Multiplications and additions of the product: 2mnk.
-    pub fn operations(self) -> f64 {
-        2.0 * self.m as f64 * self.n as f64 * self.k as f64
-    }
-
-    /// Numbers of the three matrices.
-    pub fn numbers(self) -> usize {
-        self.m * self.k + self.k * self.n + self.m * self.n
-    }
-}
-
 /// A matmul kernel of the course on one GPU: `c = a · b` for row-major f32 matrices. A number in place of a [`Shape`]
-/// means square matrices of that side.
+/// means square matrices of that side. `13_large_tile` hands products of few tiles to `12_stream_k`.
 #[derive(Debug, Clone)]
 pub struct Matmul {
     gpu: Gpu,
+    own: Loaded,
+    for_few_tiles: Option<Loaded>,
+}
+
+/// A compiled rung.
+#[derive(Debug, Clone)]
+struct Loaded {
     rung: Rung,
     kernel: Kernel,
 }
@@ -82,12 +54,31 @@ impl Matmul {
     /// [`Error::Invalid`] for a path that is none, or a kernel whose result is wrong; [`Error::Unsupported`] for a GPU
     /// that is too old for it; the errors of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str) -> Result<Matmul> {
-        let (rung, kernel) = compiled(gpu, path)?;
-        let matmul = Matmul { gpu: gpu.clone(), rung, kernel };
+        let loaded = |path| compiled(gpu, path).map(|(rung, kernel)| Loaded { rung, kernel });
+        let mut matmul = Matmul { gpu: gpu.clone(), own: loaded(path)?, for_few_tiles: None };
         let Shape { m, n, k } = AWKWARD;
         let (a, b) = (cpu::random_f32(m * k, 1), cpu::random_f32(k * n, 2));
-        agree(path, &matmul.multiply(&a, &b, AWKWARD)?, &a, &b, AWKWARD)?;
+        let checked = |matmul: &Matmul, path| agree(path, &matmul.multiply(&a, &b, AWKWARD)?, &a, &b, AWKWARD);
+        // Its own kernel first: later the other one takes products as small as this.
+        checked(&matmul, path)?;
+        if matmul.own.rung.path == LARGE {
+            matmul.for_few_tiles = Some(loaded(SMALLER)?);
+            checked(&matmul, SMALLER)?;
+        }
         Ok(matmul)
+    }
+
+    /// The path of the rung that multiplies these sizes: its own, or the one that it hands them to.
+    pub fn used_for(&self, shape: impl Into<Shape>) -> &'static str {
+        self.loaded_for(shape.into()).rung.path
+    }
+
+    /// On an H200 the large tiles win from 3 of them for 4 multiprocessors on, measured at ten sizes from 1000 to 8192.
+    fn loaded_for(&self, Shape { m, n, .. }: Shape) -> &Loaded {
+        let (columns, rows) = self.own.rung.tile;
+        let tiles = n.div_ceil(columns as usize) * m.div_ceil(rows as usize);
+        let few = 4 * tiles < 3 * self.gpu.multiprocessors() as usize;
+        self.for_few_tiles.as_ref().filter(|_| few).unwrap_or(&self.own)
     }
 
     /// All four steps: allocates, copies `a` and `b` to the device, launches, and copies the product back.
@@ -162,9 +153,10 @@ impl Matmul {
         c: &mut Buffer<f32>,
         shape: Shape,
     ) -> Result<()> {
-        let config = self.rung.launch(shape.n, shape.m, self.gpu.multiprocessors());
         let [m, n, k] = sides(shape)?;
-        launches.launch(&self.kernel, config, (a, b, c, m, n, k))
+        let Loaded { rung, kernel } = if launches.look() { &self.own } else { self.loaded_for(shape) };
+        let config = rung.launch(shape.n, shape.m, self.gpu.multiprocessors());
+        launches.launch(kernel, config, (a, b, c, m, n, k))
     }
 }
 
@@ -192,6 +184,11 @@ impl Topic for Matmul {
 
     fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
         Ok(rows_in_f64(inputs, size.try_into()?))
+    }
+
+    fn hands_to(&self, size: Size) -> Option<&'static str> {
+        let used = self.used_for(Shape::try_from(size).ok()?);
+        (used != self.own.rung.path).then_some(used)
     }
 }
 
@@ -264,6 +261,20 @@ mod tests {
         }
         assert_eq!(sides(7.into()), Ok([7, 7, 7]));
         assert_eq!(Shape::from(2).operations(), 16.0);
+    }
+
+    #[test]
+    fn large_tiles_are_for_products_that_have_enough_of_them() {
+        let gpu = Gpu::simulated().unwrap();
+        let large = Matmul::new(&gpu, LARGE).unwrap();
+        // So many tiles of 128 × 256 on one block a multiprocessor.
+        let tiles = |count: u32| Shape { m: 128 * count as usize, n: 256, k: 1 };
+        let enough = (3 * gpu.multiprocessors()).div_ceil(4);
+        assert_eq!((large.used_for(tiles(enough - 1)), large.used_for(tiles(enough))), (SMALLER, LARGE));
+        assert_eq!(large.hands_to(Size::Three(1, 1, 1)), Some(SMALLER));
+        // Who looks at it sees the rung itself.
+        assert_eq!(crate::topics::Ladder::Matmul.inspect("13", 64).unwrap().block, [256, 1, 1]);
+        assert_eq!(Matmul::new(&gpu, SMALLER).unwrap().hands_to(Size::Three(1, 1, 1)), None);
     }
 
     #[test]

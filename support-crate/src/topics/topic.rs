@@ -174,6 +174,11 @@ impl Launches {
         Launches { mode: Mode::Resources, ..Launches::default() }
     }
 
+    /// Whether somebody looks at the kernel: then it is to be the rung's own, whatever would be faster at that size.
+    pub fn look(&self) -> bool {
+        !matches!(self.mode, Mode::Queue)
+    }
+
     /// One launch.
     ///
     /// # Errors
