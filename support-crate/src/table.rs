@@ -50,7 +50,12 @@ impl Table {
         // Figures stand above each other, with room for the marks behind them.
         let shown = |(at, cell): (usize, &Cell)| format!("{}{:2$}", cell.text, sign(cell), room[at]);
         // Heads of several words take several lines, so that narrow figures stand close together.
-        let words: Vec<Vec<&str>> = self.heads.iter().map(|head| head.split(' ').collect()).collect();
+        let words: Vec<Vec<&str>> = self
+            .heads
+            .iter()
+            .enumerate()
+            .map(|(at, head)| if at == 0 { vec![&**head] } else { head.split(' ').collect() })
+            .collect();
         let high = words.iter().map(Vec::len).max().unwrap_or(0);
         let word = |words: &Vec<&str>, line: usize| {
             (line + words.len()).checked_sub(high).map_or(String::new(), |at| words[at].to_string())
@@ -89,7 +94,7 @@ impl Table {
         let heads = self.heads.iter().enumerate();
         let heads: String = heads
             .map(|(at, head)| {
-                let head = marked(head).replace(' ', "<br>");
+                let head = if at == 0 { escape(head) } else { marked(head).replace(' ', "<br>") };
                 format!("<th style=\"{};vertical-align:bottom\">{head}</th>", style(at))
             })
             .collect();

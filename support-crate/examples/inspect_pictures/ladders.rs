@@ -1,7 +1,7 @@
 //! What shows a ladder: sources and their differences, bars and rooflines of the recorded figures.
 
 use super::Album;
-use gpulab::plot::Reached;
+use gpulab::gpu::KernelResources;
 use gpulab::prelude::*;
 
 pub(super) fn all(album: &mut Album) -> Result<()> {
@@ -35,65 +35,81 @@ fn tables(album: &mut Album) -> Result<()> {
     Ok(())
 }
 
-/// The rungs of a topic and one of its peers, from the table of the ladders.
-fn recorded(topic: &str, size: &str, peer: &str) -> Vec<Measurement> {
+/// A run as it stands in the table of the ladders: the rungs and one peer. The table has no times of its own.
+fn recorded(topic: &str, size: Size, peer: &str, bytes: f64, operations: f64) -> Result<LadderRun> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../results/h200/ladders.csv");
     let mut file = csv::Reader::from_path(path).expect("the ladders' table");
     let heads = file.headers().expect("a heading").clone();
-    let mut rows = Vec::new();
-    let mut peers = Vec::new();
+    let row = |name: &str, metric: &str, unit: &str, summary: Summary| {
+        let mut row = Measurement::new(name, Backend::Cuda, 0, metric, unit, summary);
+        (row.machine, row.recorded) = ("NVIDIA H200".to_string(), true);
+        row
+    };
+    let once = |value: f64| Summary::of(&[value]);
+    let mut rows: Vec<Measurement> = [("bytes", bytes), ("operations", operations), ("f32 peak", 66.9)]
+        .map(|(what, value)| row("a call", what, "", once(value)))
+        .to_vec();
+    let mut theirs = None;
     for line in file.records() {
         let line = line.expect("a row");
         let text = |name: &str| &line[heads.iter().position(|head| head == name).expect("a column")];
         let number = |name: &str| text(name).parse::<f64>().expect("a number");
-        if (text("topic"), text("size"), text("peer")) != (topic, size, peer) {
+        if (text("topic"), text("size"), text("peer")) != (topic, &size.name(), peer) {
             continue;
         }
-        let row = |name: &str, summary| {
-            let mut row = Measurement::new(name, Backend::Cuda, 0, "rate", text("unit"), summary);
-            (row.machine, row.recorded, row.time) = ("NVIDIA H200".to_string(), true, "2026-11-21".to_string());
-            row
-        };
-        let summary = Summary { median: number("value"), p10: number("p10"), p90: number("p90"), samples: 31 };
-        rows.push(row(text("rung"), summary));
-        peers = vec![row(peer, Summary::of(&[number("peer_value")]))];
+        let rate = Summary { median: number("value"), p10: number("p10"), p90: number("p90"), samples: 31 };
+        let work = if text("unit") == "GB/s" { bytes / 1e6 } else { operations / 1e9 };
+        let (rung, unit) = (text("rung"), text("unit"));
+        rows.push(row(rung, "rate", unit, rate).dtype(text("dtype")));
+        rows.push(row(rung, "time", "ms", rate.map(|rate| work / rate)));
+        rows.push(row(rung, &format!("against {peer}"), "ratio", once(number("ratio"))));
+        theirs = Some(row(peer, "rate", unit, once(number("peer_value"))));
     }
-    rows.extend(peers);
-    rows
-}
-
-fn points(rows: &[Measurement], flop_per_byte: f64, tflop_of: impl Fn(f64) -> f64) -> Vec<Reached> {
-    let point = |row: &Measurement| Reached {
-        name: row.experiment.clone(),
-        flop_per_byte,
-        tflop_per_s: tflop_of(row.summary.median),
-        recorded: row.recorded,
-    };
-    rows.iter().map(point).collect()
+    rows.extend(theirs);
+    rows[0].dtype = rows[3..].first().map_or(String::new(), |row| row.dtype.clone());
+    Ok(LadderRun::from_rows(Ladder::of(topic)?, size, &rows))
 }
 
 fn charts(album: &mut Album) -> Result<()> {
-    let rows = recorded("reduction", "268435456", "device copy");
-    let bars = plot::ladder(&rows).title("Sum of 2²⁸ numbers").peer("device copy").ceiling("HBM3e, data sheet", 4800.0);
-    album.keep("ladder-reduction", &bars.clone().prediction(60.0).draw())?;
-    album.keep("ladder-live", &plot::ladder(&live(&rows)).title("Live, no peer").note("Not run: one rung.").draw())?;
-    let roof = plot::roofline(&points(&rows, 0.25, |rate| rate * 0.25 / 1000.0)).title("Sum of 2²⁸ numbers");
-    let roof = roof.memory_roof("HBM3e, data sheet", 4800.0).memory_roof("device copy, measured", 4260.9);
-    let roof = roof.compute_roof("fp32, 132 × 128 × 2 × 1.98 GHz", 66.9);
-    album.keep("roofline-reduction", &roof.note("All rungs read 4 bytes for each addition.").draw())?;
+    let n = (1 << 28) as f64;
+    let it = recorded("reduction", Size::One(1 << 28), "device copy", 4.0 * n, n)?;
+    album.keep("ladder-reduction", &it.bars().prediction(60.0).draw())?;
+    album.keep("roofline-reduction", &it.roofline().draw())?;
+    album.page("run-reduction", &it.html());
+    println!("{it}");
+    let counted = Ladder::of("reduction")?.counters(100_000)?;
+    album.keep("roofline-asked", &it.roofline_asked(&counted).draw())?;
+    let live = LadderRun { recorded_on: String::new(), notes: vec!["left out: one rung".to_string()], ..it };
+    album.keep("ladder-live", &live.bars().draw())?;
+    album.keep("roofline-live", &live.roofline().draw())?;
 
-    let rows = recorded("matmul_bf16", "8192x8192x8192", "cuBLAS");
-    let bars =
-        plot::ladder(&rows).title("bf16 matmul, 8192³").peer("cuBLAS").ceiling("tensor cores, data sheet", 989.4);
-    album.keep("ladder-matmul_bf16", &bars.prediction(85.0).draw())?;
-    let roof = plot::roofline(&points(&rows, 8192.0 / 3.0, |rate| rate)).title("bf16 matmul, 8192³");
-    let roof = roof.memory_roof("HBM3e, data sheet", 4800.0).compute_roof("tensor cores, data sheet", 989.4);
-    album.keep("roofline-matmul_bf16", &roof.compute_roof("fp32", 66.9).draw())
+    let side = 8192.0_f64;
+    let size = Size::Three(8192, 8192, 8192);
+    let it = recorded("matmul_bf16", size, "cuBLAS", 6.0 * side * side, 2.0 * side.powi(3))?;
+    album.keep("ladder-matmul_bf16", &it.bars().prediction(85.0).draw())?;
+    album.keep("roofline-matmul_bf16", &it.roofline().compute_roof("f32 lanes", 66.9).draw())?;
+    album.page("run-matmul_bf16", &it.html());
+    resources(album)
 }
 
-/// The same figures as if they had been measured here.
-fn live(rows: &[Measurement]) -> Vec<Measurement> {
-    let mut rows = rows.to_vec();
-    rows.iter_mut().for_each(|row| row.recorded = false);
-    rows
+/// Made up: this machine has no driver to ask.
+fn resources(album: &mut Album) -> Result<()> {
+    let plain = KernelResources { registers: 16, threads: 256, blocks: 8, most_threads: 2048, ..Default::default() };
+    let wide = KernelResources {
+        registers: 255,
+        dynamic_shared_bytes: 98_304,
+        local_bytes: 48,
+        blocks: 1,
+        blocks_by_shared: 2,
+        ..plain
+    };
+    let few = KernelResources { registers: 90, dynamic_shared_bytes: 98_304, blocks: 2, blocks_by_shared: 2, ..plain };
+    let it = Resources {
+        rungs: vec![("01_plain".into(), plain), ("02_wide".into(), wide), ("03_few".into(), few)],
+        left_out: vec![("04_new".into(), "it needs a newer GPU".into())],
+        source: "made up".into(),
+    };
+    album.page("resources", &it.html());
+    println!("{it}");
+    Ok(())
 }

@@ -9,6 +9,7 @@ mod kernel;
 mod memory;
 mod module;
 mod open;
+mod peak;
 mod pinned;
 mod stream;
 mod tensor_map;

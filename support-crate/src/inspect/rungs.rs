@@ -11,6 +11,8 @@ use std::fmt;
 pub struct RungCounters {
     /// What was counted, such as `reduction at size 100000`.
     pub title: String,
+    /// Additions and multiplications of a call at that size.
+    pub operations: f64,
     /// The rungs that the simulator runs, in reading order.
     pub rungs: Vec<RungCount>,
     /// The others, each with the reason.
@@ -215,6 +217,7 @@ mod tests {
         let better = Counters { warp_instructions: 900, global_load_sectors: 40, ..naive };
         let it = RungCounters {
             title: "reduction at size 10".to_string(),
+            operations: 10.0,
             rungs: vec![rung("01_a", naive), rung("02_b", better)],
             left_out: vec![("05_wgmma".to_string(), "needs Hopper".to_string())],
         };

@@ -17,6 +17,8 @@ pub struct LadderChart {
     pub(super) peer: String,
     pub(super) ceilings: Vec<(String, f64)>,
     pub(super) percents: Vec<(String, f64)>,
+    /// Rung, peer, ratio.
+    pub(super) ratios: Vec<(String, String, f64)>,
 }
 
 impl LadderChart {
@@ -35,6 +37,7 @@ impl LadderChart {
             peer: String::new(),
             ceilings: Vec::new(),
             percents: Vec::new(),
+            ratios: Vec::new(),
         }
     }
 
@@ -47,6 +50,13 @@ impl LadderChart {
     /// The row that counts as 100 %, such as `cuBLAS` or `device copy`: the other bars carry their share of it.
     pub fn peer(mut self, experiment: &str) -> LadderChart {
         self.peer = experiment.to_string();
+        self
+    }
+
+    /// A rung's speed as a multiple of a peer's, where it was measured round by round: that is closer than the ratio of
+    /// both medians, which stands there else.
+    pub fn ratio(mut self, rung: &str, peer: &str, ratio: f64) -> LadderChart {
+        self.ratios.push((rung.to_string(), peer.to_string(), ratio));
         self
     }
 

@@ -82,7 +82,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &LadderChart, marks: &[Mark], top: f64) 
     let peer = peer(chart);
     let names: Vec<Vec<String>> = rows.iter().map(|row| wrap(&row.experiment, FONT, NAMES)).collect();
     let rates: Vec<String> = rows.iter().map(|row| figures(row.summary.median)).collect();
-    let percents: Vec<String> = rows.iter().map(|row| percent(row, peer)).collect();
+    let percents: Vec<String> = rows.iter().map(|row| share(chart, row, peer)).collect();
     let wide = |texts: &[String]| texts.iter().map(|text| width(text, FONT)).fold(0.0, f64::max);
     let unit = rows[0].unit.as_str();
     let rate_room = wide(&rates).max(width(unit, FONT)) + 12.0;
@@ -134,14 +134,20 @@ fn plot(canvas: &mut Canvas<'_>, chart: &LadderChart, marks: &[Mark], top: f64) 
     below + 8.0 + LINE
 }
 
-/// `92 %`; below ten percent with a decimal.
-fn percent(row: &Measurement, peer: Option<f64>) -> String {
-    match peer.map(|peer| row.summary.median / peer * 100.0) {
-        None => String::new(),
-        Some(share) if share >= 9.95 => format!("{share:.0} %"),
-        Some(share) if share >= 0.095 || share == 0.0 => format!("{share:.1} %"),
-        Some(share) if share >= 0.0095 => format!("{share:.2} %"),
-        Some(_) => "< 0.01 %".to_string(),
+/// `92 %`; nothing where there is no peer.
+fn share(chart: &LadderChart, row: &Measurement, peer: Option<f64>) -> String {
+    let measured = chart.ratios.iter().find(|(rung, peer, _)| *rung == row.experiment && *peer == chart.peer);
+    let ratio = measured.map(|(.., ratio)| *ratio).or(peer.map(|peer| row.summary.median / peer));
+    ratio.filter(|_| peer.is_some()).map_or(String::new(), |ratio| format!("{} %", percent(ratio)))
+}
+
+/// A ratio in percent: `92`; the smaller, the more decimals.
+pub(crate) fn percent(ratio: f64) -> String {
+    match ratio * 100.0 {
+        share if share >= 9.95 => format!("{share:.0}"),
+        share if share >= 0.095 || share == 0.0 => format!("{share:.1}"),
+        share if share >= 0.0095 => format!("{share:.2}"),
+        _ => "< 0.01".to_string(),
     }
 }
 

@@ -230,10 +230,12 @@ impl Ladder {
         Ok(Some(Peer { name: "cuBLAS".to_string(), error: None, work: PeerWork::OnArrays(Box::new(call)) }))
     }
 
-    fn call_once(self, gpu: &Gpu, rung: &str, size: Size, mut launches: Launches) -> Result<Launches> {
+    pub(super) fn call_once(self, gpu: &Gpu, rung: &str, size: Size, mut launches: Launches) -> Result<Launches> {
         let size = self.size(size)?;
         let rung = self.open(gpu, self.rung(rung)?.path)?;
-        contest::fits(gpu, &rung.work(size)?, 1)?;
+        let work = rung.work(size)?;
+        contest::fits(gpu, &work, 1)?;
+        launches.work = Some(work);
         let inputs = rung.inputs(size, 1)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
         let room = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room));
         rung.call(&inputs, &mut room.collect::<Result<Vec<_>>>()?, size, &mut launches)?;

@@ -7,6 +7,8 @@ mod ladders;
 mod matmul;
 mod matmul_bf16;
 mod norm;
+mod peaks;
+mod picture;
 mod reduction;
 mod residual_norm;
 mod rope;

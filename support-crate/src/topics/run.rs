@@ -19,6 +19,8 @@ pub struct LadderRun {
     pub bytes: f64,
     /// Additions and multiplications of a call.
     pub operations: f64,
+    /// What the GPU's f32 lanes can reach, in TFLOP/s, where its driver tells.
+    pub fp32_peak: Option<f64>,
     /// The GPU's name.
     pub machine: String,
     /// The kind of machine.
@@ -81,6 +83,7 @@ impl LadderRun {
             dtype: String::new(),
             bytes: 0.0,
             operations: 0.0,
+            fp32_peak: gpu.fp32_peak(),
             machine: gpu.name().to_string(),
             backend: gpu.backend(),
             recorded_on: String::new(),
@@ -167,6 +170,7 @@ impl LadderRun {
         let once = |value: f64| Summary::of(&[value]);
         let mut rows =
             vec![row(CALL, "bytes", "B", once(self.bytes)), row(CALL, "operations", "FLOP", once(self.operations))];
+        rows.extend(self.fp32_peak.map(|peak| row(CALL, "f32 peak", "TFLOP/s", once(peak))));
         for line in &self.lines {
             rows.push(row(&line.name, "rate", &line.unit, line.rate));
             rows.push(row(&line.name, "time", "ms", line.time));
@@ -189,6 +193,7 @@ impl LadderRun {
             dtype: first.map_or(String::new(), |row| row.dtype.clone()),
             bytes: call("bytes"),
             operations: call("operations"),
+            fp32_peak: Some(call("f32 peak")).filter(|peak| *peak > 0.0),
             machine: first.map_or(String::new(), |row| row.machine.clone()),
             backend: first.map_or(Backend::Cuda, |row| row.backend),
             recorded_on: first.filter(|row| row.recorded).map_or(String::new(), |row| row.machine.clone()),
@@ -250,6 +255,7 @@ mod tests {
             dtype: "f32".to_string(),
             bytes: 12.0,
             operations: 16.0,
+            fp32_peak: Some(66.9),
             lines: vec![rung, peer],
             ..LadderRun::empty(Ladder::Matmul, Size::Three(2, 3, 4), &Gpu::simulated().unwrap())
         };

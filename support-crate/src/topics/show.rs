@@ -1,6 +1,6 @@
 //! A ladder as a reader sees it: its rungs as a table, their files, what changed between two, what the simulator counts.
 
-use super::{Ladder, Size};
+use super::{Ladder, Launches, Size};
 use crate::code::{Diff, Listing};
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
@@ -51,8 +51,11 @@ impl Ladder {
         let title = format!("{} at size {size}", self.topic());
         let mut all = RungCounters { title, ..RungCounters::default() };
         for rung in self.rungs() {
-            match self.inspect_all(rung.name(), size) {
-                Ok(launches) => all.rungs.push(RungCount::of(rung.name(), &launches)),
+            match self.call_once(&Gpu::simulated()?, rung.name(), size, Launches::inspect()) {
+                Ok(seen) => {
+                    all.operations = seen.work.map_or(0.0, |work| work.operations);
+                    all.rungs.push(RungCount::of(rung.name(), &seen.inspections));
+                }
                 Err(error) => all.left_out.push((rung.name().to_string(), reason(&error))),
             }
         }

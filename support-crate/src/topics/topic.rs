@@ -144,6 +144,8 @@ pub fn spread_rows(all: usize, count: usize) -> Vec<usize> {
 #[derive(Debug, Default)]
 pub struct Launches {
     mode: Mode,
+    /// What the call must do, when it is looked into.
+    pub work: Option<Work>,
     /// What each launch did, when they are looked into.
     pub inspections: Vec<Inspection>,
     /// Each launch's shape, and what its kernel needs, when that is asked for.
