@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a timeline shows itself as the last expression of a cell, without a semicolon"]
 pub struct Traced {
-    /// Ranges of the host in the lane `host`, and the GPU's work in a lane for each stream.
+    /// Ranges of the host in the lane `host` (`host, level 2` …), and the GPU's work in a lane for each stream.
     pub spans: Vec<Span>,
     /// Empty when live, else the recorded machine.
     pub recorded_on: String,
@@ -67,7 +67,7 @@ impl Traced {
 
     /// Part of the time in which the GPU worked, 0 to 1: overlapping work counts once.
     pub fn busy(&self) -> f64 {
-        let mut work: Vec<&Span> = self.spans.iter().filter(|span| span.lane != "host").collect();
+        let mut work: Vec<&Span> = self.spans.iter().filter(|span| !span.lane.starts_with("host")).collect();
         work.sort_by(|a, b| a.start_ms.total_cmp(&b.start_ms));
         let (mut busy, mut until) = (0.0, f64::MIN);
         for span in work {

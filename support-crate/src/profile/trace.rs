@@ -95,11 +95,21 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A lane for the host's ranges, then one for each stream, for [`plot::timeline`] and
+    /// A lane for the host's ranges (and one more for each level within them), then one for each stream, for [`plot::timeline`] and
     /// [`Lesson::measure_spans`](crate::lesson::Lesson::measure_spans).
     pub fn spans(&self) -> Vec<Span> {
         let ms = |ns: u64| ns as f64 / 1e6;
-        let ranges = self.ranges.iter().map(|one| Span::new("host", &one.name, ms(one.start_ns), ms(one.end_ns)));
+        let holds = |outer: &NamedRange, inner: &NamedRange| {
+            outer != inner && outer.start_ns <= inner.start_ns && inner.end_ns <= outer.end_ns
+        };
+        let ranges = self.ranges.iter().map(|one| {
+            // What lies within another range has a lane below it.
+            let lane = match self.ranges.iter().filter(|outer| holds(outer, one)).count() {
+                0 => "host".to_string(),
+                depth => format!("host, level {}", depth + 1),
+            };
+            Span::new(&lane, &one.name, ms(one.start_ns), ms(one.end_ns))
+        });
         let work = self
             .activities
             .iter()
@@ -244,6 +254,9 @@ pub(super) mod tests {
         let lanes: Vec<&str> = spans.iter().map(|span| span.lane.as_str()).collect();
         assert_eq!(lanes, ["host", "stream 13", "default stream"]);
         assert_eq!((spans[2].start_ms, spans[2].end_ms), (0.004, 0.01));
+        let mut nested = sample();
+        nested.ranges.push(NamedRange { name: "inner".to_string(), start_ns: 600, end_ns: 700 });
+        assert_eq!(nested.spans()[1].lane, "host, level 2");
     }
 
     #[test]
