@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import paths
-from install import nvrtc, program, python, rust, warm
+from install import cupti, nvrtc, program, python, rust, warm
 from install.console import SetupError, problem, seconds
 from warm import recipe
 
@@ -90,6 +90,7 @@ def install(lines: list[str]) -> list[SetupError]:
         python.environment()
         python.jupyter()
         optional(nvrtc.nvrtc)
+        optional(cupti.cupti)
 
     def rust_row() -> tuple[rust.Toolchain, Path]:
         rust.check_linker()
