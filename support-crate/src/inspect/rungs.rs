@@ -80,11 +80,13 @@ const COLUMNS: [Column; 11] = [
     },
     count("shared wavefronts", |it| Some(wavefronts(&it.counters) as f64)),
     count("bank conflicts", |it| Some(conflicts(&it.counters) as f64)),
-    count("local sectors", |it| Some((it.counters.local_load_sectors + it.counters.local_store_sectors) as f64)),
+    count(LOCAL, |it| Some((it.counters.local_load_sectors + it.counters.local_store_sectors) as f64)),
     count("divergent branches", |it| Some(it.counters.divergent_branches as f64)),
     count("barriers", |it| Some(it.counters.barriers as f64)),
     count("atomics", |it| Some((it.counters.global_atomics + it.counters.shared_atomics) as f64)),
 ];
+
+const LOCAL: &str = "local sectors";
 
 fn wavefronts(it: &Counters) -> u64 {
     it.shared_load_wavefronts + it.shared_store_wavefronts + it.shared_atomic_wavefronts
@@ -157,17 +159,20 @@ impl RungCounters {
                 .map(str::to_string)
                 .collect(),
             rows: rows.collect(),
-            notes: self.notes(&zeros),
+            notes: self.notes(&columns, &zeros),
             ..Table::default()
         }
     }
 
-    fn notes(&self, zeros: &[&Column]) -> Vec<String> {
+    fn notes(&self, columns: &[&Column], zeros: &[&Column]) -> Vec<String> {
         let mut notes = vec![
             "green (`*`): the least of its column, where most rungs have more; orange ground (`!`): what changed most against the rung before"
                 .to_string(),
             "global memory: 32 bytes for each sector that a warp asks for; caches may serve it".to_string(),
         ];
+        if columns.iter().any(|column| column.head == LOCAL) {
+            notes.push(format!("{LOCAL}: of the PTX; the driver's compiler may still keep those numbers in registers"));
+        }
         let counted = |column: &&&Column| self.rungs.iter().any(|it| (column.value)(it).is_some());
         let heads: Vec<&str> = zeros.iter().filter(counted).map(|column| column.head).collect();
         if !heads.is_empty() {

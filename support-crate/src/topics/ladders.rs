@@ -11,7 +11,6 @@ use crate::gpu::{Cublas, Gpu, KernelResources};
 use crate::inspect::Inspection;
 use crate::ladder::{RUNGS, Rung};
 use crate::launch::LaunchConfig;
-use std::fmt;
 
 /// A topic's rungs, from the first idea to the hardware's limit.
 ///
@@ -240,22 +239,6 @@ impl Ladder {
         let room = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room));
         rung.call(&inputs, &mut room.collect::<Result<Vec<_>>>()?, size, &mut launches)?;
         Ok(launches)
-    }
-}
-
-impl fmt::Display for Ladder {
-    /// A table of its rungs.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {} rungs", self.topic(), self.rungs().len())?;
-        for rung in self.rungs() {
-            let (x, y) = rung.block;
-            let threads = if y == 1 { x.to_string() } else { format!("{x} × {y}") };
-            let (major, minor) = rung.needs;
-            let only = if rung.only { " only" } else { "" };
-            writeln!(f, "{:24} {threads:>8} threads a block, GPU {major}.{minor}{only}", rung.name())?;
-            writeln!(f, "{:24} {}", "", rung.idea())?;
-        }
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use crate::gpu::Gpu;
 use crate::inspect::{RungCount, RungCounters};
 use crate::measurement::Resources;
 use crate::table::{Cell, Table};
+use std::fmt;
 
 impl Ladder {
     /// That rung's file, in colour; `03` or `03_whole_warps`.
@@ -127,6 +128,22 @@ impl Ladder {
     /// What the notebook calls to show a value.
     pub fn evcxr_display(&self) {
         crate::table::show(&self.to_string(), &self.html());
+    }
+}
+
+impl fmt::Display for Ladder {
+    /// A table of its rungs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} rungs", self.topic(), self.rungs().len())?;
+        for rung in self.rungs() {
+            let (x, y) = rung.block;
+            let threads = if y == 1 { x.to_string() } else { format!("{x} × {y}") };
+            let (major, minor) = rung.needs;
+            let only = if rung.only { " only" } else { "" };
+            writeln!(f, "{:24} {threads:>8} threads a block, GPU {major}.{minor}{only}", rung.name())?;
+            writeln!(f, "{:24} {}", "", rung.idea())?;
+        }
+        Ok(())
     }
 }
 
