@@ -19,11 +19,12 @@ __device__ float block_sum(float sum, float *place) {
     return sum;
 }
 
-__device__ Eight normal_8(Eight eight, float mean, float scale, const Eight &weight, const Eight &bias) {
+__device__ Eight normal_8(const Eight &eight, float mean, float scale, const Eight &weight, const Eight &bias) {
+    float normal[8];
     for (int i = 0; i < 8; ++i) {
-        eight.number[i] = (float(eight.number[i]) - mean) * scale * float(weight.number[i]) + float(bias.number[i]);
+        normal[i] = (eight[i] - mean) * scale * weight[i] + bias[i];
     }
-    return eight;
+    return rounded(normal);
 }
 
 extern "C" __global__ void layer_norm(const bf16 *x, const bf16 *weight, const bf16 *bias, bf16 *y, int rows,
@@ -40,7 +41,7 @@ extern "C" __global__ void layer_norm(const bf16 *x, const bf16 *weight, const b
         Eight eight = load_8(x, at, columns, 0.0f);
         for (int i = 0; i < 8; ++i) {
             if (at + i >= 0 && at + i < columns) {
-                float value = eight.number[i];
+                float value = eight[i];
                 float away = value - own_mean;
                 count += 1.0f;
                 own_mean += __fdividef(away, count);

@@ -19,17 +19,18 @@ __device__ float block_sum(float sum, float *place) {
     return sum;
 }
 
-__device__ Eight normal_8(Eight eight, float mean, float scale, const Eight &weight, const Eight &bias) {
+__device__ Eight normal_8(const Eight &eight, float mean, float scale, const Eight &weight, const Eight &bias) {
+    float normal[8];
     for (int i = 0; i < 8; ++i) {
-        eight.number[i] = (float(eight.number[i]) - mean) * scale * float(weight.number[i]) + float(bias.number[i]);
+        normal[i] = (eight[i] - mean) * scale * weight[i] + bias[i];
     }
-    return eight;
+    return rounded(normal);
 }
 
 __device__ float sum_8(const Eight &eight) {
     float sum = 0.0f;
     for (int i = 0; i < 8; ++i) {
-        sum += float(eight.number[i]);
+        sum += eight[i];
     }
     return sum;
 }
@@ -38,7 +39,7 @@ __device__ float sum_8(const Eight &eight) {
 __device__ float squares_8(const Eight &eight, int at, int columns, float mean) {
     float squares = 0.0f;
     for (int i = 0; i < 8; ++i) {
-        float away = at + i >= 0 && at + i < columns ? float(eight.number[i]) - mean : 0.0f;
+        float away = at + i >= 0 && at + i < columns ? eight[i] - mean : 0.0f;
         squares += away * away;
     }
     return squares;

@@ -30,15 +30,16 @@ extern "C" __global__ void rms_norm(const bf16 *x, const bf16 *weight, bf16 *y, 
     for (int at = first; at < columns; at += 8 * THREADS) {
         Eight eight = load_8(x, at, columns, 0.0f);
         for (int i = 0; i < 8; ++i) {
-            squares += float(eight.number[i]) * float(eight.number[i]);
+            squares += eight[i] * eight[i];
         }
     }
     float scale = rsqrtf(block_sum(squares, sums) / columns + epsilon);
     for (int at = first; at < columns; at += 8 * THREADS) {
         Eight eight = load_8(x, at, columns, 0.0f), weights = load_8(weight, at, columns, 0.0f);
+        float normal[8];
         for (int i = 0; i < 8; ++i) {
-            eight.number[i] = float(eight.number[i]) * scale * float(weights.number[i]);
+            normal[i] = eight[i] * scale * weights[i];
         }
-        store_8(y, at, columns, eight);
+        store_8(y, at, columns, rounded(normal));
     }
 }

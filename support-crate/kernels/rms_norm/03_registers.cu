@@ -22,16 +22,17 @@ __device__ float block_sum(float sum, float *place) {
 __device__ float squares_8(const Eight &eight) {
     float squares = 0.0f;
     for (int i = 0; i < 8; ++i) {
-        squares += float(eight.number[i]) * float(eight.number[i]);
+        squares += eight[i] * eight[i];
     }
     return squares;
 }
 
-__device__ Eight normal_8(Eight eight, float scale, const Eight &weight) {
+__device__ Eight normal_8(const Eight &eight, float scale, const Eight &weight) {
+    float normal[8];
     for (int i = 0; i < 8; ++i) {
-        eight.number[i] = float(eight.number[i]) * scale * float(weight.number[i]);
+        normal[i] = eight[i] * scale * weight[i];
     }
-    return eight;
+    return rounded(normal);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -5,10 +5,26 @@
 
 typedef __nv_bfloat16 bf16;
 
-// 16 bytes, which one instruction loads or stores.
+// 16 bytes, which one instruction loads or stores. They stay in pairs, two in a register; `eight[i]` is one as a float.
 struct __align__(16) Eight {
-    bf16 number[8];
+    unsigned int pairs[4];
+
+    // A bf16 is the upper half of a float. Of a pair the first one lies in the lower half.
+    __device__ float operator[](int i) const {
+        return __uint_as_float(i % 2 == 0 ? pairs[i / 2] << 16 : pairs[i / 2] & 0xffff0000);
+    }
 };
+
+// Eight floats, rounded to bf16.
+__device__ Eight rounded(const float (&numbers)[8]) {
+    Eight eight;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        __nv_bfloat162 pair = __floats2bfloat162_rn(numbers[2 * i], numbers[2 * i + 1]);
+        eight.pairs[i] = *(unsigned int *)&pair;
+    }
+    return eight;
+}
 
 // Whether all eight numbers from `at` on lie in the row, at a multiple of 16 bytes.
 __device__ bool whole_8(const bf16 *row, int at, int columns) {
@@ -17,11 +33,12 @@ __device__ bool whole_8(const bf16 *row, int at, int columns) {
 
 // One by one; outside the row stands `outside`. Few threads come here: the code is not repeated wherever it is called.
 __device__ __noinline__ Eight load_one_by_one(const bf16 *row, int at, int columns, float outside) {
-    Eight eight;
+    float numbers[8];
+#pragma unroll
     for (int i = 0; i < 8; ++i) {
-        eight.number[i] = at + i >= 0 && at + i < columns ? row[at + i] : bf16(outside);
+        numbers[i] = at + i >= 0 && at + i < columns ? float(row[at + i]) : outside;
     }
-    return eight;
+    return rounded(numbers);
 }
 
 // The numbers of the row from `at` on.
@@ -52,9 +69,10 @@ __device__ void load_eights(Eight (&to)[COUNT], const bf16 *row, int from, int s
 }
 
 __device__ __noinline__ void store_one_by_one(bf16 *row, int at, int columns, Eight eight) {
+#pragma unroll
     for (int i = 0; i < 8; ++i) {
         if (at + i >= 0 && at + i < columns) {
-            row[at + i] = eight.number[i];
+            row[at + i] = eight[i];
         }
     }
 }

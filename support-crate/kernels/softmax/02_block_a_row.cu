@@ -7,7 +7,8 @@ typedef __nv_bfloat16 bf16;
 // Below every bf16, and finite: exp(-infinity - LOWEST) is 0, where -infinity - -infinity were no number.
 const float LOWEST = -3.402823466e38f;
 
-// The largest number of the block, in every thread. `place` is for this alone: nobody waits until all have read it.
+// The largest number of the block, and the sum, in every thread. `place` is for one of them alone: nobody waits until
+// all have read it.
 __device__ float block_max(float most, float *place) {
     for (int distance = 16; distance > 0; distance /= 2) {
         most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, distance));
@@ -22,7 +23,6 @@ __device__ float block_max(float most, float *place) {
     return most;
 }
 
-// The sum of the block, in every thread.
 __device__ float block_sum(float sum, float *place) {
     for (int distance = 16; distance > 0; distance /= 2) {
         sum += __shfl_xor_sync(0xffffffff, sum, distance);

@@ -6,7 +6,8 @@
 // Below every bf16, and finite: exp(-infinity - LOWEST) is 0, where -infinity - -infinity were no number.
 const float LOWEST = -3.402823466e38f;
 
-// The largest number of the block, in every thread. `place` is for this alone: nobody waits until all have read it.
+// The largest number of the block, and the sum, in every thread. `place` is for one of them alone: nobody waits until
+// all have read it.
 __device__ float block_max(float most, float *place) {
     for (int distance = 16; distance > 0; distance /= 2) {
         most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, distance));
@@ -21,7 +22,6 @@ __device__ float block_max(float most, float *place) {
     return most;
 }
 
-// The sum of the block, in every thread.
 __device__ float block_sum(float sum, float *place) {
     for (int distance = 16; distance > 0; distance /= 2) {
         sum += __shfl_xor_sync(0xffffffff, sum, distance);
@@ -50,11 +50,11 @@ extern "C" __global__ void softmax(const bf16 *x, bf16 *y, int rows, int columns
         Eight eight = load_8(x, at, columns, LOWEST);
         float larger = most;
         for (int i = 0; i < 8; ++i) {
-            larger = fmaxf(larger, float(eight.number[i]));
+            larger = fmaxf(larger, eight[i]);
         }
         sum *= __expf(most - larger);
         for (int i = 0; i < 8; ++i) {
-            sum += __expf(float(eight.number[i]) - larger);
+            sum += __expf(eight[i] - larger);
         }
         most = larger;
     }
@@ -63,9 +63,10 @@ extern "C" __global__ void softmax(const bf16 *x, bf16 *y, int rows, int columns
     float scale = 1.0f / block_sum(sum * __expf(own - most), sums);
     for (int at = first; at < columns; at += 8 * THREADS) {
         Eight eight = load_8(x, at, columns, LOWEST);
+        float parts[8];
         for (int i = 0; i < 8; ++i) {
-            eight.number[i] = __expf(float(eight.number[i]) - most) * scale;
+            parts[i] = __expf(eight[i] - most) * scale;
         }
-        store_8(y, at, columns, eight);
+        store_8(y, at, columns, rounded(parts));
     }
 }

@@ -6,7 +6,8 @@
 // Below every bf16, and finite: exp(-infinity - LOWEST) is 0, where -infinity - -infinity were no number.
 const float LOWEST = -3.402823466e38f;
 
-// The largest number of the block, in every thread. `place` is for this alone: nobody waits until all have read it.
+// The largest number of the block, and the sum, in every thread. `place` is for one of them alone: nobody waits until
+// all have read it.
 __device__ float block_max(float most, float *place) {
     for (int distance = 16; distance > 0; distance /= 2) {
         most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, distance));
@@ -21,7 +22,6 @@ __device__ float block_max(float most, float *place) {
     return most;
 }
 
-// The sum of the block, in every thread.
 __device__ float block_sum(float sum, float *place) {
     for (int distance = 16; distance > 0; distance /= 2) {
         sum += __shfl_xor_sync(0xffffffff, sum, distance);
@@ -53,14 +53,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) softmax(const bf16 *x, bf1
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
         for (int i = 0; i < 8; ++i) {
-            numbers[v][i] = held[v].number[i];
+            numbers[v][i] = held[v][i];
             most = fmaxf(most, numbers[v][i]);
         }
     }
     for (int at = beyond; at < columns; at += 8 * THREADS) {
         Eight eight = load_8(x, at, columns, LOWEST);
         for (int i = 0; i < 8; ++i) {
-            most = fmaxf(most, float(eight.number[i]));
+            most = fmaxf(most, eight[i]);
         }
     }
 #pragma unroll
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) softmax(const bf16 *x, bf1
     for (int at = beyond; at < columns; at += 8 * THREADS) {
         Eight eight = load_8(x, at, columns, LOWEST);
         for (int i = 0; i < 8; ++i) {
-            sum += __expf(float(eight.number[i]) - most);
+            sum += __expf(eight[i] - most);
         }
     }
     float own = most;
@@ -82,17 +82,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) softmax(const bf16 *x, bf1
     scale /= block_sum(sum * scale, sums);
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
-        Eight eight;
         for (int i = 0; i < 8; ++i) {
-            eight.number[i] = numbers[v][i] * scale;
+            numbers[v][i] *= scale;
         }
-        store_8(y, first + 8 * THREADS * v, columns, eight);
+        store_8(y, first + 8 * THREADS * v, columns, rounded(numbers[v]));
     }
     for (int at = beyond; at < columns; at += 8 * THREADS) {
         Eight eight = load_8(x, at, columns, LOWEST);
+        float parts[8];
         for (int i = 0; i < 8; ++i) {
-            eight.number[i] = __expf(float(eight.number[i]) - own) * scale;
+            parts[i] = __expf(eight[i] - own) * scale;
         }
-        store_8(y, at, columns, eight);
+        store_8(y, at, columns, rounded(parts));
     }
 }
