@@ -58,6 +58,21 @@ pub(crate) fn toolkit_folders() -> Vec<PathBuf> {
     named.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/opt/cuda")]).collect()
 }
 
+/// The program on the search path, in a toolkit, or in the folders of NVIDIA's own installers, newest first.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    for toolkit in toolkit_folders() {
+        folders.extend([toolkit.join("bin"), toolkit.join("compute-sanitizer")]);
+    }
+    for suite in ["nsight-compute", "nsight-systems"] {
+        for version in entries(&PathBuf::from("/opt/nvidia").join(suite)).into_iter().rev() {
+            folders.extend([version.join("bin"), version]);
+        }
+    }
+    folders.into_iter().map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
 /// What the system's loader knows of `stem`.
 pub(super) fn from_ldconfig(stem: &str) -> Option<PathBuf> {
     // Not on everybody's PATH.

@@ -58,7 +58,31 @@ pub(super) fn detect(nvidia: &Nvidia) -> Vec<Tool> {
         let note = "NVIDIA makes none for macOS; lessons show the recorded run, and Metal kernels run";
         return vec![absent.note(note), onnx_runtime(nvidia, &packages)];
     }
-    vec![driver(nvidia), nvrtc(&packages), nvcc(), cudnn(nvidia, &packages), onnx_runtime(nvidia, &packages)]
+    let mut tools =
+        vec![driver(nvidia), nvrtc(&packages), nvcc(), cudnn(nvidia, &packages), onnx_runtime(nvidia, &packages)];
+    tools.extend(profilers(nvidia, &packages));
+    tools
+}
+
+/// What lesson 16 profiles with; it does without, too.
+fn profilers(nvidia: &Nvidia, packages: &[PathBuf]) -> Vec<Tool> {
+    let mut folders: Vec<PathBuf> =
+        places::toolkit_folders().into_iter().map(|toolkit| toolkit.join("extras/CUPTI/lib64")).collect();
+    folders.extend(nvidia_wheel_folders(packages));
+    folders.extend(places::loader_folders());
+    let library = places::library_in(&folders, "libcupti.so");
+    let version = library.as_deref().and_then(|path| version_of(path, "nvidia_cuda_cupti"));
+    let used_for = "timelines of what runs on an NVIDIA GPU";
+    let cupti = Tool::new("CUPTI", used_for, version, library.as_deref(), "make setup");
+    let programs = [
+        ("ncu", "reading the hardware's counters (Nsight Compute)", "https://developer.nvidia.com/nsight-compute"),
+        ("nsys", "timelines of whole programs (Nsight Systems)", "https://developer.nvidia.com/nsight-systems"),
+        ("compute-sanitizer", "finding mistakes of kernels on the GPU", "https://developer.nvidia.com/cuda-downloads"),
+    ];
+    let program = |(name, used_for, page): (&str, &str, &str)| {
+        Tool::new(name, used_for, None, places::program(name).as_deref(), &format!("see {page}"))
+    };
+    std::iter::once(cupti).chain(programs.map(program)).map(|tool| without_gpu(tool, nvidia)).collect()
 }
 
 fn driver(nvidia: &Nvidia) -> Tool {

@@ -2,7 +2,7 @@
 
 use crate::command::{Output, run};
 use crate::error::{Error, Result};
-use crate::machine::places::{entries, toolkit_folders};
+use crate::machine::places::program as find;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,21 +25,6 @@ pub fn tools() -> Vec<Tooling> {
         ("compute-sanitizer", "mistakes in memory and between threads"),
     ];
     all.map(|(name, tells)| Tooling { name, tells, place: find(name) }).to_vec()
-}
-
-/// The program on the search path, in a toolkit, or in the folders of NVIDIA's own installers, newest first.
-pub(super) fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    for toolkit in toolkit_folders() {
-        folders.extend([toolkit.join("bin"), toolkit.join("compute-sanitizer")]);
-    }
-    for suite in ["nsight-compute", "nsight-systems"] {
-        for version in entries(&PathBuf::from("/opt/nvidia").join(suite)).into_iter().rev() {
-            folders.extend([version.join("bin"), version]);
-        }
-    }
-    folders.into_iter().map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
 /// As it is typed: what is no plain word stands in quotes.

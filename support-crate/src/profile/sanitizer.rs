@@ -194,7 +194,7 @@ copy without a barrier: launched, and came to its end
 
     #[test]
     fn without_the_program_the_error_says_where_it_comes_from() {
-        if super::super::programs::find("compute-sanitizer").is_none() {
+        if crate::machine::places::program("compute-sanitizer").is_none() {
             let text = sanitize("", "k", 1, "memcheck").unwrap_err().to_string();
             assert!(text.contains("compute-sanitizer") && text.contains("\nnext: install"), "{text}");
         }
