@@ -9,7 +9,7 @@ const STYLE: &str = "<style>\
 .gpulab-code pre{font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);\
 line-height:1.4;margin:.4em 0;padding:.3em 0;background:none;color:inherit;\
 border:1px solid rgba(127,127,127,.35)}\
-.gpulab-code .l{display:block;white-space:pre-wrap;overflow-wrap:anywhere;\
+.gpulab-code .l{display:block;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;\
 padding-left:var(--gutter);text-indent:calc(-1*var(--gutter))}\
 .gpulab-code .n{color:#808080;user-select:none;-webkit-user-select:none}\
 .gpulab-code .add{background:rgba(0,148,108,.16)}.gpulab-code .add b{background:rgba(0,148,108,.42)}\

@@ -64,7 +64,8 @@ pub(super) fn draw(chart: &Roofline) -> Figure {
     let above = |point: &&Reached| point.tflop_per_s > 1.03 * roofs.at(point.flop_per_byte);
     let above: Vec<&str> = chart.points.iter().filter(above).map(|point| point.name.as_str()).collect();
     if !above.is_empty() {
-        remarks.push(format!("Above the roof: {}. A cache served part of the bytes.", above.join(", ")));
+        let why = "A cache served part of the bytes, or the roof is a copy's and reading alone is faster.";
+        remarks.push(format!("Above the roof: {}. {why}", above.join(", ")));
     }
     figure(&chart.title, |canvas| {
         let top = canvas.title(&chart.title);

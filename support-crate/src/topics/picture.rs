@@ -97,6 +97,7 @@ impl LadderRun {
     /// `Recorded on NVIDIA H200.`
     fn place(&self) -> String {
         match self.recorded_on.as_str() {
+            "" if self.machine.is_empty() => "Measured on this machine.".to_string(),
             "" => format!("Measured on {}.", self.machine),
             machine => format!("Recorded on {machine}."),
         }
