@@ -94,7 +94,14 @@ fn charts(album: &mut Album) -> Result<()> {
 
 /// Made up: this machine has no driver to ask.
 fn resources(album: &mut Album) -> Result<()> {
-    let plain = KernelResources { registers: 16, threads: 256, blocks: 8, most_threads: 2048, ..Default::default() };
+    let plain = KernelResources {
+        registers: 16,
+        threads: 256,
+        blocks: 8,
+        most_threads: 2048,
+        most_blocks: 32,
+        ..Default::default()
+    };
     let wide = KernelResources {
         registers: 255,
         dynamic_shared_bytes: 98_304,

@@ -118,6 +118,7 @@ impl CudaKernel {
             threads,
             blocks,
             most_threads: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
+            most_blocks: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
             blocks_by_shared: shared / (shared_bytes + dynamic + reserved).max(1),
         })
     }

@@ -23,6 +23,8 @@ pub struct KernelResources {
     pub blocks: u32,
     /// Threads that one multiprocessor can hold at a time, of any kernel.
     pub most_threads: u32,
+    /// Blocks that one multiprocessor can hold at a time, of any kernel.
+    pub most_blocks: u32,
     /// Blocks for which a multiprocessor's shared memory would be enough.
     pub blocks_by_shared: u32,
 }
@@ -38,14 +40,13 @@ impl KernelResources {
         f64::from(self.warps() * 32) * 100.0 / f64::from(self.most_threads.max(1))
     }
 
-    /// What keeps one more block out: `threads`, `shared memory` or `registers`.
+    /// What keeps one more block out: `threads`, `shared memory`, `blocks` (their number itself) or `registers`.
     pub fn limited_by(&self) -> &'static str {
         let by_threads = self.most_threads / self.threads.next_multiple_of(32).max(32);
         match self.blocks {
             blocks if blocks >= by_threads => "threads",
             blocks if blocks >= self.blocks_by_shared => "shared memory",
-            // A multiprocessor holds 16 to 32 blocks, however small they are.
-            blocks if blocks >= 16 => "blocks",
+            blocks if blocks >= self.most_blocks => "blocks",
             _ => "registers",
         }
     }
@@ -54,7 +55,7 @@ impl KernelResources {
 /// A field's name in `metrics.csv`, its unit, and how it is read and written.
 type Field = (&'static str, &'static str, fn(&mut KernelResources) -> &mut u32);
 
-const FIELDS: [Field; 9] = [
+const FIELDS: [Field; 10] = [
     ("registers", "", |it| &mut it.registers),
     ("static shared memory", "bytes", |it| &mut it.shared_bytes),
     ("dynamic shared memory", "bytes", |it| &mut it.dynamic_shared_bytes),
@@ -63,6 +64,7 @@ const FIELDS: [Field; 9] = [
     ("block", "threads", |it| &mut it.threads),
     ("blocks a multiprocessor", "", |it| &mut it.blocks),
     ("most threads", "threads", |it| &mut it.most_threads),
+    ("most blocks", "", |it| &mut it.most_blocks),
     ("blocks by shared memory", "", |it| &mut it.blocks_by_shared),
 ];
 
@@ -85,7 +87,7 @@ impl Resources {
         self.rungs.iter().find(|(name, _)| is(name)).map(|(_, it)| *it)
     }
 
-    /// Nine rows a rung; `size` is the rung's place, so that the order is kept.
+    /// Ten rows a rung; `size` is the rung's place, so that the order is kept.
     pub fn to_rows(&self, backend: Backend) -> Vec<Measurement> {
         let row = |(at, (name, it)): (usize, &(String, KernelResources))| {
             let mut it = *it;
@@ -198,6 +200,7 @@ mod tests {
             threads: 256,
             blocks: 1,
             most_threads: 2048,
+            most_blocks: 32,
             blocks_by_shared: 2,
         }
     }
@@ -212,7 +215,7 @@ mod tests {
             source: "recorded on NVIDIA H200, 2026-11-21".to_string(),
         };
         let mut rows = both.to_rows(Backend::Cuda);
-        assert_eq!(rows.len(), 18);
+        assert_eq!(rows.len(), 20);
         for row in &mut rows {
             (row.machine, row.recorded) = ("NVIDIA H200".to_string(), true);
             row.time = "2026-11-21T04:34:20Z".to_string();
@@ -233,6 +236,7 @@ mod tests {
         assert_eq!((full.limited_by(), full.occupancy()), ("threads", 100.0));
         let tiny = KernelResources { blocks: 32, threads: 32, blocks_by_shared: 100, ..spilling() };
         assert_eq!(tiny.limited_by(), "blocks");
+        assert_eq!(KernelResources { blocks: 25, ..tiny }.limited_by(), "registers");
         let it = Resources {
             rungs: vec![("08_wide_tile".to_string(), spilling())],
             left_out: vec![("05_wgmma".to_string(), "needs Hopper".to_string())],
