@@ -3,7 +3,7 @@
 use super::Lesson;
 use crate::error::Result;
 use crate::gpu::Gpu;
-use crate::measurement::{Measurement, Span};
+use crate::measurement::{Backend, Measurement, Span, Summary};
 use crate::profile::{Trace, save_spans};
 use crate::{plot, results};
 use std::path::PathBuf;
@@ -77,6 +77,18 @@ impl Traced {
         busy / self.total_ms().max(1e-9)
     }
 
+    /// Each label's part of the whole time, in percent, for [`plot::bars`].
+    pub fn shares(&self, labels: &[&str]) -> Vec<Measurement> {
+        let part = |label: &&str| self.percent(label, 100.0 * self.ms(label) / self.total_ms().max(1e-9));
+        labels.iter().map(part).collect()
+    }
+
+    /// A figure in percent of the whole time as a row for [`plot::bars`], such as `100.0 * traced.busy()`.
+    pub fn percent(&self, name: &str, value: f64) -> Measurement {
+        let row = Measurement::new(name, Backend::Cuda, 0, "part of the time", "%", Summary::of(&[value])).dtype("");
+        Measurement { machine: self.recorded_on.clone(), recorded: !self.recorded_on.is_empty(), ..row }
+    }
+
     /// What the notebook calls to show a value.
     pub fn evcxr_display(&self) {
         self.timeline().evcxr_display();
@@ -97,6 +109,11 @@ mod tests {
         ];
         let traced = Traced { spans, recorded_on: String::new(), file: PathBuf::new() };
         assert_eq!((traced.total_ms(), traced.ms("reduce"), traced.busy()), (10.0, 3.0, 0.5));
+        let shares = traced.shares(&["reduce", "copy to host"]);
+        assert_eq!(
+            (shares[0].summary.median, shares[1].experiment.as_str(), shares[0].recorded),
+            (30.0, "copy to host", false)
+        );
         let none = Traced { spans: Vec::new(), recorded_on: String::new(), file: PathBuf::new() };
         assert_eq!((none.total_ms(), none.busy()), (0.0, 0.0));
     }
