@@ -8,6 +8,7 @@ use crate::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::Rung;
 use crate::launch::LaunchConfig;
 use crate::measurement::Summary;
+use rayon::prelude::*;
 
 /// Count, width and rows that a new kernel is checked at: rows that are no multiple of 16 bytes, of a warp, of a tile.
 const SHAPES: [(usize, usize, usize); 8] =
@@ -208,7 +209,7 @@ fn random_rows(count: usize, rows: usize, seed: u64) -> Vec<i32> {
         let unit = (f64::from(high) + 1.0) / 2.0 + (f64::from(low) + 1.0) / 2.0 / f64::from(1 << 24);
         ((unit * rows as f64) as usize).min(rows.saturating_sub(1)) as i32
     };
-    high.into_iter().zip(low).map(row).collect()
+    high.into_par_iter().zip(low).map(row).collect()
 }
 
 /// How many rows of that width these are.
@@ -234,12 +235,10 @@ fn inside(index: &[i32], rows: usize) -> Result<()> {
     match index.iter().position(outside) {
         None => Ok(()),
         Some(at) => Err(Error::Invalid {
-            what: format!(
-                "index {at} of {} is {}: the table has rows 0 to {}",
-                index.len(),
-                index[at],
-                rows as i64 - 1
-            ),
+            what: match rows {
+                0 => format!("the index at position {at} is {}: the table has no rows", index[at]),
+                _ => format!("the index at position {at} is {}: the table has rows 0 to {}", index[at], rows - 1),
+            },
             fix: "look for an id that is larger than the vocabulary, or a padding id such as -1, and map it to a row"
                 .to_string(),
         }),

@@ -16,9 +16,9 @@ fn every_rung_looks_up_any_shape_and_refuses_what_is_none() {
         assert_eq!(embedding.lookup(&[1.0, 2.0, 3.0, 4.0], 2, &[1, 0, 1]).unwrap(), [3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
         assert!(embedding.lookup(&[], 2, &[]).unwrap().is_empty());
         for (table, width, index, text) in [
-            (&[1.0; 4][..], 2, &[0, 1, 2][..], "index 2 of 3 is 2: the table has rows 0 to 1"),
-            (&[1.0; 4], 2, &[-1, 5], "index 0 of 2 is -1"),
-            (&[], 2, &[0], "index 0 of 1 is 0: the table has rows 0 to -1"),
+            (&[1.0; 4][..], 2, &[0, 1, 2][..], "the index at position 2 is 2: the table has rows 0 to 1"),
+            (&[1.0; 4], 2, &[-1, 5], "the index at position 0 is -1"),
+            (&[], 2, &[0], "the index at position 0 is 0: the table has no rows"),
             (&[1.0; 4], 0, &[0], "0 elements"),
             (&[1.0; 4], 3, &[0], "a table of rows of 3"),
         ] {
