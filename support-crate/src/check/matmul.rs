@@ -170,7 +170,10 @@ fn too_many_reads(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Option
     let loads = seen.counters.global_load_requests;
     if loads > needed {
         let what = format!("warps load from global memory {loads} times, and {needed} do");
-        return Some((what, "the tiles are there so that each value is loaded once a block: read those"));
+        return Some((
+            what,
+            "each value is to be loaded once a block: one walk over k in place of four, with four sums in registers, and the inner loop reads the tiles alone",
+        ));
     }
     let (reads, multiplied) = (c.shared_load_wavefronts, (m * n * k / 32) as u64);
     // 5 for 4, and a little for a kernel that reads ahead.

@@ -150,7 +150,11 @@ fn four_rows_counts_reads() {
         &[
             ("__syncthreads(); // filled", "", "all must have filled the tiles"),
             ("__syncthreads(); // used", "", "and only then filled anew"),
-            (value, "float value = k0 + i < k && column < n ? b[(k0 + i) * n + column] : 0.0f;", "read those"),
+            (
+                value,
+                "float value = k0 + i < k && column < n ? b[(k0 + i) * n + column] : 0.0f;",
+                "reads the tiles alone",
+            ),
             (
                 sums,
                 "#pragma unroll 1\n for (int r = 0; r < 4; ++r) { sum[r] += a_tile[y + r][i] * value; }",
