@@ -215,6 +215,7 @@ fn agree(path: &str, (sum, y): &(Vec<u16>, Vec<u16>), (x, residual, weight): (&[
 mod tests {
     use super::*;
     use crate::ladder::RUNGS;
+    use crate::topics::Ladder;
 
     #[test]
     fn a_wrong_or_unwritten_number_is_named() {
@@ -250,6 +251,15 @@ mod tests {
             }
             assert!(norm.time(33, 128, &Bench::default()).unwrap_err().to_string().contains("next: "));
         }
+    }
+
+    #[test]
+    fn in_registers_each_number_is_read_once_and_written_once() {
+        let (rows, columns) = (4, 8192);
+        let (table, weights) = (2 * rows * columns, 2 * rows * columns);
+        let seen = Ladder::ResidualNorm.counters((rows, columns)).unwrap();
+        let bytes = |rung: &str| seen.get(rung).unwrap().global_bytes() as usize;
+        assert_eq!([bytes("02"), bytes("03")], [5 * table + weights, 4 * table + weights]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ladder::RUNGS;
+use crate::topics::Ladder;
 
 #[test]
 fn a_wrong_or_unwritten_number_is_named_and_a_pair_keeps_its_length() {
@@ -40,6 +41,18 @@ fn every_rung_turns_any_size_and_refuses_what_does_not_fit() {
             assert!(text.contains(expected) && text.contains("\nnext: "), "{text}");
         }
     }
+}
+
+#[test]
+fn each_number_is_read_once_and_written_once_and_lanes_share_their_angles() {
+    let (rows, columns) = (4, 8192);
+    let table = 2 * rows * columns;
+    let seen = Ladder::Rope.counters((rows, columns)).unwrap();
+    let angles = |rung: &str| seen.get(rung).unwrap().global_bytes() as usize - 4 * table;
+    // 64 heads of 64 angles a row, 8 bytes each; on the second rung the four heads of a warp ask together, for each
+    // sector twice.
+    let asked = rows * 64 * 64 * 8;
+    assert_eq!([angles("01"), angles("02")], [asked, asked / 4 * 2]);
 }
 
 #[test]
