@@ -46,11 +46,13 @@ class Partner:
         self.job = None
 
     def answer(self, line: str) -> str:
-        """What it says to a line: the ms of a sample to `go`, else the name and the error of what it will time."""
+        """What it says to a line: the ms of a sample to `go` (of another way to `go 1`), else what it will time."""
         import torch_peer
 
         if line == "go":
             return f"{self.job.sample():.6f}"
+        if line.startswith("go "):
+            return f"{self.job.others[int(line[3:]) - 1].sample():.6f}"
         self.job = None
         torch_peer.release()
         asked = json.loads(line)
@@ -63,7 +65,8 @@ class Partner:
                 print(f"PyTorch: left out, it has nothing for {asked['topic']}", file=sys.stderr)
         if self.job is None:
             return "{}"
-        return json.dumps({"name": "torch", "error": self.job.error})
+        ways = [{"name": job.name, "error": job.error} for job in (self.job, *self.job.others)]
+        return json.dumps({**ways[0], "others": ways[1:]})
 
 
 def run(command: list[str], folder: Path) -> int:

@@ -17,12 +17,16 @@ EPSILON = {"layer_norm": 1e-5, "rms_norm": 1e-5, "residual_rms_norm": 1e-6}
 Tensors = list[torch.Tensor]
 # A topic's work on one set of arrays: what to call, again and again; it gives the results.
 Call = Callable[[], Tensors]
+# Makes it, from the topic, the size and the arrays.
+Make = Callable[[str, list[int], Tensors], Call]
 
 
 class Job:
-    """One topic at one size: its work on each set of arrays, and its error."""
+    """One topic at one size: its work on each set of arrays, and its error. `others` do the same in another way."""
 
-    def __init__(self, calls: list[Call], exact: list[list[int]], reference: torch.Tensor) -> None:
+    def __init__(self, name: str, calls: list[Call], exact: list[list[int]], reference: torch.Tensor) -> None:
+        self.name = name
+        self.others: list[Job] = []
         self.calls = calls
         self.turn = 0
         self.error = error(calls[0](), exact, reference)
@@ -73,16 +77,19 @@ def prepare(asked: dict, folder: Path) -> Job | None:
     make = TOPICS.get(asked["topic"])
     if make is None:
         return None
-    calls = []
-    for number in range(asked["sets"]):
-        inputs = [
-            load(folder / f"{number}_{at}.bin", DTYPES[dtype], count)
-            for at, (dtype, count) in enumerate(asked["inputs"])
-        ]
-        calls.append(make(asked["topic"], asked["size"], inputs))
+    sets = [
+        [load(folder / f"{number}_{at}.bin", DTYPES[dtype], count) for at, (dtype, count) in enumerate(asked["inputs"])]
+        for number in range(asked["sets"])
+    ]
     pieces = asked["exact"]
     reference = load(folder / "exact.bin", torch.float64, sum(count for _, _, count in pieces))
-    return Job(calls, pieces, reference)
+
+    def job(name: str, make: Make) -> Job:
+        return Job(name, [make(asked["topic"], asked["size"], inputs) for inputs in sets], pieces, reference)
+
+    first = job("torch", make)
+    first.others = [job(name, other) for name, other in OTHERS.get(asked["topic"], {}).items()]
+    return first
 
 
 def vector_add(_topic: str, _size: list[int], inputs: Tensors) -> Call:
@@ -122,7 +129,20 @@ def norm(topic: str, size: list[int], inputs: Tensors) -> Call:
 
 
 def residual_rms_norm(topic: str, size: list[int], inputs: Tensors) -> Call:
-    """Two operations: the sum is stored, and read again."""
+    """The chain of operations of Hugging Face's `LlamaRMSNorm`, behind the addition."""
+    x, residual, weight, epsilon = inputs[0].view(*size), inputs[1].view(*size), inputs[2], EPSILON[topic]
+
+    def call() -> Tensors:
+        total = x + residual
+        wide = total.float()
+        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
+        return [weight * normed.to(x.dtype), total]
+
+    return call
+
+
+def residual_then_norm(topic: str, size: list[int], inputs: Tensors) -> Call:
+    """Two operations: the sum is stored, and read again by one that knows the whole norm."""
     x, residual, width, epsilon = inputs[0].view(*size), inputs[1].view(*size), (size[1],), EPSILON[topic]
 
     def call() -> Tensors:
@@ -145,7 +165,9 @@ def rope(_topic: str, size: list[int], inputs: Tensors) -> Call:
     return lambda: [turned(q), turned(k)]
 
 
-TOPICS: dict[str, Callable[[str, list[int], Tensors], Call]] = {
+# Other ways, timed beside the first.
+OTHERS: dict[str, dict[str, Make]] = {"residual_rms_norm": {"torch F.rms_norm": residual_then_norm}}
+TOPICS: dict[str, Make] = {
     "vector_add": vector_add,
     "reduction": reduction,
     "matmul": matmul,

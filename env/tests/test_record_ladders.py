@@ -17,8 +17,8 @@ def ask(line):
     print(line, flush=True)
     return sys.stdin.readline().strip()
 answer = json.loads(ask(json.dumps({"topic": "sum"})))
-assert answer == {"name": "torch", "error": 0.5}, answer
-assert [float(ask("go")) for _ in range(3)] == [1.0, 2.0, 3.0]
+assert answer == {"name": "torch", "error": 0.5, "others": [{"name": "other", "error": 0.5}]}, answer
+assert [float(ask(line)) for line in ("go", "go", "go 1", "go")] == [1.0, 2.0, 1.0, 3.0]
 assert json.loads(ask(json.dumps({"topic": "unknown"}))) == {}
 """
 
@@ -26,6 +26,9 @@ assert json.loads(ask(json.dumps({"topic": "unknown"}))) == {}
 class Job:
     error = 0.5
     samples = 0
+
+    def __init__(self, name: str, others: list[Job]) -> None:
+        self.name, self.others = name, others
 
     def sample(self) -> float:
         self.samples += 1
@@ -35,7 +38,7 @@ class Job:
 def test_each_line_has_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = types.ModuleType("torch_peer")
     peer.release = lambda: None
-    peer.prepare = lambda asked, _folder: Job() if asked["topic"] == "sum" else None
+    peer.prepare = lambda asked, _folder: Job("torch", [Job("other", [])]) if asked["topic"] == "sum" else None
     monkeypatch.setitem(sys.modules, "torch_peer", peer)
     assert record_ladders.run([sys.executable, "-c", PROGRAM], tmp_path) == 0
 

@@ -5,8 +5,8 @@
 //!
 //! | this one writes | the other one answers |
 //! | --- | --- |
-//! | `{"topic": …, "size": […], "inputs": [["f32", 4096], …], "sets": 2, "exact": [[output, from, count], …]}` | `{"name": "torch", "error": 1e-7}`, or `{}` when it has nothing to time |
-//! | `go` | the ms of one call, the mean of a sample |
+//! | `{"topic": …, "size": […], "inputs": [["f32", 4096], …], "sets": 2, "exact": [[output, from, count], …]}` | `{"name": "torch", "error": 1e-7, "others": []}`, or `{}` when it has nothing to time |
+//! | `go`, or `go 1` for the first of the others | the ms of one call, the mean of a sample |
 
 use gpulab::prelude::*;
 use gpulab::topics::{Job, Peer, PeerWork};
@@ -25,8 +25,8 @@ impl Partner {
         Partner { folder: PathBuf::from(folder) }
     }
 
-    /// Hands the job's arrays over; the peer that times the other side's work on them, if there is any.
-    pub fn prepare<'a>(partner: &'a RefCell<Partner>, job: &Job<'_>) -> Result<Option<Peer<'a>>> {
+    /// Hands the job's arrays over; the peers that time the other side's work on them, if there are any.
+    pub fn prepare<'a>(partner: &'a RefCell<Partner>, job: &Job<'_>) -> Result<Vec<Peer<'a>>> {
         let folder = partner.borrow().folder.clone();
         for (set, inputs) in job.sets.iter().enumerate() {
             for (input, host) in inputs.iter().enumerate() {
@@ -43,13 +43,18 @@ impl Partner {
         });
         let answer = partner.borrow_mut().ask(&request.to_string())?;
         let answer: serde_json::Value = serde_json::from_str(&answer).map_err(|_| unexpected(&answer))?;
-        let Some(name) = answer["name"].as_str() else { return Ok(None) };
-        let sample = move || {
-            let answer = partner.borrow_mut().ask("go")?;
-            answer.trim().parse::<f64>().map_err(|_| unexpected(&answer))
+        let others = answer["others"].as_array().into_iter().flatten();
+        let ways = std::iter::once(&answer).chain(others).enumerate();
+        let peer = |(at, way): (usize, &serde_json::Value)| {
+            let line = if at == 0 { "go".to_string() } else { format!("go {at}") };
+            let sample = move || {
+                let answer = partner.borrow_mut().ask(&line)?;
+                answer.trim().parse::<f64>().map_err(|_| unexpected(&answer))
+            };
+            let name = way["name"].as_str()?.to_string();
+            Some(Peer { name, error: way["error"].as_f64(), work: PeerWork::Clocked(Box::new(sample)) })
         };
-        let work = PeerWork::Clocked(Box::new(sample));
-        Ok(Some(Peer { name: name.to_string(), error: answer["error"].as_f64(), work }))
+        Ok(ways.filter_map(peer).collect())
     }
 
     /// Writes a line, and waits for one.
