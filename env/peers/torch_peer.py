@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 SAMPLE_MS = 1.0
+WARM_UP_MS = 10.0
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32}
 HEAD = 128
 # As the kernels' launches have it.
@@ -34,6 +35,7 @@ class Job:
         for _ in range(3):
             few = self.timed(self.repeats)
             self.repeats = max(1, round(SAMPLE_MS / few))
+            self.warm_ups = max(1, round(WARM_UP_MS / few))
 
     def timed(self, calls: int) -> float:
         """The ms of a call, the mean of so many."""
@@ -47,8 +49,9 @@ class Job:
         return start.elapsed_time(end) / calls
 
     def sample(self) -> float:
-        """One sample. The GPU has worked for another process: a call that is not counted brings it back to this one."""
-        self.timed(1)
+        """One sample. Calls that are not counted come first: the GPU has worked for another process, and then rested for
+        a moment, after which it clocks higher for a while than for work that follows other work."""
+        self.timed(self.warm_ups)
         return self.timed(self.repeats)
 
 
