@@ -15,17 +15,17 @@ const SCALE_MENDED: &str = r#"extern "C" __global__ void scale_rows(const float 
 }"#;
 
 // exercise: case_two
-// Line 8 runs 256 times with one lane, and 255 threads wait.
+// Line 8 adds 1024 numbers with one lane, and 1023 threads wait.
 let cause_two = Cause::OneThreadWorks;
 let lanes_two: u64 = 1;
 
 // exercise: mend_sums
 const SUMS_MENDED: &str = r#"extern "C" __global__ void block_sums(const float *x, float *sums, int n) {
-    __shared__ float tile[256];
+    __shared__ float tile[1024];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     tile[threadIdx.x] = i < n ? x[i] : 0.0f;
     __syncthreads();
-    for (int half = 128; half > 0; half /= 2) {
+    for (int half = 512; half > 0; half /= 2) {
         if (threadIdx.x < half) { tile[threadIdx.x] += tile[threadIdx.x + half]; }
         // Outside of the `if`: all threads of the block come here.
         __syncthreads();

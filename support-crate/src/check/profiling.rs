@@ -38,20 +38,22 @@ pub const FAST_SCALE: &str =
 
 /// The fast kernel of the second case; its text is the solution of an exercise.
 pub const FAST_SUMS: &str = "extern \"C\" __global__ void block_sums(const float *x, float *sums, int n) {
-    __shared__ float tile[256];
+    __shared__ float tile[1024];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     tile[threadIdx.x] = i < n ? x[i] : 0.0f;
     __syncthreads();
-    for (int half = 128; half > 0; half /= 2) {
+    for (int half = 512; half > 0; half /= 2) {
         if (threadIdx.x < half) { tile[threadIdx.x] += tile[threadIdx.x + half]; }
         __syncthreads();
     }
     if (threadIdx.x == 0) { sums[blockIdx.x] = tile[0]; }
 }";
 
-const BLOCK: u32 = 256;
+const BLOCK: u32 = 1024;
 const SIDES: [usize; 4] = [64, 1, 31, 33];
-const SIZES: [usize; 5] = [1024, 1, 31, 257, 1000];
+const SIZES: [usize; 5] = [WHOLE, 1, 31, 1025, 3000];
+/// Whole blocks.
+const WHOLE: usize = 4096;
 
 /// Checks the answer to the first case: why a kernel `scale_rows` (as for [`mend_scale`]) is slow, and how many sectors
 /// one load request of its `x` touches.
@@ -77,7 +79,7 @@ pub fn case_one(slow: &str, cause: Cause, sectors: u64) -> Verdict {
 pub fn case_two(slow: &str, cause: Cause, lanes: u64) -> Verdict {
     const NAME: &str = "case_two";
     let checked = || -> Result<Option<Verdict>> {
-        let seen = summed(&compiled(slow, "block_sums")?, 1024)?.1;
+        let seen = summed(&compiled(slow, "block_sums")?, WHOLE)?.1;
         if let Some((what, hint)) = acquitted(&seen, cause, Cause::OneThreadWorks) {
             return Ok(Some(Verdict::not_yet(NAME, what, hint)));
         }
@@ -120,8 +122,8 @@ pub fn mend_scale(source: &str) -> Verdict {
     verdict(NAME, checked())
 }
 
-/// Checks a kernel `block_sums(const float *x, float *sums, int n)` that leaves the sum of each 256 elements in
-/// `sums[blockIdx.x]`, launched with blocks of 256 threads, one an element: right, and the work shared among the lanes.
+/// Checks a kernel `block_sums(const float *x, float *sums, int n)` that leaves the sum of each 1024 elements in
+/// `sums[blockIdx.x]`, launched with blocks of 1024 threads, one an element: right, and the work shared among the lanes.
 pub fn mend_sums(source: &str) -> Verdict {
     const NAME: &str = "mend_sums";
     let checked = || -> Result<Option<Verdict>> {
@@ -133,7 +135,7 @@ pub fn mend_sums(source: &str) -> Verdict {
                     "in each step half as many threads add as before, each one other value: which two are added?";
                 return Ok(Some(Verdict::not_yet(NAME, what, hint)));
             }
-            if n == 1024
+            if n == WHOLE
                 && let Some((what, hint)) = alone(&seen)
             {
                 return Ok(Some(Verdict::not_yet(NAME, what, hint)));
@@ -204,8 +206,8 @@ fn alone(seen: &Inspection) -> Option<(String, &'static str)> {
              outside of the `if`",
         ));
     }
-    // A block has eight warps; each may add its own sum.
-    let warps = u64::from(seen.grid[0]) * 8;
+    // Each warp may add its own sum.
+    let warps = u64::from(seen.grid[0] * BLOCK / 32);
     if c.shared_atomic_wavefronts > 2 * warps || c.global_atomics > warps {
         return Some((
             format!(

@@ -10,13 +10,13 @@ const SLOW_SCALE: &str =
 }";
 
 const SLOW_SUMS: &str = "extern \"C\" __global__ void block_sums(const float *x, float *sums, int n) {
-    __shared__ float tile[256];
+    __shared__ float tile[1024];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     tile[threadIdx.x] = i < n ? x[i] : 0.0f;
     __syncthreads();
     if (threadIdx.x == 0) {
         float sum = 0.0f;
-        for (int k = 0; k < 256; ++k) { sum += tile[k]; }
+        for (int k = 0; k < 1024; ++k) { sum += tile[k]; }
         sums[blockIdx.x] = sum;
     }
 }";
@@ -75,8 +75,8 @@ fn block_sums_are_shared_work() {
     if (threadIdx.x % 32 == 0) { tile[threadIdx.x / 32] = sum; }
     __syncthreads();
     if (threadIdx.x < 32) {
-        sum = threadIdx.x < 8 ? tile[threadIdx.x] : 0.0f;
-        for (int far = 4; far > 0; far /= 2) { sum += __shfl_down_sync(0xffffffffu, sum, far); }
+        sum = tile[threadIdx.x];
+        for (int far = 16; far > 0; far /= 2) { sum += __shfl_down_sync(0xffffffffu, sum, far); }
         if (threadIdx.x == 0) { sums[blockIdx.x] = sum; }
     }
 }"
@@ -87,11 +87,11 @@ fn block_sums_are_shared_work() {
     red(mend_sums(&right.replace(barrier, outside)), "needs its own `__syncthreads()`");
     let inside = right.replace("+ half]; }\n        __syncthreads();", "+ half]; __syncthreads(); }");
     red(mend_sums(&inside), "outside of the `if`");
-    red(mend_sums(&right.replace("half = 128", "half = 64")), "element 0 of the result is");
+    red(mend_sums(&right.replace("half = 512", "half = 256")), "element 0 of the result is");
     red(mend_sums(&right.replace("i < n ? x[i] : 0.0f", "x[i]")), "does that element exist");
     let turns = format!(
         "{}{}",
-        SLOW_SUMS.split("tile[threadIdx.x] =").next().unwrap().replace("float tile[256];", "float sum;"),
+        SLOW_SUMS.split("tile[threadIdx.x] =").next().unwrap().replace("float tile[1024];", "float sum;"),
         "if (threadIdx.x == 0) { sum = 0.0f; }
     __syncthreads();
     if (i < n) { atomicAdd(&sum, x[i]); }
