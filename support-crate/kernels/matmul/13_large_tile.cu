@@ -1,4 +1,4 @@
-// idea: larger tiles, for products that have enough of them: a thread computes 8 × 16 again, and 6 reads serve 128.
+// idea: larger tiles where a product has enough of them: a thread computes 8 × 16 again, 6 reads for 128 multiply-adds.
 // changed: the next x is read with the first columns of a step along k, not the second: there are four groups now.
 // constants: tiles of 128 × 256 and 8 along k, in four stages; one block to a multiprocessor.
 constexpr int THREADS = TILE_M * TILE_N / (ROWS * COLUMNS);
