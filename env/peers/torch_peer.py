@@ -25,12 +25,12 @@ Make = Callable[[str, list[int], Tensors], Call]
 class Job:
     """One topic at one size: its work on each set of arrays, and its error. `others` do the same in another way."""
 
-    def __init__(self, name: str, calls: list[Call], exact: list[list[int]], reference: torch.Tensor) -> None:
+    def __init__(self, name: str, calls: list[Call], exact: list[list[list[int]]], reference: torch.Tensor) -> None:
         self.name = name
         self.others: list[Job] = []
         self.calls = calls
         self.turn = 0
-        self.error = error(calls[0](), exact, reference)
+        self.error = error(calls, exact, reference)
         self.repeats = 1
         for _ in range(3):
             few = self.timed(self.repeats)
@@ -55,13 +55,15 @@ class Job:
         return self.timed(self.repeats)
 
 
-def error(given: Tensors, exact: list[list[int]], reference: torch.Tensor) -> float:
-    """‖given − exact‖ ÷ ‖exact‖ over the pieces (output, from, count)."""
+def error(calls: list[Call], exact: list[list[list[int]]], reference: torch.Tensor) -> float:
+    """‖given − exact‖ ÷ ‖exact‖ over the pieces (output, from, count) of each set of arrays that has some."""
     off, place = 0.0, 0
-    for output, start, count in exact:
-        piece = given[output].flatten()[start : start + count].double()
-        off += (piece - reference[place : place + count]).square().sum().item()
-        place += count
+    for call, pieces in zip(calls, exact, strict=False):
+        given = call()
+        for output, start, count in pieces:
+            piece = given[output].flatten()[start : start + count].double()
+            off += (piece - reference[place : place + count]).square().sum().item()
+            place += count
     return (off / reference.square().sum().item()) ** 0.5 if off else 0.0
 
 
@@ -85,7 +87,7 @@ def prepare(asked: dict, folder: Path) -> Job | None:
         for number in range(asked["sets"])
     ]
     pieces = asked["exact"]
-    reference = load(folder / "exact.bin", torch.float64, sum(count for _, _, count in pieces))
+    reference = load(folder / "exact.bin", torch.float64, sum(count for of_set in pieces for _, _, count in of_set))
 
     def job(name: str, make: Make) -> Job:
         return Job(name, [make(asked["topic"], asked["size"], inputs) for inputs in sets], pieces, reference)

@@ -111,8 +111,8 @@ fn one_core<'a>(job: &Job<'_>) -> Peer<'a> {
             other => panic!("a sum of {}", other.dtype()),
         })
         .collect();
-    let sum = cpu::sum_one_core(&sets[0]);
-    let error = relative_error(&[gpulab::topics::Host::F32(vec![sum])], job.exact);
+    let error =
+        relative_error(job.exact, |set| Ok(vec![gpulab::topics::Host::F32(vec![cpu::sum_one_core(&sets[set])])]));
     let mut call = 0;
     let sample = move || {
         call += 1;
@@ -120,7 +120,7 @@ fn one_core<'a>(job: &Job<'_>) -> Peer<'a> {
         std::hint::black_box(cpu::sum_one_core(&sets[call % sets.len()]));
         Ok(begin.elapsed().as_secs_f64() * 1e3)
     };
-    Peer { name: ONE_CORE.to_string(), error: Some(error), work: PeerWork::Clocked(Box::new(sample)) }
+    Peer { name: ONE_CORE.to_string(), error: error.ok(), work: PeerWork::Clocked(Box::new(sample)) }
 }
 
 /// A row for each rung and peer: its rate, and how many times the peer's it is (the median of the rounds' own ratios).

@@ -5,11 +5,11 @@
 //!
 //! | this one writes | the other one answers |
 //! | --- | --- |
-//! | `{"topic": …, "size": […], "inputs": [["f32", 4096], …], "sets": 2, "exact": [[output, from, count], …]}` | `{"name": "torch", "error": 1e-7, "others": []}`, or `{}` when it has nothing to time |
+//! | `{"topic": …, "size": […], "inputs": [["f32", 4096], …], "sets": 2, "exact": [[[output, from, count], …], …]}` | `{"name": "torch", "error": 1e-7, "others": []}`, or `{}` when it has nothing to time |
 //! | `go`, or `go 1` for the first of the others | the ms of one call, the mean of a sample |
 
 use gpulab::prelude::*;
-use gpulab::topics::{Job, Peer, PeerWork};
+use gpulab::topics::{Exact, Job, Peer, PeerWork};
 use std::cell::RefCell;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -33,10 +33,12 @@ impl Partner {
                 write(&folder.join(format!("{set}_{input}.bin")), host.bytes())?;
             }
         }
-        let exact: Vec<u8> = job.exact.iter().flat_map(|piece| &piece.values).flat_map(|x| x.to_le_bytes()).collect();
+        let values = job.exact.iter().flatten().flat_map(|piece| &piece.values);
+        let exact: Vec<u8> = values.flat_map(|x| x.to_le_bytes()).collect();
         write(&folder.join("exact.bin"), &exact)?;
         let inputs: Vec<_> = job.sets[0].iter().map(|host| (host.dtype(), host.len())).collect();
-        let pieces: Vec<_> = job.exact.iter().map(|piece| (piece.output, piece.from, piece.values.len())).collect();
+        let piece = |piece: &Exact| (piece.output, piece.from, piece.values.len());
+        let pieces: Vec<Vec<_>> = job.exact.iter().map(|set| set.iter().map(piece).collect()).collect();
         let request = serde_json::json!({
             "topic": job.ladder.topic(), "size": job.size.numbers(), "inputs": inputs, "sets": job.sets.len(),
             "bytes": job.work.bytes, "exact": pieces,

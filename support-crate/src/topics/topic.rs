@@ -116,19 +116,26 @@ pub struct Exact {
     pub values: Vec<f64>,
 }
 
-/// ‖given − exact‖ ÷ ‖exact‖ over those pieces. NaN, which was never written, makes it NaN.
+/// ‖given − exact‖ ÷ ‖exact‖ over those pieces of the results of several calls, each on its own set of inputs. NaN, which
+/// was never written, makes it NaN.
+///
+/// # Errors
+/// Those of `given`, which is asked for the outputs of each call.
 ///
 /// # Panics
 /// When a piece lies outside its output: a mistake of the topic.
-pub fn relative_error(outputs: &[Host], exact: &[Exact]) -> f64 {
+pub fn relative_error(exact: &[Vec<Exact>], mut given: impl FnMut(usize) -> Result<Vec<Host>>) -> Result<f64> {
     let (mut off, mut all) = (0.0, 0.0);
-    for piece in exact {
-        for (at, value) in piece.values.iter().enumerate() {
-            off += (outputs[piece.output].get(piece.from + at) - value).powi(2);
-            all += value * value;
+    for (set, pieces) in exact.iter().enumerate() {
+        let outputs = given(set)?;
+        for piece in pieces {
+            for (at, value) in piece.values.iter().enumerate() {
+                off += (outputs[piece.output].get(piece.from + at) - value).powi(2);
+                all += value * value;
+            }
         }
     }
-    if off == 0.0 { 0.0 } else { (off / all).sqrt() }
+    Ok(if off == 0.0 { 0.0 } else { (off / all).sqrt() })
 }
 
 /// `count` of `all` rows (all, if there are fewer), spread evenly, with the first and the last.
@@ -200,10 +207,16 @@ mod tests {
 
     #[test]
     fn an_error_is_relative_and_nan_shows() {
-        let exact = [Exact { output: 1, from: 1, values: vec![3.0, 4.0] }];
-        let error = |given: Vec<f32>| relative_error(&[Host::F32(vec![]), Host::F32(given)], &exact);
+        let exact = [vec![Exact { output: 1, from: 1, values: vec![3.0, 4.0] }]];
+        let error = |given: Vec<f32>| {
+            relative_error(&exact, |_| Ok(vec![Host::F32(vec![]), Host::F32(given.clone())])).unwrap()
+        };
         assert_eq!((error(vec![9.0, 3.0, 4.0]), error(vec![0.0, 3.0, 4.5])), (0.0, 0.1));
         assert!(error(vec![0.0, f32::NAN, 4.0]).is_nan());
+        // Of two calls, one is off by 0.5 and the other by nothing.
+        let one = |value| vec![Exact { output: 0, from: 0, values: vec![value] }];
+        let twice = relative_error(&[one(3.0), one(4.0)], |set| Ok(vec![Host::F32(vec![[3.0, 4.5][set]])]));
+        assert_eq!(twice, Ok(0.1));
     }
 
     #[test]
