@@ -2,8 +2,8 @@
 // changed: one loop in place of the first two; then each thread's squares are moved to the mean of the whole row.
 // constants: THREADS, a multiple of 32 up to 1024, is the block's size; from the table.
 //
-// Sums of x and of x * x would do in one pass as well, but lose the digits: around 1000 the squares are about 10^6, which
-// fp32 keeps to 1/16, and the variance is their small difference to the mean's square.
+// Sums of x and of x * x would do in one pass as well, but lose the digits: around 1000 the squares are about 10^6,
+// which fp32 keeps to 1/16, and the variance is their small difference to the mean's square.
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 bf16;
 

@@ -1,5 +1,5 @@
 // idea: the row stays in registers, so passes over it cost no memory: it is read once and written once.
-// changed: two passes again, mean and then squares, over VECTORS eights a thread that lie in registers.
+// changed: two passes again, mean and then squares, where the row is of whole eights and not too long.
 // constants: THREADS, a multiple of 32 up to 1024, is the block's size, VECTORS its eights a thread; from the table.
 #include "../rows/eight.cuh"
 
@@ -27,22 +27,30 @@ __device__ Eight normal_8(const Eight &eight, float mean, float scale, const Eig
     return rounded(normal);
 }
 
-__device__ float sum_8(const Eight &eight) {
-    float sum = 0.0f;
-    for (int i = 0; i < 8; ++i) {
-        sum += eight[i];
+// Rows that the registers do not hold, or not of whole eights: as on the rung before.
+__device__ __noinline__ void any_row(const bf16 *x, const bf16 *weight, const bf16 *bias, bf16 *y, int first,
+                                     int columns, float epsilon, float *sums, float *square_sums) {
+    // Of the numbers that this thread has seen.
+    float count = 0.0f, own_mean = 0.0f, squares = 0.0f;
+    for (int at = first; at < columns; at += 8 * THREADS) {
+        Eight eight = load_8(x, at, columns, 0.0f);
+        for (int i = 0; i < 8; ++i) {
+            if (at + i >= 0 && at + i < columns) {
+                float value = eight[i];
+                float away = value - own_mean;
+                count += 1.0f;
+                own_mean += __fdividef(away, count);
+                squares += away * (value - own_mean);
+            }
+        }
     }
-    return sum;
-}
-
-// The squares about the mean, of those of eight numbers that lie in the row.
-__device__ float squares_8(const Eight &eight, int at, int columns, float mean) {
-    float squares = 0.0f;
-    for (int i = 0; i < 8; ++i) {
-        float away = at + i >= 0 && at + i < columns ? eight[i] - mean : 0.0f;
-        squares += away * away;
+    float mean = block_sum(count * own_mean, sums) / columns;
+    squares += count * (own_mean - mean) * (own_mean - mean);
+    float scale = rsqrtf(block_sum(squares, square_sums) / columns + epsilon);
+    for (int at = first; at < columns; at += 8 * THREADS) {
+        Eight weights = load_8(weight, at, columns, 0.0f), biases = load_8(bias, at, columns, 0.0f);
+        store_8(y, at, columns, normal_8(load_8(x, at, columns, 0.0f), mean, scale, weights, biases));
     }
-    return squares;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -53,36 +61,32 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     y += start;
     // x and y begin at multiples of 16 bytes, a row anywhere.
     int first = 8 * threadIdx.x - start % 8;
-    // What the registers cannot hold begins here.
-    int beyond = first + 8 * THREADS * VECTORS;
+    if (columns % 8 != 0 || columns > 8 * THREADS * VECTORS) {
+        any_row(x, weight, bias, y, first, columns, epsilon, sums, square_sums);
+        return;
+    }
     Eight held[VECTORS];
-    load_eights(held, x, first, 8 * THREADS, columns, 0.0f);
-    float sum = 0.0f;
+    load_whole_eights(held, x, first, 8 * THREADS, columns, 0.0f);
+    float sum = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
-        sum += sum_8(held[v]);
-    }
-    for (int at = beyond; at < columns; at += 8 * THREADS) {
-        sum += sum_8(load_8(x, at, columns, 0.0f));
+        for (int i = 0; i < 8; ++i) {
+            sum += held[v][i];
+        }
     }
     float mean = block_sum(sum, sums) / columns;
-    float squares = 0.0f;
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
-        squares += squares_8(held[v], first + 8 * THREADS * v, columns, mean);
-    }
-    for (int at = beyond; at < columns; at += 8 * THREADS) {
-        squares += squares_8(load_8(x, at, columns, 0.0f), at, columns, mean);
+        for (int i = 0; i < 8; ++i) {
+            float away = first + 8 * THREADS * v < columns ? held[v][i] - mean : 0.0f;
+            squares += away * away;
+        }
     }
     float scale = rsqrtf(block_sum(squares, square_sums) / columns + epsilon);
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
         int at = first + 8 * THREADS * v;
-        Eight weights = load_8(weight, at, columns, 0.0f), biases = load_8(bias, at, columns, 0.0f);
-        store_8(y, at, columns, normal_8(held[v], mean, scale, weights, biases));
-    }
-    for (int at = beyond; at < columns; at += 8 * THREADS) {
-        Eight weights = load_8(weight, at, columns, 0.0f), biases = load_8(bias, at, columns, 0.0f);
-        store_8(y, at, columns, normal_8(load_8(x, at, columns, 0.0f), mean, scale, weights, biases));
+        Eight weights = load_whole_8(weight, at, columns, 0.0f), biases = load_whole_8(bias, at, columns, 0.0f);
+        store_whole_8(y, at, columns, normal_8(held[v], mean, scale, weights, biases));
     }
 }

@@ -1,5 +1,5 @@
 // idea: the row stays in registers between reading and writing: memory is read once and written once.
-// changed: a thread loads VECTORS eights before it uses the first; only what is beyond them it reads again.
+// changed: a thread loads VECTORS eights before it uses the first, where the row is of whole eights and not too long.
 // constants: THREADS, a multiple of 32 up to 1024, is the block's size, VECTORS its eights a thread; from the table.
 #include "../rows/eight.cuh"
 
@@ -19,20 +19,25 @@ __device__ float block_sum(float sum, float *place) {
     return sum;
 }
 
-__device__ float squares_8(const Eight &eight) {
+// Rows that the registers do not hold, or not of whole eights: as on the rung before.
+__device__ __noinline__ void any_row(const bf16 *x, const bf16 *weight, bf16 *y, int first, int columns,
+                                     float epsilon, float *sums) {
     float squares = 0.0f;
-    for (int i = 0; i < 8; ++i) {
-        squares += eight[i] * eight[i];
+    for (int at = first; at < columns; at += 8 * THREADS) {
+        Eight eight = load_8(x, at, columns, 0.0f);
+        for (int i = 0; i < 8; ++i) {
+            squares += eight[i] * eight[i];
+        }
     }
-    return squares;
-}
-
-__device__ Eight normal_8(const Eight &eight, float scale, const Eight &weight) {
-    float normal[8];
-    for (int i = 0; i < 8; ++i) {
-        normal[i] = eight[i] * scale * weight[i];
+    float scale = rsqrtf(block_sum(squares, sums) / columns + epsilon);
+    for (int at = first; at < columns; at += 8 * THREADS) {
+        Eight eight = load_8(x, at, columns, 0.0f), weights = load_8(weight, at, columns, 0.0f);
+        float normal[8];
+        for (int i = 0; i < 8; ++i) {
+            normal[i] = eight[i] * scale * weights[i];
+        }
+        store_8(y, at, columns, rounded(normal));
     }
-    return rounded(normal);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -43,26 +48,28 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     y += start;
     // x and y begin at multiples of 16 bytes, a row anywhere.
     int first = 8 * threadIdx.x - start % 8;
-    // What the registers cannot hold begins here.
-    int beyond = first + 8 * THREADS * VECTORS;
+    if (columns % 8 != 0 || columns > 8 * THREADS * VECTORS) {
+        any_row(x, weight, y, first, columns, epsilon, sums);
+        return;
+    }
     Eight held[VECTORS];
-    load_eights(held, x, first, 8 * THREADS, columns, 0.0f);
+    load_whole_eights(held, x, first, 8 * THREADS, columns, 0.0f);
     float squares = 0.0f;
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
-        squares += squares_8(held[v]);
-    }
-    for (int at = beyond; at < columns; at += 8 * THREADS) {
-        squares += squares_8(load_8(x, at, columns, 0.0f));
+        for (int i = 0; i < 8; ++i) {
+            squares += held[v][i] * held[v][i];
+        }
     }
     float scale = rsqrtf(block_sum(squares, sums) / columns + epsilon);
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
         int at = first + 8 * THREADS * v;
-        store_8(y, at, columns, normal_8(held[v], scale, load_8(weight, at, columns, 0.0f)));
-    }
-    for (int at = beyond; at < columns; at += 8 * THREADS) {
-        Eight eight = load_8(x, at, columns, 0.0f);
-        store_8(y, at, columns, normal_8(eight, scale, load_8(weight, at, columns, 0.0f)));
+        Eight weights = load_whole_8(weight, at, columns, 0.0f);
+        float normal[8];
+        for (int i = 0; i < 8; ++i) {
+            normal[i] = held[v][i] * scale * weights[i];
+        }
+        store_whole_8(y, at, columns, rounded(normal));
     }
 }

@@ -15,12 +15,12 @@ struct __align__(16) Eight {
     }
 };
 
-// Eight floats, rounded to bf16.
-__device__ Eight rounded(const float (&numbers)[8]) {
+// Eight floats, each times `scale`, rounded to bf16.
+__device__ Eight rounded(const float (&numbers)[8], float scale = 1.0f) {
     Eight eight;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        __nv_bfloat162 pair = __floats2bfloat162_rn(numbers[2 * i], numbers[2 * i + 1]);
+        __nv_bfloat162 pair = __floats2bfloat162_rn(numbers[2 * i] * scale, numbers[2 * i + 1] * scale);
         eight.pairs[i] = *(unsigned int *)&pair;
     }
     return eight;
@@ -43,29 +43,13 @@ __device__ __noinline__ Eight load_one_by_one(const bf16 *row, int at, int colum
 
 // The numbers of the row from `at` on.
 __device__ Eight load_8(const bf16 *row, int at, int columns, float outside) {
-    if (!whole_8(row, at, columns)) {
-        return load_one_by_one(row, at, columns, outside);
-    }
     Eight eight;
-    *(uint4 *)&eight = *(const uint4 *)(row + at);
+    if (whole_8(row, at, columns)) {
+        *(uint4 *)&eight = *(const uint4 *)(row + at);
+    } else {
+        eight = load_one_by_one(row, at, columns, outside);
+    }
     return eight;
-}
-
-// COUNT eights, `step` numbers apart: all the whole ones are on their way before the first is waited for.
-template <int COUNT>
-__device__ void load_eights(Eight (&to)[COUNT], const bf16 *row, int from, int step, int columns, float outside) {
-#pragma unroll
-    for (int v = 0; v < COUNT; ++v) {
-        if (whole_8(row, from + v * step, columns)) {
-            *(uint4 *)&to[v] = *(const uint4 *)(row + from + v * step);
-        }
-    }
-#pragma unroll
-    for (int v = 0; v < COUNT; ++v) {
-        if (!whole_8(row, from + v * step, columns)) {
-            to[v] = load_one_by_one(row, from + v * step, columns, outside);
-        }
-    }
 }
 
 __device__ __noinline__ void store_one_by_one(bf16 *row, int at, int columns, Eight eight) {
@@ -83,5 +67,31 @@ __device__ void store_8(bf16 *row, int at, int columns, Eight eight) {
         *(uint4 *)(row + at) = *(uint4 *)&eight;
     } else {
         store_one_by_one(row, at, columns, eight);
+    }
+}
+
+// ---- The same where all eights of the row are whole: its length, and where it begins, are multiples of eight numbers.
+__device__ Eight load_whole_8(const bf16 *row, int at, int columns, float outside) {
+    float nothing[8] = {outside, outside, outside, outside, outside, outside, outside, outside};
+    Eight eight = rounded(nothing);
+    if (at < columns) {
+        *(uint4 *)&eight = *(const uint4 *)(row + at);
+    }
+    return eight;
+}
+
+// COUNT eights, `step` numbers apart. Nothing waits between the loads: they are all on their way at the same time.
+template <int COUNT>
+__device__ void load_whole_eights(Eight (&to)[COUNT], const bf16 *row, int first, int step, int columns,
+                                  float outside) {
+#pragma unroll
+    for (int v = 0; v < COUNT; ++v) {
+        to[v] = load_whole_8(row, first + v * step, columns, outside);
+    }
+}
+
+__device__ void store_whole_8(bf16 *row, int at, int columns, Eight eight) {
+    if (at < columns) {
+        *(uint4 *)(row + at) = *(uint4 *)&eight;
     }
 }

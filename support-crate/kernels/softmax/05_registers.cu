@@ -1,5 +1,5 @@
 // idea: the row stays in registers between reading and writing: memory is read once and written once.
-// changed: a thread loads VECTORS eights before it uses the first; only what is beyond them it reads again.
+// changed: a thread loads VECTORS eights before it uses the first, where the row is of whole eights and not too long.
 // constants: THREADS, a multiple of 32 up to 1024, is the block's size, VECTORS its eights a thread; from the table.
 #include "../rows/eight.cuh"
 
@@ -37,6 +37,35 @@ __device__ float block_sum(float sum, float *place) {
     return sum;
 }
 
+// Rows that the registers do not hold, or not of whole eights: as on the rung before.
+__device__ __noinline__ void any_row(const bf16 *x, bf16 *y, int first, int columns, float *mosts, float *sums) {
+    // sum is always that of exp(x - most), over what this thread has seen.
+    float most = LOWEST, sum = 0.0f;
+    for (int at = first; at < columns; at += 8 * THREADS) {
+        Eight eight = load_8(x, at, columns, LOWEST);
+        float larger = most;
+        for (int i = 0; i < 8; ++i) {
+            larger = fmaxf(larger, eight[i]);
+        }
+        sum *= __expf(most - larger);
+        for (int i = 0; i < 8; ++i) {
+            sum += __expf(eight[i] - larger);
+        }
+        most = larger;
+    }
+    float own = most;
+    most = block_max(own, mosts);
+    float scale = 1.0f / block_sum(sum * __expf(own - most), sums);
+    for (int at = first; at < columns; at += 8 * THREADS) {
+        Eight eight = load_8(x, at, columns, LOWEST);
+        float parts[8];
+        for (int i = 0; i < 8; ++i) {
+            parts[i] = __expf(eight[i] - most) * scale;
+        }
+        store_8(y, at, columns, rounded(parts));
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) softmax(const bf16 *x, bf16 *y, int rows, int columns) {
     __shared__ float mosts[THREADS / 32], sums[THREADS / 32];
     size_t start = (size_t)blockIdx.x * columns;
@@ -44,55 +73,31 @@ extern "C" __global__ void __launch_bounds__(THREADS) softmax(const bf16 *x, bf1
     y += start;
     // x and y begin at multiples of 16 bytes, a row anywhere.
     int first = 8 * threadIdx.x - start % 8;
-    // What the registers cannot hold begins here.
-    int beyond = first + 8 * THREADS * VECTORS;
+    if (columns % 8 != 0 || columns > 8 * THREADS * VECTORS) {
+        any_row(x, y, first, columns, mosts, sums);
+        return;
+    }
     Eight held[VECTORS];
-    load_eights(held, x, first, 8 * THREADS, columns, LOWEST);
+    load_whole_eights(held, x, first, 8 * THREADS, columns, LOWEST);
     float most = LOWEST, sum = 0.0f;
-    float numbers[VECTORS][8];
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
         for (int i = 0; i < 8; ++i) {
-            numbers[v][i] = held[v][i];
-            most = fmaxf(most, numbers[v][i]);
+            most = fmaxf(most, held[v][i]);
         }
     }
-    for (int at = beyond; at < columns; at += 8 * THREADS) {
-        Eight eight = load_8(x, at, columns, LOWEST);
-        for (int i = 0; i < 8; ++i) {
-            most = fmaxf(most, eight[i]);
-        }
-    }
+    most = block_max(most, mosts);
+    float parts[VECTORS][8];
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
         for (int i = 0; i < 8; ++i) {
-            numbers[v][i] = __expf(numbers[v][i] - most);
-            sum += numbers[v][i];
+            parts[v][i] = __expf(held[v][i] - most);
+            sum += parts[v][i];
         }
     }
-    for (int at = beyond; at < columns; at += 8 * THREADS) {
-        Eight eight = load_8(x, at, columns, LOWEST);
-        for (int i = 0; i < 8; ++i) {
-            sum += __expf(eight[i] - most);
-        }
-    }
-    float own = most;
-    most = block_max(own, mosts);
-    float scale = __expf(own - most);
-    scale /= block_sum(sum * scale, sums);
+    float scale = 1.0f / block_sum(sum, sums);
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
-        for (int i = 0; i < 8; ++i) {
-            numbers[v][i] *= scale;
-        }
-        store_8(y, first + 8 * THREADS * v, columns, rounded(numbers[v]));
-    }
-    for (int at = beyond; at < columns; at += 8 * THREADS) {
-        Eight eight = load_8(x, at, columns, LOWEST);
-        float parts[8];
-        for (int i = 0; i < 8; ++i) {
-            parts[i] = __expf(eight[i] - own) * scale;
-        }
-        store_8(y, at, columns, rounded(parts));
+        store_whole_8(y, first + 8 * THREADS * v, columns, rounded(parts[v], scale));
     }
 }
