@@ -1,4 +1,4 @@
-"""Times the ladders on this GPU beside cuBLAS, CUB and PyTorch where they are, and writes a table.
+"""Times the ladders on this GPU beside cuBLAS, CUB and PyTorch where they are, and writes a table and its page.
 
 `python3 env/record_ladders.py` builds CUB's sum with nvcc (`env/peers/cub.cu`) and has `examples/record_ladders` time every
 rung beside a device copy, cuBLAS, CUB and one core of the CPU, in one process and in rounds. In each round PyTorch has its
@@ -20,6 +20,7 @@ from pathlib import Path
 from paths import ROOT
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+import ladder_page
 
 CARGO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab", "--example", "record_ladders", "--"]
 NVCC = ["nvcc", "-O3", "-arch=native", "-shared", "-Xcompiler", "-fPIC"]
@@ -85,6 +86,7 @@ def main() -> int:
     parser.add_argument("--program", help="the built example, in place of cargo")
     parser.add_argument("--out", type=Path, default=ROOT / "results/ladders.csv", help="the table to write")
     parser.add_argument("--quick", action="store_true", help="small sizes and few samples: does it work?")
+    parser.add_argument("--commit", help="what the program was built from, where there is no git")
     parser.add_argument("topics", nargs="*", help="folders of kernels; all without any")
     chosen = parser.parse_args()
     room = SHARED if SHARED.is_dir() and shutil.disk_usage(SHARED).free > ENOUGH else None
@@ -92,7 +94,8 @@ def main() -> int:
         folder = Path(name)
         command = [chosen.program] if chosen.program else CARGO
         out = chosen.out.resolve()
-        command += ["--out", str(out), "--errors", str(out.with_name(out.stem + "_errors.csv")), *build_cub(folder)]
+        errors = out.with_name(out.stem + "_errors.csv")
+        command += ["--out", str(out), "--errors", str(errors), *build_cub(folder)]
         command += ["--quick"] if chosen.quick else []
         try:
             import torch
@@ -104,6 +107,8 @@ def main() -> int:
         if run([*command, *chosen.topics], folder) != 0:
             print("error: not everything was timed\nnext: run this on a machine with an NVIDIA GPU", file=sys.stderr)
             return 1
+    page = ladder_page.page(out, errors, ladder_page.machine(chosen.commit))
+    out.with_suffix(".md").write_text(page, encoding="utf-8")
     return 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import record_ladders
+from record_ladders import ladder_page
 
 # Stands for the built example: asks for two topics, and takes samples of what there is.
 PROGRAM = """
@@ -45,3 +46,18 @@ def test_each_line_has_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_program_that_fails_is_told(tmp_path: Path) -> None:
     assert record_ladders.run([sys.executable, "-c", "raise SystemExit(3)"], tmp_path) == 3
+
+
+def test_the_page_names_the_fastest_rung_and_all_its_peers(tmp_path: Path) -> None:
+    table = tmp_path / "ladders.csv"
+    table.write_text(
+        "topic,rung,dtype,size,metric,value,unit,peer,peer_value,ratio,samples,p10,p90\n"
+        "sum,01_a,f32,7,bandwidth,10.00,GB/s,CUB,20.00,0.5000,31,9,11\n"
+        "sum,02_b,f32,7,bandwidth,30.00,GB/s,CUB,20.00,1.5000,31,29,31\n"
+        'sum,02_b,f32,7,bandwidth,30.00,GB/s,"cpu, 1 core",2.00,15.0000,31,29,31\n'
+        "sum,03_c,f32,7,bandwidth,29.00,GB/s,CUB,20.00,1.4500,31,28,30\n"
+    )
+    page = ladder_page.page(table, tmp_path / "errors.csv", {"GPU": "H200", "commit": "abc"})
+    assert "| sum | 7 | 02_b | 30.0 GB/s | CUB: 1.500; cpu, 1 core: 15.000 |" in page
+    assert "| commit | abc |" in page
+    assert "01_a" not in page
