@@ -19,7 +19,8 @@ pub fn ladder(size: Size, rungs: &[&str]) -> Result<String> {
         let launches = once(&gpu, ladder, ladder.size(size)?, path)?;
         Ok(format!("gpulab: measured {path}, {launches} launches\n"))
     };
-    rungs.iter().map(one).collect()
+    let peak = gpu.fp32_peak().map_or(String::new(), |peak| format!("gpulab: fp32 peak {peak} TFLOP/s\n"));
+    Ok(peak + &rungs.iter().map(one).collect::<Result<String>>()?)
 }
 
 /// The calls alone in the ranges; gives how many kernels it launched.

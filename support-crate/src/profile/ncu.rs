@@ -1,6 +1,7 @@
 //! Nsight Compute: what the hardware counts of the course's kernels.
 
 mod metrics;
+mod roofline;
 mod stalls;
 
 pub use metrics::{Add, Metric, NCU_METRICS};
@@ -158,6 +159,8 @@ pub fn ncu(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<Counted>> {
 pub fn parse_ncu(text: &str) -> Option<Vec<Counted>> {
     let launches = counts(text);
     let mut rest = launches.into_iter();
+    let peak = text.lines().find_map(|line| line.strip_prefix("gpulab: fp32 peak ")?.split(' ').next()?.parse().ok());
+    let peak: Option<f64> = peak;
     // `gpulab: measured reduction/02_tree, 3 launches`
     let mut found = Vec::new();
     for line in text.lines() {
@@ -169,12 +172,9 @@ pub fn parse_ncu(text: &str) -> Option<Vec<Counted>> {
         if own.len() != count {
             return None;
         }
-        found.push(Counted {
-            rung: rung.to_string(),
-            launches: count,
-            metrics: together(&own),
-            recorded_on: String::new(),
-        });
+        let mut metrics = together(&own);
+        metrics.extend(peak.map(|peak| (roofline::PEAK.to_string(), peak)));
+        found.push(Counted { rung: rung.to_string(), launches: count, metrics, recorded_on: String::new() });
     }
     (rest.next().is_none() && !found.is_empty()).then_some(found)
 }

@@ -35,7 +35,7 @@ const fn percent(name: &'static str, short: &'static str) -> Metric {
 }
 
 /// The figures that [`ncu`](super::ncu) asks for, besides the reasons to wait.
-pub const NCU_METRICS: [Metric; 12] = [
+pub const NCU_METRICS: [Metric; 13] = [
     sum("gpu__time_duration.sum", "time", "µs", 1e-3),
     percent("dram__throughput.avg.pct_of_peak_sustained_elapsed", "device memory"),
     percent("lts__throughput.avg.pct_of_peak_sustained_elapsed", "L2"),
@@ -50,6 +50,7 @@ pub const NCU_METRICS: [Metric; 12] = [
         add: Add::Longest,
     },
     sum("dram__bytes_read.sum", "read", "MB", 1e-6),
+    sum("dram__bytes_write.sum", "written", "MB", 1e-6),
     sum("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "load requests", "requests", 1.0),
     sum("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "load sectors", "sectors", 1.0),
     sum("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum", "conflicts, loads", "wavefronts", 1.0),

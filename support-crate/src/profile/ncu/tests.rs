@@ -45,6 +45,18 @@ fn launches_are_put_together_rung_by_rung() {
 }
 
 #[test]
+fn a_roofline_stands_on_counted_bytes_and_the_hardwares_percentage() {
+    let text = printed().replace("gpulab: measured vector", "gpulab: fp32 peak 66.9 TFLOP/s\ngpulab: measured vector");
+    let mut found = parse_ncu(&text).unwrap();
+    assert_eq!(found[0].metrics["fp32 peak"], 66.9);
+    found[1].metrics.insert("dram__bytes_read.sum".to_string(), 27e6);
+    found[1].metrics.insert("dram__bytes_write.sum".to_string(), 9e6);
+    // 36 MB in 9 µs at 92 %: 4.35 TB/s; 72 million operations are 2 a byte, and 8 TFLOP/s.
+    let svg = Counted::roofline(&[(found[1].clone(), 72e6)]).draw().svg();
+    assert!(svg.contains("4.35 TB/s") && svg.contains("66.9") && svg.contains("01_one_thread_each"), "{svg}");
+}
+
+#[test]
 fn counts_that_do_not_agree_with_the_launches_are_refused() {
     let text = printed();
     assert_eq!(parse_ncu(&text.replace(", 2 launches", ", 3 launches")), None);
