@@ -46,7 +46,7 @@ def machine(commit: str | None) -> dict[str, str]:
     """Where and when this is."""
     facts = {
         "commit": commit or answer("git", "rev-parse", "--short", "HEAD") or "unknown",
-        "ended (UTC)": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "ended (UTC)": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": "`python3 env/record_ladders.py --out results/h200/ladders.csv`",
     }
     name, _, driver = answer("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").partition(", ")

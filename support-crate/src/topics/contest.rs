@@ -179,18 +179,19 @@ pub(super) fn run<'a>(
 fn open(ladder: Ladder, gpu: &Gpu, size: Size, run: &mut LadderRun) -> Result<Vec<(&'static str, Box<dyn Topic>)>> {
     let mut rungs = Vec::new();
     for rung in ladder.rungs() {
-        match gpu.permits(&rung) {
-            Ok(()) => {
-                let opened = ladder.open(gpu, rung.path)?;
+        match gpu.permits(&rung).and_then(|()| ladder.open(gpu, rung.path)) {
+            Ok(opened) => {
                 if let Some(other) = opened.hands_to(size) {
                     run.notes.push(format!("`{}` hands this size to `{other}`", rung.path));
                 }
                 rungs.push((rung.path, opened));
             }
-            Err(error) => {
+            // Too old a GPU, or blocks with more shared memory than its multiprocessors have.
+            Err(error @ (Error::Unsupported { .. } | Error::LaunchLimit { .. })) => {
                 let text = error.to_string();
-                run.notes.push(format!("left out: {}", text.lines().next().unwrap_or_default()));
+                run.notes.push(format!("left out: `{}`: {}", rung.path, text.lines().next().unwrap_or_default()));
             }
+            Err(error) => return Err(error),
         }
     }
     Ok(rungs)
