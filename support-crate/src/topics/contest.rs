@@ -189,7 +189,9 @@ fn open(ladder: Ladder, gpu: &Gpu, size: Size, run: &mut LadderRun) -> Result<Ve
             // Too old a GPU, or blocks with more shared memory than its multiprocessors have.
             Err(error @ (Error::Unsupported { .. } | Error::LaunchLimit { .. })) => {
                 let text = error.to_string();
-                run.notes.push(format!("left out: `{}`: {}", rung.path, text.lines().next().unwrap_or_default()));
+                let why = text.lines().next().unwrap_or_default();
+                let who = if why.contains(rung.path) { String::new() } else { format!("`{}`: ", rung.path) };
+                run.notes.push(format!("left out: {who}{why}"));
             }
             Err(error) => return Err(error),
         }
