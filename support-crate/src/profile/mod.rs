@@ -9,6 +9,7 @@
 //! | [`nsys`] | Nsight Systems' summary of where the time went |
 //! | [`sanitize`] | what compute-sanitizer says of a kernel |
 
+mod activity;
 mod ncu;
 mod nsys;
 mod perfetto;
@@ -16,12 +17,13 @@ mod programs;
 mod sanitizer;
 mod trace;
 
+pub use activity::{Activity, ActivityKind, NamedRange};
 pub use ncu::{Add, Counted, Metric, NCU_METRICS, Stalls, ncu, ncu_command, parse_ncu};
 pub use nsys::{Shared, nsys, nsys_command, parse_nsys};
 pub use perfetto::save_spans;
 pub use programs::{Tooling, tools};
 pub use sanitizer::{Reported, parse_sanitizer, sanitize, sanitize_command};
-pub use trace::{Activity, ActivityKind, NamedRange, Trace};
+pub use trace::Trace;
 
 use crate::cuda::nvtx;
 use std::marker::PhantomData;

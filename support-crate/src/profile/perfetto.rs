@@ -1,6 +1,7 @@
 //! Timelines as files that Perfetto and `chrome://tracing` open: the JSON of Chrome's trace events, times in µs.
 
-use super::trace::{Activity, ActivityKind, Trace, stream};
+use super::trace::stream;
+use super::{Activity, ActivityKind, Trace};
 use crate::error::{Error, Result};
 use crate::measurement::Span;
 use serde_json::{Value, json};

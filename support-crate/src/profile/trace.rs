@@ -1,82 +1,11 @@
 //! What a GPU did from when to when, as plain data.
 
-use super::perfetto;
+use super::{Activity, ActivityKind, NamedRange, perfetto};
 use crate::error::{Result, bytes};
 use crate::measurement::{Span, figures};
 use crate::plot;
 use std::fmt;
 use std::path::Path;
-
-/// What kind of work the GPU did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ActivityKind {
-    /// A kernel.
-    Kernel,
-    /// A copy from the host's memory to the GPU's.
-    CopyToDevice,
-    /// A copy from the GPU's memory to the host's.
-    CopyToHost,
-    /// A copy within the GPU's memory.
-    CopyOnDevice,
-    /// Memory filled with one value.
-    Fill,
-}
-
-impl ActivityKind {
-    /// `kernel`, `copy to device` …
-    pub fn words(self) -> &'static str {
-        match self {
-            ActivityKind::Kernel => "kernel",
-            ActivityKind::CopyToDevice => "copy to device",
-            ActivityKind::CopyToHost => "copy to host",
-            ActivityKind::CopyOnDevice => "copy on device",
-            ActivityKind::Fill => "fill",
-        }
-    }
-}
-
-/// One kernel, copy or fill. Times are nanoseconds from the trace's start, by the GPU's clock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Activity {
-    /// What kind of work.
-    pub kind: ActivityKind,
-    /// The kernel's name, else the kind in words.
-    pub name: String,
-    /// When it began, in ns.
-    pub start_ns: u64,
-    /// When it ended, in ns.
-    pub end_ns: u64,
-    /// The stream's number, as CUPTI counts them; 7 is the default stream.
-    pub stream: u32,
-    /// Bytes moved or filled; 0 for kernels, whose traffic no record tells.
-    pub bytes: u64,
-    /// Blocks along x, y, z; 0 for copies.
-    pub grid: [u32; 3],
-    /// Threads of a block along x, y, z; 0 for copies.
-    pub block: [u32; 3],
-    /// Registers a thread.
-    pub registers: u32,
-    /// Shared memory a block, in bytes, static and dynamic.
-    pub shared_bytes: u32,
-}
-
-impl Activity {
-    /// How long it took, in µs.
-    pub fn us(&self) -> f64 {
-        (self.end_ns - self.start_ns) as f64 / 1e3
-    }
-}
-
-/// A named stretch of the host's time, in ns from the trace's start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedRange {
-    /// As it was given.
-    pub name: String,
-    /// When it began, in ns.
-    pub start_ns: u64,
-    /// When it ended, in ns.
-    pub end_ns: u64,
-}
 
 /// What [`Gpu::trace`](crate::gpu::Gpu::trace) recorded, in order of the starts. As a cell's last line it shows a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,75 +146,4 @@ fn volume(sides: [u32; 3]) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-
-    pub(in crate::profile) fn sample() -> Trace {
-        let kernel = Activity {
-            kind: ActivityKind::Kernel,
-            name: "reduce".to_string(),
-            start_ns: 4_000,
-            end_ns: 10_000,
-            stream: 7,
-            bytes: 0,
-            grid: [512, 2, 1],
-            block: [256, 1, 1],
-            registers: 32,
-            shared_bytes: 1024,
-        };
-        let copy = Activity {
-            kind: ActivityKind::CopyToDevice,
-            name: "copy to device".to_string(),
-            start_ns: 0,
-            end_ns: 2_000,
-            stream: 13,
-            bytes: 1 << 20,
-            grid: [0; 3],
-            block: [0; 3],
-            ..kernel.clone()
-        };
-        let range = NamedRange { name: "a \"sum\"".to_string(), start_ns: 500, end_ns: 12_000 };
-        Trace { gpu: "X".to_string(), activities: vec![copy, kernel], ranges: vec![range], total_ns: 16_000, lost: 0 }
-    }
-
-    #[test]
-    fn lanes_are_the_host_and_the_streams() {
-        let spans = sample().spans();
-        let lanes: Vec<&str> = spans.iter().map(|span| span.lane.as_str()).collect();
-        assert_eq!(lanes, ["host", "stream 13", "default stream"]);
-        assert_eq!((spans[2].start_ms, spans[2].end_ms), (0.004, 0.01));
-        let mut nested = sample();
-        nested.ranges.push(NamedRange { name: "inner".to_string(), start_ns: 600, end_ns: 700 });
-        assert_eq!(nested.spans()[1].lane, "host, level 2");
-    }
-
-    #[test]
-    fn busy_counts_overlapping_work_once() {
-        let mut trace = sample();
-        assert_eq!(trace.busy(), 0.5);
-        trace.activities[1].start_ns = 1_000;
-        assert_eq!(trace.busy(), 10.0 / 16.0);
-        trace.activities.clear();
-        assert_eq!(trace.busy(), 0.0);
-    }
-
-    #[test]
-    fn a_part_of_a_trace_begins_at_its_range() {
-        let part = sample().within("a \"sum\"");
-        assert_eq!((part.activities.len(), part.activities[0].start_ns, part.total_ns), (1, 3_500, 11_500));
-        assert_eq!((part.ranges[0].start_ns, part.ranges[0].end_ns), (0, 11_500));
-        let none = sample().within("no such range");
-        assert_eq!((none.activities.len(), none.total_ns, none.busy()), (0, 0, 0.0));
-    }
-
-    #[test]
-    fn the_table_names_launches_and_rates() {
-        let text = sample().to_string();
-        assert!(text.contains("1024 blocks of 256 threads, 32 registers") && text.contains("524 GB/s"), "{text}");
-        let mut long = sample();
-        long.activities = vec![long.activities[0].clone(); SHOWN + 2];
-        long.lost = 3;
-        let text = long.to_string();
-        assert!(text.contains("… and 2 more") && text.contains("3 records were lost"), "{text}");
-    }
-}
+pub(super) mod tests;
