@@ -12,10 +12,10 @@ const ALIKE: f64 = 0.4;
 /// A line of the comparison, or a gap of lines that did not change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Row {
-    /// So many lines left out.
-    Gap(usize),
-    /// In both texts; numbers count from 1.
-    Same { before: usize, after: usize },
+    /// So many lines left out, and how many of them moved further in or out.
+    Gap(usize, usize),
+    /// In both texts, perhaps further in or out; numbers count from 1.
+    Same { before: usize, after: usize, moved: bool },
     /// In the text before alone; which tokens are gone.
     Removed { before: usize, marked: Vec<bool> },
     /// In the text after alone; which tokens are new.
@@ -26,22 +26,27 @@ pub(super) enum Row {
 pub(super) fn rows(before: &[Vec<Token<'_>>], after: &[Vec<Token<'_>>], from: usize) -> Vec<Row> {
     let (from_before, from_after) = (from.min(before.len()), from.min(after.len()));
     let (old, new) = (&before[from_before..], &after[from_after..]);
-    let ops = capture_diff_slices(Algorithm::Patience, old, new);
+    // A loop around old lines moves them in: that is no new code.
+    let (old_code, new_code) = (code(old), code(new));
+    let ops = capture_diff_slices(Algorithm::Patience, &old_code, &new_code);
     let changed = |ops: &[DiffOp]| ops.iter().any(|op| !matches!(op, DiffOp::Equal { .. }));
     let mut rows = Vec::new();
-    let mut shown = 0;
+    let (mut shown_old, mut shown) = (0, 0);
     for group in group_diff_ops(ops, AROUND) {
         if !changed(&group) {
             continue;
         }
-        let start = group[0].new_range().start;
-        gap(&mut rows, start - shown);
-        shown = group.last().map_or(start, |op| op.new_range().end);
+        let (left_old, left) = (group[0].old_range().start, group[0].new_range().start);
+        gap(&mut rows, &old[shown_old..left_old], &new[shown..left]);
+        (shown_old, shown) = group.last().map_or((left_old, left), |op| (op.old_range().end, op.new_range().end));
         for op in group {
             let (gone, come) = (op.old_range(), op.new_range());
             if let DiffOp::Equal { .. } = op {
-                let pairs = gone.zip(come);
-                rows.extend(pairs.map(|(b, a)| Row::Same { before: from_before + b + 1, after: from_after + a + 1 }));
+                rows.extend(gone.zip(come).map(|(b, a)| Row::Same {
+                    before: from_before + b + 1,
+                    after: from_after + a + 1,
+                    moved: old[b] != new[a],
+                }));
                 continue;
             }
             let (removed, added) = marks(&old[gone.clone()], &new[come.clone()]);
@@ -51,13 +56,19 @@ pub(super) fn rows(before: &[Vec<Token<'_>>], after: &[Vec<Token<'_>>], from: us
             rows.extend(added.map(|(at, marked)| Row::Added { after: from_after + at + 1, marked }));
         }
     }
-    gap(&mut rows, new.len() - shown);
+    gap(&mut rows, &old[shown_old..], &new[shown..]);
     rows
 }
 
-fn gap(rows: &mut Vec<Row>, lines: usize) {
-    if lines > 0 {
-        rows.push(Row::Gap(lines));
+/// The lines without their indentation.
+fn code<'a, 'b>(lines: &'b [Vec<Token<'a>>]) -> Vec<&'b [Token<'a>]> {
+    let indented = |line: &[Token<'_>]| line.first().is_some_and(|token| token.kind == Kind::Space);
+    lines.iter().map(|line| &line[usize::from(indented(line))..]).collect()
+}
+
+fn gap(rows: &mut Vec<Row>, old: &[Vec<Token<'_>>], new: &[Vec<Token<'_>>]) {
+    if !new.is_empty() {
+        rows.push(Row::Gap(new.len(), old.iter().zip(new).filter(|(old, new)| old != new).count()));
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// Lines that came and lines that went, the heading apart.
+    /// Lines that came and lines that went, the heading apart. A line that is only indented anew is neither.
     pub fn changed(&self) -> (usize, usize) {
         let rows = self.rows();
         let count = |which: fn(&Row) -> bool| rows.iter().filter(|row| which(row)).count();
@@ -35,7 +35,14 @@ impl Diff {
 
     fn title(&self) -> String {
         let (added, removed) = self.changed();
-        format!("{} → {}: {added} lines came, {removed} went", self.before.name, self.after.name)
+        let moved = self.rows().into_iter().map(|row| match row {
+            Row::Gap(_, moved) => moved,
+            Row::Same { moved, .. } => usize::from(moved),
+            _ => 0,
+        });
+        let moved: usize = moved.sum();
+        let moved = if moved == 0 { String::new() } else { format!(", {moved} moved in or out (>)") };
+        format!("{} → {}: {added} lines came, {removed} went{moved}", self.before.name, self.after.name)
     }
 
     /// The new kernel's idea, what it changes, and the constants where they are not the old ones.
@@ -72,18 +79,19 @@ impl Diff {
         let row = |class: &str, old: Option<usize>, sign: char, new: Option<usize>, code: String| {
             let number = |n: Option<usize>| format!("{:>digits$}", n.map_or(String::new(), |n| n.to_string()));
             format!(
-                "<span class=\"l{class}\"><span class=\"n\"> {} {} {sign} </span>{code}</span>",
+                "<span class=\"l{class}\"><span class=\"n\"> {} {} {} </span>{code}</span>",
                 number(old),
-                number(new)
+                number(new),
+                escape(&sign.to_string())
             )
         };
         let rows = self.rows();
         let body: String = rows
             .iter()
             .map(|it| match it {
-                Row::Gap(count) => format!("<span class=\"l gap\"> {}</span>", gap(*count)),
-                Row::Same { before: old, after: new } => {
-                    row("", Some(*old), ' ', Some(*new), line(&after[new - 1], &[]))
+                Row::Gap(count, moved) => format!("<span class=\"l gap\"> {}</span>", gap(*count, *moved)),
+                Row::Same { before: old, after: new, moved } => {
+                    row("", Some(*old), if *moved { '>' } else { ' ' }, Some(*new), line(&after[new - 1], &[]))
                 }
                 Row::Removed { before: old, marked } => {
                     row(" del", Some(*old), '−', None, line(&before[old - 1], marked))
@@ -111,8 +119,11 @@ impl fmt::Display for Diff {
         let digits = old.len().max(new.len()).to_string().len();
         for row in self.rows() {
             match row {
-                Row::Gap(count) => writeln!(f, "{}", gap(count))?,
-                Row::Same { before, after } => writeln!(f, "{before:>digits$} {after:>digits$}   {}", new[after - 1])?,
+                Row::Gap(count, moved) => writeln!(f, "{}", gap(count, moved))?,
+                Row::Same { before, after, moved } => {
+                    let sign = if moved { '>' } else { ' ' };
+                    writeln!(f, "{before:>digits$} {after:>digits$} {sign} {}", new[after - 1])?;
+                }
                 Row::Removed { before, .. } => writeln!(f, "{before:>digits$} {:digits$} - {}", "", old[before - 1])?,
                 Row::Added { after, .. } => writeln!(f, "{:digits$} {after:>digits$} + {}", "", new[after - 1])?,
             }
@@ -121,8 +132,13 @@ impl fmt::Display for Diff {
     }
 }
 
-fn gap(lines: usize) -> String {
-    format!("… {lines} line{} as before", if lines == 1 { "" } else { "s" })
+fn gap(lines: usize, moved: usize) -> String {
+    let plural = if lines == 1 { "" } else { "s" };
+    match moved {
+        0 => format!("… {lines} line{plural} as before"),
+        moved if moved == lines => format!("… {lines} line{plural} as before, moved in or out"),
+        _ => format!("… {lines} line{plural} as before, but for {moved} further in or out"),
+    }
 }
 
 /// How the lines begin that head each kernel of the course.

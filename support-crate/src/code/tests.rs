@@ -72,6 +72,15 @@ fn lines_without_anything_in_common_are_not_marked_word_by_word() {
 }
 
 #[test]
+fn lines_that_a_new_loop_moves_in_are_no_new_code() {
+    let it = diff("a();\nb();", "for (;;) {\n    a();\n    b();\n}");
+    assert_eq!(it.changed(), (2, 0));
+    let text = it.to_string();
+    assert!(text.contains("2 lines came, 0 went, 2 moved in or out (>)") && text.contains("1 2 >     a();"), "{text}");
+    assert!(it.html().contains(" 1 2 &gt; ") && !it.html().contains("<b>"), "{}", it.html());
+}
+
+#[test]
 fn far_lines_are_counted_and_code_is_escaped() {
     let many: String = (0..40).map(|n| format!("line{n}();\n")).collect();
     let it = diff(&many, &many.replace("line20()", "if (a < b && c) d()"));
@@ -112,13 +121,20 @@ fn the_comparison_of_all_neighbours_rebuilds_the_file() {
         let (mut at_old, mut rebuilt) = (0, Vec::new());
         for row in rows(&lines(&it.before.text), &lines(&it.after.text), 0) {
             match row {
-                Row::Gap(count) => {
-                    rebuilt.extend(&old[at_old..at_old + count]);
+                Row::Gap(count, moved) => {
+                    let own = &new[rebuilt.len()..rebuilt.len() + count];
+                    let (same, indented): (Vec<_>, Vec<_>) =
+                        own.iter().zip(&old[at_old..]).partition(|(new, old)| new == old);
+                    assert!(
+                        same.len() + moved == count && indented.iter().all(|(a, b)| a.trim_start() == b.trim_start())
+                    );
+                    rebuilt.extend(own);
                     at_old += count;
                 }
-                Row::Same { before, after } => {
+                Row::Same { before, after, moved } => {
                     assert_eq!((before - 1, after - 1), (at_old, rebuilt.len()));
-                    rebuilt.push(old[at_old]);
+                    assert_eq!(old[at_old].trim_start(), new[after - 1].trim_start());
+                    rebuilt.push(if moved { new[after - 1] } else { old[at_old] });
                     at_old += 1;
                 }
                 Row::Removed { before, .. } => {
