@@ -22,6 +22,9 @@ pub struct Rung {
     pub defines: &'static [(&'static str, u32)],
     /// The block that it is launched with: threads along x and y.
     pub block: (u32, u32),
+    /// So many elements of a row for each thread: the block is as long as the row asks for, from 32 threads to `block`.
+    /// 0: it is always `block`.
+    pub each_thread: u32,
     /// Elements of the result (of a reduction: of the array) that a block handles at a time, along x and y.
     pub tile: (u32, u32),
     /// So many blocks are launched for each multiprocessor, and walk over the tiles; 0: a block for each tile.
@@ -90,6 +93,10 @@ impl Rung {
         let multiprocessors = if multiprocessors == 0 { 32 } else { multiprocessors };
         let mut config = LaunchConfig::for_table(rows, columns, self.tile);
         config.block = (self.block.0, self.block.1, 1);
+        if self.each_thread > 0 {
+            let threads = u32::try_from(columns.div_ceil(self.each_thread as usize)).unwrap_or(u32::MAX);
+            config.block.0 = threads.min(self.block.0).next_multiple_of(32).max(32);
+        }
         config.shared_bytes = self.shared_bytes;
         // Clusters are whole: the last one may reach beyond the result.
         config.grid.1 = config.grid.1.next_multiple_of(self.cluster);
@@ -103,6 +110,15 @@ impl Rung {
             config.grid = (if self.splits_tiles { most } else { tiles.min(most) }, 1, 1);
         }
         config
+    }
+
+    /// Threads of a block, as it stands in tables: `256`, `32 × 8`, `32 to 1024`.
+    pub fn threads(&self) -> String {
+        match self.block {
+            (most, _) if self.each_thread > 0 => format!("32 to {most}"),
+            (x, 1) => x.to_string(),
+            (x, y) => format!("{x} × {y}"),
+        }
     }
 
     /// An error that names both, where a GPU of that compute capability does not run it.

@@ -31,13 +31,16 @@ fn every_rung_asks_for_as_many_bytes_as_its_idea_says() {
         passes("softmax", "03_online", 2, 1),
         passes("softmax", "04_eight_at_once", 2, 1),
         passes("softmax", "05_registers", 1, 1),
+        passes("softmax", "06_block_as_long_as_row", 1, 1),
         passes("layer_norm", "01_two_passes", 3 + 2, 1),
         passes("layer_norm", "02_welford", 2 + 2, 1),
         passes("layer_norm", "03_eight_at_once", 2 + 2, 1),
         passes("layer_norm", "04_registers", 1 + 2, 1),
+        passes("layer_norm", "05_block_as_long_as_row", 1 + 2, 1),
         passes("rms_norm", "01_block_a_row", 2 + 1, 1),
         passes("rms_norm", "02_eight_at_once", 2 + 1, 1),
         passes("rms_norm", "03_registers", 1 + 1, 1),
+        passes("rms_norm", "04_block_as_long_as_row", 1 + 1, 1),
     ];
     for Passes { ladder, rung, reads, writes } in &table {
         let counters = Ladder::of(ladder).unwrap().inspect(rung, SIZE).unwrap().counters;

@@ -8,6 +8,7 @@ pub(super) const PLAIN: Rung = Rung {
     kernel: "",
     defines: &[],
     block: (256, 1),
+    each_thread: 0,
     tile: (256, 1),
     blocks_per_sm: 0,
     splits_tiles: false,
@@ -131,8 +132,11 @@ const RESIDUAL: Rung = Rung { kernel: "residual_rms_norm", defines: &[("THREADS"
 /// A row of a bf16 table a block; the constants are the best of those tried on an H200.
 const BF16_ROW: Rung = Rung { defines: &[("THREADS", 256)], needs: (8, 0), ..ROW };
 
-/// The block holds its row in registers: 8192 numbers, and comes back for more.
+/// The block holds its row in registers: 8192 numbers.
 const HELD_ROW: Rung = Rung { defines: &[("THREADS", 256), ("VECTORS", 4)], ..BF16_ROW };
+
+/// The block is as long as its row: four eights a thread.
+const LONG_ROW: Rung = Rung { defines: &[("VECTORS", 4)], block: (1024, 1), each_thread: 4 * 8, ..BF16_ROW };
 
 /// Every kernel of the course, in reading order. A test holds it against the folder.
 pub const RUNGS: &[Rung] = &[
@@ -156,6 +160,7 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "layer_norm/02_welford", kernel: "layer_norm", ..BF16_ROW },
     Rung { path: "layer_norm/03_eight_at_once", kernel: "layer_norm", ..BF16_ROW },
     Rung { path: "layer_norm/04_registers", kernel: "layer_norm", ..HELD_ROW },
+    Rung { path: "layer_norm/05_block_as_long_as_row", kernel: "layer_norm", ..LONG_ROW },
     Rung { path: "matmul/01_naive", kernel: "matmul", block: (32, 8), tile: (32, 8), ..PLAIN },
     Rung {
         path: "matmul/02_tiled",
@@ -259,6 +264,7 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "rms_norm/01_block_a_row", kernel: "rms_norm", ..BF16_ROW },
     Rung { path: "rms_norm/02_eight_at_once", kernel: "rms_norm", ..BF16_ROW },
     Rung { path: "rms_norm/03_registers", kernel: "rms_norm", ..HELD_ROW },
+    Rung { path: "rms_norm/04_block_as_long_as_row", kernel: "rms_norm", ..LONG_ROW },
     Rung { path: "rope/01_pair_a_thread", kernel: "rope", ..ROW },
     Rung {
         path: "rope/02_eight_pairs",
@@ -279,6 +285,7 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "softmax/03_online", kernel: "softmax", ..BF16_ROW },
     Rung { path: "softmax/04_eight_at_once", kernel: "softmax", ..BF16_ROW },
     Rung { path: "softmax/05_registers", kernel: "softmax", ..HELD_ROW },
+    Rung { path: "softmax/06_block_as_long_as_row", kernel: "softmax", ..LONG_ROW },
     Rung { path: "vector_add/01_one_thread_each", kernel: "vector_add", ..PLAIN },
     Rung {
         path: "vector_add/02_loads_in_flight",

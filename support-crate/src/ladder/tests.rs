@@ -41,6 +41,9 @@ fn a_launch_covers_all_elements_and_old_gpus_are_refused() {
     assert_eq!([1, 5].map(|sms| walking.launch(512, 384, sms).grid), [(2, 1, 1), (4, 1, 1)]);
     let row = Rung { tile: (WHOLE_ROW, 1), ..PLAIN };
     assert_eq!([(0, 0), (1, 3), (8192, 100_000)].map(|(n, m)| row.launch(n, m, 132).grid.0), [1, 3, 100_000]);
+    let long = Rung { each_thread: 32, block: (1024, 1), ..row };
+    let threads = [0, 1, 1024, 1025, 8192, 1 << 30].map(|n| long.launch(n, 3, 132).block.0);
+    assert_eq!((threads, long.launch(1, 3, 132).grid.0), ([32, 32, 32, 64, 256, 1024], 3));
     let only = Rung { path: "a/b", needs: (9, 0), only: true, ..PLAIN };
     assert_eq!(only.runs_on((9, 0)), Ok(()));
     assert!(only.runs_on((10, 0)).unwrap_err().to_string().contains("9.0 and no other, this one has 10.0"));

@@ -96,13 +96,12 @@ impl Ladder {
 
     fn table(self) -> Table {
         let row = |rung: &crate::ladder::Rung| {
-            let (x, y) = rung.block;
             let (major, minor) = rung.needs;
             let shared = match rung.shared_bytes {
                 0 => String::new(),
                 bytes => format!(", {} shared", crate::error::bytes(bytes.into())),
             };
-            let threads = if y == 1 { x.to_string() } else { format!("{x} × {y}") };
+            let threads = rung.threads();
             vec![
                 Cell::of(rung.name()),
                 Cell::of(rung.idea()),
@@ -136,8 +135,7 @@ impl fmt::Display for Ladder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {} rungs", self.topic(), self.rungs().len())?;
         for rung in self.rungs() {
-            let (x, y) = rung.block;
-            let threads = if y == 1 { x.to_string() } else { format!("{x} × {y}") };
+            let threads = rung.threads();
             let (major, minor) = rung.needs;
             let only = if rung.only { " only" } else { "" };
             writeln!(f, "{:24} {threads:>8} threads a block, GPU {major}.{minor}{only}", rung.name())?;
