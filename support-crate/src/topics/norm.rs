@@ -96,8 +96,9 @@ impl Norm {
         let weight = self.gpu.to_device(&numbers(columns, 2, (0.5, 1.0)))?;
         let bias = self.bias(columns, 3).map(|bias| self.gpu.to_device(&bias)).transpose()?;
         let set = |seed| {
-            let x = self.gpu.to_device(&numbers(rows * columns, seed, AWKWARD_NUMBERS[0]))?;
-            Ok((x, self.gpu.alloc(rows * columns)?))
+            // First what fails where there is no room, before the host makes as many numbers.
+            let y = self.gpu.alloc(rows * columns)?;
+            Ok((self.gpu.to_device(&numbers(rows * columns, seed, AWKWARD_NUMBERS[0]))?, y))
         };
         let mut sets = (0..count as u64).map(set).collect::<Result<Vec<_>>>()?;
         self.gpu.time(plan, |call| {

@@ -23,7 +23,8 @@ pub(super) fn numbers(count: usize, seed: u64, (scale, shift): (f32, f32)) -> Ve
 /// [`Error::Invalid`] for sides, or a table, that are too large to be counted.
 pub(super) fn sides(rows: usize, columns: usize) -> Result<(i32, i32)> {
     let side = |side: usize| i32::try_from(side).ok().filter(|_| side <= MOST);
-    match (side(rows), side(columns), rows.checked_mul(columns)) {
+    // Bytes of a few such tables are counted in `usize`.
+    match (side(rows), side(columns), rows.checked_mul(columns).and_then(|numbers| numbers.checked_mul(16))) {
         (Some(rows), Some(columns), Some(_)) => Ok((rows, columns)),
         _ => Err(Error::Invalid {
             what: format!("a table of {rows} × {columns}: these kernels count rows and columns in `int`, up to {MOST}"),
@@ -81,7 +82,7 @@ mod tests {
     #[test]
     fn tables_that_no_int_counts_are_refused() {
         assert_eq!(sides(3, 4), Ok((3, 4)));
-        for (rows, columns) in [(1 << 31, 1), (1, 1 << 31), (usize::MAX, 2)] {
+        for (rows, columns) in [(1 << 31, 1), (1, 1 << 31), (usize::MAX, 2), (MOST, MOST)] {
             assert!(sides(rows, columns).unwrap_err().to_string().contains("next: split the table"));
         }
         assert_eq!((some_rows(1 << 15, 8192).len(), some_rows(7, 1).len()), (16, 7));

@@ -68,8 +68,9 @@ impl Softmax {
         sides(rows, columns)?;
         let count = self.gpu.sets_past_cache(4 * rows * columns);
         let set = |seed| {
-            let x = self.gpu.to_device(&numbers(rows * columns, seed, AWKWARD_NUMBERS[0]))?;
-            Ok((x, self.gpu.alloc(rows * columns)?))
+            // First what fails where there is no room, before the host makes as many numbers.
+            let y = self.gpu.alloc(rows * columns)?;
+            Ok((self.gpu.to_device(&numbers(rows * columns, seed, AWKWARD_NUMBERS[0]))?, y))
         };
         let mut sets = (0..count as u64).map(set).collect::<Result<Vec<_>>>()?;
         self.gpu.time(plan, |call| {
