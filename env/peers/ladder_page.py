@@ -18,7 +18,9 @@ Written by `env/record_ladders.py`; nothing here is typed by hand.
 {facts}
 
 [{table}]({table}) has every rung at several sizes beside its peers, one row a rung, size and peer;
-[{errors}]({errors}) says how far each result is from f64 (‖given − exact‖ ÷ ‖exact‖), beside the peers'.
+[{errors}]({errors}) says how far each result is from f64 (‖given − exact‖ ÷ ‖exact‖), beside the peers'. A sum
+is one number, and its error in part luck. Off by more than twice what a library is, and by more than a unit in the last
+place of f32: {beyond}.
 
 All took turns: in every round one sample (1 ms, or one call that is longer) of each rung, of the device copy, of cuBLAS
 (f32 without TF32, bf16 with sums in f32), of CUB, of one core of the host's CPU for the sum, and of PyTorch's eager
@@ -60,6 +62,18 @@ def machine(commit: str | None) -> dict[str, str]:
     return facts
 
 
+def beyond(errors: Path) -> str:
+    """The rungs whose error is beyond twice a library's, and beyond a unit in the last place; the CPU is no library."""
+    with errors.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if not row["topic"].startswith("#")]
+    found = [
+        f"{row['topic']} {row['rung']}"
+        for row in rows
+        if not row["peer"].startswith("cpu") and float(row["error"]) > max(2 * float(row["peer_error"]), 2.0**-23)
+    ]
+    return ", ".join(dict.fromkeys(found)) or "none"
+
+
 def page(table: Path, errors: Path, facts: dict[str, str]) -> str:
     """The page's text."""
     with table.open(encoding="utf-8", newline="") as file:
@@ -78,6 +92,5 @@ def page(table: Path, errors: Path, facts: dict[str, str]) -> str:
         speed = f"{float(first['value']):.1f} {first['unit']}"
         lines.append(f"| {topic} | {size} | {first['rung']} | {speed} | {peers} |")
     listed = "\n".join(f"| {what} | {text} |" for what, text in facts.items())
-    return TEXT.format(
-        gpu=f"an {facts['GPU']}", facts=listed, table=table.name, errors=errors.name, rows="\n".join(lines)
-    )
+    names = {"table": table.name, "errors": errors.name}
+    return TEXT.format(gpu=f"an {facts['GPU']}", facts=listed, rows="\n".join(lines), beyond=beyond(errors), **names)

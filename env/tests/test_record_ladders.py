@@ -57,7 +57,16 @@ def test_the_page_names_the_fastest_rung_and_all_its_peers(tmp_path: Path) -> No
         'sum,02_b,f32,7,bandwidth,30.00,GB/s,"cpu, 1 core",2.00,15.0000,31,29,31\n'
         "sum,03_c,f32,7,bandwidth,29.00,GB/s,CUB,20.00,1.4500,31,28,30\n"
     )
-    page = ladder_page.page(table, tmp_path / "errors.csv", {"GPU": "H200", "commit": "abc"})
+    errors = tmp_path / "errors.csv"
+    errors.write_text(
+        "topic,rung,dtype,size,error,peer,peer_error,ratio\n"
+        "sum,02_b,f32,7,1e-5,CUB,1e-7,100\n"
+        'sum,03_c,f32,7,1e-5,"cpu, 1 core",1e-7,100\n'
+        "sum,04_d,f32,7,1e-8,CUB,1e-9,10\n"
+        "# sum at 8: failed\n"
+    )
+    page = ladder_page.page(table, errors, {"GPU": "H200", "commit": "abc"})
     assert "| sum | 7 | 02_b | 30.0 GB/s | CUB: 1.500; cpu, 1 core: 15.000 |" in page
     assert "| commit | abc |" in page
+    assert "place of f32: sum 02_b." in page
     assert "01_a" not in page

@@ -140,7 +140,9 @@ fn rows(run: &LadderRun, table: &mut String, off: &mut String) {
         for peer in run.peers() {
             if let (Some(ours), Some(theirs)) = (rung.error, peer.error) {
                 let name = if peer.name.contains(',') { format!("\"{}\"", peer.name) } else { peer.name.clone() };
-                writeln!(off, "{},{ours:.3e},{name},{theirs:.3e},{:.3}", start(&rung.name), ours / theirs)
+                // Of two results without an error, neither is the better one.
+                let ratio = if ours == theirs { 1.0 } else { ours / theirs };
+                writeln!(off, "{},{ours:.3e},{name},{theirs:.3e},{ratio:.3}", start(&rung.name))
                     .expect("a String takes everything");
                 if peer.name != ONE_CORE && ours > (2.0 * theirs).max(LAST_PLACE) {
                     eprintln!("NOTE: {} is off by {ours:.1e}, {} by {theirs:.1e}", rung.name, peer.name);
