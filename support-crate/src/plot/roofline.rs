@@ -26,6 +26,8 @@ pub struct Roofline {
     pub(super) title: String,
     pub(super) memory: Vec<(String, f64)>,
     pub(super) compute: Vec<(String, f64)>,
+    /// Why there is no roofline at all.
+    pub(super) refused: String,
 }
 
 impl Roofline {
@@ -37,7 +39,19 @@ impl Roofline {
             let left = count(points.len() - kept.len(), "point");
             notes.push(format!("Not drawn: {left}; a logarithmic axis holds only numbers above 0."));
         }
-        Roofline { points: kept, notes, title: String::new(), memory: Vec::new(), compute: Vec::new() }
+        Roofline {
+            points: kept,
+            notes,
+            title: String::new(),
+            memory: Vec::new(),
+            compute: Vec::new(),
+            refused: String::new(),
+        }
+    }
+
+    /// In place of a chart: why there can be none, and what to look at.
+    pub(crate) fn refused(title: &str, why: &str) -> Roofline {
+        Roofline { refused: why.to_string(), ..Roofline::new(&[]).title(title) }
     }
 
     /// The title; a good one says what the chart shows.

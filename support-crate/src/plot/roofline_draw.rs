@@ -47,6 +47,12 @@ impl Roofs<'_> {
 }
 
 pub(super) fn draw(chart: &Roofline) -> Figure {
+    if !chart.refused.is_empty() {
+        return figure(&chart.title, |canvas| {
+            let y = canvas.title(&chart.title);
+            notes(canvas, std::slice::from_ref(&chart.refused), y) + MARGIN
+        });
+    }
     let mut remarks = chart.notes.clone();
     if chart.points.is_empty() {
         return nothing(&chart.title, &remarks);

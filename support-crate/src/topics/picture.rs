@@ -65,8 +65,8 @@ impl LadderRun {
     /// Lines with their FLOP a byte, under what this GPU can reach.
     fn under_roofs(&self, lines: Vec<(&RunLine, f64)>) -> Roofline {
         if self.operations == 0.0 {
-            let none = "Nothing is added or multiplied here, so there is no roofline; the bars say it all.";
-            return plot::roofline(&[]).title(&self.title()).note(none);
+            let why = "Nothing is added or multiplied here, so there is no roofline. next: look at `run.bars()`";
+            return Roofline::refused(&self.title(), why);
         }
         let unit = self.unit();
         let point = |(line, flop_per_byte): (&RunLine, f64)| Reached {
@@ -256,7 +256,8 @@ mod tests {
         assert!(it.roofline().draw().svg().contains("memory roof: device copy"));
         assert!(it.roofline().draw().svg().contains("No compute roof"));
         it.operations = 0.0;
-        assert!(it.roofline().draw().svg().contains("Nothing is added or multiplied"));
+        let svg = it.roofline().draw().svg();
+        assert!(svg.contains("no roofline. next: look at `run.bars()`") && !svg.contains("FLOP/byte"), "{svg}");
         it.lines.clear();
         assert!(it.bars().draw().svg().contains("Nothing to draw") && it.html().contains("matmul_bf16, bf16"));
     }
