@@ -3,6 +3,7 @@
 use super::topic::relative_error;
 use super::{Array, Exact, Host, Ladder, LadderRun, Launches, Room, RunLine, Size, Topic, Work};
 use crate::bench::Bench;
+use crate::cpu;
 use crate::error::{Error, Result};
 use crate::gpu::{Contestant, Gpu};
 use crate::measurement::{Backend, Summary};
@@ -106,13 +107,17 @@ pub(super) fn run<'a>(
         }
         shapes.push(shape);
     }
-    let mut targets: Vec<Array> =
-        inputs.iter().map(|set| Array::like(gpu, largest(set))).collect::<Result<Vec<_>>>()?;
+    let parts = parts(gpu, &inputs, &work)?;
+    let sources: Vec<&Array> = match parts.is_empty() {
+        true => inputs.iter().map(|set| largest(set)).collect(),
+        false => parts.iter().collect(),
+    };
+    let mut targets: Vec<Array> = sources.iter().map(|from| Array::like(gpu, from)).collect::<Result<Vec<_>>>()?;
     let mut peers = Vec::new();
     // Device events see no copy on a Mac: its CPU makes them, in memory that it shares with the GPU.
     match gpu.backend() {
         Backend::Metal => run.notes.push("no device copy: on a Mac it is the CPU that copies".to_string()),
-        _ => peers.push(copy(&inputs, &mut targets)),
+        _ => peers.push(copy(&sources, &mut targets)),
     }
     peers.extend(ladder.vendor(gpu, size, &mut run.notes)?);
     peers.extend(more(&Job { ladder, size, work, sets: &sets, exact: &exact })?);
@@ -149,7 +154,7 @@ pub(super) fn run<'a>(
         });
         run.lines.push(RunLine::peer(&name, error, if copies { "GB/s" } else { work.unit() }));
     }
-    let copied = 2 * largest(&inputs[0]).bytes();
+    let copied = 2 * sources[0].bytes();
     let samples = gpu.time_interleaved(plan, &mut contestants)?;
     let rates: Vec<Vec<f64>> = run
         .lines
@@ -217,11 +222,19 @@ fn largest(set: &[Array]) -> &Array {
     set.iter().max_by_key(|array| array.bytes()).expect("a topic reads at least one array")
 }
 
-/// A copy of the largest input, in device memory.
-fn copy<'a>(inputs: &'a [Vec<Array>], targets: &'a mut [Array]) -> Peer<'a> {
+/// What the copy reads where the largest input is more than a call moves, such as a table of which it needs a few rows:
+/// random numbers, half as many bytes as the call moves, for each set. Else none: the copy reads the largest input.
+fn parts(gpu: &Gpu, inputs: &[Vec<Array>], work: &Work) -> Result<Vec<Array>> {
+    let part = |seed| Array::new(gpu, &Host::F32(cpu::random_f32(work.bytes / 2 / size_of::<f32>(), seed)));
+    let whole = |set: &Vec<Array>| largest(set).bytes() <= work.bytes;
+    if inputs.iter().all(whole) { Ok(Vec::new()) } else { (0..inputs.len() as u64).map(part).collect() }
+}
+
+/// A copy in device memory, of another array in each turn.
+fn copy<'a>(sources: &'a [&'a Array], targets: &'a mut [Array]) -> Peer<'a> {
     let work = move |call: usize| {
-        let set = call % inputs.len();
-        targets[set].copy_from(largest(&inputs[set]))
+        let set = call % sources.len();
+        targets[set].copy_from(sources[set])
     };
     Peer { name: COPY.to_string(), error: None, work: PeerWork::Calls(Box::new(work)) }
 }
@@ -251,6 +264,16 @@ mod tests {
                 assert!(error < 0.01, "{path} at {size}: {error}");
             }
         }
+    }
+
+    #[test]
+    fn the_copy_moves_no_more_than_a_call() {
+        let gpu = Gpu::simulated().unwrap();
+        let inputs = [vec![Array::new(&gpu, &Host::F32(vec![0.0; 1000])).unwrap()]];
+        let parts = |bytes| parts(&gpu, &inputs, &Work::of_bytes(bytes, 0.0, "f32")).unwrap();
+        // A sum reads all of its input; a lookup a few rows of a table.
+        assert!(parts(4000).is_empty());
+        assert_eq!(parts(1600).iter().map(Array::bytes).collect::<Vec<_>>(), [800]);
     }
 
     #[test]
