@@ -66,6 +66,12 @@ fn launch(gpu: &Gpu, kernel: &Kernel, config: LaunchConfig, arguments: &str) -> 
     if let ([a, b, c], [n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
         return kernel.launch(config, (a, b, c, *n, *x));
     }
+    if let ([a, b, c], [m, n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
+        return kernel.launch(config, (a, b, c, *m, *n, *x));
+    }
+    if let ([a, b, c, d], [m, n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
+        return kernel.launch(config, (a, b, c, d, *m, *n, *x));
+    }
     if let ([a, b, c, d, e], [m, n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
         return kernel.launch(config, (a, b, c, d, e, *m, *n, *x));
     }
