@@ -3,9 +3,7 @@
 // constants: THREADS a block, BLOCKS of them a multiprocessor: the fastest of those tried on an H200; from the table.
 //
 // Heads of no whole 16 numbers go pair by pair.
-#include <cuda_bf16.h>
-
-typedef __nv_bfloat16 bf16;
+#include "eights.cuh"
 
 __device__ void turn(const bf16 *x, bf16 *y, int half, float cosine, float sine) {
     float first = x[0];
@@ -14,40 +12,20 @@ __device__ void turn(const bf16 *x, bf16 *y, int half, float cosine, float sine)
     y[half] = second * cosine + first * sine;
 }
 
-// A bf16 is the upper half of a float.
-__device__ float low(unsigned int two) { return __uint_as_float(two << 16); }
-__device__ float high(unsigned int two) { return __uint_as_float(two & 0xffff0000); }
-
-__device__ unsigned int both(float low, float high) {
-    __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-    return *(unsigned int *)&two;
-}
-
-__device__ void turn_two(unsigned int &first, unsigned int &second, const float *cosine, const float *sine) {
-    float a0 = low(first), a1 = high(first), b0 = low(second), b1 = high(second);
-    first = both(a0 * cosine[0] - b0 * sine[0], a1 * cosine[1] - b1 * sine[1]);
-    second = both(b0 * cosine[0] + a0 * sine[0], b1 * cosine[1] + a1 * sine[1]);
-}
-
-__device__ void turn_eight(uint4 &first, uint4 &second, const float *cosine, const float *sine) {
-    turn_two(first.x, second.x, cosine, sine);
-    turn_two(first.y, second.y, cosine + 2, sine + 2);
-    turn_two(first.z, second.z, cosine + 4, sine + 4);
-    turn_two(first.w, second.w, cosine + 6, sine + 6);
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     rope(const bf16 *q, const bf16 *k, const float *cosines, const float *sines, bf16 *q_turned, bf16 *k_turned,
          int rows, int columns, int head) {
-    size_t row = blockIdx.x;
+    int row = blockIdx.x;
     int half = head / 2;
     if (head % 16 != 0 || half / 8 > THREADS) {
 #pragma unroll 1
-        for (int pair = threadIdx.x; pair < columns / 2; pair += THREADS) {
+        for (int pair = threadIdx.x; pair < columns / 2; pair += blockDim.x) {
             int i = pair % half;
-            size_t at = row * columns + pair / half * head + i;
-            turn(q + at, q_turned + at, half, cosines[row * half + i], sines[row * half + i]);
-            turn(k + at, k_turned + at, half, cosines[row * half + i], sines[row * half + i]);
+            size_t at = (size_t)row * columns + pair / half * head + i;
+            float cosine = cosines[(size_t)row * half + i];
+            float sine = sines[(size_t)row * half + i];
+            turn(q + at, q_turned + at, half, cosine, sine);
+            turn(k + at, k_turned + at, half, cosine, sine);
         }
         return;
     }
@@ -62,11 +40,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     float cosine[8], sine[8];
 #pragma unroll
     for (int four = 0; four < 8; four += 4) {
-        *(float4 *)(cosine + four) = *(const float4 *)(cosines + row * half + i + four);
-        *(float4 *)(sine + four) = *(const float4 *)(sines + row * half + i + four);
+        *(float4 *)(cosine + four) = *(const float4 *)(cosines + (size_t)row * half + i + four);
+        *(float4 *)(sine + four) = *(const float4 *)(sines + (size_t)row * half + i + four);
     }
     for (int h = own; h < columns / head; h += heads) {
-        size_t at = row * columns + h * head + i;
+        size_t at = (size_t)row * columns + h * head + i;
         uint4 q1 = *(const uint4 *)(q + at), q2 = *(const uint4 *)(q + at + half);
         uint4 k1 = *(const uint4 *)(k + at), k2 = *(const uint4 *)(k + at + half);
         turn_eight(q1, q2, cosine, sine);
