@@ -89,7 +89,7 @@ pub fn gather_four(source: &str) -> Verdict {
         }
         Ok(None)
     };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    kernels::verdict(NAME, checked(), element_hint)
 }
 
 fn run_four(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Result<(Inspection, Vec<f32>)> {
@@ -190,7 +190,17 @@ pub fn backward(source: &str) -> Verdict {
         }
         Ok(None)
     };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    kernels::verdict(NAME, checked(), element_hint)
+}
+
+/// The same where every index names a row, and only the element can be wrong.
+fn element_hint(error: &Error) -> &'static str {
+    if kernels::first_is(error, &[Kind::OutOfBounds]) {
+        "every index names a row here, so it is the element: has this thread one, and how many has a row? (Counted in \
+         float4, a row has width / 4)"
+    } else {
+        mistake_hint(error)
+    }
 }
 
 /// What to ask oneself about the first mistake of a gather.

@@ -66,7 +66,11 @@ pub fn log_sum_exp(source: &str) -> Verdict {
             let expected: Vec<f32> = (0..rows).map(|row| exact(&x, row, rows)).collect();
             let given = y.to_host()?;
             if let Some(what) = first_wrong("row", rows, &given, &expected) {
+                let across: Vec<f32> = (0..rows).map(|row| exact(&x[row * columns..][..columns], 0, 1)).collect();
                 let hint = match given.iter().find(|y| !y.is_finite()) {
+                    _ if first_wrong("row", rows, &given, &across).is_none() => {
+                        "the table lies column by column: the numbers of a row lie `rows` apart"
+                    }
                     _ if shift == 0.0 => {
                         "whenever the maximum grows, what was added so far counted too much: by what \
                                           factor must it shrink?"

@@ -67,7 +67,8 @@ pub fn case_one(slow: &str, cause: Cause, sectors: u64) -> Verdict {
         let most = worst_load(&seen);
         Ok((sectors != most).then(|| {
             let what = format!("the cause is right, but no load of `x` touches {sectors} sectors a request");
-            let hint = "`seen.sectors(\"x[\")?` draws them: a warp has 32 lanes, a sector 32 bytes";
+            let hint = "the table of counters gives the mean over all loads, those of `factor` too; `scale_a.sectors(\"x[\")?` draws \
+                        one of `x`";
             Verdict::not_yet(NAME, what, hint)
         }))
     };
@@ -87,7 +88,7 @@ pub fn case_two(slow: &str, cause: Cause, lanes: u64) -> Verdict {
         Ok((lanes as f64 != dearest.round()).then(|| {
             let what = format!("the cause is right, but {lanes} lanes are not what the dearest line has");
             let hint =
-                "`seen.source()` shows each line's instructions and how many lanes were active in them, on average";
+                "`sums_a.source()` shows each line's instructions and how many lanes were active in them, on average";
             Verdict::not_yet(NAME, what, hint)
         }))
     };
@@ -254,7 +255,7 @@ fn acquitted(seen: &Inspection, named: Cause, right: Cause) -> Option<(String, &
     };
     Some((
         format!("the evidence speaks against {named:?}: {said}"),
-        "compare the two kernels counter by counter (`slow`, then `fast` as a cell's last line), then line by line (`.source()`)",
+        "compare A and B counter by counter, then look at A line by line (`scale_a.source()`, or `sums_a.source()`)",
     ))
 }
 

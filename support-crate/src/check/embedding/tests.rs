@@ -55,7 +55,7 @@ fn gather_four_counts_instructions() {
             ("if (width % 4 == 0)", "if (true)", "element 0 of place 0, whose index is 0, is NaN"),
             ("if (width % 4 == 0)", "if (width > 4)", "they need the loop over single floats"),
             ("if (width % 4 == 0) {", tail, "Keep the loop over single floats"),
-            ("width / 4, lane", "width, lane", "past the end"),
+            ("width / 4, lane", "width, lane", "every index names a row here"),
             ("width / 4, lane", "width / 8, lane", "counted in float4"),
             ("for (int k = lane; k < n; k += 32) { to[k] = from[k]; }", narrow_loads, "takes 5.0 load instructions"),
             ("place < count", "place <= count", "past the end"),

@@ -70,6 +70,7 @@ fn log_sum_exp_knows_its_mistakes() {
             ("sum * expf(most - larger)", "sum", "by what factor must it shrink"),
             ("expf(own - larger)", "expf(own)", "by what factor"),
             ("float larger = fmaxf(most, own);", "float larger = 0.0f;", "exp(10000) is infinite"),
+            ("x[column * rows + row]", "x[row * columns + column]", "the table lies column by column"),
             ("most = -3.4e38f", "most = 0.0f", "which maximum does an empty row have"),
             ("if (row >= rows) { return; }", "", "is there one?"),
             (

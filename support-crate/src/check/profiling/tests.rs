@@ -30,6 +30,8 @@ fn red(verdict: Verdict, said: &str) {
 fn the_first_case_has_one_answer() {
     assert!(case_one(SLOW_SCALE, Cause::LanesApart, 32).passed());
     red(case_one(SLOW_SCALE, Cause::LanesApart, 4), "no load of `x` touches 4 sectors");
+    // The mean of the table, over loads of `x` and of `factor`.
+    red(case_one(SLOW_SCALE, Cause::LanesApart, 18), "those of `factor` too");
     red(case_one(SLOW_SCALE, Cause::Unknown, 32), "no cause is named");
     red(case_one(SLOW_SCALE, Cause::BankConflicts, 32), "it has 0 bank conflicts");
     red(case_one(SLOW_SCALE, Cause::Divergence, 32), "part at 0 branches");
