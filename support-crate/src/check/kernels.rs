@@ -30,3 +30,11 @@ pub(super) fn first_is(error: &Error, kinds: &[Kind]) -> bool {
     let Error::Mistakes { shown, .. } = error else { return false };
     shown.first().is_some_and(|first| kinds.iter().any(|kind| kind.words() == first.kind))
 }
+
+/// Whether the first mistake is that a thread writes what another one wrote on the same line: a barrier does not mend that.
+pub(super) fn two_write(error: &Error) -> bool {
+    let Error::Mistakes { shown, .. } = error else { return false };
+    let Some(first) = shown.first() else { return false };
+    let again = first.line.as_ref().map(|(line, _)| format!(" wrote at line {line},"));
+    first.what.iter().any(|what| what.starts_with("writes") && again.as_ref().is_some_and(|again| what.contains(again)))
+}

@@ -54,7 +54,7 @@ fn not_by_tiles(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Option<(
     let loads = (blocks * steps * warps * 2) as u64;
     if c.global_load_requests > loads {
         let what = format!(
-            "with m, n, k = {m}, {n}, {k} warps load from global memory {} times, and {loads} do",
+            "with m, n, k = {m}, {n}, {k} warps load from global memory {} times, where {loads} are enough",
             c.global_load_requests
         );
         return Some((what, "the inner loop is to read the tiles alone, as they lie in shared memory"));
@@ -113,6 +113,11 @@ fn wasteful(seen: &Inspection, m: usize) -> Option<(String, &'static str)> {
     if loads + stores > 0 {
         let what =
             format!("with m = {m} there are {stores} bank conflicts of stores to shared memory, and {loads} of loads");
+        if stores == 0 {
+            let hint = "now the lanes meet where they read: keep tile[k][r] and the `float4` as they were, and change the \
+                        length of the tile's rows alone";
+            return Some((what, hint));
+        }
         let hint = "word w lies in bank w % 32. A warp stores 4 rows of 8 columns, at word k * (length of a row) + r: \
                     which length puts k = 0 to 7, r = 0 to 3 into 32 banks? It must stay a multiple of 4";
         return Some((what, hint));
@@ -169,7 +174,7 @@ fn too_many_reads(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Option
     let needed = (m * n * k / WIDE / WIDE * 2) as u64;
     let loads = seen.counters.global_load_requests;
     if loads > needed {
-        let what = format!("warps load from global memory {loads} times, and {needed} do");
+        let what = format!("warps load from global memory {loads} times, where {needed} are enough");
         return Some((
             what,
             "each value is to be loaded once a block: one walk over k in place of four, with four sums in registers, and the inner loop reads the tiles alone",
@@ -246,7 +251,8 @@ fn mistake_hint(error: &Error) -> &'static str {
         "a thread writes where another one perhaps still reads: a tile is filled, then used by all, and only then filled \
          anew. Where must they wait for each other?"
     } else if is(&[Kind::UninitialisedRead]) {
-        "another thread of the block writes that word of the tile: all must have written before anyone reads"
+        "another thread of the block writes that word of the tile: all must have written before anyone reads, and none \
+         may `return` before: one whose element does not exist puts a zero there"
     } else if is(&[Kind::BarrierDivergence, Kind::Deadlock]) {
         "every thread of the block must come by the barrier, also one whose element does not exist"
     } else if is(&[Kind::GlobalRace]) {

@@ -90,8 +90,13 @@ fn wasteful(seen: &Inspection, rows: usize) -> Option<(String, &'static str)> {
             format!(
                 "with {rows} rows there are {loads} bank conflicts of loads from shared memory, and {stores} of stores"
             ),
-            "word w lies in bank w % 32. Lane t reads word t * (length of a row) + column: \
-             which length puts the 32 lanes into 32 banks?",
+            if loads == 0 {
+                "now the lanes meet where they store: put the store back as it was. Lane t reads word \
+                 t * (length of a row) + column: which length puts the 32 lanes into 32 banks, w % 32?"
+            } else {
+                "word w lies in bank w % 32. Lane t reads word t * (length of a row) + column: \
+                 which length puts the 32 lanes into 32 banks?"
+            },
         )
     })
 }
@@ -138,9 +143,9 @@ fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Result<Option<(String, &'static str
     let atomics = seen.accesses.iter().filter(|access| access.kind == AccessKind::Atomic);
     let lanes = atomics.map(|access| access.offsets.iter().flatten().count()).max().unwrap_or(0);
     if lanes > 1 || c.global_atomics > warps {
+        let count = c.global_atomics + c.shared_atomics;
         let what = format!(
-            "with n = {n} warps make {} atomic additions, of up to {lanes} lanes each, and all take turns",
-            c.global_atomics
+            "with n = {n} warps make {count} atomic additions, of up to {lanes} lanes each, and all take turns"
         );
         let hint = "first add up in a register what a thread takes, then over the warp with __shfl_down_sync, \
                     and let lane 0 alone call atomicAdd";
@@ -173,7 +178,10 @@ fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
 /// What to ask oneself about the first mistake of threads that work together.
 fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
-    if is(&[Kind::SharedRace]) {
+    if is(&[Kind::SharedRace]) && kernels::two_write(error) {
+        "two threads write one word: a barrier does not mend that. Does each thread have a word of its own, and is a \
+         row of the array as long as what is written into it?"
+    } else if is(&[Kind::SharedRace]) {
         "one of the two lines must be done by all threads before any thread begins with the other: \
          that is where a __syncthreads() belongs, or a second one"
     } else if is(&[Kind::GlobalRace]) {

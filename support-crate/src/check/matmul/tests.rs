@@ -92,6 +92,11 @@ fn tiled_knows_its_mistakes() {
             ("row < m && k0 + x < k ? a[row * k + k0 + x] : 0.0f", "a[row * k + k0 + x]", "past the end"),
             ("if (row < m && column < n)", "if (row < m && column < n - 1)", "threads beyond an edge"),
             ("b_tile[i][x]", "b_tile[x][i]", "row 0, column 0 is"),
+            (
+                "    float sum = 0.0f;",
+                "    float sum = 0.0f;\n    if (row >= m || column >= n) return;",
+                "none may `return` before",
+            ),
             ("void tiled", "void tile", "keep its name and its parameters"),
         ],
     );
@@ -114,6 +119,12 @@ fn thin_counts_conflicts_and_wide_reads() {
     );
     let lanes = THIN.replace("int r = i / 8, k = i % 8;", apart).replace("a[row0 * 8 + i]", "a[(row0 + r) * 8 + k]");
     assert!(thin(&lanes).text().contains("one load of `a` touches 32 sectors"), "{}", thin(&lanes).text());
+    // Not transposed, the conflict is in the reads.
+    let rows = THIN
+        .replace("[8][132]", "[128][8]")
+        .replace("tile[k][r] =", "tile[r][k] =")
+        .replace("*(float4 *)&tile[k][r]", "make_float4(tile[r][k], tile[r + 1][k], tile[r + 2][k], tile[r + 3][k])");
+    assert!(thin(&rows).text().contains("the lanes meet where they read"), "{}", thin(&rows).text());
     // Right, without conflicts, and four times as many reads.
     let narrow = THIN
         .replace("int r = threadIdx.x * 4;", "int r = threadIdx.x;")

@@ -79,6 +79,7 @@ fn row_sums_counts_conflicts() {
         &[
             ("[32][33]", "[32][32]", "bank conflicts of loads"),
             ("[32][33]", "[32][34]", "bank conflicts of loads"),
+            ("[32][33]", "[32][31]", "a barrier does not mend that"),
             ("tile[row][lane]", "tile[lane][row]", "its first index is the row"),
             ("tile[lane][column]", "a[(first + lane) * 32 + column]", "the matrix has"),
             ("sums[first + lane] = sum", "sums[lane] = sum", "two threads meet"),
@@ -86,6 +87,12 @@ fn row_sums_counts_conflicts() {
             ("__syncthreads();", "if (lane < 16) { __syncthreads(); }", "no `if` keeps"),
         ],
     );
+    // Turned over, the conflict is in the store.
+    let over = ROW_SUMS
+        .replace("[32][33]", "[32][32]")
+        .replace("tile[row][lane]", "tile[lane][row]")
+        .replace("tile[lane][column]", "tile[column][lane]");
+    assert!(row_sums(&over).text().contains("put the store back"), "{}", row_sums(&over).text());
     // Turning the columns is as good as a longer row.
     let turned =
         ROW_SUMS.replace("[32][33]", "[32][32]").replace("tile[lane][column]", "tile[lane][(column + lane) % 32]");
