@@ -72,6 +72,8 @@ def judge(cell: NotebookNode, execution: Execution, limit_s: float, kernel_said:
         # The crate's own errors name their next step.
         step = "" if "\nnext: " in shorten(text) else f"\nnext: {_step(kind)}"
         return f"{kind}:\n{shorten(text)}{step}"
+    if any(output.get("data", {}).get("text/plain", "").strip() == "()" for output in execution.outputs):
+        return "shows the value of a loop, `()`\nnext: end the cell's last loop or match with a semicolon"
     if execution.status != "ok":
         return f"the kernel answered `{execution.status}` without a word\nnext: run the cell in JupyterLab"
     return None

@@ -58,6 +58,7 @@ NOTEBOOKS: dict[str, tuple[list, str]] = {
         f"// exercise: double\n{SOLVED}\n",
     ),
     "panics": ([GOOD, 'panic!("planted panic");', 'println!("never reached");'], ""),
+    "loopvalue": ([GOOD, 'for i in 0..2 { println!("{i}"); }'], ""),
     "returns": ([GOOD, 'let x: i32 = "planted".parse()?;'], ""),
     "mistyped": ([GOOD, "let x: i32 = planted_name;"], ""),
     "noisy": ([GOOD, 'eprintln!("planted noise");'], ""),
@@ -74,6 +75,7 @@ NOTEBOOKS: dict[str, tuple[list, str]] = {
 # What the runner must say, beside the notebook's name, and where.
 TOLD = {
     "panics": ("code cell 2 (id cell-2)", "panicked", "planted panic"),
+    "loopvalue": ("code cell 2 (id cell-2)", "shows the value of a loop", "semicolon"),
     "returns": ("code cell 2 (id cell-2)", "stderr", "invalid digit"),
     "mistyped": ("code cell 2 (id cell-2)", "does not compile", "planted_name"),
     "noisy": ("code cell 2 (id cell-2)", "stderr", "planted noise"),
