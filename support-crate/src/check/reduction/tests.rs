@@ -114,6 +114,11 @@ fn dot_counts_atomics_and_barriers() {
             ("sum += a[i] * b[i]", "atomicAdd(result, a[i] * b[i])", "lane 0 alone call atomicAdd"),
             ("atomicAdd(result, sum)", "*result += sum", "atomicAdd makes them take turns"),
             ("for (int distance", &format!("{tree} for (int distance"), "within a warp shuffles need no barrier"),
+            (
+                "float sum = 0.0f;",
+                "float sum = 0.0f; if (blockIdx.x * blockDim.x + threadIdx.x >= n) return;",
+                "every lane of the mask",
+            ),
             ("i < n;", "i <= n;", "which element is its own"),
             ("for (int distance = 16", "if (threadIdx.x % 32 < 16) for (int distance = 16", "every lane of the mask"),
         ],

@@ -32,11 +32,15 @@ impl Warp {
         Some(warp)
     }
 
+    /// The lanes that exist: the last warp of a block may have fewer than 32.
+    pub fn lanes(&self, env: &Env) -> u32 {
+        let lanes = (env.machine.threads() - self.first).min(LANES as u32);
+        u32::MAX >> (LANES as u32 - lanes)
+    }
+
     /// Ready to run a block from its first instruction.
     pub fn start(&mut self, env: &Env) {
-        let threads = env.machine.threads();
-        let lanes = (threads - self.first).min(LANES as u32);
-        self.live = u32::MAX >> (LANES as u32 - lanes);
+        self.live = self.lanes(env);
         self.now = Entry { pc: 0, mask: self.live, meet: NEVER };
         self.stack.clear();
         self.frames.clear();

@@ -78,23 +78,37 @@ pub fn run(warp: &mut Warp, op: &Op, mask: u32) {
     }
 }
 
+/// The lane that a lane of a shuffle reads, if that lies within its segment.
+fn source(f: Shuffle, lane: usize, by: u32, bounds: u32) -> Option<usize> {
+    let me = lane as u32;
+    let (by, limit, segment) = (by & 31, bounds & 31, bounds >> 8 & 31);
+    let most = me & segment | limit & !segment;
+    let least = me & segment;
+    let (source, ok) = match f {
+        Shuffle::Up => (me.wrapping_sub(by), me as i32 - by as i32 >= most as i32),
+        Shuffle::Down => (me + by, me + by <= most),
+        Shuffle::Butterfly => (me ^ by, (me ^ by) <= most),
+        Shuffle::Index => (least | by & !segment, (least | by & !segment) <= most),
+    };
+    ok.then_some(source as usize & 31)
+}
+
+/// Whether a lane of `mask` reads one of `others` in a shuffle.
+pub fn reads(warp: &Warp, op: &Op, mask: u32, others: u32) -> bool {
+    let Op::Shuffle { f, lane, clamp, .. } = *op else { return false };
+    let (steps, bounds) = (&warp.narrow[lane as usize], &warp.narrow[clamp as usize]);
+    let from = |l: usize| source(f, l, steps[l], bounds[l]);
+    (0..LANES).any(|l| mask >> l & 1 != 0 && from(l).is_some_and(|from| others >> from & 1 != 0))
+}
+
 /// `shfl.sync` (PTX ISA, "shfl.sync"): `clamp` holds the clamp value in bits 0–4 and the segment mask in bits 8–12.
 fn shuffle(warp: &mut Warp, (f, d, p): (Shuffle, u32, Option<u32>), (a, lane, clamp): (u32, u32, u32), mask: u32) {
     let (from, steps, bounds) = (warp.narrow[a as usize], warp.narrow[lane as usize], warp.narrow[clamp as usize]);
     let mut inside = 0;
     each(mask, |lane| {
-        let me = lane as u32;
-        let (by, limit, segment) = (steps[lane] & 31, bounds[lane] & 31, bounds[lane] >> 8 & 31);
-        let most = me & segment | limit & !segment;
-        let least = me & segment;
-        let (source, ok) = match f {
-            Shuffle::Up => (me.wrapping_sub(by), me as i32 - by as i32 >= most as i32),
-            Shuffle::Down => (me + by, me + by <= most),
-            Shuffle::Butterfly => (me ^ by, (me ^ by) <= most),
-            Shuffle::Index => (least | by & !segment, (least | by & !segment) <= most),
-        };
-        inside |= u32::from(ok) << lane;
-        warp.narrow[d as usize][lane] = from[if ok { source as usize & 31 } else { lane }];
+        let source = source(f, lane, steps[lane], bounds[lane]);
+        inside |= u32::from(source.is_some()) << lane;
+        warp.narrow[d as usize][lane] = from[source.unwrap_or(lane)];
     });
     if let Some(p) = p {
         warp.set_pred(p, inside, mask);

@@ -157,7 +157,7 @@ fn one(env: &mut Env, warp: &mut Warp, pc: u32, group: u32) -> bool {
             _ => {}
         }
     }
-    let absent = warp.apart.live & !group;
+    let absent = warp.apart.all & !group;
     let right = !matches!(spare, Op::Shuffle { .. }) || from_present(env, warp, pc, &spare, (group, absent));
     exchange::run(warp, &spare, group);
     for &(pc, lanes) in &places {

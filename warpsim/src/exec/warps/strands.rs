@@ -42,8 +42,8 @@ pub struct Apart {
     pub active: bool,
     /// The other strands.
     pub strands: Vec<Strand>,
-    /// Lanes that lived when they parted.
-    pub live: u32,
+    /// Lanes that exist, ended ones too.
+    pub all: u32,
     /// Whether they stay so to the end of the block: lanes that wait for each other once do it again.
     stay: bool,
     /// Of the strand that runs next.
@@ -95,7 +95,7 @@ pub fn part(env: &mut Env, warp: &mut Warp) -> Stop {
         return super::calls::cannot(env, warp);
     }
     warp.apart.active = true;
-    warp.apart.live = warp.live;
+    warp.apart.all = warp.lanes(env);
     warp.unstack(env.steps, 0);
     choose(env, warp)
 }

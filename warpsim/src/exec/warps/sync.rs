@@ -6,8 +6,13 @@ use crate::exec::values::lanes::LANES;
 use crate::finding::Kind;
 use crate::op::Op;
 
-/// Groups of lanes that name the same members; `None` unless all members are here.
-pub fn together(warp: &Warp, row: u32, mask: u32) -> Option<Vec<u32>> {
+/// Groups of lanes that name the same members; `None` unless all members are here, or where one reads a lane that has ended,
+/// which is found when lanes are looked at apart.
+pub fn together(env: &Env, warp: &Warp, (op, row): (&Op, u32), mask: u32) -> Option<Vec<u32>> {
+    let ended = warp.lanes(env) & !warp.live;
+    if ended != 0 && super::exchange::reads(warp, op, mask, ended) {
+        return None;
+    }
     let members = &warp.narrow[row as usize];
     let mut groups = Vec::with_capacity(1);
     let mut rest = mask;

@@ -149,7 +149,7 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
                     return super::sync::not_whole(env, warp, pc, mask);
                 }
                 if let Some(row) = exchange::members(op) {
-                    match together(warp, row, mask) {
+                    match together(env, warp, (op, row), mask) {
                         Some(groups) => {
                             groups.into_iter().for_each(|group| exchange::run(warp, op, group));
                             if let (Op::WarpBarrier { .. }, Some(shadow)) = (op, &mut env.shadow) {
