@@ -80,6 +80,14 @@ fn barriers_that_not_all_reach() {
     assert_eq!((finding.kind, line(&finding)), (Kind::BarrierDivergence, 19));
     let finding = only(run("half_a_shuffle", Launch::linear(1, 32), &out()));
     assert_eq!((finding.kind, line(&finding)), (Kind::BarrierDivergence, 29));
+    for n in [20, 8] {
+        let mut device = Device::new();
+        let out = upload(&mut device, &[0i32; 64]);
+        let arguments = [Arg::Pointer(out), Arg::I32(n)];
+        let report = device.launch(&module("mistakes"), "ended_shuffle", Launch::linear(1, 32), &arguments);
+        let finding = only(report.expect("the call is right").findings);
+        assert_eq!((finding.kind, line(&finding)), (Kind::BarrierDivergence, 86), "{finding}");
+    }
     let finding = only(run("crossed_barriers", Launch::linear(1, 64), &out()));
     assert_eq!(finding.kind, Kind::Deadlock);
     // With one warp, one barrier is reached by all.

@@ -79,3 +79,9 @@ extern "C" __global__ void producer_consumer(int* out) {
         out[threadIdx.x - 32] = words[63 - threadIdx.x];
     }
 }
+// The mask names lanes that have ended: a guard before the shuffle.
+extern "C" __global__ void ended_shuffle(int* out, int n) {
+    int x = threadIdx.x;
+    if (x >= n) return;
+    out[x] = __shfl_down_sync(0xffffffffu, x, 16);
+}

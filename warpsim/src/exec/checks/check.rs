@@ -239,6 +239,9 @@ fn raced(env: &mut Env, e: Element, other: Past) {
                 Kind::GlobalRace => {
                     "give each thread an element of its own, put __syncthreads() between the two, or use atomics"
                 }
+                _ if e.write && then.write => {
+                    "let one of them write, give each a place of its own, or put __syncthreads() between the two"
+                }
                 _ => "put __syncthreads() between the two, or __syncwarp() within a warp; or use atomics",
             },
         ),
