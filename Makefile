@@ -21,7 +21,7 @@ python:
 	  echo 'error: `$(PYTHON)` is no Python of version 3.10 or newer'; \
 	  echo 'next: install one; where it has another name: make setup PYTHON=python3.12'; exit 1; } >&2
 
-setup: python ## install what is missing, build once what all notebooks use (LESSONS=20,21 NVRTC=12)
+setup: python ## install what is missing, build once what all notebooks use (LESSONS=20,21 or all, NVRTC=12)
 	@$(PYTHON) env/setup.py
 
 lab: setup ## open JupyterLab on the first lesson (LESSONS=20 NO_BROWSER=1 PORT=8888)

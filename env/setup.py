@@ -18,7 +18,7 @@ from pathlib import Path
 import paths
 from install import cupti, nvrtc, program, python, rust, warm
 from install.console import SetupError, problem, seconds
-from warm import recipe
+from warm import candle, recipe
 
 # With less than this, a step that fails most likely failed for want of room.
 ROOM_MB = 64
@@ -27,7 +27,9 @@ ROOM_MB = 64
 def main() -> int:
     """0 when notebooks can run; parts that they can do without may be missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lessons", default=os.environ.get("LESSONS", ""), help="also warm these, such as 20,21")
+    parser.add_argument(
+        "--lessons", default=os.environ.get("LESSONS", ""), help="also warm these, such as 20,21; or all"
+    )
     lessons = [name for name in parser.parse_args().lessons.replace(",", " ").split() if name]
     started = time.monotonic()
     # Ended from outside is ended as with Ctrl-C: what was started ends, too.
@@ -111,7 +113,12 @@ def install(lines: list[str]) -> list[SetupError]:
         python_result.result()
         toolchain, evcxr = rust_result.result()
     compiler = toolchain.folder / "bin" / "rustc"
-    state = {"toolchain": str(toolchain.folder), "rustc": toolchain.version, "evcxr": str(evcxr)}
+    state = {
+        "toolchain": str(toolchain.folder),
+        "rustc": toolchain.version,
+        "evcxr": str(evcxr),
+        "candle": candle.find(nvrtc.driver_cuda()),
+    }
     paths.write_json(paths.STATE, {**state, "rustc_time": compiler.stat().st_mtime})
     lines = [*warm.lines_to_keep(toolchain), *lines]
     warm.warm(toolchain, evcxr, recipe.PLAIN_LINE)

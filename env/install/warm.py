@@ -20,8 +20,10 @@ WORK = paths.WARM / "building"
 
 
 def lesson_lines(lessons: list[str]) -> list[str]:
-    """The `:dep` lines of the named lessons: `["20"]` gives that of notebooks/20_*.ipynb."""
+    """The `:dep` lines of the named lessons: `["20"]` gives that of notebooks/20_*.ipynb, `["all"]` those of all."""
     found: list[str] = []
+    if lessons == ["all"]:
+        lessons = [file.stem for file in sorted(paths.NOTEBOOKS.glob("*.ipynb"))]
     for lesson in lessons:
         matches = sorted(paths.NOTEBOOKS.glob(f"{lesson}_*.ipynb")) or sorted(paths.NOTEBOOKS.glob(f"{lesson}.ipynb"))
         if not matches:

@@ -33,8 +33,8 @@ def _skip(name: str, why: str) -> tuple[list[Check], str]:
 
 
 def set_up(commands: Commands) -> tuple[list[Check], str]:
-    """What is missing is installed, and one build of the support crate is warmed."""
-    return _one(commands, "set-up", [sys.executable, "env/setup.py"])
+    """What is missing is installed, and the builds that the lessons start on are warmed."""
+    return _one(commands, "set-up", [sys.executable, "env/setup.py", "--lessons", "all"])
 
 
 def formatted(commands: Commands) -> tuple[list[Check], str]:
@@ -44,13 +44,13 @@ def formatted(commands: Commands) -> tuple[list[Check], str]:
 
 def clippy(commands: Commands) -> tuple[list[Check], str]:
     """clippy, tests and programs included; a warning is a failure."""
-    command = ["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]
+    command = ["cargo", "clippy", "--workspace", "--all-features", "--all-targets", "--locked", "--", "-D", "warnings"]
     return _one(commands, "clippy", command)
 
 
 def rustdoc(commands: Commands) -> tuple[list[Check], str]:
     """The crates' pages; a warning is a failure."""
-    command = ["cargo", "doc", "--workspace", "--no-deps", "--locked"]
+    command = ["cargo", "doc", "--workspace", "--all-features", "--no-deps", "--locked"]
     return _one(commands, "rustdoc", command, RUSTDOCFLAGS="-D warnings")
 
 
@@ -62,13 +62,13 @@ def mac(commands: Commands) -> tuple[list[Check], str]:
     status, output = commands.run("mac target", ["rustup", "target", "add", MAC], 300)
     if status != 0:
         return _skip(name, f"the target {MAC} could not be added: {output.strip()[-300:]}")
-    return _one(commands, name, ["cargo", "check", "-p", "gpulab", "--target", MAC, "--locked"])
+    return _one(commands, name, ["cargo", "check", "-p", "gpulab", "--all-features", "--target", MAC, "--locked"])
 
 
 def rust_tests(commands: Commands) -> tuple[list[Check], str]:
     """Unit tests, doc tests, and every CUDA C source through NVRTC."""
     libraries = os.pathsep.join([str(ROOT / ".gpulab" / "lib"), os.environ.get("LD_LIBRARY_PATH", "")])
-    command = ["cargo", "test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"]
+    command = ["cargo", "test", "--workspace", "--all-features", "--locked", "--no-fail-fast", "--", "--show-output"]
     status, output = commands.run("rust tests", command, LONG_S, LD_LIBRARY_PATH=libraries.rstrip(os.pathsep))
     checks = of_cargo(output)
     if status != 0 and all(check.state != FAILED for check in checks) or not checks:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import paths
+from warm import candle
 
 STAMP = "warm.json"
 # Held for the moment in which one warmed build takes another's place, or is copied.
@@ -17,6 +18,8 @@ SWAP_LOCK = paths.GENERATED / "warm-swap.lock"
 PLAIN_LINE = ':dep gpulab = { path = "../support-crate" }'
 # evcxr turns both checks on, in the dependencies too: CPU baselines would not be fair.
 PROFILE = {"CARGO_PROFILE_DEV_OVERFLOW_CHECKS": "false", "CARGO_PROFILE_DEV_DEBUG_ASSERTIONS": "false"}
+# evcxr's own flags for rustc, which flags from the environment replace.
+EVCXR_FLAGS = ("-Cprefer-dynamic",)
 # What a reader's own environment says here would make a kernel's build differ from the warmed one, and rebuild all.
 DROPPED = re.compile(
     r"CARGO_PROFILE_.*|CARGO_BUILD_(?!JOBS$).*|CARGO_TARGET_DIR|CARGO_INCREMENTAL|(CARGO_ENCODED_)?RUSTFLAGS"
@@ -33,6 +36,7 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
     """The environment of a kernel that builds its cells in `folder`."""
     env = {name: value for name, value in base.items() if not DROPPED.fullmatch(name)}
     env.update(PROFILE)
+    env.update(candle.flags(EVCXR_FLAGS))
     env["EVCXR_TMPDIR"] = str(folder)
     env["EVCXR_CONFIG_DIR"] = str(folder / "config")
     # The type analysis calls these a dozen times at each start; without rustup's detour that is 0.3 s less.
@@ -103,7 +107,7 @@ def dependencies_key(rustc: str) -> str:
         paths.CRATE / "Cargo.toml",
         paths.SIMULATOR / "Cargo.toml",
     ]
-    settings = [rustc, paths.EVCXR_VERSION, repr(sorted(PROFILE.items()))]
+    settings = [rustc, paths.EVCXR_VERSION, repr(sorted(PROFILE.items())), repr(sorted(candle.flags().items()))]
     return _digest([*(text.encode() for text in settings), *(f.read_bytes() for f in manifests if f.is_file())])
 
 

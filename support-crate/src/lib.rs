@@ -23,6 +23,7 @@
 //! | [`plot`] | charts that show themselves as the last line of a cell |
 //! | [`profile`] | what ran when and why it took so long: traces, and what the profilers print |
 //! | [`topics`] | what several notebooks do with the course's kernels, ready to time |
+//! | `nn` (feature `candle`) | deep learning: models on candle, and on the course's own kernels |
 //! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
 
 pub mod bench;
@@ -44,6 +45,8 @@ pub mod machine;
 pub mod measurement;
 pub mod metal;
 pub mod model;
+#[cfg(feature = "candle")]
+pub mod nn;
 pub mod plot;
 pub mod profile;
 pub mod results;

@@ -1,0 +1,38 @@
+"""Whether candle is built with CUDA: decided once, by the set-up, so that every notebook is the same file everywhere.
+
+candle's CUDA kernels are compiled by nvcc, so a driver alone does not do. On macOS cargo itself asks for Metal.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import paths
+
+CUDA = "cuda"
+# Where toolkits are installed that are not on the PATH.
+USUAL = ("/usr/local/cuda", "/opt/cuda")
+
+
+def toolkit() -> Path | None:
+    """The folder of the CUDA toolkit: the one that CUDA_HOME or CUDA_PATH names, that of nvcc, or a usual place."""
+    named = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH")]
+    found = shutil.which("nvcc")
+    places = [*filter(None, named), *([str(Path(found).resolve().parent.parent)] if found else []), *USUAL]
+    return next((Path(place) for place in places if os.access(Path(place) / "bin" / "nvcc", os.X_OK)), None)
+
+
+def find(driver: tuple[int, int] | None) -> str:
+    """What candle is to be built for beside the CPU: `cuda`, or nothing. `driver` is the CUDA that the driver knows."""
+    return CUDA if driver is not None and toolkit() is not None else ""
+
+
+def flags(base: tuple[str, ...] = ()) -> dict[str, str]:
+    """The environment that has cargo build candle as the set-up decided; `base` are flags for rustc to keep."""
+    if paths.read_json(paths.STATE).get("candle") != CUDA:
+        return {}
+    folder = toolkit()
+    found = {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join([*base, "--cfg", "gpulab_cuda"])}
+    return found if folder is None else {**found, "CUDA_HOME": str(folder), "CUDA_PATH": str(folder)}

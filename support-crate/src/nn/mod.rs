@@ -1,0 +1,8 @@
+//! Deep learning: models on candle, and the same models on the course's own kernels. Feature `candle`.
+//!
+//! The notebooks name that feature in their `:dep` line, and are the same file on every machine: with CUDA or Metal
+//! candle is built for it by the set-up, in one place (`env/warm/candle.py`).
+
+mod place;
+
+pub use place::Place;
