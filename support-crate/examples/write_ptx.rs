@@ -1,12 +1,12 @@
 //! Writes the PTX beside each of the course's kernels: `make ptx` calls it, with the pinned NVRTC.
 
-use gpulab::ladder::RUNGS;
+use gpulab::ladder::{OPERATORS, RUNGS};
 use gpulab::sim;
 
 fn main() {
-    for rung in RUNGS {
-        let path = rung.ptx_file();
-        let written = rung.source().and_then(|source| sim::compile(&source)).map(|ptx| std::fs::write(&path, ptx));
+    let rungs = RUNGS.iter().map(|rung| (rung.source(), rung.ptx_file()));
+    for (source, path) in rungs.chain(OPERATORS.iter().map(|operator| (operator.source(), operator.ptx_file()))) {
+        let written = source.and_then(|source| sim::compile(&source)).map(|ptx| std::fs::write(&path, ptx));
         match written {
             Ok(Ok(())) => println!("{}", path.display()),
             Ok(Err(error)) => {

@@ -2,8 +2,10 @@
 //!
 //! The constants stand here once and go into the compiler as `-DNAME=value`, so a file and its launch cannot disagree.
 
+mod operators;
 mod table;
 
+pub use operators::{OPERATORS, Operator, operator};
 pub use table::RUNGS;
 
 use crate::code::{Diff, Listing};
@@ -11,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, Source};
 use std::path::PathBuf;
 
-/// One kernel of the course.
+/// One kernel of a ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rung {
     /// Path below `support-crate/kernels`, without `.cu`.

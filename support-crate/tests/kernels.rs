@@ -3,7 +3,7 @@
 #![cfg(not(target_os = "macos"))] // there is no NVRTC for macOS
 
 use gpulab::cuda::{compile_to_ptx, nvrtc_version, supported_architectures};
-use gpulab::ladder::RUNGS;
+use gpulab::ladder::{OPERATORS, RUNGS};
 use gpulab::launch::Source;
 use std::path::{Path, PathBuf};
 
@@ -61,10 +61,12 @@ fn the_shipped_ptx_is_what_the_compiler_makes() {
     }
     // The build of the compiler stands in comments.
     let code = |ptx: &str| ptx.lines().filter(|line| !line.starts_with("//")).map(str::to_string).collect::<Vec<_>>();
-    for rung in RUNGS {
-        let shipped = std::fs::read_to_string(rung.ptx_file()).unwrap();
-        let made = gpulab::sim::compile(&rung.source().unwrap()).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(code(&shipped), code(&made), "{} has changed since its PTX was made\nnext: make ptx", rung.path);
+    let rungs = RUNGS.iter().map(|rung| (rung.path, rung.source(), rung.ptx_file()));
+    let operators = OPERATORS.iter().map(|operator| (operator.path, operator.source(), operator.ptx_file()));
+    for (path, source, ptx) in rungs.chain(operators) {
+        let shipped = std::fs::read_to_string(ptx).unwrap();
+        let made = gpulab::sim::compile(&source.unwrap()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(code(&shipped), code(&made), "{path} has changed since its PTX was made\nnext: make ptx");
     }
 }
 
@@ -72,7 +74,7 @@ fn known() -> Vec<u32> {
     supported_architectures().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Every rung that runs on a GPU of that architecture, such as `compute_80`.
+/// Every rung and operator that runs on a GPU of that architecture, such as `compute_80`.
 fn files_compile_for(architecture: &str) {
     let digits: String = architecture.chars().filter(char::is_ascii_digit).collect();
     let number: u32 = digits.parse().unwrap();
@@ -84,6 +86,13 @@ fn files_compile_for(architecture: &str) {
         assert!(ptx.contains(&format!(".entry {}", rung.kernel)), "{}: no entry `{}`", rung.path, rung.kernel);
         // Without line numbers an error at run time could not name the reader's line.
         assert!(ptx.contains(".loc"), "{}: no source lines in the PTX", rung.path);
+    }
+    for operator in OPERATORS.iter().filter(|operator| operator.runs_on((number / 10, number % 10)).is_ok()) {
+        let source = operator.source().unwrap_or_else(|error| panic!("{error}"));
+        let ptx = compile_to_ptx(&source, architecture).unwrap_or_else(|error| panic!("{}: {error}", operator.path));
+        for kernel in operator.kernels {
+            assert!(ptx.contains(&format!(".entry {kernel}(")), "{}: no entry `{kernel}`", operator.path);
+        }
     }
 }
 

@@ -174,9 +174,12 @@ fn the_ladders_count_as_the_hardware_does() {
 }
 
 #[test]
-fn every_kernel_of_the_course_is_held_against_the_hardware() {
+fn every_rung_of_the_course_is_held_against_the_hardware() {
     let mut kernels = Vec::new();
     course(COURSE.as_ref(), &mut kernels);
+    // Rungs are numbered. Operators (`table/keep`) are many and small, made of what the tables count already.
+    kernels
+        .retain(|kernel| kernel.rsplit('/').next().is_some_and(|name| name.starts_with(|c: char| c.is_ascii_digit())));
     assert!(!kernels.is_empty());
     let rows = ["scenarios", "ladders"].into_iter().flat_map(table);
     let listed: Vec<String> = rows.map(|row| row["module"].clone()).collect();

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 #[test]
 fn the_table_and_the_folder_agree() {
     assert_eq!(files("cu"), files("ptx"), "each kernel has its PTX: make ptx");
-    let table: BTreeSet<String> = RUNGS.iter().map(|rung| rung.path.to_string()).collect();
+    let paths = RUNGS.iter().map(|rung| rung.path).chain(OPERATORS.iter().map(|operator| operator.path));
+    let table: BTreeSet<String> = paths.map(str::to_string).collect();
     assert_eq!(table, files("cu"));
 }
 
@@ -64,4 +65,21 @@ fn every_file_declares_its_kernel_and_begins_with_its_three_lines() {
         let heads: Vec<&str> = text.lines().take(3).filter_map(|line| line.split(':').next()).collect();
         assert_eq!(heads, ["// idea", "// changed", "// constants"], "{}", rung.path);
     }
+}
+
+#[test]
+fn operators_declare_their_kernels_and_begin_with_their_two_lines() {
+    for operator in OPERATORS {
+        let text = operator.source().unwrap().text;
+        let declared: Vec<String> = signatures(&text).into_iter().map(|signature| signature.name).collect();
+        assert!(!operator.kernels.is_empty(), "{}", operator.path);
+        for kernel in operator.kernels {
+            assert!(declared.iter().any(|name| name == kernel), "{}: no kernel {kernel}: {declared:?}", operator.path);
+        }
+        let heads: Vec<&str> = text.lines().take(2).filter_map(|line| line.split(':').next()).collect();
+        assert_eq!(heads, ["// idea", "// constants"], "{}", operator.path);
+        // A number stands for a place on a ladder, and warpsim's hardware table asks for a launch of each rung.
+        assert!(!operator.path.split('/').next_back().unwrap().starts_with(|c: char| c.is_ascii_digit()));
+    }
+    assert!(operator("table/none").unwrap_err().to_string().contains("no operators `table/none`"));
 }

@@ -4,7 +4,7 @@
 use super::ARCHITECTURE;
 use crate::cuda::compile_to_ptx;
 use crate::error::{Error, Result};
-use crate::ladder::RUNGS;
+use crate::ladder::{OPERATORS, RUNGS};
 use crate::launch::Source;
 
 /// The PTX that the simulator runs, with the source that its line numbers count in.
@@ -26,10 +26,10 @@ pub fn compile(source: &Source) -> Result<String> {
 
 /// The PTX of the course's kernel that says the same, with that kernel's source.
 fn shipped(source: &Source) -> Result<Option<(String, Source)>> {
-    for rung in RUNGS {
-        let known = rung.source()?;
+    let rungs = RUNGS.iter().map(|rung| (rung.source(), rung.ptx_file()));
+    for (known, path) in rungs.chain(OPERATORS.iter().map(|operator| (operator.source(), operator.ptx_file()))) {
+        let known = known?;
         if known.same_code(source) {
-            let path = rung.ptx_file();
             let ptx = std::fs::read_to_string(&path).map_err(|error| Error::File {
                 path,
                 during: "read the kernel's PTX".to_string(),
@@ -70,6 +70,12 @@ mod tests {
             let (ptx, source) = shipped(&rung.source().unwrap()).unwrap().unwrap();
             assert!(ptx.contains(&format!(".entry {}(", rung.kernel)), "{}", rung.path);
             assert!(ptx.contains(&format!("\"{}\"", source.name)), "{}: no line numbers", rung.path);
+        }
+        for operator in OPERATORS {
+            let (ptx, source) = shipped(&operator.source().unwrap()).unwrap().unwrap();
+            let has = |kernel: &&str| ptx.contains(&format!(".entry {kernel}("));
+            assert!(operator.kernels.iter().all(has), "{}", operator.path);
+            assert!(ptx.contains(&format!("\"{}\"", source.name)), "{}: no line numbers", operator.path);
         }
         let tiled = rung("matmul/02_tiled").unwrap().source().unwrap();
         let other_tile = Source { defines: vec![("TILE".to_string(), "16".to_string())], ..tiled };

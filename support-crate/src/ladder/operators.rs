@@ -1,0 +1,75 @@
+//! Kernels that are no rungs: operators of a larger whole, such as the stages of a pipeline, in flat folders.
+//!
+//! A rung is one of several ways to do the same; an operator is one of several things that are done one after the other.
+//! So their files have no number and no line `// changed:`, and who launches them says how.
+
+use super::Rung;
+use crate::error::{Error, Result};
+use crate::launch::Source;
+use std::path::PathBuf;
+
+/// One file of operators: any number of kernels that belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operator {
+    /// Path below `support-crate/kernels`, without `.cu`.
+    pub path: &'static str,
+    /// The `extern "C"` names of its kernels.
+    pub kernels: &'static [&'static str],
+    /// Constants that the source needs.
+    pub defines: &'static [(&'static str, u32)],
+    /// The compute capability that it needs, such as (8, 0).
+    pub needs: (u32, u32),
+    /// It uses instructions that GPUs of just that compute capability have (`wgmma` on Hopper).
+    pub only: bool,
+}
+
+/// All operators of the course. The test `ladder` holds this table and the folders equal.
+pub const OPERATORS: &[Operator] = &[];
+
+/// The operators of that path, such as `table/keep`.
+///
+/// # Errors
+/// [`Error::Invalid`] with the paths that there are.
+pub fn operator(path: &str) -> Result<Operator> {
+    OPERATORS.iter().copied().find(|operator| operator.path == path).ok_or_else(|| Error::Invalid {
+        what: format!("the course has no operators `{path}`"),
+        fix: format!("use one of: {}", OPERATORS.iter().map(|known| known.path).collect::<Vec<_>>().join(", ")),
+    })
+}
+
+impl Operator {
+    /// What most operators have in common: no constants, any GPU.
+    pub const PLAIN: Operator = Operator { path: "", kernels: &[], defines: &[], needs: (7, 5), only: false };
+
+    /// Its source in CUDA C, with its constants.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the file cannot be read.
+    pub fn source(&self) -> Result<Source> {
+        let source = Source::course(&format!("{}.cu", self.path))?;
+        Ok(self.defines.iter().fold(source, |source, (name, value)| source.define(name, value)))
+    }
+
+    /// The file with its PTX for the simulator, for machines where CUDA C cannot be compiled. `make ptx` writes it.
+    pub fn ptx_file(&self) -> PathBuf {
+        Source::kernels_dir().join(format!("{}.ptx", self.path))
+    }
+
+    /// The value of one of its constants, such as the threads of a block.
+    ///
+    /// # Panics
+    /// Where it has no such constant: the mistake is the table's, or the caller's.
+    pub fn constant(&self, name: &str) -> u32 {
+        let found = self.defines.iter().find(|(known, _)| *known == name);
+        found.unwrap_or_else(|| panic!("`{}` has no constant `{name}`\nnext: see ladder/operators.rs", self.path)).1
+    }
+
+    /// An error that names both, where a GPU of that compute capability does not run it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    pub fn runs_on(&self, capability: (u32, u32)) -> Result<()> {
+        let Operator { path, needs, only, .. } = *self;
+        Rung { path, needs, only, ..super::table::PLAIN }.runs_on(capability)
+    }
+}
