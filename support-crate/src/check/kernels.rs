@@ -38,3 +38,16 @@ pub(super) fn two_write(error: &Error) -> bool {
     let again = first.line.as_ref().map(|(line, _)| format!(" wrote at line {line},"));
     first.what.iter().any(|what| what.starts_with("writes") && again.as_ref().is_some_and(|again| what.contains(again)))
 }
+
+/// What a check must do: the right kernel passes, and each mistake (a text of the kernel, what takes its place) is told so.
+#[cfg(test)]
+pub(super) fn expect(check: fn(&str) -> Verdict, right: &str, wrong: &[(&str, &str, &str)]) {
+    let verdict = check(right);
+    assert!(verdict.passed(), "{}", verdict.text());
+    for (old, new, said) in wrong {
+        let source = right.replacen(old, new, 1);
+        assert_ne!(source, right, "`{old}` is not there");
+        let text = check(&source).text();
+        assert!(text.starts_with("NOT YET") && text.contains(said), "{old} -> {new}: {text}");
+    }
+}

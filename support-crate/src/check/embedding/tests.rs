@@ -1,6 +1,7 @@
 //! Right kernels pass, and each wrong one is told what is wrong with it.
 
 use super::*;
+use crate::check::kernels::expect;
 
 const FOUR: &str = "template <typename T> __device__ void copy(const T *from, T *to, int n, int lane) {
     for (int k = lane; k < n; k += 32) { to[k] = from[k]; }
@@ -29,17 +30,6 @@ const BACKWARD: &str =
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count * width) { atomicAdd(&grad_table[index[i / width] * width + i % width], grad_out[i]); }
 }";
-
-fn expect(check: fn(&str) -> Verdict, right: &str, wrong: &[(&str, &str, &str)]) {
-    let verdict = check(right);
-    assert!(verdict.passed(), "{}", verdict.text());
-    for (old, new, said) in wrong {
-        let source = right.replacen(old, new, 1);
-        assert_ne!(source, right, "`{old}` is not there");
-        let text = check(&source).text();
-        assert!(text.starts_with("NOT YET") && text.contains(said), "{new}: {text}");
-    }
-}
 
 #[test]
 fn gather_four_counts_instructions() {

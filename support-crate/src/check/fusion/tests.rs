@@ -1,6 +1,7 @@
 //! Right kernels pass, and each wrong one is told what is wrong with it.
 
 use super::*;
+use crate::check::kernels::expect;
 
 const SWIGLU: &str =
     "extern \"C\" __global__ void swiglu(const float *gate, const float *up, float *t, float *y, int n) {
@@ -23,17 +24,6 @@ const LOG_SUM_EXP: &str = "extern \"C\" __global__ void log_sum_exp(const float 
     }
     y[row] = most + logf(sum);
 }";
-
-fn expect(check: fn(&str) -> Verdict, right: &str, wrong: &[(&str, &str, &str)]) {
-    let verdict = check(right);
-    assert!(verdict.passed(), "{}", verdict.text());
-    for (old, new, said) in wrong {
-        let source = right.replacen(old, new, 1);
-        assert_ne!(source, right, "`{old}` is not there");
-        let text = check(&source).text();
-        assert!(text.starts_with("NOT YET") && text.contains(said), "{old} -> {new}: {text}");
-    }
-}
 
 #[test]
 fn swiglu_knows_its_mistakes() {

@@ -1,6 +1,7 @@
 //! Right kernels pass, and each wrong one is told what is wrong with it.
 
 use super::*;
+use crate::check::kernels::expect;
 
 const TILED: &str =
     "extern \"C\" __global__ void tiled(const float *a, const float *b, float *c, int m, int n, int k) {
@@ -61,17 +62,6 @@ const FOUR_ROWS: &str =
         if (row + r < m && column < n) { c[(row + r) * n + column] = sum[r]; }
     }
 }";
-
-fn expect(check: fn(&str) -> Verdict, right: &str, wrong: &[(&str, &str, &str)]) {
-    let verdict = check(right);
-    assert!(verdict.passed(), "{}", verdict.text());
-    for (old, new, said) in wrong {
-        let source = right.replacen(old, new, 1);
-        assert_ne!(source, right, "`{old}` is not there");
-        let text = check(&source).text();
-        assert!(text.starts_with("NOT YET") && text.contains(said), "{old} -> {new}: {text}");
-    }
-}
 
 #[test]
 fn tiled_knows_its_mistakes() {

@@ -1,6 +1,7 @@
 //! Right kernels pass, and each wrong one is told what is wrong with it.
 
 use super::*;
+use crate::check::kernels::expect;
 
 const LARGEST: &str = "extern \"C\" __global__ void largest(const float *a, float *partial, int n) {
     __shared__ float most[256];
@@ -36,17 +37,6 @@ const DOT: &str = "extern \"C\" __global__ void dot(const float *a, const float 
     for (int distance = 16; distance > 0; distance /= 2) { sum += __shfl_down_sync(0xffffffff, sum, distance); }
     if (threadIdx.x % 32 == 0) { atomicAdd(result, sum); }
 }";
-
-fn expect(check: fn(&str) -> Verdict, right: &str, wrong: &[(&str, &str, &str)]) {
-    let verdict = check(right);
-    assert!(verdict.passed(), "{}", verdict.text());
-    for (old, new, said) in wrong {
-        let source = right.replacen(old, new, 1);
-        assert_ne!(source, right, "`{old}` is not there");
-        let text = check(&source).text();
-        assert!(text.starts_with("NOT YET") && text.contains(said), "{old} -> {new}: {text}");
-    }
-}
 
 #[test]
 fn largest_knows_its_mistakes() {

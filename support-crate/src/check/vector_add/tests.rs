@@ -1,6 +1,7 @@
 //! Right kernels pass, and each wrong one is told what is wrong with it.
 
 use super::*;
+use crate::check::kernels::expect;
 
 const AXPY: &str = "extern \"C\" __global__ void axpy(float s, const float *x, float *y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -22,17 +23,6 @@ const TWO_KINDS: &str = "extern \"C\" __global__ void two_kinds(float *x, int n)
         x[i] = value;
     }
 }";
-
-fn expect(check: fn(&str) -> Verdict, right: &str, wrong: &[(&str, &str, &str)]) {
-    let verdict = check(right);
-    assert!(verdict.passed(), "{}", verdict.text());
-    for (old, new, said) in wrong {
-        let source = right.replacen(old, new, 1);
-        assert_ne!(source, right, "`{old}` is not there");
-        let text = check(&source).text();
-        assert!(text.starts_with("NOT YET") && text.contains(said), "{new}: {text}");
-    }
-}
 
 #[test]
 fn axpy_knows_its_mistakes() {
