@@ -12,7 +12,8 @@ pub(super) struct Reason {
 }
 
 impl Reason {
-    /// Nsight Compute's name: warps that wait for it, on average, whenever one instruction is issued.
+    /// Nsight Compute's name: the warps that wait for it, added up over all cycles, by the instructions issued. So it is
+    /// how many cycles a warp waits for it before each of its instructions, on average.
     pub(super) fn metric(self) -> String {
         format!("smsp__average_warps_issue_stalled_{}_per_issue_active.ratio", self.name)
     }
@@ -44,13 +45,13 @@ pub(super) const REASONS: [Reason; 18] = [
     reason("sleeping", "it sleeps"),
 ];
 
-/// One rung's reasons to wait, most first: warps that wait so, on average, whenever an instruction is issued.
+/// One rung's reasons to wait, most first: the cycles that a warp waits so for each of its instructions, on average.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a stall table shows itself as the last expression of a cell, without a semicolon"]
 pub struct Stalls {
     /// The rung.
     pub rung: String,
-    /// Reason in Nsight Compute's words, what it means, warps.
+    /// Reason in Nsight Compute's words, what it means, cycles.
     pub reasons: Vec<(&'static str, &'static str, f64)>,
     /// The machine, where it was recorded; else empty.
     pub recorded_on: String,
@@ -58,8 +59,8 @@ pub struct Stalls {
 
 pub(super) fn of(counted: &Counted) -> Stalls {
     let known = REASONS.iter().filter_map(|reason| {
-        let warps = counted.metrics.get(&reason.metric()).copied()?;
-        Some((reason.name, reason.means, warps))
+        let cycles = counted.metrics.get(&reason.metric()).copied()?;
+        Some((reason.name, reason.means, cycles))
     });
     let mut reasons: Vec<_> = known.filter(|one| one.2 > 0.0).collect();
     reasons.sort_by(|a, b| b.2.total_cmp(&a.2));
@@ -74,7 +75,7 @@ impl Stalls {
 
     /// The reasons as rows for [`plot::bars`](crate::plot::bars): the five that are most.
     pub fn rows(&self) -> Vec<Measurement> {
-        let row = |one: &(&str, &str, f64)| bar(one.0, "waiting", "warps an issue", one.2, &self.recorded_on);
+        let row = |one: &(&str, &str, f64)| bar(one.0, "waiting", "cycles an instruction", one.2, &self.recorded_on);
         self.reasons.iter().take(5).map(row).collect()
     }
 
@@ -89,9 +90,9 @@ impl fmt::Display for Stalls {
         let all: f64 = self.reasons.iter().map(|one| one.2).sum();
         let recorded =
             if self.recorded_on.is_empty() { String::new() } else { format!(" (recorded on {})", self.recorded_on) };
-        writeln!(f, "{}: for each instruction issued, so many warps wait{recorded}", self.rung)?;
-        for (name, means, warps) in self.reasons.iter().filter(|one| one.2 >= 0.01 * all) {
-            writeln!(f, "{warps:>8.2}  {:>3.0} %  {name:18}  {means}", 100.0 * warps / all)?;
+        writeln!(f, "{}: cycles that a warp spends so for each of its instructions{recorded}", self.rung)?;
+        for (name, means, cycles) in self.reasons.iter().filter(|one| one.2 >= 0.01 * all) {
+            writeln!(f, "{cycles:>8.2}  {:>3.0} %  {name:18}  {means}", 100.0 * cycles / all)?;
         }
         Ok(())
     }

@@ -72,7 +72,10 @@ fn stalls_come_longest_first() {
     assert_eq!((stalls.first(), stalls.reasons.len()), ("barrier", 3));
     assert!(stalls.to_string().contains("    4.50   60 %  barrier"), "{stalls}");
     assert_eq!(found[1].stalls().first(), "long_scoreboard");
-    assert_eq!(stalls.rows()[0].experiment, "barrier");
+    assert_eq!(
+        (stalls.rows()[0].experiment.as_str(), stalls.rows()[0].unit.as_str()),
+        ("barrier", "cycles an instruction")
+    );
 }
 
 #[test]
