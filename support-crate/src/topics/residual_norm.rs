@@ -1,5 +1,6 @@
 //! One rung of the residual addition with its RMS norm, ready to run and to time on a GPU.
 
+use super::rows::{in_f64, sides};
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows, wrong};
 use crate::bench::Bench;
 use crate::cpu;
@@ -121,7 +122,7 @@ impl ResidualNorm {
             return Ok(());
         }
         let config = self.rung.launch(columns, rows, self.gpu.multiprocessors());
-        let [rows, columns] = [side(rows)?, side(columns)?];
+        let (rows, columns) = sides(rows, columns)?;
         launches.launch(&self.kernel, config, (x, residual, weight, sum, y, rows, columns, EPSILON))
     }
 }
@@ -130,9 +131,9 @@ impl ResidualNorm {
 impl Topic for ResidualNorm {
     fn work(&self, size: Size) -> Result<Work> {
         let (rows, columns) = size.two()?;
-        [rows, columns].map(side).into_iter().collect::<Result<Vec<_>>>()?;
-        let n = rows.saturating_mul(columns);
-        Ok(Work::of_bytes(n.saturating_mul(8), OPERATIONS * n as f64, "bf16"))
+        sides(rows, columns)?;
+        let n = rows * columns;
+        Ok(Work::of_bytes(8 * n, OPERATIONS * n as f64, "bf16"))
     }
 
     fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
@@ -160,18 +161,10 @@ impl Topic for ResidualNorm {
         let pieces = spread_rows(rows, 32).into_iter().flat_map(|row| {
             let added = |at| cpu::bf16_from_f32((inputs[0].get(at) + inputs[1].get(at)) as f32);
             let sums: Vec<u16> = (row * columns..(row + 1) * columns).map(added).collect();
-            [piece(0, row, normed(&sums, &weight)), piece(1, row, sums.iter().map(|&bits| number(bits)).collect())]
+            [piece(0, row, normed(&sums, &weight)), piece(1, row, in_f64(&sums))]
         });
         Ok(pieces.collect())
     }
-}
-
-/// A size as a kernel's `int`, with room for the threads that reach beyond it.
-fn side(size: usize) -> Result<i32> {
-    i32::try_from(size).ok().filter(|&size| size <= i32::MAX - (1 << 20)).ok_or_else(|| Error::Invalid {
-        what: format!("{size} rows or columns: these kernels count them in `int`"),
-        fix: "split the matrix, and launch once for each part".to_string(),
-    })
 }
 
 fn number(bits: u16) -> f64 {
@@ -188,7 +181,7 @@ fn normed(sums: &[u16], weight: &[f64]) -> Vec<f64> {
 /// Compares with the norm in f64 of the sums that the kernel stored; those must be the nearest bf16. Rounding to bf16 is
 /// off by at most 2⁻⁸ of the result; the sum of the squares and what follows, in f32, by 2⁻¹⁶ of it at most.
 fn agree(path: &str, (sum, y): &(Vec<u16>, Vec<u16>), (x, residual, weight): (&[u16], &[u16], &[u16])) -> Result<()> {
-    let weights: Vec<f64> = weight.iter().map(|&bits| number(bits)).collect();
+    let weights = in_f64(weight);
     for (row, sums) in sum.chunks(weight.len()).enumerate() {
         let place = |column: usize| format!("rows of {}, row {row}, column {column}", weight.len());
         let normed = normed(sums, &weights);

@@ -1,6 +1,7 @@
 //! One rung of the rotary position embedding, ready to run and to time on a GPU.
 
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows, wrong};
+use super::rows::{self, in_f64, sides};
+use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::{Error, Result};
@@ -158,7 +159,9 @@ impl Rope {
             return Ok(());
         }
         let config = self.rung.launch(columns, rows, self.gpu.multiprocessors());
-        let [rows, columns, head] = [side(rows)?, side(columns)?, side(head)?];
+        let (rows, columns) = sides(rows, columns)?;
+        // Fits too: a row is of whole heads.
+        let head = head as i32;
         launches.launch(&self.kernel, config, (q, k, cosines, sines, q_turned, k_turned, rows, columns, head))
     }
 }
@@ -168,9 +171,9 @@ impl Topic for Rope {
     fn work(&self, size: Size) -> Result<Work> {
         let (rows, columns) = size.two()?;
         head_of(columns)?;
-        [rows, columns].map(side).into_iter().collect::<Result<Vec<_>>>()?;
-        let n = rows.saturating_mul(columns);
-        Ok(Work::of_bytes(n.saturating_mul(8), 2.0 * OPERATIONS * n as f64, "bf16"))
+        sides(rows, columns)?;
+        let n = rows * columns;
+        Ok(Work::of_bytes(8 * n, 2.0 * OPERATIONS * n as f64, "bf16"))
     }
 
     fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
@@ -196,20 +199,11 @@ impl Topic for Rope {
         let (rows, columns) = size.two()?;
         let head = head_of(columns)?;
         let row_of = |row: usize, output: usize| {
-            let place = row * columns..(row + 1) * columns;
-            let values = place.map(|at| turned(at, |at| inputs[output].get(at), (columns, head))).collect();
+            let values = turned_row(row, |at| inputs[output].get(at), (columns, head));
             Exact { output, from: row * columns, values }
         };
         Ok(spread_rows(rows, 16).into_iter().flat_map(|row| [row_of(row, 0), row_of(row, 1)]).collect())
     }
-}
-
-/// A size as a kernel's `int`, with room for the threads that reach beyond it.
-fn side(size: usize) -> Result<i32> {
-    i32::try_from(size).ok().filter(|&size| size <= i32::MAX - (1 << 20)).ok_or_else(|| Error::Invalid {
-        what: format!("{size} rows or columns: these kernels count them in `int`"),
-        fix: "split the matrix, and launch once for each part".to_string(),
-    })
 }
 
 fn even(head: usize) -> Result<()> {
@@ -252,18 +246,19 @@ fn turned(at: usize, x: impl Fn(usize) -> f64, (columns, head): (usize, usize)) 
     }
 }
 
-/// Compares with the turned pairs in f64. Rounding to bf16 is off by at most 2⁻⁸ of the result; the table and the three
-/// operations in f32 by at most 2⁻²² of what they add, which is below 2.
+/// A row of the matrix after the turn.
+fn turned_row(row: usize, x: impl Fn(usize) -> f64, (columns, head): (usize, usize)) -> Vec<f64> {
+    (row * columns..(row + 1) * columns).map(|at| turned(at, &x, (columns, head))).collect()
+}
+
+/// Compares with the turned pairs in f64. The table and the three operations in f32 are off by at most 2⁻²² of what they
+/// add, which is below 2.
 fn agree(path: &str, name: &str, given: &[u16], x: &[u16], (columns, head): (usize, usize)) -> Result<()> {
-    let number = |bits: u16| f64::from(cpu::f32_from_bf16(bits));
-    for (at, &bits) in given.iter().enumerate() {
-        let exact = turned(at, |at| number(x[at]), (columns, head));
-        let error = (number(bits) - exact).abs();
-        // An element that was never written is NaN, which is greater than nothing.
-        if error.is_nan() || error > exact.abs() * 2.0_f64.powi(-8) + 2.0_f64.powi(-21) {
-            let place = format!("{name}, row {}, column {}, heads of {head}", at / columns, at % columns);
-            return Err(wrong(path, format!("{place}: {} on the GPU, {exact} exactly", number(bits))));
-        }
+    let x = in_f64(x);
+    for (row, given) in given.chunks(columns).enumerate() {
+        let exact = turned_row(row, |at| x[at], (columns, head));
+        let place = format!("{name}, heads of {head}, row {row}");
+        rows::agree(path, &place, given, &exact, |_| 2.0_f64.powi(-21))?;
     }
     Ok(())
 }
