@@ -34,6 +34,13 @@ fn integer_arithmetic() {
     check("div.s32 %r, %x, %y;", &[([7, MINUS - 1], MINUS - 2), ([INT_MIN, MINUS], INT_MIN)]);
     check("rem.s32 %r, %x, %y;", &[([MINUS - 6, 3], MINUS), ([INT_MIN, MINUS], 0)]);
     check("rem.u64 %rd, %a, %b;", &[([u64::MAX, 10], 5)]);
+    // By zero: as GPUs do it.
+    for sign in ["s", "u"] {
+        check(&format!("div.{sign}32 %r, %x, %y;"), &[([7, 0], MINUS)]);
+        check(&format!("rem.{sign}32 %r, %x, %y;"), &[([7, 0], 7)]);
+        check(&format!("div.{sign}64 %rd, %a, %b;"), &[([7, 0], u64::MAX)]);
+        check(&format!("rem.{sign}64 %rd, %a, %b;"), &[([7, 0], 7)]);
+    }
     check("abs.s32 %r, %x;", &[([MINUS], 1), ([INT_MIN], INT_MIN)]);
     check("neg.s16 %rs, %h;", &[([1], 0xffff), ([0x8000], 0x8000)]);
     check("min.s16 %rs, %h, %i;", &[([0xffff, 1], 0xffff)]);

@@ -1,5 +1,6 @@
 //! Instructions whose operands and result are 32-bit rows (16-bit values keep their upper half zero).
 
+use super::divide::{quotient32, remainder32};
 use super::float::{canon, fma_half, fma32, fn_half, fn32, op_half, op32};
 use super::lanes::{Row, binary, ternary, unary};
 use crate::op::{Bin, Slot, Tri, Un};
@@ -96,23 +97,8 @@ fn rare(file: &mut [Row<u32>], mask: u32, f: Bin, d: Slot, a: Slot, b: Slot) {
             Bin::Mul16 => x.wrapping_mul(y) & 0xffff,
             Bin::MulHi16 { signed: false } => ((x & 0xffff) * (y & 0xffff)) >> 16,
             Bin::MulHi16 { signed: true } => ((short(x) * short(y)) >> 16) as u32 & 0xffff,
-            // Division by zero is unspecified; GPUs give all ones, and the dividend as remainder.
-            Bin::Div { signed: false } => x.checked_div(y).unwrap_or(u32::MAX),
-            Bin::Div { signed: true } => {
-                if j == 0 {
-                    u32::MAX
-                } else {
-                    i.wrapping_div(j) as u32
-                }
-            }
-            Bin::Rem { signed: false } => x.checked_rem(y).unwrap_or(x),
-            Bin::Rem { signed: true } => {
-                if j == 0 {
-                    x
-                } else {
-                    i.wrapping_rem(j) as u32
-                }
-            }
+            Bin::Div { signed } => quotient32(x, y, signed),
+            Bin::Rem { signed } => remainder32(x, y, signed),
             Bin::Div16 { signed: false } => (x & 0xffff).checked_div(y & 0xffff).unwrap_or(0xffff),
             Bin::Div16 { signed: true } => short(x).checked_div(short(y)).unwrap_or(-1) as u32 & 0xffff,
             Bin::Rem16 { signed: false } => (x & 0xffff).checked_rem(y & 0xffff).unwrap_or(x & 0xffff),

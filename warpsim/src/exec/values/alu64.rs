@@ -1,5 +1,6 @@
 //! Instructions whose operands and result are 64-bit rows.
 
+use super::divide::{quotient64, remainder64};
 use super::float::{fn64, op64};
 use super::lanes::{Row, binary, ternary, unary};
 use super::soft;
@@ -67,23 +68,8 @@ fn rare(file: &mut [Row<u64>], mask: u32, f: Bin, d: Slot, a: Slot, b: Slot) {
             Bin::Max { signed: true } => i.max(j) as u64,
             Bin::MulHi { signed: false } => ((u128::from(x) * u128::from(y)) >> 64) as u64,
             Bin::MulHi { signed: true } => ((i128::from(i) * i128::from(j)) >> 64) as u64,
-            // Division by zero as in 32 bits.
-            Bin::Div { signed: false } => x.checked_div(y).unwrap_or(u64::MAX),
-            Bin::Div { signed: true } => {
-                if j == 0 {
-                    u64::MAX
-                } else {
-                    i.wrapping_div(j) as u64
-                }
-            }
-            Bin::Rem { signed: false } => x.checked_rem(y).unwrap_or(x),
-            Bin::Rem { signed: true } => {
-                if j == 0 {
-                    x
-                } else {
-                    i.wrapping_rem(j) as u64
-                }
-            }
+            Bin::Div { signed } => quotient64(x, y, signed),
+            Bin::Rem { signed } => remainder64(x, y, signed),
             Bin::Float(op, FloatMode { round: Round::Nearest, .. }) => {
                 op64(op, f64::from_bits(x), f64::from_bits(y)).to_bits()
             }

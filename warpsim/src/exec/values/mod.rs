@@ -4,6 +4,7 @@ pub mod alu32;
 pub mod alu64;
 pub mod compare;
 pub mod convert;
+pub mod divide;
 pub mod float;
 pub mod half;
 pub mod lanes;
