@@ -56,4 +56,5 @@ pub use finding::{Finding, Kind, Other};
 pub use launch::{Arg, Launch};
 pub use module::{KernelInfo, Module, Survey, survey};
 pub use report::Report;
+pub use traffic::lanes_at_once;
 pub use watch::{Access, AccessKind, Space, Watch};

@@ -26,7 +26,7 @@ pub(crate) fn sectors(addresses: &[u64; 32], mask: u32) -> u64 {
 }
 
 /// Wavefronts of a shared access of `bytes` a lane, and those that it takes at least: one for each part of the warp
-/// that goes by itself. `LOAD`s may go in fewer parts than stores, see [`joined`].
+/// that goes by itself ([`lanes_at_once`]).
 #[inline]
 pub(crate) fn wavefronts<const LOAD: bool>(addresses: &[u64; 32], mask: u32, bytes: u32) -> (u64, u64) {
     if mask == u32::MAX && bytes <= 4 {
@@ -43,9 +43,7 @@ pub(crate) fn wavefronts<const LOAD: bool>(addresses: &[u64; 32], mask: u32, byt
     if bytes <= 4 {
         return (passes(addresses, mask, 1), 1);
     }
-    // Halves of a warp for 8 bytes, quarters for 16.
-    let (part, words) = if bytes <= 8 { (16, 2) } else { (8, 4) };
-    let part = if LOAD && joined(addresses, mask) { 2 * part } else { part };
+    let (part, words) = (lanes_at_once(addresses, mask, bytes, LOAD), if bytes <= 8 { 2 } else { 4 });
     let (mut waves, mut least) = (0, 0);
     for first in (0..32).step_by(part) {
         let members = mask & u32::MAX >> (32 - part) << first;
@@ -57,8 +55,20 @@ pub(crate) fn wavefronts<const LOAD: bool>(addresses: &[u64; 32], mask: u32, byt
     (waves, least)
 }
 
-/// Whether a load serves two parts of the warp at once: when each lane reads the same word as its neighbour (lane ^ 1),
-/// or each the same as its neighbour but one (lane ^ 2). A lane that is not active agrees with all.
+/// How many neighbouring lanes the banks of shared memory serve together, in an access of `bytes` a lane: a warp, half of
+/// it for 8 bytes, a quarter for 16. A `load` other than `ldmatrix` may serve two such parts at once: when each lane reads
+/// the same as its neighbour (lane ^ 1), or each the same as its neighbour but one (lane ^ 2). A lane that is not in `mask`
+/// agrees with all.
+#[inline]
+pub fn lanes_at_once(addresses: &[u64; 32], mask: u32, bytes: u32, load: bool) -> usize {
+    let part = match bytes {
+        0..=4 => 32,
+        5..=8 => 16,
+        _ => 8,
+    };
+    if load && part < 32 && joined(addresses, mask) { 2 * part } else { part }
+}
+
 fn joined(addresses: &[u64; 32], mask: u32) -> bool {
     [1, 2].into_iter().any(|step| {
         (0..32).all(|lane| {

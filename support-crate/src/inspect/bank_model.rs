@@ -33,25 +33,22 @@ impl Part {
 /// takes as many wavefronts as were counted; where none does, the first.
 pub(super) fn parts(access: &Access) -> Vec<Part> {
     let own = access.kind == AccessKind::Atomic;
-    let join = access.kind == AccessKind::Load && neighbours_agree(access);
+    let load = access.kind == AccessKind::Load;
     // What only the simulator knows: whether an atomic is a plain count (the lanes of a word are then served at once),
     // and whether a load is an `ldmatrix`, whose parts are never joined.
-    let ways = if own { [(false, true), (false, false)] } else { [(join, false), (false, false)] };
-    let ways = ways.map(|(join, own)| served(access, join, own));
+    let ways = if own { [(false, true), (false, false)] } else { [(load, false), (false, false)] };
+    let ways = ways.map(|(load, own)| served(access, load, own));
     // A compare-and-swap takes each of its wavefronts twice.
     let counted = if own { access.conflicts + 1 } else { access.wavefronts };
     let fits = |parts: &&Vec<Part>| parts.iter().map(Part::wavefronts).sum::<usize>() as u64 == counted;
     ways.iter().find(fits).unwrap_or(&ways[0]).clone()
 }
 
-/// `join`: twice as many lanes are served at once. `own`: each lane needs a wavefront of its own, even on one word.
-fn served(access: &Access, join: bool, own: bool) -> Vec<Part> {
-    let lanes = match access.bytes {
-        0..=4 => 32,
-        5..=8 => 16,
-        _ => 8,
-    };
-    let lanes = if join { (2 * lanes).min(32) } else { lanes };
+/// `load`: as the parts of a load are, which may be joined. `own`: each lane needs a wavefront of its own, even on one word.
+fn served(access: &Access, load: bool, own: bool) -> Vec<Part> {
+    let mask = (0..32).filter(|&lane| access.offsets[lane].is_some()).fold(0, |mask, lane| mask | 1 << lane);
+    let addresses = access.offsets.map(|offset| offset.unwrap_or(0));
+    let lanes = warpsim::lanes_at_once(&addresses, mask, access.bytes, load);
     let parts = (0..32).step_by(lanes).map(|first| part(access, first..first + lanes, own));
     parts.filter(|part| part.wavefronts() > 0).collect()
 }
@@ -70,12 +67,4 @@ fn part(access: &Access, lanes: Range<usize>, own: bool) -> Part {
         }
     }
     Part { lanes, banks }
-}
-
-/// The hardware joins two parts of a load when all lanes read the same as their neighbour, or all the same as their
-/// neighbour but one. Idle lanes agree with all.
-fn neighbours_agree(access: &Access) -> bool {
-    let own = &access.offsets;
-    let agree = |lane: usize, other: usize| own[lane] == own[other] || own[lane].is_none() || own[other].is_none();
-    [1, 2].into_iter().any(|step| (0..32).all(|lane| agree(lane, lane ^ step)))
 }
