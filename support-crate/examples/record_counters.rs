@@ -1,6 +1,7 @@
 //! Launches, on the GPU, what tables in `warpsim/tests/hardware` list, in order, for Nsight Compute to count:
 //! `python3 env/record_counters.py` calls it. Arguments: the folder `warpsim/tests`, and tables' names (`scenarios`).
 
+use gpulab::gpu::Arg;
 use gpulab::prelude::*;
 use std::collections::BTreeMap;
 
@@ -43,50 +44,36 @@ fn numbers(text: &str) -> Vec<i32> {
     text.split(',').map(|number| number.parse().expect("a number")).collect()
 }
 
-/// Buffers of four bytes an element, then numbers: the shapes of argument lists that the tables have.
-fn launch(gpu: &Gpu, kernel: &Kernel, config: LaunchConfig, arguments: &str) -> Result<()> {
-    let mut buffers: Vec<Buffer<i32>> = Vec::new();
-    let (mut integers, mut floats) = (Vec::<i32>::new(), Vec::<f32>::new());
-    for argument in arguments.split_whitespace() {
-        let (letter, rest) = argument.split_once(':').expect("a letter, a colon and numbers");
+/// An argument of a launch; buffers have four bytes an element.
+enum Given {
+    Buffer(Buffer<i32>),
+    Integer(i32),
+    Float(f32),
+}
+
+impl Given {
+    fn read(gpu: &Gpu, text: &str) -> Result<Given> {
+        let (letter, rest) = text.split_once(':').expect("a letter, a colon and numbers");
         let parts: Vec<&str> = rest.split(':').collect();
         let value = |at: usize| parts[at].parse::<i64>().expect("a number");
+        let buffer = |host: Vec<i32>| gpu.to_device(&host).map(Given::Buffer);
         match letter {
-            "f" => buffers.push(gpu.to_device(&vec![1.0_f32.to_bits() as i32; value(0) as usize])?),
-            "g" => {
-                let host: Vec<i32> = (0..value(0)).map(|i| ((7919 * i + 13) % value(1)) as i32).collect();
-                buffers.push(gpu.to_device(&host)?);
-            }
-            "t" => buffers.push(gpu.to_device(&numbers(rest))?),
-            "i" => integers.push(value(0) as i32),
-            "x" => floats.push(rest.parse().expect("a number")),
+            "f" => buffer(vec![1.0_f32.to_bits() as i32; value(0) as usize]),
+            "g" => buffer((0..value(0)).map(|i| ((7919 * i + 13) % value(1)) as i32).collect()),
+            "t" => buffer(numbers(rest)),
+            "i" => Ok(Given::Integer(value(0) as i32)),
+            "x" => Ok(Given::Float(rest.parse().expect("a number"))),
             other => panic!("an argument is f, g, t, i or x, and not {other}"),
         }
     }
-    if let ([a, b, c], [n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
-        return kernel.launch(config, (a, b, c, *n, *x));
-    }
-    if let ([a, b, c], [m, n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
-        return kernel.launch(config, (a, b, c, *m, *n, *x));
-    }
-    if let ([a, b, c, d], [m, n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
-        return kernel.launch(config, (a, b, c, d, *m, *n, *x));
-    }
-    if let ([a, b, c, d, e], [m, n], [x]) = (buffers.as_mut_slice(), integers.as_slice(), floats.as_slice()) {
-        return kernel.launch(config, (a, b, c, d, e, *m, *n, *x));
-    }
-    match (buffers.as_mut_slice(), integers.as_slice()) {
-        ([a, b, c, d, e, f], [m, n, k]) => kernel.launch(config, (a, b, c, d, e, f, *m, *n, *k)),
-        ([a], []) => kernel.launch(config, (a,)),
-        ([a, b], []) => kernel.launch(config, (a, b)),
-        ([a, b, c], []) => kernel.launch(config, (a, b, c)),
-        ([a, b, c, d], []) => kernel.launch(config, (a, b, c, d)),
-        ([a], [n]) => kernel.launch(config, (a, *n)),
-        ([a], [m, n]) => kernel.launch(config, (a, *m, *n)),
-        ([a, b], [n]) => kernel.launch(config, (a, b, *n)),
-        ([a, b, c], [n]) => kernel.launch(config, (a, b, c, *n)),
-        ([a, b], [m, n]) => kernel.launch(config, (a, b, *m, *n)),
-        ([a, b, c], [m, n, k]) => kernel.launch(config, (a, b, c, *m, *n, *k)),
-        _ => panic!("teach this match the shape of `{arguments}`"),
-    }
+}
+
+fn launch(gpu: &Gpu, kernel: &Kernel, config: LaunchConfig, arguments: &str) -> Result<()> {
+    let mut given = arguments.split_whitespace().map(|text| Given::read(gpu, text)).collect::<Result<Vec<_>>>()?;
+    let arguments = given.iter_mut().map(|argument| match argument {
+        Given::Buffer(buffer) => buffer.into_raw(),
+        Given::Integer(number) => number.into_raw(),
+        Given::Float(number) => number.into_raw(),
+    });
+    kernel.launch(config, arguments.collect::<Vec<_>>())
 }

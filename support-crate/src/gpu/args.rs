@@ -80,10 +80,17 @@ numbers! {
     usize => U64, Bytes8, |v| v as u64;
 }
 
-/// All arguments of a launch, as a tuple of up to twelve.
+/// All arguments of a launch, as a tuple of up to twelve. (As a list too, for programs that read them from a table.)
 pub trait Args<'a>: sealed::Sealed {
     #[doc(hidden)]
     fn into_raw(self) -> Vec<RawArg<'a>>;
+}
+
+impl sealed::Sealed for Vec<RawArg<'_>> {}
+impl<'a> Args<'a> for Vec<RawArg<'a>> {
+    fn into_raw(self) -> Vec<RawArg<'a>> {
+        self
+    }
 }
 
 macro_rules! tuples {
