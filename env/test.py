@@ -10,9 +10,9 @@ import sys
 import threading
 import time
 
-from proof import steps
+from proof import room, steps
 from proof.checks import FAILED, SKIPPED, Check, count
-from proof.commands import Commands
+from proof.commands import ROOT, Commands
 
 TAIL_LINES = 60
 STILL_S = 60
@@ -109,9 +109,18 @@ class Test:
         return 1 if any(check.state == FAILED for check in self.checks) else 0
 
 
+def main() -> int:
+    """1 at once where the disk has no room for what the steps write."""
+    if problem := room.missing(ROOT):
+        print(f"error: {problem}", file=sys.stderr, flush=True)
+        print(count([Check("room on the disk", FAILED)]), flush=True)
+        return 1
+    return Test().run()
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # rustup's folder, for a Rust that the set-up installs while this runs.
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", ""), os.path.expanduser("~/.cargo/bin")])
     os.environ["GPULAB_SET_UP"] = "1"
-    sys.exit(Test().run())
+    sys.exit(main())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proof import checks, commands, steps
+from proof import checks, commands, room, steps
 
 CARGO = """\
      Running unittests src/lib.rs (target/debug/deps/gpulab-cfc71ba98c68b524)
@@ -177,3 +177,33 @@ def test_without_the_set_up_what_needs_it_fails():
     folder = Path(steps.__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "1 passed, 3 failed, 0 skipped", done.stdout + done.stderr
+
+
+def test_a_full_disk_ends_it_at_once():
+    program = "import test; from proof import room; room.NEEDED = room.LEAST = 1 << 60; raise SystemExit(test.main())"
+    folder = Path(steps.__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "0 passed, 1 failed, 0 skipped\n")
+    said, step = done.stderr.splitlines()
+    assert said.startswith("error: ") and "GB are free" in said and step.startswith("next: make room")
+
+
+def test_what_is_built_already_needs_no_room(tmp_path, monkeypatch):
+    build = tmp_path / "target" / "debug"
+    build.mkdir(parents=True)
+    (build / "one").write_bytes(b"x" * 1_000_000)
+    (build / "two").hardlink_to(build / "one")
+    (build / "gone").symlink_to("nothing")
+    assert 1_000_000 <= room.held(tmp_path / "target") < 1_100_000
+    assert room.held(tmp_path / ".venv") == 0
+    free = room.shutil.disk_usage(tmp_path)._replace(free=2_500_000)
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda place: free)
+    monkeypatch.setattr(room, "LEAST", 1_000_000)
+    monkeypatch.setattr(room, "NEEDED", 3_400_000)
+    assert room.missing(tmp_path) is None
+    monkeypatch.setattr(room, "NEEDED", 3_700_000)
+    assert "next: make room" in str(room.missing(tmp_path))
+    # However much is there, a little more is written.
+    monkeypatch.setattr(room, "NEEDED", 0)
+    monkeypatch.setattr(room, "LEAST", 2_600_000)
+    assert "next: " in str(room.missing(tmp_path))
