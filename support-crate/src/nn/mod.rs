@@ -3,6 +3,7 @@
 //! The notebooks name that feature in their `:dep` line, and are the same file on every machine: with CUDA or Metal
 //! candle is built for it by the set-up, in one place (`env/warm/candle.py`).
 
+pub mod cnn;
 mod place;
 
 pub use place::Place;

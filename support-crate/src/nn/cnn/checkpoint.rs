@@ -1,0 +1,243 @@
+//! What a training run needs to go on as if it had never stopped.
+
+use super::Parameters;
+use super::safetensors::{self, Array, Contents};
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Where a run stands, and what it has seen so far.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    /// Steps that were made.
+    pub step: u64,
+    /// The epoch that it is in, from 0.
+    pub epoch: u64,
+    /// Images of this epoch that it was trained on.
+    pub seen: u64,
+    /// What first values and the order of the images follow from ([`super::order`]).
+    pub seed: u64,
+    /// The images' name, such as `MNIST`: a run goes on with the same ones.
+    pub data: String,
+    /// What a loss is multiplied by before the backward pass; 1 where nothing needs it.
+    pub loss_scale: f32,
+    /// The loss of every step.
+    pub losses: Vec<f32>,
+    /// The share of each batch that was right, step by step.
+    pub right: Vec<f32>,
+    /// What came of each epoch that is over.
+    pub epochs: Vec<Epoch>,
+}
+
+impl State {
+    /// The start of a run.
+    pub fn new(seed: u64, data: &str) -> State {
+        State {
+            step: 0,
+            epoch: 0,
+            seen: 0,
+            seed,
+            data: data.to_string(),
+            loss_scale: 1.0,
+            losses: Vec::new(),
+            right: Vec::new(),
+            epochs: Vec::new(),
+        }
+    }
+}
+
+/// One epoch's figures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Epoch {
+    /// The share of the test images that the network reads right, 0 to 1.
+    pub accuracy: f32,
+    /// The mean loss over the test images.
+    pub loss: f32,
+    /// Seconds of training, without the test.
+    pub seconds: f32,
+}
+
+/// Parameters, AdamW's two moments of each, and where the run stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    /// The network.
+    pub parameters: Parameters,
+    /// AdamW's mean of the gradients.
+    pub m: Parameters,
+    /// AdamW's mean of their squares.
+    pub v: Parameters,
+    /// Where the run stands.
+    pub state: State,
+}
+
+impl Checkpoint {
+    /// The start of a run: random parameters, moments of 0.
+    pub fn new(seed: u64, data: &str) -> Checkpoint {
+        Checkpoint {
+            parameters: Parameters::random(seed),
+            m: Parameters::zeros(),
+            v: Parameters::zeros(),
+            state: State::new(seed, data),
+        }
+    }
+
+    /// Writes it as a safetensors file, whole or not at all: a file of that name stays as it was until the new one is complete.
+    ///
+    /// Arrays: the parameters by name, the moments as `adamw.m.NAME` and `adamw.v.NAME`, `history.…`. All else is in the
+    /// file's metadata.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the folder is not writable or the disk is full.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let mut arrays = BTreeMap::new();
+        for (prefix, all) in self.groups() {
+            for ((name, shape), numbers) in Parameters::SHAPES.iter().zip(&all.arrays) {
+                arrays.insert(format!("{prefix}{name}"), Array { shape: shape.to_vec(), numbers: numbers.clone() });
+            }
+        }
+        let state = &self.state;
+        let history = |numbers: Vec<f32>| Array { shape: vec![numbers.len()], numbers };
+        arrays.insert("history.loss".to_string(), history(state.losses.clone()));
+        arrays.insert("history.right".to_string(), history(state.right.clone()));
+        let epochs: Vec<f32> = state.epochs.iter().flat_map(|e| [e.accuracy, e.loss, e.seconds]).collect();
+        arrays.insert("history.epochs".to_string(), Array { shape: vec![state.epochs.len(), 3], numbers: epochs });
+        let metadata = [
+            ("format", "gpulab cnn 1".to_string()),
+            ("step", state.step.to_string()),
+            ("epoch", state.epoch.to_string()),
+            ("seen", state.seen.to_string()),
+            ("seed", state.seed.to_string()),
+            ("data", state.data.clone()),
+            ("loss_scale", state.loss_scale.to_string()),
+        ];
+        let metadata = metadata.into_iter().map(|(name, text)| (name.to_string(), text)).collect();
+        safetensors::write(path, &Contents { arrays, metadata })
+    }
+
+    /// Reads what [`Checkpoint::write`] wrote.
+    ///
+    /// # Errors
+    /// [`Error::File`] when there is no such file or it is damaged, [`Error::Invalid`] when it is of another network: the
+    /// message names the first array that is missing or of another shape.
+    pub fn read(path: &Path) -> Result<Checkpoint> {
+        let mut file = safetensors::read(path)?;
+        let invalid = |text: String| Error::Invalid {
+            what: format!("{} is no checkpoint of this network: {text}", path.display()),
+            fix: "name a file that `gpulab train` wrote, or train without --resume".to_string(),
+        };
+        let mut group = |prefix: &str| -> Result<Parameters> {
+            let mut found = Parameters::zeros();
+            for ((name, shape), numbers) in Parameters::SHAPES.iter().zip(&mut found.arrays) {
+                let name = format!("{prefix}{name}");
+                let array = file.arrays.remove(&name).ok_or_else(|| invalid(format!("`{name}` is missing")))?;
+                if array.shape != *shape {
+                    return Err(invalid(format!("`{name}` has the shape {:?}, and {shape:?} is needed", array.shape)));
+                }
+                *numbers = array.numbers;
+            }
+            Ok(found)
+        };
+        let (parameters, m, v) = (group("")?, group("adamw.m.")?, group("adamw.v.")?);
+        let mut history = |name: &str| file.arrays.remove(name).map_or_else(Vec::new, |array| array.numbers);
+        let (losses, right, epochs) = (history("history.loss"), history("history.right"), history("history.epochs"));
+        let text = |name: &str| file.metadata.get(name).map_or("", String::as_str);
+        let number = |name: &str| {
+            let value = text(name).parse::<u64>();
+            value.map_err(|_| invalid(format!("`{name}` in its metadata is `{}`, no whole number", text(name))))
+        };
+        let state = State {
+            step: number("step")?,
+            epoch: number("epoch")?,
+            seen: number("seen")?,
+            seed: number("seed")?,
+            data: text("data").to_string(),
+            loss_scale: text("loss_scale").parse().unwrap_or(1.0),
+            losses,
+            right,
+            epochs: epochs
+                .as_chunks::<3>()
+                .0
+                .iter()
+                .map(|&[accuracy, loss, seconds]| Epoch { accuracy, loss, seconds })
+                .collect(),
+        };
+        Ok(Checkpoint { parameters, m, v, state })
+    }
+
+    fn groups(&self) -> [(&'static str, &Parameters); 3] {
+        [("", &self.parameters), ("adamw.m.", &self.m), ("adamw.v.", &self.v)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Checkpoint {
+        let mut some = Checkpoint::new(7, "generated digits, seed 7");
+        some.m = Parameters::random(8);
+        some.state.losses = vec![2.3, 1.9];
+        some.state.right = vec![0.1, 0.4];
+        (some.state.step, some.state.seen) = (2, 256);
+        some.state.epochs = vec![Epoch { accuracy: 0.98, loss: 0.06, seconds: 12.5 }];
+        some
+    }
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("gpulab-checkpoint-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn what_is_written_comes_back_bit_for_bit() {
+        let folder = folder("back");
+        let path = folder.join("cnn.safetensors");
+        example().write(&path).unwrap();
+        assert_eq!(Checkpoint::read(&path).unwrap(), example());
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+        // candle reads the same file, with the same names.
+        let tensors = candle_core::safetensors::load(&path, &candle_core::Device::Cpu).unwrap();
+        assert_eq!(tensors["adamw.m.conv2.weight"].dims(), [64, 32, 3, 3]);
+        let fc2: Vec<f32> = tensors["fc2.bias"].to_vec1().unwrap();
+        assert_eq!(fc2, example().parameters.arrays[7]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn each_damage_is_named() {
+        let folder = folder("damage");
+        let path = folder.join("cnn.safetensors");
+        let message = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            Checkpoint::read(&path).unwrap_err().to_string()
+        };
+        example().write(&path).unwrap();
+        let good = std::fs::read(&path).unwrap();
+        let header = u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
+        let changed = |from: &str, to: &str| {
+            let text = String::from_utf8(good[8..8 + header].to_vec()).unwrap();
+            assert!(text.contains(from) && from.len() == to.len());
+            [&good[..8], text.replacen(from, to, 1).as_bytes(), &good[8 + header..]].concat()
+        };
+        for (bytes, says) in [
+            (good[..5].to_vec(), "5 bytes are too few"),
+            (good[..300].to_vec(), "cut short: its header has"),
+            (good[..good.len() - 1].to_vec(), "is cut short: its numbers are bytes"),
+            ([&good[..], b"x"].concat(), "its arrays take"),
+            (vec![0xff; 100], "no length of a header"),
+            (changed("{", "["), "its header is no JSON"),
+            (changed("\"F32\"", "\"F64\""), "is of F64"),
+            (changed("[128,9216]", "[9216,128]"), "of this network: `adamw.m.fc1.weight` has the shape [9216, 128]"),
+            (changed("\"fc2.bias\"", "\"fc3.bias\""), "`fc2.bias` is missing"),
+            (changed("\"step\":\"2\"", "\"step\":\"x\""), "`step` in its metadata is `x`"),
+        ] {
+            let text = message(&bytes);
+            assert!(text.contains(says) && text.contains("\nnext: "), "{says}: {text}");
+        }
+        assert!(Checkpoint::read(&folder.join("none")).unwrap_err().to_string().contains("cannot read the checkpoint"));
+        let nowhere = example().write(&folder.join("none/cnn")).unwrap_err().to_string();
+        assert!(nowhere.contains("cannot write the checkpoint"), "{nowhere}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
