@@ -1,6 +1,7 @@
 //! What the checks of kernels have in common: errors of a launch in the simulator become verdicts.
 
 use super::Verdict;
+use crate::cpu;
 use crate::error::{Error, Result};
 use warpsim::Kind;
 
@@ -23,6 +24,12 @@ pub(super) fn verdict(
         }
         Err(error) => Verdict::not_yet(name, error.to_string(), "the message says what to do next"),
     }
+}
+
+/// Whole numbers from -3 to 3, none of them 0: sums of them are exact in any order, so an element forgotten shows.
+pub(super) fn whole(n: usize, seed: u64) -> Vec<f32> {
+    let number = |x: f32| (x * 3.0).trunc() + x.signum() * f32::from(u8::from(x.abs() < 1.0 / 3.0));
+    cpu::random_f32(n, seed).into_iter().map(number).collect()
 }
 
 /// Whether the first mistake of a launch is one of these kinds.

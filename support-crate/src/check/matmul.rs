@@ -1,7 +1,7 @@
 //! Exercises of lesson 12: pieces of a matrix multiplication, run in the simulator, which counts what shared memory serves.
 
-use super::{Verdict, kernels};
-use crate::cpu;
+use super::Verdict;
+use super::kernels::{self, whole};
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Kernel};
 use crate::inspect::{AccessKind, Inspection, Space};
@@ -219,12 +219,6 @@ fn product(
         Some(what) => Err(what),
         None => Ok(seen),
     })
-}
-
-/// Whole numbers from -3 to 3, none of them 0: sums of them are exact in any order, so one that is forgotten shows.
-fn whole(n: usize, seed: u64) -> Vec<f32> {
-    let number = |x: f32| (x * 3.0).trunc() + x.signum() * f32::from(u8::from(x.abs() < 1.0 / 3.0));
-    cpu::random_f32(n, seed).into_iter().map(number).collect()
 }
 
 /// The first element that is not as it should be, in words; NaN never is.

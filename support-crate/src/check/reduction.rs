@@ -1,6 +1,7 @@
 //! Exercises of lesson 11: kernels whose threads work together, run in the simulator, which sees who waits for whom.
 
-use super::{Verdict, kernels};
+use super::Verdict;
+use super::kernels::{self, whole};
 use crate::cpu;
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Kernel};
@@ -156,12 +157,6 @@ fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Result<Option<(String, &'static str
         let what = format!("its {warps} warps arrive at barriers {} times", c.barriers);
         (what, "that is a tree in shared memory, and it is right; within a warp shuffles need no barrier")
     }))
-}
-
-/// Whole numbers from -3 to 3, none of them 0: sums of them are exact in any order, so an element forgotten shows.
-fn whole(n: usize, seed: u64) -> Vec<f32> {
-    let number = |x: f32| (x * 3.0).trunc() + x.signum() * f32::from(u8::from(x.abs() < 1.0 / 3.0));
-    cpu::random_f32(n, seed).into_iter().map(number).collect()
 }
 
 /// The first figure that is not as it should be, in words; NaN never is.
