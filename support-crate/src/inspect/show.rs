@@ -85,11 +85,7 @@ impl Inspection {
 
     /// What the notebook calls to show a value.
     pub fn evcxr_display(&self) {
-        print!(
-            "EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n\
-             EVCXR_BEGIN_CONTENT text/html\n{}EVCXR_END_CONTENT\n",
-            self.html()
-        );
+        crate::table::show(&self.to_string(), &self.html());
     }
 }
 

@@ -1,7 +1,7 @@
 //! All rungs of a ladder against each other and their peers, on the same arrays.
 
 use super::topic::relative_error;
-use super::{Array, Exact, Host, Ladder, LadderRun, Launches, Room, RunLine, Size, Topic, Work};
+use super::{Array, Exact, Host, Ladder, LadderRun, Launches, Room, RunLine, Size, Topic, Work, reason};
 use crate::bench::Bench;
 use crate::cpu;
 use crate::error::{Error, Result};
@@ -193,8 +193,7 @@ fn open(ladder: Ladder, gpu: &Gpu, size: Size, run: &mut LadderRun) -> Result<Ve
             }
             // Too old a GPU, or blocks with more shared memory than its multiprocessors have.
             Err(error @ (Error::Unsupported { .. } | Error::LaunchLimit { .. })) => {
-                let text = error.to_string();
-                let why = text.lines().next().unwrap_or_default();
+                let why = reason(&error);
                 let who = if why.contains(rung.path) { String::new() } else { format!("`{}`: ", rung.path) };
                 run.notes.push(format!("left out: {who}{why}"));
             }

@@ -3,7 +3,7 @@
 use super::contest::{self, CHECKS, Job, Peer, PeerWork};
 use super::{
     Array, Embedding, LadderRun, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size, Softmax,
-    Topic, VectorAdd,
+    Topic, VectorAdd, reason,
 };
 use crate::bench::Bench;
 use crate::error::{Error, Result};
@@ -217,7 +217,7 @@ impl Ladder {
         let blas = match Cublas::new(gpu) {
             Ok(blas) => blas,
             Err(error) => {
-                notes.push(format!("left out: {}", error.to_string().lines().next().unwrap_or_default()));
+                notes.push(format!("left out: {}", reason(&error)));
                 return Ok(None);
             }
         };

@@ -84,11 +84,16 @@ fn wrong(path: &str, what: String) -> Error {
     }
 }
 
+/// The first line of an error: what, without what to do. That the simulator says so, tables say themselves.
+fn reason(error: &Error) -> String {
+    let text = error.to_string();
+    let what = text.lines().next().unwrap_or_default();
+    what.strip_prefix("the simulator: ").unwrap_or(what).to_string()
+}
+
 /// The first NVIDIA GPU; without one it says which part of a test was skipped.
 #[cfg(test)]
 fn hardware() -> Option<Gpu> {
     let opened = Gpu::open_index(0);
-    opened
-        .map_err(|error| eprintln!("skipped: needs an NVIDIA GPU ({})", error.to_string().lines().next().unwrap_or("")))
-        .ok()
+    opened.map_err(|error| eprintln!("skipped: needs an NVIDIA GPU ({})", reason(&error))).ok()
 }

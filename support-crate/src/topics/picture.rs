@@ -1,13 +1,12 @@
 //! A run of a ladder as pictures: bars in percent of a peer, the roofline, and the table beside the bars.
 
+use super::contest::COPY;
 use super::peaks::peak;
 use super::{LadderRun, RunLine};
 use crate::inspect::RungCounters;
 use crate::measurement::{Measurement, figures};
 use crate::plot::{self, LadderChart, Reached, Roofline, percent};
 use crate::table::{Cell, Table};
-
-const COPY: &str = "device copy";
 
 impl LadderRun {
     /// A bar for each rung and peer, in percent of the first peer whose rate is counted as the rungs' is, with what the

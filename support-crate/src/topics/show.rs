@@ -1,6 +1,6 @@
 //! A ladder as a reader sees it: its rungs as a table, their files, what changed between two, what the simulator counts.
 
-use super::{Ladder, Launches, Size};
+use super::{Ladder, Launches, Size, reason};
 use crate::code::{Diff, Listing};
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
@@ -143,13 +143,6 @@ impl fmt::Display for Ladder {
         }
         Ok(())
     }
-}
-
-/// The first line of an error: what, without what to do.
-fn reason(error: &Error) -> String {
-    let text = error.to_string();
-    let what = text.lines().next().unwrap_or_default();
-    what.strip_prefix("the simulator: ").unwrap_or(what).to_string()
 }
 
 #[cfg(test)]
