@@ -4,6 +4,7 @@
 //! use as many threads as this process may run on; each has a one-core twin, `…_one_core`.
 
 mod apple;
+mod attention;
 mod bf16;
 mod info;
 mod linux;
@@ -15,6 +16,10 @@ mod stream;
 mod sum;
 mod time;
 
+pub use attention::{
+    AttentionMask, AttentionRow, AttentionShape, Rounding, attention_f64, attention_inputs, attention_row,
+    attention_wrong,
+};
 pub use bf16::{bf16_from_f32, f32_from_bf16, random_bf16};
 pub use info::{Cache, CpuInfo, info};
 pub use matmul::{matmul, matmul_one_core, matmul_shape};
