@@ -152,6 +152,6 @@ pub(crate) fn percent(ratio: f64) -> String {
 }
 
 /// Rungs begin with their number.
-pub(super) fn is_rung(name: &str) -> bool {
+pub(crate) fn is_rung(name: &str) -> bool {
     name.split('_').next().is_some_and(|number| number.len() == 2 && number.bytes().all(|c| c.is_ascii_digit()))
 }

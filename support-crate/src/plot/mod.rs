@@ -49,7 +49,7 @@ pub use bars::BarChart;
 pub use crossing::crossing;
 pub use figure::Figure;
 pub use ladder::LadderChart;
-pub(crate) use ladder_draw::percent;
+pub(crate) use ladder_draw::{is_rung, percent};
 pub use memory::MemoryChart;
 pub use over_size::SizeChart;
 pub use roofline::{Reached, Roofline};

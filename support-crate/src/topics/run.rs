@@ -3,6 +3,7 @@
 use super::{Ladder, Size, Work};
 use crate::gpu::Gpu;
 use crate::measurement::{Backend, Measurement, Summary, figures};
+use crate::plot::is_rung;
 use std::fmt;
 
 /// Every rung of a ladder at one size, beside its peers.
@@ -66,7 +67,7 @@ impl RunLine {
 
     /// Whether it is a peer: rungs begin with their number.
     pub fn is_peer(&self) -> bool {
-        !self.name.starts_with(|first: char| first.is_ascii_digit())
+        !is_rung(&self.name)
     }
 
     /// Its speed as a multiple of that peer's.
