@@ -4,6 +4,9 @@
 //! candle is built for it by the set-up, in one place (`env/warm/candle.py`).
 
 pub mod cnn;
+mod fault;
+pub mod gpt;
 mod place;
+pub mod tensors;
 
 pub use place::Place;
