@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::launch::Source;
 use crate::profile;
-use crate::topics::{Array, Ladder, Launches, Size};
+use crate::topics::{Ladder, Launches, Size, arrays_of};
 
 /// Runs each rung once at that size, on random data, in NVTX ranges: `measured`, and within it the rung's path. Checks and
 /// copies lie outside of them. Gives a line a rung, with how many launches it made.
@@ -26,9 +26,7 @@ pub fn ladder(size: Size, rungs: &[&str]) -> Result<String> {
 /// The calls alone in the ranges; gives how many kernels it launched.
 fn once(gpu: &Gpu, ladder: Ladder, size: Size, path: &str) -> Result<usize> {
     let rung = ladder.open(gpu, ladder.rung(path)?.path)?;
-    let inputs = rung.inputs(size, 1)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
-    let room = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room));
-    let mut outputs = room.collect::<Result<Vec<_>>>()?;
+    let (inputs, mut outputs) = arrays_of(&*rung, gpu, size, 1)?;
     let mut asked = Launches::resources();
     rung.call(&inputs, &mut outputs, size, &mut asked)?;
     gpu.synchronize()?;

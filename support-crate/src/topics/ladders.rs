@@ -3,7 +3,7 @@
 use super::contest::{self, CHECKS, Job, Peer, PeerWork};
 use super::{
     Array, Embedding, LadderRun, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size, Softmax,
-    Topic, VectorAdd, reason,
+    Topic, VectorAdd, arrays_of, reason,
 };
 use crate::bench::Bench;
 use crate::error::{Error, Result};
@@ -235,9 +235,8 @@ impl Ladder {
         let work = rung.work(size)?;
         contest::fits(gpu, &work, 1)?;
         launches.work = Some(work);
-        let inputs = rung.inputs(size, 1)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
-        let room = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room));
-        rung.call(&inputs, &mut room.collect::<Result<Vec<_>>>()?, size, &mut launches)?;
+        let (inputs, mut outputs) = arrays_of(&*rung, gpu, size, 1)?;
+        rung.call(&inputs, &mut outputs, size, &mut launches)?;
         Ok(launches)
     }
 }

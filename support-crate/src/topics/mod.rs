@@ -38,6 +38,8 @@ pub use softmax::Softmax;
 pub use topic::{Bound, Exact, Launches, Topic, Work, relative_error, spread_rows};
 pub use vector_add::VectorAdd;
 
+pub(crate) use topic::arrays_of;
+
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Kernel};
 use crate::ladder::{Rung, rung};

@@ -6,7 +6,7 @@
 
 use super::{Array, Host, Room, Size};
 use crate::error::Result;
-use crate::gpu::{Args, Kernel, KernelResources};
+use crate::gpu::{Args, Gpu, Kernel, KernelResources};
 use crate::inspect::Inspection;
 use crate::launch::LaunchConfig;
 
@@ -136,6 +136,16 @@ pub fn relative_error(exact: &[Vec<Exact>], mut given: impl FnMut(usize) -> Resu
         }
     }
     Ok(if off == 0.0 { 0.0 } else { (off / all).sqrt() })
+}
+
+/// Random inputs of that seed in device memory, and poisoned room for the outputs.
+///
+/// # Errors
+/// As [`Topic::inputs`], [`Gpu::to_device`](crate::gpu::Gpu::to_device).
+pub(crate) fn arrays_of(rung: &dyn Topic, gpu: &Gpu, size: Size, seed: u64) -> Result<(Vec<Array>, Vec<Array>)> {
+    let inputs = rung.inputs(size, seed)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
+    let outputs = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room)).collect::<Result<Vec<_>>>()?;
+    Ok((inputs, outputs))
 }
 
 /// `count` of `all` rows (all, if there are fewer), spread evenly, with the first and the last.
