@@ -61,7 +61,9 @@ pub mod prelude {
     pub use crate::bench::Bench;
     pub use crate::device::{Device, Vector};
     pub use crate::error::{Error, Result, bytes};
-    pub use crate::gpu::{Buffer, Cublas, Event, Gpu, Kernel, KernelResources, Module, Pinned, Stream, TensorMap};
+    pub use crate::gpu::{
+        Buffer, Cublas, Event, Gpu, Graph, Kernel, KernelResources, Module, Pinned, Stream, TensorMap,
+    };
     pub use crate::inspect::{Inspection, RungCounters};
     pub use crate::launch::{LaunchConfig, Source};
     pub use crate::lesson::Lesson;

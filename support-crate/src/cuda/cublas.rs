@@ -1,6 +1,6 @@
 //! The vendor's matrix product, loaded when it is there.
 
-use super::CudaGpu;
+use super::{CudaGpu, CudaMemory};
 use crate::error::{Error, Result};
 use cudarc::cublas::result::{self, CublasError};
 use cudarc::cublas::safe::CudaBlas;
@@ -8,7 +8,7 @@ use cudarc::cublas::sys::{
     cublasComputeType_t as Compute, cublasGemmAlgo_t as Algorithm, cublasGetVersion_v2, cublasMath_t as Math,
     cublasOperation_t as Operation, cublasSetMathMode, cudaDataType as DataType, is_culib_present,
 };
-use cudarc::driver::{CudaSlice, DevicePtr, DevicePtrMut};
+use cudarc::driver::{DevicePtr, DevicePtrMut};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -49,14 +49,20 @@ impl CudaCublas {
         &self,
         gpu: &CudaGpu,
         bf16: bool,
-        (a, b, c): (&CudaSlice<u8>, &CudaSlice<u8>, &mut CudaSlice<u8>),
+        (a, b, c): (&CudaMemory, &CudaMemory, &mut CudaMemory),
         [m, n, k]: [i32; 3],
     ) -> Result<()> {
         let kind = if bf16 { DataType::CUDA_R_16BF } else { DataType::CUDA_R_32F };
         let (one, zero) = (1.0_f32, 0.0_f32);
-        let (a, _read_a) = a.device_ptr(&gpu.stream);
-        let (b, _read_b) = b.device_ptr(&gpu.stream);
-        let (c, _written) = c.device_ptr_mut(&gpu.stream);
+        gpu.uses([a, b, &*c]);
+        gpu.keep(|| self.0.clone());
+        let queue = gpu.queue();
+        // SAFETY: the handle is open, and the stream lives until the capture has ended, when the next call sets another.
+        unsafe { result::set_stream(*self.0.handle(), queue.cu_stream().cast()) }
+            .map_err(|error| failed("cuBLAS's product", error))?;
+        let (a, _read_a) = a.device_ptr(&queue);
+        let (b, _read_b) = b.device_ptr(&queue);
+        let (c, _written) = c.device_ptr_mut(&queue);
         // SAFETY: the pointers are of live buffers on this GPU that hold these matrices, and the guards keep the order of
         // the stream; alpha and beta are read before the call returns; the handle is open.
         unsafe {

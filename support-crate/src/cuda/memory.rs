@@ -1,6 +1,6 @@
 //! Allocation from the device's memory pool, and the pool's figures.
 
-use super::{CudaGpu, driver_error};
+use super::{CudaGpu, CudaMemory, driver_error};
 use crate::error::{Error, Result};
 use cudarc::driver::result::mem_pool;
 use cudarc::driver::sys::{CUmemPool_attribute as Attribute, CUmemoryPool, CUresult};
@@ -8,18 +8,21 @@ use cudarc::driver::{CudaSlice, DevicePtrMut, DriverError};
 
 impl CudaGpu {
     /// Allocates `bytes` bytes without writing them.
-    pub(crate) fn alloc(&self, bytes: usize) -> Result<CudaSlice<u8>> {
+    pub(crate) fn alloc(&self, bytes: usize) -> Result<CudaMemory> {
+        self.outside_capture("an allocation", "allocate before `gpu.capture`, and let the work use what is there")?;
         // An allocation of nothing is an error to the driver; an empty buffer is none to a reader.
         // SAFETY: bytes are valid whatever they hold.
-        unsafe { self.stream.alloc::<u8>(bytes.max(1)) }.map_err(|error| self.allocation_error(bytes as u64, error))
+        unsafe { self.stream.alloc::<u8>(bytes.max(1)) }
+            .map(CudaMemory::from)
+            .map_err(|error| self.allocation_error(bytes as u64, error))
     }
 
     /// Sets every byte to `value`, in the stream's order.
     pub(crate) fn fill(&self, memory: &mut CudaSlice<u8>, value: u8) -> Result<()> {
-        let bytes = memory.len();
-        let (pointer, _order) = memory.device_ptr_mut(&self.stream);
+        let (bytes, queue) = (memory.len(), self.queue());
+        let (pointer, _order) = memory.device_ptr_mut(&queue);
         // SAFETY: the pointer is valid for that many bytes, and the slice is borrowed until the call is queued.
-        unsafe { cudarc::driver::result::memset_d8_async(pointer, value, bytes, self.stream.cu_stream()) }
+        unsafe { cudarc::driver::result::memset_d8_async(pointer, value, bytes, queue.cu_stream()) }
             .map_err(|error| driver_error("filling a buffer", error))
     }
 

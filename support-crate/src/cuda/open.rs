@@ -1,6 +1,6 @@
 //! Finding an NVIDIA GPU and opening it.
 
-use super::driver_error;
+use super::{Recording, driver_error};
 use crate::error::{Error, Result};
 use crate::launch::Limits;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
@@ -14,6 +14,8 @@ pub struct CudaGpu {
     pub(crate) stream: Arc<CudaStream>,
     pub(crate) name: String,
     pub(crate) limits: Limits,
+    /// What is launched goes here while a graph is captured; shared by all clones.
+    pub(crate) recording: Recording,
 }
 
 impl CudaGpu {
@@ -55,7 +57,7 @@ impl CudaGpu {
             shared_bytes_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         };
         let name = context.name().map_err(problem)?;
-        Ok(CudaGpu { stream: context.default_stream(), context, name, limits })
+        Ok(CudaGpu { stream: context.default_stream(), context, name, limits, recording: Recording::default() })
     }
 
     /// One of the device's figures; 0 when this driver does not know it.

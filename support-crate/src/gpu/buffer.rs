@@ -1,12 +1,11 @@
 //! Device memory.
 
 use super::{Gpu, Pinned, Stream};
-use crate::cuda::driver_error;
+use crate::cuda::{CudaGpu, CudaMemory, driver_error};
 use crate::error::{Error, Result};
 use crate::launch::{Element, as_bytes, as_bytes_mut, bytes_of};
 use crate::metal::MetalMemory;
 use crate::sim::{SimMemory, needs_hardware};
-use cudarc::driver::CudaSlice;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -20,7 +19,7 @@ pub struct Buffer<T: Element> {
 
 /// Where the bytes are.
 pub(crate) enum Memory {
-    Cuda(CudaSlice<u8>),
+    Cuda(CudaMemory),
     Metal(MetalMemory),
     Simulated(SimMemory),
 }
@@ -142,7 +141,10 @@ impl<T: Element> Buffer<T> {
         same_length("a copy between buffers", self.len, other.len)?;
         match (&mut self.memory, &other.memory, &self.gpu) {
             (Memory::Cuda(to), Memory::Cuda(from), Gpu::Cuda(gpu)) => {
-                gpu.stream.memcpy_dtod(from, to).map_err(|error| driver_error("a copy between buffers", error))
+                gpu.uses([to, from]);
+                gpu.queue()
+                    .memcpy_dtod(&**from, &mut **to)
+                    .map_err(|error| driver_error("a copy between buffers", error))
             }
             (Memory::Metal(to), Memory::Metal(from), _) => to.copy_from(from),
             (Memory::Simulated(to), Memory::Simulated(from), Gpu::Simulated(gpu)) if from.is_of(gpu) => {
@@ -160,9 +162,10 @@ impl<T: Element> Buffer<T> {
     pub fn copy_from_on(&mut self, stream: &Stream, host: &Pinned<T>) -> Result<()> {
         same_length("a copy from pinned memory", self.len, host.len())?;
         match &mut self.memory {
-            Memory::Cuda(memory) if self.len > 0 => {
-                stream.0.memcpy_htod(&host.memory, memory).map_err(|error| driver_error("a copy to the device", error))
-            }
+            Memory::Cuda(memory) if self.len > 0 => stream
+                .0
+                .memcpy_htod(&host.memory, &mut **memory)
+                .map_err(|error| driver_error("a copy to the device", error)),
             Memory::Cuda(_) | Memory::Metal(_) => Ok(()),
             Memory::Simulated(_) => Err(no_queue()),
         }
@@ -177,7 +180,7 @@ impl<T: Element> Buffer<T> {
         match &self.memory {
             Memory::Cuda(memory) if self.len > 0 => stream
                 .0
-                .memcpy_dtoh(memory, &mut host.memory)
+                .memcpy_dtoh(&**memory, &mut host.memory)
                 .map_err(|error| driver_error("a copy to the host", error)),
             Memory::Cuda(_) | Memory::Metal(_) => Ok(()),
             Memory::Simulated(_) => Err(no_queue()),
@@ -190,7 +193,10 @@ impl<T: Element> Buffer<T> {
     /// [`Error::Driver`].
     pub fn fill_bytes(&mut self, value: u8) -> Result<()> {
         match (&mut self.memory, &self.gpu) {
-            (Memory::Cuda(memory), Gpu::Cuda(gpu)) => gpu.fill(memory, value),
+            (Memory::Cuda(memory), Gpu::Cuda(gpu)) => {
+                gpu.uses([&*memory]);
+                gpu.fill(memory, value)
+            }
             (Memory::Metal(memory), _) => memory.fill(value),
             (Memory::Simulated(memory), _) => memory.fill(value),
             (Memory::Cuda(_), _) => unreachable!("a buffer's memory is of its own GPU"),
@@ -201,7 +207,8 @@ impl<T: Element> Buffer<T> {
         match (&mut self.memory, &self.gpu) {
             (_, _) if host.is_empty() => Ok(()),
             (Memory::Cuda(memory), Gpu::Cuda(gpu)) => {
-                gpu.stream.memcpy_htod(host, memory).map_err(|error| driver_error("a copy to the device", error))
+                no_host_copy(gpu)?;
+                gpu.stream.memcpy_htod(host, &mut **memory).map_err(|error| driver_error("a copy to the device", error))
             }
             (Memory::Metal(memory), _) => memory.write(host),
             (Memory::Simulated(memory), _) => memory.write(host),
@@ -213,7 +220,8 @@ impl<T: Element> Buffer<T> {
         match (&self.memory, &self.gpu) {
             (_, _) if host.is_empty() => Ok(()),
             (Memory::Cuda(memory), Gpu::Cuda(gpu)) => {
-                gpu.stream.memcpy_dtoh(memory, host).map_err(|error| driver_error("a copy to the host", error))
+                no_host_copy(gpu)?;
+                gpu.stream.memcpy_dtoh(&**memory, host).map_err(|error| driver_error("a copy to the host", error))
             }
             (Memory::Metal(memory), _) => memory.read(host),
             (Memory::Simulated(memory), _) => memory.read(host),
@@ -226,6 +234,10 @@ impl<T: Element> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer<{}>({} elements on {})", T::TYPE, self.len, self.gpu)
     }
+}
+
+fn no_host_copy(gpu: &CudaGpu) -> Result<()> {
+    gpu.outside_capture("a copy to or from the host", "copy before `gpu.capture`, or after `graph.launch`")
 }
 
 fn no_queue() -> Error {

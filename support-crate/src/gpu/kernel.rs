@@ -3,7 +3,7 @@
 use super::args::{RawArg, RawValue};
 use super::buffer::Memory;
 use super::{Args, Gpu, Stream};
-use crate::cuda::{CudaArg, CudaKernel};
+use crate::cuda::{CudaArg, CudaKernel, CudaMemory};
 use crate::error::{Error, Result};
 use crate::inspect::Inspection;
 use crate::launch::{LaunchConfig, Signature, check_arguments};
@@ -100,8 +100,14 @@ impl Kernel {
                 if config.shared_bytes > 48 << 10 {
                     kernel.allow_shared_bytes(config.shared_bytes)?;
                 }
+                if stream.is_some() {
+                    gpu.outside_capture("a launch on a stream of its own", "use `launch`, which is captured")?;
+                }
+                gpu.uses(args.iter().filter_map(cuda_memory));
+                gpu.keep(|| std::sync::Arc::new(kernel.clone()));
+                let queue = gpu.queue();
                 let mut args: Vec<CudaArg<'_>> = args.into_iter().map(cuda_arg).collect();
-                kernel.launch(stream.unwrap_or(&gpu.stream), config, &mut args)
+                kernel.launch(stream.unwrap_or(&queue), config, &mut args)
             }
             (Loaded::Metal(kernel), Gpu::Metal(gpu)) => {
                 let args: Vec<MetalArg<'_>> = args.into_iter().map(metal_arg).collect();
@@ -181,6 +187,14 @@ impl Kernel {
 }
 
 const OWN_GPU: &str = "checked before: every buffer is on the kernel's GPU";
+
+fn cuda_memory<'a>(arg: &'a RawArg<'_>) -> Option<&'a CudaMemory> {
+    match &arg.value {
+        RawValue::Read(Memory::Cuda(memory), _) | RawValue::Map(_, Memory::Cuda(memory), _) => Some(memory),
+        RawValue::Write(Memory::Cuda(memory), _) => Some(memory),
+        _ => None,
+    }
+}
 
 fn cuda_arg(arg: RawArg<'_>) -> CudaArg<'_> {
     match arg.value {

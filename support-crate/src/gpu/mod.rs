@@ -5,6 +5,7 @@
 mod args;
 mod buffer;
 mod cublas;
+mod graph;
 mod kernel;
 mod memory;
 mod module;
@@ -20,6 +21,7 @@ pub use crate::measurement::KernelResources;
 pub use args::{Arg, Args};
 pub use buffer::Buffer;
 pub use cublas::Cublas;
+pub use graph::Graph;
 pub use kernel::Kernel;
 pub use module::Module;
 pub use open::Gpu;

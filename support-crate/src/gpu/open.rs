@@ -163,6 +163,7 @@ impl Gpu {
     pub fn synchronize(&self) -> Result<()> {
         match self {
             Gpu::Cuda(gpu) => {
+                gpu.outside_capture("waiting for the GPU", "wait after `graph.launch`")?;
                 gpu.context.synchronize().map_err(|error| driver_error("waiting for the GPU (synchronize)", error))
             }
             Gpu::Metal(gpu) => gpu.synchronize(),

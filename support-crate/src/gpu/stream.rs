@@ -37,7 +37,10 @@ impl Gpu {
     /// [`Error::Unsupported`] on an Apple GPU and on a simulated one.
     pub fn event(&self) -> Result<Event> {
         match self {
-            Gpu::Cuda(gpu) => Event::record(&gpu.stream),
+            Gpu::Cuda(gpu) => {
+                gpu.outside_capture("an event", "record it before `gpu.capture`, or after `graph.launch`")?;
+                Event::record(&gpu.stream)
+            }
             Gpu::Metal(_) => Err(no_streams("events")),
             Gpu::Simulated(_) => Err(not_queued("events")),
         }

@@ -110,7 +110,8 @@ impl Gpu {
                 "run this on an NVIDIA GPU, or see the recorded run (`lesson.measure`); \
                  what a kernel does to memory can be counted here, with `kernel.inspect`",
             )),
-            Gpu::Cuda(_) | Gpu::Metal(_) => Ok(()),
+            Gpu::Cuda(gpu) => gpu.outside_capture("a time", "capture the work first, and time `graph.launch`"),
+            Gpu::Metal(_) => Ok(()),
         }
     }
 
