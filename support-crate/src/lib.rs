@@ -59,6 +59,7 @@ pub use error::{Error, Result};
 /// What a notebook's first cell brings in.
 pub mod prelude {
     pub use crate::bench::Bench;
+    pub use crate::cpu::{AttentionMask, AttentionShape};
     pub use crate::device::{Device, Vector};
     pub use crate::error::{Error, Result, bytes};
     pub use crate::gpu::{
@@ -70,8 +71,8 @@ pub mod prelude {
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Resources, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
     pub use crate::topics::{
-        Angles, Embedding, Ladder, LadderRun, Matmul, MatmulBf16, Norm, NormInputs, Reduction, ResidualNorm, Rope,
-        Shape, Size, Softmax, VectorAdd,
+        Angles, Attention, AttentionStep, AttentionWork, Embedding, Ladder, LadderRun, Matmul, MatmulBf16, Norm,
+        NormInputs, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
     };
     pub use crate::{check, cpu, ladder, machine, plot, profile};
 }

@@ -23,8 +23,22 @@ pub struct Operator {
     pub only: bool,
 }
 
+/// Attention as a chain of kernels; a block of both products computes TILE × TILE numbers.
+const PRODUCT: Operator = Operator { defines: &[("TILE", 64), ("DEPTH", 16)], ..Operator::PLAIN };
+
+/// A row of scores a block.
+const SCORES_ROW: Operator = Operator { defines: &[("THREADS", 256)], ..Operator::PLAIN };
+
 /// All operators of the course. The test `ladder` holds this table and the folders equal.
-pub const OPERATORS: &[Operator] = &[];
+pub const OPERATORS: &[Operator] = &[
+    Operator { path: "attention/heads", kernels: &["split_heads", "merge_heads"], ..Operator::PLAIN },
+    Operator { path: "attention/mask", kernels: &["mask"], ..Operator::PLAIN },
+    Operator { path: "attention/masked_softmax", kernels: &["masked_softmax"], ..SCORES_ROW },
+    Operator { path: "attention/scale", kernels: &["scale"], ..Operator::PLAIN },
+    Operator { path: "attention/scores", kernels: &["scores"], ..PRODUCT },
+    Operator { path: "attention/softmax", kernels: &["softmax_rows"], ..SCORES_ROW },
+    Operator { path: "attention/weighted_sum", kernels: &["weighted_sum"], ..PRODUCT },
+];
 
 /// The operators of that path, such as `table/keep`.
 ///

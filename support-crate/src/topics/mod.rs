@@ -1,6 +1,7 @@
 //! What several notebooks do with the course's own kernels, topic by topic: compiled, checked, ready to time.
 
 mod arrays;
+mod attention;
 mod contest;
 mod embedding;
 mod ladders;
@@ -22,6 +23,7 @@ mod topic;
 mod vector_add;
 
 pub use arrays::{Array, Host, Room};
+pub use attention::{Attention, AttentionStep, AttentionWork, StepWork, bytes_row};
 pub use contest::{CHECKS, Job, OnArrays, Peer, PeerWork};
 pub use embedding::Embedding;
 pub use ladders::Ladder;

@@ -1,0 +1,78 @@
+//! The chain in the simulator: right at awkward shapes, in f32 and bf16, without a mistake; and what it says of arrays that
+//! do not fit.
+
+use super::*;
+use crate::topics::hardware;
+
+fn shape(batch: usize, q_heads: usize, kv_heads: usize, length: usize, width: usize) -> AttentionShape {
+    AttentionShape { batch, q_heads, kv_heads, length, width }
+}
+
+/// Any finding of the simulator is the launch's error.
+#[test]
+fn both_chains_agree_with_f64_at_awkward_shapes() {
+    let gpu = Gpu::simulated().unwrap();
+    // The shipped PTX serves where nothing compiles; it is that of f32.
+    let kinds = [Some(Attention::new(&gpu).unwrap()), Attention::bf16(&gpu).ok()];
+    for attention in kinds.into_iter().flatten() {
+        for (length, width, q_heads, kv_heads) in
+            [(1, 128, 2, 2), (31, 16, 4, 1), (33, 80, 2, 1), (127, 128, 1, 1)]
+        {
+            let shape = shape(2, q_heads, kv_heads, length, width);
+            // All is hidden from the second sequence: its rows are 0.
+            for mask in [AttentionMask::causal(), AttentionMask::none().padded(&[length, 0])] {
+                attention.check(shape, &mask, 7, 3.0).unwrap_or_else(|error| panic!("{error}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_are_those_of_a_softmax() {
+    let attention = Attention::new(&Gpu::simulated().unwrap()).unwrap();
+    let shape = shape(1, 1, 1, 3, 4);
+    let weights = attention.weights(&[0.0; 12], &[1.0; 12], shape, &AttentionMask::causal()).unwrap();
+    let third = 1.0 / 3.0;
+    let expected = [1.0, 0.0, 0.0, 0.5, 0.5, 0.0, third, third, third];
+    assert!(weights.iter().zip(expected).all(|(given, exact)| (given - exact).abs() < 1e-6), "{weights:?}");
+}
+
+#[test]
+fn what_does_not_fit_is_named_before_anything_runs() {
+    let attention = Attention::new(&Gpu::simulated().unwrap()).unwrap();
+    let (one, none) = (shape(1, 1, 1, 2, 4), AttentionMask::none());
+    let attend = |k: &[f32], shape| attention.attend(&[0.0; 8], k, &[0.0; 8], shape, &none).unwrap_err().to_string();
+    assert!(attend(&[0.0; 7], one).contains("attention's `k`: 8 elements expected, 7 given"));
+    assert!(attend(&[0.0; 8], shape(1, 3, 2, 2, 4)).contains("next: let the heads of q be a multiple"));
+    let text = attention.time_steps(one, &none, &Bench::default()).unwrap_err().to_string();
+    assert!(text.contains("\nnext: "), "{text}");
+}
+
+#[test]
+fn the_simulator_counts_what_each_step_moves() {
+    let attention = Attention::new(&Gpu::simulated().unwrap()).unwrap();
+    let (shape, mask) = (shape(1, 2, 2, 64, 64), AttentionMask::causal());
+    let work = AttentionWork::chained(shape, &mask, 4).unwrap();
+    for ((step, seen), work) in attention.inspect(shape, &mask).unwrap().iter().zip(&work.steps) {
+        assert_eq!(*step, work.step);
+        let written = 32 * seen.counters.global_store_sectors;
+        match step {
+            // A sector that is half hidden counts whole; the launch for q alone is looked at.
+            AttentionStep::Mask => assert!((work.written..=2 * work.written).contains(&written), "{written}"),
+            AttentionStep::SplitHeads => assert_eq!(3 * written, work.written),
+            _ => assert_eq!(written, work.written, "{step:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_step_is_checked_and_timed_on_a_gpu() {
+    let Some(gpu) = hardware() else { return };
+    let shape = shape(2, 4, 2, 200, 80);
+    for attention in [Attention::new(&gpu).unwrap(), Attention::bf16(&gpu).unwrap()] {
+        attention.check(shape, &AttentionMask::causal().padded(&[200, 100]), 3, 2.0).unwrap();
+        let rows = attention.time_steps(shape, &AttentionMask::causal(), &Bench::default().samples(5)).unwrap();
+        assert_eq!(rows.len(), AttentionStep::ALL.len() + 2);
+        assert!(rows.iter().all(|row| row.summary.median > 0.0));
+    }
+}
