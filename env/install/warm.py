@@ -34,9 +34,9 @@ def lesson_lines(lessons: list[str]) -> list[str]:
 
 
 def lines_to_keep(rust: Toolchain) -> list[str]:
-    """What was warmed before, as long as only the support crate itself has to be built again for it."""
+    """What was warmed before, unless all of it would have to be built again."""
     stamp = recipe.warmed()[1]
-    return stamp.get("lines", []) if stamp.get("dependencies") == recipe.dependencies_key(rust.version) else []
+    return stamp.get("lines", []) if stamp.get("compiler") == recipe.compiler_key(rust.version) else []
 
 
 def warm(rust: Toolchain, evcxr: Path, line: str) -> None:
@@ -44,14 +44,19 @@ def warm(rust: Toolchain, evcxr: Path, line: str) -> None:
     step = Step("warmed build")
     with locked(BUILD_LOCK):
         started = time.time()
-        now = {"dependencies": recipe.dependencies_key(rust.version), "sources": recipe.sources_key()}
+        now = {
+            "compiler": recipe.compiler_key(rust.version),
+            "dependencies": recipe.dependencies_key(rust.version),
+            "sources": recipe.sources_key(),
+        }
         folder, stamp = recipe.warmed()
         same = folder is not None and stamp["dependencies"] == now["dependencies"]
         fresh = same and stamp["sources"] == now["sources"] and recipe.newest_source() <= stamp["built"]
         if fresh and line in stamp["lines"]:
             return step.skipped(line)
         step.begin("building the changed support crate" if same and not fresh else "building the support crate")
-        _prepare(folder if same else None, now["dependencies"])
+        # With the same compiler cargo builds what changed only; candle and polars take minutes.
+        _prepare(folder if stamp.get("compiler") == now["compiler"] else None, now["compiler"])
         _build(step, rust, evcxr, line)
         shutil.rmtree(WORK / "config", ignore_errors=True)
         lines = [*stamp["lines"], line] if fresh else [line]
@@ -59,17 +64,17 @@ def warm(rust: Toolchain, evcxr: Path, line: str) -> None:
     return step.done(f"{line}  (kernels start on links to it)")
 
 
-def _prepare(before: Path | None, dependencies: str) -> None:
+def _prepare(before: Path | None, compiler: str) -> None:
     """The folder to build in: that of an interrupted build, a copy of the last build, or an empty one."""
-    mark = WORK / "dependencies"
-    if mark.is_file() and mark.read_text() == dependencies:
+    mark = WORK / "compiler"
+    if mark.is_file() and mark.read_text() == compiler:
         return
     shutil.rmtree(WORK, ignore_errors=True)
     if before:
         linked_copy(before, WORK, incremental=True)
         (WORK / recipe.STAMP).unlink()
     WORK.mkdir(parents=True, exist_ok=True)
-    mark.write_text(dependencies)
+    mark.write_text(compiler)
 
 
 def _build(step: Step, rust: Toolchain, evcxr: Path, line: str) -> None:

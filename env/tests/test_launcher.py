@@ -143,8 +143,11 @@ def test_the_keys_follow_what_they_stand_for(checkout: Path) -> None:
     assert recipe.dependencies_key("rustc 1.95") == dependencies
     assert recipe.sources_key() != sources
     assert recipe.dependencies_key("rustc 1.96") != dependencies
+    compiler = recipe.compiler_key("rustc 1.95")
     (checkout / "Cargo.lock").write_text("changed")
     assert recipe.dependencies_key("rustc 1.95") != dependencies
+    # What was built before is still good for the crates that did not change.
+    assert recipe.compiler_key("rustc 1.95") == compiler != recipe.compiler_key("rustc 1.96")
 
 
 def test_a_lesson_is_loaded_ahead_only_when_that_needs_no_build(checkout: Path) -> None:

@@ -99,16 +99,21 @@ def _digest(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()[:12]
 
 
+def compiler_key(rustc: str) -> str:
+    """Changes with whatever makes cargo build every crate again."""
+    settings = [rustc, paths.EVCXR_VERSION, repr(sorted(PROFILE.items())), repr(sorted(candle.flags().items()))]
+    return _digest(text.encode() for text in settings)
+
+
 def dependencies_key(rustc: str) -> str:
-    """Changes with whatever makes cargo build the dependencies again."""
+    """Changes with whatever may make cargo build some dependencies again."""
     manifests = [
         paths.ROOT / "Cargo.toml",
         paths.ROOT / "Cargo.lock",
         paths.CRATE / "Cargo.toml",
         paths.SIMULATOR / "Cargo.toml",
     ]
-    settings = [rustc, paths.EVCXR_VERSION, repr(sorted(PROFILE.items())), repr(sorted(candle.flags().items()))]
-    return _digest([*(text.encode() for text in settings), *(f.read_bytes() for f in manifests if f.is_file())])
+    return _digest([compiler_key(rustc).encode(), *(f.read_bytes() for f in manifests if f.is_file())])
 
 
 def sources_key() -> str:
