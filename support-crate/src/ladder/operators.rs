@@ -26,6 +26,9 @@ pub struct Operator {
 /// Attention as a chain of kernels; a block of both products computes TILE × TILE numbers.
 const PRODUCT: Operator = Operator { defines: &[("TILE", 64), ("DEPTH", 16)], ..Operator::PLAIN };
 
+/// The same in bf16 on tensor cores.
+const PRODUCT_BF16: Operator = Operator { defines: &[("TILE", 64), ("DEPTH", 32)], needs: (8, 0), ..Operator::PLAIN };
+
 /// A row of scores a block.
 const SCORES_ROW: Operator = Operator { defines: &[("THREADS", 256)], ..Operator::PLAIN };
 
@@ -36,8 +39,10 @@ pub const OPERATORS: &[Operator] = &[
     Operator { path: "attention/masked_softmax", kernels: &["masked_softmax"], ..SCORES_ROW },
     Operator { path: "attention/scale", kernels: &["scale"], ..Operator::PLAIN },
     Operator { path: "attention/scores", kernels: &["scores"], ..PRODUCT },
+    Operator { path: "attention/scores_bf16", kernels: &["scores"], ..PRODUCT_BF16 },
     Operator { path: "attention/softmax", kernels: &["softmax_rows"], ..SCORES_ROW },
     Operator { path: "attention/weighted_sum", kernels: &["weighted_sum"], ..PRODUCT },
+    Operator { path: "attention/weighted_sum_bf16", kernels: &["weighted_sum"], ..PRODUCT_BF16 },
 ];
 
 /// The operators of that path, such as `table/keep`.

@@ -62,8 +62,12 @@ impl Attention {
 
     fn compiled(gpu: &Gpu, bf16: bool) -> Result<Attention> {
         let kernel = |step: &AttentionStep| {
-            let (path, kernel) = step.kernel();
-            let source = operator(path)?.source()?;
+            let (path, kernel) = step.kernel(bf16);
+            let operator = operator(path)?;
+            if let Ok(capability) = gpu.compute_capability() {
+                operator.runs_on(capability)?;
+            }
+            let source = operator.source()?;
             gpu.compile(if bf16 { source.define("BF16", 1) } else { source })?.kernel(kernel)
         };
         let kernels = AttentionStep::ALL.iter().map(kernel).collect::<Result<Vec<_>>>()?;
@@ -244,11 +248,11 @@ impl Attention {
         let (block, count) = (LaunchConfig::for_elements, |n: usize| n as i64);
         // What no grid holds is refused at the launch.
         let blocks = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        // A row of the scores a block, and a block's tile of each product.
+        // A row of the scores a block; of each product a tile of 64 × 64.
         let rows = LaunchConfig::new(blocks(shape.rows()), 256);
         let product = |columns: usize| LaunchConfig {
             grid: (blocks(columns.div_ceil(64)), blocks(tokens.div_ceil(64)), blocks(batch * q_heads)),
-            block: (256, 1, 1),
+            block: (if self.bf16 { 128 } else { 256 }, 1, 1),
             shared_bytes: 0,
         };
         let factor = 1.0 / (width as f32).sqrt();

@@ -4,6 +4,7 @@ use crate::cpu::{self, AttentionMask, AttentionShape};
 use crate::error::Result;
 use crate::gpu::{Buffer, Gpu};
 use crate::launch::Element;
+use rayon::prelude::*;
 
 /// All arrays that the steps read and write.
 #[derive(Debug)]
@@ -102,7 +103,7 @@ fn turned(x: &[f32], first: usize, second: usize, width: usize) -> Vec<f32> {
         let rows = (0..second).flat_map(|s| (0..first).map(move |f| f * second + s));
         rows.flat_map(|row| x[row * width..(row + 1) * width].iter().copied()).collect()
     };
-    x.chunks(first * second * width).flat_map(sequence).collect()
+    x.par_chunks(first * second * width).flat_map_iter(sequence).collect()
 }
 
 fn in_f32(bits: Vec<u16>) -> Vec<f32> {

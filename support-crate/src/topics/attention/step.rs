@@ -46,18 +46,22 @@ impl AttentionStep {
         self.words().1
     }
 
-    /// The operator's path and the kernel's name.
-    pub(super) fn kernel(self) -> (&'static str, &'static str) {
-        let (.., path, kernel) = self.words();
-        (path, kernel)
+    /// The operator's path and the kernel's name. The products have kernels of their own for bf16; the others are compiled
+    /// with `-DBF16`.
+    pub(super) fn kernel(self, bf16: bool) -> (&'static str, &'static str) {
+        match (self, bf16, self.words()) {
+            (Scores, true, (.., kernel)) => ("attention/scores_bf16", kernel),
+            (WeightedSum, true, (.., kernel)) => ("attention/weighted_sum_bf16", kernel),
+            (.., (.., path, kernel)) => (path, kernel),
+        }
     }
 
-    /// Its kernel's file, to look at.
+    /// The file of its kernel for f32, to look at.
     ///
     /// # Errors
     /// [`Error::File`](crate::Error::File) when the file cannot be read.
     pub fn source(self) -> Result<Listing> {
-        let path = self.kernel().0;
+        let path = self.kernel(false).0;
         let source = operator(path)?.source()?;
         Ok(Listing { name: format!("{path}.cu"), text: source.text, constants: source.defines })
     }

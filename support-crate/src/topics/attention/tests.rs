@@ -12,12 +12,15 @@ fn shape(batch: usize, q_heads: usize, kv_heads: usize, length: usize, width: us
 #[test]
 fn both_chains_agree_with_f64_at_awkward_shapes() {
     let gpu = Gpu::simulated().unwrap();
-    // The shipped PTX serves where nothing compiles; it is that of f32.
-    let kinds = [Some(Attention::new(&gpu).unwrap()), Attention::bf16(&gpu).ok()];
-    for attention in kinds.into_iter().flatten() {
-        for (length, width, q_heads, kv_heads) in
-            [(1, 128, 2, 2), (31, 16, 4, 1), (33, 80, 2, 1), (127, 128, 1, 1)]
-        {
+    let mut kinds = vec![Attention::new(&gpu).unwrap_or_else(|error| panic!("{error}"))];
+    match Attention::bf16(&gpu) {
+        Ok(attention) => kinds.push(attention),
+        // The shipped PTX, which serves where nothing compiles, is that of f32.
+        Err(error @ Error::Unsupported { .. }) => eprintln!("skipped: bf16 ({error})"),
+        Err(error) => panic!("{error}"),
+    }
+    for attention in kinds {
+        for (length, width, q_heads, kv_heads) in [(1, 128, 2, 2), (31, 16, 4, 1), (33, 80, 2, 1), (127, 128, 1, 1)] {
             let shape = shape(2, q_heads, kv_heads, length, width);
             // All is hidden from the second sequence: its rows are 0.
             for mask in [AttentionMask::causal(), AttentionMask::none().padded(&[length, 0])] {
