@@ -14,6 +14,8 @@ usage:
   gpulab demo late-error  a kernel that writes outside its buffer, and when that comes to light
   gpulab demo ladder SIZE RUNG …      one run of each rung, for ncu and nsys: gpulab demo ladder 4194304 reduction/02_tree
   gpulab demo launch FILE KERNEL N    one launch of a kernel (const float *, float *, int), for compute-sanitizer
+  gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
+  gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
   gpulab --help           this text
   gpulab --version        the version
 ";
@@ -47,10 +49,41 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
         ["demo", "launch", file, kernel, n] => {
             demo::launch(file, kernel, number(n)?).map_err(|error| error.to_string())
         }
+        ["train-gpt", options @ ..] => candle::train_gpt(options),
+        ["generate", options @ ..] => candle::generate(options),
         ["--help" | "-h" | "help"] | ["verify", "--help" | "-h"] => Ok(HELP.to_string()),
         ["--version" | "-V"] => Ok(format!("gpulab {}", env!("CARGO_PKG_VERSION"))),
         [] => Err(format!("gpulab was not told what to do\nnext: run `gpulab verify`\n\n{}", HELP.trim_end())),
         _ => Err(format!("gpulab does not know `{}`\nnext: `gpulab --help` lists what it does", arguments.join(" "))),
+    }
+}
+
+/// What is there only when the program was built with candle.
+#[cfg(feature = "candle")]
+mod candle {
+    use gpulab::nn::gpt::command;
+
+    pub fn train_gpt(options: &[&str]) -> Result<String, String> {
+        command::train(options).map_err(|error| error.to_string())
+    }
+
+    pub fn generate(options: &[&str]) -> Result<String, String> {
+        command::generate(options).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(not(feature = "candle"))]
+mod candle {
+    fn absent(name: &str, make: &str) -> Result<String, String> {
+        Err(format!("`gpulab {name}` needs candle, and this program was built without\nnext: {make}"))
+    }
+
+    pub fn train_gpt(_options: &[&str]) -> Result<String, String> {
+        absent("train-gpt", "run `make train-gpt`")
+    }
+
+    pub fn generate(_options: &[&str]) -> Result<String, String> {
+        absent("generate", "run `cargo run --release -p gpulab --features candle -- generate \"The warp\"`")
     }
 }
 

@@ -12,10 +12,12 @@
 //! | 13 | [`gather_four`], [`padding`], [`backward`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
 //! | 16 | [`case_one`], [`mend_scale`], [`case_two`], [`mend_sums`] |
+//! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
 
 mod detection;
 mod embedding;
 mod fusion;
+mod inference;
 mod kernels;
 mod matmul;
 mod memory;
@@ -29,6 +31,7 @@ mod verdict;
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
 pub use fusion::{log_sum_exp, swiglu};
+pub use inference::{Decode, padding_mask, token_floor, top_p};
 pub use matmul::{four_rows, thin, tiled};
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, mend_scale, mend_sums};

@@ -6,7 +6,11 @@
 pub mod cnn;
 mod fault;
 pub mod gpt;
+pub mod options;
 mod place;
+mod resident;
 pub mod tensors;
 
+pub use candle_core::{DType, Tensor};
 pub use place::Place;
+pub use resident::resident_bytes;

@@ -1,6 +1,7 @@
 //! GPT-2's architecture on candle: loading, training on the course's own text, generating.
 
 mod cache;
+pub mod command;
 mod config;
 mod generate;
 mod layers;

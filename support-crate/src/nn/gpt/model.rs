@@ -4,7 +4,7 @@ use super::cache::{Cache, Kept};
 use super::layers::{LayerNorm, Linear, attention, join_heads, split_heads};
 use super::{Config, Weights};
 use crate::error::{Error, Result};
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Tensor, Var};
 
 /// What hides a key: exp of it is 0 in f32, and unlike -∞ it makes no NaN where a whole row is hidden.
 pub(super) const HIDDEN: f32 = -1e9;
@@ -42,6 +42,20 @@ impl Gpt {
             Ok(Tensor::from_slice(&host.values, host.shape.as_slice(), device)?.to_dtype(kind)?)
         };
         Gpt::build(weights.config(), &tensor, false)
+    }
+
+    /// As [`Gpt::new`] in F32, but with parameters that track gradients, as in training: each result keeps all that its backward
+    /// pass would need.
+    ///
+    /// # Errors
+    /// As [`Gpt::new`].
+    pub fn tracked(weights: &Weights, device: &Device) -> Result<Gpt> {
+        let tensor = |name: &str| -> Result<Tensor> {
+            let host = weights.get(name);
+            let tensor = Tensor::from_slice(&host.values, host.shape.as_slice(), device)?;
+            Ok(Var::from_tensor(&tensor)?.as_tensor().clone())
+        };
+        Gpt::build(weights.config(), &tensor, true)
     }
 
     /// A model over tensors that are there already. `train`: from operations that candle can differentiate.
@@ -99,9 +113,14 @@ impl Gpt {
     /// # Errors
     /// [`Error::Invalid`] when the texts are longer than the context; what candle says.
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor> {
+        self.logits_from(0, tokens)
+    }
+
+    /// As [`Gpt::logits`], with the first token at position `first` of the context.
+    pub(super) fn logits_from(&self, first: usize, tokens: &Tensor) -> Result<Tensor> {
         let length = tokens.dim(1)?;
-        self.fits(length)?;
-        let places = Tensor::arange(0, length as u32, self.device())?;
+        self.fits(first + length)?;
+        let places = Tensor::arange(first as u32, (first + length) as u32, self.device())?;
         let places = self.place_table.index_select(&places, 0)?.unsqueeze(0)?;
         let mask = causal_mask(length, 0, self.device())?;
         self.head(&self.blocks(tokens, &places, Some(&mask), None)?)
