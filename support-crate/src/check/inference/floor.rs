@@ -40,7 +40,8 @@ pub fn token_floor(answer: fn(Decode) -> f64) -> Verdict {
             Ok(given) => given,
         };
         let wanted = floor(case);
-        if !((given / wanted - 1.0).abs() <= 1e-6) {
+        let right = (given / wanted - 1.0).abs() <= 1e-6;
+        if !right {
             let what = format!("{case:?}\nyou give {} ms, and {} ms is right", figures(given), figures(wanted));
             return Verdict::not_yet(NAME, what, hint(case, given, wanted));
         }
