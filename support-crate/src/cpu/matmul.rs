@@ -30,6 +30,68 @@ pub fn matmul_shape(a: &[f32], b: &[f32], c: &mut [f32], m: usize, k: usize, n: 
 
 type Shape = (usize, usize, usize);
 
+/// A matrix that lies in a slice with any strides: element (r, c) is `numbers[r * row + c * column]`.
+#[cfg(feature = "candle")]
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    pub numbers: &'a [f32],
+    pub row: usize,
+    pub column: usize,
+}
+
+#[cfg(feature = "candle")]
+impl<'a> Matrix<'a> {
+    /// Rows of so many numbers one after the other.
+    pub(crate) fn rows(numbers: &'a [f32], columns: usize) -> Matrix<'a> {
+        Matrix { numbers, row: columns, column: 1 }
+    }
+
+    /// The same numbers, rows as columns.
+    pub(crate) fn turned(self) -> Matrix<'a> {
+        Matrix { row: self.column, column: self.row, ..self }
+    }
+
+    fn holds(&self, rows: usize, columns: usize) -> bool {
+        (rows - 1) * self.row + (columns - 1) * self.column < self.numbers.len()
+    }
+}
+
+/// `a · b`, m × k times k × n, row-major, on all cores.
+///
+/// # Panics
+/// When a slice does not hold its matrix, or a side is 0: the callers are of this crate.
+#[cfg(feature = "candle")]
+pub(crate) fn product(a: Matrix, b: Matrix, (m, k, n): (usize, usize, usize)) -> Vec<f32> {
+    assert!(m > 0 && k > 0 && n > 0 && a.holds(m, k) && b.holds(k, n), "{m} × {k} × {n}");
+    let mut c = vec![0f32; m * n];
+    // SAFETY: the assertion holds both inputs within their slices with these strides, `c` holds m × n numbers and is new,
+    // and nothing of it is read, as `read_dst` is false.
+    unsafe {
+        gemm_f32::gemm::f32::get_gemm_fn()(
+            n,
+            m,
+            k,
+            c.as_mut_ptr(),
+            n as isize,
+            1,
+            false,
+            b.numbers.as_ptr(),
+            b.row as isize,
+            b.column as isize,
+            a.numbers.as_ptr(),
+            a.row as isize,
+            a.column as isize,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            Parallelism::Rayon(0),
+        );
+    }
+    c
+}
+
 fn multiply(a: &[f32], b: &[f32], c: &mut [f32], (m, k, n): Shape, threads: Parallelism) -> Result<()> {
     // Saturating: a product that overflows is longer than any slice, and must not wrap to a length that fits.
     check_length("matmul's first input", m.saturating_mul(k), a.len())?;

@@ -22,6 +22,8 @@ pub use attention::{
 };
 pub use bf16::{bf16_from_f32, f32_from_bf16, random_bf16};
 pub use info::{Cache, CpuInfo, info};
+#[cfg(feature = "candle")]
+pub(crate) use matmul::{Matrix, product};
 pub use matmul::{matmul, matmul_one_core, matmul_shape};
 pub use random::random_f32;
 pub use stream::{copy, copy_one_core, vector_add, vector_add_one_core};

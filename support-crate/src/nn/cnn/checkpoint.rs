@@ -1,9 +1,8 @@
 //! What a training run needs to go on as if it had never stopped.
 
 use super::Parameters;
-use super::safetensors::{self, Array, Contents};
 use crate::error::{Error, Result};
-use std::collections::BTreeMap;
+use crate::nn::tensors::{HostTensor, Stored, TensorFile};
 use std::path::Path;
 
 /// Where a run stands, and what it has seen so far.
@@ -21,6 +20,10 @@ pub struct State {
     pub data: String,
     /// What a loss is multiplied by before the backward pass; 1 where nothing needs it.
     pub loss_scale: f32,
+    /// Steps since the scale last changed.
+    pub steady: u64,
+    /// Seconds of training that this epoch took so far.
+    pub seconds: f32,
     /// The loss of every step.
     pub losses: Vec<f32>,
     /// The share of each batch that was right, step by step.
@@ -39,6 +42,8 @@ impl State {
             seed,
             data: data.to_string(),
             loss_scale: 1.0,
+            steady: 0,
+            seconds: 0.0,
             losses: Vec::new(),
             right: Vec::new(),
             epochs: Vec::new(),
@@ -89,18 +94,21 @@ impl Checkpoint {
     /// # Errors
     /// [`Error::File`] when the folder is not writable or the disk is full.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let mut arrays = BTreeMap::new();
+        let mut file = TensorFile::default();
         for (prefix, all) in self.groups() {
             for ((name, shape), numbers) in Parameters::SHAPES.iter().zip(&all.arrays) {
-                arrays.insert(format!("{prefix}{name}"), Array { shape: shape.to_vec(), numbers: numbers.clone() });
+                file.tensors.insert(format!("{prefix}{name}"), HostTensor::new(shape, numbers.clone()));
             }
         }
         let state = &self.state;
-        let history = |numbers: Vec<f32>| Array { shape: vec![numbers.len()], numbers };
-        arrays.insert("history.loss".to_string(), history(state.losses.clone()));
-        arrays.insert("history.right".to_string(), history(state.right.clone()));
         let epochs: Vec<f32> = state.epochs.iter().flat_map(|e| [e.accuracy, e.loss, e.seconds]).collect();
-        arrays.insert("history.epochs".to_string(), Array { shape: vec![state.epochs.len(), 3], numbers: epochs });
+        for (name, shape, numbers) in [
+            ("history.loss", vec![state.losses.len()], state.losses.clone()),
+            ("history.right", vec![state.right.len()], state.right.clone()),
+            ("history.epochs", vec![state.epochs.len(), 3], epochs),
+        ] {
+            file.tensors.insert(name.to_string(), HostTensor::new(&shape, numbers));
+        }
         let metadata = [
             ("format", "gpulab cnn 1".to_string()),
             ("step", state.step.to_string()),
@@ -109,9 +117,11 @@ impl Checkpoint {
             ("seed", state.seed.to_string()),
             ("data", state.data.clone()),
             ("loss_scale", state.loss_scale.to_string()),
+            ("steady", state.steady.to_string()),
+            ("seconds", state.seconds.to_string()),
         ];
-        let metadata = metadata.into_iter().map(|(name, text)| (name.to_string(), text)).collect();
-        safetensors::write(path, &Contents { arrays, metadata })
+        file.metadata = metadata.into_iter().map(|(name, text)| (name.to_string(), text)).collect();
+        file.write(path, Stored::F32)
     }
 
     /// Reads what [`Checkpoint::write`] wrote.
@@ -120,7 +130,7 @@ impl Checkpoint {
     /// [`Error::File`] when there is no such file or it is damaged, [`Error::Invalid`] when it is of another network: the
     /// message names the first array that is missing or of another shape.
     pub fn read(path: &Path) -> Result<Checkpoint> {
-        let mut file = safetensors::read(path)?;
+        let mut file = TensorFile::read(path)?;
         let invalid = |text: String| Error::Invalid {
             what: format!("{} is no checkpoint of this network: {text}", path.display()),
             fix: "name a file that `gpulab train` wrote, or train without --resume".to_string(),
@@ -129,16 +139,16 @@ impl Checkpoint {
             let mut found = Parameters::zeros();
             for ((name, shape), numbers) in Parameters::SHAPES.iter().zip(&mut found.arrays) {
                 let name = format!("{prefix}{name}");
-                let array = file.arrays.remove(&name).ok_or_else(|| invalid(format!("`{name}` is missing")))?;
+                let array = file.tensors.remove(&name).ok_or_else(|| invalid(format!("`{name}` is missing")))?;
                 if array.shape != *shape {
                     return Err(invalid(format!("`{name}` has the shape {:?}, and {shape:?} is needed", array.shape)));
                 }
-                *numbers = array.numbers;
+                *numbers = array.values;
             }
             Ok(found)
         };
         let (parameters, m, v) = (group("")?, group("adamw.m.")?, group("adamw.v.")?);
-        let mut history = |name: &str| file.arrays.remove(name).map_or_else(Vec::new, |array| array.numbers);
+        let mut history = |name: &str| file.tensors.remove(name).map_or_else(Vec::new, |array| array.values);
         let (losses, right, epochs) = (history("history.loss"), history("history.right"), history("history.epochs"));
         let text = |name: &str| file.metadata.get(name).map_or("", String::as_str);
         let number = |name: &str| {
@@ -152,6 +162,8 @@ impl Checkpoint {
             seed: number("seed")?,
             data: text("data").to_string(),
             loss_scale: text("loss_scale").parse().unwrap_or(1.0),
+            steady: text("steady").parse().unwrap_or(0),
+            seconds: text("seconds").parse().unwrap_or(0.0),
             losses,
             right,
             epochs: epochs
@@ -205,39 +217,38 @@ mod tests {
     }
 
     #[test]
-    fn each_damage_is_named() {
+    fn another_networks_file_is_told_apart() {
         let folder = folder("damage");
         let path = folder.join("cnn.safetensors");
-        let message = |bytes: &[u8]| {
-            std::fs::write(&path, bytes).unwrap();
-            Checkpoint::read(&path).unwrap_err().to_string()
+        let message = |change: fn(&mut TensorFile)| {
+            example().write(&path).unwrap();
+            let mut file = TensorFile::read(&path).unwrap();
+            change(&mut file);
+            file.write(&path, Stored::F32).unwrap();
+            let text = Checkpoint::read(&path).unwrap_err().to_string();
+            assert!(text.contains("is no checkpoint of this network: ") && text.contains("\nnext: "), "{text}");
+            text
         };
+        let turned = message(|file| file.tensors.get_mut("adamw.m.fc1.weight").unwrap().shape = vec![9216, 128]);
+        assert!(turned.contains("`adamw.m.fc1.weight` has the shape [9216, 128]"), "{turned}");
+        let missing = message(|file| drop(file.tensors.remove("fc2.bias")));
+        assert!(missing.contains("`fc2.bias` is missing"), "{missing}");
+        let step = message(|file| drop(file.metadata.insert("step".to_string(), "x".to_string())));
+        assert!(step.contains("`step` in its metadata is `x`"), "{step}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error() {
+        let folder = folder("cut");
+        let path = folder.join("cnn.safetensors");
         example().write(&path).unwrap();
         let good = std::fs::read(&path).unwrap();
-        let header = u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
-        let changed = |from: &str, to: &str| {
-            let text = String::from_utf8(good[8..8 + header].to_vec()).unwrap();
-            assert!(text.contains(from) && from.len() == to.len());
-            [&good[..8], text.replacen(from, to, 1).as_bytes(), &good[8 + header..]].concat()
-        };
-        for (bytes, says) in [
-            (good[..5].to_vec(), "5 bytes are too few"),
-            (good[..300].to_vec(), "cut short: its header has"),
-            (good[..good.len() - 1].to_vec(), "is cut short: its numbers are bytes"),
-            ([&good[..], b"x"].concat(), "its arrays take"),
-            (vec![0xff; 100], "no length of a header"),
-            (changed("{", "["), "its header is no JSON"),
-            (changed("\"F32\"", "\"F64\""), "is of F64"),
-            (changed("[128,9216]", "[9216,128]"), "of this network: `adamw.m.fc1.weight` has the shape [9216, 128]"),
-            (changed("\"fc2.bias\"", "\"fc3.bias\""), "`fc2.bias` is missing"),
-            (changed("\"step\":\"2\"", "\"step\":\"x\""), "`step` in its metadata is `x`"),
-        ] {
-            let text = message(&bytes);
-            assert!(text.contains(says) && text.contains("\nnext: "), "{says}: {text}");
+        for length in [0, 5, 300, good.len() - 1] {
+            std::fs::write(&path, &good[..length]).unwrap();
+            assert!(Checkpoint::read(&path).unwrap_err().to_string().contains("it is cut off"));
         }
-        assert!(Checkpoint::read(&folder.join("none")).unwrap_err().to_string().contains("cannot read the checkpoint"));
-        let nowhere = example().write(&folder.join("none/cnn")).unwrap_err().to_string();
-        assert!(nowhere.contains("cannot write the checkpoint"), "{nowhere}");
+        assert!(Checkpoint::read(&folder.join("none")).unwrap_err().to_string().contains("none: No such file"));
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -2,11 +2,28 @@
 //!
 //! `x [B, 1, 28, 28]` → conv 3×3, 1→32 → ReLU → conv 3×3, 32→64 → ReLU → max-pool 2 → 9216 → 128 → ReLU → 10.
 
+mod adamw;
 mod checkpoint;
+mod fast;
+mod images;
+mod memory;
+mod model;
 mod order;
 mod parameters;
-mod safetensors;
+mod plan;
+mod precision;
+mod progress;
+mod trainer;
 
+pub use adamw::AdamW;
 pub use checkpoint::{Checkpoint, Epoch, State};
+pub use model::{Cnn, Kernels};
 pub use order::order;
 pub use parameters::Parameters;
+pub use plan::Plan;
+pub use precision::Precision;
+pub use progress::Progress;
+pub use trainer::{Ended, Trainer};
+
+#[cfg(test)]
+mod tests;

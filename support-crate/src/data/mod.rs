@@ -1,0 +1,166 @@
+//! Images to train on: MNIST from its own files, or generated digits where they are not there.
+//!
+//! Every result shows [`Images::name`], which says which of the two it was.
+
+mod baselines;
+mod digits;
+mod gzip;
+mod idx;
+mod mnist;
+mod sha256;
+
+pub use baselines::{linear_accuracy, nearest_mean_accuracy};
+pub use mnist::MnistFile;
+
+use crate::error::{Error, Result};
+use std::path::Path;
+
+/// Images of one size, to train and to test on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Images {
+    /// `MNIST`, or `generated digits, seed 7`.
+    pub name: String,
+    /// Pixels of a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// What a network is trained on.
+    pub train: Set,
+    /// What it is judged by, and never sees before.
+    pub test: Set,
+}
+
+/// Images and what each of them shows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Set {
+    /// One byte a pixel, 0 is paper and 255 is ink, image after image and row after row.
+    pub pixels: Vec<u8>,
+    /// The digit, 0 to 9, of each image.
+    pub labels: Vec<u8>,
+}
+
+impl Set {
+    /// How many images there are.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// The pixels of one image of `size` pixels.
+    pub(crate) fn image(&self, at: usize, size: usize) -> &[u8] {
+        &self.pixels[at * size..][..size]
+    }
+
+    fn first(&self, count: usize, size: usize) -> Set {
+        let count = count.min(self.len());
+        Set { pixels: self.pixels[..count * size].to_vec(), labels: self.labels[..count].to_vec() }
+    }
+}
+
+/// The seed of the digits that stand in for MNIST.
+pub const SEED: u64 = 7;
+
+/// The real images of that folder; without one those in `data/mnist/` of this repository, and where there are none,
+/// 60,000 generated digits to train on and 10,000 to test.
+///
+/// # Errors
+/// [`Error::File`] when a folder is named and lacks one of MNIST's four files, or when one is damaged: the message says which
+/// and how.
+pub fn images(folder: Option<&Path>) -> Result<Images> {
+    let usual = mnist::usual_folder();
+    match folder {
+        Some(folder) => Images::mnist(folder),
+        None if MnistFile::ALL[0].find(&usual).is_some() => Images::mnist(&usual),
+        None => Ok(Images::generated(SEED, 60_000, 10_000)),
+    }
+}
+
+impl Images {
+    /// MNIST's four IDX files of a folder, plain or with `.gz`, their checksums compared with the published ones.
+    ///
+    /// # Errors
+    /// [`Error::File`] when one is missing or damaged.
+    pub fn mnist(folder: &Path) -> Result<Images> {
+        mnist::read(folder)
+    }
+
+    /// Digits as a hand would write them, 28 × 28 pixels: strokes that differ in shape, slant, size, place and
+    /// thickness, with noise. The same seed gives the same images on every machine, and the first ones of a larger set are
+    /// those of a smaller.
+    pub fn generated(seed: u64, train: usize, test: usize) -> Images {
+        let set = |which: u64, count: usize| digits::set(seed.wrapping_mul(2).wrapping_add(which), count);
+        Images {
+            name: format!("generated digits, seed {seed}"),
+            width: digits::SIDE,
+            height: digits::SIDE,
+            train: set(0, train),
+            test: set(1, test),
+        }
+    }
+
+    /// The first images of each part; all where there are fewer.
+    pub fn first(&self, train: usize, test: usize) -> Images {
+        let size = self.width * self.height;
+        Images { train: self.train.first(train, size), test: self.test.first(test, size), ..self.clone() }
+    }
+
+    /// Whether pixels, labels and sizes fit together, and there is something to train on and to test.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] names the part that does not fit.
+    pub fn check(&self) -> Result<()> {
+        for (part, set) in [("train", &self.train), ("test", &self.test)] {
+            let invalid = |what: String| Error::Invalid {
+                what: format!("the images to {part} of {} {what}", self.name),
+                fix: "fill it as `gpulab::data::images(None)?` does, and compare".to_string(),
+            };
+            if set.is_empty() {
+                return Err(invalid("are none".to_string()));
+            }
+            if set.pixels.len() != set.len() * self.width * self.height {
+                let (labels, pixels) = (set.len(), set.pixels.len());
+                return Err(invalid(format!(
+                    "have {labels} labels, and {pixels} pixels, which are not as many images"
+                )));
+            }
+            if let Some(label) = set.labels.iter().find(|&&label| label > 9) {
+                return Err(invalid(format!("have the label {label}, which is no digit")));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_set_is_the_beginning_of_a_large_one() {
+        let (small, large) = (Images::generated(3, 20, 10), Images::generated(3, 50, 20));
+        assert_eq!(large.first(20, 10), small);
+        assert_ne!(small.train.pixels, Images::generated(4, 20, 10).train.pixels);
+        assert_ne!(small.train.first(10, 784).pixels, small.test.pixels, "nothing is tested on what was trained on");
+        assert_eq!((small.train.len(), small.first(99, 1).train.len()), (20, 20));
+        small.check().unwrap();
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_named() {
+        let good = Images::generated(3, 4, 2);
+        let with = |change: fn(&mut Images)| {
+            let mut images = good.clone();
+            change(&mut images);
+            let text = images.check().unwrap_err().to_string();
+            assert!(text.contains("\nnext: "));
+            text
+        };
+        assert!(with(|i| i.train.labels[0] = 10).contains("train of generated digits, seed 3 have the label 10"));
+        assert!(with(|i| i.test = Set::default()).contains("to test of generated digits, seed 3 are none"));
+        assert!(with(|i| i.width = 27).contains("4 labels, and 3136 pixels"));
+    }
+}

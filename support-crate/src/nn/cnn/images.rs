@@ -1,0 +1,57 @@
+//! The images where the network computes, and batches of them.
+
+use crate::data::Set;
+use crate::error::Result;
+use candle_core::{DType, Device, Tensor};
+use rayon::prelude::*;
+
+/// One part of the images on a device.
+#[derive(Debug)]
+pub(super) enum Resident {
+    /// Bytes on the host; a batch becomes f32 on all cores.
+    Host { pixels: Vec<u8>, digits: Vec<u8>, size: usize },
+    /// Bytes and digits lie on the device once and for all: a step copies only the numbers of its images.
+    Device { pixels: Tensor, digits: Tensor },
+}
+
+impl Resident {
+    pub(super) fn new(set: &Set, size: usize, device: &Device) -> Result<Resident> {
+        if device.is_cpu() {
+            return Ok(Resident::Host { pixels: set.pixels.clone(), digits: set.labels.clone(), size });
+        }
+        let digits: Vec<u32> = set.labels.iter().map(|&digit| u32::from(digit)).collect();
+        Ok(Resident::Device {
+            pixels: Tensor::from_slice(&set.pixels, (set.len(), size), device)?,
+            digits: Tensor::from_vec(digits, set.len(), device)?,
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Resident::Host { digits, .. } => digits.len(),
+            Resident::Device { digits, .. } => digits.elem_count(),
+        }
+    }
+
+    /// Those images as [B, 1, 28, 28] in 0 … 1, and their digits.
+    pub(super) fn batch(&self, which: &[u32]) -> Result<(Tensor, Tensor)> {
+        let shape = (which.len(), 1, 28, 28);
+        match self {
+            Resident::Host { pixels, digits, size } => {
+                let mut x = vec![0f32; which.len() * size];
+                x.par_chunks_mut(*size).zip(which).for_each(|(x, &at)| {
+                    let image = &pixels[at as usize * size..][..*size];
+                    x.iter_mut().zip(image).for_each(|(x, &pixel)| *x = f32::from(pixel) / 255.0);
+                });
+                let digits: Vec<u32> = which.iter().map(|&at| u32::from(digits[at as usize])).collect();
+                let digits = Tensor::from_vec(digits, which.len(), &Device::Cpu)?;
+                Ok((Tensor::from_vec(x, shape, &Device::Cpu)?, digits))
+            }
+            Resident::Device { pixels, digits } => {
+                let which = Tensor::from_slice(which, which.len(), pixels.device())?;
+                let x = pixels.index_select(&which, 0)?.to_dtype(DType::F32)?;
+                Ok(((x / 255.0)?.reshape(shape)?, digits.index_select(&which, 0)?))
+            }
+        }
+    }
+}

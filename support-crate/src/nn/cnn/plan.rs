@@ -1,0 +1,71 @@
+//! What a run is asked to do.
+
+use super::{Kernels, Precision};
+use crate::error::{Error, Result};
+use crate::nn::Place;
+use std::path::PathBuf;
+
+/// How to train. Every field has a value to begin with: `Plan { epochs: 3, ..Plan::default() }`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The kind of device; the CPU at first.
+    pub place: Place,
+    /// How often all images are gone through; 1 at first.
+    pub epochs: u64,
+    /// Images of a step; 128 at first.
+    pub batch: usize,
+    /// The numbers that layers compute in; f32 at first.
+    pub precision: Precision,
+    /// Whose layers compute; `None` takes the fastest for the device.
+    pub kernels: Option<Kernels>,
+    /// What first values and the order of the images follow from; 1 at first.
+    pub seed: u64,
+    /// AdamW's learning rate; 0.001 at first.
+    pub learning_rate: f64,
+    /// The file that the run is kept in; `None` keeps nothing.
+    pub checkpoint: Option<PathBuf>,
+    /// Steps from one checkpoint to the next; 100 at first.
+    pub every: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            place: Place::Cpu,
+            epochs: 1,
+            batch: 128,
+            precision: Precision::F32,
+            kernels: None,
+            seed: 1,
+            learning_rate: 1e-3,
+            checkpoint: None,
+            every: 100,
+        }
+    }
+}
+
+impl Plan {
+    /// Whether it can be done with so many images.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] names the field that makes no sense.
+    pub(super) fn check(&self, images: usize) -> Result<()> {
+        let invalid = |what: String, fix: &str| Err(Error::Invalid { what, fix: fix.to_string() });
+        if self.epochs == 0 || self.batch == 0 || self.every == 0 {
+            return invalid(
+                "0 epochs, images a step, or steps between checkpoints train nothing".into(),
+                "give 1 or more",
+            );
+        }
+        if self.batch > images {
+            return invalid(
+                format!("a batch of {} is more than the {images} images to train on", self.batch),
+                &format!("use a batch of {images} or less"),
+            );
+        }
+        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            return invalid(format!("the learning rate {} leads nowhere", self.learning_rate), "try 0.001");
+        }
+        Ok(())
+    }
+}
