@@ -3,6 +3,7 @@
 //! The notebooks name that feature in their `:dep` line, and are the same file on every machine: with CUDA or Metal
 //! candle is built for it by the set-up, in one place (`env/warm/candle.py`).
 
+mod attention;
 pub mod cnn;
 mod fault;
 pub mod gpt;
@@ -12,5 +13,6 @@ mod resident;
 pub mod tensors;
 
 pub use candle_core::{DType, Tensor};
+pub use attention::CandleAttention;
 pub use place::Place;
 pub use resident::resident_bytes;

@@ -9,6 +9,7 @@
 //! | operations a byte against operations a second | [`roofline`] |
 //! | the memory pool's numbers, step by step | [`memory_life`] |
 //! | who worked from when to when | [`timeline`] |
+//! | a table of numbers, such as attention's weights | [`heat_map`] |
 //!
 //! Each gives a chart that takes a title and your predictions, and shows itself; `draw()` gives the [`Figure`], which
 //! can be saved. A chart never fails: what cannot be drawn is left out, and a line below the chart says so.
@@ -29,6 +30,7 @@ mod crossing;
 mod curves;
 mod figure;
 mod frame;
+mod heat_map;
 mod labels;
 mod ladder;
 mod ladder_draw;
@@ -48,6 +50,7 @@ mod timeline_draw;
 pub use bars::BarChart;
 pub use crossing::crossing;
 pub use figure::Figure;
+pub use heat_map::HeatMap;
 pub use ladder::LadderChart;
 pub(crate) use ladder_draw::{is_rung, percent};
 pub use memory::MemoryChart;
@@ -102,6 +105,11 @@ pub fn memory_life(points: &[MemoryPoint]) -> MemoryChart {
 /// Who worked from when to when: one lane each for the host, the copy engine, a stream …
 pub fn timeline(spans: &[Span]) -> Timeline {
     Timeline::new(spans)
+}
+
+/// A table of numbers from 0 up, row by row, as cells of one colour, each as strong as its number. NaN is an empty cell.
+pub fn heat_map(values: &[f64], rows: &[&str], columns: &[&str]) -> HeatMap {
+    HeatMap::new(values, rows, columns)
 }
 
 /// What a chart of no rows says, and what to do about it.

@@ -82,17 +82,22 @@ impl AttentionWork {
         let sequence = |at| (0..length).map(|query| mask.seen(at, query, length)).sum::<usize>();
         let seen = q_heads * (0..batch).map(sequence).sum::<usize>();
         let (scores, q, kv) = (shape.scores(), shape.q_numbers(), shape.kv_numbers());
+        let masks = if mask.lengths.is_some() { batch } else { 1 };
         let product = 2.0 * scores as f64 * width as f64;
         let work = |&step: &AttentionStep| {
             // A comparison, a subtraction, exp, an addition and a division for each number of a softmax.
             let (read, written, operations) = match (step, chain) {
-                (AttentionStep::SplitHeads, _) => (q + 2 * kv, q + 2 * kv, 0.0),
+                (AttentionStep::SplitHeads, Chain::InPlace) => (q + 2 * kv, q + 2 * kv, 0.0),
+                // Grouped heads are repeated: k and v become as large as q.
+                (AttentionStep::SplitHeads, Chain::OutOfPlace) => (q + 2 * kv, 3 * q, 0.0),
+                (AttentionStep::Scores, Chain::OutOfPlace) => (2 * q, scores, product),
                 (AttentionStep::Scores, _) => (q + kv, scores, product),
                 (AttentionStep::Scale, _) => (scores, scores, scores as f64),
                 (AttentionStep::Mask, Chain::InPlace) => (0, scores - seen, 0.0),
-                (AttentionStep::Mask, Chain::OutOfPlace) => (scores + batch * length * length, scores, scores as f64),
+                (AttentionStep::Mask, Chain::OutOfPlace) => (scores + masks * length * length, scores, scores as f64),
                 (AttentionStep::Softmax, _) => (scores, scores, 5.0 * scores as f64),
                 (AttentionStep::MaskedSoftmax, _) => (seen, scores, 6.0 * seen as f64),
+                (AttentionStep::WeightedSum, Chain::OutOfPlace) => (scores + q, q, product),
                 (AttentionStep::WeightedSum, _) => (scores + kv, q, product),
                 (AttentionStep::MergeHeads, _) => (q, q, 0.0),
             };
@@ -233,7 +238,7 @@ mod tests {
         assert_eq!(of(&fused, AttentionStep::MaskedSoftmax), (2 * 4 * 55, 2 * 800));
         assert_eq!(AttentionWork::least(shape, 2), 2 * 2 * (640 + 320));
         let plain = AttentionWork::out_of_place(shape, &AttentionMask::none(), 4).unwrap();
-        assert_eq!(of(&plain, AttentionStep::Mask), (4 * (800 + 200), 4 * 800));
+        assert_eq!(of(&plain, AttentionStep::Mask), (4 * (800 + 100), 4 * 800));
         let text = AttentionWork::chained(shape, &AttentionMask::none().padded(&[1]), 4).unwrap_err().to_string();
         assert!(text.contains("one a sequence"), "{text}");
     }
