@@ -12,8 +12,10 @@
 //! | 13 | [`gather_four`], [`padding`], [`backward`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
 //! | 16 | [`case_one`], [`mend_scale`], [`case_two`], [`mend_sums`] |
+//! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
 //! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
 
+mod attention;
 mod detection;
 mod embedding;
 mod fusion;
@@ -28,6 +30,7 @@ mod timing;
 mod vector_add;
 mod verdict;
 
+pub use attention::{causal_mask, grouped, softmax_row};
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
 pub use fusion::{log_sum_exp, swiglu};

@@ -12,7 +12,7 @@ mod place;
 mod resident;
 pub mod tensors;
 
-pub use candle_core::{DType, Tensor};
 pub use attention::CandleAttention;
+pub use candle_core::{DType, Tensor};
 pub use place::Place;
 pub use resident::resident_bytes;

@@ -1,0 +1,237 @@
+//! Exercises of lesson 30: pieces of attention that the learner writes, run in the simulator, which sees every access.
+
+use super::{Verdict, kernels};
+use crate::cpu::{self, AttentionMask, AttentionShape, attention_f64, attention_inputs};
+use crate::error::{Error, Result};
+use crate::gpu::Gpu;
+use crate::launch::LaunchConfig;
+use warpsim::Kind;
+
+/// Threads of a block.
+const BLOCK: u32 = 64;
+/// Lengths: one token, a warp and its neighbours, more than a block.
+const LENGTHS: [usize; 5] = [1, 31, 33, 64, 100];
+
+/// The hint for a mask that hides what came before.
+const TURNED: &str = "hidden is what comes after the query, key > query: which of the two is the row here?";
+
+/// Checks a kernel `mask(float *s, int length)`, launched with a block of 64 threads for each query, that stores −∞ where
+/// `key > query`, leaves all else as it is, and reads nothing.
+pub fn causal_mask(source: &str) -> Verdict {
+    const NAME: &str = "causal_mask";
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel("mask")?;
+        for length in LENGTHS {
+            let before = cpu::random_f32(length * length, 1);
+            let mut scores = gpu.to_device(&before)?;
+            let config = LaunchConfig::new(length as u32, BLOCK);
+            kernel.launch(config, (&mut scores, length as i32))?;
+            let given = scores.to_host()?;
+            let turned = (0..given.len()).any(|at| at % length < at / length && given[at] == f32::NEG_INFINITY);
+            for (at, (&given, &before)) in given.iter().zip(&before).enumerate() {
+                let (query, key) = (at / length, at % length);
+                let hidden = given == f32::NEG_INFINITY;
+                let hint = match (key > query, hidden) {
+                    (true, true) => continue,
+                    (false, false) if given == before => continue,
+                    (false, true) if key == query => {
+                        "a token may look at itself: which comparison leaves key == query alone?"
+                    }
+                    (false, true) if query == 0 => {
+                        "the first query would see nothing, and its softmax would be no number: which keys lie behind it?"
+                    }
+                    (false, true) => {
+                        "hidden is what comes after the query, key > query: which of the two is the row here?"
+                    }
+                    (false, false) => "what is seen keeps its score, bit for bit",
+                    (true, false) if turned => TURNED,
+                    (true, false) if given.is_nan() => {
+                        "-infinity, and no NaN: exp(NaN) is NaN, and spreads over the row"
+                    }
+                    (true, false) if given != before => {
+                        "a large negative number is not -infinity: where all scores are as low, it would win weight"
+                    }
+                    (true, false) if key >= BLOCK as usize => {
+                        "a row may be longer than the block: each thread takes several keys, 64 apart"
+                    }
+                    (true, false) => "this key comes after the query: does a thread get to it?",
+                };
+                let expected = if key > query { f32::NEG_INFINITY } else { before };
+                let what = format!(
+                    "{length} tokens: the score of query {query} and key {key} was {before}, and is {given}; it should be {expected}"
+                );
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+            let seen = kernel.inspect(config, (&mut scores, length as i32))?;
+            if seen.counters.global_load_requests > 0 {
+                let what =
+                    format!("right, but it reads scores: {} loads of a warp", seen.counters.global_load_requests);
+                let hint = "who is hidden follows from the indices alone: store where it is so, and leave the rest";
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(None)
+    };
+    kernels::verdict(NAME, checked(), mistake_hint)
+}
+
+/// Checks a kernel `softmax(float *s, int rows, int columns)`, launched with a thread a row, that turns each row into
+/// weights in place: right for scores of any size, for −∞, and 0 for a row of nothing but −∞.
+pub fn softmax_row(source: &str) -> Verdict {
+    const NAME: &str = "softmax_row";
+    const TABLES: [(usize, usize); 4] = [(1, 1), (31, 2), (33, 65), (100, 7)];
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel("softmax")?;
+        for (rows, columns) in TABLES {
+            for (scale, shift, masked) in
+                [(2.0, 0.0, 0), (60.0, 0.0, 0), (2.0, 500.0, 0), (2.0, -500.0, 0), (2.0, 0.0, 1), (2.0, 0.0, 2)]
+            {
+                let mut x: Vec<f32> =
+                    cpu::random_f32(rows * columns, 1).into_iter().map(|x| scale * x + shift).collect();
+                // In the first pass each row sees one key more than the one before; in the second nobody sees any.
+                for (at, x) in x.iter_mut().enumerate() {
+                    if masked == 2 || masked == 1 && at % columns > at / columns {
+                        *x = f32::NEG_INFINITY;
+                    }
+                }
+                let mut scores = gpu.to_device(&x)?;
+                let config = LaunchConfig::for_elements(rows, BLOCK);
+                kernel.launch(config, (&mut scores, rows as i32, columns as i32))?;
+                let given = scores.to_host()?;
+                let exact: Vec<f64> = x.chunks(columns).flat_map(weights).collect();
+                let off = |at: &usize| {
+                    let error = (f64::from(given[*at]) - exact[*at]).abs();
+                    error.is_nan() || error > 1e-5 * exact[*at] + 1e-7
+                };
+                let Some(at) = (0..given.len()).find(off) else { continue };
+                let around = match masked {
+                    0 => format!("scores around {shift}"),
+                    1 => "keys behind the query hidden by -inf".to_string(),
+                    _ => "all keys hidden by -inf".to_string(),
+                };
+                let what = format!(
+                    "{rows} rows of {columns}, {around}: weight {} of row {} is {}, and it should be {}",
+                    at % columns,
+                    at / columns,
+                    given[at],
+                    exact[at]
+                );
+                let hint = match (given[at].is_nan(), masked) {
+                    (_, 2) => {
+                        "-inf - -inf is NaN, and 0 / 0 too: a row whose largest score is -inf has no weights, and gets 0"
+                    }
+                    (true, 1) => {
+                        "exp(-inf - largest) is 0 for any finite largest: does the row's largest begin below all scores?"
+                    }
+                    (true, _) | (_, 0) if shift != 0.0 || scale > 50.0 => {
+                        "exp(89) is beyond f32, and exp(-500) is 0: take the row's largest score off each first, which \
+                         changes no weight"
+                    }
+                    _ => "weights of a row are exp(score) over the sum of these, and add up to 1",
+                };
+                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            }
+        }
+        Ok(None)
+    };
+    kernels::verdict(NAME, checked(), mistake_hint)
+}
+
+/// The weights of a row in f64; 0 where nothing is seen.
+fn weights(row: &[f32]) -> Vec<f64> {
+    let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if most == f32::NEG_INFINITY {
+        return vec![0.0; row.len()];
+    }
+    let exps: Vec<f64> = row.iter().map(|&x| (f64::from(x) - f64::from(most)).exp()).collect();
+    let sum: f64 = exps.iter().sum();
+    exps.into_iter().map(|exp| exp / sum).collect()
+}
+
+/// Checks a kernel `attend(const float *q, const float *k, const float *v, float *o, int q_heads, int kv_heads, int length,
+/// int width, int batch)`, launched with a thread for each query of each head, where neighbouring heads of q share one of k and v.
+pub fn grouped(source: &str) -> Verdict {
+    const NAME: &str = "grouped";
+    const SHAPES: [(usize, usize, usize, usize, usize); 6] =
+        [(1, 1, 1, 5, 4), (1, 4, 4, 5, 4), (2, 4, 2, 7, 8), (1, 6, 2, 33, 16), (2, 8, 1, 3, 5), (3, 6, 3, 31, 8)];
+    let checked = || -> Result<Option<Verdict>> {
+        let gpu = Gpu::simulated()?;
+        let kernel = gpu.compile(source)?.kernel("attend")?;
+        for (batch, q_heads, kv_heads, length, width) in SHAPES {
+            let shape = AttentionShape { batch, q_heads, kv_heads, length, width };
+            let [q, k, v] = attention_inputs(shape, 1, 2.0);
+            let exact = attention_f64(&q, &k, &v, shape, &AttentionMask::none())?;
+            let [on_q, on_k, on_v] = [gpu.to_device(&q)?, gpu.to_device(&k)?, gpu.to_device(&v)?];
+            let mut out = gpu.poison::<f32>(shape.q_numbers())?;
+            let sides = (q_heads as i32, kv_heads as i32, length as i32, width as i32);
+            let config = LaunchConfig::for_elements(shape.rows(), BLOCK);
+            let args = (&on_q, &on_k, &on_v, &mut out, sides.0, sides.1, sides.2, sides.3, batch as i32);
+            kernel.launch(config, args)?;
+            let given = out.to_host()?;
+            let off = |at: &usize| {
+                let error = (f64::from(given[*at]) - exact[*at]).abs();
+                error.is_nan() || error > 1e-4
+            };
+            let Some(at) = (0..given.len()).find(off) else { continue };
+            let (sequence, head, query) = shape.place(at / width);
+            let asks = shape.kv_head(head);
+            // Which head it did ask, if any: each is tried in place of the right one.
+            let asked = (0..batch * kv_heads).find(|&kv| {
+                let one = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, ..shape };
+                let from = kv * length * width;
+                let row = at / width / length * length * width;
+                let part = |x: &[f32], from: usize| x[from..from + length * width].to_vec();
+                let own = attention_f64(&part(&q, row), &part(&k, from), &part(&v, from), one, &AttentionMask::none());
+                own.is_ok_and(|own| (own[at - row] - f64::from(given[at])).abs() < 1e-5)
+            });
+            let right = sequence * kv_heads + asks;
+            let hint = match asked {
+                Some(other) if other != right && other / kv_heads != sequence => {
+                    "k and v of a sequence begin at sequence · kv_heads heads, not at sequence · q_heads or at 0"
+                }
+                Some(other) if other != right => {
+                    "neighbours share: with 4 heads of q and 2 of k, heads 0 and 1 ask head 0, heads 2 and 3 ask head 1"
+                }
+                _ => {
+                    "are the first number of k's head and of v's head found in the same way, and is the result written once?"
+                }
+            };
+            let found = match asked {
+                Some(other) => format!(
+                    "it asks head {} of sequence {} in place of head {asks} of sequence {sequence}",
+                    other % kv_heads,
+                    other / kv_heads
+                ),
+                None => format!("it should ask head {asks} of k and v, and it is that of no head"),
+            };
+            let what = format!(
+                "{shape}: number {} of query {query}, head {head}, sequence {sequence} is {}, not {}: {found}",
+                at % width,
+                given[at],
+                exact[at]
+            );
+            return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+        }
+        Ok(None)
+    };
+    kernels::verdict(NAME, checked(), mistake_hint)
+}
+
+/// What to ask oneself about the first mistake of a kernel.
+fn mistake_hint(error: &Error) -> &'static str {
+    let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
+    if is(&[Kind::OutOfBounds]) {
+        "do the sum for that thread by hand: of which head, which row and which column is the number that it asks for?"
+    } else if is(&[Kind::GlobalRace, Kind::SharedRace]) {
+        "two threads meet at one number, and each is to have its own: which do these two take?"
+    } else if is(&[Kind::StepBudget]) {
+        "a loop does not end: what does its step add?"
+    } else {
+        "read the line, the block and the thread above: what does that thread do there, and should it?"
+    }
+}
+
+#[cfg(test)]
+mod tests;
