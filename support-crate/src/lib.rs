@@ -25,8 +25,11 @@
 //! | [`profile`] | what ran when and why it took so long: traces, and what the profilers print |
 //! | [`topics`] | what several notebooks do with the course's kernels, ready to time |
 //! | `nn` (feature `candle`) | deep learning: models on candle, and on the course's own kernels |
+//! | `arrays` (feature `arrays`) | tables as columns: polars on the CPU, our own kernels on the GPU |
 //! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
 
+#[cfg(feature = "arrays")]
+pub mod arrays;
 pub mod bench;
 pub mod check;
 pub mod code;

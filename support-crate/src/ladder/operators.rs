@@ -32,6 +32,13 @@ const PRODUCT_BF16: Operator = Operator { defines: &[("TILE", 64), ("DEPTH", 32)
 /// A row of scores a block.
 const SCORES_ROW: Operator = Operator { defines: &[("THREADS", 256)], ..Operator::PLAIN };
 
+/// Zones of `table/`: numbers 1 to 265, as the taxi zones of New York.
+const ZONES: u32 = 266;
+/// The longest way that `table/keep` believes; `table/group` counts on it.
+const MAX_METRES: u32 = 100_000;
+/// Warps a block of what works warp by warp.
+const WARPS: &[(&str, u32)] = &[("WARPS", 8)];
+
 /// All operators of the course. The test `ladder` holds this table and the folders equal.
 pub const OPERATORS: &[Operator] = &[
     Operator { path: "attention/heads", kernels: &["split_heads", "merge_heads"], ..Operator::PLAIN },
@@ -43,6 +50,42 @@ pub const OPERATORS: &[Operator] = &[
     Operator { path: "attention/softmax", kernels: &["softmax_rows"], ..SCORES_ROW },
     Operator { path: "attention/weighted_sum", kernels: &["weighted_sum"], ..PRODUCT },
     Operator { path: "attention/weighted_sum_bf16", kernels: &["weighted_sum"], ..PRODUCT_BF16 },
+    Operator { path: "table/compact", kernels: &["compact_u32", "compact_f32"], defines: WARPS, ..Operator::PLAIN },
+    Operator {
+        path: "table/group",
+        kernels: &["group"],
+        defines: &[("ZONES", ZONES), ("THREADS", 512), ("MAX_METRES", MAX_METRES)],
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "table/join",
+        kernels: &["build", "probe"],
+        defines: &[("WARPS", 8), ("BATCH", 8)],
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "table/keep",
+        kernels: &["keep"],
+        defines: &[
+            ("WARPS", 8),
+            ("ZONES", ZONES),
+            ("MIN_METRES", 100),
+            ("MAX_METRES", MAX_METRES),
+            ("MIN_SECONDS", 60),
+            ("MAX_SECONDS", 3 * 3600),
+            ("MIN_CENTS", 200),
+            ("MAX_CENTS", 25_000),
+            ("MAX_METRES_A_SECOND", 33),
+        ],
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "table/normalise",
+        kernels: &["moments", "scale"],
+        defines: &[("THREADS", 256)],
+        ..Operator::PLAIN
+    },
+    Operator { path: "table/scan", kernels: &["scan"], defines: &[("THREADS", 1024), ("ITEMS", 8)], ..Operator::PLAIN },
 ];
 
 /// The operators of that path, such as `table/keep`.

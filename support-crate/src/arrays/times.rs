@@ -1,0 +1,103 @@
+//! Times of the pipeline, stage by stage, and of the way to the GPU and back: rows for a lesson.
+
+use super::{Drivers, OnCpu, OnGpu, Rides, Stage};
+use crate::bench::Bench;
+use crate::cpu;
+use crate::error::Result;
+use crate::gpu::{Gpu, Pinned};
+use crate::measurement::{Backend, Measurement};
+use std::path::Path;
+
+/// The name of all stages together, in measurements.
+const ALL: &str = "all stages";
+
+/// Times of polars on all cores, in ms over rows: a row for each stage, and one for all stages in one go.
+///
+/// # Errors
+/// Those of [`OnCpu::new`] and [`OnCpu::run`].
+pub fn cpu_times(rides: &Rides, drivers: &Drivers, plan: &Bench) -> Result<Vec<Measurement>> {
+    let mut on_cpu = OnCpu::new(rides, drivers)?;
+    on_cpu.run_all()?;
+    let row = |name: &str, summary| Measurement::time_ms(name, Backend::Cpu, rides.len(), summary).dtype("u32");
+    let mut rows = Vec::new();
+    for stage in Stage::ALL {
+        rows.push(row(stage.name(), cpu::time(plan, || on_cpu.run(stage))?));
+    }
+    rows.push(row(ALL, cpu::time(plan, || on_cpu.run_all())?));
+    Ok(rows)
+}
+
+/// Times of polars reading a CSV file on all cores, in ms over rows, and of writing it; the file is written to `folder`, and
+/// removed again.
+///
+/// # Errors
+/// Those of [`super::write_csv`] and [`super::read_csv`].
+pub fn read_times(rides: &Rides, folder: impl AsRef<Path>, plan: &Bench) -> Result<Vec<Measurement>> {
+    let path = folder.as_ref().join(format!("gpulab-rides-{}-{}.csv", std::process::id(), rides.len()));
+    let row = |name: &str, summary| Measurement::time_ms(name, Backend::Cpu, rides.len(), summary).dtype("u32");
+    let measured = || -> Result<Vec<Measurement>> {
+        let written = cpu::time(&Bench::once(), || super::write_csv(&path, rides).map(drop))?;
+        let read = cpu::time(plan, || super::csv::read_frame(&path).map(drop))?;
+        Ok(vec![row("write CSV", written), row("read CSV", read)])
+    };
+    let rows = measured();
+    let _ = std::fs::remove_file(&path);
+    rows
+}
+
+/// Times of our kernels with all columns in the GPU's memory, in ms over rows: a row for each stage, and one for all stages in
+/// one go. The result is checked against polars' first.
+///
+/// # Errors
+/// Those of [`OnGpu::new`] and [`Gpu::time`]; [`Error::Invalid`](crate::Error::Invalid) when the results differ.
+pub fn gpu_times(gpu: &Gpu, rides: &Rides, drivers: &Drivers, plan: &Bench) -> Result<Vec<Measurement>> {
+    let mut on_gpu = OnGpu::new(gpu, rides, drivers)?;
+    on_gpu.run_all()?;
+    let mut on_cpu = OnCpu::new(rides, drivers)?;
+    on_cpu.run_all()?;
+    if let Some(what) = on_cpu.outcome()?.differs(&on_gpu.outcome()?) {
+        return Err(crate::Error::Invalid {
+            what: format!("polars and the GPU do not agree: {what}"),
+            fix: "run `cargo test -p gpulab --features arrays arrays::`, which finds the stage".to_string(),
+        });
+    }
+    let row = |name: &str, summary| Measurement::time_ms(name, gpu.backend(), rides.len(), summary).dtype("u32");
+    let mut rows = Vec::new();
+    for stage in Stage::ALL {
+        rows.push(row(stage.name(), gpu.time(plan, |_| on_gpu.run(stage))?));
+    }
+    rows.push(row(ALL, gpu.time(plan, |_| on_gpu.run_all())?));
+    Ok(rows)
+}
+
+/// Times of the copies that the pipeline needs when its columns lie on the host, in ms over rows: rides and drivers to the
+/// GPU, and the finished table back; from ordinary (pageable) memory, and from pinned memory.
+///
+/// # Errors
+/// Those of [`OnGpu::new`], [`Gpu::pinned`] and [`Gpu::time`].
+pub fn transfer_times(gpu: &Gpu, rides: &Rides, drivers: &Drivers, plan: &Bench) -> Result<Vec<Measurement>> {
+    let mut on_gpu = OnGpu::new(gpu, rides, drivers)?;
+    on_gpu.run_all()?;
+    let n = rides.len();
+    let row = |name: &str, summary| Measurement::time_ms(name, gpu.backend(), n, summary).dtype("u32");
+    let mut rows = vec![row("to the GPU, pageable", gpu.time(plan, |_| on_gpu.load(rides, drivers))?)];
+    let (mut words, mut features) = ([vec![0; n], vec![0; n]], [vec![0.0; n], vec![0.0; n], vec![0.0; n]]);
+    rows.push(row("from the GPU, pageable", gpu.time(plan, |_| on_gpu.store(&mut words, &mut features))?));
+
+    let stream = gpu.new_stream()?;
+    let host = rides.columns().into_iter().chain([&drivers.licence, &drivers.year]);
+    let pinned = host.map(|column| -> Result<Pinned<u32>> {
+        let mut pinned = gpu.pinned(column.len())?;
+        pinned.as_mut_slice()?.copy_from_slice(column);
+        Ok(pinned)
+    });
+    let pinned = pinned.collect::<Result<Vec<_>>>()?;
+    // The copies are queued on a stream of their own; the host's clock sees them end.
+    let to = cpu::time(plan, || on_gpu.load_pinned(&stream, &pinned).and_then(|()| stream.synchronize()))?;
+    rows.push(row("to the GPU, pinned", to));
+    let mut words = [gpu.pinned(n)?, gpu.pinned(n)?];
+    let mut features = [gpu.pinned(n)?, gpu.pinned(n)?, gpu.pinned(n)?];
+    let mut store = || on_gpu.store_pinned(&stream, &mut words, &mut features).and_then(|()| stream.synchronize());
+    rows.push(row("from the GPU, pinned", cpu::time(plan, &mut store)?));
+    Ok(rows)
+}
