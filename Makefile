@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify ptx bench-cells bundle clean
+.PHONY: help setup lab run test verify report ptx bench-cells bundle clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC
 
@@ -35,6 +35,9 @@ test: python ## prove the course: style, tests, kernels, notebooks with their so
 
 verify: python ## what this machine has for the course, and how to add what is missing (JSON=1)
 	@$(PYTHON) env/verify.py
+
+report: python ## results/metrics.csv summarised: CPU against GPU by experiment, as tables and a chart in results/
+	@$(PYTHON) env/report.py
 
 ptx: setup ## compile the course's kernels to the PTX that ships beside them, for machines without NVRTC
 	@$(PYTHON) env/ptx.py

@@ -16,6 +16,7 @@ usage:
   gpulab demo launch FILE KERNEL N    one launch of a kernel (const float *, float *, int), for compute-sanitizer
   gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
   gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
+  gpulab report           results/metrics.csv: CPU against GPU by experiment (`make report`); [--results FILE] [--out FOLDER]
   gpulab --help           this text
   gpulab --version        the version
 ";
@@ -51,10 +52,48 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
         }
         ["train-gpt", options @ ..] => candle::train_gpt(options),
         ["generate", options @ ..] => candle::generate(options),
+        ["report", options @ ..] => arrays::write_report(options),
         ["--help" | "-h" | "help"] | ["verify", "--help" | "-h"] => Ok(HELP.to_string()),
         ["--version" | "-V"] => Ok(format!("gpulab {}", env!("CARGO_PKG_VERSION"))),
         [] => Err(format!("gpulab was not told what to do\nnext: run `gpulab verify`\n\n{}", HELP.trim_end())),
         _ => Err(format!("gpulab does not know `{}`\nnext: `gpulab --help` lists what it does", arguments.join(" "))),
+    }
+}
+
+/// What is there only when the program was built with polars.
+#[cfg(feature = "arrays")]
+mod arrays {
+    use gpulab::arrays::{Report, report, report::of_file};
+    use std::path::{Path, PathBuf};
+
+    /// `gpulab report [--results FILE] [--out FOLDER]`.
+    pub fn write_report(options: &[&str]) -> Result<String, String> {
+        let (file, folder) = match options {
+            [] => (None, gpulab::results::dir()),
+            ["--results", file] => (Some(file), gpulab::results::dir()),
+            ["--out", folder] => (None, PathBuf::from(folder)),
+            ["--results", file, "--out", folder] | ["--out", folder, "--results", file] => {
+                (Some(file), PathBuf::from(folder))
+            }
+            _ => {
+                return Err(format!(
+                    "gpulab report does not know `{}`\nnext: gpulab report [--results FILE] [--out FOLDER]",
+                    options.join(" ")
+                ));
+            }
+        };
+        let made: gpulab::Result<Report> = file.map_or_else(report, |file| of_file(Path::new(file)));
+        let saved = made.and_then(|report| Ok((report.save(&folder)?, report)));
+        let (files, report) = saved.map_err(|error| error.to_string())?;
+        let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        Ok(format!("{}\nwritten: {}", report.text(), files.join(", ")))
+    }
+}
+
+#[cfg(not(feature = "arrays"))]
+mod arrays {
+    pub fn write_report(_: &[&str]) -> Result<String, String> {
+        Err("`gpulab report` needs polars, and this program was built without\nnext: run `make report`".to_string())
     }
 }
 

@@ -9,6 +9,7 @@
 //! | columns, and a GPU | [`OnGpu`]: the kernels of `kernels/table/`; also on a simulated GPU |
 //! | results of both | [`Outcome::differs`] |
 //! | the question what is fast | [`cpu_times`], [`gpu_times`], [`read_times`], [`transfer_times`]: rows to plot |
+//! | rows in `metrics.csv` | [`report()`]: CPU against GPU, by experiment |
 
 mod csv;
 mod data;
@@ -16,6 +17,7 @@ mod on_cpu;
 mod on_gpu;
 mod outcome;
 mod plain;
+pub mod report;
 mod times;
 
 pub use csv::{read_csv, write_csv};
@@ -24,6 +26,7 @@ pub use on_cpu::OnCpu;
 pub use on_gpu::OnGpu;
 pub use outcome::{Joined, Moments, Outcome, Zone};
 pub use plain::plain;
+pub use report::{Report, report};
 pub use times::{cpu_times, gpu_times, read_times, transfer_times};
 
 use crate::error::{Error, Result};

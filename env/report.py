@@ -1,0 +1,63 @@
+"""CPU against GPU by experiment (`make report`): builds the program `gpulab` with polars if need be, and has it summarise
+`results/metrics.csv` (with none there, the recorded run) as text, a page and a chart beside it."""
+
+from __future__ import annotations
+
+import sys
+
+import inside
+
+inside.enter()
+
+import subprocess  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import paths  # noqa: E402
+import pictures  # noqa: E402
+from install.command import run  # noqa: E402
+from install.console import SetupError, Step, problem  # noqa: E402
+
+
+def build() -> None:
+    """The program with polars: minutes for the first time, a second when nothing changed."""
+    step = Step("gpulab with polars")
+    step.begin("building `gpulab report`")
+    count: list[str] = []
+    with step.heartbeat(lambda: f"{len(count)} crates built"):
+        run(
+            ["cargo", "build", "--release", "-p", "gpulab", "--bin", "gpulab", "--features", "arrays"],
+            "the program `gpulab` could not be built with polars",
+            "look at the compiler's message above",
+            env={"CARGO_TARGET_DIR": str(paths.ROOT / "target")},
+            on_line=lambda line: count.append(line) if line.strip().startswith("Compiling ") else None,
+            loses="`make report` has no report",
+        )
+    step.done("target/release/gpulab")
+
+
+def main() -> int:
+    """Prints the tables, and where the files lie."""
+    try:
+        build()
+    except SetupError as error:
+        problem(error)
+        return 1
+    made = subprocess.run([str(paths.PROGRAMS / "gpulab"), "report", *sys.argv[1:]], stdout=subprocess.PIPE, check=False)
+    text = made.stdout.decode()
+    sys.stdout.write(text)
+    if made.returncode != 0:
+        return made.returncode
+    # The program names its files in the last line.
+    files = [Path(name) for name in text.rstrip().rpartition("written: ")[2].split(", ")]
+    for svg in (file for file in files if file.suffix == ".svg"):
+        if pictures.fonts_missing():
+            print("no PNG: no font is installed, and it would have no text\nnext: install one (apt install fonts-dejavu-core)")
+            continue
+        png = svg.with_suffix(".png")
+        png.write_bytes(pictures.png(svg.read_text(encoding="utf-8"), svg.name))
+        print(f"         {png}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
