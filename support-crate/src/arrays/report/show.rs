@@ -37,8 +37,8 @@ impl Report {
     fn tables(&self) -> [Table; 2] {
         let head = |heads: &[&str]| heads.iter().map(|head| head.to_string()).collect();
         let lessons = Table {
-            title: "Rows by lesson".to_string(),
-            heads: head(&["lesson", "on a CPU", "on a GPU", "counts, models", "newest"]),
+            title: "Rows by lesson, measured on CPU and GPU".to_string(),
+            heads: head(&["lesson", "CPU", "GPU", "other", "newest"]),
             rows: self
                 .lessons
                 .iter()
