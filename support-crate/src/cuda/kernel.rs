@@ -2,7 +2,7 @@
 
 use super::{CudaGpu, CudaTensorMap, driver_error};
 use crate::error::{Error, Result};
-use crate::launch::LaunchConfig;
+use crate::launch::{LaunchConfig, LaunchExtras};
 use crate::measurement::KernelResources;
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUfunction_attribute_enum, CUresult};
 use cudarc::driver::{CudaFunction, CudaModule, CudaSlice, CudaStream, PushKernelArg};
@@ -15,7 +15,7 @@ pub(crate) struct CudaLibrary(Arc<CudaModule>);
 
 /// A loaded kernel.
 #[derive(Debug, Clone)]
-pub(crate) struct CudaKernel(CudaFunction);
+pub(crate) struct CudaKernel(pub(super) CudaFunction);
 
 /// One argument as CUDA takes it. Buffers go as bytes: their types were checked against the kernel's before.
 pub(crate) enum CudaArg<'a> {
@@ -62,7 +62,16 @@ impl CudaLibrary {
 }
 
 impl CudaKernel {
-    pub(crate) fn launch(&self, stream: &CudaStream, config: LaunchConfig, args: &mut [CudaArg<'_>]) -> Result<()> {
+    pub(crate) fn launch(
+        &self,
+        stream: &CudaStream,
+        config: LaunchConfig,
+        extras: LaunchExtras,
+        args: &mut [CudaArg<'_>],
+    ) -> Result<()> {
+        if extras != LaunchExtras::NONE {
+            return self.launch_with(stream, config, extras, args);
+        }
         let mut builder = stream.launch_builder(&self.0);
         for arg in args {
             match arg {

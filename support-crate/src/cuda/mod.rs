@@ -10,6 +10,7 @@ mod error;
 mod graph;
 mod headers;
 mod kernel;
+mod launch_ex;
 mod memory;
 pub(crate) mod nvtx;
 mod open;

@@ -6,7 +6,7 @@ use super::{Args, Gpu, Stream};
 use crate::cuda::{CudaArg, CudaKernel, CudaMemory};
 use crate::error::{Error, Result};
 use crate::inspect::Inspection;
-use crate::launch::{LaunchConfig, Signature, check_arguments};
+use crate::launch::{LaunchConfig, LaunchExtras, Signature, check_arguments};
 use crate::measurement::KernelResources;
 use crate::metal::{MetalArg, MetalKernel};
 use crate::sim::{SimKernel, needs_hardware};
@@ -39,7 +39,19 @@ impl Kernel {
     /// anything runs; [`Error::Driver`] from the driver, also for work launched earlier; [`Error::Mistakes`] on a
     /// simulated GPU, for what this launch did wrong.
     pub fn launch<'a>(&self, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
-        self.launch_raw(None, config, args.into_raw())
+        self.launch_raw(None, config, LaunchExtras::NONE, args.into_raw())
+    }
+
+    /// Step 3 in clusters of blocks, or before the kernel in front has ended.
+    ///
+    /// In the simulator a launch starts when the one in front has ended, and a cluster is one block.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`]; [`Error::Unsupported`] for clusters in the simulator, and for either on an Apple GPU;
+    /// [`Error::Invalid`] when the grid has no whole clusters.
+    pub fn launch_with<'a>(&self, config: LaunchConfig, extras: LaunchExtras, args: impl Args<'a>) -> Result<()> {
+        self.check_extras(config, extras)?;
+        self.launch_raw(None, config, extras, args.into_raw())
     }
 
     /// Step 3 on a stream of your own.
@@ -47,7 +59,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::launch`].
     pub fn launch_on<'a>(&self, stream: &Stream, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
-        self.launch_raw(Some(&stream.0), config, args.into_raw())
+        self.launch_raw(Some(&stream.0), config, LaunchExtras::NONE, args.into_raw())
     }
 
     /// Launches on a simulated GPU, and gives what hardware counts in place of a time: requests, sectors, wavefronts,
@@ -93,7 +105,31 @@ impl Kernel {
         kernel.inspect(gpu, config, &args, watch)
     }
 
-    fn launch_raw(&self, stream: Option<&CudaStream>, config: LaunchConfig, args: Vec<RawArg<'_>>) -> Result<()> {
+    fn check_extras(&self, config: LaunchConfig, extras: LaunchExtras) -> Result<()> {
+        let refuse = |what: &str, fix: &str| Err(Error::Unsupported { what: what.to_string(), fix: fix.to_string() });
+        match self.gpu {
+            _ if extras.cluster == 0 || !config.grid.0.is_multiple_of(extras.cluster) => Err(Error::Invalid {
+                what: format!("{} blocks are no whole clusters of {}", config.grid.0, extras.cluster),
+                fix: "make the grid's x a multiple of the cluster".to_string(),
+            }),
+            Gpu::Simulated(_) if extras.cluster > 1 => refuse(
+                "clusters of blocks on a simulated GPU",
+                "launch it with a cluster of 1, or on a GPU from Hopper on",
+            ),
+            Gpu::Metal(_) if extras != LaunchExtras::NONE => {
+                refuse("clusters and early launches on an Apple GPU", "use `launch`")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn launch_raw(
+        &self,
+        stream: Option<&CudaStream>,
+        config: LaunchConfig,
+        extras: LaunchExtras,
+        args: Vec<RawArg<'_>>,
+    ) -> Result<()> {
         self.check(config, &args)?;
         match (&self.loaded, &self.gpu) {
             (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => {
@@ -107,7 +143,7 @@ impl Kernel {
                 gpu.keep(|| std::sync::Arc::new(kernel.clone()));
                 let queue = gpu.queue();
                 let mut args: Vec<CudaArg<'_>> = args.into_iter().map(cuda_arg).collect();
-                kernel.launch(stream.unwrap_or(&queue), config, &mut args)
+                kernel.launch(stream.unwrap_or(&queue), config, extras, &mut args)
             }
             (Loaded::Metal(kernel), Gpu::Metal(gpu)) => {
                 let args: Vec<MetalArg<'_>> = args.into_iter().map(metal_arg).collect();

@@ -50,6 +50,43 @@ pub const OPERATORS: &[Operator] = &[
     Operator { path: "attention/softmax", kernels: &["softmax_rows"], ..SCORES_ROW },
     Operator { path: "attention/weighted_sum", kernels: &["weighted_sum"], ..PRODUCT },
     Operator { path: "attention/weighted_sum_bf16", kernels: &["weighted_sum"], ..PRODUCT_BF16 },
+    // The constants of GPT-2 with 124 million parameters; `nn::gpt::decode` puts in those of its model.
+    Operator {
+        path: "decode/ends",
+        kernels: &["embed", "logits", "pick"],
+        defines: &[("WIDTH", 768), ("THREADS", 384), ("LINES", 4)],
+        needs: (9, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "decode/fused",
+        kernels: &["norm_qkv", "norm_up", "project_attended", "project_units"],
+        defines: &[("WIDTH", 768), ("HIDDEN", 3072), ("HEAD", 64), ("THREADS", 256)],
+        needs: (9, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "decode/halves",
+        kernels: &["attention_half", "mlp_half"],
+        defines: &[
+            ("WIDTH", 768),
+            ("HIDDEN", 3072),
+            ("HEAD", 64),
+            ("THREADS", 384),
+            ("RESIDENT", 2),
+            ("SPLIT", 8),
+            ("ROWS", 24),
+        ],
+        needs: (9, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "decode/operators",
+        kernels: &["layer_norm", "matvec", "keep", "attend", "add", "gelu_each", "argmax"],
+        defines: &[("WIDTH", 768), ("HEAD", 64), ("THREADS", 256)],
+        needs: (9, 0),
+        ..Operator::PLAIN
+    },
     Operator { path: "table/compact", kernels: &["compact_u32", "compact_f32"], defines: WARPS, ..Operator::PLAIN },
     Operator {
         path: "table/group",

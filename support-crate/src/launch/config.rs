@@ -54,6 +54,21 @@ impl LaunchConfig {
     }
 }
 
+/// What a launch may ask for beside its shape, on GPUs from Hopper on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaunchExtras {
+    /// It may start before the kernel in front has ended, as soon as each block of that one has come to
+    /// `griddepcontrol.launch_dependents` or to its end. What depends on that kernel stands behind `griddepcontrol.wait`.
+    pub early: bool,
+    /// So many neighbouring blocks along x form a cluster: they run at the same time, and see each other's shared memory.
+    pub cluster: u32,
+}
+
+impl LaunchExtras {
+    /// An ordinary launch.
+    pub const NONE: LaunchExtras = LaunchExtras { early: false, cluster: 1 };
+}
+
 /// What a device accepts in one launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

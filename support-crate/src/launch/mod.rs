@@ -9,7 +9,7 @@ mod signature;
 mod source;
 
 pub use check::{ArgType, check_arguments};
-pub use config::{LaunchConfig, Limits};
+pub use config::{LaunchConfig, LaunchExtras, Limits};
 pub use element::{Element, ElementType};
 pub(crate) use element::{as_bytes, as_bytes_mut, bytes_of};
 pub use ptx::entry_points;

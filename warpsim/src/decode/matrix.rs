@@ -29,6 +29,11 @@ fn wanted(m: &mut Modifiers, names: &[&str]) -> Result<(), Fail> {
 /// `cp.async`: done at once, which is one of the orders that a right program allows.
 fn copy(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
     wanted(m, &["async"])?;
+    // Caches are not simulated.
+    if m.take("bulk") {
+        wanted(m, &["prefetch", "L2", "global"]).map_err(|_| Fail::new("a copy by the copy engine"))?;
+        return Ok(Op::Nop);
+    }
     if m.take("mbarrier") {
         return super::mbarrier::copied(slots, m, operands);
     }

@@ -45,6 +45,8 @@ pub(super) const SPACES: &[(&str, Space)] = &[
     ("global", Space::Global),
     ("shared", Space::Shared),
     ("shared::cta", Space::Shared),
+    // A cluster is one block here.
+    ("shared::cluster", Space::Shared),
     ("local", Space::Local),
     ("const", Space::Const),
     ("param", Space::Param),
@@ -73,6 +75,14 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
             let [d, a] = operands else { return Err(count(2)) };
             let d = slots.pred_out(d)?.ok_or_else(|| Fail::new("a result is needed"))?;
             Ok(Op::IsSpace { space, d, a: slots.source(a, true)? })
+        }
+        // Where a variable lies in another block of the cluster: there is none but this one.
+        "mapa" => {
+            m.choice(SPACES);
+            let ty = m.ty()?;
+            let [d, a, _] = operands else { return Err(count(3)) };
+            let (row, a) = (slots.row(d)?, slots.source(&fit(a, ty), ty.bytes() == 8)?);
+            Ok(if row.wide { Op::Mov64 { d: row.slot, a } } else { Op::Mov32 { d: row.slot, a } })
         }
         "prefetch" | "prefetchu" => {
             m.ignore(&["global", "local", "tensormap", "L1", "L2", "L2::evict_last", "L2::evict_normal"]);

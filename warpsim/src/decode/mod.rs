@@ -237,7 +237,7 @@ impl<'a> Decoder<'a> {
 
     fn operation(&mut self, m: &mut Modifiers, operands: &[ast::Operand]) -> Result<Op, Fail> {
         match m.base {
-            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "prefetch" | "prefetchu"
+            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "mapa" | "prefetch" | "prefetchu"
             | "discard" | "applypriority" | "createpolicy" => memory::decode(&mut self.slots, m, operands),
             "mbarrier" => mbarrier::decode(&mut self.slots, m, operands),
             "cp" | "ldmatrix" | "mma" | "wmma" => matrix::decode(&mut self.slots, m, operands),

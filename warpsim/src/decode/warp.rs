@@ -83,6 +83,17 @@ fn barrier(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result
         return Ok(Op::WarpBarrier { members: slots.source(members, false)? });
     }
     m.ignore(&["cta", "aligned"]);
+    // A cluster is one block here: who has arrived waits for the block.
+    if m.take("cluster") {
+        m.ignore(&["release", "acquire", "relaxed"]);
+        return match (m.choice(&[("wait", true), ("arrive", false)]), operands) {
+            (Some(true), []) => {
+                Ok(Op::Barrier { id: slots.source(&Operand::Int(0), false)?, threads: None, wait: true })
+            }
+            (Some(false), []) => Ok(Op::Nop),
+            _ => Err(Fail::new("its form is unknown")),
+        };
+    }
     if m.take("red") {
         let ops = [("popc", BarrierReduce::Popc), ("and", BarrierReduce::And), ("or", BarrierReduce::Or)];
         let f = m.choice(&ops).ok_or_else(|| Fail::new("its operation is unknown"))?;

@@ -3,6 +3,7 @@
 mod cache;
 pub mod command;
 mod config;
+pub mod decode;
 mod generate;
 mod layers;
 mod model;

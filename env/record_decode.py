@@ -1,0 +1,88 @@
+"""Times a token of a GPT-2 (124 million parameters, bf16, batch 1) on this GPU beside PyTorch, and writes a table.
+
+`python3 env/record_decode.py` has `examples/record_decode` time every plan of `nn::gpt::decode`, and in each round PyTorch
+here (eager, and as a CUDA graph), on the same random weights, keys and values: the program says `go`, waits for the sample,
+and goes on. Logits are held against PyTorch's in f64 first. `--program FILE` runs a program that was built elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from paths import ROOT
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+
+CARGO = [
+    "cargo",
+    "run",
+    "--quiet",
+    "--release",
+    "-p",
+    "gpulab",
+    "--features",
+    "candle",
+    "--example",
+    "record_decode",
+    "--",
+]
+SHARED = Path("/dev/shm")
+
+
+class Partner:
+    """PyTorch's side of the program's lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.peers = None
+
+    def answer(self, line: str) -> str:
+        """What it times, to `ready`; the µs of a sample, to `go 0`."""
+        import decode_torch
+
+        if line == "ready":
+            self.peers = decode_torch.Peers(self.folder)
+            return json.dumps({"names": self.peers.names, "errors": self.peers.errors})
+        return f"{self.peers.sample(int(line.removeprefix('go '))):.4f}"
+
+
+def run(command: list[str], folder: Path) -> int:
+    """Runs the program, and answers its lines; its exit status."""
+    partner = Partner(folder)
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        for line in program.stdout:
+            program.stdin.write(partner.answer(line.strip()) + "\n")
+            program.stdin.flush()
+    return program.returncode
+
+
+def main() -> int:
+    """1 when something could not be timed."""
+    parser = argparse.ArgumentParser(prog="env/record_decode.py", description=__doc__)
+    parser.add_argument("--program", help="the built example, in place of cargo")
+    parser.add_argument("--out", type=Path, default=ROOT / "results/decode.csv", help="the table to write")
+    parser.add_argument("--tunings", action="store_true", help="other constants of the kernels too")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=SHARED if SHARED.is_dir() else None) as name:
+        command = [*([chosen.program] if chosen.program else CARGO), "--out", str(chosen.out.resolve())]
+        command += ["--tunings"] if chosen.tunings else []
+        try:
+            import torch
+
+            print(f"PyTorch {torch.__version__}", file=sys.stderr)
+            command += ["--talk", name]
+        except ImportError:
+            print("PyTorch: left out, it is not there", file=sys.stderr)
+        if run(command, Path(name)) != 0:
+            print("error: not everything was timed\nnext: run this on a machine with an NVIDIA GPU", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

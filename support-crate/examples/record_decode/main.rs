@@ -1,0 +1,220 @@
+//! Times a token of a GPT-2 (124 million parameters, random weights, bf16, batch 1, context 512) on this GPU, in every plan
+//! of `nn::gpt::decode`, beside PyTorch; writes a table.
+//!
+//! `cargo run --release -p gpulab --features candle --example record_decode -- [--out decode.csv] [--talk FOLDER]
+//! [--tunings] [--once PLAN]`; `env/record_decode.py` does that and brings PyTorch along. Each plan's logits are held
+//! against PyTorch's in f64 before its times count. A sample is 64 tokens, of which the first reads 480 positions.
+
+mod partner;
+
+use gpulab::nn::gpt::decode::{Decoder, Plan, Queue, Tuning};
+use gpulab::nn::gpt::{Config, Weights};
+use gpulab::nn::tensors::{HostTensor, Stored, TensorFile};
+use gpulab::prelude::*;
+use partner::Partner;
+use std::fmt::Write as _;
+use std::path::Path;
+
+const CONFIG: Config = Config::GPT2;
+/// Positions that a token reads in the middle of a sample.
+const CONTEXT: usize = 512;
+/// Tokens of a sample.
+const TOKENS: usize = 64;
+const ROUNDS: usize = 21;
+const TOKEN: u32 = 4242;
+/// bf16 weights and f32 sums, against f64: keys and values that round the other way count most.
+const WRONG: f64 = 0.02;
+
+fn main() -> Result<()> {
+    let (mut out, mut talk, mut tunings, mut once) = ("decode.csv".to_string(), None, false, None);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--out" => out = arguments.next().expect("a path follows"),
+            "--talk" => talk = arguments.next(),
+            "--once" => once = arguments.next(),
+            "--tunings" => tunings = true,
+            other => panic!("unknown: {other}"),
+        }
+    }
+    let gpu = Gpu::open_index(0)?;
+    eprintln!("{gpu}");
+    let weights = weights()?;
+    let caches: Vec<Vec<u16>> = (0..CONFIG.n_layer).map(|layer| cache(layer as u64)).collect();
+    if let Some(name) = once {
+        return steps(&gpu, &weights, &caches, &name);
+    }
+    let mut partner = talk.map(|folder| Partner::start(&folder, &weights, &caches)).transpose()?;
+    let mut ways = Vec::new();
+    for (name, plan, queue, tuning) in variants(tunings) {
+        let decoder = Decoder::tuned(&gpu, &weights, plan, queue, tuning);
+        let checked = decoder.and_then(|decoder| check(decoder, &caches, partner.as_ref()));
+        match checked {
+            Ok((decoder, error)) => {
+                eprintln!("{name}: error {error:.1e}");
+                ways.push((name, plan, queue, decoder, error));
+            }
+            Err(error) => eprintln!("{name}: left out: {error}"),
+        }
+    }
+    let copy = copy_rate(&gpu)?;
+    let mut samples = vec![Vec::new(); ways.len()];
+    let mut theirs = vec![Vec::new(); partner.as_ref().map_or(0, |partner| partner.names.len())];
+    for _ in 0..ROUNDS {
+        for (at, way) in ways.iter_mut().enumerate() {
+            samples[at].push(sample(&gpu, &mut way.3)?);
+        }
+        if let Some(partner) = &mut partner {
+            gpu.synchronize()?;
+            for (at, times) in theirs.iter_mut().enumerate() {
+                times.push(partner.sample(at)?);
+            }
+        }
+    }
+    let copy = (copy + copy_rate(&gpu)?) / 2.0;
+    let mut table =
+        "plan,queue,constants,kernels,context,us_a_token,p10,p90,tokens_per_s,GB_per_s,share_of_copy,peer,peer_us,ratio,error\n"
+            .to_string();
+    for ((name, plan, queue, decoder, error), times) in ways.iter().zip(&samples) {
+        let Summary { median, p10, p90, .. } = Summary::of(times);
+        let rate = decoder.bytes_a_token(CONTEXT) as f64 / median / 1e3;
+        let start = format!("{},{},{name},{},{CONTEXT}", plan.name(), queue.name(), decoder.kernels_a_token());
+        let own = format!("{median:.2},{p10:.2},{p90:.2},{:.0},{rate:.0},{:.3}", 1e6 / median, rate / copy);
+        let peers: Vec<(String, f64, f64)> = match &partner {
+            None => vec![(String::new(), f64::NAN, f64::NAN)],
+            Some(partner) => {
+                partner.names.iter().zip(&theirs).map(|(name, theirs)| against(name, times, theirs)).collect()
+            }
+        };
+        for (peer, us, ratio) in peers {
+            writeln!(table, "{start},{own},{peer},{us:.1},{ratio:.3},{error:.2e}").expect("a String takes everything");
+        }
+        eprintln!("{name:32} {median:8.1} us  {:6.0} tokens/s  {:.3} of the copy rate", 1e6 / median, rate / copy);
+    }
+    eprintln!("device copy {copy:.0} GB/s");
+    for (at, name) in partner.iter().flat_map(|partner| partner.names.iter().enumerate()) {
+        let Summary { median, p10, p90, .. } = Summary::of(&theirs[at]);
+        let error = partner.as_ref().map_or(f64::NAN, |partner| partner.errors[at]);
+        writeln!(table, "{name},,,,{CONTEXT},{median:.2},{p10:.2},{p90:.2},{:.0},,,,,,{error:.2e}", 1e6 / median)
+            .expect("a String takes everything");
+        eprintln!("{name:32} {median:8.1} us  {:6.0} tokens/s  error {error:.1e}", 1e6 / median);
+    }
+    std::fs::write(&out, table).expect("the table can be written");
+    Ok(())
+}
+
+/// The peer's time, and how many times its speed ours is: the median of the rounds' own ratios.
+fn against(name: &str, ours: &[f64], theirs: &[f64]) -> (String, f64, f64) {
+    let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| theirs / ours).collect();
+    (name.to_string(), Summary::of(theirs).median, Summary::of(&ratios).median)
+}
+
+/// What is timed: every plan in every queue; with `tunings`, other constants too.
+fn variants(tunings: bool) -> Vec<(String, Plan, Queue, Tuning)> {
+    let plain = Tuning::of(&CONFIG);
+    let mut all = Vec::new();
+    for plan in Plan::ALL {
+        for queue in [Queue::OneByOne, Queue::Graph, Queue::Overlapped] {
+            if (plan, queue) != (Plan::Operators, Queue::Overlapped) {
+                all.push((format!("{} {}", plan.name(), queue.name()), plan, queue, plain));
+            }
+        }
+    }
+    if tunings {
+        let mut add = |name: &str, tuning| {
+            all.push((format!("halves {name}"), Plan::Halves, Queue::Overlapped, tuning));
+        };
+        add("resident 1", Tuning { resident: 1, ..plain });
+        add("threads 192", Tuning { threads: 192, ..plain });
+        add("threads 192 resident 1", Tuning { threads: 192, resident: 1, ..plain });
+        add("units 12", Tuning { units: 12, ..plain });
+        add("units 48", Tuning { units: 48, ..plain });
+        add("lines 2", Tuning { lines: 2, ..plain });
+        add("lines 2 logits 2", Tuning { lines: 2, logits_blocks: 2, ..plain });
+        add("lines 1 logits 2", Tuning { lines: 1, logits_blocks: 2, ..plain });
+        add("lines 3", Tuning { lines: 3, ..plain });
+        for (name, ahead) in
+            [("ahead 1M", 1 << 20), ("ahead 2M", 2 << 20), ("ahead 3M", 3 << 20), ("ahead 4M", 4 << 20)]
+        {
+            add(name, Tuning { ahead, ..plain });
+        }
+        add("threads 192 lines 8 ahead 2M", Tuning { threads: 192, lines: 8, ahead: 2 << 20, ..plain });
+    }
+    all
+}
+
+/// Random weights, no bias 0 and no scale 1; rounded to bf16, so that all contestants have the same numbers.
+fn weights() -> Result<Weights> {
+    let make = |(at, (name, shape)): (usize, (String, Vec<usize>))| {
+        let (scale, centre) = match () {
+            _ if name.contains("ln_") && name.ends_with("weight") => (0.2, 1.0),
+            _ if name.ends_with("bias") => (0.1, 0.0),
+            _ if name.starts_with("wpe") => (0.1, 0.0),
+            _ => (0.06, 0.0),
+        };
+        let values = cpu::random_f32(shape.iter().product(), 7000 + at as u64);
+        let values = values.into_iter().map(|x| cpu::f32_from_bf16(cpu::bf16_from_f32(x * scale + centre))).collect();
+        (name, HostTensor { shape, values })
+    };
+    let tensors = CONFIG.parameters().into_iter().enumerate().map(make).collect();
+    Weights::from_file(CONFIG, TensorFile { tensors, metadata: Default::default() })
+}
+
+/// Random keys and values of a layer, for the whole context.
+fn cache(layer: u64) -> Vec<u16> {
+    cpu::random_bf16(2 * CONFIG.n_embd * CONFIG.n_ctx, 90 + layer)
+}
+
+/// Holds the logits at the last position of the context against the partner's in f64.
+fn check(mut decoder: Decoder, caches: &[Vec<u16>], partner: Option<&Partner>) -> Result<(Decoder, f64)> {
+    decoder.begin_at(TOKEN, CONTEXT - 1, Some(caches))?;
+    decoder.step()?;
+    let given = decoder.logits()?;
+    let best = (0..given.len()).rev().max_by(|&a, &b| given[a].total_cmp(&given[b])).unwrap_or(0);
+    let wrong = |what: String| Error::Invalid { what, fix: "see kernels/decode/".to_string() };
+    if decoder.tokens()?.last() != Some(&(best as u32)) {
+        return Err(wrong(format!(
+            "the next token is {:?}, and the best logit is that of {best}",
+            decoder.tokens()?.last()
+        )));
+    }
+    let error = partner.map_or(f64::NAN, |partner| partner.error(&given));
+    match error > WRONG {
+        true => Err(wrong(format!("the logits are off by {error:.2e}"))),
+        false => Ok((decoder, error)),
+    }
+}
+
+/// The µs of a token, the mean of a sample.
+fn sample(gpu: &Gpu, decoder: &mut Decoder) -> Result<f64> {
+    decoder.begin_at(TOKEN, CONTEXT - TOKENS / 2 - 1, None)?;
+    decoder.step()?;
+    gpu.synchronize()?;
+    let start = gpu.event()?;
+    for _ in 0..TOKENS {
+        decoder.step()?;
+    }
+    Ok(gpu.event()?.ms_since(&start)? * 1e3 / TOKENS as f64)
+}
+
+/// GB/s of a copy of 1 GiB within the device, both ways counted.
+fn copy_rate(gpu: &Gpu) -> Result<f64> {
+    let n = 1 << 28;
+    let (from, mut to) = (gpu.zeros::<f32>(n)?, gpu.zeros::<f32>(n)?);
+    let time = gpu.time(&Bench::default(), |_| to.copy_from_buffer(&from))?;
+    Ok(8.0 * n as f64 / time.median / 1e6)
+}
+
+/// A few steps and no more, for a profiler.
+fn steps(gpu: &Gpu, weights: &Weights, caches: &[Vec<u16>], name: &str) -> Result<()> {
+    let plan = Plan::ALL.into_iter().find(|plan| plan.name() == name).expect("operators, fused or halves");
+    let mut decoder = Decoder::with(gpu, weights, plan, Queue::OneByOne)?;
+    decoder.begin_at(TOKEN, CONTEXT - 3, Some(caches))?;
+    (0..3).try_for_each(|_| decoder.step())?;
+    gpu.synchronize()
+}
+
+/// The weights as a file that the partner reads.
+fn save(weights: &Weights, folder: &Path) -> Result<()> {
+    weights.clone().into_file().write(&folder.join("model.safetensors"), Stored::Bf16)
+}

@@ -1,0 +1,276 @@
+// What the kernels of one decoding step share: bf16 weights times an f32 vector, the layer norm before them, and the two
+// instructions by which a kernel starts before the one in front of it has ended.
+#pragma once
+#include <cuda_bf16.h>
+
+typedef __nv_bfloat16 bf16;
+
+constexpr int WARPS = THREADS / 32;
+// A row of weights is read by one warp, 16 bytes (eight numbers) a lane at a time.
+constexpr int EIGHTS = WIDTH / 8;
+constexpr int EACH = (EIGHTS + 31) / 32;
+
+// Everything that the kernel in front wrote can be seen behind this line. What comes before it overlaps with that kernel,
+// so there must be only what does not depend on it: weights.
+__device__ void wait_for_former() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// The next kernel may start as soon as each block of this one has come here.
+__device__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// Sixteen bytes of weights, used once: they need not stay in the L1 cache. `volatile` keeps the load where it is written,
+// in front of the wait.
+__device__ uint4 fetch(const bf16 *weights) {
+    uint4 eight;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(eight.x), "=r"(eight.y), "=r"(eight.z), "=r"(eight.w)
+                 : "l"(weights));
+    return eight;
+}
+
+// A bf16 is the upper half of a float. Of a pair the first one lies in the lower half.
+__device__ float low(unsigned int pair) { return __uint_as_float(pair << 16); }
+__device__ float high(unsigned int pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+__device__ float dot(uint4 eight, const float (&x)[8], float sum) {
+    sum += low(eight.x) * x[0];
+    sum += high(eight.x) * x[1];
+    sum += low(eight.y) * x[2];
+    sum += high(eight.y) * x[3];
+    sum += low(eight.z) * x[4];
+    sum += high(eight.z) * x[5];
+    sum += low(eight.w) * x[6];
+    return sum + high(eight.w) * x[7];
+}
+
+// sum += eight · scale, number by number.
+__device__ void add_scaled(uint4 eight, float scale, float (&sum)[8]) {
+    sum[0] += low(eight.x) * scale;
+    sum[1] += high(eight.x) * scale;
+    sum[2] += low(eight.y) * scale;
+    sum[3] += high(eight.y) * scale;
+    sum[4] += low(eight.z) * scale;
+    sum[5] += high(eight.z) * scale;
+    sum[6] += low(eight.w) * scale;
+    sum[7] += high(eight.w) * scale;
+}
+
+__device__ float warp_sum(float own) {
+    for (int distance = 16; distance > 0; distance /= 2) {
+        own += __shfl_xor_sync(0xffffffff, own, distance);
+    }
+    return own;
+}
+
+__device__ float gelu(float x) {
+    // tanh through exp: 1 - 2 / (e^2u + 1) has no overflow that hurts.
+    float u = 0.7978845608f * (x + 0.044715f * x * x * x);
+    return x * (1.0f - 1.0f / (__expf(2.0f * u) + 1.0f));
+}
+
+// A vector of WIDTH numbers in shared memory: the first four of each eight, then the other four of each. Lanes that read
+// neighbouring eights then read neighbouring 16 bytes, without bank conflicts.
+struct Row {
+    float4 halves[2][EIGHTS];
+};
+
+// The eights of the row that a lane multiplies: number `each` · 32 + lane.
+__device__ void own_part(const Row &row, float (&x)[EACH][8]) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int each = 0; each < EACH; ++each) {
+        int at = each * 32 + lane;
+        float4 a = make_float4(0, 0, 0, 0), b = a;
+        if (at < EIGHTS) {
+            a = row.halves[0][at];
+            b = row.halves[1][at];
+        }
+        x[each][0] = a.x, x[each][1] = a.y, x[each][2] = a.z, x[each][3] = a.w;
+        x[each][4] = b.x, x[each][5] = b.y, x[each][6] = b.z, x[each][7] = b.w;
+    }
+}
+
+// The eights of a row of weights that a lane multiplies; zeros where `there` is false.
+__device__ void fetch_row(const bf16 *row, bool there, uint4 (&weights)[EACH]) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int each = 0; each < EACH; ++each) {
+        int at = each * 32 + lane;
+        weights[each] = make_uint4(0, 0, 0, 0);
+        if (there && at < EIGHTS) {
+            weights[each] = fetch(row + 8 * at);
+        }
+    }
+}
+
+// A lane's part of weights · x; the sum over the warp's lanes is the whole.
+__device__ float dot_row(const uint4 (&weights)[EACH], const float (&x)[EACH][8]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int each = 0; each < EACH; ++each) {
+        sum = dot(weights[each], x[each], sum);
+    }
+    return sum;
+}
+
+// Layer norm of a vector by a block. Its weights are known early, so a thread keeps its four of them before the wait.
+struct Norm {
+    static constexpr int FOURS = (WIDTH / 4 + THREADS - 1) / THREADS;
+    float4 weight[FOURS], bias[FOURS];
+
+    __device__ void fetch_weights(const float *weights, const float *biases) {
+#pragma unroll
+        for (int four = 0; four < FOURS; ++four) {
+            int at = four * THREADS + threadIdx.x;
+            if (at < WIDTH / 4) {
+                weight[four] = ((const float4 *)weights)[at];
+                bias[four] = ((const float4 *)biases)[at];
+            }
+        }
+    }
+
+    // Reads x from the L2 cache, as other multiprocessors have just written it. Behind it, the whole block sees `row`.
+    __device__ void apply(const float *x, Row &row) {
+        __shared__ float2 sums[WARPS];
+        float4 own[FOURS];
+        float sum = 0.0f, squares = 0.0f;
+#pragma unroll
+        for (int four = 0; four < FOURS; ++four) {
+            int at = four * THREADS + threadIdx.x;
+            if (at < WIDTH / 4) {
+                own[four] = __ldcg((const float4 *)x + at);
+                sum += own[four].x + own[four].y + own[four].z + own[four].w;
+                squares += own[four].x * own[four].x + own[four].y * own[four].y;
+                squares += own[four].z * own[four].z + own[four].w * own[four].w;
+            }
+        }
+        sum = warp_sum(sum);
+        squares = warp_sum(squares);
+        if (threadIdx.x % 32 == 0) {
+            sums[threadIdx.x / 32] = make_float2(sum, squares);
+        }
+        __syncthreads();
+        sum = squares = 0.0f;
+#pragma unroll
+        for (int warp = 0; warp < WARPS; ++warp) {
+            sum += sums[warp].x;
+            squares += sums[warp].y;
+        }
+        float mean = sum / WIDTH;
+        float scale = rsqrtf(fmaxf(squares / WIDTH - mean * mean, 0.0f) + 1e-5f);
+#pragma unroll
+        for (int four = 0; four < FOURS; ++four) {
+            int at = four * THREADS + threadIdx.x;
+            if (at < WIDTH / 4) {
+                float4 normed;
+                normed.x = (own[four].x - mean) * scale * weight[four].x + bias[four].x;
+                normed.y = (own[four].y - mean) * scale * weight[four].y + bias[four].y;
+                normed.z = (own[four].z - mean) * scale * weight[four].z + bias[four].z;
+                normed.w = (own[four].w - mean) * scale * weight[four].w + bias[four].w;
+                row.halves[at % 2][at / 2] = normed;
+            }
+        }
+        __syncthreads();
+    }
+};
+
+// A softmax under way: the largest score so far, and the sums of the weights and of the weighted values relative to it.
+struct Partial {
+    float most, total, values[8];
+
+    // One more position, which PART lanes share: each has eight numbers of its key and value. Without `there` it is none.
+    template <int PART>
+    __device__ void see(uint4 key, uint4 value, const float (&query)[8], bool there) {
+        float score = dot(key, query, 0.0f);
+        for (int distance = PART / 2; distance > 0; distance /= 2) {
+            score += __shfl_xor_sync(0xffffffff, score, distance);
+        }
+        float larger = there ? fmaxf(most, score) : most;
+        float shrink = exp2f(most - larger), weight = there ? exp2f(score - larger) : 0.0f;
+        total = total * shrink + weight;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            values[i] *= shrink;
+        }
+        add_scaled(value, weight, values);
+        most = larger;
+    }
+
+    // What all lanes of the warp have seen goes to `seen`: the values, `most`, `total`.
+    template <int PART>
+    __device__ void merge_warp(float *seen) {
+        for (int distance = PART; distance < 32; distance *= 2) {
+            float other = __shfl_xor_sync(0xffffffff, most, distance);
+            float larger = fmaxf(most, other), scale = exp2f(most - larger), scale_other = exp2f(other - larger);
+            total = total * scale + __shfl_xor_sync(0xffffffff, total, distance) * scale_other;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                values[i] = values[i] * scale + __shfl_xor_sync(0xffffffff, values[i], distance) * scale_other;
+            }
+            most = larger;
+        }
+        int lane = threadIdx.x % 32;
+        if (lane < PART) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                seen[lane * 8 + i] = values[i];
+            }
+            if (lane == 0) {
+                seen[PART * 8] = most;
+                seen[PART * 8 + 1] = total;
+            }
+        }
+    }
+};
+
+// One number of the merged softmax of several: values, `most`, `total` of each stand in a row of `seen`.
+template <int COUNT>
+__device__ float merged(const float (*seen)[COUNT], int rows, int at, float *most_of_all = nullptr, float *total = nullptr) {
+    float most = -1e30f, sum = 0.0f, value = 0.0f;
+    for (int i = 0; i < rows; ++i) {
+        most = fmaxf(most, seen[i][COUNT - 2]);
+    }
+    for (int i = 0; i < rows; ++i) {
+        float scale = exp2f(seen[i][COUNT - 2] - most);
+        sum += seen[i][COUNT - 1] * scale;
+        value += seen[i][at] * scale;
+    }
+    if (total != nullptr) {
+        *most_of_all = most;
+        *total = sum;
+        return value;
+    }
+    return value / sum;
+}
+
+// A number in (0, 1) that only seed, position and row decide.
+__device__ float chance(unsigned int seed, unsigned int position, unsigned int row) {
+    unsigned int bits = row * 0x9e3779b1u ^ position * 0x85ebca77u ^ seed * 0xc2b2ae3du;
+    bits = (bits ^ bits >> 16) * 0x7feb352du;
+    bits = (bits ^ bits >> 15) * 0x846ca68bu;
+    bits ^= bits >> 16;
+    return ((bits >> 8) + 0.5f) * (1.0f / (1 << 24));
+}
+
+// The state of a text: the position that is read, the prompt's length, the seed, and the bits of the temperature. With a
+// temperature, a logit ÷ temperature gets noise of the Gumbel distribution: the largest is then a draw from their softmax.
+__device__ float drawn(float logit, int row, const int *state) {
+    float temperature = __int_as_float(state[3]);
+    return temperature > 0.0f ? logit / temperature - __logf(-__logf(chance(state[2], state[0], row))) : logit;
+}
+
+// A larger float makes a larger word; of equal ones the earlier row wins.
+__device__ unsigned long long ranked(float value, int row) {
+    unsigned int bits = __float_as_uint(value);
+    bits = bits >> 31 ? ~bits : bits | 0x80000000u;
+    return (unsigned long long)bits << 32 | (0xffffffffu - row);
+}
+
+// The best of the warp's words competes for `best`.
+__device__ void keep_best(unsigned long long own, unsigned long long *best) {
+    for (int distance = 16; distance > 0; distance /= 2) {
+        own = max(own, __shfl_xor_sync(0xffffffff, own, distance));
+    }
+    if (threadIdx.x % 32 == 0 && own > 0) {
+        atomicMax(best, own);
+    }
+}

@@ -1,0 +1,161 @@
+//! Every plan against a reference in f64, in the simulator, and on a GPU where there is one.
+
+use super::reference::Reference;
+use super::*;
+use crate::nn::tensors::TensorFile;
+use crate::{cpu, nn::tensors::HostTensor};
+
+/// A model whose every parameter matters: no bias is 0, no scale is 1.
+pub(super) fn model(config: Config, seed: u64) -> Weights {
+    let make = |(at, (name, shape)): (usize, (String, Vec<usize>))| {
+        let mut values = cpu::random_f32(shape.iter().product(), seed * 1000 + at as u64);
+        let (scale, centre) = match () {
+            _ if name.contains("ln_") && name.ends_with("weight") => (0.3, 1.0),
+            _ if name.ends_with("bias") => (0.2, 0.0),
+            _ if name.starts_with("wpe") => (0.5, 0.0),
+            _ => (1.5 / (shape[0] as f32).sqrt().min(16.0), 0.0),
+        };
+        values.iter_mut().for_each(|x| *x = *x * scale + centre);
+        (name, HostTensor { shape, values })
+    };
+    let tensors = config.parameters().into_iter().enumerate().map(make).collect();
+    Weights::from_file(config, TensorFile { tensors, metadata: Default::default() }).unwrap()
+}
+
+fn config(n_layer: usize, n_head: usize, n_embd: usize, n_ctx: usize, vocab_size: usize) -> Config {
+    Config { n_layer, n_head, n_embd, n_ctx, vocab_size }
+}
+
+/// Reads tokens one by one and holds each step's logits against the reference's. Keys and values are rounded to bf16: one
+/// that lies between two may go up on one side and down on the other, 2⁻⁸ of it.
+fn agrees(gpu: &Gpu, weights: &Weights, plan: Plan, queue: Queue, steps: usize) {
+    let config = weights.config();
+    let place = format!("{} {} {config:?}", plan.name(), queue.name());
+    let mut decoder = Decoder::with(gpu, weights, plan, queue).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let prompt: Vec<u32> = (0..steps as u32).map(|i| (i * 37 + 11) % config.vocab_size as u32).collect();
+    let mut reference = Reference::new(weights);
+    decoder.begin(&prompt, Draw::GREEDY).unwrap();
+    let mut last = Vec::new();
+    for (position, &token) in prompt.iter().enumerate() {
+        decoder.step().unwrap_or_else(|error| panic!("{place}, position {position}: {error}"));
+        let (given, exact) = (decoder.logits().unwrap(), reference.step(token));
+        let size = (exact.iter().map(|x| x * x).sum::<f64>() / exact.len() as f64).sqrt();
+        for (row, (given, exact)) in given.iter().zip(&exact).enumerate() {
+            let error = (f64::from(*given) - exact).abs();
+            assert!(error <= 4e-3 * size, "{place}, position {position}, token {row}: {given}, not {exact}");
+        }
+        last = given;
+    }
+    let best = (0..last.len()).rev().max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap() as u32;
+    let tokens = decoder.tokens().unwrap();
+    assert_eq!((&tokens[..steps], tokens[steps]), (&prompt[..], best), "{place}");
+}
+
+#[test]
+fn every_plan_agrees_with_f64_and_makes_no_mistake() {
+    let gpu = Gpu::simulated().unwrap();
+    // Layers in all three turns of the residual's buffers; heads of 8 to 64; a vocabulary that fills no warp.
+    for (config, steps) in [
+        (config(2, 2, 64, 12, 99), 11),
+        (config(1, 8, 64, 5, 33), 4),
+        (config(3, 4, 128, 40, 256), 35),
+        (config(1, 12, 768, 8, 101), 2),
+    ] {
+        let weights = model(config, 1);
+        for plan in Plan::ALL {
+            agrees(&gpu, &weights, plan, Queue::OneByOne, steps);
+        }
+    }
+}
+
+#[test]
+fn a_text_is_continued_and_a_seed_names_it() {
+    let gpu = Gpu::simulated().unwrap();
+    let weights = model(config(1, 2, 64, 16, 99), 2);
+    let mut decoder = Decoder::new(&gpu, &weights).unwrap();
+    let mut seen = Vec::new();
+    let greedy = decoder.generate(&[5, 6, 7], 8, Draw::GREEDY, |token| seen.push(token)).unwrap();
+    assert_eq!((greedy.len(), &greedy), (8, &seen));
+    assert_eq!(decoder.tokens().unwrap(), [&[5, 6, 7][..], &greedy].concat());
+    let mut with = |temperature, seed| decoder.generate(&[5, 6, 7], 8, Draw { temperature, seed }, |_| ()).unwrap();
+    assert_eq!(with(0.0, 9), greedy);
+    let warm = with(1.0, 3);
+    assert_eq!(with(1.0, 3), warm);
+    assert_ne!((warm.clone(), with(1.0, 4)), (greedy.clone(), warm));
+    // As far as the context goes.
+    assert_eq!(decoder.generate(&[5, 6, 7], 1000, Draw::GREEDY, |_| ()).unwrap().len(), 13);
+}
+
+/// Of many seeds' first tokens, each comes about as often as its probability says.
+#[test]
+fn drawn_tokens_follow_the_probabilities() {
+    let gpu = Gpu::simulated().unwrap();
+    let weights = model(config(1, 1, 8, 4, 3), 3);
+    let mut decoder = Decoder::new(&gpu, &weights).unwrap();
+    let mut counts = [0_usize; 3];
+    const DRAWS: u32 = 400;
+    for seed in 0..DRAWS {
+        let drawn = decoder.generate(&[1], 1, Draw { temperature: 2.0, seed }, |_| ()).unwrap();
+        counts[drawn[0] as usize] += 1;
+    }
+    let logits = decoder.logits().unwrap();
+    let shares: Vec<f64> = logits.iter().map(|&x| f64::from(x / 2.0).exp()).collect();
+    for (count, share) in counts.iter().zip(&shares) {
+        let expected = share / shares.iter().sum::<f64>();
+        // Four standard deviations.
+        let most = 4.0 * (expected * (1.0 - expected) / f64::from(DRAWS)).sqrt();
+        assert!((*count as f64 / f64::from(DRAWS) - expected).abs() < most, "{counts:?} {shares:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let gpu = Gpu::simulated().unwrap();
+    let weights = model(config(1, 1, 8, 4, 3), 4);
+    let mut decoder = Decoder::new(&gpu, &weights).unwrap();
+    let early = decoder.step().unwrap_err().to_string();
+    assert!(early.contains("nothing to read") && early.contains("\nnext: "), "{early}");
+    let cold = Draw { temperature: -1.0, seed: 0 };
+    for (prompt, draw, text) in [
+        (&[][..], Draw::GREEDY, "the prompt is empty"),
+        (&[0, 1, 2, 0], Draw::GREEDY, "4 tokens, and the model's context is 4"),
+        (&[3], Draw::GREEDY, "the token 3, and the vocabulary ends at 2"),
+        (&[1], cold, "a temperature of -1"),
+    ] {
+        let message = decoder.begin(prompt, draw).unwrap_err().to_string();
+        assert!(message.contains(text) && message.contains("\nnext: "), "{message}");
+    }
+    decoder.begin(&[1], Draw::GREEDY).unwrap();
+    (0..4).for_each(|_| decoder.step().unwrap());
+    assert!(decoder.step().unwrap_err().to_string().contains("position 4"));
+    let graph = Decoder::with(&gpu, &weights, Plan::Halves, Queue::Graph).unwrap_err().to_string();
+    assert!(graph.contains("graphs") && graph.contains("\nnext: "), "{graph}");
+}
+
+#[test]
+fn a_step_reads_each_weight_once() {
+    let gpu = Gpu::simulated().unwrap();
+    let shape = config(2, 2, 64, 12, 99);
+    let decoder = Decoder::new(&gpu, &model(shape, 5)).unwrap();
+    let parameters = shape.parameter_count() - shape.n_ctx * shape.n_embd;
+    let vectors = shape.n_layer * (9 + 4) * shape.n_embd + 2 * shape.n_embd;
+    assert_eq!(decoder.bytes_a_token(0), 2 * parameters + 2 * vectors);
+    assert_eq!(decoder.bytes_a_token(10) - decoder.bytes_a_token(0), 2 * 2 * 10 * 64 * 2);
+    assert_eq!(decoder.cache(0).len(), 2 * 64 * 12);
+    assert_eq!(decoder.kernels_a_token(), 2 * 2 + 3);
+}
+
+#[test]
+fn every_plan_and_queue_agrees_on_a_gpu() {
+    let Ok(gpu) = Gpu::open_index(0) else { return eprintln!("skipped: needs an NVIDIA GPU") };
+    for (config, steps) in [(config(3, 4, 128, 40, 256), 35), (config(2, 12, 768, 64, 1009), 60)] {
+        let weights = model(config, 6);
+        for plan in Plan::ALL {
+            agrees(&gpu, &weights, plan, Queue::OneByOne, steps);
+            agrees(&gpu, &weights, plan, Queue::Graph, steps);
+            if plan != Plan::Operators {
+                agrees(&gpu, &weights, plan, Queue::Overlapped, steps);
+            }
+        }
+    }
+}
