@@ -5,8 +5,8 @@
 
 // x = embedding of the token + embedding of its position. What the first half adds to, and the best logit, become 0.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    embed(const bf16 *tokens_table, const bf16 *positions_table, const int *tokens, const int *state, float *x, float *sum,
-          unsigned long long *best) {
+    embed(const bf16 *tokens_table, const bf16 *positions_table, const int *tokens, const int *state, float *x,
+          float *sum, unsigned long long *best) {
     let_next_start();
     wait_for_former();
     int position = state[0];
@@ -20,11 +20,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// logits = table · norm(x), and the best of them. With a temperature, each logit ÷ temperature first gets noise of the
-// Gumbel distribution: the largest is then a draw from their softmax.
+// logits = table · norm(x), and the best of them, or the one that is drawn.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    logits(const float *x, const float *norm_weight, const float *norm_bias, const bf16 *table, const int *state, float *y,
-           unsigned long long *best, int vocabulary) {
+    logits(const float *x, const float *norm_weight, const float *norm_bias, const bf16 *table, const int *state,
+           float *y, unsigned long long *best, int vocabulary) {
     __shared__ Row row;
     int lane = threadIdx.x % 32;
     int first = (blockIdx.x * WARPS + threadIdx.x / 32) * LINES, stride = gridDim.x * WARPS * LINES;

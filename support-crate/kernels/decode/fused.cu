@@ -1,4 +1,4 @@
-// idea: five kernels a layer: norm, bias, cache, GELU and residual belong to the kernel that reads the matrix beside them.
+// idea: five kernels a layer: norm, bias, cache, GELU and residual belong to the kernel that reads the next matrix.
 // constants: WIDTH, HIDDEN, HEAD (numbers of a head) of the model; THREADS a block, a warp for each row of a matrix.
 #include "parts.cuh"
 
@@ -6,7 +6,8 @@
 __device__ int own_row() { return blockIdx.x * WARPS + threadIdx.x / 32; }
 
 // weights[own row] · norm(x), in each lane. The row is fetched before the kernel in front has ended.
-__device__ float norm_dot(const float *x, const float *norm_weight, const float *norm_bias, const bf16 *weights, int rows) {
+__device__ float norm_dot(const float *x, const float *norm_weight, const float *norm_bias, const bf16 *weights,
+                          int rows) {
     __shared__ Row row;
     let_next_start();
     uint4 own[EACH];

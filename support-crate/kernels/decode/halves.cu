@@ -1,9 +1,9 @@
-// idea: a layer is two kernels: attention by a cluster of blocks for each head, the MLP by blocks that own hidden units.
-// constants: WIDTH, HIDDEN, HEAD (numbers of a head) of the model; THREADS; a cluster has SPLIT blocks; ROWS units a block;
-// RESIDENT blocks share a multiprocessor.
+// idea: two kernels a layer: attention by a cluster of blocks for each head, the MLP by blocks that own hidden units.
+// constants: WIDTH, HIDDEN, HEAD (numbers of a head); THREADS; SPLIT blocks a cluster; ROWS units a block; RESIDENT.
 //
-// Each is one kernel because its blocks add to the residual: who owns some inputs of a matrix needs no other block's. The
-// sums are added by atomics, in any order, so their last bits may differ from step to step.
+// Each half is one kernel because its blocks add to the residual: who owns inputs of a matrix needs no other block's.
+// The sums are added by atomics, in any order, so their last bits may differ from step to step. RESIDENT blocks are to
+// share a multiprocessor: those of the next half come while those of this one work.
 #include "parts.cuh"
 
 constexpr int PART = HEAD / 8;                 // lanes that share a position, or a row of the projection
@@ -45,8 +45,8 @@ __device__ void store_in_block(bf16 *own, int rank, bf16 value) {
 }
 // 16 bytes from global to shared memory, on their way without a register.
 __device__ void copy_async(void *to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from)
-                 : "memory");
+    unsigned int shared = (unsigned int)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
 // So many bytes (whole 16) come into the L2 cache.
@@ -76,13 +76,13 @@ __device__ void fetch_out(const bf16 *out, int head, int slice, uint4 (&weights)
     }
 }
 
-// The first half of a layer: sum += x + bias + projection(attention(norm(x))). A cluster takes a head; each of its blocks
-// takes a slice of the rows of q, k and v, every SPLIT-th position, and a slice of the projection's rows. A cluster may
-// have fewer blocks than slices: then each takes several. `spare` is zeroed: the half behind the next one adds to it.
+// The first half of a layer: sum += x + bias + projection(attention(norm(x))). A cluster takes a head; each of its
+// blocks takes a slice of the rows of q, k and v, every SPLIT-th position, and a slice of the projection. A cluster
+// may have fewer blocks than slices: then each takes several. `spare` becomes 0: the half behind the next one adds to it.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-    attention_half(const float *x, const float *norm_weight, const float *norm_bias, const bf16 *qkv, const float *qkv_bias,
-                   const bf16 *out, const float *out_bias, bf16 *cache, const int *position, float *sum, float *spare,
-                   int context) {
+    attention_half(const float *x, const float *norm_weight, const float *norm_bias, const bf16 *qkv,
+                   const float *qkv_bias, const bf16 *out, const float *out_bias, bf16 *cache, const int *position,
+                   float *sum, float *spare, int context) {
     extern __shared__ uint4 tiles[];
     __shared__ Row row;
     __shared__ float query[HEAD], seen[WARPS][HEAD + 2], parts[SPLIT][HEAD + 2], attended[HEAD];
@@ -211,11 +211,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
 }
 
-// The second half: sum += x + bias + down(gelu(up(norm(x)))). A block owns ROWS hidden units: their rows of `up`, and their
-// columns of `down`, which lie in memory as rows. While it waits, `share` bytes of `ahead` come into the L2 cache.
+// The second half: sum += x + bias + down(gelu(up(norm(x)))). A block owns ROWS hidden units: their rows of `up`, and
+// their columns of `down`, which lie in memory as rows. While it waits, `bytes` of `ahead` come into the L2 cache.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     mlp_half(const float *x, const float *norm_weight, const float *norm_bias, const bf16 *up, const float *up_bias,
-             const bf16 *down, const float *down_bias, float *sum, float *spare, const bf16 *ahead, int from, int share) {
+             const bf16 *down, const float *down_bias, float *sum, float *spare, const bf16 *ahead, int from,
+             int bytes) {
     __shared__ Row row;
     __shared__ float units[ROWS];
     __shared__ float4 shares[2][THREADS];
@@ -237,8 +238,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
     Norm norm;
     norm.fetch_weights(norm_weight, norm_bias);
-    if (thread == 0 && share > 0) {
-        prefetch((const char *)ahead + from + (size_t)blockIdx.x * share, share);
+    if (thread == 0 && bytes > 0) {
+        prefetch((const char *)ahead + from + (size_t)blockIdx.x * bytes, bytes);
     }
 
     wait_for_former();

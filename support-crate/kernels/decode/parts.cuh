@@ -1,4 +1,4 @@
-// What the kernels of one decoding step share: bf16 weights times an f32 vector, the layer norm before them, and the two
+// What the kernels of a decoding step share: bf16 weights times an f32 vector, the layer norm before them, and the
 // instructions by which a kernel starts before the one in front of it has ended.
 #pragma once
 #include <cuda_bf16.h>
@@ -10,15 +10,15 @@ constexpr int WARPS = THREADS / 32;
 constexpr int EIGHTS = WIDTH / 8;
 constexpr int EACH = (EIGHTS + 31) / 32;
 
-// Everything that the kernel in front wrote can be seen behind this line. What comes before it overlaps with that kernel,
-// so there must be only what does not depend on it: weights.
+// Everything that the kernel in front wrote can be seen behind this line. What comes before it overlaps with that
+// kernel, so there must be only what does not depend on it: weights.
 __device__ void wait_for_former() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // The next kernel may start as soon as each block of this one has come here.
 __device__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-// Sixteen bytes of weights, used once: they need not stay in the L1 cache. `volatile` keeps the load where it is written,
-// in front of the wait.
+// Sixteen bytes of weights, used once: they need not stay in the L1 cache. `volatile` keeps the load where it is
+// written, in front of the wait.
 __device__ uint4 fetch(const bf16 *weights) {
     uint4 eight;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -67,8 +67,8 @@ __device__ float gelu(float x) {
     return x * (1.0f - 1.0f / (__expf(2.0f * u) + 1.0f));
 }
 
-// A vector of WIDTH numbers in shared memory: the first four of each eight, then the other four of each. Lanes that read
-// neighbouring eights then read neighbouring 16 bytes, without bank conflicts.
+// A vector of WIDTH numbers in shared memory: the first four of each eight, then the other four of each. Lanes that
+// read neighbouring eights then read neighbouring 16 bytes, without bank conflicts.
 struct Row {
     float4 halves[2][EIGHTS];
 };
@@ -177,7 +177,7 @@ struct Norm {
 struct Partial {
     float most, total, values[8];
 
-    // One more position, which PART lanes share: each has eight numbers of its key and value. Without `there` it is none.
+    // One more position, which PART lanes share: each has eight numbers of its key and value. None without `there`.
     template <int PART>
     __device__ void see(uint4 key, uint4 value, const float (&query)[8], bool there) {
         float score = dot(key, query, 0.0f);
@@ -224,7 +224,8 @@ struct Partial {
 
 // One number of the merged softmax of several: values, `most`, `total` of each stand in a row of `seen`.
 template <int COUNT>
-__device__ float merged(const float (*seen)[COUNT], int rows, int at, float *most_of_all = nullptr, float *total = nullptr) {
+__device__ float merged(const float (*seen)[COUNT], int rows, int at, float *most_of_all = nullptr,
+                        float *total = nullptr) {
     float most = -1e30f, sum = 0.0f, value = 0.0f;
     for (int i = 0; i < rows; ++i) {
         most = fmaxf(most, seen[i][COUNT - 2]);
@@ -251,8 +252,8 @@ __device__ float chance(unsigned int seed, unsigned int position, unsigned int r
     return ((bits >> 8) + 0.5f) * (1.0f / (1 << 24));
 }
 
-// The state of a text: the position that is read, the prompt's length, the seed, and the bits of the temperature. With a
-// temperature, a logit ÷ temperature gets noise of the Gumbel distribution: the largest is then a draw from their softmax.
+// The state of a text: the position that is read, the prompt's length, the seed, and the bits of the temperature. With
+// one, a logit ÷ temperature gets noise of the Gumbel distribution: the largest is then a draw from their softmax.
 __device__ float drawn(float logit, int row, const int *state) {
     float temperature = __int_as_float(state[3]);
     return temperature > 0.0f ? logit / temperature - __logf(-__logf(chance(state[2], state[0], row))) : logit;

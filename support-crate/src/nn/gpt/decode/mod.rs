@@ -79,19 +79,22 @@ impl Decoder {
         let scratch = Scratch::new(gpu, &config)?;
         let (gpu, graph) = (gpu.clone(), None);
         let mut decoder = Decoder { gpu, config, plan, queue, model, kernels, scratch, graph, position: 0, prompt: 0 };
-        decoder.capture()?;
+        decoder.set_queue(queue)?;
         Ok(decoder)
     }
 
-    /// Notes a step's launches once, to be launched as one.
-    fn capture(&mut self) -> Result<()> {
-        if self.queue == Queue::OneByOne {
-            return Ok(());
+    /// Queues steps in another way from now on; the text stays.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for graphs on a simulated GPU; [`Error::Driver`].
+    pub fn set_queue(&mut self, queue: Queue) -> Result<()> {
+        self.queue = queue;
+        self.graph = None;
+        if queue != Queue::OneByOne {
+            let Decoder { gpu, config, plan, model, kernels, scratch, .. } = self;
+            let early = queue == Queue::Overlapped;
+            self.graph = Some(gpu.capture(|| step::queue(kernels, config, *plan, early, model, scratch))?);
         }
-        let Decoder { gpu, config, plan, queue, model, kernels, scratch, .. } = self;
-        let early = *queue == Queue::Overlapped;
-        let graph = gpu.capture(|| step::queue(kernels, config, *plan, early, model, scratch))?;
-        self.graph = Some(graph);
         Ok(())
     }
 

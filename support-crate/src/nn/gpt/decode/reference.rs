@@ -2,10 +2,13 @@
 
 use super::super::Weights;
 use crate::cpu;
+use std::collections::BTreeMap;
 
 /// The text so far, as keys and values of each layer: `[position][width]`.
 pub(super) struct Reference<'a> {
     weights: &'a Weights,
+    /// Tables and matrices, which are bf16 on the GPU.
+    matrices: BTreeMap<String, Vec<f64>>,
     keys: Vec<Vec<Vec<f64>>>,
     values: Vec<Vec<Vec<f64>>>,
 }
@@ -17,12 +20,10 @@ fn rounded(x: f64) -> f64 {
 impl<'a> Reference<'a> {
     pub(super) fn new(weights: &'a Weights) -> Reference<'a> {
         let empty = vec![Vec::new(); weights.config().n_layer];
-        Reference { weights, keys: empty.clone(), values: empty }
-    }
-
-    /// Tables and matrices are bf16 on the GPU.
-    fn matrix(&self, name: &str) -> Vec<f64> {
-        self.weights.get(name).values.iter().map(|&x| rounded(x.into())).collect()
+        let tables = weights.iter().filter(|(_, tensor)| tensor.shape.len() == 2);
+        let exact = |values: &[f32]| values.iter().map(|&x| rounded(x.into())).collect();
+        let matrices = tables.map(|(name, tensor)| (name.to_string(), exact(&tensor.values))).collect();
+        Reference { weights, matrices, keys: empty.clone(), values: empty }
     }
 
     fn vector(&self, name: &str) -> Vec<f64> {
@@ -38,7 +39,7 @@ impl<'a> Reference<'a> {
     }
 
     fn linear(&self, x: &[f64], name: &str) -> Vec<f64> {
-        let weight = self.matrix(&format!("{name}.weight"));
+        let weight = &self.matrices[&format!("{name}.weight")];
         let mut y = self.vector(&format!("{name}.bias"));
         let columns = y.len();
         for (x, row) in x.iter().zip(weight.chunks(columns)) {
@@ -52,10 +53,10 @@ impl<'a> Reference<'a> {
         let config = self.weights.config();
         let (width, head) = (config.n_embd, config.head());
         let position = self.keys[0].len();
-        let (tokens, positions) = (self.matrix("wte.weight"), self.matrix("wpe.weight"));
+        let (tokens, positions) = (&self.matrices["wte.weight"], &self.matrices["wpe.weight"]);
         let row = |table: &[f64], at: usize| table[at * width..(at + 1) * width].to_vec();
         let mut x: Vec<f64> =
-            row(&tokens, token as usize).iter().zip(row(&positions, position)).map(|(a, b)| a + b).collect();
+            row(tokens, token as usize).iter().zip(row(positions, position)).map(|(a, b)| a + b).collect();
         for layer in 0..config.n_layer {
             let name = |part: &str| format!("h.{layer}.{part}");
             let qkv = self.linear(&self.norm(&x, &name("ln_1")), &name("attn.c_attn"));
@@ -83,6 +84,6 @@ impl<'a> Reference<'a> {
             x.iter_mut().zip(added).for_each(|(x, y)| *x += y);
         }
         let normed = self.norm(&x, "ln_f");
-        tokens.chunks(width).map(|row| row.iter().zip(&normed).map(|(a, b)| a * b).sum()).collect()
+        self.matrices["wte.weight"].chunks(width).map(|row| row.iter().zip(&normed).map(|(a, b)| a * b).sum()).collect()
     }
 }
