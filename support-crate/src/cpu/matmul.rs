@@ -28,6 +28,11 @@ pub fn matmul_shape(a: &[f32], b: &[f32], c: &mut [f32], m: usize, k: usize, n: 
     multiply(a, b, c, (m, k, n), Parallelism::Rayon(0))
 }
 
+/// [`matmul_shape`] on the calling thread: for callers that share out the work themselves.
+pub(super) fn matmul_shape_one_core(a: &[f32], b: &[f32], c: &mut [f32], m: usize, k: usize, n: usize) -> Result<()> {
+    multiply(a, b, c, (m, k, n), Parallelism::None)
+}
+
 type Shape = (usize, usize, usize);
 
 /// A matrix that lies in a slice with any strides: element (r, c) is `numbers[r * row + c * column]`.

@@ -6,6 +6,8 @@
 mod apple;
 mod attention;
 mod bf16;
+mod convolution;
+mod heap;
 mod info;
 mod linux;
 mod matmul;
@@ -21,6 +23,8 @@ pub use attention::{
     attention_wrong,
 };
 pub use bf16::{bf16_from_f32, f32_from_bf16, random_bf16};
+pub use convolution::{ConvAlgorithm, ConvShape};
+pub use heap::{Heap, heap, highest_heap};
 pub use info::{Cache, CpuInfo, info};
 #[cfg(feature = "candle")]
 pub(crate) use matmul::{Matrix, product};

@@ -7,6 +7,7 @@ mod attention;
 pub mod cnn;
 mod fault;
 pub mod gpt;
+pub mod memory;
 pub mod options;
 mod place;
 mod resident;

@@ -1,0 +1,198 @@
+//! One step of training, phase by phase, and what the allocator says after each.
+
+use super::meter::Meter;
+use super::model::Model;
+use super::network::{Network, Optimiser};
+use super::numbers::Numbers;
+use super::prediction::{Prediction, part_row};
+use crate::error::{Result, bytes};
+use crate::measurement::{Backend, Measurement, MemoryPoint};
+use crate::nn::Place;
+use crate::table::{Cell, Table};
+use candle_nn::{AdamW, Optimizer as _, ParamsAdamW, SGD};
+
+/// What a step of training was seen to hold, in bytes. As a cell's last line it shows itself beside the prediction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// Where it ran.
+    pub place: Place,
+    /// What was predicted for this very step.
+    pub predicted: Prediction,
+    /// The parameters.
+    pub parameters: u64,
+    /// Their gradients.
+    pub gradients: u64,
+    /// What the optimiser remembers.
+    pub optimiser: u64,
+    /// What is kept between the forward and the backward pass.
+    pub activations: u64,
+    /// The examples.
+    pub input: u64,
+    /// The highest moment of the whole step, above what was in use before it.
+    pub peak: u64,
+    /// Taken by the allocator and held by nobody after the step, above what was so before it: kept for the next step.
+    pub cache: u64,
+    /// Forward, backward and update together, in milliseconds, allocator's questions included.
+    pub ms: f64,
+    /// In use and reserved after each phase, above what was in use before the step.
+    pub points: Vec<MemoryPoint>,
+}
+
+/// Runs one step of training on random examples, and measures what each phase adds.
+///
+/// # Errors
+/// What candle reports, such as a full memory; as [`Meter::now`].
+pub fn measure(
+    network: &Network,
+    batch: usize,
+    numbers: Numbers,
+    optimiser: Optimiser,
+    meter: &Meter,
+) -> Result<Measured> {
+    // Threads, kernels and their own buffers come with the first step: it is not the one to measure.
+    step(network, batch.min(16), numbers, optimiser, meter)?;
+    step(network, batch, numbers, optimiser, meter)
+}
+
+fn step(network: &Network, batch: usize, numbers: Numbers, optimiser: Optimiser, meter: &Meter) -> Result<Measured> {
+    let (before, reserved_before) = meter.now()?;
+    let mut points = Vec::new();
+    let mut point = |step: &str| -> Result<u64> {
+        let (used, reserved) = meter.now()?;
+        let (used, reserved) = (used.saturating_sub(before), reserved.saturating_sub(before));
+        points.push(MemoryPoint::new(step, used, reserved, 0));
+        Ok(used)
+    };
+    let model = Model::new(network, numbers, meter.device(), 7)?;
+    let parameters = point("parameters")?;
+    let mut update = Update::new(&model, optimiser)?;
+    let with_state = point("optimiser state")?;
+    let examples = model.batch(batch, 1)?;
+    let with_input = point("examples")?;
+    let (loss, forward) = meter.watch(|| model.loss(&examples))?;
+    let with_activations = point("forward pass")?;
+    let (gradients, backward) = meter.watch(|| {
+        let mut store = loss.backward()?;
+        model.collect(0.0, &mut store)
+    })?;
+    let with_gradients = point("backward pass")?;
+    drop(loss);
+    let without = point("drop the loss")?;
+    let store = gradients.store(&model);
+    drop(gradients);
+    let ((), updating) = meter.watch(|| update.step(&store))?;
+    point("update")?;
+    drop(store);
+    point("drop the gradients")?;
+
+    let (used, reserved) = meter.now()?;
+    let idle = |used: u64, reserved: u64| reserved.saturating_sub(used);
+    let peaks = [with_input + forward.peak, with_activations + backward.peak, without + updating.peak];
+    Ok(Measured {
+        place: meter.place(),
+        predicted: network.predict(batch, numbers, optimiser),
+        parameters,
+        gradients: with_gradients.saturating_sub(with_activations),
+        optimiser: with_state.saturating_sub(parameters),
+        activations: with_activations.saturating_sub(with_input),
+        input: with_input.saturating_sub(with_state),
+        peak: peaks.into_iter().max().unwrap_or(0).max(with_gradients),
+        cache: idle(used, reserved).saturating_sub(idle(before, reserved_before)),
+        ms: forward.ms + backward.ms + updating.ms,
+        points,
+    })
+}
+
+enum Update {
+    Sgd(SGD),
+    AdamW(AdamW),
+}
+
+impl Update {
+    fn new(model: &Model, optimiser: Optimiser) -> Result<Update> {
+        let parameters = model.parameters.clone();
+        Ok(match optimiser {
+            Optimiser::Sgd => Update::Sgd(SGD::new(parameters, 1e-3)?),
+            Optimiser::AdamW => Update::AdamW(AdamW::new(parameters, ParamsAdamW::default())?),
+        })
+    }
+
+    fn step(&mut self, gradients: &candle_core::backprop::GradStore) -> Result<()> {
+        match self {
+            Update::Sgd(sgd) => sgd.step(gradients)?,
+            Update::AdamW(adamw) => adamw.step(gradients)?,
+        }
+        Ok(())
+    }
+}
+
+impl Measured {
+    /// The four parts that the prediction names too.
+    pub fn parts(&self) -> [(&'static str, u64); 4] {
+        [
+            ("parameters", self.parameters),
+            ("gradients", self.gradients),
+            ("optimiser state", self.optimiser),
+            ("activations", self.activations),
+        ]
+    }
+
+    /// What the highest moment took beyond parameters, gradients, state, activations and examples, all of them counted.
+    pub fn workspace(&self) -> u64 {
+        let held: u64 = self.parts().iter().map(|(_, bytes)| bytes).sum();
+        self.peak.saturating_sub(held + self.input)
+    }
+
+    /// [`Measured::workspace`] for each example, for [`Network::largest_batch`].
+    pub fn workspace_each(&self) -> f64 {
+        self.workspace() as f64 / self.predicted.batch as f64
+    }
+
+    /// How far each part is from its prediction: 0.01 is 1 % more than predicted. A part that is predicted to be nothing is
+    /// left out.
+    pub fn off(&self) -> Vec<(&'static str, f64)> {
+        let pairs = self.parts().into_iter().zip(self.predicted.parts()).filter(|(_, (_, predicted))| *predicted > 0);
+        pairs.map(|((part, seen), (_, predicted))| (part, seen as f64 / predicted as f64 - 1.0)).collect()
+    }
+
+    /// A row for each part, workspace and cache last, for [`crate::plot::stacked`]; `bar` names the bar.
+    pub fn rows(&self, bar: &str) -> Vec<Measurement> {
+        let backend = match self.place {
+            Place::Cpu => Backend::Cpu,
+            Place::Cuda => Backend::Cuda,
+            Place::Metal => Backend::Metal,
+        };
+        let beside = [("workspace", self.workspace()), ("cache", self.cache)];
+        let parts = self.parts().into_iter().chain(beside);
+        parts.map(|(part, bytes)| part_row(bar, self.predicted.batch, backend, part, bytes)).collect()
+    }
+
+    /// The table as text.
+    pub fn text(&self) -> String {
+        self.table().text()
+    }
+
+    fn table(&self) -> Table {
+        let off = self.off();
+        let parts = self.parts().into_iter().zip(self.predicted.parts()).map(|((part, seen), (_, predicted))| {
+            let off = off.iter().find(|(name, _)| *name == part).map(|(_, off)| *off);
+            let written = off.map_or(String::new(), |off| format!("{:+.2} %", 100.0 * off));
+            let cell = Cell::of(written).loud(off.is_some_and(|off| off.abs() > 0.05));
+            vec![Cell::of(part), Cell::of(bytes(predicted)), Cell::of(bytes(seen)), cell]
+        });
+        let beside = [("workspace", self.workspace()), ("cache", self.cache), ("highest moment", self.peak)];
+        let beside =
+            beside.map(|(part, seen)| vec![Cell::of(part), Cell::of("-"), Cell::of(bytes(seen)), Cell::of("")]);
+        Table {
+            title: format!("A step with {} examples on {}", self.predicted.batch, self.place.name()),
+            heads: ["part", "predicted", "measured", "off by"].map(str::to_string).to_vec(),
+            rows: parts.chain(beside).collect(),
+            ..Table::default()
+        }
+    }
+
+    /// What the notebook calls to show a value.
+    pub fn evcxr_display(&self) {
+        self.table().show();
+    }
+}

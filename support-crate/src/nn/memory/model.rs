@@ -1,0 +1,196 @@
+//! A network with parameters on a device: its loss, and its gradients at once or in pieces.
+
+use super::network::{Goal, Network};
+use super::numbers::Numbers;
+use crate::cpu::random_f32;
+use crate::error::{Error, Result};
+use candle_core::backprop::GradStore;
+use candle_core::{DType, Device, Tensor, Var};
+
+/// A [`Network`] with parameters, on candle.
+#[derive(Debug)]
+pub struct Model {
+    pub(super) network: Network,
+    pub(super) parameters: Vec<Var>,
+    device: Device,
+    numbers: Numbers,
+}
+
+/// Examples on the device. What they show is random: memory depends on shapes alone.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    pub(super) x: Tensor,
+    /// Classes, where the goal has them.
+    pub(super) y: Option<Tensor>,
+}
+
+/// The gradient of the mean loss, one tensor for each parameter, and that loss.
+#[derive(Debug)]
+pub struct Gradients {
+    /// The mean loss.
+    pub loss: f64,
+    pub(super) tensors: Vec<Tensor>,
+}
+
+impl Model {
+    /// Parameters uniform in ±1/√(inputs of one output), the same for the same seed; a layer norm begins with 1 and 0.
+    ///
+    /// # Errors
+    /// What candle reports, such as a full memory.
+    pub fn new(network: &Network, numbers: Numbers, device: &Device, seed: u64) -> Result<Model> {
+        let shapes = network.layers.iter().flat_map(|layer| layer.parameters().into_iter().zip(layer.first_values()));
+        let values = shapes.enumerate().map(|(at, (shape, (middle, bound)))| {
+            let uniform = random_f32(shape.iter().product(), seed + at as u64);
+            let values: Vec<f32> = uniform.into_iter().map(|x| middle + bound * x).collect();
+            Ok(Var::from_tensor(&Tensor::from_vec(values, shape, device)?.to_dtype(numbers.dtype())?)?)
+        });
+        let parameters = values.collect::<Result<Vec<Var>>>()?;
+        Ok(Model { network: network.clone(), parameters, device: device.clone(), numbers })
+    }
+
+    /// That many examples with random numbers, and random classes where the goal has them.
+    ///
+    /// # Errors
+    /// What candle reports, such as a full memory.
+    pub fn batch(&self, examples: usize, seed: u64) -> Result<Batch> {
+        let shape = self.network.shape(examples);
+        let values = random_f32(shape.iter().product(), seed);
+        let x = Tensor::from_vec(values, shape, &self.device)?.to_dtype(self.numbers.dtype())?;
+        let (x, y) = match self.network.goal {
+            // In a whole network an embedding comes before, which is trained: so this is tracked like a variable.
+            Goal::SmallSquares => (Var::from_tensor(&x)?.into_inner(), None),
+            Goal::Class => {
+                let classes = random_f32(examples, seed + 1).into_iter().map(|x| (x.abs() * 10.0) as u32 % 10);
+                (x, Some(Tensor::from_vec(classes.collect::<Vec<u32>>(), examples, &self.device)?))
+            }
+        };
+        Ok(Batch { x, y })
+    }
+
+    /// The mean loss of those examples. As long as it lives, everything lives that the backward pass needs.
+    ///
+    /// # Errors
+    /// What candle reports, such as a full memory.
+    pub fn loss(&self, batch: &Batch) -> Result<Tensor> {
+        let tracked: Vec<Tensor> = self.parameters.iter().map(|var| var.as_tensor().clone()).collect();
+        let mut left = &tracked[..];
+        let mut x = batch.x.clone();
+        for layer in &self.network.layers {
+            x = layer.run(&mut left, &x)?;
+        }
+        self.goal(&x, batch)
+    }
+
+    pub(super) fn goal(&self, out: &Tensor, batch: &Batch) -> Result<Tensor> {
+        Ok(match &batch.y {
+            Some(classes) => candle_nn::loss::cross_entropy(out, classes)?,
+            None => out.sqr()?.mean_all()?,
+        })
+    }
+
+    /// The gradients of the mean loss: forward and backward, everything kept in between.
+    ///
+    /// # Errors
+    /// What candle reports, such as a full memory.
+    pub fn gradients(&self, batch: &Batch) -> Result<Gradients> {
+        let loss = self.loss(batch)?;
+        let mut store = loss.backward()?;
+        self.collect(number(&loss)?, &mut store)
+    }
+
+    /// Takes the parameters' gradients out of candle's store, which holds those of constants too.
+    pub(super) fn collect(&self, loss: f64, store: &mut GradStore) -> Result<Gradients> {
+        Ok(Gradients { loss, tensors: take(&self.parameters, store)? })
+    }
+
+    /// Gradients of nothing: zeros, to add to.
+    ///
+    /// # Errors
+    /// What candle reports, such as a full memory.
+    pub fn no_gradients(&self) -> Result<Gradients> {
+        let zeros = self.parameters.iter().map(|var| Ok(var.zeros_like()?));
+        Ok(Gradients { loss: 0.0, tensors: zeros.collect::<Result<_>>()? })
+    }
+}
+
+impl Batch {
+    /// How many examples.
+    pub fn examples(&self) -> usize {
+        self.x.dims()[0]
+    }
+
+    /// The same examples in that many pieces of equal size; the pieces share this batch's memory.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the examples cannot be shared equally: a mean of means would then not be the mean.
+    pub fn pieces(&self, pieces: usize) -> Result<Vec<Batch>> {
+        let examples = self.examples();
+        if pieces == 0 || !examples.is_multiple_of(pieces) {
+            return Err(Error::Invalid {
+                what: format!("{examples} examples cannot be cut into {pieces} pieces of equal size"),
+                fix: "take a number of pieces that divides the batch".to_string(),
+            });
+        }
+        let each = examples / pieces;
+        let piece = |at: usize| {
+            let cut = |whole: &Tensor| whole.narrow(0, at * each, each);
+            Ok(Batch { x: cut(&self.x)?, y: self.y.as_ref().map(cut).transpose()? })
+        };
+        (0..pieces).map(piece).collect()
+    }
+}
+
+impl Gradients {
+    /// Adds `weight` times the other ones, loss included.
+    ///
+    /// # Errors
+    /// What candle reports, as for gradients of another network.
+    pub fn add(&mut self, other: &Gradients, weight: f64) -> Result<()> {
+        for (sum, more) in self.tensors.iter_mut().zip(&other.tensors) {
+            *sum = (&*sum + (more * weight)?)?;
+        }
+        self.loss += weight * other.loss;
+        Ok(())
+    }
+
+    /// The largest difference of any two numbers, as a part of the largest number.
+    ///
+    /// # Errors
+    /// What candle reports, as for gradients of another network.
+    pub fn difference(&self, other: &Gradients) -> Result<f64> {
+        let (mut apart, mut largest) = (0f64, 0f64);
+        for (a, b) in self.tensors.iter().zip(&other.tensors) {
+            apart = apart.max(number(&(a - b)?.abs()?.max_all()?)?);
+            largest = largest.max(number(&a.abs()?.max_all()?)?);
+        }
+        Ok(apart / largest)
+    }
+
+    /// Bytes that they hold.
+    pub fn bytes(&self) -> u64 {
+        self.tensors.iter().map(|tensor| (tensor.elem_count() * tensor.dtype().size_in_bytes()) as u64).sum()
+    }
+
+    /// As candle's optimisers want them.
+    pub(super) fn store(&self, model: &Model) -> GradStore {
+        let mut store = GradStore::default();
+        for (var, tensor) in model.parameters.iter().zip(&self.tensors) {
+            store.insert(var.as_tensor(), tensor.clone());
+        }
+        store
+    }
+}
+
+/// The gradients of those parameters, cut off from what they were made of: candle's own hold the activations that they
+/// were computed from, long after the loss is dropped.
+pub(super) fn take(parameters: &[Var], store: &mut GradStore) -> Result<Vec<Tensor>> {
+    let take = |var: &Var| match store.remove(var.as_tensor()) {
+        Some(gradient) => Ok(gradient.detach()),
+        None => Ok(var.zeros_like()?),
+    };
+    parameters.iter().map(take).collect()
+}
+
+pub(super) fn number(tensor: &Tensor) -> Result<f64> {
+    Ok(tensor.to_dtype(DType::F32)?.to_scalar::<f32>()?.into())
+}
