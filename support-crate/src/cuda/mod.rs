@@ -5,6 +5,7 @@
 pub(crate) mod bare;
 mod compile;
 mod cublas;
+mod cudnn;
 pub(crate) mod cupti;
 mod error;
 mod graph;
@@ -19,6 +20,7 @@ mod tensor_map;
 
 pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
 pub(crate) use cublas::CudaCublas;
+pub(crate) use cudnn::{CudaCudnn, CudnnPass, Described};
 pub(crate) use error::driver_error;
 pub(crate) use graph::{CudaGraph, CudaMemory, Recording};
 pub(crate) use kernel::{CudaArg, CudaKernel, CudaLibrary};

@@ -5,6 +5,7 @@
 mod args;
 mod buffer;
 mod cublas;
+mod cudnn;
 mod graph;
 mod kernel;
 mod memory;
@@ -21,6 +22,7 @@ pub use crate::measurement::KernelResources;
 pub use args::{Arg, Args};
 pub use buffer::Buffer;
 pub use cublas::Cublas;
+pub use cudnn::Cudnn;
 pub use graph::Graph;
 pub use kernel::Kernel;
 pub use module::Module;

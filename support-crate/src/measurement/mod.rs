@@ -2,10 +2,12 @@
 //!
 //! Nothing here knows a device or a plot; `results` stores these rows, `plot` draws them.
 
+mod convolution;
 mod memory;
 mod resources;
 mod span;
 
+pub use convolution::{ConvAlgorithm, ConvAlgorithms, ConvElement, ConvPass, Convolution};
 pub use memory::{MemoryPoint, MemoryStats};
 pub use resources::{KernelResources, Resources};
 pub use span::Span;
