@@ -173,8 +173,7 @@ fn registers_and_hints() {
     check("elect.sync %r|%q, 1; selp.u32 %t, 10, 0, %q; add.u32 %r, %r, %t;", &[([0], 10)]);
     let policy = "createpolicy.fractional.L2::evict_last.b64 %rd, 1.0; prefetch.global.L2 [%in];";
     let load = "ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r, [%in], %rd;";
-    let fences =
-        "fence.proxy.async; fence.acq_rel.gpu; griddepcontrol.wait; nanosleep.u32 20; discard.global.L2 [%in], 128; \
+    let fences = "fence.proxy.async; fence.acq_rel.gpu; griddepcontrol.wait; nanosleep.u32 20; discard.global.L2 [%in], 128; \
          barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; \
          cp.async.bulk.prefetch.L2.global [%in], 16;";
     check(&format!("mov.u32 %r, 0; {policy} {load} {fences}"), &[([77], 77)]);

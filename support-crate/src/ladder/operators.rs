@@ -32,6 +32,9 @@ const PRODUCT_BF16: Operator = Operator { defines: &[("TILE", 64), ("DEPTH", 32)
 /// A row of scores a block.
 const SCORES_ROW: Operator = Operator { defines: &[("THREADS", 256)], ..Operator::PLAIN };
 
+/// The CNN's step in TF32; the engine compiles it in other precisions too.
+const CNN: Operator = Operator { defines: &[("PRECISION", 1)], needs: (8, 0), ..Operator::PLAIN };
+
 /// Zones of `table/`: numbers 1 to 265, as the taxi zones of New York.
 const ZONES: u32 = 266;
 /// The longest way that `table/keep` believes; `table/group` counts on it.
@@ -50,6 +53,12 @@ pub const OPERATORS: &[Operator] = &[
     Operator { path: "attention/softmax", kernels: &["softmax_rows"], ..SCORES_ROW },
     Operator { path: "attention/weighted_sum", kernels: &["weighted_sum"], ..PRODUCT },
     Operator { path: "attention/weighted_sum_bf16", kernels: &["weighted_sum"], ..PRODUCT_BF16 },
+    Operator { path: "cnn/conv_backward", kernels: &["conv_backward"], ..CNN },
+    Operator { path: "cnn/fc1", kernels: &["fc1"], ..CNN },
+    Operator { path: "cnn/fc_backward", kernels: &["fc_backward"], ..CNN },
+    Operator { path: "cnn/features", kernels: &["features"], ..CNN },
+    Operator { path: "cnn/head", kernels: &["head", "tally"], defines: &[], ..CNN },
+    Operator { path: "cnn/update", kernels: &["update", "pack_all"], ..CNN },
     // The constants of GPT-2 with 124 million parameters; `nn::gpt::decode` puts in those of its model.
     Operator {
         path: "decode/ends",

@@ -224,7 +224,7 @@ mod tests {
         };
         let list = vec![one(Some(0.1), None), one(None, Some("NOT_SUPPORTED".to_string()))];
         let text = ConvAlgorithms { convolution: second, pass: ConvPass::Forward, library: 91400, list }.to_string();
-        assert!(text.contains("27.18") && text.contains("1.0 MiB") && text.contains("NOT_SUPPORTED"), "{text}");
+        assert!(text.contains("27.18") && text.contains("1.00 MiB") && text.contains("NOT_SUPPORTED"), "{text}");
         assert_eq!(ConvPass::BackwardFilter.algorithm(9), "number 9");
     }
 }

@@ -4,6 +4,7 @@
 
 mod adamw;
 mod checkpoint;
+mod engine;
 mod fast;
 mod images;
 mod memory;
@@ -17,6 +18,7 @@ mod trainer;
 
 pub use adamw::AdamW;
 pub use checkpoint::{Checkpoint, Epoch, State};
+pub use engine::{CnnEngine, EngineSettings, Operands};
 pub use model::{Cnn, Kernels};
 pub use order::order;
 pub use parameters::Parameters;

@@ -1,0 +1,152 @@
+//! Times a training step of the CNN on this GPU beside PyTorch, in turns, and writes a table.
+//!
+//! `cargo run --release -p gpulab --features candle --example record_training -- [--out training.csv] [--talk FOLDER]
+//! [--quick] [--only tf32]`; `env/record_training.py` does that and brings PyTorch along. Before a time counts, the losses of the first
+//! steps are compared with PyTorch's, from the same parameters on the same images.
+
+mod partner;
+
+use gpulab::gpu::Contestant;
+use gpulab::nn::cnn::{Checkpoint, CnnEngine, EngineSettings, Epoch, Operands};
+use gpulab::prelude::*;
+use partner::Partner;
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::time::Instant;
+
+const IMAGES: usize = 60_000;
+const BATCH: usize = 128;
+/// Steps whose losses are compared.
+const COMPARED: usize = 20;
+const PLAN: Bench = Bench { warm_ups: 1, samples: 31, min_sample_ms: 4.0, budget_ms: 4_000.0 };
+const QUICK: Bench = Bench { samples: 7, ..PLAN };
+
+fn main() -> Result<()> {
+    let (mut out, mut talk, mut quick, mut only) = ("training.csv".to_string(), None, false, None);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().expect("this option is followed by a path");
+        match argument.as_str() {
+            "--out" => out = value(),
+            "--talk" => talk = Some(value()),
+            "--quick" => quick = true,
+            "--only" => only = Some(value()),
+            other => panic!("there is no option {other}"),
+        }
+    }
+    let gpu = Gpu::open_index(0)?;
+    eprintln!("{gpu}");
+    let (pixels, labels) = images();
+    let start = Checkpoint::new(1, "noise");
+    let partner = talk.map(|folder| RefCell::new(Partner::new(&folder)));
+    if let Some(partner) = &partner {
+        partner.borrow().hand_over(&pixels, &labels, &start, &gpulab::nn::cnn::order(1, 0, IMAGES))?;
+    }
+    let mut table = "precision,what,metric,value,unit,ratio,samples,p10,p90\n".to_string();
+    let asked = |operands: &Operands| only.as_deref().is_none_or(|name| name == operands.name());
+    for operands in Operands::ALL.into_iter().filter(asked) {
+        let make = |graph: bool| {
+            let settings = EngineSettings { batch: BATCH, operands, graph, ..EngineSettings::default() };
+            CnnEngine::new(&gpu, &start, &pixels, &labels, settings)
+        };
+        let (mut graph, mut eager) = (make(true)?, make(false)?);
+        let mut losses = Vec::new();
+        for engine in [&mut graph, &mut eager] {
+            engine.steps(COMPARED)?;
+            engine.collect()?;
+            losses = engine.state().losses.clone();
+            eprintln!("{} losses: {:?}", operands.name(), &losses[..4]);
+        }
+        assert_eq!(graph.checkpoint()?.parameters, eager.checkpoint()?.parameters, "a graph does what its launches do");
+        let epoch = time_epoch(&mut graph)?;
+        timeline(&gpu, &mut eager)?;
+        let ways = partner
+            .as_ref()
+            .map_or(Ok(Vec::new()), |partner| partner.borrow_mut().prepare(operands.name(), COMPARED))?;
+        for way in &ways {
+            let apart = way.losses.iter().zip(&losses).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+            eprintln!("{}: losses of {COMPARED} steps apart by at most {apart:.5}", way.name);
+            row(&mut table, operands, &way.name, "largest difference of a loss", "", &[f64::from(apart)], 1.0);
+        }
+        let mut work = vec![
+            Contestant::Calls(Box::new(|_| one_step(&mut graph))),
+            Contestant::Calls(Box::new(|_| one_step(&mut eager))),
+        ];
+        for at in 0..ways.len() {
+            let partner = partner.as_ref().expect("ways come from a partner");
+            work.push(Contestant::Clocked(Box::new(move || partner.borrow_mut().sample(at))));
+        }
+        let samples = gpu.time_interleaved(if quick { &QUICK } else { &PLAN }, &mut work)?;
+        drop(work);
+        let names = ["ours, graph", "ours, launches"].into_iter().chain(ways.iter().map(|way| way.name.as_str()));
+        let first = Summary::of(&samples[0]).median;
+        for (name, samples) in names.zip(&samples) {
+            let us: Vec<f64> = samples.iter().map(|ms| ms * 1e3).collect();
+            row(&mut table, operands, name, "step", "µs", &us, Summary::of(samples).median / first);
+        }
+        row(&mut table, operands, "ours, graph", "epoch", "s", &[epoch], 1.0);
+        std::fs::write(&out, &table).expect("the table can be written");
+    }
+    eprint!("{table}");
+    Ok(())
+}
+
+fn one_step(engine: &mut CnnEngine) -> Result<()> {
+    if engine.left() < BATCH {
+        engine.next_epoch(Epoch { accuracy: 0.0, loss: 0.0, seconds: 0.0 })?;
+    }
+    engine.steps(1).map(drop)
+}
+
+/// The rest of an epoch is passed, then a whole one is timed, in seconds: with its last, smaller step and its history.
+fn time_epoch(engine: &mut CnnEngine) -> Result<f64> {
+    let mut best = f64::INFINITY;
+    for _ in 0..3 {
+        engine.steps(usize::MAX)?;
+        engine.next_epoch(Epoch { accuracy: 0.0, loss: 0.0, seconds: 0.0 })?;
+        let begin = Instant::now();
+        engine.steps(usize::MAX)?;
+        engine.collect()?;
+        best = best.min(begin.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+/// The kernels of a few steps: the mean time of each.
+fn timeline(gpu: &Gpu, engine: &mut CnnEngine) -> Result<()> {
+    let trace = gpu.trace(|_| (0..10).try_for_each(|_| one_step(engine)));
+    let trace = match trace {
+        Ok(trace) => trace,
+        Err(error) => {
+            eprintln!("no timeline: {error}");
+            return Ok(());
+        }
+    };
+    let mut kernels: Vec<(String, u64, u64)> = Vec::new();
+    for one in &trace.activities {
+        let ns = one.end_ns - one.start_ns;
+        match kernels.iter_mut().find(|(name, ..)| *name == one.name) {
+            Some(found) => (found.1, found.2) = (found.1 + ns, found.2 + 1),
+            None => kernels.push((one.name.clone(), ns, 1)),
+        }
+    }
+    for (name, ns, count) in kernels {
+        eprintln!("  {name}: {:.1} µs", ns as f64 / count as f64 / 1e3);
+    }
+    Ok(())
+}
+
+/// A line of the table: median and spread.
+fn row(table: &mut String, operands: Operands, what: &str, metric: &str, unit: &str, samples: &[f64], ratio: f64) {
+    let Summary { median, p10, p90, samples, .. } = Summary::of(samples);
+    let line =
+        format!("{},\"{what}\",{metric},{median:.5},{unit},{ratio:.3},{samples},{p10:.5},{p90:.5}", operands.name());
+    writeln!(table, "{line}").expect("a String takes everything");
+}
+
+/// Noise: a step's time does not depend on what is on the images, and its losses are compared all the same.
+fn images() -> (Vec<u8>, Vec<u8>) {
+    let pixels = cpu::random_f32(IMAGES * 784, 5).into_iter().map(|x| ((x + 1.0) * 127.5) as u8).collect();
+    let labels = cpu::random_f32(IMAGES, 6).into_iter().map(|x| (((x + 1.0) * 5.0) as u8).min(9)).collect();
+    (pixels, labels)
+}

@@ -1,0 +1,250 @@
+//! The CNN's training step on the course's own kernels (`kernels/cnn/`): the images lie on the GPU as bytes, a step is
+//! seven launches or one graph, and nothing comes back to the host before it is asked for.
+//!
+//! The same kernels run on an NVIDIA GPU from Ampere on and in the simulator.
+
+mod images;
+mod kernels;
+mod launches;
+#[cfg(test)]
+mod reference;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub use settings::{EngineSettings, Operands};
+
+use super::{Checkpoint, Epoch, Parameters, State, order};
+use crate::error::{Error, Result};
+use crate::gpu::{Buffer, Gpu, Graph};
+use images::DeviceImages;
+use kernels::Kernels;
+use launches::Room;
+
+/// Words of `state`, as `network.cuh` names them.
+const SEEN: usize = 0;
+const STEP: usize = 1;
+const BAD: usize = 2;
+const SKIPPED: usize = 4;
+const BATCHES: usize = 5;
+const FIRST_BAD: usize = 6;
+const WORDS: usize = 7;
+
+/// A network that is trained on one GPU.
+pub struct CnnEngine {
+    gpu: Gpu,
+    settings: EngineSettings,
+    kernels: Kernels,
+    images: DeviceImages,
+    room: Room,
+    /// A graph for each batch that came up: the full one, and the last of an epoch.
+    graphs: Vec<(usize, Graph)>,
+    state: State,
+    /// Steps of this epoch that were queued since the history was last read.
+    queued: usize,
+    /// Images of this epoch that those and all before them take.
+    seen: usize,
+}
+
+impl std::fmt::Debug for CnnEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CnnEngine({} images on {}, {:?})", self.images.count, self.gpu, self.settings)
+    }
+}
+
+impl CnnEngine {
+    /// Copies a network and the images that it is trained on to the GPU (784 pixels for each label), and compiles the
+    /// kernels.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a batch of 0, labels above 9, and a checkpoint that is past these images;
+    /// [`Error::LengthMismatch`]; [`Error::OutOfMemory`]; [`Error::Unsupported`] on a GPU before Ampere or of another
+    /// make; what [`Gpu::compile`] returns.
+    pub fn new(
+        gpu: &Gpu,
+        checkpoint: &Checkpoint,
+        pixels: &[u8],
+        labels: &[u8],
+        settings: EngineSettings,
+    ) -> Result<CnnEngine> {
+        let capability = gpu.compute_capability()?;
+        crate::ladder::operator("cnn/features")?.runs_on(capability)?;
+        let images = DeviceImages::new(gpu, pixels, labels)?;
+        if settings.batch == 0 || checkpoint.state.seen as usize > images.count {
+            return Err(Error::Invalid {
+                what: format!(
+                    "a batch of {} images, after {} of {}",
+                    settings.batch, checkpoint.state.seen, images.count
+                ),
+                fix: "give a batch of at least 1, and the images that the checkpoint was trained on".to_string(),
+            });
+        }
+        let kernels = Kernels::compile(gpu, settings.operands)?;
+        let room = Room::new(gpu, checkpoint, &settings, images.count)?;
+        let mut engine = CnnEngine {
+            gpu: gpu.clone(),
+            kernels,
+            images,
+            room,
+            graphs: Vec::new(),
+            queued: 0,
+            seen: checkpoint.state.seen as usize,
+            state: checkpoint.state.clone(),
+            settings,
+        };
+        engine.room.pack(&engine.kernels)?;
+        engine.images.set_order(&order(engine.state.seed, engine.state.epoch, engine.images.count))?;
+        Ok(engine)
+    }
+
+    /// What it was made with.
+    pub fn settings(&self) -> &EngineSettings {
+        &self.settings
+    }
+
+    /// Where the training stands, as of the last [`CnnEngine::collect`].
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Images of this epoch that are still to come.
+    pub fn left(&self) -> usize {
+        self.images.count - self.seen
+    }
+
+    /// Queues at most that many steps of this epoch, and returns how many. It does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Driver`], also for earlier steps.
+    pub fn steps(&mut self, most: usize) -> Result<usize> {
+        let mut made = 0;
+        while made < most && self.left() > 0 {
+            let batch = self.settings.batch.min(self.left());
+            self.queue(batch)?;
+            self.seen += batch;
+            self.queued += 1;
+            made += 1;
+        }
+        Ok(made)
+    }
+
+    fn queue(&mut self, batch: usize) -> Result<()> {
+        if !self.settings.graph || matches!(self.gpu, Gpu::Simulated(_)) {
+            return self.room.step(&self.kernels, &self.images, batch);
+        }
+        if !self.graphs.iter().any(|(of, _)| *of == batch) {
+            let graph = self.gpu.capture(|| self.room.step(&self.kernels, &self.images, batch))?;
+            self.graphs.push((batch, graph));
+        }
+        let found = self.graphs.iter_mut().find(|(of, _)| *of == batch);
+        found.map_or(Ok(()), |(_, graph)| graph.launch())
+    }
+
+    /// Waits for the steps that were queued, and reads their losses and hits: into [`CnnEngine::state`], and as the share
+    /// of each batch that was right.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a loss or gradient was no finite number, with the step: from there on nothing was updated,
+    /// so the parameters are the last good ones. [`Error::Driver`].
+    pub fn collect(&mut self) -> Result<()> {
+        let words = self.room.state.to_host()?;
+        let batches = std::mem::take(&mut self.queued);
+        let (losses, hits) = (self.room.losses.to_host()?, self.room.hits.to_host()?);
+        let end = words[BATCHES] as usize;
+        let first = end - batches.min(end);
+        let bad = self.settings.operands != Operands::F16 && words[FIRST_BAD] != 0;
+        // Of a run that went wrong, what came before counts.
+        let good = if bad { (words[FIRST_BAD] as usize - 1).clamp(first, end) } else { end };
+        let mut images = self.state.seen as usize;
+        for at in first..good {
+            let batch = self.settings.batch.min(self.images.count - images);
+            images += batch;
+            self.state.losses.push(losses[at]);
+            self.state.right.push(hits[at] as f32 / batch as f32);
+        }
+        self.state.seen = images as u64;
+        // The GPU counts a step when its backward pass begins.
+        self.state.step = u64::from(words[STEP] - words[BAD]);
+        self.state.loss_scale = self.room.scale.to_host()?[0];
+        match bad {
+            false => Ok(()),
+            true => Err(Error::Invalid {
+                what: format!(
+                    "the loss or a gradient is no finite number at step {}: training stopped there",
+                    self.state.step + 1
+                ),
+                fix:
+                    "the parameters are those of the step before: go on from them with a smaller learning rate, or in \
+                      another precision"
+                        .to_string(),
+            }),
+        }
+    }
+
+    /// Steps that were passed over because a gradient did not fit into fp16.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn skipped(&self) -> Result<u32> {
+        let words = self.room.state.to_host()?;
+        Ok(words[SKIPPED] + if self.settings.operands == Operands::F16 { words[BAD] } else { 0 })
+    }
+
+    /// Ends an epoch: what came of it is noted, and the next one's order goes to the GPU.
+    ///
+    /// # Errors
+    /// As [`CnnEngine::collect`].
+    pub fn next_epoch(&mut self, epoch: Epoch) -> Result<()> {
+        self.collect()?;
+        self.state.epochs.push(epoch);
+        self.state.epoch += 1;
+        self.state.seen = 0;
+        self.seen = 0;
+        self.room.rewind()?;
+        self.images.set_order(&order(self.state.seed, self.state.epoch, self.images.count))
+    }
+
+    /// Accuracy (0 to 1) and mean loss over other images.
+    ///
+    /// # Errors
+    /// As [`CnnEngine::new`] for images, and [`Error::Driver`].
+    pub fn test(&mut self, pixels: &[u8], labels: &[u8]) -> Result<(f32, f32)> {
+        let images = DeviceImages::new(&self.gpu, pixels, labels)?;
+        self.room.test(&self.kernels, &images, self.settings.batch)
+    }
+
+    /// Everything that a training run needs to go on, as of the last step that was queued.
+    ///
+    /// # Errors
+    /// As [`CnnEngine::collect`].
+    pub fn checkpoint(&mut self) -> Result<Checkpoint> {
+        self.collect()?;
+        let [parameters, m, v] = [&self.room.w, &self.room.m, &self.room.v].map(from_device);
+        Ok(Checkpoint { parameters: parameters?, m: m?, v: v?, state: self.state.clone() })
+    }
+
+    /// The gradients of the last step: sums as the backward pass left them (with fp16 multiplied by the loss scale).
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn gradients(&self) -> Result<Parameters> {
+        from_device(&self.room.gradient)
+    }
+}
+
+/// All parameters one after the other, as the kernels have them.
+fn flat(parameters: &Parameters) -> Vec<f32> {
+    parameters.arrays.concat()
+}
+
+fn from_device(all: &Buffer<f32>) -> Result<Parameters> {
+    let all = all.to_host()?;
+    let mut rest = all.as_slice();
+    Ok(Parameters {
+        arrays: std::array::from_fn(|at| {
+            let (own, others) = rest.split_at(Parameters::len_of(at));
+            rest = others;
+            own.to_vec()
+        }),
+    })
+}

@@ -1,0 +1,128 @@
+use super::reference::{Reference, reference};
+use super::*;
+
+/// Noise on every third pixel: every tap, window and border counts.
+fn images(count: usize) -> (Vec<u8>, Vec<u8>) {
+    let noise = crate::cpu::random_f32(count * 784, 11);
+    let pixels =
+        noise.iter().enumerate().map(|(i, x)| if (i / 28 + i) % 3 == 0 { ((x + 1.0) * 127.0) as u8 } else { 0 });
+    (pixels.collect(), (0..count).map(|i| (i * 7 % 10) as u8).collect())
+}
+
+/// Steps of `batch` images; a simulated GPU shows what is wrong beside the result.
+fn engine(checkpoint: &Checkpoint, count: usize, batch: usize, operands: Operands) -> CnnEngine {
+    let (pixels, labels) = images(count);
+    let settings = EngineSettings { batch, operands, ..EngineSettings::default() };
+    let engine = CnnEngine::new(&Gpu::open().unwrap(), checkpoint, &pixels, &labels, settings);
+    engine.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// ‖given · factor − exact‖ ÷ ‖exact‖.
+fn off(given: &[f32], exact: &[f64], factor: f64) -> f64 {
+    let error: f64 = given.iter().zip(exact).map(|(g, e)| (f64::from(*g) * factor - e).powi(2)).sum();
+    (error / exact.iter().map(|e| e * e).sum::<f64>()).sqrt()
+}
+
+/// One step against the reference, as (loss, gradients) within `most`.
+fn agrees(start: &Checkpoint, exact: &Reference, count: usize, operands: Operands, most: f64) {
+    let mut engine = engine(start, count, count, operands);
+    assert_eq!(engine.steps(9).unwrap(), 1);
+    engine.collect().unwrap_or_else(|error| panic!("{error}"));
+    let loss = (f64::from(engine.state().losses[0]) - exact.loss).abs();
+    assert!(loss < most, "{operands:?}: the loss is off by {loss}");
+    assert_eq!((engine.state().right[0] * count as f32).round() as usize, exact.hits);
+    let factor = f64::from(engine.state().loss_scale).recip();
+    let given = engine.gradients().unwrap();
+    for (at, (name, _)) in Parameters::SHAPES.iter().enumerate() {
+        let error = off(&given.arrays[at], &exact.gradients[at], factor);
+        println!("{operands:?} {name}: {error:.1e}");
+        assert!(error < most, "{operands:?}: the gradient of {name} is off by {error:.1e}");
+    }
+}
+
+/// Rounded operands also turn ReLUs and pools that are nearly even the other way, which moves the convolutions' gradients
+/// by far more than rounding does: hence the wide bounds. Where nothing can turn, in f32, rounding is all there is.
+#[test]
+fn every_gradient_agrees_with_f64_in_each_precision() {
+    let start = Checkpoint::new(3, "noise");
+    let exact = |count: usize| {
+        let (pixels, labels) = images(count);
+        let set: Vec<(&[u8], u8)> = pixels.chunks(784).zip(labels.iter().copied()).collect();
+        reference(&start.parameters, &set)
+    };
+    // Three images for two blocks: one of them takes two.
+    agrees(&start, &exact(3), 3, Operands::F32, 3e-6);
+    let one = exact(1);
+    for (operands, most) in [(Operands::Tf32, 5e-2), (Operands::Bf16, 4e-1), (Operands::F16, 5e-2)] {
+        agrees(&start, &one, 1, operands, most);
+    }
+}
+
+#[test]
+fn steps_update_as_adamw_does_and_a_checkpoint_goes_on_bit_for_bit() {
+    let mut first = engine(&Checkpoint::new(4, "noise"), 5, 2, Operands::Tf32);
+    let mut before = first.checkpoint().unwrap();
+    for step in 1..=2 {
+        assert_eq!(first.steps(1).unwrap(), 1);
+        let (gradient, after) = (first.gradients().unwrap(), first.checkpoint().unwrap());
+        for at in 0..8 {
+            for (i, &g) in gradient.arrays[at].iter().enumerate() {
+                let number = |of: &Parameters| f64::from(of.arrays[at][i]);
+                let m = 0.9 * number(&before.m) + 0.1 * f64::from(g);
+                let v = 0.999 * number(&before.v) + 0.001 * f64::from(g).powi(2);
+                let (m_now, v_now) = (m / (1.0 - 0.9_f64.powi(step)), v / (1.0 - 0.999_f64.powi(step)));
+                let w = number(&before.parameters) * (1.0 - 1e-5) - 1e-3 * m_now / (v_now.sqrt() + 1e-8);
+                assert!((number(&after.parameters) - w).abs() < 3e-8 + 1e-6 * w.abs(), "step {step}, {at}: {i}");
+                let m_size = 0.9 * number(&before.m).abs() + 0.1 * f64::from(g).abs();
+                assert!((number(&after.m) - m).abs() <= 1e-6 * m_size + 1e-30, "step {step}, m {at}: {i}");
+                assert!((number(&after.v) - v).abs() <= 1e-6 * v + 1e-30, "step {step}, v {at}: {i}");
+            }
+        }
+        before = after;
+    }
+    assert_eq!((before.state.step, before.state.seen, before.state.losses.len()), (2, 4, 2));
+    // Another engine goes on from there: the last image alone, and a next epoch.
+    let mut second = engine(&before, 5, 2, Operands::Tf32);
+    for engine in [&mut first, &mut second] {
+        assert_eq!((engine.steps(9).unwrap(), engine.left()), (1, 0));
+        engine.next_epoch(Epoch { accuracy: 0.5, loss: 1.0, seconds: 0.1 }).unwrap();
+        assert_eq!(engine.steps(1).unwrap(), 1);
+    }
+    let (first, second) = (first.checkpoint().unwrap(), second.checkpoint().unwrap());
+    assert!(first == second && first.state.epoch == 1 && first.state.losses.len() == 4);
+}
+
+#[test]
+fn a_network_is_tested_without_being_changed() {
+    let start = Checkpoint::new(5, "noise");
+    let mut engine = engine(&start, 2, 2, Operands::F32);
+    let (pixels, labels) = images(3);
+    let set: Vec<(&[u8], u8)> = pixels.chunks(784).zip(labels.iter().copied()).collect();
+    let exact = reference(&start.parameters, &set);
+    let (accuracy, loss) = engine.test(&pixels, &labels).unwrap();
+    assert!((accuracy - exact.hits as f32 / 3.0).abs() < 1e-6 && (f64::from(loss) - exact.loss).abs() < 1e-5);
+    assert_eq!(engine.checkpoint().unwrap(), start);
+    assert!(engine.test(&pixels, &[1, 2]).unwrap_err().to_string().contains("784 for each label"));
+    assert!(engine.test(&pixels, &[1, 12, 2]).unwrap_err().to_string().contains("image 1 has the label 12"));
+}
+
+#[test]
+fn a_loss_that_is_no_number_stops_at_its_step_and_an_overflow_halves_the_scale() {
+    let mut spoiled = Checkpoint::new(6, "noise");
+    spoiled.parameters.arrays[7][3] = f32::NAN;
+    let mut stopped = engine(&spoiled, 3, 1, Operands::Tf32);
+    stopped.steps(2).unwrap();
+    let text = stopped.collect().unwrap_err().to_string();
+    assert!(text.contains("at step 1:") && text.contains("\nnext: "), "{text}");
+    assert_eq!((stopped.state().step, stopped.state().losses.len()), (0, 0));
+    let kept = from_device(&stopped.room.w).unwrap();
+    assert_eq!(kept.arrays[..7], spoiled.parameters.arrays[..7]);
+
+    let mut large = Checkpoint::new(6, "noise");
+    large.state.loss_scale = 2f32.powi(100);
+    let mut scaled = engine(&large, 3, 1, Operands::F16);
+    scaled.steps(2).unwrap();
+    let after = scaled.checkpoint().unwrap();
+    assert_eq!((scaled.skipped().unwrap(), after.state.step, after.state.losses.len()), (2, 0, 2));
+    assert_eq!((after.state.loss_scale, &after.parameters), (2f32.powi(99), &large.parameters));
+}
