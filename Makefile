@@ -8,9 +8,9 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify report ptx bench-cells bundle clean
+.PHONY: help setup lab run test verify report train-cpu train-cuda train-mps ptx bench-cells bundle clean
 .PHONY: python
-export LESSONS NO_BROWSER PORT NB JSON PART NVRTC
+export LESSONS NO_BROWSER PORT NB JSON PART NVRTC ARGS
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,15 @@ verify: python ## what this machine has for the course, and how to add what is m
 
 report: python ## results/metrics.csv summarised: CPU against GPU by experiment, as tables and a chart in results/
 	@$(PYTHON) env/report.py
+
+train-cpu: python ## train lesson 20's CNN; ARGS="--epochs 3 --batch-size 128 --data DIR --resume"
+	@$(PYTHON) env/train.py train --device cpu
+
+train-cuda: python ## the same on an NVIDIA GPU; ARGS="--dtype bf16"
+	@$(PYTHON) env/train.py train --device cuda
+
+train-mps: python ## the same on a Mac's GPU
+	@$(PYTHON) env/train.py train --device mps
 
 ptx: setup ## compile the course's kernels to the PTX that ships beside them, for machines without NVRTC
 	@$(PYTHON) env/ptx.py

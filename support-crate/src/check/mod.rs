@@ -13,6 +13,7 @@
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
 //! | 16 | [`case_one`], [`mend_scale`], [`case_two`], [`mend_sums`] |
 //! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
+//! | 20 | [`adamw`], [`loss_scale`] |
 //! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
 
 mod attention;
@@ -27,6 +28,7 @@ mod panics;
 mod profiling;
 mod reduction;
 mod timing;
+mod training;
 mod vector_add;
 mod verdict;
 
@@ -40,5 +42,6 @@ pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, mend_scale, mend_sums};
 pub use reduction::{dot, largest, row_sums};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
+pub use training::{adamw, loss_scale};
 pub use vector_add::{axpy, scale, two_kinds};
 pub use verdict::Verdict;

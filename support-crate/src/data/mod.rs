@@ -4,12 +4,15 @@
 
 mod baselines;
 mod digits;
+mod fetch;
 mod gzip;
 mod idx;
 mod mnist;
 mod sha256;
+mod sheet;
 
 pub use baselines::{linear_accuracy, nearest_mean_accuracy};
+pub use fetch::{fetch_mnist, mnist_sources};
 pub use mnist::MnistFile;
 
 use crate::error::{Error, Result};

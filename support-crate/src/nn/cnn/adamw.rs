@@ -67,35 +67,47 @@ impl AdamW {
     /// candle's error when a gradient is missing or of another shape.
     pub fn step(&mut self, cnn: &Cnn, gradients: &GradStore, loss_scale: f32) -> Result<()> {
         self.steps += 1;
+        for at in 0..cnn.vars.len() {
+            self.change(cnn, at, gradients, loss_scale)?;
+        }
+        Ok(())
+    }
+
+    /// The first step of one parameter alone, to see how long it takes.
+    pub(super) fn update(&mut self, cnn: &Cnn, at: usize, gradients: &GradStore) -> Result<()> {
+        self.steps = 1;
+        self.change(cnn, at, gradients, 1.0)
+    }
+
+    fn change(&mut self, cnn: &Cnn, at: usize, gradients: &GradStore, loss_scale: f32) -> Result<()> {
         // As f64: βᵗ of many steps is lost in f32.
         let power = |beta: f64| 1.0 / (1.0 - beta.powf(self.steps as f64));
         let (scale_m, scale_v) = (power(BETA_1), power(BETA_2));
         let keep = 1.0 - self.learning_rate * self.weight_decay;
-        for (at, var) in cnn.vars.iter().enumerate() {
-            let gradient = gradient(gradients, var)?;
-            match &mut self.moments {
-                Moments::Host { m, v } => {
-                    let rates = Rates {
-                        rate: self.learning_rate as f32,
-                        keep: keep as f32,
-                        beta_1: BETA_1 as f32,
-                        beta_2: BETA_2 as f32,
-                        scale_m: scale_m as f32,
-                        scale_v: scale_v as f32,
-                        epsilon: EPSILON as f32,
-                        gradient: 1.0 / loss_scale,
-                    };
-                    let (m, v) = (RefCell::new(&mut m.arrays[at][..]), RefCell::new(&mut v.arrays[at][..]));
-                    var.inplace_op2(&gradient.contiguous()?, &Update { m, v, rates })?;
-                }
-                Moments::Device { m, v } => {
-                    let gradient = (gradient * (1.0 / f64::from(loss_scale)))?;
-                    let next_m = ((&m[at] * BETA_1)? + (&gradient * (1.0 - BETA_1))?)?;
-                    let next_v = ((&v[at] * BETA_2)? + (gradient.sqr()? * (1.0 - BETA_2))?)?;
-                    let change = ((&next_m * scale_m)? / ((&next_v * scale_v)?.sqrt()? + EPSILON)?)?;
-                    var.set(&((var.as_tensor() * keep)? - (change * self.learning_rate)?)?)?;
-                    (m[at], v[at]) = (next_m, next_v);
-                }
+        let var = &cnn.vars[at];
+        let gradient = gradient(gradients, var)?;
+        match &mut self.moments {
+            Moments::Host { m, v } => {
+                let rates = Rates {
+                    rate: self.learning_rate as f32,
+                    keep: keep as f32,
+                    beta_1: BETA_1 as f32,
+                    beta_2: BETA_2 as f32,
+                    scale_m: scale_m as f32,
+                    scale_v: scale_v as f32,
+                    epsilon: EPSILON as f32,
+                    gradient: 1.0 / loss_scale,
+                };
+                let (m, v) = (RefCell::new(&mut m.arrays[at][..]), RefCell::new(&mut v.arrays[at][..]));
+                var.inplace_op2(&gradient.contiguous()?, &Update { m, v, rates })?;
+            }
+            Moments::Device { m, v } => {
+                let gradient = (gradient * (1.0 / f64::from(loss_scale)))?;
+                let next_m = ((&m[at] * BETA_1)? + (&gradient * (1.0 - BETA_1))?)?;
+                let next_v = ((&v[at] * BETA_2)? + (gradient.sqr()? * (1.0 - BETA_2))?)?;
+                let change = ((&next_m * scale_m)? / ((&next_v * scale_v)?.sqrt()? + EPSILON)?)?;
+                var.set(&((var.as_tensor() * keep)? - (change * self.learning_rate)?)?)?;
+                (m[at], v[at]) = (next_m, next_v);
             }
         }
         Ok(())

@@ -1,9 +1,37 @@
 //! The images where the network computes, and batches of them.
 
 use crate::data::Set;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use rayon::prelude::*;
+
+/// Those images of a set as `x` [B, 1, 28, 28] in 0 … 1, and their digits, on the device.
+///
+/// # Errors
+/// [`Error::Invalid`] names an image that the set does not have; candle's error when the device's memory is full.
+pub fn batch(set: &Set, which: &[u32], device: &Device) -> Result<(Tensor, Tensor)> {
+    let size = 28 * 28;
+    if let Some(at) = which.iter().find(|&&at| at as usize >= set.len() || (at as usize + 1) * size > set.pixels.len())
+    {
+        return Err(Error::Invalid {
+            what: format!("there is no image {at} of 28 × 28 pixels: the set has {}", set.len()),
+            fix: "number images from 0".to_string(),
+        });
+    }
+    let (x, digits) = host_batch(&set.pixels, &set.labels, size, which)?;
+    Ok((x.to_device(device)?, digits.to_device(device)?))
+}
+
+fn host_batch(pixels: &[u8], labels: &[u8], size: usize, which: &[u32]) -> Result<(Tensor, Tensor)> {
+    let mut x = vec![0f32; which.len() * size];
+    x.par_chunks_mut(size).zip(which).for_each(|(x, &at)| {
+        let image = &pixels[at as usize * size..][..size];
+        x.iter_mut().zip(image).for_each(|(x, &pixel)| *x = f32::from(pixel) / 255.0);
+    });
+    let digits: Vec<u32> = which.iter().map(|&at| u32::from(labels[at as usize])).collect();
+    let digits = Tensor::from_vec(digits, which.len(), &Device::Cpu)?;
+    Ok((Tensor::from_vec(x, (which.len(), 1, 28, 28), &Device::Cpu)?, digits))
+}
 
 /// One part of the images on a device.
 #[derive(Debug)]
@@ -35,22 +63,12 @@ impl Resident {
 
     /// Those images as [B, 1, 28, 28] in 0 … 1, and their digits.
     pub(super) fn batch(&self, which: &[u32]) -> Result<(Tensor, Tensor)> {
-        let shape = (which.len(), 1, 28, 28);
         match self {
-            Resident::Host { pixels, digits, size } => {
-                let mut x = vec![0f32; which.len() * size];
-                x.par_chunks_mut(*size).zip(which).for_each(|(x, &at)| {
-                    let image = &pixels[at as usize * size..][..*size];
-                    x.iter_mut().zip(image).for_each(|(x, &pixel)| *x = f32::from(pixel) / 255.0);
-                });
-                let digits: Vec<u32> = which.iter().map(|&at| u32::from(digits[at as usize])).collect();
-                let digits = Tensor::from_vec(digits, which.len(), &Device::Cpu)?;
-                Ok((Tensor::from_vec(x, shape, &Device::Cpu)?, digits))
-            }
+            Resident::Host { pixels, digits, size } => host_batch(pixels, digits, *size, which),
             Resident::Device { pixels, digits } => {
-                let which = Tensor::from_slice(which, which.len(), pixels.device())?;
-                let x = pixels.index_select(&which, 0)?.to_dtype(DType::F32)?;
-                Ok(((x / 255.0)?.reshape(shape)?, digits.index_select(&which, 0)?))
+                let numbers = Tensor::from_slice(which, which.len(), pixels.device())?;
+                let x = pixels.index_select(&numbers, 0)?.to_dtype(DType::F32)?;
+                Ok(((x / 255.0)?.reshape((which.len(), 1, 28, 28))?, digits.index_select(&numbers, 0)?))
             }
         }
     }

@@ -4,6 +4,7 @@
 
 mod adamw;
 mod checkpoint;
+pub mod command;
 mod engine;
 mod fast;
 mod images;
@@ -14,17 +15,22 @@ mod parameters;
 mod plan;
 mod precision;
 mod progress;
+mod report;
+mod stages;
+mod stop;
 mod trainer;
 
 pub use adamw::AdamW;
 pub use checkpoint::{Checkpoint, Epoch, State};
 pub use engine::{CnnEngine, EngineSettings, Operands};
+pub use images::batch;
 pub use model::{Cnn, Kernels};
 pub use order::order;
 pub use parameters::Parameters;
 pub use plan::Plan;
 pub use precision::Precision;
 pub use progress::Progress;
+pub use report::{Report, loss_chart, time_chart};
 pub use trainer::{Ended, Trainer};
 
 #[cfg(test)]

@@ -139,6 +139,11 @@ impl Trainer {
         &self.cnn
     }
 
+    /// How many images it trains on.
+    pub(super) fn images(&self) -> usize {
+        self.train.len()
+    }
+
     /// Seconds of each step that this process made; on a GPU, of what the host did for it.
     pub fn step_seconds(&self) -> &[f64] {
         &self.step_seconds

@@ -4,6 +4,7 @@
 //! and the backward pass of a convolution goes through a transposed convolution that is not made for speed.
 
 mod image;
+mod lanes;
 pub(super) mod ops;
 mod pool;
 mod tile;

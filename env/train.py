@@ -1,0 +1,98 @@
+"""Training from the command line (`make train-cpu`, `train-cuda`, `train-mps`): builds the program with candle, becomes it,
+and draws its plots as pictures. What stands in ARGS goes to the program: `make train-cpu ARGS="--epochs 3 --resume"`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import inside
+import paths
+
+# Of its own: with CUDA all crates are built with other flags than those of `make verify`.
+TARGET = paths.ROOT / "target" / "candle"
+
+
+def build() -> None:
+    """The program with candle, built as the set-up decided."""
+    from install import rust
+    from install.command import run
+    from install.console import Step
+    from warm import candle
+
+    rust.toolchain(quiet=True)
+    flags = candle.flags()
+    step = Step("gpulab with candle")
+    step.begin("building it; the first time takes minutes" + (", with CUDA" if flags else ""))
+    count: list[str] = []
+    with step.heartbeat(lambda: f"{len(count)} crates built"):
+        run(
+            ["cargo", "build", "--release", "-p", "gpulab", "--features", "candle", "--bin", "gpulab"],
+            "the program `gpulab` could not be built with candle",
+            "look at the compiler's message above; with CUDA it needs nvcc, which `make verify` looks for",
+            env={"CARGO_TARGET_DIR": str(TARGET), **flags},
+            on_line=lambda line: count.append(line) if line.strip().startswith("Compiling ") else None,
+        )
+    step.done("target/candle/release/gpulab")
+
+
+def call(arguments: list[str]) -> int:
+    """Runs the program; Ctrl-C is for it alone, which keeps its run and ends."""
+    libraries = [str(paths.LIBRARIES), os.environ.get("LD_LIBRARY_PATH", "")]
+    environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        # The child must hear what this process does not.
+        with subprocess.Popen(
+            [str(TARGET / "release" / "gpulab"), *arguments],
+            env=environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+        ) as process:
+            signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+            return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def draw(since: float, folder: str) -> None:
+    """PNGs beside the plots that the program has just written."""
+    import pictures
+    from notebooks import write
+
+    plots = [plot for plot in sorted(paths.Path(folder).glob("train-*.svg")) if plot.stat().st_mtime >= since]
+    if plots and pictures.fonts_missing():
+        print("no PNGs beside the plots: no font is installed here")
+        return
+    for plot in plots:
+        write(plot.with_suffix(".png"), pictures.png(plot.read_text(encoding="utf-8"), plot.stem))
+
+
+def main() -> int:
+    """Builds, trains, draws."""
+    from install.console import SetupError, problem
+
+    arguments = [*sys.argv[1:], *shlex.split(os.environ.get("ARGS", ""))]
+    started = time.time()
+    try:
+        build()
+        status = call(arguments)
+    except SetupError as error:
+        problem(error)
+        return 1
+    folder = os.environ.get("GPULAB_RESULTS") or str(paths.ROOT / "results")
+    for at, argument in enumerate(arguments):
+        if argument.startswith("--out"):
+            folder = argument.partition("=")[2] or "".join(arguments[at + 1 : at + 2])
+    if status == 0:
+        draw(started, folder)
+    return status
+
+
+if __name__ == "__main__":
+    inside.enter()
+    sys.exit(main())

@@ -1,0 +1,148 @@
+//! Fetching MNIST's files, with `curl`, which Linux and macOS have: a client of its own would be built with every notebook.
+
+use super::mnist::{MnistFile, usual_folder};
+use crate::command;
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the files are looked for, in this order. Whatever comes has to have the published checksum.
+const MIRRORS: [&str; 2] =
+    ["https://storage.googleapis.com/cvdf-datasets/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"];
+/// The Hugging Face hub, where `HF_ENDPOINT` names no other.
+const HUB: &str = "https://huggingface.co";
+/// The largest file has 10 MB.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Where MNIST is fetched from: a data set of the Hugging Face hub that keeps the four IDX files, such as `owner/name`
+/// (`HF_ENDPOINT` names another hub than huggingface.co), else two well-known mirrors.
+pub fn mnist_sources(hub_repository: Option<&str>) -> Vec<String> {
+    let endpoint = std::env::var("HF_ENDPOINT").ok().filter(|text| !text.trim().is_empty());
+    sources(hub_repository, endpoint.as_deref().unwrap_or(HUB))
+}
+
+fn sources(hub_repository: Option<&str>, endpoint: &str) -> Vec<String> {
+    match hub_repository {
+        Some(name) => vec![format!("{}/datasets/{name}/resolve/main", endpoint.trim_end_matches('/'))],
+        None => MIRRORS.map(str::to_string).to_vec(),
+    }
+}
+
+/// Fetches those of MNIST's four files that are not in the folder yet (`data/mnist/` without one) from the first source that
+/// has them; a file is stored only when its checksum is the published one. Says what was done.
+///
+/// # Errors
+/// [`Error::File`] when no source gives a sound file, with what each of them said.
+pub fn fetch_mnist(folder: Option<&Path>, sources: &[String]) -> Result<String> {
+    let folder = folder.map_or_else(usual_folder, Path::to_path_buf);
+    let mut fetched = 0;
+    for file in &MnistFile::ALL {
+        if file.find(&folder).is_none() {
+            fetch(&folder, file, sources, MnistFile::unpack)?;
+            fetched += 1;
+        }
+    }
+    Ok(format!("MNIST lies in {}: {fetched} files fetched, {} were there", folder.display(), 4 - fetched))
+}
+
+type Unpack = fn(&MnistFile, Vec<u8>) -> Result<Vec<u8>, String>;
+
+fn fetch(folder: &Path, file: &MnistFile, sources: &[String], unpack: Unpack) -> Result<()> {
+    let fail = |path: PathBuf, text: String| Error::File {
+        path,
+        during: "fetch MNIST into".to_string(),
+        text,
+        fix: "see that this machine has a network, or put the four files there yourself; without them the lessons use \
+              generated digits"
+            .to_string(),
+    };
+    std::fs::create_dir_all(folder).map_err(|error| fail(folder.to_path_buf(), error.to_string()))?;
+    let path = folder.join(format!("{}.gz", file.name));
+    let part = folder.join(format!(".{}.{}.part", file.name, std::process::id()));
+    let mut said = Vec::new();
+    for source in sources {
+        let url = format!("{source}/{}.gz", file.name);
+        let got = download(&url, &part).and_then(|bytes| unpack(file, bytes).map_err(|text| format!("{url}: {text}")));
+        match got {
+            Ok(_) => return std::fs::rename(&part, &path).map_err(|error| fail(path.clone(), error.to_string())),
+            Err(text) => said.push(text),
+        }
+        let _ = std::fs::remove_file(&part);
+    }
+    Err(fail(folder.to_path_buf(), format!("no source gave {}:\n  {}", file.name, said.join("\n  "))))
+}
+
+fn download(url: &str, part: &Path) -> Result<Vec<u8>, String> {
+    let to = part.to_string_lossy();
+    let options = ["--fail", "--silent", "--show-error", "--location", "--connect-timeout", "20", "--output", &to, url];
+    command::output_of("curl", &options, LIMIT).map_err(|text| format!("{url}: {text}"))?;
+    std::fs::read(part).map_err(|error| format!("{}: {error}", part.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// A server on this machine that answers each request with what `answer` makes of its path; gives its address.
+    fn server(answer: fn(&str) -> Option<Vec<u8>>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut asked = [0; 4096];
+                let n = stream.read(&mut asked).unwrap_or(0);
+                let text = String::from_utf8_lossy(&asked[..n]).into_owned();
+                let path = text.split(' ').nth(1).unwrap_or("");
+                let (head, body) = match answer(path) {
+                    Some(body) => ("200 OK", body),
+                    None => ("404 Not Found", Vec::new()),
+                };
+                let head = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+                let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+            }
+        });
+        address
+    }
+
+    fn has_curl() -> bool {
+        command::output_of("curl", &["--version"], Duration::from_secs(10)).is_ok()
+    }
+
+    #[test]
+    fn a_file_is_stored_once_its_checksum_fits() {
+        if !has_curl() {
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("gpulab-fetch-{}", std::process::id()));
+        let empty = server(|_| None);
+        let good =
+            server(|path| path.ends_with("/train-labels-idx1-ubyte.gz").then(|| vec![0, 0, 8, 1, 0, 0, 0, 1, 7]));
+        let file = &MnistFile::ALL[1];
+        let both = [empty.clone(), sources(Some("owner/name"), &good).remove(0)];
+        assert!(both[1].ends_with("/datasets/owner/name/resolve/main"));
+        let plain: Unpack = |_, bytes| Ok(bytes);
+        // The first has none, the second has it.
+        fetch(&folder, file, &both, plain).unwrap();
+        assert_eq!(std::fs::read(folder.join("train-labels-idx1-ubyte.gz")).unwrap().len(), 9);
+        std::fs::remove_dir_all(&folder).unwrap();
+        // What is sound and not MNIST's is refused, and nothing stays behind.
+        let text = fetch_mnist(Some(&folder), &[good, empty]).unwrap_err().to_string();
+        assert!(text.contains("no source gave train-images-idx3-ubyte") && text.contains("404"), "{text}");
+        let text = fetch(&folder, file, &both[1..], MnistFile::unpack).unwrap_err().to_string();
+        assert!(
+            text.contains("its SHA-256 is") && text.contains("\nnext: see that this machine has a network"),
+            "{text}"
+        );
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn the_hub_may_be_another_one() {
+        assert_eq!(sources(Some("a/b"), "https://hub.example/"), ["https://hub.example/datasets/a/b/resolve/main"]);
+        assert_eq!(sources(None, HUB), MIRRORS);
+    }
+}
