@@ -16,6 +16,8 @@ mod plan;
 mod precision;
 mod progress;
 mod report;
+mod run;
+mod sixteen;
 mod stages;
 mod stop;
 mod trainer;
@@ -31,7 +33,9 @@ pub use plan::Plan;
 pub use precision::Precision;
 pub use progress::Progress;
 pub use report::{Report, loss_chart, time_chart};
-pub use trainer::{Ended, Trainer};
+pub use run::Ended;
+pub use sixteen::{gradients, share_lost};
+pub use trainer::Trainer;
 
 #[cfg(test)]
 mod tests;

@@ -2,12 +2,11 @@
 
 use super::adamw::all_finite;
 use super::images::Resident;
-use super::progress::{Progress, Since};
-use super::{AdamW, Checkpoint, Cnn, Epoch, Kernels, Plan, Precision, State, memory, order};
+use super::progress::Since;
+use super::{AdamW, Checkpoint, Cnn, Kernels, Plan, Precision, State, memory, order};
 use crate::data::Images;
 use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
@@ -17,33 +16,22 @@ const TEST_BATCH: usize = 500;
 const FETCH: usize = 20;
 /// Good steps after which a loss scale is doubled again.
 const STEADY: u64 = 200;
-/// Seconds from one line to the next.
-const LINE_S: f64 = 1.0;
 
 /// A training run: the network, its optimiser, its images, and where it stands.
 #[derive(Debug)]
 pub struct Trainer {
-    plan: Plan,
-    cnn: Cnn,
+    pub(super) plan: Plan,
+    pub(super) cnn: Cnn,
     adamw: AdamW,
-    train: Resident,
+    pub(super) train: Resident,
     test: Resident,
-    state: State,
-    order: Vec<u32>,
+    pub(super) state: State,
+    pub(super) order: Vec<u32>,
     /// Losses and right answers on the device that were not fetched yet, with the images of their steps.
     pending: Vec<(Tensor, Tensor, usize)>,
-    since: Since,
+    pub(super) since: Since,
     /// Seconds of each step that this process made.
     step_seconds: Vec<f64>,
-}
-
-/// How [`Trainer::run`] ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// All epochs are over.
-    Done,
-    /// It was asked to stop; the checkpoint, if there is one, holds the run.
-    Stopped,
 }
 
 impl Trainer {
@@ -194,7 +182,7 @@ impl Trainer {
     }
 
     /// Brings losses and right answers to the host.
-    fn fetch(&mut self) -> Result<()> {
+    pub(super) fn fetch(&mut self) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -256,75 +244,12 @@ impl Trainer {
         Ok(Checkpoint { parameters: self.cnn.parameters()?, m, v, state: self.state.clone() })
     }
 
-    fn keep(&mut self) -> Result<()> {
-        match self.plan.checkpoint.clone() {
-            Some(path) => self.write(&path),
-            None => Ok(()),
-        }
-    }
-
     /// Writes the checkpoint to that file, whole or not at all.
     ///
     /// # Errors
     /// As [`Trainer::checkpoint`] and [`Checkpoint::write`].
     pub fn write(&mut self, path: &Path) -> Result<()> {
         self.checkpoint()?.write(path)
-    }
-
-    /// Trains until the last epoch is over. `told` hears how far it is about every second and at the end of each epoch;
-    /// when it breaks, the run is kept and ends.
-    ///
-    /// # Errors
-    /// As [`Trainer::step`] and [`Trainer::write`].
-    pub fn run(&mut self, told: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Ended> {
-        self.since = Since::now();
-        while self.state.epoch < self.plan.epochs {
-            self.step()?;
-            let over = self.state.seen as usize >= self.order.len();
-            if over {
-                let progress = self.end_epoch()?;
-                if told(&progress).is_break() {
-                    return Ok(Ended::Stopped);
-                }
-                continue;
-            }
-            if self.state.step.is_multiple_of(self.plan.every) {
-                self.keep()?;
-            }
-            if self.since.seconds() >= LINE_S {
-                self.fetch()?;
-                let progress = self.progress();
-                self.since = Since::now();
-                if told(&progress).is_break() {
-                    self.keep()?;
-                    return Ok(Ended::Stopped);
-                }
-            }
-        }
-        Ok(Ended::Done)
-    }
-
-    fn end_epoch(&mut self) -> Result<Progress> {
-        let start = Instant::now();
-        self.fetch()?;
-        self.state.seconds += start.elapsed().as_secs_f64() as f32;
-        let progress = self.progress();
-        let (accuracy, loss) = self.test()?;
-        let (accuracy_f32, loss, seconds) = (accuracy as f32, loss as f32, self.state.seconds);
-        self.state.epochs.push(Epoch { accuracy: accuracy_f32, loss, seconds });
-        self.state.epoch += 1;
-        (self.state.seen, self.state.seconds) = (0, 0.0);
-        self.order = order(self.state.seed, self.state.epoch, self.train.len());
-        self.keep()?;
-        self.since = Since::now();
-        Ok(Progress { accuracy: Some(accuracy), ..progress })
-    }
-
-    fn progress(&self) -> Progress {
-        let (images, batch) = (self.order.len() as u64, self.plan.batch as u64);
-        let left = (self.plan.epochs - self.state.epoch) * images - self.state.seen;
-        let step = (self.state.seen.div_ceil(batch), images.div_ceil(batch));
-        self.since.progress((self.state.epoch + 1, self.plan.epochs), step, left)
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
-use crate::nn::cnn::Parameters;
+use crate::nn::cnn::{Ended, Parameters, Progress};
+use std::ops::ControlFlow;
 
 fn images() -> Images {
     Images::generated(1, 12, 4)
