@@ -82,7 +82,7 @@ impl OnGpu {
     /// Compiles the kernels, allocates, and copies rides and drivers to the GPU.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for columns of different lengths and a licence that stands twice, [`Error::OutOfMemory`], and
+    /// [`Error::Invalid`](crate::Error::Invalid) for columns of different lengths and a licence that stands twice, [`Error::OutOfMemory`](crate::Error::OutOfMemory), and
     /// those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, rides: &Rides, drivers: &Drivers) -> Result<OnGpu> {
         rides.check()?;
@@ -222,7 +222,7 @@ impl OnGpu {
     /// Copies everything back to the host.
     ///
     /// # Errors
-    /// [`Error::Driver`], also for work launched earlier.
+    /// [`Error::Driver`](crate::Error::Driver), also for work launched earlier.
     pub fn outcome(&self) -> Result<Outcome> {
         let kept = self.kept.rows.to_host()?[0] as usize;
         let (sums, n) = (self.sums.to_host()?, kept as u64);
@@ -246,7 +246,7 @@ impl OnGpu {
     /// Copies rides and drivers to the GPU again, from ordinary memory.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] for a table of another length, [`Error::Driver`].
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) for a table of another length, [`Error::Driver`](crate::Error::Driver).
     pub fn load(&mut self, rides: &Rides, drivers: &Drivers) -> Result<()> {
         for (to, from) in self.all.columns.iter_mut().zip(rides.columns()) {
             to.copy_from(from)?;
