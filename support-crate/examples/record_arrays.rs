@@ -95,7 +95,7 @@ fn record(most: usize, out: &std::path::Path) -> Result<()> {
                 figures(slow / fast)
             );
         }
-        for row in read.iter().chain(&copies) {
+        for row in read.iter().chain(&copies).chain(&on_gpu[on_cpu.len()..]) {
             println!("{:<24} {:>9} ms", row.experiment, figures(row.summary.median));
         }
     }

@@ -1,5 +1,5 @@
 // idea: the kept rows of a column move together. A row's place: what earlier tiles keep, then earlier words, then lower bits.
-// constants: WARPS a block; each warp moves a tile of 1024 rows.
+// constants: WARPS a block, each moves a tile of 1024 rows; BATCH rows that a thread loads at once.
 template <typename T>
 __device__ void move_kept(const T *from, const unsigned *bits, const unsigned *offsets, unsigned n, T *to) {
     unsigned lane = threadIdx.x % 32, tile = blockIdx.x * WARPS + threadIdx.x / 32;
@@ -13,11 +13,23 @@ __device__ void move_kept(const T *from, const unsigned *bits, const unsigned *o
     }
     place += offsets[tile] - own; // where the first row of this lane's word goes
     unsigned lower = (1u << lane) - 1;
-#pragma unroll 8
-    for (unsigned round = 0; round < 32; ++round) {
-        unsigned kept = __shfl_sync(0xffffffff, word, round), first = __shfl_sync(0xffffffff, place, round);
-        if (kept >> lane & 1) {
-            to[first + __popc(kept & lower)] = from[tile * 1024 + round * 32 + lane];
+    for (unsigned round = 0; round < 32; round += BATCH) {
+        // All loaded before the first is stored: as far as the compiler knows, a store may change what is loaded next.
+        unsigned kept[BATCH];
+        T value[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; ++k) {
+            kept[k] = __shfl_sync(0xffffffff, word, round + k);
+            if (kept[k] >> lane & 1) {
+                value[k] = from[tile * 1024 + (round + k) * 32 + lane];
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; ++k) {
+            unsigned first = __shfl_sync(0xffffffff, place, round + k);
+            if (kept[k] >> lane & 1) {
+                to[first + __popc(kept[k] & lower)] = value[k];
+            }
         }
     }
 }

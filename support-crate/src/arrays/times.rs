@@ -45,8 +45,8 @@ pub fn read_times(rides: &Rides, folder: impl AsRef<Path>, plan: &Bench) -> Resu
     rows
 }
 
-/// Times of our kernels with all columns in the GPU's memory, in ms over rows: a row for each stage, and one for all stages in
-/// one go. The result is checked against polars' first.
+/// Times of our kernels with all columns in the GPU's memory, in ms over rows: a row for each stage, and two for all stages in
+/// one go: launch by launch, and as one CUDA graph. The result is checked against polars' first.
 ///
 /// # Errors
 /// Those of [`OnGpu::new`] and [`Gpu::time`]; [`Error::Invalid`](crate::Error::Invalid) when the results differ.
@@ -67,6 +67,10 @@ pub fn gpu_times(gpu: &Gpu, rides: &Rides, drivers: &Drivers, plan: &Bench) -> R
         rows.push(row(stage.name(), gpu.time(plan, |_| on_gpu.run(stage))?));
     }
     rows.push(row(ALL, gpu.time(plan, |_| on_gpu.run_all())?));
+    // The same launches, which the driver has looked at before. An Apple GPU has none, and none of these kernels.
+    let mut graph = gpu.capture(|| on_gpu.run_all())?;
+    rows.push(row("all stages, one graph", gpu.time(plan, |_| graph.launch())?));
+    drop(graph);
     Ok(rows)
 }
 

@@ -39,8 +39,8 @@ const CNN: Operator = Operator { defines: &[("PRECISION", 1)], needs: (8, 0), ..
 const ZONES: u32 = 266;
 /// The longest way that `table/keep` believes; `table/group` counts on it.
 const MAX_METRES: u32 = 100_000;
-/// Warps a block of what works warp by warp.
-const WARPS: &[(&str, u32)] = &[("WARPS", 8)];
+/// Warps a block of what works warp by warp, and what a thread has in flight.
+const BY_WARPS: &[(&str, u32)] = &[("WARPS", 8), ("BATCH", 8)];
 
 /// All operators of the course. The test `ladder` holds this table and the folders equal.
 pub const OPERATORS: &[Operator] = &[
@@ -96,24 +96,20 @@ pub const OPERATORS: &[Operator] = &[
         needs: (9, 0),
         ..Operator::PLAIN
     },
-    Operator { path: "table/compact", kernels: &["compact_u32", "compact_f32"], defines: WARPS, ..Operator::PLAIN },
+    Operator { path: "table/compact", kernels: &["compact_u32", "compact_f32"], defines: BY_WARPS, ..Operator::PLAIN },
     Operator {
         path: "table/group",
         kernels: &["group"],
         defines: &[("ZONES", ZONES), ("THREADS", 512), ("MAX_METRES", MAX_METRES)],
         ..Operator::PLAIN
     },
-    Operator {
-        path: "table/join",
-        kernels: &["build", "probe"],
-        defines: &[("WARPS", 8), ("BATCH", 8)],
-        ..Operator::PLAIN
-    },
+    Operator { path: "table/join", kernels: &["build", "probe"], defines: BY_WARPS, ..Operator::PLAIN },
     Operator {
         path: "table/keep",
         kernels: &["keep"],
         defines: &[
             ("WARPS", 8),
+            ("BATCH", 4),
             ("ZONES", ZONES),
             ("MIN_METRES", 100),
             ("MAX_METRES", MAX_METRES),
