@@ -2,8 +2,8 @@
 //! between, and the reading, over the number of rows.
 //!
 //! `cargo run --release -p gpulab --features arrays --example record_arrays -- [--out metrics.csv] [--rows 10000000]
-//! [--once | --cpu]`. With `--once` the kernels run once and nothing is timed: for a profiler. With `--cpu` polars alone is
-//! timed, and nothing is written.
+//! [--once | --cpu | --gpu]`. With `--once` the kernels run once and nothing is timed: for a profiler. With `--cpu` polars alone is
+//! timed, with `--gpu` the kernels alone, and nothing is written.
 
 use gpulab::arrays::{OnGpu, cpu_times, drivers, gpu_times, read_times, rides, transfer_times};
 use gpulab::bench::Bench;
@@ -17,7 +17,7 @@ use std::time::Instant;
 const RIDES_A_DRIVER: usize = 10;
 
 fn main() {
-    let (mut out, mut most, mut once, mut cpu) = (PathBuf::from("metrics.csv"), 10_000_000, false, false);
+    let (mut out, mut most, mut alone) = (PathBuf::from("metrics.csv"), 10_000_000, String::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -25,15 +25,14 @@ fn main() {
             "--rows" => {
                 most = arguments.next().and_then(|n| n.parse().ok()).unwrap_or_else(|| stop("--rows needs a number"))
             }
-            "--once" => once = true,
-            "--cpu" => cpu = true,
+            "--once" | "--cpu" | "--gpu" => alone = argument,
             other => stop(&format!("unknown argument `{other}`\nnext: see the head of record_arrays.rs")),
         }
     }
-    let done = match (once, cpu) {
-        (true, _) => run_once(most),
-        (_, true) => polars_alone(most),
-        _ => record(most, &out),
+    let done = match alone.as_str() {
+        "--once" => run_once(most),
+        "" => record(most, &out),
+        side => one_side(most, side == "--gpu"),
     };
     done.unwrap_or_else(|error| stop(&error.to_string()));
 }
@@ -51,10 +50,14 @@ fn run_once(rows: usize) -> Result<()> {
     Ok(())
 }
 
-fn polars_alone(rows: usize) -> Result<()> {
+fn one_side(rows: usize, on_gpu: bool) -> Result<()> {
     let (rides, drivers) = (rides(rows, rows / RIDES_A_DRIVER, 15), drivers(rows / RIDES_A_DRIVER, 15));
-    for row in cpu_times(&rides, &drivers, &Bench::default().samples(7))? {
-        println!("{:<12} {:>9} ms", row.experiment, figures(row.summary.median));
+    let times = match on_gpu {
+        true => gpu_times(&Gpu::open_index(0)?, &rides, &drivers, &Bench::default().budget_ms(200.0)),
+        false => cpu_times(&rides, &drivers, &Bench::default().samples(7)),
+    };
+    for row in times? {
+        println!("{:<24} {:>9} ms", row.experiment, figures(row.summary.median));
     }
     Ok(())
 }

@@ -11,6 +11,7 @@
 //! | 12 | [`tiled`], [`thin`], [`four_rows`] |
 //! | 13 | [`gather_four`], [`padding`], [`backward`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
+//! | 15 | [`keep_fares`], [`sums_by_zone`] |
 //! | 16 | [`case_one`], [`mend_scale`], [`case_two`], [`mend_sums`] |
 //! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
 //! | 20 | [`adamw`], [`loss_scale`] |
@@ -27,6 +28,7 @@ mod memory;
 mod panics;
 mod profiling;
 mod reduction;
+mod table;
 mod timing;
 mod training;
 mod vector_add;
@@ -41,6 +43,7 @@ pub use matmul::{four_rows, thin, tiled};
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, mend_scale, mend_sums};
 pub use reduction::{dot, largest, row_sums};
+pub use table::{keep_fares, sums_by_zone};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use training::{adamw, loss_scale};
 pub use vector_add::{axpy, scale, two_kinds};

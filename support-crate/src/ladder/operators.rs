@@ -4,6 +4,7 @@
 //! So their files have no number and no line `// changed:`, and who launches them says how.
 
 use super::Rung;
+use crate::code::Listing;
 use crate::error::{Error, Result};
 use crate::launch::Source;
 use std::path::PathBuf;
@@ -152,6 +153,15 @@ impl Operator {
     pub fn source(&self) -> Result<Source> {
         let source = Source::course(&format!("{}.cu", self.path))?;
         Ok(self.defines.iter().fold(source, |source, (name, value)| source.define(name, value)))
+    }
+
+    /// Its file, to look at.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the file cannot be read.
+    pub fn listing(&self) -> Result<Listing> {
+        let source = self.source()?;
+        Ok(Listing { name: format!("{}.cu", self.path), text: source.text, constants: source.defines })
     }
 
     /// The file with its PTX for the simulator, for machines where CUDA C cannot be compiled. `make ptx` writes it.
