@@ -16,7 +16,7 @@
 //! | [`lesson`] | what a notebook holds on to: live where there is a GPU, else recorded |
 //! | [`demo`] | what must not happen in the notebook's own process |
 //! | [`check`] | the exercises' checks |
-//! | [`data`] | images to train on: MNIST's files, or generated digits |
+//! | `data` (feature `candle`) | images to train on: MNIST's files, or generated digits |
 //! | [`machine`] | what this machine has, and how to add what is missing |
 //! | [`measurement`] | plain data: a figure, its spread, its machine |
 //! | [`inspect`] | what the simulator saw of a launch, as plain data, tables and pictures |
@@ -36,6 +36,7 @@ pub mod code;
 mod command;
 pub mod cpu;
 pub mod cuda;
+#[cfg(feature = "candle")]
 pub mod data;
 pub mod demo;
 pub mod device;

@@ -1,7 +1,8 @@
 //! MNIST's four files: found, unpacked, their checksums compared.
 
-use super::{Images, Set, gzip, idx, sha256::sha256};
+use super::{Images, Set, gzip, idx};
 use crate::error::{Error, Result};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// One of MNIST's four files.
@@ -54,7 +55,7 @@ impl MnistFile {
         let bytes = if bytes.starts_with(&[0x1f, 0x8b]) { gzip::unpack(&bytes)? } else { bytes };
         // What the file itself says comes first: it tells more than a checksum does.
         idx::parse(&bytes, self.dimensions)?;
-        let sum = sha256(&bytes);
+        let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         match sum == self.sha256 {
             true => Ok(bytes),
             false => Err(format!("its SHA-256 is {sum}, and MNIST's is {}", self.sha256)),

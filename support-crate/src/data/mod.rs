@@ -8,7 +8,6 @@ mod fetch;
 mod gzip;
 mod idx;
 mod mnist;
-mod sha256;
 mod sheet;
 
 pub use baselines::{linear_accuracy, nearest_mean_accuracy};
