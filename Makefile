@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify report train-cpu train-cuda train-mps ptx bench-cells bundle clean
+.PHONY: help setup lab run test verify report mnist train-cpu train-cuda train-mps ptx bench-cells bundle clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC ARGS
 
@@ -38,6 +38,9 @@ verify: python ## what this machine has for the course, and how to add what is m
 
 report: python ## results/metrics.csv summarised: CPU against GPU by experiment, as tables and a chart in results/
 	@$(PYTHON) env/report.py
+
+mnist: python ## fetch MNIST into data/mnist/; ARGS="--hub OWNER/NAME" for a data set of the Hugging Face hub
+	@$(PYTHON) env/train.py data mnist
 
 train-cpu: python ## train lesson 20's CNN; ARGS="--epochs 3 --batch-size 128 --data DIR --resume"
 	@$(PYTHON) env/train.py train --device cpu

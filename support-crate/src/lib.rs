@@ -76,11 +76,11 @@ pub mod prelude {
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Resources, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
-    #[cfg(feature = "candle")]
-    pub use crate::nn;
     pub use crate::topics::{
         Angles, Attention, AttentionStep, AttentionWork, Embedding, Ladder, LadderRun, Matmul, MatmulBf16, Norm,
         NormInputs, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
     };
-    pub use crate::{check, cpu, data, ladder, machine, plot, profile};
+    pub use crate::{check, cpu, ladder, machine, plot, profile};
+    #[cfg(feature = "candle")]
+    pub use crate::{data, nn};
 }

@@ -1,7 +1,7 @@
 //! The program `gpulab`: what this machine has, and what a notebook must not do in its own process.
 
 use gpulab::topics::Size;
-use gpulab::{data, demo, machine};
+use gpulab::{demo, machine};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ usage:
   gpulab demo late-error  a kernel that writes outside its buffer, and when that comes to light
   gpulab demo ladder SIZE RUNG …      one run of each rung, for ncu and nsys: gpulab demo ladder 4194304 reduction/02_tree
   gpulab demo launch FILE KERNEL N    one launch of a kernel (const float *, float *, int), for compute-sanitizer
-  gpulab data mnist [--hub OWNER/NAME]  fetches MNIST into data/mnist/, from mirrors or a data set of the Hugging Face hub
+  gpulab data mnist [--hub OWNER/NAME]  fetches MNIST into data/mnist/, from mirrors or a data set of the Hugging Face hub (`make mnist`)
   gpulab train            the CNN of lesson 20 learns to read digits (`make train-cpu`, `train-cuda`, `train-mps`)
   gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
   gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
@@ -52,8 +52,8 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
         ["demo", "launch", file, kernel, n] => {
             demo::launch(file, kernel, number(n)?).map_err(|error| error.to_string())
         }
-        ["data", "mnist"] => mnist(None),
-        ["data", "mnist", "--hub", name] => mnist(Some(name)),
+        ["data", "mnist"] => candle::mnist(None),
+        ["data", "mnist", "--hub", name] => candle::mnist(Some(name)),
         ["train", options @ ..] => candle::train(options),
         ["train-gpt", options @ ..] => candle::train_gpt(options),
         ["generate", options @ ..] => candle::generate(options),
@@ -102,15 +102,16 @@ mod arrays {
     }
 }
 
-fn mnist(hub: Option<&str>) -> Result<String, String> {
-    data::fetch_mnist(None, &data::mnist_sources(hub)).map_err(|error| error.to_string())
-}
-
 /// What is there only when the program was built with candle.
 #[cfg(feature = "candle")]
 mod candle {
+    use gpulab::data;
     use gpulab::nn::cnn;
     use gpulab::nn::gpt::command;
+
+    pub fn mnist(hub: Option<&str>) -> Result<String, String> {
+        data::fetch_mnist(None, &data::mnist_sources(hub)).map_err(|error| error.to_string())
+    }
 
     pub fn train(options: &[&str]) -> Result<String, String> {
         cnn::command::train(options).map_err(|error| error.to_string())
@@ -129,6 +130,10 @@ mod candle {
 mod candle {
     fn absent(name: &str, make: &str) -> Result<String, String> {
         Err(format!("`gpulab {name}` needs candle, and this program was built without\nnext: {make}"))
+    }
+
+    pub fn mnist(_hub: Option<&str>) -> Result<String, String> {
+        absent("data", "run `make mnist`, which builds one with it")
     }
 
     pub fn train(_options: &[&str]) -> Result<String, String> {

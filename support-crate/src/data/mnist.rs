@@ -88,14 +88,14 @@ fn read_one(folder: &Path, file: &MnistFile, unpack: Unpack) -> Result<idx::Idx>
         return Err(fail(
             folder.to_path_buf(),
             format!("{} is not there, neither plain nor as .gz", file.name),
-            "put MNIST's four files into that folder (`gpulab data mnist` fetches them), or leave --data away: \
+            "put MNIST's four files into that folder (`make mnist` fetches them), or leave --data away: \
              then digits are generated",
         ));
     };
     let bytes = std::fs::read(&path)
         .map_err(|error| fail(path.clone(), error.to_string(), "make the file readable, or fetch it again"))?;
     let content = unpack(file, bytes).and_then(|bytes| idx::parse(&bytes, file.dimensions));
-    content.map_err(|text| fail(path, text, "the file is damaged: fetch it again with `gpulab data mnist`"))
+    content.map_err(|text| fail(path, text, "the file is damaged: fetch it again with `make mnist`"))
 }
 
 fn put_together(folder: &Path, [a, b, c, d]: [idx::Idx; 4]) -> Result<Images> {
@@ -105,7 +105,7 @@ fn put_together(folder: &Path, [a, b, c, d]: [idx::Idx; 4]) -> Result<Images> {
             path: folder.to_path_buf(),
             during: "use the files of".to_string(),
             text,
-            fix: "the files are of different sets: fetch all four again with `gpulab data mnist`".to_string(),
+            fix: "the files are of different sets: fetch all four again with `make mnist`".to_string(),
         };
         if images.sizes[0] != labels.sizes[0] {
             return Err(fail(format!(
@@ -124,7 +124,7 @@ fn put_together(folder: &Path, [a, b, c, d]: [idx::Idx; 4]) -> Result<Images> {
             path: folder.to_path_buf(),
             during: "use the files of".to_string(),
             text: format!("images to train on are {height} × {width}, those to test {:?}", &c.sizes[1..]),
-            fix: "the files are of different sets: fetch all four again with `gpulab data mnist`".to_string(),
+            fix: "the files are of different sets: fetch all four again with `make mnist`".to_string(),
         });
     }
     Ok(Images { name: "MNIST".to_string(), width, height, train: set(a, b, 0)?, test: set(c, d, 2)? })
@@ -198,7 +198,7 @@ mod tests {
         let text = Images::mnist(&folder).unwrap_err().to_string();
         assert!(text.contains("cannot read MNIST from"), "{text}");
         let text = read_small(&folder.join("none")).unwrap_err().to_string();
-        assert!(text.contains("train-images-idx3-ubyte is not there") && text.contains("gpulab data mnist"), "{text}");
+        assert!(text.contains("train-images-idx3-ubyte is not there") && text.contains("make mnist"), "{text}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }
