@@ -73,12 +73,21 @@ pub const SEED: u64 = 7;
 /// [`Error::File`] when a folder is named and lacks one of MNIST's four files, or when one is damaged: the message says which
 /// and how.
 pub fn images(folder: Option<&Path>) -> Result<Images> {
+    first_images(folder, 60_000, 10_000)
+}
+
+/// The first images of [`images`], so many to train on and to test: no others are generated.
+///
+/// # Errors
+/// As [`images`].
+pub fn first_images(folder: Option<&Path>, train: usize, test: usize) -> Result<Images> {
     let usual = mnist::usual_folder();
-    match folder {
-        Some(folder) => Images::mnist(folder),
-        None if MnistFile::ALL[0].find(&usual).is_some() => Images::mnist(&usual),
-        None => Ok(Images::generated(SEED, 60_000, 10_000)),
-    }
+    let real = match folder {
+        Some(folder) => Images::mnist(folder)?,
+        None if MnistFile::ALL[0].find(&usual).is_some() => Images::mnist(&usual)?,
+        None => return Ok(Images::generated(SEED, train, test)),
+    };
+    Ok(real.first(train, test))
 }
 
 impl Images {

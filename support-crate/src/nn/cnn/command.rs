@@ -16,7 +16,7 @@ gpulab train [--device cpu|cuda|mps] [--epochs N] [--batch-size N] [--dtype f32|
              [--seed N] [--learning-rate X] [--every STEPS] [--images N] [--resume]
     the CNN of lesson 20 learns to read digits: MNIST's from DIR (or data/mnist), else generated ones.
     --resume goes on from DIR/cnn-DEVICE.safetensors, which is written every 100 steps and when you press Ctrl-C;
-    --images N takes the first N images only";
+    --images N takes the first N images only, and a sixth of that to test";
 
 /// What `metrics.csv` calls these rows' lesson.
 const LESSON: &str = "train";
@@ -30,10 +30,11 @@ pub fn train(arguments: &[&str]) -> Result<String> {
     let place = plan.place;
     // The device first: without it nobody waits for images.
     place.open()?;
-    let mut all = data::images(data.as_deref())?;
-    if images > 0 {
-        all = all.first(images, all.test.len());
-    }
+    let all = match images {
+        0 => data::images(data.as_deref())?,
+        // As many to test as in the whole set, in proportion.
+        _ => data::first_images(data.as_deref(), images, images.div_ceil(6))?,
+    };
     println!("images: {}, {} to train on and {} to test", all.name, all.train.len(), all.test.len());
     let mut trainer = if resume { Trainer::resume(&all, plan)? } else { Trainer::new(&all, plan)? };
     if resume {
