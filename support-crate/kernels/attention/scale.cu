@@ -1,10 +1,15 @@
 // idea: S / √d, in place: each score is read, multiplied and written.
-// constants: none; a thread a score.
+// constants: EACH scores a thread; their loads are under way together.
 #include "number.cuh"
 
 extern "C" __global__ void scale(number *s, float factor, long long n) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) {
-        s[i] = number(float(s[i]) * factor);
+    // A thread's scores lie a block apart, so that neighbouring threads take neighbours.
+    long long first = (long long)blockIdx.x * blockDim.x * EACH + threadIdx.x;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        long long i = first + e * blockDim.x;
+        if (i < n) {
+            s[i] = number(float(s[i]) * factor);
+        }
     }
 }

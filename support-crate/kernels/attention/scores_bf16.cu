@@ -1,5 +1,5 @@
 // idea: S = Q · Kᵀ in bf16 on tensor cores: each query times each key.
-// constants: TILE queries and keys a block of 128 threads, in pieces of DEPTH numbers.
+// constants: TILE queries and keys a block of THREADS threads, in pieces of DEPTH numbers.
 #include "tile_bf16.cuh"
 
 // Rows are 8 longer than they must be, so that those of a fragment begin in different banks.
@@ -16,7 +16,7 @@ extern "C" __global__ void scores(const number *q, const number *k, number *s, i
     k += (size_t)(sequence * kv_heads + kv_head) * length * width;
     s += (size_t)blockIdx.z * length * length;
     int first_query = blockIdx.y * TILE, first_key = blockIdx.x * TILE;
-    Part sums[PARTS][PARTS];
+    Sums sums;
     clear(sums);
     for (int d0 = 0; d0 < width; d0 += DEPTH) {
         load<TILE, DEPTH>(q_piece, WIDE, q, length, width, first_query, d0);

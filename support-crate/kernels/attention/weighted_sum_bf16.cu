@@ -1,5 +1,5 @@
 // idea: O = P · V in bf16 on tensor cores: of each query's weights and the rows of v, the mean that they weigh.
-// constants: TILE queries and numbers of a row a block of 128 threads, in pieces of DEPTH keys.
+// constants: TILE queries and numbers of a row a block of THREADS threads, in pieces of DEPTH keys.
 #include "tile_bf16.cuh"
 
 // Rows are 8 longer than they must be, so that those of a fragment begin in different banks.
@@ -16,7 +16,7 @@ extern "C" __global__ void weighted_sum(const number *p, const number *v, number
     v += (size_t)(sequence * kv_heads + kv_head) * length * width;
     o += (size_t)blockIdx.z * length * width;
     int first_query = blockIdx.y * TILE, first_d = blockIdx.x * TILE;
-    Part sums[PARTS][PARTS];
+    Sums sums;
     clear(sums);
     for (int key0 = 0; key0 < length; key0 += DEPTH) {
         load<TILE, DEPTH>(p_piece, P_WIDE, p, length, length, first_query, key0);

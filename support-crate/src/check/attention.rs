@@ -1,7 +1,7 @@
 //! Exercises of lesson 30: pieces of attention that the learner writes, run in the simulator, which sees every access.
 
 use super::{Verdict, kernels};
-use crate::cpu::{self, AttentionMask, AttentionShape, attention_f64, attention_inputs};
+use crate::cpu::{self, AttentionShape, attention_inputs};
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::launch::LaunchConfig;
@@ -150,67 +150,65 @@ fn weights(row: &[f32]) -> Vec<f64> {
     exps.into_iter().map(|exp| exp / sum).collect()
 }
 
-/// Checks a kernel `attend(const float *q, const float *k, const float *v, float *o, int q_heads, int kv_heads, int length,
-/// int width, int batch)`, launched with a thread for each query of each head, where neighbouring heads of q share one of k and v.
+/// Checks a kernel `scores(const float *q, const float *k, float *s, int batch, int q_heads, int kv_heads, int length,
+/// int width)`, launched with a thread a score, that stores q · k / √width, where neighbouring heads of q share one of k.
 pub fn grouped(source: &str) -> Verdict {
     const NAME: &str = "grouped";
     const SHAPES: [(usize, usize, usize, usize, usize); 6] =
         [(1, 1, 1, 5, 4), (1, 4, 4, 5, 4), (2, 4, 2, 7, 8), (1, 6, 2, 33, 16), (2, 8, 1, 3, 5), (3, 6, 3, 31, 8)];
     let checked = || -> Result<Option<Verdict>> {
         let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel("attend")?;
+        let kernel = gpu.compile(source)?.kernel("scores")?;
         for (batch, q_heads, kv_heads, length, width) in SHAPES {
             let shape = AttentionShape { batch, q_heads, kv_heads, length, width };
-            let [q, k, v] = attention_inputs(shape, 1, 2.0);
-            let exact = attention_f64(&q, &k, &v, shape, &AttentionMask::none())?;
-            let [on_q, on_k, on_v] = [gpu.to_device(&q)?, gpu.to_device(&k)?, gpu.to_device(&v)?];
-            let mut out = gpu.poison::<f32>(shape.q_numbers())?;
-            let sides = (q_heads as i32, kv_heads as i32, length as i32, width as i32);
-            let config = LaunchConfig::for_elements(shape.rows(), BLOCK);
-            let args = (&on_q, &on_k, &on_v, &mut out, sides.0, sides.1, sides.2, sides.3, batch as i32);
+            let [q, k, _] = attention_inputs(shape, 1, 2.0);
+            let (on_q, on_k) = (gpu.to_device(&q)?, gpu.to_device(&k)?);
+            let mut scores = gpu.poison::<f32>(shape.scores())?;
+            let sides = [batch, q_heads, kv_heads, length, width].map(|side| side as i32);
+            let config = LaunchConfig::for_elements(shape.scores(), BLOCK);
+            let args = (&on_q, &on_k, &mut scores, sides[0], sides[1], sides[2], sides[3], sides[4]);
             kernel.launch(config, args)?;
-            let given = out.to_host()?;
-            let off = |at: &usize| {
-                let error = (f64::from(given[*at]) - exact[*at]).abs();
-                error.is_nan() || error > 1e-4
+            let given = scores.to_host()?;
+            // The score of a row of q and a key, where it asks that head of k, counted through all sequences.
+            let exact = |at: usize, asked: usize| -> f64 {
+                let (row, key) = (at / length, asked * length + at % length);
+                let product = |d| f64::from(q[row * width + d]) * f64::from(k[key * width + d]);
+                (0..width).map(product).sum::<f64>() / (width as f64).sqrt()
             };
-            let Some(at) = (0..given.len()).find(off) else { continue };
-            let (sequence, head, query) = shape.place(at / width);
-            let asks = shape.kv_head(head);
-            // Which head it did ask, if any: each is tried in place of the right one.
-            let asked = (0..batch * kv_heads).find(|&kv| {
-                let one = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, ..shape };
-                let from = kv * length * width;
-                let row = at / width / length * length * width;
-                let part = |x: &[f32], from: usize| x[from..from + length * width].to_vec();
-                let own = attention_f64(&part(&q, row), &part(&k, from), &part(&v, from), one, &AttentionMask::none());
-                own.is_ok_and(|own| (own[at - row] - f64::from(given[at])).abs() < 1e-5)
-            });
-            let right = sequence * kv_heads + asks;
-            let hint = match asked {
-                Some(other) if other != right && other / kv_heads != sequence => {
-                    "k and v of a sequence begin at sequence · kv_heads heads, not at sequence · q_heads or at 0"
-                }
-                Some(other) if other != right => {
-                    "neighbours share: with 4 heads of q and 2 of k, heads 0 and 1 ask head 0, heads 2 and 3 ask head 1"
-                }
-                _ => {
-                    "are the first number of k's head and of v's head found in the same way, and is the result written once?"
-                }
+            let is = |at: usize, asked| (f64::from(given[at]) - exact(at, asked)).abs() < 1e-4;
+            let right = |at: usize| {
+                let (sequence, head, _) = shape.place(at / length);
+                sequence * kv_heads + shape.kv_head(head)
             };
-            let found = match asked {
-                Some(other) => format!(
-                    "it asks head {} of sequence {} in place of head {asks} of sequence {sequence}",
-                    other % kv_heads,
-                    other / kv_heads
+            let Some(at) = (0..given.len()).find(|&at| !is(at, right(at))) else { continue };
+            let (sequence, head, query) = shape.place(at / length);
+            let asked = (0..batch * kv_heads).find(|&asked| is(at, asked));
+            let (found, hint) = match asked {
+                Some(other) => (
+                    format!(
+                        "it asks head {} of sequence {}, and should ask head {} of sequence {sequence}",
+                        other % kv_heads,
+                        other / kv_heads,
+                        shape.kv_head(head)
+                    ),
+                    match other / kv_heads == sequence {
+                        true => {
+                            "neighbours share: with 4 heads of q and 2 of k, heads 0 and 1 ask head 0, heads 2 and 3 ask head 1"
+                        }
+                        false => {
+                            "k of a sequence begins at sequence · kv_heads heads, not at sequence · q_heads or at 0"
+                        }
+                    },
                 ),
-                None => format!("it should ask head {asks} of k and v, and it is that of no head"),
+                None => (
+                    format!("it should be {}", exact(at, right(at))),
+                    "that is the score of no head: keep the sum and the factor as they were, and look which numbers it adds up",
+                ),
             };
             let what = format!(
-                "{shape}: number {} of query {query}, head {head}, sequence {sequence} is {}, not {}: {found}",
-                at % width,
-                given[at],
-                exact[at]
+                "{shape}: the score of query {query} and key {}, head {head}, sequence {sequence} is {}: {found}",
+                at % length,
+                given[at]
             );
             return Ok(Some(Verdict::not_yet(NAME, what, hint)));
         }

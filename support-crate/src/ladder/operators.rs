@@ -28,7 +28,8 @@ pub struct Operator {
 const PRODUCT: Operator = Operator { defines: &[("TILE", 64), ("DEPTH", 16)], ..Operator::PLAIN };
 
 /// The same in bf16 on tensor cores.
-const PRODUCT_BF16: Operator = Operator { defines: &[("TILE", 64), ("DEPTH", 32)], needs: (8, 0), ..Operator::PLAIN };
+const PRODUCT_BF16: Operator =
+    Operator { defines: &[("TILE", 128), ("DEPTH", 32), ("THREADS", 256)], needs: (8, 0), ..Operator::PLAIN };
 
 /// A row of scores a block.
 const SCORES_ROW: Operator = Operator { defines: &[("THREADS", 256)], ..Operator::PLAIN };
@@ -48,7 +49,7 @@ pub const OPERATORS: &[Operator] = &[
     Operator { path: "attention/heads", kernels: &["split_heads", "merge_heads"], ..Operator::PLAIN },
     Operator { path: "attention/mask", kernels: &["mask"], ..Operator::PLAIN },
     Operator { path: "attention/masked_softmax", kernels: &["masked_softmax"], ..SCORES_ROW },
-    Operator { path: "attention/scale", kernels: &["scale"], ..Operator::PLAIN },
+    Operator { path: "attention/scale", kernels: &["scale"], defines: &[("EACH", 4)], ..Operator::PLAIN },
     Operator { path: "attention/scores", kernels: &["scores"], ..PRODUCT },
     Operator { path: "attention/scores_bf16", kernels: &["scores"], ..PRODUCT_BF16 },
     Operator { path: "attention/softmax", kernels: &["softmax_rows"], ..SCORES_ROW },

@@ -15,7 +15,7 @@ use crate::cpu::{self, AttentionMask, AttentionShape, Rounding, attention_inputs
 use crate::error::{Error, Result};
 use crate::gpu::{Contestant, Gpu, Kernel};
 use crate::inspect::Inspection;
-use crate::ladder::operator;
+use crate::ladder::{Operator, operator};
 use crate::launch::LaunchConfig;
 use crate::measurement::{Measurement, Summary};
 use arrays::{Arrays, Held};
@@ -29,7 +29,7 @@ pub struct Attention {
     gpu: Gpu,
     bf16: bool,
     /// In the order of [`AttentionStep::ALL`].
-    kernels: Vec<Kernel>,
+    kernels: Vec<(Operator, Kernel)>,
 }
 
 /// What a new set of kernels is checked at: sequences, heads of q, heads of k and v, tokens, numbers of a head; how far
@@ -68,7 +68,8 @@ impl Attention {
                 operator.runs_on(capability)?;
             }
             let source = operator.source()?;
-            gpu.compile(if bf16 { source.define("BF16", 1) } else { source })?.kernel(kernel)
+            let module = gpu.compile(if bf16 { source.define("BF16", 1) } else { source })?;
+            Ok((operator, module.kernel(kernel)?))
         };
         let kernels = AttentionStep::ALL.iter().map(kernel).collect::<Result<Vec<_>>>()?;
         let attention = Attention { gpu: gpu.clone(), bf16, kernels };
@@ -242,18 +243,22 @@ impl Attention {
         Call { shape, mask }: &Call<'_>,
         launches: &mut Launches,
     ) -> Result<()> {
-        let kernel = &self.kernels[step as usize];
+        let (operator, kernel) = &self.kernels[step as usize];
         let AttentionShape { batch, q_heads, kv_heads, length: tokens, width } = *shape;
         let [heads_of_q, heads_of_kv, t, d] = [length(q_heads)?, length(kv_heads)?, length(tokens)?, length(width)?];
         let (block, count) = (LaunchConfig::for_elements, |n: usize| n as i64);
         // What no grid holds is refused at the launch.
         let blocks = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        // A row of the scores a block; of each product a tile of 64 × 64.
         let rows = LaunchConfig::new(blocks(shape.rows()), 256);
-        let product = |columns: usize| LaunchConfig {
-            grid: (blocks(columns.div_ceil(64)), blocks(tokens.div_ceil(64)), blocks(batch * q_heads)),
-            block: (if self.bf16 { 128 } else { 256 }, 1, 1),
-            shared_bytes: 0,
+        // Of each product a tile a block; in f32 a thread computes 4 × 4.
+        let product = |columns: usize| {
+            let tile = operator.constant("TILE");
+            let tiles = |side: usize| blocks(side.div_ceil(tile as usize));
+            LaunchConfig {
+                grid: (tiles(columns), tiles(tokens), blocks(batch * q_heads)),
+                block: (if self.bf16 { operator.constant("THREADS") } else { (tile / 4).pow(2) }, 1, 1),
+                shared_bytes: 0,
+            }
         };
         let factor = 1.0 / (width as f32).sqrt();
         let causal = i32::from(mask.causal);
@@ -272,7 +277,8 @@ impl Attention {
             }
             AttentionStep::Scale => {
                 let n = scores.len();
-                launches.launch(kernel, block(n, 256), (scores, factor, count(n)))
+                let threads = n.div_ceil(operator.constant("EACH") as usize);
+                launches.launch(kernel, block(threads, 256), (scores, factor, count(n)))
             }
             AttentionStep::Mask => launches.launch(kernel, rows, (scores, &*lengths, heads_of_q, t, causal)),
             AttentionStep::Softmax => launches.launch(kernel, rows, (scores, t)),

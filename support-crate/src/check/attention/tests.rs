@@ -20,23 +20,17 @@ const SOFTMAX: &str = "extern \"C\" __global__ void softmax(float *s, int rows, 
     for (int i = 0; i < columns; ++i) { x[i] = most == lowest ? 0.0f : expf(x[i] - most) / sum; }
 }";
 
-const GROUPED: &str = "extern \"C\" __global__ void attend(const float *q, const float *k, const float *v, float *o,
-                                int q_heads, int kv_heads, int length, int width, int batch) {
-    int row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= batch * q_heads * length) { return; }
+const GROUPED: &str =
+    "extern \"C\" __global__ void scores(const float *q, const float *k, float *s, int batch, int q_heads,
+                                int kv_heads, int length, int width) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= batch * q_heads * length * length) { return; }
+    int key = i % length, row = i / length;
     int head = row / length % q_heads, sequence = row / length / q_heads;
-    int kv_head = sequence * kv_heads + head / (q_heads / kv_heads);
-    q += row * width; o += row * width; k += kv_head * length * width; v += kv_head * length * width;
+    int asked = sequence * kv_heads + head / (q_heads / kv_heads);
     float sum = 0.0f;
-    for (int d = 0; d < width; ++d) { o[d] = 0.0f; }
-    for (int key = 0; key < length; ++key) {
-        float score = 0.0f;
-        for (int d = 0; d < width; ++d) { score += q[d] * k[key * width + d]; }
-        float weight = expf(score * rsqrtf(float(width)));
-        sum += weight;
-        for (int d = 0; d < width; ++d) { o[d] += weight * v[key * width + d]; }
-    }
-    for (int d = 0; d < width; ++d) { o[d] /= sum; }
+    for (int d = 0; d < width; ++d) { sum += q[row * width + d] * k[(asked * length + key) * width + d]; }
+    s[i] = sum * rsqrtf(float(width));
 }";
 
 #[test]
@@ -87,11 +81,11 @@ fn grouped_heads_ask_their_own_head() {
         GROUPED,
         &[
             (right, "sequence * kv_heads + head % kv_heads", "heads 0 and 1 ask head 0"),
-            (right, "head / (q_heads / kv_heads)", "begin at sequence · kv_heads"),
+            (right, "head / (q_heads / kv_heads)", "begins at sequence · kv_heads"),
             (right, "sequence * q_heads + head", "by hand: of which head"),
-            ("v += kv_head", "v += row / length", "by hand: of which head"),
-            ("* rsqrtf(float(width))", "", "that of no head"),
-            ("o[d] /= sum", "o[d] /= 1.0f", "that of no head"),
+            ("* rsqrtf(float(width))", "", "that is the score of no head"),
+            ("key = i % length", "key = i / length % length", "that is the score of no head"),
+            ("d < width", "d <= width", "by hand: of which head"),
         ],
     );
 }
