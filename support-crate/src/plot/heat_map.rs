@@ -65,16 +65,15 @@ impl HeatMap {
     }
 
     fn cells(&self, canvas: &mut Canvas<'_>, top: f64) -> f64 {
-        let names = self.rows.iter().map(|name| width(name, FONT)).fold(0.0, f64::max).min(WIDTH / 3.0);
-        let left = MARGIN + names + 14.0;
-        let side = ((WIDTH - MARGIN - left) / self.columns.len() as f64).min(LARGEST);
         let (rows, columns) = &self.labels;
+        let label = if rows.is_empty() { String::new() } else { format!("{rows} ↓") };
+        let names = self.rows.iter().chain([&label]).map(|name| width(name, FONT)).fold(0.0, f64::max);
+        let left = MARGIN + names.min(WIDTH / 3.0) + 14.0;
+        let side = ((WIDTH - MARGIN - left) / self.columns.len() as f64).min(LARGEST);
         let mut y = top;
         if !columns.is_empty() {
             canvas.text(&format!("{columns} →"), (left, y + LINE / 2.0), Align::Left);
-            if !rows.is_empty() {
-                canvas.text(&format!("{rows} ↓"), (left - 10.0, y + LINE / 2.0), Align::Right);
-            }
+            canvas.text(&label, (left - 10.0, y + LINE / 2.0), Align::Right);
             y += LINE + 4.0;
         }
         if side >= WITH_NAME {

@@ -213,7 +213,8 @@ impl fmt::Display for AttentionWork {
 
 /// A row of bytes that were derived, in GB (10⁹ bytes), at that length.
 pub fn bytes_row(name: &str, length: usize, bytes: u64) -> Measurement {
-    Measurement::new(name, Backend::Model, length, "bytes", "GB", Summary::of(&[bytes as f64 / 1e9])).dtype("")
+    let row = Measurement::new(name, Backend::Model, length, "bytes", "GB", Summary::of(&[bytes as f64 / 1e9]));
+    Measurement { machine: "derived".to_string(), ..row.dtype("") }
 }
 
 #[cfg(test)]
