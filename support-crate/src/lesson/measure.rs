@@ -58,6 +58,22 @@ impl Lesson {
         Ok(self.store(experiment, &self.cpu, work()?))
     }
 
+    /// Measures where candle computes, always live: the rows carry the CPU's name, or the GPU's.
+    ///
+    /// # Errors
+    /// What `work` returns.
+    #[cfg(feature = "candle")]
+    pub fn measure_at(
+        &self,
+        place: crate::nn::Place,
+        experiment: &str,
+        work: impl FnOnce() -> Result<Vec<Measurement>>,
+    ) -> Result<Vec<Measurement>> {
+        let gpu = self.gpu.as_ref().map_or(place.name(), Gpu::name);
+        let machine = if place == crate::nn::Place::Cpu { &self.cpu } else { gpu };
+        Ok(self.store(experiment, machine, work()?))
+    }
+
     /// [`Lesson::measure`] for the pool's numbers, step by step.
     ///
     /// # Errors

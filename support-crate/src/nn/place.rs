@@ -1,6 +1,7 @@
 //! Where candle computes: the CPU, an NVIDIA GPU, or a Mac's GPU.
 
 use crate::error::{Error, Result};
+use crate::measurement::Backend;
 use candle_core::Device;
 
 /// A kind of device, as the command line names it.
@@ -40,6 +41,15 @@ impl Place {
             Place::Cpu => "cpu",
             Place::Cuda => "cuda",
             Place::Metal => "metal",
+        }
+    }
+
+    /// What measurements call it.
+    pub fn backend(self) -> Backend {
+        match self {
+            Place::Cpu => Backend::Cpu,
+            Place::Cuda => Backend::Cuda,
+            Place::Metal => Backend::Metal,
         }
     }
 

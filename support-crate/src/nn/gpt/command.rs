@@ -55,12 +55,7 @@ pub fn train(arguments: &[&str]) -> Result<String> {
     })?;
     let held_out = trainer.held_out_loss()?;
     if let Some(progress) = last {
-        let backend = match place {
-            Place::Cpu => Backend::Cpu,
-            Place::Cuda => Backend::Cuda,
-            Place::Metal => Backend::Metal,
-        };
-        results::append(&rows(backend, progress.step as usize, held_out, progress.rate))?;
+        results::append(&rows(place.backend(), progress.step as usize, held_out, progress.rate))?;
     }
     Ok(format!(
         "held out: {held_out:.3} nats a byte, {:.3} better than pairs; the model lies in {}\nnext: gpulab generate --model {} \"The warp\"",
