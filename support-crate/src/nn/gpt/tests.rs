@@ -182,3 +182,17 @@ fn half_precision_is_near_where_the_device_has_it() {
     assert!(apart > 0.0 && apart < 0.01, "{apart}");
     assert_eq!(half.bytes() * 2, gpt().bytes());
 }
+
+#[test]
+fn the_kept_model_is_half_a_nat_better_than_pairs_on_words_that_it_never_read() {
+    let text = Text::course().unwrap();
+    let model = LanguageModel::course(&Device::Cpu).unwrap();
+    assert_eq!((model.gpt.config(), model.gpt.config().vocab_size), (Config::COURSE, 256));
+    let some = Text { held_out: text.held_out[..4000].to_vec(), ..text };
+    let (ours, pairs) = (model.gpt.loss(&some.held_out).unwrap(), best_bigram_loss(&some));
+    assert!(ours < pairs - 0.5, "{ours} {pairs}");
+    println!(
+        "GPT {ours:.3}, pairs {pairs:.3}, whole {:?}",
+        std::env::var("WHOLE").map(|_| model.gpt.loss(&Text::course().unwrap().held_out))
+    );
+}

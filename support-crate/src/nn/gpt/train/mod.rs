@@ -32,7 +32,7 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { config: Config::COURSE, batch: 8, steps: 3000, rate: 2e-3, seed: 1 }
+        Plan { config: Config::COURSE, batch: 4, steps: 3000, rate: 1.5e-3, seed: 1 }
     }
 }
 
@@ -133,7 +133,7 @@ impl Trainer {
     /// alone, so a run that was stopped goes on with those that it would have had.
     fn batch(&self) -> Result<(usize, Tensor, Tensor)> {
         let (context, all) = (self.plan.config.n_ctx, &self.text.train);
-        let short = (self.step as f64) < SHORT * self.plan.steps as f64 && context % 4 == 0;
+        let short = !self.reads_whole_contexts();
         let (pieces, length) = if short { (4 * self.plan.batch, context / 4) } else { (self.plan.batch, context) };
         let mut random = Random::new(self.plan.seed ^ (self.step + 1).wrapping_mul(0x9E37_79B9));
         let mut below = |end: usize| (random.unit() * end as f64) as usize;
@@ -149,6 +149,11 @@ impl Trainer {
         let device = self.model.device();
         let inputs = Tensor::from_vec(inputs, (pieces, length), device)?;
         Ok((first, inputs, Tensor::from_vec(targets, pieces * length, device)?))
+    }
+
+    /// Whether the next step reads pieces as long as the context: before that a model knows nothing of what stands further away.
+    pub fn reads_whole_contexts(&self) -> bool {
+        self.step as f64 >= SHORT * self.plan.steps as f64 || self.plan.config.n_ctx % 4 != 0
     }
 
     /// What is trained, and how.

@@ -64,13 +64,14 @@ pub fn run(
     while trainer.steps_made() < plan.steps {
         trainer.step()?;
         let (step, last) = (trainer.steps_made(), trainer.steps_made() == plan.steps);
-        let held_out = if step % CHECKPOINT == 0 || last {
+        let kept = step % CHECKPOINT == 0 || last;
+        if kept {
             trainer.save(&checkpoint)?;
             trainer.weights()?.save(folder, Stored::Bf16)?;
-            Some(trainer.held_out_loss()?)
-        } else {
-            None
-        };
+        }
+        // Of a model that has read short pieces only, a loss over whole contexts would say nothing.
+        let told = kept && (last || trainer.reads_whole_contexts());
+        let held_out = if told { Some(trainer.held_out_loss()?) } else { None };
         if step % LINE == 0 || last {
             let seconds = start.elapsed().as_secs_f64() / (step - before) as f64;
             let recent = &trainer.losses()[trainer.losses().len().saturating_sub(LINE as usize)..];
