@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify report mnist train-cpu train-cuda train-mps ptx bench-cells bundle clean
+.PHONY: help setup lab run test verify report mnist train-cpu train-cuda train-mps train-gpt ptx bench-cells bundle clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC ARGS
 
@@ -50,6 +50,9 @@ train-cuda: python ## the same on an NVIDIA GPU; ARGS="--dtype bf16"
 
 train-mps: python ## the same on a Mac's GPU
 	@$(PYTHON) env/train.py train --device mps
+
+train-gpt: python ## a small GPT learns the course's own text; ARGS="--steps 3000 --text FILE --out DIR --resume"
+	@$(PYTHON) env/train.py train-gpt
 
 ptx: setup ## compile the course's kernels to the PTX that ships beside them, for machines without NVRTC
 	@$(PYTHON) env/ptx.py

@@ -15,6 +15,7 @@ usage:
   gpulab demo ladder SIZE RUNG …      one run of each rung, for ncu and nsys: gpulab demo ladder 4194304 reduction/02_tree
   gpulab demo launch FILE KERNEL N    one launch of a kernel (const float *, float *, int), for compute-sanitizer
   gpulab data mnist [--hub OWNER/NAME]  fetches MNIST into data/mnist/, from mirrors or a data set of the Hugging Face hub (`make mnist`)
+  gpulab data gpt OWNER/NAME      fetches a GPT-2 from the Hugging Face hub into models/hub/, such as openai-community/gpt2
   gpulab train            the CNN of lesson 20 learns to read digits (`make train-cpu`, `train-cuda`, `train-mps`)
   gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
   gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
@@ -54,6 +55,7 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
         }
         ["data", "mnist"] => candle::mnist(None),
         ["data", "mnist", "--hub", name] => candle::mnist(Some(name)),
+        ["data", "gpt", name] => candle::gpt(name),
         ["train", options @ ..] => candle::train(options),
         ["train-gpt", options @ ..] => candle::train_gpt(options),
         ["generate", options @ ..] => candle::generate(options),
@@ -113,6 +115,10 @@ mod candle {
         data::fetch_mnist(None, &data::mnist_sources(hub)).map_err(|error| error.to_string())
     }
 
+    pub fn gpt(name: &str) -> Result<String, String> {
+        command::fetch(name).map_err(|error| error.to_string())
+    }
+
     pub fn train(options: &[&str]) -> Result<String, String> {
         cnn::command::train(options).map_err(|error| error.to_string())
     }
@@ -134,6 +140,10 @@ mod candle {
 
     pub fn mnist(_hub: Option<&str>) -> Result<String, String> {
         absent("data", "run `make mnist`, which builds one with it")
+    }
+
+    pub fn gpt(_name: &str) -> Result<String, String> {
+        absent("data", "run `cargo run --release -p gpulab --features candle -- data gpt openai-community/gpt2`")
     }
 
     pub fn train(_options: &[&str]) -> Result<String, String> {

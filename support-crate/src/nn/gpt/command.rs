@@ -77,6 +77,17 @@ fn rows(backend: Backend, steps: usize, held_out: f64, rate: f64) -> Vec<Measure
     vec![row("held-out loss", "nats a byte", held_out), row("speed", "bytes/s", rate)]
 }
 
+/// Fetches a GPT-2 from the Hugging Face hub, where `HF_ENDPOINT` names no other, and reads it once.
+///
+/// # Errors
+/// As [`fetch`](super::fetch()), [`LanguageModel::load`].
+pub fn fetch(name: &str) -> Result<String> {
+    let folder = super::fetch(name, None)?;
+    let model = LanguageModel::load(&folder, &Place::Cpu.open()?, DType::F32)?;
+    let (count, folder) = (model.gpt.config().parameter_count(), folder.display());
+    Ok(format!("{name}: {count} parameters, in {folder}\nnext: gpulab generate --model {folder} \"The GPU\""))
+}
+
 /// Loads a model and prints what it writes, line by line.
 ///
 /// # Errors

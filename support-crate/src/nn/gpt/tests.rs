@@ -191,8 +191,4 @@ fn the_kept_model_is_half_a_nat_better_than_pairs_on_words_that_it_never_read() 
     let some = Text { held_out: text.held_out[..4000].to_vec(), ..text };
     let (ours, pairs) = (model.gpt.loss(&some.held_out).unwrap(), best_bigram_loss(&some));
     assert!(ours < pairs - 0.5, "{ours} {pairs}");
-    println!(
-        "GPT {ours:.3}, pairs {pairs:.3}, whole {:?}",
-        std::env::var("WHOLE").map(|_| model.gpt.loss(&Text::course().unwrap().held_out))
-    );
 }
