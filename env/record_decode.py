@@ -67,10 +67,12 @@ def main() -> int:
     parser.add_argument("--program", help="the built example, in place of cargo")
     parser.add_argument("--out", type=Path, default=ROOT / "results/decode.csv", help="the table to write")
     parser.add_argument("--tunings", action="store_true", help="other constants of the kernels too")
+    parser.add_argument("--plans", help="these plans alone, such as fused,halves")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=SHARED if SHARED.is_dir() else None) as name:
         command = [*([chosen.program] if chosen.program else CARGO), "--out", str(chosen.out.resolve())]
         command += ["--tunings"] if chosen.tunings else []
+        command += ["--plans", chosen.plans] if chosen.plans else []
         try:
             import torch
 

@@ -2,8 +2,9 @@
 //! of `nn::gpt::decode`, beside PyTorch; writes a table.
 //!
 //! `cargo run --release -p gpulab --features candle --example record_decode -- [--out decode.csv] [--talk FOLDER]
-//! [--tunings] [--once PLAN]`; `env/record_decode.py` does that and brings PyTorch along. Each plan's logits are held
-//! against PyTorch's in f64 before its times count. A sample is 64 tokens, of which the first reads 480 positions.
+//! [--tunings] [--plans NAME,NAME] [--once PLAN]`; `env/record_decode.py` does that and brings PyTorch along. Each plan's
+//! logits are held against PyTorch's in f64 before its times count. A sample is 64 tokens, of which the first reads 480
+//! positions.
 
 mod partner;
 
@@ -38,7 +39,8 @@ struct Way {
 }
 
 fn main() -> Result<()> {
-    let (mut out, mut talk, mut tunings, mut once) = ("decode.csv".to_string(), None, false, None);
+    let (mut out, mut talk, mut tunings, mut once, mut plans) =
+        ("decode.csv".to_string(), None, false, None, Plan::ALL.to_vec());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -46,20 +48,25 @@ fn main() -> Result<()> {
             "--talk" => talk = arguments.next(),
             "--once" => once = arguments.next(),
             "--tunings" => tunings = true,
+            "--plans" => {
+                let names = arguments.next().expect("names follow, with commas between");
+                plans.retain(|plan| names.split(',').any(|name| name == plan.name()));
+            }
             other => panic!("unknown: {other}"),
         }
     }
     let gpu = Gpu::open_index(0)?;
     eprintln!("{gpu}");
     let weights = weights()?;
-    let caches: Vec<Vec<u16>> = (0..CONFIG.n_layer).map(|layer| cache(layer as u64)).collect();
+    // Random keys and values for the whole context.
+    let caches = cpu::random_bf16(CONFIG.n_layer * 2 * CONFIG.n_embd * CONFIG.n_ctx, 90);
     if let Some(name) = once {
         return steps(&gpu, &weights, &caches, &name);
     }
     let mut partner = talk.map(|folder| Partner::start(&folder, &weights, &caches)).transpose()?;
     let mut decoders = Vec::new();
     let mut ways: Vec<Way> = Vec::new();
-    for (name, plan, queues, tuning) in variants(tunings) {
+    for (name, plan, queues, tuning) in variants(tunings).into_iter().filter(|way| plans.contains(&way.1)) {
         let decoder = Decoder::tuned(&gpu, &weights, plan, Queue::OneByOne, tuning);
         match decoder.and_then(|decoder| check(decoder, queues, &caches, partner.as_ref())) {
             Ok((decoder, errors)) => {
@@ -131,19 +138,25 @@ fn variants(tunings: bool) -> Vec<(String, Plan, &'static [Queue], Tuning)> {
     let plain = Tuning::of(&CONFIG);
     let all_queues: &[Queue] = &[Queue::OneByOne, Queue::Graph, Queue::Overlapped];
     let mut all: Vec<_> = Plan::ALL.iter().map(|&plan| (plan.name().to_string(), plan, all_queues, plain)).collect();
-    // Its kernels say nothing about when the next may start.
-    all[0].2 = &all_queues[..2];
+    // Its kernels say nothing about when the next may start, and of one kernel none is next.
+    (all[0].2, all[3].2) = (&all_queues[..2], &all_queues[..2]);
     if tunings {
-        let mut add = |name: &str, tuning| all.push((name.to_string(), Plan::Halves, &all_queues[2..], tuning));
-        add("resident 1", Tuning { resident: 1, ..plain });
-        add("threads 192", Tuning { threads: 192, ..plain });
-        add("units 12", Tuning { units: 12, ..plain });
-        add("lines 2", Tuning { lines: 2, ..plain });
-        add("lines 2 logits 2", Tuning { lines: 2, logits_blocks: 2, ..plain });
-        add("threads 192 lines 8", Tuning { threads: 192, lines: 8, ..plain });
-        for (name, ahead) in [("ahead 1M", 1 << 20), ("ahead 2M", 2 << 20), ("ahead 4M", 4 << 20)] {
-            add(name, Tuning { ahead, ..plain });
+        let mut halves = |name: &str, tuning| all.push((name.to_string(), Plan::Halves, &all_queues[2..], tuning));
+        halves("own carve-out", Tuning { most_shared: false, ..plain });
+        halves("resident 1", Tuning { resident: 1, ..plain });
+        halves("units 12", Tuning { units: 12, ..plain });
+        for (name, run_ahead) in [("ahead 5M", 5 << 20), ("ahead 14M", 14 << 20), ("ahead 28M", 28 << 20)] {
+            halves(name, Tuning { run_ahead, ..plain });
         }
+        halves("units 12 ahead 14M", Tuning { units: 12, run_ahead: 14 << 20, ..plain });
+        let mut whole = |name: &str, tuning| all.push((name.to_string(), Plan::Whole, &all_queues[1..2], tuning));
+        for (name, run_ahead) in [("ahead 5M", 5 << 20), ("ahead 14M", 14 << 20), ("ahead 28M", 28 << 20)] {
+            whole(name, Tuning { run_ahead, ..plain });
+        }
+        whole("lines 2", Tuning { lines: 2, ..plain });
+        whole("lines 2 ahead 14M", Tuning { lines: 2, run_ahead: 14 << 20, ..plain });
+        whole("15 clusters", Tuning { clusters: 15, units: 26, ..plain });
+        whole("not cooperative", Tuning { cooperative: false, ..plain });
     }
     all
 }
@@ -165,16 +178,11 @@ fn weights() -> Result<Weights> {
     Weights::from_file(CONFIG, TensorFile { tensors, metadata: Default::default() })
 }
 
-/// Random keys and values of a layer, for the whole context.
-fn cache(layer: u64) -> Vec<u16> {
-    cpu::random_bf16(2 * CONFIG.n_embd * CONFIG.n_ctx, 90 + layer)
-}
-
 /// Holds the logits at the last position of the context against the partner's in f64, in each queue.
 fn check(
     mut decoder: Decoder,
     queues: &[Queue],
-    caches: &[Vec<u16>],
+    caches: &[u16],
     partner: Option<&Partner>,
 ) -> Result<(Decoder, Vec<f64>)> {
     let wrong = |what: String| Error::Invalid { what, fix: "see kernels/decode/".to_string() };
@@ -220,7 +228,7 @@ fn copy_rate(gpu: &Gpu) -> Result<f64> {
 }
 
 /// A few steps and no more, for a profiler.
-fn steps(gpu: &Gpu, weights: &Weights, caches: &[Vec<u16>], name: &str) -> Result<()> {
+fn steps(gpu: &Gpu, weights: &Weights, caches: &[u16], name: &str) -> Result<()> {
     let plan = Plan::ALL.into_iter().find(|plan| plan.name() == name).expect("operators, fused or halves");
     let mut decoder = Decoder::with(gpu, weights, plan, Queue::OneByOne)?;
     decoder.begin_at(TOKEN, CONTEXT - 3, Some(caches))?;

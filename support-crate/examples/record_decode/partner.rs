@@ -24,10 +24,10 @@ pub struct Partner {
 
 impl Partner {
     /// Hands over weights, keys and values.
-    pub fn start(folder: &str, weights: &Weights, caches: &[Vec<u16>]) -> Result<Partner> {
+    pub fn start(folder: &str, weights: &Weights, caches: &[u16]) -> Result<Partner> {
         let folder = Path::new(folder);
         save(weights, folder)?;
-        let bytes: Vec<u8> = caches.iter().flatten().flat_map(|bits| bits.to_le_bytes()).collect();
+        let bytes: Vec<u8> = caches.iter().flat_map(|bits| bits.to_le_bytes()).collect();
         let problem = |error: std::io::Error| unexpected(&error.to_string());
         std::fs::write(folder.join("cache.bin"), bytes).map_err(problem)?;
         let answer: serde_json::Value =

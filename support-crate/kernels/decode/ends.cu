@@ -1,81 +1,37 @@
 // idea: what stands before and behind the layers: the token's embedding, the logits with their largest, the next token.
 // constants: WIDTH of the model; THREADS; a warp has LINES rows of the vocabulary under way.
-#include "parts.cuh"
+#include "lines.cuh"
 
-
-// x = embedding of the token + embedding of its position. What the first half adds to, and the best logit, become 0.
+// The first token of a text. The table of tokens begins at `from`.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    embed(const bf16 *tokens_table, const bf16 *positions_table, const int *tokens, const int *state, float *x,
-          float *sum, unsigned long long *best) {
-    let_next_start();
-    wait_for_former();
-    int position = state[0];
-    const bf16 *token = tokens_table + (size_t)tokens[position] * WIDTH;
-    for (int i = blockIdx.x * THREADS + threadIdx.x; i < WIDTH; i += gridDim.x * THREADS) {
-        x[i] = (float)token[i] + (float)positions_table[(size_t)position * WIDTH + i];
-        sum[i] = 0.0f;
-    }
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        *best = 0;
-    }
+    embed(const bf16 *weights, long long from, const bf16 *positions, const int *tokens, const int *state,
+          float *residual, unsigned long long *best) {
+    embed_token(weights + from, positions, tokens, state[0], residual, best);
 }
 
-// logits = table · norm(x), and the best of them, or the one that is drawn.
+// The logits; the block that ends last chooses the next token, and embeds it. `half`: halves of layers so far.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    logits(const float *x, const float *norm_weight, const float *norm_bias, const bf16 *table, const int *state,
-           float *y, unsigned long long *best, int vocabulary) {
+    logits(const float *last_norm, const bf16 *weights, long long from, const bf16 *positions, int *tokens, int *state,
+           float *residual, int half, float *y, unsigned long long *best, unsigned int *done, int vocabulary,
+           int context) {
     __shared__ Row row;
-    int lane = threadIdx.x % 32;
-    int first = (blockIdx.x * WARPS + threadIdx.x / 32) * LINES, stride = gridDim.x * WARPS * LINES;
+    const bf16 *table = weights + from;
     let_next_start();
-    uint4 weights[LINES][EACH];
-#pragma unroll
-    for (int line = 0; line < LINES; ++line) {
-        fetch_row(table + (size_t)(first + line) * WIDTH, first + line < vocabulary, weights[line]);
-    }
-    Norm norm;
-    norm.fetch_weights(norm_weight, norm_bias);
+    Lines lines;
+    lines.fetch_all(table, last_norm, vocabulary);
     wait_for_former();
-    norm.apply(x, row);
-    float own_x[EACH][8];
-    own_part(row, own_x);
-    unsigned long long own_best = 0;
-    for (; first < vocabulary; first += stride) {
-        uint4 next[LINES][EACH];
-#pragma unroll
-        for (int line = 0; line < LINES; ++line) {
-            int ahead = first + stride + line;
-            fetch_row(table + (size_t)ahead * WIDTH, ahead < vocabulary, next[line]);
-        }
-#pragma unroll
-        for (int line = 0; line < LINES; ++line) {
-            float value = warp_sum(dot_row(weights[line], own_x));
-            int at = first + line;
-            if (lane == line && at < vocabulary) {
-                y[at] = value;
-                own_best = max(own_best, ranked(drawn(value, at, state), at));
-            }
-        }
-#pragma unroll
-        for (int line = 0; line < LINES; ++line) {
-#pragma unroll
-            for (int each = 0; each < EACH; ++each) {
-                weights[line][each] = next[line][each];
-            }
+    lines.finish(residual + half % 3 * WIDTH, table, state, y, best, vocabulary, row);
+    if (is_last(done)) {
+        next_token(table, positions, tokens, state, residual, best, context);
+        if (threadIdx.x == 0) {
+            atomicExch(done, 0);
         }
     }
-    keep_best(own_best, best);
 }
 
-// The next token: the prompt's own while there is one, then the best. The position moves on.
-extern "C" __global__ void pick(const unsigned long long *best, int *tokens, int *state, int context) {
-    let_next_start();
-    wait_for_former();
-    if (threadIdx.x == 0) {
-        int next = state[0] + 1;
-        if (next >= state[1] && next < context) {
-            tokens[next] = 0xffffffffu - (unsigned int)*best;
-        }
-        state[0] = next;
-    }
+// The same end in a kernel of its own, by one block.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    pick(const bf16 *table, const bf16 *positions, int *tokens, int *state, float *residual, unsigned long long *best,
+         int context) {
+    next_token(table, positions, tokens, state, residual, best, context);
 }

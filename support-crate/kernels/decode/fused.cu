@@ -24,7 +24,7 @@ __device__ float norm_dot(const float *x, const float *norm_weight, const float 
 // q, k and v of norm(x); k and v go into the cache.
 extern "C" __global__ void __launch_bounds__(THREADS)
     norm_qkv(const float *x, const float *norm_weight, const float *norm_bias, const bf16 *weights, const float *bias,
-             float *qkv, bf16 *cache, const int *state, int context) {
+             float *qkv, bf16 *caches, const int *state, int layer, int context) {
     int row = own_row();
     float value = norm_dot(x, norm_weight, norm_bias, weights, 3 * WIDTH);
     if (threadIdx.x % 32 == 0 && row < 3 * WIDTH) {
@@ -33,6 +33,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (kind == 0) {
             qkv[row] = value;
         } else {
+            bf16 *cache = caches + (size_t)layer * 2 * WIDTH * context;
             size_t at = ((size_t)(column / HEAD) * context + state[0]) * HEAD + column % HEAD;
             cache[at + (size_t)(kind - 1) * WIDTH * context] = value;
         }

@@ -37,9 +37,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // The position's key and value go into the cache, which holds the keys of all heads, then the values.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    keep(const float *qkv, bf16 *cache, const int *state, int context) {
+    keep(const float *qkv, bf16 *caches, const int *state, int layer, int context) {
     int i = blockIdx.x * THREADS + threadIdx.x;
     if (i < WIDTH) {
+        bf16 *cache = caches + (size_t)layer * 2 * WIDTH * context;
         size_t at = ((size_t)(i / HEAD) * context + state[0]) * HEAD + i % HEAD;
         cache[at] = qkv[WIDTH + i];
         cache[at + (size_t)WIDTH * context] = qkv[2 * WIDTH + i];
@@ -48,12 +49,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // y = softmax(q · keys / √HEAD) · values, a block for each head.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    attend(const float *qkv, const bf16 *cache, const int *state, float *y, int context) {
+    attend(const float *qkv, const bf16 *caches, const int *state, float *y, int layer, int context) {
     __shared__ float seen[WARPS][HEAD + 2];
     int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, part = lane % PART, head = blockIdx.x;
     let_next_start();
     wait_for_former();
     int count = state[0] + 1;
+    const bf16 *cache = caches + (size_t)layer * 2 * WIDTH * context;
     const uint4 *keys = (const uint4 *)(cache + (size_t)head * context * HEAD);
     const uint4 *values = (const uint4 *)(cache + ((size_t)WIDTH + (size_t)head * HEAD) * context);
     const float SCALE = rsqrtf(HEAD) * 1.442695041f; // exp2 is what the hardware has

@@ -80,7 +80,7 @@ numbers! {
     usize => U64, Bytes8, |v| v as u64;
 }
 
-/// All arguments of a launch, as a tuple of up to twelve. (As a list too, for programs that read them from a table.)
+/// All arguments of a launch, as a tuple of up to sixteen. (As a list too, for programs that read them from a table.)
 pub trait Args<'a>: sealed::Sealed {
     #[doc(hidden)]
     fn into_raw(self) -> Vec<RawArg<'a>>;
@@ -108,5 +108,6 @@ macro_rules! tuples {
 
 tuples! {
     ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; A B C D E F G H I;
-    A B C D E F G H I J; A B C D E F G H I J K; A B C D E F G H I J K L;
+    A B C D E F G H I J; A B C D E F G H I J K; A B C D E F G H I J K L; A B C D E F G H I J K L M;
+    A B C D E F G H I J K L M N; A B C D E F G H I J K L M N O; A B C D E F G H I J K L M N O P;
 }

@@ -86,6 +86,22 @@ impl Kernel {
         self.inspect_raw(config, args.into_raw(), Watch { block: block.into(), warp })
     }
 
+    /// How many clusters of that launch the whole GPU runs at the same time: blocks that wait for each other must not be
+    /// more. In the simulator one, as blocks run one after the other there.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on an Apple GPU, [`Error::Driver`].
+    pub fn clusters_at_a_time(&self, config: LaunchConfig, cluster: u32) -> Result<u32> {
+        match (&self.loaded, &self.gpu) {
+            (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => kernel.clusters_at_a_time(&gpu.stream, config, cluster),
+            (Loaded::Simulated(_), _) => Ok(1),
+            _ => Err(Error::Unsupported {
+                what: "an Apple GPU has no clusters of blocks".to_string(),
+                fix: "use an NVIDIA GPU from Hopper on".to_string(),
+            }),
+        }
+    }
+
     fn inspect_raw(&self, config: LaunchConfig, args: Vec<RawArg<'_>>, watch: Watch) -> Result<Inspection> {
         let (Loaded::Simulated(kernel), Gpu::Simulated(gpu)) = (&self.loaded, &self.gpu) else {
             return Err(Error::Unsupported {

@@ -92,6 +92,21 @@ pub const OPERATORS: &[Operator] = &[
         ..Operator::PLAIN
     },
     Operator {
+        path: "decode/whole",
+        kernels: &["whole"],
+        defines: &[
+            ("WIDTH", 768),
+            ("HIDDEN", 3072),
+            ("HEAD", 64),
+            ("THREADS", 384),
+            ("SPLIT", 8),
+            ("ROWS", 24),
+            ("LINES", 4),
+        ],
+        needs: (9, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
         path: "decode/operators",
         kernels: &["layer_norm", "matvec", "keep", "attend", "add", "gelu_each", "argmax"],
         defines: &[("WIDTH", 768), ("HEAD", 64), ("THREADS", 256)],

@@ -62,11 +62,16 @@ pub struct LaunchExtras {
     pub early: bool,
     /// So many neighbouring blocks along x form a cluster: they run at the same time, and see each other's shared memory.
     pub cluster: u32,
+    /// All blocks run at the same time, so that they may wait for each other; the launch fails when there is no room.
+    pub cooperative: bool,
+    /// As much of a multiprocessor's memory as possible is shared memory, and little is L1 cache. It is divided anew only
+    /// when nothing runs there: kernels that are to overlap must agree.
+    pub most_shared: bool,
 }
 
 impl LaunchExtras {
     /// An ordinary launch.
-    pub const NONE: LaunchExtras = LaunchExtras { early: false, cluster: 1 };
+    pub const NONE: LaunchExtras = LaunchExtras { early: false, cluster: 1, cooperative: false, most_shared: false };
 }
 
 /// What a device accepts in one launch.

@@ -11,8 +11,6 @@ pub use plan::{Plan, Queue, Tuning};
 
 use super::{Config, Weights};
 use crate::error::{Error, Result};
-#[cfg(test)]
-use crate::gpu::Buffer;
 use crate::gpu::{Gpu, Graph};
 use layout::Model;
 use step::{Kernels, Scratch};
@@ -140,10 +138,15 @@ impl Decoder {
         let mut tokens = vec![0_i32; n_ctx];
         tokens.iter_mut().zip(prompt).for_each(|(to, &token)| *to = token as i32);
         self.scratch.tokens.copy_from(&tokens)?;
-        let state = [0, prompt.len() as i32, draw.seed as i32, draw.temperature.to_bits() as i32];
+        self.prompt = prompt.len();
+        self.start([0, prompt.len() as i32, draw.seed as i32, draw.temperature.to_bits() as i32])
+    }
+
+    /// Embeds the token at the state's position; each step then leaves the next one's embedding behind.
+    fn start(&mut self, state: [i32; 4]) -> Result<()> {
         self.scratch.state.copy_from(&state)?;
-        (self.position, self.prompt) = (0, prompt.len());
-        Ok(())
+        self.position = state[0] as usize;
+        step::embed(&self.kernels, &self.model, &mut self.scratch)
     }
 
     /// Queues one step, and returns at once: the token at the position is read, and the next one chosen.
@@ -210,27 +213,17 @@ impl Decoder {
         Ok(new)
     }
 
-    /// Sets the position, with keys and values as given for those before it (bf16, for each layer the keys of all heads,
-    /// then their values): to measure a step far into a text without reading one.
+    /// Sets the position, with keys and values as given for those before it (bf16; layer after layer, the keys of all
+    /// heads, then their values): to measure a step far into a text without reading one.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`], [`Error::Driver`].
-    pub fn begin_at(&mut self, token: u32, position: usize, cache: Option<&[Vec<u16>]>) -> Result<()> {
+    pub fn begin_at(&mut self, token: u32, position: usize, caches: Option<&[u16]>) -> Result<()> {
         let mut tokens = vec![token; position + 1];
         tokens.truncate(self.config.n_ctx - 1);
         self.begin(&tokens, Draw::GREEDY)?;
-        self.scratch.state.copy_from(&[position as i32, position as i32 + 1, 0, 0])?;
-        self.position = position;
-        for (layer, bits) in cache.into_iter().flatten().enumerate() {
-            self.scratch.caches[layer].copy_from(bits)?;
-        }
-        Ok(())
-    }
-
-    /// The keys and values of a layer, as [`Decoder::begin_at`] takes them.
-    #[cfg(test)]
-    fn cache(&self, layer: usize) -> &Buffer<u16> {
-        &self.scratch.caches[layer]
+        caches.map_or(Ok(()), |bits| self.scratch.caches.copy_from(bits))?;
+        self.start([position as i32, position as i32 + 1, 0, 0])
     }
 }
 

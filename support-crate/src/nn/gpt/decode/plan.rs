@@ -12,6 +12,8 @@ pub enum Plan {
     Fused,
     /// One for each half of a layer, attention and MLP: two a layer.
     Halves,
+    /// One for the token.
+    Whole,
 }
 
 /// How kernels are queued.
@@ -21,16 +23,17 @@ pub enum Queue {
     OneByOne,
     /// A CUDA graph: launched as one.
     Graph,
-    /// A CUDA graph whose kernels start before the one in front has ended, and fetch their weights meanwhile.
+    /// A CUDA graph whose kernels start before the one in front has ended, and fetch their weights meanwhile. (Those of
+    /// [`Plan::Operators`] do not, and [`Plan::Whole`] has one.)
     Overlapped,
 }
 
 /// Constants of the kernels that no result depends on. The defaults are the best of those tried on an H200.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Threads of a block of [`Plan::Halves`].
+    /// Threads of a block of [`Plan::Halves`] and [`Plan::Whole`].
     pub threads: usize,
-    /// Blocks that a multiprocessor is to hold at a time: the registers of a thread are bounded for that.
+    /// Blocks of [`Plan::Halves`] that a multiprocessor is to hold: the registers of a thread are bounded for that.
     pub resident: usize,
     /// Hidden units that a block of the MLP owns.
     pub units: usize,
@@ -38,8 +41,14 @@ pub struct Tuning {
     pub lines: usize,
     /// Blocks of the logits' kernel for each multiprocessor.
     pub logits_blocks: usize,
-    /// Bytes of the vocabulary's table that each layer brings into the L2 cache ahead of time.
-    pub ahead: usize,
+    /// So many bytes of weights behind those in use come into the L2 cache; 0: none.
+    pub run_ahead: usize,
+    /// Whether all kernels ask for as much shared memory as there is: kernels that overlap must agree on that.
+    pub most_shared: bool,
+    /// Clusters of the one kernel of [`Plan::Whole`]; 0: as many as fit.
+    pub clusters: usize,
+    /// Whether that kernel's launch asks that all blocks run at the same time.
+    pub cooperative: bool,
 }
 
 impl Tuning {
@@ -52,7 +61,10 @@ impl Tuning {
             units: (4 * config.n_embd).div_ceil(128).max(8),
             lines: 4,
             logits_blocks: 1,
-            ahead: 0,
+            run_ahead: 0,
+            most_shared: true,
+            clusters: 0,
+            cooperative: true,
         }
     }
 }
@@ -64,23 +76,30 @@ pub(super) const SPLIT: usize = 8;
 
 impl Plan {
     /// All of them, the first one first.
-    pub const ALL: [Plan; 3] = [Plan::Operators, Plan::Fused, Plan::Halves];
+    pub const ALL: [Plan; 4] = [Plan::Operators, Plan::Fused, Plan::Halves, Plan::Whole];
 
-    /// `operators`, `fused`, `halves`.
+    /// `operators`, `fused`, `halves`, `whole`.
     pub fn name(self) -> &'static str {
         match self {
             Plan::Operators => "operators",
             Plan::Fused => "fused",
             Plan::Halves => "halves",
+            Plan::Whole => "whole",
         }
     }
 
-    /// Kernels that a token takes: those of the layers, and those before and behind them.
+    /// Whether the kernels find the matrices of all layers in one buffer.
+    pub(super) fn is_packed(self) -> bool {
+        matches!(self, Plan::Halves | Plan::Whole)
+    }
+
+    /// Kernels that a token takes: those of the layers, and those behind them.
     pub fn kernels(self, config: &Config) -> usize {
         let (layer, ends) = match self {
-            Plan::Operators => (11, 5),
-            Plan::Fused => (5, 3),
-            Plan::Halves => (2, 3),
+            Plan::Operators => (11, 4),
+            Plan::Fused => (5, 1),
+            Plan::Halves => (2, 1),
+            Plan::Whole => (0, 1),
         };
         layer * config.n_layer + ends
     }
@@ -106,7 +125,7 @@ impl Plan {
                 "use a model whose heads have 8, 16, 32, 64, 128 or 256 numbers, or decode it on candle",
             );
         }
-        if self == Plan::Halves && Plan::threads(config, 256).is_none() {
+        if self.is_packed() && Plan::threads(config, 256).is_none() {
             return refuse(
                 format!("no block of {MOST_THREADS} threads at most has whole rows of a width of {width}"),
                 "use `Plan::Fused`",

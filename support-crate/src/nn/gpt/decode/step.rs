@@ -22,21 +22,25 @@ pub(super) struct Kernels {
     multiprocessors: usize,
     /// Blocks of a cluster: one in the simulator, which then does the work of all.
     cluster: u32,
+    /// Clusters of the one kernel of [`Plan::Whole`].
+    clusters: u32,
 }
 
 /// What steps write.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    /// The residual, before and behind the half of a layer under way, and the one that becomes zero meanwhile.
-    x: [Buffer<f32>; 3],
+    /// The residual; by halves in three turns: one is read, one added to, one becomes zero.
+    residual: Buffer<f32>,
     /// Normed, q with k and v, attended, hidden units, what is added to the residual.
     vectors: [Buffer<f32>; 5],
     /// For each layer the keys of all heads, then their values.
-    pub caches: Vec<Buffer<u16>>,
+    pub caches: Buffer<u16>,
     pub logits: Buffer<f32>,
     /// The bias of the head: none.
     zeros: Buffer<f32>,
     best: Buffer<u64>,
+    /// Blocks that have come to a meeting, and to their end.
+    arrived: Buffer<u32>,
     pub tokens: Buffer<i32>,
     /// Position, length of the prompt, seed, bits of the temperature.
     pub state: Buffer<i32>,
@@ -48,6 +52,7 @@ impl Kernels {
             Plan::Operators => &["decode/ends", "decode/operators"],
             Plan::Fused => &["decode/ends", "decode/operators", "decode/fused"],
             Plan::Halves => &["decode/ends", "decode/halves"],
+            Plan::Whole => &["decode/ends", "decode/whole"],
         };
         let mut named = HashMap::new();
         for path in files {
@@ -61,7 +66,7 @@ impl Kernels {
                 "ROWS" => tuning.units,
                 "RESIDENT" => tuning.resident,
                 "LINES" => tuning.lines,
-                "THREADS" if matches!(*path, "decode/ends" | "decode/halves") => tuning.threads,
+                "THREADS" if !matches!(*path, "decode/operators" | "decode/fused") => tuning.threads,
                 "THREADS" => ROW_THREADS,
                 other => unreachable!("{path} has a constant {other}"),
             };
@@ -74,7 +79,18 @@ impl Kernels {
         }
         let multiprocessors = gpu.multiprocessors().max(1) as usize;
         let cluster = if matches!(gpu, Gpu::Simulated(_)) { 1 } else { SPLIT as u32 };
-        Ok(Kernels { named, tuning, multiprocessors, cluster })
+        let mut kernels = Kernels { named, tuning, multiprocessors, cluster, clusters: 0 };
+        if let Some(whole) = kernels.named.get("whole") {
+            let shape = LaunchConfig::new(cluster, kernels.threads()).shared(kernels.tiles(config));
+            let fit = whole.clusters_at_a_time(shape, cluster)?;
+            kernels.clusters = if tuning.clusters == 0 { fit } else { fit.min(tuning.clusters as u32) };
+        }
+        Ok(kernels)
+    }
+
+    /// Shared memory of a block for keys and values, in bytes.
+    fn tiles(&self, config: &Config) -> u32 {
+        (2 * config.n_ctx.div_ceil(self.cluster as usize) * config.head() * size_of::<u16>()) as u32
     }
 
     fn threads(&self) -> u32 {
@@ -83,7 +99,21 @@ impl Kernels {
 
     /// One launch; with `early` it may start before the one in front has ended.
     fn launch<'a>(&self, name: &str, shape: LaunchConfig, early: bool, args: impl Args<'a>) -> Result<()> {
-        self.named[name].launch_with(shape, LaunchExtras { early, cluster: 1 }, args)
+        self.launch_in(name, shape, early, 1, args)
+    }
+
+    /// As [`Kernels::launch`], in clusters.
+    fn launch_in<'a>(
+        &self,
+        name: &str,
+        shape: LaunchConfig,
+        early: bool,
+        cluster: u32,
+        args: impl Args<'a>,
+    ) -> Result<()> {
+        let most_shared = early && self.tuning.most_shared;
+        let extras = LaunchExtras { early, cluster, most_shared, ..LaunchExtras::NONE };
+        self.named[name].launch_with(shape, extras, args)
     }
 }
 
@@ -92,12 +122,13 @@ impl Scratch {
         let Config { n_layer, n_embd: width, n_ctx, vocab_size, .. } = *config;
         let vector = |len: usize| gpu.zeros::<f32>(len);
         Ok(Scratch {
-            x: [vector(width)?, vector(width)?, vector(width)?],
+            residual: vector(3 * width)?,
             vectors: [vector(width)?, vector(3 * width)?, vector(width)?, vector(4 * width)?, vector(width)?],
-            caches: (0..n_layer).map(|_| gpu.zeros(2 * width * n_ctx)).collect::<Result<_>>()?,
+            caches: gpu.zeros(n_layer * 2 * width * n_ctx)?,
             logits: vector(vocab_size)?,
             zeros: vector(vocab_size)?,
             best: gpu.zeros(1)?,
+            arrived: gpu.zeros(2)?,
             tokens: gpu.zeros(n_ctx)?,
             state: gpu.zeros(4)?,
         })
@@ -109,7 +140,15 @@ fn by_rows(rows: usize) -> LaunchConfig {
     LaunchConfig::for_elements(32 * rows, ROW_THREADS as u32)
 }
 
-/// Queues a step.
+/// Embeds the first token of a text.
+pub(super) fn embed(kernels: &Kernels, model: &Model, scratch: &mut Scratch) -> Result<()> {
+    let Scratch { residual, best, tokens, state, .. } = scratch;
+    let args = (&model.weights, model.table as i64, &model.positions, &*tokens, &*state, residual, best);
+    kernels.launch("embed", LaunchConfig::new(1, kernels.threads()), false, args)
+}
+
+/// Queues a step. The first kernel is never early: others read the position ahead of their wait, and the step before must
+/// have moved it.
 pub(super) fn queue(
     kernels: &Kernels,
     config: &Config,
@@ -118,46 +157,56 @@ pub(super) fn queue(
     model: &Model,
     scratch: &mut Scratch,
 ) -> Result<()> {
-    let context = config.n_ctx as i32;
-    let one = LaunchConfig::new(1, kernels.threads());
-    let [x, sum, _] = &mut scratch.x;
-    let args = (&model.tokens, &model.positions, &scratch.tokens, &scratch.state, x, sum, &mut scratch.best);
-    // Never early: behind it kernels read the position ahead of their wait, and the step before must have moved it.
-    kernels.launch("embed", one, false, args)?;
-    for (number, layer) in model.layers.iter().enumerate() {
+    if plan == Plan::Whole {
+        return whole(kernels, config, model, scratch);
+    }
+    for number in 0..config.n_layer {
+        let early_first = early && number > 0;
         match plan {
-            Plan::Operators => operators(kernels, config, layer, scratch, number)?,
-            Plan::Fused => fused(kernels, config, early, layer, scratch, number)?,
-            Plan::Halves => halves(kernels, config, early, model, scratch, number)?,
+            Plan::Operators => operators(kernels, config, &model.layers[number], scratch, number)?,
+            Plan::Fused => fused(kernels, config, [early_first, early], &model.layers[number], scratch, number)?,
+            _ => halves(kernels, config, [early_first, early], model, scratch, number)?,
         }
     }
-    let Scratch { x, vectors: [normed, ..], logits, zeros, best, tokens, state, .. } = scratch;
-    let last = match plan {
-        Plan::Halves => &x[2 * model.layers.len() % 3],
-        _ => &x[0],
-    };
-    let (vocabulary, [weight, bias]) = (config.vocab_size, &model.norm);
+    let (vocabulary, context) = (config.vocab_size, config.n_ctx as i32);
+    let Scratch { residual, vectors: [normed, ..], logits, zeros, best, arrived, tokens, state, .. } = scratch;
     if plan == Plan::Operators {
-        kernels.launch("layer_norm", LaunchConfig::new(1, ONE_BLOCK), false, (last, weight, bias, &mut *normed))?;
-        let args = (&model.tokens, &*zeros, &*normed, &mut *logits, vocabulary as i32, config.n_embd as i32);
+        let [weight, bias] = &model.norm;
+        let one = LaunchConfig::new(1, ONE_BLOCK);
+        kernels.launch("layer_norm", one, false, (&*residual, weight, bias, &mut *normed))?;
+        let args = (&model.weights, &*zeros, &*normed, &mut *logits, vocabulary as i32, config.n_embd as i32);
         kernels.launch("matvec", by_rows(vocabulary), false, args)?;
         let args = (&*logits, &*state, &mut *best, vocabulary as i32);
-        kernels.launch("argmax", LaunchConfig::new(1, ONE_BLOCK), false, args)?;
-    } else {
-        let Tuning { threads, lines, logits_blocks, .. } = kernels.tuning;
-        let blocks = vocabulary.div_ceil(lines * threads / 32).min(logits_blocks * kernels.multiprocessors);
-        let shape = LaunchConfig::new(blocks as u32, kernels.threads());
-        let args = (last, weight, bias, &model.tokens, &*state, logits, &mut *best, vocabulary as i32);
-        kernels.launch("logits", shape, early, args)?;
+        kernels.launch("argmax", one, false, args)?;
+        let args = (&model.weights, &model.positions, tokens, state, residual, best, context);
+        return kernels.launch("pick", LaunchConfig::new(1, kernels.threads()), false, args);
     }
-    kernels.launch("pick", LaunchConfig::new(1, 32), early, (&*best, tokens, state, context))
+    let Tuning { threads, lines, logits_blocks, .. } = kernels.tuning;
+    let blocks = vocabulary.div_ceil(lines * threads / 32).min(logits_blocks * kernels.multiprocessors);
+    let half = if plan == Plan::Halves { 2 * config.n_layer as i32 } else { 0 };
+    let args = (
+        &model.last_norm,
+        &model.weights,
+        model.table as i64,
+        &model.positions,
+        tokens,
+        state,
+        residual,
+        half,
+        logits,
+        best,
+        arrived,
+        vocabulary as i32,
+        context,
+    );
+    kernels.launch("logits", LaunchConfig::new(blocks as u32, kernels.threads()), early, args)
 }
 
 /// Eleven kernels: norm, q with k and v, cache, attention, projection, addition; norm, matrix, GELU, matrix, addition.
 fn operators(kernels: &Kernels, config: &Config, layer: &Layer, scratch: &mut Scratch, number: usize) -> Result<()> {
     let (width, context) = (config.n_embd, config.n_ctx as i32);
-    let Scratch { x: [x, ..], vectors: [normed, qkv, attended, units, add], caches, state, .. } = scratch;
-    let cache = &mut caches[number];
+    let Scratch { residual: x, vectors: [normed, qkv, attended, units, add], caches, state, .. } = scratch;
+    let number = number as i32;
     let one = LaunchConfig::new(1, ONE_BLOCK);
     let each = |n: usize| LaunchConfig::for_elements(n, ROW_THREADS as u32);
     let [weight, bias] = &layer.norm_1;
@@ -170,9 +219,9 @@ fn operators(kernels: &Kernels, config: &Config, layer: &Layer, scratch: &mut Sc
         false,
         (&linear.weight, &linear.bias, &*normed, &mut *qkv, rows as i32, columns),
     )?;
-    kernels.launch("keep", each(width), false, (&*qkv, &mut *cache, &*state, context))?;
+    kernels.launch("keep", each(width), false, (&*qkv, &mut *caches, &*state, number, context))?;
     let heads = LaunchConfig::new(config.n_head as u32, ROW_THREADS as u32);
-    kernels.launch("attend", heads, false, (&*qkv, &*cache, &*state, &mut *attended, context))?;
+    kernels.launch("attend", heads, false, (&*qkv, &*caches, &*state, &mut *attended, number, context))?;
     let linear = &layer.out;
     kernels.launch(
         "matvec",
@@ -205,19 +254,19 @@ fn operators(kernels: &Kernels, config: &Config, layer: &Layer, scratch: &mut Sc
 fn fused(
     kernels: &Kernels,
     config: &Config,
-    early: bool,
+    [first, early]: [bool; 2],
     layer: &Layer,
     scratch: &mut Scratch,
     number: usize,
 ) -> Result<()> {
     let (width, context) = (config.n_embd, config.n_ctx as i32);
-    let Scratch { x: [x, ..], vectors: [_, qkv, attended, units, _], caches, state, .. } = scratch;
-    let cache = &mut caches[number];
+    let Scratch { residual: x, vectors: [_, qkv, attended, units, _], caches, state, .. } = scratch;
+    let number = number as i32;
     let (linear, [weight, bias]) = (&layer.qkv, &layer.norm_1);
-    let args = (&*x, weight, bias, &linear.weight, &linear.bias, &mut *qkv, &mut *cache, &*state, context);
-    kernels.launch("norm_qkv", by_rows(3 * width), early, args)?;
+    let args = (&*x, weight, bias, &linear.weight, &linear.bias, &mut *qkv, &mut *caches, &*state, number, context);
+    kernels.launch("norm_qkv", by_rows(3 * width), first, args)?;
     let heads = LaunchConfig::new(config.n_head as u32, ROW_THREADS as u32);
-    let args = (&*qkv, &*cache, &*state, &mut *attended, context);
+    let args = (&*qkv, &*caches, &*state, &mut *attended, number, context);
     kernels.launch("attend", heads, early, args)?;
     let linear = &layer.out;
     let args = (&linear.weight, &linear.bias, &*attended, &mut *x);
@@ -230,68 +279,67 @@ fn fused(
     kernels.launch("project_units", by_rows(width), early, args)
 }
 
-/// Two kernels, which read one residual, add to the next, and zero the one behind that.
+/// Two kernels: attention, MLP.
 fn halves(
     kernels: &Kernels,
     config: &Config,
-    early: bool,
+    [first, early]: [bool; 2],
     model: &Model,
     scratch: &mut Scratch,
     number: usize,
 ) -> Result<()> {
-    let (context, layer) = (config.n_ctx as i32, &model.layers[number]);
-    let Scratch { x, caches, state, .. } = scratch;
-    let (x, sum, spare) = in_turn(x, 2 * number);
-    let (qkv, out, [weight, bias]) = (&layer.qkv, &layer.out, &layer.norm_1);
+    let Scratch { residual, caches, state, .. } = scratch;
     let cluster = kernels.cluster;
-    let slots = config.n_ctx.div_ceil(cluster as usize);
-    let shared = 2 * slots * config.head() * size_of::<u16>();
-    let shape = LaunchConfig::new(config.n_head as u32 * cluster, kernels.threads()).shared(shared as u32);
-    let args = (
-        &*x,
-        weight,
-        bias,
-        &qkv.weight,
-        &qkv.bias,
-        &out.weight,
-        &out.bias,
-        &mut caches[number],
-        &*state,
-        &mut *sum,
-        &mut *spare,
-        context,
-    );
-    kernels.named["attention_half"].launch_with(shape, LaunchExtras { early, cluster }, args)?;
-    let (up, down, [weight, bias]) = (&layer.up, &layer.down, &layer.norm_2);
+    let shape = LaunchConfig::new(config.n_head as u32 * cluster, kernels.threads()).shared(kernels.tiles(config));
+    let (ahead, bytes) = run_ahead(kernels, config, model, 2 * number);
+    let layer = number as i32;
+    let context = config.n_ctx as i32;
+    let args =
+        (&model.weights, &model.vectors, caches, &*state, &mut *residual, layer, context, ahead as i64, bytes as i32);
+    kernels.launch_in("attention_half", shape, first, cluster, args)?;
     let blocks = (4 * config.n_embd).div_ceil(kernels.tuning.units);
     let shape = LaunchConfig::new(blocks as u32, kernels.threads());
-    // Whole 16 bytes for each block, as far as the table goes.
-    let share = kernels.tuning.ahead / blocks / 16 * 16;
-    let from = number * share * blocks;
-    let share = if from + share * blocks <= model.tokens.bytes() { share } else { 0 };
-    let args = (
-        &*sum,
-        weight,
-        bias,
-        &up.weight,
-        &up.bias,
-        &down.weight,
-        &down.bias,
-        &mut *spare,
-        &mut *x,
-        &model.tokens,
-        from as i32,
-        share as i32,
-    );
+    let (ahead, bytes) = run_ahead(kernels, config, model, 2 * number + 1);
+    let args = (&model.weights, &model.vectors, residual, layer, ahead as i64, bytes as i32);
     kernels.launch("mlp_half", shape, early, args)
 }
 
-/// The three residuals as half a layer number `half` uses them: it reads one, adds to the next, zeroes the last.
-fn in_turn(x: &mut [Buffer<f32>; 3], half: usize) -> (&mut Buffer<f32>, &mut Buffer<f32>, &mut Buffer<f32>) {
-    let [a, b, c] = x;
-    match half % 3 {
-        0 => (a, b, c),
-        1 => (b, c, a),
-        _ => (c, a, b),
+/// What a half brings into the L2 cache: where in `weights` it begins, and its bytes.
+fn run_ahead(kernels: &Kernels, config: &Config, model: &Model, half: usize) -> (usize, usize) {
+    let distance = kernels.tuning.run_ahead / 16 * 8;
+    if distance == 0 {
+        return (0, 0);
     }
+    let square = config.n_embd * config.n_embd;
+    // Twelve squares a layer, of which attention has four.
+    let end = |half: usize| half / 2 * 12 * square + if half % 2 == 0 { 4 * square } else { 12 * square };
+    let most = model.weights.len();
+    let from = if half == 0 { end(0) } else { (end(half - 1) + distance).min(most) };
+    (from, 2 * ((end(half) + distance).min(most) - from))
+}
+
+/// One kernel.
+fn whole(kernels: &Kernels, config: &Config, model: &Model, scratch: &mut Scratch) -> Result<()> {
+    let Scratch { residual, caches, logits, best, arrived, tokens, state, .. } = scratch;
+    let cluster = kernels.cluster;
+    let shape = LaunchConfig::new(kernels.clusters * cluster, kernels.threads()).shared(kernels.tiles(config));
+    let extras = LaunchExtras { cluster, cooperative: kernels.tuning.cooperative, ..LaunchExtras::NONE };
+    let args = (
+        &model.weights,
+        &model.vectors,
+        &model.last_norm,
+        &model.positions,
+        caches,
+        tokens,
+        state,
+        residual,
+        logits,
+        best,
+        arrived,
+        config.n_layer as i32,
+        config.vocab_size as i32,
+        config.n_ctx as i32,
+        kernels.tuning.run_ahead as i32,
+    );
+    kernels.named["whole"].launch_with(shape, extras, args)
 }

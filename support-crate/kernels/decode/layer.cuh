@@ -1,0 +1,319 @@
+// The two halves of a layer, each as what a block can fetch before the residual is there, and what it does then.
+#pragma once
+#include "parts.cuh"
+
+constexpr int PART = HEAD / 8;                 // lanes that share a position, or a row of the projection
+constexpr int QKV = 3 * HEAD / SPLIT;          // rows of the head's q, k and v in a slice
+constexpr int OWN = (QKV + WARPS - 1) / WARPS; // of these, a warp's
+constexpr int OUT = WIDTH / SPLIT;             // rows of the projection in a slice
+constexpr int OUT_EACH = (OUT * PART + THREADS - 1) / THREADS;
+constexpr int UNITS = (ROWS + WARPS - 1) / WARPS;
+constexpr int DOWN = (ROWS * EIGHTS + THREADS - 1) / THREADS;
+static_assert(THREADS % EIGHTS == 0 && THREADS % HEAD == 0 && WIDTH % SPLIT == 0, "each thread keeps to its columns");
+
+// Where a layer's weights lie: one after the other, in the order in which they are used.
+struct Layer {
+    const bf16 *qkv, *out, *up, *down;
+    const float *norm_1, *qkv_bias, *out_bias, *norm_2, *up_bias, *down_bias;
+    static constexpr size_t ATTENTION = (size_t)4 * WIDTH * WIDTH, MLP = (size_t)2 * WIDTH * HIDDEN;
+
+    __device__ Layer(const bf16 *weights, const float *vectors, int number) {
+        qkv = weights + number * (ATTENTION + MLP);
+        out = qkv + (size_t)3 * WIDTH * WIDTH;
+        up = qkv + ATTENTION;
+        down = up + (size_t)WIDTH * HIDDEN;
+        norm_1 = vectors + (size_t)number * (9 * WIDTH + HIDDEN); // its scales, then its biases
+        qkv_bias = norm_1 + 2 * WIDTH;
+        out_bias = qkv_bias + 3 * WIDTH;
+        norm_2 = out_bias + WIDTH;
+        up_bias = norm_2 + 2 * WIDTH;
+        down_bias = up_bias + HIDDEN;
+    }
+};
+
+// The residual three times: a half reads one, adds to the next, and zeroes the last, which the half behind it adds to.
+struct Residual {
+    const float *x;
+    float *sum, *spare;
+
+    __device__ Residual(float *three, int half) {
+        x = three + half % 3 * WIDTH;
+        sum = three + (half + 1) % 3 * WIDTH;
+        spare = three + (half + 2) % 3 * WIDTH;
+    }
+
+    __device__ void zero_spare() const {
+        for (int i = blockIdx.x * THREADS + threadIdx.x; i < WIDTH; i += gridDim.x * THREADS) {
+            spare[i] = 0.0f;
+        }
+    }
+};
+
+// The blocks of a cluster run at the same time and reach into each other's shared memory.
+__device__ int cluster_rank() {
+    int rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+__device__ int cluster_blocks() {
+    int blocks;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+    return blocks;
+}
+__device__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// Where a variable in this block's shared memory lies in that of another block of the cluster.
+__device__ unsigned int in_block(const void *own, int rank) {
+    unsigned int there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(there)
+        : "r"((unsigned int)__cvta_generic_to_shared(own)), "r"(rank));
+    return there;
+}
+__device__ void store_in_block(float *own, int rank, float value) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(in_block(own, rank)), "f"(value) : "memory");
+}
+__device__ void store_in_block(bf16 *own, int rank, bf16 value) {
+    asm volatile("st.shared::cluster.b16 [%0], %1;" ::"r"(in_block(own, rank)), "h"(__bfloat16_as_ushort(value))
+                 : "memory");
+}
+// 16 bytes from global to shared memory, on their way without a register.
+__device__ void copy_async(void *to, const void *from) {
+    unsigned int shared = (unsigned int)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+}
+
+// This block's share of so many bytes comes into the L2 cache.
+__device__ void prefetch(const void *from, size_t bytes) {
+    size_t share = (bytes / gridDim.x + 15) / 16 * 16, begin = blockIdx.x * share;
+    if (threadIdx.x == 0 && begin < bytes) {
+        const char *place = (const char *)from + begin;
+        unsigned int size = (unsigned int)min(share, bytes - begin);
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(place), "r"(size) : "memory");
+    }
+}
+
+// sum += x + bias + projection(attention(norm(x))). A cluster takes a head; each of its blocks takes a slice of
+// the rows of q, k and v, every SPLIT-th position, and a slice of the projection. A cluster may have fewer blocks than
+// slices: then each takes several.
+struct Attention {
+    struct Shared {
+        Row row;
+        float query[HEAD], seen[WARPS][HEAD + 2], parts[SPLIT][HEAD + 2], attended[HEAD];
+    };
+    uint4 qkv[OWN][EACH], out[OUT_EACH];
+    Norm norm;
+    int head, now, context;
+
+    // Rows of q, k and v of the head: those of a slice.
+    __device__ void fetch_qkv(const Layer &layer, int slice) {
+#pragma unroll
+        for (int own = 0; own < OWN; ++own) {
+            int local = own * WARPS + threadIdx.x / 32, row = slice * QKV + local;
+            int at = row / HEAD * WIDTH + head * HEAD + row % HEAD;
+            fetch_row(layer.qkv + (size_t)at * WIDTH, local < QKV, qkv[own]);
+        }
+    }
+
+    // Rows of the projection, their columns of the head: those of a slice.
+    __device__ void fetch_out(const Layer &layer, int slice) {
+#pragma unroll
+        for (int each = 0; each < OUT_EACH; ++each) {
+            int at = each * THREADS + threadIdx.x, row = slice * OUT + at / PART;
+            out[each] = make_uint4(0, 0, 0, 0);
+            if (at < OUT * PART) {
+                out[each] = fetch(layer.out + (size_t)row * WIDTH + head * HEAD + at % PART * 8);
+            }
+        }
+    }
+
+    // Positions in front of `now` that this block has: rank, rank + blocks, …
+    __device__ int earlier() const { return (now - cluster_rank() + cluster_blocks() - 1) / cluster_blocks(); }
+    __device__ int slots() const { return (context + cluster_blocks() - 1) / cluster_blocks(); }
+
+    // What does not depend on the residual: weights, and the keys and values of earlier positions.
+    __device__ void fetch_all(const Layer &layer, const bf16 *cache, uint4 *tiles) {
+        int rank = cluster_rank(), blocks = cluster_blocks();
+        fetch_qkv(layer, rank);
+        fetch_out(layer, rank);
+        norm.fetch_weights(layer.norm_1, layer.norm_1 + WIDTH);
+        const uint4 *keys = (const uint4 *)(cache + (size_t)head * context * HEAD);
+        const uint4 *values = keys + (size_t)WIDTH * context / 8;
+        for (int i = threadIdx.x; i < earlier() * PART; i += THREADS) {
+            size_t at = (size_t)(i / PART * blocks + rank) * PART + i % PART;
+            copy_async(tiles + i, keys + at);
+            copy_async(tiles + slots() * PART + i, values + at);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+
+    __device__ void finish(const Layer &layer, bf16 *cache, const Residual &residual, uint4 *tiles, Shared &shared) {
+        int rank = cluster_rank(), blocks = cluster_blocks();
+        int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+        bf16 *keys = cache + (size_t)head * context * HEAD, *values = keys + (size_t)WIDTH * context;
+        uint4 *own_keys = tiles, *own_values = tiles + slots() * PART;
+        norm.apply(residual.x, shared.row);
+        float own_x[EACH][8];
+        own_part(shared.row, own_x);
+        int owner = now % blocks, slot = now / blocks;
+        for (int slice = rank; slice < SPLIT; slice += blocks) {
+            if (slice != rank) {
+                fetch_qkv(layer, slice);
+            }
+#pragma unroll
+            for (int own = 0; own < OWN; ++own) {
+                int local = own * WARPS + warp, at = slice * QKV + local, of = at % HEAD;
+                float value = warp_sum(dot_row(qkv[own], own_x));
+                if (local >= QKV) {
+                    continue;
+                }
+                value += layer.qkv_bias[at / HEAD * WIDTH + head * HEAD + of];
+                if (at < HEAD) {
+                    if (lane < blocks) {
+                        store_in_block(&shared.query[of], lane, value);
+                    }
+                } else if (lane == 0) {
+                    // Keys and values are used as the cache keeps them, now and later.
+                    bool key = at < 2 * HEAD;
+                    store_in_block((bf16 *)((key ? own_keys : own_values) + slot * PART) + of, owner, (bf16)value);
+                    (key ? keys : values)[(size_t)now * HEAD + of] = value;
+                }
+            }
+        }
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        cluster_arrive();
+        // Meanwhile: what the first head adds for all of them.
+        float base[OUT_EACH];
+#pragma unroll
+        for (int each = 0; each < OUT_EACH; ++each) {
+            int at = each * THREADS + thread, to = rank * OUT + at / PART;
+            base[each] = head == 0 && at < OUT * PART ? __ldcg(residual.x + to) + layer.out_bias[to] : 0.0f;
+        }
+        cluster_wait();
+
+        // PART lanes take a position at a time; a warp takes 32 / PART of them.
+        int part = lane % PART, count = earlier() + (owner == rank);
+        const float SCALE = rsqrtf(HEAD) * 1.442695041f; // exp2 is what the hardware has
+        float own_query[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            own_query[i] = shared.query[part * 8 + i] * SCALE;
+        }
+        Partial softmax = {-1e30f, 0.0f, {}};
+        for (int first = warp * (32 / PART); first < count; first += THREADS / PART) {
+            int at = first + lane / PART;
+            bool there = at < count;
+            at = there ? at : first;
+            softmax.see<PART>(own_keys[at * PART + part], own_values[at * PART + part], own_query, there);
+        }
+        softmax.merge_warp<PART>(shared.seen[warp]);
+        __syncthreads();
+        // The block's softmax goes to all blocks of the cluster.
+        for (int to = thread / HEAD; to < blocks; to += THREADS / HEAD) {
+            float most, total, value = merged(shared.seen, WARPS, thread % HEAD, &most, &total);
+            store_in_block(&shared.parts[rank][thread % HEAD], to, value);
+            if (thread % HEAD == 0) {
+                store_in_block(&shared.parts[rank][HEAD], to, most);
+                store_in_block(&shared.parts[rank][HEAD + 1], to, total);
+            }
+        }
+        cluster_arrive();
+        cluster_wait();
+        if (thread < HEAD) {
+            shared.attended[thread] = merged(shared.parts, blocks, thread);
+        }
+        __syncthreads();
+
+        float own_attended[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            own_attended[i] = shared.attended[part * 8 + i];
+        }
+        for (int slice = rank; slice < SPLIT; slice += blocks) {
+            if (slice != rank) {
+                fetch_out(layer, slice);
+            }
+#pragma unroll
+            for (int each = 0; each < OUT_EACH; ++each) {
+                int at = each * THREADS + thread, to = slice * OUT + at / PART;
+                float value = dot(out[each], own_attended, 0.0f);
+                for (int distance = PART / 2; distance > 0; distance /= 2) {
+                    value += __shfl_xor_sync(0xffffffff, value, distance);
+                }
+                if (part == 0 && at < OUT * PART) {
+                    if (slice != rank) {
+                        base[each] = head == 0 ? __ldcg(residual.x + to) + layer.out_bias[to] : 0.0f;
+                    }
+                    atomicAdd(residual.sum + to, value + base[each]);
+                }
+            }
+        }
+    }
+};
+
+// sum += x + bias + down(gelu(up(norm(x)))). A block owns ROWS hidden units from `first` on: their rows of `up`, and
+// their columns of `down`, which lie in memory as rows.
+struct Mlp {
+    struct Shared {
+        Row row;
+        float units[ROWS];
+        float4 shares[2][THREADS];
+    };
+    uint4 up[UNITS][EACH], down[DOWN];
+    Norm norm;
+    int first;
+
+    __device__ void fetch_all(const Layer &layer) {
+        int thread = threadIdx.x, warp = thread / 32;
+#pragma unroll
+        for (int own = 0; own < UNITS; ++own) {
+            int unit = own * WARPS + warp;
+            fetch_row(layer.up + (size_t)(first + unit) * WIDTH, unit < ROWS && first + unit < HIDDEN, up[own]);
+        }
+#pragma unroll
+        for (int each = 0; each < DOWN; ++each) {
+            int at = each * THREADS + thread, unit = at / EIGHTS;
+            down[each] = make_uint4(0, 0, 0, 0);
+            if (unit < ROWS && first + unit < HIDDEN) {
+                down[each] = fetch(layer.down + (size_t)first * WIDTH + 8 * (size_t)at);
+            }
+        }
+        norm.fetch_weights(layer.norm_2, layer.norm_2 + WIDTH);
+    }
+
+    __device__ void finish(const Layer &layer, const Residual &residual, Shared &shared) {
+        int thread = threadIdx.x, warp = thread / 32;
+        norm.apply(residual.x, shared.row);
+        float own_x[EACH][8];
+        own_part(shared.row, own_x);
+#pragma unroll
+        for (int own = 0; own < UNITS; ++own) {
+            int unit = own * WARPS + warp;
+            float value = warp_sum(dot_row(up[own], own_x));
+            if (thread % 32 == 0 && unit < ROWS) {
+                shared.units[unit] = first + unit < HIDDEN ? gelu(value + layer.up_bias[first + unit]) : 0.0f;
+            }
+        }
+        __syncthreads();
+        float share[8] = {};
+#pragma unroll
+        for (int each = 0; each < DOWN; ++each) {
+            int unit = (each * THREADS + thread) / EIGHTS;
+            add_scaled(down[each], unit < ROWS ? shared.units[unit] : 0.0f, share);
+        }
+        // A thread has eight columns of some units; those of the other units lie with other threads.
+        shared.shares[0][thread] = make_float4(share[0], share[1], share[2], share[3]);
+        shared.shares[1][thread] = make_float4(share[4], share[5], share[6], share[7]);
+        __syncthreads();
+        const float *flat = (const float *)shared.shares;
+        for (int column = thread; column < WIDTH; column += THREADS) {
+            float total = first == 0 ? __ldcg(residual.x + column) + layer.down_bias[column] : 0.0f;
+            int at = column % 8 / 4 * 4 * THREADS + column / 8 * 4 + column % 4;
+#pragma unroll
+            for (int other = 0; other < THREADS / EIGHTS; ++other) {
+                total += flat[at + 4 * other * EIGHTS];
+            }
+            atomicAdd(residual.sum + column, total);
+        }
+    }
+};
