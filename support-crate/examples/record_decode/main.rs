@@ -156,6 +156,8 @@ fn variants(tunings: bool) -> Vec<(String, Plan, &'static [Queue], Tuning)> {
         whole("lines 2", Tuning { lines: 2, ..plain });
         whole("lines 2 ahead 14M", Tuning { lines: 2, run_ahead: 14 << 20, ..plain });
         whole("15 clusters", Tuning { clusters: 15, units: 26, ..plain });
+        whole("threads 768 lines 2", Tuning { threads: 768, lines: 2, ..plain });
+        whole("threads 192", Tuning { threads: 192, ..plain });
         whole("not cooperative", Tuning { cooperative: false, ..plain });
     }
     all

@@ -312,7 +312,7 @@ fn run_ahead(kernels: &Kernels, config: &Config, model: &Model, half: usize) -> 
     }
     let square = config.n_embd * config.n_embd;
     // Twelve squares a layer, of which attention has four.
-    let end = |half: usize| half / 2 * 12 * square + if half % 2 == 0 { 4 * square } else { 12 * square };
+    let end = |half: usize| (half / 2 * 12 + [4, 12][half % 2]) * square;
     let most = model.weights.len();
     let from = if half == 0 { end(0) } else { (end(half - 1) + distance).min(most) };
     (from, 2 * ((end(half) + distance).min(most) - from))
