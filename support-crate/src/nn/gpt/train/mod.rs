@@ -153,7 +153,7 @@ impl Trainer {
 
     /// Whether the next step reads pieces as long as the context: before that a model knows nothing of what stands further away.
     pub fn reads_whole_contexts(&self) -> bool {
-        self.step as f64 >= SHORT * self.plan.steps as f64 || self.plan.config.n_ctx % 4 != 0
+        self.step as f64 >= SHORT * self.plan.steps as f64 || !self.plan.config.n_ctx.is_multiple_of(4)
     }
 
     /// What is trained, and how.
