@@ -22,12 +22,13 @@ Written by `env/record_ladders.py`; nothing here is typed by hand.
 is one number, and its error in part luck. Off by more than twice what a library is, and by more than a unit in the last
 place of f32: {beyond}.
 
-All took turns: in every round one sample (1 ms, or one call that is longer) of each rung, of the device copy, of cuBLAS
-(f32 without TF32, bf16 with sums in f32), of CUB, of one core of the host's CPU for the sum, and of PyTorch's eager
-operations in a second process, on the same random arrays. A ratio is ours ÷ peer in speed: the median of the rounds' own
-ratios. For RoPE and for residual + RMS norm, PyTorch runs the chain of operations of Hugging Face's Llama; `torch
-F.rms_norm` is the shorter chain of an addition and that function. Calls are queued one by one, as programs do it: at a
-million elements the host's own part counts, PyTorch's most.
+All took turns: in every round one sample (1 ms, or one call that is longer) of each rung, of the device copy, of
+cuBLAS (f32 without TF32, bf16 with sums in f32), of CUB, of one core of the host's CPU for the sum, and of PyTorch's
+eager operations in a second process, on the same random arrays. A ratio is ours ÷ peer in speed: the median of the
+rounds' own ratios. For RoPE and for residual + RMS norm, PyTorch runs the chain of operations of Hugging Face's Llama;
+`torch F.rms_norm` is the shorter chain of an addition and that function. For flash attention it runs FlashAttention-2
+and cuDNN. Calls are queued one by one, as programs do it: at a million elements the host's own part counts, PyTorch's
+most.
 
 | topic | size | fastest rung | speed | times the speed of |
 | --- | --- | --- | ---: | --- |

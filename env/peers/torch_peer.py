@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SAMPLE_MS = 1.0
 WARM_UP_MS = 10.0
@@ -92,7 +93,7 @@ def prepare(asked: dict, folder: Path) -> Job | None:
     def job(name: str, make: Make) -> Job:
         return Job(name, [make(asked["topic"], asked["size"], inputs) for inputs in sets], pieces, reference)
 
-    first = job("torch", make)
+    first = job(NAMES.get(asked["topic"], "torch"), make)
     first.others = [job(name, other) for name, other in OTHERS.get(asked["topic"], {}).items()]
     return first
 
@@ -170,8 +171,31 @@ def rope(_topic: str, size: list[int], inputs: Tensors) -> Call:
     return lambda: [turned(q), turned(k)]
 
 
+def attention(backend: SDPBackend) -> Make:
+    """PyTorch's fused attention by one of its backends, which it is held to."""
+
+    def make(topic: str, size: list[int], inputs: Tensors) -> Call:
+        q, k, v = (x.view(1, *size) for x in inputs)
+
+        def call() -> Tensors:
+            with sdpa_kernel(backend):
+                return [F.scaled_dot_product_attention(q, k, v, is_causal=topic.endswith("_causal"))]
+
+        return call
+
+    return make
+
+
+FLASH = attention(SDPBackend.FLASH_ATTENTION)
+# Whose work it is, where the name of PyTorch says little.
+NAMES = {"flash_attention": "FlashAttention-2", "flash_attention_causal": "FlashAttention-2"}
 # Other ways, timed beside the first.
-OTHERS: dict[str, dict[str, Make]] = {"residual_rms_norm": {"torch F.rms_norm": residual_then_norm}}
+CUDNN: dict[str, Make] = {"cuDNN": attention(SDPBackend.CUDNN_ATTENTION)}
+OTHERS: dict[str, dict[str, Make]] = {
+    "residual_rms_norm": {"torch F.rms_norm": residual_then_norm},
+    "flash_attention": CUDNN,
+    "flash_attention_causal": CUDNN,
+}
 TOPICS: dict[str, Make] = {
     "vector_add": vector_add,
     "reduction": reduction,
@@ -183,4 +207,6 @@ TOPICS: dict[str, Make] = {
     "rms_norm": norm,
     "residual_rms_norm": residual_rms_norm,
     "rope": rope,
+    "flash_attention": FLASH,
+    "flash_attention_causal": FLASH,
 }

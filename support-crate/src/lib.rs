@@ -77,8 +77,8 @@ pub mod prelude {
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Resources, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
     pub use crate::topics::{
-        Angles, Attention, AttentionStep, AttentionWork, Embedding, Ladder, LadderRun, Matmul, MatmulBf16, Norm,
-        NormInputs, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
+        Angles, Attention, AttentionStep, AttentionWork, Embedding, FlashAttention, Ladder, LadderRun, Matmul,
+        MatmulBf16, Norm, NormInputs, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
     };
     pub use crate::{check, cpu, ladder, machine, plot, profile};
     #[cfg(feature = "candle")]

@@ -1,6 +1,7 @@
 //! Every kernel of the course runs in the simulator: right against a sum in f64, at awkward sizes, and without a
 //! mistake. No GPU is needed; without NVRTC the shipped PTX runs.
 
+use gpulab::cpu::{AttentionMask, AttentionShape};
 use gpulab::ladder::{Leaves, RUNGS, Rung};
 use gpulab::prelude::*;
 
@@ -44,9 +45,29 @@ fn every_kernel_is_right_and_makes_no_mistake() {
             "vector_multiply" => LENGTHS.iter().for_each(|&n| elements(&gpu, rung, &kernel, n, |a, b| a * b)),
             // Both hold themselves against f64 at awkward sizes.
             "rope" => drop(Rope::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"))),
+            "flash_attention" => [false, true].into_iter().for_each(|causal| flash_attention(&gpu, rung, causal)),
             "residual_rms_norm" => drop(ResidualNorm::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"))),
             other => panic!("nobody holds `{other}` against a reference\nnext: add it here"),
         }
+    }
+}
+
+/// `FlashAttention` holds itself against f64 at 1 and 33 tokens, with heads that share k and v; heads of 64 numbers
+/// when they are first asked for. More lengths here, each with one width and one mask.
+fn flash_attention(gpu: &Gpu, rung: &Rung, causal: bool) {
+    let flash = FlashAttention::new(gpu, rung.path, causal).unwrap_or_else(|error| panic!("{error}"));
+    let mask = if causal { AttentionMask::causal() } else { AttentionMask::default() };
+    let number = |bits: &[u16], at: usize| f64::from(cpu::f32_from_bf16(bits[at]));
+    for (length, width) in if causal { [(31, 128), (127, 64), (129, 64)] } else { [(31, 64), (129, 128), (200, 64)] } {
+        let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length, width };
+        let [q, k, v] =
+            cpu::attention_inputs(shape, 9, 4.0).map(|x| x.into_iter().map(cpu::bf16_from_f32).collect::<Vec<_>>());
+        let o = flash.attend(&q, &k, &v, shape).unwrap_or_else(|error| panic!("{error}"));
+        let (of_q, of_k, of_v) = (|at| number(&q, at), |at| number(&k, at), |at| number(&v, at));
+        let inputs = (&of_q as _, &of_k as _, &of_v as _);
+        let rows: Vec<usize> = (0..length).collect();
+        let off = cpu::attention_wrong(&|at| number(&o, at), inputs, shape, &mask, &rows, cpu::Rounding::Bf16);
+        assert_eq!(off, None, "{}", rung.path);
     }
 }
 

@@ -15,11 +15,13 @@
 //! | 16 | [`case_one`], [`mend_scale`], [`case_two`], [`mend_sums`] |
 //! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
 //! | 20 | [`adamw`], [`loss_scale`] |
+//! | 31 | [`one_pass`], [`causal_tiles`], [`merge_parts`] |
 //! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
 
 mod attention;
 mod detection;
 mod embedding;
+mod flash;
 mod fusion;
 mod inference;
 mod kernels;
@@ -37,6 +39,7 @@ mod verdict;
 pub use attention::{causal_mask, grouped, softmax_row};
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
+pub use flash::{Part, causal_tiles, merge_parts, one_pass};
 pub use fusion::{log_sum_exp, swiglu};
 pub use inference::{Decode, padding_mask, token_floor, top_p};
 pub use matmul::{four_rows, thin, tiled};

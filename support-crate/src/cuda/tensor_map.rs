@@ -17,29 +17,36 @@ pub(crate) const BOX_ROW: usize = 128;
 pub(crate) struct CudaTensorMap(pub(super) CUtensorMap);
 
 impl CudaGpu {
-    /// A row-major matrix, fetched in boxes of `box_rows` rows of 128 bytes; the caller has checked sizes and alignment.
+    /// A row-major matrix, or a stack of them (its sides from the slowest to the fastest), fetched in boxes of `box_rows`
+    /// rows of 128 bytes of one matrix; the caller has checked sizes and alignment.
     pub(crate) fn tensor_map(
         &self,
         matrix: &CudaSlice<u8>,
         element: ElementType,
-        (rows, columns): (usize, usize),
+        sides: &[usize],
         box_rows: u32,
     ) -> Result<CudaTensorMap> {
         let (pointer, _order) = matrix.device_ptr(&self.stream);
-        let sizes = [columns as u64, rows as u64];
-        let row_bytes = [(columns * element.bytes()) as u64];
-        let in_box = [(BOX_ROW / element.bytes()) as u32, box_rows];
-        let each = [1_u32; 2];
+        let sizes: Vec<u64> = sides.iter().rev().map(|&side| side as u64).collect();
+        // From one row, and from one matrix, to the next.
+        let steps = sizes.iter().scan(element.bytes() as u64, |bytes, &side| {
+            *bytes *= side;
+            Some(*bytes)
+        });
+        let steps: Vec<u64> = steps.take(sizes.len() - 1).collect();
+        let mut in_box = vec![1_u32; sizes.len()];
+        in_box[..2].copy_from_slice(&[(BOX_ROW / element.bytes()) as u32, box_rows]);
+        let each = vec![1_u32; sizes.len()];
         let mut map = CUtensorMap { opaque: [0; 16] };
-        // SAFETY: all pointers are valid for the call, and the arrays have the lengths that two dimensions ask for.
+        // SAFETY: all pointers are valid for the call, and the arrays have the lengths that so many dimensions ask for.
         let done = unsafe {
             sys::cuTensorMapEncodeTiled(
                 &mut map,
                 data_type(element),
-                2,
+                sizes.len() as u32,
                 pointer as *mut _,
                 sizes.as_ptr(),
-                row_bytes.as_ptr(),
+                steps.as_ptr(),
                 in_box.as_ptr(),
                 each.as_ptr(),
                 CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -33,7 +33,14 @@ impl<'a> TensorMap<'a> {
     /// [`Error::LengthMismatch`], [`Error::Invalid`] for rows that do not begin at multiples of 16 bytes and for boxes of
     /// no or more than 256 rows, [`Error::Unsupported`] where there is no such engine, [`Error::Driver`].
     pub fn new<T: Element>(matrix: &'a Buffer<T>, rows: usize, columns: usize, box_rows: u32) -> Result<TensorMap<'a>> {
-        check::<T>(matrix.len(), rows, columns, box_rows)?;
+        TensorMap::describe(matrix, &[rows, columns], box_rows)
+    }
+
+    /// Sides from the slowest to the fastest.
+    fn describe<T: Element>(matrix: &'a Buffer<T>, sides: &[usize], box_rows: u32) -> Result<TensorMap<'a>> {
+        let (columns, above) = sides.split_last().expect("a matrix has sides");
+        let rows = above.iter().try_fold(1_usize, |rows, &side| rows.checked_mul(side)).unwrap_or(usize::MAX);
+        check::<T>(matrix.len(), rows, *columns, box_rows)?;
         let (Memory::Cuda(memory), Gpu::Cuda(gpu)) = (&matrix.memory, &matrix.gpu) else {
             return Err(needs_hardware(
                 "there is no copy engine (TMA)",
@@ -46,8 +53,33 @@ impl<'a> TensorMap<'a> {
                 fix: "use a kernel that loads its tiles itself, such as `matmul_bf16/04_swizzle`".to_string(),
             });
         }
-        let map = gpu.tensor_map(memory, T::TYPE, (rows, columns), box_rows)?;
+        let map = gpu.tensor_map(memory, T::TYPE, sides, box_rows)?;
         Ok(TensorMap { map, memory: &matrix.memory, index: matrix.gpu.index(), buffer: PhantomData })
+    }
+
+    /// A stack of matrices (how many, rows, columns), one behind the other, for reading: a box does not reach into the next
+    /// matrix. What lies beyond its own arrives as zeros, and is not written.
+    ///
+    /// # Errors
+    /// As [`TensorMap::new`].
+    pub fn of_stack<T: Element>(
+        stack: &'a Buffer<T>,
+        (matrices, rows, columns): (usize, usize, usize),
+        box_rows: u32,
+    ) -> Result<TensorMap<'a>> {
+        TensorMap::describe(stack, &[matrices, rows, columns], box_rows)
+    }
+
+    /// The same for writing.
+    ///
+    /// # Errors
+    /// As [`TensorMap::new`].
+    pub fn of_written_stack<T: Element>(
+        stack: &'a mut Buffer<T>,
+        sides: (usize, usize, usize),
+        box_rows: u32,
+    ) -> Result<TensorMap<'a>> {
+        TensorMap::of_stack(stack, sides, box_rows)
     }
 
     /// For writing.

@@ -247,7 +247,7 @@ mod tests {
     fn every_rung_is_right_on_the_shared_arrays() {
         let gpu = Gpu::simulated().unwrap();
         for &ladder in Ladder::ALL {
-            let size = [Size::One(5000), Size::Two(33, 104), Size::Three(33, 40, 24)]
+            let size = [Size::One(5000), Size::Two(33, 104), Size::Three(33, 40, 24), Size::Three(2, 33, 64)]
                 .into_iter()
                 .find(|&size| ladder.size(size).is_ok_and(|taken| taken == size))
                 .unwrap();

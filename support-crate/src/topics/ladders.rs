@@ -1,9 +1,10 @@
 //! The ladders, by name.
 
 use super::contest::{self, CHECKS, Job, Peer, PeerWork};
+use super::flash_attention;
 use super::{
-    Array, Embedding, LadderRun, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size, Softmax,
-    Topic, VectorAdd, arrays_of, reason,
+    Array, Embedding, FlashAttention, LadderRun, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope,
+    Size, Softmax, Topic, VectorAdd, arrays_of, reason,
 };
 use crate::bench::Bench;
 use crate::error::{Error, Result};
@@ -46,6 +47,10 @@ pub enum Ladder {
     /// Rows of a table; a size is (rows of the table, their width, indices), or the first two: an index for every
     /// fourth row.
     Embedding,
+    /// Attention in one pass, in bf16; a size is (heads, tokens, numbers of a head), or the first two: 128 numbers.
+    FlashAttention,
+    /// The same where no query sees a key behind it.
+    CausalFlashAttention,
 }
 
 impl Ladder {
@@ -61,6 +66,8 @@ impl Ladder {
         Ladder::RmsNorm,
         Ladder::Rope,
         Ladder::ResidualNorm,
+        Ladder::FlashAttention,
+        Ladder::CausalFlashAttention,
     ];
 
     /// The folder of its kernels, and how many numbers a size has.
@@ -76,6 +83,8 @@ impl Ladder {
             Ladder::Rope => ("rope", 2),
             Ladder::ResidualNorm => ("residual_rms_norm", 2),
             Ladder::Embedding => ("embedding", 3),
+            Ladder::FlashAttention => ("flash_attention", 3),
+            Ladder::CausalFlashAttention => ("flash_attention_causal", 3),
         }
     }
 
@@ -94,10 +103,12 @@ impl Ladder {
             Ladder::Rope => Box::new(Rope::new(gpu, path)?),
             Ladder::ResidualNorm => Box::new(ResidualNorm::new(gpu, path)?),
             Ladder::Embedding => Box::new(Embedding::new(gpu, path)?),
+            Ladder::FlashAttention => Box::new(FlashAttention::new(gpu, path, false)?),
+            Ladder::CausalFlashAttention => Box::new(FlashAttention::new(gpu, path, true)?),
         })
     }
 
-    /// The ladder of that topic, such as `reduction`: the name of its kernels' folder.
+    /// The ladder of that topic, such as `reduction`: the name of its kernels' folder, or `flash_attention_causal`.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the topics that there are.
@@ -108,14 +119,19 @@ impl Ladder {
         })
     }
 
-    /// The topic's name, which is its folder's.
+    /// The topic's name, which is its folder's; of attention under a causal mask, with that behind it.
     pub fn topic(self) -> &'static str {
         self.about().0
     }
 
+    /// The folder of its kernels.
+    fn folder(self) -> &'static str {
+        self.about().0.trim_end_matches("_causal")
+    }
+
     /// Its rungs, in reading order.
     pub fn rungs(self) -> Vec<Rung> {
-        RUNGS.iter().copied().filter(|rung| rung.path.split('/').next() == Some(self.topic())).collect()
+        RUNGS.iter().copied().filter(|rung| rung.path.split('/').next() == Some(self.folder())).collect()
     }
 
     /// The rung of that name: `03_whole_warps`, its beginning such as `03`, or the whole path.
@@ -124,7 +140,7 @@ impl Ladder {
     /// [`Error::Invalid`] with the rungs that there are.
     pub fn rung(self, name: &str) -> Result<Rung> {
         let rungs = self.rungs();
-        let wanted = name.strip_prefix(self.topic()).map_or(name, |rest| rest.trim_start_matches('/'));
+        let wanted = name.strip_prefix(self.folder()).map_or(name, |rest| rest.trim_start_matches('/'));
         let found = rungs.iter().find(|rung| !wanted.is_empty() && rung.name().starts_with(wanted));
         found.copied().ok_or_else(|| Error::Invalid {
             what: format!("the ladder {} has no rung `{name}`", self.topic()),
@@ -140,6 +156,9 @@ impl Ladder {
         let size = match (self, size.into()) {
             (Ladder::Matmul | Ladder::MatmulBf16, Size::One(side)) => Size::Three(side, side, side),
             (Ladder::Embedding, Size::Two(rows, width)) => Size::Three(rows, width, rows.div_ceil(4)),
+            (Ladder::FlashAttention | Ladder::CausalFlashAttention, Size::Two(heads, length)) => {
+                Size::Three(heads, length, 128)
+            }
             (_, size) => size,
         };
         if size.numbers().contains(&0) {
@@ -153,6 +172,9 @@ impl Ladder {
             2 => size.two().map(drop),
             _ => size.three().map(drop),
         }?;
+        if self.folder() == "flash_attention" {
+            flash_attention::known_width(size.three()?.2)?;
+        }
         Ok(size)
     }
 

@@ -1,0 +1,293 @@
+//! One rung of flash attention, ready to run and to time on a GPU.
+
+use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, spread_rows, wrong};
+use crate::bench::Bench;
+use crate::cpu::{self, AttentionMask, AttentionShape, Rounding};
+use crate::error::{Error, Result};
+use crate::gpu::{Buffer, Gpu, Kernel, TensorMap};
+use crate::ladder::{Rung, rung};
+use crate::launch::signatures;
+use crate::measurement::Summary;
+use std::sync::OnceLock;
+
+/// The numbers of a head that the kernels are made for.
+pub const WIDTHS: [usize; 2] = [64, 128];
+
+/// Rows that the copy engine moves at once of q and of the result.
+const Q_BOX: u32 = 64;
+
+/// How far the scores of random inputs spread: softmax then looks at a few keys of many, and its maximum moves.
+const SPREAD: f32 = 2.0;
+
+/// Heads of q, heads of k and v, and tokens that a new kernel is checked at: no multiples of any tile. The simulator takes
+/// the first two, which it is done with in no time.
+const AWKWARD: [(usize, usize, usize); 4] = [(2, 2, 1), (2, 1, 33), (4, 2, 129), (1, 1, 400)];
+
+/// A flash attention kernel of the course on one GPU: `softmax(q · kᵀ / √width) · v` for each head, from bf16 to bf16
+/// (`u16` to the host) with sums in f32, in one pass over the keys: no score is ever written to memory.
+///
+/// ```no_run
+/// use gpulab::prelude::*;
+/// let gpu = Gpu::open()?;
+/// let shape = AttentionShape { batch: 4, q_heads: 16, kv_heads: 16, length: 4096, width: 128 };
+/// let flash = FlashAttention::new(&gpu, "flash_attention/03_tensor_cores", true)?;
+/// println!("{} ms", flash.time(shape, &Bench::default())?);
+/// # Ok::<(), Error>(())
+/// ```
+pub struct FlashAttention {
+    gpu: Gpu,
+    path: &'static str,
+    causal: bool,
+    /// For each of [`WIDTHS`], once it is asked for.
+    loaded: [OnceLock<Loaded>; 2],
+}
+
+/// The rung, compiled for one width.
+struct Loaded {
+    rung: Rung,
+    kernel: Kernel,
+    /// It fetches by the copy engine, which is told of the arrays.
+    maps: bool,
+    /// Keys of a tile.
+    keys: u32,
+}
+
+impl std::fmt::Debug for FlashAttention {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FlashAttention `{}`{} on {}", self.path, if self.causal { ", causal" } else { "" }, self.gpu)
+    }
+}
+
+impl FlashAttention {
+    /// Compiles the rung of that path, such as `flash_attention/03_tensor_cores`, for heads of 128 numbers, and checks it
+    /// against f64. For heads of 64 that is done when they are first asked for. With `causal` no query sees a key behind
+    /// it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a GPU that the rung does not run on, [`Error::Invalid`] for a path that is none, or a
+    /// kernel whose result is wrong; the errors of [`Gpu::compile`].
+    pub fn new(gpu: &Gpu, path: &str, causal: bool) -> Result<FlashAttention> {
+        let flash = FlashAttention { gpu: gpu.clone(), path: rung(path)?.path, causal, loaded: Default::default() };
+        flash.loaded(128)?;
+        Ok(flash)
+    }
+
+    /// All four steps: allocates, copies `q`, `k` and `v` to the device, launches, and copies the result back. Row-major:
+    /// `q` and the result `[batch, q_heads, length, width]`, `k` and `v` `[batch, kv_heads, length, width]`.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] for an array that is not as long as its shape, [`Error::Invalid`] for a shape that is
+    /// none or heads of another width than [`WIDTHS`], [`Error::OutOfMemory`], [`Error::Driver`].
+    pub fn attend(&self, q: &[u16], k: &[u16], v: &[u16], shape: AttentionShape) -> Result<Vec<u16>> {
+        fits(shape, q.len(), [k.len(), v.len()], q.len())?;
+        // Poisoned: a number that the kernel forgets comes back as NaN.
+        let mut o = self.gpu.poison(q.len())?;
+        let (q, k, v) = (self.gpu.to_device(q)?, self.gpu.to_device(k)?, self.gpu.to_device(v)?);
+        self.launch((&q, &k, &v), &mut o, shape)?;
+        o.to_host()
+    }
+
+    /// The kernel alone, by device events, in **ms a call**: the arrays are on the GPU already, as many sets of them as
+    /// the cache does not hold.
+    ///
+    /// # Errors
+    /// As [`FlashAttention::attend`].
+    pub fn time(&self, shape: AttentionShape, plan: &Bench) -> Result<Summary> {
+        self.gpu.has_times()?;
+        shape.check()?;
+        let count = self.gpu.sets_past_cache(4 * (shape.q_numbers() + shape.kv_numbers()));
+        let set = |seed| {
+            // First what fails where there is no room, before the host makes as many numbers.
+            let o = self.gpu.alloc::<u16>(shape.q_numbers())?;
+            let inputs = random(shape, seed).iter().map(|x| self.gpu.to_device(x)).collect::<Result<Vec<_>>>()?;
+            Ok((inputs, o))
+        };
+        let mut sets = (0..count as u64).map(set).collect::<Result<Vec<_>>>()?;
+        self.gpu.time(plan, |call| {
+            let (inputs, o) = &mut sets[call % count];
+            self.launch((&inputs[0], &inputs[1], &inputs[2]), o, shape)
+        })
+    }
+
+    /// One launch, on the default stream.
+    ///
+    /// # Errors
+    /// As [`FlashAttention::attend`], before anything runs; the errors of [`Kernel::launch`].
+    pub fn launch(
+        &self,
+        qkv: (&Buffer<u16>, &Buffer<u16>, &Buffer<u16>),
+        o: &mut Buffer<u16>,
+        shape: AttentionShape,
+    ) -> Result<()> {
+        self.launch_by(&mut Launches::queue(), qkv, o, shape)
+    }
+
+    fn launch_by(
+        &self,
+        launches: &mut Launches,
+        (q, k, v): (&Buffer<u16>, &Buffer<u16>, &Buffer<u16>),
+        o: &mut Buffer<u16>,
+        shape: AttentionShape,
+    ) -> Result<()> {
+        fits(shape, q.len(), [k.len(), v.len()], o.len())?;
+        self.loaded(shape.width)?.launch(launches, (q, k, v), o, shape, self.causal)
+    }
+
+    /// The kernel for heads of that width, compiled and checked at its first use.
+    fn loaded(&self, width: usize) -> Result<&Loaded> {
+        let at = known_width(width)?;
+        if let Some(loaded) = self.loaded[at].get() {
+            return Ok(loaded);
+        }
+        let loaded = Loaded::new(&self.gpu, self.path, width)?;
+        let checks = if matches!(self.gpu, Gpu::Simulated(_)) { 2 } else { AWKWARD.len() };
+        for (turn, (q_heads, kv_heads, length)) in AWKWARD.into_iter().take(checks).enumerate() {
+            let shape = AttentionShape { batch: 1, q_heads, kv_heads, length, width };
+            loaded.check(&self.gpu, shape, self.causal, [1.0, 8.0][turn % 2])?;
+        }
+        Ok(self.loaded[at].get_or_init(|| loaded))
+    }
+}
+
+impl Loaded {
+    fn new(gpu: &Gpu, path: &str, width: usize) -> Result<Loaded> {
+        let rung = rung(path)?.for_heads_of(width)?;
+        let kernel = gpu.rung(&rung)?;
+        let declared = signatures(&rung.source()?.text).into_iter().find(|signature| signature.name == rung.kernel);
+        let maps = declared.is_some_and(|declared| declared.parameters.iter().any(|it| it.text.contains("TensorMap")));
+        let keys = rung.defines.iter().find(|(name, _)| *name == "KEYS").map_or(0, |(_, keys)| *keys);
+        Ok(Loaded { rung, kernel, maps, keys })
+    }
+
+    /// Compares one call on random numbers, whose scores spread so far, with f64.
+    fn check(&self, gpu: &Gpu, shape: AttentionShape, causal: bool, spread: f32) -> Result<()> {
+        let inputs = cpu::attention_inputs(shape, 1, spread).map(bf16);
+        let on_gpu = inputs.iter().map(|x| gpu.to_device(x)).collect::<Result<Vec<_>>>()?;
+        let mut o = gpu.poison(shape.q_numbers())?;
+        let qkv = (&on_gpu[0], &on_gpu[1], &on_gpu[2]);
+        self.launch(&mut Launches::queue(), qkv, &mut o, shape, causal)?;
+        let given = o.to_host()?;
+        match off(&given, [&inputs[0], &inputs[1], &inputs[2]], shape, causal) {
+            Some(what) => Err(wrong(self.rung.path, what)),
+            None => Ok(()),
+        }
+    }
+
+    fn launch(
+        &self,
+        launches: &mut Launches,
+        (q, k, v): (&Buffer<u16>, &Buffer<u16>, &Buffer<u16>),
+        o: &mut Buffer<u16>,
+        shape: AttentionShape,
+        causal: bool,
+    ) -> Result<()> {
+        let AttentionShape { batch, q_heads, kv_heads, length, width } = shape;
+        let heads = batch * q_heads;
+        // A block for each tile of queries of each head; its tile counts their numbers.
+        let config = self.rung.launch(length * width, heads, 1);
+        // exp(x) is a power of 2 of x times this, which the division by √width goes into.
+        let scale = std::f32::consts::LOG2_E / (width as f32).sqrt();
+        let numbers = (length as i32, (q_heads / kv_heads) as i32, scale, i32::from(causal));
+        let (length, group, scale, causal) = numbers;
+        if !self.maps {
+            return launches.launch(&self.kernel, config, (q, k, v, o, length, group, scale, causal));
+        }
+        let stack = |heads: usize| (heads, shape.length, width);
+        let q = TensorMap::of_stack(q, stack(heads), Q_BOX)?;
+        let k = TensorMap::of_stack(k, stack(batch * kv_heads), self.keys)?;
+        let v = TensorMap::of_stack(v, stack(batch * kv_heads), self.keys)?;
+        let o = TensorMap::of_written_stack(o, stack(heads), Q_BOX)?;
+        launches.launch(&self.kernel, config, (&q, &k, &v, &o, length, group, scale, causal))
+    }
+}
+
+/// A size is (heads, tokens, numbers of a head). The arrays are q, k and v.
+impl Topic for FlashAttention {
+    fn work(&self, size: Size) -> Result<Work> {
+        let shape = shape(size)?;
+        Ok(Work::of_operations(shape.operations(self.causal), 8 * shape.q_numbers(), "bf16"))
+    }
+
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+        Ok(random(shape(size)?, seed).map(Host::Bf16).into())
+    }
+
+    fn room(&self, size: Size) -> Result<Vec<Room>> {
+        Ok(vec![Room::Bf16(shape(size)?.q_numbers())])
+    }
+
+    fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
+        let qkv = (inputs[0].bf16()?, inputs[1].bf16()?, inputs[2].bf16()?);
+        self.launch_by(launches, qkv, outputs[0].bf16_mut()?, shape(size)?)
+    }
+
+    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+        let shape = shape(size)?;
+        let get = |array: usize| move |at: usize| inputs[array].get(at);
+        let row = |row| {
+            let values = cpu::attention_row((&get(0), &get(1), &get(2)), shape, &mask(self.causal), row).values;
+            Exact { output: 0, from: row * shape.width, values }
+        };
+        Ok(spread_rows(shape.rows(), 32).into_iter().map(row).collect())
+    }
+}
+
+/// The shape of a size: all heads of one sequence, each of its own.
+fn shape(size: Size) -> Result<AttentionShape> {
+    let (heads, length, width) = size.three()?;
+    AttentionShape { batch: 1, q_heads: heads, kv_heads: heads, length, width }.check()
+}
+
+fn mask(causal: bool) -> AttentionMask {
+    if causal { AttentionMask::causal() } else { AttentionMask::none() }
+}
+
+fn bf16(numbers: Vec<f32>) -> Vec<u16> {
+    numbers.into_iter().map(cpu::bf16_from_f32).collect()
+}
+
+fn random(shape: AttentionShape, seed: u64) -> [Vec<u16>; 3] {
+    cpu::attention_inputs(shape, seed, SPREAD).map(bf16)
+}
+
+/// What is wrong with a result, in words.
+fn off(o: &[u16], [q, k, v]: [&[u16]; 3], shape: AttentionShape, causal: bool) -> Option<String> {
+    let number = |bits: &[u16], at: usize| f64::from(cpu::f32_from_bf16(bits[at]));
+    let (q, k, v) = (|at| number(q, at), |at| number(k, at), |at| number(v, at));
+    let rows = spread_rows(shape.rows(), 256);
+    cpu::attention_wrong(&|at| number(o, at), (&q, &k, &v), shape, &mask(causal), &rows, Rounding::Bf16)
+}
+
+/// Where a width stands in [`WIDTHS`].
+///
+/// # Errors
+/// [`Error::Invalid`] for one that does not.
+pub(super) fn known_width(width: usize) -> Result<usize> {
+    WIDTHS.iter().position(|&known| known == width).ok_or_else(|| Error::Invalid {
+        what: format!("heads of {width} numbers: these kernels are made for 64 and 128"),
+        fix: "fill the heads up with zeros to 64 or 128 numbers, and scale q by the root of the ratio".to_string(),
+    })
+}
+
+/// An error where an array is not as long as its shape, or the shape is beyond what the kernels count.
+fn fits(shape: AttentionShape, q: usize, kv: [usize; 2], o: usize) -> Result<()> {
+    shape.check()?;
+    let arrays = [("q", q, shape.q_numbers()), ("k", kv[0], shape.kv_numbers()), ("v", kv[1], shape.kv_numbers())];
+    for (what, given, expected) in arrays.into_iter().chain([("o", o, shape.q_numbers())]) {
+        if given != expected {
+            return Err(Error::LengthMismatch { what: format!("attention's `{what}`"), expected, given });
+        }
+    }
+    known_width(shape.width)?;
+    // Heads go along a grid's y; tokens are counted in `int`, a tile beyond the last one too.
+    if shape.batch * shape.q_heads > 65_535 || shape.length > 1 << 30 {
+        return Err(Error::Invalid {
+            what: format!("attention over {shape}: a launch takes up to 65535 heads, of up to 2^30 tokens"),
+            fix: "split the batch, and launch once for each part".to_string(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
