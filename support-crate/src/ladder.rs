@@ -2,7 +2,7 @@
 //!
 //! The constants stand here once and go into the compiler as `-DNAME=value`, so a file and its launch cannot disagree.
 
-mod heads;
+mod flash;
 mod operators;
 mod table;
 

@@ -1,5 +1,6 @@
 //! The table of the course's kernels: constants, blocks and tiles of each.
 
+use super::flash::FLASH_128;
 use super::{Leaves, Rung, WHOLE_ROW};
 
 /// What most rungs have in common: 256 threads, one element each, on any GPU.
@@ -138,88 +139,6 @@ const HELD_ROW: Rung = Rung { defines: &[("THREADS", 256), ("VECTORS", 4)], ..BF
 /// The block is as long as its row: four eights a thread.
 const LONG_ROW: Rung = Rung { defines: &[("VECTORS", 4)], block: (1024, 1), each_thread: 4 * 8, ..BF16_ROW };
 
-/// Attention in one pass, for heads of 128 numbers: a row of its result is a head, and a tile counts the numbers of the
-/// queries that a block answers. For heads of 64 see [`FLASH_64`].
-const FLASH: Rung = Rung { kernel: "flash_attention", needs: (8, 0), block: (128, 1), tile: (64 * 128, 1), ..PLAIN };
-
-/// The rungs for heads of 64 numbers; what they have in common.
-const FLASH_NARROW: Rung = Rung { tile: (64 * 64, 1), ..FLASH };
-
-/// From here on Hopper alone: warpgroups multiply, each of 64 queries, and one fetches.
-const FLASH_HOPPER: Rung = Rung {
-    defines: &[("HEAD", 128), ("KEYS", 128), ("GROUPS", 2), ("STAGES", 2), ("REGISTERS", 240), ("SPARE", 24)],
-    needs: (9, 0),
-    only: true,
-    block: (384, 1),
-    tile: (128 * 128, 1),
-    shared_bytes: flash_tiles(128, 128, 128, 2) + flash_barriers(2),
-    ..FLASH
-};
-
-const FLASH_HOPPER_NARROW: Rung = Rung {
-    defines: &[("HEAD", 64), ("KEYS", 128), ("GROUPS", 3), ("STAGES", 2), ("REGISTERS", 160), ("SPARE", 32)],
-    block: (512, 1),
-    tile: (192 * 64, 1),
-    shared_bytes: flash_tiles(64, 192, 128, 2) + flash_barriers(2),
-    ..FLASH_HOPPER
-};
-
-/// Bytes of so many queries, and of so many stages of as many keys of k and of v.
-const fn flash_tiles(head: u32, queries: u32, keys: u32, stages: u32) -> u32 {
-    (queries + 2 * stages * keys) * head * 2
-}
-
-/// Bytes of the barriers: one for q, and four a stage.
-const fn flash_barriers(stages: u32) -> u32 {
-    8 + 4 * 8 * stages
-}
-
-/// The rungs of `flash_attention` for heads of 64 numbers, in the order of [`RUNGS`].
-pub(super) const FLASH_64: &[Rung] = &[
-    Rung {
-        path: "flash_attention/01_one_pass",
-        defines: &[("HEAD", 64)],
-        block: (256, 1),
-        tile: (8 * 64, 1),
-        ..FLASH_NARROW
-    },
-    Rung {
-        path: "flash_attention/02_shared_tiles",
-        defines: &[("HEAD", 64), ("WARPS", 16)],
-        block: (512, 1),
-        tile: (16 * 64, 1),
-        ..FLASH_NARROW
-    },
-    Rung {
-        path: "flash_attention/03_tensor_cores",
-        defines: &[("HEAD", 64), ("WARPS", 4), ("KEYS", 64)],
-        ..FLASH_NARROW
-    },
-    Rung {
-        path: "flash_attention/04_async_copies",
-        defines: &[("HEAD", 64), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
-        shared_bytes: 2 * 2 * 64 * (64 + 8) * 2,
-        ..FLASH_NARROW
-    },
-    Rung {
-        path: "flash_attention/05_swizzle",
-        defines: &[("HEAD", 64), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
-        shared_bytes: flash_tiles(64, 0, 64, 2),
-        ..FLASH_NARROW
-    },
-    Rung {
-        path: "flash_attention/06_wgmma",
-        defines: &[("HEAD", 64), ("KEYS", 128), ("GROUPS", 2), ("STAGES", 2)],
-        block: (256, 1),
-        tile: (128 * 64, 1),
-        shared_bytes: flash_tiles(64, 128, 128, 2),
-        ..FLASH_HOPPER
-    },
-    Rung { path: "flash_attention/07_warp_specialised", ..FLASH_HOPPER_NARROW },
-    Rung { path: "flash_attention/08_overlap", ..FLASH_HOPPER_NARROW },
-    Rung { path: "flash_attention/09_ping_pong", ..FLASH_HOPPER_NARROW },
-];
-
 /// Every kernel of the course, in reading order. A test holds it against the folder.
 pub const RUNGS: &[Rung] = &[
     Rung { path: "embedding/01_one_thread_each", kernel: "embedding", ..PLAIN },
@@ -238,43 +157,15 @@ pub const RUNGS: &[Rung] = &[
         tile: (4 * 4 * 256, 1),
         ..LOOKUP
     },
-    Rung {
-        path: "flash_attention/01_one_pass",
-        defines: &[("HEAD", 128)],
-        block: (256, 1),
-        tile: (8 * 128, 1),
-        ..FLASH
-    },
-    Rung {
-        path: "flash_attention/02_shared_tiles",
-        defines: &[("HEAD", 128), ("WARPS", 16)],
-        block: (512, 1),
-        tile: (16 * 128, 1),
-        ..FLASH
-    },
-    Rung { path: "flash_attention/03_tensor_cores", defines: &[("HEAD", 128), ("WARPS", 4), ("KEYS", 64)], ..FLASH },
-    Rung {
-        path: "flash_attention/04_async_copies",
-        defines: &[("HEAD", 128), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
-        shared_bytes: 2 * 2 * 64 * (128 + 8) * 2,
-        ..FLASH
-    },
-    Rung {
-        path: "flash_attention/05_swizzle",
-        defines: &[("HEAD", 128), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
-        shared_bytes: flash_tiles(128, 0, 64, 2),
-        ..FLASH
-    },
-    Rung {
-        path: "flash_attention/06_wgmma",
-        defines: &[("HEAD", 128), ("KEYS", 128), ("GROUPS", 2), ("STAGES", 2)],
-        block: (256, 1),
-        shared_bytes: flash_tiles(128, 128, 128, 2),
-        ..FLASH_HOPPER
-    },
-    Rung { path: "flash_attention/07_warp_specialised", ..FLASH_HOPPER },
-    Rung { path: "flash_attention/08_overlap", ..FLASH_HOPPER },
-    Rung { path: "flash_attention/09_ping_pong", ..FLASH_HOPPER },
+    FLASH_128[0],
+    FLASH_128[1],
+    FLASH_128[2],
+    FLASH_128[3],
+    FLASH_128[4],
+    FLASH_128[5],
+    FLASH_128[6],
+    FLASH_128[7],
+    FLASH_128[8],
     Rung { path: "layer_norm/01_two_passes", kernel: "layer_norm", ..BF16_ROW },
     Rung { path: "layer_norm/02_welford", kernel: "layer_norm", ..BF16_ROW },
     Rung { path: "layer_norm/03_eight_at_once", kernel: "layer_norm", ..BF16_ROW },
