@@ -47,6 +47,23 @@ pub struct Rung {
     pub cluster: u32,
 }
 
+/// What most rungs have in common: 256 threads, one element each, on any GPU.
+const PLAIN: Rung = Rung {
+    path: "",
+    kernel: "",
+    defines: &[],
+    block: (256, 1),
+    each_thread: 0,
+    tile: (256, 1),
+    blocks_per_sm: 0,
+    splits_tiles: false,
+    leaves: Leaves::Result,
+    needs: (7, 5),
+    only: false,
+    shared_bytes: 0,
+    cluster: 1,
+};
+
 /// A tile as wide as the row, however long that is: a block for each row, along the grid's x.
 pub const WHOLE_ROW: u32 = u32::MAX;
 

@@ -1,8 +1,7 @@
 //! The rows of flash attention: a rung has other constants for heads of 64 numbers than for 128. They are the best of those
 //! tried on an H200.
 
-use super::Rung;
-use super::table::PLAIN;
+use super::{PLAIN, Rung};
 use crate::error::{Error, Result};
 
 /// Attention in one pass, for heads of 128 numbers: a row of its result is a head, and a tile counts the numbers of the

@@ -200,6 +200,6 @@ impl Operator {
     /// [`Error::Unsupported`].
     pub fn runs_on(&self, capability: (u32, u32)) -> Result<()> {
         let Operator { path, needs, only, .. } = *self;
-        Rung { path, needs, only, ..super::table::PLAIN }.runs_on(capability)
+        Rung { path, needs, only, ..super::PLAIN }.runs_on(capability)
     }
 }

@@ -1,24 +1,7 @@
 //! The table of the course's kernels: constants, blocks and tiles of each.
 
 use super::flash::FLASH_128;
-use super::{Leaves, Rung, WHOLE_ROW};
-
-/// What most rungs have in common: 256 threads, one element each, on any GPU.
-pub(super) const PLAIN: Rung = Rung {
-    path: "",
-    kernel: "",
-    defines: &[],
-    block: (256, 1),
-    each_thread: 0,
-    tile: (256, 1),
-    blocks_per_sm: 0,
-    splits_tiles: false,
-    leaves: Leaves::Result,
-    needs: (7, 5),
-    only: false,
-    shared_bytes: 0,
-    cluster: 1,
-};
+use super::{Leaves, PLAIN, Rung, WHOLE_ROW};
 
 /// A reduction whose blocks leave partial sums.
 const PARTIALS: Rung = Rung { kernel: "reduce", leaves: Leaves::Partials, ..PLAIN };

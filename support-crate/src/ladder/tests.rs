@@ -1,6 +1,5 @@
 //! The table against the folder, and what follows from it.
 
-use super::table::PLAIN;
 use super::*;
 use crate::launch::signatures;
 use std::collections::BTreeSet;

@@ -1,14 +1,13 @@
 //! The ladders, by name.
 
-use super::contest::{self, CHECKS, Job, Peer, PeerWork};
-use super::flash_attention;
+use super::contest::{self, CHECKS, Job, Peer};
 use super::{
-    Array, Embedding, FlashAttention, LadderRun, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope,
-    Size, Softmax, Topic, VectorAdd, arrays_of, reason,
+    Embedding, FlashAttention, LadderRun, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size,
+    Softmax, Topic, VectorAdd, arrays_of, flash_attention,
 };
 use crate::bench::Bench;
 use crate::error::{Error, Result};
-use crate::gpu::{Cublas, Gpu, KernelResources};
+use crate::gpu::{Gpu, KernelResources};
 use crate::inspect::Inspection;
 use crate::ladder::{RUNGS, Rung};
 use crate::launch::LaunchConfig;
@@ -225,30 +224,6 @@ impl Ladder {
     /// [`Error::Unsupported`] where the driver does not tell, or the GPU does not run that rung.
     pub fn resources(self, gpu: &Gpu, rung: &str, size: Size) -> Result<Vec<(LaunchConfig, KernelResources)>> {
         Ok(self.call_once(gpu, rung, size, Launches::resources())?.resources)
-    }
-
-    /// The vendor's library for it, on the rungs' own arrays; where it is not there, a note says so.
-    pub(super) fn vendor<'a>(self, gpu: &Gpu, size: Size, notes: &mut Vec<String>) -> Result<Option<Peer<'a>>> {
-        let bf16 = match self {
-            Ladder::Matmul => false,
-            Ladder::MatmulBf16 => true,
-            // CUB and PyTorch are no libraries to load: `env/record_ladders.py` brings them along.
-            _ => return Ok(None),
-        };
-        let sides = size.three()?;
-        let blas = match Cublas::new(gpu) {
-            Ok(blas) => blas,
-            Err(error) => {
-                notes.push(format!("left out: {}", reason(&error)));
-                return Ok(None);
-            }
-        };
-        notes.push(format!("cuBLAS {}: f32 without TF32, bf16 with sums in f32", blas.version()));
-        let call = move |inputs: &[Array], outputs: &mut [Array]| match bf16 {
-            true => blas.multiply(inputs[0].bf16()?, inputs[1].bf16()?, outputs[0].bf16_mut()?, sides),
-            false => blas.multiply(inputs[0].f32()?, inputs[1].f32()?, outputs[0].f32_mut()?, sides),
-        };
-        Ok(Some(Peer { name: "cuBLAS".to_string(), error: None, work: PeerWork::OnArrays(Box::new(call)) }))
     }
 
     pub(super) fn call_once(self, gpu: &Gpu, rung: &str, size: Size, mut launches: Launches) -> Result<Launches> {

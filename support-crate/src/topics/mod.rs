@@ -22,6 +22,7 @@ mod size;
 mod softmax;
 mod topic;
 mod vector_add;
+mod vendor;
 
 pub use arrays::{Array, Host, Room};
 pub use attention::{Attention, AttentionStep, AttentionWork, StepWork, bytes_row};
