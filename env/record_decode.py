@@ -8,6 +8,7 @@ and goes on. Logits are held against PyTorch's in f64 first. `--program FILE` ru
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import subprocess
 import sys
@@ -17,6 +18,26 @@ from pathlib import Path
 from paths import ROOT
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+import ladder_page
+
+TEXT = """# A token of a GPT-2 on {gpu}
+
+Written by `env/record_decode.py`; nothing here is typed by hand.
+
+| what | |
+| --- | --- |
+{facts}
+
+124 million parameters in bf16 (random), batch 1, context 512. A token reads every weight once, and the keys and values of
+the positions before it: so many bytes ÷ the time, held against the rate of a device copy in the same run, is the last
+column. A sample is 64 tokens; in each round every plan and PyTorch took one. Before, each plan's logits at position 511
+were held against PyTorch's in f64: error is ‖given − exact‖ ÷ ‖exact‖. [{table}]({table}) has the rows, the ratios to
+PyTorch's, and plans with other constants.
+
+| plan | queued | kernels | µs a token | tokens/s | error | share of the copy rate |
+| --- | --- | ---: | ---: | ---: | ---: | ---: |
+{rows}
+"""
 
 CARGO = [
     "cargo",
@@ -32,6 +53,24 @@ CARGO = [
     "--",
 ]
 SHARED = Path("/dev/shm")
+
+
+def page(table: Path, commit: str | None) -> str:
+    """The page beside the table: plans with their own constants, and PyTorch."""
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    facts = ladder_page.machine(commit)
+    facts["command"] = "`python3 env/record_decode.py --out results/h200/decode.csv`"
+    lines = {}
+    for row in rows:
+        if row["constants"] in ("", row["plan"]):
+            cells = [
+                row[name]
+                for name in ("plan", "queue", "kernels", "us_a_token", "tokens_per_s", "error", "share_of_copy")
+            ]
+            lines["| " + " | ".join(cells) + " |"] = None
+    facts_text = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
+    return TEXT.format(gpu=facts["GPU"], facts=facts_text, table=table.name, rows="\n".join(lines))
 
 
 class Partner:
@@ -68,6 +107,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "results/decode.csv", help="the table to write")
     parser.add_argument("--tunings", action="store_true", help="other constants of the kernels too")
     parser.add_argument("--plans", help="these plans alone, such as fused,halves")
+    parser.add_argument("--commit", help="what the program was built from, where there is no git")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=SHARED if SHARED.is_dir() else None) as name:
         command = [*([chosen.program] if chosen.program else CARGO), "--out", str(chosen.out.resolve())]
@@ -83,6 +123,7 @@ def main() -> int:
         if run(command, Path(name)) != 0:
             print("error: not everything was timed\nnext: run this on a machine with an NVIDIA GPU", file=sys.stderr)
             return 1
+    chosen.out.with_suffix(".md").write_text(page(chosen.out, chosen.commit), encoding="utf-8")
     return 0
 
 
