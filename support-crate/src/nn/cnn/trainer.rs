@@ -30,6 +30,8 @@ pub struct Trainer {
     /// Losses and right answers on the device that were not fetched yet, with the images of their steps.
     pending: Vec<(Tensor, Tensor, usize)>,
     pub(super) since: Since,
+    /// The step that the checkpoint on disk was written after.
+    kept: Option<u64>,
     /// Seconds of each step that this process made.
     step_seconds: Vec<f64>,
 }
@@ -43,7 +45,7 @@ impl Trainer {
     pub fn new(images: &Images, plan: Plan) -> Result<Trainer> {
         let mut start = Checkpoint::new(plan.seed, &images.name);
         start.state.loss_scale = plan.precision.first_loss_scale();
-        Trainer::from(images, plan, start)
+        Trainer::from(images, plan, start, None)
     }
 
     /// Goes on with the run in `plan.checkpoint`, as if it had never stopped: with the same images, batch size, numbers and
@@ -71,10 +73,11 @@ impl Trainer {
                 fix: "give it the same images (--data), or begin a new run without --resume".to_string(),
             });
         }
-        Trainer::from(images, plan, checkpoint)
+        let step = checkpoint.state.step;
+        Trainer::from(images, plan, checkpoint, Some(step))
     }
 
-    fn from(images: &Images, plan: Plan, start: Checkpoint) -> Result<Trainer> {
+    fn from(images: &Images, plan: Plan, start: Checkpoint, kept: Option<u64>) -> Result<Trainer> {
         images.check()?;
         plan.check(images.train.len())?;
         if (images.width, images.height) != (28, 28) {
@@ -108,6 +111,7 @@ impl Trainer {
             order,
             pending,
             since: Since::now(),
+            kept,
             step_seconds,
         })
     }
@@ -204,9 +208,9 @@ impl Trainer {
     }
 
     fn no_number(&self, step: u64, loss: f32) -> Error {
-        let kept = match &self.plan.checkpoint {
-            Some(path) if path.exists() => format!("{} holds the run before that", path.display()),
-            _ => "no checkpoint was written yet".to_string(),
+        let kept = match (&self.plan.checkpoint, self.kept) {
+            (Some(path), Some(step)) => format!("{} holds it after step {step}", path.display()),
+            _ => "no checkpoint of it was written yet".to_string(),
         };
         Error::Invalid {
             what: format!("the loss of step {step} is {loss}: the run was stopped, and {kept}"),
@@ -249,7 +253,11 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::checkpoint`] and [`Checkpoint::write`].
     pub fn write(&mut self, path: &Path) -> Result<()> {
-        self.checkpoint()?.write(path)
+        self.checkpoint()?.write(path)?;
+        if self.plan.checkpoint.as_deref() == Some(path) {
+            self.kept = Some(self.state.step);
+        }
+        Ok(())
     }
 }
 

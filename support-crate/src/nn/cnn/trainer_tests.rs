@@ -78,7 +78,7 @@ fn a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_file() {
     bad.arrays[7][0] = f32::NAN;
     trainer.cnn = Cnn::new(&bad, trainer.cnn.device(), Kernels::Candle, Precision::F32).unwrap();
     let text = trainer.run(&mut on).unwrap_err().to_string();
-    assert!(text.contains("the loss of step 2 is NaN") && text.contains("holds the run before that"), "{text}");
+    assert!(text.contains("the loss of step 2 is NaN") && text.contains("holds it after step 1"), "{text}");
     assert!(text.contains("\nnext: begin again with a smaller learning rate"), "{text}");
     assert_eq!(std::fs::read(folder.0.join("cnn.safetensors")).unwrap(), good);
 }
