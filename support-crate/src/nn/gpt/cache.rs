@@ -115,7 +115,7 @@ impl Gpt {
     ///
     /// # Errors
     /// [`Error::Invalid`] when there is no prompt, one is empty, one names a token that the model does not have, or the longest with `new` tokens does not
-    /// fit into the context; what candle says.
+    /// fit into the context, or the batch into the CPU's memory (it names the largest that does); what candle says.
     pub fn read(&self, prompts: &[Vec<u32>], new: usize) -> Result<(Cache, Tensor)> {
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
         let shortest = prompts.iter().map(Vec::len).min().unwrap_or(0);
@@ -128,6 +128,7 @@ impl Gpt {
                 fix: "use the tokenizer that belongs to the model".to_string(),
             });
         }
+        self.room_for(prompts.len(), longest, longest + new)?;
         let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
         let rows = prompts
             .iter()

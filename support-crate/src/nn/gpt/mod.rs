@@ -10,6 +10,7 @@ mod layers;
 mod model;
 mod ngram;
 mod random;
+mod room;
 mod sample;
 mod stream;
 #[cfg(test)]
