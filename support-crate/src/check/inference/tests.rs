@@ -19,7 +19,8 @@ fn nucleus(probabilities: &[f64], p: f64) -> Vec<usize> {
 #[test]
 fn a_nucleus_passes_and_each_mistake_is_named() {
     assert!(top_p(nucleus).passed(), "{}", top_p(nucleus).text());
-    let wrong: [(fn(&[f64], f64) -> Vec<usize>, &str); 8] = [
+    type Nucleus = fn(&[f64], f64) -> Vec<usize>;
+    let wrong: [(Nucleus, &str); 8] = [
         (|all, p| (0..all.len()).filter(|t| all[*t] >= p).collect(), "must be left"),
         (|all, p| (0..all.len()).filter(|t| all[*t] >= p.min(0.5)).collect(), "carries the sum"),
         (
@@ -63,7 +64,8 @@ fn a_nucleus_passes_and_each_mistake_is_named() {
 #[test]
 fn a_mask_passes_and_each_mistake_is_named() {
     assert!(padding_mask(|query, key, padding| key > query || key < padding).passed());
-    let wrong: [(fn(usize, usize, usize) -> bool, &str); 6] = [
+    type Mask = fn(usize, usize, usize) -> bool;
+    let wrong: [(Mask, &str); 6] = [
         (|query, key, _| key > query, "the filling is no part"),
         (|_, key, padding| key < padding, "must not see those that come after"),
         (|query, key, padding| key >= query || key < padding, "sees itself"),
@@ -85,7 +87,8 @@ fn right(it: Decode) -> f64 {
 #[test]
 fn a_floor_passes_and_each_mistake_is_named() {
     assert!(token_floor(right).passed(), "{}", token_floor(right).text());
-    let wrong: [(fn(Decode) -> f64, &str); 9] = [
+    type Floor = fn(Decode) -> f64;
+    let wrong: [(Floor, &str); 9] = [
         (|it| right(it) / 1e3, "the unit is not"),
         (|it| right(it) / it.bytes as f64, "you count numbers"),
         (|it| right(Decode { context: 0, ..it }), "the cache is read as well"),
