@@ -64,7 +64,8 @@ fn one_side(rows: usize, on_gpu: bool) -> Result<()> {
 
 fn record(most: usize, out: &std::path::Path) -> Result<()> {
     let gpu = Gpu::open_index(0)?;
-    let start = Instant::now();
+    // One time for all sizes: of a curve, the rows with the newest time count.
+    let (start, time) = (Instant::now(), results::now_utc());
     // /dev/shm is memory: the parsing is timed, and no disk.
     let shm = PathBuf::from("/dev/shm");
     let folder = if shm.is_dir() { shm } else { std::env::temp_dir() };
@@ -82,8 +83,14 @@ fn record(most: usize, out: &std::path::Path) -> Result<()> {
         let on_gpu = gpu_times(&gpu, &rides, &drivers, &Bench::default().budget_ms(500.0))?;
         let copies = transfer_times(&gpu, &rides, &drivers, &Bench::default().budget_ms(700.0))?;
         let read = read_times(&rides, &folder, &slow.samples(5))?;
-        store(out, "pipeline over rows", gpu.name(), &[on_gpu.clone(), copies.clone()].concat())?;
-        store(out, "pipeline over rows, polars", &cpu::info().short_name(), &[on_cpu.clone(), read.clone()].concat())?;
+        store(out, &time, "pipeline over rows", gpu.name(), &[on_gpu.clone(), copies.clone()].concat())?;
+        store(
+            out,
+            &time,
+            "pipeline over rows, polars",
+            &cpu::info().short_name(),
+            &[on_cpu.clone(), read.clone()].concat(),
+        )?;
         println!(
             "\n{rows} rows, {count} drivers; results of polars and GPU agree ({:.0} s)",
             start.elapsed().as_secs_f64()
@@ -106,10 +113,10 @@ fn record(most: usize, out: &std::path::Path) -> Result<()> {
 }
 
 /// Tags the rows as the lesson does, and appends them.
-fn store(out: &std::path::Path, experiment: &str, machine: &str, rows: &[Measurement]) -> Result<()> {
-    let (time, commit) = (results::now_utc(), results::commit());
+fn store(out: &std::path::Path, time: &str, experiment: &str, machine: &str, rows: &[Measurement]) -> Result<()> {
+    let commit = results::commit();
     let tag = |row: &Measurement| Measurement {
-        time: time.clone(),
+        time: time.to_string(),
         commit: commit.clone(),
         lesson: "15_arrays".to_string(),
         experiment: format!("{experiment}: {}", row.experiment),

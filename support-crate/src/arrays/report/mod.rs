@@ -15,6 +15,10 @@ use std::path::{Path, PathBuf};
 pub struct Report {
     /// Where the rows come from.
     pub source: String,
+    /// The CPUs that were measured on, by name.
+    pub cpus: Vec<String>,
+    /// The GPUs that were measured on, by name.
+    pub gpus: Vec<String>,
     /// The lessons that have rows, by name.
     pub lessons: Vec<LessonRows>,
     /// What was done on the CPU and on a GPU.
@@ -77,14 +81,18 @@ pub fn report() -> Result<Report> {
     if own.exists() {
         return of_file(&own);
     }
-    let recorded = results::recorded_file(results::REFERENCE);
-    let mut report = of_file(&recorded)?;
-    report.source = format!(
-        "There is no {}: nothing was measured here yet. This is the recorded run, {}.",
-        own.display(),
-        recorded.display()
-    );
-    Ok(report)
+    let report = recorded()?;
+    let source = format!("There is no {}: nothing was measured here yet. {}", own.display(), report.source);
+    Ok(Report { source, ..report })
+}
+
+/// The report on the recorded run.
+///
+/// # Errors
+/// As [`of_file`].
+pub fn recorded() -> Result<Report> {
+    let report = of_file(&results::recorded_file(results::REFERENCE))?;
+    Ok(Report { source: format!("This is the recorded run: {}.", report.source), ..report })
 }
 
 /// The report on a file of results.

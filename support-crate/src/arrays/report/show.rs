@@ -58,6 +58,11 @@ impl Report {
         if self.pairs.is_empty() {
             notes.insert(0, "Nothing was measured on a CPU and on a GPU under one name.".to_string());
         }
+        for (side, names) in [("CPU", &self.cpus), ("GPU", &self.gpus)] {
+            if !names.is_empty() {
+                notes.push(format!("{side}: {}.", names.join("; ")));
+            }
+        }
         notes.push(format!("{} other figures of speed are of one side alone.", self.alone));
         let pairs = Table {
             title: "CPU and GPU, by experiment".to_string(),
@@ -110,7 +115,8 @@ pub(super) fn figure(report: &Report) -> Figure {
         let last = pair.points.last()?;
         let label = format!("{} {}, size {}", pair.lesson.get(..2).unwrap_or(&pair.lesson), name(pair), last.size);
         let once = Summary::of(&[last.speedup]);
-        Some(Measurement::new(&label, Backend::Cuda, 1, "speed-up", "times the CPU's speed", once))
+        let row = Measurement::new(&label, Backend::Cuda, 1, "speed", "times the CPU's", once);
+        Some(Measurement { machine: report.gpus.join("; "), ..row })
     };
     let rows: Vec<Measurement> = report.pairs.iter().filter_map(bar).collect();
     plot::bars(&rows)

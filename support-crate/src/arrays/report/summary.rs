@@ -17,7 +17,8 @@ pub(super) fn summary(rows: &[Measurement]) -> PolarsResult<Report> {
     let both = cpu.join(&gpu, KEY, KEY, JoinArgs::new(JoinType::Inner), None)?;
     let both = both.sort(KEY, SortMultipleOptions::default())?;
     let alone = cpu.height() + gpu.height() - 2 * both.height();
-    Ok(Report { source: String::new(), lessons, pairs: pairs(&both)?, alone })
+    let [cpus, gpus] = ["cpu", "gpu"].map(|side| machines(rows, side));
+    Ok(Report { source: String::new(), cpus, gpus, lessons, pairs: pairs(&both)?, alone })
 }
 
 /// The rows as columns. `speed` is higher for the faster one, in 1 ÷ unit for times; 0 for what is no speed.
@@ -53,6 +54,12 @@ fn side(backend: Backend) -> &'static str {
         Backend::Cuda | Backend::Metal => "gpu",
         Backend::Model => "other",
     }
+}
+
+/// The machines of a side, each once.
+fn machines(rows: &[Measurement], of: &str) -> Vec<String> {
+    let names = rows.iter().filter(|row| side(row.backend) == of).map(|row| row.machine.clone());
+    names.collect::<std::collections::BTreeSet<String>>().into_iter().collect()
 }
 
 fn is_time(metric: &str) -> bool {

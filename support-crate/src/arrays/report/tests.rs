@@ -47,6 +47,7 @@ fn the_fastest_of_each_side_and_the_newest_of_each_machine() {
     assert_eq!((report.alone, report.lessons[0].cpu, report.lessons[0].gpu, report.lessons[0].other), (1, 3, 4, 1));
     let text = report.text();
     assert!(text.starts_with("here\n") && text.contains("0.500× to 4.00× (2)"), "{text}");
+    assert!(text.contains("CPU: cpu; cpu-1.") && text.contains("GPU: cuda."), "{text}");
     assert!(report.figure().unwrap().svg().contains("as fast as the CPU"));
 }
 
@@ -111,7 +112,7 @@ fn damaged_and_empty_files_are_named_with_a_next_step() {
 
 #[test]
 fn the_recorded_run_has_a_report() {
-    let report = of_file(&results::recorded_file(results::REFERENCE)).unwrap();
+    let report = recorded().unwrap();
     assert!(
         report.pairs.iter().any(|pair| pair.lesson == "00_welcome" && pair.experiment == "matmul"),
         "{}",
