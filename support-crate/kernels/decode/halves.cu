@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     extern __shared__ uint4 tiles[];
     __shared__ Attention::Shared shared;
     let_next_start();
-    cluster_arrive(); // a block must have started before others write into it
+    cluster_greet(); // a block must have started before others write into it
     Layer layer(weights, vectors, number);
     bf16 *cache = caches + (size_t)number * 2 * WIDTH * context;
     Attention attention;
@@ -25,7 +25,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     wait_for_former();
     cluster_wait();
     Residual turn(residual, 2 * number);
-    turn.zero_spare();
     attention.finish(layer, cache, turn, tiles, shared);
 }
 
@@ -41,5 +40,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     wait_for_former();
     Residual turn(residual, 2 * number + 1);
     turn.zero_spare();
-    mlp.finish(layer, turn, shared);
+    mlp.finish(turn, shared);
 }

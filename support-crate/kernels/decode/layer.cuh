@@ -60,7 +60,10 @@ __device__ int cluster_blocks() {
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
     return blocks;
 }
+// What this block has written is to be seen behind the others' wait: that takes as long as its writes are under way.
 __device__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// This block is there, and no more.
+__device__ void cluster_greet() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 // Where a variable in this block's shared memory lies in that of another block of the cluster.
 __device__ unsigned int in_block(const void *own, int rank) {
@@ -104,6 +107,8 @@ struct Attention {
     uint4 qkv[OWN][EACH], out[OUT_EACH];
     Norm norm;
     int head, now, context;
+    bf16 kept[OWN]; // of the first slice
+    float qkv_bias[OWN], out_bias[OUT_EACH];
 
     // Rows of q, k and v of the head: those of a slice.
     __device__ void fetch_qkv(const Layer &layer, int slice) {
@@ -112,6 +117,7 @@ struct Attention {
             int local = own * WARPS + threadIdx.x / 32, row = slice * QKV + local;
             int at = row / HEAD * WIDTH + head * HEAD + row % HEAD;
             fetch_row(layer.qkv + (size_t)at * WIDTH, local < QKV, qkv[own]);
+            qkv_bias[own] = local < QKV ? fetch_one(layer.qkv_bias + at) : 0.0f;
         }
     }
 
@@ -124,6 +130,8 @@ struct Attention {
             if (at < OUT * PART) {
                 out[each] = fetch(layer.out + (size_t)row * WIDTH + head * HEAD + at % PART * 8);
             }
+            // The first head adds it for all of them.
+            out_bias[each] = head == 0 && at < OUT * PART ? fetch_one(layer.out_bias + row) : 0.0f;
         }
     }
 
@@ -167,7 +175,7 @@ struct Attention {
                 if (local >= QKV) {
                     continue;
                 }
-                value += layer.qkv_bias[at / HEAD * WIDTH + head * HEAD + of];
+                value += qkv_bias[own];
                 if (at < HEAD) {
                     if (lane < blocks) {
                         store_in_block(&shared.query[of], lane, value);
@@ -176,18 +184,21 @@ struct Attention {
                     // Keys and values are used as the cache keeps them, now and later.
                     bool key = at < 2 * HEAD;
                     store_in_block((bf16 *)((key ? own_keys : own_values) + slot * PART) + of, owner, (bf16)value);
-                    (key ? keys : values)[(size_t)now * HEAD + of] = value;
+                    kept[own] = value;
+                    if (slice != rank) {
+                        (key ? keys : values)[(size_t)now * HEAD + of] = value;
+                    }
                 }
             }
         }
         asm volatile("cp.async.wait_all;" ::: "memory");
         cluster_arrive();
-        // Meanwhile: what the first head adds for all of them.
+        // Meanwhile: what the first head adds for all of them, beside the bias.
         float base[OUT_EACH];
 #pragma unroll
         for (int each = 0; each < OUT_EACH; ++each) {
             int at = each * THREADS + thread, to = rank * OUT + at / PART;
-            base[each] = head == 0 && at < OUT * PART ? __ldcg(residual.x + to) + layer.out_bias[to] : 0.0f;
+            base[each] = head == 0 && at < OUT * PART ? __ldcg(residual.x + to) : 0.0f;
         }
         cluster_wait();
 
@@ -223,6 +234,15 @@ struct Attention {
             shared.attended[thread] = merged(shared.parts, blocks, thread);
         }
         __syncthreads();
+        // Global memory is written behind the cluster's barriers, which would wait for that.
+        residual.zero_spare();
+#pragma unroll
+        for (int own = 0; own < OWN; ++own) {
+            int local = own * WARPS + warp, at = rank * QKV + local;
+            if (lane == 0 && local < QKV && at >= HEAD) {
+                (at < 2 * HEAD ? keys : values)[(size_t)now * HEAD + at % HEAD] = kept[own];
+            }
+        }
 
         float own_attended[8];
 #pragma unroll
@@ -242,9 +262,9 @@ struct Attention {
                 }
                 if (part == 0 && at < OUT * PART) {
                     if (slice != rank) {
-                        base[each] = head == 0 ? __ldcg(residual.x + to) + layer.out_bias[to] : 0.0f;
+                        base[each] = head == 0 ? __ldcg(residual.x + to) : 0.0f;
                     }
-                    atomicAdd(residual.sum + to, value + base[each]);
+                    atomicAdd(residual.sum + to, value + base[each] + out_bias[each]);
                 }
             }
         }
@@ -259,7 +279,9 @@ struct Mlp {
         float units[ROWS];
         float4 shares[2][THREADS];
     };
+    static constexpr int COLUMNS = (WIDTH + THREADS - 1) / THREADS;
     uint4 up[UNITS][EACH], down[DOWN];
+    float up_bias[UNITS], down_bias[COLUMNS];
     Norm norm;
     int first;
 
@@ -268,7 +290,9 @@ struct Mlp {
 #pragma unroll
         for (int own = 0; own < UNITS; ++own) {
             int unit = own * WARPS + warp;
-            fetch_row(layer.up + (size_t)(first + unit) * WIDTH, unit < ROWS && first + unit < HIDDEN, up[own]);
+            bool there = unit < ROWS && first + unit < HIDDEN;
+            fetch_row(layer.up + (size_t)(first + unit) * WIDTH, there, up[own]);
+            up_bias[own] = there ? fetch_one(layer.up_bias + first + unit) : 0.0f;
         }
 #pragma unroll
         for (int each = 0; each < DOWN; ++each) {
@@ -278,10 +302,16 @@ struct Mlp {
                 down[each] = fetch(layer.down + (size_t)first * WIDTH + 8 * (size_t)at);
             }
         }
+#pragma unroll
+        for (int each = 0; each < COLUMNS; ++each) {
+            // The first block adds it for all of them.
+            int column = each * THREADS + thread;
+            down_bias[each] = first == 0 && column < WIDTH ? fetch_one(layer.down_bias + column) : 0.0f;
+        }
         norm.fetch_weights(layer.norm_2, layer.norm_2 + WIDTH);
     }
 
-    __device__ void finish(const Layer &layer, const Residual &residual, Shared &shared) {
+    __device__ void finish(const Residual &residual, Shared &shared) {
         int thread = threadIdx.x, warp = thread / 32;
         norm.apply(residual.x, shared.row);
         float own_x[EACH][8];
@@ -291,7 +321,7 @@ struct Mlp {
             int unit = own * WARPS + warp;
             float value = warp_sum(dot_row(up[own], own_x));
             if (thread % 32 == 0 && unit < ROWS) {
-                shared.units[unit] = first + unit < HIDDEN ? gelu(value + layer.up_bias[first + unit]) : 0.0f;
+                shared.units[unit] = first + unit < HIDDEN ? gelu(value + up_bias[own]) : 0.0f;
             }
         }
         __syncthreads();
@@ -306,8 +336,13 @@ struct Mlp {
         shared.shares[1][thread] = make_float4(share[4], share[5], share[6], share[7]);
         __syncthreads();
         const float *flat = (const float *)shared.shares;
-        for (int column = thread; column < WIDTH; column += THREADS) {
-            float total = first == 0 ? __ldcg(residual.x + column) + layer.down_bias[column] : 0.0f;
+#pragma unroll
+        for (int each = 0; each < COLUMNS; ++each) {
+            int column = each * THREADS + thread;
+            if (column >= WIDTH) {
+                continue;
+            }
+            float total = first == 0 ? __ldcg(residual.x + column) + down_bias[each] : 0.0f;
             int at = column % 8 / 4 * 4 * THREADS + column / 8 * 4 + column % 4;
 #pragma unroll
             for (int other = 0; other < THREADS / EIGHTS; ++other) {

@@ -27,6 +27,19 @@ __device__ uint4 fetch(const bf16 *weights) {
     return eight;
 }
 
+__device__ float fetch_one(const float *number) {
+    float one;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(one) : "l"(number));
+    return one;
+}
+__device__ float4 fetch(const float *numbers) {
+    float4 four;
+    asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+                 : "l"(numbers));
+    return four;
+}
+
 // A bf16 is the upper half of a float. Of a pair the first one lies in the lower half.
 __device__ float low(unsigned int pair) { return __uint_as_float(pair << 16); }
 __device__ float high(unsigned int pair) { return __uint_as_float(pair & 0xffff0000u); }
@@ -122,8 +135,8 @@ struct Norm {
         for (int four = 0; four < FOURS; ++four) {
             int at = four * THREADS + threadIdx.x;
             if (at < WIDTH / 4) {
-                weight[four] = ((const float4 *)weights)[at];
-                bias[four] = ((const float4 *)biases)[at];
+                weight[four] = fetch(weights + 4 * at);
+                bias[four] = fetch(biases + 4 * at);
             }
         }
     }

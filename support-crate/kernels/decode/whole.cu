@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Lines lines;
     attention.now = state[0];
     attention.context = context;
-    cluster_arrive(); // a block must have started before others write into it
+    cluster_greet(); // a block must have started before others write into it
     attention.head = own_head;
     if (own_head < WIDTH / HEAD) {
         attention.fetch_all(Layer(weights, vectors, 0), caches, tiles);
@@ -78,7 +78,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             meeting.wait();
         }
         Residual turn(residual, 2 * number);
-        turn.zero_spare();
         // In the simulator a block has several heads.
         for (int head = own_head; head < WIDTH / HEAD; head += clusters) {
             if (head != own_head) {
@@ -103,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 __syncthreads();
                 mlp.fetch_all(layer);
             }
-            mlp.finish(layer, turn, shared.mlp);
+            mlp.finish(turn, shared.mlp);
         }
         meeting.arrive();
     }
