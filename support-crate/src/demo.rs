@@ -1,8 +1,10 @@
-//! What must not happen in the notebook's own process: a fault that takes the GPU's context with it, and work that a
-//! profiler is to start.
+//! What must not happen in the notebook's own process: a fault that takes the GPU's context with it, an allocation that fails
+//! and takes the process with it, and work that a profiler is to start.
 
+mod full;
 mod ladder;
 
+pub use full::out_of_memory;
 pub use ladder::{ladder, launch};
 
 use crate::error::Result;

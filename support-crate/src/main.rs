@@ -20,6 +20,7 @@ usage:
   gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
   gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
   gpulab report           results/metrics.csv: CPU against GPU by experiment (`make report`); [--results FILE] [--out FOLDER]
+  gpulab demo out-of-memory BATCH MIB the forward pass of the course's CNN in a process that may take so much memory
   gpulab --help           this text
   gpulab --version        the version
 ";
@@ -46,6 +47,9 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
         ["verify"] => Ok(machine::detect().to_string()),
         ["verify", "--json"] | ["--json", "verify"] => Ok(machine::detect().to_json()),
         ["demo", "late-error"] => demo::late_error().map_err(|error| error.to_string()),
+        ["demo", "out-of-memory", batch, mib] => {
+            demo::out_of_memory(number(batch)?, number(mib)? as u64).map_err(|error| error.to_string())
+        }
         ["demo", "ladder", size, rungs @ ..] if !rungs.is_empty() => {
             let size = Size::from_name(size).map_err(|error| error.to_string())?;
             demo::ladder(size, rungs).map_err(|error| error.to_string())

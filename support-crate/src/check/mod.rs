@@ -13,8 +13,9 @@
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
 //! | 15 | [`keep_fares`], [`sums_by_zone`] |
 //! | 16 | [`case_one`], [`mend_scale`], [`case_two`], [`mend_sums`] |
-//! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
 //! | 20 | [`adamw`], [`loss_scale`] |
+//! | 21 | [`mixed_bytes`], [`conv_bytes`], [`fitting_batch`] |
+//! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
 //! | 31 | [`one_pass`], [`causal_tiles`], [`merge_parts`] |
 //! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
 
@@ -33,6 +34,7 @@ mod reduction;
 mod table;
 mod timing;
 mod training;
+mod training_memory;
 mod vector_add;
 mod verdict;
 
@@ -49,5 +51,6 @@ pub use reduction::{dot, largest, row_sums};
 pub use table::{keep_fares, sums_by_zone};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use training::{adamw, loss_scale};
+pub use training_memory::{conv_bytes, fitting_batch, mixed_bytes};
 pub use vector_add::{axpy, scale, two_kinds};
 pub use verdict::Verdict;

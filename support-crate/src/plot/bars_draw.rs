@@ -119,7 +119,8 @@ fn with_unit(value: &str, unit: &str) -> String {
     if unit.is_empty() { value.to_string() } else { format!("{value} {unit}") }
 }
 
-const PREDICTION: Pen = Pen::solid(INK, 1.8).dash(LONG);
+/// The mark of a predicted value.
+pub(super) const PREDICTION: Pen = Pen::solid(INK, 1.8).dash(LONG);
 
 /// Where a bar's text starts: right of its whisker, and of any mark that would strike it through.
 fn beside_bar(row: &Measurement, x: &Scale, wide: f64, marks: &[&(String, f64)]) -> f64 {

@@ -5,6 +5,7 @@
 //! | times over several sizes | [`time_over_size`], a curve for each experiment and machine |
 //! | rates over several sizes | [`bandwidth_over_size`], or [`over_size`] for any other metric |
 //! | a few figures to compare | [`bars`] |
+//! | what a whole consists of, bar beside bar | [`stacked`] |
 //! | the rungs of a ladder beside their peers | [`ladder`] |
 //! | operations a byte against operations a second | [`roofline`] |
 //! | the memory pool's numbers, step by step | [`memory_life`] |
@@ -42,6 +43,7 @@ mod over_size_draw;
 mod roofline;
 mod roofline_draw;
 mod scale;
+mod stacked;
 pub(crate) mod style;
 pub(crate) mod text;
 mod timeline;
@@ -56,6 +58,7 @@ pub(crate) use ladder_draw::{is_rung, percent};
 pub use memory::MemoryChart;
 pub use over_size::SizeChart;
 pub use roofline::{Reached, Roofline};
+pub use stacked::StackedChart;
 pub use timeline::Timeline;
 
 use crate::measurement::{Measurement, MemoryPoint, Span};
@@ -84,6 +87,11 @@ pub fn over_size(rows: &[Measurement]) -> SizeChart {
 /// The metric and unit are those of the first row; rows of another are left out, and a line below counts them.
 pub fn bars(rows: &[Measurement]) -> BarChart {
     BarChart::new(rows)
+}
+
+/// Horizontal bars made of parts: a bar for each experiment, a part for each of its metrics, in the order given.
+pub fn stacked(rows: &[Measurement]) -> StackedChart {
+    StackedChart::new(rows)
 }
 
 /// One horizontal bar for each rung and peer, with its share of one peer; rows of another metric than `rate` are passed

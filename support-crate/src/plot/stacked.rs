@@ -1,0 +1,198 @@
+//! Horizontal bars made of parts: what a whole consists of, and how that changes from bar to bar.
+
+use super::Figure;
+use super::bars_draw::PREDICTION;
+use super::canvas::{Align, Canvas, FONT, LINE, MARGIN, WIDTH, figure};
+use super::curves::{count, fits_linear};
+use super::frame::{AXIS, GRID, ticks, x_axis};
+use super::legend::{Sample, legend, notes, nothing, sources};
+use super::scale::{Scale, linear_ticks, number, short};
+use super::style::{DASHED, Pen, SOLID, color};
+use super::text::{width, wrap};
+use crate::measurement::Measurement;
+
+/// Stacked bars; as the last expression of a cell they show themselves. A bar is all rows of one experiment, a part of it
+/// one row, named by its metric. Parts have the same colour in every bar; those of recorded rows are lighter, with a dashed
+/// outline.
+#[derive(Debug, Clone)]
+#[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
+pub struct StackedChart {
+    rows: Vec<Measurement>,
+    notes: Vec<String>,
+    title: String,
+    predictions: Vec<(String, f64)>,
+}
+
+const BAR: f64 = 24.0;
+const GAP: f64 = 8.0;
+
+impl StackedChart {
+    pub(super) fn new(rows: &[Measurement]) -> StackedChart {
+        let unit = rows.first().map_or(String::new(), |row| row.unit.clone());
+        let kept: Vec<Measurement> =
+            rows.iter().filter(|row| row.unit == unit && fits_linear(row.summary.median)).cloned().collect();
+        let mut notes = Vec::new();
+        if kept.len() < rows.len() {
+            let rows = count(rows.len() - kept.len(), "row");
+            notes.push(format!("Not drawn: {rows} of another unit, or whose value is no number from 0 up."));
+        }
+        StackedChart { rows: kept, notes, title: String::new(), predictions: Vec::new() }
+    }
+
+    /// The title; a good one says what the chart shows.
+    pub fn title(mut self, title: &str) -> StackedChart {
+        self.title = title.to_string();
+        self
+    }
+
+    /// A predicted whole, in the chart's unit: a dashed mark across every bar.
+    pub fn prediction(mut self, label: &str, value: f64) -> StackedChart {
+        self.predictions.push((label.to_string(), value));
+        self
+    }
+
+    /// Draws the chart.
+    pub fn draw(&self) -> Figure {
+        let mut remarks = self.notes.clone();
+        for (label, value) in self.predictions.iter().filter(|mark| !fits_linear(mark.1)) {
+            remarks.push(format!("Not drawn: {label}, {value}: the axis holds no such number."));
+        }
+        if self.rows.is_empty() {
+            return nothing(&self.title, &remarks);
+        }
+        let recorded: Vec<Measurement> = self.rows.iter().filter(|row| row.recorded).cloned().collect();
+        remarks.extend(sources(&recorded));
+        figure(&self.title, |canvas| {
+            let y = canvas.title(&self.title);
+            let y = self.plot(canvas, y);
+            let parts = names(&self.rows, |row| &row.metric);
+            let entries: Vec<(Sample, String)> =
+                parts.iter().enumerate().map(|(at, part)| (Sample::Box(color(at), 0.65), part.to_string())).collect();
+            let y = legend(canvas, &entries, y + 4.0);
+            notes(canvas, &remarks, y) + MARGIN
+        })
+    }
+
+    fn of<'a>(&'a self, bar: &'a str) -> impl Iterator<Item = &'a Measurement> {
+        self.rows.iter().filter(move |row| row.experiment == bar)
+    }
+
+    fn plot(&self, canvas: &mut Canvas<'_>, top: f64) -> f64 {
+        let unit = &self.rows[0].unit;
+        let bars = names(&self.rows, |row| &row.experiment);
+        let parts = names(&self.rows, |row| &row.metric);
+        let total = |bar: &str| self.of(bar).map(|row| row.summary.median).sum::<f64>();
+        let written = |value: f64| format!("{} {unit}", short(value));
+        let room = bars.iter().map(|bar| width(&written(total(bar)), FONT)).fold(0.0, f64::max) + 16.0;
+        let marks: Vec<&(String, f64)> = self.predictions.iter().filter(|mark| fits_linear(mark.1)).collect();
+        let most = bars.iter().map(|bar| total(bar)).chain(marks.iter().map(|mark| mark.1)).fold(0.0, f64::max);
+        let max = if most > 0.0 { most * 1.02 } else { 1.0 };
+        let x = Scale { log: false, min: 0.0, max, start: MARGIN + 6.0, end: WIDTH - MARGIN - room };
+
+        let mut y = top;
+        for (label, value) in &marks {
+            canvas.line((x.start, y + LINE / 2.0), (x.start + 32.0, y + LINE / 2.0), &PREDICTION);
+            canvas.text(&format!("{label}: {}", written(*value)), (x.start + 40.0, y + LINE / 2.0), Align::Left);
+            y += LINE + 2.0;
+        }
+        let labels: Vec<Vec<String>> = bars.iter().map(|bar| wrap(bar, FONT, WIDTH - 2.0 * MARGIN - 6.0)).collect();
+        let lines: usize = labels.iter().map(Vec::len).sum();
+        let bottom = y + lines as f64 * LINE + bars.len() as f64 * (BAR + GAP) + 4.0;
+        let tick_values = linear_ticks(0.0, max, 6);
+        let below = x_axis(canvas, bottom, bottom, &ticks(&x, &tick_values, number));
+        canvas.line((x.start, bottom), (x.end, bottom), &AXIS);
+        for (bar, label) in bars.iter().zip(&labels) {
+            for line in label {
+                canvas.text(line, (x.start, y + LINE / 2.0 + 2.0), Align::Left);
+                y += LINE;
+            }
+            let (bar_top, bar_end) = (y + 2.0, y + 2.0 + BAR);
+            for tick in &tick_values {
+                canvas.line((x.at(*tick), bar_top), (x.at(*tick), bar_end), &GRID);
+            }
+            let mut from = 0.0;
+            for row in self.of(bar) {
+                let value = row.summary.median;
+                let fill = color(parts.iter().position(|part| **part == row.metric).unwrap_or(0));
+                let (left, right) = (x.at(from), x.at(from + value));
+                canvas.rect((left, bar_top), (right, bar_end), fill, if row.recorded { 0.3 } else { 0.65 });
+                let pen = Pen::solid(fill, 1.2).dash(if row.recorded { DASHED } else { SOLID });
+                canvas.outline((left, bar_top), (right, bar_end), &pen);
+                let text = short(value);
+                if width(&text, FONT) + 8.0 < right - left {
+                    canvas.text(&text, ((left + right) / 2.0, (bar_top + bar_end) / 2.0), Align::Middle);
+                }
+                from += value;
+            }
+            for (_, value) in &marks {
+                canvas.line((x.at(*value), bar_top - 2.0), (x.at(*value), bar_end + 2.0), &PREDICTION);
+            }
+            // Right of a mark that would strike it through.
+            let text = written(from);
+            let beside = x.at(from) + 8.0;
+            let struck = |mark: &&&(String, f64)| (beside - 4.0..beside + width(&text, FONT)).contains(&x.at(mark.1));
+            let at = marks.iter().find(struck).map_or(beside, |mark| x.at(mark.1) + 8.0);
+            canvas.text(&text, (at, (bar_top + bar_end) / 2.0), Align::Left);
+            y += BAR + GAP;
+        }
+        canvas.text(&format!("sum of the parts ({unit})"), ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
+        below + 8.0 + LINE
+    }
+
+    /// What the notebook calls to show the chart.
+    pub fn evcxr_display(&self) {
+        self.draw().evcxr_display();
+    }
+}
+
+/// The different names, in the order in which they first appear.
+fn names(rows: &[Measurement], of: impl Fn(&Measurement) -> &String) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for row in rows {
+        if !names.contains(of(row)) {
+            names.push(of(row).clone());
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measurement::{Backend, Summary};
+
+    fn row(bar: &str, part: &str, mb: f64) -> Measurement {
+        Measurement::new(bar, Backend::Cpu, 1, part, "MB", Summary { median: mb, p10: mb, p90: mb, samples: 1 })
+    }
+
+    #[test]
+    fn parts_stand_beside_each_other_and_the_whole_is_written() {
+        let rows =
+            [row("small", "a", 10.0), row("small", "b", 30.0), row("large", "a", 10.0), row("large", "b", 300.0)];
+        let svg = StackedChart::new(&rows).title("T").prediction("your guess", 123.0).draw().svg();
+        for text in ["small", "large", "40 MB", "310 MB", "your guess: 123 MB", "sum of the parts (MB)"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        // Two entries in the legend, though four rows.
+        assert_eq!((svg.matches(">\na\n<").count(), svg.matches(">\nb\n<").count()), (1, 1), "{svg}");
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_counted_and_recorded_rows_name_their_machine() {
+        let mut rows = vec![
+            row("x", "a", f64::NAN),
+            row("x", "b", 1.0),
+            Measurement { unit: "s".to_string(), ..row("x", "c", 1.0) },
+        ];
+        rows[1].recorded = true;
+        rows[1].machine = "NVIDIA H200".to_string();
+        let chart = StackedChart::new(&rows[1..]).prediction("p", f64::NAN);
+        let svg = chart.draw().svg();
+        for text in ["Not drawn: 1 row of another unit", "Not drawn: p, NaN", "Recorded on NVIDIA H200"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        assert!(StackedChart::new(&[]).draw().svg().contains("Nothing to draw"));
+        assert!(StackedChart::new(&[row("x", "a", 0.0)]).draw().svg().contains("0 MB"));
+        assert!(StackedChart::new(&rows[..1]).draw().svg().contains("Not drawn: 1 row"));
+    }
+}
