@@ -14,13 +14,13 @@ usage:
   gpulab demo late-error  a kernel that writes outside its buffer, and when that comes to light
   gpulab demo ladder SIZE RUNG …      one run of each rung, for ncu and nsys: gpulab demo ladder 4194304 reduction/02_tree
   gpulab demo launch FILE KERNEL N    one launch of a kernel (const float *, float *, int), for compute-sanitizer
+  gpulab demo out-of-memory BATCH MIB the forward pass of the course's CNN in a process that may take so much memory
   gpulab data mnist [--hub OWNER/NAME]  fetches MNIST into data/mnist/, from mirrors or a data set of the Hugging Face hub (`make mnist`)
   gpulab data gpt OWNER/NAME      fetches a GPT-2 from the Hugging Face hub into models/hub/, such as openai-community/gpt2
   gpulab train            the CNN of lesson 20 learns to read digits (`make train-cpu`, `train-cuda`, `train-mps`)
   gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
   gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
   gpulab report           results/metrics.csv: CPU against GPU by experiment (`make report`); [--results FILE] [--out FOLDER]
-  gpulab demo out-of-memory BATCH MIB the forward pass of the course's CNN in a process that may take so much memory
   gpulab --help           this text
   gpulab --version        the version
 ";
