@@ -31,7 +31,7 @@ def answers(program: subprocess.Popen, folder: Path) -> None:
         else:
             data = data or cnn_peer.Data(folder)
             ways = cnn_peer.prepare(data, json.loads(line))
-            answer = json.dumps([{"name": way.name, "losses": way.losses} for way in ways])
+            answer = json.dumps([{"name": way.name, "losses": way.losses, "parts": way.parts} for way in ways])
         program.stdin.write(answer + "\n")
         program.stdin.flush()
 

@@ -150,6 +150,11 @@ fn conversions() {
     check("cvt.rmi.s32.f32 %r, %x;", &[([f(-2.5)], MINUS - 2)]);
     check("cvt.rpi.s32.f32 %r, %x;", &[([f(2.1)], 3)]);
     check("cvt.rzi.s64.f64 %rd, %a;", &[([d(1e30)], i64::MAX as u64), ([d(f64::NAN)], 0), ([d(-1e30)], 1 << 63)]);
+    // Halves away from 0; what rounds past the largest number is infinite.
+    let cases =
+        [(0x3f80_1000, 0x3f80_2000), (0xbf80_1000, 0xbf80_2000), (0x3f80_0fff, 0x3f80_0000), (0x7f7f_ffff, inf)];
+    check("cvt.rna.tf32.f32 %r, %x;", &cases.map(|(x, r)| ([x], r)));
+    check("cvt.rna.tf32.f32 %r, %x;", &[([inf], inf), ([nan], NAN), ([1], 0)]);
     check("cvt.rzi.u8.f32 %rs, %x;", &[([f(300.0)], 255), ([f(-3.0)], 0)]);
     check("cvt.rni.f32.f32 %r, %x;", &[([f(2.5)], f(2.0)), ([f(-0.3)], f(-0.0))]);
     check("cvt.s32.s8 %r, %x;", &[([0x80], 0xffff_ff80), ([0x17f], 0x7f)]);

@@ -18,7 +18,7 @@ const IMAGES: usize = 60_000;
 const BATCH: usize = 128;
 /// Steps whose losses are compared.
 const COMPARED: usize = 20;
-const PLAN: Bench = Bench { warm_ups: 1, samples: 31, min_sample_ms: 4.0, budget_ms: 4_000.0 };
+const PLAN: Bench = Bench { warm_ups: 1, samples: 21, min_sample_ms: 4.0, budget_ms: 4_000.0 };
 const QUICK: Bench = Bench { samples: 7, ..PLAN };
 
 fn main() -> Result<()> {
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
             other => panic!("there is no option {other}"),
         }
     }
-    let gpu = Gpu::open_index(0)?;
+    let gpu = &Gpu::open_index(0)?;
     eprintln!("{gpu}");
     let (pixels, labels) = images();
     let start = Checkpoint::new(1, "noise");
@@ -43,11 +43,12 @@ fn main() -> Result<()> {
         partner.borrow().hand_over(&pixels, &labels, &start, &gpulab::nn::cnn::order(1, 0, IMAGES))?;
     }
     let mut table = "precision,what,metric,value,unit,ratio,samples,p10,p90\n".to_string();
+    let mut engines = Vec::new();
     let asked = |operands: &Operands| only.as_deref().is_none_or(|name| name == operands.name());
     for operands in Operands::ALL.into_iter().filter(asked) {
         let make = |graph: bool| {
             let settings = EngineSettings { batch: BATCH, operands, graph, ..EngineSettings::default() };
-            CnnEngine::new(&gpu, &start, &pixels, &labels, settings)
+            CnnEngine::new(gpu, &start, &pixels, &labels, settings)
         };
         let (mut graph, mut eager) = (make(true)?, make(false)?);
         let mut losses = Vec::new();
@@ -59,7 +60,9 @@ fn main() -> Result<()> {
         }
         assert_eq!(graph.checkpoint()?.parameters, eager.checkpoint()?.parameters, "a graph does what its launches do");
         let epoch = time_epoch(&mut graph)?;
-        timeline(&gpu, &mut eager)?;
+        for (kernel, us) in timeline(gpu, &mut eager)? {
+            row(&mut table, operands, "ours", &format!("kernel {kernel}"), "µs", &[us], 1.0);
+        }
         let ways = partner
             .as_ref()
             .map_or(Ok(Vec::new()), |partner| partner.borrow_mut().prepare(operands.name(), COMPARED))?;
@@ -68,24 +71,49 @@ fn main() -> Result<()> {
             eprintln!("{}: losses of {COMPARED} steps apart by at most {apart:.5}", way.name);
             row(&mut table, operands, &way.name, "largest difference of a loss", "", &[f64::from(apart)], 1.0);
         }
+        for way in &ways {
+            for (what, us) in &way.parts {
+                row(&mut table, operands, &way.name, what, "µs", &[*us], 1.0);
+            }
+        }
+        let eager = RefCell::new(eager);
+        let mut names: Vec<String> =
+            ["ours, graph", "ours, launches", "ours, launches, loss read each step"].map(str::to_string).into();
         let mut work = vec![
             Contestant::Calls(Box::new(|_| one_step(&mut graph))),
-            Contestant::Calls(Box::new(|_| one_step(&mut eager))),
+            Contestant::Calls(Box::new(|_| one_step(&mut eager.borrow_mut()))),
+            Contestant::Calls(Box::new(|_| {
+                one_step(&mut eager.borrow_mut())?;
+                eager.borrow_mut().collect()
+            })),
         ];
-        for at in 0..ways.len() {
+        for (keep, name) in [(0, "pool keeps nothing"), (u64::MAX, "pool keeps all")] {
+            names.push(format!("ours, launches, buffers made each step, {name}"));
+            let eager = &eager;
+            work.push(Contestant::Calls(Box::new(move |_| {
+                gpu.set_release_threshold(keep)?;
+                let buffers = buffers_of_a_step(gpu)?;
+                one_step(&mut eager.borrow_mut())?;
+                drop(buffers);
+                gpu.synchronize()
+            })));
+        }
+        for (at, way) in ways.iter().enumerate() {
             let partner = partner.as_ref().expect("ways come from a partner");
+            names.push(way.name.clone());
             work.push(Contestant::Clocked(Box::new(move || partner.borrow_mut().sample(at))));
         }
         let samples = gpu.time_interleaved(if quick { &QUICK } else { &PLAN }, &mut work)?;
         drop(work);
-        let names = ["ours, graph", "ours, launches"].into_iter().chain(ways.iter().map(|way| way.name.as_str()));
         let first = Summary::of(&samples[0]).median;
-        for (name, samples) in names.zip(&samples) {
+        for (name, samples) in names.iter().zip(&samples) {
             let us: Vec<f64> = samples.iter().map(|ms| ms * 1e3).collect();
             row(&mut table, operands, name, "step", "µs", &us, Summary::of(samples).median / first);
         }
         row(&mut table, operands, "ours, graph", "epoch", "s", &[epoch], 1.0);
         std::fs::write(&out, &table).expect("the table can be written");
+        // CUPTI names kernels by their handles, which the driver gives out again once a module is gone.
+        engines.push((graph, eager.into_inner()));
     }
     eprint!("{table}");
     Ok(())
@@ -112,28 +140,39 @@ fn time_epoch(engine: &mut CnnEngine) -> Result<f64> {
     Ok(best)
 }
 
-/// The kernels of a few steps: the mean time of each.
-fn timeline(gpu: &Gpu, engine: &mut CnnEngine) -> Result<()> {
-    let trace = gpu.trace(|_| (0..10).try_for_each(|_| one_step(engine)));
-    let trace = match trace {
+/// What a step keeps between its kernels, as a framework allocates it each time: floats of the pooled map, of its gradient,
+/// of partial sums and of all gradients.
+fn buffers_of_a_step(gpu: &Gpu) -> Result<Vec<Buffer<f32>>> {
+    let map = BATCH * 9216;
+    [map, map, map / 4, 36 * BATCH * 128, BATCH * 128, BATCH * 128, BATCH * 18_816, 1_199_882]
+        .into_iter()
+        .map(|len| gpu.alloc(len))
+        .collect()
+}
+
+/// The kernels of a few steps, in their order: the mean time of each, in µs.
+fn timeline(gpu: &Gpu, engine: &mut CnnEngine) -> Result<Vec<(String, f64)>> {
+    let trace = match gpu.trace(|_| (0..10).try_for_each(|_| one_step(engine))) {
         Ok(trace) => trace,
         Err(error) => {
             eprintln!("no timeline: {error}");
-            return Ok(());
+            return Ok(Vec::new());
         }
     };
-    let mut kernels: Vec<(String, u64, u64)> = Vec::new();
+    let mut kernels: Vec<(String, Vec<f64>)> = Vec::new();
     for one in &trace.activities {
-        let ns = one.end_ns - one.start_ns;
-        match kernels.iter_mut().find(|(name, ..)| *name == one.name) {
-            Some(found) => (found.1, found.2) = (found.1 + ns, found.2 + 1),
-            None => kernels.push((one.name.clone(), ns, 1)),
+        let us = (one.end_ns - one.start_ns) as f64 / 1e3;
+        match kernels.iter_mut().find(|(name, _)| *name == one.name) {
+            Some((_, all)) => all.push(us),
+            None => kernels.push((one.name.clone(), vec![us])),
         }
     }
-    for (name, ns, count) in kernels {
-        eprintln!("  {name}: {:.1} µs", ns as f64 / count as f64 / 1e3);
+    let means = kernels.into_iter().map(|(name, all)| (name, all.iter().sum::<f64>() / all.len() as f64));
+    let means: Vec<(String, f64)> = means.collect();
+    for (name, us) in &means {
+        eprintln!("  {name}: {us:.1} µs");
     }
-    Ok(())
+    Ok(means)
 }
 
 /// A line of the table: median and spread.

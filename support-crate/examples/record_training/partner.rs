@@ -4,7 +4,7 @@
 //!
 //! | this one writes | the other one answers |
 //! | --- | --- |
-//! | `{"precision": "tf32", "steps": 20, "batch": 128}` | `[{"name": "torch", "losses": […]}, …]` |
+//! | `{"precision": "tf32", "steps": 20, "batch": 128}` | `[{"name": "torch", "losses": […], "parts": [["kernel …", µs], …]}, …]` |
 //! | `go 0` for the first of them | the ms of a step, the mean of a sample |
 
 use gpulab::nn::cnn::Checkpoint;
@@ -21,6 +21,8 @@ pub struct Partner {
 pub struct Way {
     pub name: String,
     pub losses: Vec<f32>,
+    /// What it measured beside: names and µs.
+    pub parts: Vec<(String, f64)>,
 }
 
 impl Partner {
@@ -52,7 +54,9 @@ impl Partner {
         let ways: serde_json::Value = serde_json::from_str(&answer).map_err(|_| unexpected(&answer))?;
         let way = |way: &serde_json::Value| {
             let losses = way["losses"].as_array()?.iter().filter_map(|loss| loss.as_f64()).map(|loss| loss as f32);
-            Some(Way { name: way["name"].as_str()?.to_string(), losses: losses.collect() })
+            let parts = way["parts"].as_array().into_iter().flatten();
+            let parts = parts.filter_map(|part| Some((part[0].as_str()?.to_string(), part[1].as_f64()?))).collect();
+            Some(Way { name: way["name"].as_str()?.to_string(), losses: losses.collect(), parts })
         };
         Ok(ways.as_array().into_iter().flatten().filter_map(way).collect())
     }

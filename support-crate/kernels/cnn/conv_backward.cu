@@ -2,8 +2,7 @@
 // constants: PRECISION (see tensor.cuh). 384 threads, 12 warps.
 // The first convolution's output is computed again, which costs less than to store and load it. The gradient of the second
 // one's output is kept as the pool left it: of each window one number, whose two lowest bits say of which of its pixels.
-#include "network.cuh"
-#include "tensor.cuh"
+#include "first_convolution.cuh"
 
 // Windows in shared memory: 14 × 14 with a ring of zeros, 72 words each, so that neighbours lie in different banks.
 enum { RING = POOLED + 2, WINDOW = C2 + 8, THREADS = 384, PIXELS = SIDE1 * SIDE1 };
@@ -21,7 +20,7 @@ __device__ __forceinline__ int in_a1(int channel, int y, int x) {
 __device__ __forceinline__ float if_of(float kept, u32 pixel) {
     u32 bits = __float_as_uint(kept);
     // PRECISION 1 does not look at the low bits, 2 and 3 round them away.
-    return (bits & 3) == pixel ? __uint_as_float(PRECISION == 0 ? bits & ~3u : bits) : 0.0f;
+    return ((bits ^ pixel) & 3) == 0 ? __uint_as_float(PRECISION == 0 ? bits & ~3u : bits) : 0.0f;
 }
 
 // d_weight [co][ci][tap] += Σ over pixels of d · a1: 32 × 48 of 64 × 288 a warp. A step takes two windows, eight pixels.
@@ -111,18 +110,43 @@ __device__ __forceinline__ void behind_relu(const float (&sum)[4][4][4], float *
     for (int m = 0; m < 4; ++m) {
         int place = (warp * 4 + m) / 11;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            int window = (warp * 4 + m) % 11 * 16 + g + i / 2 * 8;
+        for (int i = 0; i < 2; ++i) {
+            int window = (warp * 4 + m) % 11 * 16 + g + i * 8;
             if (window < 169) {
                 int y = window / 13 * 2 + place / 2, x = window % 13 * 2 + place % 2;
 #pragma unroll
                 for (int n = 0; n < 4; ++n) {
-                    float *at = a1 + in_a1(n * 8 + 2 * t + i % 2, y, x);
-                    *at = *at > 0.0f ? sum[m][n][i] : 0.0f;
+                    float2 *at = (float2 *)(a1 + in_a1(n * 8 + 2 * t, y, x)), was = *at;
+                    *at = make_float2(was.x > 0.0f ? sum[m][n][2 * i] : 0.0f, was.y > 0.0f ? sum[m][n][2 * i + 1] : 0.0f);
                 }
             }
         }
     }
+}
+
+// A warp's sums of the first convolution's gradient: a lane's channel, its nine taps and its bias.
+__device__ __forceinline__ void first_gradient(float (&sum)[10], const float *a1, const float *image) {
+    for (int half = threadIdx.x / 32; half < HALVES; half += THREADS / 32) {
+        int y = half / 2, left = half % 2 * HALF;
+        float rows[3][HALF + 2];
+        load_half(rows, image, y, left);
+#pragma unroll
+        for (int x = 0; x < HALF; ++x) {
+            float d = a1[in_a1(threadIdx.x % 32, y, left + x)];
+            sum[9] += d;
+#pragma unroll
+            for (int i = 0; i < 9; ++i) {
+                sum[i] += d * rows[i / 3][x + i % 3];
+            }
+        }
+    }
+}
+
+// A block's sum: what earlier images left is added to. False where it is no finite number.
+__device__ __forceinline__ bool put(float *to, float x, bool first) {
+    x = first ? x : *to + x;
+    *to = x;
+    return isfinite(x);
 }
 
 // partial [gridDim.x][18816]: each block's sum of conv1.weight, conv1.bias, conv2.weight (in the order of its threads'
@@ -133,7 +157,9 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void conv_backward(
 ) {
     extern __shared__ __align__(16) float memory[];
     float *a1 = memory, *kept = a1 + PIXELS * C1, *filter = kept + RING * RING * WINDOW, *image = filter + PACKED;
+    float *to = partial + (size_t)blockIdx.x * FC1_WEIGHT;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    bool finite = true;
 
     for (int i = threadIdx.x * 4; i < PACKED; i += THREADS * 4) {
         copy_16(filter + i, packed + PACKED + i, true);
@@ -142,100 +168,75 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void conv_backward(
     for (int i = threadIdx.x; i < RING * RING * WINDOW; i += THREADS) {
         kept[i] = 0.0f;
     }
-    float weight[9], bias = w[CONV1_BIAS + lane];
-#pragma unroll
-    for (int i = 0; i < 9; ++i) {
-        weight[i] = w[CONV1_WEIGHT + lane * 9 + i];
-    }
-    float d_filter[2][6][4] = {}, d_weight[9] = {}, d_bias = 0.0f, d_bias2 = 0.0f;
-
     for (int item = blockIdx.x; item < batch; item += gridDim.x) {
+        bool first = item == blockIdx.x;
         __syncthreads();
-        const unsigned char *from = pixels + (size_t)order[state[SEEN] + item] * (IMAGE * IMAGE);
-        for (int i = threadIdx.x; i < IMAGE * IMAGE; i += THREADS) {
-            image[i] = from[i] / 255.0f;
-        }
+        load_image(image, pixels + (size_t)order[state[SEEN] + item] * (IMAGE * IMAGE));
+        // A warp takes 8 windows of 4 channels at a time: whole sectors, and few banks twice.
         for (int i = threadIdx.x; i < FEATURES; i += THREADS) {
-            int channel = i / WINDOWS, window = i % WINDOWS;
-            u32 pixel = which[(size_t)item * FEATURES + i];
-            float d = rounded(d_pooled[(size_t)item * FEATURES + i]);
+            int tile = i / 32, channel = tile / (WINDOWS / 8) * 4 + i % 32 / 8, window = tile % (WINDOWS / 8) * 8 + i % 8;
+            size_t from = (size_t)item * FEATURES + channel * WINDOWS + window;
+            u32 pixel = which[from];
+            float d = rounded(d_pooled[from]);
             kept[((window / POOLED + 1) * RING + window % POOLED + 1) * WINDOW + channel] =
                 pixel < 4 ? __uint_as_float((__float_as_uint(d) & ~3u) | pixel) : 0.0f;
         }
         __syncthreads();
-        for (int half = warp; half < 2 * SIDE1; half += THREADS / 32) {
-            int y = half / 2, left = half % 2 * (SIDE1 / 2);
-            for (int x = left; x < left + SIDE1 / 2; ++x) {
-                float sum = bias;
-#pragma unroll
-                for (int i = 0; i < 9; ++i) {
-                    sum += weight[i] * image[(y + i / 3) * IMAGE + x + i % 3];
-                }
-                a1[in_a1(lane, y, x)] = rounded(fmaxf(sum, 0.0f));
-            }
-        }
-        if (threadIdx.x < C2) {
-#pragma unroll 14
-            for (int i = 0; i < RING * RING; ++i) {
-                d_bias2 += __uint_as_float(__float_as_uint(kept[i * WINDOW + threadIdx.x]) & ~3u);
-            }
-        }
+        first_convolution(image, w, [&](int y, int x, float value) { a1[in_a1(lane, y, x)] = value; });
         copies_wait<0>();
         __syncthreads();
 
-        filter_gradient(d_filter, kept, a1);
-        float d_a1[4][4][4] = {};
-        if (warp < 11) {
-            input_gradient(d_a1, kept, filter);
+        if (threadIdx.x < C2) {
+            float sum = 0.0f;
+#pragma unroll 14
+            for (int i = 0; i < RING * RING; ++i) {
+                sum += __uint_as_float(__float_as_uint(kept[i * WINDOW + threadIdx.x]) & ~3u);
+            }
+            put(to + CONV2_BIAS + threadIdx.x, sum, first);
         }
-        // All of a1 was used before any of it is replaced.
-        __syncthreads();
-        if (warp < 11) {
-            behind_relu(d_a1, a1);
-        }
-        __syncthreads();
-        for (int half = warp; half < 2 * SIDE1; half += THREADS / 32) {
-            int y = half / 2, left = half % 2 * (SIDE1 / 2);
-            for (int x = left; x < left + SIDE1 / 2; ++x) {
-                float d = a1[in_a1(lane, y, x)];
-                d_bias += d;
+        {
+            float sum[2][6][4] = {};
+            filter_gradient(sum, kept, a1);
 #pragma unroll
-                for (int i = 0; i < 9; ++i) {
-                    d_weight[i] += d * image[(y + i / 3) * IMAGE + x + i % 3];
-                }
+            for (int i = 0; i < 12; ++i) {
+                float4 *at = (float4 *)(to + CONV2_WEIGHT + ((warp * 12 + i) * 32 + lane) * 4);
+                float4 was = first ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : *at;
+                const float *s = sum[i / 6][i % 6];
+                float4 all = make_float4(was.x + s[0], was.y + s[1], was.z + s[2], was.w + s[3]);
+                *at = all;
+                finite = finite && isfinite(all.x) && isfinite(all.y) && isfinite(all.z) && isfinite(all.w);
             }
         }
-    }
-
-    float *to = partial + (size_t)blockIdx.x * FC1_WEIGHT;
-    bool finite = true;
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int n = 0; n < 6; ++n) {
-            float4 all = make_float4(d_filter[m][n][0], d_filter[m][n][1], d_filter[m][n][2], d_filter[m][n][3]);
-            *(float4 *)(to + CONV2_WEIGHT + (((warp * 12 + m * 6 + n) * 32) + lane) * 4) = all;
-            finite = finite && isfinite(all.x) && isfinite(all.y) && isfinite(all.z) && isfinite(all.w);
+        {
+            float d_a1[4][4][4] = {};
+            if (warp < 11) {
+                input_gradient(d_a1, kept, filter);
+            }
+            // All of a1 was used before any of it is replaced.
+            __syncthreads();
+            if (warp < 11) {
+                behind_relu(d_a1, a1);
+            }
         }
-    }
-    // The warps' sums of the first convolution, one after the other, where a1 was.
-    __syncthreads();
+        __syncthreads();
+        float sum[10] = {};
+        first_gradient(sum, a1, image);
+        // The warps' sums, one after the other, where a1 was.
+        __syncthreads();
+        float *sums = a1;
 #pragma unroll
-    for (int i = 0; i < 9; ++i) {
-        a1[warp * (C1 * 10) + lane * 9 + i] = d_weight[i];
-    }
-    a1[warp * (C1 * 10) + C1 * 9 + lane] = d_bias;
-    __syncthreads();
-    if (threadIdx.x < C1 * 10) {
-        float sum = 0.0f;
-        for (int i = 0; i < THREADS / 32; ++i) {
-            sum += a1[i * (C1 * 10) + threadIdx.x];
+        for (int i = 0; i < 10; ++i) {
+            sums[warp * (C1 * 10) + (i < 9 ? lane * 9 + i : C1 * 9 + lane)] = sum[i];
         }
-        to[CONV1_WEIGHT + threadIdx.x] = sum;
-        finite = finite && isfinite(sum);
-    }
-    if (threadIdx.x < C2) {
-        to[CONV2_BIAS + threadIdx.x] = d_bias2;
+        __syncthreads();
+        if (threadIdx.x < C1 * 10) {
+            float all = 0.0f;
+#pragma unroll
+            for (int i = 0; i < THREADS / 32; ++i) {
+                all += sums[i * (C1 * 10) + threadIdx.x];
+            }
+            finite = put(to + CONV1_WEIGHT + threadIdx.x, all, first) && finite;
+        }
     }
     if (!finite) {
         atomicOr(&state[BAD], 1u);

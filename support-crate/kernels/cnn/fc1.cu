@@ -28,13 +28,15 @@ extern "C" __global__ __launch_bounds__(256, 1) void fc1(
         copies_commit();
     }
     float sum[4][4] = {};
+    // Of a small batch, the rows that are there.
+    int stretch = item0 + warp / 2 * 16 < batch ? STRETCH / QUARTERS : 0;
     const float *a = rows + (warp / 2 * 16 + g) * PITCH + 2 * t, *b = columns + (warp % 2 * 32 + g) * PITCH + 2 * t;
 #pragma unroll
     for (int quarter = 0; quarter < QUARTERS; ++quarter) {
         quarter == 0 ? copies_wait<3>() : quarter == 1 ? copies_wait<2>() : quarter == 2 ? copies_wait<1>() : copies_wait<0>();
         __syncthreads();
-#pragma unroll
-        for (int k = 0; k < STRETCH / QUARTERS; k += 8, a += 8, b += 8) {
+#pragma unroll 4
+        for (int k = 0; k < stretch; k += 8, a += 8, b += 8) {
             float2 upper = *(const float2 *)a, lower = *(const float2 *)(a + 8 * PITCH);
             Operand<4> left = rows_of_a(for_product(upper.x), for_product(lower.x), for_product(upper.y), for_product(lower.y));
 #pragma unroll

@@ -46,7 +46,9 @@ extern "C" __global__ __launch_bounds__(512, 1) void fc_backward(
         copies_commit();
         copies_wait<0>();
         __syncthreads();
-        if (warp < 8) {
+        // Of a small batch, the rows that are there.
+        int rows = min(CHUNK, batch - item0);
+        if (warp < 8 && warp * 16 < rows) {
             // d_pooled = d_hidden · weight: 16 images a warp.
             float out[SLAB / 8][4] = {};
 #pragma unroll 4
@@ -70,11 +72,11 @@ extern "C" __global__ __launch_bounds__(512, 1) void fc_backward(
                     }
                 }
             }
-        } else {
+        } else if (warp >= 8) {
             // The weight's gradient = transposed d_hidden · pooled: 16 units a warp.
             int unit = (warp - 8) * 16 + g;
 #pragma unroll 4
-            for (int k = 0; k < CHUNK; k += 8) {
+            for (int k = 0; k < rows; k += 8) {
                 const float *a = d + (k + t) * D_PITCH + unit, *b = p + (k + t) * P_PITCH + g;
                 Operand<4> left = rows_of_a(
                     for_product(a[0]), for_product(a[8]), for_product(a[4 * D_PITCH]), for_product(a[4 * D_PITCH + 8]));

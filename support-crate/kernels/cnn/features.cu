@@ -1,36 +1,12 @@
 // idea: both convolutions, ReLU and max-pool of an image in one block: nothing between image and pooled map leaves it.
-// constants: PRECISION (see tensor.cuh). 576 threads: each of 18 warps computes 8 windows of the pooled map, all channels.
-#include "network.cuh"
-#include "tensor.cuh"
+// constants: PRECISION (see tensor.cuh). 384 threads: a warp computes 24 windows of the pooled map, 32 of the channels.
+#include "first_convolution.cuh"
 
-// Pixels in shared memory: 36 words each, 28 to a row. Then the 8 windows of a warp lie in different banks.
-enum { PIXEL = C1 + 4, ROW = 28 * PIXEL };
-
-// The 32 channels of the first convolution and its ReLU, a lane for each; warps share the rows.
-__device__ void first_convolution(float *a1, const float *image, const float *w) {
-    int channel = threadIdx.x % 32;
-    float weight[9], bias = w[CONV1_BIAS + channel];
-#pragma unroll
-    for (int i = 0; i < 9; ++i) {
-        weight[i] = w[CONV1_WEIGHT + channel * 9 + i];
-    }
-    // Halves of rows, so that 18 warps have nearly the same to do.
-    for (int half = threadIdx.x / 32; half < 2 * SIDE1; half += blockDim.x / 32) {
-        int y = half / 2, left = half % 2 * (SIDE1 / 2);
-        const float *from = image + y * IMAGE + left;
-        for (int x = 0; x < SIDE1 / 2; ++x) {
-            float sum = bias;
-#pragma unroll
-            for (int i = 0; i < 9; ++i) {
-                sum += weight[i] * from[i / 3 * IMAGE + i % 3 + x];
-            }
-            a1[y * ROW + (left + x) * PIXEL + channel] = rounded(fmaxf(sum, 0.0f));
-        }
-    }
-}
+// Pixels in shared memory: 36 words each, 28 to a row. Then the 8 windows of a tile lie in different banks.
+enum { PIXEL = C1 + 4, ROW = 28 * PIXEL, GROUPS = 3, COLUMNS = 4 };
 
 // pooled [batch, 9216]; which: the window's largest pixel (0 to 3), or 4 where ReLU lets nothing through.
-extern "C" __global__ __launch_bounds__(576, 1) void features(
+extern "C" __global__ __launch_bounds__(384, 1) void features(
     const unsigned char *pixels, const u32 *order, u32 *state, float *scale, const float *w, const float *packed,
     float *pooled, unsigned char *which, int batch, int training
 ) {
@@ -61,60 +37,72 @@ extern "C" __global__ __launch_bounds__(576, 1) void features(
     copies_commit();
 
     for (int item = blockIdx.x; item < batch; item += gridDim.x) {
-        const unsigned char *from = pixels + (size_t)order[state[SEEN] + item] * (IMAGE * IMAGE);
-        for (int i = threadIdx.x; i < IMAGE * IMAGE; i += blockDim.x) {
-            image[i] = from[i] / 255.0f;
-        }
+        load_image(image, pixels + (size_t)order[state[SEEN] + item] * (IMAGE * IMAGE));
         __syncthreads();
-        first_convolution(a1, image, w);
+        first_convolution(image, w, [&](int y, int x, float value) { a1[y * ROW + x * PIXEL + lane] = value; });
         copies_wait<0>();
         __syncthreads();
 
         // The four pixels of window g are rows g and g + 8 of two tiles: the largest is found without another thread.
-        int window = warp * 8 + g;
-        const float *corner = a1 + window / POOLED * (2 * ROW) + window % POOLED * (2 * PIXEL) + 2 * t;
-        float sum[2][C2 / 8][4] = {};
+        const float *corner[GROUPS];
+#pragma unroll
+        for (int i = 0; i < GROUPS; ++i) {
+            int window = (warp / 2 * GROUPS + i) * 8 + g;
+            corner[i] = a1 + window / POOLED * (2 * ROW) + window % POOLED * (2 * PIXEL) + 2 * t;
+        }
+        float sum[GROUPS][2][COLUMNS][4] = {};
 #pragma unroll 1
         for (int tap = 0; tap < 9; ++tap) {
-            const float *at = corner + tap / 3 * ROW + tap % 3 * PIXEL;
-            const float *b = filter + tap * (C1 * C2) + lane * 2;
+            int at = tap / 3 * ROW + tap % 3 * PIXEL;
+            const float *b = filter + tap * (C1 * C2) + warp % 2 * (COLUMNS * 64) + lane * 2;
 #pragma unroll
-            for (int k = 0; k < C1; k += 8, at += 8) {
-                Operand<4> a[2];
+            for (int k = 0; k < C1; k += 8, b += C2 / 8 * 64) {
+                Operand<2> column[COLUMNS];
 #pragma unroll
-                for (int y = 0; y < 2; ++y) {
-                    float2 left = *(const float2 *)(at + y * ROW), right = *(const float2 *)(at + y * ROW + PIXEL);
-                    a[y] = rows_of_a(left.x, right.x, left.y, right.y);
+                for (int n = 0; n < COLUMNS; ++n) {
+                    float2 both = *(const float2 *)(b + n * 64);
+                    column[n] = column_of_b(both.x, both.y);
                 }
 #pragma unroll
-                for (int n = 0; n < C2 / 8; ++n, b += 64) {
-                    float2 both = *(const float2 *)b;
-                    Operand<2> column = column_of_b(both.x, both.y);
-                    multiply_add(sum[0][n], a[0], column);
-                    multiply_add(sum[1][n], a[1], column);
+                for (int i = 0; i < GROUPS; ++i) {
+#pragma unroll
+                    for (int y = 0; y < 2; ++y) {
+                        const float *from = corner[i] + at + k + y * ROW;
+                        float2 left = *(const float2 *)from, right = *(const float2 *)(from + PIXEL);
+                        Operand<4> a = rows_of_a(left.x, right.x, left.y, right.y);
+#pragma unroll
+                        for (int n = 0; n < COLUMNS; ++n) {
+                            multiply_add(sum[i][y][n], a, column[n]);
+                        }
+                    }
                 }
             }
         }
 
 #pragma unroll
-        for (int n = 0; n < C2 / 8; ++n) {
+        for (int n = 0; n < COLUMNS; ++n) {
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                int channel = n * 8 + 2 * t + i, largest = 0;
-                float of[4] = {sum[0][n][i], sum[0][n][i + 2], sum[1][n][i], sum[1][n][i + 2]};
-                float most = of[0];
+            for (int of_two = 0; of_two < 2; ++of_two) {
+                int channel = (warp % 2 * COLUMNS + n) * 8 + 2 * t + of_two;
+                float bias = w[CONV2_BIAS + channel];
 #pragma unroll
-                for (int pixel = 1; pixel < 4; ++pixel) {
-                    // NaN wins, and is seen later on.
-                    if (!(of[pixel] <= most)) {
-                        most = of[pixel];
-                        largest = pixel;
+                for (int i = 0; i < GROUPS; ++i) {
+                    float of[4] = {sum[i][0][n][of_two], sum[i][0][n][of_two + 2], sum[i][1][n][of_two], sum[i][1][n][of_two + 2]};
+                    float most = of[0];
+                    int largest = 0;
+#pragma unroll
+                    for (int pixel = 1; pixel < 4; ++pixel) {
+                        // NaN wins, and is seen later on.
+                        if (!(of[pixel] <= most)) {
+                            most = of[pixel];
+                            largest = pixel;
+                        }
                     }
+                    most += bias;
+                    size_t to = (size_t)item * FEATURES + channel * WINDOWS + (warp / 2 * GROUPS + i) * 8 + g;
+                    pooled[to] = most <= 0.0f ? 0.0f : most;
+                    which[to] = most <= 0.0f ? 4 : largest;
                 }
-                most += w[CONV2_BIAS + channel];
-                size_t to = (size_t)item * FEATURES + channel * WINDOWS + window;
-                pooled[to] = most <= 0.0f ? 0.0f : most;
-                which[to] = most <= 0.0f ? 4 : largest;
             }
         }
         // The next image's channels go where this one's are still read.

@@ -4,10 +4,11 @@
 
 typedef unsigned int u32;
 
-// A number of as many bits as TF32 keeps, rounded to nearest. Infinities and NaN stay what they are.
+// A number of as many bits as TF32 keeps, rounded to nearest.
 __device__ __forceinline__ u32 tf32(float x) {
-    u32 bits = __float_as_uint(x);
-    return ((bits & 0x7f800000) == 0x7f800000 ? bits : bits + 0x1000) & 0xffffe000;
+    u32 bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
 }
 
 // Two numbers in the halves of a register, the first one low.

@@ -1,16 +1,22 @@
 //! `cvt` (PTX ISA, "cvt").
 
 use super::Fail;
-use super::arithmetic::{count, fit};
+use super::arithmetic::{count, fit, unary};
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Convert, Op, Round, ToInt};
+use crate::op::{Convert, FloatFn, FloatMode, Op, Round, ToInt, Un};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Type;
 
 /// Decodes a conversion.
 pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
     let from = m.ty()?;
+    if from == Type::F32 && m.take("tf32") {
+        if !m.take("rna") {
+            return Err(Fail::new("this rounding of a conversion"));
+        }
+        return unary(slots, operands, from, Un::F32(FloatFn::Tf32, FloatMode::default()));
+    }
     let to = m.ty()?;
     let integral = m.choice(&[("rni", ToInt::Nearest), ("rzi", ToInt::Zero), ("rmi", ToInt::Down), ("rpi", ToInt::Up)]);
     let mode = m.float_mode();

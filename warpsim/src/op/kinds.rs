@@ -72,6 +72,8 @@ pub enum FloatFn {
     Lg2,
     Ex2,
     Tanh,
+    /// Rounded to the ten bits of mantissa that TF32 has, halves away from 0.
+    Tf32,
 }
 
 /// Two-operand float functions.

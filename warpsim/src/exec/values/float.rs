@@ -148,6 +148,7 @@ pub fn fn32(f: FloatFn, mode: FloatMode, x: f32) -> f32 {
         FloatFn::Sin => wide.sin(),
         FloatFn::Cos => wide.cos(),
         FloatFn::Tanh => wide.tanh(),
+        FloatFn::Tf32 => return tf32(x),
     };
     finish(round32(exact, mode.round), mode)
 }
@@ -165,6 +166,14 @@ pub fn fn64(f: FloatFn, x: f64) -> f64 {
         FloatFn::Lg2 => x.log2(),
         FloatFn::Ex2 => x.exp2(),
         FloatFn::Tanh => x.tanh(),
+        FloatFn::Tf32 => tf32(x as f32).into(),
+    }
+}
+
+fn tf32(x: f32) -> f32 {
+    match x.is_finite() {
+        true => f32::from_bits((x.to_bits() + 0x1000) & !0x1fff),
+        false => canon(x),
     }
 }
 

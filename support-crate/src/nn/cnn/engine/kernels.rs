@@ -64,7 +64,7 @@ pub(super) fn image_blocks(gpu: &Gpu, batch: usize) -> u32 {
 }
 
 pub(super) fn features(gpu: &Gpu, batch: usize) -> LaunchConfig {
-    launch((image_blocks(gpu, batch), 1, 1), 576, FILTER + A1_PITCHED + IMAGE)
+    launch((image_blocks(gpu, batch), 1, 1), 384, FILTER + A1_PITCHED + IMAGE)
 }
 
 pub(super) fn fc1(batch: usize) -> LaunchConfig {

@@ -69,6 +69,17 @@ impl CnnEngine {
     ) -> Result<CnnEngine> {
         let capability = gpu.compute_capability()?;
         crate::ladder::operator("cnn/features")?.runs_on(capability)?;
+        CnnEngine::with(gpu, Kernels::compile(gpu, settings.operands)?, checkpoint, pixels, labels, settings)
+    }
+
+    fn with(
+        gpu: &Gpu,
+        kernels: Kernels,
+        checkpoint: &Checkpoint,
+        pixels: &[u8],
+        labels: &[u8],
+        settings: EngineSettings,
+    ) -> Result<CnnEngine> {
         let images = DeviceImages::new(gpu, pixels, labels)?;
         if settings.batch == 0 || checkpoint.state.seen as usize > images.count {
             return Err(Error::Invalid {
@@ -79,7 +90,6 @@ impl CnnEngine {
                 fix: "give a batch of at least 1, and the images that the checkpoint was trained on".to_string(),
             });
         }
-        let kernels = Kernels::compile(gpu, settings.operands)?;
         let room = Room::new(gpu, checkpoint, &settings, images.count)?;
         let mut engine = CnnEngine {
             gpu: gpu.clone(),
