@@ -72,6 +72,7 @@ impl Model {
     /// # Errors
     /// What candle reports, such as a full memory.
     pub fn loss(&self, batch: &Batch) -> Result<Tensor> {
+        self.number_past(batch)?;
         let tracked: Vec<Tensor> = self.parameters.iter().map(|var| var.as_tensor().clone()).collect();
         let mut left = &tracked[..];
         let mut x = batch.x.clone();
@@ -79,6 +80,20 @@ impl Model {
             x = layer.run(&mut left, &x)?;
         }
         self.goal(&x, batch)
+    }
+
+    /// Sees to it that tensors made from now on have other numbers than the parameters and this batch.
+    ///
+    /// candle tells tensors apart by a number from a counter, which is a static: in a notebook every cell has its own, that
+    /// begins at 0. What an earlier cell made would be taken for something that this one makes, and get its gradient.
+    pub(super) fn number_past(&self, batch: &Batch) -> Result<()> {
+        let made = self.parameters.iter().map(Var::as_tensor).chain([&batch.x]).chain(&batch.y);
+        let highest = made.map(number_of).max().unwrap_or(0);
+        let next = || Ok::<u64, Error>(number_of(&Tensor::new(0u32, &Device::Cpu)?));
+        for _ in next()?..=highest {
+            next()?;
+        }
+        Ok(())
     }
 
     pub(super) fn goal(&self, out: &Tensor, batch: &Batch) -> Result<Tensor> {
@@ -189,6 +204,12 @@ pub(super) fn take(parameters: &[Var], store: &mut GradStore) -> Result<Vec<Tens
         None => Ok(var.zeros_like()?),
     };
     parameters.iter().map(take).collect()
+}
+
+/// The number by which candle knows a tensor; it is written out nowhere else.
+pub(super) fn number_of(tensor: &Tensor) -> u64 {
+    let text = format!("{:?}", tensor.id());
+    text.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
 }
 
 pub(super) fn number(tensor: &Tensor) -> Result<f64> {

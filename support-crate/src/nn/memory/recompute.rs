@@ -37,6 +37,7 @@ impl Model {
             fix: "give it a layer".to_string(),
         })?;
 
+        self.number_past(batch)?;
         // Forward. Tensors that are cut off from the variables keep nothing but themselves.
         let fixed: Vec<Tensor> = self.parameters.iter().map(Var::as_detached_tensor).collect();
         let mut inputs = vec![batch.x.detach()];

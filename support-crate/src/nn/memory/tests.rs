@@ -138,3 +138,13 @@ fn a_meter_for_the_mac_says_where_to_measure() {
     let error = Meter::of(Place::Metal).unwrap_err().to_string();
     assert!(error.contains("next: measure on the CPU"), "{error}");
 }
+
+#[test]
+fn new_tensors_are_told_apart_from_those_of_an_earlier_cell() {
+    let model = Model::new(&small(), Numbers::F32, &Device::Cpu, 7).unwrap();
+    let batch = model.batch(1, 1).unwrap();
+    model.number_past(&batch).unwrap();
+    let of = |tensor: &candle_core::Tensor| model::number_of(tensor);
+    let new = of(&candle_core::Tensor::new(0u32, &Device::Cpu).unwrap());
+    assert!(new > of(&batch.x) && of(&batch.x) > of(model.parameters[0].as_tensor()));
+}
