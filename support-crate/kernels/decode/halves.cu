@@ -5,7 +5,7 @@
 // The sums are added by atomics, in any order, so their last bits may differ from step to step. RESIDENT blocks are to
 // share a multiprocessor: those of the next half come while those of this one work. Each half brings the weights from
 // `ahead` on into the L2 cache, so many `bytes`: halves to come find them there.
-#include "layer.cuh"
+#include "attention.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     attention_half(const bf16 *weights, const float *vectors, bf16 *caches, const int *position, float *residual,

@@ -2,7 +2,7 @@
 // constants: WIDTH, HIDDEN, HEAD (numbers of a head); THREADS; SPLIT blocks a cluster; ROWS units a block; LINES rows.
 //
 // All blocks must run at the same time: a cooperative launch makes sure of that.
-#include "layer.cuh"
+#include "attention.cuh"
 #include "lines.cuh"
 
 // Where all blocks of the grid meet. `arrived` counts on from one meeting to the next.

@@ -3,6 +3,8 @@
 //! A step reads every weight once, so the time of those bytes is the least that it can take. What it takes beyond that is
 //! waiting: kernels for each other, the GPU for the CPU. [`Plan`] and [`Queue`] are the ways to wait less, one by one.
 
+mod kernels;
+mod layers;
 mod layout;
 mod plan;
 mod step;
@@ -12,8 +14,8 @@ pub use plan::{Plan, Queue, Tuning};
 use super::{Config, Weights};
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Graph};
+use kernels::{Kernels, Scratch};
 use layout::Model;
-use step::{Kernels, Scratch};
 
 /// How the next token is chosen. Other ways (top-p) take [`Decoder::logits`].
 #[derive(Debug, Clone, Copy, PartialEq)]
