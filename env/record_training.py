@@ -1,4 +1,4 @@
-"""Times the CNN's training step on this GPU beside PyTorch, in turns, and writes a table.
+"""Times the CNN's training step on this GPU beside PyTorch, in turns, and writes a table and its page.
 
 `python3 env/record_training.py` runs `examples/record_training`, and answers for PyTorch: eager, and as a CUDA graph, from
 the same parameters on the same images, with the same TF32 setting. `--program FILE` runs one that was built elsewhere.
@@ -16,8 +16,10 @@ from pathlib import Path
 from paths import ROOT
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+import training_page
 
-CARGO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab", "--features", "candle", "--example", "record_training", "--"]
+PROGRAM = ["-p", "gpulab", "--features", "candle", "--example", "record_training", "--"]
+CARGO = ["cargo", "run", "--quiet", "--release", *PROGRAM]
 
 
 def answers(program: subprocess.Popen, folder: Path) -> None:
@@ -41,6 +43,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="env/record_training.py", description=__doc__)
     parser.add_argument("--program", help="the built example, in place of cargo")
     parser.add_argument("--out", type=Path, default=ROOT / "results/training.csv", help="the table to write")
+    parser.add_argument("--commit", help="what the program was built from, where there is no git")
     parser.add_argument("--quick", action="store_true", help="few samples: does it work?")
     chosen = parser.parse_args()
     room = Path("/dev/shm")
@@ -56,6 +59,8 @@ def main() -> int:
             print("PyTorch: left out, it is not there", file=sys.stderr)
         with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
             answers(program, Path(name))
+    if program.returncode == 0:
+        chosen.out.with_suffix(".md").write_text(training_page.page(chosen.out, chosen.commit), encoding="utf-8")
     return program.returncode
 
 

@@ -40,7 +40,13 @@ class Step:
         self.scaler = torch.amp.GradScaler("cuda") if precision == "f16" else None
         self.net = Net(data.parameters)
         self.optimiser = torch.optim.AdamW(
-            self.net.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, capturable=graph, fused=True
+            self.net.parameters(),
+            lr=1e-3,
+            betas=(0.9, 0.999),
+            eps=1e-8,
+            weight_decay=0.01,
+            capturable=graph,
+            fused=True,
         )
         self.index = torch.zeros(batch, dtype=torch.long, device="cuda")
         self.loss = torch.zeros((), device="cuda")
@@ -175,7 +181,7 @@ def prepare(data: Data, asked: dict) -> list[Timed]:
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
     torch.backends.cudnn.benchmark = True
-    make: Callable[[bool], Step] = lambda graph: Step(data, batch, precision, graph)  # noqa: E731
+    make: Callable[[bool], Step] = lambda graph: Step(data, batch, precision, graph)
     ways = [Timed("torch", make(graph=False), steps)]
     if precision == "tf32":
         ways[0].parts = [*kernels(ways[0].step), *optimisers(data)]
