@@ -20,7 +20,7 @@ from install.console import SetupError, Step, problem  # noqa: E402
 
 def build() -> None:
     """The program with polars: minutes for the first time, a second when nothing changed."""
-    step = Step("gpulab with polars")
+    step = Step("gpulab, polars")
     step.begin("building `gpulab report`")
     count: list[str] = []
     with step.heartbeat(lambda: f"{len(count)} crates built"):

@@ -4,7 +4,7 @@ mod show;
 mod summary;
 
 use crate::error::{Error, Result};
-use crate::measurement::Measurement;
+use crate::measurement::{Backend, Measurement};
 use crate::plot::Figure;
 use crate::results;
 use std::path::{Path, PathBuf};
@@ -72,18 +72,33 @@ pub struct Point {
     pub speedup: f64,
 }
 
-/// The report on `results/metrics.csv`; where there is none, on the recorded run, which its first line then says.
+/// The report on `results/metrics.csv`. Where that has no figures of a GPU, the recorded run's stand beside the CPU's own; where
+/// there is no such file, all of it is on the recorded run. The first line then says so.
 ///
 /// # Errors
 /// As [`of_file`].
 pub fn report() -> Result<Report> {
-    let own = results::file();
-    if own.exists() {
-        return of_file(&own);
+    report_on(&results::file(), &results::recorded_file(results::REFERENCE))
+}
+
+fn report_on(own: &Path, reference: &Path) -> Result<Report> {
+    if !own.exists() {
+        let report = of_file(reference)?;
+        let why = format!("There is no {}: nothing was measured here yet", own.display());
+        return Ok(Report { source: format!("{why}. This is the recorded run: {}", report.source), ..report });
     }
-    let report = recorded()?;
-    let source = format!("There is no {}: nothing was measured here yet. {}", own.display(), report.source);
-    Ok(Report { source, ..report })
+    let mut rows = rows_of(own)?;
+    let mut source = format!("{} rows of {}", rows.len(), own.display());
+    if !rows.iter().any(of_gpu) && reference.exists() {
+        rows.extend(rows_of(reference)?.into_iter().filter(of_gpu));
+        source += ". No GPU was measured there: the GPU's figures are the recorded run's";
+    }
+    of_rows(&rows, &source)
+}
+
+/// Whether a row is a figure of a real GPU.
+fn of_gpu(row: &Measurement) -> bool {
+    matches!(row.backend, Backend::Cuda | Backend::Metal)
 }
 
 /// The report on the recorded run.
@@ -92,7 +107,7 @@ pub fn report() -> Result<Report> {
 /// As [`of_file`].
 pub fn recorded() -> Result<Report> {
     let report = of_file(&results::recorded_file(results::REFERENCE))?;
-    Ok(Report { source: format!("This is the recorded run: {}.", report.source), ..report })
+    Ok(Report { source: format!("This is the recorded run: {}", report.source), ..report })
 }
 
 /// The report on a file of results.
@@ -101,6 +116,12 @@ pub fn recorded() -> Result<Report> {
 /// [`Error::File`] when it cannot be read, [`Error::Damaged`] with the line when it is not sound, [`Error::Invalid`] when it
 /// has no rows.
 pub fn of_file(path: &Path) -> Result<Report> {
+    let rows = rows_of(path)?;
+    of_rows(&rows, &format!("{} rows of {}", rows.len(), path.display()))
+}
+
+/// The rows of a file that has some.
+fn rows_of(path: &Path) -> Result<Vec<Measurement>> {
     let rows = results::read(path)?;
     if rows.is_empty() {
         return Err(Error::Invalid {
@@ -110,7 +131,7 @@ pub fn of_file(path: &Path) -> Result<Report> {
                 .to_string(),
         });
     }
-    of_rows(&rows, &format!("{} rows of {}", rows.len(), path.display()))
+    Ok(rows)
 }
 
 fn of_rows(rows: &[Measurement], source: &str) -> Result<Report> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::measurement::{Backend, Summary};
+use crate::measurement::Summary;
 
 fn row(experiment: &str, backend: Backend, size: usize, ms: f64) -> Measurement {
     let mut row = Measurement::time_ms(experiment, backend, size, Summary::of(&[ms]));
@@ -85,6 +85,23 @@ fn one_side_alone_is_said_and_needs_no_chart() {
     assert_eq!(files.len(), 2);
     let error = report.save(Path::new("/proc/none")).unwrap_err().to_string();
     assert!(error.contains("/proc/none") && error.contains("\nnext: choose a folder"), "{error}");
+}
+
+#[test]
+fn figures_of_ones_own_come_first_and_the_recorded_ones_say_so() {
+    let folder = Folder::new("own");
+    let (own, reference) = (folder.0.join("own.csv"), folder.0.join("reference.csv"));
+    results::append_to(&reference, &[row("a", Backend::Cuda, 1, 1.0), row("a", Backend::Cpu, 1, 4.0)]).unwrap();
+    let speedup = |report: &Report| report.pairs[0].points[0].speedup;
+    let report = report_on(&own, &reference).unwrap();
+    assert!(report.source.contains("nothing was measured here yet") && speedup(&report) == 4.0, "{report:?}");
+    // The recorded CPU is faster, and not this one.
+    results::append_to(&own, &[row("a", Backend::Cpu, 1, 10.0)]).unwrap();
+    let report = report_on(&own, &reference).unwrap();
+    assert!(report.source.contains("the recorded run's") && speedup(&report) == 10.0, "{report:?}");
+    results::append_to(&own, &[row("a", Backend::Cuda, 1, 5.0)]).unwrap();
+    let report = report_on(&own, &reference).unwrap();
+    assert!(!report.source.contains("recorded") && speedup(&report) == 2.0, "{report:?}");
 }
 
 #[test]
