@@ -7,6 +7,7 @@ mod attention;
 pub mod cnn;
 mod fault;
 pub mod gpt;
+mod ids;
 pub mod memory;
 pub mod options;
 mod place;
@@ -14,6 +15,7 @@ mod resident;
 pub mod tensors;
 
 pub use attention::CandleAttention;
-pub use candle_core::{DType, Tensor};
+pub use candle_core::{DType, Device, Tensor};
+pub use ids::{count_on_behind, renumbered};
 pub use place::Place;
 pub use resident::resident_bytes;

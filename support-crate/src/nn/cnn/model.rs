@@ -3,6 +3,7 @@
 use super::fast::ops::{Features, Linear};
 use super::{Parameters, Precision};
 use crate::error::{Error, Result};
+use crate::nn::renumbered;
 use candle_core::{DType, Device, Tensor, Var};
 
 /// Whose layers compute.
@@ -67,8 +68,9 @@ impl Cnn {
     /// # Errors
     /// candle's error when `x` has another shape, or lies on another device.
     pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        self.count_on_behind([x])?;
         let parameter = |at: usize| self.precision.apply(self.vars[at].as_tensor());
-        let x = self.precision.apply(x)?;
+        let x = self.precision.apply(&renumbered(x)?)?;
         x.dims4()?;
         let features = match self.kernels {
             Kernels::Own => {
@@ -92,6 +94,11 @@ impl Cnn {
         Ok(logits.to_dtype(DType::F32)?)
     }
 
+    /// Parameters, images and digits may be another cell's.
+    pub(super) fn count_on_behind<const N: usize>(&self, others: [&Tensor; N]) -> Result<()> {
+        crate::nn::count_on_behind(self.vars.iter().map(|var| var.as_tensor()).chain(others))
+    }
+
     fn linear(&self, x: &Tensor, weight: Tensor, bias: Tensor, relu: bool) -> candle_core::Result<Tensor> {
         if self.kernels == Kernels::Own {
             return x.apply_op3(&weight, &bias, Linear { relu });
@@ -110,7 +117,8 @@ impl Cnn {
     /// # Errors
     /// As [`Cnn::logits`].
     pub fn loss(&self, x: &Tensor, digits: &Tensor) -> Result<Tensor> {
-        Ok(candle_nn::loss::cross_entropy(&self.logits(x)?, digits)?)
+        self.count_on_behind([x, digits])?;
+        Ok(candle_nn::loss::cross_entropy(&self.logits(x)?, &renumbered(digits)?)?)
     }
 
     /// Copies the parameters to the host.

@@ -42,6 +42,8 @@ impl Cnn {
     /// # Errors
     /// candle's error when `x` or the digits have another shape.
     pub fn step_by_layer(&self, x: &Tensor, digits: &Tensor, lane: &str) -> Result<Vec<Span>> {
+        self.count_on_behind([x, digits])?;
+        let digits = &crate::nn::renumbered(digits)?;
         // Of its own: the update must not change this network.
         let cnn = Cnn::new(&self.parameters()?, self.device(), self.kernels(), self.precision())?;
         let mut adamw = AdamW::new(&cnn)?;

@@ -84,3 +84,17 @@ fn a_wrong_shape_is_an_error() {
         assert!(text.contains("candle says") && text.contains("\nnext: "), "{text}");
     }
 }
+
+#[test]
+fn one_image_is_a_batch() {
+    let (x, digits) = batch(1);
+    for kernels in [Kernels::Candle, Kernels::Own] {
+        let cnn = cnn(kernels, Precision::F32);
+        let loss = cnn.loss(&x, &digits).unwrap();
+        let gradients = loss.backward().unwrap_or_else(|error| panic!("{kernels:?}: {error}"));
+        for var in &cnn.vars {
+            assert_eq!(gradients.get(var).unwrap().shape(), var.shape(), "{kernels:?}");
+        }
+        AdamW::new(&cnn).unwrap().step(&cnn, &gradients, 1.0).unwrap();
+    }
+}

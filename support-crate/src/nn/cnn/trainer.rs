@@ -166,6 +166,8 @@ impl Trainer {
 
     /// The loss and the number of right answers, on the device.
     fn train_on(&mut self, which: std::ops::Range<usize>) -> Result<(Tensor, Tensor)> {
+        // Before the first tensor: this step may be made in another cell than the network.
+        self.cnn.count_on_behind([])?;
         let (x, digits) = self.train.batch(&self.order[which])?;
         let logits = self.cnn.logits(&x)?;
         let loss = candle_nn::loss::cross_entropy(&logits, &digits)?;
