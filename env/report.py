@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import inside
-
-inside.enter()
-
-import subprocess  # noqa: E402
-from pathlib import Path  # noqa: E402
-
-import paths  # noqa: E402
-import pictures  # noqa: E402
-from install.command import run  # noqa: E402
-from install.console import SetupError, Step, problem  # noqa: E402
+import paths
+import pictures
+from install.command import run
+from install.console import SetupError, Step, problem
 
 
 def build() -> None:
@@ -37,12 +33,15 @@ def build() -> None:
 
 def main() -> int:
     """Prints the tables, and where the files lie."""
+    inside.enter()
     try:
         build()
     except SetupError as error:
         problem(error)
         return 1
-    made = subprocess.run([str(paths.PROGRAMS / "gpulab"), "report", *sys.argv[1:]], stdout=subprocess.PIPE, check=False)
+    made = subprocess.run(
+        [str(paths.PROGRAMS / "gpulab"), "report", *sys.argv[1:]], stdout=subprocess.PIPE, check=False
+    )
     text = made.stdout.decode()
     sys.stdout.write(text)
     if made.returncode != 0:
@@ -51,7 +50,9 @@ def main() -> int:
     files = [Path(name) for name in text.rstrip().rpartition("written: ")[2].split(", ")]
     for svg in (file for file in files if file.suffix == ".svg"):
         if pictures.fonts_missing():
-            print("no PNG: no font is installed, and it would have no text\nnext: install one (apt install fonts-dejavu-core)")
+            print(
+                "no PNG: no font is installed, and it would have no text\nnext: install one (apt install fonts-dejavu-core)"
+            )
             continue
         png = svg.with_suffix(".png")
         png.write_bytes(pictures.png(svg.read_text(encoding="utf-8"), svg.name))
