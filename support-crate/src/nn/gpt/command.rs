@@ -57,9 +57,9 @@ pub fn train(arguments: &[&str]) -> Result<String> {
     if let Some(progress) = last {
         results::append(&rows(place.backend(), progress.step as usize, held_out, progress.rate))?;
     }
+    let (apart, word) = ((bigram - held_out).abs(), if held_out < bigram { "better" } else { "worse" });
     Ok(format!(
-        "held out: {held_out:.3} nats a byte, {:.3} better than pairs; the model lies in {}\nnext: gpulab generate --model {} \"The warp\"",
-        bigram - held_out,
+        "held out: {held_out:.3} nats a byte, {apart:.3} {word} than counting pairs; the model lies in {}\nnext: gpulab generate --model {} \"The warp\"",
         folder.display(),
         folder.display()
     ))
