@@ -2,7 +2,7 @@
 
 use super::super::Config;
 use super::plan::{Plan, SPLIT, Tuning};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gpu::{Args, Buffer, Gpu, Kernel};
 use crate::ladder::operator;
 use crate::launch::{LaunchConfig, LaunchExtras, Source};
@@ -82,6 +82,15 @@ impl Kernels {
         if let Some(whole) = kernels.named.get("whole") {
             let shape = LaunchConfig::new(cluster, kernels.threads()).shared(kernels.tiles(config));
             let fit = whole.clusters_at_a_time(shape, cluster)?;
+            if fit == 0 {
+                return Err(Error::Unsupported {
+                    what: format!(
+                        "a cluster of {cluster} blocks of {} threads has no room on this GPU",
+                        tuning.threads
+                    ),
+                    fix: "use fewer threads, or `Plan::Halves`".to_string(),
+                });
+            }
             kernels.clusters = if tuning.clusters == 0 { fit } else { fit.min(tuning.clusters as u32) };
         }
         Ok(kernels)
