@@ -9,7 +9,7 @@ use super::legend::{Sample, legend, notes, nothing, sources};
 use super::scale::{Scale, linear_ticks, number, short};
 use super::style::{DASHED, Pen, SOLID, color};
 use super::text::{width, wrap};
-use crate::measurement::Measurement;
+use crate::measurement::{Measurement, figures};
 
 /// Stacked bars; as the last expression of a cell they show themselves. A bar is all rows of one experiment, a part of it
 /// one row, named by its metric. Parts have the same colour in every bar; those of recorded rows are lighter, with a dashed
@@ -118,7 +118,7 @@ impl StackedChart {
                 canvas.rect((left, bar_top), (right, bar_end), fill, if row.recorded { 0.3 } else { 0.65 });
                 let pen = Pen::solid(fill, 1.2).dash(if row.recorded { DASHED } else { SOLID });
                 canvas.outline((left, bar_top), (right, bar_end), &pen);
-                let text = short(value);
+                let text = figures(value);
                 if width(&text, FONT) + 8.0 < right - left {
                     canvas.text(&text, ((left + right) / 2.0, (bar_top + bar_end) / 2.0), Align::Middle);
                 }

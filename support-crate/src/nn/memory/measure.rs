@@ -30,7 +30,7 @@ pub struct Measured {
     pub input: u64,
     /// The highest moment of the whole step, above what was in use before it.
     pub peak: u64,
-    /// Taken by the allocator and held by nobody after the step, above what was so before it: kept for the next step.
+    /// What the allocator has after the step and nobody holds: kept for the next request.
     pub cache: u64,
     /// Forward, backward and update together, in milliseconds, allocator's questions included.
     pub ms: f64,
@@ -55,7 +55,7 @@ pub fn measure(
 }
 
 fn step(network: &Network, batch: usize, numbers: Numbers, optimiser: Optimiser, meter: &Meter) -> Result<Measured> {
-    let (before, reserved_before) = meter.now()?;
+    let (before, _) = meter.now()?;
     let mut points = Vec::new();
     let mut point = |step: &str| -> Result<u64> {
         let (used, reserved) = meter.now()?;
@@ -86,7 +86,6 @@ fn step(network: &Network, batch: usize, numbers: Numbers, optimiser: Optimiser,
     point("drop the gradients")?;
 
     let (used, reserved) = meter.now()?;
-    let idle = |used: u64, reserved: u64| reserved.saturating_sub(used);
     let peaks = [with_input + forward.peak, with_activations + backward.peak, without + updating.peak];
     Ok(Measured {
         place: meter.place(),
@@ -97,7 +96,7 @@ fn step(network: &Network, batch: usize, numbers: Numbers, optimiser: Optimiser,
         activations: with_activations.saturating_sub(with_input),
         input: with_input.saturating_sub(with_state),
         peak: peaks.into_iter().max().unwrap_or(0).max(with_gradients),
-        cache: idle(used, reserved).saturating_sub(idle(before, reserved_before)),
+        cache: reserved.saturating_sub(used),
         ms: forward.ms + backward.ms + updating.ms,
         points,
     })
