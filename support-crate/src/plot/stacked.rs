@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_drawn_is_counted_and_recorded_rows_name_their_machine() {
-        let mut rows = vec![
+        let mut rows = [
             row("x", "a", f64::NAN),
             row("x", "b", 1.0),
             Measurement { unit: "s".to_string(), ..row("x", "c", 1.0) },
