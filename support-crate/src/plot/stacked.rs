@@ -179,11 +179,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_drawn_is_counted_and_recorded_rows_name_their_machine() {
-        let mut rows = [
-            row("x", "a", f64::NAN),
-            row("x", "b", 1.0),
-            Measurement { unit: "s".to_string(), ..row("x", "c", 1.0) },
-        ];
+        let mut rows =
+            [row("x", "a", f64::NAN), row("x", "b", 1.0), Measurement { unit: "s".to_string(), ..row("x", "c", 1.0) }];
         rows[1].recorded = true;
         rows[1].machine = "NVIDIA H200".to_string();
         let chart = StackedChart::new(&rows[1..]).prediction("p", f64::NAN);

@@ -1,6 +1,6 @@
 //! Both convolutions, ReLU and the max-pool for a whole batch on the CPU, forward and backward, on all cores.
 //!
-//! candle's CPU backend has these as single operations: each writes its result to memory for the next, most on one core,
+//! candle's CPU backend has these as single operations: each writes its result to memory for the next, some on one core,
 //! and the backward pass of a convolution goes through a transposed convolution that is not made for speed.
 
 mod image;
