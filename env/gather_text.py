@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Gather the course's own prose into the text that the small GPT learns: models/course/text.txt.
 
 From the notebooks' pages, the documents, and what the crates and kernels say about themselves. Run it when a new model is
