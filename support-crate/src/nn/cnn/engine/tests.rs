@@ -57,7 +57,8 @@ fn agrees(start: &Checkpoint, exact: &Reference, count: usize, operands: Operand
 }
 
 /// Rounded operands also turn ReLUs and pools that are nearly even the other way, which moves the convolutions' gradients
-/// by far more than rounding does: hence the wide bounds. Where nothing can turn, in f32, rounding is all there is.
+/// by far more than rounding does: hence the wide bounds. Where nothing can turn, in f32, rounding is all there is;
+/// tensor cores do not round their sums to nearest (Fasi et al., 2021): an H200 is off by 4e-6, the simulator by 5e-7.
 #[test]
 fn every_gradient_agrees_with_f64_in_each_precision() {
     let start = Checkpoint::new(3, "noise");
@@ -68,7 +69,7 @@ fn every_gradient_agrees_with_f64_in_each_precision() {
     };
     let one = exact(1);
     for (operands, most) in
-        [(Operands::F32, 3e-6), (Operands::Tf32, 5e-2), (Operands::Bf16, 4e-1), (Operands::F16, 5e-2)]
+        [(Operands::F32, 1e-5), (Operands::Tf32, 5e-2), (Operands::Bf16, 4e-1), (Operands::F16, 5e-2)]
     {
         agrees(&start, &one, 1, operands, most);
     }
