@@ -8,6 +8,8 @@ use gpulab::cpu::{ConvAlgorithm, ConvShape, heap, highest_heap, random_f32};
 use gpulab::nn::Place;
 use gpulab::nn::gpt::Config;
 use gpulab::nn::memory::{Measured, Meter, Model, Network, Numbers, Optimiser, measure};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 use std::time::Duration;
 
 #[test]
@@ -92,4 +94,23 @@ fn workspace_of_a_convolution() {
             assert!(seen as f64 > 0.95 * predicted as f64, "{seen} of {predicted}");
         }
     }
+}
+
+/// `gpulab demo out-of-memory`: a batch that fits, one that does not, one that is none.
+#[test]
+fn a_process_that_may_not_take_more_memory_is_ended() {
+    let run = |batch: &str| {
+        let mut gpulab = Command::new(env!("CARGO_BIN_EXE_gpulab"));
+        let output = gpulab.args(["demo", "out-of-memory", batch, "40"]).env("RUST_BACKTRACE", "0").output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status, String::from_utf8_lossy(&text).into_owned())
+    };
+    let (status, text) = run("24");
+    assert!(status.success() && text.contains("the backward pass could begin"), "{status} {text}");
+    let (status, text) = run("80");
+    const SIGABRT: i32 = 6;
+    assert_eq!(status.signal(), Some(SIGABRT), "{status} {text}");
+    assert!(text.contains("conv 1") && text.contains("memory allocation of") && !text.contains("done"), "{text}");
+    let (status, text) = run("0");
+    assert!(status.code() == Some(2) && text.contains("next: give 1 or more"), "{status} {text}");
 }

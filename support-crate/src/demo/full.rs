@@ -122,7 +122,7 @@ fn limit(_: u64) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// What `gpulab demo out-of-memory` does under its limit is in the test `programs`; here is what it computes.
+    /// What `gpulab demo out-of-memory` does under its limit is in the test `training_memory`; here is what it computes.
     #[test]
     fn the_forward_pass_keeps_what_the_layers_say() {
         let (conv_1, conv_2, pool) = (32 * 26 * 26, 64 * 24 * 24, 64 * 12 * 12);
