@@ -90,6 +90,8 @@ impl CnnEngine {
                 fix: "give a batch of at least 1, and the images that the checkpoint was trained on".to_string(),
             });
         }
+        // No step takes more images than there are, so no room is made for more.
+        let settings = EngineSettings { batch: settings.batch.min(images.count), ..settings };
         let room = Room::new(gpu, checkpoint, &settings, images.count)?;
         let mut engine = CnnEngine {
             gpu: gpu.clone(),
