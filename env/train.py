@@ -45,18 +45,14 @@ def call(arguments: list[str]) -> int:
     """Runs the program; Ctrl-C is for it alone, which keeps its run and ends."""
     libraries = [str(paths.LIBRARIES), os.environ.get("LD_LIBRARY_PATH", "")]
     environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        # The child must hear what this process does not.
-        with subprocess.Popen(
-            [str(TARGET / "release" / "gpulab"), *arguments],
-            env=environment,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
-        ) as process:
-            signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    with subprocess.Popen([str(TARGET / "release" / "gpulab"), *arguments], env=environment) as process:
+        # Only now: a program that is started while the signal is ignored would ignore it, too.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        try:
             return process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def draw(since: float, folder: str) -> None:
