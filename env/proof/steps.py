@@ -16,6 +16,7 @@ IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 MAC = "aarch64-apple-darwin"
 RUN = ROOT / "results" / "run"
 LONG_S = 1500
+TESTS = ("--workspace", "--all-features", "--locked")
 Step = Callable[[Commands], tuple[list[Check], str]]
 
 
@@ -65,10 +66,15 @@ def mac(commands: Commands) -> tuple[list[Check], str]:
     return _one(commands, name, ["cargo", "check", "-p", "gpulab", "--features", "candle", "--target", MAC, "--locked"])
 
 
+def build_tests(commands: Commands) -> tuple[list[Check], str]:
+    """All tests built, while the set-up builds what the notebooks start on."""
+    return _one(commands, "tests build", ["cargo", "test", *TESTS, "--no-run"])
+
+
 def rust_tests(commands: Commands) -> tuple[list[Check], str]:
     """Unit tests, doc tests, and every CUDA C source through NVRTC."""
     libraries = os.pathsep.join([str(ROOT / ".gpulab" / "lib"), os.environ.get("LD_LIBRARY_PATH", "")])
-    command = ["cargo", "test", "--workspace", "--all-features", "--locked", "--no-fail-fast", "--", "--show-output"]
+    command = ["cargo", "test", *TESTS, "--no-fail-fast", "--", "--show-output"]
     status, output = commands.run("rust tests", command, LONG_S, LD_LIBRARY_PATH=libraries.rstrip(os.pathsep))
     checks = of_cargo(output)
     if status != 0 and all(check.state != FAILED for check in checks) or not checks:
@@ -122,7 +128,7 @@ def browser(commands: Commands) -> tuple[list[Check], str]:
 
 
 # What needs nothing but Rust, then what needs the set-up: two rows, side by side.
-RUST: list[Step] = [formatted, clippy, rustdoc, mac]
+RUST: list[Step] = [formatted, clippy, rustdoc, mac, build_tests]
 RUST_AFTER_SET_UP: list[Step] = [rust_tests]
 PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, python_tests, notebooks, browser]
 

@@ -108,7 +108,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &Timeline, top: f64) -> (f64, Vec<(Sampl
     (below + 8.0 + LINE, legend)
 }
 
-/// A kind of work: `copy in 3` and `copy in 4` are of one kind, and share a colour.
+/// A kind of work: `copy in 3` and `copy in 4` are of one kind, and share a colour; so do `conv1` and `conv2, back`.
 struct Kind {
     name: String,
     /// Whether one of its spans had no room for its label.
@@ -168,5 +168,5 @@ fn kinds(spans: &[Span]) -> Vec<Kind> {
 }
 
 fn kind_of(label: &str) -> &str {
-    label.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ' || c == '#')
+    label.strip_suffix(", back").unwrap_or(label).trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ' || c == '#')
 }
