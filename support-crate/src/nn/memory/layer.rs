@@ -67,7 +67,7 @@ impl Layer {
         }
     }
 
-    /// Shapes of its own parameters, in the order in which [`Layer::run`] takes them.
+    /// Shapes of its own parameters, in the order in which `Layer::run` takes them.
     pub fn parameters(&self) -> Vec<Vec<usize>> {
         match self {
             Layer::Conv { inputs, outputs, window } => vec![vec![*outputs, *inputs, *window, *window], vec![*outputs]],
