@@ -1,5 +1,6 @@
 //! Taxi rides and drivers, made up from a seed: the same ones on every machine.
 
+use crate::cpu::random::mix;
 use crate::error::{Error, Result};
 use rayon::prelude::*;
 
@@ -169,13 +170,6 @@ fn licence_of(driver: u32) -> u32 {
 /// The random number `which` of row `i`.
 fn draw(start: u64, i: usize, which: u64) -> u64 {
     mix(start.wrapping_add((16 * i as u64 + which).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
-}
-
-/// SplitMix64's output function.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod info;
 mod linux;
 mod matmul;
 mod pages;
-mod random;
+pub(crate) mod random;
 mod simd;
 mod stream;
 mod sum;

@@ -1,5 +1,7 @@
 //! The random numbers of one image.
 
+use crate::cpu::random::mix;
+
 /// SplitMix64 (see [`crate::cpu::random_f32`]), begun anew for each image.
 pub(super) struct Chance(u64);
 
@@ -29,10 +31,4 @@ impl Chance {
         let sum: f32 = (0..4).map(|_| self.between(-1.0, 1.0)).sum();
         sum * deviation * 0.866_025_4
     }
-}
-
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }

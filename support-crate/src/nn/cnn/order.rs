@@ -1,5 +1,7 @@
 //! In which order an epoch goes through the images.
 
+use crate::cpu::random::mix;
+
 /// The images of that epoch in the order in which they are trained on: a permutation of `0..images`, the same one for
 /// the same seed and epoch on every machine, so that a resumed run goes on where it stopped.
 pub fn order(seed: u64, epoch: u64, images: usize) -> Vec<u32> {
@@ -12,13 +14,6 @@ pub fn order(seed: u64, epoch: u64, images: usize) -> Vec<u32> {
         order.swap(last, other);
     }
     order
-}
-
-/// SplitMix64's output function (see [`crate::cpu::random_f32`]).
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Random numbers that a seed names, the same on every machine.
 
+use crate::cpu::random::mix;
+
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
 #[derive(Debug, Clone, PartialEq)]
 pub struct Random {
@@ -15,9 +17,7 @@ impl Random {
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        mix(self.state)
     }
 
     /// The next number in [0, 1).
