@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from notebooks import FOLDER, ROOT, Lesson, load
-from rules import pages
+from rules import pages, times
 from rules.notebook import Finding, minutes
 
 LONGEST, AIM = 300, 150
@@ -35,7 +35,7 @@ def files() -> list[Path]:
 
 def check(lessons: list[Lesson], everything: list[Path]) -> list[Finding]:
     """All findings outside the notebooks' own rules."""
-    found = [*_pages(everything), *_readme(lessons), *_recorded(lessons), *_solutions(lessons)]
+    found = [*_pages(everything), *_readme(lessons), *_times(lessons), *_recorded(lessons), *_solutions(lessons)]
     return found + [finding for path in everything for finding in (*_length(path), *_words(path))]
 
 
@@ -73,6 +73,20 @@ def _readme(lessons: list[Lesson]) -> Iterator[Finding]:
         stated = minutes(lesson)
         if here and stated is not None and not re.search(rf"(?<!\d){stated}(?!\d)", re.sub(r"\([^)]*\)", "", here[0])):
             yield Finding(readme, "", f"{lesson.name} states {stated} minutes, its row does not", "make them equal")
+
+
+def _times(lessons: list[Lesson]) -> Iterator[Finding]:
+    """Each lesson's minutes fit what it holds, and README's table of the two paths has their sums."""
+    readme, step = ROOT / "README.md", "python3 env/minutes.py --write"
+    for lesson in lessons:
+        if problem := times.wrong(lesson):
+            likely = times.estimate(lesson)
+            says = f"About {likely.standard:.0f} minutes (quick path: {likely.quick:.0f})"
+            yield Finding(lesson.path, "cell 1", problem, f"write `{says}` there, then {step}")
+    lines = readme.read_text("utf-8").splitlines() if readme.exists() else []
+    for row in times.table(lessons):
+        if row not in lines:
+            yield Finding(readme, "", f"its table of the two paths lacks the row `{row}`", step)
 
 
 def _recorded(lessons: list[Lesson]) -> Iterator[Finding]:

@@ -1,0 +1,74 @@
+"""The minutes of lessons: what counts, what is found wrong, and how README gets the sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import minutes
+import notebooks
+from rules import times
+
+WORDS = "word " * 1000
+
+
+def lesson(*cells, name: str = "10_lesson", head: str = "About 20 minutes (quick path: 5)") -> notebooks.Lesson:
+    first = nbformat.v4.new_markdown_cell(f"# Lesson\n\n{head}. Builds on: 00.")
+    return notebooks.Lesson(Path(f"{name}.ipynb"), nbformat.v4.new_notebook(cells=[first, *cells]))
+
+
+def text(source: str):
+    return nbformat.v4.new_markdown_cell(source)
+
+
+def exercise():
+    return nbformat.v4.new_code_cell("let x = 0;", metadata={"tags": ["exercise"], "exercise": "one"})
+
+
+def test_each_path_counts_what_it_does():
+    plain = times.estimate(lesson(text(f"## Explanation\n\n{WORDS}")))
+    assert (plain.standard, plain.quick) == (5, 5)
+    long = times.estimate(lesson(text(f"## Question\n\n{WORDS * 4}"), text(f"## Explanation\n\n{WORDS * 4}")))
+    assert (long.standard, long.quick) == (40, 20)
+    solved = times.estimate(lesson(text("## Exercise"), *[exercise()] * 5))
+    assert (solved.standard, solved.quick) == (40, 30)
+    assert times.estimate(lesson(text("## Exercise"), *[exercise()] * 5, name="02_lesson")).quick == 5
+    shown = nbformat.v4.new_code_cell('ladder.diff("02")')
+    assert times.estimate(lesson(*[shown] * 10)).standard == 20
+    fenced = text(f"## Question\n\n```text\n{WORDS * 9}\n```")
+    assert times.estimate(lesson(fenced)).standard == 5
+
+
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        ("About 40 minutes (quick path: 20)", None),
+        ("About 50 minutes (quick path: 30)", None),
+        ("About 40 minutes", "both paths"),
+        ("About 20 minutes (quick path: 20)", "states 20 minutes, and what it holds takes about 40"),
+        ("About 40 minutes (quick path: 40)", "states 40 quick minutes"),
+    ],
+)
+def test_a_statement_that_is_off_is_found(head, problem):
+    long = lesson(text(f"## Question\n\n{WORDS * 4}"), text(f"## Explanation\n\n{WORDS * 4}"), head=head)
+    assert (times.wrong(long) or "") == "" if problem is None else problem in times.wrong(long)
+
+
+def test_readme_gets_the_sums():
+    lessons = [lesson(name=name) for name in ("01_a", "02_b", "10_c", "30_d")]
+    rows = times.table(lessons)
+    assert rows[0] == "| first steps | 01 to 02 | 40 min | 10 min |"
+    assert "| **the kernel part** | 01 to 10 | 1 h | 15 min |" in rows
+    assert rows[-1] == "| **all of it** | 01 to 30 | 1 h 20 min | 20 min |"
+    page = "| [A](notebooks/01_a.ipynb) | 3 things | 7 | [on a CPU](x) |\n\n"
+    page += "| part | lessons | standard path | quick path |\n| --- | --- | ---: | ---: |\n| old |\n\nend\n"
+    written = minutes.with_sums(page, lessons, rows)
+    assert "| 3 things | 20 | [on" in written and "| old |" not in written and written.endswith(f"{rows[-1]}\n\nend\n")
+
+
+def test_the_kernel_part_is_as_long_as_promised():
+    kernel_part = [one for one in map(notebooks.load, notebooks.find()) if one.name.startswith(times.KERNEL_PART)]
+    stated = [times.stated(one) for one in kernel_part]
+    assert 11 <= sum(one.standard for one in stated) / 60 <= 14 and 6 <= sum(one.quick for one in stated) / 60 <= 7.5
