@@ -48,6 +48,11 @@ def write_json(path: Path, value: dict) -> None:
     write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
+def library_path(*more: str | Path) -> str:
+    """LD_LIBRARY_PATH for what is run here: the set-up's libraries, then `more`, then what it was before."""
+    return os.pathsep.join(filter(None, [str(LIBRARIES), *map(str, more), os.environ.get("LD_LIBRARY_PATH", "")]))
+
+
 def cargo_bin() -> Path:
     """Where rustup and `cargo install` put programs."""
     return Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo") / "bin"

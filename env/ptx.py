@@ -13,8 +13,7 @@ COMMAND = ["cargo", "run", "--quiet", "-p", "gpulab", "--example", "write_ptx"]
 
 def main() -> int:
     """1 when a kernel could not be compiled or written."""
-    libraries = [str(paths.LIBRARIES), os.environ.get("LD_LIBRARY_PATH", "")]
-    environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+    environment = {**os.environ, "LD_LIBRARY_PATH": paths.library_path()}
     return subprocess.run(COMMAND, cwd=paths.ROOT, env=environment, check=False).returncode
 
 

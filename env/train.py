@@ -43,8 +43,9 @@ def build() -> None:
 
 def call(arguments: list[str]) -> int:
     """Runs the program; Ctrl-C is for it alone, which keeps its run and ends."""
-    libraries = [str(paths.LIBRARIES), os.environ.get("LD_LIBRARY_PATH", "")]
-    environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+    from warm import candle
+
+    environment = {**os.environ, "LD_LIBRARY_PATH": paths.library_path(*candle.libraries())}
     with subprocess.Popen([str(TARGET / "release" / "gpulab"), *arguments], env=environment) as process:
         # Only now: a program that is started while the signal is ignored would ignore it, too.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -25,8 +25,7 @@ def main() -> int:
         return 1
     wants_json = bool(os.environ.get("JSON")) or "--json" in sys.argv[1:]
     command = [str(paths.PROGRAMS / "gpulab"), "verify", *(["--json"] if wants_json else [])]
-    libraries = [str(paths.LIBRARIES), os.environ.get("LD_LIBRARY_PATH", "")]
-    environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+    environment = {**os.environ, "LD_LIBRARY_PATH": paths.library_path()}
     sys.stdout.flush()
     os.execve(command[0], command, environment)
 

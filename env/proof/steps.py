@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from paths import library_path
 from proof.checks import FAILED, PASSED, SKIPPED, Check, of_cargo, of_notebooks, of_pytest
 from proof.commands import ROOT, Commands
 
@@ -73,9 +74,8 @@ def build_tests(commands: Commands) -> tuple[list[Check], str]:
 
 def rust_tests(commands: Commands) -> tuple[list[Check], str]:
     """Unit tests, doc tests, and every CUDA C source through NVRTC."""
-    libraries = os.pathsep.join([str(ROOT / ".gpulab" / "lib"), os.environ.get("LD_LIBRARY_PATH", "")])
     command = ["cargo", "test", *TESTS, "--no-fail-fast", "--", "--show-output"]
-    status, output = commands.run("rust tests", command, LONG_S, LD_LIBRARY_PATH=libraries.rstrip(os.pathsep))
+    status, output = commands.run("rust tests", command, LONG_S, LD_LIBRARY_PATH=library_path())
     checks = of_cargo(output)
     if status != 0 and all(check.state != FAILED for check in checks) or not checks:
         checks.append(Check("rust tests", FAILED, "did not build, or found no test"))

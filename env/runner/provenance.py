@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from notebooks import ROOT, Problem, relative, write
+from paths import library_path
 from runner import exports, metrics
 from runner.execute import Outcome
 
@@ -25,8 +26,7 @@ def verify() -> dict[str, Any]:
     tool = shutil.which(TOOL, path=places)
     if tool is None:
         raise Problem(f"the command `{TOOL}` is not built, so the machine cannot be named\nnext: make setup")
-    libraries = os.pathsep.join([str(ROOT / ".gpulab" / "lib"), os.environ.get("LD_LIBRARY_PATH", "")])
-    environment = {**os.environ, "LD_LIBRARY_PATH": libraries.rstrip(os.pathsep)}
+    environment = {**os.environ, "LD_LIBRARY_PATH": library_path()}
     done = subprocess.run([tool, "verify", "--json"], capture_output=True, text=True, env=environment, check=False)
     try:
         return json.loads(done.stdout)

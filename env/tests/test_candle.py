@@ -49,3 +49,17 @@ def test_cargo_hears_of_it_as_the_setup_decided(toolkit: Path, monkeypatch: pyte
     assert env["CARGO_ENCODED_RUSTFLAGS"].split("\x1f") == ["-Cprefer-dynamic", "--cfg", "gpulab_cuda"]
     assert env["CUDA_HOME"] == str(toolkit)
     assert recipe.dependencies_key("rustc 1") != before
+    assert env["NVCC"] == str(toolkit / "bin" / "nvcc")
+
+
+def test_what_candle_links_to_is_found_by_kernels(toolkit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_PATH", str(toolkit))
+    (toolkit / "lib64").mkdir()
+    assert candle.libraries() == []
+    paths.write_json(paths.STATE, {"candle": candle.CUDA})
+    env = recipe.environment({"LD_LIBRARY_PATH": "/own"}, Path("/kernel"), Path("/rust"), Path("/evcxr"))
+    assert env["LD_LIBRARY_PATH"].split(":") == [str(paths.LIBRARIES), str(toolkit / "lib64"), "/own"]
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/own")
+    assert paths.library_path("/more") == f"{paths.LIBRARIES}:/more:/own"
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert paths.library_path() == str(paths.LIBRARIES)

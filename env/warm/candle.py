@@ -29,10 +29,18 @@ def find(driver: tuple[int, int] | None) -> str:
     return CUDA if driver is not None and toolkit() is not None else ""
 
 
+def libraries() -> list[Path]:
+    """Where what candle was linked to lies; candle loads CUDA not at run time, as gpulab itself does, but links to it."""
+    folder = toolkit() if paths.read_json(paths.STATE).get("candle") == CUDA else None
+    return [] if folder is None else [place for place in (folder / "lib64", folder / "lib") if place.is_dir()][:1]
+
+
 def flags(base: tuple[str, ...] = ()) -> dict[str, str]:
     """The environment that has cargo build candle as the set-up decided; `base` are flags for rustc to keep."""
     if paths.read_json(paths.STATE).get("candle") != CUDA:
         return {}
     folder = toolkit()
     found = {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join([*base, "--cfg", "gpulab_cuda"])}
-    return found if folder is None else {**found, "CUDA_HOME": str(folder), "CUDA_PATH": str(folder)}
+    if folder is None:
+        return found
+    return {**found, "CUDA_HOME": str(folder), "CUDA_PATH": str(folder), "NVCC": str(folder / "bin" / "nvcc")}

@@ -52,7 +52,7 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
     # (a home, say): evcxr moves it after it was linked.
     rust = [str(folder) for folder in sorted((toolchain / "lib" / "rustlib").glob("*/lib"))]
     old = [env["LD_LIBRARY_PATH"]] if env.get("LD_LIBRARY_PATH") else []
-    env["LD_LIBRARY_PATH"] = os.pathsep.join([str(paths.LIBRARIES), *rust, *old])
+    env["LD_LIBRARY_PATH"] = os.pathsep.join([str(paths.LIBRARIES), *map(str, candle.libraries()), *rust, *old])
     env["DYLD_FALLBACK_LIBRARY_PATH"] = os.pathsep.join([*rust, "/usr/local/lib", "/usr/lib"])
     return env
 

@@ -4,8 +4,10 @@
 //! [--quick] [--only tf32]`; `env/record_training.py` does that and brings PyTorch along. Before a time counts, the losses of the first
 //! steps are compared with PyTorch's, from the same parameters on the same images.
 
+mod candle;
 mod partner;
 
+use candle::CandleStep;
 use gpulab::data::Images;
 use gpulab::gpu::Contestant;
 use gpulab::nn::cnn::{Checkpoint, CnnEngine, EngineSettings, Epoch, Operands};
@@ -19,6 +21,7 @@ const IMAGES: usize = 60_000;
 const BATCH: usize = 128;
 /// Steps whose losses are compared.
 const COMPARED: usize = 20;
+const APART: &str = "largest difference of a loss";
 const PLAN: Bench = Bench { warm_ups: 1, samples: 21, min_sample_ms: 4.0, budget_ms: 4_000.0 };
 const QUICK: Bench = Bench { samples: 7, ..PLAN };
 
@@ -67,23 +70,30 @@ fn main() -> Result<()> {
         eprintln!("{}: {accuracy:.4} right after one epoch of {}, loss {loss:.4}", operands.name(), images.name);
         row(&mut table, operands, "ours, graph", "test accuracy after one epoch", "", &[f64::from(accuracy)], 1.0);
         let epoch = time_epoch(&mut graph)?;
-        for (kernel, us) in timeline(gpu, &mut eager)? {
+        for (kernel, us) in timeline(gpu, &mut || one_step(&mut eager))? {
             row(&mut table, operands, "ours", &format!("kernel {kernel}"), "µs", &[us], 1.0);
+        }
+        let mut plain = CandleStep::new(operands, &start, &images, BATCH)?;
+        if let Some(plain) = &mut plain {
+            row(&mut table, operands, "candle", APART, "", &[apart(&plain.losses(COMPARED)?, &losses)], 1.0);
+            let mut kernels = timeline(gpu, &mut || plain.step().map(drop))?;
+            kernels.sort_by(|a, b| b.1.total_cmp(&a.1));
+            for (kernel, us) in kernels {
+                row(&mut table, operands, "candle", &format!("kernel {kernel}"), "µs", &[us], 1.0);
+            }
         }
         let ways = partner
             .as_ref()
             .map_or(Ok(Vec::new()), |partner| partner.borrow_mut().prepare(operands.name(), COMPARED))?;
         for way in &ways {
-            let apart = way.losses.iter().zip(&losses).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
-            eprintln!("{}: losses of {COMPARED} steps apart by at most {apart:.5}", way.name);
-            row(&mut table, operands, &way.name, "largest difference of a loss", "", &[f64::from(apart)], 1.0);
+            row(&mut table, operands, &way.name, APART, "", &[apart(&way.losses, &losses)], 1.0);
         }
         for way in &ways {
             for (what, us) in &way.parts {
                 row(&mut table, operands, &way.name, what, "µs", &[*us], 1.0);
             }
         }
-        let eager = RefCell::new(eager);
+        let (eager, plain) = (RefCell::new(eager), plain.map(RefCell::new));
         let mut names: Vec<String> =
             ["ours, graph", "ours, launches", "ours, launches, loss read each step"].map(str::to_string).into();
         let mut work = vec![
@@ -104,6 +114,20 @@ fn main() -> Result<()> {
                 drop(buffers);
                 gpu.synchronize()
             })));
+        }
+        if let Some(plain) = &plain {
+            for (keep, read, name) in [
+                (0, true, "candle, loss read each step"),
+                (0, false, "candle"),
+                (u64::MAX, false, "candle, pool keeps all"),
+            ] {
+                names.push(name.to_string());
+                work.push(Contestant::Calls(Box::new(move |_| {
+                    gpu.set_release_threshold(keep)?;
+                    let loss = plain.borrow_mut().step()?;
+                    if read { Ok(loss.to_scalar::<f32>().map(drop)?) } else { Ok(()) }
+                })));
+            }
         }
         for (at, way) in ways.iter().enumerate() {
             let partner = partner.as_ref().expect("ways come from a partner");
@@ -157,28 +181,30 @@ fn buffers_of_a_step(gpu: &Gpu) -> Result<Vec<Buffer<f32>>> {
         .collect()
 }
 
-/// The kernels of a few steps, in their order: the mean time of each, in µs.
-fn timeline(gpu: &Gpu, engine: &mut CnnEngine) -> Result<Vec<(String, f64)>> {
-    let trace = match gpu.trace(|_| (0..10).try_for_each(|_| one_step(engine))) {
+/// How far the losses of the same steps lie apart, at most.
+fn apart(theirs: &[f32], ours: &[f32]) -> f64 {
+    theirs.iter().zip(ours).fold(0.0, |most, (a, b)| f64::from((a - b).abs()).max(most))
+}
+
+/// The kernels of a step, in their order: µs of each in a step, the mean of a few steps.
+fn timeline(gpu: &Gpu, step: &mut dyn FnMut() -> Result<()>) -> Result<Vec<(String, f64)>> {
+    const STEPS: usize = 10;
+    let trace = match gpu.trace(|_| (0..STEPS).try_for_each(|_| step())) {
         Ok(trace) => trace,
         Err(error) => {
             eprintln!("no timeline: {error}");
             return Ok(Vec::new());
         }
     };
-    let mut kernels: Vec<(String, Vec<f64>)> = Vec::new();
+    let mut kernels: Vec<(String, f64)> = Vec::new();
     for one in &trace.activities {
         let us = (one.end_ns - one.start_ns) as f64 / 1e3;
         match kernels.iter_mut().find(|(name, _)| *name == one.name) {
-            Some((_, all)) => all.push(us),
-            None => kernels.push((one.name.clone(), vec![us])),
+            Some((_, sum)) => *sum += us,
+            None => kernels.push((one.name.clone(), us)),
         }
     }
-    let means = kernels.into_iter().map(|(name, all)| (name, all.iter().sum::<f64>() / all.len() as f64));
-    let means: Vec<(String, f64)> = means.collect();
-    for (name, us) in &means {
-        eprintln!("  {name}: {us:.1} µs");
-    }
+    let means = kernels.into_iter().map(|(name, us)| (name, us / STEPS as f64)).collect();
     Ok(means)
 }
 

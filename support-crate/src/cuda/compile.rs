@@ -4,6 +4,7 @@
 //! which machine code would need, can crash on malformed kernels and would take the notebook's variables with it.
 
 use super::headers;
+use super::present::Library;
 use crate::error::{Error, Result};
 use crate::launch::Source;
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts, sys};
@@ -79,10 +80,8 @@ pub fn supported_architectures() -> Result<Vec<u32>> {
     Ok(list.into_iter().map(|architecture| architecture as u32).collect())
 }
 
-/// cudarc panics when a library is missing, so every way in looks first.
 fn probe() -> Result<()> {
-    // SAFETY: only tries to load the library.
-    if unsafe { sys::is_culib_present() } {
+    if Library::Nvrtc.is_present() {
         return Ok(());
     }
     let looked_for = "libnvrtc.so on LD_LIBRARY_PATH (the notebooks' kernel adds `.gpulab/lib`)".to_string();

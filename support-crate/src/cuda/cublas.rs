@@ -1,12 +1,13 @@
 //! The vendor's matrix product, loaded when it is there.
 
+use super::present::Library;
 use super::{CudaGpu, CudaMemory};
 use crate::error::{Error, Result};
 use cudarc::cublas::result::{self, CublasError};
 use cudarc::cublas::safe::CudaBlas;
 use cudarc::cublas::sys::{
     cublasComputeType_t as Compute, cublasGemmAlgo_t as Algorithm, cublasGetVersion_v2, cublasMath_t as Math,
-    cublasOperation_t as Operation, cublasSetMathMode, cudaDataType as DataType, is_culib_present,
+    cublasOperation_t as Operation, cublasSetMathMode, cudaDataType as DataType,
 };
 use cudarc::driver::{DevicePtr, DevicePtrMut};
 use std::ffi::c_void;
@@ -19,8 +20,7 @@ pub(crate) struct CudaCublas(Arc<CudaBlas>);
 impl CudaGpu {
     /// Loads the library, and opens it on this GPU. f32 stays f32: no TF32.
     pub(crate) fn cublas(&self) -> Result<CudaCublas> {
-        // SAFETY: only tries to load the library. Without this probe cudarc panics when it is missing.
-        if !unsafe { is_culib_present() } {
+        if !Library::Cublas.is_present() {
             return Err(Error::Unsupported {
                 what: "cuBLAS is not there (libcublas.so was not found on LD_LIBRARY_PATH)".to_string(),
                 fix: "install it with the CUDA toolkit, and add its folder, such as /usr/local/cuda/lib64".to_string(),

@@ -16,6 +16,7 @@ mod memory;
 pub(crate) mod nvtx;
 mod open;
 mod pinned;
+mod present;
 mod tensor_map;
 
 pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};

@@ -1,5 +1,6 @@
 //! Finding an NVIDIA GPU and opening it.
 
+use super::present::Library;
 use super::{Recording, driver_error};
 use crate::error::{Error, Result};
 use crate::launch::Limits;
@@ -21,8 +22,7 @@ pub struct CudaGpu {
 impl CudaGpu {
     /// How many GPUs the driver shows, or why it shows none.
     pub(crate) fn count() -> std::result::Result<usize, String> {
-        // SAFETY: only tries to load the library. Without this probe cudarc panics when the library is missing.
-        if !unsafe { cudarc::driver::sys::is_culib_present() } {
+        if !Library::Driver.is_present() {
             return Err("NVIDIA: no driver is installed (libcuda was not found)".to_string());
         }
         let explain = |error| format!("NVIDIA: {}", driver_error("start of the driver", error)).replace('\n', "\n    ");

@@ -53,6 +53,11 @@ impl Cnn {
         self.vars[0].device()
     }
 
+    /// The parameters as candle's optimisers take them, in the order of [`Parameters::SHAPES`].
+    pub fn vars(&self) -> &[Var] {
+        &self.vars
+    }
+
     /// How it computes.
     pub fn kernels(&self) -> Kernels {
         self.kernels

@@ -1,0 +1,33 @@
+//! Whether CUDA's libraries are there: cudarc panics at the first call into one that is missing, so every way in asks.
+
+/// A library that cudarc calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// `libcuda`, which comes with the driver.
+    Driver,
+    /// `libnvrtc`, the compiler.
+    Nvrtc,
+    /// `libcublas`.
+    Cublas,
+}
+
+impl Library {
+    /// Tries to load it.
+    #[cfg(not(all(gpulab_cuda, feature = "candle")))]
+    pub(crate) fn is_present(self) -> bool {
+        // SAFETY: these only try to load a library.
+        unsafe {
+            match self {
+                Library::Driver => cudarc::driver::sys::is_culib_present(),
+                Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
+                Library::Cublas => cudarc::cublas::sys::is_culib_present(),
+            }
+        }
+    }
+
+    /// candle's `cuda` feature has cudarc link to all of them: this program would not have started without.
+    #[cfg(all(gpulab_cuda, feature = "candle"))]
+    pub(crate) fn is_present(self) -> bool {
+        true
+    }
+}
