@@ -32,11 +32,11 @@ def test_each_path_counts_what_it_does():
     assert (plain.standard, plain.quick) == (5, 5)
     long = times.estimate(lesson(text(f"## Question\n\n{WORDS * 4}"), text(f"## Explanation\n\n{WORDS * 4}")))
     assert (long.standard, long.quick) == (40, 20)
-    solved = times.estimate(lesson(text("## Exercise"), *[exercise()] * 5))
+    solved = times.estimate(lesson(text("## Exercise"), *(exercise() for _ in range(5))))
     assert (solved.standard, solved.quick) == (40, 30)
-    assert times.estimate(lesson(text("## Exercise"), *[exercise()] * 5, name="02_lesson")).quick == 5
-    shown = nbformat.v4.new_code_cell('ladder.diff("02")')
-    assert times.estimate(lesson(*[shown] * 10)).standard == 20
+    assert times.estimate(lesson(text("## Exercise"), *(exercise() for _ in range(5)), name="02_lesson")).quick == 5
+    shown = [nbformat.v4.new_code_cell('ladder.diff("02")') for _ in range(10)]
+    assert times.estimate(lesson(*shown)).standard == 20
     fenced = text(f"## Question\n\n```text\n{WORDS * 9}\n```")
     assert times.estimate(lesson(fenced)).standard == 5
 

@@ -1,0 +1,1 @@
+"""The pictures of docs/plain-words.md: one function a picture, and what they draw with."""
