@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify report mnist train-cpu train-cuda train-mps train-gpt ptx bench-cells bundle clean
+.PHONY: help setup lab run test verify report mnist train-cpu train-cuda train-mps train-gpt export-onnx onnx-types ptx bench-cells bundle clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC ARGS
 
@@ -53,6 +53,13 @@ train-mps: python ## the same on a Mac's GPU
 
 train-gpt: python ## a small GPT learns the course's own text; ARGS="--steps 3000 --text FILE --out DIR --resume"
 	@$(PYTHON) env/train.py train-gpt
+
+export-onnx: setup ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"
+	@.venv/bin/python env/export_onnx.py
+
+onnx-types: python ## generate the Rust types of ONNX's schema anew (support-crate/schema/README.md)
+	@cd support-crate/schema/generate && cargo run --locked -- ../onnx.proto ../../src/export/schema.rs
+	@rustfmt --edition 2024 --config-path rustfmt.toml support-crate/src/export/schema.rs
 
 ptx: setup ## compile the course's kernels to the PTX that ships beside them, for machines without NVRTC
 	@$(PYTHON) env/ptx.py

@@ -18,8 +18,8 @@ import paths
 TARGET = paths.ROOT / "target" / "candle"
 
 
-def build() -> None:
-    """The program with candle, built as the set-up decided."""
+def build(features: str = "candle") -> None:
+    """The program with candle and what else is named, built as the set-up decided."""
     from install import rust
     from install.command import run
     from install.console import Step
@@ -32,7 +32,7 @@ def build() -> None:
     count: list[str] = []
     with step.heartbeat(lambda: f"{len(count)} crates built"):
         run(
-            ["cargo", "build", "--release", "-p", "gpulab", "--features", "candle", "--bin", "gpulab"],
+            ["cargo", "build", "--release", "-p", "gpulab", "--features", features, "--bin", "gpulab"],
             "the program `gpulab` could not be built with candle",
             "look at the compiler's message above; with CUDA it needs nvcc, which `make verify` looks for",
             env={"CARGO_TARGET_DIR": str(TARGET), **flags},
@@ -54,6 +54,13 @@ def call(arguments: list[str]) -> int:
             return process.wait()
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def answer(arguments: list[str]) -> tuple[int, str]:
+    """Runs the program to its end; its status and what it printed. Errors go to the terminal as they come."""
+    command = [str(TARGET / "release" / "gpulab"), *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stdout
 
 
 def draw(since: float, folder: str) -> None:

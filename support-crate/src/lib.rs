@@ -25,6 +25,7 @@
 //! | [`profile`] | what ran when and why it took so long: traces, and what the profilers print |
 //! | [`topics`] | what several notebooks do with the course's kernels, ready to time |
 //! | `nn` (feature `candle`) | deep learning: models on candle, and on the course's own kernels |
+//! | `export` (feature `export`) | models as ONNX files, written and read |
 //! | `arrays` (feature `arrays`) | tables as columns: polars on the CPU, our own kernels on the GPU |
 //! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
 
@@ -41,6 +42,8 @@ pub mod data;
 pub mod demo;
 pub mod device;
 pub mod error;
+#[cfg(feature = "export")]
+pub mod export;
 pub mod gpu;
 mod html;
 pub mod inspect;
@@ -68,6 +71,8 @@ pub mod prelude {
     pub use crate::cpu::{AttentionMask, AttentionShape};
     pub use crate::device::{Device, Vector};
     pub use crate::error::{Error, Result, bytes};
+    #[cfg(feature = "export")]
+    pub use crate::export;
     pub use crate::gpu::{
         Buffer, Cublas, Event, Gpu, Graph, Kernel, KernelResources, Module, Pinned, Stream, TensorMap,
     };

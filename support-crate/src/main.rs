@@ -20,6 +20,7 @@ usage:
   gpulab train            the CNN of lesson 20 learns to read digits (`make train-cpu`, `train-cuda`, `train-mps`)
   gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
   gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
+  gpulab export-onnx      the trained CNN as an ONNX file (`make export-onnx`); check FILE looks at one
   gpulab report           results/metrics.csv: CPU against GPU by experiment (`make report`); [--results FILE] [--out FOLDER]
   gpulab --help           this text
   gpulab --version        the version
@@ -63,6 +64,7 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
         ["train", options @ ..] => candle::train(options),
         ["train-gpt", options @ ..] => candle::train_gpt(options),
         ["generate", options @ ..] => candle::generate(options),
+        ["export-onnx", options @ ..] => onnx::export(options),
         ["report", options @ ..] => arrays::write_report(options),
         ["--help" | "-h" | "help"] | ["verify", "--help" | "-h"] => Ok(HELP.to_string()),
         ["--version" | "-V"] => Ok(format!("gpulab {}", env!("CARGO_PKG_VERSION"))),
@@ -160,6 +162,23 @@ mod candle {
 
     pub fn generate(_options: &[&str]) -> Result<String, String> {
         absent("generate", "run `cargo run --release -p gpulab --features candle -- generate \"The warp\"`")
+    }
+}
+
+/// What is there only when the program was built with ONNX's types.
+#[cfg(feature = "export")]
+mod onnx {
+    pub fn export(options: &[&str]) -> Result<String, String> {
+        gpulab::export::command::export(options).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(not(feature = "export"))]
+mod onnx {
+    pub fn export(_: &[&str]) -> Result<String, String> {
+        Err("`gpulab export-onnx` needs the feature `export`, and this program was built without\n\
+             next: run `make export-onnx`"
+            .to_string())
     }
 }
 

@@ -1,0 +1,44 @@
+//! Models as ONNX files, which other programs run. Feature `export`.
+//!
+//! [`Graph`] puts nodes, weights, inputs and outputs together; [`Onnx`] is a whole model, which can be written, read back
+//! and looked at; [`cnn`] and [`network`] make one of the course's models. The types of the file are generated from
+//! ONNX's own schema (`support-crate/schema/`).
+//!
+//! ```no_run
+//! # fn main() -> gpulab::Result<()> {
+//! use gpulab::{export, nn::cnn::Parameters};
+//! export::cnn(&Parameters::random(1))?.write("results/cnn.onnx".as_ref())?;
+//! println!("{}", export::Onnx::read("results/cnn.onnx".as_ref())?);
+//! # Ok(())
+//! # }
+//! ```
+
+mod attribute;
+mod check;
+pub mod command;
+mod graph;
+mod layers;
+mod model;
+mod read;
+// Generated: its fields are explained in ONNX's schema, and its shape is not ours to choose.
+#[allow(missing_docs, clippy::all)]
+mod schema;
+mod show;
+#[cfg(test)]
+mod tests;
+mod value;
+mod write;
+
+pub use attribute::Attribute;
+pub use graph::Graph;
+pub use layers::{cnn, network};
+pub use model::{Node, Onnx, Port};
+pub use value::{Dim, Kind, Numbers, Value};
+pub use write::EXTERNAL_ABOVE;
+
+/// The version of ONNX's operators that is written: that of ONNX 1.19.
+pub const OPSET: i64 = 24;
+/// The version of the file format that goes with it.
+pub const IR: i64 = 12;
+/// The newest versions that the schema in this repository (ONNX 1.23) describes: operators, and file format.
+pub const NEWEST: (i64, i64) = (28, 14);

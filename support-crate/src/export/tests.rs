@@ -1,0 +1,63 @@
+use super::*;
+use crate::nn::cnn::Parameters;
+use crate::nn::memory::{Goal, Layer, Network};
+
+fn small(layers: Vec<Layer>, input: &[usize]) -> Network {
+    Network { name: "small".to_string(), input: input.to_vec(), layers, goal: Goal::SmallSquares }
+}
+
+#[test]
+fn the_cnn_has_a_node_a_layer_and_the_checkpoints_names() {
+    let parameters = Parameters::random(1);
+    let model = cnn(&parameters).unwrap();
+    let nodes = model.nodes();
+    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["conv1", "relu1", "conv2", "relu2", "pool1", "flatten1", "fc1", "relu3", "logits"]);
+    for ((name, shape), (found, dims, bytes)) in Parameters::SHAPES.iter().zip(model.weights()) {
+        assert_eq!((*name, shape.to_vec()), (found, dims));
+        assert_eq!(bytes, 4 * shape.iter().product::<usize>() as u64);
+    }
+    let ports: Vec<String> = model.inputs().iter().chain(&model.outputs()).map(ToString::to_string).collect();
+    assert_eq!(ports, ["images: f32 [batch, 1, 28, 28]", "logits: f32 [batch, 10]"]);
+    assert_eq!(model.versions(), (OPSET, IR));
+}
+
+#[test]
+fn a_layer_that_is_not_exported_is_named() {
+    let layers = vec![Layer::Relu, Layer::Attention { width: 8, heads: 2 }];
+    let text = network(&small(layers, &[4, 24]), &[], "x", "y").unwrap_err().to_string();
+    assert!(text.contains("`attention1` (attention, 2 heads)") && text.contains("\nnext: use `export::gpt`"), "{text}");
+    let text = network(&Network::cnn(), &[&[0.0; 288]], "x", "y").unwrap_err().to_string();
+    assert!(text.contains("`conv1` (conv 3×3, 1→32) finds none left"), "{text}");
+    let text = network(&Network::cnn(), &[&[0.0; 287]], "x", "y").unwrap_err().to_string();
+    assert!(
+        text.contains("`conv1`") && text.contains("weight of shape [32, 1, 3, 3]") && text.contains("287"),
+        "{text}"
+    );
+    let text = network(&small(vec![Layer::Relu], &[4]), &[&[1.0]], "x", "y").unwrap_err().to_string();
+    assert!(text.contains("1 arrays are left over"), "{text}");
+}
+
+#[test]
+fn a_graph_that_does_not_fit_together_is_told_with_its_node() {
+    let wrong = |build: fn(&mut Graph, &Value) -> Value| {
+        let mut graph = Graph::new("wrong");
+        let x = graph.input("x", Kind::F32, &["batch".into(), 3.into()]);
+        let y = build(&mut graph, &x);
+        graph.output(&y, Kind::F32, &["batch".into(), 3.into()]);
+        let text = graph.finish().unwrap_err().to_string();
+        assert!(text.starts_with("the graph does not fit together: ") && text.contains("\nnext: "), "{text}");
+        text
+    };
+    let text = wrong(|graph, x| graph.node("fft", "DFT", &[x], &[]));
+    assert!(text.contains("the node `fft` asks for the operator `DFT`") && text.contains("MatMul"), "{text}");
+    let text = wrong(|graph, _| graph.node("y", "Relu", &[&Value("z".to_string())], &[]));
+    assert!(text.contains("the node `y` takes `z`, which nothing before it gives"), "{text}");
+    assert!(wrong(|graph, x| graph.node("x", "Relu", &[x], &[])).contains("a name that is taken"));
+    assert!(wrong(|_, _| Value("y".to_string())).contains("nothing gives the output `y`"));
+    let text = wrong(|graph, x| {
+        let w = graph.weight("w", &[2, 2], Numbers::F32(&[1.0]));
+        graph.node("y", "MatMul", &[x, &w], &[])
+    });
+    assert!(text.contains("`w` has 1 numbers for a shape of [2, 2]"), "{text}");
+}

@@ -1,0 +1,148 @@
+//! Writing: one file, or a small one with the weights in another beside it.
+
+use super::Onnx;
+use super::schema::tensor_proto::DataLocation;
+use super::schema::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
+use crate::error::{Error, Result};
+use crate::nn::tensors::write_whole;
+use prost::Message;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes of weights from which on they lie in a file of their own: no protobuf message may be longer than 2 GiB, and
+/// the graph needs some room, too.
+pub const EXTERNAL_ABOVE: u64 = (1 << 31) - (1 << 24);
+/// Smaller weights stay in the graph's file, where tools that fold constants find them.
+const WORTH_IT: usize = 1024;
+/// Weights begin on a page of memory, so that a runtime can map the file and need not read it.
+const PAGE: u64 = 4096;
+
+impl Onnx {
+    /// Writes the model; weights of more than 2 GiB go to a file beside it. Whole or not at all: a model of that name stays as
+    /// it was until the new one is complete.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the folder cannot be written, or the disk is full.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        self.write_with(path, EXTERNAL_ABOVE)
+    }
+
+    /// As [`Onnx::write`], with another limit in bytes from which on weights lie in a file of their own.
+    ///
+    /// # Errors
+    /// As [`Onnx::write`].
+    pub fn write_with(&self, path: &Path, external_above: u64) -> Result<()> {
+        let before = data_file(path);
+        if self.weight_bytes() <= external_above.min(EXTERNAL_ABOVE) {
+            write_whole(path, &self.proto.encode_to_vec())?;
+        } else {
+            let data = new_data_file(path);
+            let written = self.write_apart(path, &data);
+            if written.is_err() {
+                // Nothing refers to it.
+                let _ = std::fs::remove_file(&data);
+            }
+            written?;
+        }
+        // Only now does nothing refer to the old weights.
+        if let Some(old) = before.filter(|old| data_file(path).as_ref() != Some(old)) {
+            let _ = std::fs::remove_file(old);
+        }
+        Ok(())
+    }
+
+    fn write_apart(&self, path: &Path, data: &Path) -> Result<()> {
+        let failed = |error: std::io::Error| fail(data, &error);
+        let place = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some(folder) = data.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(data).map_err(failed)?);
+        let (mut at, mut light) = (0u64, Vec::new());
+        for weight in self.tensors() {
+            let bytes = weight.raw_data();
+            if bytes.len() < WORTH_IT {
+                light.push(weight.clone());
+                continue;
+            }
+            let gap = at.next_multiple_of(PAGE) - at;
+            file.write_all(&vec![0; gap as usize]).and_then(|()| file.write_all(bytes)).map_err(failed)?;
+            at += gap;
+            light.push(elsewhere(weight, &place, at, bytes.len() as u64));
+            at += bytes.len() as u64;
+        }
+        // The graph must not name bytes that are not on the disk yet.
+        file.into_inner().map_err(|error| fail(data, error.error()))?.sync_all().map_err(failed)?;
+        write_whole(path, &self.with_weights(light).encode_to_vec())
+    }
+
+    /// The model with those weights instead of its own, which are not copied.
+    fn with_weights(&self, weights: Vec<TensorProto>) -> ModelProto {
+        let graph = self.proto.graph.as_ref().map(|graph| GraphProto {
+            node: graph.node.clone(),
+            name: graph.name.clone(),
+            initializer: weights,
+            doc_string: graph.doc_string.clone(),
+            input: graph.input.clone(),
+            output: graph.output.clone(),
+            value_info: graph.value_info.clone(),
+            ..GraphProto::default()
+        });
+        ModelProto {
+            ir_version: self.proto.ir_version,
+            opset_import: self.proto.opset_import.clone(),
+            producer_name: self.proto.producer_name.clone(),
+            producer_version: self.proto.producer_version.clone(),
+            model_version: self.proto.model_version,
+            graph,
+            metadata_props: self.proto.metadata_props.clone(),
+            ..ModelProto::default()
+        }
+    }
+}
+
+/// A weight without its bytes, and with the place where they lie.
+fn elsewhere(weight: &TensorProto, file: &str, offset: u64, length: u64) -> TensorProto {
+    let entry = |key: &str, value: String| StringStringEntryProto { key: Some(key.to_string()), value: Some(value) };
+    let mut light = TensorProto {
+        name: weight.name.clone(),
+        dims: weight.dims.clone(),
+        data_type: weight.data_type,
+        external_data: vec![
+            entry("location", file.to_string()),
+            entry("offset", offset.to_string()),
+            entry("length", length.to_string()),
+        ],
+        ..TensorProto::default()
+    };
+    light.set_data_location(DataLocation::External);
+    light
+}
+
+/// `model.onnx` keeps its weights in `model-NUMBER.data`. Each writing takes another number: the old graph keeps the old
+/// weights until the new one takes its place.
+fn new_data_file(path: &Path) -> PathBuf {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-{:x}.data", since.as_nanos() as u64 ^ u64::from(std::process::id())))
+}
+
+/// The file that a model of ours, if it is one, keeps its weights in.
+fn data_file(path: &Path) -> Option<PathBuf> {
+    let stem = path.file_stem()?.to_string_lossy().into_owned();
+    let model = ModelProto::decode(std::fs::read(path).ok()?.as_slice()).ok()?;
+    let external = model.graph?.initializer.into_iter().flat_map(|weight| weight.external_data);
+    let place = external.into_iter().find(|entry| entry.key() == "location")?.value?;
+    let ours = place.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(".data"));
+    ours.filter(|number| number.chars().all(|c| c.is_ascii_hexdigit())).map(|_| path.with_file_name(&place))
+}
+
+fn fail(path: &Path, error: &std::io::Error) -> Error {
+    Error::File {
+        path: path.to_path_buf(),
+        during: "write".to_string(),
+        text: error.to_string(),
+        fix: "make room, or name a folder that can be written; what was there before is still there".to_string(),
+    }
+}
