@@ -61,6 +61,18 @@ def of_pytest(report: Path) -> list[Check]:
     return found
 
 
+def of_pages(output: str) -> list[Check]:
+    """The blocks of pages that `env/pages.py` ran, with those that it did not run, and why."""
+    found = []
+    for line in output.splitlines():
+        if match := re.match(r"^(ran|FAILED|not run)\s+(\S+:\d+)\s+(.*)$", line):
+            state = {"ran": PASSED, "FAILED": FAILED, "not run": SKIPPED}[match[1]]
+            found.append(Check(f"block of {match[2]}", state, match[3] if state == SKIPPED else ""))
+        elif match := re.match(r"^web addresses, not fetched: (\d+)$", line):
+            found.append(Check(f"{match[1]} web addresses of pages", SKIPPED, "tests fetch nothing"))
+    return found
+
+
 def of_notebooks(summary: Path) -> list[Check]:
     """Each notebook is one check; so is each exercise red as shipped, and each one green with its solution."""
     if not summary.exists():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paths import library_path
-from proof.checks import FAILED, PASSED, SKIPPED, Check, of_cargo, of_notebooks, of_pytest
+from proof.checks import FAILED, PASSED, SKIPPED, Check, of_cargo, of_notebooks, of_pages, of_pytest
 from proof.commands import ROOT, Commands
 
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
@@ -108,6 +108,15 @@ def lint(commands: Commands) -> tuple[list[Check], str]:
     return _one(commands, "lint", [PYTHON, "env/lint.py"])
 
 
+def pages(commands: Commands) -> tuple[list[Check], str]:
+    """What pages tell the reader to type: each block that is run is a check, each that is not a skip with its reason."""
+    status, output = commands.run("pages", [PYTHON, "env/pages.py"], LONG_S)
+    checks = of_pages(output)
+    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
+        checks.append(Check("pages", FAILED))
+    return checks, output
+
+
 def notebooks(commands: Commands) -> tuple[list[Check], str]:
     """Every notebook as shipped, and after each red check its solution and the check again, in one kernel."""
     summary = RUN / "summary.json"
@@ -130,7 +139,7 @@ def browser(commands: Commands) -> tuple[list[Check], str]:
 # What needs nothing but Rust, then what needs the set-up: two rows, side by side.
 RUST: list[Step] = [formatted, clippy, rustdoc, mac, build_tests]
 RUST_AFTER_SET_UP: list[Step] = [rust_tests]
-PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, python_tests, notebooks, browser]
+PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, python_tests, notebooks, browser]
 
 
 def log_folder() -> Path:

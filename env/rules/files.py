@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from notebooks import FOLDER, ROOT, Lesson, load
-from rules import pages, times
+from rules import blocks, commands, pages, times
 from rules.notebook import Finding, minutes
 
 LONGEST, AIM = 300, 150
 RECORDED = "h200"
+STEPS = ROOT / "env" / "proof" / "steps.py"
+# The test that compiles and runs the CUDA C and Rust of the pages that it names.
+PROVEN = ROOT / "support-crate" / "tests" / "pages.rs"
 ON_GPU = re.compile(r'on_gpu\(\s*"([^"]+)"')
 TEXT = {".rs", ".py", ".md", ".toml", ".cu", ".metal", ".ipynb", ".sh", ".csv", ".svg", ".html", ".json", ".txt", ""}
 UNFINISHED = "unfinished work"
@@ -43,12 +46,34 @@ def _pages(everything: list[Path]) -> Iterator[Finding]:
     for page in (path for path in everything if path.suffix == ".md"):
         text = page.read_text(encoding="utf-8")
         own = pages.headings(text)
+        yield from typed(page)
         if [one.level for one in own[:1]] != [1] or sum(one.level == 1 for one in own) != 1:
             yield Finding(page, "", "does not start with its only title", "begin with one `# title`")
         for target in pages.links(text):
             wrong = pages.broken(target, page, own)
             if wrong:
                 yield Finding(page, "", f"links to `{target}`: {wrong}", "mend the link")
+
+
+def typed(page: Path) -> Iterator[Finding]:
+    """What a page tells the reader to type: each block says how it is tested, and what is named exists."""
+    text = page.read_text(encoding="utf-8")
+    steps = set(re.findall(r"^def ([a-z_]+)\(commands: Commands\)", STEPS.read_text("utf-8"), flags=re.MULTILINE))
+    proven = (
+        {ROOT / name for name in re.findall(r"docs/[\w-]+\.md", PROVEN.read_text("utf-8"))}
+        if PROVEN.exists()
+        else set()
+    )
+    for block in blocks.blocks(page, text):
+        named = {step.replace("_", " ") for step in steps}
+        for what, step in blocks.wrong(block, named, commands.OUTSIDE, proven):
+            yield Finding(page, f"line {block.line}", what, step)
+        for command in block.commands if block.language == "sh" else []:
+            if problem := commands.wrong(command):
+                yield Finding(page, f"line {block.line}", f"`{command}`: {problem}", "mend the command")
+    for command in commands.spans(text):
+        if problem := commands.wrong(command):
+            yield Finding(page, "", f"`{command}`: {problem}", "mend the command")
 
 
 def _readme(lessons: list[Lesson]) -> Iterator[Finding]:

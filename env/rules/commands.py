@@ -1,0 +1,100 @@
+"""Whether what pages tell the reader to type exists: targets of make, tools in env/, programs of cargo, `gpulab`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from notebooks import ROOT
+from rules import pages
+from rules.blocks import first_word
+
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+FLAG = re.compile(r"(?<!\S)--([a-z][a-z-]+)")
+# Programs of others, which a page may name; what they do is theirs, and tests have none of them for certain.
+OUTSIDE = {
+    "apt", "apt-get", "brew", "colab", "compute-sanitizer", "curl", "debootstrap", "docker", "docker-compose", "ncu", "nsys",
+    "nvcc", "nvidia-smi", "rustup", "trtexec", "xcode-select",
+}  # fmt: skip
+OURS = {"make", "python3", "python", "cargo", "gpulab", "sh", "git", ".venv/bin/python", "target/release/gpulab"}
+
+
+def spans(text: str) -> Iterator[str]:
+    """Inline code that is a command: it begins with a program that pages name."""
+    for span in SPAN.findall("\n".join(pages.prose(text))):
+        if first_word(span) in OURS | OUTSIDE:
+            yield span
+
+
+def wrong(command: str) -> str | None:
+    """What is wrong with a command of ours; None for a good one, and for programs of others."""
+    words = [word for word in command.split() if not re.match(r"^[A-Z_]+=", word) and word != "sudo"]
+    program = words[0] if words else ""
+    if program == "make":
+        return _make(words[1:])
+    if program in ("python3", "python", ".venv/bin/python") and len(words) > 1 and words[1].endswith(".py"):
+        return _tool(words[1], command)
+    if program == "cargo":
+        return _cargo(words[1:])
+    if program in ("gpulab", "target/release/gpulab") and len(words) > 1:
+        known = _text("support-crate/src/main.rs")
+        verb = " ".join(words[1:3]) if words[1] in ("demo", "data") else words[1]
+        return None if f"gpulab {verb}" in known else f"`gpulab {verb}` is in no line of its help"
+    if program == "sh" and len(words) > 1 and words[1] != "-c" and not _is_script(words[1]):
+        return f"there is no script {words[1]}"
+    return None
+
+
+@cache
+def _text(path: str) -> str:
+    file = ROOT / path
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+@cache
+def _tools() -> str:
+    return "\n".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "env").rglob("*.py") if "tests" not in path.parts
+    )
+
+
+def _make(words: list[str]) -> str | None:
+    makefile = _text("Makefile")
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, flags=re.MULTILINE))
+    for word in words:
+        name, is_variable, _ = word.partition("=")
+        if is_variable and not re.search(rf"\b{re.escape(name)}\b", makefile):
+            return f"the Makefile knows no {name}"
+        if not is_variable and re.match(r"^[a-z]", word) and word not in targets:
+            return f"the Makefile has no target `{word}`"
+    return None
+
+
+def _tool(path: str, command: str) -> str | None:
+    if not (ROOT / path).is_file():
+        return f"there is no {path}"
+    missing = [flag for flag in FLAG.findall(command) if f'"--{flag}"' not in _tools()]
+    return f"no tool in env/ knows --{missing[0]}" if missing else None
+
+
+def _cargo(words: list[str]) -> str | None:
+    after = dict(pairwise(words))
+    folder = {"warpsim": "warpsim", "gpulab": "support-crate", None: "support-crate"}.get(after.get("-p"))
+    if folder is None:
+        return f"there is no crate {after['-p']}"
+    crate = ROOT / folder
+    for option, room in (("--example", "examples"), ("--test", "tests"), ("--bench", "benches")):
+        name = after.get(option)
+        if name and not ((crate / room / f"{name}.rs").exists() or (crate / room / name).is_dir()):
+            return f"{folder} has no {option[2:]} `{name}`"
+    features = _text(f"{folder}/Cargo.toml").partition("[features]")[2].partition("\n[")[0]
+    known = re.findall(r"^(\w+) *=", features, flags=re.MULTILINE)
+    wanted = [one for one in (after.get("--features") or "").split(",") if one and one not in known]
+    return f"{folder} has no feature `{wanted[0]}`" if wanted else None
+
+
+def _is_script(name: str) -> bool:
+    return (ROOT / name).is_file() or any((ROOT / "env").rglob(Path(name).name))

@@ -1,0 +1,113 @@
+"""What pages tell the reader to type: how blocks are marked, what is run, what is found wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pages
+from proof.checks import FAILED, PASSED, SKIPPED, of_pages
+from rules import commands
+from rules.blocks import Block, blocks, wrong
+
+PAGE = """# Page
+
+```sh
+true  # a comment
+echo one \\
+  two
+```
+
+*Not run by the tests: needs Docker.*
+
+```sh
+docker run x
+```
+
+<!-- tested by: notebooks -->
+```sh
+make run
+```
+
+<!-- runs until: ready|there -->
+```sh
+make lab
+```
+"""
+
+
+def test_a_block_says_how_it_is_tested():
+    run, docker, by, until = blocks(Path("page.md"), PAGE)
+    assert run.is_run and run.commands == ["true", "echo one two"] and run.line == 3
+    assert not docker.is_run and docker.reason == "needs Docker"
+    assert not by.is_run and by.by == "notebooks"
+    assert until.is_run and until.until == "ready|there"
+
+
+@pytest.mark.parametrize(
+    ("block", "what"),
+    [
+        (Block(Path("p.md"), 1, "", "x"), "no language"),
+        (Block(Path("p.md"), 1, "fortran", "x"), "`fortran`"),
+        (Block(Path("p.md"), 1, "sh", "sudo docker build .\n"), "needs `docker`"),
+        (Block(Path("p.md"), 1, "sh", "make run\n", by="nobody"), "no step"),
+        (Block(Path("p.md"), 1, "cuda", "x"), "nobody compiles"),
+        (Block(Path("p.md"), 1, "sh", "docker run\n", reason="needs Docker"), None),
+        (Block(Path("p.md"), 1, "sh", "make run\n"), None),
+    ],
+)
+def test_a_wrong_mark_is_found(block, what):
+    found = " ".join(one for one, _ in wrong(block, {"notebooks"}, commands.OUTSIDE, set()))
+    assert found == "" if what is None else what in found
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        ("make lab PORT=8888", None),
+        ("CUDA_LAUNCH_BLOCKING=1 make lab", None),
+        ("make lap", "no target `lap`"),
+        ("make run LANGUAGE=C", "no LANGUAGE"),
+        ("python3 env/record_decode.py --tunings", None),
+        ("python3 env/record_decode.py --fast-please", "--fast-please"),
+        ("python3 env/nobody.py", "there is no env/nobody.py"),
+        ("cargo run -p gpulab --example inspect_pictures -- FOLDER", None),
+        ("cargo run -p gpulab --example nobody", "no example `nobody`"),
+        ("cargo test -p nobody", "no crate nobody"),
+        ("cargo run --features fortran --example digits", "no feature `fortran`"),
+        ("gpulab demo late-error", None),
+        ("gpulab demo early-error", "in no line of its help"),
+        ("sh unpack.sh --to x", None),
+        ("sh nobody.sh", "no script"),
+        ("docker run whatever", None),
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(command, what):
+    found = commands.wrong(command)
+    assert found is None if what is None else what in found
+
+
+def test_spans_are_commands_only():
+    text = "use `make lab`, `a[i]`, ``make x``, `sudo docker ps` and `gpu.zeros`\n```sh\nmake y\n```\n"
+    assert list(commands.spans(text)) == ["make lab", "sudo docker ps"]
+
+
+def test_blocks_are_run():
+    assert pages.run(Block(Path("p.md"), 1, "sh", "true\necho hello | grep -q hello\n")) is None
+    failed = pages.run(Block(Path("p.md"), 1, "sh", "echo before; false; echo after\n"))
+    assert "status 1" in failed and "before" in failed and "after" not in failed
+    assert pages.run(Block(Path("p.md"), 1, "sh", "echo ready; sleep 60\n", until="rea?dy")) is None
+    assert "status 0" in pages.run(Block(Path("p.md"), 1, "sh", "echo over\n", until="ready"))
+
+
+def test_a_block_that_hangs_is_ended(monkeypatch):
+    monkeypatch.setattr(pages, "LIMIT_S", 0.3)
+    assert "did not end" in pages.run(Block(Path("p.md"), 1, "sh", "sleep 60\n"))
+
+
+def test_the_step_counts_and_lists():
+    output = "ran      README.md:9   0.1 s\nFAILED   a.md:3   2.0 s  ended\nnot run  b.md:4   needs Docker\n"
+    checks = of_pages(output + "by step  c.md:1 notebooks\nweb addresses, not fetched: 7\n")
+    assert [check.state for check in checks] == [PASSED, FAILED, SKIPPED, SKIPPED]
+    assert checks[2].note == "needs Docker" and checks[3].name == "7 web addresses of pages"
