@@ -87,5 +87,4 @@ def wrong(block: Block, steps: set[str], outside: set[str], proven: set[Path]) -
 
 def first_word(command: str) -> str:
     """The program of a command, without variables set for it and without sudo."""
-    words = [word for word in command.split() if not re.match(r"^[A-Z_]+=", word) and word != "sudo"]
-    return words[0] if words else ""
+    return next((word for word in command.split() if word != "sudo" and not re.match(r"^[A-Z_]+=", word)), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path
 
 from notebooks import ROOT
@@ -31,7 +31,7 @@ def spans(text: str) -> Iterator[str]:
 
 def wrong(command: str) -> str | None:
     """What is wrong with a command of ours; None for a good one, and for programs of others."""
-    words = [word for word in command.split() if not re.match(r"^[A-Z_]+=", word) and word != "sudo"]
+    words = list(dropwhile(lambda word: word == "sudo" or re.match(r"^[A-Z_]+=", word), command.split()))
     program = words[0] if words else ""
     if program == "make":
         return _make(words[1:])
