@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify report mnist train-cpu train-cuda train-mps train-gpt export-onnx onnx-types ptx bench-cells bundle clean
+.PHONY: help setup lab run test verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx onnx-types ptx bench-cells bundle clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC ARGS
 
@@ -35,6 +35,9 @@ test: python ## prove the course: style, tests, kernels, notebooks with their so
 
 verify: python ## what this machine has for the course, and how to add what is missing (JSON=1)
 	@$(PYTHON) env/verify.py
+
+book: python ## the course as static pages in dist/book/, with the recorded outputs: to be read without a server
+	@$(PYTHON) env/book.py
 
 report: python ## results/metrics.csv summarised: CPU against GPU by experiment, as tables and a chart in results/
 	@$(PYTHON) env/report.py

@@ -136,10 +136,18 @@ def browser(commands: Commands) -> tuple[list[Check], str]:
     return [Check("browser", PASSED if status == 0 else FAILED)], output
 
 
+def book(commands: Commands) -> tuple[list[Check], str]:
+    """The course as pages: all links lead somewhere, and a browser shows them from files, phone and desk, light and dark."""
+    status, output = commands.run("book", [PYTHON, "env/book.py", "--look"], LONG_S)
+    if status == 3:
+        return _skip("book in a browser", output.strip())
+    return [Check("book", PASSED if status == 0 else FAILED)], output
+
+
 # What needs nothing but Rust, then what needs the set-up: two rows, side by side.
 RUST: list[Step] = [formatted, clippy, rustdoc, mac, build_tests]
 RUST_AFTER_SET_UP: list[Step] = [rust_tests]
-PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, python_tests, notebooks, browser]
+PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, python_tests, notebooks, browser, book]
 
 
 def log_folder() -> Path:

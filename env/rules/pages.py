@@ -23,11 +23,19 @@ class Heading:
     text: str
 
     @property
+    def plain(self) -> str:
+        """Its text without Markdown's signs."""
+        return re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", self.text)
+
+    @property
+    def slug(self) -> str:
+        """GitHub's form of a link to it."""
+        return re.sub(r"[^\w\- ]", "", self.plain.lower()).replace(" ", "-")
+
+    @property
     def anchors(self) -> set[str]:
         """What a link to it may say: GitHub's form, and JupyterLab's."""
-        plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", self.text)
-        github = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
-        return {github, plain.replace(" ", "-")}
+        return {self.slug, self.plain.replace(" ", "-")}
 
 
 def prose(text: str) -> list[str]:

@@ -1,0 +1,111 @@
+"""All pages together: read, linked, put into their frame, written; then looked through for what is broken."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import unquote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from book import documents, lessons, overview, records, search
+from book.links import Links
+from book.page import Page
+from notebooks import ROOT, Problem, find, load, relative
+
+HERE = Path(__file__).resolve().parent
+OUT = ROOT / "dist" / "book"
+# Our own mark: without it a folder is not replaced.
+MARK = ".gpulab-book"
+
+
+@dataclass
+class Built:
+    """What was written."""
+
+    pages: int
+    lessons: dict[str, str]
+    bytes: int
+
+
+def build(out: Path = OUT) -> Built:
+    """Writes the whole book into `out`; an older book there goes."""
+    _check_ours(out)
+    courses = [(lesson := load(path), records.find(lesson)) for path in find()]
+    chapters = [lessons.read(lesson, record) for lesson, record in courses]
+    pages = [overview.read(chapters), *chapters, *documents.guides(), *documents.about()]
+    links = Links()
+    for page in pages:
+        links.add(page)
+    order = pages[: len(chapters) + 1]
+    for before, after in pairwise(order):
+        before.facts["next"], after.facts["previous"] = after, before
+    for page in pages:
+        _finish(page, links)
+    frame = Frame(pages)
+    written = [(page, frame.render(page)) for page in [*pages, *links.sources.values()]]
+    # The old book stays until the new one is whole.
+    part = out.with_name(f"{out.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    for page, html in written:
+        _write(part / page.out, html.encode())
+    for file, place in links.files.items():
+        _write(part / unquote(place), file.read_bytes())
+    for file in (HERE / "static").iterdir():
+        _write(part / "static" / file.name, file.read_bytes())
+    _write(part / "static" / "search-index.js", search.index(pages).encode())
+    _write(part / MARK, b"written by `make book`, which replaces this folder\n")
+    shutil.rmtree(out, ignore_errors=True)
+    part.rename(out)
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    runs = {lesson.name: record.machine if record else "" for lesson, record in courses}
+    return Built(len(written), runs, size)
+
+
+def _finish(page: Page, links: Links) -> None:
+    """Resolves the links of all pieces, and joins them."""
+    for part in page.parts:
+        if not isinstance(part, str):
+            links.apply(part, page.sources[0], page)
+    for name, fact in page.facts.items():
+        if hasattr(fact, "find_all"):
+            links.apply(fact, page.sources[0], page)
+            page.facts[name] = Markup(page.text(str(fact).strip()))
+    page.body = "".join(page.text(part) for part in page.parts)
+
+
+def _check_ours(out: Path) -> None:
+    if out.exists() and not (out / MARK).is_file() and (out.is_file() or any(out.iterdir())):
+        what = f"{relative(out)} holds what is not the book's"
+        raise Problem(f"{what}\nnext: choose an empty folder: python3 env/book.py --out DIR")
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+
+
+class Frame:
+    """What stands around every page: the head, the list of pages, the parts of this one."""
+
+    def __init__(self, pages: list[Page]) -> None:
+        self.environment = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self.groups: dict[str, list[Page]] = {}
+        for page in pages:
+            if page.group:
+                self.groups.setdefault(page.group, []).append(page)
+
+    def render(self, page: Page) -> str:
+        """The whole page."""
+        contents = [section for section in page.sections if section.level in (2, 3)]
+        template = self.environment.get_template(page.template)
+        return template.render(page=page, body=Markup(page.body), groups=self.groups, contents=contents, **page.facts)

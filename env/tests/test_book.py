@@ -1,0 +1,210 @@
+"""The book's pieces: Markdown, code, figures, cells, recorded runs, links. Planted faults are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from book import ansi, cells, code, figures, records, search
+from book.links import Links
+from book.page import Page
+from notebooks import ROOT, VERDICT, Lesson, Problem
+
+SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10" role="img" aria-label="one bar" color="#1a1a1a">'
+    '<rect width="100%" height="100%" fill="#ffffff"/>\n<path d="M0 0h5"/></svg>'
+)
+
+
+def page(source: str = "docs/page.md", out: str = "docs/page.html") -> Page:
+    return Page(out, "A page", "A page", [ROOT / source])
+
+
+def resolved(text: str, links: Links, one: Page) -> str:
+    tree = one.prose(text)
+    links.add(one)
+    links.apply(tree, one.sources[0], one)
+    return one.text(tree)
+
+
+def test_markdown_is_read_as_jupyterlab_reads_it():
+    one = page()
+    one.prose("# Title\n\nSee $a_0$.\n\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n\n```rust\nlet x = 1;\n```\n")
+    html = one.text(one.parts[0])
+    assert "<math" in html and "$" not in html
+    assert '<div class="table" tabindex="0"><table>' in html
+    assert '<pre class="code" tabindex="0"><code><span class="kd">let</span>' in html
+
+
+def test_headings_get_the_anchors_that_links_say():
+    one = page()
+    one.prose("# Title\n\n## Where 17 comes from\n\nwords\n\n## `a[i]`\n\n## Same\n\n### Same\n")
+    assert [section.anchor for section in one.sections] == ["title", "where-17-comes-from", "ai", "same", "same-1"]
+    assert one.anchors.of["Where-17-comes-from"] == "where-17-comes-from"
+    assert one.sections[1].text == ["words"]
+
+
+def test_kernels_inside_rust_have_the_colours_of_cuda_c():
+    shown = code.coloured('const K: &str = r#"__global__ void k(int n) { return; }"#; let s = r#"text"#;', "rust")
+    assert '<span class="kt">void</span>' in shown
+    assert '<span class="s">r#"text"#</span>' in shown
+    assert code.coloured("a < b", "no such language") == "a &lt; b"
+
+
+def test_a_file_has_lines_to_link_to():
+    shown = code.file_block("fn main() {\n}\n", "main.rs")
+    assert 'id="L2"' in shown and 'id="L3"' not in shown
+
+
+def test_colours_of_a_terminal_become_the_pages():
+    shown = ansi.to_html("\x1b[38;5;54mb\x1b[0m\x1b[38;5;54mu\x1b[0m\x1b[38;5;249mg\x1b[0m\x1b[31mred\x1b[0m <b>")
+    assert '75% var(--ink-light))">bu</span>' in shown
+    assert '<span class="ansi-faint">g</span>' in shown
+    assert '<span class="ansi-red-fg">red</span> &lt;b&gt;' in shown
+
+
+def test_a_plot_takes_the_pages_colours():
+    shown = figures.inline(SVG, "a-cell")
+    assert "#ffffff" not in shown and "#1a1a1a" not in shown
+    assert 'viewBox="0 0 10 10"' in shown and 'aria-label="one bar"' in shown
+
+
+def test_two_plots_of_a_page_keep_their_parts_apart():
+    drawn = SVG.replace("<path", '<clipPath id="a"/><path clip-path="url(#a)"')
+    shown = figures.inline(drawn, "one") + figures.inline(drawn, "two")
+    assert shown.count('id="one-a"') == shown.count("url(#two-a)") == 1
+
+
+@pytest.mark.parametrize(
+    ("svg", "said"),
+    [
+        ("no picture", "no SVG"),
+        (SVG.replace('aria-label="one bar"', ""), "no label"),
+        (SVG.replace("<path", "<style>p{color:red}</style><path"), "styles for p"),
+    ],
+)
+def test_a_plot_that_cannot_be_shown_is_named(svg: str, said: str):
+    with pytest.raises(Problem, match=said) as found:
+        figures.inline(svg, "a-cell")
+    assert "\nnext: " in str(found.value)
+
+
+def test_a_label_of_the_page_stands_in():
+    shown = figures.inline(SVG.replace('aria-label="one bar"', ""), "a-cell", 'the "text"')
+    assert 'aria-label="the &quot;text&quot;"' in shown
+
+
+def cell(source: str, tag: str = "", name: str = "") -> nbformat.NotebookNode:
+    kept = {"tags": [tag], tag.replace("-", "_"): name} if tag else {}
+    return new_code_cell(source, id=f"cell-{name or 'x'}", metadata=kept)
+
+
+def test_cells_say_what_they_are_for():
+    outputs = cells.Outputs("10_lesson")
+    error = [new_output("stream", name="stderr", text="out of bounds\n")]
+    assert "Fails on purpose" in outputs.cell(cell("bad()", "expected-error", "bounds"), error, True)
+    assert "Exercise <code>axpy</code>" in outputs.cell(cell("mend()", "exercise", "axpy"), [], True)
+    verdict = new_output("execute_result", {"text/html": "<div>NOT YET</div>", VERDICT: {}})
+    assert "before anybody solved it" in outputs.cell(cell("check()", "check", "axpy"), [verdict], True)
+    assert "Check of <code>axpy</code></p>" in outputs.cell(cell("check()", "check", "axpy"), [], False)
+
+
+def test_a_changed_cell_has_no_output_but_a_note():
+    outputs = cells.Outputs("10_lesson")
+    assert cells.CHANGED in outputs.cell(cell("new()"), None, True)
+    assert cells.CHANGED not in outputs.cell(cell("new()"), None, False)
+
+
+def test_outputs_are_shown_in_their_best_form():
+    outputs = cells.Outputs("10_lesson")
+    picture = new_output("display_data", {"image/svg+xml": SVG, "image/png": "AAAA", "text/plain": "()"})
+    assert "<svg" in outputs.output(picture, "x") and "AAAA" not in outputs.output(picture, "x")
+    styled = new_output("display_data", {"text/html": "<style>.k{}</style><p>t</p>"})
+    assert "<style>" in outputs.output(styled, "x")
+    assert "<style>" not in outputs.output(styled, "y")
+    assert "tall" in outputs.output(new_output("stream", name="stdout", text="line\n" * 60), "x")
+    assert outputs.output(new_output("execute_result", {"text/plain": "()"}), "x") == ""
+    with pytest.raises(Problem, match="application/x-unknown"):
+        outputs.output(new_output("display_data", {"application/x-unknown": "?"}), "x")
+
+
+def recorded(folder: Path, run: str, said: str, *made: nbformat.NotebookNode) -> None:
+    (folder / run).mkdir()
+    (folder / run / "10_lesson.ipynb").write_text(nbformat.writes(new_notebook(cells=list(made))), encoding="utf-8")
+    (folder / run / "README.md").write_text(said, encoding="utf-8")
+
+
+def test_the_gpus_run_is_taken_and_names_its_machine(tmp_path: Path):
+    lesson = Lesson(Path("10_lesson.ipynb"), new_notebook())
+    assert records.find(lesson, tmp_path) is None
+    table = (
+        "| notebook | machine | date |\n| --- | --- | --- |\n| [10_lesson](10_lesson.ipynb) | a CPU | 2026-01-02 |\n"
+    )
+    recorded(tmp_path, "cpu", table, cell("old()"))
+    found = records.find(lesson, tmp_path)
+    assert found and (found.machine, found.date, found.on_gpu) == ("a CPU", "2026-01-02", False)
+    about = "| what | |\n| --- | --- |\n| began (UTC) | 2026-03-04T05:06:07Z |\n\n| what | |\n| --- | --- |\n| machine | a GPU |\n"
+    recorded(tmp_path, "h200", about, cell("old()"))
+    found = records.find(lesson, tmp_path)
+    assert found and (found.machine, found.date, found.on_gpu) == ("a GPU", "2026-03-04", True)
+    assert found.outputs(cell("old()")) == []
+    assert found.outputs(cell("new()")) is None
+    assert found.outputs(cell("old()", "check", "other")) is None
+
+
+def test_links_lead_to_the_books_pages():
+    links = Links()
+    lesson = Page("lessons/10_vector_add.html", "t", "t", [ROOT / "notebooks" / "10_vector_add.ipynb"])
+    lesson.prose("# T\n\n## Where 17 comes from\n")
+    links.add(lesson)
+    text = "[a](../notebooks/10_vector_add.ipynb#Where-17-comes-from) [b](#own) [c](https://example.org/) [d](../env)"
+    html = resolved(f"# Title\n\n{text}\n\n## Own\n", links, page())
+    assert 'href="../lessons/10_vector_add.html#where-17-comes-from"' in html
+    assert 'href="#own"' in html
+    assert 'class="web" href="https://example.org/"' in html
+    assert '<span class="outside" title="in the course\'s folder">d</span>' in html
+
+
+def test_what_is_linked_comes_along_but_no_solution():
+    links = Links()
+    html = resolved(
+        "# T\n\n[a](../support-crate/src/lib.rs) [b](../results/h200/ladders.csv) [c](../notebooks/solutions/10_vector_add.rs)",
+        links,
+        page(),
+    )
+    assert 'href="../source/support-crate/src/lib.rs.html"' in html
+    assert 'href="../files/results/h200/ladders.csv"' in html
+    assert "solutions" not in html
+    assert list(links.sources) == [ROOT / "support-crate" / "src" / "lib.rs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[a](#nowhere)", "no such heading"),
+        ("![](../results/h200/plots/00_welcome-first-plot.png)", "no alternative text"),
+        ("![a plot](missing.png)", "not in the repository"),
+        ("![a plot](https://example.org/plot.png)", "not in the repository"),
+    ],
+)
+def test_a_link_that_leads_nowhere_stops_the_book(text: str, said: str):
+    with pytest.raises(Problem, match=said):
+        resolved(f"# T\n\n{text}", Links(), page())
+
+
+def test_a_picture_is_drawn_in_the_page():
+    html = resolved("# T\n\n![Bars](../results/h200/plots/00_welcome-first-plot.png)", Links(), page())
+    assert '<div class="figure"' in html and "viewBox" in html and "<img" not in html
+
+
+def test_the_index_has_each_part_with_its_words():
+    one = page()
+    one.parts.append(one.prose("# Title\n\nFirst  words.\n\n## Part\n\nIts `a[i]`.\n"))
+    made = search.index([one])
+    assert made == (
+        'window.BOOK_INDEX=[["A page",[["docs/page.html","Title","First words."],'
+        '["docs/page.html#part","Part","Its a[i]."]]]];\n'
+    )
