@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 import pages
+from notebooks import ROOT
 from proof.checks import FAILED, PASSED, SKIPPED, of_pages
 from rules import commands
 from rules.blocks import Block, blocks, wrong
@@ -111,3 +113,11 @@ def test_the_step_counts_and_lists():
     checks = of_pages(output + "by step  c.md:1 notebooks\nweb addresses, not fetched: 7\n")
     assert [check.state for check in checks] == [PASSED, FAILED, SKIPPED, SKIPPED]
     assert checks[2].note == "needs Docker" and checks[3].name == "7 web addresses of pages"
+
+
+def test_the_calls_of_the_quick_reference_exist():
+    text = (ROOT / "docs" / "quick-reference.md").read_text(encoding="utf-8")
+    calls = set(re.findall(r"`(?:gpu|kernel|buffer|graph)\.(\w+)(?:::<\w+>)?\(", text))
+    rooms = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "support-crate/src/gpu").glob("*.rs"))
+    there = set(re.findall(r"pub fn (\w+)", rooms))
+    assert len(calls) > 12 and calls <= there, calls - there

@@ -65,6 +65,11 @@ pub mod topics;
 
 pub use error::{Error, Result};
 
+/// The Rust of the quick reference, compiled and run as it stands on the page.
+#[cfg(all(doctest, not(target_os = "macos")))] // its kernel is compiled, and there is no NVRTC for macOS
+#[doc = include_str!("../../docs/quick-reference.md")]
+mod quick_reference {}
+
 /// What a notebook's first cell brings in.
 pub mod prelude {
     pub use crate::bench::Bench;
