@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from notebooks import FOLDER, ROOT, Lesson, load
-from rules import blocks, commands, pages, times
+from rules import blocks, commands, errors, pages, times
 from rules.notebook import Finding, minutes
 
 LONGEST, AIM = 300, 150
@@ -38,7 +38,14 @@ def files() -> list[Path]:
 
 def check(lessons: list[Lesson], everything: list[Path]) -> list[Finding]:
     """All findings outside the notebooks' own rules."""
-    found = [*_pages(everything), *_readme(lessons), *_times(lessons), *_recorded(lessons), *_solutions(lessons)]
+    found = [
+        *_pages(everything),
+        *_errors(),
+        *_readme(lessons),
+        *_times(lessons),
+        *_recorded(lessons),
+        *_solutions(lessons),
+    ]
     return found + [finding for path in everything for finding in (*_length(path), *_words(path))]
 
 
@@ -74,6 +81,13 @@ def typed(page: Path) -> Iterator[Finding]:
     for command in commands.spans(text):
         if problem := commands.wrong(command):
             yield Finding(page, "", f"`{command}`: {problem}", "mend the command")
+
+
+def _errors() -> Iterator[Finding]:
+    """Each kind of error that the project prints has a row on the page of troubles."""
+    page = errors.PAGE.read_text(encoding="utf-8") if errors.PAGE.exists() else ""
+    for what, step in errors.wrong(page, errors.kinds()):
+        yield Finding(errors.PAGE, "", what, step)
 
 
 def _readme(lessons: list[Lesson]) -> Iterator[Finding]:
