@@ -51,7 +51,7 @@ def coloured(source: str, language: str) -> str:
     lexer = _lexer(language)
     if lexer is None:
         return escape(source, quote=False)
-    lexer.stripnl = lexer.ensurenl = False
+    lexer.stripnl = False
     return highlight(source, lexer, SPANS).rstrip("\n")
 
 

@@ -208,3 +208,7 @@ def test_the_index_has_each_part_with_its_words():
         'window.BOOK_INDEX=[["A page",[["docs/page.html","Title","First words."],'
         '["docs/page.html#part","Part","Its a[i]."]]]];\n'
     )
+
+
+def test_a_comment_at_the_end_is_one():
+    assert '<span class="c1"># in this folder</span>' in code.coloured("make lab  # in this folder", "sh")
