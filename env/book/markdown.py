@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from bs4 import BeautifulSoup
@@ -9,7 +10,26 @@ from latex2mathml.converter import convert
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from book import code
+from notebooks import Problem
 from rules.pages import Heading
+
+
+def formula(text: str, display: str = "inline") -> str:
+    """A formula as MathML. What the converter cannot read it raises in many kinds, or passes on with its backslash."""
+    try:
+        made = convert(text, display=display)
+    except Exception as error:
+        raise _no_formula(text, type(error).__name__) from error
+    unknown = re.search(r"\\[A-Za-z]+", made)
+    if unknown:
+        raise _no_formula(text, f"`{unknown[0]}` is not known")
+    return made
+
+
+def _no_formula(text: str, why: str) -> Problem:
+    return Problem(
+        f"the formula ${text}$ cannot be drawn: {why}\nnext: write it with the commands that latex2mathml knows"
+    )
 
 
 class _Renderer(IPythonRenderer):
@@ -19,10 +39,10 @@ class _Renderer(IPythonRenderer):
         return code.block(text.rstrip("\n"), (info or "").split(" ")[0]) + "\n"
 
     def block_math(self, body: str) -> str:
-        return f'<div class="formula" tabindex="0">{convert(body, display="block")}</div>'
+        return f'<div class="formula" tabindex="0">{formula(body, "block")}</div>'
 
     def inline_math(self, body: str) -> str:
-        return convert(body)
+        return formula(body)
 
     def latex_environment(self, name: str, body: str) -> str:
         return self.block_math(f"\\begin{{{name}}}{body}\\end{{{name}}}")

@@ -212,3 +212,9 @@ def test_the_index_has_each_part_with_its_words():
 
 def test_a_comment_at_the_end_is_one():
     assert '<span class="c1"># in this folder</span>' in code.coloured("make lab  # in this folder", "sh")
+
+
+@pytest.mark.parametrize(("text", "said"), [("$a_$", "MissingSuper"), (r"$\nosuch{a}$", "nosuch` is not known")])
+def test_a_formula_that_cannot_be_drawn_is_named(text: str, said: str):
+    with pytest.raises(Problem, match=said):
+        page().prose(f"# T\n\n{text}")
