@@ -48,7 +48,7 @@ mnist: python ## fetch MNIST into data/mnist/; ARGS="--hub OWNER/NAME" for a dat
 train-cpu: python ## train lesson 20's CNN; ARGS="--epochs 3 --batch-size 128 --data DIR --resume"
 	@$(PYTHON) env/train.py train --device cpu
 
-train-cuda: python ## the same on an NVIDIA GPU; ARGS="--dtype bf16"
+train-cuda: python ## the same on an NVIDIA GPU, on the course's own kernels; ARGS="--dtype tf32", "--kernels candle"
 	@$(PYTHON) env/train.py train --device cuda
 
 train-mps: python ## the same on a Mac's GPU

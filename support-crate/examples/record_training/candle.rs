@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW};
 use gpulab::data::Images;
 use gpulab::nn::Place;
-use gpulab::nn::cnn::{Checkpoint, Cnn, Kernels, Operands, Precision};
+use gpulab::nn::cnn::{Checkpoint, Cnn, Kernels, Precision};
 use gpulab::prelude::*;
 
 /// The network, its optimiser and its images on candle's CUDA device.
@@ -21,17 +21,17 @@ pub struct CandleStep {
 
 impl CandleStep {
     /// `None` where candle was not built with CUDA, or has no way to compute in these numbers.
-    pub fn new(operands: Operands, start: &Checkpoint, images: &Images, batch: usize) -> Result<Option<CandleStep>> {
-        let precision = match operands {
-            Operands::F32 | Operands::Tf32 => Precision::F32,
-            Operands::Bf16 => Precision::Bf16,
-            Operands::F16 => return Ok(None),
+    pub fn new(precision: Precision, start: &Checkpoint, images: &Images, batch: usize) -> Result<Option<CandleStep>> {
+        let layers = match precision {
+            Precision::F32 | Precision::Tf32 => Precision::F32,
+            Precision::Bf16 => Precision::Bf16,
+            Precision::F16 => return Ok(None),
         };
         let Ok(device) = Place::Cuda.open() else {
             return Ok(None);
         };
-        candle_core::cuda::set_gemm_reduced_precision_f32(operands == Operands::Tf32);
-        let cnn = Cnn::new(&start.parameters, &device, Kernels::Candle, precision)?;
+        candle_core::cuda::set_gemm_reduced_precision_f32(precision == Precision::Tf32);
+        let cnn = Cnn::new(&start.parameters, &device, Kernels::Candle, layers)?;
         let settings = ParamsAdamW { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 };
         let adamw = AdamW::new(cnn.vars().to_vec(), settings)?;
         let set = &images.train;

@@ -10,7 +10,7 @@ mod partner;
 use candle::CandleStep;
 use gpulab::data::Images;
 use gpulab::gpu::Contestant;
-use gpulab::nn::cnn::{Checkpoint, CnnEngine, EngineSettings, Epoch, Operands};
+use gpulab::nn::cnn::{Checkpoint, CnnEngine, EngineSettings, Epoch, Precision};
 use gpulab::prelude::*;
 use partner::Partner;
 use std::cell::RefCell;
@@ -49,10 +49,10 @@ fn main() -> Result<()> {
     }
     let mut table = "precision,what,metric,value,unit,ratio,samples,p10,p90\n".to_string();
     let mut engines = Vec::new();
-    let asked = |operands: &Operands| only.as_deref().is_none_or(|name| name == operands.name());
-    for operands in Operands::ALL.into_iter().filter(asked) {
+    let asked = |precision: &Precision| only.as_deref().is_none_or(|name| name == precision.name());
+    for precision in Precision::ALL.into_iter().filter(asked) {
         let make = |graph: bool| {
-            let settings = EngineSettings { batch: BATCH, operands, graph, ..EngineSettings::default() };
+            let settings = EngineSettings { batch: BATCH, precision, graph, ..EngineSettings::default() };
             CnnEngine::new(gpu, &start, pixels, labels, settings)
         };
         let (mut graph, mut eager) = (make(true)?, make(false)?);
@@ -61,36 +61,36 @@ fn main() -> Result<()> {
             engine.steps(COMPARED)?;
             engine.collect()?;
             losses = engine.state().losses.clone();
-            eprintln!("{} losses: {:?}", operands.name(), &losses[..4]);
+            eprintln!("{} losses: {:?}", precision.name(), &losses[..4]);
         }
         assert_eq!(graph.checkpoint()?.parameters, eager.checkpoint()?.parameters, "a graph does what its launches do");
         graph.steps(usize::MAX)?;
         graph.collect()?;
         let (accuracy, loss) = graph.test(&images.test.pixels, &images.test.labels)?;
-        eprintln!("{}: {accuracy:.4} right after one epoch of {}, loss {loss:.4}", operands.name(), images.name);
-        row(&mut table, operands, "ours, graph", "test accuracy after one epoch", "", &[f64::from(accuracy)], 1.0);
+        eprintln!("{}: {accuracy:.4} right after one epoch of {}, loss {loss:.4}", precision.name(), images.name);
+        row(&mut table, precision, "ours, graph", "test accuracy after one epoch", "", &[f64::from(accuracy)], 1.0);
         let epoch = time_epoch(&mut graph)?;
         for (kernel, us) in timeline(gpu, &mut || one_step(&mut eager))? {
-            row(&mut table, operands, "ours", &format!("kernel {kernel}"), "µs", &[us], 1.0);
+            row(&mut table, precision, "ours", &format!("kernel {kernel}"), "µs", &[us], 1.0);
         }
-        let mut plain = CandleStep::new(operands, &start, &images, BATCH)?;
+        let mut plain = CandleStep::new(precision, &start, &images, BATCH)?;
         if let Some(plain) = &mut plain {
-            row(&mut table, operands, "candle", APART, "", &[apart(&plain.losses(COMPARED)?, &losses)], 1.0);
+            row(&mut table, precision, "candle", APART, "", &[apart(&plain.losses(COMPARED)?, &losses)], 1.0);
             let mut kernels = timeline(gpu, &mut || plain.step().map(drop))?;
             kernels.sort_by(|a, b| b.1.total_cmp(&a.1));
             for (kernel, us) in kernels {
-                row(&mut table, operands, "candle", &format!("kernel {kernel}"), "µs", &[us], 1.0);
+                row(&mut table, precision, "candle", &format!("kernel {kernel}"), "µs", &[us], 1.0);
             }
         }
         let ways = partner
             .as_ref()
-            .map_or(Ok(Vec::new()), |partner| partner.borrow_mut().prepare(operands.name(), COMPARED))?;
+            .map_or(Ok(Vec::new()), |partner| partner.borrow_mut().prepare(precision.name(), COMPARED))?;
         for way in &ways {
-            row(&mut table, operands, &way.name, APART, "", &[apart(&way.losses, &losses)], 1.0);
+            row(&mut table, precision, &way.name, APART, "", &[apart(&way.losses, &losses)], 1.0);
         }
         for way in &ways {
             for (what, us) in &way.parts {
-                row(&mut table, operands, &way.name, what, "µs", &[*us], 1.0);
+                row(&mut table, precision, &way.name, what, "µs", &[*us], 1.0);
             }
         }
         let (eager, plain) = (RefCell::new(eager), plain.map(RefCell::new));
@@ -139,9 +139,9 @@ fn main() -> Result<()> {
         let first = Summary::of(&samples[0]).median;
         for (name, samples) in names.iter().zip(&samples) {
             let us: Vec<f64> = samples.iter().map(|ms| ms * 1e3).collect();
-            row(&mut table, operands, name, "step", "µs", &us, Summary::of(samples).median / first);
+            row(&mut table, precision, name, "step", "µs", &us, Summary::of(samples).median / first);
         }
-        row(&mut table, operands, "ours, graph", "epoch", "s", &[epoch], 1.0);
+        row(&mut table, precision, "ours, graph", "epoch", "s", &[epoch], 1.0);
         std::fs::write(&out, &table).expect("the table can be written");
         // CUPTI names kernels by their handles, which the driver gives out again once a module is gone.
         engines.push((graph, eager.into_inner()));
@@ -209,11 +209,11 @@ fn timeline(gpu: &Gpu, step: &mut dyn FnMut() -> Result<()>) -> Result<Vec<(Stri
 }
 
 /// A line of the table: median and spread.
-fn row(table: &mut String, operands: Operands, what: &str, metric: &str, unit: &str, samples: &[f64], ratio: f64) {
+fn row(table: &mut String, precision: Precision, what: &str, metric: &str, unit: &str, samples: &[f64], ratio: f64) {
     let Summary { median, p10, p90, samples, .. } = Summary::of(samples);
     let line = format!(
         "{},\"{what}\",\"{metric}\",{median:.5},{unit},{ratio:.3},{samples},{p10:.5},{p90:.5}",
-        operands.name()
+        precision.name()
     );
     writeln!(table, "{line}").expect("a String takes everything");
 }

@@ -61,6 +61,11 @@ impl AdamW {
         Ok(AdamW { learning_rate: 1e-3, weight_decay: 0.01, steps, moments })
     }
 
+    /// How many steps it made.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
     /// One step of every parameter. The gradients are those of the loss times `loss_scale`.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::path::Path;
 /// Where a run stands, and what it has seen so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    /// Steps that were made.
+    /// Updates that were made: a step for each, but for those whose gradients did not fit into f16.
     pub step: u64,
     /// The epoch that it is in, from 0.
     pub epoch: u64,
@@ -48,6 +48,18 @@ impl State {
             right: Vec::new(),
             epochs: Vec::new(),
         }
+    }
+
+    /// Steps that were made, whether or not they changed anything.
+    pub fn taken(&self) -> u64 {
+        self.losses.len() as u64
+    }
+
+    /// Notes an epoch that is over, and begins the next.
+    pub(super) fn next_epoch(&mut self, epoch: Epoch) {
+        self.epochs.push(epoch);
+        self.epoch += 1;
+        (self.seen, self.seconds) = (0, 0.0);
     }
 }
 

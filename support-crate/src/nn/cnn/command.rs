@@ -1,6 +1,7 @@
 //! `gpulab train`.
 
-use super::{Ended, Plan, Precision, Trainer, loss_chart, stop, time_chart};
+use super::report::experiment;
+use super::{Ended, Kernels, Plan, Precision, Trainer, loss_chart, stop, time_chart};
 use crate::data;
 use crate::error::Result;
 use crate::gpu::Gpu;
@@ -12,11 +13,17 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 const USAGE: &str = "\
-gpulab train [--device cpu|cuda|mps] [--epochs N] [--batch-size N] [--dtype f32|bf16|f16] [--data DIR] [--out DIR]
-             [--seed N] [--learning-rate X] [--every STEPS] [--images N] [--resume]
+gpulab train [--device cpu|cuda|mps] [--epochs N] [--batch-size N] [--dtype f32|tf32|bf16|f16] [--kernels own|candle]
+             [--data DIR] [--out DIR] [--seed N] [--learning-rate X] [--every STEPS] [--images N] [--resume]
     the CNN of lesson 20 learns to read digits: MNIST's from DIR (or data/mnist), else generated ones.
-    --resume goes on from DIR/cnn-DEVICE.safetensors, which is written every 100 steps and when you press Ctrl-C;
+    --kernels: the course's own are the usual ones on a CPU and on an NVIDIA GPU, where they need no candle built with
+    CUDA; tf32 is theirs alone, on that GPU.
+    --resume goes on from DIR/cnn-DEVICE.safetensors, which is written after each epoch, every 100 steps (own kernels on
+    an NVIDIA GPU: every 1000) and when you press Ctrl-C;
     --images N takes the first N images only, and a sixth of that to test";
+
+/// Steps from one checkpoint to the next where 100 of them take a hundredth of a second, less than to write the file.
+const EVERY_ON_GPU: u64 = 1000;
 
 /// What `metrics.csv` calls these rows' lesson.
 const LESSON: &str = "train";
@@ -28,8 +35,8 @@ const LESSON: &str = "train";
 pub fn train(arguments: &[&str]) -> Result<String> {
     let Asked { plan, folder, data, images, resume } = asked(arguments)?;
     let place = plan.place;
-    // The device first: without it nobody waits for images.
-    place.open()?;
+    // The device first: without it nobody waits for images. It stays open until the trainer has it.
+    let _open = plan.open()?;
     let all = match images {
         0 => data::images(data.as_deref())?,
         // As many to test as in the whole set, in proportion.
@@ -39,7 +46,7 @@ pub fn train(arguments: &[&str]) -> Result<String> {
     let mut trainer = if resume { Trainer::resume(&all, plan)? } else { Trainer::new(&all, plan)? };
     if resume {
         let state = trainer.state();
-        println!("going on after step {}, in epoch {}", state.step, state.epoch + 1);
+        println!("going on after step {}, in epoch {}", state.taken(), state.epoch + 1);
     }
     stop::listen();
     let ended = trainer.run(&mut |progress| {
@@ -50,7 +57,7 @@ pub fn train(arguments: &[&str]) -> Result<String> {
     if ended == Ended::Stopped {
         return Ok(format!(
             "stopped after step {}; the run lies in {}\nnext: the same command with --resume goes on from there",
-            trainer.state().step,
+            trainer.state().taken(),
             checkpoint.display()
         ));
     }
@@ -71,6 +78,9 @@ fn asked(arguments: &[&str]) -> Result<Asked> {
     let usual = Plan::default();
     let place = Place::from_name(&options.get("device", "cpu".to_string())?)?;
     let precision = Precision::from_name(&options.get("dtype", "f32".to_string())?)?;
+    let kernels: String = options.get("kernels", String::new())?;
+    let kernels = if kernels.is_empty() { None } else { Some(Kernels::from_name(&kernels)?) };
+    let own_on_gpu = place == Place::Cuda && kernels != Some(Kernels::Candle);
     let folder: PathBuf = options.get("out", results::dir())?;
     let plan = Plan {
         place,
@@ -79,9 +89,9 @@ fn asked(arguments: &[&str]) -> Result<Asked> {
         batch: options.get("batch-size", usual.batch)?,
         seed: options.get("seed", usual.seed)?,
         learning_rate: options.get("learning-rate", usual.learning_rate)?,
-        every: options.get("every", usual.every)?,
+        every: options.get("every", if own_on_gpu { EVERY_ON_GPU } else { usual.every })?,
         checkpoint: Some(folder.join(format!("cnn-{}.safetensors", place.name()))),
-        kernels: None,
+        kernels,
     };
     let data: String = options.get("data", String::new())?;
     let images = options.get("images", 0)?;
@@ -112,19 +122,22 @@ fn store(trainer: &Trainer, place: Place, folder: &Path) -> Result<String> {
     let all = results::read(&file)?;
     let (loss, time) = (folder.join(format!("train-loss-{}.svg", place.name())), folder.join("train-time.svg"));
     loss_chart(&rows).draw().save(&loss)?;
-    time_chart(&newest(&all, &rows[0].experiment)).draw().save(&time)?;
+    time_chart(&newest(&all, &trainer.state().data)).draw().save(&time)?;
     Ok(format!("rows in {}, plots in {} and {}", file.display(), loss.display(), time.display()))
 }
 
-/// The last time of an epoch for each machine and kind of number, of the runs on these images.
-fn newest(all: &[Measurement], experiment: &str) -> Vec<Measurement> {
+/// The last time of an epoch for each machine, kind of number and layers, of the runs on these images.
+fn newest(all: &[Measurement], data: &str) -> Vec<Measurement> {
     let mut kept: Vec<Measurement> = Vec::new();
-    let times = all.iter().filter(|row| row.lesson == LESSON && row.experiment == experiment);
-    for row in times.filter(|row| row.metric == "epoch time") {
-        let same =
-            |other: &Measurement| (&other.machine, &other.dtype, other.size) == (&row.machine, &row.dtype, row.size);
-        kept.retain(|other| !same(other));
-        kept.push(Measurement { experiment: format!("{}, batch {}", row.dtype, row.size), ..row.clone() });
+    for kernels in [Kernels::Own, Kernels::Candle] {
+        let experiment = experiment(data, kernels);
+        let name = |row: &Measurement| format!("{}, {}, batch {}", kernels.name(), row.dtype, row.size);
+        let times = all.iter().filter(|row| row.lesson == LESSON && row.experiment == experiment);
+        for row in times.filter(|row| row.metric == "epoch time") {
+            let row = Measurement { experiment: name(row), ..row.clone() };
+            kept.retain(|other| (&other.machine, &other.experiment) != (&row.machine, &row.experiment));
+            kept.push(row);
+        }
     }
     kept
 }
@@ -138,6 +151,8 @@ mod tests {
         for (arguments, part) in [
             (&["--device", "tpu"][..], "`tpu`"),
             (&["--dtype", "f8"], "`f8`"),
+            (&["--kernels", "cudnn"], "`cudnn`"),
+            (&["--images", "5", "--batch-size", "5", "--dtype", "tf32"], "TF32 is what tensor cores take"),
             (&["--epochs", "x"], "`--epochs x`"),
             (&["now"], "`now` is no option"),
             (&["--data", "no/such/folder"], "train-images-idx3-ubyte is not there"),

@@ -69,7 +69,8 @@ fn largest(failed: u64, mut fits: impl FnMut(u64) -> bool) -> u64 {
     low
 }
 
-fn too_large(batch: u64, fits: u64, why: &str) -> Error {
+/// The error for a batch that is too large; `fits` names the largest that is not, 0 where none is.
+pub(super) fn too_large(batch: u64, fits: u64, why: &str) -> Error {
     Error::Invalid {
         what: format!("a step of {batch} images does not fit into memory: {why}"),
         fix: match fits {

@@ -11,13 +11,34 @@ use candle_core::{DType, Device, Tensor, Var};
 pub enum Kernels {
     /// candle's own operators, one for each step; on every device.
     Candle,
-    /// This course's: convolutions, ReLU and max-pool as one operator with its own way back, linear layers as another, and
-    /// AdamW in one pass. On the CPU.
+    /// This course's. On the CPU: convolutions, ReLU and max-pool as one operator with its own way back, linear layers as
+    /// another, and AdamW in one pass. On an NVIDIA GPU: a step is seven kernels ([`super::CnnEngine`]), and candle has no
+    /// part in it.
     Own,
 }
 
 impl Kernels {
-    /// The faster ones for that device.
+    /// `own` or `candle`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] names the ones there are.
+    pub fn from_name(name: &str) -> Result<Kernels> {
+        let all = [Kernels::Own, Kernels::Candle];
+        all.into_iter().find(|kernels| kernels.name() == name).ok_or_else(|| Error::Invalid {
+            what: format!("there are no kernels `{name}`"),
+            fix: "name own or candle".to_string(),
+        })
+    }
+
+    /// `own`, `candle`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernels::Own => "own",
+            Kernels::Candle => "candle",
+        }
+    }
+
+    /// The faster ones that make a [`Cnn`] on that device.
     pub fn best(device: &Device) -> Kernels {
         if device.is_cpu() { Kernels::Own } else { Kernels::Candle }
     }
@@ -35,12 +56,20 @@ impl Cnn {
     /// Puts the parameters on the device.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for [`Kernels::Own`] elsewhere than on the CPU; candle's error when the device's memory is full.
+    /// [`Error::Unsupported`] for [`Kernels::Own`] elsewhere than on the CPU, and for TF32; candle's error when the device's
+    /// memory is full.
     pub fn new(parameters: &Parameters, device: &Device, kernels: Kernels, precision: Precision) -> Result<Cnn> {
         if kernels == Kernels::Own && !device.is_cpu() {
             return Err(Error::Unsupported {
-                what: "`Kernels::Own` computes on the CPU, and this device is a GPU".to_string(),
-                fix: "use `Kernels::best(&device)`".to_string(),
+                what: "in a `Cnn`, `Kernels::Own` computes on the CPU, and this device is a GPU".to_string(),
+                fix: "use `Kernels::best(&device)`, or train with a `Trainer`, which has own kernels for NVIDIA's"
+                    .to_string(),
+            });
+        }
+        if precision == Precision::Tf32 {
+            return Err(Error::Unsupported {
+                what: "TF32 is what tensor cores take, and candle's layers compute in f32, bf16 or f16".to_string(),
+                fix: "train in f32, or with own kernels on an NVIDIA GPU (--device cuda --kernels own)".to_string(),
             });
         }
         let arrays = Parameters::SHAPES.iter().zip(&parameters.arrays);

@@ -1,6 +1,7 @@
 //! What a run is asked to do.
 
-use super::{Kernels, Precision};
+use super::{Checkpoint, Kernels, Precision};
+use crate::data::Images;
 use crate::error::{Error, Result};
 use crate::nn::Place;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ pub struct Plan {
     pub batch: usize,
     /// The numbers that layers compute in; f32 at first.
     pub precision: Precision,
-    /// Whose layers compute; `None` takes the fastest for the device.
+    /// Whose layers compute; `None` takes the fastest for the device: our own on the CPU and on an NVIDIA GPU.
     pub kernels: Option<Kernels>,
     /// What first values and the order of the images follow from; 1 at first.
     pub seed: u64,
@@ -45,11 +46,12 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Whether it can be done with so many images.
+    /// Whether it can be done with these images.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names the field that makes no sense.
-    pub(super) fn check(&self, images: usize) -> Result<()> {
+    /// [`Error::Invalid`] names what makes no sense.
+    pub(super) fn check(&self, images: &Images) -> Result<()> {
+        images.check()?;
         let invalid = |what: String, fix: &str| Err(Error::Invalid { what, fix: fix.to_string() });
         if self.epochs == 0 || self.batch == 0 || self.every == 0 {
             return invalid(
@@ -57,15 +59,48 @@ impl Plan {
                 "give 1 or more",
             );
         }
-        if self.batch > images {
+        let count = images.train.len();
+        if self.batch > count {
             return invalid(
-                format!("a batch of {} is more than the {images} images to train on", self.batch),
-                &format!("use a batch of {images} or less"),
+                format!("a batch of {} is more than the {count} images to train on", self.batch),
+                &format!("use a batch of {count} or less"),
             );
         }
         if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
             return invalid(format!("the learning rate {} leads nowhere", self.learning_rate), "try 0.001");
         }
+        let (wide, high) = (images.width, images.height);
+        if (wide, high) != (28, 28) {
+            return invalid(
+                format!("this network reads images of 28 × 28 pixels, and these have {wide} × {high}"),
+                "use MNIST's files, or `Images::generated`",
+            );
+        }
         Ok(())
+    }
+
+    /// The run in its checkpoint, which must have been trained on images of that name.
+    ///
+    /// # Errors
+    /// [`Error::File`] and [`Error::Invalid`] as [`Checkpoint::read`], and for other images.
+    pub(super) fn kept(&self, images: &str) -> Result<Checkpoint> {
+        let Some(path) = &self.checkpoint else {
+            return Err(Error::Invalid {
+                what: "a run goes on from its checkpoint, and the plan names none".to_string(),
+                fix: "set `checkpoint` to the file that the run was kept in".to_string(),
+            });
+        };
+        let checkpoint = Checkpoint::read(path)?;
+        if checkpoint.state.data != images {
+            return Err(Error::Invalid {
+                what: format!(
+                    "{} was trained on {}, and these images are {images}",
+                    path.display(),
+                    checkpoint.state.data
+                ),
+                fix: "give it the same images (--data), or begin a new run without --resume".to_string(),
+            });
+        }
+        Ok(checkpoint)
     }
 }

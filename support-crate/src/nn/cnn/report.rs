@@ -1,6 +1,6 @@
 //! What came of a run: rows for `metrics.csv`, plots, a table.
 
-use super::{State, Trainer};
+use super::{Kernels, Precision, State, Trainer};
 use crate::measurement::{Backend, Measurement, Summary};
 use crate::nn::Place;
 use crate::plot::{BarChart, SizeChart, bars, over_size};
@@ -14,30 +14,39 @@ impl Trainer {
     /// where are for the lesson or the command that stores them.
     pub fn rows(&self) -> Vec<Measurement> {
         let plan = self.plan();
-        rows(self.state(), backend(plan.place), plan.batch, plan.precision.name())
+        let name = experiment(&self.state().data, self.kernels());
+        rows(&name, self.state(), plan.place.backend(), plan.batch, plan.precision.name())
     }
 
     /// The epochs as a table; it shows itself as the last line of a cell.
     pub fn report(&self) -> Report {
         let (state, plan) = (self.state(), self.plan());
-        let kernels = format!("{:?}", self.cnn().kernels()).to_lowercase();
         let title = format!(
-            "CNN on {}: {}, {}, batch {}, layers: {kernels}",
+            "CNN on {}: {}, {}, batch {}, layers: {}",
             state.data,
             plan.place.name(),
             plan.precision.name(),
-            plan.batch
+            plan.batch,
+            self.kernels().name()
         );
-        Report(table(title, state, self.images()))
+        let mut table = table(title, state, self.images);
+        // Of tensor cores one should know what they make of f32.
+        let on_tensor_cores = plan.place == Place::Cuda && self.kernels() == Kernels::Own;
+        match plan.precision {
+            Precision::F32 if on_tensor_cores => {
+                table.notes.push("f32: each product as three of TF32 parts".to_string())
+            }
+            Precision::Tf32 => table.notes.push("tf32: factors of products rounded to 11 bits".to_string()),
+            _ => (),
+        }
+        Report(table)
     }
 }
 
-pub(super) fn backend(place: Place) -> Backend {
-    match place {
-        Place::Cpu => Backend::Cpu,
-        Place::Cuda => Backend::Cuda,
-        Place::Metal => Backend::Metal,
-    }
+/// What rows of training on these images are called. Our own layers are the rule.
+pub(super) fn experiment(data: &str, kernels: Kernels) -> String {
+    let whose = if kernels == Kernels::Candle { ", candle's layers" } else { "" };
+    format!("train CNN on {data}{whose}")
 }
 
 /// A table of epochs.
@@ -88,10 +97,9 @@ fn table(title: String, state: &State, images: usize) -> Table {
     }
 }
 
-fn rows(state: &State, backend: Backend, batch: usize, dtype: &str) -> Vec<Measurement> {
-    let name = format!("train CNN on {}", state.data);
+fn rows(name: &str, state: &State, backend: Backend, batch: usize, dtype: &str) -> Vec<Measurement> {
     let row = |size: usize, metric: &str, unit: &str, summary: Summary| {
-        Measurement::new(&name, backend, size, metric, unit, summary).dtype(dtype)
+        Measurement::new(name, backend, size, metric, unit, summary).dtype(dtype)
     };
     let mut rows = Vec::new();
     let mut start = 0;
@@ -135,12 +143,14 @@ mod tests {
         state.losses = (0..200).map(|step| 2.3 - 0.01 * step as f32).collect();
         state.epochs =
             vec![Epoch { accuracy: 0.9, loss: 0.4, seconds: 10.0 }, Epoch { accuracy: 0.98, loss: 0.1, seconds: 8.0 }];
-        let rows = rows(&state, Backend::Cpu, 128, "f32");
+        let name = experiment("MNIST", Kernels::Own);
+        let rows = rows(&name, &state, Backend::Cpu, 128, "f32");
         let losses: Vec<_> = rows.iter().filter(|row| row.metric == "loss").collect();
         assert_eq!((losses[0].size, losses.last().unwrap().size), (1, 200));
         assert!((15..40).contains(&losses.len()), "{}", losses.len());
         assert!(rows.iter().any(|row| row.metric == "epoch time" && row.size == 128 && row.summary.median == 9.0));
         assert!(rows.iter().all(|row| row.experiment == "train CNN on MNIST"));
+        assert_eq!(experiment("MNIST", Kernels::Candle), "train CNN on MNIST, candle's layers");
         assert!(loss_chart(&rows).draw().svg().contains("cross-entropy"));
         assert!(time_chart(&rows).draw().svg().contains("Time of an epoch"));
         let text = table("t".to_string(), &state, 1000).text();

@@ -1,13 +1,15 @@
 //! A whole run: epochs, lines, tests, checkpoints.
 
 use super::progress::{Progress, Since};
-use super::{Epoch, Trainer, order};
+use super::{Epoch, Trainer};
 use crate::error::Result;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// Seconds from one line to the next.
 const LINE_S: f64 = 1.0;
+/// Steps are queued for about so many seconds: a copy to the host after each would have a GPU wait for it.
+const STRETCH_S: f64 = 0.1;
 
 /// How [`Trainer::run`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,21 +28,20 @@ impl Trainer {
     /// As [`Trainer::step`] and [`Trainer::write`].
     pub fn run(&mut self, told: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Ended> {
         self.since = Since::now();
-        while self.state.epoch < self.plan.epochs {
-            self.step()?;
-            let over = self.state.seen as usize >= self.order.len();
-            if over {
+        let mut stretch = 1;
+        while self.state().epoch < self.plan.epochs {
+            stretch = self.stretch(stretch)?;
+            if self.way.left() == 0 {
                 let progress = self.end_epoch()?;
                 if told(&progress).is_break() {
                     return Ok(Ended::Stopped);
                 }
                 continue;
             }
-            if self.state.step.is_multiple_of(self.plan.every) {
+            if self.state().taken().is_multiple_of(self.plan.every) {
                 self.keep()?;
             }
             if self.since.seconds() >= LINE_S {
-                self.fetch()?;
                 let progress = self.progress();
                 self.since = Since::now();
                 if told(&progress).is_break() {
@@ -52,27 +53,31 @@ impl Trainer {
         Ok(Ended::Done)
     }
 
+    /// At most so many steps, up to the next checkpoint or the end of the epoch; gives how many the next stretch should
+    /// have.
+    fn stretch(&mut self, most: u64) -> Result<u64> {
+        let (before, start) = (self.state().taken(), Instant::now());
+        let until_kept = self.plan.every - before % self.plan.every;
+        self.steps(most.min(until_kept) as usize)?;
+        let each_s = start.elapsed().as_secs_f64() / (self.state().taken() - before).max(1) as f64;
+        Ok(((STRETCH_S / each_s) as u64).max(1))
+    }
+
     fn end_epoch(&mut self) -> Result<Progress> {
-        let start = Instant::now();
-        self.fetch()?;
-        self.state.seconds += start.elapsed().as_secs_f64() as f32;
         let progress = self.progress();
-        let (accuracy, loss) = self.test()?;
-        let (accuracy_f32, loss, seconds) = (accuracy as f32, loss as f32, self.state.seconds);
-        self.state.epochs.push(Epoch { accuracy: accuracy_f32, loss, seconds });
-        self.state.epoch += 1;
-        (self.state.seen, self.state.seconds) = (0, 0.0);
-        self.order = order(self.state.seed, self.state.epoch, self.train.len());
+        let (accuracy, loss) = self.way.test()?;
+        let seconds = self.state().seconds;
+        self.way.next_epoch(Epoch { accuracy, loss, seconds })?;
         self.keep()?;
         self.since = Since::now();
-        Ok(Progress { accuracy: Some(accuracy), ..progress })
+        Ok(Progress { accuracy: Some(accuracy.into()), ..progress })
     }
 
     fn progress(&self) -> Progress {
-        let (images, batch) = (self.order.len() as u64, self.plan.batch as u64);
-        let left = (self.plan.epochs - self.state.epoch) * images - self.state.seen;
-        let step = (self.state.seen.div_ceil(batch), images.div_ceil(batch));
-        self.since.progress((self.state.epoch + 1, self.plan.epochs), step, left)
+        let (state, images, batch) = (self.state(), self.images as u64, self.plan.batch as u64);
+        let left = (self.plan.epochs - state.epoch) * images - state.seen;
+        let step = (state.seen.div_ceil(batch), images.div_ceil(batch));
+        self.since.progress((state.epoch + 1, self.plan.epochs), step, left)
     }
 
     pub(super) fn keep(&mut self) -> Result<()> {

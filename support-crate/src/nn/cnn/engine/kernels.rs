@@ -1,10 +1,10 @@
 //! The step's kernels, and the launch of each.
 
-use super::Operands;
 use crate::error::Result;
 use crate::gpu::{Gpu, Kernel};
 use crate::ladder::operator;
 use crate::launch::{LaunchConfig, Source};
+use crate::nn::cnn::Precision;
 
 /// The six operators of a step, and two that go with them.
 #[derive(Debug, Clone)]
@@ -31,12 +31,14 @@ pub(super) const OF_CONVOLUTIONS: usize = 18_816;
 const OF_LINEAR: u32 = 1_181_066;
 
 impl Kernels {
-    pub fn compile(gpu: &Gpu, operands: Operands) -> Result<Kernels> {
+    pub fn compile(gpu: &Gpu, precision: Precision) -> Result<Kernels> {
+        // As `tensor.cuh` numbers them.
+        let number = precision as u32;
         let module = |path: &str| {
             let known = operator(path)?;
             let source = match known.defines {
                 [] => known.source()?,
-                _ => Source::course(&format!("{path}.cu"))?.define("PRECISION", operands.number()),
+                _ => Source::course(&format!("{path}.cu"))?.define("PRECISION", number),
             };
             gpu.compile(source)
         };

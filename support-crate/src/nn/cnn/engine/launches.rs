@@ -1,16 +1,17 @@
 //! What a step needs on the GPU, and its launches.
 
 use super::kernels::{self, Kernels, OF_CONVOLUTIONS};
-use super::{DeviceImages, EngineSettings, Operands, WORDS, flat};
+use super::{DeviceImages, EngineSettings, WORDS, flat};
 use crate::error::Result;
 use crate::gpu::{Buffer, Gpu};
-use crate::nn::cnn::{Checkpoint, Parameters};
+use crate::nn::cnn::{Checkpoint, Parameters, Precision};
 
-const FEATURES: usize = 9216;
-const HIDDEN: usize = 128;
-const STRETCHES: usize = 36;
+/// Numbers of an image behind the pool, units behind the first linear layer, and parts in which its sums are made.
+pub(super) const FEATURES: usize = 9216;
+pub(super) const HIDDEN: usize = 128;
+pub(super) const STRETCHES: usize = 36;
 
-/// All buffers but the images. Nothing is allocated once it is there.
+/// All buffers but the images; `bytes.rs` counts them. Nothing is allocated once it is there.
 pub(super) struct Room {
     gpu: Gpu,
     pub w: Buffer<f32>,
@@ -45,12 +46,10 @@ impl Room {
         let mut words = [0; WORDS];
         words[super::SEEN] = state.seen as u32;
         words[super::STEP] = state.step as u32;
-        let scale = match settings.operands {
-            // As PyTorch's GradScaler begins.
-            Operands::F16 if state.loss_scale <= 1.0 => [65536.0, settings.growth as f32],
-            Operands::F16 => [state.loss_scale, settings.growth as f32],
-            _ => [1.0, 0.0],
-        };
+        // A step begins with counting the one before it, and there was none.
+        words[super::GOOD] = (state.steady as u32).wrapping_sub(1);
+        let growth = if settings.precision == Precision::F16 { settings.growth } else { 0 };
+        let scale = [settings.precision.loss_scale(state.loss_scale), growth as f32];
         Ok(Room {
             w: gpu.to_device(&flat(&checkpoint.parameters))?,
             m: gpu.to_device(&flat(&checkpoint.m))?,

@@ -3,18 +3,22 @@
 //!
 //! The same kernels run on an NVIDIA GPU from Ampere on and in the simulator.
 
+mod bytes;
 mod images;
 mod kernels;
 mod launches;
+mod on_gpu;
 #[cfg(test)]
 mod reference;
 mod settings;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
-pub use settings::{EngineSettings, Operands};
+pub(super) use on_gpu::OnGpu;
+pub use settings::EngineSettings;
 
-use super::{Checkpoint, Epoch, Parameters, State, order};
+use super::way::NotFinite;
+use super::{Checkpoint, Epoch, Parameters, Precision, State, order};
 use crate::error::{Error, Result};
 use crate::gpu::{Buffer, Gpu, Graph};
 use images::DeviceImages;
@@ -25,6 +29,7 @@ use launches::Room;
 const SEEN: usize = 0;
 const STEP: usize = 1;
 const BAD: usize = 2;
+const GOOD: usize = 3;
 const SKIPPED: usize = 4;
 const BATCHES: usize = 5;
 const FIRST_BAD: usize = 6;
@@ -57,7 +62,8 @@ impl CnnEngine {
     /// kernels.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a batch of 0, labels above 9, and a checkpoint that is past these images;
+    /// [`Error::Invalid`] for a batch of 0, one that is larger than the free memory (with the largest that fits), labels
+    /// above 9, and a checkpoint that is past these images;
     /// [`Error::LengthMismatch`]; [`Error::OutOfMemory`]; [`Error::Unsupported`] on a GPU before Ampere or of another
     /// make; what [`Gpu::compile`] returns.
     pub fn new(
@@ -67,9 +73,8 @@ impl CnnEngine {
         labels: &[u8],
         settings: EngineSettings,
     ) -> Result<CnnEngine> {
-        let capability = gpu.compute_capability()?;
-        crate::ladder::operator("cnn/features")?.runs_on(capability)?;
-        CnnEngine::with(gpu, Kernels::compile(gpu, settings.operands)?, checkpoint, pixels, labels, settings)
+        check_generation(gpu.name(), gpu.compute_capability()?)?;
+        CnnEngine::with(gpu, Kernels::compile(gpu, settings.precision)?, checkpoint, pixels, labels, settings)
     }
 
     fn with(
@@ -92,6 +97,7 @@ impl CnnEngine {
         }
         // No step takes more images than there are, so no room is made for more.
         let settings = EngineSettings { batch: settings.batch.min(images.count), ..settings };
+        bytes::check(gpu, &settings, images.count)?;
         let room = Room::new(gpu, checkpoint, &settings, images.count)?;
         let mut engine = CnnEngine {
             gpu: gpu.clone(),
@@ -159,14 +165,31 @@ impl CnnEngine {
     /// [`Error::Invalid`] when a loss or gradient was no finite number, with the step: from there on nothing was updated,
     /// so the parameters are the last good ones. [`Error::Driver`].
     pub fn collect(&mut self) -> Result<()> {
+        match self.read()? {
+            None => Ok(()),
+            Some(wrong) => Err(Error::Invalid {
+                what: format!("{wrong}: training stopped there"),
+                fix:
+                    "the parameters are those of the step before: go on from them with a smaller learning rate, or in \
+                      another precision"
+                        .to_string(),
+            }),
+        }
+    }
+
+    /// As [`CnnEngine::collect`], and gives the step that went wrong.
+    pub(super) fn read(&mut self) -> Result<Option<NotFinite>> {
         let words = self.room.state.to_host()?;
-        let batches = std::mem::take(&mut self.queued);
         let (losses, hits) = (self.room.losses.to_host()?, self.room.hits.to_host()?);
         let end = words[BATCHES] as usize;
-        let first = end - batches.min(end);
-        let bad = self.settings.operands != Operands::F16 && words[FIRST_BAD] != 0;
+        let first = end.saturating_sub(std::mem::take(&mut self.queued));
+        // In fp16 a gradient that does not fit is no mistake, and a loss that does not is.
+        let f16 = self.settings.precision == Precision::F16;
+        let stopped = (!f16 && words[FIRST_BAD] != 0).then(|| words[FIRST_BAD] as usize - 1);
+        let no_number = (first..end).find(|&at| !losses[at].is_finite());
+        let wrong = no_number.into_iter().chain(stopped).min();
         // Of a run that went wrong, what came before counts.
-        let good = if bad { (words[FIRST_BAD] as usize - 1).clamp(first, end) } else { end };
+        let good = wrong.map_or(end, |at| at.clamp(first, end));
         let mut images = self.state.seen as usize;
         for at in first..good {
             let batch = self.settings.batch.min(self.images.count - images);
@@ -177,19 +200,18 @@ impl CnnEngine {
         self.state.seen = images as u64;
         // The GPU counts a step when its backward pass begins.
         self.state.step = u64::from(words[STEP] - words[BAD]);
-        self.state.loss_scale = self.room.scale.to_host()?[0];
-        match bad {
-            false => Ok(()),
-            true => Err(Error::Invalid {
-                what: format!(
-                    "the loss or a gradient is no finite number at step {}: training stopped there",
-                    self.state.step + 1
-                ),
-                fix:
-                    "the parameters are those of the step before: go on from them with a smaller learning rate, or in \
-                      another precision"
-                        .to_string(),
-            }),
+        (self.state.loss_scale, self.state.steady) = self.next_scale(&words, self.room.scale.to_host()?[0]);
+        Ok(wrong.map(|at| NotFinite { step: self.state.taken() + 1, loss: losses[at] }))
+    }
+
+    /// Loss scale and good steps as the next step will find them: it begins with counting the last one.
+    fn next_scale(&self, words: &[u32], scale: f32) -> (f32, u64) {
+        let good = words[GOOD].wrapping_add(1);
+        match self.settings.precision {
+            Precision::F16 if words[BAD] != 0 => (scale * 0.5, 0),
+            Precision::F16 if good >= self.settings.growth => (scale * 2.0, 0),
+            Precision::F16 => (scale, good.into()),
+            _ => (scale, 0),
         }
     }
 
@@ -199,7 +221,7 @@ impl CnnEngine {
     /// [`Error::Driver`].
     pub fn skipped(&self) -> Result<u32> {
         let words = self.room.state.to_host()?;
-        Ok(words[SKIPPED] + if self.settings.operands == Operands::F16 { words[BAD] } else { 0 })
+        Ok(words[SKIPPED] + if self.settings.precision == Precision::F16 { words[BAD] } else { 0 })
     }
 
     /// Ends an epoch: what came of it is noted, and the next one's order goes to the GPU.
@@ -208,9 +230,7 @@ impl CnnEngine {
     /// As [`CnnEngine::collect`].
     pub fn next_epoch(&mut self, epoch: Epoch) -> Result<()> {
         self.collect()?;
-        self.state.epochs.push(epoch);
-        self.state.epoch += 1;
-        self.state.seen = 0;
+        self.state.next_epoch(epoch);
         self.seen = 0;
         self.room.rewind()?;
         self.images.set_order(&order(self.state.seed, self.state.epoch, self.images.count))
@@ -221,8 +241,11 @@ impl CnnEngine {
     /// # Errors
     /// As [`CnnEngine::new`] for images, and [`Error::Driver`].
     pub fn test(&mut self, pixels: &[u8], labels: &[u8]) -> Result<(f32, f32)> {
-        let images = DeviceImages::new(&self.gpu, pixels, labels)?;
-        self.room.test(&self.kernels, &images, self.settings.batch)
+        self.test_on(&DeviceImages::new(&self.gpu, pixels, labels)?)
+    }
+
+    fn test_on(&mut self, images: &DeviceImages) -> Result<(f32, f32)> {
+        self.room.test(&self.kernels, images, self.settings.batch)
     }
 
     /// Everything that a training run needs to go on, as of the last step that was queued.
@@ -242,6 +265,23 @@ impl CnnEngine {
     pub fn gradients(&self) -> Result<Parameters> {
         from_device(&self.room.gradient)
     }
+}
+
+/// The kernels need what came with Ampere: copies past registers, and tensor cores that take TF32 and bf16.
+pub(super) fn check_generation(name: &str, capability: (u32, u32)) -> Result<()> {
+    let needs = crate::ladder::operator("cnn/features")?.needs;
+    if capability >= needs {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        what: format!(
+            "the course's kernels for this network need compute capability {}.{} (Ampere, 2020), and {name} has {}.{}",
+            needs.0, needs.1, capability.0, capability.1
+        ),
+        fix: "use candle's layers (--kernels candle): `make setup` builds candle for the GPU where it finds CUDA's nvcc; \
+              or use the CPU"
+            .to_string(),
+    })
 }
 
 /// All parameters one after the other, as the kernels have them.

@@ -1,6 +1,6 @@
 use super::reference::{Reference, reference};
 use super::*;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Noise on every third pixel: every tap, window and border counts.
 fn images(count: usize) -> (Vec<u8>, Vec<u8>) {
@@ -10,27 +10,52 @@ fn images(count: usize) -> (Vec<u8>, Vec<u8>) {
     (pixels.collect(), (0..count).map(|i| (i * 7 % 10) as u8).collect())
 }
 
-type Compiled = (Gpu, Vec<(Operands, Kernels)>);
+type Compiled = (Gpu, Vec<(Precision, Kernels)>);
 
 /// The kernels of each precision, compiled once for all tests: that takes longer than to run them.
-fn compiled(operands: Operands) -> (Gpu, Kernels) {
+fn compiled(precision: Precision) -> (Gpu, Kernels) {
     static ALL: Mutex<Option<Compiled>> = Mutex::new(None);
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let (gpu, known) = all.get_or_insert_with(|| (Gpu::open().unwrap(), Vec::new()));
-    if !known.iter().any(|(of, _)| *of == operands) {
-        known.push((operands, Kernels::compile(gpu, operands).unwrap_or_else(|error| panic!("{error}"))));
+    if !known.iter().any(|(of, _)| *of == precision) {
+        known.push((precision, Kernels::compile(gpu, precision).unwrap_or_else(|error| panic!("{error}"))));
     }
-    let found = known.iter().find(|(of, _)| *of == operands).unwrap();
+    let found = known.iter().find(|(of, _)| *of == precision).unwrap();
     (gpu.clone(), found.1.clone())
 }
 
 /// Steps of `batch` images; a simulated GPU shows what is wrong beside the result.
-fn engine(checkpoint: &Checkpoint, count: usize, batch: usize, operands: Operands) -> CnnEngine {
+fn engine(checkpoint: &Checkpoint, count: usize, batch: usize, precision: Precision) -> CnnEngine {
     let (pixels, labels) = images(count);
-    let settings = EngineSettings { batch, operands, ..EngineSettings::default() };
-    let (gpu, kernels) = compiled(operands);
+    let settings = EngineSettings { batch, precision, ..EngineSettings::default() };
+    let (gpu, kernels) = compiled(precision);
     let engine = CnnEngine::with(&gpu, kernels, checkpoint, &pixels, &labels, settings);
     engine.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A trainer's way, on the same GPU and with the same kernels.
+pub(in crate::nn::cnn) fn on_gpu(
+    images: &crate::data::Images,
+    plan: &crate::nn::cnn::Plan,
+    start: &Checkpoint,
+) -> OnGpu {
+    let (gpu, kernels) = compiled(plan.precision);
+    OnGpu::with(&gpu, kernels, images, plan, start).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What `start` makes of the first images, in f64, by the definition.
+fn exact(count: usize) -> Reference {
+    static EACH: OnceLock<Vec<Reference>> = OnceLock::new();
+    let each = EACH.get_or_init(|| {
+        let (pixels, labels) = images(3);
+        let each = pixels.chunks(784).zip(&labels);
+        each.map(|(pixels, &label)| reference(&start().parameters, pixels, label)).collect()
+    });
+    Reference::mean(&each[..count])
+}
+
+fn start() -> Checkpoint {
+    Checkpoint::new(3, "noise")
 }
 
 /// ‖given · factor − exact‖ ÷ ‖exact‖.
@@ -40,46 +65,39 @@ fn off(given: &[f32], exact: &[f64], factor: f64) -> f64 {
 }
 
 /// One step against the reference, as (loss, gradients) within `most`.
-fn agrees(start: &Checkpoint, exact: &Reference, count: usize, operands: Operands, most: f64) {
-    let mut engine = engine(start, count, count, operands);
+fn agrees(count: usize, precision: Precision, most: f64) {
+    let (mut engine, exact) = (engine(&start(), count, count, precision), exact(count));
     assert_eq!(engine.steps(9).unwrap(), 1);
     engine.collect().unwrap_or_else(|error| panic!("{error}"));
     let loss = (f64::from(engine.state().losses[0]) - exact.loss).abs();
-    assert!(loss < most, "{operands:?}: the loss is off by {loss}");
+    assert!(loss < most, "{precision:?}: the loss is off by {loss}");
     assert_eq!((engine.state().right[0] * count as f32).round() as usize, exact.hits);
     let factor = f64::from(engine.state().loss_scale).recip();
     let given = engine.gradients().unwrap();
     for (at, (name, _)) in Parameters::SHAPES.iter().enumerate() {
         let error = off(&given.arrays[at], &exact.gradients[at], factor);
-        println!("{operands:?} {name}: {error:.1e}");
-        assert!(error < most, "{operands:?}: the gradient of {name} is off by {error:.1e}");
+        println!("{precision:?} {name}: {error:.1e}");
+        assert!(error < most, "{precision:?}: the gradient of {name} is off by {error:.1e}");
     }
 }
 
-/// Rounded operands also turn ReLUs and pools that are nearly even the other way, which moves the convolutions' gradients
+/// Rounded precision also turn ReLUs and pools that are nearly even the other way, which moves the convolutions' gradients
 /// by far more than rounding does: hence the wide bounds. Where nothing can turn, in f32, rounding is all there is;
 /// tensor cores do not round their sums to nearest (Fasi et al., 2021): an H200 is off by 4e-6, the simulator by 5e-7.
 #[test]
 fn every_gradient_agrees_with_f64_in_each_precision() {
-    let start = Checkpoint::new(3, "noise");
-    let exact = |count: usize| {
-        let (pixels, labels) = images(count);
-        let set: Vec<(&[u8], u8)> = pixels.chunks(784).zip(labels.iter().copied()).collect();
-        reference(&start.parameters, &set)
-    };
-    let one = exact(1);
-    for (operands, most) in
-        [(Operands::F32, 1e-5), (Operands::Tf32, 5e-2), (Operands::Bf16, 4e-1), (Operands::F16, 5e-2)]
+    for (precision, most) in
+        [(Precision::F32, 1e-5), (Precision::Tf32, 5e-2), (Precision::Bf16, 4e-1), (Precision::F16, 5e-2)]
     {
-        agrees(&start, &one, 1, operands, most);
+        agrees(1, precision, most);
     }
     // Three images for two blocks: one of them takes two.
-    agrees(&start, &exact(3), 3, Operands::Tf32, 5e-2);
+    agrees(3, Precision::Tf32, 5e-2);
 }
 
 #[test]
 fn steps_update_as_adamw_does_and_a_checkpoint_goes_on_bit_for_bit() {
-    let mut first = engine(&Checkpoint::new(4, "noise"), 3, 2, Operands::Tf32);
+    let mut first = engine(&Checkpoint::new(4, "noise"), 3, 2, Precision::Tf32);
     let mut before = first.checkpoint().unwrap();
     let mut half_way = None;
     // The second step takes the one image that is left.
@@ -104,7 +122,7 @@ fn steps_update_as_adamw_does_and_a_checkpoint_goes_on_bit_for_bit() {
     }
     assert_eq!((before.state.step, before.state.seen, first.left()), (2, 3, 0));
     // Another engine goes on from the first step's checkpoint.
-    let mut second = engine(&half_way.unwrap(), 3, 2, Operands::Tf32);
+    let mut second = engine(&half_way.unwrap(), 3, 2, Precision::Tf32);
     assert_eq!((second.steps(9).unwrap(), second.left()), (1, 0));
     for engine in [&mut first, &mut second] {
         engine.next_epoch(Epoch { accuracy: 0.5, loss: 1.0, seconds: 0.1 }).unwrap();
@@ -116,11 +134,9 @@ fn steps_update_as_adamw_does_and_a_checkpoint_goes_on_bit_for_bit() {
 
 #[test]
 fn a_network_is_tested_without_being_changed() {
-    let start = Checkpoint::new(5, "noise");
-    let mut engine = engine(&start, 1, 1, Operands::F32);
-    let (pixels, labels) = images(2);
-    let set: Vec<(&[u8], u8)> = pixels.chunks(784).zip(labels.iter().copied()).collect();
-    let exact = reference(&start.parameters, &set);
+    let start = start();
+    let mut engine = engine(&start, 1, 1, Precision::F32);
+    let ((pixels, labels), exact) = (images(2), exact(2));
     let (accuracy, loss) = engine.test(&pixels, &labels).unwrap();
     assert!((accuracy - exact.hits as f32 / 2.0).abs() < 1e-6 && (f64::from(loss) - exact.loss).abs() < 1e-5);
     assert_eq!(engine.checkpoint().unwrap(), start);
@@ -132,19 +148,31 @@ fn a_network_is_tested_without_being_changed() {
 fn a_loss_that_is_no_number_stops_at_its_step_and_an_overflow_halves_the_scale() {
     let mut spoiled = Checkpoint::new(6, "noise");
     spoiled.parameters.arrays[7][3] = f32::NAN;
-    let mut stopped = engine(&spoiled, 3, 1, Operands::Tf32);
+    let mut stopped = engine(&spoiled, 3, 1, Precision::Tf32);
     stopped.steps(2).unwrap();
     let text = stopped.collect().unwrap_err().to_string();
-    assert!(text.contains("at step 1:") && text.contains("\nnext: "), "{text}");
+    assert!(text.contains("the loss of step 1 is NaN:") && text.contains("\nnext: "), "{text}");
     assert_eq!((stopped.state().step, stopped.state().losses.len()), (0, 0));
     let kept = from_device(&stopped.room.w).unwrap();
     assert_eq!(kept.arrays[..7], spoiled.parameters.arrays[..7]);
+}
 
-    let mut large = Checkpoint::new(6, "noise");
-    large.state.loss_scale = 2f32.powi(100);
-    let mut scaled = engine(&large, 3, 1, Operands::F16);
-    scaled.steps(2).unwrap();
-    let after = scaled.checkpoint().unwrap();
-    assert_eq!((scaled.skipped().unwrap(), after.state.step, after.state.losses.len()), (2, 0, 2));
-    assert_eq!((after.state.loss_scale, &after.parameters), (2f32.powi(99), &large.parameters));
+#[test]
+fn an_overflow_halves_the_loss_scale_and_a_checkpoint_keeps_where_it_is() {
+    let mut start = Checkpoint::new(6, "noise");
+    let mut after = |scale: f32, steady: u64, step: u64| {
+        (start.state.loss_scale, start.state.steady) = (scale, steady);
+        let mut engine = engine(&start, 3, 1, Precision::F16);
+        engine.steps(1).unwrap();
+        let after = engine.checkpoint().unwrap();
+        assert_eq!((u64::from(engine.skipped().unwrap()), after.state.step), (1 - step, step));
+        assert_eq!(after.parameters == start.parameters, step == 0);
+        start.state.clone_from(&after.state);
+        (after.state.loss_scale, after.state.steady)
+    };
+    let large = after(2f32.powi(100), 7, 0);
+    assert_eq!(large, (2f32.powi(99), 0));
+    // The next step, of another engine, does not fit either: the scale is halved once a step.
+    assert_eq!(after(large.0, large.1, 0), (2f32.powi(98), 0));
+    assert_eq!(after(1024.0, 1999, 1), (2048.0, 0));
 }
