@@ -1,5 +1,6 @@
 use super::reference::{Reference, reference};
 use super::*;
+use crate::nn::cnn::Precision;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Noise on every third pixel: every tap, window and border counts.
