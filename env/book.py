@@ -57,7 +57,7 @@ def main() -> int:
         print(f"error: {line}", file=sys.stderr)
     machines = Counter(machine or "no recorded run yet" for machine in built.lessons.values())
     for machine, count in machines.items():
-        print(f"{count:3} lessons: {machine}")
+        print(f"{count:3} {'lesson' if count == 1 else 'lessons'}: {machine}")
     print(f"book: {built.pages} pages, {built.bytes / 1e6:.1f} MB, {took:.1f} s")
     if broken:
         return 1
