@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx onnx-types ptx bench-cells bundle clean
+.PHONY: help setup lab run test verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx onnx-types ptx bench-cells bundle colab test-colab clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC ARGS
 
@@ -74,6 +74,12 @@ bundle: python ## pack all that a GPU machine without internet needs (PART=60M P
 	@$(PYTHON) env/bundle.py --check
 	@NVRTC= $(PYTHON) env/setup.py
 	@.venv/bin/python env/bundle.py
+
+colab: python ## write the Colab edition of the notebooks, colab/, and its badges in the README
+	@$(PYTHON) env/colab.py
+
+test-colab: python ## execute the Colab edition, or one: NB=02_async_timing; results in results/run/colab/
+	@$(PYTHON) env/run.py --colab --solutions
 
 clean: ## remove what set-up made; keeps results/ and the compiled crates in target/
 	@rm -rf .venv .gpulab

@@ -41,9 +41,9 @@ def components(python: str, wish: str, machine: str) -> tuple[list[pack.Componen
     """What goes into the unchanging part, and what the other machine is told about it."""
     toolchain = Toolchain()
     packages = [wheels.PIP, *wheels.requirements(python)]
-    found = toolchain.components()
+    # The kernel first: whoever wants it alone then needs the first part only (install/prebuilt.py).
+    found = [kernel(), *toolchain.components()]
     say("rust", f"{toolchain.version.splitlines()[0]}, {toolchain.sysroot.name}")
-    found.append(kernel())
     found.append(crates.component(toolchain, SCRATCH))
     found.append(wheels.component(f"wheels-{python}", packages, python, machine, SCRATCH))
     compiler = nvrtc_package(wish)

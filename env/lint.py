@@ -27,6 +27,7 @@ def strip(paths: list[Path]) -> int:
 def lint(paths: list[Path]) -> int:
     """Prints each finding, and a last line with their number."""
     import notebooks
+    from edition import files
     from rules import files as file_rules
     from rules import notebook as notebook_rules
 
@@ -41,6 +42,10 @@ def lint(paths: list[Path]) -> int:
     if not paths:
         everything = file_rules.files()
         found += [str(finding) for finding in file_rules.check(lessons, everything)]
+        # Raises what keeps the edition from being made at all.
+        found += [
+            f"{notebooks.relative(path)}: is not as `make colab` writes it\nnext: make colab" for path in files.stale()
+        ]
         longer = file_rules.long_files(everything)
         if longer:
             print(

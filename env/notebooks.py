@@ -50,7 +50,7 @@ def tags(cell: NotebookNode) -> list[str]:
 def first_words(source: str, width: int = 48) -> str:
     """What a cell begins with: its first line that says something, shortened."""
     lines = [line.strip() for line in source.splitlines() if line.strip()]
-    said = next((line for line in lines if not line.startswith(("use ", "#["))), lines[0] if lines else "")
+    said = next((line for line in lines if not line.startswith(("use ", "#[", "%%"))), lines[0] if lines else "")
     return said if len(said) <= width else said[: width - 1].rstrip() + "…"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -32,9 +33,7 @@ def environment() -> None:
     step.begin("installing JupyterLab and what goes with it into .venv")
     found = output([paths.VENV_PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2], sys.prefix)"])
     if found != f"{version} {paths.VENV}":
-        shutil.rmtree(paths.VENV, ignore_errors=True)
-        next_step = "install Python's venv (Debian and Ubuntu: `sudo apt install python3-venv`), then `make setup`"
-        run([sys.executable, "-m", "venv", paths.VENV], "the virtual environment could not be made", next_step)
+        make(paths.VENV)
     pip = [paths.VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     count: list[str] = []
     with step.heartbeat(lambda: "downloading and unpacking"):
@@ -46,6 +45,19 @@ def environment() -> None:
         )
     paths.write_json(stamp, wanted)
     return step.done("JupyterLab and what goes with it, in .venv")
+
+
+def make(folder: Path) -> None:
+    """An empty virtual environment with pip in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    next_step = "install Python's venv (Debian and Ubuntu: `sudo apt install python3-venv`), then `make setup`"
+    failed = "the virtual environment could not be made"
+    whole = importlib.util.find_spec("ensurepip") is not None
+    run([sys.executable, "-m", "venv", *([] if whole else ["--without-pip"]), folder], failed, next_step)
+    if not whole:
+        # As on Colab, and on Debian without python3-venv: what puts pip there is missing, but the system's pip can.
+        command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "pip"]
+        run([*command, "--disable-pip-version-check"], failed, next_step)
 
 
 def check_version() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import paths
+from install import prebuilt
 from install.command import output, run
 from install.console import SetupError, Step
 
@@ -122,12 +123,30 @@ def find_evcxr(known: str) -> Path | None:
     return next((Path(place) for place in places if place and is_pinned(Path(place))), None)
 
 
+def _prebuilt(step: Step, address: str) -> Path | None:
+    """The kernel of a published bundle; None, with the reason told, where there is none that fits."""
+    step.begin(f"fetching the Rust kernel {paths.EVCXR_VERSION}, prebuilt, from {address}")
+    try:
+        found = prebuilt.kernel(address)
+    except SetupError as error:
+        step.begin(f"{error.what}; {error.next_step}")
+        return None
+    if not is_pinned(found):
+        found.unlink()
+        step.begin(f"the kernel in {address} is not version {paths.EVCXR_VERSION}; {prebuilt.BUILT}")
+        return None
+    step.done(f"{paths.EVCXR_VERSION}, prebuilt, {found.parent}")
+    return found
+
+
 def evcxr(known: str) -> Path:
     """The Rust kernel for Jupyter, at the pinned version."""
     step = Step("evcxr_jupyter")
     found = find_evcxr(known)
     if found:
         step.skipped(f"{paths.EVCXR_VERSION}, {found}")
+        return found
+    if (address := os.environ.get(prebuilt.VARIABLE, "")) and (found := _prebuilt(step, address)):
         return found
     root = paths.cargo_bin().parent
     if (paths.cargo_bin() / "evcxr_jupyter").exists():

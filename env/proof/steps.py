@@ -17,6 +17,8 @@ IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 MAC = "aarch64-apple-darwin"
 RUN = ROOT / "results" / "run"
 LONG_S = 1500
+# The first lesson, and one with plots, an expected error and exercises.
+COLAB = "00,01"
 TESTS = ("--workspace", "--all-features", "--locked")
 Step = Callable[[Commands], tuple[list[Check], str]]
 
@@ -128,6 +130,17 @@ def notebooks(commands: Commands) -> tuple[list[Check], str]:
     return checks, output
 
 
+def colab(commands: Commands) -> tuple[list[Check], str]:
+    """Two notebooks of the Colab edition, with Colab's versions of what runs them; `make test-colab` runs all."""
+    summary = RUN / "colab" / "summary.json"
+    summary.unlink(missing_ok=True)
+    status, output = commands.run("colab", [PYTHON, "env/run.py", COLAB, "--colab", "--solutions"], LONG_S, NB="")
+    checks = [Check(f"colab: {check.name}", check.state, check.note) for check in of_notebooks(summary)]
+    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
+        checks.append(Check("colab", FAILED, "the runner ended early, or found no notebook"))
+    return checks, output
+
+
 def browser(commands: Commands) -> tuple[list[Check], str]:
     """One notebook in JupyterLab: Run All, a plot, no error."""
     status, output = commands.run("browser", [PYTHON, "env/browser.py"], LONG_S)
@@ -147,7 +160,7 @@ def book(commands: Commands) -> tuple[list[Check], str]:
 # What needs nothing but Rust, then what needs the set-up: two rows, side by side.
 RUST: list[Step] = [formatted, clippy, rustdoc, mac, build_tests]
 RUST_AFTER_SET_UP: list[Step] = [rust_tests]
-PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, python_tests, notebooks, browser, book]
+PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, python_tests, notebooks, colab, browser, book]
 
 
 def log_folder() -> Path:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pictures
 from notebooks import FOLDER, ROOT, Problem, find, load, relative, write
-from runner import exports, metrics, provenance
+from runner import colab, exports, metrics, provenance
 from runner.execute import Failure, Outcome, Run
 from runner.judge import unsaved
+from runner.session import RunningKernel
 
 DEFAULT_OUT = ROOT / "results" / "run"
 
@@ -32,11 +33,15 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, help="notebooks side by side (default: 2; 1 in a recorded run)")
     parser.add_argument("--cell-limit", type=float, default=300.0, metavar="S", help="seconds a cell may take")
     parser.add_argument("--html", action=argparse.BooleanOptionalAction, help="write HTML pages (recorded: off)")
+    parser.add_argument("--colab", action="store_true", help="the Colab edition, with Colab's Python packages")
     parser.add_argument("--no-provenance", dest="provenance", action="store_false", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     chosen.out = chosen.out.resolve()
     chosen.recorded = chosen.out != DEFAULT_OUT
+    if chosen.colab:
+        # Beside the lessons' own copies, with which it is compared.
+        chosen.out, chosen.recorded = DEFAULT_OUT / "colab", False
     chosen.jobs = max(1, chosen.jobs or (1 if chosen.recorded else 2))
     chosen.html = not chosen.recorded if chosen.html is None else chosen.html
     return chosen
@@ -49,7 +54,8 @@ class Runner:
         self.chosen = chosen
         self.stop, self.lock = threading.Event(), threading.Lock()
         results = os.environ.get("GPULAB_RESULTS")
-        self.results = chosen.out if chosen.recorded else Path(results or ROOT / "results").resolve()
+        own = chosen.recorded or chosen.colab
+        self.results = chosen.out if own else Path(results or ROOT / "results").resolve()
         self.metrics = self.results / "metrics.csv"
 
     def progress(self, name: str, number: int, count: int, seconds: float, what: str) -> None:
@@ -63,7 +69,9 @@ class Runner:
         if self.stop.is_set():
             return Outcome(name, stopped=True)
         before = metrics.rows_by_lesson(self.metrics)[name]
-        run = Run(load(path), self.chosen.solutions, self.chosen.cell_limit, self.progress, self.chosen.keep_going)
+        lesson, kernel = (colab.lesson(path), colab.ColabKernel) if self.chosen.colab else (load(path), RunningKernel)
+        limits = (self.chosen.solutions, self.chosen.cell_limit)
+        run = Run(lesson, *limits, self.progress, self.chosen.keep_going, kernel)
         # JupyterLab names the notebook to its kernel in the same way; the launcher goes by it.
         environment = {"GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
         outcome = run.run(environment, self.stop)
@@ -73,6 +81,8 @@ class Runner:
         # A disk that is full by now must not hide what the cells gave.
         try:
             self.save(run, outcome, before)
+            if self.chosen.colab:
+                outcome.failures += colab.differences(self.chosen.out / path.name, DEFAULT_OUT / path.name)
         except Problem as problem:
             outcome.failures.append(Failure(name, 0, "", "", str(problem)))
         return outcome
@@ -151,6 +161,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(
                 "no font is installed: plots are saved as SVG only (next: python3 env/pictures.py FOLDER where there is one)"
             )
+        if chosen.colab:
+            colab.python()
         outcomes = runner.all(paths)
         summary = json.dumps([one.summary() for one in outcomes], indent=1, ensure_ascii=False)
         write(chosen.out / "summary.json", exports.without_machine_paths(summary) + "\n")
