@@ -20,7 +20,7 @@ usage:
   gpulab train            the CNN of lesson 20 learns to read digits (`make train-cpu`, `train-cuda`, `train-mps`)
   gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
   gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
-  gpulab export-onnx      the trained CNN as an ONNX file (`make export-onnx`); check FILE looks at one
+  gpulab export-onnx      the trained CNN and the small GPT as ONNX files (`make export-onnx`); check FILE looks at one
   gpulab report           results/metrics.csv: CPU against GPU by experiment (`make report`); [--results FILE] [--out FOLDER]
   gpulab --help           this text
   gpulab --version        the version

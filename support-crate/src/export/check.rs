@@ -5,7 +5,7 @@ use super::value::Kind;
 use std::collections::HashSet;
 
 /// The operators that exporters write, and [`super::Graph::finish`] lets pass: each is held against candle by a test.
-pub(super) const OPERATORS: [&str; 24] = [
+pub(super) const OPERATORS: [&str; 26] = [
     "Add",
     "Concat",
     "Conv",
@@ -28,7 +28,9 @@ pub(super) const OPERATORS: [&str; 24] = [
     "Shape",
     "Softmax",
     "Split",
+    "Sub",
     "Transpose",
+    "Unsqueeze",
     "Where",
 ];
 

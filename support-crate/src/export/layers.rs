@@ -48,35 +48,44 @@ struct Writer<'a> {
     /// Parameters that no layer has taken yet.
     rest: &'a [&'a [f32]],
     /// How many layers of each kind there were: `conv1`, `conv2`.
-    numbers: BTreeMap<&'static str, usize>,
+    numbers: Numbering,
+}
+
+type Numbering = BTreeMap<&'static str, usize>;
+
+/// The names of the values that the layers of a list give, without those inside a residual sum.
+pub(super) fn names(layers: &[Layer]) -> Vec<String> {
+    let mut numbers = Numbering::new();
+    layers.iter().map(|layer| next_name(&mut numbers, layer)).collect()
+}
+
+/// `conv1`, `relu1`, `conv2`, …: as the CNN's checkpoint names its parameters.
+fn next_name(numbers: &mut Numbering, layer: &Layer) -> String {
+    let kind = match layer {
+        Layer::Conv { .. } => "conv",
+        Layer::Relu => "relu",
+        Layer::Gelu => "gelu",
+        Layer::MaxPool => "pool",
+        Layer::Flatten => "flatten",
+        Layer::Linear { .. } => "fc",
+        Layer::LayerNorm { .. } => "norm",
+        Layer::Attention { .. } => "attention",
+        Layer::Residual(_) => "sum",
+    };
+    let number = numbers.entry(kind).or_default();
+    *number += 1;
+    format!("{kind}{number}")
 }
 
 impl Writer<'_> {
     fn layers(&mut self, layers: &[Layer], x: Shaped, last: Option<&str>) -> Result<Shaped> {
         let mut x = x;
         for (at, layer) in layers.iter().enumerate() {
-            let name = self.name(layer);
+            let name = next_name(&mut self.numbers, layer);
             let out = last.filter(|_| at + 1 == layers.len()).map_or_else(|| name.clone(), str::to_string);
             x = self.layer(layer, x, &name, &out)?;
         }
         Ok(x)
-    }
-
-    fn name(&mut self, layer: &Layer) -> String {
-        let kind = match layer {
-            Layer::Conv { .. } => "conv",
-            Layer::Relu => "relu",
-            Layer::Gelu => "gelu",
-            Layer::MaxPool => "pool",
-            Layer::Flatten => "flatten",
-            Layer::Linear { .. } => "fc",
-            Layer::LayerNorm { .. } => "norm",
-            Layer::Attention { .. } => "attention",
-            Layer::Residual(_) => "sum",
-        };
-        let number = self.numbers.entry(kind).or_default();
-        *number += 1;
-        format!("{kind}{number}")
     }
 
     /// `out` is the name of the value that the layer gives.

@@ -1,7 +1,7 @@
 //! Models as ONNX files, which other programs run. Feature `export`.
 //!
 //! [`Graph`] puts nodes, weights, inputs and outputs together; [`Onnx`] is a whole model, which can be written, read back
-//! and looked at; [`cnn`] and [`network`] make one of the course's models. The types of the file are generated from
+//! and looked at; [`cnn`], [`network`] and [`gpt`] make one of the course's models. The types of the file are generated from
 //! ONNX's own schema (`support-crate/schema/`).
 //!
 //! ```no_run
@@ -16,10 +16,16 @@
 mod attribute;
 mod check;
 pub mod command;
+#[cfg(test)]
+mod file_tests;
+mod gpt;
 mod graph;
+mod int8;
 mod layers;
 mod model;
+pub mod quantize;
 mod read;
+pub mod reference;
 // Generated: its fields are explained in ONNX's schema, and its shape is not ours to choose.
 #[allow(missing_docs, clippy::all)]
 mod schema;
@@ -30,6 +36,7 @@ mod value;
 mod write;
 
 pub use attribute::Attribute;
+pub use gpt::gpt;
 pub use graph::Graph;
 pub use layers::{cnn, network};
 pub use model::{Node, Onnx, Port};

@@ -61,3 +61,32 @@ fn a_graph_that_does_not_fit_together_is_told_with_its_node() {
     });
     assert!(text.contains("`w` has 1 numbers for a shape of [2, 2]"), "{text}");
 }
+
+#[test]
+fn the_gpt_has_a_cache_for_each_layer() {
+    let config = crate::nn::gpt::Config { n_layer: 2, n_head: 2, n_embd: 8, n_ctx: 16, vocab_size: 11 };
+    let model = gpt(&crate::nn::gpt::Weights::random(config, 1).unwrap()).unwrap();
+    let ports: Vec<String> = model.inputs().iter().chain(&model.outputs()).map(ToString::to_string).collect();
+    assert_eq!(
+        ports[..3],
+        [
+            "input_ids: i64 [batch, sequence]",
+            "attention_mask: i64 [batch, total_sequence]",
+            "position_ids: i64 [batch, sequence]",
+        ]
+    );
+    assert_eq!(ports[6], "past_key_values.1.value: f32 [batch, 2, past_sequence, 4]");
+    assert_eq!(ports[7], "logits: f32 [batch, sequence, 11]");
+    assert_eq!(
+        ports[10..],
+        ["present.1.key: f32 [batch, 2, total_sequence, 4]", "present.1.value: f32 [batch, 2, total_sequence, 4]",]
+    );
+    // The head is the embedding's table again, and not another copy.
+    let numbers = model
+        .weights()
+        .iter()
+        .filter(|(name, ..)| !name.starts_with("constant"))
+        .map(|(_, _, bytes)| bytes / 4)
+        .sum::<u64>();
+    assert_eq!(numbers, config.parameter_count() as u64);
+}

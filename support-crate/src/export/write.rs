@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub const EXTERNAL_ABOVE: u64 = (1 << 31) - (1 << 24);
 /// Smaller weights stay in the graph's file, where tools that fold constants find them.
 const WORTH_IT: usize = 1024;
+/// Bytes that no graph of ours reaches without its weights.
+const LONGEST_GRAPH: u64 = 1 << 24;
 /// Weights begin on a page of memory, so that a runtime can map the file and need not read it.
 const PAGE: u64 = 4096;
 
@@ -131,6 +133,10 @@ fn new_data_file(path: &Path) -> PathBuf {
 /// The file that a model of ours, if it is one, keeps its weights in.
 fn data_file(path: &Path) -> Option<PathBuf> {
     let stem = path.file_stem()?.to_string_lossy().into_owned();
+    // A graph without its weights is small: a longer file has them inside.
+    if std::fs::metadata(path).ok()?.len() > LONGEST_GRAPH {
+        return None;
+    }
     let model = ModelProto::decode(std::fs::read(path).ok()?.as_slice()).ok()?;
     let external = model.graph?.initializer.into_iter().flat_map(|weight| weight.external_data);
     let place = external.into_iter().find(|entry| entry.key() == "location")?.value?;

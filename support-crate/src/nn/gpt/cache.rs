@@ -58,6 +58,15 @@ impl Cache {
         self.padding.len()
     }
 
+    /// Keys and values of a layer's tokens so far, filling included: `[texts, heads, len, d]` each.
+    ///
+    /// # Errors
+    /// What candle says.
+    pub fn kept(&self, layer: usize) -> Result<(Tensor, Tensor)> {
+        let (keys, values) = &self.layers[layer];
+        Ok((keys.narrow(2, 0, self.filled)?, values.narrow(2, 0, self.filled)?))
+    }
+
     pub(super) fn layer(&mut self, layer: usize) -> Kept<'_> {
         Kept { layer: &self.layers[layer], filled: self.filled }
     }

@@ -1,0 +1,1 @@
+"""What other programs say of the files that `gpulab export-onnx` writes."""

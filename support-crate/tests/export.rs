@@ -1,0 +1,46 @@
+//! What is exported, with random inputs and candle's outputs beside it: `env/tests/test_export.py` runs these files in ONNX
+//! Runtime and compares. Here each file is read back.
+#![cfg(feature = "export")]
+
+use gpulab::export::{self, Onnx, command};
+use gpulab::nn::cnn::Checkpoint;
+use gpulab::nn::gpt::{Config, Weights};
+use std::path::{Path, PathBuf};
+
+fn folder(name: &str) -> PathBuf {
+    // Whoever compares names a folder of his own: these tests may run beside.
+    let own = std::env::var("GPULAB_EXPORTED").map(PathBuf::from);
+    let folder = own.unwrap_or_else(|_| Path::new(env!("CARGO_TARGET_TMPDIR")).join("export")).join(name);
+    // What an earlier version wrote must not be compared.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn the_command_writes_models_that_read_back() {
+    let folder = folder("course");
+    let checkpoint = folder.join("cnn-cpu.safetensors");
+    Checkpoint::new(1, "nothing").write(&checkpoint).unwrap();
+    let (out, checkpoint) = (folder.to_str().unwrap(), checkpoint.to_str().unwrap());
+    let told = command::export(&["--out", out, "--checkpoint", checkpoint, "--reference", "--images", "60"]).unwrap();
+    assert!(told.contains("written to ") && told.contains("trained on: nothing"), "{told}");
+    for (name, sets) in [("cnn", 4), ("cnn-int8", 1), ("gpt", 8)] {
+        let model = Onnx::read(&folder.join(format!("{name}.onnx"))).unwrap();
+        assert_eq!(model.versions(), (export::OPSET, export::IR));
+        assert_eq!(std::fs::read_dir(folder.join(format!("{name}.reference"))).unwrap().count(), sets);
+    }
+}
+
+#[test]
+fn weights_in_a_file_of_their_own_read_back() {
+    let folder = folder("external");
+    let config = Config { n_layer: 2, n_head: 3, n_embd: 48, n_ctx: 64, vocab_size: 100 };
+    let weights = Weights::random(config, 5).unwrap();
+    let (model, path) = (export::gpt(&weights).unwrap(), folder.join("gpt.onnx"));
+    model.write_with(&path, 10_000).unwrap();
+    assert_eq!(Onnx::read(&path).unwrap(), model);
+    export::reference::gpt(&weights, &folder.join("gpt.reference")).unwrap();
+    let small = std::fs::metadata(&path).unwrap().len();
+    assert!(small < 30_000 && model.weight_bytes() > 200_000, "{small} of {}", model.weight_bytes());
+}
