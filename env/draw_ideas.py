@@ -10,6 +10,7 @@ import draw.learning
 import draw.machine
 import draw.matrix
 import draw.memory
+import draw.more
 import draw.time
 import draw.together  # noqa: F401  (each module adds its pictures to the table)
 from draw.svg import PICTURES, render

@@ -59,3 +59,8 @@ def test_a_stale_and_a_foreign_picture_are_named(tmp_path, monkeypatch):
     (tmp_path / "warp.svg").write_text("<svg/>")
     (tmp_path / "nobody.svg").write_text("<svg/>")
     assert draw_ideas.stale() == ["nobody", "warp"]
+
+
+def test_the_contents_name_every_idea():
+    contents = " ".join(PAGE.partition("\n## ")[0].split())
+    assert [idea for idea in IDEAS if f"[{idea}](#" not in contents] == []
