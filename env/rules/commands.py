@@ -13,7 +13,7 @@ from rules import pages
 from rules.blocks import first_word
 
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-FLAG = re.compile(r"(?<!\S)--([a-z][a-z-]+)")
+FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 # Programs of others, which a page may name; what they do is theirs, and tests have none of them for certain.
 OUTSIDE = {
     "apt", "apt-get", "brew", "colab", "compute-sanitizer", "curl", "debootstrap", "docker", "docker-compose", "ncu", "nsys",
@@ -34,7 +34,7 @@ def wrong(command: str) -> str | None:
     words = list(dropwhile(lambda word: word == "sudo" or re.match(r"^[A-Z_]+=", word), command.split()))
     program = words[0] if words else ""
     if program == "make":
-        return _make(words[1:])
+        return _make(words[1:]) or _program(command)
     if program in ("python3", "python", ".venv/bin/python") and len(words) > 1 and words[1].endswith(".py"):
         return _tool(words[1], command)
     if program == "cargo":
@@ -42,7 +42,7 @@ def wrong(command: str) -> str | None:
     if program in ("gpulab", "target/release/gpulab") and len(words) > 1:
         known = _text("support-crate/src/main.rs")
         verb = " ".join(words[1:3]) if words[1] in ("demo", "data") else words[1]
-        return None if f"gpulab {verb}" in known else f"`gpulab {verb}` is in no line of its help"
+        return _program(command) if f"gpulab {verb}" in known else f"`gpulab {verb}` is in no line of its help"
     if program == "sh" and len(words) > 1 and words[1] != "-c" and not _is_script(words[1]):
         return f"there is no script {words[1]}"
     return None
@@ -59,6 +59,17 @@ def _tools() -> str:
     return "\n".join(
         path.read_text(encoding="utf-8") for path in (ROOT / "env").rglob("*.py") if "tests" not in path.parts
     )
+
+
+@cache
+def _sources() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "support-crate" / "src").rglob("*.rs"))
+
+
+def _program(command: str) -> str | None:
+    """Options of our own programs, given to them or by `make`'s ARGS."""
+    missing = [flag for flag in FLAG.findall(command) if f"--{flag}" not in _sources() + _tools()]
+    return f"no program of ours knows --{missing[0]}" if missing else None
 
 
 def _make(words: list[str]) -> str | None:

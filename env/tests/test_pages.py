@@ -69,6 +69,9 @@ def test_a_wrong_mark_is_found(block, what):
     [
         ("make lab PORT=8888", None),
         ("CUDA_LAUNCH_BLOCKING=1 make lab", None),
+        ('make train-cpu ARGS="--epochs 3 --data DIR"', None),
+        ('make train-cpu ARGS="--epoches 3"', "--epoches"),
+        ("gpulab train-gpt --steps 3000 --cats 4", "--cats"),
         ("make lap", "no target `lap`"),
         ("make run LANGUAGE=C", "no LANGUAGE"),
         ("python3 env/record_decode.py --tunings", None),
