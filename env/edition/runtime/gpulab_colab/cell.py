@@ -56,8 +56,8 @@ class Cell:
             self.request = self.kernel.execute(source)
             self._follow(interrupts)
         if interrupts.count and self.failed is None:
-            # It came after the cell's last line.
-            raise KeyboardInterrupt
+            text = f"interrupted at the cell's end: the process that runs the cells was ended, {GONE}"
+            raise failure("KeyboardInterrupt", text)
         if self.failed is not None:
             if interrupts.count:
                 self.failed.traceback += f"interrupted: the process that runs the cells was ended, {GONE}".splitlines()
