@@ -85,11 +85,17 @@ class Page:
             if message["parent_header"].get("msg_id") != request:
                 continue
             if message["content"].get("execution_state") == "idle":
-                return self.client.get_shell_msg(timeout=LIMIT_S)["content"]["status"], messages
+                return self.status(request), messages
             messages.append({**message, "at": time.monotonic()})
             if interrupt_after and interrupt_after in message["content"].get("text", ""):
                 self.manager.interrupt_kernel()
         raise TimeoutError(source)
+
+    def status(self, request: str) -> str:
+        """The status in the reply to a request; answers to questions of before may lie in front of it."""
+        while (reply := self.client.get_shell_msg(timeout=LIMIT_S))["parent_header"].get("msg_id") != request:
+            pass
+        return reply["content"]["status"]
 
     def result(self, source: str) -> str:
         """The value of a cell of Python."""
