@@ -8,9 +8,9 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx onnx-types ptx bench-cells bundle colab test-colab clean
+.PHONY: help setup lab run test verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab clean
 .PHONY: python
-export LESSONS NO_BROWSER PORT NB JSON PART NVRTC ARGS
+export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ python:
 	  echo 'error: `$(PYTHON)` is no Python of version 3.10 or newer'; \
 	  echo 'next: install one; where it has another name: make setup PYTHON=python3.12'; exit 1; } >&2
 
-setup: python ## install what is missing, build once what all notebooks use (LESSONS=20,21 or all, NVRTC=12)
+setup: python ## install what is missing, build once what all notebooks use (LESSONS=20,21 or all, NVRTC=12, TENSORRT=1)
 	@$(PYTHON) env/setup.py
 
 lab: setup ## open JupyterLab on the first lesson (LESSONS=20 NO_BROWSER=1 PORT=8888)
@@ -59,6 +59,9 @@ train-gpt: python ## a small GPT learns the course's own text; ARGS="--steps 300
 
 export-onnx: setup ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"
 	@.venv/bin/python env/export_onnx.py
+
+trt-benchmark: setup ## latency and throughput of the exported CNN: candle, ONNX Runtime on CPU, CUDA, TensorRT; ARGS="--model FILE --batches 1,32"
+	@.venv/bin/python env/trt_benchmark.py
 
 onnx-types: python ## generate the Rust types of ONNX's schema anew (support-crate/schema/README.md)
 	@cd support-crate/schema/generate && cargo run --locked -- ../onnx.proto ../../src/export/schema.rs

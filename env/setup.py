@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import paths
-from install import cupti, nvrtc, program, python, rust, warm
+from install import cupti, nvrtc, onnxruntime, program, python, rust, warm
 from install.console import SetupError, problem, seconds
 from warm import candle, recipe
 
@@ -38,6 +38,7 @@ def main() -> int:
         python.check_version()
         check_place(paths.ROOT)
         nvrtc.check_wish(os.environ.get("NVRTC", ""))
+        onnxruntime.wish()
         lost = install(warm.lesson_lines(lessons))
     except (SetupError, OSError) as error:
         problem(disk_error(error))
@@ -93,6 +94,7 @@ def install(lines: list[str]) -> list[SetupError]:
         python.jupyter()
         optional(nvrtc.nvrtc)
         optional(cupti.cupti)
+        optional(lambda: onnxruntime.onnxruntime(lines, onnxruntime.wish()))
 
     def rust_row() -> tuple[rust.Toolchain, Path]:
         rust.check_linker()

@@ -63,12 +63,21 @@ def answer(arguments: list[str]) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def draw(since: float, folder: str) -> None:
+def folder(arguments: list[str]) -> str:
+    """Where the program puts rows and plots."""
+    chosen = os.environ.get("GPULAB_RESULTS") or str(paths.ROOT / "results")
+    for at, argument in enumerate(arguments):
+        if argument.startswith("--out"):
+            chosen = argument.partition("=")[2] or "".join(arguments[at + 1 : at + 2])
+    return chosen
+
+
+def draw(since: float, folder: str, names: str = "train-*.svg") -> None:
     """PNGs beside the plots that the program has just written."""
     import pictures
     from notebooks import write
 
-    plots = [plot for plot in sorted(paths.Path(folder).glob("train-*.svg")) if plot.stat().st_mtime >= since]
+    plots = [plot for plot in sorted(paths.Path(folder).glob(names)) if plot.stat().st_mtime >= since]
     if plots and pictures.fonts_missing():
         print("no PNGs beside the plots: no font is installed here")
         return
@@ -88,12 +97,8 @@ def main() -> int:
     except SetupError as error:
         problem(error)
         return 1
-    folder = os.environ.get("GPULAB_RESULTS") or str(paths.ROOT / "results")
-    for at, argument in enumerate(arguments):
-        if argument.startswith("--out"):
-            folder = argument.partition("=")[2] or "".join(arguments[at + 1 : at + 2])
     if status == 0:
-        draw(started, folder)
+        draw(started, folder(arguments))
     return status
 
 

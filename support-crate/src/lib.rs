@@ -27,6 +27,7 @@
 //! | `nn` (feature `candle`) | deep learning: models on candle, and on the course's own kernels |
 //! | `export` (feature `export`) | models as ONNX files, written and read |
 //! | `arrays` (feature `arrays`) | tables as columns: polars on the CPU, our own kernels on the GPU |
+//! | `runtime` (feature `ort`) | an ONNX file run by ONNX Runtime: CPU, CUDA, TensorRT, CoreML |
 //! | [`results`] | rows appended to `metrics.csv`, and the recorded runs |
 
 #[cfg(feature = "arrays")]
@@ -59,6 +60,8 @@ pub mod nn;
 pub mod plot;
 pub mod profile;
 pub mod results;
+#[cfg(feature = "ort")]
+pub mod runtime;
 pub mod sim;
 mod table;
 pub mod topics;
@@ -86,6 +89,8 @@ pub mod prelude {
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Resources, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};
+    #[cfg(feature = "ort")]
+    pub use crate::runtime::{self, OnnxModel, OnnxTensor, Provider, TensorRt};
     pub use crate::topics::{
         Angles, Attention, AttentionStep, AttentionWork, Embedding, FlashAttention, Ladder, LadderRun, Matmul,
         MatmulBf16, Norm, NormInputs, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,

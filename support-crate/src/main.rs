@@ -20,7 +20,12 @@ usage:
   gpulab train            the CNN of lesson 20 learns to read digits (`make train-cpu`, `train-cuda`, `train-mps`)
   gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
   gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
+<<<<<<< HEAD
   gpulab export-onnx      the trained CNN and the small GPT as ONNX files (`make export-onnx`); check FILE looks at one
+=======
+  gpulab export-onnx      the trained CNN as an ONNX file (`make export-onnx`); check FILE looks at one
+  gpulab trt-benchmark    latency of that CNN, or of --model FILE: candle, ONNX Runtime on CPU, CUDA, TensorRT (`make trt-benchmark`)
+>>>>>>> b519781 (runtime: ONNX files by ONNX Runtime on CPU, CUDA, TensorRT, CoreML; who took which node is read back)
   gpulab report           results/metrics.csv: CPU against GPU by experiment (`make report`); [--results FILE] [--out FOLDER]
   gpulab --help           this text
   gpulab --version        the version
@@ -65,6 +70,7 @@ fn answer(arguments: &[&str]) -> Result<String, String> {
         ["train-gpt", options @ ..] => candle::train_gpt(options),
         ["generate", options @ ..] => candle::generate(options),
         ["export-onnx", options @ ..] => onnx::export(options),
+        ["trt-benchmark", options @ ..] => runtime::benchmark(options),
         ["report", options @ ..] => arrays::write_report(options),
         ["--help" | "-h" | "help"] | ["verify", "--help" | "-h"] => Ok(HELP.to_string()),
         ["--version" | "-V"] => Ok(format!("gpulab {}", env!("CARGO_PKG_VERSION"))),
@@ -178,6 +184,23 @@ mod onnx {
     pub fn export(_: &[&str]) -> Result<String, String> {
         Err("`gpulab export-onnx` needs the feature `export`, and this program was built without\n\
              next: run `make export-onnx`"
+            .to_string())
+    }
+}
+
+/// Running ONNX files takes ONNX Runtime, and the CNN to compare with.
+#[cfg(all(feature = "export", feature = "ort"))]
+mod runtime {
+    pub fn benchmark(options: &[&str]) -> Result<String, String> {
+        gpulab::runtime::command::trt_benchmark(options).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(not(all(feature = "export", feature = "ort")))]
+mod runtime {
+    pub fn benchmark(_: &[&str]) -> Result<String, String> {
+        Err("`gpulab trt-benchmark` needs the features `export` and `ort`, and this program was built without\n\
+             next: run `make trt-benchmark`"
             .to_string())
     }
 }

@@ -56,10 +56,10 @@ pub(super) fn detect(nvidia: &Nvidia) -> Vec<Tool> {
     if cfg!(target_os = "macos") {
         let absent = Tool::new("NVRTC", "compiling CUDA C", None, None, "");
         let note = "NVIDIA makes none for macOS; lessons show the recorded run, and Metal kernels run";
-        return vec![absent.note(note), onnx_runtime(nvidia, &packages)];
+        return vec![absent.note(note), onnx_runtime(&packages)];
     }
-    let mut tools =
-        vec![driver(nvidia), nvrtc(&packages), nvcc(), cudnn(nvidia, &packages), onnx_runtime(nvidia, &packages)];
+    let mut tools = vec![driver(nvidia), nvrtc(&packages), nvcc(), cudnn(nvidia, &packages), onnx_runtime(&packages)];
+    tools.push(without_gpu(tensorrt(&packages), nvidia));
     tools.extend(profilers(nvidia, &packages));
     tools
 }
@@ -203,17 +203,30 @@ fn without_gpu(mut tool: Tool, nvidia: &Nvidia) -> Tool {
     tool
 }
 
-fn onnx_runtime(nvidia: &Nvidia, packages: &[PathBuf]) -> Tool {
+fn onnx_runtime(packages: &[PathBuf]) -> Tool {
     let stem = if cfg!(target_os = "macos") { "libonnxruntime" } else { "libonnxruntime.so" };
     let named = std::env::var_os("ORT_DYLIB_PATH").map(PathBuf::from).filter(|path| path.is_file());
-    let mut folders: Vec<PathBuf> = packages.iter().map(|path| path.join("onnxruntime/capi")).collect();
+    let mut folders = vec![places::project().join(".gpulab/lib/onnxruntime")];
+    folders.extend(packages.iter().map(|path| path.join("onnxruntime/capi")));
     folders.extend(places::loader_folders());
     let library =
         named.or_else(|| places::library_in(&folders, stem)).or_else(|| places::from_ldconfig("libonnxruntime.so"));
     let version = library.as_deref().and_then(|path| version_of(path, "onnxruntime"));
-    let package = if nvidia.gpus.is_empty() { "onnxruntime" } else { "onnxruntime-gpu" };
-    let add = format!(".venv/bin/python -m pip install {package}");
-    Tool::new("ONNX Runtime", "running exported models", version, library.as_deref(), &add)
+    Tool::new("ONNX Runtime", "running exported models", version, library.as_deref(), "make setup LESSONS=42")
+}
+
+fn tensorrt(packages: &[PathBuf]) -> Tool {
+    let mut folders: Vec<PathBuf> = packages.iter().map(|path| path.join("tensorrt_libs")).collect();
+    folders.extend(places::loader_folders());
+    let library = places::library_in(&folders, "libnvinfer.so").or_else(|| places::from_ldconfig("libnvinfer.so"));
+    let version = library.as_deref().and_then(|path| version_of(path, "tensorrt"));
+    Tool::new(
+        "TensorRT",
+        "engines for exported models",
+        version,
+        library.as_deref(),
+        "make setup LESSONS=42 TENSORRT=1",
+    )
 }
 
 /// The version of the wheel that a library belongs to, else the one in its name.

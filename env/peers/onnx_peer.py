@@ -1,0 +1,71 @@
+"""ONNX Runtime's Python package on the same file as `examples/record_export`, its inputs and outputs bound as there."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy
+import onnxruntime
+
+TYPES = {"f32": numpy.float32, "i64": numpy.int64}
+# In f32 without TF32, as the crate has it.
+OPTIONS = {"CPUExecutionProvider": {}, "CUDAExecutionProvider": {"use_tf32": "0"}}
+
+
+class Session:
+    """The file on one provider."""
+
+    def __init__(self, model: str, provider: str) -> None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        self.provider = provider
+        self.session = onnxruntime.InferenceSession(model, options, providers=[(provider, OPTIONS[provider])])
+        self.device = "cpu" if provider.startswith("CPU") else "cuda"
+        self.binding = None
+
+    def is_real(self) -> bool:
+        """A provider that does not load leaves a session on the CPU behind."""
+        return self.session.get_providers()[0] == self.provider
+
+    def set(self, inputs: list) -> None:
+        """Copies the inputs to where it computes."""
+        self.binding = self.session.io_binding()
+        self.kept = []
+        for name, kind, shape, file in inputs:
+            array = numpy.fromfile(file, TYPES[kind]).reshape(shape)
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(array, self.device, 0)
+            self.kept += [array, value]
+            self.binding.bind_ortvalue_input(name, value)
+        for output in self.session.get_outputs():
+            self.binding.bind_output(output.name, self.device)
+        self.binding.synchronize_inputs()
+
+    def run(self) -> None:
+        """One call, waited for."""
+        self.session.run_with_iobinding(self.binding)
+        self.binding.synchronize_outputs()
+
+    def output(self, file: str) -> None:
+        """The first output of a call, to that file."""
+        self.run()
+        self.binding.get_outputs()[0].numpy().astype(numpy.float32).tofile(file)
+
+    def calls(self, count: int) -> list[float]:
+        """The µs of each call; one before them is not timed."""
+        self.run()
+        times = []
+        for _ in range(count):
+            begun = time.perf_counter()
+            self.run()
+            times.append((time.perf_counter() - begun) * 1e6)
+        return times
+
+
+def sessions(model: str) -> list[Session]:
+    """The file on every provider that this package has, and that loads."""
+    if hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()
+    there = [name for name in OPTIONS if name in onnxruntime.get_available_providers()]
+    made = [Session(str(Path(model)), name) for name in there]
+    return [session for session in made if session.is_real()]

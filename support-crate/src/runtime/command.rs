@@ -1,0 +1,95 @@
+//! `gpulab trt-benchmark`.
+
+use super::{CandleCnn, Entry, Provider, Race, RaceChart};
+use crate::error::{Error, Result};
+use crate::gpu::Gpu;
+use crate::measurement::Backend;
+use crate::nn::Place;
+use crate::nn::cnn::Parameters;
+use crate::nn::options::Options;
+use crate::{cpu, export, results};
+use std::path::{Path, PathBuf};
+
+const USAGE: &str = "\
+gpulab trt-benchmark [--model FILE] [--batches 1,2,4,8,16,32,64,128,256] [--out DIR]
+    latency and throughput of an ONNX file: ONNX Runtime on the CPU, CUDA, TensorRT fp32 and fp16, CoreML; those that
+    are missing are named, each with the command that adds it. Without FILE it is the CNN of lesson 20, beside candle";
+
+const BATCHES: &str = "1,2,4,8,16,32,64,128,256";
+/// What `metrics.csv` calls these rows' lesson.
+const LESSON: &str = "trt-benchmark";
+/// The weights' values change no time.
+const SEED: u64 = 1;
+
+/// Opens the model on every provider, times them in turns, stores rows and charts; gives the tables.
+///
+/// # Errors
+/// What an option names that is not there, ONNX Runtime missing, a model that does not open, outputs that differ.
+pub fn trt_benchmark(arguments: &[&str]) -> Result<String> {
+    let mut options = Options::new(arguments, &[], USAGE)?;
+    let model: String = options.get("model", String::new())?;
+    let batches: String = options.get("batches", BATCHES.to_string())?;
+    let folder: PathBuf = options.get("out", results::dir())?;
+    options.done()?;
+    let batches = batches.split(',').map(|text| match text.trim().parse() {
+        Ok(batch @ 1..) => Ok(batch),
+        _ => Err(options.wrong(format!("`{text}` is no batch size"))),
+    });
+    let batches = batches.collect::<Result<Vec<usize>>>()?;
+    // Before anything is made: without the library there is nothing to time.
+    super::version()?;
+    let mut race = match model.as_str() {
+        "" => cnn(&folder)?,
+        file => Race::new(Path::new(file))?,
+    };
+    let path = if model.is_empty() { folder.join("cnn.onnx") } else { PathBuf::from(&model) };
+    let most = batches.iter().copied().max().unwrap_or(1);
+    let (fp32, fp16) = (race.tensorrt(false, most), race.tensorrt(true, most));
+    race.join(&path, &[Provider::Cuda, fp32, fp16, Provider::CoreMl])?;
+    race.run(&batches)?;
+    let stored = store(&race, &folder)?;
+    Ok(format!("{}\n{stored}", race.report()))
+}
+
+/// The course's CNN as a file, and on candle.
+fn cnn(folder: &Path) -> Result<Race> {
+    let parameters = Parameters::random(SEED);
+    let path = folder.join("cnn.onnx");
+    std::fs::create_dir_all(folder).map_err(|error| Error::File {
+        path: folder.to_path_buf(),
+        during: "make the folder".to_string(),
+        text: error.to_string(),
+        fix: "name another one by --out".to_string(),
+    })?;
+    export::cnn(&parameters)?.write(&path)?;
+    let mut race = Race::new(&path)?;
+    for place in [Place::Cpu, Place::Cuda] {
+        match CandleCnn::new(&parameters, place) {
+            Ok(contestant) => race.entries.push(Entry::of(contestant)),
+            Err(error) => race.absent.push((format!("candle {}", place.name()), error)),
+        }
+    }
+    Ok(race)
+}
+
+/// Appends the rows and draws both charts; says where.
+fn store(race: &Race, folder: &Path) -> Result<String> {
+    let (time, commit) = (results::now_utc(), results::commit());
+    let gpu = Gpu::open_index(0).map(|gpu| gpu.name().to_string());
+    let mut rows = race.rows();
+    for row in &mut rows {
+        row.time.clone_from(&time);
+        row.commit.clone_from(&commit);
+        row.lesson = LESSON.to_string();
+        row.machine = match (row.backend, &gpu) {
+            (Backend::Cuda, Ok(name)) => name.clone(),
+            _ => cpu::info().short_name(),
+        };
+    }
+    let file = folder.join("metrics.csv");
+    results::append_to(&file, &rows)?;
+    let [latency, throughput] = ["latency", "throughput"].map(|name| folder.join(format!("trt-{name}.svg")));
+    super::race_chart(&rows, RaceChart::Latency).draw().save(&latency)?;
+    super::race_chart(&rows, RaceChart::Throughput).draw().save(&throughput)?;
+    Ok(format!("rows in {}, plots in {} and {}", file.display(), latency.display(), throughput.display()))
+}

@@ -1,0 +1,132 @@
+//! What a race gave: rows, a table, charts.
+
+use super::race::{Entry, Race};
+use crate::measurement::{Measurement, figures};
+use crate::plot::{SizeChart, over_size};
+use crate::table::{Cell, Table};
+
+/// What a chart shows over the batch size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RaceChart {
+    /// The time of the middle call.
+    Latency,
+    /// Examples a second.
+    Throughput,
+}
+
+/// A race as text and as a piece of a page; it shows itself as the last line of a cell.
+#[derive(Debug, Clone)]
+pub struct Report {
+    tables: [Table; 2],
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let texts: Vec<String> = self.tables.iter().map(|table| table.text().trim_end().to_string()).collect();
+        f.write_str(&texts.join("\n\n"))
+    }
+}
+
+impl Report {
+    /// What the notebook calls to show it.
+    pub fn evcxr_display(&self) {
+        self.tables.iter().for_each(Table::show);
+    }
+}
+
+impl Race {
+    /// The figures as rows: latency p50 and p99, throughput, and what opening took.
+    pub fn rows(&self) -> Vec<Measurement> {
+        let mut rows: Vec<Measurement> = self.latencies.iter().flat_map(|latency| latency.rows()).collect();
+        for entry in &self.entries {
+            for (metric, ms) in [("open", entry.open_ms), ("open again", entry.again_ms)] {
+                let Some(ms) = ms else { continue };
+                let summary = crate::measurement::Summary::of(&[ms]);
+                let (name, backend) = (entry.contestant.name(), entry.contestant.backend());
+                rows.push(Measurement::new(&name, backend, 1, metric, "ms", summary).dtype(&entry.contestant.dtype()));
+            }
+        }
+        rows
+    }
+
+    /// The tables: every contestant at every batch size, and how the sessions were opened.
+    pub fn report(&self) -> Report {
+        Report { tables: [self.latency_table(), self.session_table()] }
+    }
+
+    fn latency_table(&self) -> Table {
+        let mut batches: Vec<usize> = self.latencies.iter().map(|latency| latency.batch).collect();
+        batches.sort_unstable();
+        batches.dedup();
+        let mut rows = Vec::new();
+        for batch in batches {
+            let of: Vec<_> = self.latencies.iter().filter(|latency| latency.batch == batch).collect();
+            let best = of.iter().map(|latency| latency.p50()).fold(f64::INFINITY, f64::min);
+            for latency in of {
+                let p50 = Cell { best: latency.p50() == best, ..Cell::of(figures(latency.p50())) };
+                rows.push(vec![
+                    Cell::of(latency.contestant.as_str()),
+                    Cell::of(batch.to_string()),
+                    p50,
+                    Cell::of(figures(latency.p99())),
+                    Cell::of(figures(latency.per_second())),
+                    Cell::of(latency.us.len().to_string()),
+                    Cell::of(format!("{:.0e}", latency.error)),
+                ]);
+            }
+        }
+        let heads = ["who", "batch", "p50 µs", "p99 µs", "examples a second", "calls", "differs by"];
+        Table {
+            title: self.title.clone(),
+            heads: heads.map(str::to_string).to_vec(),
+            rows,
+            sentences: 0,
+            notes: vec![
+                "A call is waited for; inputs and outputs lie where it computes. Differs by: the largest difference of an \
+                 output from the first contestant's, over the largest output."
+                    .to_string(),
+            ],
+        }
+    }
+
+    fn session_table(&self) -> Table {
+        let ms = |value: Option<f64>| value.map_or(String::new(), figures);
+        let row = |entry: &Entry| {
+            [
+                entry.contestant.name(),
+                entry.nodes.clone().unwrap_or_default(),
+                entry.engines.clone().unwrap_or_default(),
+                ms(entry.open_ms),
+                ms(entry.again_ms),
+            ]
+            .map(Cell::of)
+            .to_vec()
+        };
+        let absent = self.absent.iter().map(|(name, error)| {
+            let text = error.to_string();
+            if text.starts_with(name) { text } else { format!("{name} is missing: {text}") }
+        });
+        Table {
+            title: "Sessions, as ONNX Runtime tells of them".to_string(),
+            heads: ["who", "nodes", "engines", "opened ms", "again ms"].map(str::to_string).to_vec(),
+            rows: self.entries.iter().filter(|entry| entry.nodes.is_some()).map(row).collect(),
+            sentences: 2,
+            notes: absent.collect(),
+        }
+    }
+
+    /// A chart over the batch size.
+    pub fn chart(&self, what: RaceChart) -> SizeChart {
+        race_chart(&self.rows(), what)
+    }
+}
+
+/// The same chart of rows that were measured before.
+pub fn race_chart(rows: &[Measurement], what: RaceChart) -> SizeChart {
+    let (metric, title, label) = match what {
+        RaceChart::Latency => ("latency p50", "The middle call", "time of a call"),
+        RaceChart::Throughput => ("throughput", "Examples a second, calls one after another", "examples a second"),
+    };
+    let rows: Vec<Measurement> = rows.iter().filter(|row| row.metric == metric).cloned().collect();
+    over_size(&rows).title(title).x_label("batch").y_label(label)
+}
