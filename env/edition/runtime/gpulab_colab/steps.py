@@ -91,7 +91,8 @@ def start(lesson: str, shell: Any = None) -> Rust:
     parts = machine.missing(ROOT, dep_line(lesson), bundle)
     total = sum(part.seconds for part in parts) + 2 * machine.READY_S
     print(f"1 of 3: the repository is in {ROOT}")
-    print(f"2 of 3: set-up for lesson {lesson}; about {machine.minutes(total)} from here, once in a runtime")
+    once = ", once in a runtime" if parts else ": nothing is missing"
+    print(f"2 of 3: set-up for lesson {lesson}; about {machine.minutes(total)} from here{once}")
     for part in parts:
         print(f"        to come: {part.name}, about {machine.minutes(part.seconds)}")
     set_up(lesson, bundle)
