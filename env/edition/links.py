@@ -13,7 +13,7 @@ from rules import pages
 PICTURES = (".png", ".svg", ".jpg", ".jpeg", ".gif", ".webp")
 # Code first: what looks like a link inside it is none.
 LINK = re.compile(
-    rf"(?P<code>{pages.CODE.pattern.replace('(`+)', '(?P<ticks>`+)').replace(chr(92) + '1', '(?P=ticks)')})"
+    r"(?P<code>(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))"
     r"|(?P<before>\]\(\s*<?)(?P<target>[^)\s>]+)"
     r"|(?P<tag><(?:a|img)\b[^>]*?\b(?:href|src)=\")(?P<source>[^\"]+)",
     re.IGNORECASE,
