@@ -45,6 +45,9 @@ impl OnCandle {
         let (train, test) = (Resident::new(&images.train, size, device)?, Resident::new(&images.test, size, device)?);
         let mut state = start.state;
         state.loss_scale = plan.precision.loss_scale(state.loss_scale);
+        if plan.precision != Precision::F16 {
+            state.steady = 0;
+        }
         let (order, seen) = (order(state.seed, state.epoch, train.len()), state.seen as usize);
         Ok(OnCandle { cnn, adamw, train, test, batch: plan.batch, state, order, seen, pending: Vec::new() })
     }
@@ -61,8 +64,8 @@ impl OnCandle {
         let f16 = self.cnn.precision() == Precision::F16;
         if !f16 || all_finite(&self.cnn, &gradients)? {
             self.adamw.step(&self.cnn, &gradients, scale)?;
-            self.state.steady += 1;
-            if f16 && self.state.steady >= STEADY {
+            self.state.steady += u64::from(f16);
+            if self.state.steady >= STEADY {
                 (self.state.loss_scale, self.state.steady) = (scale * 2.0, 0);
             }
         } else {
