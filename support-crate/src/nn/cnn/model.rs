@@ -116,9 +116,12 @@ impl Cnn {
                 let bias = |at: usize| parameter(at)?.reshape((1, (), 1, 1));
                 let x = x.conv2d(&parameter(0)?, 0, 1, 1, 1)?.broadcast_add(&bias(1)?)?.relu()?;
                 let x = x.conv2d(&parameter(2)?, 0, 1, 1, 1)?.broadcast_add(&bias(3)?)?.relu()?;
-                // Not `max_pool2d`: its way back divides by four where one of the four is the largest (candle 0.11.1).
+                // Not `max_pool2d`, whose way back divides by four where one of the four is the largest (candle 0.11.1), and not
+                // `max`, which gives each of several equal ones the whole gradient: on an even background all four are equal.
                 let (count, channels, high, wide) = x.dims4()?;
-                x.reshape((count, channels, high / 2, 2, wide / 2, 2))?.max(5)?.max(3)?.flatten_from(1)?
+                let fours = x.reshape((count, channels, high / 2, 2, wide / 2, 2))?.permute((0, 1, 2, 4, 3, 5))?;
+                let fours = fours.contiguous()?.flatten_from(4)?;
+                fours.gather(&fours.argmax_keepdim(4)?, 4)?.flatten_from(1)?
             }
         };
         let features = self.round(features)?;
