@@ -18,10 +18,13 @@
 //! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
 //! | 31 | [`one_pass`], [`causal_tiles`], [`merge_parts`] |
 //! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
+//! | 42 | `eight_bits`, `positions`, `probabilities` (feature `export`) |
 
 mod attention;
 mod detection;
 mod embedding;
+#[cfg(feature = "export")]
+mod export;
 mod flash;
 mod fusion;
 mod inference;
@@ -41,6 +44,8 @@ mod verdict;
 pub use attention::{causal_mask, grouped, softmax_row};
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
+#[cfg(feature = "export")]
+pub use export::{eight_bits, positions, probabilities};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass};
 pub use fusion::{log_sum_exp, swiglu};
 pub use inference::{Decode, padding_mask, token_floor, top_p};

@@ -23,6 +23,7 @@ mod graph;
 mod int8;
 mod layers;
 mod model;
+mod picture;
 pub mod quantize;
 mod read;
 pub mod reference;

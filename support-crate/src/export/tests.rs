@@ -90,3 +90,17 @@ fn the_gpt_has_a_cache_for_each_layer() {
         .sum::<u64>();
     assert_eq!(numbers, config.parameter_count() as u64);
 }
+
+#[test]
+fn the_picture_has_every_node_and_its_weights() {
+    let model = cnn(&Parameters::random(1)).unwrap();
+    let svg = model.picture().svg();
+    for text in ["images: f32 [batch, 1, 28, 28]", "conv2: Conv", "weight [64, 32, 3, 3]", "out logits"] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+    assert!(!svg.contains("nodes more"));
+    let config = crate::nn::gpt::Config { n_layer: 2, n_head: 2, n_embd: 8, n_ctx: 16, vocab_size: 11 };
+    let long = gpt(&crate::nn::gpt::Weights::random(config, 1).unwrap()).unwrap();
+    let left = long.nodes().len() - 44;
+    assert!(long.picture().svg().contains(&format!("and {left} nodes more")));
+}
