@@ -20,12 +20,8 @@ usage:
   gpulab train            the CNN of lesson 20 learns to read digits (`make train-cpu`, `train-cuda`, `train-mps`)
   gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
   gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
-<<<<<<< HEAD
   gpulab export-onnx      the trained CNN and the small GPT as ONNX files (`make export-onnx`); check FILE looks at one
-=======
-  gpulab export-onnx      the trained CNN as an ONNX file (`make export-onnx`); check FILE looks at one
   gpulab trt-benchmark    latency of that CNN, or of --model FILE: candle, ONNX Runtime on CPU, CUDA, TensorRT (`make trt-benchmark`)
->>>>>>> b519781 (runtime: ONNX files by ONNX Runtime on CPU, CUDA, TensorRT, CoreML; who took which node is read back)
   gpulab report           results/metrics.csv: CPU against GPU by experiment (`make report`); [--results FILE] [--out FOLDER]
   gpulab --help           this text
   gpulab --version        the version
