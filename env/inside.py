@@ -6,9 +6,8 @@ import os
 import subprocess
 import sys
 
-from paths import ROOT
+from paths import ROOT, VENV_PYTHON
 
-PYTHON = ROOT / ".venv" / "bin" / "python"
 DONE = "GPULAB_SET_UP"
 
 
@@ -24,7 +23,7 @@ def enter(set_up: bool = True) -> None:
             status = 130
     if status != 0:
         sys.exit(status)
-    if not PYTHON.exists():
+    if not VENV_PYTHON.exists():
         sys.exit("error: the virtual environment is missing\nnext: make setup")
     sys.stdout.flush()
-    os.execve(PYTHON, [str(PYTHON), *sys.argv], {**os.environ, DONE: "1"})
+    os.execve(VENV_PYTHON, [str(VENV_PYTHON), *sys.argv], {**os.environ, DONE: "1"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -25,6 +26,10 @@ RUNNING = paths.GENERATED / "lab.json"
 LOG = paths.GENERATED / "lab.log"
 START_LIMIT_S = 60
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Set by the container's image. A port there is published by its number, and the server is reached from outside.
+IN_CONTAINER = bool(os.environ.get("GPULAB_CONTAINER"))
+# A shorter word can be guessed, and it opens a shell.
+TOKEN = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 
 def address(port: int, token: str) -> str:
@@ -62,13 +67,26 @@ def choose_port(wish: str) -> int:
     if not wish.isdigit() or not 1024 <= int(wish) <= 65535:
         raise SetupError(f"PORT={wish} is no port number from 1024 to 65535", "make lab PORT=8888")
     if not is_free(int(wish)):
-        raise SetupError(f"something else uses port {wish}", f"make lab PORT={int(wish) % 65535 + 1}, or without PORT")
+        other = int(wish) % 65535 + 1
+        ways = f"make lab PORT={other}, or without PORT"
+        if IN_CONTAINER:
+            ways = f"docker run -e PORT={other} -p {other}:{other} …"
+        raise SetupError(f"something else uses port {wish}", ways)
     return int(wish)
+
+
+def choose_token(wish: str) -> str:
+    """GPULAB_TOKEN if it was given; else one that nobody can guess."""
+    if wish and not TOKEN.fullmatch(wish):
+        what = "GPULAB_TOKEN is no 16 or more of the characters A-Z a-z 0-9 _ -"
+        raise SetupError(what, "leave it away for a random one, or take what `openssl rand -hex 16` prints")
+    return wish or secrets.token_hex(16)
 
 
 def command(port: int) -> list[str]:
     """JupyterLab with this checkout as its folder. Its settings are files in .venv/etc, from env/jupyter."""
     options = ["--no-browser", "--ServerApp.port_retries=0", f"--ServerApp.port={port}"]
+    options += ["--ServerApp.ip=0.0.0.0"] if IN_CONTAINER else []
     options += [f"--ServerApp.root_dir={paths.ROOT}", *(["--allow-root"] if os.geteuid() == 0 else [])]
     return [str(paths.VENV_PYTHON), "-m", "jupyterlab", *options]
 
@@ -128,7 +146,7 @@ def main() -> int:
     for number in ENDINGS:
         signal.signal(number, leave)
     try:
-        port, token = choose_port(os.environ.get("PORT", "")), secrets.token_hex(16)
+        port, token = choose_port(os.environ.get("PORT", "")), choose_token(os.environ.get("GPULAB_TOKEN", ""))
         with running(port, token) as server:
             show(address(port, token))
             return server.wait()

@@ -83,7 +83,7 @@ def prepare(base: dict[str, str], working_folder: Path) -> tuple[Path, dict[str,
             raise NotReadyError("the crates that the course uses have changed since the set-up")
         build = folder / "build"
         try:
-            linked_copy(warmed, build)
+            linked_copy(warmed, build, soft=paths.LAYERED)
         except OSError:
             # On a full disk half a copy is in the way.
             shutil.rmtree(build, ignore_errors=True)

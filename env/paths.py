@@ -11,16 +11,21 @@ ENV = ROOT / "env"
 NOTEBOOKS = ROOT / "notebooks"
 CRATE = ROOT / "support-crate"
 SIMULATOR = ROOT / "warpsim"
-VENV = ROOT / ".venv"
+# Where all lies that set-up makes: here, or, in a container, outside of the folder that its caller mounts.
+MADE = Path(os.environ.get("GPULAB_HOME") or ROOT)
+# In a container's image each hard link to a file, and each new time of one, would copy the whole file.
+LAYERED = MADE != ROOT
+VENV = MADE / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
-GENERATED = ROOT / ".gpulab"
+GENERATED = MADE / ".gpulab"
+TARGET = MADE / "target"
 LIBRARIES = GENERATED / "lib"
 # Beside the libraries: there gpulab and warpsim look for them.
 HEADERS = GENERATED / "include"
 WARM = GENERATED / "warm"
 KERNELS = GENERATED / "kernels"
 STATE = GENERATED / "setup.json"
-PROGRAMS = ROOT / "target" / "release"
+PROGRAMS = TARGET / "release"
 
 EVCXR_VERSION = "0.22.0"
 KERNEL_NAME = "gpulab-rust"

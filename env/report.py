@@ -24,7 +24,7 @@ def build() -> None:
             ["cargo", "build", "--release", "-p", "gpulab", "--bin", "gpulab", "--features", "arrays"],
             "the program `gpulab` could not be built with polars",
             "look at the compiler's message above",
-            env={"CARGO_TARGET_DIR": str(paths.ROOT / "target")},
+            env={"CARGO_TARGET_DIR": str(paths.TARGET)},
             on_line=lambda line: count.append(line) if line.strip().startswith("Compiling ") else None,
             loses="`make report` has no report",
         )

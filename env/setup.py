@@ -30,7 +30,9 @@ def main() -> int:
     parser.add_argument(
         "--lessons", default=os.environ.get("LESSONS", ""), help="also warm these, such as 20,21; or all"
     )
-    lessons = [name for name in parser.parse_args().lessons.replace(",", " ").split() if name]
+    parser.add_argument("--part", choices=("python",), help="this part alone: an image is made layer by layer")
+    wishes = parser.parse_args()
+    lessons = [name for name in wishes.lessons.replace(",", " ").split() if name]
     started = time.monotonic()
     # Ended from outside is ended as with Ctrl-C: what was started ends, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -39,7 +41,7 @@ def main() -> int:
         check_place(paths.ROOT)
         nvrtc.check_wish(os.environ.get("NVRTC", ""))
         onnxruntime.wish()
-        lost = install(warm.lesson_lines(lessons))
+        lost = install(warm.lesson_lines(lessons), wishes.part)
     except (SetupError, OSError) as error:
         problem(disk_error(error))
         return 1
@@ -77,7 +79,7 @@ def check_place(root: Path) -> None:
         raise SetupError(what, "move the project to a path without spaces, then make setup")
 
 
-def install(lines: list[str]) -> list[SetupError]:
+def install(lines: list[str], part: str | None = None) -> list[SetupError]:
     """All steps: Python's beside Rust's, then the build that needs both. Gives the optional parts that failed."""
     lost: list[SetupError] = []
 
@@ -104,6 +106,9 @@ def install(lines: list[str]) -> list[SetupError]:
         optional(lambda: program.program(found))
         return found, evcxr
 
+    if part == "python":
+        python_row()
+        return lost
     with ThreadPoolExecutor(2) as rows:
         python_result, rust_result = rows.submit(python_row), rows.submit(rust_row)
         results = (python_result, rust_result)

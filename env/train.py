@@ -15,7 +15,7 @@ import inside
 import paths
 
 # Of its own: with CUDA all crates are built with other flags than those of `make verify`.
-TARGET = paths.ROOT / "target" / "candle"
+TARGET = paths.TARGET / "candle"
 
 
 def build(features: str = "candle") -> None:

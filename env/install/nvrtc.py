@@ -50,7 +50,12 @@ def package(wish: str, driver: tuple[int, int] | None) -> tuple[str, str]:
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """The newest CUDA that this machine's NVIDIA driver knows; None where there is no driver."""
+    """The newest CUDA that this machine's NVIDIA driver knows; None where there is no driver.
+
+    GPULAB_DRIVER=13.0 answers for a driver that comes later: a container's image is built where there is none.
+    """
+    if match := re.fullmatch(r"(\d+)\.(\d+)", os.environ.get("GPULAB_DRIVER", "")):
+        return int(match[1]), int(match[2])
     try:
         version = ctypes.c_int(0)
         # Answers without touching a GPU.

@@ -25,7 +25,7 @@ def program(rust: Toolchain, quiet: bool = False) -> None:
             ["cargo", "build", "--release", "-p", "gpulab", "--bin", "gpulab"],
             "the program `gpulab` could not be built",
             "look at the compiler's message above; `cargo build --release -p gpulab` shows all of it",
-            env={"CARGO_TARGET_DIR": str(paths.ROOT / "target")},
+            env={"CARGO_TARGET_DIR": str(paths.TARGET)},
             on_line=lambda line: count.append(line) if line.strip().startswith("Compiling ") else None,
             loses="`make verify` does not run, and recorded runs cannot name their machine",
         )

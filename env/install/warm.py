@@ -10,7 +10,7 @@ import paths
 from install.command import run
 from install.console import SetupError, Step
 from install.rust import Toolchain
-from warm import recipe
+from warm import recipe, renew
 from warm.lock import locked
 from warm.tree import linked_copy
 
@@ -51,7 +51,9 @@ def warm(rust: Toolchain, evcxr: Path, line: str) -> None:
         }
         folder, stamp = recipe.warmed()
         same = folder is not None and stamp["dependencies"] == now["dependencies"]
-        fresh = same and stamp["sources"] == now["sources"] and recipe.newest_source() <= stamp["built"]
+        fresh = same and stamp["sources"] == now["sources"]
+        if fresh and recipe.newest_source() > stamp["built"]:
+            renew.renew(folder, stamp)
         if fresh and line in stamp["lines"]:
             return step.skipped(line)
         step.begin("building the changed support crate" if same and not fresh else "building the support crate")
@@ -60,7 +62,8 @@ def warm(rust: Toolchain, evcxr: Path, line: str) -> None:
         _build(step, rust, evcxr, line)
         shutil.rmtree(WORK / "config", ignore_errors=True)
         lines = [*stamp["lines"], line] if fresh else [line]
-        _put_in_place({**now, "built": started, "lines": lines})
+        since = stamp.get("since", started) if fresh else started
+        _put_in_place({**now, "built": started, "since": since, "lines": lines})
     return step.done(f"{line}  (kernels start on links to it)")
 
 
@@ -96,6 +99,7 @@ def _put_in_place(stamp: dict) -> None:
     paths.write_json(WORK / recipe.STAMP, stamp)
     with locked(recipe.SWAP_LOCK):
         for old in paths.WARM.iterdir():
-            if old != WORK:
+            # In a container kernels that run have symbolic links to it, and its image's layers give no room back.
+            if old != WORK and not paths.LAYERED:
                 shutil.rmtree(old, ignore_errors=True)
         WORK.rename(paths.WARM / f"{stamp['dependencies']}-{stamp['sources']}")

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from paths import library_path
+from paths import VENV_PYTHON, library_path
 from proof.checks import FAILED, PASSED, SKIPPED, Check, of_cargo, of_notebooks, of_pages, of_pytest
 from proof.commands import ROOT, Commands
 
-PYTHON = str(ROOT / ".venv" / "bin" / "python")
+PYTHON = str(VENV_PYTHON)
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 MAC = "aarch64-apple-darwin"
 RUN = ROOT / "results" / "run"

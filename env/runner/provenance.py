@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from notebooks import ROOT, Problem, relative, write
-from paths import library_path
+from paths import PROGRAMS, library_path
 from runner import exports, metrics
 from runner.execute import Outcome
 
@@ -22,7 +22,7 @@ TOOL = "gpulab"
 
 def verify() -> dict[str, Any]:
     """What `gpulab verify --json` says about this machine."""
-    places = os.pathsep.join([str(ROOT / "target" / "release"), os.environ.get("PATH", "")])
+    places = os.pathsep.join([str(PROGRAMS), os.environ.get("PATH", "")])
     tool = shutil.which(TOOL, path=places)
     if tool is None:
         raise Problem(f"the command `{TOOL}` is not built, so the machine cannot be named\nnext: make setup")

@@ -155,7 +155,7 @@ def test_an_optional_part_that_fails_does_not_stop_the_set_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lost = console.SetupError("no wheel", "make setup", "lesson 03 shows the recorded run")
-    monkeypatch.setattr(setup, "install", lambda lines: [lost])
+    monkeypatch.setattr(setup, "install", lambda lines, part: [lost])
     monkeypatch.setattr(sys, "argv", ["setup.py", "--lessons", ""])
     monkeypatch.delenv("NVRTC", raising=False)
     assert setup.main() == 0
@@ -166,7 +166,7 @@ def test_an_optional_part_that_fails_does_not_stop_the_set_up(
 
 
 def test_a_part_that_is_needed_does(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(lines: list[str]) -> list[console.SetupError]:
+    def fail(lines: list[str], part: str | None) -> list[console.SetupError]:
         raise console.SetupError("no Rust", "install it")
 
     monkeypatch.setattr(setup, "install", fail)

@@ -5,6 +5,7 @@ candle's CUDA kernels are compiled by nvcc, so a driver alone does not do. On ma
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 from pathlib import Path
@@ -32,7 +33,35 @@ def find(driver: tuple[int, int] | None) -> str:
 def libraries() -> list[Path]:
     """Where what candle was linked to lies; candle loads CUDA not at run time, as gpulab itself does, but links to it."""
     folder = toolkit() if paths.read_json(paths.STATE).get("candle") == CUDA else None
-    return [] if folder is None else [place for place in (folder / "lib64", folder / "lib") if place.is_dir()][:1]
+    if folder is None:
+        return []
+    return [*[place for place in (folder / "lib64", folder / "lib") if place.is_dir()][:1], *_stand_in(folder)]
+
+
+def _stand_in(folder: Path) -> list[Path]:
+    """A folder for the loader, where there is no driver: the toolkit's stand-in for one.
+
+    What is linked to libcuda does not load without; the stand-in answers each call with an error, so that there is no GPU.
+    """
+    if _has_driver():
+        return []
+    found = [place for name in ("lib64", "lib") if (place := folder / name / "stubs" / "libcuda.so").is_file()]
+    if not found:
+        return []
+    link = paths.GENERATED / "stand-in" / "libcuda.so.1"
+    if not link.exists():
+        link.unlink(missing_ok=True)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(found[0])
+    return [link.parent]
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def flags(base: tuple[str, ...] = ()) -> dict[str, str]:

@@ -28,10 +28,11 @@ def is_left_out(name: str, folder: str, incremental: bool) -> bool:
     return not incremental and folder == "incremental"
 
 
-def linked_copy(source: Path, target: Path, incremental: bool = False) -> None:
+def linked_copy(source: Path, target: Path, incremental: bool = False, soft: bool = False) -> None:
     """Copies the folder `source` to `target`, which must not exist.
 
-    `incremental` takes along what speeds up building a changed support crate; no cell needs it.
+    `incremental` takes along what speeds up building a changed support crate; no cell needs it. `soft` makes symbolic
+    links, for a `source` that stays: in a container's layers a hard link copies the whole file.
     """
     for folder, folders, files in os.walk(source):
         name = os.path.basename(folder)
@@ -43,15 +44,18 @@ def linked_copy(source: Path, target: Path, incremental: bool = False) -> None:
                 continue
             old = os.path.join(folder, file)
             if is_linked(file):
-                _link(old, os.path.join(new, file))
+                _link(old, os.path.join(new, file), soft)
             else:
                 # With its times: cargo builds again whatever looks older than what it was made from.
                 shutil.copy2(old, os.path.join(new, file), follow_symlinks=False)
 
 
-def _link(old: str, new: str) -> None:
+def _link(old: str, new: str, soft: bool) -> None:
     try:
-        os.link(old, new)
+        if soft:
+            os.symlink(os.path.realpath(old), new)
+        else:
+            os.link(old, new)
     except OSError:
         # A file system without hard links, or too many of them.
         shutil.copy2(old, new)

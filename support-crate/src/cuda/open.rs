@@ -4,8 +4,8 @@ use super::present::Library;
 use super::{Recording, driver_error};
 use crate::error::{Error, Result};
 use crate::launch::Limits;
-use cudarc::driver::sys::CUdevice_attribute as Attribute;
-use cudarc::driver::{CudaContext, CudaStream};
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use std::sync::Arc;
 
 /// An open NVIDIA GPU: its primary context and its default stream.
@@ -19,13 +19,26 @@ pub struct CudaGpu {
     pub(crate) recording: Recording,
 }
 
+/// What is said where there is no driver, or only the toolkit's stand-in for one, which a build is linked to.
+fn no_driver(in_container: bool) -> String {
+    let why = if in_container {
+        "this container was started without a GPU; `docker run --gpus all …` gives it one"
+    } else {
+        "no driver is installed (libcuda was not found)"
+    };
+    format!("NVIDIA: {why}")
+}
+
 impl CudaGpu {
     /// How many GPUs the driver shows, or why it shows none.
     pub(crate) fn count() -> std::result::Result<usize, String> {
         if !Library::Driver.is_present() {
-            return Err("NVIDIA: no driver is installed (libcuda was not found)".to_string());
+            return Err(no_driver(std::env::var_os("GPULAB_CONTAINER").is_some()));
         }
-        let explain = |error| format!("NVIDIA: {}", driver_error("start of the driver", error)).replace('\n', "\n    ");
+        let explain = |error: DriverError| match error.0 {
+            CUresult::CUDA_ERROR_STUB_LIBRARY => no_driver(std::env::var_os("GPULAB_CONTAINER").is_some()),
+            _ => format!("NVIDIA: {}", driver_error("start of the driver", error)).replace('\n', "\n    "),
+        };
         cudarc::driver::result::init().map_err(explain)?;
         match CudaContext::device_count().map_err(explain)? {
             0 => Err("NVIDIA: the driver is installed, but it sees no GPU".to_string()),
@@ -80,5 +93,16 @@ impl CudaGpu {
         let (major, minor) =
             self.context.compute_capability().map_err(|error| driver_error("reading the compute capability", error))?;
         Ok((major * 10 + minor) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::no_driver;
+
+    #[test]
+    fn a_container_without_a_gpu_is_told_the_flag() {
+        assert!(no_driver(true).contains("`docker run --gpus all …`"));
+        assert!(!no_driver(false).contains("container"));
     }
 }
