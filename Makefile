@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab clean
+.PHONY: help setup lab run test verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -83,6 +83,9 @@ colab: python ## write the Colab edition of the notebooks, colab/, and its badge
 
 test-colab: python ## execute the Colab edition, or one: NB=02_async_timing; results in results/run/colab/
 	@$(PYTHON) env/run.py --colab --solutions
+
+test-container: python ## build the container's image on a clean Ubuntu, without Docker, and try it (as root; LESSONS=00)
+	@$(PYTHON) env/test_container.py
 
 clean: ## remove what set-up made; keeps results/ and the compiled crates in target/
 	@rm -rf .venv .gpulab
