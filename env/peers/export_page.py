@@ -42,7 +42,13 @@ def page(table: Path, commit: str | None) -> str:
     timed = [row for row in rows if row["batch"]]
     names = ("who", "batch", "p50_us", "p99_us", "examples_per_s", "ratio", "differs_by")
     opened = {row["who"]: row for row in timed if row["opened_ms"]}
-    absent = [f"- {row['who']}: {row['nodes']}" for row in rows if not row["batch"]]
+
+    def missing(row: dict[str, str]) -> str:
+        # A provider's reason begins with its name, candle's does not.
+        named = row["nodes"].startswith(row["who"])
+        return f"- {row['nodes']}" if named else f"- {row['who']} is missing: {row['nodes']}"
+
+    absent = [missing(row) for row in rows if not row["batch"]]
     return (
         TEXT.format(
             gpu=f"an {facts['GPU']}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -63,9 +64,20 @@ class Session:
 
 
 def sessions(model: str) -> list[Session]:
-    """The file on every provider that this package has, and that loads."""
+    """The file on every provider that this package has, and that loads; what does not is said."""
     if hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()
-    there = [name for name in OPTIONS if name in onnxruntime.get_available_providers()]
-    made = [Session(str(Path(model)), name) for name in there]
-    return [session for session in made if session.is_real()]
+    made = []
+    for name in OPTIONS:
+        if name not in onnxruntime.get_available_providers():
+            continue
+        try:
+            session = Session(str(Path(model)), name)
+        except Exception as error:  # noqa: BLE001  the package raises what its C++ throws
+            print(f"Python's onnxruntime on {name}: left out ({error})", file=sys.stderr)
+            continue
+        if session.is_real():
+            made.append(session)
+        else:
+            print(f"Python's onnxruntime on {name}: left out, it fell back to the CPU", file=sys.stderr)
+    return made

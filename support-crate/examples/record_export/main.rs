@@ -75,10 +75,9 @@ fn table(race: &Race) -> String {
             .to_string();
     for latency in &race.latencies {
         let entry = race.entries.iter().find(|entry| entry.contestant.name() == latency.contestant);
-        let theirs = race
-            .latencies
-            .iter()
-            .find(|other| other.batch == latency.batch && other.contestant == partner::name(&latency.contestant));
+        let peer = partner::name(&latency.contestant);
+        let is_peer = |other: &&Latency| other.contestant == peer && peer != latency.contestant;
+        let theirs = race.latencies.iter().filter(is_peer).find(|other| other.batch == latency.batch);
         let ratio = theirs.map_or(String::new(), |theirs| format!("{:.3}", ratio(latency, theirs)));
         let ms = |of: Option<f64>| of.map_or(String::new(), |ms| format!("{ms:.1}"));
         let quoted = |of: Option<&String>| of.map_or(String::new(), |text| format!("\"{}\"", text.replace('"', "'")));
