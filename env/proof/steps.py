@@ -59,14 +59,16 @@ def rustdoc(commands: Commands) -> tuple[list[Check], str]:
 
 
 def mac(commands: Commands) -> tuple[list[Check], str]:
-    """The Metal code, candle's too, type-checked from here; what polars needs in C takes a compiler for macOS."""
+    """All Rust but polars, whose C takes a compiler for macOS, type-checked for Apple silicon from here: Metal code above all."""
     name = f"type check for {MAC}"
     if shutil.which("rustup") is None:
         return _skip(name, f"no rustup, which adds the target {MAC}")
     status, output = commands.run("mac target", ["rustup", "target", "add", MAC], 300)
     if status != 0:
         return _skip(name, f"the target {MAC} could not be added: {output.strip()[-300:]}")
-    return _one(commands, name, ["cargo", "check", "-p", "gpulab", "--features", "candle", "--target", MAC, "--locked"])
+    return _one(
+        commands, name, ["cargo", "check", "-p", "gpulab", "--features", "export,ort", "--target", MAC, "--locked"]
+    )
 
 
 def build_tests(commands: Commands) -> tuple[list[Check], str]:

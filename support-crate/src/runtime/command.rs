@@ -93,3 +93,18 @@ fn store(race: &Race, folder: &Path) -> Result<String> {
     super::race_chart(&rows, RaceChart::Throughput).draw().save(&throughput)?;
     Ok(format!("rows in {}, plots in {} and {}", file.display(), latency.display(), throughput.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_make_no_sense_are_named_before_anything_is_made() {
+        for (arguments, named) in [(["--batches", "1,0"], "`0` is no batch size"), (["--modell", "x"], "--modell")] {
+            let text = trt_benchmark(&arguments).unwrap_err().to_string();
+            assert!(text.contains(named) && text.contains("next: use it so:"), "{text}");
+        }
+        let text = trt_benchmark(&["--model", "/no/such.onnx"]).unwrap_err().to_string();
+        assert!(text.contains("cannot open /no/such.onnx"), "{text}");
+    }
+}

@@ -10,12 +10,13 @@ pub(super) fn loader(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| source.to_string())
 }
 
-/// ONNX Runtime's message without the C++ around what CUDA reported.
+/// ONNX Runtime's message without the C++ around it: what CUDA reported, or what follows `[ONNXRuntimeError] : 1 : FAIL : `.
 pub(super) fn words(message: &str) -> String {
-    match message.split_once("CUDA failure ") {
-        Some((_, rest)) => format!("CUDA failure {}", rest.split(" ;").next().unwrap_or(rest).trim()),
-        None => message.trim().to_string(),
+    if let Some((_, rest)) = message.split_once("CUDA failure ") {
+        return format!("CUDA failure {}", rest.split(" ;").next().unwrap_or(rest).trim());
     }
+    let inner = message.rsplit_once("[ONNXRuntimeError] : ").and_then(|(_, rest)| rest.splitn(3, " : ").nth(2));
+    inner.unwrap_or(message).trim().to_string()
 }
 
 /// What was being done, ONNX Runtime's message, the next step.
@@ -79,5 +80,7 @@ mod tests {
                     version is insufficient for CUDA runtime version ; GPU=-1 ; hostname=vm ; expr=cudaSetDevice(id);";
         assert_eq!(words(long), "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version");
         assert_eq!(words(" Protobuf parsing failed.\n"), "Protobuf parsing failed.");
+        let loader = "/src/provider_bridge_ort.cc:2043 Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load x.so: y.so : no file";
+        assert_eq!(words(loader), "Failed to load x.so: y.so : no file");
     }
 }

@@ -1,80 +1,11 @@
 //! Models made in code, run on the CPU; what is wrong with a file, with inputs, with a provider is said with its next step.
 
+mod made;
+
 use super::*;
 use crate::error::{Error, Result};
+use made::{W, model};
 use std::path::{Path, PathBuf};
-
-/// Just enough of protobuf to write a model: numbers and bytes under their field numbers (onnx.proto3).
-#[derive(Default, Clone)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    fn number(mut self, field: u64, value: u64) -> Message {
-        self.varint(field << 3);
-        self.varint(value);
-        self
-    }
-
-    fn bytes(mut self, field: u64, value: &[u8]) -> Message {
-        self.varint(field << 3 | 2);
-        self.varint(value.len() as u64);
-        self.0.extend(value);
-        self
-    }
-
-    fn text(self, field: u64, value: &str) -> Message {
-        self.bytes(field, value.as_bytes())
-    }
-
-    fn with(self, field: u64, value: Message) -> Message {
-        self.bytes(field, &value.0)
-    }
-}
-
-/// A tensor port of f32; an extent is a number or a name.
-fn port(name: &str, extents: &[&str]) -> Message {
-    let shape = extents.iter().fold(Message::default(), |shape, extent| {
-        let extent = match extent.parse::<u64>() {
-            Ok(n) => Message::default().number(1, n),
-            Err(_) => Message::default().text(2, extent),
-        };
-        shape.with(1, extent)
-    });
-    let tensor = Message::default().number(1, 1).with(2, shape);
-    Message::default().text(1, name).with(2, Message::default().with(1, tensor))
-}
-
-fn node(operator: &str, inputs: &[&str], output: &str) -> Message {
-    let node = inputs.iter().fold(Message::default(), |node, input| node.text(1, input));
-    node.text(2, output).text(3, &format!("the_{operator}")).text(4, operator)
-}
-
-const W: [f32; 6] = [1.0, -1.0, 0.5, 2.0, -3.0, 0.25];
-
-/// y = activation(x · W + z), for x \[batch, 3\] and z \[batch, 2\].
-fn model(activation: &str, ir: u64, opset: u64) -> Vec<u8> {
-    let raw: Vec<u8> = W.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let weights = Message::default().number(1, 3).number(1, 2).number(2, 1).text(8, "w").bytes(9, &raw);
-    let graph = Message::default()
-        .with(1, node("MatMul", &["x", "w"], "product"))
-        .with(1, node("Add", &["product", "z"], "sum"))
-        .with(1, node(activation, &["sum"], "y"))
-        .text(2, "tiny")
-        .with(5, weights)
-        .with(11, port("x", &["batch", "3"]))
-        .with(11, port("z", &["batch", "2"]))
-        .with(12, port("y", &["batch", "2"]));
-    let opset = Message::default().text(1, "").number(2, opset);
-    Message::default().number(1, ir).with(7, graph).with(8, opset).0
-}
 
 /// A file that goes when the test ends.
 struct File(PathBuf);
@@ -235,4 +166,59 @@ fn without_tensorrt_its_own_library_is_named() {
     let text = Error::from(missing).to_string();
     assert!(text.starts_with("ONNX Runtime TensorRT fp16 is missing: "), "{text}");
     assert!(text.contains("libnvinfer.so.10") && text.ends_with("(some GB)") && text.contains("TENSORRT=1"), "{text}");
+}
+
+/// Gives what it was told to, at once.
+struct Told(Vec<f32>);
+
+impl Contestant for Told {
+    fn name(&self) -> String {
+        "told".to_string()
+    }
+
+    fn backend(&self) -> crate::measurement::Backend {
+        crate::measurement::Backend::Model
+    }
+
+    fn set(&mut self, _: &[(&str, &OnnxTensor)]) -> Result<()> {
+        Ok(())
+    }
+
+    fn call(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn output(&mut self) -> Result<Vec<f32>> {
+        Ok(self.0.clone())
+    }
+}
+
+#[test]
+fn a_race_times_those_whose_outputs_agree_and_names_the_others() {
+    let file = File::of("race", &model("Relu", 10, 21));
+    let mut race = good(Race::new(&file.0));
+    let inputs = good(race.inputs(2));
+    assert_eq!((inputs[0].0.as_str(), inputs[0].1.shape.as_slice()), ("x", &[2, 3][..]));
+    let right = expected(&inputs[0].1, &inputs[1].1);
+    race.entries.push(Entry::of(Told(right.clone())));
+    good(race.join(&file.0, &[race.tensorrt(true, 8), Provider::Cpu]));
+    assert_eq!(race.entries.len() + race.absent.len(), 4);
+    good(race.run(&[2]));
+    let told = race.latencies.iter().find(|latency| latency.contestant == "told").unwrap();
+    assert!(told.us.len() >= 2 * Race::TURNS && told.error < 1e-6);
+    let rows = race.rows();
+    let metrics: Vec<&str> = rows.iter().filter(|row| row.experiment == "told").map(|row| &*row.metric).collect();
+    assert_eq!(metrics, ["latency p50", "latency p99", "throughput"]);
+    assert!(rows.iter().any(|row| row.metric == "open" && row.unit == "ms"));
+    let text = race.report().to_string();
+    for part in ["told", "ONNX Runtime CPU", "on CPUExecutionProvider", "examples"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for (name, why) in &race.absent {
+        assert!(text.contains(&format!("{name} is missing: ")) && text.contains(&why.to_string()), "{text}");
+    }
+    assert!(race.chart(RaceChart::Throughput).draw().svg().contains("examples a second"));
+    race.entries.push(Entry::of(Told(right.iter().map(|value| value + 1.0).collect())));
+    let text = wrong(race.run(&[2]));
+    assert!(text.contains("at batch 2 the outputs of told lie"), "{text}");
 }
