@@ -30,6 +30,7 @@ from runner.session import Execution
 
 PACKAGES = paths.ENV / "edition" / "colab.txt"
 PLACE = paths.GENERATED / "colab-python"
+SET_UP_S = 3600
 # Debugging in notebooks, which nobody does here, is told to say nothing.
 QUIET = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
@@ -92,7 +93,8 @@ class ColabKernel:
         started = time.monotonic()
         cell = nbformat.v4.new_code_cell(source)
         self.notebook.cells.append(cell)
-        self.client.timeout = int(limit_s)
+        # The set-up cell builds what has changed since the last set-up.
+        self.client.timeout = int(limit_s if source.startswith(cells.MAGIC) else max(limit_s, SET_UP_S))
         status = "ok"
         try:
             self.client.execute_cell(cell, len(self.notebook.cells) - 1)
