@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -203,6 +204,8 @@ def problem() -> str | None:
 
 def main() -> int:
     """2 where it cannot run."""
+    # Ended from outside, it leaves nothing behind either.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if why := problem():
         print(f"error: {why}", file=sys.stderr)
         return 2

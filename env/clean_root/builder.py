@@ -126,4 +126,14 @@ class Builder:
         if (self.folder / "store").exists():
             self.buildah("rm", "--all")
             self.buildah("rmi", "--all", "--force")
+        for place in mounted(self.folder):
+            subprocess.run(["umount", "--lazy", place], check=False)
+        if there := mounted(self.folder):
+            raise Failed(f"{there[0]} is still mounted\nnext: umount it, then remove {self.folder}")
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def mounted(folder: Path, mounts: Path = Path("/proc/mounts")) -> list[str]:
+    """What is mounted below a folder, the deepest first."""
+    places = [line.split()[1] for line in mounts.read_text(encoding="utf-8").splitlines()]
+    return [place for place in reversed(places) if place.startswith(f"{folder}/")]

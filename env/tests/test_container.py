@@ -17,6 +17,7 @@ import yaml
 
 import lab
 import paths
+from clean_root import builder
 from install import nvrtc, onnxruntime
 from install.console import SetupError
 from warm import candle, recipe, renew
@@ -117,6 +118,37 @@ def test_each_seat_of_the_classroom_has_its_own_port_token_and_files() -> None:
         assert seat["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
     assert len({seat["environment"]["PORT"] for seat in seats.values()}) == len(seats)
     assert set(compose["volumes"]) == set(seats)
+
+
+def entry(work: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """The container's entry on a folder of this machine, as whoever runs the tests."""
+    course = work.parent / "home" / "course"
+    for name in ("env/lab.py", "support-crate/Cargo.toml"):
+        (course / name).parent.mkdir(parents=True, exist_ok=True)
+        (course / name).write_text("")
+    own = {"GPULAB_WORKSPACE": str(work), "GPULAB_HOME": str(course.parent), "GPULAB_AS_ROOT": "1"}
+    call = [SCRIPTS / "entry.sh", *command]
+    return subprocess.run(call, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+
+
+def test_the_entry_fills_an_empty_folder_and_no_other(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    first = entry(work, "echo", "in its place")
+    assert first.returncode == 0 and "in its place" in first.stdout and (work / "env/lab.py").is_file(), first.stderr
+    assert "what you make is gone" in first.stdout, "nothing was mounted there"
+    (work / "env/lab.py").write_text("a learner's own")
+    assert entry(work, "true").returncode == 0 and (work / "env/lab.py").read_text() == "a learner's own"
+    shutil.rmtree(work / "env")
+    other = entry(work, "true")
+    assert other.returncode == 1 and "neither empty nor this course" in other.stderr and "next: mount" in other.stderr
+
+
+def test_what_is_mounted_below_a_folder_is_found(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("proc /proc proc rw 0 0\nb /a/root ext4 rw 0 0\nc /a/root/dev x rw 0 0\nd /a/rooted x rw 0 0\n")
+    assert builder.mounted(Path("/a"), mounts) == ["/a/rooted", "/a/root/dev", "/a/root"]
+    assert builder.mounted(Path("/a/root"), mounts) == ["/a/root/dev"]
 
 
 def test_a_token_that_can_be_guessed_is_refused() -> None:
