@@ -125,6 +125,7 @@ def install(lines: list[str], part: str | None = None) -> list[SetupError]:
         "rustc": toolchain.version,
         "evcxr": str(evcxr),
         "candle": candle.find(nvrtc.driver_cuda()),
+        "quick": bool(os.environ.get("GPULAB_QUICK_BUILD")),
     }
     paths.write_json(paths.STATE, {**state, "rustc_time": compiler.stat().st_mtime})
     lines = [*warm.lines_to_keep(toolchain), *lines]

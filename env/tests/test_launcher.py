@@ -104,7 +104,8 @@ def test_a_lock_outlives_the_program_that_took_it(tmp_path: Path) -> None:
     assert lock.is_free(owner)
 
 
-def test_a_readers_own_build_settings_do_not_reach_the_kernel() -> None:
+def test_a_readers_own_build_settings_do_not_reach_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "STATE", tmp_path / "setup.json")
     base = {"RUSTFLAGS": "-O", "CARGO_INCREMENTAL": "0", "CARGO_BUILD_TARGET": "x", "CARGO_PROFILE_DEV_DEBUG": "2"}
     kept = {"CARGO_HOME": "/c", "CARGO_BUILD_JOBS": "2", "PATH": "/bin", "LD_LIBRARY_PATH": "/l", "HOME": "/h"}
     made = recipe.environment({**base, **kept, "EVCXR_TMPDIR": "/old"}, Path("/k"), Path("/tools"), Path("/e/evcxr"))
@@ -115,6 +116,23 @@ def test_a_readers_own_build_settings_do_not_reach_the_kernel() -> None:
     assert made["PATH"].split(":")[:2] == ["/tools/bin", "/bin"]
     assert str(paths.PROGRAMS) in made["PATH"].split(":")
     assert made["LD_LIBRARY_PATH"] == f"{paths.LIBRARIES}:/l"
+
+
+def test_a_quick_build_is_the_set_ups_decision_and_no_other_build_serves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "STATE", tmp_path / "setup.json")
+    monkeypatch.setenv("GPULAB_QUICK_BUILD", "1")
+    kernel = Path("/k"), Path("/tools"), Path("/e/evcxr")
+    # A reader's polars is optimised as far as it goes, whatever the terminal that starts the kernel says.
+    assert "CARGO_PROFILE_DEV_LTO" not in recipe.environment(dict(os.environ), *kernel)
+    before = recipe.compiler_key("rustc 1")
+    paths.write_json(paths.STATE, {"quick": True})
+    made = recipe.environment({"CARGO_INCREMENTAL": "1"}, *kernel)
+    assert (made["CARGO_PROFILE_DEV_LTO"], made["CARGO_INCREMENTAL"]) == ("off", "0")
+    assert recipe.compiler_key("rustc 1") != before
+    paths.write_json(paths.STATE, {"quick": False})
+    assert recipe.compiler_key("rustc 1") == before
 
 
 @pytest.fixture

@@ -18,6 +18,9 @@ SWAP_LOCK = paths.GENERATED / "warm-swap.lock"
 PLAIN_LINE = ':dep gpulab = { path = "../support-crate" }'
 # evcxr turns both checks on, in the dependencies too: CPU baselines would not be fair.
 PROFILE = {"CARGO_PROFILE_DEV_OVERFLOW_CHECKS": "false", "CARGO_PROFILE_DEV_DEBUG_ASSERTIONS": "false"}
+# Where nobody measures with it (GPULAB_QUICK_BUILD, which CI sets): a third less to build of polars, whose pipeline then
+# takes a third longer, as a crate's parts are not optimised together once more.
+QUICK = {"CARGO_PROFILE_DEV_LTO": "off", "CARGO_INCREMENTAL": "0"}
 # evcxr's own flags for rustc, which flags from the environment replace.
 EVCXR_FLAGS = ("-Cprefer-dynamic",)
 # What a reader's own environment says here would make a kernel's build differ from the warmed one, and rebuild all.
@@ -32,10 +35,15 @@ PUT_LOCK_BACK = '!cp -f "$EVCXR_TMPDIR/gpulab.lock" "$EVCXR_TMPDIR/Cargo.lock"'
 LOAD_TYPES = "let gpulab_types = vec![0f32]; drop(gpulab_types);"
 
 
+def profile() -> dict[str, str]:
+    """The settings that the set-up decided on; the kernels' are the same, or cargo would build all again."""
+    return {**PROFILE, **(QUICK if paths.read_json(paths.STATE).get("quick") else {})}
+
+
 def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path) -> dict[str, str]:
     """The environment of a kernel that builds its cells in `folder`."""
     env = {name: value for name, value in base.items() if not DROPPED.fullmatch(name)}
-    env.update(PROFILE)
+    env.update(profile())
     env.update(candle.flags(EVCXR_FLAGS))
     env["EVCXR_TMPDIR"] = str(folder)
     env["EVCXR_CONFIG_DIR"] = str(folder / "config")
@@ -101,7 +109,7 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 def compiler_key(rustc: str) -> str:
     """Changes with whatever makes cargo build every crate again."""
-    settings = [rustc, paths.EVCXR_VERSION, repr(sorted(PROFILE.items())), repr(sorted(candle.flags().items()))]
+    settings = [rustc, paths.EVCXR_VERSION, repr(sorted(profile().items())), repr(sorted(candle.flags().items()))]
     return _digest(text.encode() for text in settings)
 
 
