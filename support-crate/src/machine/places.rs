@@ -10,11 +10,17 @@ pub(crate) fn project() -> PathBuf {
     support.parent().unwrap_or(support).to_path_buf()
 }
 
+/// The folder of what set-up makes: the project's, or, in a container, the one that GPULAB_HOME names.
+pub(crate) fn made() -> PathBuf {
+    let named = std::env::var_os("GPULAB_HOME").filter(|name| !name.is_empty());
+    named.map_or_else(project, PathBuf::from)
+}
+
 /// `site-packages` of the project's virtual environment, and of the one that is active.
 pub(crate) fn site_packages() -> Vec<PathBuf> {
     let active = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
     let mut found = Vec::new();
-    for environment in [Some(project().join(".venv")), active].into_iter().flatten() {
+    for environment in [Some(made().join(".venv")), active].into_iter().flatten() {
         for python in entries(&environment.join("lib")) {
             let packages = python.join("site-packages");
             if packages.is_dir() && !found.contains(&packages) {

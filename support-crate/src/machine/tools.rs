@@ -132,7 +132,7 @@ fn nvrtc(packages: &[PathBuf]) -> Tool {
         return Tool::new("NVRTC", used_for, Some(format!("{major}.{minor}")), None, "");
     }
     // Not on this process's search path; the notebooks' kernel adds these folders to its own.
-    let mut folders = vec![places::project().join(".gpulab/lib")];
+    let mut folders = vec![places::made().join(".gpulab/lib")];
     folders.extend(nvidia_wheel_folders(packages));
     let library = places::library_in(&folders, "libnvrtc.so");
     let version = library.as_ref().and(packages.iter().find_map(|p| places::wheel_version(p, "nvidia_cuda_nvrtc")));
@@ -206,7 +206,7 @@ fn without_gpu(mut tool: Tool, nvidia: &Nvidia) -> Tool {
 fn onnx_runtime(packages: &[PathBuf]) -> Tool {
     let stem = if cfg!(target_os = "macos") { "libonnxruntime" } else { "libonnxruntime.so" };
     let named = std::env::var_os("ORT_DYLIB_PATH").map(PathBuf::from).filter(|path| path.is_file());
-    let mut folders = vec![places::project().join(".gpulab/lib/onnxruntime")];
+    let mut folders = vec![places::made().join(".gpulab/lib/onnxruntime")];
     folders.extend(packages.iter().map(|path| path.join("onnxruntime/capi")));
     folders.extend(places::loader_folders());
     let library =

@@ -23,7 +23,7 @@ const NAMES: [&str; 9] = [
 
 /// The folders in which wheels and toolkits keep libraries of NVIDIA.
 pub(super) fn folders() -> Vec<PathBuf> {
-    let mut found = vec![places::project().join(".gpulab/lib"), places::project().join(".gpulab/lib/onnxruntime")];
+    let mut found = vec![places::made().join(".gpulab/lib"), places::made().join(".gpulab/lib/onnxruntime")];
     for site in places::site_packages() {
         found.extend(places::entries(&site.join("nvidia")).into_iter().map(|package| package.join("lib")));
         found.push(site.join("tensorrt_libs"));

@@ -55,7 +55,7 @@ pub(super) fn file() -> Result<PathBuf> {
 /// The folders that may have it, best first.
 fn candidates() -> Vec<PathBuf> {
     let wheels = places::site_packages().into_iter().map(|site| site.join("onnxruntime/capi"));
-    std::iter::once(places::project().join(".gpulab/lib/onnxruntime")).chain(wheels).collect()
+    std::iter::once(places::made().join(".gpulab/lib/onnxruntime")).chain(wheels).collect()
 }
 
 /// The file that ORT_DYLIB_PATH names, else the first one in the folders, else what the loader knows under its name.

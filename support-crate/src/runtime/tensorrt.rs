@@ -40,7 +40,7 @@ pub struct TensorRt {
 impl Default for TensorRt {
     /// f32, and a cache in the project's folder.
     fn default() -> TensorRt {
-        let cache = places::project().join(".gpulab/tensorrt");
+        let cache = places::made().join(".gpulab/tensorrt");
         TensorRt { fp16: false, cache, workspace: None, shapes: Vec::new() }
     }
 }

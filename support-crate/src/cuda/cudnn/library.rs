@@ -138,7 +138,7 @@ impl Cudnn {
 
 /// Where the library may be, best first. Its parts load each other from the same folder.
 fn candidates() -> Vec<PathBuf> {
-    let mut folders = vec![places::project().join(".gpulab/lib")];
+    let mut folders = vec![places::made().join(".gpulab/lib")];
     let wheels = places::site_packages().into_iter().flat_map(|site| places::entries(&site.join("nvidia")));
     folders.extend(wheels.map(|package| package.join("lib")));
     folders.extend(places::toolkit_folders().into_iter().map(|toolkit| toolkit.join("lib64")));

@@ -169,7 +169,7 @@ fn explained(code: u32, name: &str, during: &str) -> Error {
 
 /// Where the library may be, best first: the project's own fits the driver, a toolkit mostly does.
 fn candidates() -> Vec<PathBuf> {
-    let mut folders = vec![places::project().join(".gpulab/lib")];
+    let mut folders = vec![places::made().join(".gpulab/lib")];
     for toolkit in places::toolkit_folders() {
         folders.extend(["extras/CUPTI/lib64", "lib64"].map(|below| toolkit.join(below)));
     }
