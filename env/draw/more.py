@@ -130,3 +130,16 @@ def heads(p: Picture) -> None:
             p.box(104 + at * 126, 44 + row * 32, 118, 26, color, fill=share)
     for at, word in enumerate(words):
         p.text(163 + at * 126, 26, word)
+
+
+@picture("export", "An exported model is a list of operators and weights that other programs run", 150)
+def exported(p: Picture) -> None:
+    p.box(20, 40, 150, 60, BLUE, "model in Rust\nand its weights", size=12)
+    p.arrow(174, 70, 236, 70)
+    p.box(240, 26, 230, 90, ORANGE, fill=0.12)
+    p.text(355, 42, "a file: ONNX", bold=True)
+    p.row(254, 58, ["Conv", "Relu", "MaxPool", "Gemm"], 50, 24, 2, ORANGE, size=11)
+    p.text(355, 100, "weights, shapes, names", size=12)
+    for at, name in enumerate(["a CPU", "an NVIDIA GPU", "a phone"]):
+        p.arrow(474, 70, 546, 36 + at * 38)
+        p.box(550, 22 + at * 38, 190, 28, GREEN, name, size=12)
