@@ -161,8 +161,9 @@ def book(commands: Commands) -> tuple[list[Check], str]:
 
 # What needs nothing but Rust, then what needs the set-up: two rows, side by side.
 RUST: list[Step] = [formatted, clippy, rustdoc, mac, build_tests]
-RUST_AFTER_SET_UP: list[Step] = [rust_tests]
-PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, python_tests, notebooks, colab, browser, book]
+# cargo is done long before the notebooks are, so the browser's steps come after it.
+RUST_AFTER_SET_UP: list[Step] = [rust_tests, browser, book]
+PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, python_tests, notebooks, colab]
 
 
 def log_folder() -> Path:

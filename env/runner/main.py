@@ -100,16 +100,18 @@ class Runner:
     def all(self, paths: list[Path]) -> list[Outcome]:
         """Executes all notebooks; Ctrl-C ends every kernel and still reports what was done."""
         pool = ThreadPoolExecutor(self.chosen.jobs)
-        futures: list[Future[Outcome]] = [pool.submit(self.one, path) for path in paths]
+        # Side by side the last lessons begin first: they take longest, and at the end no core waits for one of them.
+        order = paths if self.chosen.jobs == 1 else paths[::-1]
+        futures: dict[Path, Future[Outcome]] = {path: pool.submit(self.one, path) for path in order}
         try:
-            while not all(future.done() for future in futures):
+            while not all(future.done() for future in futures.values()):
                 time.sleep(0.1)
         except KeyboardInterrupt:
             print("\nstopping: the kernels are being ended", flush=True)
         finally:
             self.stop.set()
             pool.shutdown(wait=True)
-        return [_result(path, future) for path, future in zip(paths, futures, strict=True)]
+        return [_result(path, futures[path]) for path in paths]
 
 
 def _result(path: Path, future: Future[Outcome]) -> Outcome:
