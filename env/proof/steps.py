@@ -161,7 +161,7 @@ def book(commands: Commands) -> tuple[list[Check], str]:
 
 # What needs nothing but Rust, then what needs the set-up: two rows, side by side.
 RUST: list[Step] = [formatted, clippy, rustdoc, mac, build_tests]
-# cargo is done long before the notebooks are, so the browser's steps come after it.
+# The tests are built beside the set-up, so the notebooks should be the longer row: the browser's steps follow cargo's.
 RUST_AFTER_SET_UP: list[Step] = [rust_tests, browser, book]
 PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, python_tests, notebooks, colab]
 
