@@ -41,7 +41,7 @@ class Trial:
     """One call: what it checked, and the builder that it leaves nothing of."""
 
     def __init__(self) -> None:
-        self.builder = Builder(FOLDER)
+        self.builder, self.context = Builder(FOLDER), FOLDER / "context"
         self.failed = self.passed = 0
 
     def check(self, name: str, good: bool, told: str = "") -> None:
@@ -57,18 +57,18 @@ class Trial:
         yield
         print(f"       {what}: {seconds(time.monotonic() - began)}", flush=True)
 
-    def build(self, context: Path) -> None:
+    def build(self) -> None:
         """The image, its size, and what a changed notebook builds anew."""
         arguments = {"LESSONS": os.environ.get("LESSONS") or "00"}
         with self.timed("clean root, by debootstrap"):
             self.builder.base()
         with self.timed(f"image, LESSONS={arguments['LESSONS']}"):
-            self.builder.build(context, DOCKERFILE, arguments)
+            self.builder.build(self.context, DOCKERFILE, arguments)
         before = self.builder.layers()
-        lesson = context / NOTEBOOK
+        lesson = self.context / NOTEBOOK
         lesson.write_text(lesson.read_text(encoding="utf-8").replace('"cells"', ' "cells"', 1), encoding="utf-8")
         with self.timed("image, a notebook changed"):
-            self.builder.build(context, DOCKERFILE, arguments)
+            self.builder.build(self.context, DOCKERFILE, arguments)
         after = self.builder.layers()
         new = [layer.made_by for layer in after if layer not in before]
         ran = [made for made in new if "/bin/sh -c #(nop)" not in made and "COPY" not in made]
@@ -78,7 +78,8 @@ class Trial:
 
     def caller(self, work: Path) -> None:
         """A checkout that belongs to somebody: JupyterLab, a notebook, the files' owner, the end."""
-        container.checkout(paths.ROOT, work, OWNER)
+        # From what the image was made of: the project may be worked on meanwhile.
+        container.clone(self.context, work, OWNER)
         port = free_port()
         with container.started(self.builder, "caller", work, PORT=str(port)) as seat:
             size = held(seat.root)
@@ -156,15 +157,14 @@ class Trial:
     def run(self) -> int:
         """All of it; 1 when a check failed."""
         began = time.monotonic()
-        context = FOLDER / "context"
         steps: list[tuple[str, Callable[[Path], None]]] = [
             ("caller", self.caller),
             ("other-user", self.other_user),
             ("refused", self.refused),
         ]
         try:
-            container.checkout(paths.ROOT, context, 0)
-            self.build(context)
+            container.checkout(paths.ROOT, self.context)
+            self.build()
             for name, step in steps:
                 work = FOLDER / "work" / name
                 work.mkdir(parents=True)

@@ -136,19 +136,28 @@ def refusal(builder: Builder, name: str, work: Path | None, *command: str, **opt
     return said
 
 
-def checkout(source: Path, target: Path, owner: int) -> None:
-    """A caller's own copy of the project, with times of now, as a clone has."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=source, capture_output=True, text=True, check=True
-    )
+def checkout(source: Path, target: Path) -> None:
+    """The project without what git leaves out."""
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=source, capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():
-        if (source / name).exists() or (source / name).is_symlink():
+        if os.path.lexists(source / name):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, target / name, follow_symlinks=False)
-            if not (source / name).is_symlink():
-                shutil.copymode(source / name, target / name)
+            copy_new(source / name, target / name)
+
+
+def clone(source: Path, target: Path, owner: int) -> None:
+    """A caller's own copy of a checkout, with times of now, as a clone has."""
+    shutil.copytree(source, target, symlinks=True, copy_function=copy_new, dirs_exist_ok=True)
     for path in (target, *target.rglob("*")):
         os.chown(path, owner, owner, follow_symlinks=False)
+
+
+def copy_new(source: str | Path, target: str | Path) -> None:
+    """A file with its mode, or a link; its time is now."""
+    shutil.copyfile(source, target, follow_symlinks=False)
+    if not os.path.islink(source):
+        shutil.copymode(source, target)
 
 
 def owners(folder: Path) -> dict[int, list[str]]:
