@@ -120,10 +120,20 @@ def started(
     try:
         yield Container(root, process, log)
     finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
+        end(process)
         builder.buildah("rm", made)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """With their first one all processes of the container end; `--kill-child` is lost when that becomes another user."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    inside = children.read_text(encoding="ascii").split() if children.exists() else []
+    for number in (*map(int, inside), process.pid) if process.poll() is None else ():
+        try:
+            os.kill(number, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait()
 
 
 def refusal(builder: Builder, name: str, work: Path | None, *command: str, **options: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import yaml
 
 import lab
 import paths
-from clean_root import builder
+from clean_root import builder, container
 from install import nvrtc, onnxruntime
 from install.console import SetupError
 from warm import candle, recipe, renew
@@ -99,10 +100,9 @@ def test_only_the_line_that_loads_the_crate_is_left_of_a_notebook(tmp_path: Path
 
 def test_the_image_leaves_out_what_git_does() -> None:
     lines = (paths.ROOT / ".dockerignore").read_text().splitlines()
+    ignored = [line for line in (paths.ROOT / ".gitignore").read_text().splitlines() if line and line[0] != "#"]
     # `a/` of .gitignore is meant at any depth; Docker wants that said.
-    wanted = {
-        line if "/" in line.rstrip("/") else f"**/{line}" for line in (paths.ROOT / ".gitignore").read_text().split()
-    }
+    wanted = {line if "/" in line.rstrip("/") else f"**/{line}" for line in ignored}
     assert wanted <= set(lines) and ".git" in lines
 
 
@@ -227,3 +227,34 @@ def test_a_build_is_good_for_a_fresh_clone_of_the_same_sources(tmp_path: Path) -
     assert not build() and stamp["built"] > cloned and paths.read_json(folder / recipe.STAMP) == stamp
     os.utime(crate / "src/lib.rs")
     assert build()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root, and namespaces")
+def test_a_container_ends_with_all_that_it_started() -> None:
+    call = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        'setpriv --reuid 4321 sh -c "sleep 77.5; true"',
+    ]
+    process = subprocess.Popen(call, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def asleep() -> bool:
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # ended meanwhile
+                if process.read_bytes().startswith(b"sleep\x0077.5"):
+                    return True
+        return False
+
+    deadline = time.monotonic() + 5
+    while not asleep() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if process.poll() is not None:
+        pytest.skip("this system makes no namespaces")
+    assert asleep()
+    container.end(process)
+    assert not asleep()
