@@ -98,7 +98,7 @@ fn beside(node: &Node, weights: &BTreeMap<String, (Vec<usize>, u64)>) -> String 
     });
     let text = told.chain(weights).collect::<Vec<_>>().join(", ");
     // What does not fit beside the boxes would leave the picture.
-    match text.char_indices().nth(66) {
+    match text.char_indices().nth(72) {
         Some((end, _)) => format!("{} …", &text[..end]),
         None => text,
     }
