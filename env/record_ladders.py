@@ -107,7 +107,9 @@ def main() -> int:
         if run([*command, *chosen.topics], folder) != 0:
             print("error: not everything was timed\nnext: run this on a machine with an NVIDIA GPU", file=sys.stderr)
             return 1
-    page = ladder_page.page(out, errors, ladder_page.machine(chosen.commit))
+    words = ["env/record_ladders.py", *chosen.topics, "--out", f"{out.parent.name}/{out.name}"]
+    facts = ladder_page.machine(chosen.commit) | {"command": f"`python3 {' '.join(words)}`"}
+    page = ladder_page.page(out, errors, facts)
     out.with_suffix(".md").write_text(page, encoding="utf-8")
     return 0
 

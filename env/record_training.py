@@ -7,6 +7,7 @@ the same parameters on the same images, with the same TF32 setting. `--program F
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from paths import ROOT
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 import training_page
+import training_rows
 
 PROGRAM = ["-p", "gpulab", "--features", "candle", "--example", "record_training", "--"]
 CARGO = ["cargo", "run", "--quiet", "--release", *PROGRAM]
@@ -44,6 +46,7 @@ def main() -> int:
     parser.add_argument("--program", help="the built example, in place of cargo")
     parser.add_argument("--out", type=Path, default=ROOT / "results/training.csv", help="the table to write")
     parser.add_argument("--commit", help="what the program was built from, where there is no git")
+    parser.add_argument("--metrics", type=Path, help="also append steps and epochs to this file, as rows of lesson 20")
     parser.add_argument("--quick", action="store_true", help="few samples: does it work?")
     chosen = parser.parse_args()
     room = Path("/dev/shm")
@@ -61,6 +64,11 @@ def main() -> int:
             answers(program, Path(name))
     if program.returncode == 0:
         chosen.out.with_suffix(".md").write_text(training_page.page(chosen.out, chosen.commit), encoding="utf-8")
+        if chosen.metrics:
+            facts = training_page.machine(chosen.commit)
+            now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+            new = training_rows.rows(chosen.out, now, chosen.commit or facts["commit"], facts["GPU"])
+            training_rows.append(chosen.metrics, new)
     return program.returncode
 
 

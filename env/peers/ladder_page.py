@@ -50,7 +50,6 @@ def machine(commit: str | None) -> dict[str, str]:
     facts = {
         "commit": commit or answer("git", "rev-parse", "--short", "HEAD") or "unknown",
         "ended (UTC)": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "command": "`python3 env/record_ladders.py --out results/h200/ladders.csv`",
     }
     name, _, driver = answer("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").partition(", ")
     facts |= {"GPU": name or "unknown", "driver": driver or "unknown"}
