@@ -5,7 +5,22 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-FIELDS = "time,commit,lesson,experiment,backend,machine,dtype,size,metric,value,unit,samples,p10,p90".split(",")
+FIELDS = [
+    "time",
+    "commit",
+    "lesson",
+    "experiment",
+    "backend",
+    "machine",
+    "dtype",
+    "size",
+    "metric",
+    "value",
+    "unit",
+    "samples",
+    "p10",
+    "p90",
+]
 BATCH = 128
 # What the table calls each way, and what the lesson calls it; the table's other ways are no rows.
 WAYS = {
