@@ -125,16 +125,17 @@ impl Lesson {
         Ok(Resources { left_out, ..Resources::from_rows(&rows) })
     }
 
-    /// The recorded reference rows of an experiment, GPU and CPU, to lay over live ones. None while the reference
-    /// itself is being recorded: it would lie over itself.
+    /// The recorded reference rows of an experiment, GPU and CPU, to lay over live ones. While the reference itself is
+    /// being recorded, it would lie over itself: then only what other programs recorded beside it.
     ///
     /// # Errors
     /// [`Error::Invalid`] when nothing was recorded under that name, [`Error::File`], [`Error::Damaged`].
     pub fn recorded(&self, experiment: &str) -> Result<Vec<Measurement>> {
-        if results::file() == results::recorded_file(results::REFERENCE) {
-            return Ok(Vec::new());
-        }
-        let mut rows = results::recorded_lesson(results::REFERENCE, &self.name)?;
+        let recording = results::file() == results::recorded_file(results::REFERENCE);
+        let mut rows = match recording {
+            true => results::recorded_by_programs(results::REFERENCE, &self.name)?,
+            false => results::recorded_lesson(results::REFERENCE, &self.name)?,
+        };
         rows.retain_mut(|row| match curve_name(&row.experiment, experiment).map(str::to_string) {
             Some(curve) => {
                 row.experiment = curve;
@@ -142,7 +143,7 @@ impl Lesson {
             }
             None => false,
         });
-        if rows.is_empty() {
+        if rows.is_empty() && !recording {
             return Err(Error::Invalid {
                 what: format!("the recorded run has no experiment `{experiment}` of lesson {}", self.name),
                 fix: "run this cell on a machine with a GPU; the rest of the notebook works without it".to_string(),

@@ -71,9 +71,10 @@ pub fn recorded_in(folder: &str, lesson: &str, experiment: &str) -> Result<Vec<M
 /// # Errors
 /// As [`recorded`].
 pub fn recorded_lesson(folder: &str, lesson: &str) -> Result<Vec<Measurement>> {
-    let all = read(&recorded_file(folder))?;
-    let mut lessons: Vec<String> = all.iter().map(|row| format!("`{}`", row.lesson)).collect();
-    let rows: Vec<Measurement> = all.into_iter().filter(|row| row.lesson == lesson).collect();
+    let run = read(&recorded_file(folder))?;
+    let mut lessons: Vec<String> = run.iter().map(|row| format!("`{}`", row.lesson)).collect();
+    let run = newest(run.into_iter().filter(|row| row.lesson == lesson).collect());
+    let rows = with(run, recorded_by_programs(folder, lesson)?);
     if rows.is_empty() {
         lessons.sort();
         lessons.dedup();
@@ -85,7 +86,42 @@ pub fn recorded_lesson(folder: &str, lesson: &str) -> Result<Vec<Measurement>> {
             },
         });
     }
-    Ok(newest(rows))
+    Ok(rows)
+}
+
+/// The rows of a lesson that programs of their own recorded beside the run in `results/<folder>/`, in `recorders.csv`: a run of
+/// the notebooks leaves that file alone.
+///
+/// # Errors
+/// [`Error::Damaged`] when the file is not sound, [`Error::File`] when it cannot be read; none where it is not there.
+pub fn recorded_by_programs(folder: &str, lesson: &str) -> Result<Vec<Measurement>> {
+    let all = beside(&recorded_file(folder))?;
+    Ok(newest(all.into_iter().filter(|row| row.lesson == lesson).collect()))
+}
+
+/// All rows of a file of measurements, and those that programs recorded beside it.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all(file: &Path) -> Result<Vec<Measurement>> {
+    Ok(with(read(file)?, beside(file)?))
+}
+
+fn beside(file: &Path) -> Result<Vec<Measurement>> {
+    let file = file.with_file_name("recorders.csv");
+    if file.exists() { read(&file) } else { Ok(Vec::new()) }
+}
+
+/// What the notebooks' run measured, too, is its own.
+fn with(mut run: Vec<Measurement>, programs: Vec<Measurement>) -> Vec<Measurement> {
+    let same = |a: &Measurement, b: &Measurement| {
+        (&a.lesson, &a.experiment, a.backend, &a.dtype, a.size, &a.metric)
+            == (&b.lesson, &b.experiment, b.backend, &b.dtype, b.size, &b.metric)
+    };
+    let more: Vec<Measurement> =
+        programs.into_iter().filter(|program| !run.iter().any(|row| same(row, program))).collect();
+    run.extend(more);
+    run
 }
 
 /// Where the recorded run of a machine lies: always in this repository.

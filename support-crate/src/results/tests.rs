@@ -206,6 +206,20 @@ fn of_recorded_rows_only_the_newest_run_counts() {
 }
 
 #[test]
+fn what_a_program_recorded_stands_beside_the_run_where_that_has_none() {
+    let folder = Folder::new("beside");
+    let (file, other) = (folder.file(), folder.file().with_file_name("recorders.csv"));
+    let (run, more) = (row("a", 1, "2026-01-01T00:00:00Z"), row("a", 2, "2025-01-01T00:00:00Z"));
+    append_to(&file, std::slice::from_ref(&run)).unwrap();
+    assert_eq!(read_all(&file).unwrap(), std::slice::from_ref(&run));
+    append_to(&other, &[row("a", 1, "2026-02-01T00:00:00Z"), more.clone()]).unwrap();
+    assert_eq!(read_all(&file).unwrap(), [run, more]);
+    fs::write(&other, "no rows").unwrap();
+    assert!(read_all(&file).unwrap_err().to_string().contains("recorders.csv"));
+    assert!(recorded_by_programs("no-such-machine", "02_async_timing").unwrap().is_empty());
+}
+
+#[test]
 fn a_recorded_run_that_is_not_there_is_named() {
     let error = recorded_in("no-such-machine", "02_async_timing", "x").unwrap_err().to_string();
     assert!(error.contains("results/no-such-machine/metrics.csv") && error.contains("next: "), "{error}");

@@ -122,7 +122,7 @@ pub fn of_file(path: &Path) -> Result<Report> {
 
 /// The rows of a file that has some.
 fn rows_of(path: &Path) -> Result<Vec<Measurement>> {
-    let rows = results::read(path)?;
+    let rows = results::read_all(path)?;
     if rows.is_empty() {
         return Err(Error::Invalid {
             what: format!("{} has no rows: there is nothing to report", path.display()),
