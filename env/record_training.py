@@ -46,7 +46,9 @@ def main() -> int:
     parser.add_argument("--program", help="the built example, in place of cargo")
     parser.add_argument("--out", type=Path, default=ROOT / "results/training.csv", help="the table to write")
     parser.add_argument("--commit", help="what the program was built from, where there is no git")
-    parser.add_argument("--metrics", type=Path, help="also append steps and epochs to this file (a recorders.csv), as rows of lesson 20")
+    parser.add_argument(
+        "--metrics", type=Path, help="also append steps and epochs to this file (a recorders.csv), as rows of lesson 20"
+    )
     parser.add_argument("--quick", action="store_true", help="few samples: does it work?")
     chosen = parser.parse_args()
     room = Path("/dev/shm")
