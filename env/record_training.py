@@ -7,7 +7,6 @@ the same parameters on the same images, with the same TF32 setting. `--program F
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import subprocess
 import sys
@@ -68,8 +67,7 @@ def main() -> int:
         chosen.out.with_suffix(".md").write_text(training_page.page(chosen.out, chosen.commit), encoding="utf-8")
         if chosen.metrics:
             facts = training_page.machine(chosen.commit)
-            now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-            new = training_rows.rows(chosen.out, now, chosen.commit or facts["commit"], facts["GPU"])
+            new = training_rows.rows(chosen.out, facts["ended (UTC)"], facts["commit"], facts["GPU"])
             training_rows.append(chosen.metrics, new)
     return program.returncode
 

@@ -7,6 +7,8 @@
 //! positions.
 
 mod partner;
+#[path = "../partner/talk.rs"]
+mod talk;
 
 use gpulab::nn::gpt::decode::{Decoder, Plan, Queue, Tuning};
 use gpulab::nn::gpt::{Config, Weights};

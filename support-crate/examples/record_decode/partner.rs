@@ -8,9 +8,9 @@
 //! | `go 0` for the first of them | the µs of a token, the mean of a sample |
 
 use super::save;
+use crate::talk::{ask, unexpected};
 use gpulab::nn::gpt::Weights;
 use gpulab::prelude::*;
-use std::io::{BufRead, Write};
 use std::path::Path;
 
 /// The other process.
@@ -52,23 +52,5 @@ impl Partner {
     pub fn sample(&mut self, at: usize) -> Result<f64> {
         let answer = ask(&format!("go {at}"))?;
         answer.trim().parse().map_err(|_| unexpected(&answer))
-    }
-}
-
-/// Writes a line, and waits for one.
-fn ask(line: &str) -> Result<String> {
-    let mut answer = String::new();
-    let mut out = std::io::stdout();
-    let told = writeln!(out, "{line}").and_then(|()| out.flush());
-    match told.and_then(|()| std::io::stdin().lock().read_line(&mut answer)) {
-        Ok(1..) => Ok(answer),
-        _ => Err(unexpected("nothing: it has ended")),
-    }
-}
-
-fn unexpected(answer: &str) -> Error {
-    Error::Invalid {
-        what: format!("the other process answered {answer}"),
-        fix: "look at what it printed; without `--talk` this one runs alone".to_string(),
     }
 }

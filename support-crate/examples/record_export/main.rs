@@ -5,6 +5,8 @@
 //! Without `--model` it is the course's CNN, beside candle. Outputs are held against each other before a time counts.
 
 mod partner;
+#[path = "../partner/talk.rs"]
+mod talk;
 
 use gpulab::export;
 use gpulab::gpu::Gpu;

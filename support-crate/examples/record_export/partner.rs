@@ -9,11 +9,11 @@
 //! | `{"output": "out.bin", "session": 0}` | `"ok"`, the first output in that file |
 //! | `{"calls": 40, "session": 0}` | the µs of each |
 
+use crate::talk::{ask, unexpected};
 use gpulab::measurement::Backend;
 use gpulab::prelude::*;
 use gpulab::runtime::{Contestant, Entry, OnnxData};
 use serde_json::{Value, json};
-use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
 /// What a session of the Python package is called, beside ours on the same provider.
@@ -31,7 +31,7 @@ pub struct Partner {
 impl Partner {
     /// A session for each provider that the other process has.
     pub fn contestants(folder: &Path, model: &Path) -> Result<Vec<Entry>> {
-        let providers = ask(&json!({ "model": model }))?;
+        let providers = ask_json(&json!({ "model": model }))?;
         let providers = providers.as_array().cloned().unwrap_or_default();
         let one = |(session, provider): (usize, Value)| {
             let provider = provider.as_str().unwrap_or_default().to_string();
@@ -67,7 +67,7 @@ impl Contestant for Partner {
             std::fs::write(&file, bytes).map_err(|error| unexpected(&format!("{}: {error}", file.display())))?;
             told.push(json!([name, tensor.data.kind(), tensor.shape, file]));
         }
-        ask(&json!({ "set": told, "session": self.session })).map(drop)
+        ask_json(&json!({ "set": told, "session": self.session })).map(drop)
     }
 
     fn call(&mut self) -> Result<()> {
@@ -76,32 +76,20 @@ impl Contestant for Partner {
 
     fn output(&mut self) -> Result<Vec<f32>> {
         let file = self.file("out.bin");
-        ask(&json!({ "output": file, "session": self.session }))?;
+        ask_json(&json!({ "output": file, "session": self.session }))?;
         let bytes = std::fs::read(&file).map_err(|error| unexpected(&format!("{}: {error}", file.display())))?;
         Ok(bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect())
     }
 
     fn calls(&mut self, count: usize) -> Result<Vec<f64>> {
-        let answer = ask(&json!({ "calls": count, "session": self.session }))?;
+        let answer = ask_json(&json!({ "calls": count, "session": self.session }))?;
         let us: Vec<f64> = answer.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
         if us.len() == count { Ok(us) } else { Err(unexpected(&answer.to_string())) }
     }
 }
 
-/// Writes a line, and waits for one.
-fn ask(line: &Value) -> Result<Value> {
-    let mut answer = String::new();
-    let mut out = std::io::stdout();
-    let told = writeln!(out, "{line}").and_then(|()| out.flush());
-    match told.and_then(|()| std::io::stdin().lock().read_line(&mut answer)) {
-        Ok(1..) => serde_json::from_str(&answer).map_err(|_| unexpected(&answer)),
-        _ => Err(unexpected("nothing: it has ended")),
-    }
-}
-
-fn unexpected(answer: &str) -> Error {
-    Error::Invalid {
-        what: format!("the other process answered {answer}"),
-        fix: "look at what it printed; without `--talk` this one runs alone".to_string(),
-    }
+/// As the lines are here: JSON, both ways.
+fn ask_json(line: &Value) -> Result<Value> {
+    let answer = ask(&line.to_string())?;
+    serde_json::from_str(&answer).map_err(|_| unexpected(&answer))
 }

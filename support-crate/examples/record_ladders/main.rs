@@ -7,6 +7,8 @@
 
 mod cub;
 mod partner;
+#[path = "../partner/talk.rs"]
+mod talk;
 
 use gpulab::prelude::*;
 use gpulab::topics::{Job, Peer, PeerWork, relative_error};

@@ -8,10 +8,10 @@
 //! | `{"topic": …, "size": […], "inputs": [["f32", 4096], …], "sets": 2, "exact": [[[output, from, count], …], …]}` | `{"name": "torch", "error": 1e-7, "others": []}`, or `{}` when it has nothing to time |
 //! | `go`, or `go 1` for the first of the others | the ms of one call, the mean of a sample |
 
+use crate::talk::{ask, unexpected};
 use gpulab::prelude::*;
 use gpulab::topics::{Exact, Job, Peer, PeerWork};
 use std::cell::RefCell;
-use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
 /// The other process, and the folder that both see.
@@ -43,31 +43,20 @@ impl Partner {
             "topic": job.ladder.topic(), "size": job.size.numbers(), "inputs": inputs, "sets": job.sets.len(),
             "bytes": job.work.bytes, "exact": pieces,
         });
-        let answer = partner.borrow_mut().ask(&request.to_string())?;
+        let answer = ask(&request.to_string())?;
         let answer: serde_json::Value = serde_json::from_str(&answer).map_err(|_| unexpected(&answer))?;
         let others = answer["others"].as_array().into_iter().flatten();
         let ways = std::iter::once(&answer).chain(others).enumerate();
         let peer = |(at, way): (usize, &serde_json::Value)| {
             let line = if at == 0 { "go".to_string() } else { format!("go {at}") };
             let sample = move || {
-                let answer = partner.borrow_mut().ask(&line)?;
+                let answer = ask(&line)?;
                 answer.trim().parse::<f64>().map_err(|_| unexpected(&answer))
             };
             let name = way["name"].as_str()?.to_string();
             Some(Peer { name, error: way["error"].as_f64(), work: PeerWork::Clocked(Box::new(sample)) })
         };
         Ok(ways.filter_map(peer).collect())
-    }
-
-    /// Writes a line, and waits for one.
-    fn ask(&mut self, line: &str) -> Result<String> {
-        let mut answer = String::new();
-        let mut out = std::io::stdout();
-        let told = writeln!(out, "{line}").and_then(|()| out.flush());
-        match told.and_then(|()| std::io::stdin().lock().read_line(&mut answer)) {
-            Ok(1..) => Ok(answer),
-            _ => Err(unexpected("nothing: it has ended")),
-        }
     }
 }
 
@@ -78,11 +67,4 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         text: error.to_string(),
         fix: "choose a folder with more room".to_string(),
     })
-}
-
-fn unexpected(answer: &str) -> Error {
-    Error::Invalid {
-        what: format!("the other process answered {answer}"),
-        fix: "look at what it printed; without `--talk` this one runs alone".to_string(),
-    }
 }

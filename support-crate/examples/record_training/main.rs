@@ -6,6 +6,8 @@
 
 mod candle;
 mod partner;
+#[path = "../partner/talk.rs"]
+mod talk;
 
 use candle::CandleStep;
 use gpulab::data::Images;

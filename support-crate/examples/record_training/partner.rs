@@ -7,9 +7,9 @@
 //! | `{"precision": "tf32", "steps": 20, "batch": 128}` | `[{"name": "torch", "losses": […], "parts": [["kernel …", µs], …]}, …]` |
 //! | `go 0` for the first of them | the ms of a step, the mean of a sample |
 
+use crate::talk::{ask, unexpected};
 use gpulab::nn::cnn::Checkpoint;
 use gpulab::prelude::*;
-use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
 /// The other process, and the folder that both see.
@@ -50,7 +50,7 @@ impl Partner {
     /// Asks for its ways to make a step.
     pub fn prepare(&mut self, precision: &str, steps: usize) -> Result<Vec<Way>> {
         let asked = serde_json::json!({ "precision": precision, "steps": steps, "batch": super::BATCH });
-        let answer = self.ask(&asked.to_string())?;
+        let answer = ask(&asked.to_string())?;
         let ways: serde_json::Value = serde_json::from_str(&answer).map_err(|_| unexpected(&answer))?;
         let way = |way: &serde_json::Value| {
             let losses = way["losses"].as_array()?.iter().filter_map(|loss| loss.as_f64()).map(|loss| loss as f32);
@@ -63,25 +63,7 @@ impl Partner {
 
     /// One sample of a way, in ms a step.
     pub fn sample(&mut self, at: usize) -> Result<f64> {
-        let answer = self.ask(&format!("go {at}"))?;
+        let answer = ask(&format!("go {at}"))?;
         answer.trim().parse().map_err(|_| unexpected(&answer))
-    }
-
-    /// Writes a line, and waits for one.
-    fn ask(&mut self, line: &str) -> Result<String> {
-        let mut answer = String::new();
-        let mut out = std::io::stdout();
-        let told = writeln!(out, "{line}").and_then(|()| out.flush());
-        match told.and_then(|()| std::io::stdin().lock().read_line(&mut answer)) {
-            Ok(1..) => Ok(answer),
-            _ => Err(unexpected("nothing: it has ended")),
-        }
-    }
-}
-
-fn unexpected(answer: &str) -> Error {
-    Error::Invalid {
-        what: format!("the other process answered {answer}"),
-        fix: "look at what it printed; without `--talk` this one runs alone".to_string(),
     }
 }
