@@ -17,7 +17,7 @@ pytest.importorskip("onnxruntime")
 from exported import accuracy, checker, compare
 
 ROOT = Path(__file__).resolve().parents[2]
-EXACT = ("course/cnn.onnx", "course/gpt.onnx", "external/gpt.onnx")
+EXACT = ("course/cnn.onnx", "course/gpt.onnx", "external/gpt.onnx", "older/cnn.onnx", "older/gpt.onnx")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def copy(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(folder / "course" / "cnn.onnx", tmp_path))
 
 
-@pytest.mark.parametrize("name", [*EXACT, "course/cnn-int8.onnx"])
+@pytest.mark.parametrize("name", [*EXACT, "course/cnn-int8.onnx", "older/cnn-int8.onnx"])
 def test_the_checker_passes_every_file(folder: Path, name: str) -> None:
     print(checker.check(folder / name))
 
@@ -56,11 +56,12 @@ def test_onnx_runtime_gives_what_candle_gives(folder: Path, name: str) -> None:
     assert all(row.equal for row in rows), compare.table(rows)
 
 
-def test_integers_give_what_candle_says_they_give(folder: Path) -> None:
-    (row,) = compare.compare(folder / "course" / "cnn-int8.onnx")
+@pytest.mark.parametrize("written", ["course", "older"])
+def test_integers_give_what_candle_says_they_give(folder: Path, written: str) -> None:
+    (row,) = compare.compare(folder / written / "cnn-int8.onnx")
     # A number halfway between two integers may become either: that is a step of one product of many.
     assert 0 < row.largest < 0.02 * row.size, row
-    exact, rounded = accuracy.judge(folder / "course" / "cnn.onnx", folder / "course" / "cnn-int8.onnx")
+    exact, rounded = accuracy.judge(folder / written / "cnn.onnx", folder / written / "cnn-int8.onnx")
     assert rounded.size < 0.27 * exact.size
     assert rounded.same > 0.9
     print(accuracy.table([exact, rounded]))

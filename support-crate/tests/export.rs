@@ -32,6 +32,23 @@ fn the_command_writes_models_that_read_back() {
     }
 }
 
+/// Each with the oldest version of operators that it can be written with.
+#[test]
+fn older_versions_of_operators_are_written_as_well() {
+    let folder = folder("older");
+    let checkpoint = folder.join("cnn-cpu.safetensors");
+    Checkpoint::new(1, "nothing").write(&checkpoint).unwrap();
+    let (out, checkpoint) = (folder.to_str().unwrap(), checkpoint.to_str().unwrap());
+    for (name, file, opset) in [("cnn", "cnn", "13"), ("int8", "cnn-int8", "13"), ("gpt", "gpt", "20")] {
+        let asked = [name, "--out", out, "--checkpoint", checkpoint, "--opset", opset, "--reference", "--images", "60"];
+        command::export(&asked).unwrap();
+        let model = Onnx::read(&folder.join(format!("{file}.onnx"))).unwrap();
+        assert_eq!(model.versions().0.to_string(), opset);
+    }
+    let text = command::export(&["gpt", "--out", out, "--opset", "19"]).unwrap_err().to_string();
+    assert!(text.contains("is a Gelu") && text.contains("version 20"), "{text}");
+}
+
 #[test]
 fn weights_in_a_file_of_their_own_read_back() {
     let folder = folder("external");

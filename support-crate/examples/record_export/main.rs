@@ -8,12 +8,11 @@ mod partner;
 #[path = "../partner/talk.rs"]
 mod talk;
 
-use gpulab::export;
 use gpulab::gpu::Gpu;
 use gpulab::measurement::Backend;
-use gpulab::nn::{Place, cnn::Parameters};
+use gpulab::nn::cnn::Parameters;
 use gpulab::prelude::*;
-use gpulab::runtime::{CandleCnn, Entry, Latency, Provider, Race};
+use gpulab::runtime::{Latency, Race};
 use partner::Partner;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -38,23 +37,13 @@ fn main() -> Result<()> {
     }
     let batches: Vec<usize> = batches.split(',').map(|text| text.parse().expect("a batch size")).collect();
     let most = batches.iter().copied().max().unwrap_or(1);
-    let parameters = Parameters::random(1);
-    let path = model.as_ref().map_or_else(|| std::env::temp_dir().join("gpulab-record-export.onnx"), PathBuf::from);
-    if model.is_none() {
-        export::cnn(&parameters)?.write(&path)?;
-    }
-    let mut race = Race::new(&path)?;
+    let room = std::env::temp_dir().join("gpulab-record-export");
+    let path = model.as_ref().map_or_else(|| room.join("cnn.onnx"), PathBuf::from);
+    let mut race = match model {
+        None => Race::of_cnn(&Parameters::random(1), &room, most)?,
+        Some(_) => Race::of_file(&path, most)?,
+    };
     eprintln!("{}", race.title);
-    if model.is_none() {
-        for place in [Place::Cpu, Place::Cuda] {
-            match CandleCnn::new(&parameters, place) {
-                Ok(contestant) => race.entries.push(Entry::of(contestant)),
-                Err(error) => race.absent.push((format!("candle {}", place.name()), error)),
-            }
-        }
-    }
-    let (fp32, fp16) = (race.tensorrt(false, most), race.tensorrt(true, most));
-    race.join(&path, &[Provider::Cuda, fp32, fp16])?;
     if let Some(folder) = talk {
         race.entries.extend(Partner::contestants(Path::new(&folder), &path)?);
     }

@@ -1,6 +1,6 @@
 //! `gpulab export-onnx`: the trained models as ONNX files; `gpulab export-onnx check FILE`: what such a file holds.
 
-use super::{Onnx, cnn, gpt, int8, reference};
+use super::{OPSET, Onnx, cnn, gpt, int8, reference};
 use crate::error::{Error, Result, bytes};
 use crate::nn::Place;
 use crate::nn::cnn::Checkpoint;
@@ -11,10 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const USAGE: &str = "\
-gpulab export-onnx [cnn|gpt|int8] [--checkpoint FILE] [--gpt FOLDER] [--out DIR] [--external-above BYTES] [--reference]
+gpulab export-onnx [cnn|gpt|int8] [--checkpoint FILE] [--gpt FOLDER] [--out DIR] [--external-above BYTES] [--opset N]
+                    [--reference]
     the trained CNN of lesson 20 as DIR/cnn.onnx, the small GPT as DIR/gpt.onnx, or one of them; DIR is results/ at first,
     FILE the newest results/cnn-DEVICE.safetensors, FOLDER models/course; `--gpt random` is a GPT-2 of 124 million
     random weights, to time. More than BYTES of weights lie in a file of their own;
+    N is the version of ONNX's operators, 24 at first; ONNX Runtime's CUDA provider has kernels for all of 21;
     --reference writes random inputs and candle's outputs beside each model, in DIR/cnn.reference and DIR/gpt.reference
     `int8`, which comes with `cnn`, is the CNN in 8 bits, DIR/cnn-int8.onnx, by the ranges of images that it was trained
     on: [--data DIR] [--activations u8|i8] [--outside SHARE] [--images N], judged by N test images
@@ -31,6 +33,7 @@ pub fn export(arguments: &[&str]) -> Result<String> {
     let checkpoint: PathBuf = options.get("checkpoint", PathBuf::new())?;
     let folder = options.get("gpt", Text::folder())?;
     let above = options.get("external-above", super::EXTERNAL_ABOVE)?;
+    let opset = options.get("opset", OPSET)?;
     let with_reference = options.flag("reference");
     let in_8_bits = int8::asked(&mut options)?;
     options.done()?;
@@ -41,12 +44,12 @@ pub fn export(arguments: &[&str]) -> Result<String> {
         if with_reference {
             reference::cnn(&checkpoint.parameters, &out.join("cnn.reference"))?;
         }
-        written(|| trained_cnn(&checkpoint), &out.join("cnn.onnx"), above)
+        written(|| trained_cnn(&checkpoint)?.with_opset(opset), &out.join("cnn.onnx"), above)
     };
     let eight = |from: &Path| -> Result<String> {
         let folder = with_reference.then(|| out.join("cnn-int8.reference"));
         let (model, table) = int8::model(&Checkpoint::read(from)?, &in_8_bits, folder.as_deref())?;
-        Ok(format!("{}{table}\n", written(|| Ok(model), &out.join("cnn-int8.onnx"), above)?))
+        Ok(format!("{}{table}\n", written(|| model.with_opset(opset), &out.join("cnn-int8.onnx"), above)?))
     };
     let gpt = || -> Result<String> {
         let random = folder.as_os_str() == "random";
@@ -54,7 +57,7 @@ pub fn export(arguments: &[&str]) -> Result<String> {
         if with_reference {
             reference::gpt(&weights, &out.join("gpt.reference"))?;
         }
-        written(|| gpt(&weights), &out.join("gpt.onnx"), above)
+        written(|| gpt(&weights)?.with_opset(opset), &out.join("gpt.onnx"), above)
     };
     match words.as_slice() {
         ["check", file] => Ok(Onnx::read(Path::new(file))?.to_string()),

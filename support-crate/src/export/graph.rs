@@ -2,8 +2,9 @@
 
 use super::attribute::Attribute;
 use super::check;
-use super::schema::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, ValueInfoProto};
+use super::schema::{GraphProto, ModelProto, NodeProto, StringStringEntryProto, ValueInfoProto};
 use super::value::{Dim, Kind, Numbers, Value, port};
+use super::versions::import;
 use super::{IR, OPSET, Onnx};
 use crate::error::{Error, Result};
 
@@ -88,7 +89,7 @@ impl Graph {
         }
         let proto = ModelProto {
             ir_version: Some(IR),
-            opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(OPSET) }],
+            opset_import: import(OPSET),
             producer_name: Some("gpulab".to_string()),
             producer_version: Some(env!("CARGO_PKG_VERSION").to_string()),
             model_version: Some(1),

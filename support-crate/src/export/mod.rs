@@ -34,6 +34,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 mod value;
+mod versions;
 mod write;
 
 pub use attribute::Attribute;
@@ -42,11 +43,8 @@ pub use graph::Graph;
 pub use layers::{cnn, network};
 pub use model::{Node, Onnx, Port};
 pub use value::{Dim, Kind, Numbers, Value};
+pub use versions::{CUDA_OPSET, IR, OPSET};
 pub use write::EXTERNAL_ABOVE;
 
-/// The version of ONNX's operators that is written: that of ONNX 1.19.
-pub const OPSET: i64 = 24;
-/// The version of the file format that goes with it.
-pub const IR: i64 = 12;
 /// The newest versions that the schema in this repository (ONNX 1.23) describes: operators, and file format.
 pub const NEWEST: (i64, i64) = (28, 14);

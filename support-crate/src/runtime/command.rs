@@ -1,13 +1,12 @@
 //! `gpulab trt-benchmark`.
 
-use super::{CandleCnn, Entry, Provider, Race, RaceChart};
-use crate::error::{Error, Result};
+use super::{Race, RaceChart};
+use crate::error::Result;
 use crate::gpu::Gpu;
 use crate::measurement::Backend;
-use crate::nn::Place;
 use crate::nn::cnn::Parameters;
 use crate::nn::options::Options;
-use crate::{cpu, export, results};
+use crate::{cpu, results};
 use std::path::{Path, PathBuf};
 
 const USAGE: &str = "\
@@ -38,38 +37,14 @@ pub fn trt_benchmark(arguments: &[&str]) -> Result<String> {
     let batches = batches.collect::<Result<Vec<usize>>>()?;
     // Before anything is made: without the library there is nothing to time.
     super::version()?;
-    let mut race = match model.as_str() {
-        "" => cnn(&folder)?,
-        file => Race::new(Path::new(file))?,
-    };
-    let path = if model.is_empty() { folder.join("cnn.onnx") } else { PathBuf::from(&model) };
     let most = batches.iter().copied().max().unwrap_or(1);
-    let (fp32, fp16) = (race.tensorrt(false, most), race.tensorrt(true, most));
-    race.join(&path, &[Provider::Cuda, fp32, fp16, Provider::CoreMl])?;
+    let mut race = match model.as_str() {
+        "" => Race::of_cnn(&Parameters::random(SEED), &folder, most)?,
+        file => Race::of_file(Path::new(file), most)?,
+    };
     race.run(&batches)?;
     let stored = store(&race, &folder)?;
     Ok(format!("{}\n{stored}", race.report()))
-}
-
-/// The course's CNN as a file, and on candle.
-fn cnn(folder: &Path) -> Result<Race> {
-    let parameters = Parameters::random(SEED);
-    let path = folder.join("cnn.onnx");
-    std::fs::create_dir_all(folder).map_err(|error| Error::File {
-        path: folder.to_path_buf(),
-        during: "make the folder".to_string(),
-        text: error.to_string(),
-        fix: "name another one by --out".to_string(),
-    })?;
-    export::cnn(&parameters)?.write(&path)?;
-    let mut race = Race::new(&path)?;
-    for place in [Place::Cpu, Place::Cuda] {
-        match CandleCnn::new(&parameters, place) {
-            Ok(contestant) => race.entries.push(Entry::of(contestant)),
-            Err(error) => race.absent.push((format!("candle {}", place.name()), error)),
-        }
-    }
-    Ok(race)
 }
 
 /// Appends the rows and draws both charts; says where.

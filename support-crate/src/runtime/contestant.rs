@@ -49,13 +49,15 @@ pub trait Contestant {
 /// A model on a provider, its inputs and outputs bound.
 #[derive(Debug)]
 pub struct OnnxContestant {
+    /// What tables and legends call it.
+    pub name: String,
     /// The model.
     pub model: OnnxModel,
 }
 
 impl Contestant for OnnxContestant {
     fn name(&self) -> String {
-        self.model.provider().to_string()
+        self.name.clone()
     }
 
     fn backend(&self) -> Backend {

@@ -13,6 +13,7 @@ mod contestant;
 mod cuda_libraries;
 mod latency;
 mod library;
+mod lineup;
 mod log;
 mod model;
 mod nodes;

@@ -44,6 +44,14 @@ impl Entry {
     /// # Errors
     /// As [`OnnxModel::open`].
     pub fn open(path: &Path, provider: Provider) -> Result<Entry> {
+        Entry::open_as(&provider.to_string(), path, provider)
+    }
+
+    /// The same under another name, for two files on one provider.
+    ///
+    /// # Errors
+    /// As [`OnnxModel::open`].
+    pub fn open_as(name: &str, path: &Path, provider: Provider) -> Result<Entry> {
         let mut model = OnnxModel::open(path, provider.clone())?;
         let (open_ms, mut again_ms, mut engines) =
             (model.open_ms(), None, model.engines().map(|used| used.to_string()));
@@ -59,7 +67,7 @@ impl Entry {
             _ => 1e-4,
         };
         let nodes = Some(model.where_it_runs()?);
-        let contestant = Box::new(OnnxContestant { model });
+        let contestant = Box::new(OnnxContestant { name: name.to_string(), model });
         Ok(Entry { contestant, tolerance, open_ms: Some(open_ms), again_ms, engines, nodes })
     }
 }
@@ -104,6 +112,18 @@ impl Race {
                 Some(missing) => self.leave_out(missing),
                 None => self.entries.push(Entry::open(path, provider.clone())?),
             }
+        }
+        Ok(())
+    }
+
+    /// Lets another form of the same network join under a name of its own. Where its provider is missing, that was noted when
+    /// the first form joined.
+    ///
+    /// # Errors
+    /// As [`Race::join`].
+    pub fn join_as(&mut self, name: &str, path: &Path, provider: Provider) -> Result<()> {
+        if provider.look()?.is_none() {
+            self.entries.push(Entry::open_as(name, path, provider)?);
         }
         Ok(())
     }
