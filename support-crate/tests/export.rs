@@ -5,7 +5,9 @@
 use gpulab::export::{self, Onnx, command};
 use gpulab::nn::cnn::Checkpoint;
 use gpulab::nn::gpt::{Config, Weights};
+use gpulab::nn::tensors::Stored;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn folder(name: &str) -> PathBuf {
     // Whoever compares names a folder of his own: these tests may run beside.
@@ -60,4 +62,40 @@ fn weights_in_a_file_of_their_own_read_back() {
     export::reference::gpt(&weights, &folder.join("gpt.reference")).unwrap();
     let small = std::fs::metadata(&path).unwrap().len();
     assert!(small < 30_000 && model.weight_bytes() > 200_000, "{small} of {}", model.weight_bytes());
+}
+
+/// The system refuses a file's bytes from a place on, as a full disk does.
+#[test]
+fn a_disk_that_gets_full_in_the_middle_leaves_the_model_before() {
+    let folder = folder("full");
+    let config = Config { n_layer: 1, n_head: 4, n_embd: 256, n_ctx: 64, vocab_size: 25_000 };
+    Weights::random(config, 5).unwrap().save(&folder.join("weights"), Stored::F32).unwrap();
+    let out = folder.join("out");
+    let export = |limit: &str, more: &[&str]| {
+        // Without the signal the system answers with an error.
+        let limited = format!("trap '' XFSZ && ulimit -f {limit} && exec \"$0\" \"$@\"");
+        let mut sh = Command::new("sh");
+        sh.args(["-c", &limited, env!("CARGO_BIN_EXE_gpulab"), "export-onnx", "gpt", "--gpt"]);
+        sh.arg(folder.join("weights")).arg("--out").arg(&out).args(more).output().unwrap()
+    };
+    let names = || {
+        let mut names: Vec<_> = std::fs::read_dir(&out).unwrap().map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    for more in [&[][..], &["--external-above", "0"]] {
+        assert!(export("unlimited", more).status.success());
+        let (whole, before) = (Onnx::read(&out.join("gpt.onnx")).unwrap(), names());
+        assert!(whole.weight_bytes() > 25_000_000);
+        // In blocks of 512 bytes, in some shells 1024: within the first part that is written, and behind it.
+        for limit in ["2000", "20000"] {
+            let refused = export(limit, more);
+            let text = String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success() && text.contains("cannot write") && text.contains("next: "), "{text}");
+            assert_eq!(Onnx::read(&out.join("gpt.onnx")).unwrap(), whole);
+            assert_eq!(names(), before);
+        }
+    }
+    // Nobody compares it.
+    std::fs::remove_dir_all(&folder).unwrap();
 }

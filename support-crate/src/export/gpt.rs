@@ -71,8 +71,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn weight(&mut self, name: &str) -> Value {
-        let host = self.weights.get(name);
-        self.graph.weight(name, &host.shape, Numbers::F32(&host.values))
+        self.graph.shared_weight(name, self.weights.shared(name))
     }
 
     fn whole(&mut self, shape: &[usize], numbers: &[i64]) -> Value {

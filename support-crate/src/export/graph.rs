@@ -1,12 +1,13 @@
 //! A graph put together node by node.
 
 use super::attribute::Attribute;
-use super::check;
 use super::schema::{GraphProto, ModelProto, NodeProto, StringStringEntryProto, ValueInfoProto};
 use super::value::{Dim, Kind, Numbers, Value, port};
 use super::versions::import;
-use super::{IR, OPSET, Onnx};
+use super::{IR, OPSET, Onnx, bytes, check};
 use crate::error::{Error, Result};
+use crate::nn::tensors::HostTensor;
+use std::sync::Arc;
 
 /// Nodes in the order in which they compute, the weights that they take, and what goes in and comes out.
 ///
@@ -34,12 +35,22 @@ impl Graph {
 
     /// Numbers that belong to the model; an empty shape is a single number.
     pub fn weight(&mut self, name: &str, shape: &[usize], numbers: Numbers) -> Value {
-        let room: usize = shape.iter().product();
-        if room != numbers.count() {
-            self.fault(format!("the weight `{name}` has {} numbers for a shape of {shape:?}", numbers.count()));
-        }
+        self.fits(name, shape, numbers.count());
         self.graph.initializer.push(numbers.proto(name, shape));
         Value(name.to_string())
+    }
+
+    /// As [`Graph::weight`], for numbers that are kept as they lie in memory and not copied: a large model has half a gigabyte.
+    pub fn shared_weight(&mut self, name: &str, tensor: &Arc<HostTensor>) -> Value {
+        self.fits(name, &tensor.shape, tensor.values.len());
+        self.graph.initializer.push(bytes::shared(name, tensor));
+        Value(name.to_string())
+    }
+
+    fn fits(&mut self, name: &str, shape: &[usize], count: usize) {
+        if shape.iter().product::<usize>() != count {
+            self.fault(format!("the weight `{name}` has {count} numbers for a shape of {shape:?}"));
+        }
     }
 
     /// An operator that gives one value, of the node's own name. An input that is left out is `""`.

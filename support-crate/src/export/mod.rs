@@ -14,6 +14,7 @@
 //! ```
 
 mod attribute;
+mod bytes;
 mod check;
 pub mod command;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub mod reference;
 #[allow(missing_docs, clippy::all)]
 mod schema;
 mod show;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod value;

@@ -5,6 +5,7 @@ use super::schema::{ModelProto, TensorProto};
 use super::{NEWEST, Onnx, check};
 use crate::error::{Error, Result};
 use prost::Message;
+use prost::bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -18,13 +19,13 @@ impl Onnx {
     /// newer operators or a newer format than [`NEWEST`].
     pub fn read(path: &Path) -> Result<Onnx> {
         let bytes = std::fs::read(path).map_err(|error| damaged(path, error.to_string()))?;
-        let model = Onnx::from_bytes(&bytes, path)?;
+        let model = Onnx::from_bytes(Bytes::from(bytes), path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         model.with_external(path, folder)
     }
 
-    /// As [`Onnx::read`], without the weights that lie in another file.
-    pub(super) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Onnx> {
+    /// As [`Onnx::read`], without the weights that lie in another file. The others stay where `bytes` has them.
+    pub(super) fn from_bytes(bytes: Bytes, path: &Path) -> Result<Onnx> {
         let proto = ModelProto::decode(bytes)
             .map_err(|error| damaged(path, format!("it is no ONNX model, or is damaged ({error})")))?;
         let model = Onnx { proto };
@@ -51,7 +52,7 @@ impl Onnx {
             check::weight(weight, Some(bytes.len() as u64)).map_err(|what| damaged(path, what))?;
             weight.external_data.clear();
             weight.data_location = None;
-            weight.raw_data = Some(bytes);
+            weight.raw_data = Some(bytes.into());
         }
         Ok(self)
     }

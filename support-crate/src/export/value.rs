@@ -2,8 +2,7 @@
 
 use super::schema::tensor_proto::DataType;
 use super::schema::tensor_shape_proto::{Dimension, dimension};
-use super::schema::{TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
-use rayon::prelude::*;
+use super::schema::{TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
 
 /// The name of what a node, an input or a weight gives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -131,39 +130,6 @@ impl Numbers<'_> {
             Numbers::U8(values) => values.len(),
         }
     }
-
-    /// Little-endian, as the format asks for.
-    fn bytes(self) -> Vec<u8> {
-        match self {
-            Numbers::F32(values) => spread(values, f32::to_le_bytes),
-            Numbers::I64(values) => spread(values, i64::to_le_bytes),
-            Numbers::I32(values) => spread(values, i32::to_le_bytes),
-            Numbers::I8(values) => spread(values, i8::to_le_bytes),
-            Numbers::U8(values) => values.to_vec(),
-        }
-    }
-
-    pub(super) fn proto(self, name: &str, shape: &[usize]) -> TensorProto {
-        TensorProto {
-            name: Some(name.to_string()),
-            dims: shape.iter().map(|&length| length as i64).collect(),
-            data_type: Some(self.kind().code()),
-            raw_data: Some(self.bytes()),
-            ..TensorProto::default()
-        }
-    }
-}
-
-/// On all cores: a large model is half a gigabyte.
-fn spread<T: Copy + Sync, const N: usize>(values: &[T], bytes: impl Fn(T) -> [u8; N] + Sync) -> Vec<u8> {
-    const CHUNK: usize = 1 << 16;
-    let mut all = vec![0; values.len() * N];
-    all.par_chunks_mut(CHUNK * N).zip(values.par_chunks(CHUNK)).for_each(|(to, from)| {
-        for (to, from) in to.as_chunks_mut::<N>().0.iter_mut().zip(from) {
-            *to = bytes(*from);
-        }
-    });
-    all
 }
 
 /// An input or output as the format wants it.

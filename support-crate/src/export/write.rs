@@ -2,12 +2,11 @@
 
 use super::Onnx;
 use super::schema::tensor_proto::DataLocation;
-use super::schema::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
-use crate::error::{Error, Result};
-use crate::nn::tensors::write_whole;
+use super::schema::{ModelProto, StringStringEntryProto, TensorProto};
+use super::stream;
+use crate::error::Result;
+use crate::nn::tensors::write_whole_by;
 use prost::Message;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Bytes of weights from which on they lie in a file of their own: no protobuf message may be longer than 2 GiB, and
@@ -25,7 +24,7 @@ impl Onnx {
     /// it was until the new one is complete.
     ///
     /// # Errors
-    /// [`Error::File`] when the folder cannot be written, or the disk is full.
+    /// As [`write_whole_by`]: when the folder cannot be written, or the disk is full.
     pub fn write(&self, path: &Path) -> Result<()> {
         self.write_with(path, EXTERNAL_ABOVE)
     }
@@ -37,7 +36,7 @@ impl Onnx {
     pub fn write_with(&self, path: &Path, external_above: u64) -> Result<()> {
         let before = data_file(path);
         if self.weight_bytes() <= external_above.min(EXTERNAL_ABOVE) {
-            write_whole(path, &self.proto.encode_to_vec())?;
+            write_whole_by(path, |out| stream::encode(&self.proto, out))?;
         } else {
             let data = new_data_file(path);
             let written = self.write_apart(path, &data);
@@ -55,52 +54,25 @@ impl Onnx {
     }
 
     fn write_apart(&self, path: &Path, data: &Path) -> Result<()> {
-        let failed = |error: std::io::Error| fail(data, &error);
-        let place = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if let Some(folder) = data.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(failed)?;
-        }
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(data).map_err(failed)?);
-        let (mut at, mut light) = (0u64, Vec::new());
-        for weight in self.tensors() {
-            let bytes = weight.raw_data();
-            if bytes.len() < WORTH_IT {
-                light.push(weight.clone());
-                continue;
-            }
-            let gap = at.next_multiple_of(PAGE) - at;
-            file.write_all(&vec![0; gap as usize]).and_then(|()| file.write_all(bytes)).map_err(failed)?;
-            at += gap;
-            light.push(elsewhere(weight, &place, at, bytes.len() as u64));
-            at += bytes.len() as u64;
-        }
+        let place = data.file_name().unwrap_or_default().to_string_lossy();
+        // The weights' bytes are shared: this copies names and nodes.
+        let mut light = self.proto.clone();
+        let weights = light.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
+        let heavy = weights.filter(|weight| weight.raw_data().len() >= WORTH_IT);
         // The graph must not name bytes that are not on the disk yet.
-        file.into_inner().map_err(|error| fail(data, error.error()))?.sync_all().map_err(failed)?;
-        write_whole(path, &self.with_weights(light).encode_to_vec())
-    }
-
-    /// The model with those weights instead of its own, which are not copied.
-    fn with_weights(&self, weights: Vec<TensorProto>) -> ModelProto {
-        let graph = self.proto.graph.as_ref().map(|graph| GraphProto {
-            node: graph.node.clone(),
-            name: graph.name.clone(),
-            initializer: weights,
-            doc_string: graph.doc_string.clone(),
-            input: graph.input.clone(),
-            output: graph.output.clone(),
-            value_info: graph.value_info.clone(),
-            ..GraphProto::default()
-        });
-        ModelProto {
-            ir_version: self.proto.ir_version,
-            opset_import: self.proto.opset_import.clone(),
-            producer_name: self.proto.producer_name.clone(),
-            producer_version: self.proto.producer_version.clone(),
-            model_version: self.proto.model_version,
-            graph,
-            metadata_props: self.proto.metadata_props.clone(),
-            ..ModelProto::default()
-        }
+        write_whole_by(data, |out| {
+            let mut at = 0u64;
+            for weight in heavy {
+                let gap = at.next_multiple_of(PAGE) - at;
+                out.write_all(&[0; PAGE as usize][..gap as usize])?;
+                out.write_all(weight.raw_data())?;
+                let length = weight.raw_data().len() as u64;
+                *weight = elsewhere(weight, &place, at + gap, length);
+                at += gap + length;
+            }
+            Ok(())
+        })?;
+        write_whole_by(path, |out| stream::encode(&light, out))
     }
 }
 
@@ -142,13 +114,4 @@ fn data_file(path: &Path) -> Option<PathBuf> {
     let place = external.into_iter().find(|entry| entry.key() == "location")?.value?;
     let ours = place.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(".data"));
     ours.filter(|number| number.chars().all(|c| c.is_ascii_hexdigit())).map(|_| path.with_file_name(&place))
-}
-
-fn fail(path: &Path, error: &std::io::Error) -> Error {
-    Error::File {
-        path: path.to_path_buf(),
-        during: "write".to_string(),
-        text: error.to_string(),
-        fix: "make room, or name a folder that can be written; what was there before is still there".to_string(),
-    }
 }

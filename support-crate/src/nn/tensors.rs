@@ -1,12 +1,14 @@
 //! safetensors files: numbers by name, with a few words about them. Written whole or not at all.
 
 mod decode;
+mod disk;
 mod read;
 #[cfg(test)]
 mod tests;
+mod whole;
 mod write;
 
-pub use write::write_whole;
+pub use whole::{write_whole, write_whole_by};
 
 use std::collections::BTreeMap;
 

@@ -12,6 +12,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = prost_build::Config::new();
     // The schema's comments are pages of prose; whoever wants them reads the schema.
     config.disable_comments(["."]);
+    // A weight's bytes may be somebody else's memory: half a gigabyte need not be copied to be written.
+    config.bytes([".onnx.TensorProto.raw_data"]);
     let modules = descriptors.file.into_iter().map(|file| (prost_build::Module::from_protobuf_package_name(file.package()), file));
     for text in config.generate(modules.collect())?.into_values() {
         std::fs::write(out, text)?;

@@ -6,12 +6,14 @@ use crate::error::{Error, Result};
 use crate::nn::tensors::{HostTensor, Stored, TensorFile};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// All parameters as f32, each in the shape that [`Config::parameters`] gives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
     config: Config,
-    tensors: BTreeMap<String, HostTensor>,
+    // Shared, so that what holds the same numbers (a copy of the weights, an export) takes no memory of its own.
+    tensors: BTreeMap<String, Arc<HostTensor>>,
 }
 
 impl Weights {
@@ -36,7 +38,7 @@ impl Weights {
                     values
                 }
             };
-            (name, HostTensor { shape, values })
+            (name, Arc::new(HostTensor { shape, values }))
         };
         Ok(Weights { config, tensors: config.parameters().into_iter().enumerate().map(make).collect() })
     }
@@ -79,7 +81,7 @@ impl Weights {
             if let Some(place) = tensor.values.iter().position(|x| !x.is_finite()) {
                 return Err(wrong(format!("number {place} of `{name}` is {}", tensor.values[place])));
             }
-            tensors.insert(name, tensor);
+            tensors.insert(name, Arc::new(tensor));
         }
         Ok(Weights { config, tensors })
     }
@@ -98,7 +100,8 @@ impl Weights {
     pub fn into_file(self) -> TensorFile {
         // Other programs ask for this word before they load a file.
         let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-        TensorFile { tensors: self.tensors, metadata }
+        let own = |(name, tensor)| (name, Arc::unwrap_or_clone(tensor));
+        TensorFile { tensors: self.tensors.into_iter().map(own).collect(), metadata }
     }
 
     /// The shape of the model.
@@ -111,12 +114,20 @@ impl Weights {
     /// # Panics
     /// When [`Config::parameters`] has no such name.
     pub fn get(&self, name: &str) -> &HostTensor {
+        self.shared(name)
+    }
+
+    /// The same, for those who keep it: the numbers are not copied.
+    ///
+    /// # Panics
+    /// As [`Weights::get`].
+    pub fn shared(&self, name: &str) -> &Arc<HostTensor> {
         self.tensors.get(name).unwrap_or_else(|| panic!("GPT-2 has no parameter `{name}`"))
     }
 
     /// All parameters, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &HostTensor)> {
-        self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
+        self.tensors.iter().map(|(name, tensor)| (name.as_str(), &**tensor))
     }
 }
 

@@ -100,3 +100,23 @@ fn a_file_that_cannot_be_written_leaves_the_old_one() {
     assert!(text.contains("cannot write") && text.contains("still there"), "{text}");
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
 }
+
+#[test]
+fn a_write_that_ends_in_the_middle_leaves_the_old_file_and_nothing_else() {
+    let folder = Folder::new("middle");
+    let path = folder.0.join("x.bin");
+    write_whole(&path, b"old").unwrap();
+    // Some of it is on the disk by then.
+    for megabytes in [0, 1, 30] {
+        let outcome = write_whole_by(&path, |out| {
+            (0..megabytes).try_for_each(|_| out.write_all(&[7; 1 << 20]))?;
+            Err(std::io::ErrorKind::StorageFull.into())
+        });
+        let text = outcome.unwrap_err().to_string();
+        assert!(text.contains("cannot write") && text.contains("no storage space"), "{text}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
+    }
+    write_whole_by(&path, |out| out.write_all(b"new")).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"new");
+}

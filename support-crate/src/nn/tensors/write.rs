@@ -1,19 +1,18 @@
-//! Writing: a file that a stop in the middle cannot damage.
+//! Writing a safetensors file.
 
+use super::whole::{fail, write_whole};
 use super::{Stored, TensorFile};
 use crate::cpu::bf16_from_f32;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, TensorView};
-use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
 impl TensorFile {
     /// Writes the file whole, under another name first: whoever stops the program finds the old file or the new one.
     ///
     /// # Errors
-    /// [`Error::File`] when the folder cannot be written or the disk is full; the old file stays.
+    /// As [`write_whole`], when the folder cannot be written or the disk is full; the old file stays.
     pub fn write(&self, path: &Path, stored: Stored) -> Result<()> {
         let bytes: Vec<(&str, &[usize], Vec<u8>)> = self
             .tensors
@@ -43,36 +42,5 @@ impl Stored {
             Stored::F32 => values.par_iter().flat_map_iter(|x| x.to_le_bytes()).collect(),
             Stored::Bf16 => values.par_iter().flat_map_iter(|x| bf16_from_f32(*x).to_le_bytes()).collect(),
         }
-    }
-}
-
-/// Writes `bytes` to a temporary file beside `path` and renames it: `path` is the old file or the new one, never half of it.
-///
-/// # Errors
-/// [`Error::File`]; the old file stays.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let failed = |error: std::io::Error| fail(path, error.to_string());
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Two programs at once must not write into one temporary file.
-    let beside = folder.join(format!(".{name}.{}.part", std::process::id()));
-    let written = File::create(&beside)
-        // The name must not become valid before the bytes are on the disk.
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(|error| {
-        // What is left of it is of no use; the first error is the one to tell.
-        let _ = std::fs::remove_file(&beside);
-        failed(error)
-    })
-}
-
-fn fail(path: &Path, text: String) -> Error {
-    Error::File {
-        path: path.to_path_buf(),
-        during: "write".to_string(),
-        text,
-        fix: "make room, or name a folder that can be written; what was there before is still there".to_string(),
     }
 }
