@@ -20,6 +20,8 @@ import inside
 
 # Against a command that hangs; after a set-up each takes seconds.
 LIMIT_S = 240
+# A shell starts what runs in the background deaf to Ctrl-C, and so would be its blocks: they would last to their end.
+HEARS = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
 WEB = re.compile(r"https?://[^\s<>)\"`|]+")
 
 
@@ -29,7 +31,7 @@ def run(block) -> str | None:
     from notebooks import ROOT
 
     process = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", block.text], cwd=ROOT, env={**os.environ, "NO_BROWSER": "1"},
+        [sys.executable, "-c", HEARS, "bash", "-euo", "pipefail", "-c", block.text], cwd=ROOT, env={**os.environ, "NO_BROWSER": "1"},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     late = threading.Timer(LIMIT_S, os.killpg, (process.pid, signal.SIGKILL))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,16 @@ def test_blocks_are_run():
     assert "status 1" in failed and "before" in failed and "after" not in failed
     assert pages.run(Block(Path("p.md"), 1, "sh", "echo ready; sleep 60\n", until="rea?dy")) is None
     assert "status 0" in pages.run(Block(Path("p.md"), 1, "sh", "echo over\n", until="ready"))
+
+
+def test_a_block_hears_the_interrupt_where_the_tests_are_deaf_to_it():
+    """As in what a shell runs in the background; the block would last its whole minute."""
+    before, started = signal.signal(signal.SIGINT, signal.SIG_IGN), time.monotonic()
+    try:
+        assert pages.run(Block(Path("p.md"), 1, "sh", "echo ready; sleep 60\n", until="ready")) is None
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - started < 30
 
 
 def test_a_block_that_hangs_is_ended(monkeypatch):
