@@ -12,7 +12,7 @@ import pytest
 from proof.steps import TESTS
 
 onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 from exported import accuracy, checker, compare
 
@@ -65,6 +65,22 @@ def test_integers_give_what_candle_says_they_give(folder: Path, written: str) ->
     assert rounded.size < 0.27 * exact.size
     assert rounded.same > 0.9
     print(accuracy.table([exact, rounded]))
+
+
+@pytest.mark.parametrize("written", ["course", "older"])
+def test_onnx_runtime_computes_in_integers(folder: Path, tmp_path: Path, written: str) -> None:
+    """It takes a pair only in the form that it knows; else it computes in f32, slower than without pairs."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "computed.onnx")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(folder / written / "cnn-int8.onnx", options, providers=["CPUExecutionProvider"])
+    computed = [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node]
+    assert [name for name in computed if name.startswith("Q")] == [
+        "QuantizeLinear",
+        *["QLinearConv"] * 2,
+        *["QGemm"] * 2,
+    ]
+    assert "DequantizeLinear" not in computed
 
 
 def test_another_weight_is_seen(copy: Path) -> None:

@@ -120,15 +120,19 @@ impl Writer<'_> {
         (weight, bias)
     }
 
+    /// The zero points are all 0, which is what a file means that names none; but ONNX Runtime computes a Gemm in integers only
+    /// where they stand.
     fn unpacked(&mut self, name: &str, shape: &[usize], integers: Numbers, scales: &[f32]) -> Value {
-        let integers = self.graph.weight(&format!("{name}.integers"), shape, integers);
-        let (scale, told) = match scales {
-            [one] => (self.graph.weight(&format!("{name}.scale"), &[], Numbers::F32(&[*one])), vec![]),
-            many => {
-                let scale = self.graph.weight(&format!("{name}.scale"), &[many.len()], Numbers::F32(many));
-                (scale, vec![("axis", Attribute::Int(0))])
-            }
+        let zeros = vec![0; scales.len()];
+        let of_weights: Vec<i8> = zeros.iter().map(|&zero| zero as i8).collect();
+        let zeros = if matches!(integers, Numbers::I32(_)) { Numbers::I32(&zeros) } else { Numbers::I8(&of_weights) };
+        let (axes, told) = match scales.len() {
+            1 => (vec![], vec![]),
+            many => (vec![many], vec![("axis", Attribute::Int(0))]),
         };
-        self.graph.node(name, "DequantizeLinear", &[&integers, &scale], &told)
+        let integers = self.graph.weight(&format!("{name}.integers"), shape, integers);
+        let scale = self.graph.weight(&format!("{name}.scale"), &axes, Numbers::F32(scales));
+        let zero = self.graph.weight(&format!("{name}.zero"), &axes, zeros);
+        self.graph.node(name, "DequantizeLinear", &[&integers, &scale, &zero], &told)
     }
 }
