@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -69,7 +70,9 @@ def main() -> int:
             command += ["--talk", name]
         except ImportError as error:
             print(f"Python's onnxruntime: left out ({error})", file=sys.stderr)
-        with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        environment = {**os.environ, **({"GPULAB_COMMIT": chosen.commit} if chosen.commit else {})}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, cwd=ROOT, text=True, env=environment, **pipes) as program:
             answers(program)
     if program.returncode == 0:
         chosen.out.with_suffix(".md").write_text(export_page.page(chosen.out, chosen.commit), encoding="utf-8")

@@ -13,10 +13,10 @@ from rules import pages
 GUIDES = ["quickstart", "plain-words", "quick-reference", "troubleshooting"]
 RECORDS = {
     "results/h200/README.md": "The recorded run",
-    "results/cpu/README.md": "Executed on a CPU",
     "results/h200/recorders.md": "How figures were recorded",
     "results/h200/ladders.md": "All ladders of kernels",
     "results/h200/training.md": "Training, recorded",
+    "results/h200/export.md": "Exported models, recorded",
     "results/ncu/README.md": "Counters of the hardware",
     "models/course/README.md": "The trained model",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -14,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pictures
-from notebooks import FOLDER, ROOT, Problem, find, load, relative, write
+from notebooks import FOLDER, ROOT, Problem, find, load, relative
 from runner import colab, exports, metrics, provenance
 from runner.execute import Failure, Outcome, Run
 from runner.judge import unsaved
@@ -155,10 +154,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         paths = find(chosen.names, chosen.folder)
         runner = Runner(chosen)
+        before: list[dict] = []
         if chosen.recorded and chosen.provenance:
-            provenance.check_replaces(chosen.out, whole=not chosen.names)
+            provenance.check_replaces(chosen.out)
+            before = provenance.entries(chosen.out)
         # Fails now rather than after minutes, where nothing can be written.
-        write(chosen.out / "summary.json", "[]\n")
+        provenance.save_summary(chosen.out, before)
         if pictures.fonts_missing():
             print(
                 "no font is installed: plots are saved as SVG only (next: python3 env/pictures.py FOLDER where there is one)"
@@ -166,13 +167,14 @@ def main(arguments: list[str] | None = None) -> int:
         if chosen.colab:
             colab.python()
         outcomes = runner.all(paths)
-        summary = json.dumps([one.summary() for one in outcomes], indent=1, ensure_ascii=False)
-        write(chosen.out / "summary.json", exports.without_machine_paths(summary) + "\n")
+        found = [one.summary() for one in outcomes]
         if chosen.recorded:
             good = [one.notebook for one in outcomes if not one.failures and not one.stopped]
             metrics.keep_latest(runner.metrics, good, began)
             if chosen.provenance:
-                provenance.save(chosen.out, began, outcomes)
+                found = provenance.join(before, provenance.recorded(chosen.out, began, outcomes))
+                provenance.save(chosen.out, found, provenance.machine_section())
+        provenance.save_summary(chosen.out, found)
     except Problem as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2

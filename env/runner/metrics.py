@@ -31,10 +31,20 @@ def keep_latest(path: Path, lessons: list[str], since: str) -> None:
     """Drops rows of `lessons` older than `since` (RFC 3339, UTC): a recorded run shows each lesson once."""
     rows = read(path)
     kept = [row for row in rows if row.get("lesson") not in lessons or (row.get("time") or "") >= since]
-    if len(kept) == len(rows):
-        return
+    if len(kept) != len(rows):
+        _write(path, kept)
+
+
+def replace(path: Path, lessons: list[str], rows: list[dict[str, str]]) -> None:
+    """Puts those of `rows` that are of these lessons in the place of the file's own."""
+    kept = [row for row in read(path) if row.get("lesson") not in lessons]
+    _write(path, kept + [row for row in rows if row.get("lesson") in lessons])
+
+
+def _write(path: Path, rows: list[dict[str, str]]) -> None:
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(kept)
+    if rows:
+        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
     write(path, text.getvalue())

@@ -1,4 +1,4 @@
-"""The README of a recorded run: which machine, which driver, which commit, when, by which command."""
+"""The README of a recorded run: which machine, which driver; for each notebook which commit, when, by which command."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ def verify() -> dict[str, Any]:
 
 
 def commit(out: Path, since: str) -> str:
-    """The commit that ran: as the rows of this run say, else as git says."""
+    """The commit that ran: as the rows of this run say, else an unpacked bundle's own, else as git says."""
     rows = [row for row in metrics.read(out / "metrics.csv") if (row.get("time") or "") >= since]
     named = {row.get("commit") or "unknown" for row in rows} - {"unknown"}
     if named:
         return ", ".join(sorted(named))
+    if told := os.environ.get("GPULAB_COMMIT"):
+        return told
     done = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -69,35 +71,68 @@ def machine_lines(machine: dict[str, Any]) -> list[tuple[str, str]]:
     return list(seen.items())
 
 
-def check_replaces(out: Path, whole: bool) -> None:
-    """A recorded run is only replaced as a whole, and by one of the same kind of machine: its README speaks of one run."""
+def machine_of(page: Path) -> str | None:
+    """The kind of machine that a recorded run's page names."""
+    found = re.search(r"^\| machine \| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else None
+
+
+def check_replaces(out: Path) -> None:
+    """A recorded run is only replaced, whole or in part, by one on the same kind of machine."""
     name = str(verify().get("short_name"))
-    page = out / "README.md"
-    if not page.exists():
-        return
-    before = re.search(r"^\| machine \| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    if before and before[1] != name:
-        text = f"{relative(out)} holds a run on {before[1]}, and this machine is {name}"
+    before = machine_of(out / "README.md") if (out / "README.md").exists() else None
+    if before and before != name:
+        text = f"{relative(out)} holds a run on {before}, and this machine is {name}"
         raise Problem(f"{text}\nnext: choose another folder with --out")
-    if not whole:
-        text = f"{relative(out)} holds a run of all notebooks, and some would be from another run than its README says"
-        raise Problem(f"{text}\nnext: run without NB or names, or choose another folder with --out")
 
 
-def save(out: Path, began: str, outcomes: list[Outcome]) -> None:
-    """Writes README.md beside the executed copies."""
-    machine = exports.without_machine_paths(verify())
-    command = exports.without_machine_paths(shlex.join(["python3", "env/run.py", *sys.argv[1:]]))
-    lines = ["# A recorded run", ""]
-    lines += ["Written by the notebook runner; nothing here is typed by hand.", ""]
-    lines += ["| what | |", "| --- | --- |", f"| began (UTC) | {began} |", f"| commit | {commit(out, began)} |"]
-    lines += [f"| command | `{command}` |", ""]
-    lines += ["| notebook | seconds | code cells | plots | rows in metrics.csv | state |", "| --- " * 6 + "|"]
-    for one in outcomes:
-        state = "failed" if one.failures else "stopped" if one.stopped else "good"
-        name = f"[{one.notebook}]({one.notebook}.ipynb)"
-        lines.append(f"| {name} | {one.seconds:.1f} | {one.cells} | {one.plots} | {one.rows} | {state} |")
-    lines += ["", "## The machine", "", "As `gpulab verify --json` answered before this page was written:", ""]
-    lines += ["| what | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in machine_lines(machine)), ""]
-    write(out / "README.md", "\n".join(lines))
+def entries(out: Path) -> list[dict[str, Any]]:
+    """What a recorded run says of each of its notebooks, `run` among it: began, commit, command."""
+    try:
+        found = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return []
+    return [entry for entry in found if "run" in entry]
+
+
+def join(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newer entry of each notebook, in the course's order."""
+    newest = {entry["notebook"]: entry for entry in [*before, *now]}
+    return [newest[name] for name in sorted(newest)]
+
+
+def recorded(out: Path, began: str, outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    """The entries of this run."""
+    command = shlex.join(["python3", "env/run.py", *sys.argv[1:]])
+    run = {"began": began, "commit": commit(out, began), "command": command}
+    return [{**one.summary(), "run": run} for one in outcomes]
+
+
+def save_summary(out: Path, found: list[dict[str, Any]]) -> None:
+    """What came of each notebook, for other tools."""
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    write(out / "summary.json", exports.without_machine_paths(text) + "\n")
+
+
+def machine_section() -> str:
+    """The page's part about this machine."""
+    lines = ["## The machine", "", "As `gpulab verify --json` answered before this page was written:", ""]
+    lines += ["| what | |", "| --- | --- |"]
+    lines += [f"| {name} | {text} |" for name, text in machine_lines(verify())]
+    return exports.without_machine_paths("\n".join(lines)) + "\n"
+
+
+def save(out: Path, found: list[dict[str, Any]], machine: str) -> None:
+    """Writes README.md beside the executed copies; `machine` is its last part."""
+    runs: dict[str, dict[str, str]] = {entry["run"]["began"]: entry["run"] for entry in found}
+    lines = ["# A recorded run", "", "Written by the notebook runner; nothing here is typed by hand.", ""]
+    lines += ["| began (UTC) | commit | command |", "| --- " * 3 + "|"]
+    lines += [f"| {began} | {runs[began]['commit']} | `{runs[began]['command']}` |" for began in sorted(runs)]
+    lines += ["", "| notebook | seconds | code cells | plots | rows in metrics.csv | state | run |", "| --- " * 7 + "|"]
+    for one in found:
+        state = "failed" if one["failures"] else "stopped" if one["stopped"] else "good"
+        figures = f"{one['seconds']:.1f} | {one['cells']} | {one['plots']} | {one['rows']}"
+        name = f"[{one['notebook']}]({one['notebook']}.ipynb)"
+        lines.append(f"| {name} | {figures} | {state} | {one['run']['began']} |")
+    write(out / "README.md", exports.without_machine_paths("\n".join([*lines, ""])) + "\n" + machine)
     print(f"provenance: {relative(out / 'README.md')}")

@@ -1,9 +1,10 @@
-"""The README of a recorded run, and the rows that it keeps."""
+"""The README of a recorded run, the rows that it keeps, and how a part of it is run again."""
 
 from __future__ import annotations
 
 import pytest
 
+import join_runs
 from notebooks import Problem
 from runner import metrics, provenance
 from runner.execute import Failure, Outcome
@@ -21,17 +22,24 @@ MACHINE = {
 }  # fmt: skip
 
 
+def record(out, began, monkeypatch, *outcomes, machine=MACHINE):
+    """As the runner does after its notebooks."""
+    monkeypatch.setattr(provenance, "verify", lambda: machine)
+    before = provenance.entries(out)
+    found = provenance.join(before, provenance.recorded(out, began, list(outcomes)))
+    provenance.save(out, found, provenance.machine_section())
+    provenance.save_summary(out, found)
+    return (out / "README.md").read_text()
+
+
 def test_what_the_page_says(tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "verify", lambda: MACHINE)
     (tmp_path / "metrics.csv").write_text("time,commit,lesson\n2026-01-02T00:00:00Z,abc123,02_a\n")
     outcomes = [Outcome("02_a", 5, 12.34, 2, 7), Outcome("03_b", failures=[Failure("03_b", 0, "", "", "x")])]
-    provenance.save(tmp_path, "2026-01-01T00:00:00Z", outcomes)
-    page = (tmp_path / "README.md").read_text()
+    page = record(tmp_path, "2026-01-01T00:00:00Z", monkeypatch, *outcomes)
     for line in (
-        "| began (UTC) | 2026-01-01T00:00:00Z |",
-        "| commit | abc123 |",
-        "| [02_a](02_a.ipynb) | 12.3 | 5 | 2 | 7 | good |",
-        "| [03_b](03_b.ipynb) | 0.0 | 0 | 0 | 0 | failed |",
+        "| 2026-01-01T00:00:00Z | abc123 | `python3 env/run.py",
+        "| [02_a](02_a.ipynb) | 12.3 | 5 | 2 | 7 | good | 2026-01-01T00:00:00Z |",
+        "| [03_b](03_b.ipynb) | 0.0 | 0 | 0 | 0 | failed | 2026-01-01T00:00:00Z |",
         "| NVIDIA driver | 580.1 |",
         "| GPU 0 | NVIDIA H200: compute capability 9.0 |",
         "| NVRTC | 13.0 |",
@@ -39,12 +47,64 @@ def test_what_the_page_says(tmp_path, monkeypatch):
     ):
         assert line in page, f"{line}\n{page}"
     assert "nvcc" not in page
-    provenance.check_replaces(tmp_path, whole=True)
-    with pytest.raises(Problem, match="holds a run of all notebooks"):
-        provenance.check_replaces(tmp_path, whole=False)
+    provenance.check_replaces(tmp_path)
     monkeypatch.setattr(provenance, "verify", lambda: {**MACHINE, "short_name": "laptop"})
     with pytest.raises(Problem, match="holds a run on NVIDIA H200, and this machine is laptop"):
-        provenance.check_replaces(tmp_path, whole=True)
+        provenance.check_replaces(tmp_path)
+
+
+def test_a_notebook_that_is_run_again_has_its_own_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPULAB_COMMIT", "first")
+    record(tmp_path, "2026-01-01T00:00:00Z", monkeypatch, Outcome("02_a", 5, 1.0), Outcome("03_b", 6, 2.0))
+    monkeypatch.setenv("GPULAB_COMMIT", "second")
+    page = record(tmp_path, "2026-01-02T00:00:00Z", monkeypatch, Outcome("02_a", 5, 9.0))
+    assert "| 2026-01-01T00:00:00Z | first |" in page and "| 2026-01-02T00:00:00Z | second |" in page
+    assert "| [02_a](02_a.ipynb) | 9.0 | 5 | 0 | 0 | good | 2026-01-02T00:00:00Z |" in page
+    assert "| [03_b](03_b.ipynb) | 2.0 | 6 | 0 | 0 | good | 2026-01-01T00:00:00Z |" in page
+    # A run that nothing is left of has no line.
+    page = record(tmp_path, "2026-01-03T00:00:00Z", monkeypatch, Outcome("03_b", 6, 3.0))
+    assert "| first |" not in page and page.count("02_a.ipynb") == 1
+
+
+def folder(path, began, monkeypatch, name, *outcomes, machine=MACHINE):
+    (path / "plots").mkdir(parents=True)
+    for one in outcomes:
+        (path / f"{one.notebook}.ipynb").write_text(name)
+        (path / "plots" / f"{one.notebook}-{name}.svg").write_text(name)
+    rows = [f"{began},{name},{one.notebook}" for one in outcomes]
+    (path / "metrics.csv").write_text("\n".join(["time,commit,lesson", *rows, ""]))
+    record(path, began, monkeypatch, *outcomes, machine=machine)
+    return path
+
+
+def test_one_run_goes_into_another(tmp_path, monkeypatch):
+    into = folder(tmp_path / "into", "2026-01-01T00:00:00Z", monkeypatch, "old", Outcome("02_a"), Outcome("03_b"))
+    failed = Outcome("03_b", failures=[Failure("03_b", 0, "", "", "x")])
+    source = folder(tmp_path / "from", "2026-01-02T00:00:00Z", monkeypatch, "new", Outcome("02_a"), failed)
+    assert join_runs.join(source, into) == ["02_a"]
+    assert (into / "02_a.ipynb").read_text() == "new" and (into / "03_b.ipynb").read_text() == "old"
+    assert sorted(file.name for file in (into / "plots").iterdir()) == ["02_a-new.svg", "03_b-old.svg"]
+    assert {row["lesson"]: row["commit"] for row in metrics.read(into / "metrics.csv")} == {
+        "02_a": "new",
+        "03_b": "old",
+    }
+    page = (into / "README.md").read_text()
+    assert "| good | 2026-01-02T00:00:00Z |" in page and page.count("## The machine") == 1 and "failed" not in page
+    assert [one["run"]["commit"] for one in provenance.entries(into)] == ["new", "old"]
+
+
+def test_runs_that_do_not_belong_together_stay_apart(tmp_path, monkeypatch):
+    into = folder(tmp_path / "into", "2026-01-01T00:00:00Z", monkeypatch, "old", Outcome("02_a"))
+    other = {**MACHINE, "short_name": "laptop"}
+    source = folder(tmp_path / "from", "2026-01-02T00:00:00Z", monkeypatch, "new", Outcome("02_a"), machine=other)
+    with pytest.raises(Problem, match=r"run on laptop, .* on NVIDIA H200"):
+        join_runs.join(source, into)
+    with pytest.raises(Problem, match="holds no recorded run"):
+        join_runs.join(tmp_path, into)
+    stopped = folder(tmp_path / "s", "2026-01-02T00:00:00Z", monkeypatch, "new", Outcome("02_a", stopped=True))
+    with pytest.raises(Problem, match="no notebook that ran to its end"):
+        join_runs.join(stopped, into)
+    assert (into / "02_a.ipynb").read_text() == "old"
 
 
 def test_a_new_recording_replaces_its_lessons_only(tmp_path):

@@ -71,11 +71,11 @@ fn table(race: &Race) -> String {
         let theirs = race.latencies.iter().filter(is_peer).find(|other| other.batch == latency.batch);
         let ratio = theirs.map_or(String::new(), |theirs| format!("{:.3}", ratio(latency, theirs)));
         let ms = |of: Option<f64>| of.map_or(String::new(), |ms| format!("{ms:.1}"));
-        let quoted = |of: Option<&String>| of.map_or(String::new(), |text| format!("\"{}\"", text.replace('"', "'")));
+        let quoted = |of: Option<&String>| of.map_or(String::new(), |text| quoted(text));
         let _ = writeln!(
             text,
             "{},{},{},{:.2},{:.2},{:.0},{},{:.1e},{ratio},{},{},{},{}",
-            latency.contestant,
+            quoted(Some(&latency.contestant)),
             latency.dtype,
             latency.batch,
             latency.p50(),
@@ -90,9 +90,14 @@ fn table(race: &Race) -> String {
         );
     }
     for (name, why) in &race.absent {
-        let _ = writeln!(text, "{name},,,,,,,,,,,,\"{}\"", why.to_string().replace('"', "'").replace('\n', " / "));
+        let _ = writeln!(text, "{},,,,,,,,,,,,{}", quoted(name), quoted(&why.to_string().replace('\n', " / ")));
     }
     text
+}
+
+/// A field that may hold a comma.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "'"))
 }
 
 /// Ours over theirs: the median over the turns of the turns' own medians.
