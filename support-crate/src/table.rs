@@ -117,7 +117,7 @@ impl Table {
             .collect();
         let title =
             if self.title.is_empty() { String::new() } else { format!("<strong>{}</strong>", escape(&self.title)) };
-        let notes: Vec<String> = self.notes.iter().map(|note| marked(note)).collect();
+        let notes: Vec<String> = self.notes.iter().map(|note| marked(note).replace('\n', "<br>")).collect();
         format!(
             "<div class=\"gpulab-table\" style=\"overflow-x:auto;color:var(--jp-content-font-color1,inherit)\">{title}\
              <table style=\"margin:.4em 0;font-size:92%;color:inherit;table-layout:auto;border-collapse:collapse\">\

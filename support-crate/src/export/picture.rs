@@ -94,11 +94,12 @@ fn beside(node: &Node, weights: &BTreeMap<String, (Vec<usize>, u64)>) -> String 
     let large = taken.filter(|(_, (shape, _))| !shape.is_empty());
     let weights = large.map(|(name, (shape, size))| {
         let part = name.strip_prefix(&format!("{}.", node.name)).unwrap_or(name);
-        format!("{part} {shape:?} {}", bytes(*size))
+        // The size of what is large.
+        if *size < 1024 { format!("{part} {shape:?}") } else { format!("{part} {shape:?} {}", bytes(*size)) }
     });
     let text = told.chain(weights).collect::<Vec<_>>().join(", ");
     // What does not fit beside the boxes would leave the picture.
-    match text.char_indices().nth(72) {
+    match text.char_indices().nth(68) {
         Some((end, _)) => format!("{} …", &text[..end]),
         None => text,
     }

@@ -3,7 +3,7 @@
 use super::race::{Entry, Race};
 use crate::measurement::{Measurement, figures};
 use crate::plot::{SizeChart, over_size};
-use crate::table::{Cell, Table};
+use crate::table::{Cell, Table, show};
 
 /// What a chart shows over the batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +28,14 @@ impl std::fmt::Display for Report {
 }
 
 impl Report {
-    /// What the notebook calls to show it.
+    /// What the notebook calls to show it: both tables in one output, as a cell keeps the last one alone.
     pub fn evcxr_display(&self) {
-        self.tables.iter().for_each(Table::show);
+        show(&format!("{self}\n"), &self.html());
+    }
+
+    /// Both tables as a piece of a page.
+    pub fn html(&self) -> String {
+        self.tables.iter().map(Table::html).collect()
     }
 }
 
@@ -102,17 +107,40 @@ impl Race {
             .map(Cell::of)
             .to_vec()
         };
-        let absent = self.absent.iter().map(|(name, error)| {
-            let text = error.to_string();
-            if text.starts_with(name) { text } else { format!("{name} is missing: {text}") }
-        });
-        Table {
+        let open = self.entries.iter().filter(|entry| entry.nodes.is_some());
+        let mut table = Table {
             title: "Sessions, as ONNX Runtime tells of them".to_string(),
             heads: ["who", "nodes", "engines", "opened ms", "again ms"].map(str::to_string).to_vec(),
-            rows: self.entries.iter().filter(|entry| entry.nodes.is_some()).map(row).collect(),
+            rows: open.map(row).collect(),
             sentences: 2,
-            notes: absent.collect(),
+            notes: self.missing(),
+        };
+        // Engines are TensorRT's alone.
+        for column in [4, 2] {
+            if table.rows.iter().all(|row| row[column].text.is_empty()) {
+                table.heads.remove(column);
+                table.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+                table.sentences = if column == 2 { 1 } else { table.sentences };
+            }
         }
+        table
+    }
+
+    /// A line for each that is absent, with its reason, and what adds it; the same reason is told once.
+    fn missing(&self) -> Vec<String> {
+        let mut told: Vec<&str> = Vec::new();
+        let mut lines = Vec::new();
+        let texts: Vec<(&String, String)> = self.absent.iter().map(|(name, error)| (name, error.to_string())).collect();
+        for (name, text) in &texts {
+            let why = text.strip_prefix(&format!("{name} is missing: ")).unwrap_or(text);
+            if told.contains(&why) {
+                lines.push(format!("{name} is missing for the same reason"));
+            } else {
+                lines.push(format!("{name} is missing: {why}"));
+                told.push(why);
+            }
+        }
+        lines
     }
 
     /// A chart over the batch size.

@@ -201,8 +201,9 @@ fn a_race_times_those_whose_outputs_agree_and_names_the_others() {
     assert_eq!((inputs[0].0.as_str(), inputs[0].1.shape.as_slice()), ("x", &[2, 3][..]));
     let right = expected(&inputs[0].1, &inputs[1].1);
     race.entries.push(Entry::of(Told(right.clone())));
-    good(race.join(&file.0, &[race.tensorrt(true, 8), Provider::Cpu]));
-    assert_eq!(race.entries.len() + race.absent.len(), 4);
+    good(race.join(&file.0, &[race.tensorrt(false, 8), race.tensorrt(true, 8), Provider::Cpu]));
+    good(race.join_as("another form", &file.0, Provider::Cpu));
+    assert_eq!(race.entries.len() + race.absent.len(), 6);
     good(race.run(&[2]));
     let told = race.latencies.iter().find(|latency| latency.contestant == "told").unwrap();
     assert!(told.us.len() >= 2 * Race::TURNS && told.error < 1e-6);
@@ -211,12 +212,17 @@ fn a_race_times_those_whose_outputs_agree_and_names_the_others() {
     assert_eq!(metrics, ["latency p50", "latency p99", "throughput"]);
     assert!(rows.iter().any(|row| row.metric == "open" && row.unit == "ms"));
     let text = race.report().to_string();
-    for part in ["told", "ONNX Runtime CPU", "on CPUExecutionProvider", "examples"] {
+    for part in ["told", "another form", "ONNX Runtime CPU", "on CPUExecutionProvider", "examples"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    for (name, why) in &race.absent {
-        assert!(text.contains(&format!("{name} is missing: ")) && text.contains(&why.to_string()), "{text}");
+    if let [(first, why), (second, _)] = race.absent.as_slice() {
+        assert!(text.contains(&format!("{first} is missing: ")) && text.contains(&why.to_string()), "{text}");
+        assert!(text.contains(&format!("{second} is missing for the same reason")), "{text}");
+        // Engines are TensorRT's, and it is not there.
+        assert!(!text.contains("engines") && !text.contains("again"), "{text}");
     }
+    // A cell keeps the last of several outputs: both tables are one.
+    assert_eq!(race.report().html().matches("<table").count(), 2);
     assert!(race.chart(RaceChart::Throughput).draw().svg().contains("examples a second"));
     race.entries.push(Entry::of(Told(right.iter().map(|value| value + 1.0).collect())));
     let text = wrong(race.run(&[2]));
