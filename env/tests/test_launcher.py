@@ -107,10 +107,12 @@ def test_a_lock_outlives_the_program_that_took_it(tmp_path: Path) -> None:
 def test_a_readers_own_build_settings_do_not_reach_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "STATE", tmp_path / "setup.json")
     base = {"RUSTFLAGS": "-O", "CARGO_INCREMENTAL": "0", "CARGO_BUILD_TARGET": "x", "CARGO_PROFILE_DEV_DEBUG": "2"}
-    kept = {"CARGO_HOME": "/c", "CARGO_BUILD_JOBS": "2", "PATH": "/bin", "LD_LIBRARY_PATH": "/l", "HOME": "/h"}
+    kept = {"CARGO_BUILD_JOBS": "2", "PATH": "/bin", "LD_LIBRARY_PATH": "/l", "HOME": "/h"}
     made = recipe.environment({**base, **kept, "EVCXR_TMPDIR": "/old"}, Path("/k"), Path("/tools"), Path("/e/evcxr"))
     assert not {"RUSTFLAGS", "CARGO_INCREMENTAL", "CARGO_BUILD_TARGET", "CARGO_PROFILE_DEV_DEBUG"} & set(made)
-    assert (made["CARGO_HOME"], made["CARGO_BUILD_JOBS"], made["HOME"]) == ("/c", "2", "/h")
+    assert (made["CARGO_BUILD_JOBS"], made["HOME"]) == ("2", "/h")
+    # The type analysis looks for cargo there; test_analysis.py says how builds get the reader's own.
+    assert made["CARGO_HOME"] == "/k-cargo"
     assert made["CARGO_PROFILE_DEV_OVERFLOW_CHECKS"] == "false"
     assert made["EVCXR_TMPDIR"] == "/k"
     assert made["PATH"].split(":")[:2] == ["/tools/bin", "/bin"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import paths
-from warm import candle
+from warm import analysis, candle
 
 STAMP = "warm.json"
 # Held for the moment in which one warmed build takes another's place, or is copied.
@@ -48,6 +48,7 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
     env["EVCXR_TMPDIR"] = str(folder)
     env["EVCXR_CONFIG_DIR"] = str(folder / "config")
     # The type analysis calls these a dozen times at each start; without rustup's detour that is 0.3 s less.
+    env["CARGO_HOME"] = str(analysis.stand_in(folder))
     programs = toolchain / "bin"
     env["CARGO"], env["RUSTC"], env["RUSTUP_TOOLCHAIN"] = (
         str(programs / "cargo"),
@@ -67,11 +68,12 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
 
 def prelude(line: str | None) -> str:
     """What evcxr runs at its start; `line` is the `:dep` line to load ahead of the first cell, if any."""
-    return "\n".join([PUT_LOCK_BACK, *([line, LOAD_TYPES] if line else [])])
+    return "\n".join([analysis.restore(), PUT_LOCK_BACK, *([line, LOAD_TYPES] if line else [])])
 
 
 def write_config(folder: Path, line: str | None) -> None:
     """The kernel's settings; a reader's own evcxr settings do not reach it."""
+    analysis.prepare(folder)
     config = folder / "config"
     config.mkdir(exist_ok=True)
     (config / "evcxr.toml").write_text(f"[evcxr]\nprelude = '''\n{prelude(line)}\n'''\n", encoding="utf-8")

@@ -1,0 +1,123 @@
+"""What the type analysis is told of the crates: those that are built, and the whole list where that cannot be found out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from warm import analysis, metadata, recipe
+
+PLATFORM = "x86_64-unknown-linux-gnu"
+ARGUMENTS = ["metadata", "--format-version", "1", "--manifest-path", "/k/Cargo.toml", "--filter-platform", PLATFORM]
+
+
+def package(name: str, version: str = "1.0.0") -> dict:
+    return {"id": f"{name}@{version}", "name": name, "version": version}
+
+
+def node(name: str, features: list[str], *deps: str) -> dict:
+    deps = tuple(f"{one}@1.0.0" for one in deps)
+    used = [{"name": one, "pkg": one, "dep_kinds": []} for one in deps]
+    return {"id": f"{name}@1.0.0", "features": features, "dependencies": list(deps), "deps": used}
+
+
+LONG = {
+    "packages": [package("ctx"), package("candle"), package("metal"), package("metal", "2.0.0")],
+    "workspace_members": ["ctx@1.0.0"],
+    "resolve": {"nodes": [node("ctx", [], "candle"), node("candle", ["cuda", "default", "metal"], "metal")]},
+}
+TREE = "ctx v1.0.0 (/k)|\ncandle v1.0.0|default\nserde v1.0.0 (proc-macro)|std,derive (*)\n\n"
+
+
+def fake(folder: Path, tree: str) -> str:
+    """A cargo that answers `metadata` with the long list, and `tree` as told; it keeps what it was asked."""
+    (folder / "long.json").write_text(json.dumps(LONG))
+    (folder / "cargo").write_text(
+        f'#!/bin/sh\necho "$CARGO_HOME: $@" >> {folder}/asked\n'
+        f'case "$1" in metadata) cat {folder}/long.json;; tree) {tree};; *) exit 7;; esac\n'
+    )
+    (folder / "cargo").chmod(0o755)
+    return str(folder / "cargo")
+
+
+def test_what_is_not_built_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tree").write_text(TREE)
+    cargo = fake(tmp_path, f"cat {tmp_path}/tree")
+    assert metadata.main(cargo, [*ARGUMENTS, "-Zlockfile-path", "--offline", "--no-such"]) == 0
+    short = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in short["packages"]] == ["ctx", "candle"]
+    ctx, candle = short["resolve"]["nodes"]
+    assert ctx["deps"] and candle["deps"] == [] and candle["dependencies"] == [] and candle["features"] == ["default"]
+    asked = (tmp_path / "asked").read_text().splitlines()[1]
+    assert f"--target {PLATFORM}" in asked and "--manifest-path /k/Cargo.toml" in asked
+    assert "-Zlockfile-path" in asked and "--offline" in asked and "--no-such" not in asked
+
+
+@pytest.mark.parametrize("tree", ["exit 101", "echo nonsense", "echo '|'"])
+def test_without_the_tree_the_whole_list_is_passed_on(tmp_path: Path, capsys, tree: str) -> None:
+    cargo = fake(tmp_path, tree)
+    assert metadata.main(cargo, ARGUMENTS) == 0
+    assert json.loads(capsys.readouterr().out) == LONG
+
+
+def test_an_error_of_cargo_is_passed_on(tmp_path: Path) -> None:
+    assert metadata.main(fake(tmp_path, "true"), ["nonsense"]) == 7
+
+
+def test_the_folder_is_the_readers_own_but_for_cargo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "own home"
+    (own / "bin").mkdir(parents=True)
+    (own / "config.toml").write_text("[net]\n")
+    monkeypatch.setenv("CARGO_HOME", str(own))
+    (tmp_path / "tree").write_text(TREE)
+    cargo = fake(tmp_path, f"cat {tmp_path}/tree")
+    kernel = tmp_path / "kernel"
+    for _ in range(2):
+        (kernel / "config").mkdir(parents=True, exist_ok=True)
+        recipe.write_config(kernel, None)
+    assert f":build_env CARGO_HOME={own}" in (kernel / "config" / "evcxr.toml").read_text()
+    env = recipe.environment(dict(os.environ), kernel, tmp_path, tmp_path)
+    home = Path(env["CARGO_HOME"])
+    # Beside the build: the analysis would read the whole registry through the link.
+    assert kernel not in home.parents and (home / "config.toml").read_text() == "[net]\n"
+    program = [str(home / "bin" / "cargo")]
+    env["CARGO"] = cargo
+
+    def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*program, *arguments], env=env, capture_output=True, text=True, check=False)
+
+    assert len(json.loads(ask(*ARGUMENTS).stdout)["packages"]) == 2
+    assert json.loads(ask(*ARGUMENTS, "--no-deps").stdout) == LONG
+    assert ask("config", "get").returncode == 7
+    # cargo itself sees the reader's folder.
+    assert all(line.startswith(f"{own}: ") for line in (tmp_path / "asked").read_text().splitlines())
+    assert analysis.home() == own
+
+
+def test_cargo_and_its_tree_agree_on_the_course(tmp_path: Path) -> None:
+    """With cargo itself: candle is listed with what is for Macs, and left without it."""
+    crate = recipe.paths.CRATE
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "lib.rs").touch()
+    (tmp_path / "Cargo.lock").write_bytes((recipe.paths.ROOT / "Cargo.lock").read_bytes())
+    (tmp_path / "Cargo.toml").write_text(
+        f'[package]\nname = "ctx"\nversion = "1.0.0"\nedition = "2024"\n[workspace]\n[dependencies]\n'
+        f'gpulab = {{ path = "{crate}", features = ["candle"] }}\n'
+    )
+    manifest = str(tmp_path / "Cargo.toml")
+    asked = ["metadata", "--format-version", "1", "--manifest-path", manifest, "--filter-platform", PLATFORM]
+    long = json.loads(subprocess.run(["cargo", *asked], capture_output=True, text=True, check=True).stdout)
+    program = [sys.executable, "-I", metadata.__file__, "cargo", *asked]
+    short = json.loads(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
+    before, after = ({one["name"] for one in found["packages"]} for found in (long, short))
+    assert {"candle-metal-kernels", "objc2-metal"} <= before - after
+    assert {"ctx", "gpulab", "warpsim", "candle-core", "candle-nn", "tokenizers", "cudarc", "serde_derive"} <= after
+    nodes = {one["id"]: one for one in short["resolve"]["nodes"]}
+    assert set(nodes) == {one["id"] for one in short["packages"]}
+    candle = next(one for id, one in nodes.items() if "candle-core@" in id)
+    assert "metal" not in candle["features"] and "default" in candle["features"]
