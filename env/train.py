@@ -27,7 +27,7 @@ def build(features: str = "candle") -> None:
 
     rust.toolchain(quiet=True)
     flags = candle.flags()
-    step = Step("gpulab with candle")
+    step = Step("gpulab and candle")
     step.begin("building it; the first time takes minutes" + (", with CUDA" if flags else ""))
     count: list[str] = []
     with step.heartbeat(lambda: f"{len(count)} crates built"):
