@@ -24,8 +24,9 @@ class Test:
     def __init__(self) -> None:
         self.commands = Commands(steps.log_folder())
         self.checks: list[Check] = []
-        self.lock, self.set_up_done = threading.Lock(), threading.Event()
-        self.set_up_good = False
+        self.lock = threading.Lock()
+        self.packages_done, self.set_up_done = threading.Event(), threading.Event()
+        self.packages_good = self.set_up_good = False
         self.running: dict[str, float] = {}
 
     def step(self, step: steps.Step) -> bool:
@@ -65,24 +66,29 @@ class Test:
             self.set_up_done.wait()
         for step in steps.RUST:
             self.step(step)
+        self.packages_done.wait()
+        self.after("packages", self.packages_good, steps.RUST_AFTER_PACKAGES)
         self.set_up_done.wait()
-        self.after_set_up(steps.RUST_AFTER_SET_UP)
+        self.after("set-up", self.set_up_good, steps.RUST_AFTER_SET_UP)
 
     def python(self) -> None:
         """The row of the set-up and what needs it."""
         try:
+            self.packages_good = self.step(steps.packages)
+            self.packages_done.set()
             self.set_up_good = self.step(steps.set_up)
         finally:
+            self.packages_done.set()
             self.set_up_done.set()
-        self.after_set_up(steps.PYTHON_AFTER_SET_UP)
+        self.after("set-up", self.set_up_good, steps.PYTHON_AFTER_SET_UP)
 
-    def after_set_up(self, row: list[steps.Step]) -> None:
-        """Runs steps that need the set-up; without it each counts as failed."""
+    def after(self, what: str, good: bool, row: list[steps.Step]) -> None:
+        """Runs steps that need another one; without it each counts as failed."""
         for step in row:
-            if self.set_up_good:
+            if good:
                 self.step(step)
             else:
-                self._report(step, [Check(step.__name__, FAILED, "not run: the set-up failed")], "", 0.0)
+                self._report(step, [Check(step.__name__, FAILED, f"not run: the step {what} failed")], "", 0.0)
 
     def run(self) -> int:
         """Both rows to their end."""

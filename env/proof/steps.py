@@ -36,6 +36,11 @@ def _skip(name: str, why: str) -> tuple[list[Check], str]:
     return [Check(name, FAILED if IN_CI else SKIPPED, why)], why
 
 
+def packages(commands: Commands) -> tuple[list[Check], str]:
+    """The set-up's Python packages and libraries: all that the tests of the crates need of it."""
+    return _one(commands, "packages", [sys.executable, "env/setup.py", "--part", "python", "--lessons", "all"])
+
+
 def set_up(commands: Commands) -> tuple[list[Check], str]:
     """What is missing is installed, and the builds that the lessons start on are warmed."""
     return _one(commands, "set-up", [sys.executable, "env/setup.py", "--lessons", "all"])
@@ -159,11 +164,13 @@ def book(commands: Commands) -> tuple[list[Check], str]:
     return [Check("book", PASSED if status == 0 else FAILED)], output
 
 
-# What needs nothing but Rust, then what needs the set-up: two rows, side by side.
+# What needs nothing but Rust, then what needs packages, then what needs the set-up: two rows, side by side, about as long.
+# The crates' tests are built and run beside the set-up, which leaves a core idle while it builds one large crate; the
+# tools' tests and the browser's steps run beside the notebooks.
 RUST: list[Step] = [formatted, clippy, rustdoc, mac, build_tests]
-# The tests are built beside the set-up, so the notebooks should be the longer row: the browser's steps follow cargo's.
-RUST_AFTER_SET_UP: list[Step] = [rust_tests, browser, book]
-PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, python_tests, notebooks, colab]
+RUST_AFTER_PACKAGES: list[Step] = [rust_tests]
+RUST_AFTER_SET_UP: list[Step] = [python_tests, browser, book]
+PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, notebooks, colab]
 
 
 def log_folder() -> Path:

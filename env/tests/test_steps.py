@@ -157,26 +157,30 @@ def test_the_last_line_counts_and_failures_are_shown():
         "def good(c): return [Check('a')], ''\n"
         "def bad(c): return [Check('b', 'failed')], 'planted output'\n"
         "def broken(c): raise OSError(28, 'No space left on device')\n"
-        "steps.set_up = good; steps.RUST = [bad]; steps.RUST_AFTER_SET_UP = [broken]; steps.PYTHON_AFTER_SET_UP = [good]\n"
+        "steps.packages = steps.set_up = good; steps.RUST = [bad]; steps.RUST_AFTER_PACKAGES = [good]\n"
+        "steps.RUST_AFTER_SET_UP = [broken]; steps.PYTHON_AFTER_SET_UP = [good]\n"
         "sys.exit(test.Test().run())"
     )
     folder = Path(steps.__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
-    assert done.returncode == 1 and lines[-1] == "2 passed, 2 failed, 0 skipped", done.stdout + done.stderr
+    assert done.returncode == 1 and lines[-1] == "4 passed, 2 failed, 0 skipped", done.stdout + done.stderr
     assert "planted output" in done.stdout and "No space left" in done.stdout
 
 
-def test_without_the_set_up_what_needs_it_fails():
+@pytest.mark.parametrize(("lost", "count"), [("packages", "4 passed, 2 failed"), ("set_up", "3 passed, 3 failed")])
+def test_without_the_set_up_what_needs_it_fails(lost, count):
     program = FRONT + (
-        "def bad(c): return [Check('set-up', 'failed')], 'planted'\n"
+        "def bad(c): return [Check('lost', 'failed')], 'planted'\n"
         "def good(c): return [Check('a')], ''\n"
-        "steps.set_up = bad; steps.RUST = [good]; steps.RUST_AFTER_SET_UP = [good]; steps.PYTHON_AFTER_SET_UP = [good]\n"
+        f"steps.packages = steps.set_up = good; steps.{lost} = bad\n"
+        "steps.RUST = steps.RUST_AFTER_PACKAGES = steps.RUST_AFTER_SET_UP = steps.PYTHON_AFTER_SET_UP = [good]\n"
         "sys.exit(test.Test().run())"
     )
     folder = Path(steps.__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines()[-1] == "1 passed, 3 failed, 0 skipped", done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == f"{count}, 0 skipped", done.stdout + done.stderr
+    assert f"not run: the step {lost.replace('_', '-')} failed" in done.stdout
 
 
 def test_a_full_disk_ends_it_at_once():
