@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -97,9 +98,12 @@ def _build(step: Step, rust: Toolchain, evcxr: Path, line: str) -> None:
 def _put_in_place(stamp: dict) -> None:
     """The new build takes the old one's place in one moment; kernels that started on that have links of their own."""
     paths.write_json(WORK / recipe.STAMP, stamp)
+    # In a container kernels that run have symbolic links to it, and its image's layers give no room back. While the image
+    # is made there are none.
+    keep = paths.LAYERED and os.environ.get("GPULAB_CONTAINER") == "1"
     with locked(recipe.SWAP_LOCK):
         for old in paths.WARM.iterdir():
-            # In a container kernels that run have symbolic links to it, and its image's layers give no room back.
-            if old != WORK and not paths.LAYERED:
+            if old != WORK and not keep:
                 shutil.rmtree(old, ignore_errors=True)
-        WORK.rename(paths.WARM / f"{stamp['dependencies']}-{stamp['sources']}")
+        # With its time: one that stays may be of the same sources, for fewer lines.
+        WORK.rename(paths.WARM / f"{stamp['dependencies']}-{stamp['sources']}-{stamp['built']:.3f}")

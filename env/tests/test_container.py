@@ -231,6 +231,8 @@ def test_a_build_is_good_for_a_fresh_clone_of_the_same_sources(tmp_path: Path) -
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root, and namespaces")
 def test_a_container_ends_with_all_that_it_started() -> None:
+    # Another run of these tests may be beside this one.
+    sleep = f"sleep 77.{os.getpid()}"
     call = [
         "unshare",
         "--mount",
@@ -239,14 +241,14 @@ def test_a_container_ends_with_all_that_it_started() -> None:
         "--kill-child",
         "sh",
         "-c",
-        'setpriv --reuid 4321 sh -c "sleep 77.5; true"',
+        f'setpriv --reuid 4321 sh -c "{sleep}; true"',
     ]
     process = subprocess.Popen(call, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def asleep() -> bool:
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):  # ended meanwhile
-                if process.read_bytes().startswith(b"sleep\x0077.5"):
+                if process.read_bytes().startswith(sleep.replace(" ", "\0").encode()):
                     return True
         return False
 

@@ -250,3 +250,20 @@ def test_make_help_names_every_target() -> None:
         ["make", "--no-print-directory", "help"], cwd=paths.ROOT, capture_output=True, text=True, check=True
     )
     assert [line.split()[1] for line in said.stdout.splitlines()] == targets[1].split()
+
+
+@pytest.mark.parametrize(("where", "left"), [("course", 1), ("image", 1), ("container", 2)])
+def test_a_build_for_more_lines_takes_the_others_place(tmp_path, monkeypatch, where: str, left: int) -> None:
+    """In a container the old one stays: kernels that run there have links into it."""
+    monkeypatch.setattr(paths, "WARM", tmp_path / "warm")
+    monkeypatch.setattr(warm, "WORK", tmp_path / "warm" / "building")
+    monkeypatch.setattr(recipe, "SWAP_LOCK", tmp_path / "swap.lock")
+    monkeypatch.setattr(paths, "LAYERED", where != "course")
+    monkeypatch.setenv("GPULAB_CONTAINER", "1" if where == "container" else "")
+    for built, lines in enumerate([["a"], ["a", "b"]], start=1):
+        warm.WORK.mkdir(parents=True)
+        (warm.WORK / "target").write_text(str(built))
+        warm._put_in_place({"dependencies": "0a", "sources": "0b", "built": float(built), "lines": lines})
+        folder, stamp = recipe.warmed()
+        assert stamp["lines"] == lines and (folder / "target").read_text() == str(built)
+    assert len(list(paths.WARM.iterdir())) == left
