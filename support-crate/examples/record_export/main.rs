@@ -8,8 +8,6 @@ mod partner;
 #[path = "../partner/talk.rs"]
 mod talk;
 
-use gpulab::gpu::Gpu;
-use gpulab::measurement::Backend;
 use gpulab::nn::cnn::Parameters;
 use gpulab::prelude::*;
 use gpulab::runtime::{Latency, Race};
@@ -110,16 +108,11 @@ fn ratio(ours: &Latency, theirs: &Latency) -> f64 {
 }
 
 fn store(race: &Race, file: &Path) -> Result<()> {
-    let gpu = Gpu::open_index(0).map(|gpu| gpu.name().to_string());
     let mut rows = race.rows();
     for row in &mut rows {
         row.time = gpulab::results::now_utc();
         row.commit = gpulab::results::commit();
         row.lesson = LESSON.to_string();
-        row.machine = match (row.backend, &gpu) {
-            (Backend::Cuda, Ok(name)) => name.clone(),
-            _ => cpu::info().short_name(),
-        };
     }
     gpulab::results::append_to(file, &rows)
 }

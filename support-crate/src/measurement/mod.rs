@@ -187,9 +187,18 @@ impl Measurement {
         rows.iter().find(|row| row.recorded).map_or(String::new(), |row| row.machine.clone())
     }
 
+    /// A row that names none was measured in this process: by this CPU, or a GPU that only its maker knows.
+    fn machine_name(&self) -> String {
+        match self.backend {
+            _ if !self.machine.is_empty() => self.machine.clone(),
+            Backend::Cpu | Backend::CpuOneCore => crate::cpu::info().short_name(),
+            _ => "this machine".to_string(),
+        }
+    }
+
     /// Where the row comes from: `recorded on NVIDIA H200, 2026-11-21`.
     pub fn source(&self) -> String {
-        let machine = if self.machine.is_empty() { "this machine" } else { &self.machine };
+        let machine = self.machine_name();
         let date = self.time.get(..10).map_or(String::new(), |date| format!(", {date}"));
         let verb = if self.recorded { "recorded" } else { "measured" };
         format!("{verb} on {machine}{date}")
@@ -197,7 +206,7 @@ impl Measurement {
 
     /// The legend of this row's curve: experiment, machine, and whether it was recorded.
     pub fn label(&self) -> String {
-        let machine = if self.machine.is_empty() { "this machine" } else { &self.machine };
+        let machine = self.machine_name();
         let cores = if self.backend == Backend::CpuOneCore { ", one core" } else { "" };
         let recorded = if self.recorded { ", recorded" } else { "" };
         format!("{} ({machine}{cores}{recorded})", self.experiment)

@@ -2,11 +2,9 @@
 
 use super::{Race, RaceChart};
 use crate::error::Result;
-use crate::gpu::Gpu;
-use crate::measurement::Backend;
 use crate::nn::cnn::Parameters;
 use crate::nn::options::Options;
-use crate::{cpu, results};
+use crate::results;
 use std::path::{Path, PathBuf};
 
 const USAGE: &str = "\
@@ -50,16 +48,11 @@ pub fn trt_benchmark(arguments: &[&str]) -> Result<String> {
 /// Appends the rows and draws both charts; says where.
 fn store(race: &Race, folder: &Path) -> Result<String> {
     let (time, commit) = (results::now_utc(), results::commit());
-    let gpu = Gpu::open_index(0).map(|gpu| gpu.name().to_string());
     let mut rows = race.rows();
     for row in &mut rows {
         row.time.clone_from(&time);
         row.commit.clone_from(&commit);
         row.lesson = LESSON.to_string();
-        row.machine = match (row.backend, &gpu) {
-            (Backend::Cuda, Ok(name)) => name.clone(),
-            _ => cpu::info().short_name(),
-        };
     }
     let file = folder.join("metrics.csv");
     results::append_to(&file, &rows)?;

@@ -8,6 +8,8 @@ use super::tensor::{OnnxData, OnnxTensor};
 use super::{OnnxModel, TensorRt};
 use crate::cpu::random_f32;
 use crate::error::{Error, Result};
+use crate::gpu::Gpu;
+use crate::measurement::Backend;
 use std::path::Path;
 use std::time::Duration;
 
@@ -83,6 +85,8 @@ pub struct Race {
     /// What was measured.
     pub latencies: Vec<Latency>,
     inputs: Vec<super::Port>,
+    /// The NVIDIA GPU's name, if there is one.
+    gpu: Option<String>,
 }
 
 impl Race {
@@ -98,7 +102,8 @@ impl Race {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let title = format!("{name} by ONNX Runtime {}", super::version()?);
         let entries = vec![Entry::open(path, Provider::Cpu)?];
-        Ok(Race { title, entries, absent: Vec::new(), latencies: Vec::new(), inputs })
+        let gpu = Gpu::open_index(0).ok().map(|gpu| gpu.name().to_string());
+        Ok(Race { title, entries, absent: Vec::new(), latencies: Vec::new(), inputs, gpu })
     }
 
     /// Lets the file join on each of these providers; one that is missing is noted with its reason, and with who takes its
@@ -126,6 +131,14 @@ impl Race {
             self.entries.push(Entry::open_as(name, path, provider)?);
         }
         Ok(())
+    }
+
+    /// On which machine a contestant of that kind computes.
+    pub(super) fn machine(&self, backend: Backend) -> String {
+        match (&self.gpu, backend) {
+            (Some(name), Backend::Cuda) => name.clone(),
+            _ => crate::cpu::info().short_name(),
+        }
     }
 
     fn leave_out(&mut self, missing: Missing) {

@@ -40,7 +40,7 @@ impl Report {
 }
 
 impl Race {
-    /// The figures as rows: latency p50 and p99, throughput, and what opening took.
+    /// The figures as rows with their machine: latency p50 and p99, throughput, and what opening took.
     pub fn rows(&self) -> Vec<Measurement> {
         let mut rows: Vec<Measurement> = self.latencies.iter().flat_map(|latency| latency.rows()).collect();
         for entry in &self.entries {
@@ -51,6 +51,7 @@ impl Race {
                 rows.push(Measurement::new(&name, backend, 1, metric, "ms", summary).dtype(&entry.contestant.dtype()));
             }
         }
+        rows.iter_mut().for_each(|row| row.machine = self.machine(row.backend));
         rows
     }
 

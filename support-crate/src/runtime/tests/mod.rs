@@ -211,6 +211,8 @@ fn a_race_times_those_whose_outputs_agree_and_names_the_others() {
     let metrics: Vec<&str> = rows.iter().filter(|row| row.experiment == "told").map(|row| &*row.metric).collect();
     assert_eq!(metrics, ["latency p50", "latency p99", "throughput"]);
     assert!(rows.iter().any(|row| row.metric == "open" && row.unit == "ms"));
+    // Legends name the machine.
+    assert!(rows.iter().all(|row| !row.machine.is_empty()));
     let text = race.report().to_string();
     for part in ["told", "another form", "ONNX Runtime CPU", "on CPUExecutionProvider", "examples"] {
         assert!(text.contains(part), "{part}: {text}");
