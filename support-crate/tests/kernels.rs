@@ -50,6 +50,8 @@ fn kernels_in_notebooks_compile_for_the_oldest_and_the_newest() {
     }
 }
 
+/// Until the compiler has given what is shipped; a source that has changed gives it in none.
+const TRIES: usize = 4;
 /// The NVRTC that `make setup` installs where no driver asks for an older one.
 const PINNED: (i32, i32) = (13, 0);
 
@@ -64,9 +66,11 @@ fn the_shipped_ptx_is_what_the_compiler_makes() {
     let rungs = RUNGS.iter().map(|rung| (rung.path, rung.source(), rung.ptx_file()));
     let operators = OPERATORS.iter().map(|operator| (operator.path, operator.source(), operator.ptx_file()));
     for (path, source, ptx) in rungs.chain(operators) {
-        let shipped = std::fs::read_to_string(ptx).unwrap();
-        let made = gpulab::sim::compile(&source.unwrap()).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(code(&shipped), code(&made), "{path} has changed since its PTX was made\nnext: make ptx");
+        let (source, shipped) = (source.unwrap(), code(&std::fs::read_to_string(ptx).unwrap()));
+        let made = || code(&gpulab::sim::compile(&source).unwrap_or_else(|error| panic!("{error}")));
+        // NVRTC 13.0 does not always give the same: of 400 calls for cnn/fc_backward 10 had other branches.
+        let same = (0..TRIES).any(|_| made() == shipped);
+        assert!(same, "{path} has changed since its PTX was made\nnext: make ptx");
     }
 }
 
