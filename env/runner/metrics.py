@@ -32,19 +32,20 @@ def keep_latest(path: Path, lessons: list[str], since: str) -> None:
     rows = read(path)
     kept = [row for row in rows if row.get("lesson") not in lessons or (row.get("time") or "") >= since]
     if len(kept) != len(rows):
-        _write(path, kept)
+        _write(path, list(rows[0]), kept)
 
 
 def replace(path: Path, lessons: list[str], rows: list[dict[str, str]]) -> None:
     """Puts those of `rows` that are of these lessons in the place of the file's own."""
-    kept = [row for row in read(path) if row.get("lesson") not in lessons]
-    _write(path, kept + [row for row in rows if row.get("lesson") in lessons])
+    before = read(path)
+    kept = [row for row in before if row.get("lesson") not in lessons]
+    if fields := list(next(iter([*before, *rows]), [])):
+        _write(path, fields, kept + [row for row in rows if row.get("lesson") in lessons])
 
 
-def _write(path: Path, rows: list[dict[str, str]]) -> None:
+def _write(path: Path, fields: list[str], rows: list[dict[str, str]]) -> None:
     text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    writer = csv.DictWriter(text, fieldnames=fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     write(path, text.getvalue())

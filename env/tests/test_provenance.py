@@ -116,6 +116,18 @@ def test_a_new_recording_replaces_its_lessons_only(tmp_path):
     assert metrics.rows_by_lesson(tmp_path / "none.csv") == {}
 
 
+def test_a_table_that_loses_all_its_rows_keeps_its_head(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("time,lesson\n2026-01-01,a\n")
+    metrics.keep_latest(path, ["a"], "2026-01-02")
+    assert path.read_text() == "time,lesson\n"
+    metrics.replace(tmp_path / "none.csv", ["a"], [])
+    assert not (tmp_path / "none.csv").exists()
+    path.write_text("time,lesson\n2026-01-01,a\n")
+    metrics.replace(path, ["a"], [])
+    assert path.read_text() == "time,lesson\n"
+
+
 def test_a_file_that_is_no_text_is_named(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_bytes(b"time,lesson\n\xff\xfe\x00")

@@ -19,13 +19,18 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
+/// A checkpoint in that folder, of a network that saw no image.
+fn untrained(folder: &Path) -> String {
+    let checkpoint = folder.join("cnn-cpu.safetensors");
+    Checkpoint::new(1, "nothing").write(&checkpoint).unwrap();
+    checkpoint.to_str().unwrap().to_string()
+}
+
 #[test]
 fn the_command_writes_models_that_read_back() {
     let folder = folder("course");
-    let checkpoint = folder.join("cnn-cpu.safetensors");
-    Checkpoint::new(1, "nothing").write(&checkpoint).unwrap();
-    let (out, checkpoint) = (folder.to_str().unwrap(), checkpoint.to_str().unwrap());
-    let told = command::export(&["--out", out, "--checkpoint", checkpoint, "--reference", "--images", "60"]).unwrap();
+    let (out, checkpoint) = (folder.to_str().unwrap(), untrained(&folder));
+    let told = command::export(&["--out", out, "--checkpoint", &checkpoint, "--reference", "--images", "60"]).unwrap();
     assert!(told.contains("written to ") && told.contains("trained on: nothing"), "{told}");
     for (name, sets) in [("cnn", 4), ("cnn-int8", 1), ("gpt", 8)] {
         let model = Onnx::read(&folder.join(format!("{name}.onnx"))).unwrap();
@@ -38,11 +43,10 @@ fn the_command_writes_models_that_read_back() {
 #[test]
 fn older_versions_of_operators_are_written_as_well() {
     let folder = folder("older");
-    let checkpoint = folder.join("cnn-cpu.safetensors");
-    Checkpoint::new(1, "nothing").write(&checkpoint).unwrap();
-    let (out, checkpoint) = (folder.to_str().unwrap(), checkpoint.to_str().unwrap());
+    let (out, checkpoint) = (folder.to_str().unwrap(), untrained(&folder));
     for (name, file, opset) in [("cnn", "cnn", "13"), ("int8", "cnn-int8", "13"), ("gpt", "gpt", "20")] {
-        let asked = [name, "--out", out, "--checkpoint", checkpoint, "--opset", opset, "--reference", "--images", "60"];
+        let asked =
+            [name, "--out", out, "--checkpoint", &checkpoint, "--opset", opset, "--reference", "--images", "60"];
         command::export(&asked).unwrap();
         let model = Onnx::read(&folder.join(format!("{file}.onnx"))).unwrap();
         assert_eq!(model.versions().0.to_string(), opset);

@@ -123,9 +123,8 @@ impl Writer<'_> {
     /// The zero points are all 0, which is what a file means that names none; but ONNX Runtime computes a Gemm in integers only
     /// where they stand.
     fn unpacked(&mut self, name: &str, shape: &[usize], integers: Numbers, scales: &[f32]) -> Value {
-        let zeros = vec![0; scales.len()];
-        let of_weights: Vec<i8> = zeros.iter().map(|&zero| zero as i8).collect();
-        let zeros = if matches!(integers, Numbers::I32(_)) { Numbers::I32(&zeros) } else { Numbers::I8(&of_weights) };
+        let (of_bias, of_weight) = (vec![0i32; scales.len()], vec![0i8; scales.len()]);
+        let zeros = if matches!(integers, Numbers::I32(_)) { Numbers::I32(&of_bias) } else { Numbers::I8(&of_weight) };
         let (axes, told) = match scales.len() {
             1 => (vec![], vec![]),
             many => (vec![many], vec![("axis", Attribute::Int(0))]),
