@@ -4,20 +4,14 @@ use crate::command::output_of;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The project's folder, as it was when this crate was built.
-pub(crate) fn project() -> PathBuf {
-    let support = Path::new(env!("CARGO_MANIFEST_DIR"));
-    support.parent().unwrap_or(support).to_path_buf()
-}
-
 /// The folder of what set-up makes: the project's, or, in a container, the one that GPULAB_HOME names.
-pub(crate) fn made() -> PathBuf {
+pub fn made() -> PathBuf {
     let named = std::env::var_os("GPULAB_HOME").filter(|name| !name.is_empty());
-    named.map_or_else(project, PathBuf::from)
+    named.map_or_else(gpulab_measure::repository, PathBuf::from)
 }
 
 /// `site-packages` of the project's virtual environment, and of the one that is active.
-pub(crate) fn site_packages() -> Vec<PathBuf> {
+pub fn site_packages() -> Vec<PathBuf> {
     let active = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
     let mut found = Vec::new();
     for environment in [Some(made().join(".venv")), active].into_iter().flatten() {
@@ -32,7 +26,7 @@ pub(crate) fn site_packages() -> Vec<PathBuf> {
 }
 
 /// The paths in a folder, sorted; none when it cannot be read.
-pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
+pub fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     paths.sort();
@@ -40,7 +34,7 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The first library in these folders whose file name starts with `stem` (`libcudnn.so`, which `libcudnn.so.9` does).
-pub(crate) fn library_in(folders: &[PathBuf], stem: &str) -> Option<PathBuf> {
+pub fn library_in(folders: &[PathBuf], stem: &str) -> Option<PathBuf> {
     let fits = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         // What follows the stem is a version, so that `libcudnn.so` does not find `libcudnn.so_old`.
@@ -50,7 +44,7 @@ pub(crate) fn library_in(folders: &[PathBuf], stem: &str) -> Option<PathBuf> {
 }
 
 /// The folders that the loader is told to search, then the usual ones of CUDA.
-pub(super) fn loader_folders() -> Vec<PathBuf> {
+pub fn loader_folders() -> Vec<PathBuf> {
     let variable = if cfg!(target_os = "macos") { "DYLD_LIBRARY_PATH" } else { "LD_LIBRARY_PATH" };
     let mut folders: Vec<PathBuf> =
         std::env::var_os(variable).iter().flat_map(std::env::split_paths).filter(|path| path.is_absolute()).collect();
@@ -59,13 +53,13 @@ pub(super) fn loader_folders() -> Vec<PathBuf> {
 }
 
 /// Where a CUDA toolkit may be.
-pub(crate) fn toolkit_folders() -> Vec<PathBuf> {
+pub fn toolkit_folders() -> Vec<PathBuf> {
     let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     named.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/opt/cuda")]).collect()
 }
 
 /// The program on the search path, in a toolkit, or in the folders of NVIDIA's own installers, newest first.
-pub(crate) fn program(name: &str) -> Option<PathBuf> {
+pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     for toolkit in toolkit_folders() {
@@ -80,7 +74,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 }
 
 /// What the system's loader knows of `stem`.
-pub(super) fn from_ldconfig(stem: &str) -> Option<PathBuf> {
+pub fn from_ldconfig(stem: &str) -> Option<PathBuf> {
     // Not on everybody's PATH.
     let asked = ["ldconfig", "/sbin/ldconfig"].into_iter();
     let text = asked.filter_map(|program| output_of(program, &["-p"], Duration::from_secs(5)).ok()).next()?;
@@ -96,7 +90,7 @@ fn parse_ldconfig(text: &str, stem: &str) -> Option<PathBuf> {
 }
 
 /// The version in a library's file name, links followed: `libonnxruntime.so.1.31.1` → `1.31.1`.
-pub(super) fn version_in_name(library: &Path) -> Option<String> {
+pub fn version_in_name(library: &Path) -> Option<String> {
     let real = library.canonicalize().unwrap_or_else(|_| library.to_path_buf());
     let name = real.file_name()?.to_str()?.to_string();
     let version = name.split_once(".so.").map(|(_, version)| version.to_string());
@@ -105,7 +99,7 @@ pub(super) fn version_in_name(library: &Path) -> Option<String> {
 }
 
 /// The version of an installed Python package whose name starts so, from its `….dist-info` folder.
-pub(super) fn wheel_version(site_packages: &Path, package: &str) -> Option<String> {
+pub fn wheel_version(site_packages: &Path, package: &str) -> Option<String> {
     entries(site_packages).iter().find_map(|path| {
         let name = path.file_name()?.to_str()?.strip_suffix(".dist-info")?;
         let (name, version) = name.rsplit_once('-')?;

@@ -10,7 +10,7 @@ pub use agree::{Rounding, attention_wrong};
 pub use shape::{AttentionMask, AttentionShape};
 
 use super::{check_length, random_f32};
-use crate::error::Result;
+use gpulab_measure::error::Result;
 use rayon::prelude::*;
 
 /// What stands at a place of an array, whatever its element type.
@@ -65,17 +65,17 @@ pub fn attention_row(
 /// hidden the row is 0.
 ///
 /// ```
-/// use gpulab::cpu::{self, AttentionMask, AttentionShape};
+/// use gpulab_cpu::{self, AttentionMask, AttentionShape};
 /// let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length: 2, width: 1 };
 /// // The first query sees itself alone, the second one both, with weights of 1 : e.
 /// let out = cpu::attention_f64(&[1.0, 1.0], &[0.0, 1.0], &[3.0, 5.0], shape, &AttentionMask::causal())?;
 /// assert_eq!((out[0], (out[1] * 1e3).round()), (3.0, 4462.0));
-/// # Ok::<(), gpulab::Error>(())
+/// # Ok::<(), gpulab_measure::Error>(())
 /// ```
 ///
 /// # Errors
-/// [`Error::LengthMismatch`](crate::Error::LengthMismatch) for an array of another length than its shape,
-/// [`Error::Invalid`](crate::Error::Invalid) for a shape or a mask that is none.
+/// [`Error::LengthMismatch`](gpulab_measure::Error::LengthMismatch) for an array of another length than its shape,
+/// [`Error::Invalid`](gpulab_measure::Error::Invalid) for a shape or a mask that is none.
 pub fn attention_f64(q: &[f32], k: &[f32], v: &[f32], shape: AttentionShape, mask: &AttentionMask) -> Result<Vec<f64>> {
     shape.check()?;
     mask.check(shape)?;

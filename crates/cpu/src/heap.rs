@@ -3,9 +3,9 @@
 //! Rust asks the C library for memory (`malloc`), and so does everything that lives in this process. What is freed does not
 //! always go back to the system: the library keeps it for the next request, as a GPU's memory pool does.
 
-use crate::Result;
+use gpulab_measure::Result;
 #[cfg(not(any(all(target_os = "linux", target_env = "gnu"), target_os = "macos")))]
-use crate::error::Error;
+use gpulab_measure::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// The heap now. Linux with glibc 2.33 or newer, and macOS.
 ///
 /// # Errors
-/// [`Error::Unsupported`](crate::Error::Unsupported) where the C library tells no such figures.
+/// [`Error::Unsupported`](gpulab_measure::Error::Unsupported) where the C library tells no such figures.
 pub fn heap() -> Result<Heap> {
     read()
 }
@@ -61,7 +61,7 @@ pub fn highest_heap<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn read() -> Result<Heap> {
-    use crate::error::Error;
+    use gpulab_measure::error::Error;
     use libloading::os::unix::Library;
 
     /// `struct mallinfo2` of malloc.h; all in bytes but the counts.
@@ -139,7 +139,7 @@ mod tests {
         assert!(length == BYTES && highest >= BYTES);
         let now = heap().unwrap();
         assert!(now.reserved >= now.used && now.used > 0, "{now:?}");
-        let error = highest_heap(|| crate::cpu::matmul(&[], &[], &mut [], 1)).unwrap_err();
+        let error = highest_heap(|| crate::matmul(&[], &[], &mut [], 1)).unwrap_err();
         assert!(error.to_string().contains("1 elements expected"));
     }
 }

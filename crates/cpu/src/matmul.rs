@@ -1,13 +1,13 @@
 //! Matrix multiplication as a good BLAS does it; the kernels are those of the `gemm` crates.
 
 use super::check_length;
-use crate::Result;
+use gpulab_measure::Result;
 use gemm_common::Parallelism;
 
 /// `c = a · b` for square row-major matrices of side `n`, in f32, on all cores: 2n³ operations.
 ///
 /// # Errors
-/// [`Error::LengthMismatch`](crate::Error::LengthMismatch) when a slice does not hold n² numbers.
+/// [`Error::LengthMismatch`](gpulab_measure::Error::LengthMismatch) when a slice does not hold n² numbers.
 pub fn matmul(a: &[f32], b: &[f32], c: &mut [f32], n: usize) -> Result<()> {
     multiply(a, b, c, (n, n, n), Parallelism::Rayon(0))
 }
@@ -23,7 +23,7 @@ pub fn matmul_one_core(a: &[f32], b: &[f32], c: &mut [f32], n: usize) -> Result<
 /// `c = a · b` for row-major `a` of `m` × `k`, `b` of `k` × `n` and `c` of `m` × `n`, in f32, on all cores.
 ///
 /// # Errors
-/// [`Error::LengthMismatch`](crate::Error::LengthMismatch) when a slice's length is not rows × columns.
+/// [`Error::LengthMismatch`](gpulab_measure::Error::LengthMismatch) when a slice's length is not rows × columns.
 pub fn matmul_shape(a: &[f32], b: &[f32], c: &mut [f32], m: usize, k: usize, n: usize) -> Result<()> {
     multiply(a, b, c, (m, k, n), Parallelism::Rayon(0))
 }
@@ -36,23 +36,24 @@ pub(super) fn matmul_shape_one_core(a: &[f32], b: &[f32], c: &mut [f32], m: usiz
 type Shape = (usize, usize, usize);
 
 /// A matrix that lies in a slice with any strides: element (r, c) is `numbers[r * row + c * column]`.
-#[cfg(feature = "candle")]
 #[derive(Clone, Copy)]
-pub(crate) struct Matrix<'a> {
+pub struct Matrix<'a> {
+    /// The elements.
     pub numbers: &'a [f32],
+    /// Elements between a row and the next.
     pub row: usize,
+    /// Elements between a column and the next.
     pub column: usize,
 }
 
-#[cfg(feature = "candle")]
 impl<'a> Matrix<'a> {
     /// Rows of so many numbers one after the other.
-    pub(crate) fn rows(numbers: &'a [f32], columns: usize) -> Matrix<'a> {
+    pub fn rows(numbers: &'a [f32], columns: usize) -> Matrix<'a> {
         Matrix { numbers, row: columns, column: 1 }
     }
 
     /// The same numbers, rows as columns.
-    pub(crate) fn turned(self) -> Matrix<'a> {
+    pub fn turned(self) -> Matrix<'a> {
         Matrix { row: self.column, column: self.row, ..self }
     }
 
@@ -65,8 +66,7 @@ impl<'a> Matrix<'a> {
 ///
 /// # Panics
 /// When a slice does not hold its matrix, or a side is 0: the callers are of this crate.
-#[cfg(feature = "candle")]
-pub(crate) fn product(a: Matrix, b: Matrix, (m, k, n): (usize, usize, usize)) -> Vec<f32> {
+pub fn product(a: Matrix, b: Matrix, (m, k, n): (usize, usize, usize)) -> Vec<f32> {
     assert!(m > 0 && k > 0 && n > 0 && a.holds(m, k) && b.holds(k, n), "{m} × {k} × {n}");
     let mut c = vec![0f32; m * n];
     // SAFETY: the assertion holds both inputs within their slices with these strides, `c` holds m × n numbers and is new,
@@ -142,7 +142,7 @@ fn multiply(a: &[f32], b: &[f32], c: &mut [f32], (m, k, n): Shape, threads: Para
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::random_f32;
+    use crate::random_f32;
 
     /// Σ a·b in f64, and Σ |a·b|, which scales the error that f32 may make.
     fn reference(a: &[f32], b: &[f32], (m, k, n): Shape) -> Vec<(f64, f64)> {

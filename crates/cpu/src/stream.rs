@@ -2,14 +2,14 @@
 
 use super::simd::widest;
 use super::{CHUNK, WORTH_SHARING, check_length};
-use crate::Result;
+use gpulab_measure::Result;
 use rayon::prelude::*;
 
 /// `c[i] = a[i] + b[i]`, on all cores. Moves 12 bytes an element: two reads and one write
 /// (most CPUs read `c`'s lines too before they write them).
 ///
 /// # Errors
-/// [`Error::LengthMismatch`](crate::Error::LengthMismatch) when the three lengths differ.
+/// [`Error::LengthMismatch`](gpulab_measure::Error::LengthMismatch) when the three lengths differ.
 pub fn vector_add(a: &[f32], b: &[f32], c: &mut [f32]) -> Result<()> {
     check_lengths(a, b, c)?;
     if a.len() < WORTH_SHARING {
@@ -34,7 +34,7 @@ pub fn vector_add_one_core(a: &[f32], b: &[f32], c: &mut [f32]) -> Result<()> {
 /// Copies `from` to `to`, on all cores. Moves 8 bytes an element.
 ///
 /// # Errors
-/// [`Error::LengthMismatch`](crate::Error::LengthMismatch) when the lengths differ.
+/// [`Error::LengthMismatch`](gpulab_measure::Error::LengthMismatch) when the lengths differ.
 pub fn copy(from: &[f32], to: &mut [f32]) -> Result<()> {
     check_length("the copy's target", from.len(), to.len())?;
     if from.len() < WORTH_SHARING {
@@ -74,7 +74,7 @@ fn add_elements(a: &[f32], b: &[f32], c: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::random_f32;
+    use crate::random_f32;
 
     #[test]
     fn every_element_is_written_at_any_length() {

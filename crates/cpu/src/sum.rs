@@ -61,7 +61,7 @@ fn add_block(block: &[f32], total: &mut [f64; LANES]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::random_f32;
+    use crate::random_f32;
 
     #[test]
     fn every_length_meets_its_error_bound() {

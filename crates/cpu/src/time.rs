@@ -1,8 +1,9 @@
-//! Times of CPU work, by the rule of [`bench`](crate::bench).
+//! Times of CPU work, by the rule of [`bench`](gpulab_measure::bench).
 
-use crate::bench::{self, Bench};
-use crate::measurement::Summary;
-use crate::{Error, Result};
+use gpulab_measure::bench::{self, Bench};
+use gpulab_measure::measurement::Summary;
+use gpulab_measure::Error;
+use gpulab_measure::Result;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -44,11 +45,12 @@ never_fails!((), bool, f32, f64, u8, u32, u64, usize, i32, i64, String);
 /// (`|| cpu::sum(&x)`), because a result that nobody can see may never be computed.
 ///
 /// ```
-/// use gpulab::{bench::Bench, cpu};
+/// use gpulab_cpu as cpu;
+/// use gpulab_measure::bench::Bench;
 /// let x = cpu::random_f32(10_000, 1);
 /// let t = cpu::time(&Bench::default().samples(5), || cpu::sum(&x))?;
 /// assert!(t.median > 0.0 && t.samples == 5);
-/// # Ok::<(), gpulab::Error>(())
+/// # Ok::<(), gpulab_measure::Error>(())
 /// ```
 ///
 /// # Errors
@@ -79,7 +81,7 @@ mod tests {
     #[test]
     fn a_failing_call_is_not_a_fast_one() {
         let mut c = vec![0.0; 3];
-        let got = time(&Bench::default(), || crate::cpu::matmul(&[1.0; 4], &[1.0; 4], &mut c, 2));
+        let got = time(&Bench::default(), || crate::matmul(&[1.0; 4], &[1.0; 4], &mut c, 2));
         assert!(matches!(got, Err(Error::LengthMismatch { .. })), "{got:?}");
     }
 }

@@ -5,11 +5,11 @@ use super::find::Found;
 use super::lanes::{self, CELL, FALL, middle};
 use super::words::{counted, grouped};
 use super::{Access, AccessKind, Inspection};
-use crate::plot::Figure;
-use crate::plot::canvas::{Align, Canvas, LINE, MARGIN, SMALL, WIDTH, figure};
-use crate::plot::legend::{Sample, legend, notes};
-use crate::plot::style::{BLUE, INK, ORANGE, Pen, Rgb};
-use crate::plot::text::width;
+use gpulab_measure::plot::Figure;
+use gpulab_measure::plot::canvas::{Align, Canvas, LINE, MARGIN, SMALL, WIDTH, figure};
+use gpulab_measure::plot::legend::{Sample, legend, notes};
+use gpulab_measure::plot::style::{BLUE, INK, ORANGE, Pen, Rgb};
+use gpulab_measure::plot::text::width;
 
 const HIGH: f64 = 17.0;
 const SPLIT: Pen = Pen::solid(INK, 1.4).alpha(0.7);

@@ -2,7 +2,8 @@
 
 use super::words::counted;
 use super::{Access, AccessKind, Inspection, Space};
-use crate::{Error, Result};
+use gpulab_measure::Error;
+use gpulab_measure::Result;
 
 /// How many candidates a message lists.
 const LISTED: usize = 8;

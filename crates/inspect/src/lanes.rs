@@ -1,8 +1,8 @@
 //! The 32 lanes of a warp as a row of cells, and the lines from them to what lies below.
 
 use super::Access;
-use crate::plot::canvas::{Align, Canvas, MARGIN, Point, WIDTH};
-use crate::plot::style::{INK, Pen, Rgb};
+use gpulab_measure::plot::canvas::{Align, Canvas, MARGIN, Point, WIDTH};
+use gpulab_measure::plot::style::{INK, Pen, Rgb};
 
 /// Width of a lane's cell, in pixels.
 pub(super) const CELL: f64 = (WIDTH - 2.0 * MARGIN) / 32.0;

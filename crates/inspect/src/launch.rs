@@ -4,11 +4,11 @@ use super::launch_plane::side_by_side;
 use super::launch_shape::{Focus, lanes, number, shown, thread, warps};
 use super::words::{counted, grouped, place, volume};
 use super::{Finding, Inspection};
-use crate::plot::Figure;
-use crate::plot::canvas::{Align, Canvas, LINE, MARGIN, Point, SMALL, WIDTH, figure};
-use crate::plot::legend::{Sample, legend, notes};
-use crate::plot::style::{BLUE, INK, ORANGE, Pen};
-use crate::plot::text::width;
+use gpulab_measure::plot::Figure;
+use gpulab_measure::plot::canvas::{Align, Canvas, LINE, MARGIN, Point, SMALL, WIDTH, figure};
+use gpulab_measure::plot::legend::{Sample, legend, notes};
+use gpulab_measure::plot::style::{BLUE, INK, ORANGE, Pen};
+use gpulab_measure::plot::text::width;
 
 const EDGE: Pen = Pen::solid(INK, 1.0).alpha(0.55);
 pub(super) const FOCUS: Pen = Pen::solid(BLUE, 2.2);

@@ -4,9 +4,9 @@ use super::Inspection;
 use super::launch::{Cell, FILL, FOCUS, PALE, cell};
 use super::launch_shape::{Focus, cover, shown, thread, warps};
 use super::words::{place, sides};
-use crate::plot::canvas::{Align, Canvas, FONT, LINE, MARGIN, SMALL, WIDTH};
-use crate::plot::style::{BLUE, GREEN, INK, ORANGE, Pen};
-use crate::plot::text::width;
+use gpulab_measure::plot::canvas::{Align, Canvas, FONT, LINE, MARGIN, SMALL, WIDTH};
+use gpulab_measure::plot::style::{BLUE, GREEN, INK, ORANGE, Pen};
+use gpulab_measure::plot::text::width;
 
 /// Grid at the left, block at the right, each as a plane. Gives the warp's cell and the height.
 pub(super) fn side_by_side(canvas: &mut Canvas<'_>, it: &Inspection, focus: Focus, y: f64) -> (Cell, f64) {

@@ -2,8 +2,8 @@
 
 use super::tests::{access, finding, inspection, shared, words};
 use super::*;
-use crate::plot::canvas::{LETTER, WIDTH};
-use crate::plot::text::width;
+use gpulab_measure::plot::canvas::{LETTER, WIDTH};
+use gpulab_measure::plot::text::width;
 use warpsim::Kind;
 
 /// The texts that leave the picture to the left or right, by the estimate of their widths.

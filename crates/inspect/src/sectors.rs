@@ -4,11 +4,11 @@ use super::find::Found;
 use super::lanes::{self, FALL};
 use super::words::{counted, grouped};
 use super::{Access, AccessKind, Inspection};
-use crate::plot::Figure;
-use crate::plot::canvas::{Align, Canvas, LINE, MARGIN, SMALL, WIDTH, figure};
-use crate::plot::legend::{Sample, legend, notes};
-use crate::plot::style::{BLUE, GREEN, INK, ORANGE, Pen, Rgb};
-use crate::plot::text::width;
+use gpulab_measure::plot::Figure;
+use gpulab_measure::plot::canvas::{Align, Canvas, LINE, MARGIN, SMALL, WIDTH, figure};
+use gpulab_measure::plot::legend::{Sample, legend, notes};
+use gpulab_measure::plot::style::{BLUE, GREEN, INK, ORANGE, Pen, Rgb};
+use gpulab_measure::plot::text::width;
 use std::collections::BTreeMap;
 
 const SECTOR: u64 = 32;

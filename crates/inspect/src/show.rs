@@ -3,7 +3,7 @@
 use super::metrics::{Row, rows};
 use super::words::{counted, grouped, place, sides, together, volume};
 use super::{Finding, Inspection};
-use crate::html::{escape, marked};
+use gpulab_measure::html::{escape, marked};
 use std::fmt;
 
 /// What stands below the table.
@@ -17,7 +17,7 @@ impl Inspection {
         let warps = volume(self.grid) * volume(self.block).div_ceil(32);
         let shared = match self.shared_bytes {
             0 => String::new(),
-            n => format!(", {} of shared memory a block", crate::error::bytes(n)),
+            n => format!(", {} of shared memory a block", gpulab_measure::error::bytes(n)),
         };
         let grid = if self.grid[1..] == [1, 1] { blocks } else { format!("{} = {blocks}", sides(self.grid)) };
         let threads = match self.block {
@@ -85,7 +85,7 @@ impl Inspection {
 
     /// What the notebook calls to show a value.
     pub fn evcxr_display(&self) {
-        crate::table::show(&self.to_string(), &self.html());
+        gpulab_measure::table::show(&self.to_string(), &self.html());
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::words::{grouped, place, ratio, together};
 use super::{AccessKind, Inspection, Line, Space};
-use crate::plot::Figure;
-use crate::plot::canvas::{Align, Canvas, LETTER, MARGIN, SMALL, WIDTH, figure};
-use crate::plot::legend::{Sample, legend, notes};
-use crate::plot::style::{BLUE, GREEN, INK, ORANGE, Pen};
-use crate::plot::text::width;
+use gpulab_measure::plot::Figure;
+use gpulab_measure::plot::canvas::{Align, Canvas, LETTER, MARGIN, SMALL, WIDTH, figure};
+use gpulab_measure::plot::legend::{Sample, legend, notes};
+use gpulab_measure::plot::style::{BLUE, GREEN, INK, ORANGE, Pen};
+use gpulab_measure::plot::text::width;
 
 const ROW: f64 = 19.0;
 const NUMBER: f64 = 30.0;

@@ -3,7 +3,7 @@
 use super::{Access, AccessKind, Finding};
 
 /// `3,907`.
-pub(super) fn grouped(n: impl Into<u128>) -> String {
+pub fn grouped(n: impl Into<u128>) -> String {
     let digits = n.into().to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -1,8 +1,8 @@
 //! What the simulator counts of each rung of a ladder, side by side.
 
-use super::words::grouped;
-use super::{Counters, Inspection};
-use crate::table::{Cell, Table};
+use gpulab::inspect::words::grouped;
+use gpulab::inspect::{Counters, Inspection};
+use gpulab::table::{Cell, Table};
 use std::fmt;
 
 /// The counters of a ladder's rungs at one size. As the last expression of a cell it shows itself as a table.
@@ -75,7 +75,7 @@ const COLUMNS: [Column; 11] = [
     per_request("sectors a load", |it| ratio(it.counters.global_load_sectors, it.counters.global_load_requests)),
     per_request("sectors a store", |it| ratio(it.counters.global_store_sectors, it.counters.global_store_requests)),
     Column {
-        shown: |value| crate::error::bytes(value as u64),
+        shown: |value| gpulab::error::bytes(value as u64),
         ..count("global memory", |it| Some(it.global_bytes() as f64))
     },
     count("shared wavefronts", |it| Some(wavefronts(&it.counters) as f64)),

@@ -10,14 +10,29 @@ pub use operators::{OPERATORS, Operator, operator};
 pub use table::RUNGS;
 
 use crate::code::{Diff, Listing};
-use crate::error::{Error, Result};
-use crate::launch::{LaunchConfig, Source};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, Kernel};
+use gpulab::launch::{LaunchConfig, Source};
+use gpulab::measurement::Backend;
 use std::path::PathBuf;
+
+/// Where the course's kernels lie: a folder a topic.
+pub fn folder() -> PathBuf {
+    gpulab::repository().join("crates/kernels")
+}
+
+/// One of the course's files, such as `matmul/02_tiled.cu`.
+///
+/// # Errors
+/// [`Error::File`] when there is none of that name.
+pub fn file(path: &str) -> Result<Source> {
+    Source::file(folder().join(path))
+}
 
 /// One kernel of a ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rung {
-    /// Path below `support-crate/kernels`, without `.cu`.
+    /// Path below `crates/kernels`, without `.cu`.
     pub path: &'static str,
     /// The kernel's `extern "C"` name.
     pub kernel: &'static str,
@@ -102,9 +117,30 @@ impl Rung {
         idea.unwrap_or_default().to_string()
     }
 
+    /// The kernel, compiled for this GPU: CUDA C, or on an Apple GPU its Metal twin.
+    ///
+    /// # Errors
+    /// As [`Rung::supported_on`] and [`Gpu::compile`].
+    pub fn compile(&self, gpu: &Gpu) -> Result<Kernel> {
+        self.supported_on(gpu)?;
+        let source = if gpu.backend() == Backend::Metal { self.metal_source() } else { self.source() };
+        gpu.compile(source?)?.kernel(self.kernel)
+    }
+
+    /// Whether it runs on this GPU; nothing is compiled yet.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], which says why not: a GPU that is too old for it, or no Metal twin for an Apple GPU.
+    pub fn supported_on(&self, gpu: &Gpu) -> Result<()> {
+        match gpu.backend() {
+            Backend::Metal => self.metal_source().map(drop),
+            _ => self.runs_on(gpu.compute_capability()?),
+        }
+    }
+
     /// The file with its PTX for the simulator, for machines where CUDA C cannot be compiled. `make ptx` writes it.
     pub fn ptx_file(&self) -> PathBuf {
-        Source::kernels_dir().join(format!("{}.ptx", self.path))
+        folder().join(format!("{}.ptx", self.path))
     }
 
     /// The launch for so many elements along x and y, on a GPU with so many multiprocessors; 0 where nobody knows.
@@ -192,7 +228,7 @@ impl Rung {
     /// # Errors
     /// [`Error::Unsupported`] for a rung that has none, [`Error::File`] when the file cannot be read.
     pub fn metal_source(&self) -> Result<Source> {
-        if !Source::kernels_dir().join(format!("{}.metal", self.path)).is_file() {
+        if !folder().join(format!("{}.metal", self.path)).is_file() {
             return Err(Error::Unsupported {
                 what: format!(
                     "`{}` has no Metal twin: it uses what Metal does not have, or is not written yet",
@@ -205,7 +241,7 @@ impl Rung {
     }
 
     fn source_in(&self, language: &str) -> Result<Source> {
-        let source = Source::course(&format!("{}.{language}", self.path))?;
+        let source = file(&format!("{}.{language}", self.path))?;
         Ok(self.defines.iter().fold(source, |source, (name, value)| source.define(name, value)))
     }
 }

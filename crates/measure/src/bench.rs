@@ -4,7 +4,8 @@
 //! long that took: by `Instant` for the CPU, by device events for a GPU. So one rule makes every figure of the course.
 
 use crate::measurement::Summary;
-use crate::{Error, Result};
+use crate::Error;
+use crate::Result;
 
 /// The most calls in one sample: past it, what is timed takes no time that a clock can see.
 const MOST_REPEATS: usize = 100_000;
@@ -14,7 +15,7 @@ const FEWEST_SAMPLES: usize = 5;
 /// How to measure: plain data, with `Bench::default()` for nearly everything.
 ///
 /// ```
-/// use gpulab::bench::Bench;
+/// use gpulab_measure::bench::Bench;
 /// let quick = Bench::default().samples(5).budget_ms(500.0);
 /// assert_eq!((quick.warm_ups, quick.samples), (3, 5));
 /// ```

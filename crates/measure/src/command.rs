@@ -6,17 +6,20 @@ use std::time::{Duration, Instant};
 
 /// What a program printed, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Output {
+pub struct Output {
     /// Whether it ended with status 0.
     pub good: bool,
+    /// How it ended, in words: `exit status: 1`.
     pub status: String,
+    /// Its standard output.
     pub out: String,
+    /// Its standard error.
     pub err: String,
 }
 
 /// What `program` prints on its standard output, or why there is none: it is missing, it failed
 /// (with the last line that it printed), or it took longer than `limit` and was stopped.
-pub(crate) fn output_of(program: &str, arguments: &[&str], limit: Duration) -> Result<String, String> {
+pub fn output_of(program: &str, arguments: &[&str], limit: Duration) -> Result<String, String> {
     let Output { good, status, out, err } = run(program, arguments, limit)?;
     if good {
         return Ok(out);
@@ -26,7 +29,7 @@ pub(crate) fn output_of(program: &str, arguments: &[&str], limit: Duration) -> R
 }
 
 /// Both outputs of `program`, whatever its status; an error when it is missing, or took longer than `limit` and was stopped.
-pub(crate) fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<Output, String> {
+pub fn run(program: &str, arguments: &[&str], limit: Duration) -> Result<Output, String> {
     let mut child = Command::new(program)
         .args(arguments)
         .env("LC_ALL", "C") // what is parsed must not be translated

@@ -1,7 +1,7 @@
 //! Text on a page: verdicts, findings.
 
 /// HTML of a text in which code stands between backticks.
-pub(crate) fn marked(text: &str) -> String {
+pub fn marked(text: &str) -> String {
     let parts: Vec<String> = text.split('`').map(escape).collect();
     if parts.len().is_multiple_of(2) {
         return escape(text);
@@ -11,7 +11,7 @@ pub(crate) fn marked(text: &str) -> String {
 }
 
 /// HTML of plain text.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

@@ -1,10 +1,12 @@
 //! A table of figures as text and as a piece of a page, for what shows itself in both forms.
 
+#![allow(missing_docs)] // a vocabulary for drawing: the names say what each is
+
 use crate::html::{escape, marked};
 
 /// A table: the first column holds names, the others figures.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Table {
+pub struct Table {
     pub title: String,
     pub heads: Vec<String>,
     pub rows: Vec<Vec<Cell>>,
@@ -16,7 +18,7 @@ pub(crate) struct Table {
 
 /// One figure or name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub struct Cell {
     pub text: String,
     /// The best of its column: bold and green, `*` in text.
     pub best: bool,
@@ -25,12 +27,12 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    pub(crate) fn of(text: impl Into<String>) -> Cell {
+    pub fn of(text: impl Into<String>) -> Cell {
         Cell { text: text.into(), best: false, loud: false }
     }
 
     /// Marked where `loud` is true.
-    pub(crate) fn loud(mut self, loud: bool) -> Cell {
+    pub fn loud(mut self, loud: bool) -> Cell {
         self.loud = loud;
         self
     }
@@ -38,7 +40,7 @@ impl Cell {
 
 impl Table {
     /// Lines of text; columns are as wide as their widest cell.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let sign = |cell: &Cell| match (cell.loud, cell.best) {
             (true, true) => "!*",
             (true, false) => "!",
@@ -82,7 +84,7 @@ impl Table {
     }
 
     /// The table as a piece of a page, in the page's own colours.
-    pub(crate) fn html(&self) -> String {
+    pub fn html(&self) -> String {
         const CELL: &str = "padding:.1em .5em .1em .2em;text-align:right;white-space:nowrap;vertical-align:top";
         const NAME: &str = "padding:.1em .7em .1em 0;text-align:left;white-space:nowrap;vertical-align:top";
         const SENTENCE: &str = "padding:.1em .7em .1em .2em;text-align:left;vertical-align:top";
@@ -127,13 +129,13 @@ impl Table {
     }
 
     /// What the notebook calls to show a value.
-    pub(crate) fn show(&self) {
+    pub fn show(&self) {
         show(&self.text(), &self.html());
     }
 }
 
 /// Shows both forms, in one output of the cell.
-pub(crate) fn show(text: &str, html: &str) {
+pub fn show(text: &str, html: &str) {
     print!(
         "EVCXR_BEGIN_CONTENT text/plain\n{text}EVCXR_END_CONTENT\n\
          EVCXR_BEGIN_CONTENT text/html\n{html}EVCXR_END_CONTENT\n"

@@ -1,10 +1,10 @@
 //! Attention on candle, an operator for each line of the formula, to be held against the course's own kernels.
 
-use crate::bench::Bench;
-use crate::cpu::{self, AttentionMask, AttentionShape};
-use crate::error::{Error, Result};
-use crate::measurement::{Backend, Measurement};
-use crate::topics::AttentionStep;
+use gpulab::bench::Bench;
+use gpulab::cpu::{self, AttentionMask, AttentionShape};
+use gpulab::error::{Error, Result};
+use gpulab::measurement::{Backend, Measurement};
+use gpulab_kernels::topics::AttentionStep;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::ops::softmax_last_dim;
 
@@ -169,7 +169,7 @@ fn out_of_order() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::{attention_f64, attention_inputs};
+    use gpulab::cpu::{attention_f64, attention_inputs};
 
     #[test]
     fn candle_agrees_with_f64_with_masks_and_grouped_heads() {

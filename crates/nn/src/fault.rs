@@ -1,6 +1,6 @@
 //! candle's errors, as this crate's own: `?` works on both, in the crate and in a notebook's cell.
 
-use crate::error::Error;
+use gpulab::error::Error;
 
 impl From<candle_core::Error> for Error {
     fn from(error: candle_core::Error) -> Error {
@@ -20,7 +20,7 @@ impl From<candle_core::Error> for Error {
 
 #[cfg(test)]
 mod tests {
-    use crate::error::Result;
+    use gpulab::error::Result;
     use candle_core::{Device, Tensor};
 
     #[test]

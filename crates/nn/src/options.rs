@@ -1,6 +1,6 @@
 //! What stands behind a command: `--name value`, `--flag`, and words.
 
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 

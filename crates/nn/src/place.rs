@@ -1,7 +1,7 @@
 //! Where candle computes: the CPU, an NVIDIA GPU, or a Mac's GPU.
 
-use crate::error::{Error, Result};
-use crate::measurement::Backend;
+use gpulab::error::{Error, Result};
+use gpulab::measurement::Backend;
 use candle_core::Device;
 
 /// A kind of device, as the command line names it.

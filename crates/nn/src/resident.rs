@@ -1,6 +1,6 @@
 //! How much memory this process holds.
 
-use crate::command::output_of;
+use gpulab::command::output_of;
 use std::time::Duration;
 
 /// Bytes of memory that this process has in use now, as the operating system counts them; `None` where it does not tell.

@@ -1,16 +1,16 @@
 //! A launch as plain as can be, for compute-sanitizer to look at: its tools follow allocations of their own best, and want
 //! line numbers in the machine code, which the driver puts there only when asked.
 
-use super::{CudaGpu, driver_error};
-use crate::error::{Error, Result};
-use cudarc::driver::{DriverError, result, sys};
+use gpulab::cuda::{CudaGpu, driver_error};
+use gpulab::error::{Error, Result};
+use gpulab::cudarc::driver::{DriverError, result, sys};
 use std::ffi::{CString, c_void};
 
 /// Launches a kernel `(const float *x, float *y, int n)`, both arrays of `n` elements: x counts up from 0, y was never
 /// written. Gives how the kernel ended; an error is one before the launch.
-pub(crate) fn launch(gpu: &CudaGpu, ptx: &str, kernel: &str, n: u32) -> Result<std::result::Result<(), String>> {
+pub fn launch(gpu: &CudaGpu, ptx: &str, kernel: &str, n: u32) -> Result<std::result::Result<(), String>> {
     let problem = |error: DriverError| driver_error("a plain launch", error);
-    gpu.context.bind_to_thread().map_err(problem)?;
+    gpu.context().bind_to_thread().map_err(problem)?;
     let module = load(ptx).map_err(problem)?;
     let name =
         CString::new(kernel).map_err(|_| Error::NoSuchKernel { asked: kernel.to_string(), found: Vec::new() })?;

@@ -11,7 +11,7 @@ mod record;
 pub(crate) use library::Cupti;
 pub(crate) use record::{Raw, RawKind};
 
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -8,9 +8,9 @@ pub use metrics::{Add, Metric, NCU_METRICS};
 pub use stalls::Stalls;
 
 use super::programs::{nothing, started, typed};
-use crate::error::Result;
-use crate::measurement::{Backend, Measurement, Summary, figures};
-use crate::topics::Size;
+use gpulab::error::Result;
+use gpulab::measurement::{Backend, Measurement, Summary, figures};
+use gpulab_kernels::topics::Size;
 use metrics::all;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,7 +81,7 @@ impl Counted {
         found
     }
 
-    /// One figure of several rungs as rows for [`plot::bars`](crate::plot::bars); `name` as for [`Counted::get`].
+    /// One figure of several rungs as rows for [`plot::bars`](gpulab::plot::bars); `name` as for [`Counted::get`].
     pub fn bars(counted: &[Counted], name: &str) -> Vec<Measurement> {
         let unit = NCU_METRICS.iter().find(|metric| metric.short == name).map_or("", |metric| metric.unit);
         let known = counted.iter().filter(|one| one.get(name).is_finite());
@@ -148,7 +148,7 @@ fn command(size: Size, rungs: &[&str]) -> Vec<String> {
 /// Runs the course's kernels at that size under Nsight Compute, in a process of its own, and gives what it counted of each.
 ///
 /// # Errors
-/// [`Error::Unsupported`](crate::Error::Unsupported) where the program is missing, may not read the counters, or counts nothing.
+/// [`Error::Unsupported`](gpulab::Error::Unsupported) where the program is missing, may not read the counters, or counts nothing.
 pub fn ncu(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<Counted>> {
     let command = command(size.into(), rungs);
     let output = started(&command, Duration::from_secs(300))?;

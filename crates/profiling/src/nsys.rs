@@ -1,9 +1,9 @@
 //! Nsight Systems: where a whole program's time goes, read from the tables that `nsys stats` exports.
 
 use super::programs::{nothing, started, typed};
-use crate::error::{Error, Result};
-use crate::measurement::figures;
-use crate::topics::Size;
+use gpulab::error::{Error, Result};
+use gpulab::measurement::figures;
+use gpulab_kernels::topics::Size;
 use std::fmt;
 use std::time::Duration;
 

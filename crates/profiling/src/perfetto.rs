@@ -2,8 +2,8 @@
 
 use super::trace::stream;
 use super::{Activity, ActivityKind, Trace};
-use crate::error::{Error, Result};
-use crate::measurement::Span;
+use gpulab::error::{Error, Result};
+use gpulab::measurement::Span;
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! NVIDIA's profilers as programs: where they are, and running them to the end.
 
-use crate::command::{Output, run};
-use crate::error::{Error, Result};
-use crate::machine::places::program as find;
+use gpulab::command::{Output, run};
+use gpulab::error::{Error, Result};
+use gpulab::places::program as find;
 use std::path::PathBuf;
 use std::time::Duration;
 

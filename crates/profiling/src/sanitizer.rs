@@ -1,7 +1,7 @@
 //! compute-sanitizer: the hardware's own witness of what a kernel does wrong.
 
 use super::programs::{nothing, started, typed};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -194,7 +194,7 @@ copy without a barrier: launched, and came to its end
 
     #[test]
     fn without_the_program_the_error_says_where_it_comes_from() {
-        if crate::machine::places::program("compute-sanitizer").is_none() {
+        if gpulab::places::program("compute-sanitizer").is_none() {
             let text = sanitize("", "k", 1, "memcheck").unwrap_err().to_string();
             assert!(text.contains("compute-sanitizer") && text.contains("\nnext: install"), "{text}");
         }

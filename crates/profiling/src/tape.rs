@@ -1,13 +1,13 @@
 //! Recording what the GPU does, and when.
 
-use super::Gpu;
-use crate::cuda::cupti::{self, Cupti, Raw, RawKind};
-use crate::error::{Error, Result};
-use crate::profile::{Activity, ActivityKind, NamedRange, Range, Trace};
-use crate::sim::needs_hardware;
+use gpulab::gpu::Gpu;
+use crate::cupti::{self, Cupti, Raw, RawKind};
+use gpulab::error::{Error, Result};
+use crate::{Activity, ActivityKind, NamedRange, Range, Trace};
+use gpulab::sim::needs_hardware;
 use std::cell::RefCell;
 
-/// What the work of [`Gpu::trace`] is given, to name stretches of its own time.
+/// What the work of [`trace`] is given, to name stretches of its own time.
 pub struct Tape<'a> {
     cupti: &'a Cupti,
     ranges: RefCell<Vec<NamedRange>>,
@@ -25,7 +25,7 @@ pub struct TapeRange<'a> {
 impl Tape<'_> {
     /// Names what the host does from here until the guard is dropped; a profiler that is attached sees it too (NVTX).
     pub fn range(&self, name: &str) -> TapeRange<'_> {
-        TapeRange { tape: self, name: name.to_string(), start: self.cupti.now(), _nvtx: crate::profile::range(name) }
+        TapeRange { tape: self, name: name.to_string(), start: self.cupti.now(), _nvtx: crate::range(name) }
     }
 }
 
@@ -37,47 +37,45 @@ impl Drop for TapeRange<'_> {
     }
 }
 
-impl Gpu {
-    /// Runs `work` and records every kernel, copy and fill of it, with times of the GPU's own clock (through CUPTI). Waits
-    /// for the GPU before and after. Kernels take a little longer while they are recorded: compare what is in one trace,
-    /// and time with [`Gpu::time`].
-    ///
-    /// # Errors
-    /// What `work` returns; [`Error::Unsupported`] where CUPTI is missing, and on a GPU that is not NVIDIA's;
-    /// [`Error::Driver`] where profiling is not permitted or another profiler is attached.
-    pub fn trace(&self, mut work: impl FnMut(&Tape<'_>) -> Result<()>) -> Result<Trace> {
-        self.trace_boxed(&mut work)
-    }
+/// Runs `work` and records every kernel, copy and fill of it, with times of the GPU's own clock (through CUPTI). Waits
+/// for the GPU before and after. Kernels take a little longer while they are recorded: compare what is in one trace,
+/// and time with [`Gpu::time`].
+///
+/// # Errors
+/// What `work` returns; [`Error::Unsupported`] where CUPTI is missing, and on a GPU that is not NVIDIA's;
+/// [`Error::Driver`] where profiling is not permitted or another profiler is attached.
+pub fn trace(gpu: &Gpu, mut work: impl FnMut(&Tape<'_>) -> Result<()>) -> Result<Trace> {
+    trace_boxed(gpu, &mut work)
+}
 
-    fn trace_boxed(&self, work: &mut dyn FnMut(&Tape<'_>) -> Result<()>) -> Result<Trace> {
-        match self {
-            Gpu::Cuda(_) => {}
-            Gpu::Simulated(_) => {
-                let fix =
-                    "run this on an NVIDIA GPU, or see the recorded run; `kernel.inspect` shows what a launch does";
-                return Err(needs_hardware("there is no timeline", fix));
-            }
-            Gpu::Metal(_) => {
-                return Err(Error::Unsupported {
-                    what: "CUPTI is for NVIDIA GPUs".to_string(),
-                    fix: "use Xcode's Instruments (Metal System Trace) on a Mac".to_string(),
-                });
-            }
+fn trace_boxed(gpu: &Gpu, work: &mut dyn FnMut(&Tape<'_>) -> Result<()>) -> Result<Trace> {
+    match gpu {
+        Gpu::Cuda(_) => {}
+        Gpu::Simulated(_) => {
+            let fix =
+                "run this on an NVIDIA GPU, or see the recorded run; `kernel.inspect` shows what a launch does";
+            return Err(needs_hardware("there is no timeline", fix));
         }
-        let run = |cupti: &Cupti| {
-            let tape = Tape { cupti, ranges: RefCell::default() };
-            work(&tape).map(|()| tape.ranges.into_inner())
-        };
-        let (mut ranges, recorded) = cupti::trace(run, || self.synchronize())?;
-        for range in &mut ranges {
-            range.start_ns -= recorded.start.min(range.start_ns);
-            range.end_ns -= recorded.start.min(range.end_ns);
+        Gpu::Metal(_) => {
+            return Err(Error::Unsupported {
+                what: "CUPTI is for NVIDIA GPUs".to_string(),
+                fix: "use Xcode's Instruments (Metal System Trace) on a Mac".to_string(),
+            });
         }
-        ranges.sort_by_key(|range| (range.start_ns, std::cmp::Reverse(range.end_ns)));
-        let activities = recorded.records.iter().map(|raw| activity(raw, recorded.start)).collect();
-        let total_ns = recorded.end - recorded.start;
-        Ok(Trace { gpu: self.name().to_string(), activities, ranges, total_ns, lost: recorded.lost })
     }
+    let run = |cupti: &Cupti| {
+        let tape = Tape { cupti, ranges: RefCell::default() };
+        work(&tape).map(|()| tape.ranges.into_inner())
+    };
+    let (mut ranges, recorded) = cupti::trace(run, || gpu.synchronize())?;
+    for range in &mut ranges {
+        range.start_ns -= recorded.start.min(range.start_ns);
+        range.end_ns -= recorded.start.min(range.end_ns);
+    }
+    ranges.sort_by_key(|range| (range.start_ns, std::cmp::Reverse(range.end_ns)));
+    let activities = recorded.records.iter().map(|raw| activity(raw, recorded.start)).collect();
+    let total_ns = recorded.end - recorded.start;
+    Ok(Trace { gpu: gpu.name().to_string(), activities, ranges, total_ns, lost: recorded.lost })
 }
 
 fn activity(raw: &Raw, start: u64) -> Activity {
@@ -112,14 +110,14 @@ mod tests {
 
     #[test]
     fn a_simulator_has_no_timeline_and_says_where_there_is_one() {
-        let text = Gpu::simulated().unwrap().trace(|_| Ok(())).unwrap_err().to_string();
+        let text = trace(&Gpu::simulated().unwrap(), |_| Ok(())).unwrap_err().to_string();
         assert!(text.contains("timeline") && text.contains("\nnext: "), "{text}");
     }
 
     #[test]
     fn a_gpu_records_copies_and_kernels_in_order() {
         let Ok(gpu) = Gpu::open_index(0) else { return eprintln!("skipped: needs an NVIDIA GPU") };
-        let trace = gpu.trace(|tape| {
+        let trace = trace(&gpu, |tape| {
             let _all = tape.range("all");
             let x = gpu.to_device(&vec![1.0_f32; 1 << 20])?;
             x.to_host().map(drop)

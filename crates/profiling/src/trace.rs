@@ -1,13 +1,13 @@
 //! What a GPU did from when to when, as plain data.
 
 use super::{Activity, ActivityKind, NamedRange, perfetto};
-use crate::error::{Result, bytes};
-use crate::measurement::{Span, figures};
-use crate::plot;
+use gpulab::error::{Result, bytes};
+use gpulab::measurement::{Span, figures};
+use gpulab::plot;
 use std::fmt;
 use std::path::Path;
 
-/// What [`Gpu::trace`](crate::gpu::Gpu::trace) recorded, in order of the starts. As a cell's last line it shows a table.
+/// What [`Gpu::trace`](gpulab::gpu::Gpu::trace) recorded, in order of the starts. As a cell's last line it shows a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a trace shows itself as the last expression of a cell, without a semicolon"]
 pub struct Trace {
@@ -25,7 +25,7 @@ pub struct Trace {
 
 impl Trace {
     /// A lane for the host's ranges (and one more for each level within them), then one for each stream, for [`plot::timeline`] and
-    /// [`Lesson::measure_spans`](crate::lesson::Lesson::measure_spans).
+    /// [`Lesson::measure_spans`](gpulab::lesson::Lesson::measure_spans).
     pub fn spans(&self) -> Vec<Span> {
         let ms = |ns: u64| ns as f64 / 1e6;
         let holds = |outer: &NamedRange, inner: &NamedRange| {
@@ -87,7 +87,7 @@ impl Trace {
     /// Writes the trace as JSON that Perfetto (<https://ui.perfetto.dev>) and `chrome://tracing` open, with the folders above it.
     ///
     /// # Errors
-    /// [`Error::File`](crate::Error::File) when it cannot be written.
+    /// [`Error::File`](gpulab::Error::File) when it cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         perfetto::write(path.as_ref(), &perfetto::of_trace(self))
     }

@@ -1,7 +1,7 @@
 //! Rides as a CSV file: polars parses it on all cores, for the CPU's pipeline and the GPU's.
 
 use super::Rides;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use polars::prelude::*;
 use rayon::prelude::*;
 use std::fmt::Write as _;

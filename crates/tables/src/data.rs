@@ -1,7 +1,7 @@
 //! Taxi rides and drivers, made up from a seed: the same ones on every machine.
 
-use crate::cpu::random::mix;
-use crate::error::{Error, Result};
+use gpulab::cpu::random::mix;
+use gpulab::error::{Error, Result};
 use rayon::prelude::*;
 
 /// Rows that a thread makes at a time.

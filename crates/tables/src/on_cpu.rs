@@ -7,7 +7,7 @@
 
 use super::outcome::{Joined, Moments, Outcome, Zone};
 use super::{Drivers, Limits, Rides, Stage, csv, polars_error};
-use crate::error::Result;
+use gpulab::error::Result;
 use polars::prelude::*;
 use rayon::prelude::*;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl OnCpu {
     /// Copies the columns into polars' own.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for columns of different lengths, and a licence that stands twice.
+    /// [`Error::Invalid`](gpulab::Error::Invalid) for columns of different lengths, and a licence that stands twice.
     pub fn new(rides: &Rides, drivers: &Drivers) -> Result<OnCpu> {
         rides.check()?;
         let column = |(name, numbers): (&&str, &Vec<u32>)| Column::new((*name).into(), numbers.as_slice());
@@ -73,7 +73,7 @@ impl OnCpu {
     /// Runs one stage. Later stages work on what earlier ones left.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) with what polars says.
+    /// [`Error::Invalid`](gpulab::Error::Invalid) with what polars says.
     pub fn run(&mut self, stage: Stage) -> Result<()> {
         let done = match stage {
             Stage::Filter => self.filter(),
@@ -148,7 +148,7 @@ impl OnCpu {
     /// The results as plain data.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) with what polars says, such as that a stage has not run.
+    /// [`Error::Invalid`](gpulab::Error::Invalid) with what polars says, such as that a stage has not run.
     pub fn outcome(&self) -> Result<Outcome> {
         self.plain_data().map_err(|error| polars_error("reading the results", &error))
     }

@@ -3,10 +3,10 @@
 mod copies;
 
 use super::{Drivers, Rides, Stage};
-use crate::error::Result;
-use crate::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::operator;
-use crate::launch::LaunchConfig;
+use gpulab::error::Result;
+use gpulab::gpu::{Buffer, Gpu, Kernel};
+use gpulab_kernels::ladder::operator;
+use gpulab::launch::LaunchConfig;
 
 /// Rows that a warp takes in keep, compact and probe.
 const TILE: usize = 1024;
@@ -72,7 +72,7 @@ impl Kernels {
 }
 
 /// As [`std::array::from_fn`], for what can fail.
-fn buffers<T: crate::launch::Element, const N: usize>(
+fn buffers<T: gpulab::launch::Element, const N: usize>(
     mut make: impl FnMut(usize) -> Result<Buffer<T>>,
 ) -> Result<[Buffer<T>; N]> {
     let made = (0..N).map(&mut make).collect::<Result<Vec<_>>>()?;
@@ -83,7 +83,7 @@ impl OnGpu {
     /// Compiles the kernels, allocates, and copies rides and drivers to the GPU.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for columns of different lengths and a licence that stands twice, [`Error::OutOfMemory`](crate::Error::OutOfMemory), and
+    /// [`Error::Invalid`](gpulab::Error::Invalid) for columns of different lengths and a licence that stands twice, [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), and
     /// those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, rides: &Rides, drivers: &Drivers) -> Result<OnGpu> {
         rides.check()?;

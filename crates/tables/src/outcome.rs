@@ -1,6 +1,6 @@
 //! What the pipeline leaves: plain data, so that two ways can be held against each other.
 
-use crate::measurement::figures;
+use gpulab::measurement::figures;
 
 /// Mean and standard deviation (of a sample: divided by n − 1) of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -2,7 +2,7 @@
 
 use super::outcome::{Joined, Moments, Outcome, Zone};
 use super::{Drivers, Limits, Rides};
-use crate::error::Result;
+use gpulab::error::Result;
 use std::collections::HashMap;
 
 impl Limits {
@@ -20,7 +20,7 @@ impl Limits {
 /// What the pipeline gives, computed row by row on one core. The finished rows are in the order of the rides.
 ///
 /// # Errors
-/// [`Error::Invalid`](crate::Error::Invalid) for columns of different lengths, and a licence that stands twice.
+/// [`Error::Invalid`](gpulab::Error::Invalid) for columns of different lengths, and a licence that stands twice.
 pub fn plain(rides: &Rides, drivers: &Drivers) -> Result<Outcome> {
     rides.check()?;
     drivers.check()?;

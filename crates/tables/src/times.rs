@@ -1,11 +1,11 @@
 //! Times of the pipeline, stage by stage, and of the way to the GPU and back: rows for a lesson.
 
 use super::{Drivers, OnCpu, OnGpu, Rides, Stage};
-use crate::bench::Bench;
-use crate::cpu;
-use crate::error::Result;
-use crate::gpu::{Gpu, Pinned};
-use crate::measurement::{Backend, Measurement};
+use gpulab::bench::Bench;
+use gpulab::cpu;
+use gpulab::error::Result;
+use gpulab::gpu::{Gpu, Pinned};
+use gpulab::measurement::{Backend, Measurement};
 use std::path::Path;
 
 /// The name of all stages together, in measurements.
@@ -49,14 +49,14 @@ pub fn read_times(rides: &Rides, folder: impl AsRef<Path>, plan: &Bench) -> Resu
 /// one go: launch by launch, and as one CUDA graph. The result is checked against polars' first.
 ///
 /// # Errors
-/// Those of [`OnGpu::new`] and [`Gpu::time`]; [`Error::Invalid`](crate::Error::Invalid) when the results differ.
+/// Those of [`OnGpu::new`] and [`Gpu::time`]; [`Error::Invalid`](gpulab::Error::Invalid) when the results differ.
 pub fn gpu_times(gpu: &Gpu, rides: &Rides, drivers: &Drivers, plan: &Bench) -> Result<Vec<Measurement>> {
     let mut on_gpu = OnGpu::new(gpu, rides, drivers)?;
     on_gpu.run_all()?;
     let mut on_cpu = OnCpu::new(rides, drivers)?;
     on_cpu.run_all()?;
     if let Some(what) = on_cpu.outcome()?.differs(&on_gpu.outcome()?) {
-        return Err(crate::Error::Invalid {
+        return Err(gpulab::Error::Invalid {
             what: format!("polars and the GPU do not agree: {what}"),
             fix: "run `cargo test -p gpulab --features arrays arrays::`, which finds the stage".to_string(),
         });

@@ -5,7 +5,7 @@ use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 
 /// Turns a driver's code into an error that says what was going on and what to do.
-pub(crate) fn driver_error(during: &str, error: DriverError) -> Error {
+pub fn driver_error(during: &str, error: DriverError) -> Error {
     let text = |bytes: Result<&std::ffi::CStr, DriverError>| {
         bytes.map_or_else(|_| "unknown".to_string(), |text| text.to_string_lossy().into_owned())
     };

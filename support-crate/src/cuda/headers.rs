@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Stands in for the C library's headers, as far as kernels need them: NVRTC brings none.
-const C_LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../warpsim/include");
+const C_LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/warpsim/include");
 
 /// The folders to search. CUDA's are of one place only, as headers of two versions do not mix.
 pub(super) fn folders() -> Vec<String> {

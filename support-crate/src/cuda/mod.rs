@@ -2,18 +2,15 @@
 //!
 //! cudarc's own types stay inside this room and `gpu`; everything that a reader holds is in [`gpu`](crate::gpu).
 
-pub(crate) mod bare;
 mod compile;
 mod cublas;
 mod cudnn;
-pub(crate) mod cupti;
 mod error;
 mod graph;
 mod headers;
 mod kernel;
 mod launch_ex;
 mod memory;
-pub(crate) mod nvtx;
 mod open;
 mod pinned;
 mod present;
@@ -22,7 +19,7 @@ mod tensor_map;
 pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
 pub(crate) use cublas::CudaCublas;
 pub(crate) use cudnn::{CudaCudnn, CudnnPass, Described};
-pub(crate) use error::driver_error;
+pub use error::driver_error;
 pub(crate) use graph::{CudaGraph, CudaMemory, Recording};
 pub(crate) use kernel::{CudaArg, CudaKernel, CudaLibrary};
 pub use open::CudaGpu;

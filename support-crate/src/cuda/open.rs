@@ -30,8 +30,13 @@ fn no_driver(in_container: bool) -> String {
 }
 
 impl CudaGpu {
+    /// cudarc's context of this device.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
     /// How many GPUs the driver shows, or why it shows none.
-    pub(crate) fn count() -> std::result::Result<usize, String> {
+    pub fn count() -> std::result::Result<usize, String> {
         if !Library::Driver.is_present() {
             return Err(no_driver(std::env::var_os("GPULAB_CONTAINER").is_some()));
         }
@@ -47,7 +52,7 @@ impl CudaGpu {
     }
 
     /// Opens GPU `index`.
-    pub(crate) fn open(index: usize) -> Result<CudaGpu> {
+    pub fn open(index: usize) -> Result<CudaGpu> {
         let found = CudaGpu::count().map_err(|why| Error::NoGpu { tried: vec![why] })?;
         if index >= found {
             return Err(Error::NoSuchDevice { asked: index, found });
@@ -74,7 +79,7 @@ impl CudaGpu {
     }
 
     /// One of the device's figures; 0 when this driver does not know it.
-    pub(crate) fn attribute(&self, which: Attribute) -> i32 {
+    pub fn attribute(&self, which: Attribute) -> i32 {
         self.context.attribute(which).unwrap_or(0)
     }
 

@@ -13,7 +13,7 @@ pub(crate) enum Library {
 
 impl Library {
     /// Tries to load it.
-    #[cfg(not(all(gpulab_cuda, feature = "candle")))]
+    #[cfg(not(feature = "cuda-linked"))]
     pub(crate) fn is_present(self) -> bool {
         // SAFETY: these only try to load a library.
         unsafe {
@@ -26,7 +26,7 @@ impl Library {
     }
 
     /// candle's `cuda` feature has cudarc link to all of them: this program would not have started without.
-    #[cfg(all(gpulab_cuda, feature = "candle"))]
+    #[cfg(feature = "cuda-linked")]
     pub(crate) fn is_present(self) -> bool {
         true
     }

@@ -16,7 +16,6 @@ mod pinned;
 mod stream;
 mod tensor_map;
 mod time;
-mod trace;
 
 pub use crate::measurement::KernelResources;
 pub use args::{Arg, Args};
@@ -31,4 +30,3 @@ pub use pinned::Pinned;
 pub use stream::{Event, Stream};
 pub use tensor_map::TensorMap;
 pub use time::Contestant;
-pub use trace::{Tape, TapeRange};

@@ -4,9 +4,7 @@ use super::kernel::Loaded;
 use super::{Gpu, Kernel};
 use crate::cuda::{CudaGpu, CudaLibrary, compile_to_ptx};
 use crate::error::{Error, Result};
-use crate::ladder::Rung;
 use crate::launch::{Signature, Source, entry_points, signatures};
-use crate::measurement::Backend;
 use crate::metal::MetalLibrary;
 use crate::sim::{self, SimLibrary};
 
@@ -35,27 +33,6 @@ impl Gpu {
     /// instruction that the simulator does not run.
     pub fn compile(&self, source: impl Into<Source>) -> Result<Module> {
         self.compile_source(&source.into())
-    }
-
-    /// One of the course's kernels, compiled for this GPU: CUDA C, or on an Apple GPU its Metal twin.
-    ///
-    /// # Errors
-    /// As [`Gpu::permits`] and [`Gpu::compile`].
-    pub fn rung(&self, rung: &Rung) -> Result<Kernel> {
-        self.permits(rung)?;
-        let source = if self.backend() == Backend::Metal { rung.metal_source() } else { rung.source() };
-        self.compile(source?)?.kernel(rung.kernel)
-    }
-
-    /// Whether one of the course's kernels runs on this GPU; nothing is compiled yet.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`], which says why not: a GPU that is too old for it, or no Metal twin for an Apple GPU.
-    pub fn permits(&self, rung: &Rung) -> Result<()> {
-        match self.backend() {
-            Backend::Metal => rung.metal_source().map(drop),
-            _ => rung.runs_on(self.compute_capability()?),
-        }
     }
 
     /// Loads PTX that was made elsewhere, by nvcc or rustc.

@@ -36,7 +36,7 @@ impl Gpu {
 
     /// The first real GPU, where kernels can be compiled too. A lesson on a GPU without NVRTC would end at its first
     /// kernel, and with it all that follows from that.
-    pub(crate) fn open_with_compiler() -> Result<Gpu> {
+    pub fn open_with_compiler() -> Result<Gpu> {
         let gpu = Gpu::open_index(0)?;
         cuda::nvrtc_version().map(|_| gpu)
     }

@@ -103,7 +103,7 @@ impl Gpu {
     }
 
     /// An error on a simulated GPU, whose time is no GPU's.
-    pub(crate) fn has_times(&self) -> Result<()> {
+    pub fn has_times(&self) -> Result<()> {
         match self {
             Gpu::Simulated(_) => Err(needs_hardware(
                 "a kernel's time cannot be had",

@@ -79,7 +79,7 @@ pub(crate) fn bytes_of<T: Element>(len: usize) -> Result<usize> {
 }
 
 /// The bytes of these numbers.
-pub(crate) fn as_bytes<T: Element>(numbers: &[T]) -> &[u8] {
+pub fn as_bytes<T: Element>(numbers: &[T]) -> &[u8] {
     // SAFETY: elements are plain numbers without padding, and bytes need no alignment.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }

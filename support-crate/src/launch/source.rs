@@ -40,24 +40,11 @@ impl Source {
                 std::io::ErrorKind::InvalidData => {
                     "save the file as plain text (UTF-8) and run the cell again".to_string()
                 }
-                _ => format!("check the path; the course's own kernels lie in {}", Source::kernels_dir().display()),
+                _ => format!("check the path; the course's own kernels lie in {}", gpulab_measure::repository().join("crates/kernels").display()),
             },
         })?;
         let name = path.file_name().map_or_else(|| "kernel.cu".into(), |name| name.to_string_lossy().into_owned());
         Ok(Source { name, text, defines: Vec::new(), folder: path.parent().map(Path::to_path_buf) })
-    }
-
-    /// One of the course's kernels, such as `matmul/02_tiled.cu`.
-    ///
-    /// # Errors
-    /// [`Error::File`] when there is none of that name.
-    pub fn course(path: &str) -> Result<Source> {
-        Source::file(Source::kernels_dir().join(path))
-    }
-
-    /// Where the course's kernels lie.
-    pub fn kernels_dir() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
     }
 
     /// The lines that a compiler complains about, each with its complaint. Lines count from 1; others are passed over.
@@ -76,7 +63,7 @@ impl Source {
     }
 
     /// True when both say the same to a compiler: comments and white space aside, with the same constants.
-    pub(crate) fn same_code(&self, other: &Source) -> bool {
+    pub fn same_code(&self, other: &Source) -> bool {
         let bare = |source: &Source| {
             let text = without_comments(&source.text);
             text.split_whitespace().map(str::to_string).collect::<Vec<_>>()

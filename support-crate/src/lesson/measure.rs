@@ -3,9 +3,8 @@
 use super::Lesson;
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
-use crate::measurement::{Backend, Measurement, MemoryPoint, Resources, Span};
+use crate::measurement::{Backend, Measurement, MemoryPoint, Span};
 use crate::results;
-use crate::topics::{Ladder, LadderRun, Size};
 
 impl Lesson {
     /// Measures on the GPU. `experiment` names the measurement in `results/metrics.csv`; the rows' own names are its
@@ -58,22 +57,6 @@ impl Lesson {
         Ok(self.store(experiment, &self.cpu, work()?))
     }
 
-    /// Measures where candle computes, always live: the rows carry the CPU's name, or the GPU's.
-    ///
-    /// # Errors
-    /// What `work` returns.
-    #[cfg(feature = "candle")]
-    pub fn measure_at(
-        &self,
-        place: crate::nn::Place,
-        experiment: &str,
-        work: impl FnOnce() -> Result<Vec<Measurement>>,
-    ) -> Result<Vec<Measurement>> {
-        let gpu = self.gpu.as_ref().map_or(place.name(), Gpu::name);
-        let machine = if place == crate::nn::Place::Cpu { &self.cpu } else { gpu };
-        Ok(self.store(experiment, machine, work()?))
-    }
-
     /// [`Lesson::measure`] for the pool's numbers, step by step.
     ///
     /// # Errors
@@ -94,35 +77,6 @@ impl Lesson {
     pub fn measure_spans(&self, experiment: &str, work: impl FnOnce(&Gpu) -> Result<Vec<Span>>) -> Result<Vec<Span>> {
         let rows = self.measure(experiment, |gpu| Ok(Span::to_rows(&work(gpu)?, gpu.backend())))?;
         Ok(Span::from_rows(&rows))
-    }
-
-    /// [`Lesson::measure`] for a ladder: [`Ladder::run`] at that size where there is a GPU, else the recorded run.
-    ///
-    /// # Errors
-    /// As [`Ladder::run`] and [`Lesson::measure`].
-    pub fn measure_ladder(&self, ladder: &Ladder, size: impl Into<Size>) -> Result<LadderRun> {
-        let (ladder, size) = (*ladder, ladder.size(size)?);
-        let mut notes = Vec::new();
-        let rows = self.measure(&LadderRun::experiment(ladder, size), |gpu| {
-            let run = ladder.run(gpu, size)?;
-            notes.clone_from(&run.notes);
-            Ok(run.to_rows())
-        })?;
-        Ok(LadderRun { notes, ..LadderRun::from_rows(ladder, size, &rows) })
-    }
-
-    /// [`Lesson::measure`] for what each rung of a ladder needs of a multiprocessor, as the driver tells.
-    ///
-    /// # Errors
-    /// As [`Ladder::all_resources`] and [`Lesson::measure`].
-    pub fn measure_resources(&self, ladder: &Ladder) -> Result<Resources> {
-        let mut left_out = Vec::new();
-        let rows = self.measure(&format!("resources {}", ladder.topic()), |gpu| {
-            let all = ladder.all_resources(gpu)?;
-            left_out.clone_from(&all.left_out);
-            Ok(all.to_rows(gpu.backend()))
-        })?;
-        Ok(Resources { left_out, ..Resources::from_rows(&rows) })
     }
 
     /// The recorded reference rows of an experiment, GPU and CPU, to lay over live ones. While the reference itself is
@@ -177,8 +131,9 @@ impl Lesson {
         Ok(rows)
     }
 
-    /// Tags the rows and stores them. What cannot be stored is still the reader's: the rows come back either way.
-    fn store(&self, experiment: &str, machine: &str, mut rows: Vec<Measurement>) -> Vec<Measurement> {
+    /// Tags rows that were measured on `machine` with lesson, time and commit, and stores them. What cannot be stored is
+    /// still the reader's: the rows come back either way.
+    pub fn store(&self, experiment: &str, machine: &str, mut rows: Vec<Measurement>) -> Vec<Measurement> {
         let time = results::now_utc();
         for row in &mut rows {
             row.time.clone_from(&time);

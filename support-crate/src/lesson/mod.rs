@@ -4,9 +4,6 @@
 
 mod measure;
 mod replay;
-mod trace;
-
-pub use trace::Traced;
 
 use crate::cpu;
 use crate::error::Error;

@@ -32,7 +32,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The architecture that kernels are compiled for: the newest that the simulator runs.
-pub(crate) const ARCHITECTURE: u32 = 90;
+pub const ARCHITECTURE: u32 = 90;
 
 /// Instructions that the warps of a block may take: a loop without an end is told within ten seconds or so. One thread alone
 /// gets through some five million elements with that.
@@ -112,7 +112,7 @@ fn refused(error: &warpsim::Error) -> Error {
 }
 
 /// What only hardware has.
-pub(crate) fn needs_hardware(what: &str, fix: &str) -> Error {
+pub fn needs_hardware(what: &str, fix: &str) -> Error {
     Error::Unsupported { what: format!("{what}: this is a simulated GPU"), fix: fix.to_string() }
 }
 

@@ -1,6 +1,6 @@
 //! The sides of attention, and which keys a query may see.
 
-use crate::error::{Error, Result};
+use gpulab_measure::error::{Error, Result};
 use std::fmt;
 
 /// The sides of `q` and the result, `[batch, q_heads, length, width]`, and of `k` and `v`,

@@ -56,7 +56,7 @@ fn f32_passes_and_mistakes_are_named() {
     };
     let given: Vec<f32> = exact.iter().map(|&x| x as f32).collect();
     assert_eq!(wrong(&given, &mask, Rounding::F32), None);
-    let rounded: Vec<f32> = given.iter().map(|&x| crate::cpu::f32_from_bf16(crate::cpu::bf16_from_f32(x))).collect();
+    let rounded: Vec<f32> = given.iter().map(|&x| crate::f32_from_bf16(crate::bf16_from_f32(x))).collect();
     assert_eq!(wrong(&rounded, &mask, Rounding::Bf16), None);
     assert!(wrong(&rounded, &mask, Rounding::F32).is_some());
     // A mask that is off by one; no padding; the wrong head; what was never written.

@@ -4,7 +4,7 @@
 //! thing that every library does at full speed.
 
 use super::ConvShape;
-use crate::cpu::matmul::matmul_shape_one_core;
+use crate::matmul::matmul_shape_one_core;
 use rayon::prelude::*;
 
 /// Columns of one image live while that image is computed: as many at a time as there are threads.

@@ -1,7 +1,7 @@
 //! The definition, in an order that suits vectors: a row of the result is nine rows of each channel, each times one weight.
 
 use super::ConvShape;
-use crate::cpu::simd::widest;
+use crate::simd::widest;
 use rayon::prelude::*;
 
 pub(super) fn run(shape: &ConvShape, images: &[f32], weights: &[f32], out: &mut [f32]) {

@@ -8,7 +8,7 @@ mod direct;
 mod winograd;
 
 use super::check_length;
-use crate::Result;
+use gpulab_measure::Result;
 
 /// The shape of a convolution with windows of 3 × 3, without padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl ConvAlgorithm {
     /// Computes it.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) when a slice does not hold what the shape says, also when
+    /// [`Error::LengthMismatch`](gpulab_measure::Error::LengthMismatch) when a slice does not hold what the shape says, also when
     /// the images are smaller than a window.
     pub fn run(self, shape: &ConvShape, images: &[f32], weights: &[f32], out: &mut [f32]) -> Result<()> {
         if shape.side < 3 {

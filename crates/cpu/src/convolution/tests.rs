@@ -1,7 +1,7 @@
 //! Each algorithm against f64, at awkward shapes too.
 
 use super::*;
-use crate::cpu::random_f32;
+use crate::random_f32;
 
 /// Σ x·w in f64, and Σ |x·w|, which scales the error that f32 may make.
 fn reference(shape: &ConvShape, images: &[f32], weights: &[f32], at: usize) -> (f64, f64) {

@@ -4,7 +4,7 @@ use super::Listing;
 use super::compare::{Row, rows};
 use super::page::{frame, line};
 use super::token::lines;
-use crate::html::{escape, marked};
+use gpulab::html::{escape, marked};
 use std::fmt;
 
 /// Two kernels compared line by line: unified, with line numbers and a few lines around each change. As the last
@@ -106,7 +106,7 @@ impl Diff {
 
     /// What the notebook calls to show a value.
     pub fn evcxr_display(&self) {
-        crate::table::show(&self.to_string(), &self.html());
+        gpulab::table::show(&self.to_string(), &self.html());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::page::{frame, line};
 use super::token::lines;
-use crate::html::escape;
+use gpulab::html::escape;
 use std::fmt;
 
 /// The source of one kernel. As the last expression of a cell it shows itself.
@@ -41,7 +41,7 @@ impl Listing {
 
     /// What the notebook calls to show a value.
     pub fn evcxr_display(&self) {
-        crate::table::show(&self.to_string(), &self.html());
+        gpulab::table::show(&self.to_string(), &self.html());
     }
 }
 

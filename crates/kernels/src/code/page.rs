@@ -1,7 +1,7 @@
 //! Lines of code as HTML: JupyterLab's colours where the page has them, else middle tones for light and dark pages.
 
 use super::token::{Kind, Token};
-use crate::html::escape;
+use gpulab::html::escape;
 
 /// Once for each output. Colours of the changed lines are Okabe and Ito's, which colour-blind readers tell apart.
 const STYLE: &str = "<style>\

@@ -2,7 +2,7 @@
 //! tried on an H200.
 
 use super::{PLAIN, Rung};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 
 /// Attention in one pass, for heads of 128 numbers: a row of its result is a head, and a tile counts the numbers of the
 /// queries that a block answers.

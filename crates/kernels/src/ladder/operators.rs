@@ -5,8 +5,8 @@
 
 use super::Rung;
 use crate::code::Listing;
-use crate::error::{Error, Result};
-use crate::launch::Source;
+use gpulab::error::{Error, Result};
+use gpulab::launch::Source;
 use std::path::PathBuf;
 
 /// One file of operators: any number of kernels that belong together.
@@ -173,7 +173,7 @@ impl Operator {
     /// # Errors
     /// [`Error::File`] when the file cannot be read.
     pub fn source(&self) -> Result<Source> {
-        let source = Source::course(&format!("{}.cu", self.path))?;
+        let source = super::file(&format!("{}.cu", self.path))?;
         Ok(self.defines.iter().fold(source, |source, (name, value)| source.define(name, value)))
     }
 
@@ -188,7 +188,7 @@ impl Operator {
 
     /// The file with its PTX for the simulator, for machines where CUDA C cannot be compiled. `make ptx` writes it.
     pub fn ptx_file(&self) -> PathBuf {
-        Source::kernels_dir().join(format!("{}.ptx", self.path))
+        super::folder().join(format!("{}.ptx", self.path))
     }
 
     /// The value of one of its constants, such as the threads of a block.

@@ -1,7 +1,7 @@
 //! The table against the folder, and what follows from it.
 
 use super::*;
-use crate::launch::signatures;
+use gpulab::launch::signatures;
 use std::collections::BTreeSet;
 
 #[test]
@@ -15,7 +15,7 @@ fn the_table_and_the_folder_agree() {
 /// Paths of the files with this extension, without it.
 fn files(wanted: &str) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
-    for topic in std::fs::read_dir(Source::kernels_dir()).unwrap() {
+    for topic in std::fs::read_dir(folder()).unwrap() {
         for file in std::fs::read_dir(topic.unwrap().path()).unwrap() {
             let path = file.unwrap().path();
             if path.extension().is_some_and(|extension| extension == wanted) {

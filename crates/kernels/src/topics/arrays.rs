@@ -1,8 +1,8 @@
 //! The arrays of a topic, on the host and in device memory: all rungs work on the same ones.
 
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu};
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu};
 use std::fmt;
 
 /// Numbers on the host.
@@ -39,9 +39,9 @@ impl Host {
     /// Its bytes, as they lie in memory.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Host::F32(numbers) => crate::launch::as_bytes(numbers),
-            Host::Bf16(numbers) => crate::launch::as_bytes(numbers),
-            Host::Index(numbers) => crate::launch::as_bytes(numbers),
+            Host::F32(numbers) => gpulab::launch::as_bytes(numbers),
+            Host::Bf16(numbers) => gpulab::launch::as_bytes(numbers),
+            Host::Index(numbers) => gpulab::launch::as_bytes(numbers),
         }
     }
 

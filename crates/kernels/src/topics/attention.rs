@@ -10,14 +10,14 @@ pub use step::AttentionStep;
 pub use work::{AttentionWork, StepWork, bytes_row};
 
 use super::{Launches, length, wrong};
-use crate::bench::Bench;
-use crate::cpu::{self, AttentionMask, AttentionShape, Rounding, attention_inputs, attention_wrong};
-use crate::error::{Error, Result};
-use crate::gpu::{Contestant, Gpu, Kernel};
-use crate::inspect::Inspection;
+use gpulab::bench::Bench;
+use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding, attention_inputs, attention_wrong};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Contestant, Gpu, Kernel};
+use gpulab::inspect::Inspection;
 use crate::ladder::{Operator, operator};
-use crate::launch::LaunchConfig;
-use crate::measurement::{Measurement, Summary};
+use gpulab::launch::LaunchConfig;
+use gpulab::measurement::{Measurement, Summary};
 use arrays::{Arrays, Held};
 use std::cell::RefCell;
 
@@ -236,7 +236,7 @@ impl Attention {
         }
     }
 
-    fn launch<T: crate::launch::Element>(
+    fn launch<T: gpulab::launch::Element>(
         &self,
         step: AttentionStep,
         arrays: &mut Arrays<T>,

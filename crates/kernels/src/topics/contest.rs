@@ -2,11 +2,11 @@
 
 use super::topic::relative_error;
 use super::{Array, Exact, Host, Ladder, LadderRun, Launches, Room, RunLine, Size, Topic, Work, reason};
-use crate::bench::Bench;
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Contestant, Gpu};
-use crate::measurement::{Backend, Summary};
+use gpulab::bench::Bench;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Contestant, Gpu};
+use gpulab::measurement::{Backend, Summary};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -82,7 +82,7 @@ pub(super) fn run<'a>(
     let Some((_, first)) = rungs.first() else {
         return Err(Error::Unsupported {
             what: format!("{gpu} runs no rung of the ladder {}", ladder.topic()),
-            fix: "see the recorded run (`lesson.measure_ladder`)".to_string(),
+            fix: "see the recorded run (`ladder.measure(&lesson, size)`)".to_string(),
         });
     };
     let work = first.work(size)?;
@@ -184,7 +184,7 @@ pub(super) fn run<'a>(
 fn open(ladder: Ladder, gpu: &Gpu, size: Size, run: &mut LadderRun) -> Result<Vec<(&'static str, Box<dyn Topic>)>> {
     let mut rungs = Vec::new();
     for rung in ladder.rungs() {
-        match gpu.permits(&rung).and_then(|()| ladder.open(gpu, rung.path)) {
+        match rung.supported_on(gpu).and_then(|()| ladder.open(gpu, rung.path)) {
             Ok(opened) => {
                 if let Some(other) = opened.hands_to(size) {
                     run.notes.push(format!("`{}` hands this size to `{other}`", rung.path));

@@ -1,13 +1,13 @@
 //! One rung of the embedding lookup, ready to run and to time on a GPU.
 
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, spread_rows, wrong};
-use crate::bench::Bench;
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu, Kernel};
+use gpulab::bench::Bench;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::Rung;
-use crate::launch::LaunchConfig;
-use crate::measurement::Summary;
+use gpulab::launch::LaunchConfig;
+use gpulab::measurement::Summary;
 use rayon::prelude::*;
 
 /// Count, width and rows that a new kernel is checked at: rows that are no multiple of 16 bytes, of a warp, of a tile.
@@ -31,6 +31,7 @@ impl Embedding {
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
+    /// use gpulab_kernels::*;
     /// let gpu = Gpu::open()?;
     /// let embedding = Embedding::new(&gpu, "embedding/03_four_at_once")?;
     /// println!("{} ms", embedding.time(131072, 4096, 32768, &Bench::default())?);

@@ -1,13 +1,13 @@
 //! One rung of flash attention, ready to run and to time on a GPU.
 
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, spread_rows, wrong};
-use crate::bench::Bench;
-use crate::cpu::{self, AttentionMask, AttentionShape, Rounding};
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu, Kernel, TensorMap};
+use gpulab::bench::Bench;
+use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Kernel, TensorMap};
 use crate::ladder::{Rung, rung};
-use crate::launch::signatures;
-use crate::measurement::Summary;
+use gpulab::launch::signatures;
+use gpulab::measurement::Summary;
 use std::sync::OnceLock;
 
 /// The numbers of a head that the kernels are made for.
@@ -28,6 +28,7 @@ const AWKWARD: [(usize, usize, usize); 4] = [(2, 2, 1), (2, 1, 33), (4, 2, 129),
 ///
 /// ```no_run
 /// use gpulab::prelude::*;
+/// use gpulab_kernels::*;
 /// let gpu = Gpu::open()?;
 /// let shape = AttentionShape { batch: 4, q_heads: 16, kv_heads: 16, length: 4096, width: 128 };
 /// let flash = FlashAttention::new(&gpu, "flash_attention/03_tensor_cores", true)?;
@@ -152,7 +153,7 @@ impl FlashAttention {
 impl Loaded {
     fn new(gpu: &Gpu, path: &str, width: usize) -> Result<Loaded> {
         let rung = rung(path)?.for_heads_of(width)?;
-        let kernel = gpu.rung(&rung)?;
+        let kernel = rung.compile(gpu)?;
         let declared = signatures(&rung.source()?.text).into_iter().find(|signature| signature.name == rung.kernel);
         let maps = declared.is_some_and(|declared| declared.parameters.iter().any(|it| it.text.contains("TensorMap")));
         let keys = rung.defines.iter().find(|(name, _)| *name == "KEYS").map_or(0, |(_, keys)| *keys);

@@ -5,17 +5,20 @@ use super::{
     Embedding, FlashAttention, LadderRun, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size,
     Softmax, Topic, VectorAdd, arrays_of, flash_attention,
 };
-use crate::bench::Bench;
-use crate::error::{Error, Result};
-use crate::gpu::{Gpu, KernelResources};
-use crate::inspect::Inspection;
+use gpulab::bench::Bench;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, KernelResources};
+use gpulab::inspect::Inspection;
 use crate::ladder::{RUNGS, Rung};
-use crate::launch::LaunchConfig;
+use gpulab::launch::LaunchConfig;
+use gpulab::lesson::Lesson;
+use gpulab::measurement::Resources;
 
 /// A topic's rungs, from the first idea to the hardware's limit.
 ///
 /// ```no_run
 /// use gpulab::prelude::*;
+/// use gpulab_kernels::*;
 /// let ladder = Ladder::of("reduction")?;
 /// println!("{ladder}");
 /// println!("{}", ladder.run(&Gpu::open_index(0)?, 1 << 24)?);
@@ -53,6 +56,35 @@ pub enum Ladder {
 }
 
 impl Ladder {
+    /// In a lesson: [`Ladder::run`] at that size where there is a GPU, else the recorded run.
+    ///
+    /// # Errors
+    /// As [`Ladder::run`] and [`Lesson::measure`].
+    pub fn measure(&self, lesson: &Lesson, size: impl Into<Size>) -> Result<LadderRun> {
+        let (ladder, size) = (*self, self.size(size)?);
+        let mut notes = Vec::new();
+        let rows = lesson.measure(&LadderRun::experiment(ladder, size), |gpu| {
+            let run = ladder.run(gpu, size)?;
+            notes.clone_from(&run.notes);
+            Ok(run.to_rows())
+        })?;
+        Ok(LadderRun { notes, ..LadderRun::from_rows(ladder, size, &rows) })
+    }
+
+    /// In a lesson: what each rung needs of a multiprocessor, as the driver tells, or as it was recorded.
+    ///
+    /// # Errors
+    /// As [`Ladder::all_resources`] and [`Lesson::measure`].
+    pub fn measure_resources(&self, lesson: &Lesson) -> Result<Resources> {
+        let mut left_out = Vec::new();
+        let rows = lesson.measure(&format!("resources {}", self.topic()), |gpu| {
+            let all = self.all_resources(gpu)?;
+            left_out.clone_from(&all.left_out);
+            Ok(all.to_rows(gpu.backend()))
+        })?;
+        Ok(Resources { left_out, ..Resources::from_rows(&rows) })
+    }
+
     /// All of them, in reading order.
     pub const ALL: &[Ladder] = &[
         Ladder::VectorAdd,

@@ -1,12 +1,12 @@
 //! One rung of the matrix multiplication, ready to run and to time on a GPU.
 
 use super::{Array, Exact, Host, Launches, Room, Shape, Size, Topic, Work, compiled, spread_rows, wrong};
-use crate::bench::Bench;
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu, Kernel};
+use gpulab::bench::Bench;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::Rung;
-use crate::measurement::Summary;
+use gpulab::measurement::Summary;
 use rayon::prelude::*;
 
 /// The rung whose tiles are so large that few of them leave multiprocessors without work, and the one that then takes over.
@@ -44,6 +44,7 @@ impl Matmul {
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
+    /// use gpulab_kernels::*;
     /// let gpu = Gpu::open()?;
     /// let matmul = Matmul::new(&gpu, "matmul/02_tiled")?;
     /// println!("{} ms", matmul.time(1024, &Bench::default())?);

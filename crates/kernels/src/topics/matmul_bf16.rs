@@ -2,13 +2,13 @@
 
 use super::matmul::rows_in_f64;
 use super::{Array, Exact, Host, Launches, Room, Shape, Size, Topic, Work, compiled, wrong};
-use crate::bench::Bench;
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu, Kernel, TensorMap};
+use gpulab::bench::Bench;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Kernel, TensorMap};
 use crate::ladder::Rung;
-use crate::launch::signatures;
-use crate::measurement::Summary;
+use gpulab::launch::signatures;
+use gpulab::measurement::Summary;
 
 /// The rung that takes over what the copy engine cannot: rows that do not begin at multiples of 16 bytes.
 const ANY_SIZE: &str = "matmul_bf16/05_wgmma";

@@ -45,8 +45,8 @@ pub use vector_add::VectorAdd;
 
 pub(crate) use topic::arrays_of;
 
-use crate::error::{Error, Result};
-use crate::gpu::{Gpu, Kernel};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, Kernel};
 use crate::ladder::{Rung, rung};
 
 /// Sizes that a new kernel of one dimension is checked at: they fill neither a warp, a block, nor a tile.
@@ -79,7 +79,7 @@ fn spread(n: usize) -> Vec<(usize, usize)> {
 /// The rung of that path with its kernel, compiled for this GPU, if it runs there.
 fn compiled(gpu: &Gpu, path: &str) -> Result<(Rung, Kernel)> {
     let rung = rung(path)?;
-    let kernel = gpu.rung(&rung)?;
+    let kernel = rung.compile(gpu)?;
     Ok((rung, kernel))
 }
 

@@ -2,11 +2,11 @@
 
 use super::rows::{AWKWARD_NUMBERS, AWKWARD_TABLES, agree, holds, in_f64, numbers, sides, some_rows};
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled};
-use crate::bench::Bench;
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu, Kernel};
+use gpulab::bench::Bench;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::Rung;
-use crate::measurement::Summary;
+use gpulab::measurement::Summary;
 
 /// Added to the variance, or to the mean square, so that a row of equal numbers divides by no 0.
 pub const EPSILON: f32 = 1e-5;
@@ -38,6 +38,7 @@ impl Norm {
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
+    /// use gpulab_kernels::*;
     /// let gpu = Gpu::open()?;
     /// let norm = Norm::new(&gpu, "rms_norm/03_registers")?;
     /// println!("{} ms", norm.time(32_768, 8192, &Bench::default())?);
@@ -219,7 +220,7 @@ impl Topic for Norm {
 mod tests {
     use super::super::hardware;
     use super::*;
-    use crate::cpu;
+    use gpulab::cpu;
     use crate::ladder::RUNGS;
 
     fn rungs() -> impl Iterator<Item = &'static Rung> {

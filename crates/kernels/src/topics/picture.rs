@@ -3,10 +3,10 @@
 use super::contest::COPY;
 use super::peaks::peak;
 use super::{LadderRun, RunLine};
-use crate::inspect::RungCounters;
-use crate::measurement::{Measurement, figures};
-use crate::plot::{self, LadderChart, Reached, Roofline, percent};
-use crate::table::{Cell, Table};
+use crate::counters::RungCounters;
+use gpulab::measurement::{Measurement, figures};
+use gpulab::plot::{self, LadderChart, Reached, Roofline, percent};
+use gpulab::table::{Cell, Table};
 
 impl LadderRun {
     /// A bar for each rung and peer, in percent of the first peer whose rate is counted as the rungs' is, with what the
@@ -37,7 +37,7 @@ impl LadderRun {
             "All points stand at {} FLOP/byte: whatever the rung, a call must move {} for {} operations. What a rung \
              moves beyond that shows as a lower rate.",
             figures(flop_per_byte),
-            crate::error::bytes(self.bytes as u64),
+            gpulab::error::bytes(self.bytes as u64),
             scientific(self.operations),
         );
         self.under_roofs(lines.map(|line| (line, flop_per_byte)).collect()).note(&note).note(&self.place())
@@ -186,8 +186,8 @@ fn scientific(value: f64) -> String {
 mod tests {
     use super::super::{Ladder, Size};
     use super::*;
-    use crate::gpu::Gpu;
-    use crate::measurement::Summary;
+    use gpulab::gpu::Gpu;
+    use gpulab::measurement::Summary;
 
     fn line(name: &str, rate: f64, unit: &str, against: &[(&str, f64)]) -> RunLine {
         let once = |value: f64| Summary::of(&[value]);

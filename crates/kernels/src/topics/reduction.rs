@@ -1,12 +1,12 @@
 //! One rung of the reduction, ready to run and to time on a GPU.
 
 use super::{AWKWARD, Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, wrong};
-use crate::bench::Bench;
-use crate::cpu;
-use crate::error::Result;
-use crate::gpu::{Buffer, Gpu, Kernel};
+use gpulab::bench::Bench;
+use gpulab::cpu;
+use gpulab::error::Result;
+use gpulab::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::{Leaves, Rung};
-use crate::measurement::Summary;
+use gpulab::measurement::Summary;
 
 /// A reduction kernel of the course on one GPU: the sum of an f32 array, 4 bytes an element.
 #[derive(Debug, Clone)]
@@ -21,6 +21,7 @@ impl Reduction {
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
+    /// use gpulab_kernels::*;
     /// let gpu = Gpu::open()?;
     /// let reduction = Reduction::new(&gpu, "reduction/04_no_conflicts")?;
     /// println!("{} ms", reduction.time(1 << 28, &Bench::default())?);
@@ -28,8 +29,8 @@ impl Reduction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a path that is none, or a kernel whose result is wrong;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for a GPU that is too old for it; those of [`Gpu::compile`].
+    /// [`Error::Invalid`](gpulab::Error::Invalid) for a path that is none, or a kernel whose result is wrong;
+    /// [`Error::Unsupported`](gpulab::Error::Unsupported) for a GPU that is too old for it; those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str) -> Result<Reduction> {
         let (rung, kernel) = compiled(gpu, path)?;
         let reduction = Reduction { gpu: gpu.clone(), rung, kernel };
@@ -42,8 +43,8 @@ impl Reduction {
     /// All four steps: allocates, copies `a` to the device, launches until one sum is left, and copies it back.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for more than 2³¹ elements,
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Invalid`](gpulab::Error::Invalid) for more than 2³¹ elements,
+    /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
     pub fn sum(&self, a: &[f32]) -> Result<f32> {
         length(a.len())?;
         let (a, mut partial) = (self.gpu.to_device(a)?, self.partials(a.len())?);
@@ -55,7 +56,7 @@ impl Reduction {
     /// Several are rotated, so that none is still in the cache from its last turn.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
     pub fn time(&self, n: usize, plan: &Bench) -> Result<Summary> {
         self.gpu.has_times()?;
         let count = self.gpu.sets_past_cache(n * size_of::<f32>());
@@ -69,8 +70,8 @@ impl Reduction {
     /// block. The sum is the last buffer's first element.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for more than 2³¹ elements,
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Invalid`](gpulab::Error::Invalid) for more than 2³¹ elements,
+    /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
     pub fn partials(&self, n: usize) -> Result<Vec<Buffer<f32>>> {
         self.lengths(n)?.into_iter().map(|length| self.gpu.poison(length)).collect()
     }

@@ -2,12 +2,12 @@
 
 use super::rows::{in_f64, sides};
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows, wrong};
-use crate::bench::Bench;
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu, Kernel};
+use gpulab::bench::Bench;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::Rung;
-use crate::measurement::Summary;
+use gpulab::measurement::Summary;
 
 /// What is added to the mean of the squares, so that a row of zeros is divided by something. Llama's.
 const EPSILON: f32 = 1e-6;
@@ -32,6 +32,7 @@ impl ResidualNorm {
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
+    /// use gpulab_kernels::*;
     /// let gpu = Gpu::open()?;
     /// let norm = ResidualNorm::new(&gpu, "residual_rms_norm/03_in_registers")?;
     /// println!("{} ms", norm.time(32_768, 8192, &Bench::default())?);

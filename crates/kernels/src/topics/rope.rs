@@ -2,12 +2,12 @@
 
 use super::rows::{self, in_f64, sides};
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows};
-use crate::bench::Bench;
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu, Kernel};
+use gpulab::bench::Bench;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::Rung;
-use crate::measurement::Summary;
+use gpulab::measurement::Summary;
 
 /// Numbers of one attention head, as in Llama.
 const HEAD: usize = 128;
@@ -44,6 +44,7 @@ impl Rope {
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
+    /// use gpulab_kernels::*;
     /// let gpu = Gpu::open()?;
     /// let rope = Rope::new(&gpu, "rope/02_eight_pairs")?;
     /// println!("{} ms", rope.time(32_768, 8192, &Bench::default())?);

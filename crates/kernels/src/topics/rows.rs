@@ -1,8 +1,8 @@
 //! What the topics that work on the rows of a bf16 table have in common.
 
 use super::{MOST, spread_rows, wrong};
-use crate::cpu;
-use crate::error::{Error, Result};
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
 
 /// Tables (rows, columns) that a new kernel is checked at: rows that begin at no multiple of 16 bytes, that fill neither
 /// a warp nor a block, and that are longer than what a block holds in registers.

@@ -1,9 +1,9 @@
 //! A ladder that was run: plain data, with the way to rows of `metrics.csv` and back.
 
 use super::{Ladder, Size, Work};
-use crate::gpu::Gpu;
-use crate::measurement::{Backend, Measurement, Summary, figures};
-use crate::plot::is_rung;
+use gpulab::gpu::Gpu;
+use gpulab::measurement::{Backend, Measurement, Summary, figures};
+use gpulab::plot::is_rung;
 use std::fmt;
 
 /// Every rung of a ladder at one size, beside its peers.

@@ -1,7 +1,7 @@
 //! The sides of a matrix product.
 
 use super::Size;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 
 /// The sides of a product: `a` has `m` rows of `k`, `b` has `k` rows of `n`, `c` has `m` rows of `n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

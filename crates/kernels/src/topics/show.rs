@@ -2,11 +2,11 @@
 
 use super::{Ladder, Launches, Size, reason};
 use crate::code::{Diff, Listing};
-use crate::error::{Error, Result};
-use crate::gpu::Gpu;
-use crate::inspect::{RungCount, RungCounters};
-use crate::measurement::Resources;
-use crate::table::{Cell, Table};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
+use crate::counters::{RungCount, RungCounters};
+use gpulab::measurement::Resources;
+use gpulab::table::{Cell, Table};
 use std::fmt;
 
 impl Ladder {
@@ -99,7 +99,7 @@ impl Ladder {
             let (major, minor) = rung.needs;
             let shared = match rung.shared_bytes {
                 0 => String::new(),
-                bytes => format!(", {} shared", crate::error::bytes(bytes.into())),
+                bytes => format!(", {} shared", gpulab::error::bytes(bytes.into())),
             };
             let threads = rung.threads();
             vec![
@@ -126,7 +126,7 @@ impl Ladder {
 
     /// What the notebook calls to show a value.
     pub fn evcxr_display(&self) {
-        crate::table::show(&self.to_string(), &self.html());
+        gpulab::table::show(&self.to_string(), &self.html());
     }
 }
 
@@ -148,7 +148,7 @@ impl fmt::Display for Ladder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::KernelResources;
+    use gpulab::measurement::KernelResources;
 
     #[test]
     fn neighbours_are_compared_and_the_first_rung_has_none() {

@@ -1,7 +1,7 @@
 //! How large a topic's work is: one number, or two, or three.
 
 use super::Shape;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use std::fmt;
 
 /// The size of a topic's work: elements; rows and columns; or m, n and k of a product. A topic says what its numbers

@@ -2,11 +2,11 @@
 
 use super::rows::{AWKWARD_NUMBERS, AWKWARD_TABLES, agree, holds, in_f64, numbers, sides, some_rows};
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled};
-use crate::bench::Bench;
-use crate::error::Result;
-use crate::gpu::{Buffer, Gpu, Kernel};
+use gpulab::bench::Bench;
+use gpulab::error::Result;
+use gpulab::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::Rung;
-use crate::measurement::Summary;
+use gpulab::measurement::Summary;
 
 /// A softmax kernel of the course on one GPU: `y = exp(x) / sum of exp(x)` for each row of a bf16 table (`u16` to the
 /// host), sums in f32; 4 bytes an element.
@@ -23,6 +23,7 @@ impl Softmax {
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
+    /// use gpulab_kernels::*;
     /// let gpu = Gpu::open()?;
     /// let softmax = Softmax::new(&gpu, "softmax/05_registers")?;
     /// println!("{} ms", softmax.time(32_768, 8192, &Bench::default())?);
@@ -30,8 +31,8 @@ impl Softmax {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a path that is none, or a kernel whose result is wrong;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for a GPU that is too old for it; those of [`Gpu::compile`].
+    /// [`Error::Invalid`](gpulab::Error::Invalid) for a path that is none, or a kernel whose result is wrong;
+    /// [`Error::Unsupported`](gpulab::Error::Unsupported) for a GPU that is too old for it; those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str) -> Result<Softmax> {
         let (rung, kernel) = compiled(gpu, path)?;
         let softmax = Softmax { gpu: gpu.clone(), rung, kernel };
@@ -46,9 +47,9 @@ impl Softmax {
     /// result back.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) when `x` is no such table,
-    /// [`Error::Invalid`](crate::Error::Invalid) for sides beyond `int`,
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::LengthMismatch`](gpulab::Error::LengthMismatch) when `x` is no such table,
+    /// [`Error::Invalid`](gpulab::Error::Invalid) for sides beyond `int`,
+    /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
     pub fn softmax(&self, x: &[u16], rows: usize, columns: usize) -> Result<Vec<u16>> {
         sides(rows, columns)?;
         holds("softmax's `x`", x.len(), rows * columns)?;
@@ -62,7 +63,7 @@ impl Softmax {
     /// that none is still in the cache from its last turn.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
     pub fn time(&self, rows: usize, columns: usize, plan: &Bench) -> Result<Summary> {
         self.gpu.has_times()?;
         sides(rows, columns)?;
@@ -82,7 +83,7 @@ impl Softmax {
     /// One launch, on the default stream.
     ///
     /// # Errors
-    /// As [`Kernel::launch`]; [`Error::LengthMismatch`](crate::Error::LengthMismatch) for a buffer that is no such table.
+    /// As [`Kernel::launch`]; [`Error::LengthMismatch`](gpulab::Error::LengthMismatch) for a buffer that is no such table.
     pub fn launch(&self, x: &Buffer<u16>, y: &mut Buffer<u16>, rows: usize, columns: usize) -> Result<()> {
         self.launch_by(&mut Launches::queue(), x, y, (rows, columns))
     }
@@ -159,7 +160,7 @@ fn check(path: &str, given: &[u16], x: &[u16], columns: usize) -> Result<()> {
 mod tests {
     use super::super::hardware;
     use super::*;
-    use crate::cpu;
+    use gpulab::cpu;
     use crate::ladder::RUNGS;
 
     fn rungs() -> impl Iterator<Item = &'static Rung> {

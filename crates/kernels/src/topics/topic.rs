@@ -5,23 +5,23 @@
 //! [`Ladder`](super::Ladder), whose `match`es then ask for the rest.
 
 use super::{Array, Host, Room, Size};
-use crate::error::Result;
-use crate::gpu::{Args, Gpu, Kernel, KernelResources};
-use crate::inspect::Inspection;
-use crate::launch::LaunchConfig;
+use gpulab::error::Result;
+use gpulab::gpu::{Args, Gpu, Kernel, KernelResources};
+use gpulab::inspect::Inspection;
+use gpulab::launch::LaunchConfig;
 
 /// One rung of a topic, compiled and checked. All rungs of a topic work on the same arrays.
 pub trait Topic {
     /// What a call at that size must do at least, whatever the rung; refuses sizes that are none.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid).
+    /// [`Error::Invalid`](gpulab::Error::Invalid).
     fn work(&self, size: Size) -> Result<Work>;
 
     /// Random arrays that a call reads, in the order in which [`Topic::call`] takes them; another `seed`, other numbers.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a size that is none.
+    /// [`Error::Invalid`](gpulab::Error::Invalid) for a size that is none.
     fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>>;
 
     /// The arrays that a call writes, results first. Rungs that ask for the same share them.
@@ -141,7 +141,7 @@ pub fn relative_error(exact: &[Vec<Exact>], mut given: impl FnMut(usize) -> Resu
 /// Random inputs of that seed in device memory, and poisoned room for the outputs.
 ///
 /// # Errors
-/// As [`Topic::inputs`], [`Gpu::to_device`](crate::gpu::Gpu::to_device).
+/// As [`Topic::inputs`], [`Gpu::to_device`](gpulab::gpu::Gpu::to_device).
 pub(crate) fn arrays_of(rung: &dyn Topic, gpu: &Gpu, size: Size, seed: u64) -> Result<(Vec<Array>, Vec<Array>)> {
     let inputs = rung.inputs(size, seed)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
     let outputs = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room)).collect::<Result<Vec<_>>>()?;

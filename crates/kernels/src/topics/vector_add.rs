@@ -1,12 +1,12 @@
 //! One rung of the vector addition, ready to run and to time on a GPU.
 
 use super::{AWKWARD, Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, spread, wrong};
-use crate::bench::Bench;
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu, Kernel};
+use gpulab::bench::Bench;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Kernel};
 use crate::ladder::Rung;
-use crate::measurement::Summary;
+use gpulab::measurement::Summary;
 
 /// A vector_add kernel of the course on one GPU: `c[i] = a[i] + b[i]` in f32, 12 bytes an element.
 #[derive(Debug, Clone)]
@@ -21,6 +21,7 @@ impl VectorAdd {
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
+    /// use gpulab_kernels::*;
     /// let gpu = Gpu::open()?;
     /// let add = VectorAdd::new(&gpu, "vector_add/03_four_at_once")?;
     /// println!("{} ms", add.time(1 << 28, &Bench::default())?);

@@ -2,8 +2,8 @@
 
 use super::contest::{Peer, PeerWork};
 use super::{Array, Ladder, Size, reason};
-use crate::error::Result;
-use crate::gpu::{Cublas, Gpu};
+use gpulab::error::Result;
+use gpulab::gpu::{Cublas, Gpu};
 
 impl Ladder {
     /// The vendor's library for it, on the rungs' own arrays; where it is not there, a note says so.

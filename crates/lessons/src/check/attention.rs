@@ -1,11 +1,11 @@
 //! Exercises of lesson 30: pieces of attention that the learner writes, run in the simulator, which sees every access.
 
 use super::{Verdict, kernels};
-use crate::cpu::{self, AttentionShape, attention_inputs};
-use crate::error::{Error, Result};
-use crate::gpu::Gpu;
-use crate::launch::LaunchConfig;
-use warpsim::Kind;
+use gpulab::cpu::{self, AttentionShape, attention_inputs};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
+use gpulab::launch::LaunchConfig;
+use gpulab::warpsim::Kind;
 
 /// Threads of a block.
 const BLOCK: u32 = 64;

@@ -3,7 +3,7 @@
 use super::Verdict;
 use super::panics::{PANIC_HINT, run};
 use crate::device::{Device, Vector};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 
 /// A GPU to choose from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Exercises of lesson 13: gathers that the learner writes, run in the simulator, which sees every access.
 
 use super::{Verdict, kernels};
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Gpu, Kernel};
-use crate::inspect::Inspection;
-use crate::launch::LaunchConfig;
-use warpsim::Kind;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, Kernel};
+use gpulab::inspect::Inspection;
+use gpulab::launch::LaunchConfig;
+use gpulab::warpsim::Kind;
 
 /// The blocks that kernels are launched with here.
 const BLOCK: u32 = 256;

@@ -2,8 +2,8 @@
 
 use super::Verdict;
 use super::panics::{PANIC_HINT, run};
-use crate::export::quantize::{Activations, Range, Step};
-use crate::export::{Attribute, Dim, Graph, Kind, Onnx, Value};
+use gpulab_onnx::export::quantize::{Activations, Range, Step};
+use gpulab_onnx::export::{Attribute, Dim, Graph, Kind, Onnx, Value};
 
 /// Checks a function that gives the step and the zero point of a value in 0 … 255 from the smallest and the largest number that
 /// was seen of it. 0 must stay exactly 0, whatever was seen.

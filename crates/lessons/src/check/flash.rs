@@ -1,11 +1,11 @@
 //! Exercises of lesson 31: one pass over the keys, tiles that a causal mask hides, and parts that are merged.
 
 use super::{Verdict, kernels};
-use crate::cpu::{self, AttentionMask, AttentionRow, AttentionShape};
-use crate::error::{Error, Result};
-use crate::gpu::Gpu;
-use crate::launch::LaunchConfig;
-use warpsim::Kind;
+use gpulab::cpu::{self, AttentionMask, AttentionRow, AttentionShape};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
+use gpulab::launch::LaunchConfig;
+use gpulab::warpsim::Kind;
 
 /// Numbers of a head of [`one_pass`]: a lane each.
 const WIDTH: usize = 32;

@@ -1,12 +1,12 @@
 //! Exercises of lesson 14: kernels that are right already, and move more bytes than they must. The simulator counts them.
 
 use super::{Verdict, kernels};
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::Gpu;
-use crate::inspect::Inspection;
-use crate::launch::LaunchConfig;
-use warpsim::Kind;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
+use gpulab::inspect::Inspection;
+use gpulab::launch::LaunchConfig;
+use gpulab::warpsim::Kind;
 
 const BLOCK: u32 = 256;
 /// So many threads walk over the elements of `swiglu`, whatever their number.

@@ -1,9 +1,9 @@
 //! What the checks of kernels have in common: errors of a launch in the simulator become verdicts.
 
 use super::Verdict;
-use crate::cpu;
-use crate::error::{Error, Result};
-use warpsim::Kind;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::warpsim::Kind;
 
 const COMPILE_HINT: &str = "mend the first error of the compiler; the lines are those of your kernel";
 const LAUNCH_HINT: &str = "the check launches the kernel as it was given: keep its name and its parameters";

@@ -2,11 +2,11 @@
 
 use super::Verdict;
 use super::kernels::{self, whole};
-use crate::error::{Error, Result};
-use crate::gpu::{Gpu, Kernel};
-use crate::inspect::{AccessKind, Inspection, Space};
-use crate::launch::LaunchConfig;
-use warpsim::Kind;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, Kernel};
+use gpulab::inspect::{AccessKind, Inspection, Space};
+use gpulab::launch::LaunchConfig;
+use gpulab::warpsim::Kind;
 
 /// Side of the tiles of `tiled`, and of its blocks.
 const TILE: usize = 16;
@@ -101,7 +101,7 @@ pub fn thin(source: &str) -> Verdict {
 /// Sectors that lie apart, conflicts, and reads that are not wide.
 fn wasteful(seen: &Inspection, m: usize) -> Option<(String, &'static str)> {
     let c = &seen.counters;
-    let of_a = |line: &&crate::inspect::Access| line.space == Space::Global && line.variable == "a";
+    let of_a = |line: &&gpulab::inspect::Access| line.space == Space::Global && line.variable == "a";
     if let Some(load) = seen.accesses.iter().filter(of_a).find(|load| load.sectors > 4) {
         let what = format!("with m = {m} one load of `a` touches {} sectors, where 4 would do", load.sectors);
         return Some((
@@ -122,7 +122,7 @@ fn wasteful(seen: &Inspection, m: usize) -> Option<(String, &'static str)> {
                     which length puts k = 0 to 7, r = 0 to 3 into 32 banks? It must stay a multiple of 4";
         return Some((what, hint));
     }
-    let narrow = |read: &&crate::inspect::Access| {
+    let narrow = |read: &&gpulab::inspect::Access| {
         read.space == Space::Shared && read.kind == AccessKind::Load && read.bytes < 16
     };
     seen.accesses.iter().find(narrow).map(|read| {

@@ -2,8 +2,8 @@
 
 use super::Verdict;
 use super::panics::{PANIC_HINT, run};
-use crate::error::{Error, Result};
-use crate::model::Pool;
+use gpulab::error::{Error, Result};
+use crate::practice::Pool;
 
 const MIB: u64 = 1 << 20;
 

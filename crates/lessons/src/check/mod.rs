@@ -18,12 +18,12 @@
 //! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
 //! | 31 | [`one_pass`], [`causal_tiles`], [`merge_parts`] |
 //! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
-//! | 42 | `eight_bits`, `positions`, `probabilities` (feature `export`) |
+//! | 42 | `eight_bits`, `positions`, `probabilities` (feature `onnx`) |
 
 mod attention;
 mod detection;
 mod embedding;
-#[cfg(feature = "export")]
+#[cfg(feature = "onnx")]
 mod export;
 mod flash;
 mod fusion;
@@ -44,7 +44,7 @@ mod verdict;
 pub use attention::{causal_mask, grouped, softmax_row};
 pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
-#[cfg(feature = "export")]
+#[cfg(feature = "onnx")]
 pub use export::{eight_bits, positions, probabilities};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass};
 pub use fusion::{log_sum_exp, swiglu};

@@ -2,12 +2,12 @@
 //! number that shows it; then the kernel is mended. The simulator's counters are the evidence.
 
 use super::{Verdict, kernels};
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Gpu, Kernel};
-use crate::inspect::Inspection;
-use crate::launch::LaunchConfig;
-use warpsim::Kind;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, Kernel};
+use gpulab::inspect::Inspection;
+use gpulab::launch::LaunchConfig;
+use gpulab::warpsim::Kind;
 
 /// Why a kernel is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +186,7 @@ fn summed(Bench { gpu, kernel }: &Bench, n: usize) -> Result<(Option<String>, In
 
 /// The most sectors that a load of the watched warp touches.
 fn worst_load(seen: &Inspection) -> u64 {
-    let loads = seen.accesses.iter().filter(|access| access.kind == crate::inspect::AccessKind::Load);
+    let loads = seen.accesses.iter().filter(|access| access.kind == gpulab::inspect::AccessKind::Load);
     loads.map(|access| access.sectors).max().unwrap_or(0)
 }
 

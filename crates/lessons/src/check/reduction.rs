@@ -2,12 +2,12 @@
 
 use super::Verdict;
 use super::kernels::{self, whole};
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Gpu, Kernel};
-use crate::inspect::{AccessKind, Inspection};
-use crate::launch::LaunchConfig;
-use warpsim::Kind;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, Kernel};
+use gpulab::inspect::{AccessKind, Inspection};
+use gpulab::launch::LaunchConfig;
+use gpulab::warpsim::Kind;
 
 const BLOCK: u32 = 256;
 /// One element, a warp and its neighbours, a few blocks with a ragged end.

@@ -1,12 +1,12 @@
 //! Exercises of lesson 15: a filter and a group-by, run in the simulator, which counts who takes turns.
 
 use super::{Verdict, kernels};
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::{Gpu, Kernel};
-use crate::inspect::AccessKind;
-use crate::launch::LaunchConfig;
-use warpsim::Kind;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, Kernel};
+use gpulab::inspect::AccessKind;
+use gpulab::launch::LaunchConfig;
+use gpulab::warpsim::Kind;
 
 const BLOCK: u32 = 256;
 /// Fares below this many cents go.
@@ -72,7 +72,7 @@ fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Result<Option<(String, &'static str
     let cents = vec![LEAST; n];
     let (cents, mut out, mut count) = (gpu.to_device(&cents)?, gpu.poison::<u32>(n)?, gpu.zeros::<u32>(1)?);
     let seen = kernel.inspect(LaunchConfig::for_elements(n, BLOCK), (&cents, &mut out, &mut count, n as i32))?;
-    let lanes = |access: &crate::inspect::Access| access.offsets.iter().flatten().count();
+    let lanes = |access: &gpulab::inspect::Access| access.offsets.iter().flatten().count();
     let most = seen.accesses.iter().filter(|access| access.kind == AccessKind::Atomic).map(lanes).max().unwrap_or(0);
     Ok((most > 1).then(|| {
         let what = format!("it is right; but {most} lanes of one warp go to one counter, and take turns there");

@@ -2,7 +2,7 @@
 
 use super::Verdict;
 use super::panics::{PANIC_HINT, run};
-use crate::error::bytes;
+use gpulab::error::bytes;
 
 /// Checks a function that gives the bytes which AdamW in mixed precision keeps for a network of that many parameters, without
 /// activations: bf16 parameters and gradients, and in f32 a master copy of the parameters and AdamW's two numbers.

@@ -1,6 +1,6 @@
 //! What a check says.
 
-use crate::html::{escape, marked};
+use gpulab::html::{escape, marked};
 use serde_json::json;
 
 /// The outcome of one check. As the last expression of a cell it shows itself, with machine-readable metadata beside.

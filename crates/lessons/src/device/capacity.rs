@@ -1,9 +1,9 @@
 //! How much work a device holds at once.
 
 use super::Device;
-use crate::cpu;
-use crate::gpu::Gpu;
-use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use gpulab::cpu;
+use gpulab::gpu::Gpu;
+use gpulab::cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 /// What a device holds at once, so that it can go on with something while something else waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

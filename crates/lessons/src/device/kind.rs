@@ -1,8 +1,8 @@
 //! Where to compute.
 
 use super::Vector;
-use crate::error::Result;
-use crate::gpu::Gpu;
+use gpulab::error::Result;
+use gpulab::gpu::Gpu;
 use std::fmt;
 
 /// A place that holds vectors and computes with them.
@@ -32,7 +32,7 @@ impl Device {
     /// Copies `host` to this device.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
     pub fn vector(&self, host: &[f32]) -> Result<Vector> {
         Vector::new(self, host)
     }

@@ -1,10 +1,10 @@
 //! A vector on a device.
 
 use super::Device;
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu};
-use crate::ladder::{Rung, rung};
-use crate::launch::LaunchConfig;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu};
+use gpulab_kernels::ladder::{Rung, rung};
+use gpulab::launch::LaunchConfig;
 use std::fmt;
 
 /// Numbers in one device's memory.
@@ -100,7 +100,7 @@ impl Vector {
 
 /// The four steps, less the copies: both inputs are there already, and the result stays.
 fn launch(gpu: &Gpu, rung: Rung, a: &Buffer<f32>, b: &Buffer<f32>) -> Result<Buffer<f32>> {
-    let kernel = gpu.rung(&rung)?;
+    let kernel = rung.compile(gpu)?;
     let mut c = gpu.alloc::<f32>(a.len())?;
     kernel.launch(LaunchConfig::for_elements(a.len(), rung.block.0), (a, b, &mut c, a.len() as i32))?;
     Ok(c)

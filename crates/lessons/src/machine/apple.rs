@@ -1,6 +1,6 @@
 //! Apple GPUs, as `system_profiler` describes them.
 
-use crate::command::output_of;
+use gpulab::command::output_of;
 use serde_json::Value;
 use std::time::Duration;
 

@@ -5,7 +5,6 @@
 mod apple;
 mod json;
 mod nvidia;
-pub(crate) mod places;
 mod show;
 mod smi;
 mod system;
@@ -15,7 +14,7 @@ pub use apple::AppleGpu;
 pub use nvidia::{Nvidia, NvidiaGpu};
 pub use tools::Tool;
 
-use crate::cpu::{self, CpuInfo};
+use gpulab::cpu::{self, CpuInfo};
 
 /// Everything that [`detect`] found: plain data. `Display` prints it as a table.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,9 +3,9 @@
 //! The driver is asked without opening a context, which would take half a second and hundreds of MB on each GPU.
 
 use super::smi::{self, Row};
-use crate::cuda::CudaGpu;
-use cudarc::driver::result::device;
-use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
+use gpulab::cuda::CudaGpu;
+use gpulab::cudarc::driver::result::device;
+use gpulab::cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
 /// NVIDIA's side of the machine.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -115,6 +115,6 @@ fn gpu(index: usize, rows: &[Row]) -> Option<NvidiaGpu> {
 
 /// Where `nvidia-smi` is missing, the driver tells only through a context, which is closed again at once.
 fn free_bytes(index: usize) -> Option<u64> {
-    let (free, _) = CudaGpu::open(index).ok()?.context.mem_get_info().ok()?;
+    let (free, _) = CudaGpu::open(index).ok()?.context().mem_get_info().ok()?;
     Some(free as u64)
 }

@@ -1,8 +1,8 @@
 //! The machine as a table for people.
 
 use super::{AppleGpu, Machine, NvidiaGpu, Tool};
-use crate::cpu::CpuInfo;
-use crate::error::bytes;
+use gpulab::cpu::CpuInfo;
+use gpulab::error::bytes;
 use std::fmt;
 
 /// Width of the first column.

@@ -1,6 +1,6 @@
 //! What `nvidia-smi` and the driver's kernel module tell.
 
-use crate::command::output_of;
+use gpulab::command::output_of;
 use std::time::Duration;
 
 /// Not waited for longer: without the persistence daemon, a GPU server takes seconds to answer.

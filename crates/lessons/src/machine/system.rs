@@ -1,6 +1,6 @@
 //! The operating system's name, and how it installs packages.
 
-use crate::command::output_of;
+use gpulab::command::output_of;
 use std::time::Duration;
 
 /// `Debian GNU/Linux 12 (bookworm), Linux 6.1.0`.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::cpu::Cache;
+use gpulab::cpu::Cache;
 use serde_json::Value;
 
 fn server() -> Machine {

@@ -1,10 +1,10 @@
 //! The libraries and programs that lessons use: found or not, and the command that adds each.
 
 use super::nvidia::Nvidia;
-use super::places::{self, entries};
+use gpulab::places::{self, entries};
 use super::system::{self, Family};
-use crate::command::output_of;
-use crate::cuda;
+use gpulab::command::output_of;
+use gpulab::cuda;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A memory pool in virtual bytes.
 
-use crate::error::{Error, Result};
-use crate::measurement::MemoryStats;
+use gpulab::error::{Error, Result};
+use gpulab::measurement::MemoryStats;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The pool takes memory from the device in pieces of this size, as the recorded H200 does.

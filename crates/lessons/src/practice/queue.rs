@@ -1,7 +1,7 @@
 //! A launch queue in virtual time.
 
-use crate::error::{Error, Result};
-use crate::measurement::Span;
+use gpulab::error::{Error, Result};
+use gpulab::measurement::Span;
 
 /// The host's cost of one launch, in µs of virtual time: about what a launch through cudarc took on an H200.
 const LAUNCH_US: f64 = 4.0;

@@ -36,7 +36,7 @@ impl ConvElement {
     }
 
     /// cuDNN's numbers for the element and for what may be done.
-    pub(crate) fn cudnn(self) -> (u32, u32) {
+    pub fn cudnn(self) -> (u32, u32) {
         match self {
             ConvElement::F32 => (0, 3),
             ConvElement::Tf32 => (0, 0),

@@ -14,9 +14,9 @@ pub struct MemoryStats {
     pub used: u64,
     /// Held by the pool: what buffers hold, and what freed buffers left behind.
     pub reserved: u64,
-    /// The highest `used` since [`Gpu::reset_high_water`](crate::gpu::Gpu::reset_high_water).
+    /// The highest `used` since `Gpu::reset_high_water`.
     pub used_high: u64,
-    /// The highest `reserved` since [`Gpu::reset_high_water`](crate::gpu::Gpu::reset_high_water).
+    /// The highest `reserved` since `Gpu::reset_high_water`.
     pub reserved_high: u64,
     /// What the driver still has, for this and every other program.
     pub free: u64,

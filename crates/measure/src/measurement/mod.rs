@@ -191,7 +191,7 @@ impl Measurement {
     fn machine_name(&self) -> String {
         match self.backend {
             _ if !self.machine.is_empty() => self.machine.clone(),
-            Backend::Cpu | Backend::CpuOneCore => crate::cpu::info().short_name(),
+            Backend::Cpu | Backend::CpuOneCore => crate::cpu_info::info().short_name(),
             _ => "this machine".to_string(),
         }
     }

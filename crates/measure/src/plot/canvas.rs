@@ -3,6 +3,8 @@
 //! The backend knows whole numbers, `#RRGGBB` colours and solid lines. So one unit is a tenth of a pixel, dashes
 //! are cut here, and [`INK`] stands for the page's text colour until [`Figure`] writes the file.
 
+#![allow(missing_docs)] // a vocabulary for drawing: the names say what each is
+
 use super::figure::Figure;
 use super::style::{INK, Marker, Pen, Rgb};
 use super::text;
@@ -11,36 +13,36 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontDesc, FontFamily, FontStyle, RGBAColor, RGBColor, ShapeStyle, TextStyle};
 
 /// Every figure is this wide, in pixels: the width of a notebook's output.
-pub(crate) const WIDTH: f64 = 760.0;
+pub const WIDTH: f64 = 760.0;
 /// Units of the drawing in a pixel.
-pub(crate) const UNITS: f64 = 10.0;
+pub const UNITS: f64 = 10.0;
 /// The font size of all text but the title, in pixels.
-pub(crate) const FONT: f64 = 14.0;
+pub const FONT: f64 = 14.0;
 /// From one line of text to the next, in pixels.
-pub(crate) const LINE: f64 = 18.0;
+pub const LINE: f64 = 18.0;
 /// Left and right margin of a figure, in pixels.
-pub(crate) const MARGIN: f64 = 8.0;
+pub const MARGIN: f64 = 8.0;
 
 const TITLE: f64 = 17.0;
-pub(crate) const FONTS: &str =
+pub const FONTS: &str =
     "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Noto Sans, Arial, sans-serif";
 const CODE_FONTS: &str = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace";
 /// The font size of source code and of numbers in cells, in pixels.
-pub(crate) const SMALL: f64 = 12.0;
+pub const SMALL: f64 = 12.0;
 /// From one letter of source code to the next, in pixels.
-pub(crate) const LETTER: f64 = SMALL * 0.603;
+pub const LETTER: f64 = SMALL * 0.603;
 // plotters divides a font's size by this before it writes it.
 const FONT_FACTOR: f64 = 1.24;
 
 /// A point in pixels, from the top left.
-pub(crate) type Point = (f64, f64);
+pub type Point = (f64, f64);
 
-pub(crate) struct Canvas<'a> {
+pub struct Canvas<'a> {
     backend: SVGBackend<'a>,
 }
 
 /// Draws a figure; `draw` gives the height that it used, in pixels.
-pub(crate) fn figure(title: &str, draw: impl FnOnce(&mut Canvas<'_>) -> f64) -> Figure {
+pub fn figure(title: &str, draw: impl FnOnce(&mut Canvas<'_>) -> f64) -> Figure {
     let mut text = String::with_capacity(16 << 10);
     let mut canvas = Canvas { backend: SVGBackend::with_string(&mut text, (0, 0)) };
     let height = draw(&mut canvas);
@@ -70,7 +72,7 @@ fn shape((r, g, b): Rgb, alpha: f64, filled: bool, width: f64) -> ShapeStyle {
 }
 
 impl Canvas<'_> {
-    pub(crate) fn path(&mut self, points: &[Point], pen: &Pen) {
+    pub fn path(&mut self, points: &[Point], pen: &Pen) {
         let style = shape(pen.color, pen.alpha, false, pen.width);
         if pen.dash.is_empty() {
             self.backend.draw_path(points.iter().copied().map(at), &style).expect("memory");
@@ -81,25 +83,25 @@ impl Canvas<'_> {
         }
     }
 
-    pub(crate) fn line(&mut self, from: Point, to: Point, pen: &Pen) {
+    pub fn line(&mut self, from: Point, to: Point, pen: &Pen) {
         self.path(&[from, to], pen);
     }
 
-    pub(crate) fn polygon(&mut self, points: &[Point], color: Rgb, alpha: f64) {
+    pub fn polygon(&mut self, points: &[Point], color: Rgb, alpha: f64) {
         let style = shape(color, alpha, true, 0.0);
         self.backend.fill_polygon(points.iter().copied().map(at), &style).expect("memory");
     }
 
-    pub(crate) fn rect(&mut self, (x0, y0): Point, (x1, y1): Point, color: Rgb, alpha: f64) {
+    pub fn rect(&mut self, (x0, y0): Point, (x1, y1): Point, color: Rgb, alpha: f64) {
         self.polygon(&[(x0, y0), (x1, y0), (x1, y1), (x0, y1)], color, alpha);
     }
 
-    pub(crate) fn outline(&mut self, (x0, y0): Point, (x1, y1): Point, pen: &Pen) {
+    pub fn outline(&mut self, (x0, y0): Point, (x1, y1): Point, pen: &Pen) {
         self.path(&[(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)], pen);
     }
 
     /// A marker about 9 pixels wide.
-    pub(crate) fn marker(&mut self, marker: Marker, (x, y): Point, color: Rgb, hollow: bool) {
+    pub fn marker(&mut self, marker: Marker, (x, y): Point, color: Rgb, hollow: bool) {
         let corners: &[Point] = match marker {
             Marker::Circle => {
                 let style = shape(color, 1.0, !hollow, 1.8);
@@ -125,23 +127,23 @@ impl Canvas<'_> {
     }
 
     /// One line of text, its middle at height `y`.
-    pub(crate) fn text(&mut self, text: &str, (x, y): Point, align: Align) {
+    pub fn text(&mut self, text: &str, (x, y): Point, align: Align) {
         self.write(text, (x, y), align, FONT, FontStyle::Normal, FONTS);
     }
 
     /// One line of small text, for cells.
-    pub(crate) fn small(&mut self, text: &str, point: Point, align: Align) {
+    pub fn small(&mut self, text: &str, point: Point, align: Align) {
         self.write(text, point, align, SMALL, FontStyle::Normal, FONTS);
     }
 
     /// One line of source code from `x` on, its spaces kept.
-    pub(crate) fn code(&mut self, text: &str, point: Point) {
+    pub fn code(&mut self, text: &str, point: Point) {
         let kept = text.replace(' ', "\u{a0}");
         self.write(&kept, point, Align::Left, SMALL, FontStyle::Normal, CODE_FONTS);
     }
 
     /// The title, wrapped, at the top left; gives the height below it.
-    pub(crate) fn title(&mut self, title: &str) -> f64 {
+    pub fn title(&mut self, title: &str) -> f64 {
         let mut y = 8.0;
         // Bold letters are wider than the estimate.
         for line in text::wrap(title, TITLE * 1.1, WIDTH - 2.0 * MARGIN) {
@@ -167,7 +169,7 @@ impl Canvas<'_> {
 
 /// Which end of a text stands at its point.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Align {
+pub enum Align {
     Left,
     Middle,
     Right,

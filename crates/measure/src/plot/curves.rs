@@ -55,7 +55,7 @@ pub(super) fn one_unit<'a>(
 }
 
 /// `1 row`, `3 rows`.
-pub(crate) fn count(n: usize, what: &str) -> String {
+pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 

@@ -1,7 +1,8 @@
 //! A finished figure, and the two forms that it is shown in.
 
 use super::canvas::{FONTS, UNITS, WIDTH};
-use crate::{Error, Result};
+use crate::Error;
+use crate::Result;
 use std::path::Path;
 
 /// A finished chart. As the last expression of a cell it shows itself; [`Figure::save`] writes it to a file.

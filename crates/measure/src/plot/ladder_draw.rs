@@ -142,7 +142,7 @@ fn share(chart: &LadderChart, row: &Measurement, peer: Option<f64>) -> String {
 }
 
 /// A ratio in percent: `92`; the smaller, the more decimals.
-pub(crate) fn percent(ratio: f64) -> String {
+pub fn percent(ratio: f64) -> String {
     match ratio * 100.0 {
         share if share >= 9.95 => format!("{share:.0}"),
         share if share >= 0.095 || share == 0.0 => format!("{share:.1}"),
@@ -152,6 +152,6 @@ pub(crate) fn percent(ratio: f64) -> String {
 }
 
 /// Rungs begin with their number.
-pub(crate) fn is_rung(name: &str) -> bool {
+pub fn is_rung(name: &str) -> bool {
     name.split('_').next().is_some_and(|number| number.len() == 2 && number.bytes().all(|c| c.is_ascii_digit()))
 }

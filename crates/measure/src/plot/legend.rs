@@ -1,5 +1,7 @@
 //! What stands below a chart: the legend, a line for each curve, and notes.
 
+#![allow(missing_docs)] // a vocabulary for drawing: the names say what each is
+
 use super::canvas::{Align, Canvas, FONT, LINE, MARGIN, Point, WIDTH};
 use super::curves::short_machine;
 use super::style::{Marker, Pen, Rgb};
@@ -8,7 +10,7 @@ use crate::measurement::Measurement;
 
 /// The sample before a legend's text.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Sample {
+pub enum Sample {
     /// A piece of line with a marker.
     Line(Pen, Marker, bool),
     /// A piece of line alone.
@@ -20,7 +22,7 @@ pub(crate) enum Sample {
 }
 
 /// Draws the legend from height `y` on, in two columns where all entries are short; gives the height below it.
-pub(crate) fn legend(canvas: &mut Canvas<'_>, entries: &[(Sample, String)], y: f64) -> f64 {
+pub fn legend(canvas: &mut Canvas<'_>, entries: &[(Sample, String)], y: f64) -> f64 {
     const SAMPLE: f64 = 40.0;
     let half = (WIDTH - 2.0 * MARGIN) / 2.0;
     let two = entries.len() > 1 && entries.iter().all(|(_, text)| width(text, FONT) < half - SAMPLE - 8.0);
@@ -58,7 +60,7 @@ fn draw_sample(canvas: &mut Canvas<'_>, sample: Sample, (x, y): Point) {
 }
 
 /// Writes paragraphs from height `y` on, wrapped; gives the height below them.
-pub(crate) fn notes(canvas: &mut Canvas<'_>, notes: &[String], y: f64) -> f64 {
+pub fn notes(canvas: &mut Canvas<'_>, notes: &[String], y: f64) -> f64 {
     let mut y = if notes.is_empty() { y } else { y + 4.0 };
     for line in notes.iter().flat_map(|note| wrap(note, FONT, WIDTH - 2.0 * MARGIN)) {
         canvas.text(&line, (MARGIN, y + LINE / 2.0), Align::Left);
@@ -83,7 +85,7 @@ pub(super) fn sources(rows: &[Measurement]) -> Vec<String> {
 }
 
 /// A figure of a chart without a single row: the title, what is missing, and the next step.
-pub(crate) fn nothing(title: &str, remarks: &[String]) -> super::Figure {
+pub fn nothing(title: &str, remarks: &[String]) -> super::Figure {
     super::canvas::figure(title, |canvas| {
         let y = canvas.title(title);
         let mut lines = remarks.to_vec();

@@ -16,17 +16,17 @@
 //! can be saved. A chart never fails: what cannot be drawn is left out, and a line below the chart says so.
 //!
 //! ```
-//! use gpulab::measurement::{Backend, Measurement, Summary};
+//! use gpulab_measure::measurement::{Backend, Measurement, Summary};
 //! let rows: Vec<Measurement> = [256, 512, 1024]
 //!     .map(|n| Measurement::time_ms("matmul", Backend::Cpu, n, Summary::of(&[(n as f64).powi(3) * 1e-8])))
 //!     .to_vec();
-//! let chart = gpulab::plot::time_over_size(&rows).title("Matrix multiply").x_label("matrix side n");
+//! let chart = gpulab_measure::plot::time_over_size(&rows).title("Matrix multiply").x_label("matrix side n");
 //! assert!(chart.draw().svg().contains("Matrix multiply"));
 //! ```
 
 mod bars;
 mod bars_draw;
-pub(crate) mod canvas;
+pub mod canvas;
 mod crossing;
 mod curves;
 mod figure;
@@ -35,7 +35,7 @@ mod heat_map;
 mod labels;
 mod ladder;
 mod ladder_draw;
-pub(crate) mod legend;
+pub mod legend;
 mod memory;
 mod memory_draw;
 mod over_size;
@@ -44,8 +44,8 @@ mod roofline;
 mod roofline_draw;
 mod scale;
 mod stacked;
-pub(crate) mod style;
-pub(crate) mod text;
+pub mod style;
+pub mod text;
 mod timeline;
 mod timeline_draw;
 
@@ -54,7 +54,7 @@ pub use crossing::crossing;
 pub use figure::Figure;
 pub use heat_map::HeatMap;
 pub use ladder::LadderChart;
-pub(crate) use ladder_draw::{is_rung, percent};
+pub use ladder_draw::{is_rung, percent};
 pub use memory::MemoryChart;
 pub use over_size::SizeChart;
 pub use roofline::{Reached, Roofline};

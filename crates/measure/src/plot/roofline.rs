@@ -50,7 +50,7 @@ impl Roofline {
     }
 
     /// In place of a chart: why there can be none, and what to look at.
-    pub(crate) fn refused(title: &str, why: &str) -> Roofline {
+    pub fn refused(title: &str, why: &str) -> Roofline {
         Roofline { refused: why.to_string(), ..Roofline::new(&[]).title(title) }
     }
 

@@ -1,24 +1,26 @@
 //! Colours, markers and dashes. One drawing serves light and dark pages, so every colour must stand out on both.
 
+#![allow(missing_docs)] // a vocabulary for drawing: the names say what each is
+
 /// Red, green, blue.
-pub(crate) type Rgb = (u8, u8, u8);
+pub type Rgb = (u8, u8, u8);
 
 /// Replaced by the page's text colour when the figure is written; no real colour of a figure may equal it.
-pub(crate) const INK: Rgb = (1, 2, 3);
+pub const INK: Rgb = (1, 2, 3);
 
 /// Okabe and Ito's colours for colour-blind readers, less those that vanish on white or on black,
 /// and a bronze and a grey in their place.
-pub(crate) const PALETTE: [Rgb; 6] =
+pub const PALETTE: [Rgb; 6] =
     [(0, 114, 178), (213, 94, 0), (0, 148, 108), (196, 104, 154), (140, 112, 36), (127, 127, 127)];
 
-pub(crate) const BLUE: Rgb = PALETTE[0];
-pub(crate) const ORANGE: Rgb = PALETTE[1];
-pub(crate) const GREEN: Rgb = PALETTE[2];
-pub(crate) const GREY: Rgb = PALETTE[5];
+pub const BLUE: Rgb = PALETTE[0];
+pub const ORANGE: Rgb = PALETTE[1];
+pub const GREEN: Rgb = PALETTE[2];
+pub const GREY: Rgb = PALETTE[5];
 
 /// The shape that marks a curve's points.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Marker {
+pub enum Marker {
     Circle,
     Square,
     Triangle,
@@ -29,15 +31,15 @@ pub(crate) enum Marker {
 const MARKERS: [Marker; 5] = [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond, Marker::Cross];
 
 /// Lengths of dash and gap in pixels; empty for a solid line.
-pub(crate) type Dash = &'static [f64];
-pub(crate) const SOLID: Dash = &[];
-pub(crate) const DASHED: Dash = &[8.0, 5.0];
-pub(crate) const DOTTED: Dash = &[2.0, 4.0];
-pub(crate) const LONG: Dash = &[14.0, 4.0, 2.0, 4.0];
+pub type Dash = &'static [f64];
+pub const SOLID: Dash = &[];
+pub const DASHED: Dash = &[8.0, 5.0];
+pub const DOTTED: Dash = &[2.0, 4.0];
+pub const LONG: Dash = &[14.0, 4.0, 2.0, 4.0];
 
 /// How a line is drawn.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pen {
+pub struct Pen {
     pub color: Rgb,
     pub alpha: f64,
     pub width: f64,
@@ -45,26 +47,26 @@ pub(crate) struct Pen {
 }
 
 impl Pen {
-    pub(crate) const fn solid(color: Rgb, width: f64) -> Pen {
+    pub const fn solid(color: Rgb, width: f64) -> Pen {
         Pen { color, alpha: 1.0, width, dash: SOLID }
     }
 
-    pub(crate) const fn dash(self, dash: Dash) -> Pen {
+    pub const fn dash(self, dash: Dash) -> Pen {
         Pen { dash, ..self }
     }
 
-    pub(crate) const fn alpha(self, alpha: f64) -> Pen {
+    pub const fn alpha(self, alpha: f64) -> Pen {
         Pen { alpha, ..self }
     }
 }
 
 /// The colour of the `n`th curve.
-pub(crate) fn color(n: usize) -> Rgb {
+pub fn color(n: usize) -> Rgb {
     PALETTE[n % PALETTE.len()]
 }
 
 /// The marker of the `n`th curve. Six colours and five markers: 30 curves before a pair comes again.
-pub(crate) fn marker(n: usize) -> Marker {
+pub fn marker(n: usize) -> Marker {
     MARKERS[n % MARKERS.len()]
 }
 

@@ -3,8 +3,10 @@
 //! The reader's browser picks the font, so no exact widths exist here. The estimate follows a wide sans-serif
 //! (DejaVu Sans); with a narrower one, labels only gain room.
 
+#![allow(missing_docs)] // a vocabulary for drawing: the names say what each is
+
 /// The estimated width of `text` in pixels, at a font size in pixels.
-pub(crate) fn width(text: &str, size: f64) -> f64 {
+pub fn width(text: &str, size: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size
 }
 
@@ -22,7 +24,7 @@ fn em(c: char) -> f64 {
 
 /// Breaks `text` at spaces into lines of at most `room` pixels. A word wider than that is cut.
 /// At least one line comes back, which may be empty.
-pub(crate) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
+pub fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("there is always a line");

@@ -3,7 +3,8 @@
 use super::read::{check_header, damaged, parse};
 use super::{HEADER, file};
 use crate::measurement::Measurement;
-use crate::{Error, Result};
+use crate::Error;
+use crate::Result;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;

@@ -11,7 +11,9 @@ pub use read::read;
 pub use stamp::{commit, now_utc};
 
 use crate::measurement::Measurement;
-use crate::{Error, Result};
+use crate::Error;
+use crate::Result;
+use crate::repository;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -144,11 +146,6 @@ fn newest(rows: Vec<Measurement>) -> Vec<Measurement> {
     }
     let rows = rows.into_iter().filter(|row| newest.get(&curve(row)) == Some(&row.time));
     rows.map(|row| Measurement { recorded: true, ..row }).collect()
-}
-
-fn repository() -> PathBuf {
-    let support_crate = Path::new(env!("CARGO_MANIFEST_DIR"));
-    support_crate.parent().unwrap_or(support_crate).to_path_buf()
 }
 
 #[cfg(test)]

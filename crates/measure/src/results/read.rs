@@ -2,7 +2,8 @@
 
 use super::HEADER;
 use crate::measurement::{Backend, Measurement, Summary};
-use crate::{Error, Result};
+use crate::Error;
+use crate::Result;
 use std::path::Path;
 
 /// All rows of a file of results, in its order. `recorded` is false: a single file does not say.

@@ -2,7 +2,7 @@
 
 use super::fast::update::{Rates, Update};
 use super::{Cnn, Kernels, Parameters};
-use crate::error::Result;
+use gpulab::error::Result;
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
 use std::cell::RefCell;

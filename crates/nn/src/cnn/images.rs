@@ -1,7 +1,7 @@
 //! The images where the network computes, and batches of them.
 
 use crate::data::Set;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use rayon::prelude::*;
 

@@ -1,8 +1,8 @@
 //! A batch that is larger than the memory: caught, with the largest that fits.
 
 use super::{Cnn, Kernels};
-use crate::cpu;
-use crate::error::{Error, Result, bytes};
+use gpulab::cpu;
+use gpulab::error::{Error, Result, bytes};
 use candle_core::{DType, Tensor};
 
 /// Bytes that a step needs for each image on the CPU, beside what does not grow with the batch.

@@ -2,8 +2,8 @@
 
 use super::fast::ops::{Features, Linear};
 use super::{Parameters, Precision};
-use crate::error::{Error, Result};
-use crate::nn::renumbered;
+use gpulab::error::{Error, Result};
+use crate::renumbered;
 use candle_core::{DType, Device, Tensor, Var};
 
 /// Whose layers compute.
@@ -133,7 +133,7 @@ impl Cnn {
 
     /// Parameters, images and digits may be another cell's.
     pub(super) fn count_on_behind<const N: usize>(&self, others: [&Tensor; N]) -> Result<()> {
-        crate::nn::count_on_behind(self.vars.iter().map(|var| var.as_tensor()).chain(others))
+        crate::count_on_behind(self.vars.iter().map(|var| var.as_tensor()).chain(others))
     }
 
     fn linear(&self, x: &Tensor, weight: Tensor, bias: Tensor, relu: bool) -> candle_core::Result<Tensor> {

@@ -5,7 +5,7 @@ use super::images::Resident;
 use super::way::{NotFinite, Way};
 use super::{AdamW, Checkpoint, Cnn, Epoch, Kernels, Plan, Precision, State, memory, order};
 use crate::data::Images;
-use crate::error::Result;
+use gpulab::error::Result;
 use candle_core::{DType, Device, Tensor};
 
 /// Images of a test's batch.
@@ -33,7 +33,7 @@ impl OnCandle {
     /// Puts network and images on the device.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] for a batch larger than the CPU's memory; as [`Cnn::new`].
+    /// [`gpulab::Error::Invalid`] for a batch larger than the CPU's memory; as [`Cnn::new`].
     pub fn new(device: &Device, kernels: Kernels, images: &Images, plan: &Plan, start: Checkpoint) -> Result<OnCandle> {
         if device.is_cpu() {
             memory::check_cpu(kernels, plan.batch)?;

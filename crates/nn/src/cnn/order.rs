@@ -1,6 +1,6 @@
 //! In which order an epoch goes through the images.
 
-use crate::cpu::random::mix;
+use gpulab::cpu::random::mix;
 
 /// The images of that epoch in the order in which they are trained on: a permutation of `0..images`, the same one for
 /// the same seed and epoch on every machine, so that a resumed run goes on where it stopped.

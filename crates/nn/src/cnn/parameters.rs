@@ -1,6 +1,6 @@
 //! The network's parameters on the host: names, shapes, first values.
 
-use crate::cpu::random_f32;
+use gpulab::cpu::random_f32;
 
 /// The eight parameters in f32, each row-major, in the order of [`Parameters::SHAPES`].
 #[derive(Debug, Clone, PartialEq)]

@@ -2,8 +2,8 @@
 
 use super::{Checkpoint, Kernels, Precision};
 use crate::data::Images;
-use crate::error::{Error, Result};
-use crate::nn::Place;
+use gpulab::error::{Error, Result};
+use crate::Place;
 use std::path::PathBuf;
 
 /// How to train. Every field has a value to begin with: `Plan { epochs: 3, ..Plan::default() }`.

@@ -1,6 +1,6 @@
 //! In which numbers the network computes.
 
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use candle_core::{DType, Tensor};
 
 /// The numbers that layers compute in. Parameters and the optimiser's moments are f32 with each of them.

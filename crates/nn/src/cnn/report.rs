@@ -1,10 +1,10 @@
 //! What came of a run: rows for `metrics.csv`, plots, a table.
 
 use super::{Kernels, Precision, State, Trainer};
-use crate::measurement::{Backend, Measurement, Summary};
-use crate::nn::Place;
-use crate::plot::{BarChart, SizeChart, bars, over_size};
-use crate::table::{Cell, Table};
+use gpulab::measurement::{Backend, Measurement, Summary};
+use crate::Place;
+use gpulab::plot::{BarChart, SizeChart, bars, over_size};
+use gpulab::table::{Cell, Table};
 
 /// Points of a loss curve for each factor of ten in steps.
 const POINTS: f64 = 12.0;
@@ -135,7 +135,7 @@ pub fn time_chart(rows: &[Measurement]) -> BarChart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::cnn::Epoch;
+    use crate::cnn::Epoch;
 
     #[test]
     fn a_run_becomes_rows_charts_and_a_table() {

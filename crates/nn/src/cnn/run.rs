@@ -2,7 +2,7 @@
 
 use super::progress::{Progress, Since};
 use super::{Epoch, Trainer};
-use crate::error::Result;
+use gpulab::error::Result;
 use std::ops::ControlFlow;
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! What 16-bit numbers make of gradients.
 
 use super::{Cnn, Precision};
-use crate::error::Result;
+use gpulab::error::Result;
 use candle_core::{DType, Device, Tensor};
 
 /// The gradients of all parameters for that batch, one after the other, computed in the network's own precision.

@@ -2,8 +2,8 @@
 
 use super::fast::ops::{Features, Linear};
 use super::{AdamW, Cnn, Kernels};
-use crate::error::Result;
-use crate::measurement::Span;
+use gpulab::error::Result;
+use gpulab::measurement::Span;
 use candle_core::{Tensor, Var};
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ impl Cnn {
     /// candle's error when `x` or the digits have another shape.
     pub fn step_by_layer(&self, x: &Tensor, digits: &Tensor, lane: &str) -> Result<Vec<Span>> {
         self.count_on_behind([x, digits])?;
-        let digits = &crate::nn::renumbered(digits)?;
+        let digits = &crate::renumbered(digits)?;
         // Of its own: the update must not change this network.
         let cnn = Cnn::new(&self.parameters()?, self.device(), self.kernels(), self.precision())?;
         let mut adamw = AdamW::new(&cnn)?;
@@ -90,7 +90,7 @@ impl Cnn {
 mod tests {
     use super::*;
     use crate::data::Images;
-    use crate::nn::cnn::{Parameters, Precision, batch};
+    use crate::cnn::{Parameters, Precision, batch};
     use candle_core::Device;
 
     #[test]

@@ -5,9 +5,9 @@ use super::on_candle::OnCandle;
 use super::way::Way;
 use super::{Checkpoint, Kernels, Plan};
 use crate::data::Images;
-use crate::error::{Error, Result};
-use crate::gpu::Gpu;
-use crate::nn::Place;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
+use crate::Place;
 use candle_core::Device;
 
 /// A device that is open.

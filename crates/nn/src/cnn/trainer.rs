@@ -4,7 +4,7 @@ use super::progress::Since;
 use super::way::{NotFinite, Way};
 use super::{Checkpoint, Kernels, Plan, State};
 use crate::data::Images;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use std::path::Path;
 use std::time::Instant;
 

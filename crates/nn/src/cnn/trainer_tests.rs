@@ -1,6 +1,6 @@
 use super::*;
-use crate::nn::cnn::engine::tests::on_gpu;
-use crate::nn::cnn::{Ended, Precision, Progress};
+use crate::cnn::engine::tests::on_gpu;
+use crate::cnn::{Ended, Precision, Progress};
 use std::ops::ControlFlow;
 
 /// Two steps an epoch, the second of one image.
@@ -167,8 +167,8 @@ fn a_stop_is_kept_and_plans_that_cannot_be_done_are_named() {
     assert!(message(&images(), |plan| plan.precision = Precision::Tf32).contains("TF32 is what tensor cores take"));
     let others = Images::generated(2, 3, 1);
     assert!(message(&others, |_| ()).contains("was trained on generated digits, seed 1, and these images are"));
-    if !crate::nn::Place::Metal.is_built() {
-        assert!(message(&images(), |plan| plan.place = crate::nn::Place::Metal).contains("a Mac's GPU"));
+    if !crate::Place::Metal.is_built() {
+        assert!(message(&images(), |plan| plan.place = crate::Place::Metal).contains("a Mac's GPU"));
     }
 }
 
@@ -189,7 +189,7 @@ fn f16_scales_its_loss_and_lowers_the_scale_where_it_overflows() {
     let state = &large.state;
     assert_eq!((state.loss_scale, state.steady, state.step, state.taken()), (5e8, 0, 0, 1));
     assert_eq!(large.parameters, start.parameters);
-    let good = after_a_step(1024.0, crate::nn::cnn::on_candle::STEADY - 1);
+    let good = after_a_step(1024.0, crate::cnn::on_candle::STEADY - 1);
     let state = &good.state;
     assert_eq!((state.loss_scale, state.steady, state.step, state.taken()), (2048.0, 0, 1, 1));
     assert_ne!(good.parameters, start.parameters);

@@ -1,7 +1,7 @@
 //! What makes a run's steps: candle's layers, or the course's own kernels on an NVIDIA GPU.
 
 use super::{Checkpoint, Epoch, State};
-use crate::error::Result;
+use gpulab::error::Result;
 
 /// A network, its optimiser and its images, somewhere. [`super::Trainer`] tells it what to do, and does all that does
 /// not depend on where.
@@ -18,7 +18,7 @@ pub(super) trait Way: std::fmt::Debug {
     /// Queues at most that many steps of this epoch. On a GPU it does not wait for them.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] with the largest batch that fits, where this one does not; what the device says.
+    /// [`gpulab::Error::Invalid`] with the largest batch that fits, where this one does not; what the device says.
     fn steps(&mut self, most: usize) -> Result<()>;
 
     /// Waits for the steps that were queued, and notes losses and right answers up to the first step that went wrong,

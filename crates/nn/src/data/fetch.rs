@@ -1,8 +1,8 @@
 //! Fetching MNIST's files, with `curl`, which Linux and macOS have: a client of its own would be built with every notebook.
 
 use super::mnist::{MnistFile, usual_folder};
-use crate::command;
-use crate::error::{Error, Result};
+use gpulab::command;
+use gpulab::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

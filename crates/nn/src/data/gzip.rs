@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn what_gzip_packs_comes_back() {
-        let noise: Vec<u8> = crate::cpu::random_f32(100_000, 1).iter().flat_map(|x| x.to_le_bytes()).collect();
+        let noise: Vec<u8> = gpulab::cpu::random_f32(100_000, 1).iter().flat_map(|x| x.to_le_bytes()).collect();
         let text = "the quick brown fox, and again the quick brown fox; ".repeat(2000).into_bytes();
         let digits = crate::data::Images::generated(1, 300, 1).train.pixels;
         for bytes in [&b""[..], b"a", &noise, &text, &digits, &[0; 70_000]] {

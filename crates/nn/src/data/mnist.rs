@@ -1,7 +1,7 @@
 //! MNIST's four files: found, unpacked, their checksums compared.
 
 use super::{Images, Set, gzip, idx};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
@@ -65,8 +65,7 @@ impl MnistFile {
 
 /// `data/mnist/` of this repository.
 pub(super) fn usual_folder() -> PathBuf {
-    let support_crate = Path::new(env!("CARGO_MANIFEST_DIR"));
-    support_crate.parent().unwrap_or(support_crate).join("data/mnist")
+    gpulab::repository().join("data/mnist")
 }
 
 pub(super) fn read(folder: &Path) -> Result<Images> {

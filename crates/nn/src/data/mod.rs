@@ -14,7 +14,7 @@ pub use baselines::{linear_accuracy, nearest_mean_accuracy};
 pub use fetch::{fetch_mnist, mnist_sources};
 pub use mnist::MnistFile;
 
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use std::path::Path;
 
 /// Images of one size, to train and to test on.

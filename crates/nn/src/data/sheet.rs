@@ -1,9 +1,9 @@
 //! A sheet of images, to look at.
 
 use super::Images;
-use crate::plot::Figure;
-use crate::plot::canvas::{Align, MARGIN, WIDTH, figure};
-use crate::plot::style::INK;
+use gpulab::plot::Figure;
+use gpulab::plot::canvas::{Align, MARGIN, WIDTH, figure};
+use gpulab::plot::style::INK;
 
 const COLUMNS: usize = 12;
 /// Shades of ink; more of them make the figure larger and not clearer.

@@ -2,7 +2,7 @@
 
 use super::model::{HIDDEN, causal_mask};
 use super::{Config, Gpt};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 
 /// Keys and values of a batch of texts. Shorter texts are filled up on the left, so that all end at the same place.

@@ -2,11 +2,12 @@
 
 use super::train::{self, Plan};
 use super::{LanguageModel, Sampling, Text, best_bigram_loss, unigram_loss};
-use crate::error::Result;
-use crate::measurement::{Backend, Measurement, Summary};
-use crate::nn::Place;
-use crate::nn::options::Options;
-use crate::{cpu, results};
+use gpulab::error::Result;
+use gpulab::measurement::{Backend, Measurement, Summary};
+use crate::Place;
+use crate::options::Options;
+use gpulab::cpu;
+use gpulab::results;
 use candle_core::DType;
 use std::path::PathBuf;
 

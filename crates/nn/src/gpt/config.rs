@@ -1,6 +1,6 @@
 //! What a GPT-2 looks like: the numbers in its `config.json`, and the parameters that follow from them.
 
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 

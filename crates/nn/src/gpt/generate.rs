@@ -1,7 +1,7 @@
 //! A model that is loaded once and writes text, one text or a batch of them.
 
 use super::{Gpt, Lines, Sampler, Sampling, Text, TextStream, Tokenizer, Weights};
-use crate::error::Result;
+use gpulab::error::Result;
 use candle_core::{DType, Device, Tensor};
 use std::path::Path;
 use std::time::Instant;

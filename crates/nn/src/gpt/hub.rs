@@ -1,8 +1,8 @@
 //! Real checkpoints from the Hugging Face hub, by `curl`, which Linux and macOS have.
 
 use super::Text;
-use crate::command;
-use crate::error::{Error, Result};
+use gpulab::command;
+use gpulab::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -71,8 +71,8 @@ fn download(url: &str, path: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::gpt::{Config, Tokenizer, Weights};
-    use crate::nn::tensors::Stored;
+    use crate::gpt::{Config, Tokenizer, Weights};
+    use crate::tensors::Stored;
     use std::io::{Read, Write};
     use std::net::TcpListener;
 

@@ -1,6 +1,6 @@
 //! GPT-2's layers on candle tensors, the same code for training and for inference.
 
-use crate::error::Result;
+use gpulab::error::Result;
 use candle_core::{D, DType, Tensor};
 
 /// GPT-2's, for all its layer norms.

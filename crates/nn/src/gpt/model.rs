@@ -3,7 +3,7 @@
 use super::cache::{Cache, Kept};
 use super::layers::{LayerNorm, Linear, attention, join_heads, split_heads};
 use super::{Config, Weights};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use candle_core::{DType, Device, Tensor, Var};
 
 /// What hides a key: exp of it is 0 in f32, and unlike -∞ it makes no NaN where a whole row is hidden.

@@ -1,6 +1,6 @@
 //! Random numbers that a seed names, the same on every machine.
 
-use crate::cpu::random::mix;
+use gpulab::cpu::random::mix;
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
 #[derive(Debug, Clone, PartialEq)]

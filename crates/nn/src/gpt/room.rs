@@ -1,8 +1,8 @@
 //! A batch that is larger than the CPU's memory: refused before it is read, as a failed allocation would end the process there.
 
 use super::Gpt;
-use crate::cpu;
-use crate::error::{Error, Result, bytes};
+use gpulab::cpu;
+use gpulab::error::{Error, Result, bytes};
 use candle_core::DType;
 
 impl Gpt {

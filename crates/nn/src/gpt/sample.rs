@@ -1,7 +1,7 @@
 //! Which token comes next: from logits to one of them.
 
 use super::Random;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 
 /// How the next token is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]

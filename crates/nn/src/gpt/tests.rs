@@ -9,7 +9,7 @@ const SMALL: Config = Config { n_layer: 2, n_head: 3, n_embd: 12, n_ctx: 24, voc
 fn weights() -> Weights {
     let mut file = Weights::random(SMALL, 5).unwrap().into_file();
     for (index, tensor) in file.tensors.values_mut().enumerate() {
-        let noise = crate::cpu::random_f32(tensor.values.len(), 100 + index as u64);
+        let noise = gpulab::cpu::random_f32(tensor.values.len(), 100 + index as u64);
         tensor.values.iter_mut().zip(noise).for_each(|(x, noise)| *x = 5.0 * *x + 0.2 * noise);
     }
     Weights::from_file(SMALL, file).unwrap()

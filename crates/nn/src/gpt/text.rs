@@ -1,6 +1,6 @@
 //! The course's own words, cut into a part to learn from and a part to be tested on.
 
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// Paragraphs are kept or held out in blocks of about this many bytes, so that a held-out place has a whole context of
@@ -23,7 +23,7 @@ pub struct Text {
 impl Text {
     /// Where the course keeps its text and the model that learned it.
     pub fn folder() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/course")
+        gpulab::repository().join("models/course")
     }
 
     /// The course's own text: `models/course/text.txt`.

@@ -1,7 +1,7 @@
 //! Between text and tokens.
 
 use super::Config;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use std::path::Path;
 
 /// How text becomes numbers, and numbers text.

@@ -1,9 +1,9 @@
 //! A GPT's weights on the host, by GPT-2's names. Who holds a [`Weights`] has every parameter, in its shape.
 
 use super::Config;
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::nn::tensors::{HostTensor, Stored, TensorFile};
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use crate::tensors::{HostTensor, Stored, TensorFile};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Weights {
     /// As [`TensorFile::write`].
     pub fn save(&self, folder: &Path, stored: Stored) -> Result<()> {
         let config = serde_json::to_string_pretty(&self.config.to_json()).expect("made of numbers and strings");
-        crate::nn::tensors::write_whole(&folder.join("config.json"), config.as_bytes())?;
+        crate::tensors::write_whole(&folder.join("config.json"), config.as_bytes())?;
         self.clone().into_file().write(&folder.join("model.safetensors"), stored)
     }
 

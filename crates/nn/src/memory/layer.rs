@@ -5,7 +5,7 @@
 //! [`Layer::kept`] and [`Layer::run`] must say the same thing twice; the tests hold one against the other.
 
 use super::kept::Keeps;
-use crate::error::Result;
+use gpulab::error::Result;
 use candle_core::{D, Tensor};
 
 /// One layer. All shapes begin with the batch.

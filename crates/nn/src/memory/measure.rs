@@ -5,10 +5,10 @@ use super::model::Model;
 use super::network::{Network, Optimiser};
 use super::numbers::Numbers;
 use super::prediction::{Prediction, part_row};
-use crate::error::{Result, bytes};
-use crate::measurement::{Backend, Measurement, MemoryPoint};
-use crate::nn::Place;
-use crate::table::{Cell, Table};
+use gpulab::error::{Result, bytes};
+use gpulab::measurement::{Backend, Measurement, MemoryPoint};
+use crate::Place;
+use gpulab::table::{Cell, Table};
 use candle_nn::{AdamW, Optimizer as _, ParamsAdamW, SGD};
 
 /// What a step of training was seen to hold, in bytes. As a cell's last line it shows itself beside the prediction.
@@ -154,7 +154,7 @@ impl Measured {
         pairs.map(|((part, seen), (_, predicted))| (part, seen as f64 / predicted as f64 - 1.0)).collect()
     }
 
-    /// A row for each part, workspace and cache last, for [`crate::plot::stacked`]; `bar` names the bar.
+    /// A row for each part, workspace and cache last, for [`gpulab::plot::stacked`]; `bar` names the bar.
     pub fn rows(&self, bar: &str) -> Vec<Measurement> {
         let backend = match self.place {
             Place::Cpu => Backend::Cpu,

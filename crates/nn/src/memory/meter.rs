@@ -1,9 +1,9 @@
 //! How much of a device's memory is in use: asked of whoever hands it out.
 
-use crate::cpu;
-use crate::error::{Error, Result};
-use crate::gpu::Gpu;
-use crate::nn::Place;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
+use crate::Place;
 use candle_core::Device;
 
 /// Reads the memory of the device that candle computes on.

@@ -2,8 +2,8 @@
 
 use super::network::{Goal, Network};
 use super::numbers::Numbers;
-use crate::cpu::random_f32;
-use crate::error::{Error, Result};
+use gpulab::cpu::random_f32;
+use gpulab::error::{Error, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 

@@ -4,8 +4,8 @@ use super::Numbers;
 use super::kept::{Keeps, Kept};
 use super::layer::Layer;
 use super::prediction::{LayerBytes, Prediction};
-use crate::error::{Error, Result};
-use crate::nn::gpt::Config;
+use gpulab::error::{Error, Result};
+use crate::gpt::Config;
 
 /// What a network is trained for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The course's CNN (see [`crate::nn::cnn`]): digits of 28 × 28, ten classes.
+    /// The course's CNN (see [`crate::cnn`]): digits of 28 × 28, ten classes.
     pub fn cnn() -> Network {
         let layers = vec![
             Layer::Conv { inputs: 1, outputs: 32, window: 3 },
@@ -160,9 +160,9 @@ impl Network {
         Err(Error::Invalid {
             what: format!(
                 "{} do not hold a step of {} with even one example, which takes {}",
-                crate::error::bytes(budget),
+                gpulab::error::bytes(budget),
                 self.name,
-                crate::error::bytes((fixed + each) as u64)
+                gpulab::error::bytes((fixed + each) as u64)
             ),
             fix: "use a smaller network, an optimiser that remembers less, or checkpointing".to_string(),
         })

@@ -1,8 +1,8 @@
 //! Predicted bytes, layer by layer, and how they show themselves.
 
-use crate::error::bytes;
-use crate::measurement::{Backend, Measurement, Summary};
-use crate::table::{Cell, Table};
+use gpulab::error::bytes;
+use gpulab::measurement::{Backend, Measurement, Summary};
+use gpulab::table::{Cell, Table};
 
 /// One layer's part, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Prediction {
         ]
     }
 
-    /// A row for each part, for [`crate::plot::stacked`]; `bar` names the bar.
+    /// A row for each part, for [`gpulab::plot::stacked`]; `bar` names the bar.
     pub fn rows(&self, bar: &str) -> Vec<Measurement> {
         self.parts().map(|(part, bytes)| part_row(bar, self.batch, Backend::Model, part, bytes)).to_vec()
     }

@@ -2,7 +2,7 @@
 
 use super::layer::Layer;
 use super::model::{Batch, Gradients, Model, number, take};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use candle_core::{Tensor, Var};
 
 /// Neighbouring layers, and which of the model's parameters are theirs.

@@ -2,8 +2,8 @@
 //! its own: the test `training_memory`.
 
 use super::*;
-use crate::nn::Place;
-use crate::nn::gpt::Config;
+use crate::Place;
+use crate::gpt::Config;
 use candle_core::Device;
 
 /// A network with every kind of layer that trains on images, small enough for a test.

@@ -11,7 +11,7 @@ pub(super) fn numbers(kind: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
     Some(match kind {
         Dtype::F32 => each(bytes, f32::from_le_bytes),
         Dtype::F64 => each(bytes, |b| f64::from_le_bytes(b) as f32),
-        Dtype::BF16 => each(bytes, |b| crate::cpu::f32_from_bf16(u16::from_le_bytes(b))),
+        Dtype::BF16 => each(bytes, |b| gpulab::cpu::f32_from_bf16(u16::from_le_bytes(b))),
         Dtype::F16 => each(bytes, |b| f32_from_f16(u16::from_le_bytes(b))),
         _ => return None,
     })

@@ -1,7 +1,7 @@
 //! Reading, with each damage named.
 
 use super::{HostTensor, TensorFile, decode};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use safetensors::tensor::{SafeTensorError, SafeTensors};
 use std::path::Path;
 

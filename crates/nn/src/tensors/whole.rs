@@ -1,7 +1,7 @@
 //! A file that a stop in the middle cannot damage.
 
 use super::disk::Disk;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use std::io::Write;
 use std::path::Path;
 

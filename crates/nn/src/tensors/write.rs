@@ -2,8 +2,8 @@
 
 use super::whole::{fail, write_whole};
 use super::{Stored, TensorFile};
-use crate::cpu::bf16_from_f32;
-use crate::error::Result;
+use gpulab::cpu::bf16_from_f32;
+use gpulab::error::Result;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, TensorView};
 use std::path::Path;

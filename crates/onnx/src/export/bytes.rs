@@ -2,7 +2,7 @@
 
 use super::schema::TensorProto;
 use super::value::{Kind, Numbers};
-use crate::nn::tensors::HostTensor;
+use gpulab_nn::tensors::HostTensor;
 use prost::bytes::Bytes;
 use rayon::prelude::*;
 use std::sync::Arc;

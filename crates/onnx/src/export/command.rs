@@ -1,12 +1,12 @@
 //! `gpulab export-onnx`: the trained models as ONNX files; `gpulab export-onnx check FILE`: what such a file holds.
 
 use super::{OPSET, Onnx, cnn, gpt, int8, reference};
-use crate::error::{Error, Result, bytes};
-use crate::nn::Place;
-use crate::nn::cnn::Checkpoint;
-use crate::nn::gpt::{Config, Text, Weights};
-use crate::nn::options::Options;
-use crate::results;
+use gpulab::error::{Error, Result, bytes};
+use gpulab_nn::Place;
+use gpulab_nn::cnn::Checkpoint;
+use gpulab_nn::gpt::{Config, Text, Weights};
+use gpulab_nn::options::Options;
+use gpulab::results;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

@@ -2,7 +2,7 @@
 
 use super::schema::ModelProto;
 use super::*;
-use crate::nn::gpt::{Config, Weights};
+use gpulab_nn::gpt::{Config, Weights};
 use prost::Message;
 use std::path::{Path, PathBuf};
 

@@ -4,8 +4,8 @@ use super::attribute::Attribute;
 use super::graph::Graph;
 use super::model::Onnx;
 use super::value::{Dim, Kind, Numbers, Value};
-use crate::error::Result;
-use crate::nn::gpt::{Config, Weights};
+use gpulab::error::Result;
+use gpulab_nn::gpt::{Config, Weights};
 
 /// What hides a key: exp of it is 0 in f32, and unlike −∞ it makes no NaN where a whole row is hidden.
 const HIDDEN: f32 = -1e9;

@@ -5,8 +5,8 @@ use super::schema::{GraphProto, ModelProto, NodeProto, StringStringEntryProto, V
 use super::value::{Dim, Kind, Numbers, Value, port};
 use super::versions::import;
 use super::{IR, OPSET, Onnx, bytes, check};
-use crate::error::{Error, Result};
-use crate::nn::tensors::HostTensor;
+use gpulab::error::{Error, Result};
+use gpulab_nn::tensors::HostTensor;
 use std::sync::Arc;
 
 /// Nodes in the order in which they compute, the weights that they take, and what goes in and comes out.

@@ -3,11 +3,11 @@
 use super::model::Onnx;
 use super::quantize::{Activations, Quantised, Settings, calibrate};
 use super::reference;
-use crate::data;
-use crate::error::Result;
-use crate::nn::cnn::{Checkpoint, batch};
-use crate::nn::memory::Network;
-use crate::nn::options::Options;
+use gpulab_nn::data;
+use gpulab::error::Result;
+use gpulab_nn::cnn::{Checkpoint, batch};
+use gpulab_nn::memory::Network;
+use gpulab_nn::options::Options;
 use candle_core::Device;
 use std::path::{Path, PathBuf};
 

@@ -4,9 +4,9 @@ use super::attribute::Attribute;
 use super::graph::Graph;
 use super::model::Onnx;
 use super::value::{Dim, Kind, Numbers, Value};
-use crate::error::{Error, Result};
-use crate::nn::cnn::Parameters;
-use crate::nn::memory::{Layer, Network};
+use gpulab::error::{Error, Result};
+use gpulab_nn::cnn::Parameters;
+use gpulab_nn::memory::{Layer, Network};
 use std::collections::BTreeMap;
 
 /// The course's CNN: `images` [batch, 1, 28, 28] in 0 … 1, and `logits` [batch, 10], in f32.

@@ -1,10 +1,10 @@
 //! A graph as a picture: a box a node from top to bottom, what flows between them, and the weights that each one takes.
 
 use super::model::{Node, Onnx};
-use crate::error::bytes;
-use crate::plot::Figure;
-use crate::plot::canvas::{Align, Canvas, LINE, MARGIN, figure};
-use crate::plot::style::{BLUE, GREEN, GREY, ORANGE, Pen, Rgb};
+use gpulab::error::bytes;
+use gpulab::plot::Figure;
+use gpulab::plot::canvas::{Align, Canvas, LINE, MARGIN, figure};
+use gpulab::plot::style::{BLUE, GREEN, GREY, ORANGE, Pen, Rgb};
 use std::collections::BTreeMap;
 
 /// Boxes that are drawn; of a longer graph the first ones are, and a line says how many are left out.

@@ -3,7 +3,7 @@
 use super::schema::tensor_proto::DataLocation;
 use super::schema::{ModelProto, TensorProto};
 use super::{NEWEST, Onnx, check};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use prost::Message;
 use prost::bytes::Bytes;
 use std::collections::BTreeMap;

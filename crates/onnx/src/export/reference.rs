@@ -4,11 +4,11 @@
 
 use super::quantize::Quantised;
 use super::value::Numbers;
-use crate::cpu;
-use crate::error::Result;
-use crate::nn::cnn::{Cnn, Kernels, Parameters, Precision};
-use crate::nn::gpt::{Cache, Gpt, Weights};
-use crate::nn::tensors::write_whole;
+use gpulab::cpu;
+use gpulab::error::Result;
+use gpulab_nn::cnn::{Cnn, Kernels, Parameters, Precision};
+use gpulab_nn::gpt::{Cache, Gpt, Weights};
+use gpulab_nn::tensors::write_whole;
 use candle_core::{DType, Device, Tensor};
 use prost::Message;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use super::Onnx;
 use super::model::Port;
-use crate::error::bytes;
+use gpulab::error::bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 

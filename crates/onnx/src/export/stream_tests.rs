@@ -1,6 +1,6 @@
 use super::super::{Graph, Kind, Numbers, gpt};
 use super::*;
-use crate::nn::gpt::{Config, Weights};
+use gpulab_nn::gpt::{Config, Weights};
 
 /// Notes each write: where its bytes lie, and how many they are. Takes so many bytes and is full.
 struct Noted {

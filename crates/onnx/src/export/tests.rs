@@ -1,6 +1,6 @@
 use super::*;
-use crate::nn::cnn::Parameters;
-use crate::nn::memory::{Goal, Layer, Network};
+use gpulab_nn::cnn::Parameters;
+use gpulab_nn::memory::{Goal, Layer, Network};
 
 fn small(layers: Vec<Layer>, input: &[usize]) -> Network {
     Network { name: "small".to_string(), input: input.to_vec(), layers, goal: Goal::SmallSquares }
@@ -64,8 +64,8 @@ fn a_graph_that_does_not_fit_together_is_told_with_its_node() {
 
 #[test]
 fn the_gpt_has_a_cache_for_each_layer() {
-    let config = crate::nn::gpt::Config { n_layer: 2, n_head: 2, n_embd: 8, n_ctx: 16, vocab_size: 11 };
-    let model = gpt(&crate::nn::gpt::Weights::random(config, 1).unwrap()).unwrap();
+    let config = gpulab_nn::gpt::Config { n_layer: 2, n_head: 2, n_embd: 8, n_ctx: 16, vocab_size: 11 };
+    let model = gpt(&gpulab_nn::gpt::Weights::random(config, 1).unwrap()).unwrap();
     let ports: Vec<String> = model.inputs().iter().chain(&model.outputs()).map(ToString::to_string).collect();
     assert_eq!(
         ports[..3],
@@ -99,8 +99,8 @@ fn the_picture_has_every_node_and_its_weights() {
         assert!(svg.contains(text), "{text}: {svg}");
     }
     assert!(!svg.contains("nodes more"));
-    let config = crate::nn::gpt::Config { n_layer: 2, n_head: 2, n_embd: 8, n_ctx: 16, vocab_size: 11 };
-    let long = gpt(&crate::nn::gpt::Weights::random(config, 1).unwrap()).unwrap();
+    let config = gpulab_nn::gpt::Config { n_layer: 2, n_head: 2, n_embd: 8, n_ctx: 16, vocab_size: 11 };
+    let long = gpt(&gpulab_nn::gpt::Weights::random(config, 1).unwrap()).unwrap();
     let left = long.nodes().len() - 44;
     assert!(long.picture().svg().contains(&format!("and {left} nodes more")));
 }

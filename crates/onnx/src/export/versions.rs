@@ -3,7 +3,7 @@
 use super::Onnx;
 use super::model::Node;
 use super::schema::OperatorSetIdProto;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 
 /// The version of ONNX's operators that is written when nothing else is asked for: that of ONNX 1.19.
 pub const OPSET: i64 = 24;
@@ -68,8 +68,8 @@ fn format_of(opset: i64) -> i64 {
 mod tests {
     use super::*;
     use crate::export::{cnn, gpt};
-    use crate::nn::cnn::Parameters;
-    use crate::nn::gpt::{Config, Weights};
+    use gpulab_nn::cnn::Parameters;
+    use gpulab_nn::gpt::{Config, Weights};
 
     #[test]
     fn an_older_version_changes_two_numbers_and_nothing_else() {

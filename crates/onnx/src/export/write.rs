@@ -4,8 +4,8 @@ use super::Onnx;
 use super::schema::tensor_proto::DataLocation;
 use super::schema::{ModelProto, StringStringEntryProto, TensorProto};
 use super::stream;
-use crate::error::Result;
-use crate::nn::tensors::write_whole_by;
+use gpulab::error::Result;
+use gpulab_nn::tensors::write_whole_by;
 use prost::Message;
 use std::path::{Path, PathBuf};
 

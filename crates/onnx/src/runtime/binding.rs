@@ -3,7 +3,7 @@
 use super::port::Port;
 use super::said::said;
 use super::tensor::OnnxTensor;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, Session};
 

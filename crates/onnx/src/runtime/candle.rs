@@ -1,10 +1,10 @@
 //! The course's CNN on candle, beside the same network as an ONNX file.
 
 use super::{Contestant, OnnxTensor};
-use crate::error::{Error, Result};
-use crate::measurement::Backend;
-use crate::nn::cnn::{Cnn, Kernels, Parameters, Precision};
-use crate::nn::{Device, Place, Tensor};
+use gpulab::error::{Error, Result};
+use gpulab::measurement::Backend;
+use gpulab_nn::cnn::{Cnn, Kernels, Parameters, Precision};
+use gpulab_nn::{Device, Place, Tensor};
 
 /// The CNN on candle: on the CPU with the course's own layers, on a GPU with candle's.
 pub struct CandleCnn {

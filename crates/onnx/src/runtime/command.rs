@@ -1,10 +1,10 @@
 //! `gpulab trt-benchmark`.
 
 use super::{Race, RaceChart};
-use crate::error::Result;
-use crate::nn::cnn::Parameters;
-use crate::nn::options::Options;
-use crate::results;
+use gpulab::error::Result;
+use gpulab_nn::cnn::Parameters;
+use gpulab_nn::options::Options;
+use gpulab::results;
 use std::path::{Path, PathBuf};
 
 const USAGE: &str = "\

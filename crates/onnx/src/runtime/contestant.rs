@@ -2,8 +2,8 @@
 
 use super::provider::Provider;
 use super::{OnnxModel, OnnxTensor};
-use crate::error::Result;
-use crate::measurement::Backend;
+use gpulab::error::Result;
+use gpulab::measurement::Backend;
 use std::time::Instant;
 
 /// A way to compute a model, timed call by call.

@@ -2,7 +2,7 @@
 
 use super::library;
 use super::said::loader;
-use crate::machine::places;
+use gpulab::places;
 use libloading::Library;
 use std::path::PathBuf;
 use std::sync::Once;

@@ -1,6 +1,6 @@
 //! How long a call takes: the middle, and what one call in a hundred takes at least.
 
-use crate::measurement::{Backend, Measurement, Summary};
+use gpulab::measurement::{Backend, Measurement, Summary};
 
 /// The calls of one contestant at one batch size.
 #[derive(Debug, Clone, PartialEq)]

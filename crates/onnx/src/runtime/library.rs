@@ -2,8 +2,8 @@
 
 use super::log;
 use super::said::{loader, said};
-use crate::error::{Error, Result};
-use crate::machine::places;
+use gpulab::error::{Error, Result};
+use gpulab::places;
 use libloading::Library;
 use ort::environment::Environment;
 use std::ffi::{CStr, c_char, c_void};

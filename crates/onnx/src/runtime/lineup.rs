@@ -1,7 +1,7 @@
 //! Who takes part in a race: a file on every provider, and the course's CNN.
 
 use super::{Provider, Race};
-use crate::error::Result;
+use gpulab::error::Result;
 use std::path::Path;
 
 impl Race {
@@ -27,10 +27,10 @@ impl Race {
     /// [`CUDA_OPSET`]: crate::export::CUDA_OPSET
     /// [`OPSET`]: crate::export::OPSET
     #[cfg(feature = "export")]
-    pub fn of_cnn(parameters: &crate::nn::cnn::Parameters, folder: &Path, most: usize) -> Result<Race> {
+    pub fn of_cnn(parameters: &gpulab_nn::cnn::Parameters, folder: &Path, most: usize) -> Result<Race> {
         use super::{CandleCnn, Entry};
         use crate::export::{CUDA_OPSET, OPSET, cnn};
-        use crate::nn::Place;
+        use gpulab_nn::Place;
         let (path, newest) = (folder.join("cnn.onnx"), folder.join("cnn-newest.onnx"));
         let model = cnn(parameters)?;
         model.write(&newest)?;

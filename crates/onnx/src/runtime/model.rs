@@ -8,7 +8,7 @@ use super::said::said;
 use super::tensor::OnnxTensor;
 use super::tensorrt::{CacheUse, EngineCache};
 use super::{binding, open};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use ort::session::{IoBinding, Session, SessionInputValue};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Which provider took which node, as ONNX Runtime tells it of a session.
 
 use super::said::said;
-use crate::error::Result;
+use gpulab::error::Result;
 use ort::session::Session;
 use ort::{AsPointer, sys};
 use std::ffi::{CStr, c_char};

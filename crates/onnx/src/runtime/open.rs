@@ -4,7 +4,7 @@ use super::library::{self, BRING_IT};
 use super::provider::Provider;
 use super::said::{not_opened, said};
 use super::{log, nodes};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
 use std::path::Path;

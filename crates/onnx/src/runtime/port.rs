@@ -1,7 +1,7 @@
 //! An input or an output of a model: its name, its type, its shape, and whether a tensor fits.
 
 use super::{OnnxData, OnnxTensor};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use ort::value::{Outlet, TensorElementType, ValueType};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,7 +5,7 @@ use super::library::{self, BRING_IT};
 use super::log;
 use super::said::{said, words};
 use super::tensorrt::{self, TensorRt};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use ort::ep::{self, ExecutionProviderDispatch};
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;

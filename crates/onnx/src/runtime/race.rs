@@ -6,10 +6,10 @@ use super::port::Dimension;
 use super::provider::{Missing, Provider};
 use super::tensor::{OnnxData, OnnxTensor};
 use super::{OnnxModel, TensorRt};
-use crate::cpu::random_f32;
-use crate::error::{Error, Result};
-use crate::gpu::Gpu;
-use crate::measurement::Backend;
+use gpulab::cpu::random_f32;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
+use gpulab::measurement::Backend;
 use std::path::Path;
 use std::time::Duration;
 
@@ -137,7 +137,7 @@ impl Race {
     pub(super) fn machine(&self, backend: Backend) -> String {
         match (&self.gpu, backend) {
             (Some(name), Backend::Cuda) => name.clone(),
-            _ => crate::cpu::info().short_name(),
+            _ => gpulab::cpu::info().short_name(),
         }
     }
 

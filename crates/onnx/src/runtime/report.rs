@@ -1,9 +1,9 @@
 //! What a race gave: rows, a table, charts.
 
 use super::race::{Entry, Race};
-use crate::measurement::{Measurement, figures};
-use crate::plot::{SizeChart, over_size};
-use crate::table::{Cell, Table, show};
+use gpulab::measurement::{Measurement, figures};
+use gpulab::plot::{SizeChart, over_size};
+use gpulab::table::{Cell, Table, show};
 
 /// What a chart shows over the batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Race {
         for entry in &self.entries {
             for (metric, ms) in [("open", entry.open_ms), ("open again", entry.again_ms)] {
                 let Some(ms) = ms else { continue };
-                let summary = crate::measurement::Summary::of(&[ms]);
+                let summary = gpulab::measurement::Summary::of(&[ms]);
                 let (name, backend) = (entry.contestant.name(), entry.contestant.backend());
                 rows.push(Measurement::new(&name, backend, 1, metric, "ms", summary).dtype(&entry.contestant.dtype()));
             }

@@ -1,6 +1,6 @@
 //! ONNX Runtime's errors as ours: its own words, and what to do.
 
-use crate::error::Error;
+use gpulab::error::Error;
 use ort::ErrorCode;
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! A tensor on the host, as it goes into a model and comes out: a shape and numbers.
 
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use ort::session::SessionInputValue;
 use ort::value::{DynValue, Tensor, TensorElementType, TensorRef};
 
@@ -154,7 +154,7 @@ impl OnnxTensor {
 #[cfg(feature = "candle")]
 mod candle {
     use super::{OnnxData, OnnxTensor};
-    use crate::error::{Error, Result};
+    use gpulab::error::{Error, Result};
     use candle_core::{DType, Device, Tensor};
 
     impl TryFrom<&Tensor> for OnnxTensor {

@@ -2,7 +2,7 @@
 
 use super::cuda_libraries;
 use super::said::loader;
-use crate::machine::places;
+use gpulab::places;
 use libloading::Library;
 use ort::ep::{self, ExecutionProviderDispatch};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The library: where it is, its functions, and what its errors mean to a reader.
 
-use crate::error::{Error, Result};
-use crate::machine::places;
+use gpulab::error::{Error, Result};
+use gpulab::places;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::PathBuf;

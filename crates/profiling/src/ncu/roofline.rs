@@ -1,7 +1,7 @@
 //! The roofline by what really crossed the memory's pins.
 
 use super::Counted;
-use crate::plot::{self, Reached, Roofline};
+use gpulab::plot::{self, Reached, Roofline};
 
 /// TFLOP/s that the multiprocessors' f32 lanes reach at most, as `gpulab demo ladder` prints it.
 pub(super) const PEAK: &str = "fp32 peak";

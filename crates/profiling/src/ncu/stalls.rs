@@ -1,7 +1,7 @@
 //! Why warps wait: the stall table.
 
 use super::{Counted, bar};
-use crate::measurement::Measurement;
+use gpulab::measurement::Measurement;
 use std::fmt;
 
 /// A reason for which a warp that lives on a multiprocessor does not issue its next instruction.
@@ -73,7 +73,7 @@ impl Stalls {
         self.reasons.iter().find(|one| one.0 != "selected").map_or("", |one| one.0)
     }
 
-    /// The reasons as rows for [`plot::bars`](crate::plot::bars): the five that are most.
+    /// The reasons as rows for [`plot::bars`](gpulab::plot::bars): the five that are most.
     pub fn rows(&self) -> Vec<Measurement> {
         let row = |one: &(&str, &str, f64)| bar(one.0, "waiting", "cycles an instruction", one.2, &self.recorded_on);
         self.reasons.iter().take(5).map(row).collect()

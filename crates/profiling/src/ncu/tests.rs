@@ -98,7 +98,7 @@ fn the_command_asks_for_every_figure() {
 
 #[test]
 fn without_the_program_the_error_says_where_it_comes_from() {
-    if crate::machine::places::program("ncu").is_none() {
+    if gpulab::places::program("ncu").is_none() {
         let text = ncu(1024, &["reduction/02_tree"]).unwrap_err().to_string();
         assert!(text.contains("`ncu`") && text.contains("Nsight Compute"), "{text}");
     }

@@ -1,16 +1,16 @@
 //! The ways to the GPU and back.
 
 use super::OnGpu;
-use crate::arrays::outcome::{Joined, Moments, Outcome, Zone};
-use crate::arrays::{Drivers, Rides};
-use crate::error::Result;
-use crate::gpu::{Pinned, Stream};
+use crate::outcome::{Joined, Moments, Outcome, Zone};
+use crate::{Drivers, Rides};
+use gpulab::error::Result;
+use gpulab::gpu::{Pinned, Stream};
 
 impl OnGpu {
     /// Copies everything back to the host.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver), also for work launched earlier.
+    /// [`Error::Driver`](gpulab::Error::Driver), also for work launched earlier.
     pub fn outcome(&self) -> Result<Outcome> {
         let kept = self.kept.rows.to_host()?[0] as usize;
         let (sums, n) = (self.sums.to_host()?, kept as u64);
@@ -34,7 +34,7 @@ impl OnGpu {
     /// Copies rides and drivers to the GPU again, from ordinary memory.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) for a table of another length, [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::LengthMismatch`](gpulab::Error::LengthMismatch) for a table of another length, [`Error::Driver`](gpulab::Error::Driver).
     pub fn load(&mut self, rides: &Rides, drivers: &Drivers) -> Result<()> {
         for (to, from) in self.all.columns.iter_mut().zip(rides.columns()) {
             to.copy_from(from)?;
@@ -46,20 +46,20 @@ impl OnGpu {
     }
 
     /// As [`OnGpu::load`], from pinned memory, column by column, on a stream.
-    pub(in crate::arrays) fn load_pinned(&mut self, stream: &Stream, columns: &[Pinned<u32>]) -> Result<()> {
+    pub(in crate) fn load_pinned(&mut self, stream: &Stream, columns: &[Pinned<u32>]) -> Result<()> {
         let buffers = self.all.columns.iter_mut().chain(&mut self.register);
         buffers.zip(columns).try_for_each(|(to, from)| to.copy_from_on(stream, from))
     }
 
     /// Copies the finished columns back into vectors that are there already: all their rows, used or not.
-    pub(in crate::arrays) fn store(&self, words: &mut [Vec<u32>; 2], features: &mut [Vec<f32>; 3]) -> Result<()> {
+    pub(in crate) fn store(&self, words: &mut [Vec<u32>; 2], features: &mut [Vec<f32>; 3]) -> Result<()> {
         let (whole, parts) = &self.joined;
         whole.iter().zip(words).try_for_each(|(from, to)| from.copy_to(to))?;
         parts.iter().zip(features).try_for_each(|(from, to)| from.copy_to(to))
     }
 
     /// As [`OnGpu::store`], into pinned memory.
-    pub(in crate::arrays) fn store_pinned(
+    pub(in crate) fn store_pinned(
         &self,
         stream: &Stream,
         words: &mut [Pinned<u32>],

@@ -1,8 +1,8 @@
 //! The kernels in the simulator, against the plain loops.
 
 use super::*;
-use crate::arrays::{Zone, drivers, plain, rides};
-use crate::error::Error;
+use crate::{Zone, drivers, plain, rides};
+use gpulab::error::Error;
 
 /// All stages in the simulator, which finds races and reads of what nobody wrote, against the plain loops: row by row.
 fn check(rides: &Rides, drivers: &Drivers) {

@@ -3,10 +3,10 @@
 mod show;
 mod summary;
 
-use crate::error::{Error, Result};
-use crate::measurement::{Backend, Measurement};
-use crate::plot::Figure;
-use crate::results;
+use gpulab::error::{Error, Result};
+use gpulab::measurement::{Backend, Measurement};
+use gpulab::plot::Figure;
+use gpulab::results;
 use std::path::{Path, PathBuf};
 
 /// What a file of results says.

@@ -1,10 +1,10 @@
 //! A report as text, as a page, and as a chart.
 
 use super::{Pair, Report};
-use crate::html::escape;
-use crate::measurement::{Backend, Measurement, Summary, figures};
-use crate::plot::{self, Figure};
-use crate::table::{Cell, Table, show};
+use gpulab::html::escape;
+use gpulab::measurement::{Backend, Measurement, Summary, figures};
+use gpulab::plot::{self, Figure};
+use gpulab::table::{Cell, Table, show};
 
 impl Report {
     /// Both tables as text, with where the rows come from.

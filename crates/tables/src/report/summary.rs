@@ -1,7 +1,7 @@
 //! From rows to pairs, in polars: sort, group, filter, join.
 
 use super::{LessonRows, Pair, Point, Report};
-use crate::measurement::{Backend, Measurement};
+use gpulab::measurement::{Backend, Measurement};
 use polars::prelude::*;
 
 /// What two rows must have in common to be one experiment.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::measurement::Summary;
+use gpulab::measurement::Summary;
 
 fn row(experiment: &str, backend: Backend, size: usize, ms: f64) -> Measurement {
     let mut row = Measurement::time_ms(experiment, backend, size, Summary::of(&[ms]));

@@ -4,7 +4,7 @@
 //! as soon as candle is built with CUDA, and cannot be told a folder.
 
 use crate::error::{Error, Result};
-use crate::machine::places;
+use crate::places;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::PathBuf;

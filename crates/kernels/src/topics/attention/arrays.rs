@@ -1,9 +1,9 @@
 //! The arrays of one attention on a GPU, in f32 or bf16.
 
-use crate::cpu::{self, AttentionMask, AttentionShape};
-use crate::error::Result;
-use crate::gpu::{Buffer, Gpu};
-use crate::launch::Element;
+use gpulab::cpu::{self, AttentionMask, AttentionShape};
+use gpulab::error::Result;
+use gpulab::gpu::{Buffer, Gpu};
+use gpulab::launch::Element;
 use rayon::prelude::*;
 
 /// All arrays that the steps read and write.

@@ -1,7 +1,7 @@
 //! The lines of attention's formula, each with its kernel.
 
 use crate::code::Listing;
-use crate::error::Result;
+use gpulab::error::Result;
 use crate::ladder::operator;
 
 /// One line of the formula, and the kernel that computes it.
@@ -59,7 +59,7 @@ impl AttentionStep {
     /// The file of its kernel for f32, to look at.
     ///
     /// # Errors
-    /// [`Error::File`](crate::Error::File) when the file cannot be read.
+    /// [`Error::File`](gpulab::Error::File) when the file cannot be read.
     pub fn source(self) -> Result<Listing> {
         let path = self.kernel(false).0;
         let source = operator(path)?.source()?;

@@ -1,10 +1,10 @@
 //! What each step of attention must move and compute, derived from the shape alone, beside what it took.
 
 use super::AttentionStep;
-use crate::cpu::{AttentionMask, AttentionShape};
-use crate::error::{Result, bytes};
-use crate::measurement::{Backend, Measurement, Summary, figures};
-use crate::table::{Cell, Table};
+use gpulab::cpu::{AttentionMask, AttentionShape};
+use gpulab::error::{Result, bytes};
+use gpulab::measurement::{Backend, Measurement, Summary, figures};
+use gpulab::table::{Cell, Table};
 use std::fmt;
 
 /// What one step does at least: each array that it takes read once, each that it gives written once.
@@ -47,7 +47,7 @@ impl AttentionWork {
     /// The course's chain, a kernel a line of the formula, with numbers of so many bytes.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) and [`Error::LengthMismatch`](crate::Error::LengthMismatch) for what is
+    /// [`Error::Invalid`](gpulab::Error::Invalid) and [`Error::LengthMismatch`](gpulab::Error::LengthMismatch) for what is
     /// no shape, or no mask of it.
     pub fn chained(shape: AttentionShape, mask: &AttentionMask, number: usize) -> Result<AttentionWork> {
         AttentionWork::of(AttentionStep::CHAIN, shape, mask, number, Chain::InPlace)

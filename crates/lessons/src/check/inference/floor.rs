@@ -2,7 +2,7 @@
 
 use crate::check::Verdict;
 use crate::check::panics::{PANIC_HINT, run};
-use crate::measurement::figures;
+use gpulab::measurement::figures;
 
 /// One step of decoding: a token more for each text of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]

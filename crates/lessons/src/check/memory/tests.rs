@@ -1,7 +1,7 @@
 //! Right answers pass, and each wrong one is told what is wrong with it.
 
 use super::*;
-use crate::model::PoolBuffer;
+use crate::practice::PoolBuffer;
 
 /// What the notebook's loop returns, with `hold` deciding what becomes of each step's buffer.
 fn train(pool: &Pool, steps: usize, mut hold: impl FnMut(PoolBuffer)) -> Result<Vec<f32>> {

@@ -3,10 +3,10 @@
 use super::kernels::{OF_CONVOLUTIONS, image_blocks};
 use super::launches::{FEATURES, HIDDEN, STRETCHES};
 use super::{EngineSettings, WORDS};
-use crate::error::{Result, bytes};
-use crate::gpu::Gpu;
-use crate::nn::cnn::Parameters;
-use crate::nn::cnn::memory::too_large;
+use gpulab::error::{Result, bytes};
+use gpulab::gpu::Gpu;
+use crate::cnn::Parameters;
+use crate::cnn::memory::too_large;
 
 /// Left for what is not counted here: a step's graph, and the driver's pool, which allocates in blocks.
 const SPARE: u64 = 64 << 20;
@@ -50,7 +50,7 @@ fn check_free(gpu: &Gpu, batch: usize, images: usize, free: u64) -> Result<()> {
 mod tests {
     use super::super::launches::Room;
     use super::*;
-    use crate::nn::cnn::Checkpoint;
+    use crate::cnn::Checkpoint;
 
     #[test]
     fn a_room_takes_what_was_counted_and_a_batch_that_is_named_fits() {

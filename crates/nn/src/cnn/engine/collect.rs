@@ -1,9 +1,9 @@
 //! What came of the steps that were queued.
 
 use super::{BAD, BATCHES, CnnEngine, FIRST_BAD, GOOD, SKIPPED, STEP};
-use crate::error::{Error, Result};
-use crate::nn::cnn::Precision;
-use crate::nn::cnn::way::NotFinite;
+use gpulab::error::{Error, Result};
+use crate::cnn::Precision;
+use crate::cnn::way::NotFinite;
 
 impl CnnEngine {
     /// Waits for the steps that were queued, and reads their losses and hits: into [`CnnEngine::state`], and as the share

@@ -1,7 +1,7 @@
 //! Images that lie on the GPU as bytes, and the order in which they are gone through.
 
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu};
 
 /// A set of images on one GPU.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! The step's kernels, and the launch of each.
 
-use crate::error::Result;
-use crate::gpu::{Gpu, Kernel};
-use crate::ladder::operator;
-use crate::launch::{LaunchConfig, Source};
-use crate::nn::cnn::Precision;
+use gpulab::error::Result;
+use gpulab::gpu::{Gpu, Kernel};
+use gpulab_kernels::ladder::operator;
+use gpulab::launch::{LaunchConfig, Source};
+use crate::cnn::Precision;
 
 /// The six operators of a step, and two that go with them.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl Kernels {
             let known = operator(path)?;
             let source = match known.defines {
                 [] => known.source()?,
-                _ => Source::course(&format!("{path}.cu"))?.define("PRECISION", number),
+                _ => gpulab_kernels::ladder::file(&format!("{path}.cu"))?.define("PRECISION", number),
             };
             gpu.compile(source)
         };

@@ -2,9 +2,9 @@
 
 use super::kernels::{self, Kernels, OF_CONVOLUTIONS};
 use super::{DeviceImages, EngineSettings, WORDS, flat};
-use crate::error::Result;
-use crate::gpu::{Buffer, Gpu};
-use crate::nn::cnn::{Checkpoint, Parameters, Precision};
+use gpulab::error::Result;
+use gpulab::gpu::{Buffer, Gpu};
+use crate::cnn::{Checkpoint, Parameters, Precision};
 
 /// Numbers of an image behind the pool, units behind the first linear layer, and parts in which its sums are made.
 pub(super) const FEATURES: usize = 9216;

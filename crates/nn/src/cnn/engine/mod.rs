@@ -19,8 +19,8 @@ pub(super) use on_gpu::OnGpu;
 pub use settings::EngineSettings;
 
 use super::{Checkpoint, Epoch, Parameters, State, order};
-use crate::error::{Error, Result};
-use crate::gpu::{Buffer, Gpu, Graph};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Graph};
 use images::DeviceImages;
 use kernels::Kernels;
 use launches::Room;
@@ -203,7 +203,7 @@ impl CnnEngine {
 
 /// The kernels need what came with Ampere: copies past registers, and tensor cores that take TF32 and bf16.
 pub(super) fn check_generation(name: &str, capability: (u32, u32)) -> Result<()> {
-    let needs = crate::ladder::operator("cnn/features")?.needs;
+    let needs = gpulab_kernels::ladder::operator("cnn/features")?.needs;
     if capability >= needs {
         return Ok(());
     }

@@ -4,15 +4,15 @@ use super::images::DeviceImages;
 use super::kernels::Kernels;
 use super::{CnnEngine, EngineSettings};
 use crate::data::Images;
-use crate::error::Result;
-use crate::gpu::Gpu;
-use crate::nn::cnn::on_candle::STEADY;
-use crate::nn::cnn::way::{NotFinite, Way};
-use crate::nn::cnn::{Checkpoint, Epoch, Plan, State};
+use gpulab::error::Result;
+use gpulab::gpu::Gpu;
+use crate::cnn::on_candle::STEADY;
+use crate::cnn::way::{NotFinite, Way};
+use crate::cnn::{Checkpoint, Epoch, Plan, State};
 
 /// The network of a run on an NVIDIA GPU, with the images that it is tested on.
 #[derive(Debug)]
-pub(in crate::nn::cnn) struct OnGpu {
+pub(in crate::cnn) struct OnGpu {
     engine: CnnEngine,
     test: DeviceImages,
 }

@@ -1,6 +1,6 @@
 //! The network's loss and gradients in f64, by the definition: what the kernels are held against.
 
-use crate::nn::cnn::Parameters;
+use crate::cnn::Parameters;
 
 /// Mean loss, hits, and the gradient of each parameter.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! How a training run computes: batch, precision, AdamW's numbers.
 
-use crate::nn::cnn::Precision;
+use crate::cnn::Precision;
 
 /// What an engine is made with.
 #[derive(Debug, Clone, PartialEq)]

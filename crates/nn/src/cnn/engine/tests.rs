@@ -1,11 +1,11 @@
 use super::reference::{Reference, reference};
 use super::*;
-use crate::nn::cnn::Precision;
+use crate::cnn::Precision;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Noise on every third pixel: every tap, window and border counts.
 fn images(count: usize) -> (Vec<u8>, Vec<u8>) {
-    let noise = crate::cpu::random_f32(count * 784, 11);
+    let noise = gpulab::cpu::random_f32(count * 784, 11);
     let pixels =
         noise.iter().enumerate().map(|(i, x)| if (i / 28 + i) % 3 == 0 { ((x + 1.0) * 127.0) as u8 } else { 0 });
     (pixels.collect(), (0..count).map(|i| (i * 7 % 10) as u8).collect())
@@ -35,9 +35,9 @@ fn engine(checkpoint: &Checkpoint, count: usize, batch: usize, precision: Precis
 }
 
 /// A trainer's way, on the same GPU and with the same kernels.
-pub(in crate::nn::cnn) fn on_gpu(
+pub(in crate::cnn) fn on_gpu(
     images: &crate::data::Images,
-    plan: &crate::nn::cnn::Plan,
+    plan: &crate::cnn::Plan,
     start: &Checkpoint,
 ) -> OnGpu {
     let (gpu, kernels) = compiled(plan.precision);

@@ -1,7 +1,7 @@
 //! The layers as operators of candle, each with its own way back; on the CPU and in f32.
 
 use super::{Gradients, Kept, LEN_POOLED, Layers, backward, forward};
-use crate::cpu::{Matrix, product};
+use gpulab::cpu::{Matrix, product};
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Storage, Tensor, bail};
 use std::sync::{Arc, Mutex};
 

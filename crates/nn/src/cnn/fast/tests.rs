@@ -36,7 +36,7 @@ fn reference(image: &[f32], layers: Layers) -> [Vec<f64>; 3] {
 }
 
 fn numbers(n: usize, seed: u64, scale: f32) -> Vec<f32> {
-    crate::cpu::random_f32(n, seed).into_iter().map(|x| x * scale).collect()
+    gpulab::cpu::random_f32(n, seed).into_iter().map(|x| x * scale).collect()
 }
 
 struct Example {

@@ -1,8 +1,8 @@
 //! The random numbers of one image.
 
-use crate::cpu::random::mix;
+use gpulab::cpu::random::mix;
 
-/// SplitMix64 (see [`crate::cpu::random_f32`]), begun anew for each image.
+/// SplitMix64 (see [`gpulab::cpu::random_f32`]), begun anew for each image.
 pub(super) struct Chance(u64);
 
 impl Chance {

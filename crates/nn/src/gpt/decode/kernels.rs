@@ -2,10 +2,10 @@
 
 use super::super::Config;
 use super::plan::{Plan, SPLIT, Tuning};
-use crate::error::{Error, Result};
-use crate::gpu::{Args, Buffer, Gpu, Kernel};
-use crate::ladder::operator;
-use crate::launch::{LaunchConfig, LaunchExtras, Source};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Args, Buffer, Gpu, Kernel};
+use gpulab_kernels::ladder::operator;
+use gpulab::launch::{LaunchConfig, LaunchExtras, Source};
 use std::collections::HashMap;
 
 /// Threads of the kernels whose blocks have a warp for each row.

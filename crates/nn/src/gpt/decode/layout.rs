@@ -2,9 +2,9 @@
 
 use super::super::Weights;
 use super::Plan;
-use crate::cpu;
-use crate::error::Result;
-use crate::gpu::{Buffer, Gpu};
+use gpulab::cpu;
+use gpulab::error::Result;
+use gpulab::gpu::{Buffer, Gpu};
 use rayon::prelude::*;
 
 /// The weights of a layer, for plans whose kernels take matrices one by one: `[outputs, inputs]`, where GPT-2 has them

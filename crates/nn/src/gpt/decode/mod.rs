@@ -12,8 +12,8 @@ mod step;
 pub use plan::{Plan, Queue, Tuning};
 
 use super::{Config, Weights};
-use crate::error::{Error, Result};
-use crate::gpu::{Gpu, Graph};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Gpu, Graph};
 use kernels::{Kernels, Scratch};
 use layout::Model;
 

@@ -1,7 +1,7 @@
 //! The ways to do a step: how many kernels, and how they are queued.
 
 use super::super::Config;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 
 /// How the work of a layer is cut into kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

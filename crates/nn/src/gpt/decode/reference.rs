@@ -1,7 +1,7 @@
 //! A GPT-2's step in f64, from the same bf16 weights: what the kernels are held against.
 
 use super::super::Weights;
-use crate::cpu;
+use gpulab::cpu;
 use std::collections::BTreeMap;
 
 /// The text so far, as keys and values of each layer: `[position][width]`.

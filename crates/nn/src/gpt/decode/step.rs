@@ -5,8 +5,8 @@ use super::kernels::{Kernels, ONE_BLOCK, Scratch, by_rows};
 use super::layers::{fused, halves, operators, whole};
 use super::layout::Model;
 use super::plan::{Plan, Tuning};
-use crate::error::Result;
-use crate::launch::LaunchConfig;
+use gpulab::error::Result;
+use gpulab::launch::LaunchConfig;
 
 /// Embeds the first token of a text.
 pub(super) fn embed(kernels: &Kernels, model: &Model, scratch: &mut Scratch) -> Result<()> {

@@ -2,8 +2,9 @@
 
 use super::reference::Reference;
 use super::*;
-use crate::nn::tensors::TensorFile;
-use crate::{cpu, nn::tensors::HostTensor};
+use crate::tensors::TensorFile;
+use gpulab::cpu;
+use crate::tensors::HostTensor;
 
 /// A model whose every parameter matters: no bias is 0, no scale is 1.
 pub(super) fn model(config: Config, seed: u64) -> Weights {

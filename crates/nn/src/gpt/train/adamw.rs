@@ -1,6 +1,6 @@
 //! AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization"), with moments that a checkpoint can keep.
 
-use crate::error::Result;
+use gpulab::error::Result;
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
 use std::collections::BTreeMap;

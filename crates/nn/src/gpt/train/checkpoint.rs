@@ -1,9 +1,9 @@
 //! A run that was stopped goes on from here, as if it had not been.
 
 use super::{Plan, Trainer};
-use crate::error::{Error, Result};
-use crate::nn::gpt::{Config, Text, Weights};
-use crate::nn::tensors::{HostTensor, Stored, TensorFile};
+use gpulab::error::{Error, Result};
+use crate::gpt::{Config, Text, Weights};
+use crate::tensors::{HostTensor, Stored, TensorFile};
 use candle_core::{Device, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! The loss on words that were never trained on.
 
 use super::Trainer;
-use crate::error::Result;
-use crate::nn::gpt::Gpt;
+use gpulab::error::Result;
+use crate::gpt::Gpt;
 use candle_core::{D, Tensor};
 
 /// Pieces that go through the model at once.
@@ -25,7 +25,7 @@ impl Gpt {
     /// those at the very beginning has half a context of bytes before it.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] when the text is not longer than the context; what candle says.
+    /// [`gpulab::Error::Invalid`] when the text is not longer than the context; what candle says.
     pub fn loss(&self, text: &[u8]) -> Result<f64> {
         let (length, half) = (self.config().n_ctx, self.config().n_ctx / 2);
         if text.len() <= length {

@@ -10,7 +10,7 @@ mod tests;
 pub use run::{Progress, run};
 
 use super::{Config, Gpt, Random, Text, Weights};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use adamw::AdamW;
 use candle_core::{Device, Tensor, Var};
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! A whole training run with its files and lines of progress.
 
 use super::{Plan, Trainer};
-use crate::error::Result;
-use crate::nn::gpt::Text;
-use crate::nn::tensors::Stored;
+use gpulab::error::Result;
+use crate::gpt::Text;
+use crate::tensors::Stored;
 use candle_core::Device;
 use std::path::Path;
 use std::time::Instant;

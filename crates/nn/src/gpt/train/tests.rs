@@ -46,7 +46,7 @@ fn a_run_that_was_stopped_goes_on_bit_for_bit() {
     let other = Text { fingerprint: "other".to_string(), ..text() };
     let error = Trainer::resume(&path, other, &Device::Cpu).unwrap_err().to_string();
     assert!(error.contains("another text") && error.contains("\nnext: "), "{error}");
-    whole.weights().unwrap().save(&folder, crate::nn::tensors::Stored::F32).unwrap();
+    whole.weights().unwrap().save(&folder, crate::tensors::Stored::F32).unwrap();
     let error = Trainer::resume(&folder.join("model.safetensors"), text(), &Device::Cpu).unwrap_err().to_string();
     assert!(error.contains("has no `text`"), "{error}");
     std::fs::remove_dir_all(folder).unwrap();

@@ -1,9 +1,9 @@
 //! Between which numbers each value lies, from examples.
 
 use super::step::Range;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use crate::export::layers::names;
-use crate::nn::memory::{Layer, Network};
+use gpulab_nn::memory::{Layer, Network};
 use candle_core::{Device, Tensor};
 
 /// The range of each value that is quantised, in the order in which they come.

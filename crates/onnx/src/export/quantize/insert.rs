@@ -2,7 +2,7 @@
 
 use super::quantised::Quantised;
 use super::step::Step;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use crate::export::attribute::Attribute;
 use crate::export::graph::Graph;
 use crate::export::model::{Node, Onnx, Port};

@@ -3,9 +3,9 @@
 use super::calibrate::{Calibration, tensors, walk};
 use super::step::{Activations, PerWeight, Range, Step};
 use super::{ValueError, errors, insert};
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use crate::export::{Onnx, network};
-use crate::nn::memory::{Layer, Network};
+use gpulab_nn::memory::{Layer, Network};
 use candle_core::Tensor;
 use rayon::prelude::*;
 

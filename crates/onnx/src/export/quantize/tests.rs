@@ -1,6 +1,6 @@
 use super::*;
-use crate::cpu::random_f32;
-use crate::nn::memory::{Goal, Layer, Network};
+use gpulab::cpu::random_f32;
+use gpulab_nn::memory::{Goal, Layer, Network};
 use candle_core::{Device, Tensor};
 
 fn network() -> Network {

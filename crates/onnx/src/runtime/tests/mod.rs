@@ -3,7 +3,7 @@
 mod made;
 
 use super::*;
-use crate::error::{Error, Result};
+use gpulab::error::{Error, Result};
 use made::{W, model};
 use std::path::{Path, PathBuf};
 
@@ -176,8 +176,8 @@ impl Contestant for Told {
         "told".to_string()
     }
 
-    fn backend(&self) -> crate::measurement::Backend {
-        crate::measurement::Backend::Model
+    fn backend(&self) -> gpulab::measurement::Backend {
+        gpulab::measurement::Backend::Model
     }
 
     fn set(&mut self, _: &[(&str, &OnnxTensor)]) -> Result<()> {

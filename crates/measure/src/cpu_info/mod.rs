@@ -1,5 +1,8 @@
 //! What this CPU is.
 
+mod apple;
+mod linux;
+
 /// One level of the CPU's caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
@@ -47,7 +50,7 @@ impl CpuInfo {
 /// cannot be found is left out, never guessed.
 pub fn info() -> CpuInfo {
     let mut info =
-        if cfg!(target_os = "macos") { super::apple::ask() } else { super::linux::read(std::path::Path::new("/")) };
+        if cfg!(target_os = "macos") { apple::ask() } else { linux::read(std::path::Path::new("/")) };
     info.architecture = std::env::consts::ARCH.to_string();
     info.model = clean_name(&info.model);
     if info.model.is_empty() {
@@ -73,7 +76,7 @@ fn vectors() -> &'static str {
 }
 
 /// `Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz` → `Intel Xeon Platinum 8481C`.
-pub(crate) fn clean_name(name: &str) -> String {
+pub fn clean_name(name: &str) -> String {
     let mut name = name.replace("(R)", " ").replace("(r)", " ").replace("(TM)", " ").replace("(tm)", " ");
     for end in ["@", " with ", " w/ "] {
         name.truncate(name.find(end).unwrap_or(name.len()));

@@ -3,16 +3,13 @@
 //! Every function here is compiled with the crate, so a call from a cell runs at full speed. All-core functions
 //! use as many threads as this process may run on; each has a one-core twin, `…_one_core`.
 
-mod apple;
 mod attention;
 mod bf16;
 mod convolution;
 mod heap;
-mod info;
-mod linux;
 mod matmul;
 mod pages;
-pub(crate) mod random;
+pub mod random;
 mod simd;
 mod stream;
 mod sum;
@@ -25,16 +22,16 @@ pub use attention::{
 pub use bf16::{bf16_from_f32, f32_from_bf16, random_bf16};
 pub use convolution::{ConvAlgorithm, ConvShape};
 pub use heap::{Heap, heap, highest_heap};
-pub use info::{Cache, CpuInfo, info};
-#[cfg(feature = "candle")]
-pub(crate) use matmul::{Matrix, product};
+pub use gpulab_measure::cpu_info::{Cache, CpuInfo, info};
+pub use matmul::{Matrix, product};
 pub use matmul::{matmul, matmul_one_core, matmul_shape};
 pub use random::random_f32;
 pub use stream::{copy, copy_one_core, vector_add, vector_add_one_core};
 pub use sum::{sum, sum_one_core};
 pub use time::{Outcome, time};
 
-use crate::{Error, Result};
+use gpulab_measure::Error;
+use gpulab_measure::Result;
 
 /// Elements below which the all-core functions stay on the calling thread (2 MiB): waking the others costs about
 /// 10 µs, and one core is through so much in 20 while it lies in its caches.

@@ -7,9 +7,9 @@ mod ladder;
 pub use full::out_of_memory;
 pub use ladder::{ladder, launch};
 
-use crate::error::Result;
-use crate::gpu::Gpu;
-use crate::launch::LaunchConfig;
+use gpulab::error::Result;
+use gpulab::gpu::Gpu;
+use gpulab::launch::LaunchConfig;
 
 const FAR_OUT: &str = r#"extern "C" __global__ void far_out(float *x, long long offset) {
     x[offset + threadIdx.x] = 1.0f;
@@ -20,7 +20,7 @@ const FAR_OUT: &str = r#"extern "C" __global__ void far_out(float *x, long long 
 /// With `CUDA_LAUNCH_BLOCKING=1` in the environment the launch itself waits, and so it is the launch that reports.
 ///
 /// # Errors
-/// [`Error::NoGpu`](crate::Error::NoGpu) and what else comes before the faulty launch.
+/// [`Error::NoGpu`](gpulab::Error::NoGpu) and what else comes before the faulty launch.
 pub fn late_error() -> Result<String> {
     let gpu = Gpu::open_index(0)?;
     let kernel = gpu.compile(FAR_OUT)?.kernel("far_out")?;

@@ -1,7 +1,7 @@
 //! A training step's forward pass in a process that may only take so much memory: how an allocation that fails looks.
 
-use crate::cpu::{ConvAlgorithm, ConvShape, matmul_shape, random_f32};
-use crate::error::{Error, Result, bytes};
+use gpulab::cpu::{ConvAlgorithm, ConvShape, matmul_shape, random_f32};
+use gpulab::error::{Error, Result, bytes};
 
 /// Runs the forward pass of the course's CNN on `batch` random images, and keeps the result of each operation, as training
 /// does for the backward pass. The process may take `mib` MiB more than it has before; a line for each layer goes to the

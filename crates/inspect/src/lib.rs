@@ -9,10 +9,14 @@
 //! | `seen.banks("tile[k]")?` | one warp's addresses in the 32 banks of shared memory |
 //! | `seen.source()` | the source as a heat map: active lanes, instructions, sectors, conflicts |
 //!
-//! ```no_run
+//! ```ignore
 //! use gpulab::prelude::*;
 //! let gpu = Gpu::simulated()?;
-//! let add = gpu.compile(Source::course("vector_add/01_one_thread_each.cu")?)?.kernel("vector_add")?;
+//! let add = r#"extern "C" __global__ void add(const float *a, const float *b, float *c, int n) {
+//!     int i = blockIdx.x * blockDim.x + threadIdx.x;
+//!     if (i < n) c[i] = a[i] + b[i];
+//! }"#;
+//! let add = gpu.compile(add)?.kernel("add")?;
 //! let (a, b) = (gpu.to_device(&[1.0_f32; 1000])?, gpu.to_device(&[2.0_f32; 1000])?);
 //! let mut c = gpu.zeros::<f32>(1000)?;
 //! let seen = add.inspect(LaunchConfig::for_elements(1000, 256), (&a, &b, &mut c, 1000))?;
@@ -28,17 +32,15 @@ mod launch;
 mod launch_plane;
 mod launch_shape;
 mod metrics;
-mod rungs;
 mod sectors;
 mod show;
 mod source;
-mod words;
+pub mod words;
 
-pub use rungs::{RungCount, RungCounters};
 pub use warpsim::{Counters, Finding};
 
-use crate::Result;
-use crate::plot::Figure;
+use gpulab_measure::Result;
+use gpulab_measure::plot::Figure;
 use find::{Found, find};
 
 /// A launch that ran in the simulator, to look into. As the last expression of a cell it shows its counters and findings.
@@ -80,7 +82,7 @@ impl Inspection {
     /// meant (`"a[k] #2"` in a loop; the first one without it), before it `load`, `store` or `atomic`.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] when `what` fits no access or accesses of different places; it lists those to choose from.
+    /// [`gpulab_measure::Error::Invalid`] when `what` fits no access or accesses of different places; it lists those to choose from.
     pub fn sectors(&self, what: &str) -> Result<Figure> {
         find(self, what, Space::Global).map(|found| sectors::draw(self, &found))
     }

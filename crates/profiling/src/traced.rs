@@ -1,11 +1,11 @@
 //! Timelines in a lesson: traced where that is possible, else the recorded ones.
 
-use super::Lesson;
-use crate::error::Result;
-use crate::gpu::Gpu;
-use crate::measurement::{Backend, Measurement, Span, Summary};
-use crate::profile::{Trace, save_spans};
-use crate::{plot, results};
+use crate::{Trace, save_spans};
+use gpulab::error::Result;
+use gpulab::gpu::Gpu;
+use gpulab::lesson::Lesson;
+use gpulab::measurement::{Backend, Measurement, Span, Summary};
+use gpulab::{plot, results};
 use std::path::PathBuf;
 
 /// A timeline, live or recorded. As a cell's last line it shows itself.
@@ -20,29 +20,27 @@ pub struct Traced {
     pub file: PathBuf,
 }
 
-impl Lesson {
-    /// Runs `work`, which traces something, and keeps its timeline; where that is not possible, gives the recorded one. Either way
-    /// a file for Perfetto is written to `results/traces`.
-    ///
-    /// # Errors
-    /// As [`Lesson::measure_if_allowed`]; [`Error::File`](crate::Error::File) when the file cannot be written.
-    pub fn measure_trace(&self, experiment: &str, work: impl FnOnce(&Gpu) -> Result<Trace>) -> Result<Traced> {
-        let name = format!("{}-{}.json", self.name(), experiment.replace([' ', '/', ':'], "_"));
-        let file = results::file().with_file_name("traces").join(name);
-        let mut live = false;
-        let rows = self.measure_if_allowed(experiment, |gpu| {
-            let trace = work(gpu)?;
-            // With what only the records know, such as bytes and blocks.
-            trace.save(&file)?;
-            live = true;
-            Ok(Span::to_rows(&trace.spans(), gpu.backend()))
-        })?;
-        let spans = Span::from_rows(&rows);
-        if !live {
-            save_spans(&spans, &file)?;
-        }
-        Ok(Traced { spans, recorded_on: Measurement::recorded_on(&rows), file })
+/// Runs `work`, which traces something, and keeps its timeline; where that is not possible, gives the recorded one. Either way
+/// a file for Perfetto is written to `results/traces`.
+///
+/// # Errors
+/// As [`Lesson::measure_if_allowed`]; [`Error::File`](gpulab::Error::File) when the file cannot be written.
+pub fn measure_trace(lesson: &Lesson, experiment: &str, work: impl FnOnce(&Gpu) -> Result<Trace>) -> Result<Traced> {
+    let name = format!("{}-{}.json", lesson.name(), experiment.replace([' ', '/', ':'], "_"));
+    let file = results::file().with_file_name("traces").join(name);
+    let mut live = false;
+    let rows = lesson.measure_if_allowed(experiment, |gpu| {
+        let trace = work(gpu)?;
+        // With what only the records know, such as bytes and blocks.
+        trace.save(&file)?;
+        live = true;
+        Ok(Span::to_rows(&trace.spans(), gpu.backend()))
+    })?;
+    let spans = Span::from_rows(&rows);
+    if !live {
+        save_spans(&spans, &file)?;
     }
+    Ok(Traced { spans, recorded_on: Measurement::recorded_on(&rows), file })
 }
 
 impl Traced {

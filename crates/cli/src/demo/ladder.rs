@@ -1,11 +1,11 @@
 //! Runs that NVIDIA's tools start and look at.
 
-use crate::cuda::{bare, compile_to_ptx};
-use crate::error::{Error, Result};
-use crate::gpu::Gpu;
-use crate::launch::Source;
-use crate::profile;
-use crate::topics::{Ladder, Launches, Size, arrays_of};
+use gpulab::cuda::{bare, compile_to_ptx};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
+use gpulab::launch::Source;
+use gpulab_profiling;
+use gpulab_kernels::topics::{Ladder, Launches, Size, arrays_of};
 
 /// Runs each rung once at that size, on random data, in NVTX ranges: `measured`, and within it the rung's path. Checks and
 /// copies lie outside of them. Gives a line a rung, with how many launches it made.

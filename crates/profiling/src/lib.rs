@@ -1,21 +1,25 @@
-//! Profiling: what ran when, and why it took so long. Plain data and the reading of other programs' output; what asks the
-//! driver is in [`cuda`](crate::cuda).
+//! Profiling: what ran when, and why it took so long.
 //!
 //! | you ask | you get |
 //! | --- | --- |
-//! | [`Gpu::trace`](crate::gpu::Gpu::trace) | a [`Trace`]: kernels and copies on a timeline, also for Perfetto |
+//! | [`trace()`] | a [`Trace`]: kernels and copies on a timeline, also for Perfetto |
 //! | [`range`] | a name for a stretch of the host's time (NVTX), for profilers that look on |
 //! | [`ncu`] | Nsight Compute's counters of the course's kernels |
 //! | [`nsys`] | Nsight Systems' summary of where the time went |
 //! | [`sanitize`] | what compute-sanitizer says of a kernel |
 
 mod activity;
+pub mod bare;
+mod cupti;
 mod ncu;
 mod nsys;
+mod nvtx;
 mod perfetto;
 mod programs;
 mod sanitizer;
+mod tape;
 mod trace;
+mod traced;
 
 pub use activity::{Activity, ActivityKind, NamedRange};
 pub use ncu::{Add, Counted, Metric, NCU_METRICS, Stalls, ncu, ncu_command, parse_ncu};
@@ -23,9 +27,10 @@ pub use nsys::{Shared, nsys, nsys_command, parse_nsys};
 pub use perfetto::save_spans;
 pub use programs::{Tooling, tools};
 pub use sanitizer::{Reported, parse_sanitizer, sanitize, sanitize_command};
+pub use tape::{Tape, TapeRange, trace};
 pub use trace::Trace;
+pub use traced::{Traced, measure_trace};
 
-use crate::cuda::nvtx;
 use std::marker::PhantomData;
 
 /// An NVTX range on this thread; it ends when this is dropped.
@@ -38,7 +43,7 @@ pub struct Range {
 /// Names what this thread does from here until the guard is dropped (NVTX). Without a profiler it does nothing.
 ///
 /// ```
-/// let _sum = gpulab::profile::range("sum");
+/// let _sum = gpulab_profiling::range("sum");
 /// ```
 pub fn range(name: &str) -> Range {
     nvtx::push(name);

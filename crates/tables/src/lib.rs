@@ -29,8 +29,8 @@ pub use plain::plain;
 pub use report::{Report, report};
 pub use times::{cpu_times, gpu_times, read_times, transfer_times};
 
-use crate::error::{Error, Result};
-use crate::ladder::{Operator, operator};
+use gpulab::error::{Error, Result};
+use gpulab_kernels::ladder::{Operator, operator};
 
 /// One step of the pipeline behind the reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

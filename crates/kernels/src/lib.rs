@@ -1,0 +1,21 @@
+//! The ladders: the course's kernels, one idea a file, and the launcher of each topic.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`ladder`] | which file, which entry point, which constants: the table of rungs and operators |
+//! | [`topics`] | a type for each topic that compiles a rung, checks it at awkward sizes and launches it |
+//! | [`counters`] | what the simulator counts of each rung, side by side |
+//! | [`code`] | a kernel's source, and what changed between two, as listings in colour |
+//!
+//! The kernels themselves lie beside `src`, a folder a topic: `reduction/07_grid_stride.cu`.
+
+pub mod code;
+pub mod counters;
+pub mod ladder;
+pub mod topics;
+
+pub use counters::{RungCount, RungCounters};
+pub use topics::{
+    Angles, Attention, AttentionStep, AttentionWork, Embedding, FlashAttention, Ladder, LadderRun, Matmul, MatmulBf16,
+    Norm, NormInputs, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
+};

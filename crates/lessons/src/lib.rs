@@ -1,0 +1,16 @@
+//! What single lessons need: exercise checks, practice models, and what this machine has.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`check`] | the exercises' checks |
+//! | [`practice`] | a launch queue and a memory pool to practise on, on any machine |
+//! | [`device`] | one program for CPU and GPU, and the mistakes of two memories |
+//! | [`machine`] | what this machine has, and how to add what is missing |
+
+pub mod check;
+pub mod device;
+pub mod machine;
+pub mod practice;
+
+pub use device::{Device, Vector};
+pub use practice::{Pool, PoolBuffer, Queue, Work};
