@@ -25,7 +25,7 @@ pub mod sim;
 pub use cudarc;
 pub use gpulab_cpu as cpu;
 pub use gpulab_inspect as inspect;
-pub use gpulab_measure::{bench, command, error, html, measurement, plot, repository, results, table};
+pub use gpulab_measure::{bench, command, error, html, measurement, plot, repository, results, table, talk};
 pub use gpulab_measure::{Error, Result};
 pub use warpsim;
 

@@ -10,6 +10,7 @@
 //! | [`cpu_info`] | what this CPU is: its name stands in every row that it measured |
 //! | [`table`], [`html`] | figures and text as a piece of a page |
 //! | [`command`] | asking other programs, without waiting for one that hangs |
+//! | [`mod@talk`] | two processes that measure in turn |
 
 pub mod bench;
 pub mod command;
@@ -20,6 +21,7 @@ pub mod measurement;
 pub mod plot;
 pub mod results;
 pub mod table;
+pub mod talk;
 
 pub use error::{Error, Result};
 

@@ -1,0 +1,156 @@
+//! Every CUDA C source of the course goes through NVRTC, for old and new GPUs: the ladders' files, and the kernels
+//! that stand in notebooks and solutions. No GPU is needed, so no lesson can ship a kernel that does not compile.
+#![cfg(not(target_os = "macos"))] // there is no NVRTC for macOS
+
+use gpulab::cuda::{compile_to_ptx, nvrtc_version, supported_architectures};
+use gpulab_kernels::ladder::{OPERATORS, RUNGS};
+use gpulab::launch::Source;
+use std::path::{Path, PathBuf};
+
+/// A source with this text in it is there to be refused by the compiler.
+const REFUSED: &str = "does not compile";
+
+#[test]
+fn files_compile_for_sm_75() {
+    files_compile_for("compute_75");
+}
+
+#[test]
+fn files_compile_for_sm_80() {
+    files_compile_for("compute_80");
+}
+
+#[test]
+fn files_compile_for_sm_90a() {
+    files_compile_for("compute_90a");
+}
+
+#[test]
+fn files_compile_for_everything_newer_that_the_compiler_knows() {
+    let newer: Vec<u32> = known().into_iter().filter(|&architecture| architecture > 90).collect();
+    assert!(!newer.is_empty(), "this NVRTC knows nothing newer than sm_90\nnext: make setup installs the pinned one");
+    for architecture in newer {
+        files_compile_for(&format!("compute_{architecture}"));
+    }
+}
+
+#[test]
+fn kernels_in_notebooks_compile_for_the_oldest_and_the_newest() {
+    let newest = known().into_iter().max().unwrap_or(90);
+    for (place, source) in in_lessons() {
+        for architecture in ["compute_75".to_string(), format!("compute_{newest}")] {
+            let refused = source.text.contains(REFUSED);
+            match compile_to_ptx(&source, &architecture) {
+                Ok(ptx) if !refused => assert!(ptx.contains(".entry"), "{place}: no kernel in the PTX"),
+                Ok(_) => panic!("{place} says `{REFUSED}`, and compiles\nnext: mend one of the two"),
+                Err(_) if refused => {}
+                Err(error) => panic!("{place} for {architecture}: {error}\n{}", source.text),
+            }
+        }
+    }
+}
+
+/// Until the compiler has given what is shipped; a source that has changed gives it in none.
+const TRIES: usize = 4;
+/// The NVRTC that `make setup` installs where no driver asks for an older one.
+const PINNED: (i32, i32) = (13, 0);
+
+#[test]
+fn the_shipped_ptx_is_what_the_compiler_makes() {
+    let found = nvrtc_version().unwrap_or_else(|error| panic!("{error}"));
+    if found != PINNED {
+        return eprintln!("skipped: needs NVRTC {}.{}, this is {}.{}", PINNED.0, PINNED.1, found.0, found.1);
+    }
+    // The build of the compiler stands in comments.
+    let code = |ptx: &str| ptx.lines().filter(|line| !line.starts_with("//")).map(str::to_string).collect::<Vec<_>>();
+    let rungs = RUNGS.iter().map(|rung| (rung.path, rung.source(), rung.ptx_file()));
+    let operators = OPERATORS.iter().map(|operator| (operator.path, operator.source(), operator.ptx_file()));
+    for (path, source, ptx) in rungs.chain(operators) {
+        let (source, shipped) = (source.unwrap(), code(&std::fs::read_to_string(ptx).unwrap()));
+        let made = || code(&gpulab::sim::compile(&source).unwrap_or_else(|error| panic!("{error}")));
+        // NVRTC 13.0 does not always give the same: of 400 calls for cnn/fc_backward 10 had other branches.
+        let same = (0..TRIES).any(|_| made() == shipped);
+        assert!(same, "{path} has changed since its PTX was made\nnext: make ptx");
+    }
+}
+
+fn known() -> Vec<u32> {
+    supported_architectures().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Every rung and operator that runs on a GPU of that architecture, such as `compute_80`.
+fn files_compile_for(architecture: &str) {
+    let digits: String = architecture.chars().filter(char::is_ascii_digit).collect();
+    let number: u32 = digits.parse().unwrap();
+    let rungs: Vec<_> = RUNGS.iter().filter(|rung| rung.runs_on((number / 10, number % 10)).is_ok()).collect();
+    assert!(!rungs.is_empty());
+    for rung in rungs {
+        let source = rung.source().unwrap_or_else(|error| panic!("{error}"));
+        let ptx = compile_to_ptx(&source, architecture).unwrap_or_else(|error| panic!("{}: {error}", rung.path));
+        assert!(ptx.contains(&format!(".entry {}", rung.kernel)), "{}: no entry `{}`", rung.path, rung.kernel);
+        // Without line numbers an error at run time could not name the reader's line.
+        assert!(ptx.contains(".loc"), "{}: no source lines in the PTX", rung.path);
+    }
+    for operator in OPERATORS.iter().filter(|operator| operator.runs_on((number / 10, number % 10)).is_ok()) {
+        let source = operator.source().unwrap_or_else(|error| panic!("{error}"));
+        let ptx = compile_to_ptx(&source, architecture).unwrap_or_else(|error| panic!("{}: {error}", operator.path));
+        for kernel in operator.kernels {
+            assert!(ptx.contains(&format!(".entry {kernel}(")), "{}: no entry `{kernel}`", operator.path);
+        }
+    }
+}
+
+/// The CUDA C in raw strings of code cells and solutions, each with its place.
+fn in_lessons() -> Vec<(String, Source)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../notebooks");
+    let mut found = Vec::new();
+    for path in with_extension(&folder, "ipynb") {
+        let notebook: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        for cell in notebook["cells"].as_array().into_iter().flatten().filter(|cell| cell["cell_type"] == "code") {
+            let text = match &cell["source"] {
+                serde_json::Value::Array(lines) => lines.iter().filter_map(|line| line.as_str()).collect(),
+                other => other.as_str().unwrap_or_default().to_string(),
+            };
+            add(&mut found, format!("{}, cell {}", path.display(), cell["id"]), &text);
+        }
+    }
+    for path in with_extension(&folder.join("solutions"), "rs") {
+        add(&mut found, path.display().to_string(), &std::fs::read_to_string(&path).unwrap());
+    }
+    found
+}
+
+fn with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|found| found == extension)).collect();
+    paths.sort();
+    paths
+}
+
+/// Adds the raw strings of `rust` that hold a kernel, with what `.define(…)` in the same text gives them.
+fn add(found: &mut Vec<(String, Source)>, place: String, rust: &str) {
+    let defines: Vec<&str> = rust.split(".define(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    for hashes in ["#", "##"] {
+        let (open, close) = (format!("r{hashes}\""), format!("\"{hashes}"));
+        for rest in rust.split(open.as_str()).skip(1) {
+            let text = rest.split(close.as_str()).next().unwrap_or_default();
+            if text.contains("__global__") {
+                let source = Source::text(text);
+                // 16 suits a tile's side and a count alike; the lesson's own value needs the lesson to run.
+                let source = defines.iter().fold(source, |source, name| source.define(name, 16));
+                found.push((place.clone(), source));
+            }
+        }
+    }
+}
+
+#[test]
+fn kernels_in_cells_are_found() {
+    let mut found = Vec::new();
+    let cell = "let m = gpu.compile(Source::text(r#\"__global__ void k(float *x) { x[0] = N; }\"#).define(\"N\", 3))?;";
+    add(&mut found, "here".to_string(), cell);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].1.defines, [("N".to_string(), "16".to_string())]);
+    assert_eq!(found[0].1.text, "__global__ void k(float *x) { x[0] = N; }");
+}

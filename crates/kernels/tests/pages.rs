@@ -1,0 +1,146 @@
+//! The kernels of docs/quick-reference.md: each is compiled as it stands there and run on the simulated GPU, which also
+//! looks for races and accesses out of bounds, at awkward sizes, against the CPU. Its Rust is a documentation test.
+#![cfg(not(target_os = "macos"))] // these kernels are compiled here, and there is no NVRTC for macOS
+
+use gpulab::prelude::*;
+use gpulab_kernels::*;
+use std::path::Path;
+
+const SIZES: [usize; 6] = [1, 31, 33, 255, 1000, 4099];
+
+/// The blocks of `cuda` on the page, in order.
+fn blocks() -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/quick-reference.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    text.split("```cuda\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_string()).collect()
+}
+
+/// The kernel's name in a block.
+fn name(block: &str) -> &str {
+    block.split_once("__global__ void ").and_then(|(_, rest)| rest.split_once('(')).expect("a kernel").0
+}
+
+/// Small whole numbers, whose sums are exact in any order.
+fn whole(n: usize, seed: u64) -> Vec<f32> {
+    cpu::random_f32(n, seed).iter().map(|x| (x * 8.0).round()).collect()
+}
+
+fn transposed(a: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    (0..a.len()).map(|at| a[at % rows * columns + at / rows]).collect()
+}
+
+/// Runs a kernel at one size, and compares.
+fn run(gpu: &Gpu, kernel: &Kernel, name: &str, n: usize) -> Result<()> {
+    let (a, count) = (whole(n, 1), n as i32);
+    let on_a = gpu.to_device(&a)?;
+    let each = LaunchConfig::for_elements(n, 256);
+    let (rows, columns) = (n.div_ceil(7), 37);
+    let table = whole(rows * columns, 2);
+    let on_table = gpu.to_device(&table)?;
+    let (m, k) = (rows.min(60), columns);
+    match name {
+        "scale" | "scale_stride" | "scale_four" => {
+            let mut on_a = on_a;
+            let config = match name {
+                "scale" => each,
+                "scale_stride" => LaunchConfig::new(2, 64),
+                _ => LaunchConfig::for_elements(n.div_ceil(4), 256),
+            };
+            kernel.launch(config, (&mut on_a, 3.0_f32, count))?;
+            assert_eq!(on_a.to_host()?, a.iter().map(|x| 3.0 * x).collect::<Vec<_>>());
+        }
+        "add_bias" => {
+            let bias = whole(columns, 3);
+            let (mut on_table, on_bias) = (on_table, gpu.to_device(&bias)?);
+            let config = LaunchConfig::for_table(rows, columns, (32, 8));
+            kernel.launch(config, (&mut on_table, &on_bias, rows as i32, columns as i32))?;
+            let known: Vec<f32> = table.iter().enumerate().map(|(at, x)| x + bias[at % columns]).collect();
+            assert_eq!(on_table.to_host()?, known);
+        }
+        "sum" => {
+            let mut sum = gpu.zeros::<f32>(1)?;
+            kernel.launch(LaunchConfig::new(3, 128), (&on_a, &mut sum, count))?;
+            assert_eq!(sum.to_host()?, [a.iter().sum::<f32>()]);
+        }
+        "transpose" => {
+            let mut out = gpu.poison::<f32>(table.len())?;
+            let blocks = (columns.div_ceil(32) as u32, rows.div_ceil(32) as u32, 1);
+            let config = LaunchConfig { grid: blocks, block: (32, 8, 1), shared_bytes: 0 };
+            kernel.launch(config, (&on_table, &mut out, rows as i32, columns as i32))?;
+            assert_eq!(out.to_host()?, transposed(&table, rows, columns));
+        }
+        "matmul" => {
+            let (x, y) = (whole(m * k, 4), whole(k * 21, 5));
+            let (on_x, on_y) = (gpu.to_device(&x)?, gpu.to_device(&y)?);
+            let mut c = gpu.poison::<f32>(m * 21)?;
+            let config = LaunchConfig::for_table(m, 21, (16, 16));
+            kernel.launch(config, (&on_x, &on_y, &mut c, m as i32, 21_i32, k as i32))?;
+            let one = |at: usize| (0..k).map(|i| x[at / 21 * k + i] * y[i * 21 + at % 21]).sum::<f32>();
+            assert_eq!(c.to_host()?, (0..m * 21).map(one).collect::<Vec<_>>());
+        }
+        "mean_of_three" => {
+            let mut out = gpu.poison::<f32>(n)?;
+            kernel.launch(each, (&on_a, &mut out, count))?;
+            let at = |i: i64| usize::try_from(i).ok().and_then(|i| a.get(i)).copied().unwrap_or(0.0);
+            let known: Vec<f32> = (0..n as i64).map(|i| (at(i - 1) + at(i) + at(i + 1)) / 3.0).collect();
+            let out = out.to_host()?;
+            assert!(out.iter().zip(&known).all(|(x, y)| (x - y).abs() < 1e-5), "{out:?} {known:?}");
+        }
+        "histogram" => {
+            let values: Vec<i32> = (0..count).map(|i| i * i % 251).collect();
+            let mut counts = gpu.zeros::<i32>(256)?;
+            kernel.launch(LaunchConfig::new(3, 256), (&gpu.to_device(&values)?, &mut counts, count))?;
+            let known: Vec<i32> = (0..256).map(|v| values.iter().filter(|x| **x == v).count() as i32).collect();
+            assert_eq!(counts.to_host()?, known);
+        }
+        "gather" => {
+            let index: Vec<i32> = (0..count.min(50)).map(|i| i * 7 % (rows as i32 + 1) - i32::from(i == 3)).collect();
+            let mut out = gpu.zeros::<f32>(index.len() * columns)?;
+            let config = LaunchConfig::new(index.len() as u32, 32);
+            kernel.launch(config, (&on_table, &gpu.to_device(&index)?, &mut out, rows as i32, columns as i32))?;
+            for (at, value) in out.to_host()?.iter().enumerate() {
+                let known =
+                    usize::try_from(index[at / columns]).ok().and_then(|row| table.get(row * columns + at % columns));
+                assert!(known.map_or(value.is_nan(), |known| known == value), "{at}");
+            }
+        }
+        "softmax" => {
+            let mut out = gpu.poison::<f32>(2 * n)?;
+            let two: Vec<f32> =
+                a.iter().chain(&a).enumerate().map(|(at, x)| x + if at < n { 0.0 } else { 200.0 }).collect();
+            kernel.launch(LaunchConfig::new(2, 32), (&gpu.to_device(&two)?, &mut out, count))?;
+            let largest = a.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum: f64 = a.iter().map(|x| f64::from(x - largest).exp()).sum();
+            for (at, value) in out.to_host()?.iter().enumerate() {
+                let known = f64::from(a[at % n] - largest).exp() / sum;
+                assert!((f64::from(*value) - known).abs() <= 1e-5 * known, "{at}: {value} {known}");
+            }
+        }
+        "keep_positive" => {
+            let (mut kept, mut stays) = (gpu.poison::<f32>(n)?, gpu.zeros::<i32>(1)?);
+            kernel.launch(each, (&on_a, &mut kept, &mut stays, count))?;
+            let mut known: Vec<f32> = a.iter().copied().filter(|x| *x > 0.0).collect();
+            let mut kept = kept.to_host()?[..stays.to_host()?[0] as usize].to_vec();
+            kept.sort_by(f32::total_cmp);
+            known.sort_by(f32::total_cmp);
+            assert_eq!(kept, known);
+        }
+        _ => panic!("docs/quick-reference.md has a kernel `{name}` that this test does not run: add it here"),
+    }
+    Ok(())
+}
+
+#[test]
+fn every_kernel_of_the_quick_reference_is_right() {
+    let gpu = Gpu::simulated().unwrap();
+    let blocks = blocks();
+    assert!(blocks.len() >= 12, "{} blocks of cuda", blocks.len());
+    for block in &blocks {
+        let name = name(block);
+        let kernel = gpu.compile(block.as_str()).and_then(|module| module.kernel(name));
+        let kernel = kernel.unwrap_or_else(|error| panic!("{name}: {error}"));
+        for n in SIZES {
+            run(&gpu, &kernel, name, n).unwrap_or_else(|error| panic!("{name}, {n}: {error}"));
+        }
+    }
+}
