@@ -6,7 +6,6 @@
 use gpulab_kernels::ladder::{Leaves, RUNGS, Rung};
 use gpulab::launch::{Source, signatures};
 use gpulab::prelude::*;
-use gpulab_kernels::*;
 use std::collections::BTreeSet;
 
 const LENGTHS: [usize; 5] = [1, 31, 33, 70_000, 1_000_003];

@@ -3,7 +3,6 @@
 #![cfg(not(target_os = "macos"))] // these kernels are compiled here, and there is no NVRTC for macOS
 
 use gpulab::prelude::*;
-use gpulab_kernels::*;
 use std::path::Path;
 
 const SIZES: [usize; 6] = [1, 31, 33, 255, 1000, 4099];

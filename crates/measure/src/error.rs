@@ -3,6 +3,8 @@
 //! `?` in a notebook cell prints the error's [`Display`](std::fmt::Display), so that text *is* the interface:
 //! the first line says what happened, and the last line, `next: …`, says what to do.
 
+#[cfg(feature = "candle")]
+mod candle;
 mod mistake;
 
 pub use mistake::Mistake;

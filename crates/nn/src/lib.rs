@@ -1,11 +1,11 @@
-//! Deep learning: models on candle, and the same models on the course's own kernels. Feature `candle`.
+//! Deep learning: models on candle, and the same models on the course's own kernels.
 //!
-//! The notebooks name that feature in their `:dep` line, and are the same file on every machine: with CUDA or Metal
-//! candle is built for it by the set-up, in one place (`env/warm/candle.py`).
+//! The notebooks load this crate by their `:dep` line, and are the same file on every machine: with CUDA or Metal candle
+//! is built for it by the set-up, in one place (`env/warm/candle.py`).
 
 mod attention;
 pub mod cnn;
-mod fault;
+pub mod data;
 pub mod gpt;
 mod ids;
 pub mod memory;
@@ -19,3 +19,23 @@ pub use candle_core::{DType, Device, Tensor};
 pub use ids::{count_on_behind, renumbered};
 pub use place::Place;
 pub use resident::resident_bytes;
+
+use gpulab::lesson::Lesson;
+use gpulab::measurement::Measurement;
+
+/// Measures in a lesson where candle computes, always live: the rows carry the CPU's name, or the GPU's.
+///
+/// # Errors
+/// What `work` returns.
+pub fn measure_at(
+    lesson: &Lesson,
+    place: Place,
+    experiment: &str,
+    work: impl FnOnce() -> gpulab::Result<Vec<Measurement>>,
+) -> gpulab::Result<Vec<Measurement>> {
+    let machine = match place {
+        Place::Cpu => lesson.cpu_name(),
+        _ => lesson.gpu().map_or(place.name(), |gpu| gpu.name()),
+    };
+    Ok(lesson.store(experiment, machine, work()?))
+}

@@ -1,3 +1,9 @@
-//! x
+//! Models as ONNX files, written and read, and ONNX Runtime to run them.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`export`] | the CNN and the GPT as ONNX files; files read and checked; 8-bit integers |
+//! | [`runtime`] | an ONNX file run by ONNX Runtime: CPU, CUDA, TensorRT, CoreML |
+
 pub mod export;
 pub mod runtime;

@@ -5,7 +5,6 @@ mod ladders;
 
 use gpulab::inspect::Inspection;
 use gpulab::prelude::*;
-use gpulab_kernels::*;
 use std::path::{Path, PathBuf};
 
 const KERNELS: &str = r#"// Access patterns, good and bad.

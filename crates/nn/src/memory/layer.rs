@@ -135,7 +135,7 @@ impl Layer {
     }
 
     /// Runs it on candle; takes its parameters off the front of `parameters`.
-    pub(crate) fn run(&self, parameters: &mut &[Tensor], x: &Tensor) -> Result<Tensor> {
+    pub fn run(&self, parameters: &mut &[Tensor], x: &Tensor) -> Result<Tensor> {
         let mut next = || {
             let (first, rest) = parameters.split_first().expect("as many as `parameters` lists");
             *parameters = rest;

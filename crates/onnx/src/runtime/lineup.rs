@@ -26,7 +26,6 @@ impl Race {
     ///
     /// [`CUDA_OPSET`]: crate::export::CUDA_OPSET
     /// [`OPSET`]: crate::export::OPSET
-    #[cfg(feature = "export")]
     pub fn of_cnn(parameters: &gpulab_nn::cnn::Parameters, folder: &Path, most: usize) -> Result<Race> {
         use super::{CandleCnn, Entry};
         use crate::export::{CUDA_OPSET, OPSET, cnn};

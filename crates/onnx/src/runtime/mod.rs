@@ -5,9 +5,7 @@
 //! node is read back from ONNX Runtime ([`OnnxModel::provider_of_nodes`]), and never assumed from what was asked for.
 
 mod binding;
-#[cfg(feature = "candle")]
 mod candle;
-#[cfg(feature = "export")]
 pub mod command;
 mod contestant;
 mod cuda_libraries;
@@ -29,7 +27,6 @@ mod tensorrt;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "candle")]
 pub use candle::CandleCnn;
 pub use contestant::{Contestant, OnnxContestant};
 pub use latency::Latency;

@@ -151,7 +151,6 @@ impl OnnxTensor {
 }
 
 /// From candle and back, where both are there.
-#[cfg(feature = "candle")]
 mod candle {
     use super::{OnnxData, OnnxTensor};
     use gpulab::error::{Error, Result};

@@ -3,7 +3,7 @@
 use gpulab::error::Result;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab_kernels::ladder::operator;
-use gpulab::launch::{LaunchConfig, Source};
+use gpulab::launch::LaunchConfig;
 use crate::cnn::Precision;
 
 /// The six operators of a step, and two that go with them.

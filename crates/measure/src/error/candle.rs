@@ -1,6 +1,7 @@
-//! candle's errors, as this crate's own: `?` works on both, in the crate and in a notebook's cell.
+//! candle's errors as [`Error`]: `?` works on both, in the crates and in a notebook's cell. Rust wants such a conversion in
+//! the crate that has one of the two types.
 
-use gpulab::error::Error;
+use crate::error::Error;
 
 impl From<candle_core::Error> for Error {
     fn from(error: candle_core::Error) -> Error {
@@ -20,7 +21,7 @@ impl From<candle_core::Error> for Error {
 
 #[cfg(test)]
 mod tests {
-    use gpulab::error::Result;
+    use crate::error::Result;
     use candle_core::{Device, Tensor};
 
     #[test]
