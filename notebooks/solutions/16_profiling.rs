@@ -7,7 +7,7 @@ let cause_one = Cause::LanesApart;
 let sectors_one: u64 = 32;
 
 // exercise: mend_scale
-const SCALE_MENDED: &str = r#"extern "C" __global__ void scale_rows(const float *x, const float *factor, float *y, int n) {
+const SCALE_FIXED: &str = r#"extern "C" __global__ void scale_rows(const float *x, const float *factor, float *y, int n) {
     // threadIdx.x is the lane: it runs along the row.
     int row = blockIdx.y * blockDim.y + threadIdx.y;
     int column = blockIdx.x * blockDim.x + threadIdx.x;
@@ -20,7 +20,7 @@ let cause_two = Cause::OneThreadWorks;
 let lanes_two: u64 = 1;
 
 // exercise: mend_sums
-const SUMS_MENDED: &str = r#"extern "C" __global__ void block_sums(const float *x, float *sums, int n) {
+const SUMS_FIXED: &str = r#"extern "C" __global__ void block_sums(const float *x, float *sums, int n) {
     __shared__ float tile[1024];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     tile[threadIdx.x] = i < n ? x[i] : 0.0f;
