@@ -43,8 +43,6 @@ fn opening_falls_to_it_and_asking_for_hardware_does_not() {
     let opened = Gpu::open().unwrap();
     assert_eq!(matches!(opened, Gpu::Simulated(_)), Gpu::count() == 0, "{opened}");
     assert!(!matches!(Gpu::open_index(0), Ok(Gpu::Simulated(_))));
-    assert!(!matches!(Device::best(), Device::Gpu(Gpu::Simulated(_))));
-    assert!(!matches!(Device::other(), Device::Gpu(Gpu::Simulated(_))));
     let gpu = simulated();
     assert!(gpu.to_string().contains("no hardware") && gpu.name().contains("warpsim"), "{gpu}");
     assert_eq!(gpu.backend(), Backend::Model);
@@ -140,12 +138,8 @@ fn what_only_hardware_has_is_refused_with_a_way_on() {
         ran = true;
         Ok(())
     });
-    let matmul = Matmul::new(&gpu, "matmul/02_tiled").unwrap();
-    assert_eq!(matmul.multiply(&[1.0; 4], &[2.0; 4], 2).unwrap(), [4.0; 4]);
     let said = [
         timed.map(drop),
-        matmul.time(33, &Bench::default()).map(drop),
-        matmul.time_with_copies(33, &Bench::default()).map(drop),
         gpu.event().map(drop),
         gpu.new_stream().map(drop),
         gpu.pinned::<f32>(8).map(drop),

@@ -2,6 +2,7 @@
 //! 16,384 tokens in all, 16 heads of 128 numbers, causal: `cargo run --release -p gpulab --example attention_steps`.
 //! Arguments: lengths in place of 512 to 8192. The rows go to metrics.csv, as those of lesson 30.
 
+use gpulab::cpu::{AttentionMask, AttentionShape};
 use gpulab::prelude::*;
 use gpulab_kernels::*;
 

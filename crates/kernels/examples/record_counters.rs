@@ -3,7 +3,6 @@
 
 use gpulab::gpu::Arg;
 use gpulab::prelude::*;
-use gpulab_kernels::*;
 use std::collections::BTreeMap;
 
 fn main() -> Result<()> {

@@ -6,7 +6,7 @@
 
 use std::ffi::{CString, c_void};
 
-use cudarc::driver::{DriverError, result, sys};
+use gpulab::cudarc::driver::{DriverError, result, sys};
 
 type Result<T> = std::result::Result<T, DriverError>;
 

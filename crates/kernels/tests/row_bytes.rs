@@ -1,7 +1,6 @@
 //! The bytes that each rung on rows of bf16 asks memory for, as the simulator counts them (sectors of 32 bytes), are
 //! those that its idea says: so many passes over the table, or over a weight for each number.
 
-use gpulab::prelude::*;
 use gpulab_kernels::*;
 
 /// A rung of that ladder: passes over the table that it reads, and writes; each of a weight and a bias, once a row, is a

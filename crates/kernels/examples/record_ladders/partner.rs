@@ -10,7 +10,6 @@
 
 use gpulab::talk::{ask, unexpected};
 use gpulab::prelude::*;
-use gpulab_kernels::*;
 use gpulab_kernels::topics::{Exact, Job, Peer, PeerWork};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};

@@ -255,6 +255,14 @@ mod tests {
     }
 
     #[test]
+    fn a_simulator_multiplies_and_has_no_times() {
+        let matmul = Matmul::new(&Gpu::simulated().unwrap(), "matmul/02_tiled").unwrap();
+        assert_eq!(matmul.multiply(&[1.0; 4], &[2.0; 4], 2).unwrap(), [4.0; 4]);
+        assert!(matches!(matmul.time(33, &Bench::default()), Err(Error::Unsupported { .. })));
+        assert!(matches!(matmul.time_with_copies(33, &Bench::default()), Err(Error::Unsupported { .. })));
+    }
+
+    #[test]
     fn a_side_of_zero_or_beyond_i32_is_refused() {
         for side in [0, 1 << 31] {
             let text = sides(Shape { m: 1, n: side, k: 1 }).unwrap_err().to_string();

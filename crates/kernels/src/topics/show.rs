@@ -173,7 +173,7 @@ mod tests {
         assert!(it.left_out.is_empty() && it.rungs.len() == Ladder::Reduction.rungs().len());
         assert!(it.rungs.iter().all(|rung| rung.findings == 0));
         assert!(of("02").divergent_branches > of("03").divergent_branches);
-        let conflicts = |it: warpsim::Counters| it.shared_load_bank_conflicts + it.shared_store_bank_conflicts;
+        let conflicts = |it: gpulab::warpsim::Counters| it.shared_load_bank_conflicts + it.shared_store_bank_conflicts;
         assert!(conflicts(of("03")) > 0 && conflicts(of("04")) == 0);
         assert!(of("06").barriers < of("05").barriers && of("01").global_atomics > 0);
         assert_eq!(it.get("02").unwrap().launches, 2);

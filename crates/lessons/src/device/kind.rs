@@ -56,3 +56,15 @@ impl fmt::Display for Device {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_device_is_the_simulator() {
+        for device in [Device::best(), Device::other()] {
+            assert!(!matches!(device, Device::Gpu(Gpu::Simulated(_))));
+        }
+    }
+}

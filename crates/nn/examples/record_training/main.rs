@@ -189,7 +189,7 @@ fn apart(theirs: &[f32], ours: &[f32]) -> f64 {
 /// The kernels of a step, in their order: µs of each in a step, the mean of a few steps.
 fn timeline(gpu: &Gpu, step: &mut dyn FnMut() -> Result<()>) -> Result<Vec<(String, f64)>> {
     const STEPS: usize = 10;
-    let trace = match gpu.trace(|_| (0..STEPS).try_for_each(|_| step())) {
+    let trace = match gpulab_profiling::trace(gpu, |_| (0..STEPS).try_for_each(|_| step())) {
         Ok(trace) => trace,
         Err(error) => {
             eprintln!("no timeline: {error}");

@@ -12,7 +12,7 @@
 use gpulab::talk::{ask, unexpected};
 use gpulab::measurement::Backend;
 use gpulab::prelude::*;
-use gpulab_onnx::runtime::{Contestant, Entry, OnnxData};
+use gpulab_onnx::runtime::{Contestant, Entry, OnnxData, OnnxTensor};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

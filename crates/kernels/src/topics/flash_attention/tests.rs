@@ -52,7 +52,7 @@ fn what_does_not_fit_is_refused_with_a_way_out() {
 fn no_rung_writes_more_than_the_result_and_tiles_save_reading() {
     let (heads, length) = (1, 128);
     let seen = Ladder::FlashAttention.counters((heads, length)).unwrap();
-    let bytes = |rung: &str, of: fn(&warpsim::Counters) -> u64| 32 * of(&seen.get(rung).unwrap().counters);
+    let bytes = |rung: &str, of: fn(&gpulab::warpsim::Counters) -> u64| 32 * of(&seen.get(rung).unwrap().counters);
     let result = (heads * length * 128 * 2) as u64;
     // From tensor cores on, four neighbours of a row write half a sector together.
     for (rung, times) in [("01", 1), ("02", 1), ("03", 2), ("04", 2), ("05", 2)] {
@@ -70,7 +70,7 @@ fn no_rung_writes_more_than_the_result_and_tiles_save_reading() {
 fn every_rung_is_checked_and_timed_on_a_gpu() {
     let Some(gpu) = crate::topics::hardware() else { return };
     for rung in RUNGS.iter().filter(|rung| rung.kernel == "flash_attention") {
-        if let Err(error) = rung.supported_on(gpu) {
+        if let Err(error) = rung.supported_on(&gpu) {
             eprintln!("skipped: {error}");
             continue;
         }

@@ -2,6 +2,7 @@
 #![cfg(not(target_os = "macos"))] // one kernel is compiled here, and there is no NVRTC for macOS
 
 use gpulab::prelude::*;
+use gpulab_kernels::{Matmul, ladder};
 use std::process::Command;
 
 const OWN: &str = "extern \"C\" __global__ void hello() { printf(\"thread %d\\n\", threadIdx.x); }";
