@@ -63,9 +63,9 @@ export-onnx: setup ## the trained models as ONNX files, checked by ONNX's own ch
 trt-benchmark: setup ## latency and throughput of the exported CNN: candle, ONNX Runtime on CPU, CUDA, TensorRT; ARGS="--model FILE --batches 1,32"
 	@.venv/bin/python env/trt_benchmark.py
 
-onnx-types: python ## generate the Rust types of ONNX's schema anew (support-crate/schema/README.md)
-	@cd support-crate/schema/generate && cargo run --locked -- ../onnx.proto ../../src/export/schema.rs
-	@rustfmt --edition 2024 --config-path rustfmt.toml support-crate/src/export/schema.rs
+onnx-types: python ## generate the Rust types of ONNX's schema anew (crates/onnx/schema/README.md)
+	@cd crates/onnx/schema/generate && cargo run --locked -- ../onnx.proto ../../src/export/schema.rs
+	@rustfmt --edition 2024 --config-path rustfmt.toml crates/onnx/src/export/schema.rs
 
 ptx: setup ## compile the course's kernels to the PTX that ships beside them, for machines without NVRTC
 	@$(PYTHON) env/ptx.py

@@ -76,7 +76,7 @@ class Side:
 def prepare() -> tuple[list[str], list[str]]:
     """Build the Rust side and NumPy's environment; return both commands."""
     target = FOLDER / "target"
-    build = ["cargo", "build", "--quiet", "-p", "gpulab", "--example", "cpu_baselines", "--target-dir", str(target)]
+    build = ["cargo", "build", "--quiet", "-p", "gpulab-cpu", "--example", "cpu_baselines", "--target-dir", str(target)]
     subprocess.run(build, cwd=PROJECT, env=os.environ | EVCXR_PROFILE, check=True)
     python = FOLDER / "venv" / "bin" / "python"
     if not python.exists():

@@ -3,7 +3,7 @@
     python3 env/bench_sim.py --cores 2            the benchmark beside a cell, in turns
     python3 env/bench_sim.py --cores 2 --numba    and Numba's simulator, in an environment of its own under .gpulab/
 
-The benchmark and the cell run the same Rust file (warpsim/benches/throughput/measure.rs): the benchmark built by
+The benchmark and the cell run the same Rust file (crates/warpsim/benches/throughput/measure.rs): the benchmark built by
 `cargo bench`, the cell as the notebooks build what they use. `launch` is a cell's `kernel.launch` on `Gpu::simulated()`,
 which always counts and checks. Ratios are medians over the rounds: of the medians of the launches, and of the fastest,
 which other programs on the machine disturb least.
@@ -42,7 +42,7 @@ CASES = (("matmul", 256), ("vector_add", 1 << 20))
 # Numba's simulator runs a system thread for each of the kernel's: it takes seconds for these.
 NUMBA_CASES = (("matmul", 64), ("vector_add", 1 << 14))
 CELLS = (
-    ':dep gpulab = { path = "../support-crate" }\n:dep warpsim = { path = "../warpsim" }',
+    ':dep gpulab = { path = "../support-crate" }\n:dep warpsim = { path = "../crates/warpsim" }',
     "use gpulab::prelude::*;",
     f'#[path = "{BENCH / "cases.rs"}"] mod cases;\n#[path = "{BENCH / "measure.rs"}"] mod measure;',
     f"""fn launches(name: &str, n: usize, runs: usize) -> gpulab::error::Result<String> {{

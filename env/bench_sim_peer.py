@@ -18,7 +18,7 @@ TILE = 16
 
 @cuda.jit
 def matmul(a, b, c, n):
-    """Multiply by tiles of 16 × 16 in shared memory, as warpsim/tests/ptx/matmul_tiled.cu does."""
+    """Multiply by tiles of 16 × 16 in shared memory, as crates/warpsim/tests/ptx/matmul_tiled.cu does."""
     a_tile = cuda.shared.array((TILE, TILE), float32)
     b_tile = cuda.shared.array((TILE, TILE), float32)
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
@@ -37,7 +37,7 @@ def matmul(a, b, c, n):
 
 @cuda.jit
 def vector_add(a, b, c, n):
-    """Add two vectors, as warpsim/tests/ptx/vector_add.cu does."""
+    """Add two vectors, as crates/warpsim/tests/ptx/vector_add.cu does."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if i < n:
         c[i] = a[i] + b[i]

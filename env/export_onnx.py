@@ -51,7 +51,7 @@ def main() -> int:
 
     arguments = [*sys.argv[1:], *shlex.split(os.environ.get("ARGS", ""))]
     try:
-        train.build("export")
+        train.build("onnx")
     except SetupError as error:
         problem(error)
         return 1

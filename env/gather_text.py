@@ -15,8 +15,8 @@ import paths
 
 TEXT = paths.ROOT / "models" / "course" / "text.txt"
 PAGES = ("README.md", "docs/*.md", "results/*/README.md")
-SOURCES = ("support-crate/src/**/*.rs", "warpsim/src/**/*.rs", "warpsim/tests/**/*.rs", "support-crate/tests/**/*.rs")
-KERNELS = ("support-crate/kernels/**/*.cu",)
+SOURCES = tuple(f"{crate}/{folder}/**/*.rs" for folder in ("src", "tests") for crate in ("support-crate", "crates/*"))
+KERNELS = ("crates/kernels/**/*.cu",)
 # Shorter ones are captions and single words.
 SHORTEST = 60
 

@@ -57,13 +57,14 @@ def toolchain(state: dict) -> Path:
 
 
 def preload(stamp: dict, notebook: str, folder: Path) -> str | None:
-    """The notebook's `:dep` line, to load it ahead of its first cell, if that is sure to need no build."""
+    """The notebook's `:dep` lines, to load them ahead of its first cell, if that is sure to need no build."""
     if not notebook.endswith(".ipynb"):
         return None
-    line = recipe.dep_line(paths.read_json(folder / Path(notebook).name))
+    lines = recipe.dep_lines(paths.read_json(folder / Path(notebook).name))
     current = stamp["sources"] == recipe.sources_key() and recipe.newest_source() <= stamp["built"]
     # A line that fails here would end the kernel; in the cell it is an error that can be read.
-    return line if line in stamp["lines"] and current and (folder / "../support-crate").is_dir() else None
+    sure = lines is not None and recipe.serves(stamp["lines"], lines) and (folder / "../support-crate").is_dir()
+    return lines if sure and current else None
 
 
 def prepare(base: dict[str, str], working_folder: Path) -> tuple[Path, dict[str, str]]:

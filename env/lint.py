@@ -40,17 +40,11 @@ def lint(paths: list[Path]) -> int:
             found.append(str(problem))
     found += [str(finding) for lesson in lessons for finding in notebook_rules.check(lesson)]
     if not paths:
-        everything = file_rules.files()
-        found += [str(finding) for finding in file_rules.check(lessons, everything)]
+        found += [str(finding) for finding in file_rules.check(lessons, file_rules.files())]
         # Raises what keeps the edition from being made at all.
         found += [
             f"{notebooks.relative(path)}: is not as `make colab` writes it\nnext: make colab" for path in files.stale()
         ]
-        longer = file_rules.long_files(everything)
-        if longer:
-            print(
-                f"hint: {len(longer)} files are longer than {file_rules.AIM} lines; the longest: {', '.join(longer[:5])}"
-            )
     for finding in found:
         print(finding)
     print(f"lint: {len(lessons)} notebooks, {len(found)} findings")

@@ -10,7 +10,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ENV = ROOT / "env"
 NOTEBOOKS = ROOT / "notebooks"
 CRATE = ROOT / "support-crate"
-SIMULATOR = ROOT / "warpsim"
+CRATES = ROOT / "crates"
+SIMULATOR = CRATES / "warpsim"
 # Where all lies that set-up makes: here, or, in a container, outside of the folder that its caller mounts.
 MADE = Path(os.environ.get("GPULAB_HOME") or ROOT)
 # In a container's image each hard link to a file, and each new time of one, would copy the whole file.

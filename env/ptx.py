@@ -8,7 +8,7 @@ import sys
 
 import paths
 
-COMMAND = ["cargo", "run", "--quiet", "-p", "gpulab", "--example", "write_ptx"]
+COMMAND = ["cargo", "run", "--quiet", "-p", "gpulab-kernels", "--example", "write_ptx"]
 
 
 def main() -> int:

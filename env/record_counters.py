@@ -1,6 +1,6 @@
 """Records what the GPU's own counters say of the simulator's scenarios, for the test that holds the simulator to them.
 
-`python3 env/record_counters.py` runs the launches of each table in warpsim/tests/hardware under Nsight Compute (`ncu`)
+`python3 env/record_counters.py` runs the launches of each table in crates/warpsim/tests/hardware under Nsight Compute (`ncu`)
 and writes what it counted to h200/ beside it. With `--from FOLDER` it reads TABLE.csv as `ncu --csv` printed it on
 another machine. `--only TABLE` records one table.
 """
@@ -14,9 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from paths import ROOT
+from paths import ROOT, SIMULATOR
 
-FOLDER = ROOT / "warpsim" / "tests" / "hardware"
+FOLDER = SIMULATOR / "tests" / "hardware"
 # The simulator's name of each counter, and the metrics whose sum it stands for.
 METRICS = {
     "global_load_requests": ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"],
@@ -44,8 +44,8 @@ METRICS = {
     "branches": ["smsp__inst_executed_op_branch.sum"],
     "divergent_branches": ["smsp__sass_branch_targets_threads_divergent.sum"],
 }
-CARGO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab", "--example", "record_counters"]
-EXAMPLE = [*CARGO, "--", "warpsim/tests"]
+CARGO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab-kernels", "--example", "record_counters"]
+EXAMPLE = [*CARGO, "--", "crates/warpsim/tests"]
 COUNTED = ",".join(metric for metrics in METRICS.values() for metric in metrics)
 NCU = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--metrics", COUNTED]
 

@@ -19,7 +19,7 @@ from paths import ROOT
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 import export_page
 
-PROGRAM = ["-p", "gpulab", "--features", "export,ort", "--example", "record_export", "--"]
+PROGRAM = ["-p", "gpulab-onnx", "--example", "record_export", "--"]
 CARGO = ["cargo", "run", "--quiet", "--release", *PROGRAM]
 
 

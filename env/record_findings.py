@@ -1,6 +1,6 @@
 """Records what compute-sanitizer says of the simulator's planted mistakes and right kernels, for the test beside them.
 
-`python3 env/record_findings.py` launches the scenarios of warpsim/tests/findings/scenarios.csv on the GPU, each under
+`python3 env/record_findings.py` launches the scenarios of crates/warpsim/tests/findings/scenarios.csv on the GPU, each under
 the tools that its row names, and writes h200.csv beside them. With `--from FOLDER` it reads the logs of another machine.
 """
 
@@ -14,8 +14,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent.parent / "warpsim" / "tests" / "findings"
-BUILD = ["cargo", "build", "--quiet", "--release", "-p", "gpulab", "--example", "record_findings"]
+FOLDER = Path(__file__).resolve().parent.parent / "crates" / "warpsim" / "tests" / "findings"
+BUILD = ["cargo", "build", "--quiet", "--release", "-p", "gpulab-kernels", "--example", "record_findings"]
 TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 PLACES = ["/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer"]
 # A launch takes seconds; one that hangs is ended.

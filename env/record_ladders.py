@@ -22,7 +22,7 @@ from paths import ROOT
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 import ladder_page
 
-CARGO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab", "--example", "record_ladders", "--"]
+CARGO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab-kernels", "--example", "record_ladders", "--"]
 NVCC = ["nvcc", "-O3", "-arch=native", "-shared", "-Xcompiler", "-fPIC"]
 # Tables of 2 GiB, two of them, with room to spare.
 SHARED = Path("/dev/shm")

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 import training_page
 import training_rows
 
-PROGRAM = ["-p", "gpulab", "--features", "candle", "--example", "record_training", "--"]
+PROGRAM = ["-p", "gpulab-nn", "--example", "record_training", "--"]
 CARGO = ["cargo", "run", "--quiet", "--release", *PROGRAM]
 
 

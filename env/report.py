@@ -21,7 +21,7 @@ def build() -> None:
     count: list[str] = []
     with step.heartbeat(lambda: f"{len(count)} crates built"):
         run(
-            ["cargo", "build", "--release", "-p", "gpulab", "--bin", "gpulab", "--features", "arrays"],
+            ["cargo", "build", "--release", "-p", "gpulab-cli", "--bin", "gpulab", "--features", "tables"],
             "the program `gpulab` could not be built with polars",
             "look at the compiler's message above",
             env={"CARGO_TARGET_DIR": str(paths.TARGET)},

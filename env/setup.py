@@ -128,20 +128,20 @@ def install(lines: list[str], part: str | None = None) -> list[SetupError]:
         "quick": bool(os.environ.get("GPULAB_QUICK_BUILD")),
     }
     paths.write_json(paths.STATE, {**state, "rustc_time": compiler.stat().st_mtime})
-    lines = [*warm.lines_to_keep(toolchain), *lines]
-    warm.warm(toolchain, evcxr, recipe.PLAIN_LINE)
-    # A lesson's features can fail to build (a missing toolkit, say) without harm to the others.
-    for line in dict.fromkeys(lines):
-        if line != recipe.PLAIN_LINE:
-            optional(lambda line=line: _lesson(toolchain, evcxr, line))
+    wanted = [*warm.lines_to_keep(toolchain), *lines]
+    warm.warm(toolchain, evcxr, recipe.PLAIN)
+    # A lesson's own crates can fail to build (a missing toolkit, say) without harm to the others.
+    for one in dict.fromkeys(wanted):
+        if not recipe.serves([recipe.PLAIN], one):
+            optional(lambda one=one: _lesson(toolchain, evcxr, one))
     return lost
 
 
-def _lesson(toolchain: rust.Toolchain, evcxr: Path, line: str) -> None:
+def _lesson(toolchain: rust.Toolchain, evcxr: Path, lines: str) -> None:
     try:
-        warm.warm(toolchain, evcxr, line)
+        warm.warm(toolchain, evcxr, lines)
     except SetupError as error:
-        loses = f"the lessons that begin with `{line}` build this themselves, in their first cell"
+        loses = f"the lessons that load {recipe.crates(lines)} build them themselves, in their first cell"
         raise SetupError(error.what, error.next_step, loses) from error
 
 

@@ -18,7 +18,7 @@ import paths
 TARGET = paths.TARGET / "candle"
 
 
-def build(features: str = "candle") -> None:
+def build(features: str = "nn") -> None:
     """The program with candle and what else is named, built as the set-up decided."""
     from install import rust
     from install.command import run
@@ -32,7 +32,7 @@ def build(features: str = "candle") -> None:
     count: list[str] = []
     with step.heartbeat(lambda: f"{len(count)} crates built"):
         run(
-            ["cargo", "build", "--release", "-p", "gpulab", "--features", features, "--bin", "gpulab"],
+            ["cargo", "build", "--release", "-p", "gpulab-cli", "--features", features, "--bin", "gpulab"],
             "the program `gpulab` could not be built with candle",
             "look at the compiler's message above; with CUDA it needs nvcc, which `make verify` looks for",
             env={"CARGO_TARGET_DIR": str(TARGET), **flags},

@@ -26,7 +26,7 @@ def main() -> int:
         # The program says what it does without.
         problem(error)
     try:
-        train.build("export,ort")
+        train.build("onnx")
         status = train.call(["trt-benchmark", *arguments])
     except SetupError as error:
         problem(error)

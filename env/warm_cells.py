@@ -1,6 +1,6 @@
 """Runs the warming cells in the real kernel; set-up calls it with the virtual environment's Python.
 
-usage: warm_cells.py FOLDER TOOLCHAIN EVCXR LINE
+usage: warm_cells.py FOLDER TOOLCHAIN EVCXR LINES
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def run_cell(client: Any, source: str) -> tuple[bool, str]:
     return good and reply["content"]["status"] == "ok", "".join(said)
 
 
-def main(folder: Path, toolchain: Path, evcxr: Path, line: str) -> None:
-    """All cells in one kernel, after the `:dep` line."""
+def main(folder: Path, toolchain: Path, evcxr: Path, lines: str) -> None:
+    """All cells in one kernel, after the `:dep` lines."""
     # By way of `finally`, which ends the kernel.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     manager = KernelManager(kernel_name="python3")
@@ -61,7 +61,7 @@ def main(folder: Path, toolchain: Path, evcxr: Path, line: str) -> None:
         client.start_channels()
         source = "(the start)"
         client.wait_for_ready(timeout=START_S)
-        for source, expected in ((line, ""), *CELLS):
+        for source, expected in ((lines, ""), *CELLS):
             good, said = run_cell(client, source)
             if not good or expected not in said:
                 sys.exit(f"this cell failed: {source}\n{said}")

@@ -10,9 +10,9 @@ from book.page import Page
 from book.records import RUNS, Record
 from notebooks import ROOT, Lesson, Problem, relative
 from rules import times
+from warm import recipe
 
 BUILDS_ON = re.compile(r"\bbuilds on:\s*", re.IGNORECASE)
-FEATURES = re.compile(r"^:dep gpulab\b.*\bfeatures\b", re.MULTILINE)
 
 
 def read(lesson: Lesson, record: Record | None) -> Page:
@@ -33,7 +33,8 @@ def read(lesson: Lesson, record: Record | None) -> Page:
         minutes=minutes,
         template="lesson.html",
     )
-    needs_more = any(FEATURES.search(cell.source) for cell in lesson.code)
+    lines = recipe.dep_lines(lesson.notebook)
+    needs_more = lines is not None and not recipe.serves([recipe.PLAIN], lines)
     page.facts |= {
         "number": number,
         "record": record,

@@ -1,4 +1,4 @@
-"""Leaves of each notebook the line that loads the crate: lessons.py NOTEBOOKS TARGET.
+"""Leaves of each notebook the lines that load the crates: lessons.py NOTEBOOKS TARGET.
 
 An image builds what these lines need. Made from the notebooks themselves, that layer would be built anew with each
 changed word of a lesson.
@@ -14,11 +14,11 @@ from pathlib import Path
 
 
 def loading(notebook: dict) -> dict:
-    """A notebook of one cell, or of none: the lines that name the crate."""
+    """A notebook of one cell, or of none: the `:dep` lines of its first code cell."""
     cells = [cell for cell in notebook.get("cells", []) if cell.get("cell_type") == "code"]
-    lines = [line for cell in cells for line in "".join(cell.get("source", [])).splitlines()]
-    kept = [line for line in lines if re.match(r"\s*:dep\s+gpulab\b", line)]
-    return {"cells": [{"cell_type": "code", "source": kept[:1]}] if kept else []}
+    lines = "".join(cells[0].get("source", [])).splitlines() if cells else []
+    kept = [line for line in lines if re.match(r"\s*:dep\s", line)]
+    return {"cells": [{"cell_type": "code", "source": "\n".join(kept)}] if kept else []}
 
 
 def main(notebooks: Path, target: Path) -> None:

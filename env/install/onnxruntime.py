@@ -46,15 +46,15 @@ NEEDS = {
 }
 # The TensorRT that these wheels are built for; the packages fetch it from NVIDIA when they are installed.
 TENSORRT = {CUDA_13: "tensorrt-cu13-libs==10.16.1.11", CUDA_12: "tensorrt-cu12-libs==10.16.1.11"}
-# How such a lesson begins.
-LINE = ':dep gpulab = { path = "../support-crate", features = ["ort"] }'
+# What such a lesson loads.
+LINE = ':dep gpulab-onnx = { path = "../crates/onnx" }'
 LOSES = "without ONNX Runtime for the GPU lesson 42 runs exported models on the CPU, and names what is missing"
 
 
 def needed(lines: list[str]) -> bool:
-    """Whether a lesson among these `:dep` lines asks for the crate's feature `ort`, or the set-up did so before."""
-    features = (match.group(1) for line in lines if (match := re.search(r"features\s*=\s*\[([^\]]*)\]", line)))
-    return any('"ort"' in found for found in features) or (FOLDER / "onnxruntime.json").is_file()
+    """Whether a lesson among these sets of `:dep` lines loads `gpulab-onnx`, or the set-up brought it before."""
+    loads = any(re.search(r"^:dep\s+gpulab-onnx\b", one, flags=re.MULTILINE) for one in lines)
+    return loads or (FOLDER / "onnxruntime.json").is_file()
 
 
 def package(driver: tuple[int, int] | None, has_python_package: bool) -> str | None:

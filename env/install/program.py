@@ -29,9 +29,9 @@ def program(rust: Toolchain, quiet: bool = False) -> None:
     count: list[str] = []
     with step.heartbeat(lambda: f"{len(count)} crates built"):
         run(
-            ["cargo", "build", "--release", "-p", "gpulab", "--bin", "gpulab"],
+            ["cargo", "build", "--release", "-p", "gpulab-cli", "--bin", "gpulab"],
             "the program `gpulab` could not be built",
-            "look at the compiler's message above; `cargo build --release -p gpulab` shows all of it",
+            "look at the compiler's message above; `cargo build --release -p gpulab-cli` shows all of it",
             env={"CARGO_TARGET_DIR": str(paths.TARGET), **settings},
             on_line=lambda line: count.append(line) if line.strip().startswith("Compiling ") else None,
             loses="`make verify` does not run, and recorded runs cannot name their machine",

@@ -1,4 +1,4 @@
-"""The warmed build: the support crate and all below it, built once through the real kernel, for kernels to start on."""
+"""The warmed build: the crates that lessons load and all below them, built once through the real kernel, for kernels to start on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORK = paths.WARM / "building"
 
 
 def lesson_lines(lessons: list[str]) -> list[str]:
-    """The `:dep` lines of the named lessons: `["20"]` gives that of notebooks/20_*.ipynb, `["all"]` those of all."""
+    """The `:dep` lines of the named lessons, a text each: `["20"]` is notebooks/20_*.ipynb, `["all"]` are all."""
     found: list[str] = []
     if lessons == ["all"]:
         lessons = [file.stem for file in sorted(paths.NOTEBOOKS.glob("*.ipynb"))]
@@ -30,7 +30,7 @@ def lesson_lines(lessons: list[str]) -> list[str]:
         if not matches:
             there = ", ".join(file.stem for file in sorted(paths.NOTEBOOKS.glob("*.ipynb"))) or "none"
             raise SetupError(f"there is no lesson {lesson!r} in notebooks/", f"name one of these: {there}")
-        found += [line for file in matches if (line := recipe.dep_line(paths.read_json(file)))]
+        found += [lines for file in matches if (lines := recipe.dep_lines(paths.read_json(file)))]
     return list(dict.fromkeys(found))
 
 
@@ -40,8 +40,8 @@ def lines_to_keep(rust: Toolchain) -> list[str]:
     return stamp.get("lines", []) if stamp.get("compiler") == recipe.compiler_key(rust.version) else []
 
 
-def warm(rust: Toolchain, evcxr: Path, line: str) -> None:
-    """Builds what a `:dep` line needs, unless the warmed build that is there serves it."""
+def warm(rust: Toolchain, evcxr: Path, lines: str) -> None:
+    """Builds what a set of `:dep` lines needs, unless the warmed build that is there serves it."""
     step = Step("warmed build")
     with locked(BUILD_LOCK):
         started = time.time()
@@ -55,17 +55,17 @@ def warm(rust: Toolchain, evcxr: Path, line: str) -> None:
         fresh = same and stamp["sources"] == now["sources"]
         if fresh and recipe.newest_source() > stamp["built"]:
             renew.renew(folder, stamp)
-        if fresh and line in stamp["lines"]:
-            return step.skipped(line)
-        step.begin("building the changed support crate" if same and not fresh else "building the support crate")
+        if fresh and recipe.serves(stamp["lines"], lines):
+            return step.skipped(recipe.crates(lines))
+        step.begin("building what changed in the crates" if same and not fresh else "building the crates")
         # With the same compiler cargo builds what changed only; candle and polars take minutes.
         _prepare(folder if stamp.get("compiler") == now["compiler"] else None, now["compiler"])
-        _build(step, rust, evcxr, line)
+        _build(step, rust, evcxr, lines)
         shutil.rmtree(WORK / "config", ignore_errors=True)
-        lines = [*stamp["lines"], line] if fresh else [line]
+        served = [*stamp["lines"], lines] if fresh else [lines]
         since = stamp.get("since", started) if fresh else started
-        _put_in_place({**now, "built": started, "since": since, "lines": lines})
-    return step.done(f"{line}  (kernels start on links to it)")
+        _put_in_place({**now, "built": started, "since": since, "lines": served})
+    return step.done(f"{recipe.crates(lines)}  (kernels start on links to it)")
 
 
 def _prepare(before: Path | None, compiler: str) -> None:
@@ -81,16 +81,16 @@ def _prepare(before: Path | None, compiler: str) -> None:
     mark.write_text(compiler)
 
 
-def _build(step: Step, rust: Toolchain, evcxr: Path, line: str) -> None:
+def _build(step: Step, rust: Toolchain, evcxr: Path, lines: str) -> None:
     """Runs cells through the real kernel in the folder: the same calls of cargo that notebooks will make."""
     shutil.copyfile(paths.ROOT / "Cargo.lock", WORK / "gpulab.lock")
     paths.NOTEBOOKS.mkdir(exist_ok=True)
     count: list[str] = []
     with step.heartbeat(lambda: f"{len(count)} crates built, the last one {count[-1] if count else '-'}"):
         run(
-            [paths.VENV_PYTHON, paths.ENV / "warm_cells.py", WORK, rust.folder, evcxr, line],
-            f"the kernel could not build `{line}`",
-            "look at the message above; `cargo check -p gpulab` shows the compiler's view. Notebooks keep the last build",
+            [paths.VENV_PYTHON, paths.ENV / "warm_cells.py", WORK, rust.folder, evcxr, lines],
+            f"the kernel could not build {recipe.crates(lines)}",
+            "look at the message above; `cargo check -p gpulab-lessons` shows the compiler's view. Notebooks keep the last build",
             on_line=lambda text: count.append(text.split()[1]) if text.strip().startswith("Compiling ") else None,
         )
 

@@ -27,8 +27,9 @@ def component(toolchain: Toolchain, scratch: Path) -> Component:
     """The vendored crates; made again when a lock file or a manifest has changed."""
     inputs = [
         paths.ROOT / "Cargo.lock",
-        *sorted(paths.ROOT.glob("Cargo.toml")),
-        *sorted(paths.ROOT.glob("*/Cargo.toml")),
+        paths.ROOT / "Cargo.toml",
+        paths.CRATE / "Cargo.toml",
+        *sorted(paths.CRATES.glob("*/Cargo.toml")),
     ]
     inputs += [toolchain.library / "Cargo.lock"]
     key = digest(toolchain.host, *(file.read_bytes() for file in inputs))

@@ -16,7 +16,7 @@ FENCE = re.compile(r"^\s*(```|~~~)\s*(\S*)")
 ELSEWHERE = re.compile(r"^<!-- tested by: ([a-z ]+) -->$")
 UNTIL = re.compile(r"^<!-- runs until: (.+) -->$")
 NOT_RUN = re.compile(r"^\*Not run by the tests: (.+)\.\*$")
-# `cuda` and `rust` are compiled and run by support-crate/tests/pages.rs, on the pages that it names.
+# `cuda` and `rust` are compiled and run by crates/kernels/tests/pages.rs, on the pages that it names.
 LANGUAGES = {"sh": "run", "cuda": "rust tests", "rust": "rust tests", "text": "", "json": "", "yaml": ""}
 
 
@@ -78,7 +78,7 @@ def wrong(block: Block, steps: set[str], outside: set[str], proven: set[Path]) -
     if block.by and block.by not in steps:
         yield f"`{block.by}` is no step of make test", f"name one of {', '.join(sorted(steps))}"
     if LANGUAGES.get(block.language) == "rust tests" and block.page not in proven:
-        yield f"a block of `{block.language}` that nobody compiles", "add the page to support-crate/tests/pages.rs"
+        yield f"a block of `{block.language}` that nobody compiles", "add the page to crates/kernels/tests/pages.rs"
     missing = sorted({first_word(command) for command in block.commands} & outside) if block.is_run else []
     if missing:
         step = f"write above it, on a line of its own: *Not run by the tests: needs {missing[0]}.*"

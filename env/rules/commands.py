@@ -40,7 +40,7 @@ def wrong(command: str) -> str | None:
     if program == "cargo":
         return _cargo(words[1:])
     if program in ("gpulab", "target/release/gpulab") and len(words) > 1:
-        known = _text("support-crate/src/main.rs")
+        known = _text("crates/cli/src/main.rs")
         verb = " ".join(words[1:3]) if words[1] in ("demo", "data") else words[1]
         return _program(command) if f"gpulab {verb}" in known else f"`gpulab {verb}` is in no line of its help"
     if program == "sh" and len(words) > 1 and words[1] != "-c" and not _is_script(words[1]):
@@ -63,7 +63,20 @@ def _tools() -> str:
 
 @cache
 def _sources() -> str:
-    return "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "support-crate" / "src").rglob("*.rs"))
+    """Of all crates: options are read where their work is done."""
+    return "\n".join(
+        path.read_text(encoding="utf-8") for crate in _crates().values() for path in crate.glob("src/**/*.rs")
+    )
+
+
+@cache
+def _crates() -> dict[str, Path]:
+    """The workspace's crates by their names."""
+    manifests = [ROOT / "support-crate" / "Cargo.toml", *(ROOT / "crates").glob("*/Cargo.toml")]
+    found = (
+        (re.search(r'^name = "([\w-]+)"', file.read_text("utf-8"), re.MULTILINE), file.parent) for file in manifests
+    )
+    return {name[1]: folder for name, folder in found if name}
 
 
 def _program(command: str) -> str | None:
@@ -93,18 +106,22 @@ def _tool(path: str, command: str) -> str | None:
 
 def _cargo(words: list[str]) -> str | None:
     after = dict(pairwise(words))
-    folder = {"warpsim": "warpsim", "gpulab": "support-crate", None: "support-crate"}.get(after.get("-p"))
-    if folder is None:
-        return f"there is no crate {after['-p']}"
-    crate = ROOT / folder
+    name = after.get("-p") or after.get("--package")
+    if name is None and {"--example", "--test", "--bench", "--features"} & set(after):
+        return "no crate is named: `-p NAME`"
+    if name is None:
+        return None
+    crate = _crates().get(name)
+    if crate is None:
+        return f"there is no crate {name}"
     for option, room in (("--example", "examples"), ("--test", "tests"), ("--bench", "benches")):
-        name = after.get(option)
-        if name and not ((crate / room / f"{name}.rs").exists() or (crate / room / name).is_dir()):
-            return f"{folder} has no {option[2:]} `{name}`"
-    features = _text(f"{folder}/Cargo.toml").partition("[features]")[2].partition("\n[")[0]
+        wanted = after.get(option)
+        if wanted and not ((crate / room / f"{wanted}.rs").exists() or (crate / room / wanted).is_dir()):
+            return f"{name} has no {option[2:]} `{wanted}`"
+    features = (crate / "Cargo.toml").read_text(encoding="utf-8").partition("[features]")[2].partition("\n[")[0]
     known = re.findall(r"^(\w+) *=", features, flags=re.MULTILINE)
-    wanted = [one for one in (after.get("--features") or "").split(",") if one and one not in known]
-    return f"{folder} has no feature `{wanted[0]}`" if wanted else None
+    unknown = [one for one in (after.get("--features") or "").split(",") if one and one not in known]
+    return f"{name} has no feature `{unknown[0]}`" if unknown else None
 
 
 def _is_script(name: str) -> bool:

@@ -1,8 +1,9 @@
 """Which kinds of errors the project prints, read from its sources, and which of them docs/troubleshooting.md explains.
 
-A kind is a variant of the crate's `Error`; for the variants that say many things (`Invalid`, `Unsupported`, …) each room
-that makes one; a driver's code with advice of its own; a mistake that the simulator finds; a tool in env/ that fails
-with a next step. Not each text: a row explains a kind, and names it in a comment, `<!-- for: Invalid in topics -->`.
+A kind is a variant of `Error`; for the variants that say many things (`Invalid`, `Unsupported`, …) each part that makes
+one: a module of support-crate, another crate, or a module of a large one; a driver's code with advice of its own; a
+mistake that the simulator finds; a tool in env/ that fails with a next step. Not each text: a row explains a kind, and
+names it in a comment, `<!-- for: Invalid in kernels/topics -->`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from pathlib import Path
 from notebooks import ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
-CRATE, SIMULATOR, TOOLS = ROOT / "support-crate" / "src", ROOT / "warpsim" / "src", ROOT / "env"
+CRATE, CRATES, TOOLS = ROOT / "support-crate" / "src", ROOT / "crates", ROOT / "env"
+SIMULATOR, ERROR = CRATES / "warpsim" / "src", CRATES / "measure" / "src" / "error.rs"
 # Variants whose text is made where they are raised.
 BROAD = {"File", "Invalid", "Unsupported", "Driver", "LaunchLimit"}
-# Rooms that are large enough for their parts to count.
-LARGE = {"nn"}
+# Crates of which each module in a folder of its own counts.
+LARGE = {"cli", "kernels", "lessons", "measure", "nn", "onnx"}
 FAILS = re.compile(r"\b(?:raise (?:Problem|SetupError|NotReadyError)|SetupError)\(|sys\.exit\(f?\"[^\"]*next: ")
 MARK = re.compile(r"<!-- for: (.+?) -->")
 QUOTE = re.compile(r"`([^`]+)`")
@@ -27,7 +29,7 @@ QUOTE = re.compile(r"`([^`]+)`")
 
 def kinds() -> set[str]:
     """Every kind of error that the sources hold."""
-    return set(_variants()) | set(_rooms()) | set(_codes()) | set(_simulator()) | set(_tools())
+    return set(_variants()) | set(_parts()) | set(_codes()) | set(_simulator()) | set(_tools())
 
 
 def _code(path: Path) -> str:
@@ -39,20 +41,32 @@ def _sources(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*.rs")) if "tests" not in path.stem and "tests" not in path.parts)
 
 
+def _own() -> Iterator[Path]:
+    """The sources of all crates that share the one error type."""
+    yield from _sources(CRATE)
+    for folder in sorted(CRATES.glob("*/src")):
+        if folder != SIMULATOR:
+            yield from _sources(folder)
+
+
 def _variants() -> Iterator[str]:
-    text = _code(CRATE / "error.rs").partition("pub enum Error {")[2].partition("\n}")[0]
+    text = _code(ERROR).partition("pub enum Error {")[2].partition("\n}")[0]
     return (f"Error::{name}" for name in re.findall(r"^    (\w+) \{", text, flags=re.MULTILINE))
 
 
-def _rooms() -> Iterator[str]:
-    for path in _sources(CRATE):
-        parts = path.relative_to(CRATE).with_suffix("").parts
-        if parts[0] == "error":
+def _parts() -> Iterator[str]:
+    for path in _own():
+        if path == ERROR or ERROR.with_suffix("") in path.parents:
             continue
-        room = "/".join(parts[:2]) if parts[0] in LARGE and len(parts) > 2 else parts[0]
+        if CRATE in path.parents:
+            part = path.relative_to(CRATE).with_suffix("").parts[0]
+        else:
+            crate, source, module = path.relative_to(CRATES).with_suffix("").parts[:3]
+            is_large = crate in LARGE and (CRATES / crate / source / module).is_dir()
+            part = f"{crate}/{module}" if is_large else crate
         for variant in re.findall(r"Error::(\w+) *\{", _code(path)):
             if variant in BROAD:
-                yield f"{variant} in {room}"
+                yield f"{variant} in {part}"
 
 
 def _codes() -> Iterator[str]:
@@ -86,7 +100,7 @@ def explained(page: str) -> dict[str, list[str]]:
 @cache
 def _all_text() -> str:
     """What the project prints, as one text: string literals joined where a line of source goes on in the next."""
-    paths = [*_sources(CRATE), *_sources(SIMULATOR), *(one for one in TOOLS.rglob("*.py") if "tests" not in one.parts)]
+    paths = [*_own(), *_sources(SIMULATOR), *(one for one in TOOLS.rglob("*.py") if "tests" not in one.parts)]
     paths += [*TOOLS.rglob("*.sh"), ROOT / "Makefile"]
     text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     return re.sub(r"\\\n\s*", "", text).replace('\\"', '"')

@@ -1,4 +1,4 @@
-"""The rules for files other than notebooks: pages and their links, solutions, lengths, words."""
+"""The rules for files other than notebooks: pages and their links, solutions, words."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from notebooks import FOLDER, ROOT, Lesson, load
 from rules import blocks, commands, errors, pages, times
 from rules.notebook import Finding, minutes
 
-LONGEST, AIM = 300, 150
 RECORDED = "h200"
 STEPS = ROOT / "env" / "proof" / "steps.py"
 # The test that compiles and runs the CUDA C and Rust of the pages that it names.
-PROVEN = ROOT / "support-crate" / "tests" / "pages.rs"
+PROVEN = ROOT / "crates" / "kernels" / "tests" / "pages.rs"
 ON_GPU = re.compile(r'on_gpu\(\s*"([^"]+)"')
 TEXT = {".rs", ".py", ".md", ".toml", ".cu", ".metal", ".ipynb", ".sh", ".csv", ".svg", ".html", ".json", ".txt", ""}
 UNFINISHED = "unfinished work"
@@ -46,7 +45,7 @@ def check(lessons: list[Lesson], everything: list[Path]) -> list[Finding]:
         *_recorded(lessons),
         *_solutions(lessons),
     ]
-    return found + [finding for path in everything for finding in (*_length(path), *_words(path))]
+    return found + [finding for path in everything for finding in _words(path)]
 
 
 def _pages(everything: list[Path]) -> Iterator[Finding]:
@@ -147,23 +146,6 @@ def _solutions(lessons: list[Lesson]) -> Iterator[Finding]:
     for path in sorted((FOLDER / "solutions").glob("*")):
         if path.suffix != ".rs" or path.stem not in names:
             yield Finding(path, "", "solves no notebook", "name it after its notebook, or remove it")
-
-
-def _length(path: Path) -> Iterator[Finding]:
-    if path.suffix in (".rs", ".py"):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        length = len(lines)
-        # What a program writes (protobuf types) is as long as it is.
-        if length > LONGEST and "@generated" not in lines[0]:
-            yield Finding(path, "", f"has {length} lines, more than {LONGEST}", "split it into rooms")
-
-
-def long_files(everything: list[Path]) -> list[str]:
-    """Files above the aim, longest first, as `file (lines)`: a hint, not a finding."""
-    rust_and_python = [path for path in everything if path.suffix in (".rs", ".py")]
-    lengths = [(len(path.read_text(encoding="utf-8").splitlines()), path) for path in rust_and_python]
-    long = sorted(((length, path) for length, path in lengths if AIM < length <= LONGEST), reverse=True)
-    return [f"{path.relative_to(ROOT)} ({length})" for length, path in long]
 
 
 def _words(path: Path) -> Iterator[Finding]:

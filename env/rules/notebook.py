@@ -11,12 +11,18 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from notebooks import KERNEL, Lesson, relative, tags
+from notebooks import KERNEL, ROOT, Lesson, relative, tags
 from rules import pages
 
 SECTIONS = ["Question", "Prediction", "Experiment", "Plot", "Explanation", "Exercise", "Check", "Where next"]
 MOST_LINES = 15
-FIRST_CELL_LINES = 3
+LOAD = ':dep gpulab = { path = "../support-crate" }'
+# Each crate more that a lesson loads is one more thing to know about it.
+MOST_CRATES = 4
+CRATE = re.compile(
+    r':dep (gpulab-(\w+)|warpsim) = \{ path = "\.\./crates/(\w+)"(?:, features = \["\w+"(?:, "\w+")*\])? \}'
+)
+USES = re.compile(r"(?:use [^;]+;\s*)+")
 # tag, and the key in the cell's metadata that says more
 TAGS = {"exercise": "exercise", "check": "check", "expected-error": "expected_error"}
 NAME = re.compile(r"^\d\d_[a-z0-9_]+$")
@@ -131,10 +137,24 @@ def _begins(heading: str, section: str) -> bool:
 
 def _first_code(lesson: Lesson) -> Iterator[Finding]:
     lines = lesson.code[0].source.strip().splitlines() if lesson.code else []
-    dep = bool(lines) and lines[0].startswith(":dep gpulab") and '"../support-crate"' in lines[0]
-    if not dep or "use gpulab::prelude::*;" not in lines or len(lines) > FIRST_CELL_LINES:
-        step = 'begin with `:dep gpulab = { path = "../support-crate" }` and `use gpulab::prelude::*;`, at most 3 lines'
+    loads = [line for line in lines if line.startswith(":dep ")]
+    uses = lines[len(loads) :]
+    if loads != lines[: len(loads)] or loads[:1] != [LOAD] or not USES.fullmatch("\n".join(uses) + "\n"):
+        step = f"begin with `{LOAD}`, then other `:dep` lines, then `use` lines alone"
         yield Finding(lesson.path, "first code cell", "does not load the support crate as every lesson does", step)
+    if "use gpulab::prelude::*;" not in uses:
+        yield Finding(
+            lesson.path, "first code cell", "does not use the prelude", "write `use gpulab::prelude::*;` there"
+        )
+    if len(loads) > 1 + MOST_CRATES:
+        step = f"load at most {MOST_CRATES} beside `gpulab`"
+        yield Finding(lesson.path, "first code cell", f"loads {len(loads)} crates", step)
+    for line in loads[1:]:
+        named = CRATE.fullmatch(line)
+        folder = named and (named[2] or named[1])
+        if not named or named[3] != folder or not (ROOT / "crates" / folder / "Cargo.toml").is_file():
+            step = 'write `:dep gpulab-NAME = { path = "../crates/NAME" }`'
+            yield Finding(lesson.path, "first code cell", f"`{line}` loads no crate of the course", step)
 
 
 def _code(lesson: Lesson) -> Iterator[Finding]:

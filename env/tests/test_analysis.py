@@ -101,13 +101,12 @@ def test_the_folder_is_the_readers_own_but_for_cargo(tmp_path: Path, monkeypatch
 
 def test_cargo_and_its_tree_agree_on_the_course(tmp_path: Path) -> None:
     """With cargo itself: candle is listed with what is for Macs, and left without it."""
-    crate = recipe.paths.CRATE
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "lib.rs").touch()
     (tmp_path / "Cargo.lock").write_bytes((recipe.paths.ROOT / "Cargo.lock").read_bytes())
     (tmp_path / "Cargo.toml").write_text(
         f'[package]\nname = "ctx"\nversion = "1.0.0"\nedition = "2024"\n[workspace]\n[dependencies]\n'
-        f'gpulab = {{ path = "{crate}", features = ["candle"] }}\n'
+        f'gpulab = {{ path = "{recipe.paths.CRATE}" }}\ngpulab-nn = {{ path = "{recipe.paths.CRATES / "nn"}" }}\n'
     )
     manifest = str(tmp_path / "Cargo.toml")
     asked = ["metadata", "--format-version", "1", "--manifest-path", manifest, "--filter-platform", PLATFORM]
@@ -116,7 +115,17 @@ def test_cargo_and_its_tree_agree_on_the_course(tmp_path: Path) -> None:
     short = json.loads(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
     before, after = ({one["name"] for one in found["packages"]} for found in (long, short))
     assert {"candle-metal-kernels", "objc2-metal"} <= before - after
-    assert {"ctx", "gpulab", "warpsim", "candle-core", "candle-nn", "tokenizers", "cudarc", "serde_derive"} <= after
+    assert {
+        "ctx",
+        "gpulab",
+        "gpulab-nn",
+        "warpsim",
+        "candle-core",
+        "candle-nn",
+        "tokenizers",
+        "cudarc",
+        "serde_derive",
+    } <= after
     nodes = {one["id"]: one for one in short["resolve"]["nodes"]}
     assert set(nodes) == {one["id"] for one in short["packages"]}
     candle = next(one for id, one in nodes.items() if "candle-core@" in id)

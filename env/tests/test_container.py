@@ -80,11 +80,11 @@ def test_a_changed_notebook_comes_after_all_that_takes_long() -> None:
     notebooks = [n for n, line in enumerate(lines) if line.startswith("COPY") and re.search(r" (notebooks|\.) ", line)]
     own = [number for number in notebooks if number > lines.index("FROM system AS lessons") + 3]
     assert own and min(own) > last, "what a lesson's text changes comes before a heavy layer"
-    # The one layer that reads notebooks before leaves of them a line each.
+    # The one layer that reads notebooks before leaves of them their `:dep` lines.
     assert sum("--from=lessons" in line for line in lines) == 1
 
 
-def test_only_the_line_that_loads_the_crate_is_left_of_a_notebook(tmp_path: Path) -> None:
+def test_only_the_lines_that_load_the_crates_are_left_of_a_notebook(tmp_path: Path) -> None:
     call = [sys.executable, SCRIPTS / "lessons.py", paths.NOTEBOOKS, tmp_path / "one"]
     subprocess.run(call, check=True)
     changed = tmp_path / "notebooks"
@@ -95,7 +95,7 @@ def test_only_the_line_that_loads_the_crate_is_left_of_a_notebook(tmp_path: Path
     for file in sorted(paths.NOTEBOOKS.glob("*.ipynb")):
         one, two = tmp_path / "one" / file.name, tmp_path / "two" / file.name
         assert one.read_bytes() == two.read_bytes() and one.stat().st_mtime == two.stat().st_mtime == 0
-        assert recipe.dep_line(json.loads(one.read_text())) == recipe.dep_line(json.loads(file.read_text("utf-8")))
+        assert recipe.dep_lines(json.loads(one.read_text())) == recipe.dep_lines(json.loads(file.read_text("utf-8")))
 
 
 def test_the_image_leaves_out_what_git_does() -> None:

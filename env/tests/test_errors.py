@@ -13,7 +13,9 @@ KINDS = errors.kinds()
     "kind",
     [
         "Error::NoGpu",
-        "Invalid in topics",
+        "Invalid in kernels/topics",
+        "Invalid in measure",
+        "Invalid in lesson",
         "Unsupported in nn/gpt",
         "CUDA_ERROR_ILLEGAL_ADDRESS",
         "simulator: deadlock",

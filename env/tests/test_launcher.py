@@ -18,7 +18,8 @@ import paths
 from warm import lock, recipe
 from warm.tree import linked_copy
 
-PLAIN = recipe.PLAIN_LINE
+PLAIN = recipe.PLAIN
+FIRST = PLAIN.splitlines()[0]
 
 
 def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -143,29 +144,44 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, folder in (
         ("ROOT", ""),
         ("CRATE", "support-crate"),
-        ("SIMULATOR", "warpsim"),
+        ("CRATES", "crates"),
         ("WARM", ".gpulab/warm"),
         ("NOTEBOOKS", "notebooks"),
     ):
         monkeypatch.setattr(paths, name, tmp_path / folder)
-    for name in ("Cargo.toml", "Cargo.lock", "support-crate/Cargo.toml", "support-crate/src/lib.rs"):
+    for name in (
+        "Cargo.toml",
+        "Cargo.lock",
+        "support-crate/Cargo.toml",
+        "support-crate/src/lib.rs",
+        "crates/kernels/Cargo.toml",
+        "crates/kernels/src/lib.rs",
+        "crates/kernels/sum/01_first.cu",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    cells = [{"cell_type": "code", "source": f"{PLAIN}\nuse gpulab::prelude::*;"}]
     (tmp_path / "notebooks").mkdir()
-    (tmp_path / "notebooks/00_welcome.ipynb").write_text(json.dumps({"cells": cells}))
+    for name, lines in (("00_welcome", FIRST), ("11_sum", PLAIN)):
+        cells = [{"cell_type": "code", "source": f"{lines}\nuse gpulab::prelude::*;"}]
+        (tmp_path / f"notebooks/{name}.ipynb").write_text(json.dumps({"cells": cells}))
     return tmp_path
 
 
 def test_the_keys_follow_what_they_stand_for(checkout: Path) -> None:
     dependencies, sources = recipe.dependencies_key("rustc 1.95"), recipe.sources_key()
-    (checkout / "support-crate/src/lib.rs").write_text("changed")
-    assert recipe.dependencies_key("rustc 1.95") == dependencies
-    assert recipe.sources_key() != sources
+    (checkout / "crates/kernels/sum/01_first.cu").write_text("changed")
+    assert recipe.sources_key() == sources, "a kernel's file is read when a notebook runs"
+    for name in ("support-crate/src/lib.rs", "crates/kernels/src/lib.rs"):
+        sources = recipe.sources_key()
+        (checkout / name).write_text("changed")
+        assert recipe.dependencies_key("rustc 1.95") == dependencies
+        assert recipe.sources_key() != sources
     assert recipe.dependencies_key("rustc 1.96") != dependencies
     compiler = recipe.compiler_key("rustc 1.95")
-    (checkout / "Cargo.lock").write_text("changed")
-    assert recipe.dependencies_key("rustc 1.95") != dependencies
+    for name in ("crates/kernels/Cargo.toml", "Cargo.lock"):
+        dependencies = recipe.dependencies_key("rustc 1.95")
+        (checkout / name).write_text("changed")
+        assert recipe.dependencies_key("rustc 1.95") != dependencies
     # What was built before is still good for the crates that did not change.
     assert recipe.compiler_key("rustc 1.95") == compiler != recipe.compiler_key("rustc 1.96")
 
@@ -173,7 +189,10 @@ def test_the_keys_follow_what_they_stand_for(checkout: Path) -> None:
 def test_a_lesson_is_loaded_ahead_only_when_that_needs_no_build(checkout: Path) -> None:
     stamp = {"lines": [PLAIN], "sources": recipe.sources_key(), "built": time.time() + 1}
     folder = checkout / "notebooks"
-    assert launcher.preload(stamp, "notebooks/00_welcome.ipynb", folder) == PLAIN
+    assert launcher.preload(stamp, "notebooks/11_sum.ipynb", folder) == PLAIN
+    # Fewer of the crates that were built together need no build either.
+    assert launcher.preload(stamp, "notebooks/00_welcome.ipynb", folder) == FIRST
+    assert launcher.preload({**stamp, "lines": [FIRST]}, "notebooks/11_sum.ipynb", folder) is None
     assert launcher.preload(stamp, "", folder) is None
     assert launcher.preload(stamp, "notebooks/none.ipynb", folder) is None
     assert launcher.preload({**stamp, "lines": []}, "00_welcome.ipynb", folder) is None

@@ -1,31 +1,64 @@
-"""What one lesson's `:dep` line has built serves the next."""
+"""What one lesson's `:dep` lines have built serves the next."""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+from functools import cache
 
 from notebooks import FOLDER, ROOT
 from warm import recipe
 
+LOAD = re.compile(r':dep ([\w-]+) = \{ path = "[^"]+"(?:, features = \[([^\]]*)\])? \}')
 
-def crates(features: str) -> set[str]:
-    """Every crate behind the support crate with these features: name, version, features."""
-    command = ["cargo", "tree", "--package", "gpulab", "--edges", "normal,build", "--prefix", "none"]
-    done = subprocess.run(
-        [*command, "--format", "{p} {f}", "--features", features], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    lines = (line.removesuffix(" (*)") for line in done.stdout.splitlines())
-    return {line for line in lines if line and not line.startswith("gpulab ")}
+
+@cache
+def crates(lines: str) -> set[str]:
+    """Every crate that a kernel with these lines builds: name, version, features."""
+    command = ["cargo", "tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p} {f}"]
+    for name, features in (LOAD.fullmatch(line).groups() for line in lines.splitlines()):
+        command += ["--package", name]
+        for feature in re.findall(r"\w+", features or ""):
+            command += ["--features", f"{name}/{feature}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {line.removesuffix(" (*)") for line in done.stdout.splitlines() if line}
+
+
+def lessons() -> dict[str, str]:
+    """The lines of each lesson."""
+    found = {
+        file.stem: recipe.dep_lines(json.loads(file.read_text(encoding="utf-8"))) for file in FOLDER.glob("*.ipynb")
+    }
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def test_fewer_of_the_crates_that_were_built_need_no_build():
+    """A crate with another list of features is another crate to cargo, and so are all that stand on it."""
+    sets = {recipe.PLAIN, *lessons().values()}
+    pairs = [(few, many) for few in sets for many in sets if set(few.splitlines()) < set(many.splitlines())]
+    assert len(pairs) > 3
+    for few, many in pairs:
+        # What every set-up builds serves these, whatever else is built.
+        if many == recipe.PLAIN or not recipe.serves([recipe.PLAIN], few):
+            name = f"{recipe.crates(few)} beside {recipe.crates(many)}"
+            assert crates(few) <= crates(many), f"{name}: built anew: {crates(few) - crates(many)}"
 
 
 def test_candle_is_built_once_for_all_lessons():
-    """A crate with another list of features is another crate to cargo, and so are all that stand on it."""
-    lines = {recipe.dep_line(json.loads(file.read_text(encoding="utf-8"))) or "" for file in FOLDER.glob("*.ipynb")}
-    asked = {",".join(re.findall(r'"(\w+)"', line.partition("features")[2])) for line in lines}
-    trees = {features: crates(features) for features in asked if features}
-    with_candle = {features: tree for features, tree in trees.items() if any("candle-core " in one for one in tree)}
-    assert {"candle", "export,ort"} <= set(with_candle)
-    for features, tree in with_candle.items():
-        assert with_candle["candle"] <= tree, f"{features} builds others: {with_candle['candle'] - tree}"
+    """It takes minutes, with CUDA above all."""
+    asked = {lines for lines in lessons().values() if "gpulab-nn" in lines or "gpulab-onnx" in lines}
+    with_candle = {lines: {one for one in crates(lines) if one.startswith("candle-")} for lines in asked}
+    others = {lines: {one for one in crates(lines) if "(/" not in one} for lines in asked}
+    assert len(asked) > 1 and all(with_candle.values())
+    first = next(lines for name, lines in lessons().items() if name.startswith("20_"))
+    for lines in asked:
+        assert others[first] <= others[lines], f"{recipe.crates(lines)} builds others: {others[first] - others[lines]}"
+
+
+def test_only_what_names_a_set_serves_it():
+    one, two = recipe.PLAIN.splitlines()[:2]
+    assert recipe.serves([one, f"{one}\n{two}"], two) and recipe.serves([f"{two}\n{one}"], f"{one}\n{two}")
+    assert not recipe.serves([one, two], f"{one}\n{two}") and not recipe.serves([], one)
+    assert not recipe.serves([f"{one}\n{two}"], two.replace(" }", ', features = ["onnx"] }'))
+    assert recipe.crates(f"{one}\n{two}") == "gpulab, gpulab-kernels"

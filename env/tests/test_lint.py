@@ -16,7 +16,9 @@ from rules import files as file_rules
 from rules import notebook as notebook_rules
 from rules import pages
 
-FIRST = ':dep gpulab = { path = "../support-crate" }\nuse gpulab::prelude::*;'
+LOAD, USE = notebook_rules.LOAD, "use gpulab::prelude::*;"
+KERNELS = ':dep gpulab-kernels = { path = "../crates/kernels" }'
+FIRST = f"{LOAD}\n{KERNELS}\n{USE}\nuse gpulab_kernels::{{\n    Ladder, Reduction,\n}};"
 SOLUTIONS = "// exercise: one\nlet x = 1;\n// exercise: two\nlet y = 2;\n"
 
 
@@ -78,7 +80,20 @@ BROKEN: dict[str, tuple[Callable[[list], object], str]] = {
     "section missing": (change(8, source="nothing"), "its sections are"),
     "section order": (lambda c: c.insert(2, c.pop(3)), "its sections are"),
     "first cell": (change(1, source="let a = 1;"), "does not load the support crate"),
-    "first cell long": (change(1, source=FIRST + "\nlet a = 1;\nlet b = 1;"), "does not load"),
+    "first cell computes": (change(1, source=FIRST + "\nlet a = 1;"), "does not load the support crate"),
+    "first cell mixed": (change(1, source=f"{LOAD}\n{USE}\n{KERNELS}"), "does not load the support crate"),
+    "first line another": (change(1, source=f"{KERNELS}\n{LOAD}\n{USE}"), "does not load the support crate"),
+    "no prelude": (change(1, source=f"{LOAD}\nuse gpulab::gpu::Gpu;"), "does not use the prelude"),
+    "many crates": (change(1, source="\n".join([LOAD, *[KERNELS] * 5, USE])), "loads 6 crates"),
+    "crate elsewhere": (
+        change(1, source=f'{LOAD}\n:dep gpulab-nn = {{ path = "../crates/onnx" }}\n{USE}'),
+        "loads no crate",
+    ),
+    "no such crate": (
+        change(1, source=f'{LOAD}\n:dep gpulab-no = {{ path = "../crates/no" }}\n{USE}'),
+        "loads no crate",
+    ),
+    "crate by version": (change(1, source=f'{LOAD}\n:dep rayon = "1"\n{USE}'), "loads no crate"),
     "long cell": (change(4, source="\n".join(["let guess = 1;"] * 16)), "has 16 lines"),
     "empty cell": (change(4, source=" "), "empty code cell"),
     "no prediction": (change(4, source="guess();"), "no prediction in code"),
@@ -127,15 +142,11 @@ def test_links_of_pages(tmp_path):
     assert wrong == ["b.md#no", "c.md", "f.svg"]
 
 
-def test_words_and_lengths(tmp_path):
-    long = tmp_path / "long.rs"
-    long.write_text("// x\n" * 301)
+def test_words(tmp_path):
     planted = tmp_path / "planted.md"
     planted.write_text(f"see {Path('/') / 'root' / 'x'}, as in {'issue'} 12 and {'TO' + 'DO'}; a/root/b is fine\n")
-    found = [
-        str(finding) for path in (long, planted) for finding in (*file_rules._length(path), *file_rules._words(path))
-    ]
-    assert len(found) == 4 and "301 lines" in found[0] and all("line 1" in one for one in found[1:]), found
+    found = [str(finding) for finding in file_rules._words(planted)]
+    assert len(found) == 3 and all("line 1" in one for one in found), found
 
 
 def test_readme_table(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx")
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-CRATE = Path(__file__).resolve().parents[2] / "support-crate"
+CRATE = Path(__file__).resolve().parents[2] / "crates" / "onnx"
 MESSAGE = re.compile(r"pub struct (\w+) \{(.*?)\n\s*\}\n", re.DOTALL)
 FIELD = re.compile(r"#\[prost\((.*?)\)\]\s*pub (?:r#)?(\w+):", re.DOTALL)
 

@@ -10,8 +10,8 @@ import pytest
 import paths
 from install import console, cupti, nvrtc, onnxruntime
 
-LINE = ':dep gpulab = { path = "../support-crate", features = ["export", "ort"] }'
 PLAIN = ':dep gpulab = { path = "../support-crate" }'
+LINE = f"{PLAIN}\n{onnxruntime.LINE}"
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_the_wheel_follows_from_the_driver(driver: tuple | None, python: bool, p
 
 def test_a_lesson_without_it_pays_nothing(machine: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "driver_cuda", lambda: pytest.fail("nothing is to be looked for"))
-    onnxruntime.onnxruntime([PLAIN, ':dep gpulab = { path = "../support-crate", features = ["candle"] }', "short"])
+    onnxruntime.onnxruntime([PLAIN, f'{PLAIN}\n:dep gpulab-nn = {{ path = "../crates/nn" }}', "short"])
     assert machine == []
     assert onnxruntime.needed([PLAIN, LINE]) and not onnxruntime.needed([PLAIN])
 

@@ -133,15 +133,15 @@ def test_a_path_with_a_space_is_refused() -> None:
 
 def test_lessons_are_found_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "NOTEBOOKS", tmp_path)
-    line = ':dep gpulab = { path = "../support-crate", features = ["candle"] }'
+    load, nn = recipe.PLAIN.splitlines()[0], ':dep gpulab-nn = { path = "../crates/nn" }'
     for name, source in (
-        ("00_welcome", recipe.PLAIN_LINE),
-        ("20_train_cnn", f"// data\n  {line}\nuse gpulab::prelude::*;"),
+        ("00_welcome", load),
+        ("20_train_cnn", f"// data\n  {load}\n{nn}\nuse gpulab::prelude::*;"),
     ):
         cells = [{"cell_type": "markdown", "source": ":dep gpulab = no"}, {"cell_type": "code", "source": [source]}]
         (tmp_path / f"{name}.ipynb").write_text(json.dumps({"cells": cells}))
-    assert warm.lesson_lines(["20"]) == [line]
-    assert warm.lesson_lines(["00", "20_train_cnn", "20"]) == [recipe.PLAIN_LINE, line]
+    assert warm.lesson_lines(["20"]) == [f"{load}\n{nn}"]
+    assert warm.lesson_lines(["00", "20_train_cnn", "20"]) == [load, f"{load}\n{nn}"]
     with pytest.raises(console.SetupError, match="no lesson '7'") as error:
         warm.lesson_lines(["7"])
     assert "00_welcome, 20_train_cnn" in str(error.value)

@@ -14,8 +14,13 @@ from warm import analysis, candle
 STAMP = "warm.json"
 # Held for the moment in which one warmed build takes another's place, or is copied.
 SWAP_LOCK = paths.GENERATED / "warm-swap.lock"
-# The `:dep` line of every notebook that needs no extra features.
-PLAIN_LINE = ':dep gpulab = { path = "../support-crate" }'
+# The crates that build in a minute, as `:dep` lines: most notebooks begin with some of them. Every set-up builds them all.
+PLAIN = "\n".join(
+    [
+        ':dep gpulab = { path = "../support-crate" }',
+        *(f':dep gpulab-{name} = {{ path = "../crates/{name}" }}' for name in ("kernels", "lessons", "profiling")),
+    ]
+)
 # evcxr turns both checks on, in the dependencies too: CPU baselines would not be fair.
 PROFILE = {"CARGO_PROFILE_DEV_OVERFLOW_CHECKS": "false", "CARGO_PROFILE_DEV_DEBUG_ASSERTIONS": "false"}
 # Where nobody measures with it (GPULAB_QUICK_BUILD, which CI sets): a third less to build of polars, whose pipeline then
@@ -66,39 +71,57 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
     return env
 
 
-def prelude(line: str | None) -> str:
-    """What evcxr runs at its start; `line` is the `:dep` line to load ahead of the first cell, if any."""
-    return "\n".join([analysis.restore(), PUT_LOCK_BACK, *([line, LOAD_TYPES] if line else [])])
+def prelude(lines: str | None) -> str:
+    """What evcxr runs at its start; `lines` are the `:dep` lines to load ahead of the first cell, if any."""
+    return "\n".join([analysis.restore(), PUT_LOCK_BACK, *([lines, LOAD_TYPES] if lines else [])])
 
 
-def write_config(folder: Path, line: str | None) -> None:
+def write_config(folder: Path, lines: str | None) -> None:
     """The kernel's settings; a reader's own evcxr settings do not reach it."""
     analysis.prepare(folder)
     config = folder / "config"
     config.mkdir(exist_ok=True)
-    (config / "evcxr.toml").write_text(f"[evcxr]\nprelude = '''\n{prelude(line)}\n'''\n", encoding="utf-8")
+    (config / "evcxr.toml").write_text(f"[evcxr]\nprelude = '''\n{prelude(lines)}\n'''\n", encoding="utf-8")
 
 
-def dep_line(notebook: dict) -> str | None:
-    """The line of a notebook's first code cell that loads the support crate."""
+def dep_lines(notebook: dict) -> str | None:
+    """The `:dep` lines of a notebook's first code cell, one below the other; None where they name no crate of ours."""
     for cell in notebook.get("cells", []):
         if cell.get("cell_type") == "code":
-            source = "".join(cell.get("source", []))
-            return next((line.strip() for line in source.splitlines() if re.match(r"\s*:dep\s+gpulab\b", line)), None)
+            lines = (line.strip() for line in "".join(cell.get("source", [])).splitlines())
+            found = [line for line in lines if re.match(r":dep\s", line)]
+            return "\n".join(found) if any(re.match(r":dep\s+gpulab\b", line) for line in found) else None
     return None
 
 
+def serves(warmed: Iterable[str], lines: str) -> bool:
+    """Whether what was built for one of the `warmed` sets of `:dep` lines is all that these need.
+
+    cargo builds a crate again where other crates ask for more of its features: test_lines.py holds the lessons' sets
+    against each other.
+    """
+    return any(set(lines.splitlines()) <= set(one.splitlines()) for one in warmed)
+
+
+def crates(lines: str) -> str:
+    """The names of the crates that `:dep` lines load, for a message."""
+    return ", ".join(re.findall(r"^:dep\s+([\w-]+)", lines, flags=re.MULTILINE))
+
+
+def _crates() -> list[Path]:
+    """The folders of all crates of the workspace."""
+    return [paths.CRATE, *sorted(file.parent for file in paths.CRATES.glob("*/Cargo.toml"))]
+
+
+def _manifests() -> list[Path]:
+    return [paths.ROOT / "Cargo.toml", paths.ROOT / "Cargo.lock", *(crate / "Cargo.toml" for crate in _crates())]
+
+
 def source_files() -> list[Path]:
-    """All that the support crate is built from, the simulator among it."""
-    folders = (paths.CRATE / "src", paths.CRATE / "kernels", paths.SIMULATOR / "src")
+    """All that the crates are built from. CUDA C is no part of it: it is read when a notebook runs."""
+    folders = (crate / name for crate in _crates() for name in ("src", "include"))
     found = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-    single = (
-        paths.CRATE / "Cargo.toml",
-        paths.CRATE / "build.rs",
-        paths.SIMULATOR / "Cargo.toml",
-        paths.ROOT / "Cargo.toml",
-        paths.ROOT / "Cargo.lock",
-    )
+    single = [*_manifests(), *(crate / "build.rs" for crate in _crates())]
     return sorted(found + [file for file in single if file.is_file()])
 
 
@@ -117,17 +140,11 @@ def compiler_key(rustc: str) -> str:
 
 def dependencies_key(rustc: str) -> str:
     """Changes with whatever may make cargo build some dependencies again."""
-    manifests = [
-        paths.ROOT / "Cargo.toml",
-        paths.ROOT / "Cargo.lock",
-        paths.CRATE / "Cargo.toml",
-        paths.SIMULATOR / "Cargo.toml",
-    ]
-    return _digest([compiler_key(rustc).encode(), *(f.read_bytes() for f in manifests if f.is_file())])
+    return _digest([compiler_key(rustc).encode(), *(f.read_bytes() for f in _manifests() if f.is_file())])
 
 
 def sources_key() -> str:
-    """Changes with the support crate's own sources, and where they lie: cargo builds a crate that moved again."""
+    """Changes with the crates' own sources, and where they lie: cargo builds a crate that moved again."""
     parts = [str(paths.ROOT).encode()]
     for file in source_files():
         parts += [str(file.relative_to(paths.ROOT)).encode(), file.read_bytes()]
@@ -140,7 +157,7 @@ def newest_source() -> float:
 
 
 def warmed() -> tuple[Path | None, dict]:
-    """The warmed build that is there: its folder, and its stamp (keys, when it was built, for which `:dep` lines)."""
+    """The warmed build that is there: its folder, and its stamp (keys, when it was built, for which sets of `:dep` lines)."""
     found = [(folder, paths.read_json(folder / STAMP)) for folder in paths.WARM.glob("[0-9a-f]*-*")]
     complete = [
         (folder, stamp) for folder, stamp in found if {"dependencies", "sources", "built", "lines"} <= set(stamp)

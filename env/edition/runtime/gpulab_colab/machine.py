@@ -16,7 +16,6 @@ KERNEL = "evcxr_jupyter"
 # Seconds, to tell readers what to expect: in all the 2 and 9 minutes that README's "How fast it is to use" measured on 2
 # cores (a free Colab runtime has 2, and was not measured); how they are shared out among the steps is an estimate.
 PYTHON_S, RUST_S, KERNEL_S, PREBUILT_S, CRATE_S, READY_S = 30, 30, 420, 20, 60, 5
-FEATURES_S = {"candle": 180, "arrays": 180}
 
 
 @dataclass
@@ -25,6 +24,10 @@ class Part:
 
     name: str
     seconds: int
+
+
+# What takes longest of a crate, by its name.
+LARGE = {"gpulab-nn": Part("candle for this lesson", 180), "gpulab-tables": Part("polars for this lesson", 180)}
 
 
 def cargo_bin() -> Path:
@@ -38,8 +41,8 @@ def has(root: Path, program: str) -> bool:
     return shutil.which(program) is not None or any(place.is_file() for place in places)
 
 
-def missing(root: Path, line: str, bundle: str) -> list[Part]:
-    """What the set-up will add for a lesson with this `:dep` line: an estimate to show, which decides nothing."""
+def missing(root: Path, lines: list[str], bundle: str) -> list[Part]:
+    """What the set-up will add for a lesson with these `:dep` lines: an estimate to show, which decides nothing."""
     parts = [] if (root / ".venv" / "gpulab.json").is_file() else [Part("Python packages", PYTHON_S)]
     if not has(root, "cargo"):
         parts.append(Part("Rust", RUST_S))
@@ -50,11 +53,11 @@ def missing(root: Path, line: str, bundle: str) -> list[Part]:
     stamps = [
         json.loads(stamp.read_text("utf-8")) for stamp in (root / ".gpulab" / "warm").glob("[0-9a-f]*-*/warm.json")
     ]
-    lines = [one for stamp in stamps for one in stamp.get("lines", [])]
-    if not lines:
-        parts.append(Part("the course's crate", CRATE_S))
-    if line not in lines:
-        parts += [Part(f"{name} for this lesson", cost) for name, cost in FEATURES_S.items() if f'"{name}"' in line]
+    built = {line for stamp in stamps for one in stamp.get("lines", []) for line in one.splitlines()}
+    if not built:
+        parts.append(Part("the course's crates", CRATE_S))
+    names = [line.split()[1] for line in lines if line not in built]
+    parts += [part for name, part in LARGE.items() if name in names]
     return parts
 
 

@@ -33,11 +33,11 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
 
 
-def dep_line(lesson: str) -> str:
-    """The lesson's line that loads the course's crate."""
+def dep_lines(lesson: str) -> list[str]:
+    """The lesson's lines that load the course's crates."""
     text = (ROOT / "notebooks" / f"{lesson}.ipynb").read_text(encoding="utf-8")
     cells = ("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
-    return next((line for cell in cells for line in cell.splitlines() if re.match(r":dep\s+gpulab\b", line)), "")
+    return [line for line in next(cells, "").splitlines() if re.match(r":dep\s", line)]
 
 
 def set_up(lesson: str, bundle: str) -> None:
@@ -73,7 +73,7 @@ def starter(lesson: str) -> Callable[[], Kernel]:
 
     def start() -> Kernel:
         spec = ROOT / ".venv" / "share" / "jupyter" / "kernels" / "gpulab-rust" / "kernel.json"
-        # The launcher loads the lesson's `:dep` line ahead of its first cell.
+        # The launcher loads the lesson's `:dep` lines ahead of its first cell.
         env = {**environment(), "GPULAB_NOTEBOOK": f"{lesson}.ipynb"}
         return Kernel(json.loads(spec.read_text(encoding="utf-8"))["argv"], ROOT / "notebooks", env)
 
@@ -88,7 +88,7 @@ def start(lesson: str, shell: Any = None) -> Rust:
         shell = get_ipython()
     began = time.monotonic()
     bundle = os.environ.get("GPULAB_BUNDLE") or json.loads(SETTINGS.read_text(encoding="utf-8"))["bundle"]
-    parts = machine.missing(ROOT, dep_line(lesson), bundle)
+    parts = machine.missing(ROOT, dep_lines(lesson), bundle)
     total = sum(part.seconds for part in parts) + 2 * machine.READY_S
     print(f"1 of 3: the repository is in {ROOT}")
     once = ", once in a runtime" if parts else ": nothing is missing"
