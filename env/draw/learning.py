@@ -28,7 +28,7 @@ def gradient_descent(p: Picture) -> None:
     p.text(50, 28, "error", "end", size=12)
 
 
-@picture("autograd-memory", "On the way back each layer needs what it saw on the way there", 185)
+@picture("autograd-memory", "In the backward pass each layer needs what it saw in the forward pass", 185)
 def autograd_memory(p: Picture) -> None:
     names = ["image", "convolution", "pool", "linear", "loss"]
     for at, name in enumerate(names):
