@@ -3,10 +3,10 @@
 //! All of it is there in every build, so that `--help` and the errors do not depend on the features.
 #![cfg_attr(not(all(feature = "onnx", feature = "tables")), allow(dead_code))]
 
-use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpulab_kernels::Size;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Looks at this machine for the course's notebooks, and does what must not happen in a notebook's own process
 #[derive(Debug, Parser)]
@@ -68,13 +68,13 @@ pub enum Demo {
         /// The kernel's name
         kernel: String,
         /// How many elements
-        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(value_parser = count::<u32>)]
         n: u32,
     },
     /// The forward pass of the course's CNN in a process whose memory is limited
     OutOfMemory {
         /// Images
-        #[arg(value_parser = count::<usize>())]
+        #[arg(value_parser = count::<usize>)]
         batch: usize,
         /// MiB that the process may take beyond what it has
         #[arg(value_parser = clap::value_parser!(u64).range(..=MOST_MIB))]
@@ -104,10 +104,10 @@ pub struct Train {
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub device: Device,
     /// How often all images are gone through
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count::<u64>())]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count::<u64>)]
     pub epochs: u64,
     /// Images of a step
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = count::<usize>())]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = count::<usize>)]
     pub batch_size: usize,
     /// The numbers that layers compute in; tf32 takes the course's kernels on an NVIDIA GPU
     #[arg(long, value_enum, default_value_t = TrainDtype::F32)]
@@ -128,10 +128,10 @@ pub struct Train {
     #[arg(long, value_name = "X", default_value_t = 1e-3, value_parser = positive)]
     pub learning_rate: f64,
     /// Steps from one checkpoint to the next [default: 100; 1000 for the course's kernels on an NVIDIA GPU]
-    #[arg(long, value_name = "STEPS", value_parser = count::<u64>())]
+    #[arg(long, value_name = "STEPS", value_parser = count::<u64>)]
     pub every: Option<u64>,
     /// Only the first N images to train on, and a sixth of that to test
-    #[arg(long, value_name = "N", value_parser = count::<usize>())]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
     pub images: Option<usize>,
     /// Continue from DIR/cnn-DEVICE.safetensors, which is written after each epoch, at --every and at Ctrl-C
     #[arg(long)]
@@ -144,10 +144,10 @@ pub struct TrainGpt {
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub device: Device,
     /// Steps in all
-    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = count::<u64>())]
+    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = count::<u64>)]
     pub steps: u64,
     /// Whole contexts of text in a step
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count::<usize>())]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count::<usize>)]
     pub batch_size: usize,
     /// The highest learning rate
     #[arg(long, value_name = "X", default_value_t = 1.5e-3, value_parser = positive)]
@@ -212,7 +212,7 @@ pub struct ExportOnnx {
     /// The folder of the files [default: results]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// More bytes of weights than this are in a file of their own [default: what one ONNX file can hold]
+    /// More bytes of weights than this are in a file of their own [default: just below 2 GiB, which one file can hold]
     #[arg(long, value_name = "BYTES")]
     pub external_above: Option<u64>,
     /// Version of ONNX's operators; ONNX Runtime's CUDA provider has kernels for all of 21 [default: 24]
@@ -231,7 +231,7 @@ pub struct ExportOnnx {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = below_half)]
     pub outside: f64,
     /// int8: test images that it is judged by
-    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = count::<usize>())]
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = count::<usize>)]
     pub images: usize,
 }
 
@@ -255,7 +255,7 @@ pub struct TrtBenchmark {
         value_name = "N,…",
         value_delimiter = ',',
         default_value = "1,2,4,8,16,32,64,128,256",
-        value_parser = count::<usize>()
+        value_parser = count::<usize>
     )]
     pub batches: Vec<usize>,
     /// The folder of rows and plots [default: results]
@@ -318,9 +318,9 @@ pub enum Activations {
 /// More is no number of bytes.
 const MOST_MIB: u64 = u64::MAX >> 20;
 
-/// A whole number, 1 or more.
-fn count<T: TryFrom<u64>>() -> RangedU64ValueParser<T> {
-    RangedU64ValueParser::new().range(1..)
+fn count<T: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
+    let number = text.trim().parse().ok().filter(|n| *n >= T::from(1));
+    number.ok_or_else(|| "it takes a whole number, 1 or more".to_string())
 }
 
 fn positive(text: &str) -> Result<f64, String> {
