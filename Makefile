@@ -67,7 +67,7 @@ onnx-types: python ## generate the Rust types of ONNX's schema anew (support-cra
 	@cd support-crate/schema/generate && cargo run --locked -- ../onnx.proto ../../src/export/schema.rs
 	@rustfmt --edition 2024 --config-path rustfmt.toml support-crate/src/export/schema.rs
 
-ptx: setup ## compile the course's kernels to the PTX that ships beside them, for machines without NVRTC
+ptx: setup ## pack the PTX of all kernels of course, notebooks and solutions, for machines without NVRTC (NB=12, NB=none)
 	@$(PYTHON) env/ptx.py
 
 bench-cells: setup ## how long notebooks take to start and cells to run, as a table (JSON=1)

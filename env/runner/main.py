@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pictures
 from notebooks import FOLDER, ROOT, Problem, find, load, relative
-from runner import colab, exports, metrics, provenance
+from runner import colab, exports, metrics, packed, provenance
 from runner.execute import Failure, Outcome, Run
 from runner.judge import unsaved
 from runner.session import RunningKernel
@@ -33,6 +33,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--cell-limit", type=float, default=300.0, metavar="S", help="seconds a cell may take")
     parser.add_argument("--html", action=argparse.BooleanOptionalAction, help="write HTML pages (recorded: off)")
     parser.add_argument("--colab", action="store_true", help="the Colab edition, with Colab's Python packages")
+    parser.add_argument("--without-nvrtc", action="store_true", help="as on a machine without NVRTC and without a GPU")
     parser.add_argument("--no-provenance", dest="provenance", action="store_false", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
@@ -73,7 +74,11 @@ class Runner:
         run = Run(lesson, *limits, self.progress, self.chosen.keep_going, kernel)
         # JupyterLab names the notebook to its kernel in the same way; the launcher goes by it.
         environment = {"GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
+        compiled = packed.fresh(name)
+        environment |= packed.HIDDEN if self.chosen.without_nvrtc else {packed.LOG: str(compiled)}
         outcome = run.run(environment, self.stop)
+        if not self.chosen.colab and (unpacked := packed.missing(compiled)):
+            outcome.failures.append(Failure(name, 0, "", "", unpacked))
         lost = unsaved(run.executed)
         if lost:
             outcome.failures.append(Failure(name, 0, "", "", lost))

@@ -12,7 +12,6 @@ pub use table::RUNGS;
 use crate::code::{Diff, Listing};
 use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, Source};
-use std::path::PathBuf;
 
 /// One kernel of a ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,11 +99,6 @@ impl Rung {
         let text = self.source().map(|source| source.text).unwrap_or_default();
         let idea = text.lines().find_map(|line| line.strip_prefix("// idea: "));
         idea.unwrap_or_default().to_string()
-    }
-
-    /// The file with its PTX for the simulator, for machines where CUDA C cannot be compiled. `make ptx` writes it.
-    pub fn ptx_file(&self) -> PathBuf {
-        Source::kernels_dir().join(format!("{}.ptx", self.path))
     }
 
     /// The launch for so many elements along x and y, on a GPU with so many multiprocessors; 0 where nobody knows.
