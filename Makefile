@@ -27,8 +27,8 @@ setup: python ## install what is missing, build once what all notebooks use (LES
 lab: setup ## open JupyterLab on the first lesson (LESSONS=20 NO_BROWSER=1 PORT=8888)
 	@$(PYTHON) env/lab.py
 
-run: python ## execute all notebooks, or one: NB=02_async_timing; results in results/run/
-	@$(PYTHON) env/run.py
+run: python ## execute all notebooks, or one: NB=02_async_timing; results in results/run/; NVRTC=none: as on a Mac, where no CUDA C compiles
+	@NVRTC=$(filter-out none,$(NVRTC)) $(PYTHON) env/run.py $(if $(filter none,$(NVRTC)),--without-nvrtc)
 
 test: python ## prove the course: style, tests, kernels, notebooks with their solutions, the browser
 	@$(PYTHON) env/test.py

@@ -39,9 +39,10 @@ def options(arguments: list[str]) -> argparse.Namespace:
     chosen = parser.parse_args(arguments)
     chosen.out = chosen.out.resolve()
     chosen.recorded = chosen.out != DEFAULT_OUT
-    if chosen.colab:
-        # Beside the lessons' own copies, with which it is compared.
-        chosen.out, chosen.recorded = DEFAULT_OUT / "colab", False
+    # Beside the lessons' own copies, with which the Colab edition is compared.
+    chosen.beside = "colab" if chosen.colab else "without-nvrtc" if chosen.without_nvrtc else ""
+    if chosen.beside:
+        chosen.out, chosen.recorded = DEFAULT_OUT / chosen.beside, False
     chosen.jobs = max(1, chosen.jobs or (1 if chosen.recorded else 2))
     chosen.html = not chosen.recorded if chosen.html is None else chosen.html
     return chosen
@@ -54,7 +55,7 @@ class Runner:
         self.chosen = chosen
         self.stop, self.lock = threading.Event(), threading.Lock()
         results = os.environ.get("GPULAB_RESULTS")
-        own = chosen.recorded or chosen.colab
+        own = chosen.recorded or chosen.beside
         self.results = chosen.out if own else Path(results or ROOT / "results").resolve()
         self.metrics = self.results / "metrics.csv"
 

@@ -93,7 +93,7 @@ fn the_packed_ptx_is_found_by_what_a_source_says() {
     assert_eq!((pack.ptx(&other_tile), pack.ptx(&Source { text: code, ..tiled })), (None, None));
     let add = ladder::rung("vector_add/01_one_thread_each").unwrap().source().unwrap();
     let bare: Vec<&str> = add.text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    let line = |text: &str| text.lines().position(|line| line.contains("c[i] = a[i] + b[i]")).unwrap() + 1;
+    let line = |text: &str| text.lines().position(|line| line.contains("c[i] = a[i] + b[i];")).unwrap() + 1;
     let (own, file) = (pack.ptx(&Source::text(&bare.join("\n"))).unwrap(), pack.ptx(&add).unwrap());
     assert!(line(&bare.join("\n")) < line(&add.text));
     for (ptx, line) in [(own, line(&bare.join("\n"))), (file, line(&add.text))] {
