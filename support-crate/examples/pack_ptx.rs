@@ -26,8 +26,8 @@ fn main() {
     let mut pack = Pack::default();
     read(&log, &log, &mut pack).unwrap_or_else(|error| stop(&format!("cannot read {}: {error}", log.display())));
     let renewed: BTreeSet<String> = pack.0.values().flat_map(|kernel| kernel.users.iter().cloned()).collect();
-    let lesson =
-        |user: &String| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../notebooks/{user}.ipynb")).is_file();
+    let notebooks = path.with_file_name("..").join("notebooks");
+    let lesson = |user: &String| notebooks.join(format!("{user}.ipynb")).is_file();
     for (key, kernel) in before.0 {
         let users: Vec<String> =
             kernel.users.into_iter().filter(|user| !renewed.contains(user) && lesson(user)).collect();
