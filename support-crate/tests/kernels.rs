@@ -64,19 +64,19 @@ fn the_packed_ptx_is_what_the_compiler_makes() {
         return eprintln!("skipped: needs NVRTC {}.{}, this is {}.{}", PINNED.0, PINNED.1, found.0, found.1);
     }
     let pack = Pack::read(&Pack::path()).unwrap_or_else(|error| panic!("{error}"));
-    let rungs = RUNGS.iter().map(|rung| (rung.path, rung.source()));
-    for (path, source) in rungs.chain(OPERATORS.iter().map(|operator| (operator.path, operator.source()))) {
-        let source = source.unwrap();
-        let packed = pack.0.get(&shipped::key(&source));
-        let packed = packed.unwrap_or_else(|| panic!("{path} is not in {}\nnext: make ptx", Pack::path().display()));
-        let user = format!("course/{path}");
-        assert!(
-            packed.users.contains(&user),
-            "the pack does not say that {user} uses {:?}\nnext: make ptx",
-            packed.users
-        );
+    let rungs = RUNGS.iter().map(|rung| (rung.path, rung.source().unwrap()));
+    let operators = OPERATORS.iter().map(|operator| (operator.path, operator.source().unwrap()));
+    let all: Vec<(&str, Source)> = rungs.chain(operators).collect();
+    let packed = |path: &str, source: &Source| {
+        pack.0.get(&shipped::key(source)).filter(|kernel| kernel.users.contains(&format!("course/{path}")))
+    };
+    let missing: Vec<&str> =
+        all.iter().filter(|(path, source)| packed(path, source).is_none()).map(|(path, _)| *path).collect();
+    assert!(missing.is_empty(), "changed, or new, since the PTX was packed: {}\nnext: make ptx", missing.join(", "));
+    for (path, source) in all {
         let made = shipped::wanted(&source, || sim::compile(&source)).unwrap_or_else(|error| panic!("{error}"));
-        assert!(made == packed.text, "the compiler makes other PTX of {path} than what is packed\nnext: make ptx");
+        let same = packed(path, &source).is_some_and(|kernel| kernel.text == made);
+        assert!(same, "the compiler makes other PTX of {path} than what is packed\nnext: make ptx");
     }
 }
 
