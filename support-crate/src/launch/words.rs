@@ -49,8 +49,8 @@ pub(crate) fn words(code: &str) -> Vec<Word<'_>> {
 
 /// The length of the comment that `text` begins with. Its line's end belongs to none, unless a backslash joins the next.
 fn comment(text: &str) -> Option<usize> {
-    if text.starts_with("/*") {
-        return Some(text[2..].find("*/").map_or(text.len(), |at| at + 4));
+    if let Some(inside) = text.strip_prefix("/*") {
+        return Some(inside.find("*/").map_or(text.len(), |at| at + 4));
     }
     let ends = text.starts_with("//").then(|| text.match_indices('\n').map(|(at, _)| at))?;
     Some(ends.into_iter().find(|&at| !text[..at].trim_end_matches('\r').ends_with('\\')).unwrap_or(text.len()))

@@ -340,7 +340,9 @@ mod tests {
         let keys: Vec<String> = texts[1..]
             .iter()
             .map(|c| {
-                [("a.cuh", texts[0]), ("b.cuh", c), ("c.cuh", c)].map(|(name, text)| write(name, text));
+                for (name, text) in [("a.cuh", texts[0]), ("b.cuh", c), ("c.cuh", c)] {
+                    write(name, text);
+                }
                 key(&source)
             })
             .collect();
