@@ -1,5 +1,5 @@
 //! Every kernel of the course runs in the simulator: right against a sum in f64, at awkward sizes, and without a
-//! mistake. No GPU is needed; without NVRTC the shipped PTX runs.
+//! mistake. No GPU is needed; without NVRTC the packed PTX runs.
 
 use gpulab::cpu::{AttentionMask, AttentionShape};
 use gpulab_kernels::ladder::{Leaves, RUNGS, Rung};

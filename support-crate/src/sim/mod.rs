@@ -8,6 +8,7 @@
 //! | this one | opening it, what it can do |
 //! | `memory` | buffers and the copies into and out of them |
 //! | `compile` | source to PTX |
+//! | [`shipped`] | the PTX of known sources, for machines without NVRTC |
 //! | `kernel` | PTX to a kernel, launches |
 //! | `mistakes` | findings in the words of the reader's source |
 //! | `look` | a launch as an [`Inspection`](crate::inspect::Inspection) |
@@ -17,6 +18,7 @@ mod kernel;
 mod look;
 mod memory;
 mod mistakes;
+pub mod shipped;
 
 pub use compile::compile;
 pub(crate) use compile::compile_or_ship;
