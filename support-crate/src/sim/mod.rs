@@ -22,6 +22,7 @@ pub use compile::compile;
 pub(crate) use compile::compile_or_ship;
 pub(crate) use kernel::{SimKernel, SimLibrary};
 pub(crate) use memory::SimMemory;
+pub use warpsim::BlockOrder;
 
 use crate::cpu;
 use crate::error::Error;
@@ -51,9 +52,10 @@ struct Opened {
 }
 
 impl SimGpu {
-    pub(crate) fn open() -> SimGpu {
+    pub(crate) fn open(order: BlockOrder) -> SimGpu {
         let mut device = warpsim::Device::new();
         device.set_step_budget(STEPS);
+        device.set_block_order(order);
         let info = cpu::info();
         let machine = info.memory_limit_bytes.or(info.memory_bytes);
         SimGpu(Arc::new(Opened {
