@@ -59,7 +59,9 @@ impl Gpu {
     /// # Errors
     /// None today; the type is that of its siblings.
     pub fn simulated_in(order: BlockOrder) -> Result<Gpu> {
-        Ok(Gpu::Simulated(SimGpu::open(order)))
+        let gpu = SimGpu::open();
+        gpu.set_block_order(order);
+        Ok(Gpu::Simulated(gpu))
     }
 
     /// Opens NVIDIA GPU `index`, counted from 0 as `nvidia-smi` does. Never the simulator.

@@ -52,10 +52,9 @@ struct Opened {
 }
 
 impl SimGpu {
-    pub(crate) fn open(order: BlockOrder) -> SimGpu {
+    pub(crate) fn open() -> SimGpu {
         let mut device = warpsim::Device::new();
         device.set_step_budget(STEPS);
-        device.set_block_order(order);
         let info = cpu::info();
         let machine = info.memory_limit_bytes.or(info.memory_bytes);
         SimGpu(Arc::new(Opened {
@@ -65,6 +64,11 @@ impl SimGpu {
             // Half of the machine's: the notebook needs some, and notes beside each buffer too.
             total: machine.map_or(8 << 30, |bytes| bytes / 2),
         }))
+    }
+
+    /// The order in which the blocks of later launches start.
+    pub fn set_block_order(&self, order: BlockOrder) {
+        self.device().set_block_order(order);
     }
 
     pub(crate) fn name(&self) -> &str {

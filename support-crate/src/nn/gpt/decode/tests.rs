@@ -3,6 +3,7 @@
 use super::reference::Reference;
 use super::*;
 use crate::nn::tensors::TensorFile;
+use crate::sim::BlockOrder;
 use crate::{cpu, nn::tensors::HostTensor};
 
 /// A model whose every parameter matters: no bias is 0, no scale is 1.
@@ -65,6 +66,18 @@ fn every_plan_agrees_with_f64_and_makes_no_mistake() {
     {
         let weights = model(config, 1);
         let text = exact(&weights, steps);
+        for plan in Plan::ALL {
+            agrees(&gpu, &weights, &text, plan, Queue::OneByOne);
+        }
+    }
+}
+
+#[test]
+fn every_plan_is_right_in_every_order_of_blocks() {
+    let weights = model(config(2, 8, 64, 12, 99), 1);
+    let text = exact(&weights, 3);
+    for order in [BlockOrder::Reverse, BlockOrder::Random(7)] {
+        let gpu = Gpu::simulated_in(order).unwrap();
         for plan in Plan::ALL {
             agrees(&gpu, &weights, &text, plan, Queue::OneByOne);
         }
