@@ -88,14 +88,14 @@ impl Kernel {
     }
 
     /// How many clusters of that launch the whole GPU runs at the same time: blocks that wait for each other must not be
-    /// more. In the simulator a cluster is one block, and a block may have all registers that it wants.
+    /// more. In the simulator one.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on an Apple GPU, [`Error::Driver`].
     pub fn clusters_at_a_time(&self, config: LaunchConfig, cluster: u32) -> Result<u32> {
         match (&self.loaded, &self.gpu) {
             (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => kernel.clusters_at_a_time(&gpu.stream, config, cluster),
-            (Loaded::Simulated(kernel), Gpu::Simulated(gpu)) => kernel.blocks_at_a_time(gpu, config),
+            (Loaded::Simulated(_), _) => Ok(1),
             _ => Err(Error::Unsupported {
                 what: "an Apple GPU has no clusters of blocks".to_string(),
                 fix: "use an NVIDIA GPU from Hopper on".to_string(),

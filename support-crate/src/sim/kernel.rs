@@ -61,12 +61,6 @@ impl SimKernel {
         Ok(super::look::inspection(self, config, watch, report))
     }
 
-    /// How many blocks of that launch run at the same time.
-    pub(crate) fn blocks_at_a_time(&self, gpu: &SimGpu, config: LaunchConfig) -> Result<u32> {
-        let fit = gpu.device().blocks_at_a_time(&self.module, &self.name, shape(config));
-        fit.map_err(|error| refused(&error))
-    }
-
     fn run(
         &self,
         gpu: &SimGpu,
