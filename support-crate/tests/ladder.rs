@@ -31,7 +31,8 @@ impl Sizes {
 fn in_each_order(gpu: &Gpu, rung: &Rung, mut run: impl FnMut(Sizes)) {
     let Gpu::Simulated(simulated) = gpu else { panic!("the simulator was opened") };
     run(Sizes::All);
-    for order in [BlockOrder::Reverse, BlockOrder::Random(7)] {
+    // With that seed a kernel that relies on order fails on the few blocks of the simulated GPU, too.
+    for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
         println!("{}, blocks {order}", rung.path);
         simulated.set_block_order(order);
         run(Sizes::One);

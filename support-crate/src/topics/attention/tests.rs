@@ -33,7 +33,7 @@ fn both_chains_agree_with_f64_at_awkward_shapes() {
 
 #[test]
 fn both_chains_are_right_in_every_order_of_blocks() {
-    for order in [BlockOrder::Reverse, BlockOrder::Random(7)] {
+    for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
         let gpu = Gpu::simulated_in(order).unwrap();
         for attention in [Attention::new(&gpu), Attention::bf16(&gpu)] {
             // The shipped PTX, which serves where nothing compiles, is that of f32.

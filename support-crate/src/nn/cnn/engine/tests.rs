@@ -101,7 +101,7 @@ fn a_step_is_right_in_every_order_of_blocks() {
     let Gpu::Simulated(simulated) = compiled(Precision::Tf32).0 else {
         return eprintln!("skipped: the order of blocks is the simulator's, and this machine has a GPU");
     };
-    for order in [BlockOrder::Reverse, BlockOrder::Random(7)] {
+    for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
         simulated.set_block_order(order);
         agrees(3, Precision::Tf32, 5e-2);
     }

@@ -76,7 +76,7 @@ fn every_plan_agrees_with_f64_and_makes_no_mistake() {
 fn every_plan_is_right_in_every_order_of_blocks() {
     let weights = model(config(2, 8, 64, 12, 99), 1);
     let text = exact(&weights, 3);
-    for order in [BlockOrder::Reverse, BlockOrder::Random(7)] {
+    for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
         let gpu = Gpu::simulated_in(order).unwrap();
         for plan in Plan::ALL {
             agrees(&gpu, &weights, &text, plan, Queue::OneByOne);
