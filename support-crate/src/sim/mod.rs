@@ -24,6 +24,7 @@ pub use compile::compile;
 pub(crate) use compile::compile_or_ship;
 pub(crate) use kernel::{SimKernel, SimLibrary};
 pub(crate) use memory::SimMemory;
+pub use warpsim::BlockOrder;
 
 use crate::cpu;
 use crate::error::Error;
@@ -65,6 +66,11 @@ impl SimGpu {
             // Half of the machine's: the notebook needs some, and notes beside each buffer too.
             total: machine.map_or(8 << 30, |bytes| bytes / 2),
         }))
+    }
+
+    /// The order in which the blocks of later launches start.
+    pub fn set_block_order(&self, order: BlockOrder) {
+        self.device().set_block_order(order);
     }
 
     pub(crate) fn name(&self) -> &str {
