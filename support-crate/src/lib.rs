@@ -66,6 +66,8 @@ pub mod sim;
 mod table;
 pub mod topics;
 
+/// The crate behind every NVIDIA GPU here: a type of ours gives its own and takes it back.
+pub use cudarc;
 pub use error::{Error, Result};
 
 /// The Rust of the quick reference, compiled and run as it stands on the page.
@@ -85,7 +87,7 @@ pub mod prelude {
         Buffer, Cublas, Event, Gpu, Graph, Kernel, KernelResources, Module, Pinned, Stream, TensorMap,
     };
     pub use crate::inspect::{Inspection, RungCounters};
-    pub use crate::launch::{LaunchConfig, Source};
+    pub use crate::launch::{KernelParam, LaunchAttributes, LaunchConfig, Source};
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Resources, Span, Summary, figures};
     pub use crate::model::{Pool, PoolBuffer, Queue, Work};

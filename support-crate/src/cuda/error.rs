@@ -1,19 +1,52 @@
 //! What the driver's error codes mean to a reader, and what to do next.
 
+use super::present::Library;
 use crate::error::Error;
+use cudarc::cublas::result::CublasError;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
+use cudarc::nvrtc::CompileError;
 
 /// Turns a driver's code into an error that says what was going on and what to do.
 pub(crate) fn driver_error(during: &str, error: DriverError) -> Error {
     let text = |bytes: Result<&std::ffi::CStr, DriverError>| {
         bytes.map_or_else(|_| "unknown".to_string(), |text| text.to_string_lossy().into_owned())
     };
-    Error::Driver {
-        during: during.to_string(),
-        code: text(error.error_name()),
-        text: text(error.error_string()),
-        fix: next_step(error.0).to_string(),
+    // Only the driver knows the words, and cudarc panics where there is none.
+    let (code, text) = match Library::Driver.is_present() {
+        true => (text(error.error_name()), text(error.error_string())),
+        false => (format!("{:?}", error.0), "no driver is here to explain it".to_string()),
+    };
+    Error::Driver { during: during.to_string(), code, text, fix: next_step(error.0).to_string() }
+}
+
+/// What a call of cudarc's own reports, so that `?` works on it beside this crate's calls.
+impl From<DriverError> for Error {
+    fn from(error: DriverError) -> Error {
+        driver_error("a call of cudarc", error)
+    }
+}
+
+/// What `cudarc::nvrtc::compile_ptx` reports.
+impl From<CompileError> for Error {
+    fn from(error: CompileError) -> Error {
+        let log = match &error {
+            CompileError::CompileError { log, .. } => log.to_string_lossy().into_owned(),
+            other => format!("{other:?}"),
+        };
+        Error::Compile { log, excerpt: String::new() }
+    }
+}
+
+/// What a call of `cudarc::cublas` reports.
+impl From<CublasError> for Error {
+    fn from(error: CublasError) -> Error {
+        Error::Driver {
+            during: "a call of cuBLAS by cudarc".to_string(),
+            code: format!("{:?}", error.0),
+            text: "cuBLAS tells no more".to_string(),
+            fix: "check the matrices' sizes, leading dimensions and element types against cuBLAS's documentation".to_string(),
+        }
     }
 }
 
@@ -52,5 +85,25 @@ fn next_step(code: CUresult) -> &'static str {
             "the kernel was compiled for another kind of GPU: compile it from its source with `gpu.compile`"
         }
         _ => "run `make verify`; if the GPU works there, restart the notebook's kernel and run it again",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_cudarc_pass_through_the_question_mark() {
+        let driver = || -> crate::Result<()> { Err(DriverError(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS))? };
+        let error = driver().unwrap_err();
+        assert!(matches!(&error, Error::Driver { code, fix, .. } if code == "CUDA_ERROR_ILLEGAL_ADDRESS" && !fix.is_empty()));
+        assert!(error.to_string().contains("\nnext: "), "{error}");
+        let status = cudarc::cublas::sys::cublasStatus_t::CUBLAS_STATUS_INVALID_VALUE;
+        let blas = || -> crate::Result<()> { Err(CublasError(status))? };
+        assert!(matches!(blas(), Err(Error::Driver { .. })));
+        let log = c"kernel.cu(1): error: no".to_owned();
+        let nvrtc = cudarc::nvrtc::result::NvrtcError(cudarc::nvrtc::sys::nvrtcResult::NVRTC_ERROR_COMPILATION);
+        let compile = || -> crate::Result<()> { Err(CompileError::CompileError { nvrtc, options: Vec::new(), log })? };
+        assert!(matches!(compile(), Err(Error::Compile { log, .. }) if log == "kernel.cu(1): error: no"));
     }
 }

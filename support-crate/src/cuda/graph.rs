@@ -7,7 +7,7 @@ use super::{CudaGpu, driver_error};
 use crate::error::{Error, Result};
 use cudarc::driver::result::{graph, stream};
 use cudarc::driver::sys::{CUgraph, CUgraphExec, CUgraphInstantiate_flags, CUstreamCaptureMode, cuGraphGetNodes};
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtrMut, DriverError};
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -25,6 +25,32 @@ impl From<CudaSlice<u8>> for CudaMemory {
     }
 }
 
+impl CudaMemory {
+    /// As cudarc's own, of `len` elements of a plain number's type, without a copy.
+    pub(crate) fn into_slice<T>(self, len: usize) -> CudaSlice<T> {
+        retyped(self.slice, len)
+    }
+
+    /// Takes cudarc's memory over, without a copy.
+    pub(crate) fn from_slice<T>(slice: CudaSlice<T>) -> CudaMemory {
+        let bytes = slice.num_bytes();
+        CudaMemory::from(retyped(slice, bytes))
+    }
+}
+
+/// The same memory as another type's; `len` elements of plain numbers that fit into it.
+fn retyped<From, To>(slice: CudaSlice<From>, len: usize) -> CudaSlice<To> {
+    assert!(len * size_of::<To>() <= slice.num_bytes(), "as many bytes as there are");
+    let stream = slice.stream().clone();
+    // The stream waits for what others still do with the memory.
+    let pointer = slice.leak();
+    // SAFETY: the allocation is whole, of that many bytes, and nobody else's now; plain numbers are valid as any bits.
+    let mut slice = unsafe { stream.upgrade_device_ptr::<To>(pointer, len) };
+    // The new slice's events know nothing of the past: other streams shall wait for this one.
+    drop(slice.device_ptr_mut(&stream));
+    slice
+}
+
 impl Deref for CudaMemory {
     type Target = CudaSlice<u8>;
 
@@ -40,8 +66,8 @@ impl DerefMut for CudaMemory {
 }
 
 /// What is being captured on one GPU, if anything is.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Recording(Arc<Mutex<Option<Captured>>>);
+#[derive(Debug, Default)]
+pub(crate) struct Recording(Mutex<Option<Captured>>);
 
 #[derive(Debug)]
 struct Captured {
