@@ -68,7 +68,10 @@ mod tests {
     fn a_kernel_of_other_parameters_is_refused() {
         let entry = |parameters: &str| format!(".visible .entry k({parameters}) {{ ret; }}");
         assert_eq!(check(&entry(".param .u64 a, .param .u64 b, .param .u32 n"), "k"), Ok(()));
-        assert_eq!(check(&entry(".param .u64 .ptr .align 1 a, .param .u64 .ptr .align 1 b, .param .u32 n"), "k"), Ok(()));
+        assert_eq!(
+            check(&entry(".param .u64 .ptr .align 1 a, .param .u64 .ptr .align 1 b, .param .u32 n"), "k"),
+            Ok(())
+        );
         let refused = |parameters: &str| check(&entry(parameters), "k").unwrap_err();
         assert!(matches!(refused(".param .u64 a, .param .u32 n"), Error::ArgumentCount { expected: 2, given: 3, .. }));
         let wide = refused(".param .u64 a, .param .u64 b, .param .align 16 .b8 n[16]");

@@ -45,7 +45,8 @@ impl From<CublasError> for Error {
             during: "a call of cuBLAS by cudarc".to_string(),
             code: format!("{:?}", error.0),
             text: "cuBLAS tells no more".to_string(),
-            fix: "check the matrices' sizes, leading dimensions and element types against cuBLAS's documentation".to_string(),
+            fix: "check the matrices' sizes, leading dimensions and element types against cuBLAS's documentation"
+                .to_string(),
         }
     }
 }
@@ -96,7 +97,9 @@ mod tests {
     fn errors_of_cudarc_pass_through_the_question_mark() {
         let driver = || -> crate::Result<()> { Err(DriverError(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS))? };
         let error = driver().unwrap_err();
-        assert!(matches!(&error, Error::Driver { code, fix, .. } if code == "CUDA_ERROR_ILLEGAL_ADDRESS" && !fix.is_empty()));
+        assert!(
+            matches!(&error, Error::Driver { code, fix, .. } if code == "CUDA_ERROR_ILLEGAL_ADDRESS" && !fix.is_empty())
+        );
         assert!(error.to_string().contains("\nnext: "), "{error}");
         let status = cudarc::cublas::sys::cublasStatus_t::CUBLAS_STATUS_INVALID_VALUE;
         let blas = || -> crate::Result<()> { Err(CublasError(status))? };

@@ -11,6 +11,7 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtrMut, DriverErr
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, ThreadId};
 
 /// Device memory that graphs can ask whether it is still there.
 #[derive(Debug)]
@@ -65,12 +66,17 @@ impl DerefMut for CudaMemory {
     }
 }
 
-/// What is being captured on one GPU, if anything is.
+/// What is being captured on one GPU, if anything is. It concerns the capturing thread alone: others go on as before.
 #[derive(Debug, Default)]
-pub(crate) struct Recording(Mutex<Option<Captured>>);
+pub(crate) struct Recording {
+    captured: Mutex<Option<Captured>>,
+    /// Held by the thread that captures: another one waits.
+    turn: Mutex<()>,
+}
 
 #[derive(Debug)]
 struct Captured {
+    thread: ThreadId,
     stream: Arc<CudaStream>,
     /// The buffers that the work uses.
     buffers: Vec<Weak<()>>,
@@ -80,42 +86,46 @@ struct Captured {
 
 impl Recording {
     fn lock(&self) -> MutexGuard<'_, Option<Captured>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.captured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does that with what this thread captures.
+    fn of_this_thread<R>(&self, does: impl FnOnce(&mut Captured) -> R) -> Option<R> {
+        self.lock().as_mut().filter(|captured| captured.thread == thread::current().id()).map(does)
     }
 }
 
 impl CudaGpu {
     /// Where work is queued: the default stream, or the one that is being captured.
     pub(crate) fn queue(&self) -> Arc<CudaStream> {
-        self.recording.lock().as_ref().map_or_else(|| self.stream.clone(), |captured| captured.stream.clone())
+        self.recording.of_this_thread(|captured| captured.stream.clone()).unwrap_or_else(|| self.stream.clone())
     }
 
     /// An error that names `what`, while a graph is being captured.
     pub(crate) fn outside_capture(&self, what: &str, fix: &str) -> Result<()> {
-        match *self.recording.lock() {
+        match self.recording.of_this_thread(|_| ()) {
             None => Ok(()),
-            Some(_) => Err(Error::Invalid { what: format!("{what} cannot be part of a graph"), fix: fix.to_string() }),
+            Some(()) => Err(Error::Invalid { what: format!("{what} cannot be part of a graph"), fix: fix.to_string() }),
         }
     }
 
     /// Notes what memory the work uses, while a graph is being captured.
     pub(crate) fn uses<'a>(&self, memory: impl IntoIterator<Item = &'a CudaMemory>) {
-        if let Some(captured) = self.recording.lock().as_mut() {
+        self.recording.of_this_thread(|captured| {
             captured.buffers.extend(memory.into_iter().map(|memory| Arc::downgrade(&memory.alive)));
-        }
+        });
     }
 
     /// Keeps something as long as the graph, while one is being captured.
     pub(crate) fn keep(&self, thing: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
-        if let Some(captured) = self.recording.lock().as_mut() {
-            captured.keep.push(thing());
-        }
+        self.recording.of_this_thread(|captured| captured.keep.push(thing()));
     }
 
     /// Captures what `work` queues.
     pub(crate) fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<CudaGraph> {
         self.outside_capture("another graph", "capture one after the other")?;
         let problem = |error| driver_error("capturing a graph", error);
+        let _turn = self.recording.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // What other streams still do to these buffers must be over: the events that say so cannot be captured.
         self.context.synchronize().map_err(problem)?;
         let capture = Capture::begin(self).map_err(problem)?;
@@ -157,7 +167,8 @@ impl Capture<'_> {
             // SAFETY: all work has ended, and no buffer is allocated while the capture goes on.
             unsafe { gpu.context.disable_event_tracking() };
         }
-        *gpu.recording.lock() = Some(Captured { stream: own.clone(), buffers: Vec::new(), keep: Vec::new() });
+        let thread = thread::current().id();
+        *gpu.recording.lock() = Some(Captured { thread, stream: own.clone(), buffers: Vec::new(), keep: Vec::new() });
         let capture = Capture { gpu, tracked, stream: Some(own) };
         // Only this thread's calls are watched: another one may allocate meanwhile.
         // SAFETY: the stream is valid.

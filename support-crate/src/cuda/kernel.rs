@@ -6,7 +6,8 @@ use crate::launch::{LaunchAttributes, LaunchConfig, Layout, Packed};
 use crate::measurement::KernelResources;
 use cudarc::driver::sys::{
     CUdevice_attribute as Attribute, CUfunction_attribute_enum, CUlaunchAttribute, CUlaunchAttributeID as Id,
-    CUlaunchAttributeValue, CUlaunchConfig, CUresult, cuFuncGetParamInfo, cuLaunchKernelEx, cuOccupancyMaxActiveClusters,
+    CUlaunchAttributeValue, CUlaunchConfig, CUresult, cuFuncGetParamInfo, cuLaunchKernelEx,
+    cuOccupancyMaxActiveClusters,
 };
 use cudarc::driver::{CudaFunction, CudaModule, CudaStream, DriverError, result};
 use cudarc::nvrtc::Ptx;
@@ -124,7 +125,8 @@ impl CudaKernel {
         match launched {
             CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE => {
                 let fit = if attributes.cluster > 1 {
-                    u64::from(self.clusters_at_a_time(stream, config, attributes.cluster)?) * u64::from(attributes.cluster)
+                    u64::from(self.clusters_at_a_time(stream, config, attributes.cluster)?)
+                        * u64::from(attributes.cluster)
                 } else {
                     let which = Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
                     let multiprocessors = stream.context().attribute(which).map_err(problem)?;
@@ -221,7 +223,9 @@ pub(crate) fn too_many_blocks(config: LaunchConfig, fit: u64) -> Error {
         limit: fit,
         fix: match fit {
             0 => "use smaller blocks, or less shared memory".to_string(),
-            _ => format!("launch at most {fit} blocks (`kernel.co_resident_blocks(config)`), each with more of the work"),
+            _ => {
+                format!("launch at most {fit} blocks (`kernel.co_resident_blocks(config)`), each with more of the work")
+            }
         },
     }
 }

@@ -58,7 +58,8 @@ impl Gpu {
         self.cuda()?;
         let function = CudaKernel::from(function);
         let layouts = function.layouts()?.ok_or_else(|| Error::Unsupported {
-            what: "this driver does not tell a function's parameters (`cuFuncGetParamInfo` came with CUDA 12.4)".to_string(),
+            what: "this driver does not tell a function's parameters (`cuFuncGetParamInfo` came with CUDA 12.4)"
+                .to_string(),
             fix: "update the driver, or load the kernel with `gpu.load_ptx` or `gpu.compile`".to_string(),
         })?;
         let declared = declared(declaration)?;
@@ -273,7 +274,9 @@ impl Kernel {
     ) -> Result<()> {
         self.check(config, &args)?;
         match (&self.loaded, &self.gpu) {
-            (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => self.launch_cuda(gpu, kernel, stream, config, attributes, &mut args),
+            (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => {
+                self.launch_cuda(gpu, kernel, stream, config, attributes, &mut args)
+            }
             (Loaded::Metal(kernel), Gpu::Metal(gpu)) => {
                 let args: Vec<MetalArg<'_>> = args.iter().map(metal_arg).collect();
                 gpu.launch(kernel, config, &args)

@@ -99,7 +99,8 @@ impl Gpu {
     pub(super) fn no_cuda(&self) -> Error {
         Error::Unsupported {
             what: format!("{self} has no CUDA driver behind it, and cudarc's types stand for what a driver holds"),
-            fix: "use `gpu.compile`, `gpu.to_device` and `kernel.launch`, which work here too, or an NVIDIA GPU".to_string(),
+            fix: "use `gpu.compile`, `gpu.to_device` and `kernel.launch`, which work here too, or an NVIDIA GPU"
+                .to_string(),
         }
     }
 

@@ -406,7 +406,8 @@ mod tests {
 
     #[test]
     fn tensor_maps_are_neither_made_by_hand_nor_written_unseen() {
-        let (ptx, kernel) = (".param .align 128 .b8 k_0[128]", "__global__ void k(const __grid_constant__ TensorMap a)");
+        let (ptx, kernel) =
+            (".param .align 128 .b8 k_0[128]", "__global__ void k(const __grid_constant__ TensorMap a)");
         let map = |written, mutable| [ArgType::TensorMap { written, mutable }];
         for good in [map(false, false), map(true, true), map(false, true)] {
             assert_eq!(check(kernel, ptx, &good), Ok(()));

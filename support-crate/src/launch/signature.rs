@@ -287,7 +287,8 @@ pub fn entry_points(ptx: &str) -> Vec<Signature> {
         Some((name, texts().map(str::to_string).collect::<Vec<_>>()))
     };
     let found: Vec<_> = ptx.match_indices(".entry").filter_map(entry).filter(|(name, _)| !name.is_empty()).collect();
-    let marks = found.iter().flat_map(|(_, texts)| texts).any(|text| text.split_whitespace().any(|word| word == ".ptr"));
+    let marks =
+        found.iter().flat_map(|(_, texts)| texts).any(|text| text.split_whitespace().any(|word| word == ".ptr"));
     let signature = |(name, texts): (String, Vec<String>)| {
         let mut end = 0;
         let parameters = texts.into_iter().map(|text| ptx_parameter(text, marks, &mut end)).collect();

@@ -207,8 +207,13 @@ mod tests {
 
     #[test]
     fn resources_survive_the_way_through_rows_and_name_their_machine() {
-        let plain =
-            KernelResources { registers: 20, threads: 256, blocks: 8, max_threads_per_multiprocessor: 2048, ..Default::default() };
+        let plain = KernelResources {
+            registers: 20,
+            threads: 256,
+            blocks: 8,
+            max_threads_per_multiprocessor: 2048,
+            ..Default::default()
+        };
         let both = Resources {
             rungs: vec![("02_b".to_string(), spilling()), ("01_a".to_string(), plain)],
             left_out: Vec::new(),
@@ -229,7 +234,13 @@ mod tests {
 
     #[test]
     fn the_table_says_what_limits_and_what_spills() {
-        let few = KernelResources { blocks: 2, threads: 512, max_threads_per_multiprocessor: 2048, blocks_by_shared: 2, ..spilling() };
+        let few = KernelResources {
+            blocks: 2,
+            threads: 512,
+            max_threads_per_multiprocessor: 2048,
+            blocks_by_shared: 2,
+            ..spilling()
+        };
         assert_eq!((spilling().limited_by(), spilling().warps(), spilling().occupancy()), ("registers", 8, 12.5));
         assert_eq!((few.limited_by(), few.occupancy()), ("shared memory", 50.0));
         let full = KernelResources { blocks: 8, threads: 256, max_threads_per_multiprocessor: 2048, ..spilling() };

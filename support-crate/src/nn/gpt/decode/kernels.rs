@@ -5,7 +5,7 @@ use super::plan::{Plan, SPLIT, Tuning};
 use crate::error::{Error, Result};
 use crate::gpu::{Args, Buffer, Gpu, Kernel};
 use crate::ladder::operator;
-use crate::launch::{LaunchConfig, LaunchAttributes, Source};
+use crate::launch::{LaunchAttributes, LaunchConfig, Source};
 use std::collections::HashMap;
 
 /// Threads of the kernels whose blocks have a warp for each row.

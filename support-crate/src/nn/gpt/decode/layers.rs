@@ -4,7 +4,7 @@ use super::super::Config;
 use super::kernels::{Kernels, ONE_BLOCK, ROW_THREADS, Scratch, by_rows};
 use super::layout::{Layer, Model};
 use crate::error::Result;
-use crate::launch::{LaunchConfig, LaunchAttributes};
+use crate::launch::{LaunchAttributes, LaunchConfig};
 
 /// Eleven kernels: norm, q with k and v, cache, attention, projection, addition; norm, matrix, GELU, matrix, addition.
 pub(super) fn operators(
