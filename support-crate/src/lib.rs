@@ -97,7 +97,7 @@ pub mod prelude {
         Angles, Attention, AttentionStep, AttentionWork, Embedding, FlashAttention, Ladder, LadderRun, Matmul,
         MatmulBf16, Norm, NormInputs, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
     };
-    pub use crate::{check, cpu, ladder, machine, plot, profile};
+    pub use crate::{check, cpu, kernel_param, ladder, machine, plot, profile};
     #[cfg(feature = "candle")]
     pub use crate::{data, nn};
 }

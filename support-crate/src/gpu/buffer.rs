@@ -143,7 +143,7 @@ impl<T: Element> Buffer<T> {
     pub fn copy_from_buffer(&mut self, other: &Buffer<T>) -> Result<()> {
         same_length("a copy between buffers", self.len, other.len)?;
         match (&mut self.memory, &other.memory, &self.gpu) {
-            (Memory::Cuda(to), Memory::Cuda(from), Gpu::Cuda(gpu)) => {
+            (Memory::Cuda(to), Memory::Cuda(from), Gpu::Cuda(gpu)) if other.memory.is_of(&self.gpu) => {
                 gpu.uses([to, from]);
                 gpu.queue()
                     .memcpy_dtod(&**from, &mut **to)

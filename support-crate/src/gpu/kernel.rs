@@ -51,12 +51,13 @@ impl Gpu {
     /// The function was loaded in this GPU's context, and a parameter that the declaration calls a number is no pointer.
     ///
     /// # Errors
-    /// [`Error::NoSuchKernel`] where the text declares none, [`Error::ArgumentCount`] where the compiled function has
+    /// [`Error::Invalid`] where the text declares no kernel, [`Error::ArgumentCount`] where the compiled function has
     /// another number of parameters, [`Error::Unsupported`] on other GPUs than NVIDIA's and with a driver before CUDA 12.4,
     /// which does not tell a function's parameters; [`Error::Driver`].
     pub unsafe fn kernel_from_cuda(&self, function: CudaFunction, declaration: &str) -> Result<Kernel> {
         self.cuda()?;
         let function = CudaKernel::from(function);
+        let max_threads_per_block = function.max_threads_per_block()?;
         let layouts = function.layouts()?.ok_or_else(|| Error::Unsupported {
             what: "this driver does not tell a function's parameters (`cuFuncGetParamInfo` came with CUDA 12.4)"
                 .to_string(),
@@ -66,7 +67,6 @@ impl Gpu {
         let name = declared.name.clone();
         let compiled = Signature { name, parameters: Vec::new() }.with_layouts(&layouts);
         let signature = Some(agreed(compiled, &declared)?);
-        let max_threads_per_block = function.max_threads_per_block()?;
         Ok(Kernel { gpu: self.clone(), loaded: Loaded::Cuda(function), signature, max_threads_per_block })
     }
 }

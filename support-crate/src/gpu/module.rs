@@ -133,10 +133,10 @@ impl Module {
         let (loaded, max_threads_per_block) = match &self.library {
             Library::Cuda(library) => {
                 let kernel = library.kernel(name)?;
+                let most = kernel.max_threads_per_block()?;
                 if let Some(layouts) = kernel.layouts()? {
                     signature = signature.map(|signature| signature.with_layouts(&layouts));
                 }
-                let most = kernel.max_threads_per_block()?;
                 (Loaded::Cuda(kernel), most)
             }
             Library::Metal(library) => {

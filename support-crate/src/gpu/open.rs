@@ -65,7 +65,8 @@ impl Gpu {
 
     /// The NVIDIA GPU of a context that cudarc, or candle, has opened. Buffers, kernels and streams of this `Gpu` are that
     /// context's, and mix with those that cudarc makes in it. (Buffers of another context of the same GPU, such as
-    /// [`Gpu::open`]'s, are refused: cudarc would not order their streams.)
+    /// [`Gpu::open`]'s, are refused: cudarc would not order their streams.) Who has switched its event tracking off, which is
+    /// `unsafe` in cudarc, orders the streams.
     ///
     /// # Errors
     /// [`Error::Driver`] when the driver refuses to describe the device.
@@ -134,10 +135,11 @@ impl Gpu {
         }
     }
 
-    /// True when both are one device.
+    /// True when both are one device, and on an NVIDIA GPU one context of it.
     pub fn same_as(&self, other: &Gpu) -> bool {
         match (self, other) {
             (Gpu::Simulated(a), Gpu::Simulated(b)) => a.is(b),
+            (Gpu::Cuda(a), Gpu::Cuda(b)) => Arc::ptr_eq(&a.context, &b.context),
             _ => std::mem::discriminant(self) == std::mem::discriminant(other) && self.index() == other.index(),
         }
     }

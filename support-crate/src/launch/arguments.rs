@@ -240,9 +240,10 @@ fn wrong_type(parameter: &Parameter, given: ArgType) -> Option<String> {
 }
 
 impl Parameter {
+    /// By its declaration, or by the alignment that PTX tells.
     fn is_tensor_map(&self) -> bool {
-        let named = ["TensorMap", "CUtensorMap"].iter().any(|name| self.text.contains(name));
-        named && self.layout.is_some_and(|layout| layout.bytes == TENSOR_MAP)
+        let says = ["TensorMap", "CUtensorMap", ".align 64", ".align 128"].iter().any(|word| self.text.contains(word));
+        says && self.layout.is_some_and(|layout| layout.bytes == TENSOR_MAP)
     }
 }
 
@@ -413,7 +414,9 @@ mod tests {
             assert_eq!(check(kernel, ptx, &good), Ok(()));
         }
         assert!(matches!(check(kernel, ptx, &map(true, false)), Err(Error::ArgumentType { .. })));
-        assert!(matches!(check(kernel, ptx, &[ArgType::of::<[u64; 16]>()]), Err(Error::ArgumentType { .. })));
+        for declared in [kernel, ""] {
+            assert!(matches!(check(declared, ptx, &[ArgType::of::<[u64; 16]>()]), Err(Error::ArgumentType { .. })));
+        }
         let small = check("__global__ void k(float4 v)", ".param .align 16 .b8 k_0[16]", &map(false, false));
         assert!(matches!(small, Err(Error::ArgumentSize { expected: 16, given_bytes: 128, .. })));
     }
