@@ -24,14 +24,10 @@
 //! # Ok::<(), gpulab::Error>(())
 //! ```
 
-mod bank_model;
 mod banks;
 mod find;
 mod lanes;
 mod launch;
-mod launch_plane;
-mod launch_shape;
-mod metrics;
 mod sectors;
 mod show;
 mod source;
@@ -39,9 +35,9 @@ pub mod words;
 
 pub use warpsim::{Counters, Finding};
 
+use find::{Found, find};
 use gpulab_measure::Result;
 use gpulab_measure::plot::Figure;
-use find::{Found, find};
 
 /// A launch that ran in the simulator, to look into. As the last expression of a cell it shows its counters and findings.
 #[derive(Debug, Clone)]

@@ -5,10 +5,10 @@ use super::lanes::{self, FALL};
 use super::words::{counted, grouped};
 use super::{Access, AccessKind, Inspection};
 use gpulab_measure::plot::Figure;
+use gpulab_measure::plot::canvas::width;
 use gpulab_measure::plot::canvas::{Align, Canvas, LINE, MARGIN, SMALL, WIDTH, figure};
-use gpulab_measure::plot::legend::{Sample, legend, notes};
-use gpulab_measure::plot::style::{BLUE, GREEN, INK, ORANGE, Pen, Rgb};
-use gpulab_measure::plot::text::width;
+use gpulab_measure::plot::canvas::{BLUE, GREEN, INK, ORANGE, Pen, Rgb};
+use gpulab_measure::plot::frame::{Sample, legend, notes};
 use std::collections::BTreeMap;
 
 const SECTOR: u64 = 32;

@@ -1,16 +1,13 @@
-//! One error type for the whole crate.
+//! One error type for all crates of the course.
 //!
 //! `?` in a notebook cell prints the error's [`Display`](std::fmt::Display), so that text *is* the interface:
 //! the first line says what happened, and the last line, `next: …`, says what to do.
 
-#[cfg(feature = "candle")]
-mod candle;
-mod mistake;
-
-pub use mistake::Mistake;
-
 use std::fmt;
 use std::path::PathBuf;
+
+#[cfg(feature = "candle")]
+pub use mistake::Mistake;
 
 /// What every fallible function of this crate returns. The second parameter is there for code that names its own error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -152,7 +149,7 @@ impl fmt::Display for Error {
             Error::Driver { during, code, text, fix } => {
                 write!(f, "the driver reports {code} ({text}) during {during}\nnext: {fix}")
             }
-            Error::Mistakes { kernel, shown, more } => f.write_str(&mistake::message(kernel, shown, *more)),
+            Error::Mistakes { kernel, shown, more } => f.write_str(&message(kernel, shown, *more)),
             Error::File { path, during, text, fix } => {
                 write!(f, "cannot {during} {}: {text}\nnext: {fix}", path.display())
             }
@@ -220,6 +217,65 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
+/// One mistake of a kernel, in the words of its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// What kind of mistake it is.
+    pub kind: String,
+    /// File and line, and the first block and thread that made it.
+    pub place: String,
+    /// Number and text of the source line, where they are known.
+    pub line: Option<(u32, String)>,
+    /// What happened there, each access of it.
+    pub what: Vec<String>,
+    /// What to do about it.
+    pub fix: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.place)?;
+        if let Some((number, text)) = &self.line {
+            write!(f, "\n{number:>5} | {text}")?;
+        }
+        self.what.iter().try_for_each(|what| write!(f, "\n      ^ {what}"))
+    }
+}
+
+/// The message of [`Error::Mistakes`](Error::Mistakes).
+fn message(kernel: &str, shown: &[Mistake], more: usize) -> String {
+    if let ([only], 0) = (shown, more) {
+        return format!("`{kernel}` has a mistake\n{only}\nnext: {}", only.fix);
+    }
+    let mut text = format!("`{kernel}` has {} mistakes", shown.len() + more);
+    for mistake in shown {
+        text += &format!("\n{mistake}\n      mend: {}", mistake.fix);
+    }
+    if more > 0 {
+        text += &format!("\nand {more} more");
+    }
+    text + "\nnext: mend the first one (others often follow from it) and run the cell again"
+}
+
+// Rust wants such a conversion in the crate that has one of the two types.
+/// candle's errors as [`Error`]: `?` works on both, in the crates and in a notebook's cell.
+#[cfg(feature = "candle")]
+impl From<candle_core::Error> for Error {
+    fn from(error: candle_core::Error) -> Error {
+        let whole = error.to_string();
+        // Below the first line candle may print where in its own code it was.
+        let text = whole.lines().next().unwrap_or_default().to_string();
+        let full = ["OUT_OF_MEMORY", "out of memory"].iter().any(|part| whole.contains(part));
+        let fix = match full {
+            true => {
+                "the device's memory is full: use a smaller batch or a shorter context, and drop tensors that are no longer needed"
+            }
+            false => "compare the shapes, kinds of numbers and devices of the tensors that the call takes",
+        };
+        Error::Invalid { what: format!("candle says: {text}"), fix: fix.to_string() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,5 +318,40 @@ mod tests {
         let log = "k.cu(1): catastrophic error: could not open source file \"a.h\"".to_string();
         let text = Error::Compile { log, excerpt: String::new() }.to_string();
         assert!(text.contains("\nnext: take this #include away"), "{text}");
+    }
+
+    #[test]
+    fn one_mistake_ends_with_its_mend_and_several_with_the_first() {
+        let mistake = Mistake {
+            kind: "access out of bounds".to_string(),
+            place: "kernel.cu:3, block (1, 0, 0), thread (5, 0, 0)".to_string(),
+            line: Some((3, "    c[i] = a[i];".to_string())),
+            what: vec!["reads 4 bytes past the end of `a`".to_string(), "writes 4 bytes".to_string()],
+            fix: "guard the access".to_string(),
+        };
+        let one = message("k", std::slice::from_ref(&mistake), 0);
+        assert!(
+            one.contains("    3 |     c[i] = a[i];\n      ^ reads 4 bytes past the end of `a`\n      ^ writes")
+                && one.ends_with("\nnext: guard the access")
+        );
+        let many = message("k", &[mistake.clone(), Mistake { line: None, ..mistake }], 4);
+        assert!(
+            many.starts_with("`k` has 6 mistakes\n") && many.contains("\nand 4 more\nnext: mend the first"),
+            "{many}"
+        );
+        assert_eq!(many.matches("mend: guard the access").count(), 2);
+    }
+
+    #[cfg(feature = "candle")]
+    #[test]
+    fn a_shape_that_does_not_fit_is_told_with_the_next_step() {
+        use candle_core::{Device, Tensor};
+        let add = || -> Result<Tensor> {
+            let (two, three) =
+                (Tensor::new(&[1f32, 2.0], &Device::Cpu)?, Tensor::new(&[1f32, 2.0, 3.0], &Device::Cpu)?);
+            Ok((two + three)?)
+        };
+        let text = add().unwrap_err().to_string();
+        assert!(text.contains("shape mismatch") && text.contains("\nnext: compare the shapes"), "{text}");
     }
 }

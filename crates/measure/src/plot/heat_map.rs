@@ -1,10 +1,7 @@
 //! A table of numbers as a picture: the larger, the stronger the colour.
 
-use super::Figure;
-use super::canvas::{Align, Canvas, FONT, LINE, MARGIN, SMALL, WIDTH, figure};
-use super::legend::{notes, nothing};
-use super::style::{BLUE, INK, Pen};
-use super::text::width;
+use super::canvas::{Align, BLUE, Canvas, FONT, Figure, INK, LINE, MARGIN, Pen, SMALL, WIDTH, figure, width};
+use super::frame::{notes, nothing};
 use crate::measurement::figures;
 
 /// The side of a cell at most, in pixels.

@@ -25,36 +25,22 @@
 //! ```
 
 mod bars;
-mod bars_draw;
 pub mod canvas;
-mod crossing;
 mod curves;
-mod figure;
-mod frame;
+pub mod frame;
 mod heat_map;
-mod labels;
 mod ladder;
-mod ladder_draw;
-pub mod legend;
 mod memory;
-mod memory_draw;
 mod over_size;
-mod over_size_draw;
 mod roofline;
-mod roofline_draw;
-mod scale;
 mod stacked;
-pub mod style;
-pub mod text;
 mod timeline;
-mod timeline_draw;
 
 pub use bars::BarChart;
-pub use crossing::crossing;
-pub use figure::Figure;
+pub use canvas::Figure;
+pub use curves::crossing;
 pub use heat_map::HeatMap;
-pub use ladder::LadderChart;
-pub use ladder_draw::{is_rung, percent};
+pub use ladder::{LadderChart, is_rung, percent};
 pub use memory::MemoryChart;
 pub use over_size::SizeChart;
 pub use roofline::{Reached, Roofline};

@@ -1,14 +1,11 @@
 //! Horizontal bars made of parts: what a whole consists of, and how that changes from bar to bar.
 
-use super::Figure;
-use super::bars_draw::PREDICTION;
-use super::canvas::{Align, Canvas, FONT, LINE, MARGIN, WIDTH, figure};
+use super::bars::PREDICTION;
+use super::canvas::{Align, Canvas, DASHED, FONT, Figure, LINE, MARGIN, Pen, SOLID, WIDTH, color, figure, width, wrap};
 use super::curves::{count, fits_linear};
-use super::frame::{AXIS, GRID, ticks, x_axis};
-use super::legend::{Sample, legend, notes, nothing, sources};
-use super::scale::{Scale, linear_ticks, number, short};
-use super::style::{DASHED, Pen, SOLID, color};
-use super::text::{width, wrap};
+use super::frame::{
+    AXIS, GRID, Sample, Scale, legend, linear_ticks, notes, nothing, number, short, sources, ticks, x_axis,
+};
 use crate::measurement::{Measurement, figures};
 
 /// Stacked bars; as the last expression of a cell they show themselves. A bar is all rows of one experiment, a part of it

@@ -224,3 +224,22 @@ fn a_recorded_run_that_is_not_there_is_named() {
     let error = recorded_in("no-such-machine", "02_async_timing", "x").unwrap_err().to_string();
     assert!(error.contains("results/no-such-machine/metrics.csv") && error.contains("next: "), "{error}");
 }
+
+#[test]
+fn known_moments() {
+    let cases = [
+        (0, "1970-01-01T00:00:00Z"),
+        (951_827_696, "2000-02-29T12:34:56Z"),
+        (1_735_689_599, "2024-12-31T23:59:59Z"),
+        (4_107_542_400, "2100-03-01T00:00:00Z"),
+    ];
+    for (seconds, text) in cases {
+        assert_eq!(utc(seconds), text);
+    }
+}
+
+#[test]
+fn a_commit_is_never_empty() {
+    let commit = commit();
+    assert!(!commit.is_empty() && !commit.contains(char::is_whitespace), "{commit:?}");
+}

@@ -1,0 +1,879 @@
+//! Plain data: what ran, on what, how large, and the figure with its spread.
+//!
+//! Nothing here knows a device or a plot; `results` stores these rows, `plot` draws them.
+
+use crate::error::bytes;
+use crate::table::{Cell, Table};
+use std::fmt;
+
+/// The middle of several samples and their spread. All values are in one unit, which the holder states.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// The median.
+    pub median: f64,
+    /// A tenth of the samples lie below.
+    pub p10: f64,
+    /// A tenth of the samples lie above.
+    pub p90: f64,
+    /// How many samples were taken.
+    pub samples: usize,
+}
+
+impl Summary {
+    /// Summarises samples, in any order. Quantiles are interpolated linearly between neighbours.
+    ///
+    /// # Panics
+    /// When `samples` is empty or holds a NaN: both are mistakes of the measuring code, not of the reader.
+    pub fn of(samples: &[f64]) -> Summary {
+        assert!(!samples.is_empty(), "a summary needs at least one sample\nnext: measure at least once");
+        assert!(
+            samples.iter().all(|sample| !sample.is_nan()),
+            "a sample is not a number\nnext: see why the measurement gives NaN"
+        );
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let quantile = |q: f64| {
+            let at = q * (sorted.len() - 1) as f64;
+            let (low, high) = (at.floor() as usize, at.ceil() as usize);
+            sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
+        };
+        Summary { median: quantile(0.5), p10: quantile(0.1), p90: quantile(0.9), samples: sorted.len() }
+    }
+
+    /// The same samples in another unit: every figure through `f`, which must be monotonic.
+    /// A falling `f` (a time turned into a rate) swaps the two ends of the spread.
+    pub fn map(self, f: impl Fn(f64) -> f64) -> Summary {
+        let (a, b) = (f(self.p10), f(self.p90));
+        Summary { median: f(self.median), p10: a.min(b), p90: a.max(b), samples: self.samples }
+    }
+
+    /// Milliseconds for `bytes` moved, turned into GB/s (10⁹ bytes a second).
+    pub fn gb_per_s(self, bytes: usize) -> Summary {
+        self.map(|ms| bytes as f64 / (ms * 1e-3) / 1e9)
+    }
+
+    /// Milliseconds for `operations`, turned into GFLOP/s (10⁹ operations a second).
+    pub fn gflop_per_s(self, operations: f64) -> Summary {
+        self.map(|ms| operations / (ms * 1e-3) / 1e9)
+    }
+}
+
+impl fmt::Display for Summary {
+    /// `1.23 (p10 1.20, p90 1.31, 21 samples)`; the unit stands where the caller puts it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { median, p10, p90, samples } = self;
+        write!(f, "{} (p10 {}, p90 {}, {samples} samples)", figures(*median), figures(*p10), figures(*p90))
+    }
+}
+
+/// Three significant figures, without an exponent between 0.001 and a trillion.
+pub fn figures(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let digits = 2 - value.abs().log10().floor() as i32;
+    match digits {
+        d if !(-9..=5).contains(&d) => format!("{value:.2e}"),
+        d if d >= 0 => format!("{value:.*}", d as usize),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// What did the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Backend {
+    /// One core of the CPU.
+    CpuOneCore,
+    /// All cores of the CPU.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+    /// An Apple GPU.
+    Metal,
+    /// A model of a GPU: its figures are never times of a real one.
+    Model,
+}
+
+impl Backend {
+    /// Every backend, in the order of legends.
+    pub const ALL: [Backend; 5] = [Backend::CpuOneCore, Backend::Cpu, Backend::Cuda, Backend::Metal, Backend::Model];
+
+    /// The word that stands in `metrics.csv`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::CpuOneCore => "cpu-1",
+            Backend::Cpu => "cpu",
+            Backend::Cuda => "cuda",
+            Backend::Metal => "metal",
+            Backend::Model => "model",
+        }
+    }
+
+    /// The backend of that word.
+    pub fn from_name(name: &str) -> Option<Backend> {
+        Backend::ALL.into_iter().find(|backend| backend.name() == name)
+    }
+}
+
+/// One row of `metrics.csv`: one figure, with all that is needed to read it later.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measurement {
+    /// When it was taken: RFC 3339, UTC, whole seconds. Empty until a lesson stores it.
+    pub time: String,
+    /// The repository's commit (short), or `unknown`. Empty until a lesson stores it.
+    pub commit: String,
+    /// The notebook, such as `02_async_timing`. Empty until a lesson stores it.
+    pub lesson: String,
+    /// What was done; the name of one curve.
+    pub experiment: String,
+    /// What did it.
+    pub backend: Backend,
+    /// The machine's name, such as `NVIDIA H200`. Empty until a lesson stores it.
+    pub machine: String,
+    /// The element type, such as `f32`, or empty where none applies.
+    pub dtype: String,
+    /// The size on the horizontal axis, in the unit that the experiment states (elements, bytes, matrix side).
+    pub size: u64,
+    /// What the value is: `time`, `bandwidth`, `memory` …
+    pub metric: String,
+    /// The unit of `value`, `p10` and `p90`.
+    pub unit: String,
+    /// Median, spread and number of samples.
+    pub summary: Summary,
+    /// True for a row of the recorded reference run. Not a column: it follows from the file.
+    pub recorded: bool,
+}
+
+impl Measurement {
+    /// A row; who, when and where are filled in by the lesson that stores it.
+    pub fn new(experiment: &str, backend: Backend, size: usize, metric: &str, unit: &str, summary: Summary) -> Self {
+        Measurement {
+            time: String::new(),
+            commit: String::new(),
+            lesson: String::new(),
+            experiment: experiment.to_string(),
+            backend,
+            machine: String::new(),
+            dtype: "f32".to_string(),
+            size: size as u64,
+            metric: metric.to_string(),
+            unit: unit.to_string(),
+            summary,
+            recorded: false,
+        }
+    }
+
+    /// A time in milliseconds.
+    pub fn time_ms(experiment: &str, backend: Backend, size: usize, summary: Summary) -> Self {
+        Measurement::new(experiment, backend, size, "time", "ms", summary)
+    }
+
+    /// The same row for another element type; `""` where none applies.
+    pub fn dtype(mut self, dtype: &str) -> Self {
+        self.dtype = dtype.to_string();
+        self
+    }
+
+    /// The machine that these rows were recorded on; empty where they are live. For `recorded_on` of charts.
+    pub fn recorded_on(rows: &[Measurement]) -> String {
+        rows.iter().find(|row| row.recorded).map_or(String::new(), |row| row.machine.clone())
+    }
+
+    /// A row that names none was measured in this process: by this CPU, or a GPU that only its maker knows.
+    fn machine_name(&self) -> String {
+        match self.backend {
+            _ if !self.machine.is_empty() => self.machine.clone(),
+            Backend::Cpu | Backend::CpuOneCore => crate::cpu_info::info().short_name(),
+            _ => "this machine".to_string(),
+        }
+    }
+
+    /// Where the row comes from: `recorded on NVIDIA H200, 2026-11-21`.
+    pub fn source(&self) -> String {
+        let machine = self.machine_name();
+        let date = self.time.get(..10).map_or(String::new(), |date| format!(", {date}"));
+        let verb = if self.recorded { "recorded" } else { "measured" };
+        format!("{verb} on {machine}{date}")
+    }
+
+    /// The legend of this row's curve: experiment, machine, and whether it was recorded.
+    pub fn label(&self) -> String {
+        let machine = self.machine_name();
+        let cores = if self.backend == Backend::CpuOneCore { ", one core" } else { "" };
+        let recorded = if self.recorded { ", recorded" } else { "" };
+        format!("{} ({machine}{cores}{recorded})", self.experiment)
+    }
+}
+
+/// The pool's figures and the device's, in bytes.
+///
+/// Buffers come from a pool that sits between them and the driver. `used` is what buffers hold. `reserved` is what the
+/// pool has taken from the driver, used or not. `free` is what the driver could still give, to anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Held by buffers.
+    pub used: u64,
+    /// Held by the pool: what buffers hold, and what freed buffers left behind.
+    pub reserved: u64,
+    /// The highest `used` since `Gpu::reset_high_water`.
+    pub used_high: u64,
+    /// The highest `reserved` since `Gpu::reset_high_water`.
+    pub reserved_high: u64,
+    /// What the driver still has, for this and every other program.
+    pub free: u64,
+    /// All memory of the device.
+    pub total: u64,
+}
+
+impl fmt::Display for MemoryStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "used {} (highest {}), reserved {} (highest {}), free {} of {}",
+            bytes(self.used),
+            bytes(self.used_high),
+            bytes(self.reserved),
+            bytes(self.reserved_high),
+            bytes(self.free),
+            bytes(self.total)
+        )
+    }
+}
+
+/// A memory pool after one step, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryPoint {
+    /// What was just done, such as `drop the buffer`.
+    pub step: String,
+    /// Bytes that live buffers hold.
+    pub used: u64,
+    /// Bytes that the pool holds, used or not.
+    pub reserved: u64,
+    /// Bytes of the whole device that nobody holds.
+    pub free: u64,
+}
+
+impl MemoryPoint {
+    /// A point after `step`; all three numbers are bytes.
+    pub fn new(step: &str, used: u64, reserved: u64, free: u64) -> MemoryPoint {
+        MemoryPoint { step: step.to_string(), used, reserved, free }
+    }
+
+    /// The point that the pool's statistics make.
+    pub fn of(step: &str, stats: MemoryStats) -> MemoryPoint {
+        MemoryPoint::new(step, stats.used, stats.reserved, stats.free)
+    }
+
+    /// Three rows a point, in bytes; `size` is the step's number, so that the order is kept.
+    pub fn to_rows(points: &[MemoryPoint], backend: Backend) -> Vec<Measurement> {
+        let row = |(at, point): (usize, &MemoryPoint)| {
+            [("used", point.used), ("reserved", point.reserved), ("free", point.free)].map(|(metric, bytes)| {
+                let once = Summary::of(&[bytes as f64]);
+                Measurement::new(&point.step, backend, at, metric, "bytes", once).dtype("")
+            })
+        };
+        points.iter().enumerate().flat_map(row).collect()
+    }
+
+    /// The points of such rows; other rows are passed over.
+    pub fn from_rows(rows: &[Measurement]) -> Vec<MemoryPoint> {
+        let mut points: Vec<(u64, MemoryPoint)> = Vec::new();
+        for row in rows {
+            if !matches!(row.metric.as_str(), "used" | "reserved" | "free") {
+                continue;
+            }
+            let at = points.iter().position(|(size, point)| *size == row.size && point.step == row.experiment);
+            let at = at.unwrap_or_else(|| {
+                points.push((row.size, MemoryPoint::new(&row.experiment, 0, 0, 0)));
+                points.len() - 1
+            });
+            let bytes = row.summary.median as u64;
+            match row.metric.as_str() {
+                "used" => points[at].1.used = bytes,
+                "reserved" => points[at].1.reserved = bytes,
+                _ => points[at].1.free = bytes,
+            }
+        }
+        points.sort_by_key(|(size, _)| *size);
+        points.into_iter().map(|(_, point)| point).collect()
+    }
+}
+
+/// What one kernel needs of the GPU, and what that leaves room for, as the driver tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KernelResources {
+    /// Registers a thread.
+    pub registers: u32,
+    /// Static shared memory a block, in bytes.
+    pub shared_bytes: u32,
+    /// Dynamic shared memory a block, in bytes: the launch asks for it.
+    pub dynamic_shared_bytes: u32,
+    /// Local memory a thread, in bytes: registers that did not fit (spills) and arrays indexed at run time.
+    pub local_bytes: u32,
+    /// The largest block that these registers allow, in threads.
+    pub largest_block: u32,
+    /// Threads of the launch's block.
+    pub threads: u32,
+    /// Blocks that one multiprocessor holds at a time.
+    pub blocks: u32,
+    /// Threads that one multiprocessor can hold at a time, of any kernel.
+    pub most_threads: u32,
+    /// Blocks that one multiprocessor can hold at a time, of any kernel.
+    pub most_blocks: u32,
+    /// Blocks for which a multiprocessor's shared memory would be enough.
+    pub blocks_by_shared: u32,
+}
+
+impl KernelResources {
+    /// Warps that one multiprocessor holds at a time.
+    pub fn warps(&self) -> u32 {
+        self.blocks * self.threads.div_ceil(32)
+    }
+
+    /// Warps at a time in percent of the most that a multiprocessor can hold.
+    pub fn occupancy(&self) -> f64 {
+        f64::from(self.warps() * 32) * 100.0 / f64::from(self.most_threads.max(1))
+    }
+
+    /// What keeps one more block out: `threads`, `shared memory`, `blocks` (their number itself) or `registers`.
+    pub fn limited_by(&self) -> &'static str {
+        let by_threads = self.most_threads / self.threads.next_multiple_of(32).max(32);
+        match self.blocks {
+            blocks if blocks >= by_threads => "threads",
+            blocks if blocks >= self.blocks_by_shared => "shared memory",
+            blocks if blocks >= self.most_blocks => "blocks",
+            _ => "registers",
+        }
+    }
+}
+
+/// A field's name in `metrics.csv`, its unit, and how it is read and written.
+type Field = (&'static str, &'static str, fn(&mut KernelResources) -> &mut u32);
+
+const FIELDS: [Field; 10] = [
+    ("registers", "", |it| &mut it.registers),
+    ("static shared memory", "bytes", |it| &mut it.shared_bytes),
+    ("dynamic shared memory", "bytes", |it| &mut it.dynamic_shared_bytes),
+    ("local memory", "bytes", |it| &mut it.local_bytes),
+    ("largest block", "threads", |it| &mut it.largest_block),
+    ("block", "threads", |it| &mut it.threads),
+    ("blocks a multiprocessor", "", |it| &mut it.blocks),
+    ("most threads", "threads", |it| &mut it.most_threads),
+    ("most blocks", "", |it| &mut it.most_blocks),
+    ("blocks by shared memory", "", |it| &mut it.blocks_by_shared),
+];
+
+/// What each rung of a ladder needs. As the last expression of a cell it shows itself as a table.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[must_use = "resources show themselves as the last expression of a cell, without a semicolon"]
+pub struct Resources {
+    /// Each rung's name with what it needs.
+    pub rungs: Vec<(String, KernelResources)>,
+    /// Rungs that are not in the table, each with the reason.
+    pub left_out: Vec<(String, String)>,
+    /// Where the figures come from, such as `recorded on NVIDIA H200, 2026-11-21`.
+    pub source: String,
+}
+
+impl Resources {
+    /// What that rung needs; `None` where the table has no such rung. Its number is enough: `03`.
+    pub fn get(&self, rung: &str) -> Option<KernelResources> {
+        let is = |name: &str| name == rung || name.split('_').next() == Some(rung);
+        self.rungs.iter().find(|(name, _)| is(name)).map(|(_, it)| *it)
+    }
+
+    /// Ten rows a rung; `size` is the rung's place, so that the order is kept.
+    pub fn to_rows(&self, backend: Backend) -> Vec<Measurement> {
+        let row = |(at, (name, it)): (usize, &(String, KernelResources))| {
+            let mut it = *it;
+            FIELDS.map(|(metric, unit, field)| {
+                let once = Summary::of(&[f64::from(*field(&mut it))]);
+                Measurement::new(name, backend, at, metric, unit, once).dtype("")
+            })
+        };
+        self.rungs.iter().enumerate().flat_map(row).collect()
+    }
+
+    /// The resources of such rows; other rows are passed over.
+    pub fn from_rows(rows: &[Measurement]) -> Resources {
+        let mut rungs: Vec<(u64, String, KernelResources)> = Vec::new();
+        let mut source = String::new();
+        for row in rows {
+            let Some((.., field)) = FIELDS.iter().find(|field| field.0 == row.metric) else { continue };
+            let own = rungs.iter().position(|(size, name, _)| *size == row.size && *name == row.experiment);
+            let own = own.unwrap_or_else(|| {
+                rungs.push((row.size, row.experiment.clone(), KernelResources::default()));
+                rungs.len() - 1
+            });
+            *field(&mut rungs[own].2) = row.summary.median as u32;
+            source = row.source();
+        }
+        rungs.sort_by_key(|(size, ..)| *size);
+        let rungs = rungs.into_iter().map(|(_, name, it)| (name, it)).collect();
+        Resources { rungs, left_out: Vec::new(), source }
+    }
+
+    fn table(&self) -> Table {
+        const HEADS: [&str; 10] = [
+            "rung",
+            "registers a thread",
+            "static shared",
+            "dynamic shared",
+            "local bytes a thread",
+            "threads a block",
+            "blocks a multiprocessor",
+            "warps a multiprocessor",
+            "occupancy",
+            "limited by",
+        ];
+        let row = |(name, it): &(String, KernelResources)| {
+            vec![
+                Cell::of(name),
+                Cell::of(it.registers.to_string()),
+                Cell::of(shared(it.shared_bytes)),
+                Cell::of(shared(it.dynamic_shared_bytes)),
+                Cell::of(it.local_bytes.to_string()).loud(it.local_bytes > 0),
+                Cell::of(it.threads.to_string()),
+                Cell::of(it.blocks.to_string()),
+                Cell::of(it.warps().to_string()),
+                Cell::of(format!("{:.0} %", it.occupancy())),
+                Cell::of(it.limited_by()),
+            ]
+        };
+        let mut notes = Vec::new();
+        if self.rungs.iter().any(|(_, it)| it.local_bytes > 0) {
+            let (marked, spilled) = ("local bytes on an orange ground (`!`)", "registers that did not fit");
+            notes.push(format!("{marked}: {spilled}, or an array with a computed index, both in global memory"));
+        }
+        notes.extend(self.left_out.iter().map(|(name, why)| format!("not in the table: `{name}`: {why}")));
+        let source = if self.source.is_empty() { "no figures" } else { &self.source };
+        Table {
+            title: format!("what each rung needs of a multiprocessor ({source})"),
+            heads: HEADS.map(str::to_string).to_vec(),
+            rows: self.rungs.iter().map(row).collect(),
+            notes,
+            ..Table::default()
+        }
+    }
+
+    /// The table as a piece of a page.
+    pub fn html(&self) -> String {
+        self.table().html()
+    }
+
+    /// What the notebook calls to show a value.
+    pub fn evcxr_display(&self) {
+        self.table().show();
+    }
+}
+
+/// Bytes of shared memory; a dash for none.
+fn shared(bytes: u32) -> String {
+    match bytes {
+        0 => "–".to_string(),
+        _ => crate::error::bytes(bytes.into()),
+    }
+}
+
+impl fmt::Display for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.table().text())
+    }
+}
+
+/// Something that went on in one lane for a while. Times are milliseconds from any common start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span {
+    /// Who was busy: `host`, `copy engine`, `stream 1` …
+    pub lane: String,
+    /// With what. Spans whose labels differ only in a number at the end share a colour.
+    pub label: String,
+    /// When it began, in ms.
+    pub start_ms: f64,
+    /// When it ended, in ms.
+    pub end_ms: f64,
+}
+
+impl Span {
+    /// A span from `start_ms` to `end_ms`.
+    pub fn new(lane: &str, label: &str, start_ms: f64, end_ms: f64) -> Span {
+        Span { lane: lane.to_string(), label: label.to_string(), start_ms, end_ms }
+    }
+
+    /// Two rows a span, `start` and `end` in ms; `size` is the span's number, and the lane stands before a bar.
+    pub fn to_rows(spans: &[Span], backend: Backend) -> Vec<Measurement> {
+        let row = |(at, span): (usize, &Span)| {
+            [("start", span.start_ms), ("end", span.end_ms)].map(|(metric, ms)| {
+                let name = format!("{} | {}", span.lane, span.label);
+                Measurement::new(&name, backend, at, metric, "ms", Summary::of(&[ms])).dtype("")
+            })
+        };
+        spans.iter().enumerate().flat_map(row).collect()
+    }
+
+    /// The spans of such rows; other rows are passed over.
+    pub fn from_rows(rows: &[Measurement]) -> Vec<Span> {
+        let mut spans: Vec<(u64, Span)> = Vec::new();
+        for start in rows.iter().filter(|row| row.metric == "start") {
+            let end = rows
+                .iter()
+                .find(|row| row.metric == "end" && row.size == start.size && row.experiment == start.experiment);
+            if let (Some(end), Some((lane, label))) = (end, start.experiment.split_once(" | ")) {
+                spans.push((start.size, Span::new(lane, label, start.summary.median, end.summary.median)));
+            }
+        }
+        spans.sort_by_key(|(size, _)| *size);
+        spans.into_iter().map(|(_, span)| span).collect()
+    }
+}
+
+/// What a convolution's numbers are, and what may be done with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConvElement {
+    /// f32, multiplied as f32.
+    F32,
+    /// f32, rounded to TF32 where the tensor cores multiply.
+    Tf32,
+    /// bf16, summed in f32.
+    Bf16,
+    /// fp16, summed in f32.
+    F16,
+}
+
+impl ConvElement {
+    /// Bytes of a number.
+    pub fn bytes(self) -> usize {
+        match self {
+            ConvElement::F32 | ConvElement::Tf32 => 4,
+            ConvElement::Bf16 | ConvElement::F16 => 2,
+        }
+    }
+
+    /// `f32`, `tf32`, `bf16`, `f16`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ConvElement::F32 => "f32",
+            ConvElement::Tf32 => "tf32",
+            ConvElement::Bf16 => "bf16",
+            ConvElement::F16 => "f16",
+        }
+    }
+
+    /// cuDNN's numbers for the element and for what may be done.
+    pub fn cudnn(self) -> (u32, u32) {
+        match self {
+            ConvElement::F32 => (0, 3),
+            ConvElement::Tf32 => (0, 0),
+            ConvElement::Bf16 => (9, 1),
+            ConvElement::F16 => (2, 1),
+        }
+    }
+}
+
+/// A square convolution of stride 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Convolution {
+    /// Images.
+    pub batch: usize,
+    /// Channels of an image.
+    pub channels: usize,
+    /// Its side, in pixels.
+    pub side: usize,
+    /// Channels of the result.
+    pub outputs: usize,
+    /// The filter's side.
+    pub kernel: usize,
+    /// Zeros around the image.
+    pub padding: usize,
+    /// Its numbers.
+    pub element: ConvElement,
+    /// Whether a pixel's channels lie side by side (NHWC); else an image's channels do (NCHW).
+    pub channels_last: bool,
+}
+
+impl Convolution {
+    /// The second convolution of the course's CNN at batch 128.
+    pub const SECOND_OF_CNN: Convolution = Convolution {
+        batch: 128,
+        channels: 32,
+        side: 26,
+        outputs: 64,
+        kernel: 3,
+        padding: 0,
+        element: ConvElement::Tf32,
+        channels_last: false,
+    };
+
+    /// The result's side; `None` where the filter is larger than the image.
+    pub fn output_side(&self) -> Option<usize> {
+        (self.side + 2 * self.padding + 1).checked_sub(self.kernel).filter(|&side| side > 0)
+    }
+
+    /// Multiplications and additions of a pass, by the definition.
+    pub fn operations(&self) -> f64 {
+        let output = self.output_side().unwrap_or(0);
+        2.0 * [self.batch, output, output, self.outputs, self.channels, self.kernel, self.kernel]
+            .iter()
+            .map(|&n| n as f64)
+            .product::<f64>()
+    }
+}
+
+impl fmt::Display for Convolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Convolution { batch, channels, side, outputs, kernel, element, .. } = self;
+        let layout = if self.channels_last { "NHWC" } else { "NCHW" };
+        write!(
+            f,
+            "{batch} images of {side} × {side}, {channels} → {outputs} channels, {kernel} × {kernel}, {} {layout}",
+            element.name()
+        )
+    }
+}
+
+/// Which of a convolution's three products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConvPass {
+    /// The output.
+    Forward,
+    /// The input's gradient.
+    BackwardData,
+    /// The filter's gradient.
+    BackwardFilter,
+}
+
+impl ConvPass {
+    /// All three.
+    pub const ALL: [ConvPass; 3] = [ConvPass::Forward, ConvPass::BackwardData, ConvPass::BackwardFilter];
+
+    /// `forward`, `backward data`, `backward filter`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ConvPass::Forward => "forward",
+            ConvPass::BackwardData => "backward data",
+            ConvPass::BackwardFilter => "backward filter",
+        }
+    }
+
+    /// cuDNN's name for an algorithm of this pass.
+    pub fn algorithm(self, number: u32) -> String {
+        let names: &[&str] = match self {
+            ConvPass::Forward => &[
+                "implicit GEMM",
+                "implicit GEMM, indices computed before",
+                "GEMM",
+                "direct",
+                "FFT",
+                "FFT, tiled",
+                "Winograd",
+                "Winograd, not fused",
+            ],
+            ConvPass::BackwardData => {
+                &["algorithm 0", "algorithm 1", "FFT", "FFT, tiled", "Winograd", "Winograd, not fused"]
+            }
+            ConvPass::BackwardFilter => {
+                &["algorithm 0", "algorithm 1", "FFT", "algorithm 3", "Winograd", "Winograd, not fused", "FFT, tiled"]
+            }
+        };
+        names.get(number as usize).map_or_else(|| format!("number {number}"), ToString::to_string)
+    }
+}
+
+/// One algorithm for one pass.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvAlgorithm {
+    /// cuDNN's number for it.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// Milliseconds of one run; `None` where it does not take this convolution.
+    pub ms: Option<f64>,
+    /// Bytes that it needs beside the three arrays.
+    pub workspace: u64,
+    /// Whether it used tensor cores.
+    pub tensor_cores: bool,
+    /// Whether it gives the same bits each time.
+    pub deterministic: bool,
+    /// Why it did not run.
+    pub problem: Option<String>,
+}
+
+/// All algorithms for one pass of one convolution.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvAlgorithms {
+    /// The convolution.
+    pub convolution: Convolution,
+    /// The pass.
+    pub pass: ConvPass,
+    /// The version of cuDNN, such as 91400.
+    pub library: usize,
+    /// Fastest first; those that did not run last.
+    pub list: Vec<ConvAlgorithm>,
+}
+
+impl fmt::Display for ConvAlgorithms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} of {} (cuDNN {})", self.pass.name(), self.convolution, self.library)?;
+        writeln!(f, "{:40} {:>9} {:>9} {:>10}  tensor cores", "algorithm", "µs", "TFLOP/s", "workspace")?;
+        for one in &self.list {
+            let Some(ms) = one.ms else {
+                writeln!(f, "{:40} {}", one.name, one.problem.as_deref().unwrap_or("did not run"))?;
+                continue;
+            };
+            let rate = self.convolution.operations() / ms / 1e9;
+            let cores = if one.tensor_cores { "yes" } else { "no" };
+            writeln!(f, "{:40} {:9.1} {:9.2} {:>10}  {cores}", one.name, ms * 1e3, rate, bytes(one.workspace))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_a_known_row() {
+        let samples: Vec<f64> = (0..=10).rev().map(f64::from).collect();
+        assert_eq!(Summary::of(&samples), Summary { median: 5.0, p10: 1.0, p90: 9.0, samples: 11 });
+        assert_eq!(Summary::of(&[3.0]).p90, 3.0);
+    }
+
+    #[test]
+    fn samples_that_are_none_or_no_number_are_refused() {
+        for samples in [&[][..], &[f64::NAN], &[1.0, f64::NAN]] {
+            let panic = std::panic::catch_unwind(|| Summary::of(samples)).unwrap_err();
+            let text = panic.downcast_ref::<&str>().unwrap();
+            assert!(text.contains("\nnext: "), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rate_keeps_its_spread_in_order() {
+        let rate = Summary { median: 2.0, p10: 1.0, p90: 4.0, samples: 5 }.gb_per_s(4_000_000);
+        assert_eq!((rate.p10, rate.median, rate.p90), (1.0, 2.0, 4.0));
+    }
+
+    #[test]
+    fn three_figures() {
+        let cases = [
+            (0.0, "0"),
+            (0.001234, "0.00123"),
+            (0.5, "0.500"),
+            (12.345, "12.3"),
+            (98765.4, "98765"),
+            (1e-7, "1.00e-7"),
+            (999_999_999_999.0, "999999999999"),
+            (1e300, "1.00e300"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(figures(value), text);
+        }
+    }
+
+    #[test]
+    fn backends_have_one_word_each() {
+        for backend in Backend::ALL {
+            assert_eq!(Backend::from_name(backend.name()), Some(backend));
+        }
+        assert_eq!(Backend::from_name("tpu"), None);
+    }
+
+    #[test]
+    fn points_survive_the_way_through_rows() {
+        let points = vec![MemoryPoint::new("begin", 0, 32, 900), MemoryPoint::new("drop, then wait", 7, 64, 868)];
+        let mut rows = MemoryPoint::to_rows(&points, Backend::Cuda);
+        assert_eq!(rows.len(), 6);
+        rows.reverse();
+        assert_eq!(MemoryPoint::from_rows(&rows), points);
+    }
+
+    fn spilling() -> KernelResources {
+        KernelResources {
+            registers: 255,
+            shared_bytes: 1024,
+            dynamic_shared_bytes: 98_304,
+            local_bytes: 16,
+            largest_block: 256,
+            threads: 256,
+            blocks: 1,
+            most_threads: 2048,
+            most_blocks: 32,
+            blocks_by_shared: 2,
+        }
+    }
+
+    #[test]
+    fn resources_survive_the_way_through_rows_and_name_their_machine() {
+        let plain =
+            KernelResources { registers: 20, threads: 256, blocks: 8, most_threads: 2048, ..Default::default() };
+        let both = Resources {
+            rungs: vec![("02_b".to_string(), spilling()), ("01_a".to_string(), plain)],
+            left_out: Vec::new(),
+            source: "recorded on NVIDIA H200, 2026-11-21".to_string(),
+        };
+        let mut rows = both.to_rows(Backend::Cuda);
+        assert_eq!(rows.len(), 20);
+        for row in &mut rows {
+            (row.machine, row.recorded) = ("NVIDIA H200".to_string(), true);
+            row.time = "2026-11-21T04:34:20Z".to_string();
+        }
+        rows.reverse();
+        rows.push(Measurement::time_ms("01_a", Backend::Cuda, 0, Summary::of(&[1.0])));
+        assert_eq!(Resources::from_rows(&rows), both);
+        assert_eq!(both.get("02"), both.get("02_b"));
+        assert!(both.get("0").is_none() && both.get("02").is_some());
+    }
+
+    #[test]
+    fn the_table_says_what_limits_and_what_spills() {
+        let few = KernelResources { blocks: 2, threads: 512, most_threads: 2048, blocks_by_shared: 2, ..spilling() };
+        assert_eq!((spilling().limited_by(), spilling().warps(), spilling().occupancy()), ("registers", 8, 12.5));
+        assert_eq!((few.limited_by(), few.occupancy()), ("shared memory", 50.0));
+        let full = KernelResources { blocks: 8, threads: 256, most_threads: 2048, ..spilling() };
+        assert_eq!((full.limited_by(), full.occupancy()), ("threads", 100.0));
+        let tiny = KernelResources { blocks: 32, threads: 32, blocks_by_shared: 100, ..spilling() };
+        assert_eq!(tiny.limited_by(), "blocks");
+        assert_eq!(KernelResources { blocks: 25, ..tiny }.limited_by(), "registers");
+        let it = Resources {
+            rungs: vec![("08_wide_tile".to_string(), spilling())],
+            left_out: vec![("05_wgmma".to_string(), "needs Hopper".to_string())],
+            source: "measured on X".to_string(),
+        };
+        let text = it.to_string();
+        for part in
+            ["(measured on X)", "08_wide_tile", "96.0 KiB", "16!", "12 %", "not in the table: `05_wgmma`: needs"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(
+            it.html().contains("registers<br>a<br>thread") && Resources::default().to_string().contains("no figures")
+        );
+    }
+
+    #[test]
+    fn spans_survive_the_way_through_rows() {
+        let spans = vec![Span::new("host", "launch 0", 0.0, 0.004), Span::new("GPU", "kernel 0", 0.004, 1.5)];
+        assert_eq!(Span::from_rows(&Span::to_rows(&spans, Backend::Cuda)), spans);
+    }
+
+    #[test]
+    fn a_convolution_knows_its_output_and_its_work() {
+        let second = Convolution::SECOND_OF_CNN;
+        assert_eq!((second.output_side(), second.operations()), (Some(24), 2_717_908_992.0));
+        assert_eq!(Convolution { side: 2, ..second }.output_side(), None);
+        let one = |ms, problem| ConvAlgorithm {
+            number: 1,
+            name: ConvPass::Forward.algorithm(1),
+            ms,
+            workspace: 1 << 20,
+            tensor_cores: true,
+            deterministic: true,
+            problem,
+        };
+        let list = vec![one(Some(0.1), None), one(None, Some("NOT_SUPPORTED".to_string()))];
+        let text = ConvAlgorithms { convolution: second, pass: ConvPass::Forward, library: 91400, list }.to_string();
+        assert!(text.contains("27.18") && text.contains("1.00 MiB") && text.contains("NOT_SUPPORTED"), "{text}");
+        assert_eq!(ConvPass::BackwardFilter.algorithm(9), "number 9");
+    }
+}
