@@ -40,6 +40,6 @@ pub mod prelude {
     pub use crate::inspect::Inspection;
     pub use crate::launch::{LaunchConfig, Source};
     pub use crate::lesson::Lesson;
-    pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Resources, Span, Summary, figures};
+    pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Resources, Rows, Span, Summary, figures};
     pub use crate::plot;
 }

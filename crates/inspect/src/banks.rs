@@ -1,6 +1,6 @@
 //! One warp's addresses against the 32 banks of shared memory: which lanes are served at once, and which words wait.
 
-use super::find::Found;
+use super::find::{Found, title, which};
 use super::lanes::{self, CELL, FALL, middle};
 use super::words::{counted, grouped};
 use super::{Access, AccessKind, Inspection};
@@ -16,9 +16,9 @@ const SPLIT: Pen = Pen::solid(INK, 1.4).alpha(0.7);
 
 pub(super) fn draw(it: &Inspection, found: &Found<'_>) -> Figure {
     let access = found.access;
-    let title = format!("{}: one warp's addresses in the 32 banks", super::title(found));
-    figure(&title, |canvas| {
-        let y = canvas.title(&title);
+    let heading = format!("{}: one warp's addresses in the 32 banks", title(found));
+    figure(&heading, |canvas| {
+        let y = canvas.title(&heading);
         canvas.text(&lanes::caption(access), (MARGIN, y + LINE / 2.0), Align::Left);
         let parts = parts(access);
         let low = lanes::row(canvas, &colors(access, &parts), y + LINE + 2.0);
@@ -50,7 +50,7 @@ pub(super) fn draw(it: &Inspection, found: &Found<'_>) -> Figure {
         let y = legend(canvas, &entries, y + 4.0);
         let mut remarks = vec![sentence(access, &parts)];
         remarks.extend(difference(access, &parts));
-        remarks.push(super::which(it, found));
+        remarks.push(which(it, found));
         notes(canvas, &remarks, y) + MARGIN
     })
 }

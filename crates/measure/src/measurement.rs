@@ -90,22 +90,36 @@ pub enum Backend {
     Cuda,
     /// An Apple GPU.
     Metal,
-    /// A model of a GPU: its figures are never times of a real one.
+    /// The simulator (warpsim), which counts as a GPU does, and whose times say nothing of one.
+    Simulator,
+    /// A practice model of a device, such as its queue or its memory pool, with times that are made up.
     Model,
+    /// Nothing ran: arithmetic, from sizes or from other figures.
+    Derived,
 }
 
 impl Backend {
     /// Every backend, in the order of legends.
-    pub const ALL: [Backend; 5] = [Backend::CpuOneCore, Backend::Cpu, Backend::Cuda, Backend::Metal, Backend::Model];
+    pub const ALL: [Backend; 7] = [
+        Backend::CpuOneCore,
+        Backend::Cpu,
+        Backend::Cuda,
+        Backend::Metal,
+        Backend::Simulator,
+        Backend::Model,
+        Backend::Derived,
+    ];
 
-    /// The word that stands in `metrics.csv`.
+    /// The word that stands in `metrics.csv`. In rows of before November 2026, `model` stands for the last three.
     pub fn name(self) -> &'static str {
         match self {
             Backend::CpuOneCore => "cpu-1",
             Backend::Cpu => "cpu",
             Backend::Cuda => "cuda",
             Backend::Metal => "metal",
+            Backend::Simulator => "simulator",
             Backend::Model => "model",
+            Backend::Derived => "derived",
         }
     }
 
@@ -174,6 +188,11 @@ impl Measurement {
         self
     }
 
+    /// The median, in the row's unit.
+    pub fn median(&self) -> f64 {
+        self.summary.median
+    }
+
     /// The machine that these rows were recorded on; empty where they are live. For `recorded_on` of charts.
     pub fn recorded_on(rows: &[Measurement]) -> String {
         rows.iter().find(|row| row.recorded).map_or(String::new(), |row| row.machine.clone())
@@ -202,6 +221,52 @@ impl Measurement {
         let cores = if self.backend == Backend::CpuOneCore { ", one core" } else { "" };
         let recorded = if self.recorded { ", recorded" } else { "" };
         format!("{} ({machine}{cores}{recorded})", self.experiment)
+    }
+}
+
+/// What a cell asks of rows, by the name of what was done. For `Vec<Measurement>` and slices.
+///
+/// ```
+/// use gpulab_measure::measurement::{Backend, Measurement, Rows, Summary};
+/// let row = |name: &str, ms: f64| Measurement::time_ms(name, Backend::Cpu, 1024, Summary::of(&[ms]));
+/// let rows = vec![row("one core", 12.0), row("all cores", 3.0)];
+/// assert_eq!(rows.ratio("one core", "all cores"), 4.0);
+/// assert_eq!(rows.median_at("all cores", 1024), 3.0);
+/// assert!(rows.median("GPU").is_nan());
+/// ```
+pub trait Rows {
+    /// The rows of that experiment, of every size.
+    fn of(&self, experiment: &str) -> Vec<Measurement>;
+
+    /// The first row of that experiment.
+    fn row(&self, experiment: &str) -> Option<&Measurement>;
+
+    /// The median of that experiment's row of one size; NaN where there is none, as on a GPU that cannot run it.
+    fn median_at(&self, experiment: &str, size: usize) -> f64;
+
+    /// The median of that experiment's first row; NaN where there is none.
+    fn median(&self, experiment: &str) -> f64 {
+        self.row(experiment).map_or(f64::NAN, Measurement::median)
+    }
+
+    /// The median of one experiment divided by that of another, of their first rows.
+    fn ratio(&self, experiment: &str, other: &str) -> f64 {
+        self.median(experiment) / self.median(other)
+    }
+}
+
+impl Rows for [Measurement] {
+    fn of(&self, experiment: &str) -> Vec<Measurement> {
+        self.iter().filter(|row| row.experiment == experiment).cloned().collect()
+    }
+
+    fn row(&self, experiment: &str) -> Option<&Measurement> {
+        self.iter().find(|row| row.experiment == experiment)
+    }
+
+    fn median_at(&self, experiment: &str, size: usize) -> f64 {
+        let found = self.iter().find(|row| row.experiment == experiment && row.size == size as u64);
+        found.map_or(f64::NAN, Measurement::median)
     }
 }
 
@@ -432,7 +497,7 @@ impl Resources {
                 Cell::of(it.registers.to_string()),
                 Cell::of(shared(it.shared_bytes)),
                 Cell::of(shared(it.dynamic_shared_bytes)),
-                Cell::of(it.local_bytes.to_string()).loud(it.local_bytes > 0),
+                Cell::of(it.local_bytes.to_string()).flagged(it.local_bytes > 0),
                 Cell::of(it.threads.to_string()),
                 Cell::of(it.blocks.to_string()),
                 Cell::of(it.warps().to_string()),
@@ -769,6 +834,15 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(figures(value), text);
         }
+    }
+
+    #[test]
+    fn rows_are_found_by_name_and_size() {
+        let row = |name: &str, size, ms: f64| Measurement::time_ms(name, Backend::Cuda, size, Summary::of(&[ms]));
+        let rows = vec![row("a", 1, 2.0), row("b", 1, 4.0), row("a", 8, 16.0)];
+        assert_eq!((rows.of("a").len(), rows.median("a"), rows.median_at("a", 8)), (2, 2.0, 16.0));
+        assert_eq!((rows.ratio("b", "a"), rows.row("c")), (2.0, None));
+        assert!(rows.median("c").is_nan() && rows.median_at("b", 8).is_nan() && rows.of("c").is_empty());
     }
 
     #[test]

@@ -134,6 +134,7 @@ pub(super) fn plot(
             canvas.text(line, (left, y + LINE / 2.0 + 2.0), Align::Left);
             y += LINE;
         }
+        canvas.describe(format!("{}: {text}", lines.join(" ")));
         let (bar_top, bar_end) = (y + 3.0, y + 3.0 + BAR);
         let wide = width(text, FONT);
         let at = beside_bar(row, &x, wide, marks);
@@ -220,7 +221,7 @@ fn fill(row: &Measurement) -> Rgb {
     color(match row.backend {
         Backend::CpuOneCore | Backend::Cpu => 0,
         Backend::Cuda | Backend::Metal => 1,
-        Backend::Model => 5,
+        Backend::Simulator | Backend::Model | Backend::Derived => 5,
     })
 }
 

@@ -9,6 +9,7 @@ use crate::{Error, Result};
 use plotters::prelude::{DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontDesc, FontFamily, FontStyle, RGBAColor, RGBColor, ShapeStyle, TextStyle};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 /// Every figure is this wide, in pixels: the width of a notebook's output.
@@ -23,7 +24,8 @@ pub const LINE: f64 = 18.0;
 pub const MARGIN: f64 = 8.0;
 
 const TITLE: f64 = 17.0;
-pub const FONTS: &str = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Noto Sans, Arial, sans-serif";
+pub const FONTS: &str =
+    "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Noto Sans, Arial, DejaVu Sans, sans-serif";
 const CODE_FONTS: &str = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace";
 /// The font size of source code and of numbers in cells, in pixels.
 pub const SMALL: f64 = 12.0;
@@ -35,16 +37,19 @@ const FONT_FACTOR: f64 = 1.24;
 /// A point in pixels, from the top left.
 pub type Point = (f64, f64);
 
+/// A figure being drawn. Its coordinates are pixels from the top left.
 pub struct Canvas<'a> {
     backend: SVGBackend<'a>,
+    description: Vec<String>,
 }
 
 /// Draws a figure; `draw` gives the height that it used, in pixels.
 pub fn figure(title: &str, draw: impl FnOnce(&mut Canvas<'_>) -> f64) -> Figure {
     let mut text = String::with_capacity(16 << 10);
-    let mut canvas = Canvas { backend: SVGBackend::with_string(&mut text, (0, 0)) };
+    let mut canvas = Canvas { backend: SVGBackend::with_string(&mut text, (0, 0)), description: Vec::new() };
     let height = draw(&mut canvas);
     canvas.backend.present().expect("writing to memory does not fail");
+    let description = std::mem::take(&mut canvas.description);
     drop(canvas);
     // The outer element is written by the figure, once for each use.
     let body = text.split_once('\n').map_or("", |(_, rest)| rest);
@@ -54,7 +59,7 @@ pub fn figure(title: &str, draw: impl FnOnce(&mut Canvas<'_>) -> f64) -> Figure 
     let body = body.replace(&format!("\"#{r:02X}{g:02X}{b:02X}\""), "\"currentColor\"");
     // Said once, on the outer element.
     let body = body.replace(&format!(" font-family=\"{FONTS}\""), "").replace(" opacity=\"1\"", "");
-    Figure::new(title, body, height)
+    Figure::new(title, &description, body, height)
 }
 
 fn units(value: f64) -> i32 {
@@ -70,6 +75,11 @@ fn shape((r, g, b): Rgb, alpha: f64, filled: bool, width: f64) -> ShapeStyle {
 }
 
 impl Canvas<'_> {
+    /// Adds a line to what a screen reader says of the figure: the values that the picture shows.
+    pub fn describe(&mut self, line: impl Into<String>) {
+        self.description.push(line.into());
+    }
+
     pub fn path(&mut self, points: &[Point], pen: &Pen) {
         let style = shape(pen.color, pen.alpha, false, pen.width);
         if pen.dash.is_empty() {
@@ -213,21 +223,26 @@ fn dashes(points: &[Point], pattern: &[f64]) -> Vec<Vec<Point>> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     title: String,
+    description: String,
     body: String,
     height: f64,
 }
 
 impl Figure {
-    pub(super) fn new(title: &str, body: String, height: f64) -> Figure {
-        Figure { title: escape(title), body, height }
+    fn new(title: &str, description: &[String], body: String, height: f64) -> Figure {
+        Figure { title: escape(title), description: escape(&description.join("\n")), body, height }
     }
 
     fn open(&self, attributes: &str) -> String {
         let (width, height) = (WIDTH * UNITS, (self.height * UNITS).ceil());
+        // A page may hold many figures: the name of a description follows from its text.
+        let mut hasher = DefaultHasher::new();
+        (&self.title, &self.description).hash(&mut hasher);
+        let id = format!("gpulab-{:016x}", hasher.finish());
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-             font-family=\"{FONTS}\" aria-label=\"{}\" {attributes}>\n",
-            self.title
+             font-family=\"{FONTS}\" aria-label=\"{}\" aria-describedby=\"{id}\" {attributes}>\n<desc id=\"{id}\">{}</desc>\n",
+            self.title, self.description
         )
     }
 
@@ -409,6 +424,19 @@ mod tests {
     }
 
     #[test]
+    fn a_screen_reader_is_told_the_values() {
+        let figure = figure("t", |canvas| {
+            canvas.describe("CPU: 1 < 2 ms");
+            canvas.describe("GPU: 1 ms");
+            20.0
+        });
+        for text in [figure.svg(), figure.html()] {
+            let id = text.split("aria-describedby=\"").nth(1).unwrap().split('"').next().unwrap();
+            assert!(text.contains(&format!("<desc id=\"{id}\">CPU: 1 &lt; 2 ms\nGPU: 1 ms</desc>")), "{text}");
+        }
+    }
+
+    #[test]
     fn text_is_escaped_and_takes_the_page_colour() {
         let figure = figure("a < b & \"c\"", |canvas| {
             canvas.text("<b>&'\"#010203\"", (0.0, 0.0), Align::Left);
@@ -422,7 +450,7 @@ mod tests {
 
     #[test]
     fn the_page_form_has_no_background_and_the_file_form_has_one() {
-        let figure = Figure::new("t", "<line/>\n".to_string(), 100.0);
+        let figure = Figure::new("t", &[], "<line/>\n".to_string(), 100.0);
         assert!(figure.svg().contains("#ffffff") && figure.svg().contains("color=\"#1a1a1a\""));
         assert!(!figure.html().contains("#ffffff") && figure.html().contains("--jp-content-font-color1"));
         assert!(figure.svg().contains("viewBox=\"0 0 7600 1000\""));
@@ -431,7 +459,7 @@ mod tests {
     #[test]
     fn saving_makes_folders_and_names_the_path_when_it_cannot() {
         let folder = std::env::temp_dir().join(format!("gpulab-figure-{}", std::process::id()));
-        let figure = Figure::new("t", String::new(), 10.0);
+        let figure = Figure::new("t", &[], String::new(), 10.0);
         let path = folder.join("a/b.svg");
         figure.save(&path).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), figure.svg());

@@ -1,5 +1,6 @@
 //! From rows to curves: what belongs together, what it is called, what cannot be drawn, and where two curves cross.
 
+use crate::cpu_info::clean_name;
 use crate::measurement::{Backend, Measurement};
 
 /// One point of a curve.
@@ -151,23 +152,11 @@ fn put(spots: &mut Vec<Spot>, spot: Spot) -> bool {
 /// The row's label with the machine's name shortened, and the element type where a chart holds several.
 pub(super) fn label(row: &Measurement, with_type: bool) -> String {
     let mut row = row.clone();
-    row.machine = short_machine(&row.machine);
+    row.machine = clean_name(&row.machine);
     if with_type && !row.dtype.is_empty() {
         row.experiment = format!("{}, {}", row.experiment, row.dtype);
     }
     row.label()
-}
-
-/// `Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz` is long, and nobody calls it that: `Intel Xeon Platinum 8481C`.
-pub(super) fn short_machine(name: &str) -> String {
-    let name = name.replace("(R)", " ").replace("(TM)", " ").replace("(tm)", " ");
-    let (name, rest) = match name.split_once(" @ ") {
-        // What follows the clock, such as a number of cores, stays.
-        Some((name, clock)) => (name.to_string(), clock.split_once(' ').map_or("", |(_, rest)| rest).to_string()),
-        None => (name, String::new()),
-    };
-    let words = name.split_whitespace().filter(|word| !matches!(*word, "CPU" | "Processor"));
-    words.chain(rest.split_whitespace()).collect::<Vec<&str>>().join(" ")
 }
 
 /// The size at which the first CPU curve and the first GPU curve of `rows` cross, as [`SizeChart::crossover`] marks it.

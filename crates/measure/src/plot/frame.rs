@@ -2,8 +2,8 @@
 
 #![allow(missing_docs)] // a vocabulary for drawing: the names say what each is
 
-use super::canvas::{Align, Canvas, FONT, INK, LINE, MARGIN, Marker, Pen, Point, Rgb, WIDTH, width, wrap};
-use super::curves::short_machine;
+use super::canvas::{Align, Canvas, FONT, Figure, INK, LINE, MARGIN, Marker, Pen, Point, Rgb, WIDTH, width, wrap};
+use crate::cpu_info::clean_name;
 use crate::error::bytes;
 use crate::measurement::{Measurement, figures};
 
@@ -333,6 +333,7 @@ fn draw_sample(canvas: &mut Canvas<'_>, sample: Sample, (x, y): Point) {
 
 /// Writes paragraphs from height `y` on, wrapped; gives the height below them.
 pub fn notes(canvas: &mut Canvas<'_>, notes: &[String], y: f64) -> f64 {
+    notes.iter().for_each(|note| canvas.describe(note));
     let mut y = if notes.is_empty() { y } else { y + 4.0 };
     for line in notes.iter().flat_map(|note| wrap(note, FONT, WIDTH - 2.0 * MARGIN)) {
         canvas.text(&line, (MARGIN, y + LINE / 2.0), Align::Left);
@@ -346,7 +347,7 @@ pub(super) fn sources(rows: &[Measurement]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for row in rows {
         let mut short = row.clone();
-        short.machine = short_machine(&row.machine);
+        short.machine = clean_name(&row.machine);
         let line = format!("{}.", short.source());
         let line = line.replacen("recorded", "Recorded", 1).replacen("measured", "Measured", 1);
         if !lines.contains(&line) {
@@ -356,13 +357,18 @@ pub(super) fn sources(rows: &[Measurement]) -> Vec<String> {
     lines
 }
 
+/// What a chart of no rows says, and what to do about it.
+const NOTHING: &str = "Nothing to draw: there are no rows to show.";
+const NOTHING_NEXT: &str = "next: run the cell that measures first, then this one again; on a machine without a GPU, \
+                            `lesson.measure` gives the recorded rows";
+
 /// A figure of a chart without a single row: the title, what is missing, and the next step.
-pub fn nothing(title: &str, remarks: &[String]) -> super::Figure {
+pub fn nothing(title: &str, remarks: &[String]) -> Figure {
     super::canvas::figure(title, |canvas| {
         let y = canvas.title(title);
         let mut lines = remarks.to_vec();
-        lines.insert(0, super::NOTHING.to_string());
-        lines.push(super::NOTHING_NEXT.to_string());
+        lines.insert(0, NOTHING.to_string());
+        lines.push(NOTHING_NEXT.to_string());
         notes(canvas, &lines, y) + MARGIN
     })
 }

@@ -85,6 +85,12 @@ impl HeatMap {
         let fits = |value: &f64| *value >= 0.0 && value.is_finite();
         let most = self.values.iter().copied().filter(fits).fold(0.0, f64::max);
         for (row, name) in self.rows.iter().enumerate() {
+            // A screen reader that reads hundreds of numbers tells less than one that reads none.
+            if self.values.len() <= 256 {
+                let values = &self.values[row * self.columns.len()..][..self.columns.len()];
+                let said = values.iter().map(|value| if fits(value) { figures_short(*value) } else { "empty".into() });
+                canvas.describe(format!("{name}: {}", said.collect::<Vec<String>>().join(", ")));
+            }
             let (above, below) = (y + side * row as f64, y + side * (row + 1) as f64);
             if side >= WITH_NAME {
                 canvas.text(name, (left - 10.0, (above + below) / 2.0), Align::Right);

@@ -195,6 +195,9 @@ fn plot(canvas: &mut Canvas<'_>, chart: &LadderChart, marks: &[Mark], top: f64) 
 
     let mut y = start;
     for (n, row) in rows.iter().enumerate() {
+        let of_peer =
+            if percents[n].is_empty() { String::new() } else { format!(", {} of {}", percents[n], chart.peer) };
+        canvas.describe(format!("{}: {} {unit}{of_peer}", row.experiment, rates[n]));
         let middle = y + heights[n] / 2.0;
         let first = middle - LINE * (names[n].len() - 1) as f64 / 2.0;
         for (line, text) in names[n].iter().enumerate() {
@@ -210,6 +213,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &LadderChart, marks: &[Mark], top: f64) 
     }
     for ((mark, place), pole) in marks.iter().zip(&places).zip(&poles) {
         canvas.line((pole.x, flag_y(place.row) - 7.0), (pole.x, bottom), &mark.pen);
+        canvas.describe(&mark.text);
         canvas.text(&mark.text, (place.x, flag_y(place.row)), place.align);
     }
     canvas.text(&format!("{} ({unit})", rows[0].metric), ((left + right) / 2.0, below + 8.0), Align::Middle);

@@ -42,7 +42,7 @@ impl MemoryChart {
 
     /// Says in the legend that these numbers were recorded, and on which machine.
     pub fn recorded_on(mut self, machine: &str) -> MemoryChart {
-        self.recorded = super::curves::short_machine(machine);
+        self.recorded = crate::cpu_info::clean_name(machine);
         self
     }
 
@@ -177,6 +177,8 @@ fn pool(canvas: &mut Canvas<'_>, chart: &MemoryChart, columns: &Columns, top: f6
     canvas.path(&columns.steps(&y, &reserved), &RESERVED);
     canvas.path(&line, &USED);
     for (n, (used, reserved)) in used.iter().zip(&reserved).enumerate() {
+        let step = &chart.points[n].step;
+        canvas.describe(format!("{step}: used {} MiB, reserved {} MiB", short(*used), short(*reserved)));
         let x = columns.middle(n);
         let apart = y.at(*used) - y.at(*reserved);
         if used != reserved {

@@ -106,10 +106,5 @@ pub fn heat_map(values: &[f64], rows: &[&str], columns: &[&str]) -> HeatMap {
     HeatMap::new(values, rows, columns)
 }
 
-/// What a chart of no rows says, and what to do about it.
-const NOTHING: &str = "Nothing to draw: there are no rows to show.";
-const NOTHING_NEXT: &str = "next: run the cell that measures first, then this one again; on a machine without a GPU, \
-                            `lesson.measure` gives the recorded rows";
-
 #[cfg(test)]
 mod tests;

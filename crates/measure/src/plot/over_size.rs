@@ -10,7 +10,7 @@ use super::frame::{
     short, size, size_ticks, ticks, x_axis, y_axis,
 };
 use crate::error::bytes;
-use crate::measurement::Measurement;
+use crate::measurement::{Measurement, figures};
 
 /// A chart of one metric over size, both axes logarithmic: a curve for each experiment and machine with its p10 to
 /// p90 band; recorded curves are dashed, their markers hollow. As the last expression of a cell it shows itself.
@@ -266,6 +266,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     let mut lines: Vec<Vec<Point>> = Vec::new();
     for (((at, text, pen), place), flag) in marks.upright.iter().zip(&places).zip(&poles) {
         let pole = [(x.at(*at), row(place.row) - 7.0), (x.at(*at), y.start)];
+        canvas.describe(text);
         canvas.path(&pole, pen);
         canvas.text(text, (place.x, row(place.row)), place.align);
         lines.push(vec![(flag.x, y.end), (flag.x, y.start)]);
@@ -273,6 +274,11 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     for curve in curves {
         let line: Vec<Point> = curve.spots.iter().map(|spot| place(spot, spot.mid)).collect();
         canvas.path(&line, &curve_pen(curve));
+        let points = curve
+            .spots
+            .iter()
+            .map(|spot| format!("{}: {} {}", size_text(spot.size, chart.in_bytes), figures(spot.mid), chart.data.unit));
+        canvas.describe(format!("{}: {}", curve.label, points.collect::<Vec<_>>().join(", ")));
         lines.push(line);
     }
     for (n, curve) in curves.iter().enumerate() {
@@ -289,6 +295,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     let room = Area(x.start, y.end, x.end, y.start);
     let mut taken = Vec::new();
     for (at, text, pen) in &marks.level {
+        canvas.describe(text);
         canvas.line((x.start, y.at(*at)), (x.end, y.at(*at)), pen);
         let (left, middle) = beside(text, y.at(*at), room, &lines, &mut taken);
         canvas.text(text, (left, middle), Align::Left);

@@ -10,6 +10,7 @@ use super::frame::{
     y_axis,
 };
 use super::ladder::is_rung;
+use crate::measurement::figures;
 
 /// What one rung or peer reached: a point of a roofline.
 #[derive(Debug, Clone, PartialEq)]
@@ -214,6 +215,8 @@ fn plot(canvas: &mut Canvas<'_>, points: &[Reached], roofs: &Roofs<'_>, top: f64
         canvas.text(&point.name, (column, *height), Align::Left);
     }
     for point in points {
+        let (flop, rate) = (figures(point.flop_per_byte), figures(point.tflop_per_s));
+        canvas.describe(format!("{}: {flop} FLOP/byte, {rate} TFLOP/s", point.name));
         let (marker, color) = look(point);
         canvas.marker(marker, place(point), color, point.recorded);
     }

@@ -107,6 +107,8 @@ impl StackedChart {
             for tick in &tick_values {
                 canvas.line((x.at(*tick), bar_top), (x.at(*tick), bar_end), &GRID);
             }
+            let said = |row: &Measurement| format!("{} {}", row.metric, written(row.summary.median));
+            canvas.describe(format!("{bar}: {}", self.of(bar).map(said).collect::<Vec<_>>().join(", ")));
             let mut from = 0.0;
             for row in self.of(bar) {
                 let value = row.summary.median;

@@ -8,7 +8,7 @@ use super::frame::{
     AXIS, Flag, GRID, Sample, Scale, flags, legend, linear_ticks, notes, nothing, number, short, ticks, x_axis,
 };
 
-pub(super) use crate::measurement::Span;
+pub(super) use crate::measurement::{Span, figures};
 
 /// Lanes of spans over a common time axis; lanes stand in the order in which they first appear.
 /// As the last expression of a cell it shows itself.
@@ -45,7 +45,7 @@ impl Timeline {
 
     /// Says below the chart that these times were recorded, and on which machine.
     pub fn recorded_on(mut self, machine: &str) -> Timeline {
-        self.recorded = super::curves::short_machine(machine);
+        self.recorded = crate::cpu_info::clean_name(machine);
         self
     }
 
@@ -183,6 +183,8 @@ fn draw_lane(canvas: &mut Canvas<'_>, spans: &[&Span], top: f64, x: &Scale, pole
     spans.sort_by(|a, b| a.start_ms.total_cmp(&b.start_ms));
     let mut beside: Vec<(f64, &str, usize)> = Vec::new();
     for (n, span) in spans.iter().enumerate() {
+        let (from, to) = (figures(span.start_ms), figures(span.end_ms));
+        canvas.describe(format!("{}: {} from {from} to {to} ms", span.lane, span.label));
         let kind = kinds.iter().position(|kind| kind.name == kind_of(&span.label)).unwrap_or(0);
         // Even an instant must be seen.
         let (start, end) = (x.at(span.start_ms), x.at(span.end_ms).max(x.at(span.start_ms) + 2.5));
