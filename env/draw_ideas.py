@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/plain-words.md into docs/pictures/; with `--check` it only says which are out of date."""
+"""Draws the pictures of docs/plain-words.md and docs/DESIGN.md into docs/pictures/; with `--check` it only says which are out of date."""
 
 from __future__ import annotations
 
 import sys
 
+import draw.crates
 import draw.language
 import draw.learning
 import draw.machine

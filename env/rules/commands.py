@@ -19,6 +19,9 @@ OUTSIDE = {
     "apt", "apt-get", "brew", "colab", "compute-sanitizer", "curl", "debootstrap", "docker", "docker-compose", "ncu", "nsys",
     "nvcc", "nvidia-smi", "rustup", "trtexec", "xcode-select",
 }  # fmt: skip
+# What can be typed behind `gpulab`, as clap reads it; commands of a group stand in an enum of its name.
+OPTIONS = "crates/cli/src/options.rs"
+GROUPS = ("demo", "data")
 OURS = {"make", "python3", "python", "cargo", "gpulab", "sh", "git", ".venv/bin/python", "target/release/gpulab"}
 
 
@@ -40,9 +43,10 @@ def wrong(command: str) -> str | None:
     if program == "cargo":
         return _cargo(words[1:])
     if program in ("gpulab", "target/release/gpulab") and len(words) > 1:
-        known = _text("crates/cli/src/main.rs")
-        verb = " ".join(words[1:3]) if words[1] in ("demo", "data") else words[1]
-        return _program(command) if f"gpulab {verb}" in known else f"`gpulab {verb}` is in no line of its help"
+        typed = [word for word in words[1 : 3 if words[1] in GROUPS else 2] if not word.startswith("--")]
+        verb = " ".join(typed)
+        known = verb in _verbs() or verb in ("", *GROUPS)
+        return _program(command) if known else f"there is no command `gpulab {verb}`"
     if program == "sh" and len(words) > 1 and words[1] != "-c" and not _is_script(words[1]):
         return f"there is no script {words[1]}"
     return None
@@ -61,12 +65,27 @@ def _tools() -> str:
     )
 
 
+def _kebab(name: str) -> str:
+    """The name that clap makes of one in Rust."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower().replace("_", "-")
+
+
 @cache
-def _sources() -> str:
-    """Of all crates: options are read where their work is done."""
-    return "\n".join(
-        path.read_text(encoding="utf-8") for crate in _crates().values() for path in crate.glob("src/**/*.rs")
-    )
+def _verbs() -> set[str]:
+    """The commands of `gpulab`: `train`, `demo ladder`."""
+    found = {}
+    for name in ("Command", *(group.capitalize() for group in GROUPS)):
+        body = _text(OPTIONS).partition(f"pub enum {name} {{")[2].partition("\n}")[0]
+        found[name] = {_kebab(one) for one in re.findall(r"^    ([A-Z]\w+)", body, flags=re.MULTILINE)}
+    single = found.pop("Command") - set(GROUPS)
+    return single | {f"{group.lower()} {one}" for group, ones in found.items() for one in ones}
+
+
+@cache
+def _options() -> set[str]:
+    """The options of all its commands."""
+    fields = re.findall(r"#\[arg\(\s*long\b[^\]]*\]\s*(?:pub )?(\w+):", _text(OPTIONS))
+    return {"help", "version", *map(_kebab, fields)}
 
 
 @cache
@@ -81,7 +100,7 @@ def _crates() -> dict[str, Path]:
 
 def _program(command: str) -> str | None:
     """Options of our own programs, given to them or by `make`'s ARGS."""
-    missing = [flag for flag in FLAG.findall(command) if f"--{flag}" not in _sources() + _tools()]
+    missing = [flag for flag in FLAG.findall(command) if flag not in _options() and f"--{flag}" not in _tools()]
     return f"no program of ours knows --{missing[0]}" if missing else None
 
 

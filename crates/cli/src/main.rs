@@ -1,228 +1,214 @@
 //! The program `gpulab`: what this machine has, and what a notebook must not do in its own process.
 
-use gpulab::topics::Size;
-use gpulab::{demo, machine};
+#[cfg(feature = "onnx")]
+mod benchmark;
+mod demo;
+#[cfg(feature = "onnx")]
+mod export;
+#[cfg(feature = "nn")]
+mod gpt;
+mod options;
+#[cfg(feature = "tables")]
+mod report;
+#[cfg(feature = "nn")]
+mod train;
+
+use clap::{CommandFactory, Parser};
+use gpulab::error::Result;
+use gpulab_lessons::machine;
+use options::{Command, Data, Gpulab};
+use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 
-const HELP: &str = "\
-gpulab looks at this machine for the course's notebooks.
-
-usage:
-  gpulab verify           what was found: CPU, GPUs, drivers, libraries, and how to add what is missing
-  gpulab verify --json    the same for programs
-  gpulab demo late-error  a kernel that writes outside its buffer, and when that comes to light
-  gpulab demo ladder SIZE RUNG …      one run of each rung, for ncu and nsys: gpulab demo ladder 4194304 reduction/02_tree
-  gpulab demo launch FILE KERNEL N    one launch of a kernel (const float *, float *, int), for compute-sanitizer
-  gpulab demo out-of-memory BATCH MIB the forward pass of the course's CNN in a process that may take so much memory
-  gpulab data mnist [--hub OWNER/NAME]  fetches MNIST into data/mnist/, from mirrors or a data set of the Hugging Face hub (`make mnist`)
-  gpulab data gpt OWNER/NAME      fetches a GPT-2 from the Hugging Face hub into models/hub/, such as openai-community/gpt2
-  gpulab train            the CNN of lesson 20 learns to read digits (`make train-cpu`, `train-cuda`, `train-mps`)
-  gpulab train-gpt        a small GPT learns the course's own text (`make train-gpt`)
-  gpulab generate PROMPT  what it goes on with; --model DIR for a GPT-2 checkpoint
-  gpulab export-onnx      the trained CNN and the small GPT as ONNX files (`make export-onnx`); check FILE looks at one
-  gpulab trt-benchmark    latency of that CNN, or of --model FILE: candle, ONNX Runtime on CPU, CUDA, TensorRT (`make trt-benchmark`)
-  gpulab report           results/metrics.csv: CPU against GPU by experiment (`make report`); [--results FILE] [--out FOLDER]
-  gpulab --help           this text
-  gpulab --version        the version
-";
-
 fn main() -> ExitCode {
-    // Not `args`, which panics where an argument is not UTF-8.
-    let arguments: Vec<String> = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match answer(&arguments) {
-        Ok(text) => {
-            // A reader that went away (`gpulab verify | head -1`) is no mistake, and no reason to panic.
-            let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+    match Gpulab::try_parse().map(|gpulab| answer(gpulab.command)) {
+        Ok(Ok(text)) => {
+            print(text.trim_end());
             ExitCode::SUCCESS
         }
-        Err(problem) => {
-            let _ = writeln!(std::io::stderr(), "{problem}");
-            ExitCode::from(2)
+        Ok(Err(error)) => refuse(&error),
+        // `--help` and `--version`.
+        Err(text) if !text.use_stderr() => {
+            print(text.render().to_string().trim_end());
+            ExitCode::SUCCESS
         }
+        Err(error) => refuse(&with_next(&error, &named(std::env::args_os().skip(1)))),
     }
 }
 
-fn answer(arguments: &[&str]) -> Result<String, String> {
-    match arguments {
-        ["verify"] => Ok(machine::detect().to_string()),
-        ["verify", "--json"] | ["--json", "verify"] => Ok(machine::detect().to_json()),
-        ["demo", "late-error"] => demo::late_error().map_err(|error| error.to_string()),
-        ["demo", "out-of-memory", batch, mib] => {
-            demo::out_of_memory(number(batch)?, number(mib)? as u64).map_err(|error| error.to_string())
+/// A line to the standard output. A reader that ended (`gpulab verify | head -1`, or Ctrl-C at `gpulab train | tee`) is no
+/// error, and no reason to panic: a training run is still to be kept.
+fn print(text: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn refuse(problem: &dyn Display) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "{problem}");
+    ExitCode::from(2)
+}
+
+fn answer(command: Command) -> Result<String> {
+    match command {
+        Command::Verify { json: false } => Ok(machine::detect().to_string()),
+        Command::Verify { json: true } => Ok(machine::detect().to_json()),
+        Command::Demo(demo) => demo::run(demo),
+        #[cfg(feature = "nn")]
+        Command::Data(Data::Mnist { hub }) => {
+            gpulab_nn::data::fetch_mnist(None, &gpulab_nn::data::mnist_sources(hub.as_deref()))
         }
-        ["demo", "ladder", size, rungs @ ..] if !rungs.is_empty() => {
-            let size = Size::from_name(size).map_err(|error| error.to_string())?;
-            demo::ladder(size, rungs).map_err(|error| error.to_string())
+        #[cfg(feature = "nn")]
+        Command::Data(Data::Gpt { name }) => gpt::fetch(&name),
+        #[cfg(feature = "nn")]
+        Command::Train(options) => train::train(options),
+        #[cfg(feature = "nn")]
+        Command::TrainGpt(options) => gpt::train(options),
+        #[cfg(feature = "nn")]
+        Command::Generate(options) => gpt::generate(&options),
+        #[cfg(feature = "onnx")]
+        Command::ExportOnnx(options) => export::export(options),
+        #[cfg(feature = "onnx")]
+        Command::TrtBenchmark(options) => benchmark::trt_benchmark(&options),
+        #[cfg(feature = "tables")]
+        Command::Report(options) => report::report(options),
+        #[cfg(not(all(feature = "onnx", feature = "tables")))]
+        other => Err(absent(&other)),
+    }
+}
+
+/// A command that this program was built without.
+#[cfg(not(all(feature = "onnx", feature = "tables")))]
+fn absent(command: &Command) -> gpulab::error::Error {
+    let (name, with, build) = match command {
+        Command::Verify { .. } | Command::Demo(_) => unreachable!("these are in every build"),
+        Command::Data(Data::Mnist { .. }) => ("data mnist", "nn", "`make mnist`"),
+        Command::Data(Data::Gpt { .. }) => {
+            let build = "`cargo run --release -p gpulab-cli --features nn -- data gpt openai-community/gpt2`";
+            ("data gpt", "nn", build)
         }
-        ["demo", "launch", file, kernel, n] => {
-            demo::launch(file, kernel, number(n)?).map_err(|error| error.to_string())
+        Command::Train(_) => ("train", "nn", "`make train-cpu`, `make train-cuda` or `make train-mps`"),
+        Command::TrainGpt(_) => ("train-gpt", "nn", "`make train-gpt`"),
+        Command::Generate(_) => {
+            ("generate", "nn", "`cargo run --release -p gpulab-cli --features nn -- generate \"The warp\"`")
         }
-        ["data", "mnist"] => candle::mnist(None),
-        ["data", "mnist", "--hub", name] => candle::mnist(Some(name)),
-        ["data", "gpt", name] => candle::gpt(name),
-        ["train", options @ ..] => candle::train(options),
-        ["train-gpt", options @ ..] => candle::train_gpt(options),
-        ["generate", options @ ..] => candle::generate(options),
-        ["export-onnx", options @ ..] => onnx::export(options),
-        ["trt-benchmark", options @ ..] => runtime::benchmark(options),
-        ["report", options @ ..] => arrays::write_report(options),
-        ["--help" | "-h" | "help"] | ["verify", "--help" | "-h"] => Ok(HELP.to_string()),
-        ["--version" | "-V"] => Ok(format!("gpulab {}", env!("CARGO_PKG_VERSION"))),
-        [] => Err(format!("gpulab was not told what to do\nnext: run `gpulab verify`\n\n{}", HELP.trim_end())),
-        _ => Err(format!("gpulab does not know `{}`\nnext: `gpulab --help` lists what it does", arguments.join(" "))),
+        Command::ExportOnnx(_) => ("export-onnx", "onnx", "`make export-onnx`"),
+        Command::TrtBenchmark(_) => ("trt-benchmark", "onnx", "`make trt-benchmark`"),
+        Command::Report(_) => ("report", "tables", "`make report`"),
+    };
+    gpulab::error::Error::Unsupported {
+        what: format!("`gpulab {name}` needs the feature `{with}`, and this program was built without it"),
+        fix: format!("run {build}, which builds one with it"),
     }
 }
 
-/// What is there only when the program was built with polars.
-#[cfg(feature = "arrays")]
-mod arrays {
-    use gpulab::arrays::{Report, report, report::of_file};
-    use std::path::{Path, PathBuf};
-
-    /// `gpulab report [--results FILE] [--out FOLDER]`.
-    pub fn write_report(options: &[&str]) -> Result<String, String> {
-        let (file, folder) = match options {
-            [] => (None, gpulab::results::dir()),
-            ["--results", file] => (Some(file), gpulab::results::dir()),
-            ["--out", folder] => (None, PathBuf::from(folder)),
-            ["--results", file, "--out", folder] | ["--out", folder, "--results", file] => {
-                (Some(file), PathBuf::from(folder))
-            }
-            _ => {
-                return Err(format!(
-                    "gpulab report does not know `{}`\nnext: gpulab report [--results FILE] [--out FOLDER]",
-                    options.join(" ")
-                ));
-            }
-        };
-        let made: gpulab::Result<Report> = file.map_or_else(report, |file| of_file(Path::new(file)));
-        let saved = made.and_then(|report| Ok((report.save(&folder)?, report)));
-        let (files, report) = saved.map_err(|error| error.to_string())?;
-        let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-        Ok(format!("{}\nwritten: {}", report.text(), files.join(", ")))
+/// clap's message, with the next step as the last line, which a value's own error may have already.
+fn with_next(error: &clap::Error, command: &str) -> String {
+    let text = error.render().to_string();
+    let text = text.trim_end().trim_end_matches("For more information, try '--help'.").trim_end();
+    match text.contains("\nnext: ") {
+        true => text.to_string(),
+        false => format!("{text}\n\nnext: `{command} --help` lists what it takes"),
     }
 }
 
-#[cfg(not(feature = "arrays"))]
-mod arrays {
-    pub fn write_report(_: &[&str]) -> Result<String, String> {
-        Err("`gpulab report` needs polars, and this program was built without\nnext: run `make report`".to_string())
+/// The program with the subcommands that the arguments begin with.
+fn named(arguments: impl Iterator<Item = std::ffi::OsString>) -> String {
+    let (mut name, mut command) = ("gpulab".to_string(), &Gpulab::command());
+    for argument in arguments {
+        let Some(inner) = command.find_subcommand(&argument) else { break };
+        command = inner;
+        name = format!("{name} {}", command.get_name());
     }
-}
-
-/// What is there only when the program was built with candle.
-#[cfg(feature = "candle")]
-mod candle {
-    use gpulab::data;
-    use gpulab::nn::cnn;
-    use gpulab::nn::gpt::command;
-
-    pub fn mnist(hub: Option<&str>) -> Result<String, String> {
-        data::fetch_mnist(None, &data::mnist_sources(hub)).map_err(|error| error.to_string())
-    }
-
-    pub fn gpt(name: &str) -> Result<String, String> {
-        command::fetch(name).map_err(|error| error.to_string())
-    }
-
-    pub fn train(options: &[&str]) -> Result<String, String> {
-        cnn::command::train(options).map_err(|error| error.to_string())
-    }
-
-    pub fn train_gpt(options: &[&str]) -> Result<String, String> {
-        command::train(options).map_err(|error| error.to_string())
-    }
-
-    pub fn generate(options: &[&str]) -> Result<String, String> {
-        command::generate(options).map_err(|error| error.to_string())
-    }
-}
-
-#[cfg(not(feature = "candle"))]
-mod candle {
-    fn absent(name: &str, make: &str) -> Result<String, String> {
-        Err(format!("`gpulab {name}` needs candle, and this program was built without\nnext: {make}"))
-    }
-
-    pub fn mnist(_hub: Option<&str>) -> Result<String, String> {
-        absent("data", "run `make mnist`, which builds one with it")
-    }
-
-    pub fn gpt(_name: &str) -> Result<String, String> {
-        absent("data", "run `cargo run --release -p gpulab --features candle -- data gpt openai-community/gpt2`")
-    }
-
-    pub fn train(_options: &[&str]) -> Result<String, String> {
-        absent("train", "run `make train-cpu`, `make train-cuda` or `make train-mps`, which build one with it")
-    }
-
-    pub fn train_gpt(_options: &[&str]) -> Result<String, String> {
-        absent("train-gpt", "run `make train-gpt`")
-    }
-
-    pub fn generate(_options: &[&str]) -> Result<String, String> {
-        absent("generate", "run `cargo run --release -p gpulab --features candle -- generate \"The warp\"`")
-    }
-}
-
-/// What is there only when the program was built with ONNX's types.
-#[cfg(feature = "export")]
-mod onnx {
-    pub fn export(options: &[&str]) -> Result<String, String> {
-        gpulab::export::command::export(options).map_err(|error| error.to_string())
-    }
-}
-
-#[cfg(not(feature = "export"))]
-mod onnx {
-    pub fn export(_: &[&str]) -> Result<String, String> {
-        Err("`gpulab export-onnx` needs the feature `export`, and this program was built without\n\
-             next: run `make export-onnx`"
-            .to_string())
-    }
-}
-
-/// Running ONNX files takes ONNX Runtime, and the CNN to compare with.
-#[cfg(all(feature = "export", feature = "ort"))]
-mod runtime {
-    pub fn benchmark(options: &[&str]) -> Result<String, String> {
-        gpulab::runtime::command::trt_benchmark(options).map_err(|error| error.to_string())
-    }
-}
-
-#[cfg(not(all(feature = "export", feature = "ort")))]
-mod runtime {
-    pub fn benchmark(_: &[&str]) -> Result<String, String> {
-        Err("`gpulab trt-benchmark` needs the features `export` and `ort`, and this program was built without\n\
-             next: run `make trt-benchmark`"
-            .to_string())
-    }
-}
-
-fn number(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number of elements\nnext: give a whole number, such as 4194304"))
+    name
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::error::ErrorKind;
 
-    #[test]
-    fn arguments_that_it_does_not_know_are_named_with_the_next_step() {
-        for arguments in [&["verfiy"][..], &["verify", "--jsn"], &["verify", "--json", "x"], &["demo", "ladder", "9"]] {
-            let problem = answer(arguments).unwrap_err();
-            assert!(problem.contains(&arguments.join(" ")) && problem.contains("\nnext: "), "{problem}");
-        }
-        assert!(answer(&["demo", "launch", "x", "y", "z"]).unwrap_err().contains("`z` is no number"));
-        assert!(answer(&["demo", "ladder", "-", "y"]).unwrap_err().contains("`-` is no size"));
-        assert!(answer(&[]).unwrap_err().contains("next: run `gpulab verify`"));
+    fn refused(arguments: &str) -> (ErrorKind, String) {
+        let words = || arguments.split_whitespace();
+        let error = Gpulab::try_parse_from(["gpulab"].into_iter().chain(words())).unwrap_err();
+        (error.kind(), with_next(&error, &named(words().map(Into::into))))
     }
 
     #[test]
-    fn help_and_version_answer() {
-        assert!(answer(&["--help"]).unwrap().contains("gpulab verify --json"));
-        assert!(answer(&["-V"]).unwrap().starts_with("gpulab "));
+    fn the_options_fit_together() {
+        Gpulab::command().debug_assert();
+    }
+
+    #[test]
+    fn what_it_does_not_know_is_refused_with_the_next_step() {
+        for (arguments, kind, asks) in [
+            ("", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, "gpulab"),
+            ("verfiy", ErrorKind::InvalidSubcommand, "gpulab"),
+            ("verify --jsn", ErrorKind::UnknownArgument, "gpulab verify"),
+            ("verify --json x", ErrorKind::UnknownArgument, "gpulab verify"),
+            ("demo ladder 9", ErrorKind::MissingRequiredArgument, "gpulab demo ladder"),
+            ("demo launch x y z", ErrorKind::ValueValidation, "gpulab demo launch"),
+            ("demo out-of-memory 0 40", ErrorKind::ValueValidation, "gpulab demo out-of-memory"),
+            ("data gpt", ErrorKind::MissingRequiredArgument, "gpulab data gpt"),
+            ("train --device tpu", ErrorKind::InvalidValue, "gpulab train"),
+            ("train --dtype f8", ErrorKind::InvalidValue, "gpulab train"),
+            ("train --kernels cudnn", ErrorKind::InvalidValue, "gpulab train"),
+            ("train --epochs x", ErrorKind::ValueValidation, "gpulab train"),
+            ("train --epochs 0", ErrorKind::ValueValidation, "gpulab train"),
+            ("train --learning-rate 0", ErrorKind::ValueValidation, "gpulab train"),
+            ("train --seed 1 --seed 2", ErrorKind::ArgumentConflict, "gpulab train"),
+            ("train now", ErrorKind::UnknownArgument, "gpulab train"),
+            ("train-gpt --steps x", ErrorKind::ValueValidation, "gpulab train-gpt"),
+            ("train-gpt now", ErrorKind::UnknownArgument, "gpulab train-gpt"),
+            ("generate --dtype tf32 x", ErrorKind::InvalidValue, "gpulab generate"),
+            ("generate --top-p 1.5 x", ErrorKind::ValueValidation, "gpulab generate"),
+            ("export-onnx bert", ErrorKind::InvalidValue, "gpulab export-onnx"),
+            ("export-onnx --outside 0.5", ErrorKind::ValueValidation, "gpulab export-onnx"),
+            ("export-onnx check", ErrorKind::MissingRequiredArgument, "gpulab export-onnx check"),
+            ("trt-benchmark --batches 1,0", ErrorKind::ValueValidation, "gpulab trt-benchmark"),
+            ("trt-benchmark --modell x", ErrorKind::UnknownArgument, "gpulab trt-benchmark"),
+            ("report --out", ErrorKind::InvalidValue, "gpulab report"),
+        ] {
+            let (refused, text) = refused(arguments);
+            assert_eq!(refused, kind, "{arguments}: {text}");
+            let next = format!("\nnext: `{asks} --help` lists what it takes");
+            assert!(text.ends_with(&next) && !text.contains("For more information"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_next_step_of_a_value_is_the_only_one() {
+        let (kind, text) = refused("demo ladder - reduction/02_tree");
+        assert_eq!((kind, text.matches("next: ").count()), (ErrorKind::ValueValidation, 1), "{text}");
+    }
+
+    #[test]
+    fn every_command_has_help() {
+        let all = Gpulab::command();
+        let names: Vec<&str> = all.get_subcommands().map(|command| command.get_name()).collect();
+        assert_eq!(names.len(), 9);
+        for name in names {
+            let error = Gpulab::try_parse_from(["gpulab", name, "--help"]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{name}");
+        }
+    }
+
+    #[cfg(not(feature = "nn"))]
+    #[test]
+    fn a_command_that_is_not_built_in_names_the_one_that_builds_it() {
+        for arguments in [
+            &["train", "--epochs", "3"][..],
+            &["train-gpt"],
+            &["generate", "a"],
+            &["data", "mnist"],
+            &["data", "gpt", "openai-community/gpt2"],
+            &["export-onnx", "check", "x.onnx"],
+            &["trt-benchmark"],
+        ] {
+            let command = Gpulab::try_parse_from([&["gpulab"], arguments].concat()).unwrap().command;
+            let error = answer(command).unwrap_err();
+            assert!(
+                matches!(&error, gpulab::Error::Unsupported { fix, .. } if fix.contains("make ") || fix.contains("cargo run"))
+            );
+        }
     }
 }

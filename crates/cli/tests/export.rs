@@ -1,13 +1,18 @@
 //! What is exported, with random inputs and candle's outputs beside it: `env/tests/test_export.py` runs these files in ONNX
 //! Runtime and compares. Here each file is read back.
-#![cfg(feature = "export")]
+#![cfg(feature = "onnx")]
 
-use gpulab_onnx::export::{self, Onnx, command};
 use gpulab_nn::cnn::Checkpoint;
 use gpulab_nn::gpt::{Config, Weights};
 use gpulab_nn::tensors::Stored;
+use gpulab_onnx::export::{self, Onnx};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
+
+/// `gpulab export-onnx`.
+fn command(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gpulab")).arg("export-onnx").args(arguments).output().unwrap()
+}
 
 fn folder(name: &str) -> PathBuf {
     // Whoever compares names a folder of his own: these tests may run beside.
@@ -30,8 +35,11 @@ fn untrained(folder: &Path) -> String {
 fn the_command_writes_models_that_read_back() {
     let folder = folder("course");
     let (out, checkpoint) = (folder.to_str().unwrap(), untrained(&folder));
-    let told = command::export(&["--out", out, "--checkpoint", &checkpoint, "--reference", "--images", "60"]).unwrap();
-    assert!(told.contains("written to ") && told.contains("trained on: nothing"), "{told}");
+    let done = command(&["--out", out, "--checkpoint", &checkpoint, "--reference", "--images", "60"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    // env/export_onnx.py takes the files from these lines.
+    let told = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(told.matches("  written to ").count(), 3, "{told}");
     for (name, sets) in [("cnn", 4), ("cnn-int8", 1), ("gpt", 8)] {
         let model = Onnx::read(&folder.join(format!("{name}.onnx"))).unwrap();
         assert_eq!(model.versions(), (export::OPSET, export::IR));
@@ -47,12 +55,14 @@ fn older_versions_of_operators_are_written_as_well() {
     for (name, file, opset) in [("cnn", "cnn", "13"), ("int8", "cnn-int8", "13"), ("gpt", "gpt", "20")] {
         let asked =
             [name, "--out", out, "--checkpoint", &checkpoint, "--opset", opset, "--reference", "--images", "60"];
-        command::export(&asked).unwrap();
+        let done = command(&asked);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let model = Onnx::read(&folder.join(format!("{file}.onnx"))).unwrap();
         assert_eq!(model.versions().0.to_string(), opset);
     }
-    let text = command::export(&["gpt", "--out", out, "--opset", "19"]).unwrap_err().to_string();
-    assert!(text.contains("is a Gelu") && text.contains("version 20"), "{text}");
+    let refused = command(&["gpt", "--out", out, "--opset", "19"]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && text.contains("is a Gelu") && text.contains("\nnext: "), "{text}");
 }
 
 #[test]

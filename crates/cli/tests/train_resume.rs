@@ -1,9 +1,10 @@
-//! `gpulab train`, killed in the middle of an epoch, goes on as if nothing had been.
-#![cfg(all(unix, feature = "candle"))]
+//! `gpulab train`, killed in the middle of an epoch, goes on as if nothing had been; Ctrl-C keeps the run first.
+#![cfg(all(unix, feature = "nn"))]
 
 use gpulab_nn::cnn::Checkpoint;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 struct Folder(PathBuf);
@@ -56,6 +57,48 @@ fn a_killed_run_goes_on_bit_for_bit() {
     assert!(before.step < 12, "it was to be killed before its end");
     assert_eq!((killed.state.losses, killed.state.step), (whole.state.losses, 12));
     assert_eq!((killed.parameters, killed.m, killed.v), (whole.parameters, whole.m, whole.v));
+}
+
+/// As Ctrl-C does.
+fn interrupt(run: &Child) {
+    assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
+}
+
+/// A run of many hours, from its first line of progress on: it handles Ctrl-C by then, and looks whether it was asked to
+/// stop with its next line, a second later.
+fn long_run(folder: &Path) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut run = train(folder, "3000", &["--epochs", "1000000"]).spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("epoch") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before its first line");
+    }
+    (run, lines)
+}
+
+/// `gpulab train | tee log`: Ctrl-C ends `tee` as well, and the run is kept all the same.
+#[test]
+fn ctrl_c_keeps_the_run_though_nobody_reads_any_more() {
+    let folder = Folder::new("stopped");
+    let (mut run, lines) = long_run(&folder.0);
+    drop(lines);
+    interrupt(&run);
+    assert!(run.wait().unwrap().success());
+    assert!(kept(&folder.0).state.step > 0);
+}
+
+#[test]
+fn the_second_ctrl_c_ends_it_at_once() {
+    let folder = Folder::new("ended");
+    let (mut run, _lines) = long_run(&folder.0);
+    let start = Instant::now();
+    // The system joins two signals that arrive together; a run that only stops ends with 0.
+    while run.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(60) {
+        interrupt(&run);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(run.wait().unwrap().code(), Some(130));
 }
 
 #[test]

@@ -65,10 +65,10 @@ pub fn attention_row(
 /// hidden the row is 0.
 ///
 /// ```
-/// use gpulab_cpu::{self, AttentionMask, AttentionShape};
+/// use gpulab_cpu::{AttentionMask, AttentionShape, attention_f64};
 /// let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length: 2, width: 1 };
 /// // The first query sees itself alone, the second one both, with weights of 1 : e.
-/// let out = cpu::attention_f64(&[1.0, 1.0], &[0.0, 1.0], &[3.0, 5.0], shape, &AttentionMask::causal())?;
+/// let out = attention_f64(&[1.0, 1.0], &[0.0, 1.0], &[3.0, 5.0], shape, &AttentionMask::causal())?;
 /// assert_eq!((out[0], (out[1] * 1e3).round()), (3.0, 4462.0));
 /// # Ok::<(), gpulab_measure::Error>(())
 /// ```

@@ -43,10 +43,11 @@ fn twins() -> Vec<&'static Rung> {
 fn every_twin_stands_beside_its_kernel_and_takes_the_same() {
     let known: BTreeSet<String> = twins().iter().map(|rung| format!("{}.metal", rung.path)).collect();
     let mut files = BTreeSet::new();
-    for topic in std::fs::read_dir(gpulab_kernels::ladder::folder()).unwrap() {
-        for file in std::fs::read_dir(topic.unwrap().path()).unwrap() {
+    let folder = gpulab_kernels::ladder::folder();
+    for topic in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        for file in std::fs::read_dir(topic).unwrap() {
             let path = file.unwrap().path();
-            let path = path.strip_prefix(gpulab_kernels::ladder::folder()).unwrap().display().to_string();
+            let path = path.strip_prefix(&folder).unwrap().display().to_string();
             files.extend(path.ends_with(".metal").then_some(path));
         }
     }

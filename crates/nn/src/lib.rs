@@ -9,7 +9,6 @@ pub mod data;
 pub mod gpt;
 mod ids;
 pub mod memory;
-pub mod options;
 mod place;
 mod resident;
 pub mod tensors;

@@ -189,7 +189,10 @@ impl Gpu {
 
     /// What to compile for, such as `compute_90a`. From Hopper on the `a` brings the instructions that this GPU alone has
     /// (`wgmma`): what is compiled here runs here and nowhere else.
-    pub(crate) fn target(gpu: &CudaGpu) -> Result<String> {
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the compiler knows no architecture that this GPU runs; those of the driver.
+    pub fn target(gpu: &CudaGpu) -> Result<String> {
         let (own, known) = (gpu.capability()?, Gpu::architecture(gpu)?);
         Ok(format!("compute_{known}{}", if own == known && known >= 90 { "a" } else { "" }))
     }

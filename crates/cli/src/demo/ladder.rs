@@ -1,20 +1,21 @@
 //! Runs that NVIDIA's tools start and look at.
 
-use gpulab::cuda::{bare, compile_to_ptx};
+use gpulab::cuda::compile_to_ptx;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::Source;
-use gpulab_profiling;
 use gpulab_kernels::topics::{Ladder, Launches, Size, arrays_of};
+use gpulab_profiling::{bare, range};
+use std::path::Path;
 
 /// Runs each rung once at that size, on random data, in NVTX ranges: `measured`, and within it the rung's path. Checks and
 /// copies lie outside of them. Gives a line a rung, with how many launches it made.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a rung or a size that is none; those of the topics.
-pub fn ladder(size: Size, rungs: &[&str]) -> Result<String> {
+pub fn ladder(size: Size, rungs: &[String]) -> Result<String> {
     let gpu = Gpu::open_index(0)?;
-    let one = |path: &&str| {
+    let one = |path: &String| {
         let ladder = Ladder::of(path.split('/').next().unwrap_or_default())?;
         let launches = once(&gpu, ladder, ladder.size(size)?, path)?;
         Ok(format!("gpulab: measured {path}, {launches} launches\n"))
@@ -30,8 +31,8 @@ fn once(gpu: &Gpu, ladder: Ladder, size: Size, path: &str) -> Result<usize> {
     let mut asked = Launches::resources();
     rung.call(&inputs, &mut outputs, size, &mut asked)?;
     gpu.synchronize()?;
-    let _measured = profile::range("measured");
-    let _rung = profile::range(path);
+    let _measured = range("measured");
+    let _rung = range(path);
     rung.call(&inputs, &mut outputs, size, &mut Launches::queue())?;
     gpu.synchronize()?;
     Ok(asked.resources.len())
@@ -42,7 +43,7 @@ fn once(gpu: &Gpu, ladder: Ladder, size: Size, path: &str) -> Result<usize> {
 ///
 /// # Errors
 /// [`Error::File`], those of a compilation, and what happens before the launch.
-pub fn launch(file: &str, kernel: &str, n: usize) -> Result<String> {
+pub fn launch(file: &Path, kernel: &str, n: u32) -> Result<String> {
     let text = std::fs::read_to_string(file).map_err(|error| Error::File {
         path: file.into(),
         during: "read the kernel's source".to_string(),
@@ -51,10 +52,6 @@ pub fn launch(file: &str, kernel: &str, n: usize) -> Result<String> {
     })?;
     let Gpu::Cuda(gpu) = Gpu::open_index(0)? else { unreachable!("`open_index` opens CUDA GPUs") };
     let ptx = compile_to_ptx(&Source::text(&text), &Gpu::target(&gpu)?)?;
-    let n = u32::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| Error::Invalid {
-        what: format!("{n} elements"),
-        fix: "give 1 to 4294967295 elements".to_string(),
-    })?;
     Ok(match bare::launch(&gpu, &ptx, kernel, n)? {
         Ok(()) => "gpulab: launched, and came to its end".to_string(),
         Err(end) => format!("gpulab: launched, and ended by\n{end}"),

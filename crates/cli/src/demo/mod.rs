@@ -4,12 +4,23 @@
 mod full;
 mod ladder;
 
-pub use full::out_of_memory;
-pub use ladder::{ladder, launch};
-
+use crate::options::Demo;
 use gpulab::error::Result;
 use gpulab::gpu::Gpu;
 use gpulab::launch::LaunchConfig;
+
+/// Does what was asked for.
+///
+/// # Errors
+/// Those of each demonstration.
+pub fn run(demo: Demo) -> Result<String> {
+    match demo {
+        Demo::LateError => late_error(),
+        Demo::Ladder { size, rungs } => ladder::ladder(size, &rungs),
+        Demo::Launch { file, kernel, n } => ladder::launch(&file, &kernel, n),
+        Demo::OutOfMemory { batch, mib } => full::out_of_memory(batch, mib),
+    }
+}
 
 const FAR_OUT: &str = r#"extern "C" __global__ void far_out(float *x, long long offset) {
     x[offset + threadIdx.x] = 1.0f;
@@ -20,8 +31,8 @@ const FAR_OUT: &str = r#"extern "C" __global__ void far_out(float *x, long long 
 /// With `CUDA_LAUNCH_BLOCKING=1` in the environment the launch itself waits, and so it is the launch that reports.
 ///
 /// # Errors
-/// [`Error::NoGpu`](gpulab::Error::NoGpu) and what else comes before the faulty launch.
-pub fn late_error() -> Result<String> {
+/// [`Error::NoGpu`](gpulab::error::Error::NoGpu) and what else comes before the faulty launch.
+fn late_error() -> Result<String> {
     let gpu = Gpu::open_index(0)?;
     let kernel = gpu.compile(FAR_OUT)?.kernel("far_out")?;
     let mut x = gpu.zeros::<f32>(32)?;

@@ -15,8 +15,8 @@ fn the_table_and_the_folder_agree() {
 /// Paths of the files with this extension, without it.
 fn files(wanted: &str) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
-    for topic in std::fs::read_dir(folder()).unwrap() {
-        for file in std::fs::read_dir(topic.unwrap().path()).unwrap() {
+    for topic in std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        for file in std::fs::read_dir(topic).unwrap() {
             let path = file.unwrap().path();
             if path.extension().is_some_and(|extension| extension == wanted) {
                 let topic = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();

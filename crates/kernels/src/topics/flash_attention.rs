@@ -30,7 +30,7 @@ const AWKWARD: [(usize, usize, usize); 4] = [(2, 2, 1), (2, 1, 33), (4, 2, 129),
 /// use gpulab::prelude::*;
 /// use gpulab_kernels::*;
 /// let gpu = Gpu::open()?;
-/// let shape = AttentionShape { batch: 4, q_heads: 16, kv_heads: 16, length: 4096, width: 128 };
+/// let shape = cpu::AttentionShape { batch: 4, q_heads: 16, kv_heads: 16, length: 4096, width: 128 };
 /// let flash = FlashAttention::new(&gpu, "flash_attention/03_tensor_cores", true)?;
 /// println!("{} ms", flash.time(shape, &Bench::default())?);
 /// # Ok::<(), Error>(())

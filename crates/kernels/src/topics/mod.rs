@@ -40,10 +40,8 @@ pub use run::{LadderRun, RunLine};
 pub use shape::Shape;
 pub use size::Size;
 pub use softmax::Softmax;
-pub use topic::{Bound, Exact, Launches, Topic, Work, relative_error, spread_rows};
+pub use topic::{Bound, Exact, Launches, Topic, Work, arrays_of, relative_error, spread_rows};
 pub use vector_add::VectorAdd;
-
-pub(crate) use topic::arrays_of;
 
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};

@@ -142,7 +142,7 @@ pub fn relative_error(exact: &[Vec<Exact>], mut given: impl FnMut(usize) -> Resu
 ///
 /// # Errors
 /// As [`Topic::inputs`], [`Gpu::to_device`](gpulab::gpu::Gpu::to_device).
-pub(crate) fn arrays_of(rung: &dyn Topic, gpu: &Gpu, size: Size, seed: u64) -> Result<(Vec<Array>, Vec<Array>)> {
+pub fn arrays_of(rung: &dyn Topic, gpu: &Gpu, size: Size, seed: u64) -> Result<(Vec<Array>, Vec<Array>)> {
     let inputs = rung.inputs(size, seed)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
     let outputs = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room)).collect::<Result<Vec<_>>>()?;
     Ok((inputs, outputs))

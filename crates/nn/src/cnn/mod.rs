@@ -4,7 +4,6 @@
 
 mod adamw;
 mod checkpoint;
-pub mod command;
 mod engine;
 mod fast;
 mod images;
@@ -20,7 +19,6 @@ mod report;
 mod run;
 mod sixteen;
 mod stages;
-mod stop;
 mod target;
 mod trainer;
 mod way;
@@ -35,7 +33,7 @@ pub use parameters::Parameters;
 pub use plan::Plan;
 pub use precision::Precision;
 pub use progress::Progress;
-pub use report::{Report, loss_chart, time_chart};
+pub use report::{Report, loss_chart, newest_times, time_chart};
 pub use run::Ended;
 pub use sixteen::{gradients, share_lost};
 pub use trainer::Trainer;

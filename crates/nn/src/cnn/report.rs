@@ -44,7 +44,7 @@ impl Trainer {
 }
 
 /// What rows of training on these images are called. Our own layers are the rule.
-pub(super) fn experiment(data: &str, kernels: Kernels) -> String {
+fn experiment(data: &str, kernels: Kernels) -> String {
     let whose = if kernels == Kernels::Candle { ", candle's layers" } else { "" };
     format!("train CNN on {data}{whose}")
 }
@@ -126,6 +126,22 @@ pub fn loss_chart(rows: &[Measurement]) -> SizeChart {
     over_size(&losses).title("Loss over the steps of training").x_label("step").y_label("cross-entropy")
 }
 
+/// The newest time of an epoch for each machine, kind of number and layers, of the runs in `rows` on these images; the last
+/// row is the newest. Each is named by layers, numbers and batch.
+pub fn newest_times(rows: &[Measurement], data: &str) -> Vec<Measurement> {
+    let mut newest: Vec<Measurement> = Vec::new();
+    for kernels in [Kernels::Own, Kernels::Candle] {
+        let experiment = experiment(data, kernels);
+        let name = |row: &Measurement| format!("{}, {}, batch {}", kernels.name(), row.dtype, row.size);
+        for row in rows.iter().filter(|row| row.experiment == experiment && row.metric == "epoch time") {
+            let row = Measurement { experiment: name(row), ..row.clone() };
+            newest.retain(|other| (&other.machine, &other.experiment) != (&row.machine, &row.experiment));
+            newest.push(row);
+        }
+    }
+    newest
+}
+
 /// Seconds of an epoch, a bar for each run in `rows`.
 pub fn time_chart(rows: &[Measurement]) -> BarChart {
     let times: Vec<Measurement> = rows.iter().filter(|row| row.metric == "epoch time").cloned().collect();
@@ -153,6 +169,10 @@ mod tests {
         assert_eq!(experiment("MNIST", Kernels::Candle), "train CNN on MNIST, candle's layers");
         assert!(loss_chart(&rows).draw().svg().contains("cross-entropy"));
         assert!(time_chart(&rows).draw().svg().contains("Time of an epoch"));
+        let again = Measurement { summary: Summary::of(&[3.0]), ..rows.last().unwrap().clone() };
+        let newest = newest_times(&[rows.clone(), vec![again]].concat(), "MNIST");
+        assert_eq!(newest.len(), 1);
+        assert_eq!((newest[0].experiment.as_str(), newest[0].summary.median), ("own, f32, batch 128", 3.0));
         let text = table("t".to_string(), &state, 1000).text();
         assert!(text.contains("90.00 %") && text.contains("98.00 %") && text.contains("125"), "{text}");
     }

@@ -41,6 +41,15 @@ impl Target {
 }
 
 impl Plan {
+    /// Opens its device before images are read, so that a missing one is reported first. The device stays open while the
+    /// returned value lives.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`], [`Error::Unsupported`], [`Error::Driver`].
+    pub fn hold_device(&self) -> Result<impl Sized + use<>> {
+        self.open()
+    }
+
     /// Opens its device.
     ///
     /// # Errors

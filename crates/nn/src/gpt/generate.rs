@@ -3,6 +3,7 @@
 use super::{Gpt, Lines, Sampler, Sampling, Text, TextStream, Tokenizer, Weights};
 use gpulab::error::Result;
 use candle_core::{DType, Device, Tensor};
+use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
@@ -57,12 +58,14 @@ impl LanguageModel {
     /// As [`Gpt::read`] (a prompt that does not fit into the context) and [`Sampler::new`].
     pub fn write(&self, prompt: &str, new: usize, sampling: Sampling) -> Result<Generated> {
         let (mut stream, mut lines) = (TextStream::default(), Lines::new(WIDTH));
-        lines.push(prompt).iter().for_each(|line| println!("{line}"));
+        // A reader that ended (`gpulab generate … | head -1`) is no reason to panic.
+        let print = |line: &String| drop(writeln!(std::io::stdout(), "{line}"));
+        lines.push(prompt).iter().for_each(print);
         let all = self.generate(&[prompt], new, sampling, &mut |_, token| {
-            lines.push(&stream.push(&self.tokenizer, token)).iter().for_each(|line| println!("{line}"));
+            lines.push(&stream.push(&self.tokenizer, token)).iter().for_each(print);
         })?;
-        lines.push(&stream.finish(&self.tokenizer)).iter().for_each(|line| println!("{line}"));
-        lines.finish().iter().for_each(|line| println!("{line}"));
+        lines.push(&stream.finish(&self.tokenizer)).iter().for_each(print);
+        lines.finish().iter().for_each(print);
         Ok(all.into_iter().next().expect("one prompt, one text"))
     }
 

@@ -1,7 +1,6 @@
 //! GPT-2's architecture on candle: loading, training on the course's own text, generating.
 
 mod cache;
-pub mod command;
 mod config;
 pub mod decode;
 mod generate;

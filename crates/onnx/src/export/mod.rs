@@ -16,12 +16,10 @@
 mod attribute;
 mod bytes;
 mod check;
-pub mod command;
 #[cfg(test)]
 mod file_tests;
 mod gpt;
 mod graph;
-mod int8;
 mod layers;
 mod model;
 mod picture;
@@ -35,6 +33,7 @@ mod show;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod trained;
 mod value;
 mod versions;
 mod write;
@@ -44,6 +43,7 @@ pub use gpt::gpt;
 pub use graph::Graph;
 pub use layers::{cnn, network};
 pub use model::{Node, Onnx, Port};
+pub use trained::{Int8, trained_cnn, trained_int8};
 pub use value::{Dim, Kind, Numbers, Value};
 pub use versions::{CUDA_OPSET, IR, OPSET};
 pub use write::EXTERNAL_ABOVE;

@@ -6,7 +6,6 @@
 
 mod binding;
 mod candle;
-pub mod command;
 mod contestant;
 mod cuda_libraries;
 mod latency;

@@ -1,0 +1,340 @@
+//! What can be typed behind `gpulab`, and what each option takes.
+//!
+//! All of it is there in every build, so that `--help` and the errors do not depend on the features.
+#![cfg_attr(not(all(feature = "onnx", feature = "tables")), allow(dead_code))]
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use gpulab_kernels::Size;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Looks at this machine for the course's notebooks, and does what must not happen in a notebook's own process
+#[derive(Debug, Parser)]
+#[command(name = "gpulab", version)]
+pub struct Gpulab {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// What was found: CPU, GPUs, drivers, libraries, and how to add what is missing
+    Verify {
+        /// The same for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Kernels that fault, an allocation that fails, and runs for a profiler to start
+    #[command(subcommand)]
+    Demo(Demo),
+    /// Fetch images or a model
+    #[command(subcommand)]
+    Data(Data),
+    /// Train the CNN of lesson 20 to read digits (`make train-cpu`, `make train-cuda`, `make train-mps`)
+    Train(Train),
+    /// Train a small GPT on the course's own text (`make train-gpt`)
+    TrainGpt(TrainGpt),
+    /// Continue a prompt with the course's GPT, or with a GPT-2 checkpoint
+    Generate(Generate),
+    /// Write the trained CNN and the small GPT as ONNX files (`make export-onnx`)
+    #[command(args_conflicts_with_subcommands = true)]
+    ExportOnnx(ExportOnnx),
+    /// Latency and throughput of an ONNX file on every provider (`make trt-benchmark`)
+    ///
+    /// ONNX Runtime on the CPU, CUDA, TensorRT in fp32 and fp16, CoreML; those that are missing are named, each with the
+    /// command that adds it. Without --model it is the CNN of lesson 20, beside candle.
+    TrtBenchmark(TrtBenchmark),
+    /// Summarise results/metrics.csv: CPU against GPU by experiment (`make report`)
+    Report(Report),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Demo {
+    /// A kernel that writes outside its buffer, and when that comes to light
+    LateError,
+    /// One run of each rung, for ncu and nsys: gpulab demo ladder 4194304 reduction/02_tree
+    Ladder {
+        /// One to three numbers, such as 4096, 32768x8192 or 4096x4096x4096
+        #[arg(value_parser = Size::from_name)]
+        size: Size,
+        /// Paths of rungs, such as reduction/02_tree
+        #[arg(required = true)]
+        rungs: Vec<String>,
+    },
+    /// One launch of a kernel (const float *, float *, int), for compute-sanitizer
+    Launch {
+        /// A file with CUDA C
+        file: PathBuf,
+        /// The kernel's name
+        kernel: String,
+        /// How many elements
+        #[arg(value_parser = count::<u32>)]
+        n: u32,
+    },
+    /// The forward pass of the course's CNN in a process whose memory is limited
+    OutOfMemory {
+        /// Images
+        #[arg(value_parser = count::<usize>)]
+        batch: usize,
+        /// MiB that the process may take beyond what it has
+        #[arg(value_parser = clap::value_parser!(u64).range(..=MOST_MIB))]
+        mib: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Data {
+    /// MNIST into data/mnist/, from mirrors or a data set of the Hugging Face hub (`make mnist`)
+    Mnist {
+        /// A data set that keeps the four IDX files
+        #[arg(long, value_name = "OWNER/NAME")]
+        hub: Option<String>,
+    },
+    /// A GPT-2 from the Hugging Face hub into models/hub/
+    Gpt {
+        /// The model, such as openai-community/gpt2
+        #[arg(value_name = "OWNER/NAME")]
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Train {
+    /// Where to compute; mps is a Mac's GPU
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    pub device: Device,
+    /// How often all images are gone through
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count::<u64>)]
+    pub epochs: u64,
+    /// Images of a step
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = count::<usize>)]
+    pub batch_size: usize,
+    /// The numbers that layers compute in; tf32 takes the course's kernels on an NVIDIA GPU
+    #[arg(long, value_enum, default_value_t = TrainDtype::F32)]
+    pub dtype: TrainDtype,
+    /// Whose layers compute: without it the fastest for the device, which are the course's own on a CPU and on an NVIDIA GPU
+    #[arg(long, value_enum)]
+    pub kernels: Option<Kernels>,
+    /// MNIST's folder; without it data/mnist, and where that is empty, generated digits
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The folder of the checkpoint, rows and plots [default: results]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What first values and the order of the images follow from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// AdamW's learning rate
+    #[arg(long, value_name = "X", default_value_t = 1e-3, value_parser = positive)]
+    pub learning_rate: f64,
+    /// Steps from one checkpoint to the next [default: 100; 1000 for the course's kernels on an NVIDIA GPU]
+    #[arg(long, value_name = "STEPS", value_parser = count::<u64>)]
+    pub every: Option<u64>,
+    /// Only the first N images to train on, and a sixth of that to test
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub images: Option<usize>,
+    /// Continue from DIR/cnn-DEVICE.safetensors, which is written after each epoch, at --every and at Ctrl-C
+    #[arg(long)]
+    pub resume: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TrainGpt {
+    /// Where to compute; mps is a Mac's GPU
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    pub device: Device,
+    /// Steps in all
+    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = count::<u64>)]
+    pub steps: u64,
+    /// Whole contexts of text in a step
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count::<usize>)]
+    pub batch_size: usize,
+    /// The highest learning rate
+    #[arg(long, value_name = "X", default_value_t = 1.5e-3, value_parser = positive)]
+    pub rate: f64,
+    /// What the first weights and the choice of pieces follow from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// The text to learn [default: models/course/text.txt]
+    #[arg(long, value_name = "FILE")]
+    pub text: Option<PathBuf>,
+    /// The folder of the checkpoint and the model [default: results/gpt]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Continue from DIR/checkpoint.safetensors
+    #[arg(long)]
+    pub resume: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// The folder of a GPT-2 checkpoint [default: models/course]
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Where to compute; mps is a Mac's GPU
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    pub device: Device,
+    /// What weights are kept as
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
+    /// New tokens at most
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub tokens: usize,
+    /// Always the likeliest token
+    #[arg(long)]
+    pub greedy: bool,
+    /// What logits are divided by: below 1 likely tokens become likelier
+    #[arg(long, value_name = "X", default_value_t = 0.8, value_parser = positive)]
+    pub temperature: f64,
+    /// Choose from the likeliest tokens that together have this probability
+    #[arg(long, value_name = "X", default_value_t = 0.9, value_parser = share)]
+    pub top_p: f64,
+    /// The same seed gives the same text
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// The text to continue
+    pub prompt: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportOnnx {
+    #[command(subcommand)]
+    pub check: Option<Check>,
+    /// One model alone; without it all of them. int8 is the CNN in 8 bits, by the ranges of images that it was trained on
+    #[arg(value_enum)]
+    pub model: Option<Model>,
+    /// The trained CNN [default: the newest results/cnn-DEVICE.safetensors]
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+    /// The small GPT, or `random`: 124 million random weights, to time [default: models/course]
+    #[arg(long, value_name = "FOLDER")]
+    pub gpt: Option<PathBuf>,
+    /// The folder of the files [default: results]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// More bytes of weights than this are in a file of their own [default: just below 2 GiB, which one file can hold]
+    #[arg(long, value_name = "BYTES")]
+    pub external_above: Option<u64>,
+    /// Version of ONNX's operators; ONNX Runtime's CUDA provider has kernels for all of 21 [default: 24]
+    #[arg(long, value_name = "N")]
+    pub opset: Option<i64>,
+    /// Write random inputs and candle's outputs beside each model, in DIR/cnn.reference and DIR/gpt.reference
+    #[arg(long)]
+    pub reference: bool,
+    /// int8: MNIST's folder; without it data/mnist, and where that is empty, generated digits
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// int8: the integers of the values between layers
+    #[arg(long, value_enum, default_value_t = Activations::U8)]
+    pub activations: Activations,
+    /// int8: the share of the numbers at each end of a range that is cut off
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = below_half)]
+    pub outside: f64,
+    /// int8: test images that it is judged by
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = count::<usize>)]
+    pub images: usize,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Check {
+    /// Read an ONNX file whole, and say what it holds, or what is wrong with it
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct TrtBenchmark {
+    /// An ONNX file
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Batch sizes
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1,2,4,8,16,32,64,128,256",
+        value_parser = count::<usize>
+    )]
+    pub batches: Vec<usize>,
+    /// The folder of rows and plots [default: results]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Report {
+    /// The rows [default: results/metrics.csv, else the recorded run]
+    #[arg(long, value_name = "FILE")]
+    pub results: Option<PathBuf>,
+    /// The folder of the page and the chart [default: results]
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Device {
+    Cpu,
+    Cuda,
+    #[value(alias = "metal")]
+    Mps,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TrainDtype {
+    F32,
+    Tf32,
+    Bf16,
+    F16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Dtype {
+    F32,
+    Bf16,
+    F16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kernels {
+    Own,
+    Candle,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Model {
+    Cnn,
+    Gpt,
+    Int8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Activations {
+    U8,
+    I8,
+}
+
+/// More is no number of bytes.
+const MOST_MIB: u64 = u64::MAX >> 20;
+
+fn count<T: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
+    let number = text.trim().parse().ok().filter(|n| *n >= T::from(1));
+    number.ok_or_else(|| "it takes a whole number, 1 or more".to_string())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    number(text, |x| x > 0.0 && x.is_finite(), "above 0")
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number(text, |x| (0.0..=1.0).contains(&x), "from 0 to 1")
+}
+
+fn below_half(text: &str) -> Result<f64, String> {
+    number(text, |x| (0.0..0.5).contains(&x), "from 0 to below 0.5")
+}
+
+fn number(text: &str, sound: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x| sound(*x)).ok_or_else(|| format!("it takes a number {wanted}"))
+}
