@@ -203,13 +203,18 @@ impl Measurement {
         match self.backend {
             _ if !self.machine.is_empty() => self.machine.clone(),
             Backend::Cpu | Backend::CpuOneCore => crate::cpu_info::info().short_name(),
+            Backend::Simulator => "simulator".to_string(),
+            Backend::Derived => "derived".to_string(),
             _ => "this machine".to_string(),
         }
     }
 
-    /// Where the row comes from: `recorded on NVIDIA H200, 2026-11-21`.
+    /// Where the row comes from: `recorded on NVIDIA H200, 2026-11-21`, or `derived` where nothing ran.
     pub fn source(&self) -> String {
         let machine = self.machine_name();
+        if self.backend == Backend::Derived {
+            return machine;
+        }
         let date = self.time.get(..10).map_or(String::new(), |date| format!(", {date}"));
         let verb = if self.recorded { "recorded" } else { "measured" };
         format!("{verb} on {machine}{date}")
