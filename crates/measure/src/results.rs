@@ -244,7 +244,7 @@ fn line_count(file: &mut File) -> u64 {
 
 /// The rows as lines, each with its end.
 fn lines(rows: &[Measurement]) -> Result<String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
     for row in rows {
         let summary = row.summary;
         let values = [summary.median, summary.p10, summary.p90];
@@ -256,23 +256,27 @@ fn lines(rows: &[Measurement]) -> Result<String> {
         }
         // A line is a row: a line break within a field would make the file hard to check and to mend.
         let word = |text: &str| text.replace(['\n', '\r'], " ");
-        let record = [
-            word(&row.time),
-            word(&row.commit),
-            word(&row.lesson),
-            word(&row.experiment),
-            row.backend.name().to_string(),
-            word(&row.machine),
-            word(&row.dtype),
-            row.size.to_string(),
-            word(&row.metric),
-            summary.median.to_string(),
-            word(&row.unit),
-            summary.samples.to_string(),
-            summary.p10.to_string(),
-            summary.p90.to_string(),
-        ];
-        writer.write_record(&record).expect("writing to memory does not fail");
+        let texts =
+            [&row.time, &row.commit, &row.lesson, &row.experiment, &row.machine, &row.dtype, &row.metric, &row.unit];
+        let [time, commit, lesson, experiment, machine, dtype, metric, unit] = texts.map(|text| word(text));
+        let Summary { median, p10, p90, samples } = summary;
+        let columns: Columns<'_> = (
+            &time,
+            &commit,
+            &lesson,
+            &experiment,
+            row.backend.name(),
+            &machine,
+            &dtype,
+            row.size,
+            &metric,
+            median,
+            &unit,
+            samples,
+            p10,
+            p90,
+        );
+        writer.serialize(columns).expect("writing to memory does not fail");
     }
     let bytes = writer.into_inner().expect("writing to memory does not fail");
     Ok(String::from_utf8(bytes).expect("made of strings"))
@@ -338,6 +342,24 @@ fn check_header(path: &Path, line: &[u8]) -> Result<()> {
     Err(damaged(path, 1, &format!("the header should be `{HEADER}`, and begins with `{start}`")))
 }
 
+/// The columns of a line, in their order: csv writes and reads them through serde.
+type Columns<'a> = (
+    &'a str, // time
+    &'a str, // commit
+    &'a str, // lesson
+    &'a str, // experiment
+    &'a str, // backend
+    &'a str, // machine
+    &'a str, // dtype
+    u64,     // size
+    &'a str, // metric
+    f64,     // value
+    &'a str, // unit
+    usize,   // samples
+    f64,     // p10
+    f64,     // p90
+);
+
 /// One line, without its end.
 fn parse(line: &[u8]) -> std::result::Result<Measurement, String> {
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(line);
@@ -354,27 +376,27 @@ fn parse(line: &[u8]) -> std::result::Result<Measurement, String> {
         let name = HEADER.split(',').nth(column).unwrap_or_default();
         format!("`{}` is no {name}", &record[column])
     };
-    let number = |column: usize| {
-        record[column].parse::<f64>().ok().filter(|value| value.is_finite()).ok_or_else(|| wrong(column))
-    };
-    let text = |column: usize| record[column].to_string();
+    let row: Columns<'_> = record.deserialize(None).map_err(|error| match error.kind() {
+        csv::ErrorKind::Deserialize { err, .. } => err.field().map_or(err.to_string(), |field| wrong(field as usize)),
+        _ => error.to_string(),
+    })?;
+    let (time, commit, lesson, experiment, backend, machine, dtype, size, metric, median, unit, samples, p10, p90) =
+        row;
+    if let Some((column, _)) = [(9, median), (12, p10), (13, p90)].iter().find(|(_, value)| !value.is_finite()) {
+        return Err(wrong(*column));
+    }
     Ok(Measurement {
-        time: text(0),
-        commit: text(1),
-        lesson: text(2),
-        experiment: text(3),
-        backend: Backend::from_name(&record[4]).ok_or_else(|| wrong(4))?,
-        machine: text(5),
-        dtype: text(6),
-        size: record[7].parse().map_err(|_| wrong(7))?,
-        metric: text(8),
-        unit: text(10),
-        summary: Summary {
-            median: number(9)?,
-            samples: record[11].parse().map_err(|_| wrong(11))?,
-            p10: number(12)?,
-            p90: number(13)?,
-        },
+        time: time.into(),
+        commit: commit.into(),
+        lesson: lesson.into(),
+        experiment: experiment.into(),
+        backend: Backend::from_name(backend).ok_or_else(|| wrong(4))?,
+        machine: machine.into(),
+        dtype: dtype.into(),
+        size,
+        metric: metric.into(),
+        unit: unit.into(),
+        summary: Summary { median, samples, p10, p90 },
         recorded: false,
     })
 }

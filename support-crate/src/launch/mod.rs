@@ -10,8 +10,8 @@ mod source;
 
 pub use check::{ArgType, check_arguments};
 pub use config::{LaunchConfig, LaunchExtras, Limits};
-pub use element::{Element, ElementType};
 pub use element::as_bytes;
+pub use element::{Element, ElementType};
 pub(crate) use element::{as_bytes_mut, bytes_of};
 pub use ptx::entry_points;
 pub use signature::{Parameter, ParameterType, Signature, signatures};

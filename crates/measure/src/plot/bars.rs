@@ -24,6 +24,8 @@ pub struct BarChart {
     predictions: Vec<(String, f64)>,
 }
 
+chart!(BarChart);
+
 impl BarChart {
     pub(super) fn new(rows: &[Measurement]) -> BarChart {
         let mut notes = Vec::new();
@@ -34,12 +36,6 @@ impl BarChart {
             notes.push(format!("Not drawn: {} whose value is no number from 0 up.", count(all - kept.len(), "row")));
         }
         BarChart { rows: kept, notes, title: String::new(), log: false, predictions: Vec::new() }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> BarChart {
-        self.title = title.to_string();
-        self
     }
 
     /// A logarithmic axis: for values that differ by more than about 50. Bars of the value 0 are then left out.
@@ -84,11 +80,6 @@ impl BarChart {
             let y = plot(canvas, self.log, &rows, &marks, y);
             notes(canvas, &remarks, y) + MARGIN
         })
-    }
-
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
     }
 }
 

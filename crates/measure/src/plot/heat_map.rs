@@ -23,17 +23,13 @@ pub struct HeatMap {
     labels: (String, String),
 }
 
+chart!(HeatMap);
+
 impl HeatMap {
     pub(super) fn new(values: &[f64], rows: &[&str], columns: &[&str]) -> HeatMap {
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
         let (rows, columns) = (words(rows), words(columns));
         HeatMap { values: values.to_vec(), rows, columns, title: String::new(), labels: Default::default() }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> HeatMap {
-        self.title = title.to_string();
-        self
     }
 
     /// What rows and columns are, such as `query` and `key`.
@@ -120,11 +116,6 @@ impl HeatMap {
             }
         }
         y + side * self.rows.len() as f64 + LINE / 2.0
-    }
-
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
     }
 }
 

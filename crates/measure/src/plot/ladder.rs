@@ -27,6 +27,8 @@ pub struct LadderChart {
     pub(super) ratios: Vec<(String, String, f64)>,
 }
 
+chart!(LadderChart);
+
 impl LadderChart {
     pub(super) fn new(rows: &[Measurement]) -> LadderChart {
         let mut notes = Vec::new();
@@ -45,12 +47,6 @@ impl LadderChart {
             percents: Vec::new(),
             ratios: Vec::new(),
         }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> LadderChart {
-        self.title = title.to_string();
-        self
     }
 
     /// The row that counts as 100 %, such as `cuBLAS` or `device copy`: the other bars carry their share of it.
@@ -87,11 +83,6 @@ impl LadderChart {
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
         draw(self)
-    }
-
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
     }
 }
 

@@ -22,16 +22,12 @@ pub struct MemoryChart {
     pub(super) reserved: Option<(String, Vec<u64>)>,
 }
 
+chart!(MemoryChart);
+
 impl MemoryChart {
     pub(super) fn new(points: &[MemoryPoint]) -> MemoryChart {
         let points = points.to_vec();
         MemoryChart { points, title: String::new(), free: false, recorded: String::new(), used: None, reserved: None }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> MemoryChart {
-        self.title = title.to_string();
-        self
     }
 
     /// Adds a second, lower chart with the memory that is free on the whole device, on its own axis.
@@ -61,11 +57,6 @@ impl MemoryChart {
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
         draw(self)
-    }
-
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
     }
 }
 

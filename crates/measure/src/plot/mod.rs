@@ -24,6 +24,24 @@
 //! assert!(chart.draw().svg().contains("Matrix multiply"));
 //! ```
 
+/// What every chart has beside its own settings.
+macro_rules! chart {
+    ($chart:ident) => {
+        impl $chart {
+            /// The title; a good one says what the chart shows.
+            pub fn title(mut self, title: &str) -> $chart {
+                self.title = title.to_string();
+                self
+            }
+
+            /// What the notebook calls to show the chart.
+            pub fn evcxr_display(&self) {
+                self.draw().evcxr_display();
+            }
+        }
+    };
+}
+
 mod bars;
 pub mod canvas;
 mod curves;

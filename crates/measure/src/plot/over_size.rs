@@ -28,6 +28,8 @@ pub struct SizeChart {
     pub(super) values: Vec<(String, f64)>,
 }
 
+chart!(SizeChart);
+
 impl SizeChart {
     pub(super) fn new(rows: &[Measurement], metric: Option<&str>) -> SizeChart {
         let mut data = curves(rows, metric);
@@ -49,12 +51,6 @@ impl SizeChart {
             sizes: Vec::new(),
             values: Vec::new(),
         }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> SizeChart {
-        self.title = title.to_string();
-        self
     }
 
     /// What the sizes are, such as `matrix side n`. Without it the axis says `size`.
@@ -103,11 +99,6 @@ impl SizeChart {
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
         draw(self)
-    }
-
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Roofline {
     pub(super) refused: String,
 }
 
+chart!(Roofline);
+
 impl Roofline {
     pub(super) fn new(points: &[Reached]) -> Roofline {
         let fits = |point: &&Reached| fits_log(point.flop_per_byte) && fits_log(point.tflop_per_s);
@@ -63,12 +65,6 @@ impl Roofline {
         Roofline { refused: why.to_string(), ..Roofline::new(&[]).title(title) }
     }
 
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> Roofline {
-        self.title = title.to_string();
-        self
-    }
-
     /// A roof that memory sets: so many GB/s (10⁹ bytes a second).
     pub fn memory_roof(mut self, label: &str, gb_per_s: f64) -> Roofline {
         self.memory.push((label.to_string(), gb_per_s));
@@ -90,11 +86,6 @@ impl Roofline {
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
         draw(self)
-    }
-
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
     }
 }
 

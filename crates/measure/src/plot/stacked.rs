@@ -23,6 +23,8 @@ pub struct StackedChart {
 const BAR: f64 = 24.0;
 const GAP: f64 = 8.0;
 
+chart!(StackedChart);
+
 impl StackedChart {
     pub(super) fn new(rows: &[Measurement]) -> StackedChart {
         let unit = rows.first().map_or(String::new(), |row| row.unit.clone());
@@ -34,12 +36,6 @@ impl StackedChart {
             notes.push(format!("Not drawn: {rows} of another unit, or whose value is no number from 0 up."));
         }
         StackedChart { rows: kept, notes, title: String::new(), predictions: Vec::new() }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> StackedChart {
-        self.title = title.to_string();
-        self
     }
 
     /// A predicted whole, in the chart's unit: a dashed mark across every bar.
@@ -136,11 +132,6 @@ impl StackedChart {
         }
         canvas.text(&format!("sum of the parts ({unit})"), ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
         below + 8.0 + LINE
-    }
-
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) fn fits(ms: f64) -> bool {
     ms.abs() < 1e9
 }
 
+chart!(Timeline);
+
 impl Timeline {
     pub(super) fn new(spans: &[Span]) -> Timeline {
         let sound = |span: &&Span| fits(span.start_ms) && fits(span.end_ms) && span.end_ms >= span.start_ms;
@@ -35,12 +37,6 @@ impl Timeline {
         let unfit = spans.len() - kept.len();
         let (title, recorded) = (String::new(), String::new());
         Timeline { spans: kept, unfit, title, recorded, marks: Vec::new(), predictions: Vec::new() }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> Timeline {
-        self.title = title.to_string();
-        self
     }
 
     /// Says below the chart that these times were recorded, and on which machine.
@@ -64,11 +60,6 @@ impl Timeline {
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
         draw(self)
-    }
-
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
     }
 }
 
