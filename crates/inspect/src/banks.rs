@@ -197,19 +197,19 @@ impl Part {
     }
 }
 
-/// The parts of the warp that have something to do. Of the ways in which hardware may serve an access, it is the one that
+/// The parts of the warp that have something to do. Of the orders in which hardware may serve an access, it is the one that
 /// takes as many wavefronts as were counted; where none does, the first.
 pub(super) fn parts(access: &Access) -> Vec<Part> {
     let own = access.kind == AccessKind::Atomic;
     let load = access.kind == AccessKind::Load;
     // What only the simulator knows: whether an atomic is a plain count (the lanes of a word are then served at once),
     // and whether a load is an `ldmatrix`, whose parts are never joined.
-    let ways = if own { [(false, true), (false, false)] } else { [(load, false), (false, false)] };
-    let ways = ways.map(|(load, own)| served(access, load, own));
+    let orders = if own { [(false, true), (false, false)] } else { [(load, false), (false, false)] };
+    let orders = orders.map(|(load, own)| served(access, load, own));
     // A compare-and-swap takes each of its wavefronts twice.
     let counted = if own { access.conflicts + 1 } else { access.wavefronts };
     let fits = |parts: &&Vec<Part>| parts.iter().map(Part::wavefronts).sum::<usize>() as u64 == counted;
-    ways.iter().find(fits).unwrap_or(&ways[0]).clone()
+    orders.iter().find(fits).unwrap_or(&orders[0]).clone()
 }
 
 /// `load`: as the parts of a load are, which may be joined. `own`: each lane needs a wavefront of its own, even on one word.

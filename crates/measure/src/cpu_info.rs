@@ -28,7 +28,7 @@ pub struct CpuInfo {
     /// Hardware threads of the machine, if it tells; twice the cores with SMT (Hyper-Threading).
     pub logical_cores: Option<usize>,
     /// Hardware threads that this process may use: affinity and container limits count.
-    /// The all-core functions of this room use so many.
+    /// The all-core functions of `gpulab-cpu` use so many.
     pub usable_cores: usize,
     /// From the core outwards; instruction caches are left out.
     pub caches: Vec<Cache>,
@@ -36,7 +36,7 @@ pub struct CpuInfo {
     pub memory_bytes: Option<u64>,
     /// The container's limit on memory, where it is below the machine's.
     pub memory_limit_bytes: Option<u64>,
-    /// The widest vectors that the functions of this room use here: `AVX-512`, `AVX2`, `NEON` or `128-bit`.
+    /// The widest vectors that the functions of `gpulab-cpu` use here: `AVX-512`, `AVX2`, `NEON` or `128-bit`.
     pub vectors: String,
 }
 

@@ -6,9 +6,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-#[cfg(feature = "candle")]
-pub use mistake::Mistake;
-
 /// What every fallible function of this crate returns. The second parameter is there for code that names its own error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -155,7 +152,7 @@ impl fmt::Display for Error {
             }
             Error::Damaged { path, line, text } => write!(
                 f,
-                "{} is damaged at line {line}: {text}\nnext: it was left as it is; mend that line, or move the file away and a new one is begun",
+                "{} is damaged at line {line}: {text}\nnext: it was left as it is; repair that line, or move the file away and a new one is begun",
                 path.display()
             ),
             Error::Invalid { what, fix } | Error::Unsupported { what, fix } => {
@@ -177,7 +174,7 @@ fn compile_next(log: &str) -> &'static str {
             .any(|own| name.starts_with(own))
     };
     match missing {
-        None => "next: mend the first error above (later ones often follow from it) and run the cell again",
+        None => "next: fix the first error above (later ones often follow from it) and run the cell again",
         Some((name, _)) if of_cuda(name) => {
             "next: run `make setup`, which installs CUDA's headers, and restart the kernel (menu Kernel, Restart)"
         }
@@ -249,12 +246,12 @@ fn message(kernel: &str, shown: &[Mistake], more: usize) -> String {
     }
     let mut text = format!("`{kernel}` has {} mistakes", shown.len() + more);
     for mistake in shown {
-        text += &format!("\n{mistake}\n      mend: {}", mistake.fix);
+        text += &format!("\n{mistake}\n      fix: {}", mistake.fix);
     }
     if more > 0 {
         text += &format!("\nand {more} more");
     }
-    text + "\nnext: mend the first one (others often follow from it) and run the cell again"
+    text + "\nnext: fix the first one (others often follow from it) and run the cell again"
 }
 
 // Rust wants such a conversion in the crate that has one of the two types.
@@ -312,7 +309,7 @@ mod tests {
         let log = "kernel.cu(1): error: no\n".repeat(LOG_LINES + 7);
         let error = Error::Compile { log: log.clone(), excerpt: "    1 | x\n".to_string() };
         let text = error.to_string();
-        assert!(text.contains("… and 7 more lines") && text.contains("\n    1 | x\nnext: mend"), "{text}");
+        assert!(text.contains("… and 7 more lines") && text.contains("\n    1 | x\nnext: fix"), "{text}");
         assert_eq!(text.lines().count(), LOG_LINES + 6);
         assert!(matches!(error, Error::Compile { log: whole, .. } if whole == log));
         let log = "k.cu(1): catastrophic error: could not open source file \"a.h\"".to_string();
@@ -321,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn one_mistake_ends_with_its_mend_and_several_with_the_first() {
+    fn one_mistake_ends_with_its_fix_and_several_with_the_first() {
         let mistake = Mistake {
             kind: "access out of bounds".to_string(),
             place: "kernel.cu:3, block (1, 0, 0), thread (5, 0, 0)".to_string(),
@@ -336,10 +333,10 @@ mod tests {
         );
         let many = message("k", &[mistake.clone(), Mistake { line: None, ..mistake }], 4);
         assert!(
-            many.starts_with("`k` has 6 mistakes\n") && many.contains("\nand 4 more\nnext: mend the first"),
+            many.starts_with("`k` has 6 mistakes\n") && many.contains("\nand 4 more\nnext: fix the first"),
             "{many}"
         );
-        assert_eq!(many.matches("mend: guard the access").count(), 2);
+        assert_eq!(many.matches("fix: guard the access").count(), 2);
     }
 
     #[cfg(feature = "candle")]

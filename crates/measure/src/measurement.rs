@@ -643,7 +643,7 @@ mod tests {
     #[test]
     fn rows_are_found_by_name_and_size() {
         let row = |name: &str, size, ms: f64| Measurement::time_ms(name, Backend::Cuda, size, Summary::of(&[ms]));
-        let rows = vec![row("a", 1, 2.0), row("b", 1, 4.0), row("a", 8, 16.0)];
+        let rows = [row("a", 1, 2.0), row("b", 1, 4.0), row("a", 8, 16.0)];
         assert_eq!((rows.of("a").len(), rows.median("a"), rows.median_at("a", 8)), (2, 2.0, 16.0));
         assert_eq!((rows.ratio("b", "a"), rows.row("c")), (2.0, None));
         assert!(rows.median("c").is_nan() && rows.median_at("b", 8).is_nan() && rows.of("c").is_empty());

@@ -254,7 +254,7 @@ fn lines(rows: &[Measurement]) -> Result<String> {
                 fix: "nothing was stored; see why the measurement gives no finite number, and run it again".to_string(),
             });
         }
-        // A line is a row: a line break within a field would make the file hard to check and to mend.
+        // A line is a row: a line break within a field would make the file hard to check and to repair.
         let word = |text: &str| text.replace(['\n', '\r'], " ");
         let texts =
             [&row.time, &row.commit, &row.lesson, &row.experiment, &row.machine, &row.dtype, &row.metric, &row.unit];
