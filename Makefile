@@ -27,8 +27,8 @@ setup: python ## install what is missing, build once what all notebooks use (LES
 lab: setup ## open JupyterLab on the first lesson (LESSONS=20 NO_BROWSER=1 PORT=8888)
 	@$(PYTHON) env/lab.py
 
-run: python ## execute all notebooks, or one: NB=02_async_timing; results in results/run/
-	@$(PYTHON) env/run.py
+run: python ## execute all notebooks, or one: NB=02_async_timing; results in results/run/; NVRTC=none: as on a Mac, where no CUDA C compiles
+	@NVRTC=$(filter-out none,$(NVRTC)) $(PYTHON) env/run.py $(if $(filter none,$(NVRTC)),--without-nvrtc)
 
 test: python ## prove the course: style, tests, kernels, notebooks with their solutions, the browser
 	@$(PYTHON) env/test.py
@@ -67,7 +67,7 @@ onnx-types: python ## generate the Rust types of ONNX's schema anew (crates/onnx
 	@cd crates/onnx/schema/generate && cargo run --locked -- ../onnx.proto ../../src/export/schema.rs
 	@rustfmt --edition 2024 --config-path rustfmt.toml crates/onnx/src/export/schema.rs
 
-ptx: setup ## compile the course's kernels to the PTX that ships beside them, for machines without NVRTC
+ptx: setup ## pack the PTX of all kernels of course, notebooks and solutions, for machines without NVRTC (NB=12, NB=none)
 	@$(PYTHON) env/ptx.py
 
 bench-cells: setup ## how long notebooks take to start and cells to run, as a table (JSON=1)

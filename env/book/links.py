@@ -12,7 +12,7 @@ from book.page import Page
 from notebooks import ROOT, Problem, relative
 from rules.pages import ELSEWHERE
 
-CODE = {".rs", ".py", ".cu", ".cuh", ".metal", ".toml", ".sh", ".ptx", ".yaml", ".yml", ".cuda", ""}
+CODE = {".rs", ".py", ".cu", ".cuh", ".metal", ".toml", ".sh", ".yaml", ".yml", ".cuda", ""}
 FILES = {".csv", ".json", ".jsonl", ".txt", ".png", ".jpg", ".svg", ".log"}
 SOLUTIONS = ROOT / "notebooks" / "solutions"
 

@@ -19,6 +19,8 @@ RUN = ROOT / "results" / "run"
 LONG_S = 5000
 # The first lesson, and one with plots, an expected error and exercises.
 COLAB = "00,01"
+# Kernels in cells, in exercises and in solutions, with mistakes that the simulator tells by line.
+PACKED = "10"
 TESTS = ("--workspace", "--all-features", "--locked")
 Step = Callable[[Commands], tuple[list[Check], str]]
 
@@ -149,6 +151,18 @@ def colab(commands: Commands) -> tuple[list[Check], str]:
     return checks, output
 
 
+def without_nvrtc(commands: Commands) -> tuple[list[Check], str]:
+    """A lesson full of kernels, as where nothing compiles (a Mac): all comes from the pack. `--without-nvrtc` runs any."""
+    summary = RUN / "without-nvrtc" / "summary.json"
+    summary.unlink(missing_ok=True)
+    command = [PYTHON, "env/run.py", PACKED, "--without-nvrtc", "--solutions"]
+    status, output = commands.run("without nvrtc", command, LONG_S, NB="")
+    checks = [Check(f"without NVRTC: {check.name}", check.state, check.note) for check in of_notebooks(summary)]
+    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
+        checks.append(Check("without NVRTC", FAILED, "the runner ended early, or found no notebook"))
+    return checks, output
+
+
 def browser(commands: Commands) -> tuple[list[Check], str]:
     """One notebook in JupyterLab: Run All, a plot, no error."""
     status, output = commands.run("browser", [PYTHON, "env/browser.py"], LONG_S)
@@ -171,7 +185,7 @@ def book(commands: Commands) -> tuple[list[Check], str]:
 RUST: list[Step] = [formatted, clippy, rustdoc, mac, build_tests]
 RUST_AFTER_PACKAGES: list[Step] = [rust_tests]
 RUST_AFTER_SET_UP: list[Step] = [python_tests, browser, book]
-PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, notebooks, colab]
+PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, notebooks, colab, without_nvrtc]
 
 
 def log_folder() -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pictures
 from notebooks import FOLDER, ROOT, Problem, find, load, relative
-from runner import colab, exports, metrics, provenance
+from runner import colab, exports, metrics, packed, provenance
 from runner.execute import Failure, Outcome, Run
 from runner.judge import unsaved
 from runner.session import RunningKernel
@@ -33,14 +33,16 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--cell-limit", type=float, default=300.0, metavar="S", help="seconds a cell may take")
     parser.add_argument("--html", action=argparse.BooleanOptionalAction, help="write HTML pages (recorded: off)")
     parser.add_argument("--colab", action="store_true", help="the Colab edition, with Colab's Python packages")
+    parser.add_argument("--without-nvrtc", action="store_true", help="as on a machine without NVRTC and without a GPU")
     parser.add_argument("--no-provenance", dest="provenance", action="store_false", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     chosen.out = chosen.out.resolve()
     chosen.recorded = chosen.out != DEFAULT_OUT
-    if chosen.colab:
-        # Beside the lessons' own copies, with which it is compared.
-        chosen.out, chosen.recorded = DEFAULT_OUT / "colab", False
+    # Beside the lessons' own copies, with which the Colab edition is compared.
+    chosen.beside = "colab" if chosen.colab else "without-nvrtc" if chosen.without_nvrtc else ""
+    if chosen.beside:
+        chosen.out, chosen.recorded = DEFAULT_OUT / chosen.beside, False
     chosen.jobs = max(1, chosen.jobs or (1 if chosen.recorded else 2))
     chosen.html = not chosen.recorded if chosen.html is None else chosen.html
     return chosen
@@ -53,7 +55,7 @@ class Runner:
         self.chosen = chosen
         self.stop, self.lock = threading.Event(), threading.Lock()
         results = os.environ.get("GPULAB_RESULTS")
-        own = chosen.recorded or chosen.colab
+        own = chosen.recorded or chosen.beside
         self.results = chosen.out if own else Path(results or ROOT / "results").resolve()
         self.metrics = self.results / "metrics.csv"
 
@@ -73,7 +75,11 @@ class Runner:
         run = Run(lesson, *limits, self.progress, self.chosen.keep_going, kernel)
         # JupyterLab names the notebook to its kernel in the same way; the launcher goes by it.
         environment = {"GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
+        compiled = packed.fresh(name)
+        environment |= packed.HIDDEN if self.chosen.without_nvrtc else {packed.LOG: str(compiled)}
         outcome = run.run(environment, self.stop)
+        if not self.chosen.colab and (unpacked := packed.missing(compiled)):
+            outcome.failures.append(Failure(name, 0, "", "", unpacked))
         lost = unsaved(run.executed)
         if lost:
             outcome.failures.append(Failure(name, 0, "", "", lost))

@@ -2,7 +2,9 @@
 #![cfg(not(target_os = "macos"))] // these kernels are compiled here, and there is no NVRTC for macOS
 
 use gpulab::inspect::{AccessKind, Space};
+use gpulab::launch::LaunchExtras;
 use gpulab::prelude::*;
+use gpulab::sim::BlockOrder;
 
 const ADD: &str = r#"extern "C" __global__ void add(const float *a, const float *b, float *c, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -260,4 +262,39 @@ fn every_kind_of_number_arrives() {
     kernel(&gpu, source, "sum").launch(LaunchConfig::new(1, 1), args).unwrap();
     let expected = -4321.0 + 0.75 + 60_200.0 + 4e9 + (1_u64 << 40) as f64;
     assert_eq!(out.to_host().unwrap(), [expected]);
+}
+
+const GRID_SUM: &str = r#"extern "C" __global__ void grid_sum(unsigned *arrived, volatile int *values, int *sums) {
+    values[blockIdx.x] = blockIdx.x;
+    __threadfence();
+    atomicAdd(arrived, 1);
+    while (*(volatile unsigned *)arrived < gridDim.x) {}
+    __threadfence();
+    int sum = 0;
+    for (int i = 0; i < gridDim.x; ++i) sum += values[i];
+    sums[blockIdx.x] = sum;
+}"#;
+
+#[test]
+fn blocks_that_wait_for_each_other_need_a_cooperative_launch() {
+    for order in [BlockOrder::Forward, BlockOrder::Reverse, BlockOrder::Random(1)] {
+        let gpu = Gpu::simulated_in(order).unwrap();
+        let grid_sum = kernel(&gpu, GRID_SUM, "grid_sum");
+        let launch = |blocks: usize, cooperative| {
+            let mut arrived = gpu.zeros::<u32>(1).unwrap();
+            let (mut values, mut sums) = (gpu.zeros::<i32>(blocks).unwrap(), gpu.zeros::<i32>(blocks).unwrap());
+            let extras = LaunchExtras { cooperative, ..LaunchExtras::NONE };
+            let args = (&mut arrived, &mut values, &mut sums);
+            grid_sum.launch_with(LaunchConfig::new(blocks as u32, 1), extras, args).and_then(|()| sums.to_host())
+        };
+        assert_eq!(launch(64, true).unwrap(), [63 * 64 / 2; 64]);
+        let Err(Error::Mistakes { shown: mistakes, .. }) = launch(64, false) else {
+            panic!("a mistake, blocks {order}")
+        };
+        assert_eq!(mistakes[0].kind, "wait that depends on the order of blocks");
+        assert!(mistakes[0].place.starts_with("kernel.cu:5, block"), "{:?}", mistakes[0]);
+        assert!(mistakes[0].fix.starts_with("launch it cooperatively"), "{:?}", mistakes[0]);
+        let text = launch(65, true).unwrap_err().to_string();
+        assert!(text.contains("65 blocks, and 64 of `grid_sum` run at a time") && text.contains("\nnext: "), "{text}");
+    }
 }

@@ -13,6 +13,9 @@ struct __align__(16) Stage {
 
 // Set when the first part of a tile stands in c; taken back by the next block, which adds to it.
 __device__ volatile unsigned stands[MAX_BLOCKS];
+// Blocks start in any order, so each takes a ticket: lower ones run or have ended. The count goes back to 0 by itself.
+__device__ unsigned tickets;
+__shared__ unsigned ticket;
 
 // Starts a copy to shared memory, of zeros when it is not inside the matrix, and does not wait for it.
 template <int WIDTH> __device__ void copy_async(float *to, const float *from, bool inside) {
@@ -126,27 +129,26 @@ __device__ void multiply(const float *a, const float *b, float *c, int m, int n,
             }
         }
     };
-    // The block before this one began the tile, as the first thing it did.
+    // The block with the ticket before began the tile, as the first thing it did.
     if (first > 0 && threadIdx.x == 0) {
-        while (stands[blockIdx.x - 1] == 0) {}
+        while (stands[ticket - 1] == 0) {}
         __threadfence();
-        stands[blockIdx.x - 1] = 0;
+        stands[ticket - 1] = 0;
     }
     __syncthreads();
     if (first > 0) each_four([&](float *from, float *sums, int left) { add_four(from, sums, left, WIDE); });
     each_four([&](float *to, float *sums, int left) { store_four(to, sums, left, WIDE, zero); });
     __syncthreads();
     __threadfence();
-    if (last * TILE_K < k && threadIdx.x == 0) stands[blockIdx.x] = 1;
+    if (last * TILE_K < k && threadIdx.x == 0) stands[ticket] = 1;
 }
 
 template <bool WIDE> __device__ void all_tiles(const float *a, const float *b, float *c, int m, int n, int k) {
     int tiles = (m + TILE_M - 1) / TILE_M * ((n + TILE_N - 1) / TILE_N), steps = max((k + TILE_K - 1) / TILE_K, 1);
     // The steps of the tiles that are left over are shared out evenly; then whole turns of the grid go tile by tile.
-    int rest = tiles % gridDim.x, whole = blockIdx.x + rest;
+    int rest = tiles % gridDim.x, block = ticket, whole = block + rest;
     long long all = (long long)rest * steps, sharers = min(all, (long long)gridDim.x);
-    int begin = blockIdx.x < sharers ? all * blockIdx.x / sharers : 0;
-    int end = blockIdx.x < sharers ? all * (blockIdx.x + 1) / sharers : 0;
+    int begin = block < sharers ? all * block / sharers : 0, end = block < sharers ? all * (block + 1) / sharers : 0;
     while (begin < end || whole < tiles) {
         // Its last part first: that is the beginning of a tile, and the next block waits for it.
         bool share = begin < end;
@@ -158,6 +160,8 @@ template <bool WIDE> __device__ void all_tiles(const float *a, const float *b, f
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     matmul(const float *a, const float *b, float *c, int m, int n, int k) {
+    if (threadIdx.x == 0) ticket = atomicInc(&tickets, gridDim.x - 1);
+    __syncthreads();
     if (n % 4 == 0 && ((size_t)b | (size_t)c) % 16 == 0) {
         all_tiles<true>(a, b, c, m, n, k);
     } else {

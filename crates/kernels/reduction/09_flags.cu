@@ -1,8 +1,10 @@
 // idea: a partial sum travels with its own flag in one word of 8 bytes, so nobody waits for a fence and a counter.
-// changed: the end; the last block of the grid waits for every other block's word. The sum is partial[0].
+// changed: the end; a ticket tells who starts last, and that block waits for every other block's word.
 // constants: as before; MOST_BLOCKS words are set aside, which the grid must not exceed; from the table.
 //
-// The words are the module's, so two launches at the same time (on two streams) would disturb each other.
+// Blocks start in any order: only a block with a lower ticket is sure to run, or to have ended. (Words and tickets are the
+// module's, so two launches at the same time, on two streams, would disturb each other.)
+__device__ unsigned int tickets = 0;
 __device__ volatile unsigned long long words[MOST_BLOCKS];
 
 __device__ float warp_sum(float sum) {
@@ -28,7 +30,9 @@ __device__ float block_sum(float sum) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) reduce(const float *a, float *partial, int n) {
-    int thread = threadIdx.x;
+    int thread = threadIdx.x, last = gridDim.x - 1;
+    // The count goes back to 0 by itself, ready for the next launch. Nobody needs it before the end.
+    int ticket = thread == 0 ? atomicInc(&tickets, last) : 0;
     const int TILE = 4 * THREADS * VECTORS;
     int tiles = n / TILE;
     float own = 0.0f, chain = 0.0f;
@@ -61,17 +65,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) reduce(const float
     for (int i = tiles * TILE + blockIdx.x * THREADS + thread; i < n; i += gridDim.x * THREADS) {
         sum += a[i];
     }
-    sum = block_sum(sum);
+    __shared__ bool adds;
+    if (thread == 0) {
+        adds = ticket == last;
+    }
+    sum = block_sum(sum); // its barriers show `adds` to all threads
     const unsigned long long READY = 1ull << 32;
-    if (blockIdx.x < gridDim.x - 1) {
+    if (!adds) {
         if (thread == 0) {
-            words[blockIdx.x] = READY | __float_as_uint(sum);
+            words[ticket] = READY | __float_as_uint(sum);
         }
         return;
     }
-    // The last block starts last, so all it waits for is running or has ended.
     float others = 0.0f;
-    for (int i = thread; i < gridDim.x - 1; i += THREADS) {
+    for (int i = thread; i < last; i += THREADS) {
         unsigned long long word;
         do {
             word = words[i];

@@ -138,11 +138,6 @@ impl Rung {
         }
     }
 
-    /// The file with its PTX for the simulator, for machines where CUDA C cannot be compiled. `make ptx` writes it.
-    pub fn ptx_file(&self) -> PathBuf {
-        folder().join(format!("{}.ptx", self.path))
-    }
-
     /// The launch for so many elements along x and y, on a GPU with so many multiprocessors; 0 where nobody knows.
     pub fn launch(&self, columns: usize, rows: usize, multiprocessors: u32) -> LaunchConfig {
         // Metal does not tell. A Mac has 8 to 80 cores; blocks too many take turns, blocks too few leave cores idle.

@@ -3,8 +3,12 @@
 #![cfg(not(target_os = "macos"))] // there is no NVRTC for macOS
 
 use gpulab::cuda::{compile_to_ptx, nvrtc_version, supported_architectures};
-use gpulab_kernels::ladder::{OPERATORS, RUNGS};
+use gpulab_kernels::ladder::{self, OPERATORS, RUNGS};
 use gpulab::launch::Source;
+use gpulab::sim::{
+    self,
+    shipped::{self, Pack},
+};
 use std::path::{Path, PathBuf};
 
 /// A source with this text in it is there to be refused by the compiler.
@@ -50,27 +54,50 @@ fn kernels_in_notebooks_compile_for_the_oldest_and_the_newest() {
     }
 }
 
-/// Until the compiler has given what is shipped; a source that has changed gives it in none.
-const TRIES: usize = 4;
 /// The NVRTC that `make setup` installs where no driver asks for an older one.
 const PINNED: (i32, i32) = (13, 0);
 
 #[test]
-fn the_shipped_ptx_is_what_the_compiler_makes() {
+fn the_packed_ptx_is_what_the_compiler_makes() {
     let found = nvrtc_version().unwrap_or_else(|error| panic!("{error}"));
     if found != PINNED {
         return eprintln!("skipped: needs NVRTC {}.{}, this is {}.{}", PINNED.0, PINNED.1, found.0, found.1);
     }
-    // The build of the compiler stands in comments.
-    let code = |ptx: &str| ptx.lines().filter(|line| !line.starts_with("//")).map(str::to_string).collect::<Vec<_>>();
-    let rungs = RUNGS.iter().map(|rung| (rung.path, rung.source(), rung.ptx_file()));
-    let operators = OPERATORS.iter().map(|operator| (operator.path, operator.source(), operator.ptx_file()));
-    for (path, source, ptx) in rungs.chain(operators) {
-        let (source, shipped) = (source.unwrap(), code(&std::fs::read_to_string(ptx).unwrap()));
-        let made = || code(&gpulab::sim::compile(&source).unwrap_or_else(|error| panic!("{error}")));
-        // NVRTC 13.0 does not always give the same: of 400 calls for cnn/fc_backward 10 had other branches.
-        let same = (0..TRIES).any(|_| made() == shipped);
-        assert!(same, "{path} has changed since its PTX was made\nnext: make ptx");
+    let pack = Pack::read(&Pack::path()).unwrap_or_else(|error| panic!("{error}"));
+    let rungs = RUNGS.iter().map(|rung| (rung.path, rung.source().unwrap()));
+    let operators = OPERATORS.iter().map(|operator| (operator.path, operator.source().unwrap()));
+    let all: Vec<(&str, Source)> = rungs.chain(operators).collect();
+    let packed = |path: &str, source: &Source| {
+        pack.0.get(&shipped::key(source)).filter(|kernel| kernel.users.contains(&format!("course/{path}")))
+    };
+    let missing: Vec<&str> =
+        all.iter().filter(|(path, source)| packed(path, source).is_none()).map(|(path, _)| *path).collect();
+    assert!(missing.is_empty(), "changed, or new, since the PTX was packed: {}\nnext: make ptx", missing.join(", "));
+    for (path, source) in all {
+        let made = shipped::wanted(&source, || sim::compile(&source)).unwrap_or_else(|error| panic!("{error}"));
+        let same = packed(path, &source).is_some_and(|kernel| kernel.text == made);
+        assert!(same, "the compiler makes other PTX of {path} than what is packed\nnext: make ptx");
+    }
+}
+
+/// What the packed PTX is for: the same text in another dress (a notebook shows it without comments) finds it, with the
+/// lines of that text; other constants, and other code, do not.
+#[test]
+fn the_packed_ptx_is_found_by_what_a_source_says() {
+    let pack = Pack::read(&Pack::path()).unwrap();
+    let tiled = ladder::rung("matmul/02_tiled").unwrap().source().unwrap();
+    let (shown, code) = (pack.ptx(&tiled).unwrap(), tiled.text.replace("sum +=", "sum -="));
+    assert!(shown.contains(".entry matmul(") && shown.contains("\"02_tiled.cu\""), "{shown}");
+    assert!(code != tiled.text);
+    let other_tile = Source { defines: vec![("TILE".to_string(), "16".to_string())], ..tiled.clone() };
+    assert_eq!((pack.ptx(&other_tile), pack.ptx(&Source { text: code, ..tiled })), (None, None));
+    let add = ladder::rung("vector_add/01_one_thread_each").unwrap().source().unwrap();
+    let bare: Vec<&str> = add.text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let line = |text: &str| text.lines().position(|line| line.contains("c[i] = a[i] + b[i];")).unwrap() + 1;
+    let (own, file) = (pack.ptx(&Source::text(&bare.join("\n"))).unwrap(), pack.ptx(&add).unwrap());
+    assert!(line(&bare.join("\n")) < line(&add.text));
+    for (ptx, line) in [(own, line(&bare.join("\n"))), (file, line(&add.text))] {
+        assert!(ptx.contains(&format!("\t.loc\t1 {line} ")), "line {line}: {ptx}");
     }
 }
 

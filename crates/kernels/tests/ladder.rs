@@ -1,9 +1,10 @@
-//! Every kernel of the course runs in the simulator: right against a sum in f64, at awkward sizes, and without a
-//! mistake. No GPU is needed; without NVRTC the shipped PTX runs.
+//! Every kernel of the course runs in the simulator: right against a sum in f64, at awkward sizes, in any order of its
+//! blocks, and without a mistake. No GPU is needed; without NVRTC the packed PTX runs.
 
 use gpulab::cpu::{AttentionMask, AttentionShape};
 use gpulab_kernels::ladder::{Leaves, RUNGS, Rung};
 use gpulab::prelude::*;
+use gpulab::sim::BlockOrder;
 use gpulab_kernels::*;
 
 /// Sizes that fill neither a warp, a block, nor a tile.
@@ -13,41 +14,94 @@ const SHAPES: [(usize, usize, usize); 5] = [(1, 1, 1), (31, 33, 31), (33, 31, 33
 /// Rows and columns; a block holds 8192 numbers of a row in registers.
 const TABLES: [(usize, usize); 4] = [(1, 31), (33, 33), (2, 4099), (1, 20_003)];
 
+/// How much of a rung's sizes runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Sizes {
+    All,
+    /// One that has several blocks, for other orders of blocks.
+    One,
+}
+
+impl Sizes {
+    fn of<T: Copy>(self, all: &[T], one: T) -> Vec<T> {
+        if self == Sizes::All { all.to_vec() } else { vec![one] }
+    }
+}
+
+/// Blocks start in order at all sizes, then in other orders at one size.
+fn in_each_order(gpu: &Gpu, rung: &Rung, mut run: impl FnMut(Sizes)) {
+    let Gpu::Simulated(simulated) = gpu else { panic!("the simulator was opened") };
+    run(Sizes::All);
+    // With that seed a kernel that relies on order fails on the few blocks of the simulated GPU, too.
+    for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
+        println!("{}, blocks {order}", rung.path);
+        simulated.set_block_order(order);
+        run(Sizes::One);
+    }
+    simulated.set_block_order(BlockOrder::Forward);
+}
+
 #[test]
-fn every_kernel_is_right_and_makes_no_mistake() {
-    let gpu = Gpu::simulated().unwrap();
+fn every_kernel_is_right_in_every_order_of_blocks_and_makes_no_mistake() {
+    let gpu = &Gpu::simulated().unwrap();
     for rung in RUNGS {
         if rung.only {
             let message = gpu.compile(rung.source().unwrap()).unwrap_err().to_string();
             println!("{}: not for the simulator: {}", rung.path, message.lines().next().unwrap_or_default());
             continue;
         }
-        let kernel = gpu.compile(rung.source().unwrap()).and_then(|module| module.kernel(rung.kernel));
-        let kernel = kernel.unwrap_or_else(|error| panic!("{}: {error}", rung.path));
+        let kernel = || {
+            let kernel = gpu.compile(rung.source().unwrap()).and_then(|module| module.kernel(rung.kernel));
+            kernel.unwrap_or_else(|error| panic!("{}: {error}", rung.path))
+        };
+        let each = |run: &mut dyn FnMut(Sizes)| in_each_order(gpu, rung, run);
+        let shapes = |sizes: Sizes| sizes.of(&SHAPES, SHAPES[3]).into_iter();
+        let lengths = |sizes: Sizes| sizes.of(&LENGTHS, 100_003).into_iter();
         match rung.kernel {
-            "matmul" => SHAPES.iter().for_each(|&shape| matmul(&gpu, rung, &kernel, shape)),
+            "matmul" => {
+                let kernel = kernel();
+                each(&mut |sizes| shapes(sizes).for_each(|shape| matmul(gpu, rung, &kernel, shape)));
+            }
             "matmul_bf16" => {
                 // Checks itself at two awkward sizes, in f64.
-                let matmul = MatmulBf16::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
-                SHAPES.iter().for_each(|&shape| matmul_bf16(rung, &matmul, shape));
+                let matmul = MatmulBf16::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+                each(&mut |sizes| shapes(sizes).for_each(|shape| matmul_bf16(rung, &matmul, shape)));
             }
             // Checks itself at eight awkward shapes, with indices of no row: a copy is exact.
             "embedding" => {
-                let lookup = Embedding::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
-                LENGTHS.iter().for_each(|&n| embedding(rung, &lookup, n));
+                let lookup = Embedding::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+                each(&mut |sizes| sizes.of(&LENGTHS, 3001).into_iter().for_each(|n| embedding(rung, &lookup, n)));
             }
-            "vector_add" => LENGTHS.iter().for_each(|&n| elements(&gpu, rung, &kernel, n, |a, b| a + b)),
+            "vector_add" | "vector_multiply" => {
+                let exact = if rung.kernel == "vector_add" { |a, b| a + b } else { |a, b| a * b };
+                let kernel = kernel();
+                each(&mut |sizes| lengths(sizes).for_each(|n| elements(gpu, rung, &kernel, n, exact)));
+            }
             // Again at the sizes and with the data of the topic: `Reduction::new` compares with the exact sum.
             "reduce" => {
-                let sum = Reduction::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
-                LENGTHS.iter().for_each(|&n| reduction(rung, &sum, n));
+                let sum = Reduction::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+                each(&mut |sizes| lengths(sizes).for_each(|n| reduction(rung, &sum, n)));
             }
-            "softmax" | "layer_norm" | "rms_norm" => rows_of(&gpu, rung),
-            "vector_multiply" => LENGTHS.iter().for_each(|&n| elements(&gpu, rung, &kernel, n, |a, b| a * b)),
+            "softmax" | "layer_norm" | "rms_norm" => {
+                let rows = Rows::new(gpu, rung);
+                each(&mut |sizes| sizes.of(&TABLES, TABLES[1]).into_iter().for_each(|table| rows.check(rung, table)));
+            }
+            "flash_attention" => [false, true].into_iter().for_each(|causal| {
+                let flash = FlashAttention::new(gpu, rung.path, causal).unwrap_or_else(|error| panic!("{error}"));
+                let (all, one) = if causal {
+                    ([(31, 128), (127, 64), (129, 64)], 2)
+                } else {
+                    ([(31, 64), (129, 128), (200, 64)], 2)
+                };
+                each(&mut |sizes| {
+                    sizes.of(&all, all[one]).into_iter().for_each(|shape| flash_attention(rung, &flash, causal, shape));
+                });
+            }),
             // Both hold themselves against f64 at awkward sizes.
-            "rope" => drop(Rope::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"))),
-            "flash_attention" => [false, true].into_iter().for_each(|causal| flash_attention(&gpu, rung, causal)),
-            "residual_rms_norm" => drop(ResidualNorm::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"))),
+            "rope" => each(&mut |_| drop(Rope::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}")))),
+            "residual_rms_norm" => {
+                each(&mut |_| drop(ResidualNorm::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}"))));
+            }
             other => panic!("nobody holds `{other}` against a reference\nnext: add it here"),
         }
     }
@@ -55,21 +109,18 @@ fn every_kernel_is_right_and_makes_no_mistake() {
 
 /// `FlashAttention` holds itself against f64 at 1 and 33 tokens, with heads that share k and v; heads of 64 numbers
 /// when they are first asked for. More lengths here, each with one width and one mask.
-fn flash_attention(gpu: &Gpu, rung: &Rung, causal: bool) {
-    let flash = FlashAttention::new(gpu, rung.path, causal).unwrap_or_else(|error| panic!("{error}"));
+fn flash_attention(rung: &Rung, flash: &FlashAttention, causal: bool, (length, width): (usize, usize)) {
     let mask = if causal { AttentionMask::causal() } else { AttentionMask::default() };
     let number = |bits: &[u16], at: usize| f64::from(cpu::f32_from_bf16(bits[at]));
-    for (length, width) in if causal { [(31, 128), (127, 64), (129, 64)] } else { [(31, 64), (129, 128), (200, 64)] } {
-        let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length, width };
-        let [q, k, v] =
-            cpu::attention_inputs(shape, 9, 4.0).map(|x| x.into_iter().map(cpu::bf16_from_f32).collect::<Vec<_>>());
-        let o = flash.attend(&q, &k, &v, shape).unwrap_or_else(|error| panic!("{error}"));
-        let (of_q, of_k, of_v) = (|at| number(&q, at), |at| number(&k, at), |at| number(&v, at));
-        let inputs = (&of_q as _, &of_k as _, &of_v as _);
-        let rows: Vec<usize> = (0..length).collect();
-        let off = cpu::attention_wrong(&|at| number(&o, at), inputs, shape, &mask, &rows, cpu::Rounding::Bf16);
-        assert_eq!(off, None, "{}", rung.path);
-    }
+    let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length, width };
+    let [q, k, v] =
+        cpu::attention_inputs(shape, 9, 4.0).map(|x| x.into_iter().map(cpu::bf16_from_f32).collect::<Vec<_>>());
+    let o = flash.attend(&q, &k, &v, shape).unwrap_or_else(|error| panic!("{error}"));
+    let (of_q, of_k, of_v) = (|at| number(&q, at), |at| number(&k, at), |at| number(&v, at));
+    let inputs = (&of_q as _, &of_k as _, &of_v as _);
+    let rows: Vec<usize> = (0..length).collect();
+    let off = cpu::attention_wrong(&|at| number(&o, at), inputs, shape, &mask, &rows, cpu::Rounding::Bf16);
+    assert_eq!(off, None, "{}", rung.path);
 }
 
 /// Rounding to bf16 is off by 2⁻⁸ of the result at most; the sums, of factors in [-1, 1), by k · k · 2⁻²³.
@@ -143,17 +194,27 @@ fn matmul(gpu: &Gpu, rung: &Rung, kernel: &Kernel, (m, n, k): (usize, usize, usi
     }
 }
 
-/// Of numbers in [-1, 1), the result is rounded to bf16, off by 2⁻⁸ of it at most, and the sums in f32 by far less.
-fn rows_of(gpu: &Gpu, rung: &Rung) {
-    let softmax = (rung.kernel == "softmax").then(|| Softmax::new(gpu, rung.path).unwrap());
-    let norm = softmax.is_none().then(|| Norm::new(gpu, rung.path).unwrap());
-    for (rows, columns) in TABLES {
+/// An operation on rows.
+enum Rows {
+    Softmax(Softmax),
+    Norm(Norm),
+}
+
+impl Rows {
+    fn new(gpu: &Gpu, rung: &Rung) -> Rows {
+        match rung.kernel {
+            "softmax" => Rows::Softmax(Softmax::new(gpu, rung.path).unwrap()),
+            _ => Rows::Norm(Norm::new(gpu, rung.path).unwrap()),
+        }
+    }
+
+    /// Of numbers in [-1, 1), the result is rounded to bf16, off by 2⁻⁸ of it at most, and the sums in f32 by far less.
+    fn check(&self, rung: &Rung, (rows, columns): (usize, usize)) {
         let (x, weight) = (cpu::random_bf16(rows * columns, 7), cpu::random_bf16(columns, 8));
         let bias = (rung.kernel == "layer_norm").then(|| cpu::random_bf16(columns, 9));
-        let given = match (&softmax, &norm) {
-            (Some(softmax), _) => softmax.softmax(&x, rows, columns),
-            (_, Some(norm)) => norm.norm(&x, &weight, bias.as_deref(), rows),
-            _ => unreachable!(),
+        let given = match self {
+            Rows::Softmax(softmax) => softmax.softmax(&x, rows, columns),
+            Rows::Norm(norm) => norm.norm(&x, &weight, bias.as_deref(), rows),
         };
         let given = given.unwrap_or_else(|error| panic!("{} at {rows} × {columns}: {error}", rung.path));
         rows_agree(rung, &given, [&x, &weight, &bias.unwrap_or_else(|| vec![0; columns])], columns);

@@ -190,7 +190,8 @@ fn compiler_next(on_a_mac: bool) -> &'static str {
     match on_a_mac {
         true => {
             "NVIDIA makes no NVRTC for macOS: run CUDA C of your own on Linux, in a Linux container (Docker) or on Google \
-             Colab; the course's own kernels run here as they are, from the PTX that comes with them"
+             Colab; the course's own kernels, and those of the lessons as they stand, run here from the PTX that comes with \
+             them"
         }
         false => "run `make setup`, which installs it, and restart the kernel (menu Kernel, Restart)",
     }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::block_order::BlockOrder;
 use crate::error::{Error, Result};
 use crate::exec::{self, Machine};
-use crate::launch::{Arg, Launch, check_shape, pack};
+use crate::launch::{Arg, Launch, MULTIPROCESSORS, check_shape, pack, resident};
 use crate::memory::{DeviceMemory, window};
 use crate::module::{Inner, Module};
 use crate::ptx::ast::{Init, Variable};
@@ -24,6 +25,7 @@ pub struct Device {
     checks: bool,
     counters: bool,
     watch: Option<Watch>,
+    order: BlockOrder,
 }
 
 impl Default for Device {
@@ -37,7 +39,16 @@ impl Device {
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let memory = DeviceMemory::default();
-        Self { memory, modules: HashMap::new(), cores, step_budget: 1 << 28, checks: true, counters: true, watch: None }
+        Self {
+            memory,
+            modules: HashMap::new(),
+            cores,
+            step_budget: 1 << 28,
+            checks: true,
+            counters: true,
+            watch: None,
+            order: BlockOrder::Forward,
+        }
     }
 
     /// Uses this many cores at most; results do not depend on it.
@@ -57,6 +68,15 @@ impl Device {
     /// its results, too, are those of blocks in order. A write that leaves the value as it is is no race.
     pub fn set_checks(&mut self, checks: bool) {
         self.checks = checks;
+    }
+
+    /// The order in which the blocks of launches start; [`BlockOrder::Forward`] at first. CUDA promises none: a kernel that
+    /// is right must be right in each.
+    ///
+    /// Outside of cooperative launches no two blocks need run at the same time: a block that waits for one that has not
+    /// started is a finding ([`Kind::BlockOrder`](crate::Kind::BlockOrder)).
+    pub fn set_block_order(&mut self, order: BlockOrder) {
+        self.order = order;
     }
 
     /// Keeps the accesses of one warp in [`Report::accesses`]; `None`, as at first, keeps none. A launch without that
@@ -135,6 +155,50 @@ impl Device {
     /// # Errors
     /// No such kernel, arguments that do not fit its parameters, a shape over the limits.
     pub fn launch(&mut self, module: &Module, kernel: &str, launch: Launch, args: &[Arg]) -> Result<Report> {
+        self.run(module, kernel, launch, args, false)
+    }
+
+    /// Runs a kernel whose blocks may wait for each other: all of them run at the same time, as CUDA's cooperative launches
+    /// promise.
+    ///
+    /// # Errors
+    /// As [`Device::launch`]; more blocks than [`Device::blocks_at_a_time`].
+    pub fn launch_cooperative(
+        &mut self,
+        module: &Module,
+        kernel: &str,
+        launch: Launch,
+        args: &[Arg],
+    ) -> Result<Report> {
+        let fit = self.blocks_at_a_time(module, kernel, launch)?;
+        let blocks: u64 = launch.grid.iter().map(|&n| u64::from(n)).product();
+        if blocks > u64::from(fit) {
+            return Err(Error::Call(format!(
+                "a cooperative launch of {blocks} blocks, and {fit} of `{kernel}` run at a time on the \
+                 {MULTIPROCESSORS} multiprocessors of the simulated GPU\nnext: launch at most {fit} blocks, and let each do more"
+            )));
+        }
+        self.run(module, kernel, launch, args, true)
+    }
+
+    /// How many blocks of a launch run at the same time, whatever its grid: [`MULTIPROCESSORS`] times what threads and
+    /// shared memory allow on an H100. Registers, which the driver's compiler gives out, may allow fewer there.
+    ///
+    /// # Errors
+    /// No such kernel, a shape over the limits.
+    pub fn blocks_at_a_time(&self, module: &Module, kernel: &str, launch: Launch) -> Result<u32> {
+        let kernel = module.kernel(kernel)?;
+        check_shape(kernel, &launch).map(|shared| resident(&launch, shared))
+    }
+
+    fn run(
+        &mut self,
+        module: &Module,
+        kernel: &str,
+        launch: Launch,
+        args: &[Arg],
+        cooperative: bool,
+    ) -> Result<Report> {
         let kernel = module.kernel(kernel)?;
         let shared_bytes = check_shape(kernel, &launch)?;
         let params = pack(kernel, args)?;
@@ -150,6 +214,8 @@ impl Device {
             symbols: kernel.layout.symbols.iter().map(symbol).collect(),
             grid: launch.grid,
             block: launch.block,
+            order: self.order,
+            cooperative,
             shared_bytes,
             dynamic_bytes: launch.shared_bytes.into(),
             step_budget: self.step_budget,

@@ -22,6 +22,9 @@ pub enum Kind {
     BarrierDivergence,
     /// Threads wait for each other for ever.
     Deadlock,
+    /// A block waits for one that has not started, and need not ever start: only a cooperative launch promises that all
+    /// blocks run at the same time.
+    BlockOrder,
     /// The launch took more steps than it may: an endless loop, most likely.
     StepBudget,
     /// The kernel executed `trap` (a failed `assert`, `__trap()`).
@@ -39,6 +42,7 @@ impl Kind {
             Self::GlobalRace => "global_race",
             Self::BarrierDivergence => "barrier_divergence",
             Self::Deadlock => "deadlock",
+            Self::BlockOrder => "block_order",
             Self::StepBudget => "step_budget",
             Self::Trap => "trap",
         }
@@ -54,6 +58,7 @@ impl Kind {
             Self::GlobalRace => "data race in global memory",
             Self::BarrierDivergence => "barrier that not all threads reach",
             Self::Deadlock => "deadlock",
+            Self::BlockOrder => "wait that depends on the order of blocks",
             Self::StepBudget => "loop that does not end",
             Self::Trap => "the kernel stopped itself",
         }

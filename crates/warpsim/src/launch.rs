@@ -14,6 +14,16 @@ const MAX_THREADS: u64 = 1024;
 const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 
+/// Multiprocessors of the simulated GPU: two, so that blocks which walk over an array take several turns on small arrays
+/// too.
+pub const MULTIPROCESSORS: u32 = 2;
+/// What a multiprocessor of an H100 holds at a time: warps, blocks, and bytes of shared memory, of which each block takes
+/// 1 KiB for itself (CUDA C programming guide, compute capability 9.0).
+const RESIDENT_WARPS: u64 = 64;
+const RESIDENT_BLOCKS: u64 = 32;
+const RESIDENT_SHARED: u64 = 228 << 10;
+const RESERVED_SHARED: u64 = 1 << 10;
+
 /// The shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -88,6 +98,14 @@ pub(crate) fn check_shape(kernel: &Kernel, launch: &Launch) -> Result<u64> {
         return Err(Error::Call(format!("{shared} bytes of shared memory a block\nnext: use at most {MAX_SHARED}")));
     }
     Ok(shared)
+}
+
+/// Blocks that run at a time, of a shape that keeps the limits and has so much shared memory a block.
+pub(crate) fn resident(launch: &Launch, shared: u64) -> u32 {
+    let threads: u64 = launch.block.iter().map(|&n| u64::from(n)).product();
+    let by_warps = RESIDENT_WARPS / threads.div_ceil(32);
+    let by_shared = RESIDENT_SHARED / (shared + RESERVED_SHARED);
+    MULTIPROCESSORS * by_warps.min(by_shared).min(RESIDENT_BLOCKS) as u32
 }
 
 /// The arguments as the kernel's parameter space.

@@ -31,6 +31,7 @@
 //! its line. Mistakes of a kernel (an access out of bounds, a barrier that not all threads reach) are
 //! [`Finding`]s of the launch's [`Report`]; a faulty access itself is skipped, and a faulty load leaves its register.
 
+mod block_order;
 mod cfg;
 pub mod cli;
 mod counters;
@@ -49,11 +50,12 @@ mod report;
 mod traffic;
 mod watch;
 
+pub use block_order::BlockOrder;
 pub use counters::{Counters, Lines};
 pub use device::Device;
 pub use error::{Error, Result, SourceLine};
 pub use finding::{Finding, Kind, Other};
-pub use launch::{Arg, Launch};
+pub use launch::{Arg, Launch, MULTIPROCESSORS};
 pub use module::{KernelInfo, Module, Survey, survey};
 pub use report::Report;
 pub use traffic::lanes_at_once;

@@ -189,3 +189,24 @@ fn help_is_no_mistake() {
         assert!(text.contains("--kernel NAME") && text.contains("-I FOLDER"), "{text}");
     }
 }
+
+#[test]
+fn blocks_start_in_the_order_that_was_asked_for() {
+    let file = ptx("waits.ptx");
+    let run =
+        ["run", &file, "--kernel", "last_waits", "--grid", "9", "--block", "64", "--arg", "i32[576]=iota", "--arg"];
+    let run = [&run[..], &["i32[1]=zeros"]].concat();
+    assert_eq!(call(&run).0, 0);
+    assert_eq!(call(&[&run[..], &["--block-order", "forward"]].concat()).0, 0);
+    for order in ["reverse", "random:5"] {
+        let (status, text, _) = call(&[&run[..], &["--block-order", order, "--json"]].concat());
+        assert!(status == 1 && text.contains("\"kind\": \"block_order\""), "{text}");
+        let (status, text, _) = call(&[&run[..], &["--block-order", order, "--cooperative"]].concat());
+        assert_eq!(status, 0, "{text}");
+    }
+    let (status, _, errors) = call(&[&run[..], &["--block-order", "backward"]].concat());
+    assert!(status == 2 && errors.contains("forward, reverse or random:SEED"), "{errors}");
+    let large: Vec<&str> = run.iter().map(|&word| if word == "9" { "65" } else { word }).collect();
+    let (status, _, errors) = call(&[&large[..], &["--cooperative"]].concat());
+    assert!(status == 2 && errors.contains("64 of `last_waits` run at a time"), "{errors}");
+}

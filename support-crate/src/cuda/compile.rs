@@ -9,6 +9,9 @@ use crate::error::{Error, Result};
 use crate::launch::Source;
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts, sys};
 
+/// What each compilation asks for. Unmarked helper functions run on the device, as a reader expects of a kernel's source.
+pub(crate) const COMPILER_OPTIONS: [&str; 3] = ["--std=c++17", "-lineinfo", "-default-device"];
+
 /// Compiles to PTX for `architecture`, such as `compute_80`, with source lines noted in the PTX.
 ///
 /// # Errors
@@ -16,13 +19,8 @@ use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts, sys};
 pub fn compile_to_ptx(source: &Source, architecture: &str) -> Result<String> {
     probe()?;
     refuse_nul(source, architecture)?;
-    let mut options = vec![
-        format!("--gpu-architecture={architecture}"),
-        "--std=c++17".to_string(),
-        "-lineinfo".to_string(),
-        // Unmarked helper functions run on the device, as a reader expects of a kernel's source.
-        "-default-device".to_string(),
-    ];
+    let mut options = vec![format!("--gpu-architecture={architecture}")];
+    options.extend(COMPILER_OPTIONS.map(str::to_string));
     options.extend(source.folder.iter().map(|folder| format!("--include-path={}", folder.display())));
     options.extend(headers::folders().iter().map(|folder| format!("--include-path={folder}")));
     options.extend(source.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
@@ -84,7 +82,11 @@ fn probe() -> Result<()> {
     if Library::Nvrtc.is_present() {
         return Ok(());
     }
-    let looked_for = "libnvrtc.so on LD_LIBRARY_PATH (the notebooks' kernel adds `.gpulab/lib`)".to_string();
+    let looked_for = match Library::Nvrtc.is_hidden() {
+        true => "nothing: GPULAB_NVRTC=none hides it",
+        false => "libnvrtc.so on LD_LIBRARY_PATH (the notebooks' kernel adds `.gpulab/lib`)",
+    }
+    .to_string();
     Err(Error::NoCompiler { looked_for })
 }
 

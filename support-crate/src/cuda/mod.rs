@@ -16,6 +16,7 @@ mod pinned;
 mod present;
 mod tensor_map;
 
+pub(crate) use compile::COMPILER_OPTIONS;
 pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
 pub(crate) use cublas::CudaCublas;
 pub(crate) use cudnn::{CudaCudnn, CudnnPass, Described};

@@ -12,9 +12,19 @@ pub(crate) enum Library {
 }
 
 impl Library {
+    /// Whether it can be called.
+    pub(crate) fn is_present(self) -> bool {
+        !self.is_hidden() && self.loads()
+    }
+
+    /// `GPULAB_NVRTC=none` hides the compiler: a machine that has it then does what one without (a Mac) does.
+    pub(crate) fn is_hidden(self) -> bool {
+        self == Library::Nvrtc && std::env::var_os("GPULAB_NVRTC").is_some_and(|value| value == "none")
+    }
+
     /// Tries to load it.
     #[cfg(not(feature = "cuda-linked"))]
-    pub(crate) fn is_present(self) -> bool {
+    fn loads(self) -> bool {
         // SAFETY: these only try to load a library.
         unsafe {
             match self {
@@ -27,7 +37,7 @@ impl Library {
 
     /// candle's `cuda` feature has cudarc link to all of them: this program would not have started without.
     #[cfg(feature = "cuda-linked")]
-    pub(crate) fn is_present(self) -> bool {
+    fn loads(self) -> bool {
         true
     }
 }

@@ -44,7 +44,8 @@ impl Kernel {
 
     /// Step 3 in clusters of blocks, or before the kernel in front has ended.
     ///
-    /// In the simulator a launch starts when the one in front has ended, and a cluster is one block.
+    /// In the simulator a launch starts when the one in front has ended, a cluster is one block, and a cooperative launch runs
+    /// all blocks in turns.
     ///
     /// # Errors
     /// As [`Kernel::launch`]; [`Error::Unsupported`] for clusters in the simulator, and for either on an Apple GPU;
@@ -87,7 +88,7 @@ impl Kernel {
     }
 
     /// How many clusters of that launch the whole GPU runs at the same time: blocks that wait for each other must not be
-    /// more. In the simulator one, as blocks run one after the other there.
+    /// more. In the simulator one.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on an Apple GPU, [`Error::Driver`].
@@ -171,7 +172,7 @@ impl Kernel {
                     return Err(needs_hardware("a launch cannot be queued on a stream", fix));
                 }
                 let args: Vec<SimArg> = args.into_iter().map(sim_arg).collect();
-                kernel.launch(gpu, config, &args)
+                kernel.launch(gpu, config, extras.cooperative, &args)
             }
             _ => unreachable!("a kernel is loaded on its own GPU"),
         }

@@ -63,10 +63,9 @@ impl Gpu {
                 Ok(Module { gpu: self.clone(), library: Library::Metal(library), signatures: Vec::new(), names })
             }
             Gpu::Simulated(_) => {
-                let (ptx, source) = sim::compile_or_ship(source)?;
-                let declared = signatures(&source.text);
-                let library = Library::Simulated(SimLibrary::load(&ptx, Some(source))?);
-                Ok(self.module(library, &ptx, declared))
+                let ptx = sim::compile_or_ship(source)?;
+                let library = Library::Simulated(SimLibrary::load(&ptx, Some(source.clone()))?);
+                Ok(self.module(library, &ptx, signatures(&source.text)))
             }
         }
     }

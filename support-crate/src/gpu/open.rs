@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::launch::Limits;
 use crate::measurement::Backend;
 use crate::metal::MetalGpu;
-use crate::sim::{self, SimGpu};
+use crate::sim::{self, BlockOrder, SimGpu};
 use std::fmt;
 
 /// An open GPU. Cloning it is cheap: both names mean the same device.
@@ -50,7 +50,18 @@ impl Gpu {
     /// # Errors
     /// None today; the type is that of its siblings.
     pub fn simulated() -> Result<Gpu> {
-        Ok(Gpu::Simulated(SimGpu::open()))
+        Gpu::simulated_in(BlockOrder::Forward)
+    }
+
+    /// As [`Gpu::simulated`], with blocks that start in another order. CUDA promises none, so a kernel that is right is right
+    /// in each.
+    ///
+    /// # Errors
+    /// None today; the type is that of its siblings.
+    pub fn simulated_in(order: BlockOrder) -> Result<Gpu> {
+        let gpu = SimGpu::open();
+        gpu.set_block_order(order);
+        Ok(Gpu::Simulated(gpu))
     }
 
     /// Opens NVIDIA GPU `index`, counted from 0 as `nvidia-smi` does. Never the simulator.
@@ -146,7 +157,7 @@ impl Gpu {
         match self {
             Gpu::Cuda(gpu) => gpu.multiprocessors(),
             Gpu::Metal(_) => 0,
-            Gpu::Simulated(_) => 2,
+            Gpu::Simulated(_) => warpsim::MULTIPROCESSORS,
         }
     }
 

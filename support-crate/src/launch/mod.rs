@@ -7,6 +7,7 @@ mod element;
 mod ptx;
 mod signature;
 mod source;
+mod words;
 
 pub use check::{ArgType, check_arguments};
 pub use config::{LaunchConfig, LaunchExtras, Limits};
@@ -16,3 +17,4 @@ pub(crate) use element::{as_bytes_mut, bytes_of};
 pub use ptx::entry_points;
 pub use signature::{Parameter, ParameterType, Signature, signatures};
 pub use source::Source;
+pub(crate) use words::{Word, without_comments, words};

@@ -4,6 +4,7 @@
 //! the count of parameters is always known.
 
 use super::ElementType;
+use super::words::without_comments;
 use std::fmt;
 
 /// A kernel's name and parameters.
@@ -186,24 +187,6 @@ fn element_type(name: &str) -> Option<ElementType> {
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
-}
-
-/// Comments become a space each.
-pub(super) fn without_comments(source: &str) -> String {
-    let mut text = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("//").into_iter().chain(rest.find("/*")).min() {
-        text.push_str(&rest[..at]);
-        text.push(' ');
-        let end = if rest[at..].starts_with("//") { "\n" } else { "*/" };
-        match rest[at + 2..].find(end) {
-            // The newline itself stays; the closing `*/` goes.
-            Some(length) => rest = &rest[at + 2 + length + if end == "\n" { 0 } else { 2 }..],
-            None => rest = "",
-        }
-    }
-    text.push_str(rest);
-    text
 }
 
 #[cfg(test)]

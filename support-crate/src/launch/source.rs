@@ -1,6 +1,5 @@
 //! A kernel's source text and the constants that go in with it.
 
-use super::signature::without_comments;
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -65,15 +64,6 @@ impl Source {
         text
     }
 
-    /// True when both say the same to a compiler: comments and white space aside, with the same constants.
-    pub fn same_code(&self, other: &Source) -> bool {
-        let bare = |source: &Source| {
-            let text = without_comments(&source.text);
-            text.split_whitespace().map(str::to_string).collect::<Vec<_>>()
-        };
-        self.defines == other.defines && bare(self) == bare(other)
-    }
-
     /// The same source with `NAME` defined as `value`, as `-DNAME=value` does.
     pub fn define(mut self, name: &str, value: impl ToString) -> Source {
         self.defines.push((name.to_string(), value.to_string()));
@@ -96,16 +86,6 @@ impl From<&String> for Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn comments_and_spaces_make_no_other_code() {
-        let source = |text: &str| Source::text(text).define("N", 3);
-        let ours = source("int a; // one\nint b;");
-        assert!(ours.same_code(&source("/* two */ int a;\n\n  int b;  ")));
-        for other in [source("int a; int c;"), source("inta; int b;"), Source::text("int a; int b;")] {
-            assert!(!ours.same_code(&other), "{other:?}");
-        }
-    }
 
     #[test]
     fn a_missing_file_says_where_the_kernels_are() {

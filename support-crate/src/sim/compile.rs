@@ -1,14 +1,16 @@
-//! Source to PTX: by NVRTC, which needs neither a GPU nor a driver; where it is missing, the course's own kernels come
-//! with their PTX.
+//! Source to PTX: by NVRTC, which needs neither a GPU nor a driver; where it is missing, what is packed serves.
 
-use super::ARCHITECTURE;
+use super::{ARCHITECTURE, shipped};
 use crate::cuda::compile_to_ptx;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::launch::Source;
 
-/// The PTX that the simulator runs, with the source that its line numbers count in.
-pub(crate) fn compile_or_ship(source: &Source) -> Result<(String, Source)> {
-    compile(source).map(|ptx| (ptx, source.clone()))
+/// The PTX that the simulator runs.
+pub(crate) fn compile_or_ship(source: &Source) -> Result<String> {
+    match compile(source) {
+        Err(missing @ Error::NoCompiler { .. }) => shipped::ptx(source)?.ok_or(missing),
+        compiled => compiled,
+    }
 }
 
 /// The PTX that NVRTC makes for the simulator.
@@ -16,7 +18,11 @@ pub(crate) fn compile_or_ship(source: &Source) -> Result<(String, Source)> {
 /// # Errors
 /// [`Error::NoCompiler`] without NVRTC, [`Error::Compile`] with the compiler's log.
 pub fn compile(source: &Source) -> Result<String> {
-    compile_to_ptx(source, &format!("compute_{ARCHITECTURE}")).map(|ptx| plain_names(&ptx))
+    let make = || compile_to_ptx(source, &format!("compute_{ARCHITECTURE}")).map(|ptx| plain_names(&ptx));
+    let ptx = make()?;
+    let mut first = Some(ptx.clone());
+    shipped::log(source, || first.take().map_or_else(make, Ok))?;
+    Ok(ptx)
 }
 
 /// NVRTC puts folders of this machine before the names of the source and its headers: `.file 1 "/any/folder/kernel.cu"`.

@@ -49,26 +49,40 @@ impl SimLibrary {
 
 impl SimKernel {
     /// Runs the kernel to its end; its mistakes are an error.
-    pub(crate) fn launch(&self, gpu: &SimGpu, config: LaunchConfig, args: &[Arg]) -> Result<()> {
-        let report = self.run(gpu, config, args, None)?;
+    pub(crate) fn launch(&self, gpu: &SimGpu, config: LaunchConfig, cooperative: bool, args: &[Arg]) -> Result<()> {
+        let report = self.run(gpu, config, cooperative, args, None)?;
         show(&report.printed);
         mistakes::none(self, &report.findings)
     }
 
     /// Runs the kernel to its end, and keeps what one warp accessed.
     pub(crate) fn inspect(&self, gpu: &SimGpu, config: LaunchConfig, args: &[Arg], watch: Watch) -> Result<Inspection> {
-        let report = self.run(gpu, config, args, Some(watch))?;
+        let report = self.run(gpu, config, false, args, Some(watch))?;
         Ok(super::look::inspection(self, config, watch, report))
     }
 
-    fn run(&self, gpu: &SimGpu, config: LaunchConfig, args: &[Arg], watch: Option<Watch>) -> Result<Report> {
+    fn run(
+        &self,
+        gpu: &SimGpu,
+        config: LaunchConfig,
+        cooperative: bool,
+        args: &[Arg],
+        watch: Option<Watch>,
+    ) -> Result<Report> {
         let mut device = gpu.device();
         device.set_watch(watch);
         // Nobody sees the counts of a plain launch, and they take time.
         device.set_counters(watch.is_some());
-        let launch = Launch { grid: config.grid.into(), block: config.block.into(), shared_bytes: config.shared_bytes };
-        device.launch(&self.module, &self.name, launch, args).map_err(|error| refused(&error))
+        let launched = match cooperative {
+            true => device.launch_cooperative(&self.module, &self.name, shape(config), args),
+            false => device.launch(&self.module, &self.name, shape(config), args),
+        };
+        launched.map_err(|error| refused(&error))
     }
+}
+
+fn shape(config: LaunchConfig) -> Launch {
+    Launch { grid: config.grid.into(), block: config.block.into(), shared_bytes: config.shared_bytes }
 }
 
 /// Text of a kernel's `printf` that a launch shows, in bytes: a cell with megabytes makes the notebook slow to open.

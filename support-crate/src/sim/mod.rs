@@ -8,6 +8,7 @@
 //! | this one | opening it, what it can do |
 //! | `memory` | buffers and the copies into and out of them |
 //! | `compile` | source to PTX |
+//! | [`shipped`] | the PTX of known sources, for machines without NVRTC |
 //! | `kernel` | PTX to a kernel, launches |
 //! | `mistakes` | findings in the words of the reader's source |
 //! | `look` | a launch as an [`Inspection`](crate::inspect::Inspection) |
@@ -17,11 +18,13 @@ mod kernel;
 mod look;
 mod memory;
 mod mistakes;
+pub mod shipped;
 
 pub use compile::compile;
 pub(crate) use compile::compile_or_ship;
 pub(crate) use kernel::{SimKernel, SimLibrary};
 pub(crate) use memory::SimMemory;
+pub use warpsim::BlockOrder;
 
 use crate::cpu;
 use crate::error::Error;
@@ -63,6 +66,11 @@ impl SimGpu {
             // Half of the machine's: the notebook needs some, and notes beside each buffer too.
             total: machine.map_or(8 << 30, |bytes| bytes / 2),
         }))
+    }
+
+    /// The order in which the blocks of later launches start.
+    pub fn set_block_order(&self, order: BlockOrder) {
+        self.device().set_block_order(order);
     }
 
     pub(crate) fn name(&self) -> &str {

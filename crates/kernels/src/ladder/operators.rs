@@ -7,7 +7,6 @@ use super::Rung;
 use crate::code::Listing;
 use gpulab::error::{Error, Result};
 use gpulab::launch::Source;
-use std::path::PathBuf;
 
 /// One file of operators: any number of kernels that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,11 +183,6 @@ impl Operator {
     pub fn listing(&self) -> Result<Listing> {
         let source = self.source()?;
         Ok(Listing { name: format!("{}.cu", self.path), text: source.text, constants: source.defines })
-    }
-
-    /// The file with its PTX for the simulator, for machines where CUDA C cannot be compiled. `make ptx` writes it.
-    pub fn ptx_file(&self) -> PathBuf {
-        super::folder().join(format!("{}.ptx", self.path))
     }
 
     /// The value of one of its constants, such as the threads of a block.

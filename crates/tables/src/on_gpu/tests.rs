@@ -3,10 +3,15 @@
 use super::*;
 use crate::{Zone, drivers, plain, rides};
 use gpulab::error::Error;
+use gpulab::sim::BlockOrder;
 
 /// All stages in the simulator, which finds races and reads of what nobody wrote, against the plain loops: row by row.
 fn check(rides: &Rides, drivers: &Drivers) {
-    let gpu = Gpu::simulated().unwrap();
+    check_in(BlockOrder::Forward, rides, drivers);
+}
+
+fn check_in(order: BlockOrder, rides: &Rides, drivers: &Drivers) {
+    let gpu = Gpu::simulated_in(order).unwrap();
     let mut on_gpu = OnGpu::new(&gpu, rides, drivers).unwrap();
     let right = plain(rides, drivers).unwrap();
     // Twice: what one run leaves behind must not disturb the next.
@@ -27,6 +32,13 @@ fn check(rides: &Rides, drivers: &Drivers) {
 fn the_pipeline_is_right_at_awkward_sizes() {
     for rows in [0, 1, 31, 33, 1023, 1024, 1025, 20_001] {
         check(&rides(rows, 50, rows as u64), &drivers(50, 1));
+    }
+}
+
+#[test]
+fn the_pipeline_is_right_in_every_order_of_blocks() {
+    for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
+        check_in(order, &rides(10_001, 50, 3), &drivers(50, 1));
     }
 }
 

@@ -1,4 +1,5 @@
 //! Thread instructions a second, and memory: `cargo bench -p warpsim`; `-- --speed` without the memory,
+//! `-- --block-order reverse` (or `random:SEED`) with blocks that start in another order,
 //! `-- --ask` to answer the questions of [`measure::answer`] on the standard input.
 
 mod cases;
@@ -8,6 +9,7 @@ mod memory;
 use std::io::Write;
 
 use cases::{Case, Mode};
+use warpsim::BlockOrder;
 
 /// Where the kernels lie.
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
@@ -27,7 +29,14 @@ fn main() {
         }
         return;
     }
-    println!("On {}; median of {RUNS} launches, and the fastest and slowest.", machine());
+    let order = asked("--block-order").map_or(Ok(BlockOrder::Forward), |at| {
+        arguments.get(at + 1).map_or("", String::as_str).parse().map_err(|error| format!("--block-order: {error}"))
+    });
+    let order = order.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        std::process::exit(2)
+    });
+    println!("On {}; median of {RUNS} launches, and the fastest and slowest; blocks {order}.", machine());
     println!("A thread instruction is a PTX instruction in an active lane, as the counters count it; an operation is");
     println!("one that the algorithm needs. Bounds and alignment are looked at in each mode; `checks` adds races and");
     println!("reads of what nobody wrote to the counters.\n");
@@ -37,19 +46,19 @@ fn main() {
     );
     for case in [Case::Matmul(256), Case::VectorAdd(1 << 20), Case::Reduce(1 << 20)] {
         for mode in Mode::ALL {
-            [1, 2].into_iter().for_each(|cores| line(case, mode, cores));
+            [1, 2].into_iter().for_each(|cores| line(case, mode, cores, order));
         }
     }
-    line(Case::Matmul(512), Mode::Counters, 1);
-    line(Case::Matmul(512), Mode::Counters, 2);
+    line(Case::Matmul(512), Mode::Counters, 1, order);
+    line(Case::Matmul(512), Mode::Counters, 2, order);
     if asked("--speed").is_none() {
         memory::table();
     }
 }
 
 /// Times a case and prints its line.
-fn line(case: Case, mode: Mode, cores: usize) {
-    let times = measure::measure(case, mode, cores, RUNS, FOLDER);
+fn line(case: Case, mode: Mode, cores: usize, order: BlockOrder) {
+    let times = measure::measure(case, mode, (cores, order), RUNS, FOLDER);
     let (operations, kind) = case.operations();
     println!(
         "| {} | {} | {cores} | {:.1} | {:.1} | {:.1} | {:.0} | {:.0} {kind} |",

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use warpsim::Device;
+use warpsim::{BlockOrder, Device};
 
 use super::cases::{Case, Mode};
 
@@ -22,8 +22,9 @@ impl Times {
 }
 
 /// Launches a case `runs` times after a first launch that is not timed.
-pub fn measure(case: Case, mode: Mode, cores: usize, runs: usize, folder: &str) -> Times {
+pub fn measure(case: Case, mode: Mode, (cores, order): (usize, BlockOrder), runs: usize, folder: &str) -> Times {
     let mut device = Device::new();
+    device.set_block_order(order);
     let ready = case.ready(&mut device, folder);
     device.set_cores(cores);
     // The same instructions run in each mode; only the counters know how many.
@@ -51,6 +52,6 @@ pub fn answer(question: &str, folder: &str) -> Option<String> {
     let [name, n, mode, cores, runs] = words[..] else { return None };
     let case = Case::named(name, n.parse().ok()?)?;
     let mode = Mode::ALL.into_iter().find(|m| m.name() == mode)?;
-    let times = measure(case, mode, cores.parse().ok()?, runs.parse().ok()?, folder);
+    let times = measure(case, mode, (cores.parse().ok()?, BlockOrder::Forward), runs.parse().ok()?, folder);
     Some(format!("{} {} {}", times.median(), times.seconds[0], times.instructions))
 }

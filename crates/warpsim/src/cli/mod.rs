@@ -15,10 +15,12 @@ use options::Options;
 const USAGE: &str = "usage: warpsim FILE.ptx
        warpsim run FILE.cu|FILE.ptx --kernel NAME --grid X[,Y[,Z]] --block X[,Y[,Z]] [--shared BYTES]
                [--arch sm_90] [--arg SPEC]... [--out INDEX=FILE]... [--json] [--no-check] [--steps N] [-I FOLDER]...
+               [--block-order forward|reverse|random:SEED] [--cooperative]
 SPEC, one for each parameter: i32:5 u32:5 i64:5 f32:1.5 f64:1.5 for scalars; TYPE[N]=zeros, =ones, =iota, =rand:SEED
 or =@FILE for buffers, TYPE one of i8 u8 i32 u32 i64 f16 bf16 f32 f64
 --out writes the buffer of an --arg, counted from 0, after the run. --no-check runs without the checks; accesses outside of
 all memory are told even so. --steps bounds a block's instructions. -I names folders of headers.
+--block-order is the order in which blocks start; with --cooperative all of them run at the same time.
 Exit status: 0 if all is well, 1 for findings, 2 for a bad call.";
 
 /// Does what the arguments (without the program's name) ask for; gives the exit status: 0 if all is well, 1 for
@@ -74,6 +76,7 @@ fn launch(args: &[String], out: &mut dyn Write) -> Result<bool, String> {
     let module = Module::load(&ptx).map_err(|e| e.to_string())?;
     let mut device = Device::new();
     device.set_checks(options.checks);
+    device.set_block_order(options.order);
     if let Some(steps) = options.steps {
         device.set_step_budget(steps);
     }
@@ -86,7 +89,11 @@ fn launch(args: &[String], out: &mut dyn Write) -> Result<bool, String> {
         Ok::<_, String>((buffer, path))
     });
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
-    let mut report = device.launch(&module, &options.kernel, options.launch, &values).map_err(|e| e.to_string())?;
+    let launched = match options.cooperative {
+        true => device.launch_cooperative(&module, &options.kernel, options.launch, &values),
+        false => device.launch(&module, &options.kernel, options.launch, &values),
+    };
+    let mut report = launched.map_err(|e| e.to_string())?;
     if options.file.ends_with(".cu") {
         names::name(&mut report.findings, &read(&options.file)?, &options.kernel);
     }

@@ -1,6 +1,6 @@
 //! Arguments of `warpsim run`.
 
-use crate::Launch;
+use crate::{BlockOrder, Launch};
 
 /// What to run, and how.
 pub struct Options {
@@ -13,6 +13,8 @@ pub struct Options {
     pub json: bool,
     pub checks: bool,
     pub steps: Option<u64>,
+    pub order: BlockOrder,
+    pub cooperative: bool,
     /// Folders of headers, beside the file's own.
     pub includes: Vec<String>,
 }
@@ -31,6 +33,8 @@ impl Options {
             json: false,
             checks: true,
             steps: None,
+            order: BlockOrder::Forward,
+            cooperative: false,
             includes: Vec::new(),
         };
         let mut rest = args.iter();
@@ -51,6 +55,11 @@ impl Options {
                 }
                 "-I" => options.includes.push(value()?),
                 "--json" => options.json = true,
+                "--block-order" => {
+                    let order = value()?;
+                    options.order = order.parse().map_err(|e| format!("{arg} {order}: {e}"))?;
+                }
+                "--cooperative" => options.cooperative = true,
                 "--no-check" => options.checks = false,
                 _ if arg.starts_with('-') || file.is_some() => {
                     return Err(format!("`{arg}` is not known\nnext: `warpsim --help` shows the usage"));

@@ -1,4 +1,4 @@
-//! What of an atomic can be seen: its result, and the order of blocks.
+//! What of an atomic can be seen, and whether the order of blocks can.
 
 use std::collections::HashSet;
 
@@ -17,10 +17,11 @@ pub fn drop_unread(code: &mut [Instruction], read: &HashSet<(bool, Slot)>) {
 }
 
 /// Integer sums, minima and bit operations give the same in any order; what an atomic returned, float sums,
-/// exchanges and wrapping counters do not.
+/// exchanges and wrapping counters do not, nor does what a volatile or ordered load finds.
 pub fn needs_block_order(code: &[Instruction]) -> bool {
     code.iter().any(|instruction| match &instruction.op {
         Op::Atomic(atomic) if atomic.address.space != Space::Shared => shows(atomic),
+        Op::Load(load) => load.strong && matches!(load.address.space, Space::Global | Space::Generic),
         _ => false,
     })
 }

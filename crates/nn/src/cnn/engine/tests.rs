@@ -1,6 +1,7 @@
 use super::reference::{Reference, reference};
 use super::*;
 use crate::cnn::Precision;
+use gpulab::sim::BlockOrder;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Noise on every third pixel: every tap, window and border counts.
@@ -92,6 +93,19 @@ fn every_gradient_agrees_with_f64_in_each_precision() {
     }
     // Three images for two blocks: one of them takes two.
     agrees(3, Precision::Tf32, 5e-2);
+}
+
+/// The GPU is that of the other tests: whichever order one of them meets meanwhile, it must be right too.
+#[test]
+fn a_step_is_right_in_every_order_of_blocks() {
+    let Gpu::Simulated(simulated) = compiled(Precision::Tf32).0 else {
+        return eprintln!("skipped: the order of blocks is the simulator's, and this machine has a GPU");
+    };
+    for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
+        simulated.set_block_order(order);
+        agrees(3, Precision::Tf32, 5e-2);
+    }
+    simulated.set_block_order(BlockOrder::Forward);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::reference::Reference;
 use super::*;
-use crate::tensors::TensorFile;
+use crate::tensors::{HostTensor, TensorFile};
 use gpulab::cpu;
-use crate::tensors::HostTensor;
+use gpulab::sim::BlockOrder;
 
 /// A model whose every parameter matters: no bias is 0, no scale is 1.
 pub(super) fn model(config: Config, seed: u64) -> Weights {
@@ -66,6 +66,18 @@ fn every_plan_agrees_with_f64_and_makes_no_mistake() {
     {
         let weights = model(config, 1);
         let text = exact(&weights, steps);
+        for plan in Plan::ALL {
+            agrees(&gpu, &weights, &text, plan, Queue::OneByOne);
+        }
+    }
+}
+
+#[test]
+fn every_plan_is_right_in_every_order_of_blocks() {
+    let weights = model(config(2, 8, 64, 12, 99), 1);
+    let text = exact(&weights, 3);
+    for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
+        let gpu = Gpu::simulated_in(order).unwrap();
         for plan in Plan::ALL {
             agrees(&gpu, &weights, &text, plan, Queue::OneByOne);
         }

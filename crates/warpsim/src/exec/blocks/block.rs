@@ -1,6 +1,7 @@
 //! The warps of a block take turns; barriers let them go on together.
 
-use super::state::{Env, Machine, Status, Waiting, Warp};
+use super::state::{Env, Status, Waiting, Warp};
+use super::wait::{Polled, waits};
 use crate::exec::values::lanes::LANES;
 use crate::exec::warps::warp::{Stop, run};
 use crate::finding::Kind;
@@ -9,48 +10,104 @@ use crate::op::BarrierReduce;
 /// Instructions a warp may take before the next one has its turn: spinning warps let others go on.
 const TURN: u64 = 1 << 16;
 
-/// Runs a block to its end. False if the kernel cannot go on.
-pub fn run_block(env: &mut Env, warps: &mut [Warp], number: u64) -> bool {
-    env.block = (number, Machine::split(number, env.machine.grid));
+/// How a block that ran alone ended.
+pub enum Ran {
+    /// All its threads have ended.
+    Ended,
+    /// The kernel cannot go on; a finding says why.
+    Failed,
+    /// It waits for these words of global memory, and nobody runs who could change them.
+    Waits(Vec<Polled>),
+}
+
+/// How a block stands after each of its warps had a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// All its threads have ended.
+    Ended,
+    /// The kernel cannot go on; a finding says why.
+    Failed,
+    /// Warps came to a barrier or to their end.
+    Moves,
+    /// Each warp that can run used up its turn.
+    Spent,
+}
+
+/// Runs a block to its end.
+pub fn run_block(env: &mut Env, warps: &mut [Warp], position: u64) -> Ran {
+    start(env, warps, position);
+    go_on(env, warps)
+}
+
+/// Runs a block on, to its end.
+pub fn go_on(env: &mut Env, warps: &mut [Warp]) -> Ran {
+    env.look_at = env.steps + TURN;
+    loop {
+        match round(env, warps, TURN) {
+            Round::Ended => return Ran::Ended,
+            Round::Failed => return Ran::Failed,
+            Round::Spent if env.alone && env.steps >= env.look_at => {
+                // Rarely for a block that takes long.
+                env.look_at = 2 * env.steps;
+                match waits(env, warps) {
+                    Ok(words) if words.is_empty() => {}
+                    Ok(words) => return Ran::Waits(words),
+                    Err(()) => return Ran::Failed,
+                }
+            }
+            Round::Moves | Round::Spent => {}
+        }
+    }
+}
+
+/// Makes warps ready for the block that starts at a position.
+pub fn start(env: &mut Env, warps: &mut [Warp], position: u64) {
+    env.block = (position, env.machine.coordinates(position));
     env.steps = 0;
     env.arrived = [0; 16];
     env.shared.clear();
     if let Some(shadow) = &mut env.shadow {
         shadow.start();
     }
-    if let Some(exact) = &mut env.exact {
+    if let Some(exact) = &mut env.exact
+        && (position == 0 || !env.machine.cooperative)
+    {
         exact.start();
     }
     warps.iter_mut().for_each(|warp| warp.start(env));
-    loop {
-        let mut ran = false;
-        for warp in warps.iter_mut() {
-            if warp.status != Status::Ready {
-                continue;
-            }
-            ran = true;
-            if run(env, warp, TURN) == Stop::Fault {
-                return false;
-            }
-            if warp.status != Status::Done && env.steps > env.machine.step_budget {
-                let message = format!(
-                    "the block took {} instructions and has not ended; \
-                     next: look for a loop that never ends, or raise the budget",
-                    env.steps
-                );
-                env.note(Kind::StepBudget, warp.now.pc, first_thread(warp), None, message);
-                return false;
-            }
+}
+
+/// Gives each warp that can run a turn.
+pub fn round(env: &mut Env, warps: &mut [Warp], turn: u64) -> Round {
+    let (mut ran, mut moves) = (false, false);
+    for warp in warps.iter_mut() {
+        if warp.status != Status::Ready {
+            continue;
         }
-        if warps.iter().all(|w| w.status == Status::Done) {
-            return true;
+        ran = true;
+        if run(env, warp, turn) == Stop::Fault {
+            return Round::Failed;
         }
-        let released = release(env, warps);
-        if !ran && !released {
-            deadlock(env, warps);
-            return false;
+        moves |= warp.status != Status::Ready;
+        if warp.status != Status::Done && env.steps > env.machine.step_budget {
+            let message = format!(
+                "the block took {} instructions and has not ended; \
+                 next: look for a loop that never ends, or raise the budget",
+                env.steps
+            );
+            env.note(Kind::StepBudget, warp.now.pc, first_thread(warp), None, message);
+            return Round::Failed;
         }
     }
+    if warps.iter().all(|w| w.status == Status::Done) {
+        return Round::Ended;
+    }
+    let released = release(env, warps);
+    if !ran && !released {
+        deadlock(env, warps);
+        return Round::Failed;
+    }
+    if moves || released { Round::Moves } else { Round::Spent }
 }
 
 fn first_thread(warp: &Warp) -> u32 {

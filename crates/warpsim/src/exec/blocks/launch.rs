@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::block::run_block;
+use super::block::{Ran, run_block};
+use super::resident;
 use super::state::{Env, Found, Machine, Warp};
+use super::wait::explain;
 use crate::counters::Tally;
 use crate::error::SourceLine;
 use crate::exec::checks::clocks::Clocks;
@@ -43,8 +45,12 @@ struct Part {
 /// Runs all blocks on at most `cores` threads; again, one after the other, where threads share global memory in a way
 /// that the order of blocks may show in. `None` if there is no memory for it.
 pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
-    let blocks: u64 = machine.grid.iter().map(|&n| u64::from(n)).product();
-    let cores = if machine.kernel.ordered { 1 } else { cores.min(usize::try_from(blocks).unwrap_or(usize::MAX)) };
+    let blocks = machine.blocks();
+    let cores = if machine.kernel.ordered || machine.cooperative {
+        1
+    } else {
+        cores.min(usize::try_from(blocks).unwrap_or(usize::MAX))
+    };
     if !machine.checks {
         return run(machine, (blocks, cores), None, false);
     }
@@ -69,7 +75,7 @@ fn run(machine: &Machine, (blocks, cores): (u64, usize), races: Option<&Races>, 
     let stop = AtomicU64::new(u64::MAX);
     // Some blocks at a time, and enough portions for all cores.
     let portion = (blocks / (cores as u64 * 16)).clamp(1, 64);
-    let work = || worker(machine, (races, exact), (blocks, portion), &next, &stop);
+    let work = || worker(machine, (races, exact), (blocks, portion, cores <= 1), &next, &stop);
     let parts: Vec<Option<Part>> = if cores <= 1 {
         vec![work()]
     } else {
@@ -107,48 +113,76 @@ fn run(machine: &Machine, (blocks, cores): (u64, usize), races: Option<&Races>, 
 fn worker<'a>(
     machine: &'a Machine<'a>,
     (races, exact): (Option<&'a Races<'a>>, bool),
-    (blocks, portion): (u64, u64),
+    (blocks, portion, alone): (u64, u64, bool),
     next: &AtomicU64,
     stop: &AtomicU64,
 ) -> Option<Part> {
-    let warps = machine.threads().div_ceil(LANES as u32);
-    let mut warps = (0..warps).map(|w| Warp::new(machine, w)).collect::<Option<Vec<_>>>()?;
-    let foreign = exact.then(Box::<Foreign>::default);
-    let mut env = Env {
-        machine,
-        shared: Bytes::zeros(usize::try_from(machine.shared_bytes).ok()?)?,
-        shadow: machine.checks.then(|| Box::new(Shadow::new(machine.shared_bytes, Clocks::new(foreign)))),
-        races,
-        exact: races.filter(|_| exact).map(|races| Box::new(Exact::new(races.room()))),
-        tally: vec![Tally::default(); machine.kernel.code.len()],
-        found: Found::new(),
-        raced: BTreeSet::new(),
-        doubts: BTreeMap::new(),
-        guesses: BTreeSet::new(),
-        printed: BTreeMap::new(),
-        printed_bytes: 0,
-        printf_results: BTreeMap::new(),
-        block: (0, [0; 3]),
-        steps: 0,
-        arrived: [0; 16],
-        recent: 0,
-        near: [0; 16],
-        accesses: Vec::new(),
-    };
+    let mut warps = warps(machine)?;
+    let mut env = Env::new(machine, (races, exact), alone)?;
+    if machine.cooperative {
+        resident::run_all(&mut env)?;
+        return Some(env.into());
+    }
     loop {
         let start = next.fetch_add(portion, Relaxed);
         if start >= blocks {
-            let Env { tally, found, raced, doubts, guesses, printed, accesses, .. } = env;
-            return Some(Part { tally, found, raced, doubts, guesses, printed, accesses });
+            return Some(env.into());
         }
         for block in start..(start + portion).min(blocks) {
             if block < stop.load(Relaxed) {
-                if !run_block(&mut env, &mut warps, block) {
-                    stop.fetch_min(block, Relaxed);
+                match run_block(&mut env, &mut warps, block) {
+                    Ran::Ended => {}
+                    Ran::Failed => drop(stop.fetch_min(block, Relaxed)),
+                    Ran::Waits(words) => {
+                        explain(&mut env, &mut Env::new(machine, (races, false), true)?, &words)?;
+                        stop.fetch_min(block, Relaxed);
+                    }
                 }
                 crate::exec::checks::check::settle(&mut env);
             }
         }
+    }
+}
+
+/// The warps of a block.
+pub fn warps(machine: &Machine) -> Option<Vec<Warp>> {
+    (0..machine.threads().div_ceil(LANES as u32)).map(|number| Warp::new(machine, number)).collect()
+}
+
+impl From<Env<'_>> for Part {
+    fn from(env: Env<'_>) -> Self {
+        let Env { tally, found, raced, doubts, guesses, printed, accesses, .. } = env;
+        Part { tally, found, raced, doubts, guesses, printed, accesses }
+    }
+}
+
+impl<'a> Env<'a> {
+    /// Before the first block of a core, which is the only one if `alone`.
+    fn new(machine: &'a Machine<'a>, (races, exact): (Option<&'a Races<'a>>, bool), alone: bool) -> Option<Self> {
+        let foreign = exact.then(Box::<Foreign>::default);
+        Some(Env {
+            machine,
+            shared: Bytes::zeros(usize::try_from(machine.shared_bytes).ok()?)?,
+            shadow: machine.checks.then(|| Box::new(Shadow::new(machine.shared_bytes, Clocks::new(foreign)))),
+            races,
+            exact: races.filter(|_| exact).map(|races| Box::new(Exact::new(races.room()))),
+            tally: vec![Tally::default(); machine.kernel.code.len()],
+            found: Found::new(),
+            raced: BTreeSet::new(),
+            doubts: BTreeMap::new(),
+            guesses: BTreeSet::new(),
+            printed: BTreeMap::new(),
+            printed_bytes: 0,
+            printf_results: BTreeMap::new(),
+            block: (0, [0; 3]),
+            alone,
+            steps: 0,
+            look_at: 0,
+            arrived: [0; 16],
+            recent: 0,
+            near: [0; 16],
+            accesses: Vec::new(),
+        })
     }
 }
 

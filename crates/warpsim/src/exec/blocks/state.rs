@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::block_order::BlockOrder;
 use crate::counters::Tally;
 use crate::decode::Kernel;
 use crate::exec::checks::exact::Exact;
@@ -23,6 +24,10 @@ pub struct Machine<'a> {
     pub symbols: Vec<u64>,
     pub grid: [u32; 3],
     pub block: [u32; 3],
+    /// The order in which blocks start.
+    pub order: BlockOrder,
+    /// Whether all blocks run at the same time.
+    pub cooperative: bool,
     /// Static and dynamic shared memory of a block.
     pub shared_bytes: u64,
     pub dynamic_bytes: u64,
@@ -45,6 +50,16 @@ impl Machine<'_> {
         self.block.iter().product()
     }
 
+    /// Blocks of the launch.
+    pub fn blocks(&self) -> u64 {
+        self.grid.iter().map(|&n| u64::from(n)).product()
+    }
+
+    /// Coordinates of the block that starts at a position.
+    pub fn coordinates(&self, position: u64) -> [u32; 3] {
+        Self::split(self.order.block(position, self.blocks()), self.grid)
+    }
+
     /// Coordinates of a linear index.
     pub fn split(index: u64, shape: [u32; 3]) -> [u32; 3] {
         let (x, y) = (u64::from(shape[0]), u64::from(shape[1]));
@@ -52,7 +67,7 @@ impl Machine<'_> {
     }
 }
 
-/// Findings by instruction and kind, with the linear block of the first.
+/// Findings by instruction and kind, with the position of the first block, in the order in which blocks start.
 pub type Found = BTreeMap<(u32, Kind), (u64, Finding)>;
 
 /// What the warps of a block share, apart from the launch.
@@ -72,15 +87,19 @@ pub struct Env<'a> {
     pub doubts: BTreeMap<u32, (Found, BTreeSet<u32>)>,
     /// Plain reads that such a swap has checked afterwards.
     pub guesses: BTreeSet<u32>,
-    /// What blocks printed, by linear index, and how much that is.
+    /// What blocks printed, by position, and how much that is.
     pub printed: BTreeMap<u64, String>,
     pub printed_bytes: usize,
     /// What `printf` gives for each format met so far, by its address.
     pub printf_results: BTreeMap<u64, i32>,
-    /// Linear index and coordinates of the block.
+    /// Position of the block in the order in which blocks start, and its coordinates.
     pub block: (u64, [u32; 3]),
+    /// Whether blocks run one after the other, so that a block that waits for a later one waits for ever.
+    pub alone: bool,
     /// Warp instructions of this block so far.
     pub steps: u64,
+    /// So many, and its warps are looked at for a loop that waits.
+    pub look_at: u64,
     /// Threads that passed `bar.arrive`, by barrier.
     pub arrived: [u32; 16],
     /// Allocation that the last access met.

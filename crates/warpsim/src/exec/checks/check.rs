@@ -221,7 +221,7 @@ fn raced(env: &mut Env, e: Element, other: Past) {
     let other = Other {
         source: crate::module::source_line(machine.files, instruction.loc),
         ptx_line: instruction.ptx_line,
-        block: Machine::split(block, machine.grid),
+        block: machine.coordinates(block),
         thread: Machine::split(u64::from(then.thread - 1), machine.block),
         writes: then.write,
     };

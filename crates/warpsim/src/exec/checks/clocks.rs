@@ -30,6 +30,8 @@ pub struct Clocks {
     told: HashMap<u64, Clock>,
     /// What other blocks have told, in a launch that is looked at closely.
     pub foreign: Option<Box<Foreign>>,
+    /// What this block has heard of it, while another block runs.
+    heard: [Heard; WARPS],
 }
 
 impl Clocks {
@@ -44,6 +46,7 @@ impl Clocks {
             fences: false,
             told: HashMap::new(),
             foreign,
+            heard: Default::default(),
         }
     }
 
@@ -54,6 +57,14 @@ impl Clocks {
         (0..WARPS).for_each(|w| self.known[w][w] = 1);
         if let Some(foreign) = &mut self.foreign {
             foreign.start();
+        }
+    }
+
+    /// Another block runs from now on: it takes over what blocks told, and each keeps what it heard.
+    pub fn hand_over(&mut self, next: &mut Clocks) {
+        if let Some(mut foreign) = self.foreign.take() {
+            self.heard = foreign.heard_by(std::mem::take(&mut next.heard));
+            next.foreign = Some(foreign);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The exact look at words of global memory that several threads share: who touched each byte, and when.
 //!
-//! Blocks run one after the other here. The rule is that of shared memory ([`super::shadow`]); what orders threads of
+//! One block runs at a time here. The rule is that of shared memory ([`super::shadow`]); what orders threads of
 //! different blocks is what they tell each other ([`super::signals`]).
 
 use std::collections::HashMap;

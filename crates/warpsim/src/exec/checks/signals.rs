@@ -1,5 +1,5 @@
 //! What blocks tell each other: through a word that one writes after a fence and another reads, both by atomics or
-//! volatile accesses. Blocks run one after the other while this is looked at.
+//! volatile accesses. One block runs at a time while this is looked at.
 
 use std::collections::HashMap;
 
@@ -32,6 +32,11 @@ impl Foreign {
     /// Before a block, which has heard nothing.
     pub fn start(&mut self) {
         self.heard = Default::default();
+    }
+
+    /// Another block runs, which has heard this; gives what the one before has heard.
+    pub fn heard_by(&mut self, heard: [Heard; WARPS]) -> [Heard; WARPS] {
+        std::mem::replace(&mut self.heard, heard)
     }
 
     /// A warp writes a word; others may learn what came before its last fence.
