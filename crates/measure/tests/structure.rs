@@ -95,6 +95,11 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     ),
     (
         "warpsim",
+        &["exec::blocks::block", "exec::blocks::launch", "exec::blocks::resident", "exec::blocks::wait"],
+        "a launch runs blocks, and a block that waits asks the launch for others",
+    ),
+    (
+        "warpsim",
         &["exec::checks::clocks", "exec::checks::signals"],
         "one machine: an instruction changes warps, memory and checks at once",
     ),

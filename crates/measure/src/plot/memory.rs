@@ -210,6 +210,8 @@ fn free(canvas: &mut Canvas<'_>, chart: &MemoryChart, columns: &Columns, top: f6
         &linear_ticks(y.min, y.max, 3),
         "free on the whole device (MiB; axis does not start at 0)",
     );
+    let said = chart.points.iter().zip(&values).map(|(point, free)| format!("{} {} MiB", point.step, number(*free)));
+    canvas.describe(format!("free on the whole device: {}", said.collect::<Vec<_>>().join(", ")));
     canvas.path(&columns.steps(&y, &values), &FREE);
     y.start
 }
