@@ -22,6 +22,7 @@ pub mod metal;
 pub mod places;
 pub mod sim;
 
+/// The crate behind every NVIDIA GPU here: a type of ours gives its own and takes it back.
 pub use cudarc;
 pub use gpulab_cpu as cpu;
 pub use gpulab_inspect as inspect;
@@ -38,7 +39,8 @@ pub mod prelude {
         Buffer, Cublas, Event, Gpu, Graph, Kernel, KernelResources, Module, Pinned, Stream, TensorMap,
     };
     pub use crate::inspect::Inspection;
-    pub use crate::launch::{LaunchConfig, Source};
+    pub use crate::kernel_param;
+    pub use crate::launch::{KernelParam, LaunchAttributes, LaunchConfig, Source};
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{
         Backend, Measurement, MemoryPoint, MemoryStats, Resources, Rows, Span, Summary, figures,

@@ -2,7 +2,7 @@
 #![cfg(not(target_os = "macos"))] // these kernels are compiled here, and there is no NVRTC for macOS
 
 use gpulab::inspect::{AccessKind, Space};
-use gpulab::launch::LaunchExtras;
+use gpulab::launch::LaunchAttributes;
 use gpulab::prelude::*;
 use gpulab::sim::BlockOrder;
 
@@ -283,7 +283,7 @@ fn blocks_that_wait_for_each_other_need_a_cooperative_launch() {
         let launch = |blocks: usize, cooperative| {
             let mut arrived = gpu.zeros::<u32>(1).unwrap();
             let (mut values, mut sums) = (gpu.zeros::<i32>(blocks).unwrap(), gpu.zeros::<i32>(blocks).unwrap());
-            let extras = LaunchExtras { cooperative, ..LaunchExtras::NONE };
+            let extras = LaunchAttributes { cooperative, ..LaunchAttributes::NONE };
             let args = (&mut arrived, &mut values, &mut sums);
             grid_sum.launch_with(LaunchConfig::new(blocks as u32, 1), extras, args).and_then(|()| sums.to_host())
         };

@@ -3,6 +3,12 @@
 //! `?` in a notebook cell prints the error's [`Display`](std::fmt::Display), so that text *is* the interface:
 //! the first line says what happened, and the last line, `next: …`, says what to do.
 
+#[cfg(feature = "cudarc")]
+mod cuda;
+
+#[cfg(feature = "cudarc")]
+pub use cuda::next_step;
+
 use std::fmt;
 use std::path::PathBuf;
 
@@ -30,6 +36,15 @@ pub enum Error {
     ArgumentCount { kernel: String, signature: String, expected: usize, given: usize },
     /// A launch argument of the wrong type.
     ArgumentType { kernel: String, position: usize, parameter: String, given: String, fix: String },
+    /// A launch argument of another size than the kernel reads: the driver would read past it, or leave some of it out.
+    ArgumentSize {
+        kernel: String,
+        position: usize,
+        parameter: String,
+        expected: usize,
+        given: String,
+        given_bytes: usize,
+    },
     /// A block or grid that the device refuses, found before the launch.
     LaunchLimit { what: String, asked: u64, limit: u64, fix: String },
     /// A buffer that lives on one device, used on another.
@@ -122,6 +137,13 @@ impl fmt::Display for Error {
             Error::ArgumentType { kernel, position, parameter, given, fix } => write!(
                 f,
                 "argument {position} of `{kernel}` is `{parameter}` in the kernel, but the launch passes {given}\nnext: {fix}"
+            ),
+            Error::ArgumentSize { kernel, position, parameter, expected, given, given_bytes } => write!(
+                f,
+                "argument {position} of `{kernel}` is `{parameter}` in the kernel, {expected} bytes, but the launch passes \
+                 {given}, {given_bytes} bytes\n\
+                 next: pass a value of {expected} bytes: `[f32; 4]` for a `float4`, or a `#[repr(C)]` struct with the same \
+                 fields (`gpulab::kernel_param!` admits it)"
             ),
             Error::LaunchLimit { what, asked, limit, fix } => {
                 write!(f, "{what}: {asked} asked, and this device allows {limit}\nnext: {fix}")

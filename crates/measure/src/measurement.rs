@@ -381,15 +381,15 @@ pub struct KernelResources {
     /// Local memory a thread, in bytes: registers that did not fit (spills) and arrays indexed at run time.
     pub local_bytes: u32,
     /// The largest block that these registers allow, in threads.
-    pub largest_block: u32,
+    pub max_threads_per_block: u32,
     /// Threads of the launch's block.
     pub threads: u32,
     /// Blocks that one multiprocessor holds at a time.
     pub blocks: u32,
     /// Threads that one multiprocessor can hold at a time, of any kernel.
-    pub most_threads: u32,
+    pub max_threads_per_multiprocessor: u32,
     /// Blocks that one multiprocessor can hold at a time, of any kernel.
-    pub most_blocks: u32,
+    pub max_blocks_per_multiprocessor: u32,
     /// Blocks for which a multiprocessor's shared memory would be enough.
     pub blocks_by_shared: u32,
 }
@@ -402,16 +402,16 @@ impl KernelResources {
 
     /// Warps at a time in percent of the most that a multiprocessor can hold.
     pub fn occupancy(&self) -> f64 {
-        f64::from(self.warps() * 32) * 100.0 / f64::from(self.most_threads.max(1))
+        f64::from(self.warps() * 32) * 100.0 / f64::from(self.max_threads_per_multiprocessor.max(1))
     }
 
     /// What keeps one more block out: `threads`, `shared memory`, `blocks` (their number itself) or `registers`.
     pub fn limited_by(&self) -> &'static str {
-        let by_threads = self.most_threads / self.threads.next_multiple_of(32).max(32);
+        let by_threads = self.max_threads_per_multiprocessor / self.threads.next_multiple_of(32).max(32);
         match self.blocks {
             blocks if blocks >= by_threads => "threads",
             blocks if blocks >= self.blocks_by_shared => "shared memory",
-            blocks if blocks >= self.most_blocks => "blocks",
+            blocks if blocks >= self.max_blocks_per_multiprocessor => "blocks",
             _ => "registers",
         }
     }
@@ -425,11 +425,11 @@ const FIELDS: [Field; 10] = [
     ("static shared memory", "bytes", |it| &mut it.shared_bytes),
     ("dynamic shared memory", "bytes", |it| &mut it.dynamic_shared_bytes),
     ("local memory", "bytes", |it| &mut it.local_bytes),
-    ("largest block", "threads", |it| &mut it.largest_block),
+    ("largest block", "threads", |it| &mut it.max_threads_per_block),
     ("block", "threads", |it| &mut it.threads),
     ("blocks a multiprocessor", "", |it| &mut it.blocks),
-    ("most threads", "threads", |it| &mut it.most_threads),
-    ("most blocks", "", |it| &mut it.most_blocks),
+    ("most threads", "threads", |it| &mut it.max_threads_per_multiprocessor),
+    ("most blocks", "", |it| &mut it.max_blocks_per_multiprocessor),
     ("blocks by shared memory", "", |it| &mut it.blocks_by_shared),
 ];
 
@@ -672,19 +672,24 @@ mod tests {
             shared_bytes: 1024,
             dynamic_shared_bytes: 98_304,
             local_bytes: 16,
-            largest_block: 256,
+            max_threads_per_block: 256,
             threads: 256,
             blocks: 1,
-            most_threads: 2048,
-            most_blocks: 32,
+            max_threads_per_multiprocessor: 2048,
+            max_blocks_per_multiprocessor: 32,
             blocks_by_shared: 2,
         }
     }
 
     #[test]
     fn resources_survive_the_way_through_rows_and_name_their_machine() {
-        let plain =
-            KernelResources { registers: 20, threads: 256, blocks: 8, most_threads: 2048, ..Default::default() };
+        let plain = KernelResources {
+            registers: 20,
+            threads: 256,
+            blocks: 8,
+            max_threads_per_multiprocessor: 2048,
+            ..Default::default()
+        };
         let both = Resources {
             rungs: vec![("02_b".to_string(), spilling()), ("01_a".to_string(), plain)],
             left_out: Vec::new(),
@@ -705,10 +710,16 @@ mod tests {
 
     #[test]
     fn the_table_says_what_limits_and_what_spills() {
-        let few = KernelResources { blocks: 2, threads: 512, most_threads: 2048, blocks_by_shared: 2, ..spilling() };
+        let few = KernelResources {
+            blocks: 2,
+            threads: 512,
+            max_threads_per_multiprocessor: 2048,
+            blocks_by_shared: 2,
+            ..spilling()
+        };
         assert_eq!((spilling().limited_by(), spilling().warps(), spilling().occupancy()), ("registers", 8, 12.5));
         assert_eq!((few.limited_by(), few.occupancy()), ("shared memory", 50.0));
-        let full = KernelResources { blocks: 8, threads: 256, most_threads: 2048, ..spilling() };
+        let full = KernelResources { blocks: 8, threads: 256, max_threads_per_multiprocessor: 2048, ..spilling() };
         assert_eq!((full.limited_by(), full.occupancy()), ("threads", 100.0));
         let tiny = KernelResources { blocks: 32, threads: 32, blocks_by_shared: 100, ..spilling() };
         assert_eq!(tiny.limited_by(), "blocks");

@@ -98,11 +98,7 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
         &["exec::blocks::block", "exec::blocks::launch", "exec::blocks::resident", "exec::blocks::wait"],
         "a launch runs blocks, and a block that waits asks the launch for others",
     ),
-    (
-        "warpsim",
-        &["exec::checks::clocks", "exec::checks::signals"],
-        "one machine: an instruction changes warps, memory and checks at once",
-    ),
+    ("warpsim", &["exec::checks::clocks", "exec::checks::signals"], "siblings that use each other"),
     ("warpsim", &["ptx::location", "ptx::parser"], "the parser places its errors, and locations are parsed"),
     ("kernels", &["topics::contest", "topics::ladders", "topics::run"], "siblings that use each other"),
     ("kernels", &["topics::shape", "topics::size"], "siblings that use each other"),
@@ -113,6 +109,7 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
         &["convolution", "convolution::columns", "convolution::direct", "convolution::winograd"],
         "the parent defines what its children use, and calls them",
     ),
+    ("support-crate", &["gpu::args", "gpu::tensor_map"], "a tensor map is an argument, and arguments know tensor maps"),
     ("support-crate", &["cuda::graph", "cuda::open"], "siblings that use each other"),
     (
         "support-crate",

@@ -3,12 +3,14 @@
 
 use gpulab::cuda::{CudaGpu, driver_error};
 use gpulab::error::{Error, Result};
+use gpulab::launch::{ArgType, ElementType, check_arguments, entry_points};
 use gpulab::cudarc::driver::{DriverError, result, sys};
 use std::ffi::{CString, c_void};
 
 /// Launches a kernel `(const float *x, float *y, int n)`, both arrays of `n` elements: x counts up from 0, y was never
-/// written. Gives how the kernel ended; an error is one before the launch.
+/// written. Gives how the kernel ended; an error is one before the launch, such as for a kernel of other parameters.
 pub fn launch(gpu: &CudaGpu, ptx: &str, kernel: &str, n: u32) -> Result<std::result::Result<(), String>> {
+    check(ptx, kernel)?;
     let problem = |error: DriverError| driver_error("a plain launch", error);
     gpu.context().bind_to_thread().map_err(problem)?;
     let module = load(ptx).map_err(problem)?;
@@ -16,7 +18,7 @@ pub fn launch(gpu: &CudaGpu, ptx: &str, kernel: &str, n: u32) -> Result<std::res
         CString::new(kernel).map_err(|_| Error::NoSuchKernel { asked: kernel.to_string(), found: Vec::new() })?;
     let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
     // SAFETY: the module stays loaded to the end of the process; the copy is of the buffer's length; the kernel takes two
-    // pointers and an int, as its caller promises, and what it does wrong is the point: nothing here is on the device.
+    // pointers and an int, as was checked, and what it does wrong is the point: nothing here is on the device.
     let ended = unsafe {
         let kernel = result::module::get_function(module, name).map_err(problem)?;
         let mut pointers = [0; 2];
@@ -34,6 +36,17 @@ pub fn launch(gpu: &CudaGpu, ptx: &str, kernel: &str, n: u32) -> Result<std::res
     Ok(ended.map_err(|error| driver_error("the wait for the kernel", error).to_string()))
 }
 
+/// Whether the kernel's parameters are two addresses and 32 bits.
+fn check(ptx: &str, kernel: &str) -> Result<()> {
+    let entries = entry_points(ptx);
+    let Some(own) = entries.iter().find(|entry| entry.name == kernel) else {
+        let found = entries.into_iter().map(|entry| entry.name).collect();
+        return Err(Error::NoSuchKernel { asked: kernel.to_string(), found });
+    };
+    let buffer = |mutable| ArgType::Buffer { element: ElementType::F32, mutable };
+    check_arguments(own, &[buffer(false), buffer(true), ArgType::Scalar(ElementType::I32)])
+}
+
 /// Loads PTX with its line numbers.
 fn load(ptx: &str) -> std::result::Result<sys::CUmodule, DriverError> {
     let text = CString::new(ptx).unwrap_or_default();
@@ -45,4 +58,27 @@ fn load(ptx: &str) -> std::result::Result<sys::CUmodule, DriverError> {
         sys::cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 1, options.as_mut_ptr(), values.as_mut_ptr())
     };
     done.result().map(|()| module)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_of_other_parameters_is_refused() {
+        let entry = |parameters: &str| format!(".visible .entry k({parameters}) {{ ret; }}");
+        assert_eq!(check(&entry(".param .u64 a, .param .u64 b, .param .u32 n"), "k"), Ok(()));
+        assert_eq!(
+            check(&entry(".param .u64 .ptr .align 1 a, .param .u64 .ptr .align 1 b, .param .u32 n"), "k"),
+            Ok(())
+        );
+        let refused = |parameters: &str| check(&entry(parameters), "k").unwrap_err();
+        assert!(matches!(refused(".param .u64 a, .param .u32 n"), Error::ArgumentCount { expected: 2, given: 3, .. }));
+        let wide = refused(".param .u64 a, .param .u64 b, .param .align 16 .b8 n[16]");
+        assert!(matches!(wide, Error::ArgumentSize { expected: 16, given_bytes: 4, .. }), "{wide}");
+        let wide = refused(".param .u64 a, .param .u64 b, .param .u64 n");
+        assert!(matches!(wide, Error::ArgumentType { position: 3, .. }), "{wide}");
+        let error = check(&entry(""), "other").unwrap_err();
+        assert!(matches!(error, Error::NoSuchKernel { found, .. } if found == ["k"]));
+    }
 }

@@ -7,10 +7,11 @@ use super::{CudaGpu, driver_error};
 use crate::error::{Error, Result};
 use cudarc::driver::result::{graph, stream};
 use cudarc::driver::sys::{CUgraph, CUgraphExec, CUgraphInstantiate_flags, CUstreamCaptureMode, cuGraphGetNodes};
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtrMut, DriverError};
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, ThreadId};
 
 /// Device memory that graphs can ask whether it is still there.
 #[derive(Debug)]
@@ -23,6 +24,32 @@ impl From<CudaSlice<u8>> for CudaMemory {
     fn from(slice: CudaSlice<u8>) -> CudaMemory {
         CudaMemory { slice, alive: Arc::new(()) }
     }
+}
+
+impl CudaMemory {
+    /// As cudarc's own, of `len` elements of a plain number's type, without a copy.
+    pub(crate) fn into_slice<T>(self, len: usize) -> CudaSlice<T> {
+        retyped(self.slice, len)
+    }
+
+    /// Takes cudarc's memory over, without a copy.
+    pub(crate) fn from_slice<T>(slice: CudaSlice<T>) -> CudaMemory {
+        let bytes = slice.num_bytes();
+        CudaMemory::from(retyped(slice, bytes))
+    }
+}
+
+/// The same memory as another type's; `len` elements of plain numbers that fit into it.
+fn retyped<From, To>(slice: CudaSlice<From>, len: usize) -> CudaSlice<To> {
+    assert!(len * size_of::<To>() <= slice.num_bytes(), "as many bytes as there are");
+    let stream = slice.stream().clone();
+    // The stream waits for what others still do with the memory.
+    let pointer = slice.leak();
+    // SAFETY: the allocation is whole, of that many bytes, and nobody else's now; plain numbers are valid as any bits.
+    let mut slice = unsafe { stream.upgrade_device_ptr::<To>(pointer, len) };
+    // The new slice's events know nothing of the past: other streams shall wait for this one.
+    drop(slice.device_ptr_mut(&stream));
+    slice
 }
 
 impl Deref for CudaMemory {
@@ -39,12 +66,17 @@ impl DerefMut for CudaMemory {
     }
 }
 
-/// What is being captured on one GPU, if anything is.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Recording(Arc<Mutex<Option<Captured>>>);
+/// What is being captured on one GPU, if anything is. It concerns the capturing thread alone: others go on as before.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    captured: Mutex<Option<Captured>>,
+    /// Held by the thread that captures: another one waits.
+    turn: Mutex<()>,
+}
 
 #[derive(Debug)]
 struct Captured {
+    thread: ThreadId,
     stream: Arc<CudaStream>,
     /// The buffers that the work uses.
     buffers: Vec<Weak<()>>,
@@ -54,42 +86,46 @@ struct Captured {
 
 impl Recording {
     fn lock(&self) -> MutexGuard<'_, Option<Captured>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.captured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does that with what this thread captures.
+    fn of_this_thread<R>(&self, does: impl FnOnce(&mut Captured) -> R) -> Option<R> {
+        self.lock().as_mut().filter(|captured| captured.thread == thread::current().id()).map(does)
     }
 }
 
 impl CudaGpu {
     /// Where work is queued: the default stream, or the one that is being captured.
     pub(crate) fn queue(&self) -> Arc<CudaStream> {
-        self.recording.lock().as_ref().map_or_else(|| self.stream.clone(), |captured| captured.stream.clone())
+        self.recording.of_this_thread(|captured| captured.stream.clone()).unwrap_or_else(|| self.stream.clone())
     }
 
     /// An error that names `what`, while a graph is being captured.
     pub(crate) fn outside_capture(&self, what: &str, fix: &str) -> Result<()> {
-        match *self.recording.lock() {
+        match self.recording.of_this_thread(|_| ()) {
             None => Ok(()),
-            Some(_) => Err(Error::Invalid { what: format!("{what} cannot be part of a graph"), fix: fix.to_string() }),
+            Some(()) => Err(Error::Invalid { what: format!("{what} cannot be part of a graph"), fix: fix.to_string() }),
         }
     }
 
     /// Notes what memory the work uses, while a graph is being captured.
     pub(crate) fn uses<'a>(&self, memory: impl IntoIterator<Item = &'a CudaMemory>) {
-        if let Some(captured) = self.recording.lock().as_mut() {
+        self.recording.of_this_thread(|captured| {
             captured.buffers.extend(memory.into_iter().map(|memory| Arc::downgrade(&memory.alive)));
-        }
+        });
     }
 
     /// Keeps something as long as the graph, while one is being captured.
     pub(crate) fn keep(&self, thing: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
-        if let Some(captured) = self.recording.lock().as_mut() {
-            captured.keep.push(thing());
-        }
+        self.recording.of_this_thread(|captured| captured.keep.push(thing()));
     }
 
     /// Captures what `work` queues.
     pub(crate) fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<CudaGraph> {
         self.outside_capture("another graph", "capture one after the other")?;
         let problem = |error| driver_error("capturing a graph", error);
+        let _turn = self.recording.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // What other streams still do to these buffers must be over: the events that say so cannot be captured.
         self.context.synchronize().map_err(problem)?;
         let capture = Capture::begin(self).map_err(problem)?;
@@ -131,7 +167,8 @@ impl Capture<'_> {
             // SAFETY: all work has ended, and no buffer is allocated while the capture goes on.
             unsafe { gpu.context.disable_event_tracking() };
         }
-        *gpu.recording.lock() = Some(Captured { stream: own.clone(), buffers: Vec::new(), keep: Vec::new() });
+        let thread = thread::current().id();
+        *gpu.recording.lock() = Some(Captured { thread, stream: own.clone(), buffers: Vec::new(), keep: Vec::new() });
         let capture = Capture { gpu, tracked, stream: Some(own) };
         // Only this thread's calls are watched: another one may allocate meanwhile.
         // SAFETY: the stream is valid.

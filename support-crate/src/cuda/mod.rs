@@ -1,6 +1,7 @@
 //! NVIDIA GPUs, through cudarc: the driver is loaded at run time, when it is there.
 //!
-//! cudarc's own types stay inside this room and `gpu`; everything that a reader holds is in [`gpu`](crate::gpu).
+//! What a reader holds is in [`gpu`](crate::gpu); each of its types gives cudarc's own and takes it back (`cuda_context`,
+//! `cuda_stream`, `into_cuda`, `cuda_function` and their partners), and an error of cudarc's becomes one of this crate's by `?`.
 
 mod compile;
 mod cublas;
@@ -9,7 +10,6 @@ mod error;
 mod graph;
 mod headers;
 mod kernel;
-mod launch_ex;
 mod memory;
 mod open;
 mod pinned;
@@ -22,7 +22,8 @@ pub(crate) use cublas::CudaCublas;
 pub(crate) use cudnn::{CudaCudnn, CudnnPass, Described};
 pub use error::driver_error;
 pub(crate) use graph::{CudaGraph, CudaMemory, Recording};
-pub(crate) use kernel::{CudaArg, CudaKernel, CudaLibrary};
+pub(crate) use kernel::{CudaKernel, CudaLibrary, too_many_blocks};
 pub use open::CudaGpu;
-pub(crate) use pinned::CudaPinned;
+pub(crate) use open::another_context;
+pub(crate) use pinned::{CudaPinned, is_pinned};
 pub(crate) use tensor_map::{BOX_ROW, CudaTensorMap};

@@ -6,17 +6,44 @@ use crate::error::{Error, Result};
 use crate::launch::Limits;
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-/// An open NVIDIA GPU: its primary context and its default stream.
+/// An open NVIDIA GPU: a context of cudarc's and its default stream. Cloning it is cheap.
 #[derive(Debug, Clone)]
-pub struct CudaGpu {
+pub struct CudaGpu(Arc<Opened>);
+
+/// What all clones of a [`CudaGpu`] share.
+#[derive(Debug)]
+pub struct Opened {
     pub(crate) context: Arc<CudaContext>,
     pub(crate) stream: Arc<CudaStream>,
     pub(crate) name: String,
     pub(crate) limits: Limits,
-    /// What is launched goes here while a graph is captured; shared by all clones.
+    /// What is launched goes here while a graph is captured.
     pub(crate) recording: Recording,
+    /// cudarc orders streams only as long as one of its making is alive; but the work of a stream that was dropped may
+    /// still run. So one is kept.
+    kept: OnceLock<Arc<CudaStream>>,
+    /// Not a context that came through a door, whose owner may order streams otherwise.
+    own: bool,
+}
+
+impl Deref for CudaGpu {
+    type Target = Opened;
+
+    fn deref(&self) -> &Opened {
+        &self.0
+    }
+}
+
+/// All that are open. cudarc notes in the context whether there are streams to order: with two contexts of one GPU, a buffer
+/// of one would not wait for a stream of the other.
+static OPEN: Mutex<Vec<Weak<Opened>>> = Mutex::new(Vec::new());
+
+/// What to call a context that is not the expected one.
+pub(crate) fn another_context(context: &CudaContext) -> String {
+    format!("another context, of GPU {} (`Gpu::from_cuda` opens it)", context.ordinal())
 }
 
 /// What is said where there is no driver, or only the toolkit's stand-in for one, which a build is linked to.
@@ -57,8 +84,28 @@ impl CudaGpu {
         if index >= found {
             return Err(Error::NoSuchDevice { asked: index, found });
         }
+        if let Some(open) = CudaGpu::find(|open| open.own && open.context.ordinal() == index) {
+            return Ok(open);
+        }
+        let context = CudaContext::new(index).map_err(|error| driver_error("opening the GPU", error))?;
+        CudaGpu::register(context, true)
+    }
+
+    /// The GPU of that context.
+    pub(crate) fn of(context: Arc<CudaContext>) -> Result<CudaGpu> {
+        match CudaGpu::find(|open| Arc::ptr_eq(&open.context, &context)) {
+            Some(open) => Ok(open),
+            None => CudaGpu::register(context, false),
+        }
+    }
+
+    fn find(is: impl Fn(&Opened) -> bool) -> Option<CudaGpu> {
+        let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().filter_map(Weak::upgrade).find(|open| is(open)).map(CudaGpu)
+    }
+
+    fn register(context: Arc<CudaContext>, own: bool) -> Result<CudaGpu> {
         let problem = |error| driver_error("opening the GPU", error);
-        let context = CudaContext::new(index).map_err(problem)?;
         let attribute = |which| context.attribute(which).map(|value| value as u32).map_err(problem);
         let limits = Limits {
             threads_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
@@ -74,8 +121,43 @@ impl CudaGpu {
             ),
             shared_bytes_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         };
-        let name = context.name().map_err(problem)?;
-        Ok(CudaGpu { stream: context.default_stream(), context, name, limits, recording: Recording::default() })
+        let (stream, name) = (context.default_stream(), context.name().map_err(problem)?);
+        let (recording, kept) = (Recording::default(), OnceLock::new());
+        let opened = Arc::new(Opened { context, stream, name, limits, recording, kept, own });
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|open| open.strong_count() > 0);
+        // Another thread may have been faster.
+        let same = |open: &Arc<Opened>| match own {
+            true => open.own && open.context.ordinal() == opened.context.ordinal(),
+            false => Arc::ptr_eq(&open.context, &opened.context),
+        };
+        if let Some(first) = open.iter().filter_map(Weak::upgrade).find(same) {
+            return Ok(CudaGpu(first));
+        }
+        open.push(Arc::downgrade(&opened));
+        Ok(CudaGpu(opened))
+    }
+
+    /// A new stream.
+    pub(crate) fn new_stream(&self) -> Result<Arc<CudaStream>> {
+        let stream = self.context.new_stream().map_err(|error| driver_error("making a stream", error))?;
+        self.owns(&stream)?;
+        Ok(stream)
+    }
+
+    /// Refuses a stream of another context, and keeps the order of streams from now on.
+    pub(crate) fn owns(&self, stream: &Arc<CudaStream>) -> Result<()> {
+        if !Arc::ptr_eq(stream.context(), &self.context) {
+            return Err(Error::DeviceMismatch {
+                expected: format!("GPU {}: {}", self.context.ordinal(), self.name),
+                found: format!("a stream of {}", another_context(stream.context())),
+            });
+        }
+        // The default stream is not one of cudarc's making.
+        if !stream.cu_stream().is_null() {
+            self.kept.get_or_init(|| stream.clone());
+        }
+        Ok(())
     }
 
     /// One of the device's figures; 0 when this driver does not know it.

@@ -14,7 +14,18 @@ pub(crate) const BOX_ROW: usize = 128;
 
 /// The driver's description of a matrix, as a kernel takes it by value.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CudaTensorMap(pub(super) CUtensorMap);
+pub(crate) struct CudaTensorMap(CUtensorMap);
+
+impl CudaTensorMap {
+    pub(crate) fn words(&self) -> &[u64; 16] {
+        &self.0.opaque
+    }
+
+    #[cfg(test)]
+    pub(crate) fn from_words(opaque: [u64; 16]) -> CudaTensorMap {
+        CudaTensorMap(CUtensorMap { opaque })
+    }
+}
 
 impl CudaGpu {
     /// A row-major matrix, or a stack of them (its sides from the slowest to the fastest), fetched in boxes of `box_rows`

@@ -1,13 +1,15 @@
 //! Device memory.
 
 use super::{Gpu, Pinned, Stream};
-use crate::cuda::{CudaGpu, CudaMemory, driver_error};
+use crate::cuda::{CudaGpu, CudaMemory, another_context, driver_error, is_pinned};
 use crate::error::{Error, Result};
 use crate::launch::{Element, as_bytes, as_bytes_mut, bytes_of};
 use crate::metal::MetalMemory;
 use crate::sim::{SimMemory, needs_hardware};
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut};
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// `len` numbers in a device's memory. Dropping it frees them.
 pub struct Buffer<T: Element> {
@@ -25,10 +27,11 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// True when these bytes lie in that GPU's memory; `index` is the number of the GPU that they lie on.
-    pub(super) fn is_of(&self, gpu: &Gpu, index: usize) -> bool {
+    /// True when these bytes lie in that GPU's memory.
+    pub(super) fn is_of(&self, gpu: &Gpu) -> bool {
         match (self, gpu) {
-            (Memory::Cuda(_), Gpu::Cuda(_)) | (Memory::Metal(_), Gpu::Metal(_)) => index == gpu.index(),
+            (Memory::Cuda(memory), Gpu::Cuda(gpu)) => Arc::ptr_eq(memory.context(), &gpu.context),
+            (Memory::Metal(_), Gpu::Metal(_)) => true,
             (Memory::Simulated(memory), Gpu::Simulated(gpu)) => memory.is_of(gpu),
             _ => false,
         }
@@ -140,7 +143,7 @@ impl<T: Element> Buffer<T> {
     pub fn copy_from_buffer(&mut self, other: &Buffer<T>) -> Result<()> {
         same_length("a copy between buffers", self.len, other.len)?;
         match (&mut self.memory, &other.memory, &self.gpu) {
-            (Memory::Cuda(to), Memory::Cuda(from), Gpu::Cuda(gpu)) => {
+            (Memory::Cuda(to), Memory::Cuda(from), Gpu::Cuda(gpu)) if other.memory.is_of(&self.gpu) => {
                 gpu.uses([to, from]);
                 gpu.queue()
                     .memcpy_dtod(&**from, &mut **to)
@@ -154,36 +157,93 @@ impl<T: Element> Buffer<T> {
         }
     }
 
+    /// A buffer of memory that cudarc, or candle, has allocated. Nothing is copied; the stream of the slice frees it when the
+    /// buffer is dropped. (To lend a slice for one launch alone, pass `&slice` or `&mut slice` to it.)
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where `gpu` is none of NVIDIA's, [`Error::DeviceMismatch`] for memory of another context; the
+    /// slice is dropped then.
+    pub fn from_cuda(gpu: &Gpu, slice: CudaSlice<T>) -> Result<Buffer<T>> {
+        if !Arc::ptr_eq(slice.context(), &gpu.cuda()?.context) {
+            let found = another_context(slice.context());
+            return Err(Error::DeviceMismatch { expected: gpu.to_string(), found });
+        }
+        let len = slice.len();
+        let memory = Memory::Cuda(CudaMemory::from_slice(slice));
+        Ok(Buffer { memory, gpu: gpu.clone(), len, element: PhantomData })
+    }
+
+    /// The memory as cudarc has it, for good. Nothing is copied.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a buffer on another GPU than NVIDIA's, which is dropped then.
+    pub fn into_cuda(self) -> Result<CudaSlice<T>> {
+        match self.memory {
+            Memory::Cuda(memory) => Ok(memory.into_slice(self.len)),
+            _ => Err(self.gpu.no_cuda()),
+        }
+    }
+
+    /// The memory as cudarc has it, to be read, for `launch_builder.arg(&view)` and cudarc's copies.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a buffer on another GPU than NVIDIA's.
+    pub fn as_cuda(&self) -> Result<CudaView<'_, T>> {
+        match &self.memory {
+            // SAFETY: an element is a plain number, for which every bit pattern is valid.
+            Memory::Cuda(memory) => Ok(unsafe { memory.transmute(self.len) }.expect("a buffer has its elements")),
+            _ => Err(self.gpu.no_cuda()),
+        }
+    }
+
+    /// The memory as cudarc has it, to be written.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a buffer on another GPU than NVIDIA's.
+    pub fn as_cuda_mut(&mut self) -> Result<CudaViewMut<'_, T>> {
+        match &mut self.memory {
+            // SAFETY: an element is a plain number, for which every bit pattern is valid.
+            Memory::Cuda(memory) => Ok(unsafe { memory.transmute_mut(self.len) }.expect("a buffer has its elements")),
+            _ => Err(self.gpu.no_cuda()),
+        }
+    }
+
     /// Queues a copy from pinned memory on `stream` and returns at once. The crate keeps `host` and this buffer from
     /// being used before the copy has ended.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::Driver`], [`Error::Unsupported`] on a simulated GPU.
+    /// [`Error::LengthMismatch`], [`Error::DeviceMismatch`] for a stream or memory of another GPU, [`Error::Invalid`] while a
+    /// graph is captured, [`Error::Driver`], [`Error::Unsupported`] on a simulated GPU.
     pub fn copy_from_on(&mut self, stream: &Stream, host: &Pinned<T>) -> Result<()> {
         same_length("a copy from pinned memory", self.len, host.len())?;
-        match &mut self.memory {
-            Memory::Cuda(memory) if self.len > 0 => stream
-                .0
-                .memcpy_htod(&host.memory, &mut **memory)
-                .map_err(|error| driver_error("a copy to the device", error)),
-            Memory::Cuda(_) | Memory::Metal(_) => Ok(()),
-            Memory::Simulated(_) => Err(no_queue()),
+        match (&mut self.memory, &self.gpu) {
+            (Memory::Cuda(memory), Gpu::Cuda(gpu)) => {
+                one_queue(gpu, stream, host)?;
+                let copied = stream.0.memcpy_htod(&host.memory, &mut **memory);
+                copied.map_err(|error| driver_error("a copy to the device", error))?;
+                noted(&stream.0)
+            }
+            (Memory::Simulated(_), _) => Err(no_queue()),
+            (Memory::Cuda(_) | Memory::Metal(_), _) => Ok(()),
         }
     }
 
     /// Queues a copy into pinned memory on `stream` and returns at once; reading `host` waits for it.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::Driver`], [`Error::Unsupported`] on a simulated GPU.
+    /// [`Error::LengthMismatch`], [`Error::DeviceMismatch`] for a stream or memory of another GPU, [`Error::Invalid`] while a
+    /// graph is captured, [`Error::Driver`], [`Error::Unsupported`] on a simulated GPU.
     pub fn copy_to_on(&self, stream: &Stream, host: &mut Pinned<T>) -> Result<()> {
         same_length("a copy to pinned memory", self.len, host.len())?;
-        match &self.memory {
-            Memory::Cuda(memory) if self.len > 0 => stream
-                .0
-                .memcpy_dtoh(&**memory, &mut host.memory)
-                .map_err(|error| driver_error("a copy to the host", error)),
-            Memory::Cuda(_) | Memory::Metal(_) => Ok(()),
-            Memory::Simulated(_) => Err(no_queue()),
+        match (&self.memory, &self.gpu) {
+            (Memory::Cuda(memory), Gpu::Cuda(gpu)) => {
+                one_queue(gpu, stream, host)?;
+                let copied = stream.0.memcpy_dtoh(&**memory, &mut host.memory);
+                copied.map_err(|error| driver_error("a copy to the host", error))?;
+                noted(&stream.0)
+            }
+            (Memory::Simulated(_), _) => Err(no_queue()),
+            (Memory::Cuda(_) | Memory::Metal(_), _) => Ok(()),
         }
     }
 
@@ -208,7 +268,10 @@ impl<T: Element> Buffer<T> {
             (_, _) if host.is_empty() => Ok(()),
             (Memory::Cuda(memory), Gpu::Cuda(gpu)) => {
                 no_host_copy(gpu)?;
-                gpu.stream.memcpy_htod(host, &mut **memory).map_err(|error| driver_error("a copy to the device", error))
+                let problem = |error| driver_error("a copy to the device", error);
+                gpu.stream.memcpy_htod(host, &mut **memory).map_err(problem)?;
+                // The driver has taken ordinary memory over by now. Of pinned memory (`pinned.as_slice()?`) it has not.
+                if is_pinned(host) { gpu.stream.synchronize().map_err(problem) } else { Ok(()) }
             }
             (Memory::Metal(memory), _) => memory.write(host),
             (Memory::Simulated(memory), _) => memory.write(host),
@@ -221,7 +284,10 @@ impl<T: Element> Buffer<T> {
             (_, _) if host.is_empty() => Ok(()),
             (Memory::Cuda(memory), Gpu::Cuda(gpu)) => {
                 no_host_copy(gpu)?;
-                gpu.stream.memcpy_dtoh(&**memory, host).map_err(|error| driver_error("a copy to the host", error))
+                let problem = |error| driver_error("a copy to the host", error);
+                gpu.stream.memcpy_dtoh(&**memory, host).map_err(problem)?;
+                // Ordinary memory is written by now. Pinned memory (`pinned.as_mut_slice()?`) may still be waited for.
+                gpu.stream.synchronize().map_err(problem)
             }
             (Memory::Metal(memory), _) => memory.read(host),
             (Memory::Simulated(memory), _) => memory.read(host),
@@ -238,6 +304,26 @@ impl<T: Element> fmt::Debug for Buffer<T> {
 
 fn no_host_copy(gpu: &CudaGpu) -> Result<()> {
     gpu.outside_capture("a copy to or from the host", "copy before `gpu.capture`, or after `graph.launch`")
+}
+
+/// A queued copy's stream, buffer and pinned memory are of one context: only then does cudarc note the copy where
+/// `Pinned::as_slice` looks.
+fn one_queue<T: Element>(gpu: &CudaGpu, stream: &Stream, host: &Pinned<T>) -> Result<()> {
+    gpu.outside_capture("a queued copy from or to the host", "copy before `gpu.capture`, or after `graph.launch`")?;
+    gpu.owns(&stream.0)?;
+    if !Arc::ptr_eq(host.memory.context(), &gpu.context) {
+        let (expected, found) = (Gpu::Cuda(gpu.clone()).to_string(), another_context(host.memory.context()));
+        return Err(Error::DeviceMismatch { expected, found });
+    }
+    Ok(())
+}
+
+/// Where cudarc notes no copies (the default stream alone, or event tracking off), the copy is waited for.
+fn noted(stream: &CudaStream) -> Result<()> {
+    match stream.context().is_managing_stream_synchronization() {
+        true => Ok(()),
+        false => stream.synchronize().map_err(|error| driver_error("waiting for a copy", error)),
+    }
 }
 
 fn no_queue() -> Error {

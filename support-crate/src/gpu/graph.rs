@@ -78,8 +78,9 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs an NVIDIA GPU"]
     fn a_graph_does_its_work_each_time_and_refuses_what_it_cannot_do() {
-        let Ok(gpu) = Gpu::open_index(0) else { return eprintln!("skipped: needs an NVIDIA GPU") };
+        let gpu = Gpu::open_index(0).unwrap();
         let add = gpu.compile(ADD).unwrap().kernel("add").unwrap();
         let (mut x, mut copy) = (gpu.zeros::<f32>(1000).unwrap(), gpu.zeros::<f32>(1000).unwrap());
         let mut graph = gpu

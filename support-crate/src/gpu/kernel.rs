@@ -1,26 +1,40 @@
 //! Launching kernels.
 
-use super::args::{RawArg, RawValue};
+use super::args::{Lent, RawArg};
 use super::buffer::Memory;
 use super::{Args, Gpu, Stream};
-use crate::cuda::{CudaArg, CudaKernel, CudaMemory};
+use crate::cuda::{self, CudaGpu, CudaKernel};
 use crate::error::{Error, Result};
 use crate::inspect::Inspection;
-use crate::launch::{LaunchConfig, LaunchExtras, Signature, check_arguments};
+use crate::launch::{
+    ArgType, LaunchAttributes, LaunchConfig, Packed, Parameter, Signature, check_arguments, signatures,
+};
 use crate::measurement::KernelResources;
 use crate::metal::{MetalArg, MetalKernel};
 use crate::sim::{SimKernel, needs_hardware};
-use cudarc::driver::CudaStream;
+use cudarc::driver::{CudaFunction, CudaStream};
+use std::sync::Arc;
 use warpsim::{Arg as SimArg, Watch};
 
 /// One kernel, ready to launch.
+///
+/// # What a safe launch promises
+/// Before anything runs, count, types and sizes of the arguments are held against the compiled kernel's parameters (on CUDA
+/// `cuFuncGetParamInfo`), so that the driver reads each argument in full and nothing behind it. A parameter that is, or may
+/// be, a pointer takes a buffer of this GPU and never a number. The launch waits for what other streams still do with the
+/// buffers, and nobody frees them before it has ended. So no launch makes the host read or write memory wrongly.
+///
+/// What the kernel's own code does is not checked on hardware: an index past the end of a buffer reads or spoils other
+/// memory of the GPU (a simulated GPU names it instead). Device memory holds plain numbers, of which every bit pattern is
+/// valid. An address that a kernel computes itself, out of a number, a struct's member or an index far outside, reaches
+/// whatever the GPU can: pinned memory is mapped there too. Kernel source is code of yours, as an `unsafe` block is.
 #[derive(Debug, Clone)]
 pub struct Kernel {
     pub(super) gpu: Gpu,
     pub(super) loaded: Loaded,
     /// `None` on an Apple GPU.
     pub(super) signature: Option<Signature>,
-    pub(super) largest_block: u32,
+    pub(super) max_threads_per_block: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -30,29 +44,84 @@ pub(super) enum Loaded {
     Simulated(SimKernel),
 }
 
+impl Gpu {
+    /// A kernel that was loaded by cudarc, with its C declaration, such as `__global__ void add(const float *a, int n)`.
+    ///
+    /// # Safety
+    /// The function was loaded in this GPU's context, and a parameter that the declaration calls a number is no pointer.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the text declares no kernel, [`Error::ArgumentCount`] where the compiled function has
+    /// another number of parameters, [`Error::Unsupported`] on other GPUs than NVIDIA's and with a driver before CUDA 12.4,
+    /// which does not tell a function's parameters; [`Error::Driver`].
+    pub unsafe fn kernel_from_cuda(&self, function: CudaFunction, declaration: &str) -> Result<Kernel> {
+        self.cuda()?;
+        let function = CudaKernel::from(function);
+        let max_threads_per_block = function.max_threads_per_block()?;
+        let layouts = function.layouts()?.ok_or_else(|| Error::Unsupported {
+            what: "this driver does not tell a function's parameters (`cuFuncGetParamInfo` came with CUDA 12.4)"
+                .to_string(),
+            fix: "update the driver, or load the kernel with `gpu.load_ptx` or `gpu.compile`".to_string(),
+        })?;
+        let declared = declared(declaration)?;
+        let name = declared.name.clone();
+        let compiled = Signature { name, parameters: Vec::new() }.with_layouts(&layouts);
+        let signature = Some(agreed(compiled, &declared)?);
+        Ok(Kernel { gpu: self.clone(), loaded: Loaded::Cuda(function), signature, max_threads_per_block })
+    }
+}
+
+/// The first kernel that the text declares.
+fn declared(declaration: &str) -> Result<Signature> {
+    let found = signatures(declaration).into_iter().next();
+    found.ok_or_else(|| Error::Invalid {
+        what: format!("no kernel is declared in `{declaration}`"),
+        fix: "write it as in CUDA C, such as `__global__ void add(const float *a, int n)`".to_string(),
+    })
+}
+
+/// The compiled parameters with the names and types of a declaration, which must have as many.
+fn agreed(compiled: Signature, declared: &Signature) -> Result<Signature> {
+    if compiled.parameters.len() != declared.parameters.len() {
+        return Err(Error::ArgumentCount {
+            kernel: declared.name.clone(),
+            signature: declared.to_string(),
+            expected: compiled.parameters.len(),
+            given: declared.parameters.len(),
+        });
+    }
+    Ok(compiled.with_declaration(Some(declared)))
+}
+
 impl Kernel {
-    /// Step 3, launch, on the default stream. Returns as soon as the launch is queued; on a simulated GPU, when the
+    /// Step 3, launch, on the default stream (`cuLaunchKernel`; in cudarc `stream.launch_builder(&function)`). Returns as soon as the launch is queued; on a simulated GPU, when the
     /// kernel has ended.
     ///
     /// # Errors
-    /// [`Error::ArgumentCount`], [`Error::ArgumentType`], [`Error::LaunchLimit`] and [`Error::DeviceMismatch`] before
-    /// anything runs; [`Error::Driver`] from the driver, also for work launched earlier; [`Error::Mistakes`] on a
+    /// [`Error::ArgumentCount`], [`Error::ArgumentType`], [`Error::ArgumentSize`], [`Error::LaunchLimit`] and
+    /// [`Error::DeviceMismatch`] before anything runs; [`Error::Driver`] from the driver, also for work launched earlier; [`Error::Mistakes`] on a
     /// simulated GPU, for what this launch did wrong.
     pub fn launch<'a>(&self, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
-        self.launch_raw(None, config, LaunchExtras::NONE, args.into_raw())
+        self.launch_raw(None, config, LaunchAttributes::NONE, args.into_raw())
     }
 
-    /// Step 3 in clusters of blocks, or before the kernel in front has ended.
+    /// Step 3 in clusters of blocks, cooperatively, or before the kernel in front has ended (`cuLaunchKernelEx`).
     ///
     /// In the simulator a launch starts when the one in front has ended, a cluster is one block, and a cooperative launch runs
     /// all blocks in turns.
     ///
     /// # Errors
-    /// As [`Kernel::launch`]; [`Error::Unsupported`] for clusters in the simulator, and for either on an Apple GPU;
-    /// [`Error::Invalid`] when the grid has no whole clusters.
-    pub fn launch_with<'a>(&self, config: LaunchConfig, extras: LaunchExtras, args: impl Args<'a>) -> Result<()> {
-        self.check_extras(config, extras)?;
-        self.launch_raw(None, config, extras, args.into_raw())
+    /// As [`Kernel::launch`]; [`Error::LaunchLimit`] for a cooperative launch of more blocks than run at the same time;
+    /// [`Error::Unsupported`] for clusters in the simulator, and for any attribute on an Apple GPU; [`Error::Invalid`] when
+    /// the grid has no whole clusters.
+    pub fn launch_with<'a>(
+        &self,
+        config: LaunchConfig,
+        attributes: LaunchAttributes,
+        args: impl Args<'a>,
+    ) -> Result<()> {
+        self.check_attributes(config, attributes)?;
+        self.launch_raw(None, config, attributes, args.into_raw())
     }
 
     /// Step 3 on a stream of your own.
@@ -60,7 +129,55 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::launch`].
     pub fn launch_on<'a>(&self, stream: &Stream, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
-        self.launch_raw(Some(&stream.0), config, LaunchExtras::NONE, args.into_raw())
+        self.launch_raw(Some(&stream.0), config, LaunchAttributes::NONE, args.into_raw())
+    }
+
+    /// The kernel as cudarc has it, to launch with `stream.launch_builder(&function)`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on other GPUs than NVIDIA's.
+    pub fn cuda_function(&self) -> Result<&CudaFunction> {
+        match &self.loaded {
+            Loaded::Cuda(kernel) => Ok(kernel.function()),
+            _ => Err(self.gpu.no_cuda()),
+        }
+    }
+
+    /// The parameters that a launch has to match, in order; none are known on an Apple GPU.
+    pub fn parameters(&self) -> &[Parameter] {
+        self.signature.as_ref().map_or(&[], |signature| &signature.parameters)
+    }
+
+    /// The same kernel with its C declaration, for PTX that came without source: names for messages, element types to check,
+    /// and 64-bit numbers told from pointers.
+    ///
+    /// # Safety
+    /// A parameter that the declaration calls a number is no pointer. (A launch would take a number for it, and a kernel that
+    /// uses it as an address could reach pinned host memory.)
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the text declares no kernel, [`Error::ArgumentCount`] where the compiled kernel has another
+    /// number of parameters.
+    pub unsafe fn with_declaration(mut self, declaration: &str) -> Result<Kernel> {
+        let declared = declared(declaration)?;
+        self.signature = self.signature.map(|compiled| agreed(compiled, &declared)).transpose()?;
+        Ok(self)
+    }
+
+    /// Blocks of that launch that the whole GPU runs at the same time: a cooperative launch may have no more. Occupancy times
+    /// multiprocessors (`cuOccupancyMaxActiveBlocksPerMultiprocessor`); a simulated GPU has two multiprocessors with the
+    /// limits of compute capability 9.0, registers aside.
+    ///
+    /// # Errors
+    /// As [`Kernel::resources`], and [`Error::Unsupported`] on an Apple GPU.
+    pub fn co_resident_blocks(&self, config: LaunchConfig) -> Result<u64> {
+        self.check_limits(config)?;
+        let blocks = match (&self.loaded, &self.gpu) {
+            (Loaded::Cuda(kernel), Gpu::Cuda(_)) => kernel.blocks_per_multiprocessor(config)?,
+            (Loaded::Simulated(kernel), _) => kernel.blocks_per_multiprocessor(config),
+            _ => return Err(self.no_attributes()),
+        };
+        Ok(u64::from(blocks) * u64::from(self.gpu.multiprocessors()))
     }
 
     /// Launches on a simulated GPU, and gives what hardware counts in place of a time: requests, sectors, wavefronts,
@@ -122,48 +239,47 @@ impl Kernel {
         kernel.inspect(gpu, config, &args, watch)
     }
 
-    fn check_extras(&self, config: LaunchConfig, extras: LaunchExtras) -> Result<()> {
-        let refuse = |what: &str, fix: &str| Err(Error::Unsupported { what: what.to_string(), fix: fix.to_string() });
+    fn no_attributes(&self) -> Error {
+        Error::Unsupported {
+            what: "an Apple GPU has no clusters, and no cooperative or early launches".to_string(),
+            fix: "use `launch`, or an NVIDIA GPU".to_string(),
+        }
+    }
+
+    fn check_attributes(&self, config: LaunchConfig, attributes: LaunchAttributes) -> Result<()> {
         match self.gpu {
-            _ if extras.cluster == 0 || !config.grid.0.is_multiple_of(extras.cluster) => Err(Error::Invalid {
-                what: format!("{} blocks are no whole clusters of {}", config.grid.0, extras.cluster),
+            _ if attributes.cluster == 0 || !config.grid.0.is_multiple_of(attributes.cluster) => Err(Error::Invalid {
+                what: format!("{} blocks are no whole clusters of {}", config.grid.0, attributes.cluster),
                 fix: "make the grid's x a multiple of the cluster".to_string(),
             }),
-            Gpu::Simulated(_) if extras.cluster > 1 => refuse(
-                "clusters of blocks on a simulated GPU",
-                "launch it with a cluster of 1, or on a GPU from Hopper on",
-            ),
-            Gpu::Metal(_) if extras != LaunchExtras::NONE => {
-                refuse("clusters and early launches on an Apple GPU", "use `launch`")
+            Gpu::Simulated(_) if attributes.cluster > 1 => Err(Error::Unsupported {
+                what: "clusters of blocks on a simulated GPU".to_string(),
+                fix: "launch it with a cluster of 1, or on a GPU from Hopper on".to_string(),
+            }),
+            // On CUDA the driver refuses it: asking first would cost every such launch a call.
+            Gpu::Simulated(_) if attributes.cooperative => {
+                let fit = self.co_resident_blocks(config)?;
+                if config.blocks() > fit { Err(cuda::too_many_blocks(config, fit)) } else { Ok(()) }
             }
+            Gpu::Metal(_) if attributes != LaunchAttributes::NONE => Err(self.no_attributes()),
             _ => Ok(()),
         }
     }
 
     fn launch_raw(
         &self,
-        stream: Option<&CudaStream>,
+        stream: Option<&Arc<CudaStream>>,
         config: LaunchConfig,
-        extras: LaunchExtras,
-        args: Vec<RawArg<'_>>,
+        attributes: LaunchAttributes,
+        mut args: Vec<RawArg<'_>>,
     ) -> Result<()> {
         self.check(config, &args)?;
         match (&self.loaded, &self.gpu) {
             (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => {
-                if config.shared_bytes > 48 << 10 {
-                    kernel.allow_shared_bytes(config.shared_bytes)?;
-                }
-                if stream.is_some() {
-                    gpu.outside_capture("a launch on a stream of its own", "use `launch`, which is captured")?;
-                }
-                gpu.uses(args.iter().filter_map(cuda_memory));
-                gpu.keep(|| std::sync::Arc::new(kernel.clone()));
-                let queue = gpu.queue();
-                let mut args: Vec<CudaArg<'_>> = args.into_iter().map(cuda_arg).collect();
-                kernel.launch(stream.unwrap_or(&queue), config, extras, &mut args)
+                self.launch_cuda(gpu, kernel, stream, config, attributes, &mut args)
             }
             (Loaded::Metal(kernel), Gpu::Metal(gpu)) => {
-                let args: Vec<MetalArg<'_>> = args.into_iter().map(metal_arg).collect();
+                let args: Vec<MetalArg<'_>> = args.iter().map(metal_arg).collect();
                 gpu.launch(kernel, config, &args)
             }
             (Loaded::Simulated(kernel), Gpu::Simulated(gpu)) => {
@@ -172,30 +288,62 @@ impl Kernel {
                     return Err(needs_hardware("a launch cannot be queued on a stream", fix));
                 }
                 let args: Vec<SimArg> = args.into_iter().map(sim_arg).collect();
-                kernel.launch(gpu, config, extras.cooperative, &args)
+                kernel.launch(gpu, config, attributes.cooperative, &args)
             }
             _ => unreachable!("a kernel is loaded on its own GPU"),
         }
     }
 
-    fn check(&self, config: LaunchConfig, args: &[RawArg<'_>]) -> Result<()> {
+    fn launch_cuda(
+        &self,
+        gpu: &CudaGpu,
+        kernel: &CudaKernel,
+        stream: Option<&Arc<CudaStream>>,
+        config: LaunchConfig,
+        attributes: LaunchAttributes,
+        args: &mut [RawArg<'_>],
+    ) -> Result<()> {
+        if config.shared_bytes > 48 << 10 {
+            kernel.allow_shared_bytes(config.shared_bytes)?;
+        }
+        if let Some(stream) = stream {
+            gpu.outside_capture("a launch on a stream of its own", "use `launch`, which is captured")?;
+            gpu.owns(stream)?;
+        }
+        // A graph must know that its memory is still there, and of a slice of cudarc's it cannot.
+        if args.iter().any(|arg| matches!(arg.memory, Some(Lent::CudaRead(_) | Lent::CudaWrite(_)))) {
+            gpu.outside_capture("a launch with a slice of cudarc's", "give it to `Buffer::from_cuda` before")?;
+        }
+        gpu.uses(args.iter().filter_map(|arg| match arg.memory.as_ref()?.own()? {
+            Memory::Cuda(memory) => Some(memory),
+            _ => None,
+        }));
+        gpu.keep(|| Arc::new(kernel.clone()));
+        let queue = stream.cloned().unwrap_or_else(|| gpu.queue());
+        let (mut packed, mut guards) = (Packed::with_capacity(args.len()), Vec::new());
         for arg in args {
-            let (memory, index): (&Memory, usize) = match &arg.value {
-                RawValue::Read(memory, index) => (memory, *index),
-                RawValue::Write(memory, index) => (memory, *index),
-                RawValue::Map(_, memory, index) => (memory, *index),
-                _ => continue,
-            };
-            if !memory.is_of(&self.gpu, index) {
-                let found = match memory {
-                    Memory::Simulated(_) => "another simulated GPU".to_string(),
-                    _ => format!("GPU {index}"),
-                };
+            let lent = arg.memory.as_mut().map(|memory| memory.on_stream(&queue));
+            match (&arg.bytes, &lent) {
+                (Some(bytes), _) => packed.push(bytes.as_slice()),
+                (None, Some((address, _))) => packed.push(&address.to_ne_bytes()),
+                (None, None) => unreachable!("an argument is bytes, memory, or both"),
+            }
+            guards.extend(lent.map(|(_, guard)| guard));
+        }
+        // SAFETY: count and sizes were just checked against the compiled kernel's parameters, and every address is that of a
+        // buffer of this GPU, whose elements are plain numbers of which every bit pattern is valid; the guards outlive the
+        // call, and order later uses behind it. What the kernel's own code does, `Kernel` says.
+        unsafe { kernel.launch(&queue, config, attributes, &mut packed) }
+    }
+
+    fn check(&self, config: LaunchConfig, args: &[RawArg<'_>]) -> Result<()> {
+        for memory in args.iter().filter_map(|arg| arg.memory.as_ref()) {
+            if let Some(found) = memory.elsewhere(&self.gpu) {
                 return Err(Error::DeviceMismatch { expected: self.gpu.to_string(), found });
             }
         }
         if let Some(signature) = &self.signature {
-            let kinds: Vec<_> = args.iter().map(|arg| arg.kind).collect();
+            let kinds: Vec<ArgType> = args.iter().map(|arg| arg.kind).collect();
             check_arguments(signature, &kinds)?;
         }
         self.check_limits(config)
@@ -204,11 +352,11 @@ impl Kernel {
     fn check_limits(&self, config: LaunchConfig) -> Result<()> {
         self.gpu.limits().check(&config)?;
         let threads = config.threads_per_block();
-        if threads > u64::from(self.largest_block) {
+        if threads > u64::from(self.max_threads_per_block) {
             return Err(Error::LaunchLimit {
                 what: "this kernel needs so many registers that a block cannot have that many threads".to_string(),
                 asked: threads,
-                limit: self.largest_block.into(),
+                limit: self.max_threads_per_block.into(),
                 fix: "use smaller blocks, or put `__launch_bounds__(threads)` on the kernel".to_string(),
             });
         }
@@ -239,49 +387,20 @@ impl Kernel {
     }
 }
 
-const OWN_GPU: &str = "checked before: every buffer is on the kernel's GPU";
-
-fn cuda_memory<'a>(arg: &'a RawArg<'_>) -> Option<&'a CudaMemory> {
-    match &arg.value {
-        RawValue::Read(Memory::Cuda(memory), _) | RawValue::Map(_, Memory::Cuda(memory), _) => Some(memory),
-        RawValue::Write(Memory::Cuda(memory), _) => Some(memory),
-        _ => None,
-    }
-}
-
-fn cuda_arg(arg: RawArg<'_>) -> CudaArg<'_> {
-    match arg.value {
-        RawValue::Read(Memory::Cuda(memory), _) => CudaArg::Read(memory),
-        RawValue::Write(Memory::Cuda(memory), _) => CudaArg::Write(memory),
-        RawValue::Bytes1(value) => CudaArg::Bytes1(value),
-        RawValue::Bytes2(value) => CudaArg::Bytes2(value),
-        RawValue::Bytes4(value) => CudaArg::Bytes4(value),
-        RawValue::Bytes8(value) => CudaArg::Bytes8(value),
-        RawValue::Map(map, ..) => CudaArg::Map(map),
-        RawValue::Read(..) | RawValue::Write(..) => unreachable!("{OWN_GPU}"),
-    }
-}
-
-fn metal_arg(arg: RawArg<'_>) -> MetalArg<'_> {
-    match arg.value {
-        RawValue::Read(Memory::Metal(memory), _) => MetalArg::Memory(memory),
-        RawValue::Write(Memory::Metal(memory), _) => MetalArg::Memory(memory),
-        RawValue::Bytes1(value) => MetalArg::Number(value.into(), 1),
-        RawValue::Bytes2(value) => MetalArg::Number(value.into(), 2),
-        RawValue::Bytes4(value) => MetalArg::Number(value.into(), 4),
-        RawValue::Bytes8(value) => MetalArg::Number(value, 8),
-        RawValue::Read(..) | RawValue::Write(..) | RawValue::Map(..) => unreachable!("{OWN_GPU}"),
+fn metal_arg<'a>(arg: &'a RawArg<'_>) -> MetalArg<'a> {
+    match (&arg.bytes, arg.memory.as_ref().and_then(Lent::own)) {
+        (Some(bytes), _) => MetalArg::Bytes(bytes.as_slice()),
+        (None, Some(Memory::Metal(memory))) => MetalArg::Memory(memory),
+        (None, _) => unreachable!("{OWN_GPU}"),
     }
 }
 
 fn sim_arg(arg: RawArg<'_>) -> SimArg {
-    match arg.value {
-        RawValue::Read(Memory::Simulated(memory), _) => memory.arg(),
-        RawValue::Write(Memory::Simulated(memory), _) => memory.arg(),
-        RawValue::Bytes1(value) => SimArg::Bytes(vec![value]),
-        RawValue::Bytes2(value) => SimArg::Bytes(value.to_le_bytes().to_vec()),
-        RawValue::Bytes4(value) => SimArg::Bytes(value.to_le_bytes().to_vec()),
-        RawValue::Bytes8(value) => SimArg::Bytes(value.to_le_bytes().to_vec()),
-        RawValue::Read(..) | RawValue::Write(..) | RawValue::Map(..) => unreachable!("{OWN_GPU}"),
+    match (&arg.bytes, arg.memory.as_ref().and_then(Lent::own)) {
+        (Some(bytes), _) => SimArg::Bytes(bytes.as_slice().to_vec()),
+        (None, Some(Memory::Simulated(memory))) => memory.arg(),
+        (None, _) => unreachable!("{OWN_GPU}"),
     }
 }
+
+const OWN_GPU: &str = "checked before: every buffer is on the kernel's GPU";

@@ -35,7 +35,11 @@ impl Gpu {
         self.compile_source(&source.into())
     }
 
-    /// Loads PTX that was made elsewhere, by nvcc or rustc.
+    /// Loads PTX that was made elsewhere, by nvcc or rustc (`cuModuleLoadData`).
+    ///
+    /// PTX tells each parameter's size, and its launches are checked against that. Where it does not say whether 64 bits are
+    /// a number or an address (older compilers mark no addresses with `.ptr`), a launch takes a buffer there and no number;
+    /// [`Kernel::with_declaration`] tells the two apart.
     ///
     /// # Errors
     /// [`Error::DriverTooOld`] when it is of a newer version than the driver knows, [`Error::Unsupported`] on an Apple
@@ -74,11 +78,15 @@ impl Gpu {
         Ok(self.module(Library::Cuda(gpu.load(ptx)?), ptx, declared))
     }
 
-    /// `declared` are the source's own declarations: they read best. What a macro made is known from the PTX alone.
+    /// `declared` are the source's own declarations: names and types read best there. What a macro made is known from the
+    /// PTX alone.
     fn module(&self, library: Library, ptx: &str, declared: Vec<Signature>) -> Module {
-        let entries = entry_points(ptx);
-        let names = entries.iter().map(|entry| entry.name.clone()).collect();
-        let signatures = declared.into_iter().chain(entries).collect();
+        let compiled = entry_points(ptx).into_iter().map(|entry| {
+            let declared = declared.iter().find(|declared| declared.name == entry.name);
+            entry.with_declaration(declared)
+        });
+        let signatures: Vec<Signature> = compiled.collect();
+        let names = signatures.iter().map(|entry| entry.name.clone()).collect();
         Module { gpu: self.clone(), library, signatures, names }
     }
 }
@@ -97,23 +105,26 @@ impl Module {
         if !self.names.iter().any(|known| known == name) {
             return Err(Error::NoSuchKernel { asked: name.to_string(), found: self.names.clone() });
         }
-        let signature = self.signatures.iter().find(|signature| signature.name == name).cloned();
-        let (loaded, largest_block) = match &self.library {
+        let mut signature = self.signatures.iter().find(|signature| signature.name == name).cloned();
+        let (loaded, max_threads_per_block) = match &self.library {
             Library::Cuda(library) => {
                 let kernel = library.kernel(name)?;
-                let [.., largest] = kernel.resources()?;
-                (Loaded::Cuda(kernel), largest as u32)
+                let most = kernel.max_threads_per_block()?;
+                if let Some(layouts) = kernel.layouts()? {
+                    signature = signature.map(|signature| signature.with_layouts(&layouts));
+                }
+                (Loaded::Cuda(kernel), most)
             }
             Library::Metal(library) => {
                 let kernel = library.kernel(name)?;
-                let largest = kernel.largest_block();
-                (Loaded::Metal(kernel), largest)
+                let most = kernel.max_threads_per_block();
+                (Loaded::Metal(kernel), most)
             }
             Library::Simulated(library) => {
                 let kernel = library.kernel(name, signature.as_ref());
                 (Loaded::Simulated(kernel), self.gpu.limits().threads_per_block)
             }
         };
-        Ok(Kernel { gpu: self.gpu.clone(), loaded, signature, largest_block })
+        Ok(Kernel { gpu: self.gpu.clone(), loaded, signature, max_threads_per_block })
     }
 }

@@ -6,7 +6,9 @@ use crate::launch::Limits;
 use crate::measurement::Backend;
 use crate::metal::MetalGpu;
 use crate::sim::{self, BlockOrder, SimGpu};
+use cudarc::driver::{CudaContext, CudaStream};
 use std::fmt;
+use std::sync::Arc;
 
 /// An open GPU. Cloning it is cheap: both names mean the same device.
 #[derive(Debug, Clone)]
@@ -72,6 +74,48 @@ impl Gpu {
         CudaGpu::open(index).map(Gpu::Cuda)
     }
 
+    /// The NVIDIA GPU of a context that cudarc, or candle, has opened. Buffers, kernels and streams of this `Gpu` are that
+    /// context's, and mix with those that cudarc makes in it. (Buffers of another context of the same GPU, such as
+    /// [`Gpu::open`]'s, are refused: cudarc would not order their streams.) Who has switched its event tracking off, which is
+    /// `unsafe` in cudarc, orders the streams.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] when the driver refuses to describe the device.
+    pub fn from_cuda(context: Arc<CudaContext>) -> Result<Gpu> {
+        CudaGpu::of(context).map(Gpu::Cuda)
+    }
+
+    /// The context as cudarc has it (`CudaContext::new`, the primary context of the device).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on other GPUs than NVIDIA's.
+    pub fn cuda_context(&self) -> Result<Arc<CudaContext>> {
+        Ok(self.cuda()?.context.clone())
+    }
+
+    /// The default stream as cudarc has it (`CudaContext::default_stream`), where launches and copies without a stream go.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on other GPUs than NVIDIA's.
+    pub fn cuda_stream(&self) -> Result<Arc<CudaStream>> {
+        Ok(self.cuda()?.stream.clone())
+    }
+
+    pub(super) fn cuda(&self) -> Result<&CudaGpu> {
+        match self {
+            Gpu::Cuda(gpu) => Ok(gpu),
+            _ => Err(self.no_cuda()),
+        }
+    }
+
+    pub(super) fn no_cuda(&self) -> Error {
+        Error::Unsupported {
+            what: format!("{self} has no CUDA driver behind it, and cudarc's types stand for what a driver holds"),
+            fix: "use `gpu.compile`, `gpu.to_device` and `kernel.launch`, which work here too, or an NVIDIA GPU"
+                .to_string(),
+        }
+    }
+
     /// Opens the Mac's GPU, which runs Metal kernels.
     ///
     /// # Errors
@@ -102,10 +146,11 @@ impl Gpu {
         }
     }
 
-    /// True when both are one device.
+    /// True when both are one device, and on an NVIDIA GPU one context of it.
     pub fn same_as(&self, other: &Gpu) -> bool {
         match (self, other) {
             (Gpu::Simulated(a), Gpu::Simulated(b)) => a.is(b),
+            (Gpu::Cuda(a), Gpu::Cuda(b)) => Arc::ptr_eq(&a.context, &b.context),
             _ => std::mem::discriminant(self) == std::mem::discriminant(other) && self.index() == other.index(),
         }
     }

@@ -8,24 +8,30 @@ use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, CudaStream};
 use std::sync::Arc;
 
-/// A queue: what is launched on it runs in order, and may overlap with other streams.
+/// A queue: what is launched on it runs in order, and may overlap with other streams. Cloning it is cheap: both names mean
+/// the same queue.
 #[derive(Debug, Clone)]
 pub struct Stream(pub(crate) Arc<CudaStream>);
+
+/// A stream that cudarc made, such as by `context.new_stream()`. A launch on it checks that it is one of the kernel's GPU.
+impl From<Arc<CudaStream>> for Stream {
+    fn from(stream: Arc<CudaStream>) -> Stream {
+        Stream(stream)
+    }
+}
 
 /// A mark in a stream. The GPU itself notes the time when it gets there.
 #[derive(Debug)]
 pub struct Event(CudaEvent);
 
 impl Gpu {
-    /// A new stream. Buffers may be used on several streams: the crate makes each wait for the others' writes.
+    /// A new stream (`CudaContext::new_stream`, `cuStreamCreate`). Buffers may be used on several streams: the crate makes each wait for the others' writes.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on an Apple GPU and on a simulated one.
     pub fn new_stream(&self) -> Result<Stream> {
         match self {
-            Gpu::Cuda(gpu) => {
-                gpu.context.new_stream().map(Stream).map_err(|error| driver_error("making a stream", error))
-            }
+            Gpu::Cuda(gpu) => gpu.new_stream().map(Stream),
             Gpu::Metal(_) => Err(no_streams("streams")),
             Gpu::Simulated(_) => Err(not_queued("streams")),
         }
@@ -62,7 +68,12 @@ fn not_queued(what: &str) -> Error {
 }
 
 impl Stream {
-    /// Waits until all work of this stream has ended.
+    /// The stream as cudarc has it, for `stream.launch_builder`, `memcpy_htod` and all that it offers.
+    pub fn cuda_stream(&self) -> &Arc<CudaStream> {
+        &self.0
+    }
+
+    /// Waits until all work of this stream has ended (`cuStreamSynchronize`).
     ///
     /// # Errors
     /// [`Error::Driver`], also for work launched earlier.

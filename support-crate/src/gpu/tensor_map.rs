@@ -1,28 +1,33 @@
 //! Matrices as the copy engine of Hopper GPUs (TMA) takes them.
 
+use super::args::Lent;
 use super::buffer::Memory;
 use super::{Buffer, Gpu};
 use crate::cuda::{BOX_ROW, CudaTensorMap};
 use crate::error::{Error, Result};
-use crate::launch::Element;
+use crate::launch::{ArgType, Bytes, Element};
 use crate::sim::needs_hardware;
 use std::fmt;
-use std::marker::PhantomData;
 
-/// A row-major matrix in device memory, described to the copy engine: it moves boxes of `box_rows` rows of 128 bytes to
-/// and from shared memory, and swizzles them on the way (128 bytes). What lies beyond the matrix arrives as zeros. Goes
-/// into a launch as `&map`, for a parameter `const __grid_constant__ TensorMap`, on the default stream.
+/// A row-major matrix in device memory, described to the copy engine (`cuTensorMapEncodeTiled`): it moves boxes of
+/// `box_rows` rows of 128 bytes to and from shared memory, and swizzles them on the way (128 bytes). What lies beyond the
+/// matrix arrives as zeros. Goes into a launch as `&map`, one made for writing as `&mut map`, for a parameter
+/// `const __grid_constant__ TensorMap`. On every stream the launch is ordered as a launch with the buffer itself.
 pub struct TensorMap<'a> {
-    pub(super) map: CudaTensorMap,
-    pub(super) memory: &'a Memory,
-    pub(super) index: usize,
-    // A kernel may write through the map of a buffer that was lent mutably.
-    buffer: PhantomData<&'a mut ()>,
+    map: CudaTensorMap,
+    memory: Mapped<'a>,
+    gpu: &'a Gpu,
+}
+
+/// The matrix's memory.
+enum Mapped<'a> {
+    Read(&'a Memory),
+    Written(&'a mut Memory),
 }
 
 impl fmt::Debug for TensorMap<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TensorMap of a matrix on GPU {}", self.index)
+        write!(f, "TensorMap of a matrix on {}", self.gpu)
     }
 }
 
@@ -33,28 +38,8 @@ impl<'a> TensorMap<'a> {
     /// [`Error::LengthMismatch`], [`Error::Invalid`] for rows that do not begin at multiples of 16 bytes and for boxes of
     /// no or more than 256 rows, [`Error::Unsupported`] where there is no such engine, [`Error::Driver`].
     pub fn new<T: Element>(matrix: &'a Buffer<T>, rows: usize, columns: usize, box_rows: u32) -> Result<TensorMap<'a>> {
-        TensorMap::describe(matrix, &[rows, columns], box_rows)
-    }
-
-    /// Sides from the slowest to the fastest.
-    fn describe<T: Element>(matrix: &'a Buffer<T>, sides: &[usize], box_rows: u32) -> Result<TensorMap<'a>> {
-        let (columns, above) = sides.split_last().expect("a matrix has sides");
-        let rows = above.iter().try_fold(1_usize, |rows, &side| rows.checked_mul(side)).unwrap_or(usize::MAX);
-        check::<T>(matrix.len(), rows, *columns, box_rows)?;
-        let (Memory::Cuda(memory), Gpu::Cuda(gpu)) = (&matrix.memory, &matrix.gpu) else {
-            return Err(needs_hardware(
-                "there is no copy engine (TMA)",
-                "use a kernel that loads its tiles itself, such as `matmul_bf16/04_swizzle`",
-            ));
-        };
-        if gpu.capability()? < 90 {
-            return Err(Error::Unsupported {
-                what: "the copy engine (TMA) came with compute capability 9.0".to_string(),
-                fix: "use a kernel that loads its tiles itself, such as `matmul_bf16/04_swizzle`".to_string(),
-            });
-        }
-        let map = gpu.tensor_map(memory, T::TYPE, sides, box_rows)?;
-        Ok(TensorMap { map, memory: &matrix.memory, index: matrix.gpu.index(), buffer: PhantomData })
+        let map = describe(matrix, &[rows, columns], box_rows)?;
+        Ok(TensorMap { map, memory: Mapped::Read(&matrix.memory), gpu: &matrix.gpu })
     }
 
     /// A stack of matrices (how many, rows, columns), one behind the other, for reading: a box does not reach into the next
@@ -67,7 +52,8 @@ impl<'a> TensorMap<'a> {
         (matrices, rows, columns): (usize, usize, usize),
         box_rows: u32,
     ) -> Result<TensorMap<'a>> {
-        TensorMap::describe(stack, &[matrices, rows, columns], box_rows)
+        let map = describe(stack, &[matrices, rows, columns], box_rows)?;
+        Ok(TensorMap { map, memory: Mapped::Read(&stack.memory), gpu: &stack.gpu })
     }
 
     /// The same for writing.
@@ -76,10 +62,11 @@ impl<'a> TensorMap<'a> {
     /// As [`TensorMap::new`].
     pub fn of_written_stack<T: Element>(
         stack: &'a mut Buffer<T>,
-        sides: (usize, usize, usize),
+        (matrices, rows, columns): (usize, usize, usize),
         box_rows: u32,
     ) -> Result<TensorMap<'a>> {
-        TensorMap::of_stack(stack, sides, box_rows)
+        let map = describe(stack, &[matrices, rows, columns], box_rows)?;
+        Ok(TensorMap { map, memory: Mapped::Written(&mut stack.memory), gpu: &stack.gpu })
     }
 
     /// For writing.
@@ -92,8 +79,53 @@ impl<'a> TensorMap<'a> {
         columns: usize,
         box_rows: u32,
     ) -> Result<TensorMap<'a>> {
-        TensorMap::new(matrix, rows, columns, box_rows)
+        let map = describe(matrix, &[rows, columns], box_rows)?;
+        Ok(TensorMap { map, memory: Mapped::Written(&mut matrix.memory), gpu: &matrix.gpu })
     }
+
+    pub(super) fn kind(&self, mutable: bool) -> ArgType {
+        ArgType::TensorMap { written: matches!(self.memory, Mapped::Written(_)), mutable }
+    }
+
+    pub(super) fn bytes(&self) -> Bytes {
+        Bytes::of(self.map.words())
+    }
+
+    /// The matrix's memory, as a launch with `&map` uses it.
+    pub(super) fn lend(&self) -> Lent<'_> {
+        match &self.memory {
+            Mapped::Read(memory) => Lent::Read(memory, self.gpu),
+            Mapped::Written(memory) => Lent::Read(memory, self.gpu),
+        }
+    }
+
+    /// As a launch with `&mut map` uses it.
+    pub(super) fn lend_mut(&mut self) -> Lent<'_> {
+        match &mut self.memory {
+            Mapped::Read(memory) => Lent::Read(memory, self.gpu),
+            Mapped::Written(memory) => Lent::Write(memory, self.gpu),
+        }
+    }
+}
+
+/// Sides from the slowest to the fastest.
+fn describe<T: Element>(matrix: &Buffer<T>, sides: &[usize], box_rows: u32) -> Result<CudaTensorMap> {
+    let (columns, above) = sides.split_last().expect("a matrix has sides");
+    let rows = above.iter().try_fold(1_usize, |rows, &side| rows.checked_mul(side)).unwrap_or(usize::MAX);
+    check::<T>(matrix.len(), rows, *columns, box_rows)?;
+    let (Memory::Cuda(memory), Gpu::Cuda(gpu)) = (&matrix.memory, &matrix.gpu) else {
+        return Err(needs_hardware(
+            "there is no copy engine (TMA)",
+            "use a kernel that loads its tiles itself, such as `matmul_bf16/04_swizzle`",
+        ));
+    };
+    if gpu.capability()? < 90 {
+        return Err(Error::Unsupported {
+            what: "the copy engine (TMA) came with compute capability 9.0".to_string(),
+            fix: "use a kernel that loads its tiles itself, such as `matmul_bf16/04_swizzle`".to_string(),
+        });
+    }
+    gpu.tensor_map(memory, T::TYPE, sides, box_rows)
 }
 
 /// What the engine asks for: whole rows, 16-byte boundaries, boxes of at most 256 rows.
@@ -120,7 +152,9 @@ fn check<T: Element>(len: usize, rows: usize, columns: usize, box_rows: u32) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::Arg;
     use super::*;
+    use crate::launch::LaunchConfig;
 
     #[test]
     fn what_the_engine_cannot_take_is_refused_with_a_way_out() {
@@ -140,5 +174,34 @@ mod tests {
         let gpu = Gpu::simulated().unwrap();
         let message = TensorMap::new(&gpu.zeros::<u16>(64).unwrap(), 8, 8, 8).unwrap_err().to_string();
         assert!(message.contains("TMA") && message.contains("04_swizzle"), "{message}");
+    }
+
+    #[test]
+    fn a_launch_uses_a_maps_buffer_as_it_was_lent() {
+        let gpu = Gpu::simulated().unwrap();
+        let source = r#"struct alignas(64) TensorMap { unsigned long long opaque[16]; };
+extern "C" __global__ void through(const __grid_constant__ TensorMap map, int *out) { out[0] = map.opaque[3]; }"#;
+        let kernel = match gpu.compile(source) {
+            Ok(module) => module.kernel("through").unwrap(),
+            Err(Error::NoCompiler { .. }) => return eprintln!("skipped: needs NVRTC"),
+            Err(error) => panic!("{error}"),
+        };
+        let (mut matrix, mut out) = (gpu.zeros::<u16>(64).unwrap(), gpu.zeros::<i32>(1).unwrap());
+        let words = std::array::from_fn(|i| i as u64);
+        let mut written =
+            TensorMap { map: CudaTensorMap::from_words(words), memory: Mapped::Written(&mut matrix.memory), gpu: &gpu };
+        assert!(matches!((&written).into_raw().memory, Some(Lent::Read(..))));
+        assert!(matches!((&mut written).into_raw().memory, Some(Lent::Write(..))));
+        let config = LaunchConfig::new(1, 1);
+        let refused = kernel.launch(config, (&written, &mut out));
+        assert!(matches!(refused, Err(Error::ArgumentType { position: 1, .. })), "{refused:?}");
+        kernel.launch(config, (&mut written, &mut out)).unwrap();
+        assert_eq!(out.to_host().unwrap(), [3]);
+        let other = Gpu::simulated().unwrap();
+        let matrix = other.zeros::<u16>(64).unwrap();
+        let elsewhere =
+            TensorMap { map: CudaTensorMap::from_words(words), memory: Mapped::Read(&matrix.memory), gpu: &other };
+        let refused = kernel.launch(config, (&elsewhere, &mut out));
+        assert!(matches!(refused, Err(Error::DeviceMismatch { .. })), "{refused:?}");
     }
 }

@@ -48,30 +48,47 @@ impl LaunchConfig {
         self
     }
 
+    /// Blocks in the grid.
+    pub fn blocks(&self) -> u64 {
+        product(self.grid)
+    }
+
     /// Threads in one block.
     pub fn threads_per_block(&self) -> u64 {
-        [self.block.0, self.block.1, self.block.2].iter().map(|&d| u64::from(d)).product()
+        product(self.block)
     }
 }
 
-/// What a launch may ask for beside its shape, on GPUs from Hopper on.
+/// Shapes that no device takes overflow 64 bits.
+fn product((x, y, z): (u32, u32, u32)) -> u64 {
+    (u64::from(x) * u64::from(y)).saturating_mul(z.into())
+}
+
+/// What a launch may ask for beside its shape (CUDA's `cudaLaunchAttribute`), on GPUs from Hopper on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LaunchExtras {
-    /// It may start before the kernel in front has ended, as soon as each block of that one has come to
-    /// `griddepcontrol.launch_dependents` or to its end. What depends on that kernel stands behind `griddepcontrol.wait`.
-    pub early: bool,
+pub struct LaunchAttributes {
+    /// Programmatic dependent launch: the kernel may start before the one in front has ended, as soon as each block of that
+    /// one has executed `griddepcontrol.launch_dependents` or has ended. What depends on that kernel stands behind
+    /// `griddepcontrol.wait`.
+    pub programmatic_stream_serialization: bool,
     /// So many neighbouring blocks along x form a cluster: they run at the same time, and see each other's shared memory.
     pub cluster: u32,
-    /// All blocks run at the same time, so that they may wait for each other; the launch fails when there is no room.
+    /// All blocks run at the same time, so that they may wait for each other; a grid that is too large for that is an error,
+    /// which says how many blocks fit.
     pub cooperative: bool,
     /// As much of a multiprocessor's memory as possible is shared memory, and little is L1 cache. It is divided anew only
     /// when nothing runs there: kernels that are to overlap must agree.
-    pub most_shared: bool,
+    pub max_shared_carveout: bool,
 }
 
-impl LaunchExtras {
+impl LaunchAttributes {
     /// An ordinary launch.
-    pub const NONE: LaunchExtras = LaunchExtras { early: false, cluster: 1, cooperative: false, most_shared: false };
+    pub const NONE: LaunchAttributes = LaunchAttributes {
+        programmatic_stream_serialization: false,
+        cluster: 1,
+        cooperative: false,
+        max_shared_carveout: false,
+    };
 }
 
 /// What a device accepts in one launch.

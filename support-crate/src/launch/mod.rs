@@ -1,20 +1,21 @@
 //! What a kernel takes and what a launch gives, whatever the machine: element types, the launch shape,
 //! the kernel's parameters, and the check that holds the two together before anything runs.
 
-mod check;
+mod arguments;
 mod config;
 mod element;
-mod ptx;
 mod signature;
 mod source;
 mod words;
 
-pub use check::{ArgType, check_arguments};
-pub use config::{LaunchConfig, LaunchExtras, Limits};
-pub use element::as_bytes;
+pub use arguments::{ArgType, KernelParam, check_arguments};
+pub(crate) use arguments::{Bytes, Packed};
+/// Says that every byte of a value is initialised: [`KernelParam`] asks for it.
+pub use bytemuck::NoUninit;
+pub use config::{LaunchAttributes, LaunchConfig, Limits};
 pub use element::{Element, ElementType};
+pub use element::as_bytes;
 pub(crate) use element::{as_bytes_mut, bytes_of};
-pub use ptx::entry_points;
-pub use signature::{Parameter, ParameterType, Signature, signatures};
+pub use signature::{Layout, Parameter, ParameterType, Signature, entry_points, signatures};
 pub use source::Source;
 pub(crate) use words::{Word, without_comments, words};

@@ -1,11 +1,14 @@
-//! Reads `__global__` declarations out of CUDA C, so that a launch can be checked against what the reader wrote.
+//! What a kernel's parameters are: names and types from its CUDA C declaration, sizes from the compiled kernel.
 //!
-//! This is no C++ parser. What it does not understand becomes [`ParameterType::Other`], which accepts anything;
-//! the count of parameters is always known.
+//! The reader of declarations is no C++ parser, and need not be one. It supplies names and element types; count, offsets
+//! and sizes are those of the compiled kernel, and where the two disagree the compiled kernel is right.
 
 use super::ElementType;
 use super::words::without_comments;
 use std::fmt;
+
+/// Bytes of an address on the device.
+const POINTER: usize = 8;
 
 /// A kernel's name and parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +26,17 @@ pub struct Parameter {
     pub text: String,
     /// What may be passed.
     pub kind: ParameterType,
+    /// Where the kernel reads it; `None` where only the declaration is known.
+    pub layout: Option<Layout>,
+}
+
+/// Where the compiled kernel reads a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes from the start of the parameters.
+    pub offset: usize,
+    /// Bytes that the driver copies from the argument.
+    pub bytes: usize,
 }
 
 impl Parameter {
@@ -47,14 +61,60 @@ pub enum ParameterType {
     },
     /// A number by value.
     Scalar(ElementType),
-    /// Anything else.
-    Other,
+    /// A vector, a struct, or a number of unknown type, by value: any plain value of that many bytes.
+    Value,
+    /// 64 bits of which neither a declaration nor the PTX says whether they are an address. Only a buffer is safe here: a
+    /// number could be the address of pinned host memory.
+    NumberOrAddress,
 }
 
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parameters: Vec<&str> = self.parameters.iter().map(|p| p.text.as_str()).collect();
         write!(f, "{}({})", self.name, parameters.join(", "))
+    }
+}
+
+impl Signature {
+    /// The compiled kernel's parameters, named and typed as `declared` where that agrees with what was compiled.
+    pub(crate) fn with_declaration(mut self, declared: Option<&Signature>) -> Signature {
+        // Another count: a declaration that macros or `#if` change, so none of its positions can be trusted.
+        let declared = declared.filter(|declared| declared.parameters.len() == self.parameters.len());
+        for (own, written) in self.parameters.iter_mut().zip(declared.into_iter().flat_map(|it| &it.parameters)) {
+            own.text = written.text.clone();
+            let fits = |bytes| own.layout.is_some_and(|layout| layout.bytes == bytes);
+            let marked = matches!(own.kind, ParameterType::Pointer { .. });
+            match written.kind {
+                ParameterType::Pointer { .. } if fits(POINTER) => own.kind = written.kind,
+                ParameterType::Scalar(element) if fits(element.bytes()) && !marked => own.kind = written.kind,
+                _ => {}
+            }
+        }
+        self
+    }
+
+    /// The same with offsets and sizes as the driver tells them, in order.
+    pub(crate) fn with_layouts(mut self, layouts: &[Layout]) -> Signature {
+        self.parameters.truncate(layouts.len());
+        for (at, layout) in layouts.iter().enumerate() {
+            match self.parameters.get_mut(at) {
+                Some(own) if own.layout.is_some_and(|known| known.bytes == layout.bytes) => own.layout = Some(*layout),
+                Some(own) => (own.kind, own.layout) = (ParameterType::of_size(layout.bytes), Some(*layout)),
+                None => self.parameters.push(Parameter {
+                    text: format!("parameter {}", at + 1),
+                    kind: ParameterType::of_size(layout.bytes),
+                    layout: Some(*layout),
+                }),
+            }
+        }
+        self
+    }
+}
+
+impl ParameterType {
+    /// What is known of a parameter from its size alone.
+    fn of_size(bytes: usize) -> ParameterType {
+        if bytes == POINTER { ParameterType::NumberOrAddress } else { ParameterType::Value }
     }
 }
 
@@ -93,7 +153,7 @@ fn declaration(mut rest: &str) -> Option<Signature> {
             .into_iter()
             .map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
             .filter(|text| !text.is_empty() && text != "void")
-            .map(|text| Parameter { kind: parameter_type(&text), text })
+            .map(|text| Parameter { kind: parameter_type(&text), text, layout: None })
             .collect();
         return Some(Signature { name: name.to_string(), parameters });
     }
@@ -136,7 +196,7 @@ fn parameter_type(text: &str) -> ParameterType {
     let spaced = text.replace('*', " * ").replace('[', " [ ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     if words.iter().any(|word| word.contains(['<', '&', '(', ':']) && !word.starts_with("std::")) {
-        return ParameterType::Other;
+        return ParameterType::Value;
     }
     let qualifier =
         |word: &str| matches!(word, "const" | "volatile" | "__restrict__" | "__restrict" | "__grid_constant__" | "*");
@@ -156,14 +216,16 @@ fn parameter_type(text: &str) -> ParameterType {
             all[..all.len() - usize::from(named)].to_vec()
         }
     };
-    let element = element_type(&type_words.join(" "));
+    let name = type_words.join(" ");
+    let element = element_type(&name);
     match (stars, element) {
-        (0, Some(element)) => ParameterType::Scalar(element),
+        // A pointer to `float4` points to floats; a `float4` by value is 16 bytes, and no float.
+        (0, Some(element)) if !name.ends_with(['2', '3', '4']) => ParameterType::Scalar(element),
         (1, element) => {
             let at = first_star.unwrap_or(words.len());
             ParameterType::Pointer { element, constant: words[..at].contains(&"const") }
         }
-        _ => ParameterType::Other,
+        _ => ParameterType::Value,
     }
 }
 
@@ -187,6 +249,65 @@ fn element_type(name: &str) -> Option<ElementType> {
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
+}
+
+/// Every `.entry` of a PTX text with its parameters, in order.
+///
+/// PTX tells each parameter's size. Newer compilers mark addresses (`.ptr`); in a text without any such mark, 64 bits may be
+/// an address or a number ([`ParameterType::NumberOrAddress`]).
+pub fn entry_points(ptx: &str) -> Vec<Signature> {
+    let ptx = without_comments(ptx);
+    let entry = |(at, word): (usize, &str)| {
+        let rest = ptx[at + word.len()..].trim_start();
+        let name: String = rest.chars().take_while(|c| is_word(*c) || matches!(c, '$' | '.' | '%')).collect();
+        let after = rest[name.len()..].trim_start();
+        let list = match after.strip_prefix('(') {
+            Some(inside) => &inside[..inside.find(')')?],
+            // An entry without parameters may leave the parentheses out.
+            None => "",
+        };
+        let texts = || list.split(',').map(str::trim).filter(|text| text.starts_with(".param"));
+        Some((name, texts().map(str::to_string).collect::<Vec<_>>()))
+    };
+    let found: Vec<_> = ptx.match_indices(".entry").filter_map(entry).filter(|(name, _)| !name.is_empty()).collect();
+    let marks =
+        found.iter().flat_map(|(_, texts)| texts).any(|text| text.split_whitespace().any(|word| word == ".ptr"));
+    let signature = |(name, texts): (String, Vec<String>)| {
+        let mut end = 0;
+        let parameters = texts.into_iter().map(|text| ptx_parameter(text, marks, &mut end)).collect();
+        Signature { name, parameters }
+    };
+    found.into_iter().map(signature).collect()
+}
+
+/// `.param .align 16 .b8 name[16]`, `.param .u64 .ptr .align 1 name`; `end` is where the parameter before ended.
+fn ptx_parameter(text: String, marks: bool, end: &mut usize) -> Parameter {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is = |word: &str| words.contains(&word);
+    let align = words.windows(2).find(|pair| pair[0] == ".align").and_then(|pair| pair[1].parse().ok());
+    let bytes = words[1..].iter().find_map(|word| {
+        let bits: usize = word.strip_prefix(['.'])?.strip_prefix(['b', 'u', 's', 'f'])?.parse().ok()?;
+        Some(bits / 8)
+    });
+    // `name[16]`, also for an array of wider elements.
+    let count = match text.split_once('[') {
+        None => Some(1),
+        Some((_, rest)) => rest.split(']').next().and_then(|count| count.trim().parse::<usize>().ok()),
+    };
+    let own_align: usize = if is(".ptr") { POINTER } else { align.or(bytes).unwrap_or(1) };
+    let layout = bytes.zip(count).and_then(|(bytes, count)| {
+        let offset = end.checked_next_multiple_of(own_align.max(1))?;
+        *end = offset.checked_add(bytes.checked_mul(count)?)?;
+        Some(Layout { offset, bytes: *end - offset })
+    });
+    let kind = match layout {
+        _ if is(".ptr") => ParameterType::Pointer { element: None, constant: false },
+        Some(_) if is(".f32") && count == Some(1) && !text.contains('[') => ParameterType::Scalar(ElementType::F32),
+        Some(_) if is(".f64") && count == Some(1) && !text.contains('[') => ParameterType::Scalar(ElementType::F64),
+        Some(Layout { bytes: POINTER, .. }) if !marks && !is(".b8") => ParameterType::NumberOrAddress,
+        _ => ParameterType::Value,
+    };
+    Parameter { text, kind, layout }
 }
 
 #[cfg(test)]
@@ -224,21 +345,73 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_read_accepts_anything() {
+    fn what_it_cannot_read_is_known_by_size_alone() {
         assert_eq!(
-            kinds("__global__ void k(Pair<int, float> p, float **rows, Tensor t, __half *h)"),
+            kinds("__global__ void k(Pair<int, float> p, float **rows, Tensor t, float4 v, const int2 w, __half *h)"),
             [
-                ParameterType::Other,
-                ParameterType::Other,
-                ParameterType::Other,
+                ParameterType::Value,
+                ParameterType::Value,
+                ParameterType::Value,
+                ParameterType::Value,
+                ParameterType::Value,
                 ParameterType::Pointer { element: None, constant: false }
             ]
         );
+        assert_eq!(kinds("__global__ void k(uint32_t n, float4)"), [ParameterType::Scalar(U32), ParameterType::Value]);
     }
 
     #[test]
     fn several_kernels_and_a_forward_declaration() {
         let found = signatures("__global__ void a(int n); __global__ void b(); __global__ void a(int n) {}");
         assert_eq!(found.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    const ENTRIES: &str = ".visible .entry add(\n\t.param .u64 .ptr .align 1 add_param_0, // x, y)\n\t.param .u64 add_param_1,\n\
+        \t.param .f32 add_param_2,\n\t.param .align 16 .b8 add_param_3[16]\n)\n{ ret; }\n.visible .entry none()\n{ ret; }";
+
+    #[test]
+    fn ptx_tells_sizes_and_offsets() {
+        let found = entry_points(ENTRIES);
+        assert_eq!(
+            found.iter().map(|s| (s.name.as_str(), s.parameters.len())).collect::<Vec<_>>(),
+            [("add", 4), ("none", 0)]
+        );
+        let kinds: Vec<_> = found[0].parameters.iter().map(|p| p.kind).collect();
+        let pointer = ParameterType::Pointer { element: None, constant: false };
+        assert_eq!(kinds, [pointer, ParameterType::Value, ParameterType::Scalar(F32), ParameterType::Value]);
+        let layouts: Vec<_> = found[0].parameters.iter().map(|p| p.layout.map(|it| (it.offset, it.bytes))).collect();
+        assert_eq!(layouts, [Some((0, 8)), Some((8, 8)), Some((16, 4)), Some((32, 16))]);
+    }
+
+    #[test]
+    fn without_marks_64_bits_may_be_an_address() {
+        let found = entry_points(&ENTRIES.replace(" .ptr .align 1", ""));
+        assert_eq!(found[0].parameters[0].kind, ParameterType::NumberOrAddress);
+        assert_eq!(found[0].parameters[1].kind, ParameterType::NumberOrAddress);
+    }
+
+    #[test]
+    fn the_compiled_kernel_is_right_where_a_declaration_disagrees() {
+        let merged = |source: &str, ptx: &str| {
+            let declared = signatures(source);
+            entry_points(ptx).remove(0).with_declaration(declared.first())
+        };
+        let ptx = ".entry k(.param .u64 k_0, .param .align 16 .b8 k_1[16], .param .u64 k_2)";
+        // `float` is a macro for something of 16 bytes here.
+        let own = merged("__global__ void k(const float *x, float v, size_t n)", ptx);
+        let kinds: Vec<_> = own.parameters.iter().map(|p| p.kind).collect();
+        let pointer = ParameterType::Pointer { element: Some(F32), constant: true };
+        assert_eq!(kinds, [pointer, ParameterType::Value, ParameterType::Scalar(U64)]);
+        assert_eq!(own.to_string(), "k(const float *x, float v, size_t n)");
+        // A mark in the PTX wins over a number in the declaration, and another count over all of it.
+        let marked = merged("__global__ void k(size_t n)", ".entry k(.param .u64 .ptr .align 1 k_0)");
+        assert!(matches!(marked.parameters[0].kind, ParameterType::Pointer { .. }), "{marked:?}");
+        let more = merged("__global__ void k(size_t n)", ptx);
+        assert_eq!((more.parameters.len(), more.parameters[0].kind), (3, ParameterType::NumberOrAddress));
+        // What the driver tells of sizes wins over both.
+        let layouts = [Layout { offset: 0, bytes: 8 }, Layout { offset: 8, bytes: 4 }];
+        let told = own.with_layouts(&layouts);
+        let kinds: Vec<_> = told.parameters.iter().map(|p| (p.kind, p.layout)).collect();
+        assert_eq!(kinds, [(pointer, Some(layouts[0])), (ParameterType::Value, Some(layouts[1]))]);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum MetalMemory {}
 #[allow(dead_code)] // built by the launch, read by no one here
 pub(crate) enum MetalArg<'a> {
     Memory(&'a MetalMemory),
-    Number(u64, usize),
+    Bytes(&'a [u8]),
 }
 
 impl MetalGpu {
@@ -62,7 +62,7 @@ impl MetalLibrary {
 }
 
 impl MetalKernel {
-    pub(crate) fn largest_block(&self) -> u32 {
+    pub(crate) fn max_threads_per_block(&self) -> u32 {
         match *self {}
     }
 }

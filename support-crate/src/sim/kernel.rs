@@ -48,6 +48,18 @@ impl SimLibrary {
 }
 
 impl SimKernel {
+    /// How many blocks of that launch one multiprocessor of compute capability 9.0 holds, registers aside: they are given out
+    /// by the driver's compiler.
+    pub(crate) fn blocks_per_multiprocessor(&self, config: LaunchConfig) -> u32 {
+        const THREADS: u64 = 2048;
+        const BLOCKS: u64 = 32;
+        const SHARED: u64 = 228 << 10;
+        // The driver keeps 1 KiB of each block.
+        let shared = self.shared_bytes + u64::from(config.shared_bytes) + (1 << 10);
+        let by_threads = THREADS / config.threads_per_block().next_multiple_of(32).max(32);
+        BLOCKS.min(by_threads).min(SHARED / shared) as u32
+    }
+
     /// Runs the kernel to its end; its mistakes are an error.
     pub(crate) fn launch(&self, gpu: &SimGpu, config: LaunchConfig, cooperative: bool, args: &[Arg]) -> Result<()> {
         let report = self.run(gpu, config, cooperative, args, None)?;

@@ -99,8 +99,8 @@ fn resources(album: &mut Album) -> Result<()> {
         registers: 16,
         threads: 256,
         blocks: 8,
-        most_threads: 2048,
-        most_blocks: 32,
+        max_threads_per_multiprocessor: 2048,
+        max_blocks_per_multiprocessor: 32,
         ..Default::default()
     };
     let wide = KernelResources {

@@ -197,8 +197,8 @@ impl Loaded {
         let q = TensorMap::of_stack(q, stack(heads), Q_BOX)?;
         let k = TensorMap::of_stack(k, stack(batch * kv_heads), self.keys)?;
         let v = TensorMap::of_stack(v, stack(batch * kv_heads), self.keys)?;
-        let o = TensorMap::of_written_stack(o, stack(heads), Q_BOX)?;
-        launches.launch(&self.kernel, config, (&q, &k, &v, &o, length, group, scale, causal))
+        let mut o = TensorMap::of_written_stack(o, stack(heads), Q_BOX)?;
+        launches.launch(&self.kernel, config, (&q, &k, &v, &mut o, length, group, scale, causal))
     }
 }
 

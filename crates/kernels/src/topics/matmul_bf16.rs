@@ -197,8 +197,8 @@ impl Loaded {
         if self.maps == 2 {
             return launches.launch(&self.kernel, config, (&a, &b, c, rows, columns, inner));
         }
-        let c = TensorMap::written(c, m, n, 64)?;
-        launches.launch(&self.kernel, config, (&a, &b, &c, rows, columns, inner))
+        let mut c = TensorMap::written(c, m, n, 64)?;
+        launches.launch(&self.kernel, config, (&a, &b, &mut c, rows, columns, inner))
     }
 }
 

@@ -142,7 +142,7 @@ fn variants(tunings: bool) -> Vec<(String, Plan, &'static [Queue], Tuning)> {
     (all[0].2, all[3].2) = (&all_queues[..2], &all_queues[..2]);
     if tunings {
         let mut halves = |name: &str, tuning| all.push((name.to_string(), Plan::Halves, &all_queues[2..], tuning));
-        halves("own carve-out", Tuning { most_shared: false, ..plain });
+        halves("own carve-out", Tuning { max_shared_carveout: false, ..plain });
         halves("resident 1", Tuning { resident: 1, ..plain });
         halves("units 12", Tuning { units: 12, ..plain });
         for (name, run_ahead) in [("ahead 5M", 5 << 20), ("ahead 14M", 14 << 20), ("ahead 28M", 28 << 20)] {

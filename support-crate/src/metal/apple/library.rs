@@ -60,7 +60,7 @@ impl MetalLibrary {
 }
 
 impl MetalKernel {
-    pub(crate) fn largest_block(&self) -> u32 {
+    pub(crate) fn max_threads_per_block(&self) -> u32 {
         to_u32(self.pipeline.maxTotalThreadsPerThreadgroup())
     }
 }

@@ -13,10 +13,13 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::{MutexGuard, PoisonError};
 
-/// One argument: a buffer, or a number as its bits and how many bytes of them count.
+/// Bytes that Metal takes by value (`setBytes`).
+const MAX_BYTES: usize = 4096;
+
+/// One argument: a buffer, or a plain value's bytes.
 pub(crate) enum MetalArg<'a> {
     Memory(&'a MetalMemory),
-    Number(u64, usize),
+    Bytes(&'a [u8]),
 }
 
 /// A launch on its way.
@@ -88,8 +91,15 @@ impl MetalGpu {
     pub(crate) fn launch(&self, kernel: &MetalKernel, config: LaunchConfig, args: &[MetalArg<'_>]) -> Result<()> {
         let shared = self.shared_bytes(kernel, config)?;
         for arg in args {
-            if let MetalArg::Memory(memory) = arg {
-                memory.must_be_of(self)?;
+            match arg {
+                MetalArg::Memory(memory) => memory.must_be_of(self)?,
+                MetalArg::Bytes(bytes) if bytes.is_empty() || bytes.len() > MAX_BYTES => {
+                    return Err(Error::Invalid {
+                        what: format!("an argument of {} bytes by value", bytes.len()),
+                        fix: format!("Metal takes 1 to {MAX_BYTES} bytes by value: pass a buffer"),
+                    });
+                }
+                MetalArg::Bytes(_) => {}
             }
         }
         let mut pending = self.lock();
@@ -101,16 +111,15 @@ impl MetalGpu {
             encoder.setComputePipelineState(&kernel.pipeline);
             for (at, arg) in args.iter().enumerate() {
                 match arg {
-                    // SAFETY: offset 0 is inside, Metal has 31 places and a launch at most 12 arguments, the command
+                    // SAFETY: offset 0 is inside, Metal has 31 places and a launch at most 16 arguments, the command
                     // buffer keeps the memory alive, and the CPU touches it only when the queue is idle. What the
                     // kernel does with it is the kernel's business, as on CUDA.
                     MetalArg::Memory(memory) => unsafe {
                         encoder.setBuffer_offset_atIndex(Some(&memory.buffer), 0, at);
                     },
-                    // SAFETY: Metal copies the bytes during the call. The low bytes come first on every Mac.
-                    MetalArg::Number(bits, bytes) => unsafe {
-                        let bytes = (*bytes).min(size_of::<u64>());
-                        encoder.setBytes_length_atIndex(NonNull::from(bits).cast(), bytes, at);
+                    // SAFETY: Metal copies the bytes during the call.
+                    MetalArg::Bytes(bytes) => unsafe {
+                        encoder.setBytes_length_atIndex(NonNull::from(*bytes).cast(), bytes.len(), at);
                     },
                 }
             }

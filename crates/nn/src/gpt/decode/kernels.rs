@@ -5,7 +5,7 @@ use super::plan::{Plan, SPLIT, Tuning};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Args, Buffer, Gpu, Kernel};
 use gpulab_kernels::ladder::operator;
-use gpulab::launch::{LaunchConfig, LaunchExtras, Source};
+use gpulab::launch::{LaunchAttributes, LaunchConfig, Source};
 use std::collections::HashMap;
 
 /// Threads of the kernels whose blocks have a warp for each row.
@@ -119,9 +119,14 @@ impl Kernels {
         cluster: u32,
         args: impl Args<'a>,
     ) -> Result<()> {
-        let most_shared = early && self.tuning.most_shared;
-        let extras = LaunchExtras { early, cluster, most_shared, ..LaunchExtras::NONE };
-        self.named[name].launch_with(shape, extras, args)
+        let max_shared_carveout = early && self.tuning.max_shared_carveout;
+        let attributes = LaunchAttributes {
+            programmatic_stream_serialization: early,
+            cluster,
+            max_shared_carveout,
+            ..LaunchAttributes::NONE
+        };
+        self.named[name].launch_with(shape, attributes, args)
     }
 }
 

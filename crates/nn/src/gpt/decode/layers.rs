@@ -4,7 +4,7 @@ use super::super::Config;
 use super::kernels::{Kernels, ONE_BLOCK, ROW_THREADS, Scratch, by_rows};
 use super::layout::{Layer, Model};
 use gpulab::error::Result;
-use gpulab::launch::{LaunchConfig, LaunchExtras};
+use gpulab::launch::{LaunchAttributes, LaunchConfig};
 
 /// Eleven kernels: norm, q with k and v, cache, attention, projection, addition; norm, matrix, GELU, matrix, addition.
 pub(super) fn operators(
@@ -133,7 +133,7 @@ pub(super) fn whole(kernels: &Kernels, config: &Config, model: &Model, scratch: 
     let Scratch { residual, caches, logits, best, arrived, tokens, state, .. } = scratch;
     let cluster = kernels.cluster;
     let shape = LaunchConfig::new(kernels.clusters * cluster, kernels.threads()).shared(kernels.tiles(config));
-    let extras = LaunchExtras { cluster, cooperative: kernels.tuning.cooperative, ..LaunchExtras::NONE };
+    let attributes = LaunchAttributes { cluster, cooperative: kernels.tuning.cooperative, ..LaunchAttributes::NONE };
     let args = (
         &model.weights,
         &model.vectors,
@@ -151,5 +151,5 @@ pub(super) fn whole(kernels: &Kernels, config: &Config, model: &Model, scratch: 
         config.n_ctx as i32,
         kernels.tuning.run_ahead as i32,
     );
-    kernels.named["whole"].launch_with(shape, extras, args)
+    kernels.named["whole"].launch_with(shape, attributes, args)
 }

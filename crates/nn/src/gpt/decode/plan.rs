@@ -44,7 +44,7 @@ pub struct Tuning {
     /// So many bytes of weights behind those in use come into the L2 cache; 0: none.
     pub run_ahead: usize,
     /// Whether all kernels ask for as much shared memory as there is: kernels that overlap must agree on that.
-    pub most_shared: bool,
+    pub max_shared_carveout: bool,
     /// Clusters of the one kernel of [`Plan::Whole`]; 0: as many as fit.
     pub clusters: usize,
     /// Whether that kernel's launch asks that all blocks run at the same time.
@@ -62,7 +62,7 @@ impl Tuning {
             lines: 4,
             logits_blocks: 1,
             run_ahead: 0,
-            most_shared: true,
+            max_shared_carveout: true,
             clusters: 0,
             cooperative: true,
         }
