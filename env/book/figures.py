@@ -37,6 +37,7 @@ def inline(svg: str, where: str, label: str = "") -> str:
         svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
         svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
         svg = re.sub(r'href="#', f'href="#{prefix}-', svg)
+        head = head.replace('aria-describedby="', f'aria-describedby="{prefix}-')
     head = re.sub(r'\s(?:color|font-family)="[^"]*"', "", head)
     body = GROUND.sub("", svg[start.end() :], count=1)
     for style in STYLE.findall(body):

@@ -10,7 +10,7 @@ from html import escape
 
 WIDTH = 760
 FONTS = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Noto Sans, Arial, sans-serif"
-# Those of crates/measure/src/plot/style.rs, where a test asks that each stands out on white and on black.
+# Those of crates/measure/src/plot/canvas.rs, where a test asks that each stands out on white and on black.
 BLUE, ORANGE, GREEN, PINK, BRONZE, GREY = "#0072b2", "#d55e00", "#00946c", "#c4689a", "#8c7024", "#7f7f7f"
 INK = "currentColor"
 STYLE = "svg{color:#1a1a1a}.paper{fill:#fff}@media(prefers-color-scheme:dark){svg{color:#e8e8e8}.paper{fill:#1e1e1e}}"

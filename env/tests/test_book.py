@@ -78,6 +78,12 @@ def test_two_plots_of_a_page_keep_their_parts_apart():
     assert shown.count('id="one-a"') == shown.count("url(#two-a)") == 1
 
 
+def test_a_description_is_found_under_its_new_name():
+    drawn = SVG.replace("<svg", '<svg aria-describedby="d"').replace("\n<path", '\n<desc id="d">1 ms</desc><path')
+    shown = figures.inline(drawn, "a cell")
+    assert 'aria-describedby="a-cell-d"' in shown and '<desc id="a-cell-d">1 ms</desc>' in shown
+
+
 @pytest.mark.parametrize(
     ("svg", "said"),
     [

@@ -26,8 +26,8 @@ pub mod sim;
 pub use cudarc;
 pub use gpulab_cpu as cpu;
 pub use gpulab_inspect as inspect;
-pub use gpulab_measure::{bench, command, error, html, measurement, plot, repository, results, table, talk};
 pub use gpulab_measure::{Error, Result};
+pub use gpulab_measure::{bench, command, error, html, measurement, plot, repository, results, table, talk};
 pub use warpsim;
 
 /// What a notebook's first cell brings in.
@@ -42,6 +42,8 @@ pub mod prelude {
     pub use crate::kernel_param;
     pub use crate::launch::{KernelParam, LaunchAttributes, LaunchConfig, Source};
     pub use crate::lesson::Lesson;
-    pub use crate::measurement::{Backend, Measurement, MemoryPoint, MemoryStats, Resources, Span, Summary, figures};
+    pub use crate::measurement::{
+        Backend, Measurement, MemoryPoint, MemoryStats, Resources, Rows, Span, Summary, figures,
+    };
     pub use crate::plot;
 }

@@ -47,7 +47,7 @@ fn opening_falls_to_it_and_asking_for_hardware_does_not() {
     assert!(!matches!(Gpu::open_index(0), Ok(Gpu::Simulated(_))));
     let gpu = simulated();
     assert!(gpu.to_string().contains("no hardware") && gpu.name().contains("warpsim"), "{gpu}");
-    assert_eq!(gpu.backend(), Backend::Model);
+    assert_eq!(gpu.backend(), Backend::Simulator);
     assert_eq!(gpu.compute_capability().unwrap(), (9, 0));
 }
 

@@ -57,6 +57,27 @@ pub(super) fn warp(it: &Inspection) -> String {
     format!("warp {warp} of block {}", super::words::place(block, it.grid))
 }
 
+/// `load of a, line 7`.
+pub(super) fn title(found: &Found<'_>) -> String {
+    let access = found.access;
+    let line = access.line.map_or(String::new(), |line| format!(", line {line}"));
+    let owner = if access.variable.is_empty() { String::new() } else { format!(" of {}", access.variable) };
+    let kind = match access.kind {
+        AccessKind::Load => "load",
+        AccessKind::Store => "store",
+        AccessKind::Atomic => "atomic",
+    };
+    format!("{kind}{owner}{line}")
+}
+
+/// `Warp 0 of block 0, the first of 64 times: sum += a[k];`
+pub(super) fn which(it: &Inspection, found: &Found<'_>) -> String {
+    let warp = capital(&warp(it));
+    let time = if found.times > 1 { format!(", time {} of {}", found.time, found.times) } else { String::new() };
+    let text = if found.access.text.is_empty() { String::new() } else { format!(": {}", found.access.text) };
+    format!("{warp}{time}{text}")
+}
+
 /// The text as the beginning of a sentence.
 pub(super) fn capital(text: &str) -> String {
     let mut letters = text.chars();

@@ -2,7 +2,7 @@
 
 use super::Access;
 use gpulab_measure::plot::canvas::{Align, Canvas, MARGIN, Point, WIDTH};
-use gpulab_measure::plot::style::{INK, Pen, Rgb};
+use gpulab_measure::plot::canvas::{INK, Pen, Rgb};
 
 /// Width of a lane's cell, in pixels.
 pub(super) const CELL: f64 = (WIDTH - 2.0 * MARGIN) / 32.0;

@@ -2,8 +2,8 @@
 
 use super::tests::{access, finding, inspection, shared, words};
 use super::*;
+use gpulab_measure::plot::canvas::width;
 use gpulab_measure::plot::canvas::{LETTER, WIDTH};
-use gpulab_measure::plot::text::width;
 use warpsim::Kind;
 
 /// The texts that leave the picture to the left or right, by the estimate of their widths.
@@ -43,7 +43,7 @@ fn launches_of_all_shapes() {
         for block in
             [[1, 1, 1], [100, 1, 1], [1024, 1, 1], [24, 10, 1], [1, 256, 1], [8, 8, 8], [1, 1, 64], [512, 2, 1]]
         {
-            let last = (grid.map(|n| n - 1), launch_shape::warps(block) - 1);
+            let last = (grid.map(|n| n - 1), launch::warps(block) - 1);
             for watched in [([0; 3], 0), last] {
                 let mut it = Inspection { grid, block, watched, ..inspection(Vec::new()) };
                 assert_eq!(outside(&it.launch()), Vec::<String>::new(), "{grid:?} {block:?}");

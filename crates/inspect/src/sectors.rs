@@ -1,14 +1,14 @@
 //! One warp's addresses against the 32-byte sectors in which global memory is moved.
 
-use super::find::Found;
+use super::find::{Found, title, which};
 use super::lanes::{self, FALL};
 use super::words::{counted, grouped};
 use super::{Access, AccessKind, Inspection};
 use gpulab_measure::plot::Figure;
+use gpulab_measure::plot::canvas::width;
 use gpulab_measure::plot::canvas::{Align, Canvas, LINE, MARGIN, SMALL, WIDTH, figure};
-use gpulab_measure::plot::legend::{Sample, legend, notes};
-use gpulab_measure::plot::style::{BLUE, GREEN, INK, ORANGE, Pen, Rgb};
-use gpulab_measure::plot::text::width;
+use gpulab_measure::plot::canvas::{BLUE, GREEN, INK, ORANGE, Pen, Rgb};
+use gpulab_measure::plot::frame::{Sample, legend, notes};
 use std::collections::BTreeMap;
 
 const SECTOR: u64 = 32;
@@ -32,9 +32,9 @@ fn touched(access: &Access) -> BTreeMap<u64, u32> {
 
 pub(super) fn draw(it: &Inspection, found: &Found<'_>) -> Figure {
     let access = found.access;
-    let title = format!("{}: one warp's addresses in 32-byte sectors", super::title(found));
-    figure(&title, |canvas| {
-        let y = canvas.title(&title);
+    let heading = format!("{}: one warp's addresses in 32-byte sectors", title(found));
+    figure(&heading, |canvas| {
+        let y = canvas.title(&heading);
         let strip = Strip::of(access);
         canvas.text(&lanes::caption(access), (MARGIN, y + LINE / 2.0), Align::Left);
         let low = lanes::row(canvas, &strip.colors(access), y + LINE + 2.0);
@@ -60,7 +60,7 @@ pub(super) fn draw(it: &Inspection, found: &Found<'_>) -> Figure {
                 .push(format!("The counters say {sectors}: the warp is served in parts, and each counts its own.")),
             _ => {}
         }
-        remarks.push(super::which(it, found));
+        remarks.push(which(it, found));
         notes(canvas, &remarks, y) + MARGIN
     })
 }

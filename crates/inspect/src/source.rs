@@ -3,10 +3,10 @@
 use super::words::{grouped, place, ratio, together};
 use super::{AccessKind, Inspection, Line, Space};
 use gpulab_measure::plot::Figure;
+use gpulab_measure::plot::canvas::width;
 use gpulab_measure::plot::canvas::{Align, Canvas, LETTER, MARGIN, SMALL, WIDTH, figure};
-use gpulab_measure::plot::legend::{Sample, legend, notes};
-use gpulab_measure::plot::style::{BLUE, GREEN, INK, ORANGE, Pen};
-use gpulab_measure::plot::text::width;
+use gpulab_measure::plot::canvas::{BLUE, GREEN, INK, ORANGE, Pen};
+use gpulab_measure::plot::frame::{Sample, legend, notes};
 
 const ROW: f64 = 19.0;
 const NUMBER: f64 = 30.0;

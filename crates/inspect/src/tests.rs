@@ -146,7 +146,7 @@ fn banks_are_stacked_by_wavefront() {
 fn neighbours_that_read_the_same_wide_word_are_served_at_once() {
     let pairs = |kind| {
         let access = shared(8, 1, 0, |lane| Some(lane / 2 * 8));
-        bank_model::parts(&Access { kind, ..access }).len()
+        banks::parts(&Access { kind, ..access }).len()
     };
     assert_eq!((pairs(AccessKind::Load), pairs(AccessKind::Store)), (1, 2));
 }

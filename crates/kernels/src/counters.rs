@@ -147,7 +147,7 @@ impl RungCounters {
                 Cell {
                     text: value.map_or("–".to_string(), column.shown),
                     best: value.is_some() && value == least[at],
-                    loud: *changed == Some(at),
+                    flagged: *changed == Some(at),
                 }
             });
             std::iter::once(Cell::of(&it.name)).chain(cells).collect()

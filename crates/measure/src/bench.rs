@@ -3,9 +3,9 @@
 //! Nothing here reads a clock. A backend hands [`run`] a closure that does the work so many times and says how
 //! long that took: by `Instant` for the CPU, by device events for a GPU. So one rule makes every figure of the course.
 
-use crate::measurement::Summary;
 use crate::Error;
 use crate::Result;
+use crate::measurement::Summary;
 
 /// The most calls in one sample: past it, what is timed takes no time that a clock can see.
 const MOST_REPEATS: usize = 100_000;

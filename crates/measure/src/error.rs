@@ -1,17 +1,13 @@
-//! One error type for the whole crate.
+//! One error type for all crates of the course.
 //!
 //! `?` in a notebook cell prints the error's [`Display`](std::fmt::Display), so that text *is* the interface:
 //! the first line says what happened, and the last line, `next: …`, says what to do.
 
-#[cfg(feature = "candle")]
-mod candle;
 #[cfg(feature = "cudarc")]
 mod cuda;
-mod mistake;
 
 #[cfg(feature = "cudarc")]
 pub use cuda::next_step;
-pub use mistake::Mistake;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -172,13 +168,13 @@ impl fmt::Display for Error {
             Error::Driver { during, code, text, fix } => {
                 write!(f, "the driver reports {code} ({text}) during {during}\nnext: {fix}")
             }
-            Error::Mistakes { kernel, shown, more } => f.write_str(&mistake::message(kernel, shown, *more)),
+            Error::Mistakes { kernel, shown, more } => f.write_str(&message(kernel, shown, *more)),
             Error::File { path, during, text, fix } => {
                 write!(f, "cannot {during} {}: {text}\nnext: {fix}", path.display())
             }
             Error::Damaged { path, line, text } => write!(
                 f,
-                "{} is damaged at line {line}: {text}\nnext: it was left as it is; mend that line, or move the file away and a new one is begun",
+                "{} is damaged at line {line}: {text}\nnext: it was left as it is; repair that line, or move the file away and a new one is begun",
                 path.display()
             ),
             Error::Invalid { what, fix } | Error::Unsupported { what, fix } => {
@@ -200,7 +196,7 @@ fn compile_next(log: &str) -> &'static str {
             .any(|own| name.starts_with(own))
     };
     match missing {
-        None => "next: mend the first error above (later ones often follow from it) and run the cell again",
+        None => "next: fix the first error above (later ones often follow from it) and run the cell again",
         Some((name, _)) if of_cuda(name) => {
             "next: run `make setup`, which installs CUDA's headers, and restart the kernel (menu Kernel, Restart)"
         }
@@ -241,6 +237,65 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
+/// One mistake of a kernel, in the words of its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// What kind of mistake it is.
+    pub kind: String,
+    /// File and line, and the first block and thread that made it.
+    pub place: String,
+    /// Number and text of the source line, where they are known.
+    pub line: Option<(u32, String)>,
+    /// What happened there, each access of it.
+    pub what: Vec<String>,
+    /// What to do about it.
+    pub fix: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.place)?;
+        if let Some((number, text)) = &self.line {
+            write!(f, "\n{number:>5} | {text}")?;
+        }
+        self.what.iter().try_for_each(|what| write!(f, "\n      ^ {what}"))
+    }
+}
+
+/// The message of [`Error::Mistakes`](Error::Mistakes).
+fn message(kernel: &str, shown: &[Mistake], more: usize) -> String {
+    if let ([only], 0) = (shown, more) {
+        return format!("`{kernel}` has a mistake\n{only}\nnext: {}", only.fix);
+    }
+    let mut text = format!("`{kernel}` has {} mistakes", shown.len() + more);
+    for mistake in shown {
+        text += &format!("\n{mistake}\n      fix: {}", mistake.fix);
+    }
+    if more > 0 {
+        text += &format!("\nand {more} more");
+    }
+    text + "\nnext: fix the first one (others often follow from it) and run the cell again"
+}
+
+// Rust wants such a conversion in the crate that has one of the two types.
+/// candle's errors as [`Error`]: `?` works on both, in the crates and in a notebook's cell.
+#[cfg(feature = "candle")]
+impl From<candle_core::Error> for Error {
+    fn from(error: candle_core::Error) -> Error {
+        let whole = error.to_string();
+        // Below the first line candle may print where in its own code it was.
+        let text = whole.lines().next().unwrap_or_default().to_string();
+        let full = ["OUT_OF_MEMORY", "out of memory"].iter().any(|part| whole.contains(part));
+        let fix = match full {
+            true => {
+                "the device's memory is full: use a smaller batch or a shorter context, and drop tensors that are no longer needed"
+            }
+            false => "compare the shapes, kinds of numbers and devices of the tensors that the call takes",
+        };
+        Error::Invalid { what: format!("candle says: {text}"), fix: fix.to_string() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,11 +332,46 @@ mod tests {
         let log = "kernel.cu(1): error: no\n".repeat(LOG_LINES + 7);
         let error = Error::Compile { log: log.clone(), excerpt: "    1 | x\n".to_string() };
         let text = error.to_string();
-        assert!(text.contains("… and 7 more lines") && text.contains("\n    1 | x\nnext: mend"), "{text}");
+        assert!(text.contains("… and 7 more lines") && text.contains("\n    1 | x\nnext: fix"), "{text}");
         assert_eq!(text.lines().count(), LOG_LINES + 6);
         assert!(matches!(error, Error::Compile { log: whole, .. } if whole == log));
         let log = "k.cu(1): catastrophic error: could not open source file \"a.h\"".to_string();
         let text = Error::Compile { log, excerpt: String::new() }.to_string();
         assert!(text.contains("\nnext: take this #include away"), "{text}");
+    }
+
+    #[test]
+    fn one_mistake_ends_with_its_fix_and_several_with_the_first() {
+        let mistake = Mistake {
+            kind: "access out of bounds".to_string(),
+            place: "kernel.cu:3, block (1, 0, 0), thread (5, 0, 0)".to_string(),
+            line: Some((3, "    c[i] = a[i];".to_string())),
+            what: vec!["reads 4 bytes past the end of `a`".to_string(), "writes 4 bytes".to_string()],
+            fix: "guard the access".to_string(),
+        };
+        let one = message("k", std::slice::from_ref(&mistake), 0);
+        assert!(
+            one.contains("    3 |     c[i] = a[i];\n      ^ reads 4 bytes past the end of `a`\n      ^ writes")
+                && one.ends_with("\nnext: guard the access")
+        );
+        let many = message("k", &[mistake.clone(), Mistake { line: None, ..mistake }], 4);
+        assert!(
+            many.starts_with("`k` has 6 mistakes\n") && many.contains("\nand 4 more\nnext: fix the first"),
+            "{many}"
+        );
+        assert_eq!(many.matches("fix: guard the access").count(), 2);
+    }
+
+    #[cfg(feature = "candle")]
+    #[test]
+    fn a_shape_that_does_not_fit_is_told_with_the_next_step() {
+        use candle_core::{Device, Tensor};
+        let add = || -> Result<Tensor> {
+            let (two, three) =
+                (Tensor::new(&[1f32, 2.0], &Device::Cpu)?, Tensor::new(&[1f32, 2.0, 3.0], &Device::Cpu)?);
+            Ok((two + three)?)
+        };
+        let text = add().unwrap_err().to_string();
+        assert!(text.contains("shape mismatch") && text.contains("\nnext: compare the shapes"), "{text}");
     }
 }

@@ -1,17 +1,18 @@
 //! A table of figures as text and as a piece of a page, for what shows itself in both forms.
 
-#![allow(missing_docs)] // a vocabulary for drawing: the names say what each is
-
 use crate::html::{escape, marked};
 
 /// A table: the first column holds names, the others figures.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
+    /// Stands above it; may be empty.
     pub title: String,
+    /// The columns' headings.
     pub heads: Vec<String>,
+    /// The cells, row by row.
     pub rows: Vec<Vec<Cell>>,
-    /// So many columns behind the first hold sentences.
-    pub sentences: usize,
+    /// How many columns behind the first hold text that may wrap; the others hold figures.
+    pub text_columns: usize,
     /// Lines below it.
     pub notes: Vec<String>,
 }
@@ -19,21 +20,23 @@ pub struct Table {
 /// One figure or name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cell {
+    /// What it says.
     pub text: String,
     /// The best of its column: bold and green, `*` in text.
     pub best: bool,
-    /// To be looked at: on an orange ground, `!` in text.
-    pub loud: bool,
+    /// Needs attention: on an orange ground, `!` in text.
+    pub flagged: bool,
 }
 
 impl Cell {
+    /// A cell of plain text.
     pub fn of(text: impl Into<String>) -> Cell {
-        Cell { text: text.into(), best: false, loud: false }
+        Cell { text: text.into(), best: false, flagged: false }
     }
 
-    /// Marked where `loud` is true.
-    pub fn loud(mut self, loud: bool) -> Cell {
-        self.loud = loud;
+    /// The same cell, flagged where `flagged` is true.
+    pub fn flagged(mut self, flagged: bool) -> Cell {
+        self.flagged = flagged;
         self
     }
 }
@@ -41,7 +44,7 @@ impl Cell {
 impl Table {
     /// Lines of text; columns are as wide as their widest cell.
     pub fn text(&self) -> String {
-        let sign = |cell: &Cell| match (cell.loud, cell.best) {
+        let sign = |cell: &Cell| match (cell.flagged, cell.best) {
             (true, true) => "!*",
             (true, false) => "!",
             (false, true) => "*",
@@ -90,7 +93,7 @@ impl Table {
         const SENTENCE: &str = "padding:.1em .7em .1em .2em;text-align:left;vertical-align:top";
         let style = |at: usize| match at {
             0 => NAME,
-            at if at <= self.sentences => SENTENCE,
+            at if at <= self.text_columns => SENTENCE,
             _ => CELL,
         };
         let heads = self.heads.iter().enumerate();
@@ -111,7 +114,7 @@ impl Table {
                         true => format!("<strong style=\"color:#00946c\">{text}</strong>"),
                         false => text,
                     };
-                    let ground = if cell.loud { ";background:rgba(213,94,0,.28)" } else { "" };
+                    let ground = if cell.flagged { ";background:rgba(213,94,0,.28)" } else { "" };
                     format!("<td style=\"{}{ground}\">{text}</td>", style(at))
                 });
                 format!("<tr>{}</tr>\n", cells.collect::<String>())
@@ -152,9 +155,9 @@ mod tests {
         let table = Table {
             title: "T < U".to_string(),
             heads: ["rung", "bank conflicts"].map(str::to_string).to_vec(),
-            rows: vec![vec![Cell::of("01"), best], vec![Cell::of("02_long"), Cell::of("1,024").loud(true)]],
+            rows: vec![vec![Cell::of("01"), best], vec![Cell::of("02_long"), Cell::of("1,024").flagged(true)]],
             notes: vec!["`x` counts".to_string()],
-            sentences: 0,
+            text_columns: 0,
         };
         assert_eq!(
             table.text(),

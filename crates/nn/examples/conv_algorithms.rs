@@ -3,7 +3,7 @@
 //! `cargo run --release -p gpulab --example conv_algorithms`
 
 use gpulab::gpu::Cudnn;
-use gpulab::measurement::{ConvElement, ConvPass, Convolution};
+use gpulab::gpu::{ConvElement, ConvPass, Convolution};
 use gpulab::prelude::*;
 
 fn main() -> Result<()> {

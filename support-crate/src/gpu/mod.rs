@@ -21,7 +21,7 @@ pub use crate::measurement::KernelResources;
 pub use args::{Arg, Args};
 pub use buffer::Buffer;
 pub use cublas::Cublas;
-pub use cudnn::Cudnn;
+pub use cudnn::{ConvElement, ConvPass, Convolution, Cudnn, CudnnAlgorithm, CudnnAlgorithms};
 pub use graph::Graph;
 pub use kernel::Kernel;
 pub use module::Module;

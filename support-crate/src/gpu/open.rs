@@ -160,7 +160,7 @@ impl Gpu {
         match self {
             Gpu::Cuda(_) => Backend::Cuda,
             Gpu::Metal(_) => Backend::Metal,
-            Gpu::Simulated(_) => Backend::Model,
+            Gpu::Simulated(_) => Backend::Simulator,
         }
     }
 

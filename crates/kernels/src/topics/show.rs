@@ -115,7 +115,7 @@ impl Ladder {
             heads: ["rung", "idea", "threads a block", "compute capability"].map(str::to_string).to_vec(),
             rows: rungs.iter().map(row).collect(),
             notes: Vec::new(),
-            sentences: 1,
+            text_columns: 1,
         }
     }
 

@@ -1,10 +1,7 @@
 //! A table of numbers as a picture: the larger, the stronger the colour.
 
-use super::Figure;
-use super::canvas::{Align, Canvas, FONT, LINE, MARGIN, SMALL, WIDTH, figure};
-use super::legend::{notes, nothing};
-use super::style::{BLUE, INK, Pen};
-use super::text::width;
+use super::canvas::{Align, BLUE, Canvas, FONT, Figure, INK, LINE, MARGIN, Pen, SMALL, WIDTH, figure, width};
+use super::frame::{notes, nothing};
 use crate::measurement::figures;
 
 /// The side of a cell at most, in pixels.
@@ -26,17 +23,13 @@ pub struct HeatMap {
     labels: (String, String),
 }
 
+chart!(HeatMap);
+
 impl HeatMap {
     pub(super) fn new(values: &[f64], rows: &[&str], columns: &[&str]) -> HeatMap {
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
         let (rows, columns) = (words(rows), words(columns));
         HeatMap { values: values.to_vec(), rows, columns, title: String::new(), labels: Default::default() }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> HeatMap {
-        self.title = title.to_string();
-        self
     }
 
     /// What rows and columns are, such as `query` and `key`.
@@ -88,6 +81,12 @@ impl HeatMap {
         let fits = |value: &f64| *value >= 0.0 && value.is_finite();
         let most = self.values.iter().copied().filter(fits).fold(0.0, f64::max);
         for (row, name) in self.rows.iter().enumerate() {
+            // A screen reader that reads hundreds of numbers tells less than one that reads none.
+            if self.values.len() <= 256 {
+                let values = &self.values[row * self.columns.len()..][..self.columns.len()];
+                let said = values.iter().map(|value| if fits(value) { figures_short(*value) } else { "empty".into() });
+                canvas.describe(format!("{name}: {}", said.collect::<Vec<String>>().join(", ")));
+            }
             let (above, below) = (y + side * row as f64, y + side * (row + 1) as f64);
             if side >= WITH_NAME {
                 canvas.text(name, (left - 10.0, (above + below) / 2.0), Align::Right);
@@ -117,11 +116,6 @@ impl HeatMap {
             }
         }
         y + side * self.rows.len() as f64 + LINE / 2.0
-    }
-
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
     }
 }
 

@@ -1,8 +1,14 @@
-//! The builder of a ladder's bars; how they are drawn is in `ladder_draw`.
+//! A ladder's bars: names, bars, rates and percents as the columns of a table.
 
+use super::bars::{bar, spread};
+use super::canvas::{
+    Align, BLUE, Canvas, DASHED, DOTTED, FONT, Figure, GREY, INK, LINE, LONG, MARGIN, Pen, WIDTH, figure, width, wrap,
+};
 use super::curves::{count, fits_linear, one_unit};
-use super::{Figure, ladder_draw};
-use crate::measurement::Measurement;
+use super::frame::{
+    AXIS, Flag, GRID, Scale, flags, linear_ticks, notes, nothing, number, short, sources, ticks, x_axis,
+};
+use crate::measurement::{Measurement, figures};
 
 /// One horizontal bar a rung, with its rate and its share of a peer's; as the last expression of a cell it shows itself.
 ///
@@ -20,6 +26,8 @@ pub struct LadderChart {
     /// Rung, peer, ratio.
     pub(super) ratios: Vec<(String, String, f64)>,
 }
+
+chart!(LadderChart);
 
 impl LadderChart {
     pub(super) fn new(rows: &[Measurement]) -> LadderChart {
@@ -39,12 +47,6 @@ impl LadderChart {
             percents: Vec::new(),
             ratios: Vec::new(),
         }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> LadderChart {
-        self.title = title.to_string();
-        self
     }
 
     /// The row that counts as 100 %, such as `cuBLAS` or `device copy`: the other bars carry their share of it.
@@ -80,11 +82,153 @@ impl LadderChart {
 
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
-        ladder_draw::draw(self)
+        draw(self)
     }
+}
 
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
+const PREDICTION: Pen = Pen::solid(INK, 1.8).dash(LONG);
+const PEER: Pen = Pen::solid(INK, 1.4).dash(DOTTED);
+const CEILING: Pen = Pen::solid(INK, 1.6).dash(DASHED);
+const BAR: f64 = 16.0;
+/// From one bar to the next.
+const STEP: f64 = 25.0;
+/// The most that names may take of the width.
+const NAMES: f64 = 260.0;
+
+/// A vertical line across all bars.
+struct Mark {
+    value: f64,
+    text: String,
+    pen: Pen,
+}
+
+pub(super) fn draw(chart: &LadderChart) -> Figure {
+    let mut remarks = chart.notes.clone();
+    if chart.rows.is_empty() {
+        return nothing(&chart.title, &remarks);
     }
+    let marks = marks(chart, &mut remarks);
+    remarks.extend(sources(&chart.rows));
+    figure(&chart.title, |canvas| {
+        let y = canvas.title(&chart.title);
+        let y = plot(canvas, chart, &marks, y);
+        notes(canvas, &remarks, y) + MARGIN
+    })
+}
+
+/// The peer's value, if its row is there.
+fn peer(chart: &LadderChart) -> Option<f64> {
+    let row = chart.rows.iter().find(|row| row.experiment == chart.peer)?;
+    Some(row.summary.median).filter(|value| *value > 0.0)
+}
+
+fn marks(chart: &LadderChart, remarks: &mut Vec<String>) -> Vec<Mark> {
+    let unit = &chart.rows[0].unit;
+    let peer = peer(chart);
+    let mut marks = Vec::new();
+    if let Some(value) = peer {
+        marks.push(Mark { value, text: format!("{}: 100 %", chart.peer), pen: PEER });
+    }
+    for (label, value) in &chart.ceilings {
+        marks.push(Mark { value: *value, text: format!("{label}: {} {unit}", short(*value)), pen: CEILING });
+    }
+    for (label, percent) in &chart.percents {
+        match peer {
+            Some(peer) => marks.push(Mark {
+                value: percent / 100.0 * peer,
+                text: format!("{label}: {} %", number(*percent)),
+                pen: PREDICTION,
+            }),
+            None => {
+                remarks.push(format!("Not drawn: {label}, {} %: there is no peer to take it of.", number(*percent)))
+            }
+        }
+    }
+    let (fit, unfit): (Vec<Mark>, Vec<Mark>) = marks.into_iter().partition(|mark| fits_linear(mark.value));
+    remarks.extend(unfit.iter().map(|mark| format!("Not drawn: {}: the axis holds no such number.", mark.text)));
+    fit
+}
+
+/// Draws the table from height `top` on; gives the height below.
+fn plot(canvas: &mut Canvas<'_>, chart: &LadderChart, marks: &[Mark], top: f64) -> f64 {
+    let rows = &chart.rows;
+    let peer = peer(chart);
+    let names: Vec<Vec<String>> = rows.iter().map(|row| wrap(&row.experiment, FONT, NAMES)).collect();
+    let rates: Vec<String> = rows.iter().map(|row| figures(row.summary.median)).collect();
+    let percents: Vec<String> = rows.iter().map(|row| share(chart, row, peer)).collect();
+    let wide = |texts: &[String]| texts.iter().map(|text| width(text, FONT)).fold(0.0, f64::max);
+    let unit = rows[0].unit.as_str();
+    let rate_room = wide(&rates).max(width(unit, FONT)) + 12.0;
+    let percent_room = if peer.is_some() { wide(&percents).max(width("of peer", FONT)) + 12.0 } else { 0.0 };
+    let left = MARGIN + wide(&names.concat()) + 10.0;
+    let right = WIDTH - MARGIN - rate_room - percent_room - 4.0;
+    let most = rows.iter().map(|row| spread(row).1).chain(marks.iter().map(|mark| mark.value)).fold(0.0, f64::max);
+    // All zeros still need an axis.
+    let max = if most > 0.0 { most * 1.03 } else { 1.0 };
+    let x = Scale { log: false, min: 0.0, max, start: left, end: right };
+
+    let poles: Vec<Flag> = marks.iter().map(|mark| Flag { x: x.at(mark.value), text: mark.text.clone() }).collect();
+    let places = flags(&poles, MARGIN, right);
+    let levels = places.iter().map(|place| place.row + 1).max().unwrap_or(0);
+    let flag_y = |row: usize| top + LINE * (levels - row) as f64 - LINE / 2.0;
+    let head = top + LINE * levels as f64;
+    let (rate_end, percent_end) = (right + 4.0 + rate_room, WIDTH - MARGIN);
+    canvas.text(unit, (rate_end, head - LINE / 2.0 + 2.0), Align::Right);
+    if peer.is_some() {
+        canvas.text("of peer", (percent_end, head - LINE / 2.0 + 2.0), Align::Right);
+    }
+    let start = head + 6.0;
+    let heights: Vec<f64> = names.iter().map(|lines| STEP + LINE * (lines.len() - 1) as f64).collect();
+    let bottom = start + heights.iter().sum::<f64>();
+    let steps = ticks(&x, &linear_ticks(0.0, max, 5), number);
+    let below = x_axis(canvas, start, bottom, &steps);
+    canvas.path(&[(left, start), (left, bottom), (right, bottom)], &AXIS);
+
+    let mut y = start;
+    for (n, row) in rows.iter().enumerate() {
+        let of_peer =
+            if percents[n].is_empty() { String::new() } else { format!(", {} of {}", percents[n], chart.peer) };
+        canvas.describe(format!("{}: {} {unit}{of_peer}", row.experiment, rates[n]));
+        let middle = y + heights[n] / 2.0;
+        let first = middle - LINE * (names[n].len() - 1) as f64 / 2.0;
+        for (line, text) in names[n].iter().enumerate() {
+            canvas.text(text, (left - 8.0, first + LINE * line as f64), Align::Right);
+        }
+        // A peer is no rung.
+        let fill = if is_rung(&row.experiment) { BLUE } else { GREY };
+        bar(canvas, row, &x, middle - BAR / 2.0, middle + BAR / 2.0, fill);
+        canvas.text(&rates[n], (rate_end, middle), Align::Right);
+        canvas.text(&percents[n], (percent_end, middle), Align::Right);
+        canvas.line((right + 8.0, y + heights[n]), (percent_end, y + heights[n]), &GRID);
+        y += heights[n];
+    }
+    for ((mark, place), pole) in marks.iter().zip(&places).zip(&poles) {
+        canvas.line((pole.x, flag_y(place.row) - 7.0), (pole.x, bottom), &mark.pen);
+        canvas.describe(&mark.text);
+        canvas.text(&mark.text, (place.x, flag_y(place.row)), place.align);
+    }
+    canvas.text(&format!("{} ({unit})", rows[0].metric), ((left + right) / 2.0, below + 8.0), Align::Middle);
+    below + 8.0 + LINE
+}
+
+/// `92 %`; nothing where there is no peer.
+fn share(chart: &LadderChart, row: &Measurement, peer: Option<f64>) -> String {
+    let measured = chart.ratios.iter().find(|(rung, peer, _)| *rung == row.experiment && *peer == chart.peer);
+    let ratio = measured.map(|(.., ratio)| *ratio).or(peer.map(|peer| row.summary.median / peer));
+    ratio.filter(|_| peer.is_some()).map_or(String::new(), |ratio| format!("{} %", percent(ratio)))
+}
+
+/// A ratio in percent: `92`; the smaller, the more decimals.
+pub fn percent(ratio: f64) -> String {
+    match ratio * 100.0 {
+        share if share >= 9.95 => format!("{share:.0}"),
+        share if share >= 0.095 || share == 0.0 => format!("{share:.1}"),
+        share if share >= 0.0095 => format!("{share:.2}"),
+        _ => "< 0.01".to_string(),
+    }
+}
+
+/// Rungs begin with their number.
+pub fn is_rung(name: &str) -> bool {
+    name.split('_').next().is_some_and(|number| number.len() == 2 && number.bytes().all(|c| c.is_ascii_digit()))
 }

@@ -24,37 +24,41 @@
 //! assert!(chart.draw().svg().contains("Matrix multiply"));
 //! ```
 
+/// What every chart has beside its own settings.
+macro_rules! chart {
+    ($chart:ident) => {
+        impl $chart {
+            /// The title; a good one says what the chart shows.
+            pub fn title(mut self, title: &str) -> $chart {
+                self.title = title.to_string();
+                self
+            }
+
+            /// What the notebook calls to show the chart.
+            pub fn evcxr_display(&self) {
+                self.draw().evcxr_display();
+            }
+        }
+    };
+}
+
 mod bars;
-mod bars_draw;
 pub mod canvas;
-mod crossing;
 mod curves;
-mod figure;
-mod frame;
+pub mod frame;
 mod heat_map;
-mod labels;
 mod ladder;
-mod ladder_draw;
-pub mod legend;
 mod memory;
-mod memory_draw;
 mod over_size;
-mod over_size_draw;
 mod roofline;
-mod roofline_draw;
-mod scale;
 mod stacked;
-pub mod style;
-pub mod text;
 mod timeline;
-mod timeline_draw;
 
 pub use bars::BarChart;
-pub use crossing::crossing;
-pub use figure::Figure;
+pub use canvas::Figure;
+pub use curves::crossing;
 pub use heat_map::HeatMap;
-pub use ladder::LadderChart;
-pub use ladder_draw::{is_rung, percent};
+pub use ladder::{LadderChart, is_rung, percent};
 pub use memory::MemoryChart;
 pub use over_size::SizeChart;
 pub use roofline::{Reached, Roofline};
@@ -119,11 +123,6 @@ pub fn timeline(spans: &[Span]) -> Timeline {
 pub fn heat_map(values: &[f64], rows: &[&str], columns: &[&str]) -> HeatMap {
     HeatMap::new(values, rows, columns)
 }
-
-/// What a chart of no rows says, and what to do about it.
-const NOTHING: &str = "Nothing to draw: there are no rows to show.";
-const NOTHING_NEXT: &str = "next: run the cell that measures first, then this one again; on a machine without a GPU, \
-                            `lesson.measure` gives the recorded rows";
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,16 @@
-//! The builder of charts over size; how they are drawn is in `over_size_draw`.
+//! One metric over size, both axes logarithmic.
 
-use super::curves::{Curves, curves};
-use super::{Figure, over_size_draw};
-use crate::measurement::Measurement;
+use super::canvas::{
+    Align, Canvas, DASHED, DOTTED, Figure, INK, LINE, LONG, MARGIN, Marker, Pen, Point, SOLID, WIDTH, color, figure,
+    marker,
+};
+use super::curves::{Curve, Curves, Spot, better, count, cpu_and_gpu, crossings, curves, fits_log, value_at};
+use super::frame::{
+    AXIS, Area, Flag, Sample, Scale, beside, flags, label_room, legend, log_range, log_ticks, notes, nothing, number,
+    short, size, size_ticks, ticks, x_axis, y_axis,
+};
+use crate::error::bytes;
+use crate::measurement::{Measurement, figures};
 
 /// A chart of one metric over size, both axes logarithmic: a curve for each experiment and machine with its p10 to
 /// p90 band; recorded curves are dashed, their markers hollow. As the last expression of a cell it shows itself.
@@ -19,6 +27,8 @@ pub struct SizeChart {
     pub(super) sizes: Vec<(String, f64)>,
     pub(super) values: Vec<(String, f64)>,
 }
+
+chart!(SizeChart);
 
 impl SizeChart {
     pub(super) fn new(rows: &[Measurement], metric: Option<&str>) -> SizeChart {
@@ -41,12 +51,6 @@ impl SizeChart {
             sizes: Vec::new(),
             values: Vec::new(),
         }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> SizeChart {
-        self.title = title.to_string();
-        self
     }
 
     /// What the sizes are, such as `matrix side n`. Without it the axis says `size`.
@@ -94,11 +98,227 @@ impl SizeChart {
 
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
-        over_size_draw::draw(self)
+        draw(self)
+    }
+}
+
+const HEIGHT: f64 = 330.0;
+const PREDICTION: Pen = Pen::solid(INK, 1.6).dash(LONG);
+const CEILING: Pen = Pen::solid(INK, 1.6).dash(DASHED);
+const CROSSING: Pen = Pen::solid(INK, 1.4).dash(DOTTED);
+/// Marks farther than this factor from all points are named in a note: drawn, they would squeeze the curves.
+const FAR: f64 = 100.0;
+
+pub(super) fn draw(chart: &SizeChart) -> Figure {
+    if chart.data.curves.is_empty() {
+        return nothing(&chart.title, &chart.data.notes);
+    }
+    let mut remarks = chart.data.notes.clone();
+    let marks = Marks::of(chart, &mut remarks);
+    figure(&chart.title, |canvas| {
+        let top = canvas.title(&chart.title);
+        let y = plot(canvas, chart, &marks, top);
+        let y = legend(canvas, &entries(chart), y);
+        notes(canvas, &remarks, y) + MARGIN
+    })
+}
+
+/// What is marked in the chart besides the curves.
+struct Marks {
+    /// Size, label, pen.
+    upright: Vec<(f64, String, Pen)>,
+    /// Value, label, pen.
+    level: Vec<(f64, String, Pen)>,
+    /// Where CPU and GPU cross.
+    crossing: Option<(f64, f64)>,
+}
+
+impl Marks {
+    fn of(chart: &SizeChart, remarks: &mut Vec<String>) -> Marks {
+        let spots = || chart.data.curves.iter().flat_map(|curve| &curve.spots);
+        let (x_min, x_max) = span(spots().map(|spot| spot.size));
+        let (y_min, y_max) = span(spots().flat_map(|spot| [spot.low, spot.high]));
+        let unit = &chart.data.unit;
+        let mut marks = Marks { upright: Vec::new(), level: Vec::new(), crossing: None };
+        for (label, at) in &chart.sizes {
+            let text = format!("{label}: {}", size_text(*at, chart.in_bytes));
+            if near(*at, x_min, x_max, &text, remarks) {
+                marks.upright.push((*at, text, PREDICTION));
+            }
+        }
+        for (pen, (label, at)) in
+            chart.ceilings.iter().map(|mark| (CEILING, mark)).chain(chart.values.iter().map(|mark| (PREDICTION, mark)))
+        {
+            let text = format!("{label}: {} {unit}", short(*at));
+            if near(*at, y_min, y_max, &text, remarks) {
+                marks.level.push((*at, text, pen));
+            }
+        }
+        if chart.crossover {
+            marks.cross(chart, remarks);
+        }
+        marks
     }
 
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
+    fn cross(&mut self, chart: &SizeChart, remarks: &mut Vec<String>) {
+        let Some((cpu, gpu)) = cpu_and_gpu(&chart.data.curves) else {
+            remarks.push("No crossing can be marked: that takes a CPU curve and a GPU curve.".to_string());
+            return;
+        };
+        let all = crossings(&cpu.spots, &gpu.spots);
+        let Some((at, value)) = all.first().copied() else {
+            remarks.push(format!("No crossing in this range{}.", who_is_faster(chart, cpu, gpu)));
+            return;
+        };
+        self.upright.push((at, format!("crossing: {}", size_text(at, chart.in_bytes)), CROSSING));
+        self.crossing = Some((at, value));
+        if all.len() > 1 {
+            remarks.push(format!("The curves cross {}; the first is marked.", count(all.len(), "time")));
+        }
+        if cpu.recorded != gpu.recorded {
+            remarks
+                .push("The crossing is between two machines: one curve was measured here, the other recorded.".into());
+        }
     }
+}
+
+/// For two curves that do not cross: which one is the faster, or the lower, if they can be compared at all.
+fn who_is_faster(chart: &SizeChart, cpu: &Curve, gpu: &Curve) -> String {
+    let gap =
+        |(a, b): (&Curve, &Curve)| a.spots.iter().find_map(|spot| Some(spot.mid - value_at(&b.spots, spot.size)?));
+    let gap = gap((cpu, gpu)).or_else(|| gap((gpu, cpu)).map(|gap| -gap));
+    let better = better(&chart.data.metric, &chart.data.unit);
+    let word = if better.is_some() { "faster" } else { "lower" };
+    match gap {
+        Some(0.0) => ": the two curves are equal".to_string(),
+        Some(gap) => {
+            let first = if (gap > 0.0) == (better == Some(true)) { cpu } else { gpu };
+            format!(": {} is {word} throughout", first.label)
+        }
+        None => ": the two curves share no sizes".to_string(),
+    }
+}
+
+/// Whether a mark can be drawn beside points from `min` to `max`; if not, a remark says so.
+fn near(value: f64, min: f64, max: f64, text: &str, remarks: &mut Vec<String>) -> bool {
+    let near = fits_log(value) && value > min / FAR && value < max * FAR;
+    if !near {
+        let why = if fits_log(value) { "far outside the chart" } else { "no place on a logarithmic axis" };
+        remarks.push(format!("Not drawn: {text} ({why})."));
+    }
+    near
+}
+
+fn size_text(value: f64, in_bytes: bool) -> String {
+    if in_bytes { bytes(value.round() as u64) } else { format!("{}", value.round()) }
+}
+
+fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::MAX, 0.0), |(min, max), value| (value.min(min), value.max(max)))
+}
+
+/// Draws axes, marks and curves from height `top` on; gives the height below the axis label.
+fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> f64 {
+    let curves = &chart.data.curves;
+    let spots = || curves.iter().flat_map(|curve| &curve.spots);
+    let (x_min, x_max) = span(spots().map(|spot| spot.size).chain(marks.upright.iter().map(|mark| mark.0)));
+    let (y_min, y_max) =
+        span(spots().flat_map(|spot| [spot.low, spot.high]).chain(marks.level.iter().map(|mark| mark.0)));
+    let (x_min, x_max) = log_range(x_min, x_max, 2.0);
+    let (y_min, y_max) = log_range(y_min, y_max, 5.0);
+
+    let y_values = log_ticks(y_min, y_max);
+    let y_labels: Vec<String> = y_values.iter().map(|value| number(*value)).collect();
+    let left = MARGIN + label_room(&y_labels) + 8.0;
+    let x = Scale { log: true, min: x_min, max: x_max, start: left, end: WIDTH - MARGIN - 6.0 };
+
+    // Above the frame: the axis label, and the flags of the vertical lines.
+    let poles: Vec<Flag> =
+        marks.upright.iter().map(|(at, text, _)| Flag { x: x.at(*at), text: text.clone() }).collect();
+    let places = flags(&poles, left, WIDTH - MARGIN);
+    let rows = places.iter().map(|place| place.row + 1).max().unwrap_or(0);
+    let top = top + LINE * (rows + 1) as f64 + 4.0;
+    let row = |row: usize| top - 4.0 - LINE * (row as f64 + 0.5);
+    let y = Scale { log: true, min: y_min, max: y_max, start: top + HEIGHT, end: top };
+
+    canvas.text(&y_label(chart), (MARGIN, row(rows)), Align::Left);
+    y_axis(canvas, &x, &ticks(&y, &y_values, number));
+    let sizes: Vec<f64> = spots().map(|spot| spot.size).collect();
+    let x_ticks = ticks(&x, &size_ticks(x_min, x_max, &sizes), |value| size(value, chart.in_bytes));
+    let below = x_axis(canvas, top, y.start, &x_ticks);
+    canvas.path(&[(x.start, y.end), (x.start, y.start), (x.end, y.start)], &AXIS);
+
+    let place = |spot: &Spot, value: f64| (x.at(spot.size), y.at(value));
+    for curve in curves.iter().filter(|curve| curve.spots.len() > 1) {
+        let mut band: Vec<Point> = curve.spots.iter().map(|spot| place(spot, spot.high)).collect();
+        band.extend(curve.spots.iter().rev().map(|spot| place(spot, spot.low)));
+        canvas.polygon(&band, color(curve.color), 0.2);
+    }
+    let mut lines: Vec<Vec<Point>> = Vec::new();
+    for (((at, text, pen), place), flag) in marks.upright.iter().zip(&places).zip(&poles) {
+        let pole = [(x.at(*at), row(place.row) - 7.0), (x.at(*at), y.start)];
+        canvas.describe(text);
+        canvas.path(&pole, pen);
+        canvas.text(text, (place.x, row(place.row)), place.align);
+        lines.push(vec![(flag.x, y.end), (flag.x, y.start)]);
+    }
+    for curve in curves {
+        let line: Vec<Point> = curve.spots.iter().map(|spot| place(spot, spot.mid)).collect();
+        canvas.path(&line, &curve_pen(curve));
+        let points = curve
+            .spots
+            .iter()
+            .map(|spot| format!("{}: {} {}", size_text(spot.size, chart.in_bytes), figures(spot.mid), chart.data.unit));
+        canvas.describe(format!("{}: {}", curve.label, points.collect::<Vec<_>>().join(", ")));
+        lines.push(line);
+    }
+    for (n, curve) in curves.iter().enumerate() {
+        for spot in &curve.spots {
+            if curve.spots.len() == 1 {
+                canvas.line(place(spot, spot.low), place(spot, spot.high), &Pen::solid(color(curve.color), 2.0));
+            }
+            canvas.marker(marker(n), place(spot, spot.mid), color(curve.color), curve.recorded);
+        }
+    }
+    if let Some((size, value)) = marks.crossing {
+        canvas.marker(Marker::Circle, (x.at(size), y.at(value)), INK, true);
+    }
+    let room = Area(x.start, y.end, x.end, y.start);
+    let mut taken = Vec::new();
+    for (at, text, pen) in &marks.level {
+        canvas.describe(text);
+        canvas.line((x.start, y.at(*at)), (x.end, y.at(*at)), pen);
+        let (left, middle) = beside(text, y.at(*at), room, &lines, &mut taken);
+        canvas.text(text, (left, middle), Align::Left);
+    }
+    let x_label = if chart.x_label.is_empty() { "size" } else { &chart.x_label };
+    canvas.text(&format!("{x_label} (log scale)"), ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
+    below + 8.0 + LINE
+}
+
+/// `time (ms, log scale), lower is faster`.
+fn y_label(chart: &SizeChart) -> String {
+    let name = if chart.y_label.is_empty() { &chart.data.metric } else { &chart.y_label };
+    let better = match better(&chart.data.metric, &chart.data.unit) {
+        Some(true) => "; higher is faster",
+        Some(false) => "; lower is faster",
+        None => "",
+    };
+    format!("{name} ({}, log scale{better})", chart.data.unit)
+}
+
+fn curve_pen(curve: &Curve) -> Pen {
+    Pen::solid(color(curve.color), 2.2).dash(if curve.recorded { DASHED } else { SOLID })
+}
+
+fn entries(chart: &SizeChart) -> Vec<(Sample, String)> {
+    let curves = chart.data.curves.iter().enumerate();
+    let mut entries: Vec<(Sample, String)> = curves
+        .map(|(n, curve)| (Sample::Line(curve_pen(curve), marker(n), curve.recorded), curve.label.clone()))
+        .collect();
+    let mut spots = chart.data.curves.iter().filter(|curve| curve.spots.len() > 1).flat_map(|curve| &curve.spots);
+    if spots.any(|spot| spot.high > spot.low) {
+        entries.push((Sample::Box((127, 127, 127), 0.2), "band: p10 to p90 of the samples".to_string()));
+    }
+    entries
 }

@@ -1,14 +1,11 @@
 //! Horizontal bars made of parts: what a whole consists of, and how that changes from bar to bar.
 
-use super::Figure;
-use super::bars_draw::PREDICTION;
-use super::canvas::{Align, Canvas, FONT, LINE, MARGIN, WIDTH, figure};
+use super::bars::PREDICTION;
+use super::canvas::{Align, Canvas, DASHED, FONT, Figure, LINE, MARGIN, Pen, SOLID, WIDTH, color, figure, width, wrap};
 use super::curves::{count, fits_linear};
-use super::frame::{AXIS, GRID, ticks, x_axis};
-use super::legend::{Sample, legend, notes, nothing, sources};
-use super::scale::{Scale, linear_ticks, number, short};
-use super::style::{DASHED, Pen, SOLID, color};
-use super::text::{width, wrap};
+use super::frame::{
+    AXIS, GRID, Sample, Scale, legend, linear_ticks, notes, nothing, number, short, sources, ticks, x_axis,
+};
 use crate::measurement::{Measurement, figures};
 
 /// Stacked bars; as the last expression of a cell they show themselves. A bar is all rows of one experiment, a part of it
@@ -26,6 +23,8 @@ pub struct StackedChart {
 const BAR: f64 = 24.0;
 const GAP: f64 = 8.0;
 
+chart!(StackedChart);
+
 impl StackedChart {
     pub(super) fn new(rows: &[Measurement]) -> StackedChart {
         let unit = rows.first().map_or(String::new(), |row| row.unit.clone());
@@ -37,12 +36,6 @@ impl StackedChart {
             notes.push(format!("Not drawn: {rows} of another unit, or whose value is no number from 0 up."));
         }
         StackedChart { rows: kept, notes, title: String::new(), predictions: Vec::new() }
-    }
-
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> StackedChart {
-        self.title = title.to_string();
-        self
     }
 
     /// A predicted whole, in the chart's unit: a dashed mark across every bar.
@@ -110,6 +103,8 @@ impl StackedChart {
             for tick in &tick_values {
                 canvas.line((x.at(*tick), bar_top), (x.at(*tick), bar_end), &GRID);
             }
+            let said = |row: &Measurement| format!("{} {}", row.metric, written(row.summary.median));
+            canvas.describe(format!("{bar}: {}", self.of(bar).map(said).collect::<Vec<_>>().join(", ")));
             let mut from = 0.0;
             for row in self.of(bar) {
                 let value = row.summary.median;
@@ -137,11 +132,6 @@ impl StackedChart {
         }
         canvas.text(&format!("sum of the parts ({unit})"), ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
         below + 8.0 + LINE
-    }
-
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
     }
 }
 

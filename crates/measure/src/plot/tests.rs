@@ -221,3 +221,33 @@ fn odd_rows_never_panic() {
     let points = [MemoryPoint::new("", u64::MAX, 0, 0), MemoryPoint::new("", 0, u64::MAX, u64::MAX)];
     assert!(memory_life(&points).with_free().draw().svg().contains("</svg>"));
 }
+
+/// What a screen reader says of a figure.
+fn description(figure: &Figure) -> String {
+    let svg = figure.svg();
+    let text = svg.split_once("<desc").and_then(|(_, rest)| rest.split_once('>')).unwrap().1;
+    text.split_once("</desc>").unwrap().0.to_string()
+}
+
+#[test]
+fn every_chart_tells_its_values_to_a_screen_reader() {
+    let points = [MemoryPoint::new("allocate", 64 << 20, 96 << 20, 1 << 36)];
+    let reached = Reached { name: "02_tiled".into(), flop_per_byte: 16.0, tflop_per_s: 30.0, recorded: true };
+    let parts = [row("a whole", Backend::Cpu, 1, 7.0, "", false)];
+    for (figure, told) in [
+        (time_over_size(&two()).crossover().draw(), "work (Intel Xeon): 10: 0.100 ms, 1000: 10.0 ms"),
+        (time_over_size(&two()).crossover().draw(), "crossing: 100"),
+        (bars(&two()).draw(), "work (Intel Xeon), size 1000: 10.0 ms, the slowest"),
+        (stacked(&parts).draw(), "a whole: time 7 ms"),
+        (ladder(&rungs()).peer("cuBLAS").draw(), "02_tiled: 30.0 TFLOP/s, 50 % of cuBLAS"),
+        (roofline(&[reached]).memory_roof("copy", 4200.0).draw(), "02_tiled: 16.0 FLOP/byte, 30.0 TFLOP/s"),
+        (memory_life(&points).with_free().draw(), "allocate: used 64 MiB, reserved 96 MiB"),
+        (memory_life(&points).with_free().draw(), "free on the whole device: allocate 65536 MiB"),
+        (timeline(&[Span::new("host", "launch", 0.0, 0.5)]).draw(), "host: launch from 0 to 0.500 ms"),
+        (heat_map(&[1.0, f64::NAN], &["I"], &["I", "am"]).draw(), "I: 1, empty"),
+        (bars(&[]).draw(), "Nothing to draw"),
+    ] {
+        let text = description(&figure);
+        assert!(text.contains(told), "{told}: {text}");
+    }
+}

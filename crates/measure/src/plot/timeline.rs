@@ -1,7 +1,14 @@
-//! The builder of timelines; how they are drawn is in `timeline_draw`.
+//! Timelines: who worked from when to when.
 
-use super::{Figure, timeline_draw};
-pub(super) use crate::measurement::Span;
+use super::canvas::{
+    Align, Canvas, DOTTED, FONT, Figure, INK, LINE, LONG, MARGIN, Pen, WIDTH, color, figure, width, wrap,
+};
+use super::curves::count;
+use super::frame::{
+    AXIS, Flag, GRID, Sample, Scale, flags, legend, linear_ticks, notes, nothing, number, short, ticks, x_axis,
+};
+
+pub(super) use crate::measurement::{Span, figures};
 
 /// Lanes of spans over a common time axis; lanes stand in the order in which they first appear.
 /// As the last expression of a cell it shows itself.
@@ -21,6 +28,8 @@ pub(super) fn fits(ms: f64) -> bool {
     ms.abs() < 1e9
 }
 
+chart!(Timeline);
+
 impl Timeline {
     pub(super) fn new(spans: &[Span]) -> Timeline {
         let sound = |span: &&Span| fits(span.start_ms) && fits(span.end_ms) && span.end_ms >= span.start_ms;
@@ -30,15 +39,9 @@ impl Timeline {
         Timeline { spans: kept, unfit, title, recorded, marks: Vec::new(), predictions: Vec::new() }
     }
 
-    /// The title; a good one says what the chart shows.
-    pub fn title(mut self, title: &str) -> Timeline {
-        self.title = title.to_string();
-        self
-    }
-
     /// Says below the chart that these times were recorded, and on which machine.
     pub fn recorded_on(mut self, machine: &str) -> Timeline {
-        self.recorded = super::curves::short_machine(machine);
+        self.recorded = crate::cpu_info::clean_name(machine);
         self
     }
 
@@ -56,11 +59,168 @@ impl Timeline {
 
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
-        timeline_draw::draw(self)
+        draw(self)
     }
+}
 
-    /// What the notebook calls to show the chart.
-    pub fn evcxr_display(&self) {
-        self.draw().evcxr_display();
+const BAR: f64 = 30.0;
+const LANE: f64 = 44.0;
+const LANE_ROOM: f64 = 150.0;
+const FILL: f64 = 0.35;
+
+pub(super) fn draw(chart: &Timeline) -> Figure {
+    let mut remarks = Vec::new();
+    if chart.unfit > 0 {
+        let spans = count(chart.unfit, "span");
+        remarks.push(format!("Not drawn: {spans} that end before they start, or whose times are no numbers."));
     }
+    if chart.spans.is_empty() {
+        return nothing(&chart.title, &remarks);
+    }
+    if !chart.recorded.is_empty() {
+        remarks.push(format!("Recorded on {}.", chart.recorded));
+    }
+    let marks = chart.marks.iter().chain(&chart.predictions);
+    for (label, ms) in marks.filter(|mark| !fits(mark.1)) {
+        remarks.push(format!("Not drawn: {label}, at {ms} ms: the axis holds no such moment."));
+    }
+    figure(&chart.title, |canvas| {
+        let y = canvas.title(&chart.title);
+        let (y, unlabelled) = plot(canvas, chart, y);
+        let y = legend(canvas, &unlabelled, y);
+        notes(canvas, &remarks, y) + MARGIN
+    })
+}
+
+/// Milliseconds, or microseconds where all is over in less than one: the unit's name, and how many of it a ms holds.
+fn unit(chart: &Timeline) -> (&'static str, f64) {
+    let (min, max) = extent(chart);
+    if max - min < 1.0 { ("µs", 1e3) } else { ("ms", 1.0) }
+}
+
+fn extent(chart: &Timeline) -> (f64, f64) {
+    let spans = chart.spans.iter().flat_map(|span| [span.start_ms, span.end_ms]);
+    let marks = chart.marks.iter().chain(&chart.predictions).map(|mark| mark.1).filter(|ms| fits(*ms));
+    let (min, max) = spans.chain(marks).fold((f64::MAX, f64::MIN), |(a, b), ms| (ms.min(a), ms.max(b)));
+    if max > min { (min, max) } else { (min, min + 1e-3) }
+}
+
+/// Draws lanes, marks and the axis; gives the height below, and the legend of what had no room for a label.
+fn plot(canvas: &mut Canvas<'_>, chart: &Timeline, top: f64) -> (f64, Vec<(Sample, String)>) {
+    let mut lanes: Vec<&str> = Vec::new();
+    for span in &chart.spans {
+        if !lanes.contains(&span.lane.as_str()) {
+            lanes.push(&span.lane);
+        }
+    }
+    let wide = lanes.iter().map(|lane| width(lane, FONT)).fold(0.0, f64::max).min(LANE_ROOM);
+    let (name, per_ms) = unit(chart);
+    let (min, max) = extent(chart);
+    let left = MARGIN + wide + 12.0;
+    let x = Scale { log: false, min, max: max + (max - min) * 0.02, start: left, end: WIDTH - MARGIN - 6.0 };
+
+    let marks = chart.marks.iter().map(|mark| (mark, Pen::solid(INK, 1.4).dash(DOTTED)));
+    let marks = marks.chain(chart.predictions.iter().map(|mark| (mark, Pen::solid(INK, 1.6).dash(LONG))));
+    let marks: Vec<(&(String, f64), Pen)> = marks.filter(|(mark, _)| fits(mark.1)).collect();
+    let poles: Vec<Flag> = marks
+        .iter()
+        .map(|((text, ms), _)| Flag { x: x.at(*ms), text: format!("{text}: {} {name}", short(ms * per_ms)) })
+        .collect();
+    let places = flags(&poles, left, WIDTH - MARGIN);
+    let rows = places.iter().map(|place| place.row + 1).max().unwrap_or(0);
+    let top = top + LINE * rows as f64 + 6.0;
+    let bottom = top + LANE * lanes.len() as f64;
+
+    let from_start = |value: f64| number(value * per_ms);
+    let values: Vec<f64> = linear_ticks(x.min * per_ms, x.max * per_ms, 7).iter().map(|value| value / per_ms).collect();
+    let below = x_axis(canvas, top, bottom, &ticks(&x, &values, from_start));
+    canvas.path(&[(x.start, top), (x.start, bottom), (x.end, bottom)], &AXIS);
+    let mut kinds = kinds(&chart.spans);
+    for (n, lane) in lanes.iter().enumerate() {
+        let lane_top = top + LANE * n as f64;
+        if n > 0 {
+            canvas.line((MARGIN, lane_top), (x.end, lane_top), &GRID);
+        }
+        let lines = wrap(lane, FONT, LANE_ROOM);
+        let first = lane_top + LANE / 2.0 - LINE * (lines.len() as f64 - 1.0) / 2.0;
+        for (k, line) in lines.iter().enumerate() {
+            canvas.text(line, (x.start - 8.0, first + LINE * k as f64), Align::Right);
+        }
+        let spans: Vec<&Span> = chart.spans.iter().filter(|span| span.lane == *lane).collect();
+        draw_lane(canvas, &spans, lane_top, &x, &poles, &mut kinds);
+    }
+    for (((_, pen), flag), place) in marks.iter().zip(&poles).zip(&places) {
+        let middle = top - 6.0 - LINE * (place.row as f64 + 0.5);
+        canvas.line((flag.x, middle - 7.0), (flag.x, bottom), pen);
+        canvas.text(&flag.text, (place.x, middle), place.align);
+    }
+    canvas.text(&format!("time ({name})"), ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
+    let unlabelled = kinds.iter().enumerate().filter(|(_, kind)| kind.unlabelled);
+    let legend = unlabelled.map(|(n, kind)| (Sample::Box(color(n), FILL), kind.name.clone())).collect();
+    (below + 8.0 + LINE, legend)
+}
+
+/// A kind of work: `copy in 3` and `copy in 4` are of one kind, and share a colour; so do `conv1` and `conv2, back`.
+struct Kind {
+    name: String,
+    /// Whether one of its spans had no room for its label.
+    unlabelled: bool,
+}
+
+/// The spans of one lane, each with its label inside or beside it where there is room.
+fn draw_lane(canvas: &mut Canvas<'_>, spans: &[&Span], top: f64, x: &Scale, poles: &[Flag], kinds: &mut [Kind]) {
+    let (bar_top, bar_end) = (top + (LANE - BAR) / 2.0, top + (LANE + BAR) / 2.0);
+    let mut spans = spans.to_vec();
+    spans.sort_by(|a, b| a.start_ms.total_cmp(&b.start_ms));
+    let mut beside: Vec<(f64, &str, usize)> = Vec::new();
+    for (n, span) in spans.iter().enumerate() {
+        let (from, to) = (figures(span.start_ms), figures(span.end_ms));
+        canvas.describe(format!("{}: {} from {from} to {to} ms", span.lane, span.label));
+        let kind = kinds.iter().position(|kind| kind.name == kind_of(&span.label)).unwrap_or(0);
+        // Even an instant must be seen.
+        let (start, end) = (x.at(span.start_ms), x.at(span.end_ms).max(x.at(span.start_ms) + 2.5));
+        canvas.rect((start, bar_top), (end, bar_end), color(kind), FILL);
+        canvas.outline((start, bar_top), (end, bar_end), &Pen::solid(color(kind), 1.4));
+        let wide = width(&span.label, FONT);
+        let next = spans.get(n + 1).map_or(x.end, |next| x.at(next.start_ms));
+        if wide + 6.0 <= end - start {
+            let left = clear_of(poles, (start + end - wide) / 2.0, wide, (start + 3.0, end - 3.0));
+            canvas.text(&span.label, (left + wide / 2.0, top + LANE / 2.0), Align::Middle);
+        } else if end + 6.0 + wide <= next {
+            let left = clear_of(poles, end + 6.0, wide, (end + 6.0, next));
+            beside.push((left, &span.label, kind));
+        } else {
+            kinds[kind].unlabelled = true;
+        }
+    }
+    // What stands in the legend needs no label beside it.
+    for (left, label, _) in beside.into_iter().filter(|(_, _, kind)| !kinds[*kind].unlabelled) {
+        canvas.text(label, (left, top + LANE / 2.0), Align::Left);
+    }
+}
+
+/// Where a text of this width starts so that no pole strikes it through: at `wish`, else as near as the room allows.
+fn clear_of(poles: &[Flag], wish: f64, wide: f64, room: (f64, f64)) -> f64 {
+    let clear = |left: &f64| poles.iter().all(|pole| pole.x < left - 2.0 || pole.x > left + wide + 2.0);
+    let fits = |left: &f64| *left >= room.0 && left + wide <= room.1;
+    let beside = poles.iter().flat_map(|pole| [pole.x + 5.0, pole.x - 5.0 - wide]).filter(fits);
+    let mut places: Vec<f64> = std::iter::once(wish).chain(beside).filter(clear).collect();
+    places.sort_by(|a, b| (a - wish).abs().total_cmp(&(b - wish).abs()));
+    places.first().copied().unwrap_or(wish)
+}
+
+/// The kinds of work, in order of appearance.
+fn kinds(spans: &[Span]) -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = Vec::new();
+    for span in spans {
+        let name = kind_of(&span.label);
+        if kinds.iter().all(|kind| kind.name != name) {
+            kinds.push(Kind { name: name.to_string(), unlabelled: false });
+        }
+    }
+    kinds
+}
+
+fn kind_of(label: &str) -> &str {
+    label.strip_suffix(", back").unwrap_or(label).trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ' || c == '#')
 }

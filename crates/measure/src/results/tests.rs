@@ -114,7 +114,7 @@ fn a_damaged_file_is_named_and_kept() {
         (format!("{good}a,b,c\n"), 4, "3 fields, where 14 belong"),
         (format!("{good}\n"), 4, "empty"),
         (good.replace("cuda", "tpu").to_string(), 3, "`tpu` is no backend"),
-        (good.replace("0.000000001", "NaN"), 3, "`NaN` is no p10"),
+        (good.replace("1e-9", "NaN"), 3, "`NaN` is no p10"),
         (HEADER.to_string(), 1, "cut off"),
         ("\0\0\0\0".repeat(9000), 1, "header"),
     ];
@@ -223,4 +223,23 @@ fn what_a_program_recorded_stands_beside_the_run_where_that_has_none() {
 fn a_recorded_run_that_is_not_there_is_named() {
     let error = recorded_in("no-such-machine", "02_async_timing", "x").unwrap_err().to_string();
     assert!(error.contains("results/no-such-machine/metrics.csv") && error.contains("next: "), "{error}");
+}
+
+#[test]
+fn known_moments() {
+    let cases = [
+        (0, "1970-01-01T00:00:00Z"),
+        (951_827_696, "2000-02-29T12:34:56Z"),
+        (1_735_689_599, "2024-12-31T23:59:59Z"),
+        (4_107_542_400, "2100-03-01T00:00:00Z"),
+    ];
+    for (seconds, text) in cases {
+        assert_eq!(utc(seconds), text);
+    }
+}
+
+#[test]
+fn a_commit_is_never_empty() {
+    let commit = commit();
+    assert!(!commit.is_empty() && !commit.contains(char::is_whitespace), "{commit:?}");
 }

@@ -90,7 +90,7 @@ fn table(title: String, state: &State, images: usize) -> Table {
         title,
         heads: heads.map(str::to_string).to_vec(),
         rows: if complete { state.epochs.iter().enumerate().map(row).collect() } else { Vec::new() },
-        sentences: 0,
+        text_columns: 0,
         notes: vec![
             "training loss: the mean over the last tenth of the epoch; the time is without the test".to_string(),
         ],

@@ -3,7 +3,7 @@
 use super::Images;
 use gpulab::plot::Figure;
 use gpulab::plot::canvas::{Align, MARGIN, WIDTH, figure};
-use gpulab::plot::style::INK;
+use gpulab::plot::canvas::INK;
 
 const COLUMNS: usize = 12;
 /// Shades of ink; more of them make the figure larger and not clearer.

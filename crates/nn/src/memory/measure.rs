@@ -176,7 +176,7 @@ impl Measured {
         let parts = self.parts().into_iter().zip(self.predicted.parts()).map(|((part, seen), (_, predicted))| {
             let off = off.iter().find(|(name, _)| *name == part).map(|(_, off)| *off);
             let written = off.map_or(String::new(), |off| format!("{:+.2} %", 100.0 * off));
-            let cell = Cell::of(written).loud(off.is_some_and(|off| off.abs() > 0.05));
+            let cell = Cell::of(written).flagged(off.is_some_and(|off| off.abs() > 0.05));
             vec![Cell::of(part), Cell::of(bytes(predicted)), Cell::of(bytes(seen)), cell]
         });
         let beside = [("workspace", self.workspace()), ("cache", self.cache), ("highest moment", self.peak)];

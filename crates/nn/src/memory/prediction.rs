@@ -54,7 +54,7 @@ impl Prediction {
 
     /// A row for each part, for [`gpulab::plot::stacked`]; `bar` names the bar.
     pub fn rows(&self, bar: &str) -> Vec<Measurement> {
-        self.parts().map(|(part, bytes)| part_row(bar, self.batch, Backend::Model, part, bytes)).to_vec()
+        self.parts().map(|(part, bytes)| part_row(bar, self.batch, Backend::Derived, part, bytes)).to_vec()
     }
 
     /// What the notebook calls to show a value.

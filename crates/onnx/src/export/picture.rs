@@ -4,7 +4,7 @@ use super::model::{Node, Onnx};
 use gpulab::error::bytes;
 use gpulab::plot::Figure;
 use gpulab::plot::canvas::{Align, Canvas, LINE, MARGIN, figure};
-use gpulab::plot::style::{BLUE, GREEN, GREY, ORANGE, Pen, Rgb};
+use gpulab::plot::canvas::{BLUE, GREEN, GREY, ORANGE, Pen, Rgb};
 use std::collections::BTreeMap;
 
 /// Boxes that are drawn; of a longer graph the first ones are, and a line says how many are left out.

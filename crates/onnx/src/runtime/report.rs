@@ -86,7 +86,7 @@ impl Race {
             title: self.title.clone(),
             heads: heads.map(str::to_string).to_vec(),
             rows,
-            sentences: 0,
+            text_columns: 0,
             notes: vec![
                 "A call is waited for; inputs and outputs lie where it computes. Differs by: the largest difference of an \
                  output from the first contestant's, over the largest output."
@@ -113,7 +113,7 @@ impl Race {
             title: "Sessions, as ONNX Runtime tells of them".to_string(),
             heads: ["who", "nodes", "engines", "opened ms", "again ms"].map(str::to_string).to_vec(),
             rows: open.map(row).collect(),
-            sentences: 2,
+            text_columns: 2,
             notes: self.missing(),
         };
         // Engines are TensorRT's alone.
@@ -121,7 +121,7 @@ impl Race {
             if table.rows.iter().all(|row| row[column].text.is_empty()) {
                 table.heads.remove(column);
                 table.rows.iter_mut().for_each(|row| drop(row.remove(column)));
-                table.sentences = if column == 2 { 1 } else { table.sentences };
+                table.text_columns = if column == 2 { 1 } else { table.text_columns };
             }
         }
         table

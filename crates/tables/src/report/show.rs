@@ -68,7 +68,7 @@ impl Report {
             title: "CPU and GPU, by experiment".to_string(),
             heads: head(&["experiment", "lesson", "what", "size", "CPU", "GPU", "GPU faster", "over all sizes"]),
             rows: self.pairs.iter().map(row).collect(),
-            sentences: 2,
+            text_columns: 2,
             notes,
         };
         [lessons, pairs]
@@ -95,7 +95,7 @@ fn row(pair: &Pair) -> Vec<Cell> {
     ];
     let mut cells: Vec<Cell> = texts.into_iter().map(Cell::of).collect();
     // A GPU that is slower than the CPU is the thing to look at.
-    cells[6].loud = last.speedup < 1.0;
+    cells[6].flagged = last.speedup < 1.0;
     cells
 }
 

@@ -52,7 +52,7 @@ fn side(backend: Backend) -> &'static str {
     match backend {
         Backend::Cpu | Backend::CpuOneCore => "cpu",
         Backend::Cuda | Backend::Metal => "gpu",
-        Backend::Model => "other",
+        Backend::Simulator | Backend::Model | Backend::Derived => "other",
     }
 }
 

@@ -182,7 +182,7 @@ impl AttentionWork {
             title: self.title.clone(),
             heads: heads.into_iter().map(str::to_string).collect(),
             rows: self.steps.iter().map(row).collect(),
-            sentences: 1,
+            text_columns: 1,
             notes,
         }
     }
@@ -213,7 +213,7 @@ impl fmt::Display for AttentionWork {
 
 /// A row of bytes that were derived, in GB (10⁹ bytes), at that length.
 pub fn bytes_row(name: &str, length: usize, bytes: u64) -> Measurement {
-    let row = Measurement::new(name, Backend::Model, length, "bytes", "GB", Summary::of(&[bytes as f64 / 1e9]));
+    let row = Measurement::new(name, Backend::Derived, length, "bytes", "GB", Summary::of(&[bytes as f64 / 1e9]));
     Measurement { machine: "derived".to_string(), ..row.dtype("") }
 }
 

@@ -51,7 +51,7 @@ fn an_x86_server_with_two_threads_a_core() {
         ];
         root.cpu(number, core, &caches);
     }
-    let info = read(&root.0);
+    let info = read_linux(&root.0);
     assert_eq!(info.model, "Intel(R) Xeon(R) 8481C");
     assert_eq!((info.physical_cores, info.logical_cores), (Some(2), Some(4)));
     let cache = |name: &str, kib: u64, count| Cache { name: name.into(), bytes: kib << 10, count };
@@ -73,7 +73,7 @@ fn a_container_that_hides_everything_gives_an_empty_description() {
     let root = FakeRoot::new("bare");
     root.file("proc/cpuinfo", "model name : Some CPU\n").file("sys/fs/cgroup/memory.max", "max\n");
     let expected = CpuInfo { model: "Some CPU".into(), ..CpuInfo::default() };
-    assert_eq!(read(&root.0), expected);
+    assert_eq!(read_linux(&root.0), expected);
 }
 
 #[test]
@@ -86,5 +86,51 @@ fn damaged_figures_are_left_out() {
     );
     let root = FakeRoot::new("damaged");
     root.cpu(0, "0", &[("one", "Data", "48K", "0"), ("2", "Unified", "?", "0")]);
-    assert_eq!(read(&root.0).caches, []);
+    assert_eq!(read_linux(&root.0).caches, []);
+}
+
+#[test]
+fn names_lose_what_says_nothing() {
+    for (long, short) in [
+        ("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "Intel Xeon Platinum 8481C"),
+        ("AMD EPYC 9654 96-Core Processor", "AMD EPYC 9654"),
+        ("AMD Ryzen 7 7840U w/ Radeon 780M Graphics", "AMD Ryzen 7 7840U"),
+        ("11th Gen Intel(R) Core(TM) i7-1165G7 @ 2.80GHz", "11th Gen Intel Core i7-1165G7"),
+        ("Apple M2 Pro", "Apple M2 Pro"),
+        ("  ", ""),
+    ] {
+        assert_eq!(clean_name(long), short);
+    }
+}
+
+#[test]
+fn this_machine_has_a_name_and_a_core() {
+    let info = info();
+    assert!(!info.model.is_empty() && info.usable_cores >= 1, "{info:?}");
+    assert!(info.logical_cores.is_none_or(|n| n >= info.physical_cores.unwrap_or(1)), "{info:?}");
+}
+
+#[test]
+fn legends_count_usable_cores() {
+    let mut info = CpuInfo { model: "Apple M2".into(), usable_cores: 8, ..CpuInfo::default() };
+    assert_eq!(info.short_name(), "Apple M2, 8 cores");
+    info.usable_cores = 1;
+    assert_eq!(info.short_name(), "Apple M2, 1 core");
+}
+
+#[test]
+fn an_apple_chip_shows_its_fast_cores_caches() {
+    let text = "machdep.cpu.brand_string: Apple M2 Pro\nhw.physicalcpu: 10\nhw.logicalcpu: 10\nhw.memsize: 17179869184\n\
+                hw.l1dcachesize: 65536\nhw.perflevel0.physicalcpu: 6\nhw.perflevel0.l1dcachesize: 131072\n\
+                hw.perflevel0.l2cachesize: 16777216\nhw.perflevel0.cpusperl2: 6\nhw.l3cachesize: 0\n";
+    let info = parse_sysctl(text);
+    assert_eq!((info.model.as_str(), info.physical_cores), ("Apple M2 Pro", Some(10)));
+    assert_eq!(info.memory_bytes, Some(16 << 30));
+    let cache = |name: &str, bytes, count| Cache { name: name.into(), bytes, count };
+    assert_eq!(info.caches, [cache("L1d", 131_072, 6), cache("L2", 16 << 20, 1)]);
+}
+
+#[test]
+fn no_sysctl_gives_an_empty_description() {
+    assert_eq!(parse_sysctl(""), CpuInfo::default());
 }

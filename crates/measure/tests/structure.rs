@@ -1,0 +1,458 @@
+//! No cycle between the modules of a crate, for every crate of the workspace: who reads one file then knows what it can
+//! do without. Cargo forbids cycles between crates, and nothing forbids them between modules but this test.
+//!
+//! A module is a file. It depends on another where its code names it (`use crate::a::B`, `super::a::b()`, `a::c`);
+//! tests, comments and `pub use` (a crate's front door) do not count, and a name that a module only passes on leads to
+//! where it is defined.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// Cycles that are still there: crate, modules, and why. A new one fails the test; so does one here that is gone.
+const KNOWN: &[(&str, &[&str], &str)] = &[
+    ("lessons", &["device::kind", "device::vector"], "siblings that use each other"),
+    (
+        "nn",
+        &["cnn::engine", "cnn::engine::bytes", "cnn::engine::launches"],
+        "the parent defines what its children use, and calls them",
+    ),
+    (
+        "nn",
+        &["cnn::fast", "cnn::fast::image", "cnn::fast::lanes", "cnn::fast::pool", "cnn::fast::tile"],
+        "the parent defines what its children use, and calls them",
+    ),
+    (
+        "nn",
+        &["data", "data::digits", "data::digits::draw", "data::mnist"],
+        "the parent defines what its children use, and calls them",
+    ),
+    ("nn", &["gpt::cache", "gpt::model"], "siblings that use each other"),
+    ("nn", &["gpt::train", "gpt::train::checkpoint"], "the parent defines what its children use, and calls them"),
+    ("nn", &["memory::kept", "memory::layer"], "siblings that use each other"),
+    (
+        "tables",
+        &["report", "report::show", "report::summary"],
+        "the parent defines what its children use, and calls them",
+    ),
+    (
+        "profiling",
+        &["ncu", "ncu::metrics", "ncu::roofline", "ncu::stalls"],
+        "the parent defines what its children use, and calls them",
+    ),
+    ("profiling", &["perfetto", "trace"], "siblings that use each other"),
+    (
+        "warpsim",
+        &[
+            "decode",
+            "decode::arithmetic",
+            "decode::atomic",
+            "decode::call",
+            "decode::convert",
+            "decode::float",
+            "decode::logic",
+            "decode::matrix",
+            "decode::mbarrier",
+            "decode::memory",
+            "decode::modifiers",
+            "decode::pointer",
+            "decode::rare",
+            "decode::recursion",
+            "decode::slots",
+            "decode::warp",
+            "decode::wmma",
+        ],
+        "the parent defines the operands that its children decode, and calls them",
+    ),
+    (
+        "warpsim",
+        &[
+            "exec::access::atomic",
+            "exec::access::fast",
+            "exec::access::matrix",
+            "exec::access::memory",
+            "exec::access::print",
+            "exec::blocks::state",
+            "exec::checks::check",
+            "exec::checks::exact",
+            "exec::checks::races",
+            "exec::checks::report",
+            "exec::checks::shadow",
+            "exec::values::rare",
+            "exec::values::tensor",
+            "exec::warps::advance",
+            "exec::warps::calls",
+            "exec::warps::exchange",
+            "exec::warps::gather",
+            "exec::warps::mbarrier",
+            "exec::warps::rest",
+            "exec::warps::strands",
+            "exec::warps::sync",
+            "exec::warps::warp",
+            "exec::warps::watch",
+        ],
+        "one machine: an instruction changes warps, memory and checks at once",
+    ),
+    (
+        "warpsim",
+        &["exec::blocks::block", "exec::blocks::launch", "exec::blocks::resident", "exec::blocks::wait"],
+        "a launch runs blocks, and a block that waits asks the launch for others",
+    ),
+    ("warpsim", &["exec::checks::clocks", "exec::checks::signals"], "siblings that use each other"),
+    ("warpsim", &["ptx::location", "ptx::parser"], "the parser places its errors, and locations are parsed"),
+    ("kernels", &["topics::contest", "topics::ladders", "topics::run"], "siblings that use each other"),
+    ("kernels", &["topics::shape", "topics::size"], "siblings that use each other"),
+    ("onnx", &["export::quantize::insert", "export::quantize::quantised"], "siblings that use each other"),
+    ("cli", &["crate", "demo", "demo::full", "gpt", "train"], "siblings that use each other"),
+    (
+        "cpu",
+        &["convolution", "convolution::columns", "convolution::direct", "convolution::winograd"],
+        "the parent defines what its children use, and calls them",
+    ),
+    ("support-crate", &["gpu::args", "gpu::tensor_map"], "a tensor map is an argument, and arguments know tensor maps"),
+    ("support-crate", &["cuda::graph", "cuda::open"], "siblings that use each other"),
+    (
+        "support-crate",
+        &["metal::apple", "metal::apple::library", "metal::apple::memory", "metal::apple::queue"],
+        "the parent defines what its children use, and calls them",
+    ),
+    ("support-crate", &["sim", "sim::memory"], "the parent defines what its children use, and calls them"),
+    ("support-crate", &["sim::kernel", "sim::look", "sim::mistakes"], "siblings that use each other"),
+];
+
+/// A module: the paths that its code names, the names that it passes on or brings in, and what it defines below it.
+#[derive(Default)]
+struct Module {
+    /// Paths named in code, as they stand there.
+    named: BTreeSet<Vec<String>>,
+    /// A name, and the path that a `use` or `pub use` gives it.
+    names: BTreeMap<String, Vec<String>>,
+    /// Modules whose every name is passed on (`pub use a::*`).
+    globs: Vec<Vec<String>>,
+}
+
+/// A module's path below the crate's root.
+type ModulePath = Vec<String>;
+
+/// The source without comments, strings, characters and the modules of tests.
+fn code(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(first) = rest.chars().next() {
+        let skip = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |at| at + 2)
+        } else if rest.starts_with("r\"")
+            || rest.starts_with("r#") && rest[1..].trim_start_matches('#').starts_with('"')
+        {
+            let hashes = rest[1..].len() - rest[1..].trim_start_matches('#').len();
+            let end = format!("\"{}", "#".repeat(hashes));
+            rest[2 + hashes..].find(&end).map_or(rest.len(), |at| 2 + hashes + at + end.len())
+        } else if first == '"' {
+            let mut escaped = false;
+            let end = rest.char_indices().skip(1).find(|(_, c)| {
+                let ends = *c == '"' && !escaped;
+                escaped = *c == '\\' && !escaped;
+                ends
+            });
+            end.map_or(rest.len(), |(at, _)| at + 1)
+        } else if first == '\'' {
+            // A character, or else a lifetime.
+            let mut chars = rest.char_indices().skip(1);
+            match (chars.next(), chars.next()) {
+                (Some((_, '\\')), _) => rest[3..].find('\'').map_or(1, |at| at + 4),
+                (Some(_), Some((at, '\''))) => at + 1,
+                _ => 1,
+            }
+        } else {
+            0
+        };
+        if skip > 0 {
+            out.push(' ');
+            rest = &rest[skip..];
+        } else {
+            out.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    without_tests(&out)
+}
+
+fn without_tests(code: &str) -> String {
+    let mut out = String::new();
+    let mut rest = code;
+    while let Some(at) = ["#[cfg(test)]", "#[cfg(all(test"].iter().filter_map(|mark| rest.find(mark)).min() {
+        out += &rest[..at];
+        let item = &rest[at..];
+        // To the end of the item: its closing brace, or a semicolon before any brace.
+        let mut depth = 0;
+        let end = item.char_indices().find(|(_, c)| {
+            depth += match c {
+                '{' => 1,
+                '}' => -1,
+                _ => 0,
+            };
+            depth == 0 && matches!(c, '}' | ';')
+        });
+        rest = end.map_or("", |(at, _)| &item[at + 1..]);
+    }
+    out + rest
+}
+
+/// Identifiers and signs; `::` is one sign.
+fn tokens(code: &str) -> Vec<String> {
+    let mut tokens: Vec<String> = Vec::new();
+    let mut chars = code.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c.is_alphanumeric() || c == '_' {
+            let mut word = c.to_string();
+            while let Some(next) = chars.next_if(|next| next.is_alphanumeric() || *next == '_') {
+                word.push(next);
+            }
+            tokens.push(word);
+        } else if c == ':' && chars.next_if_eq(&':').is_some() {
+            tokens.push("::".to_string());
+        } else if !c.is_whitespace() {
+            tokens.push(c.to_string());
+        }
+    }
+    tokens
+}
+
+/// The paths of a `use` tree from token `at` on, each with the name that it gives; and the token behind the tree.
+fn tree(tokens: &[String], mut at: usize, prefix: &[String], found: &mut Vec<(ModulePath, String)>) -> usize {
+    let mut path = prefix.to_vec();
+    loop {
+        match tokens.get(at).map(String::as_str) {
+            Some("{") => {
+                at += 1;
+                while tokens.get(at).is_some_and(|token| token != "}") {
+                    at = tree(tokens, at, &path, found);
+                    at += usize::from(tokens.get(at).is_some_and(|token| token == ","));
+                }
+                return at + 1;
+            }
+            Some("::") => at += 1,
+            Some("as") => {
+                found.push((path, tokens[at + 1].clone()));
+                return at + 2;
+            }
+            Some(word) if word.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '*') => {
+                path.push(word.to_string());
+                at += 1;
+            }
+            _ => {
+                let name = path.last().cloned().unwrap_or_default();
+                if name == "self" {
+                    path.pop();
+                    let name = path.last().cloned().unwrap_or_default();
+                    found.push((path, name));
+                } else {
+                    found.push((path, name));
+                }
+                return at;
+            }
+        }
+    }
+}
+
+fn parse(text: &str) -> Module {
+    let tokens = tokens(&code(text));
+    let mut module = Module::default();
+    let mut at = 0;
+    while at < tokens.len() {
+        if tokens[at] == "use" {
+            let public = at > 0 && (tokens[at - 1] == "pub" || tokens[at - 1] == ")");
+            let mut found = Vec::new();
+            at = tree(&tokens, at + 1, &[], &mut found);
+            for (mut path, name) in found {
+                if name == "*" {
+                    path.pop();
+                    module.globs.push(path.clone());
+                } else {
+                    module.names.insert(name, path.clone());
+                }
+                if !public {
+                    module.named.insert(path);
+                }
+            }
+            continue;
+        }
+        if tokens.get(at + 1).is_some_and(|next| next == "::") && (at == 0 || tokens[at - 1] != "::") {
+            let mut path = vec![tokens[at].clone()];
+            while tokens.get(at + 1).is_some_and(|next| next == "::")
+                && tokens.get(at + 2).is_some_and(|word| word.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+            {
+                path.push(tokens[at + 2].clone());
+                at += 2;
+            }
+            module.named.insert(path);
+        }
+        at += 1;
+    }
+    module
+}
+
+/// The module in which a path, written in module `from`, ends.
+fn resolve(
+    modules: &BTreeMap<ModulePath, Module>,
+    from: &[String],
+    path: &[String],
+    depth: usize,
+) -> Option<ModulePath> {
+    let mut here = from.to_vec();
+    let mut rest = path;
+    match rest.first()?.as_str() {
+        "crate" => (here, rest) = (Vec::new(), &rest[1..]),
+        "self" => rest = &rest[1..],
+        "super" => {}
+        word => {
+            let mut child = here.clone();
+            child.push(word.to_string());
+            let named = modules[from].names.get(word);
+            if !modules.contains_key(&child) && (named.is_none() || named.is_some_and(|path| path[..] == rest[..1])) {
+                return None; // another crate, or a type's own function
+            }
+        }
+    }
+    while rest.first().is_some_and(|word| word == "super") {
+        here.pop();
+        rest = &rest[1..];
+    }
+    while let Some(word) = rest.first() {
+        let mut child = here.clone();
+        child.push(word.clone());
+        if modules.contains_key(&child) {
+            (here, rest) = (child, &rest[1..]);
+            continue;
+        }
+        if depth > 0 {
+            let module = modules.get(&here)?;
+            if let Some(target) = module.names.get(word).filter(|target| target.len() > 1 || *target != &rest[..1]) {
+                let mut whole = target.clone();
+                whole.extend_from_slice(&rest[1..]);
+                return resolve(modules, &here, &whole, depth - 1);
+            }
+            // A name that is passed on by `pub use a::*`: it is taken to lie there if that module knows it.
+        }
+        break;
+    }
+    modules.contains_key(&here).then_some(here)
+}
+
+fn read(folder: &Path, module: &[String], modules: &mut BTreeMap<ModulePath, Module>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_string();
+        if stem == "tests" || stem.ends_with("_tests") || stem == "bin" {
+            continue;
+        }
+        let mut own = module.to_vec();
+        if path.is_dir() {
+            own.push(stem);
+            read(&path, &own, modules);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            if !matches!(stem.as_str(), "mod" | "lib" | "main") {
+                own.push(stem);
+            }
+            modules.insert(own, parse(&fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+/// The cycles of a crate: sets of modules that all reach each other.
+fn cycles(modules: &BTreeMap<ModulePath, Module>) -> Vec<BTreeSet<String>> {
+    let name = |path: &ModulePath| if path.is_empty() { "crate".to_string() } else { path.join("::") };
+    let mut reached: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, module) in modules {
+        let targets = module.named.iter().filter_map(|named| resolve(modules, path, named, 8));
+        reached.insert(name(path), targets.filter(|target| target != path).map(|target| name(&target)).collect());
+    }
+    loop {
+        let mut grown = false;
+        for from in reached.keys().cloned().collect::<Vec<_>>() {
+            let more: BTreeSet<String> = reached[&from].iter().flat_map(|to| reached[to].clone()).collect();
+            let own = reached.get_mut(&from).unwrap();
+            let before = own.len();
+            own.extend(more);
+            grown |= own.len() > before;
+        }
+        if !grown {
+            break;
+        }
+    }
+    let mut cycles: Vec<BTreeSet<String>> = Vec::new();
+    for from in reached.keys().filter(|from| reached[*from].contains(*from)) {
+        let with: BTreeSet<String> = reached[from].iter().filter(|to| reached[*to].contains(from)).cloned().collect();
+        if !cycles.contains(&with) {
+            cycles.push(with);
+        }
+    }
+    cycles
+}
+
+#[test]
+fn modules_of_a_crate_form_no_cycle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let folders = fs::read_dir(root.join("crates")).unwrap().flatten().map(|entry| entry.path());
+    let mut crates = 0;
+    let mut problems = String::new();
+    let mut seen: Vec<bool> = vec![false; KNOWN.len()];
+    for folder in folders.chain([root.join("support-crate")]).filter(|folder| folder.join("src").is_dir()) {
+        crates += 1;
+        let of = folder.file_name().unwrap().to_str().unwrap().to_string();
+        let mut modules = BTreeMap::new();
+        read(&folder.join("src"), &[], &mut modules);
+        for cycle in cycles(&modules) {
+            let known =
+                |known: &(&str, &[&str], &str)| known.0 == of && cycle.iter().all(|it| known.1.contains(&it.as_str()));
+            match KNOWN.iter().position(known) {
+                Some(at) => seen[at] = true,
+                None => problems += &format!("{of}: {}\n", cycle.into_iter().collect::<Vec<_>>().join(", ")),
+            }
+        }
+    }
+    assert!(crates >= 10, "only {crates} crates were found below {}", root.display());
+    for ((of, modules, why), seen) in KNOWN.iter().zip(seen) {
+        println!("known: {of}: {} ({why})", modules.join(", "));
+        if !seen {
+            problems += &format!("{of}: {} form no cycle any more: take them off the list\n", modules.join(", "));
+        }
+    }
+    assert!(problems.is_empty(), "cycles between modules:\n{problems}next: move what both need to a third module");
+}
+
+/// Modules of a made-up crate, by path and text.
+fn made_up(files: &[(&str, &str)]) -> Vec<BTreeSet<String>> {
+    let path = |name: &str| name.split("::").filter(|part| *part != "crate").map(str::to_string).collect();
+    cycles(&files.iter().map(|(name, text)| (path(name), parse(text))).collect())
+}
+
+#[test]
+fn a_planted_cycle_is_found_however_it_is_written() {
+    let root = ("crate", "mod a; mod b; pub use a::One; pub use b::Two;");
+    let set = |names: &[&str]| vec![names.iter().map(|name| name.to_string()).collect::<BTreeSet<_>>()];
+    for back in [
+        "use crate::a::One;",
+        "use super::{a, b};",
+        "fn f() { crate::a::f() }",
+        "use crate::One;",
+        "fn f(_: super::One) {}",
+    ] {
+        let found = made_up(&[root, ("a", "use crate::{b::Two}; pub struct One;"), ("b", back)]);
+        assert_eq!(found, set(&["a", "b"]), "{back}");
+    }
+    for harmless in [
+        "use std::fmt; // crate::a::One",
+        "const A: &str = \"crate::a::One\";",
+        "#[cfg(test)] mod tests { use crate::a::One; }",
+        "pub use crate::a::One;",
+        "fn f<'a>(a: &'a str) { let c = '\\''; }",
+    ] {
+        let found = made_up(&[root, ("a", "use crate::{b::Two}; pub struct One;"), ("b", harmless)]);
+        assert!(found.is_empty(), "{harmless}: {found:?}");
+    }
+    // What a parent defines itself, and calls its child with.
+    let found = made_up(&[("crate", "mod a; pub struct One; fn f() { a::f() }"), ("a", "use super::One;")]);
+    assert_eq!(found, set(&["a", "crate"]));
+}
