@@ -1,12 +1,12 @@
 //! Attention on candle, an operator for each line of the formula, to be held against the course's own kernels.
 
+use candle_core::{DType, Device, Tensor};
+use candle_nn::ops::softmax_last_dim;
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape};
 use gpulab::error::{Error, Result};
 use gpulab::measurement::{Backend, Measurement};
 use gpulab_kernels::topics::AttentionStep;
-use candle_core::{DType, Device, Tensor};
-use candle_nn::ops::softmax_last_dim;
 
 /// The tensors of one attention on a device. Grouped heads of k and v are repeated for each head of q, as candle's product
 /// wants them. A query to which every key is hidden gets NaN, as a softmax of nothing but −∞ is.

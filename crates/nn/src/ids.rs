@@ -4,8 +4,8 @@
 //! cell into a shared object with its own copy of each static, so every cell counts from the start: a tensor that one cell
 //! makes may have the number of a parameter that another made, and its gradient goes to the wrong one, often silently.
 
-use gpulab::error::Result;
 use candle_core::{DType, Device, Tensor};
+use gpulab::error::Result;
 
 /// Has this cell count on behind these tensors, which may come from other cells: those that are made from now on have
 /// other numbers. To be called before a forward pass whose way back is asked for; [`super::cnn`] does.

@@ -6,19 +6,17 @@
 mod attention;
 pub mod cnn;
 pub mod data;
+mod device;
 pub mod gpt;
 mod ids;
 pub mod memory;
 pub mod options;
-mod place;
-mod resident;
 pub mod tensors;
 
 pub use attention::CandleAttention;
 pub use candle_core::{DType, Device, Tensor};
+pub use device::{Place, resident_bytes};
 pub use ids::{count_on_behind, renumbered};
-pub use place::Place;
-pub use resident::resident_bytes;
 
 use gpulab::lesson::Lesson;
 use gpulab::measurement::Measurement;

@@ -8,10 +8,10 @@
 
 mod partner;
 
+use gpulab::prelude::*;
 use gpulab_nn::gpt::decode::{Decoder, Plan, Queue, Tuning};
 use gpulab_nn::gpt::{Config, Weights};
 use gpulab_nn::tensors::{HostTensor, Stored, TensorFile};
-use gpulab::prelude::*;
 use partner::Partner;
 use std::fmt::Write as _;
 use std::path::Path;

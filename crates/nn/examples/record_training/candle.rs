@@ -2,10 +2,10 @@
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW};
-use gpulab_nn::data::Images;
+use gpulab::prelude::*;
 use gpulab_nn::Place;
 use gpulab_nn::cnn::{Checkpoint, Cnn, Kernels, Precision};
-use gpulab::prelude::*;
+use gpulab_nn::data::Images;
 
 /// The network, its optimiser and its images on candle's CUDA device.
 pub struct CandleStep {

@@ -1,8 +1,8 @@
 //! What a training run needs to go on as if it had never stopped.
 
 use super::Parameters;
-use gpulab::error::{Error, Result};
 use crate::tensors::{HostTensor, Stored, TensorFile};
+use gpulab::error::{Error, Result};
 use std::path::Path;
 
 /// Where a run stands, and what it has seen so far.

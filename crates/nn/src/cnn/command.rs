@@ -2,13 +2,13 @@
 
 use super::report::experiment;
 use super::{Ended, Kernels, Plan, Precision, Trainer, loss_chart, stop, time_chart};
+use crate::Place;
 use crate::data;
+use crate::options::Options;
+use gpulab::cpu;
 use gpulab::error::Result;
 use gpulab::gpu::Gpu;
 use gpulab::measurement::Measurement;
-use crate::Place;
-use crate::options::Options;
-use gpulab::cpu;
 use gpulab::results;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

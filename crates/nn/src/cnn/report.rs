@@ -1,8 +1,8 @@
 //! What came of a run: rows for `metrics.csv`, plots, a table.
 
 use super::{Kernels, Precision, State, Trainer};
-use gpulab::measurement::{Backend, Measurement, Summary};
 use crate::Place;
+use gpulab::measurement::{Backend, Measurement, Summary};
 use gpulab::plot::{BarChart, SizeChart, bars, over_size};
 use gpulab::table::{Cell, Table};
 

@@ -1,11 +1,13 @@
 //! A training run: what is to be done, what does it, and where it stands.
 
-use super::progress::Since;
-use super::way::{NotFinite, Way};
-use super::{Checkpoint, Kernels, Plan, State};
+use super::backend::{NotFinite, Way};
+use super::{Checkpoint, Epoch, Kernels, Precision, State};
+use crate::Place;
 use crate::data::Images;
 use gpulab::error::{Error, Result};
-use std::path::Path;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// A training run: the network, its optimiser, its images, and where it stands.
@@ -156,6 +158,277 @@ fn not_finite(wrong: NotFinite, plan: &Plan, kept: Option<u64>) -> Error {
     }
 }
 
+// ----------------------------------------------------------------------
+// What a run is asked to do.
+
+/// How to train. Every field has a value to begin with: `Plan { epochs: 3, ..Plan::default() }`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The kind of device; the CPU at first.
+    pub place: Place,
+    /// How often all images are gone through; 1 at first.
+    pub epochs: u64,
+    /// Images of a step; 128 at first.
+    pub batch: usize,
+    /// The numbers that layers compute in; f32 at first.
+    pub precision: Precision,
+    /// Whose layers compute; `None` takes the fastest for the device: our own on the CPU and on an NVIDIA GPU.
+    pub kernels: Option<Kernels>,
+    /// What first values and the order of the images follow from; 1 at first.
+    pub seed: u64,
+    /// AdamW's learning rate; 0.001 at first.
+    pub learning_rate: f64,
+    /// The file that the run is kept in; `None` keeps nothing.
+    pub checkpoint: Option<PathBuf>,
+    /// Steps from one checkpoint to the next; 100 at first.
+    pub every: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            place: Place::Cpu,
+            epochs: 1,
+            batch: 128,
+            precision: Precision::F32,
+            kernels: None,
+            seed: 1,
+            learning_rate: 1e-3,
+            checkpoint: None,
+            every: 100,
+        }
+    }
+}
+
+impl Plan {
+    /// Whether it can be done with these images.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] names what makes no sense.
+    pub(super) fn check(&self, images: &Images) -> Result<()> {
+        images.check()?;
+        let invalid = |what: String, fix: &str| Err(Error::Invalid { what, fix: fix.to_string() });
+        if self.epochs == 0 || self.batch == 0 || self.every == 0 {
+            return invalid(
+                "0 epochs, images a step, or steps between checkpoints train nothing".into(),
+                "give 1 or more",
+            );
+        }
+        let count = images.train.len();
+        if self.batch > count {
+            return invalid(
+                format!("a batch of {} is more than the {count} images to train on", self.batch),
+                &format!("use a batch of {count} or less"),
+            );
+        }
+        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            return invalid(format!("the learning rate {} leads nowhere", self.learning_rate), "try 0.001");
+        }
+        let (wide, high) = (images.width, images.height);
+        if (wide, high) != (28, 28) {
+            return invalid(
+                format!("this network reads images of 28 × 28 pixels, and these have {wide} × {high}"),
+                "use MNIST's files, or `Images::generated`",
+            );
+        }
+        Ok(())
+    }
+
+    /// The run in its checkpoint, which must have been trained on images of that name.
+    ///
+    /// # Errors
+    /// [`Error::File`] and [`Error::Invalid`] as [`Checkpoint::read`], and for other images.
+    pub(super) fn kept(&self, images: &str) -> Result<Checkpoint> {
+        let Some(path) = &self.checkpoint else {
+            return Err(Error::Invalid {
+                what: "a run goes on from its checkpoint, and the plan names none".to_string(),
+                fix: "set `checkpoint` to the file that the run was kept in".to_string(),
+            });
+        };
+        let checkpoint = Checkpoint::read(path)?;
+        if checkpoint.state.data != images {
+            return Err(Error::Invalid {
+                what: format!(
+                    "{} was trained on {}, and these images are {images}",
+                    path.display(),
+                    checkpoint.state.data
+                ),
+                fix: "give it the same images (--data), or begin a new run without --resume".to_string(),
+            });
+        }
+        Ok(checkpoint)
+    }
+}
+
+// ----------------------------------------------------------------------
+// A whole run: epochs, lines, tests, checkpoints.
+
+/// Seconds from one line to the next.
+const LINE_S: f64 = 1.0;
+/// Steps are queued for about so many seconds: a copy to the host after each would have a GPU wait for it.
+const STRETCH_S: f64 = 0.1;
+
+/// How [`Trainer::run`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// All epochs are over.
+    Done,
+    /// It was asked to stop; the checkpoint, if there is one, holds the run.
+    Stopped,
+}
+
+impl Trainer {
+    /// Trains until the last epoch is over. `told` hears how far it is about every second and at the end of each epoch;
+    /// when it breaks, the run is kept and ends.
+    ///
+    /// # Errors
+    /// As [`Trainer::step`] and [`Trainer::write`].
+    pub fn run(&mut self, told: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Ended> {
+        self.since = Since::now();
+        let mut stretch = 1;
+        while self.state().epoch < self.plan.epochs {
+            stretch = self.stretch(stretch)?;
+            if self.way.left() == 0 {
+                let progress = self.end_epoch()?;
+                if told(&progress).is_break() {
+                    return Ok(Ended::Stopped);
+                }
+                continue;
+            }
+            if self.state().taken().is_multiple_of(self.plan.every) {
+                self.keep()?;
+            }
+            if self.since.seconds() >= LINE_S {
+                let progress = self.progress();
+                self.since = Since::now();
+                if told(&progress).is_break() {
+                    self.keep()?;
+                    return Ok(Ended::Stopped);
+                }
+            }
+        }
+        Ok(Ended::Done)
+    }
+
+    /// At most so many steps, up to the next checkpoint or the end of the epoch; gives how many the next stretch should
+    /// have.
+    fn stretch(&mut self, most: u64) -> Result<u64> {
+        let (before, start) = (self.state().taken(), Instant::now());
+        let until_kept = self.plan.every - before % self.plan.every;
+        self.steps(most.min(until_kept) as usize)?;
+        let each_s = start.elapsed().as_secs_f64() / (self.state().taken() - before).max(1) as f64;
+        Ok(((STRETCH_S / each_s) as u64).max(1))
+    }
+
+    fn end_epoch(&mut self) -> Result<Progress> {
+        let progress = self.progress();
+        let (accuracy, loss) = self.way.test()?;
+        let seconds = self.state().seconds;
+        self.way.next_epoch(Epoch { accuracy, loss, seconds })?;
+        self.keep()?;
+        self.since = Since::now();
+        Ok(Progress { accuracy: Some(accuracy.into()), ..progress })
+    }
+
+    fn progress(&self) -> Progress {
+        let (state, images, batch) = (self.state(), self.images as u64, self.plan.batch as u64);
+        let left = (self.plan.epochs - state.epoch) * images - state.seen;
+        let step = (state.seen.div_ceil(batch), images.div_ceil(batch));
+        self.since.progress((state.epoch + 1, self.plan.epochs), step, left)
+    }
+
+    pub(super) fn keep(&mut self) -> Result<()> {
+        match self.plan.checkpoint.clone() {
+            Some(path) => self.write(&path),
+            None => Ok(()),
+        }
+    }
+}
+
+// ----------------------------------------------------------------------
+// How far a run is, as a line.
+
+/// How far a run is. Its text is one line: notebooks show whole lines only.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// The epoch, from 1, and how many there will be.
+    pub epoch: (u64, u64),
+    /// The step of this epoch, from 1, and how many it has.
+    pub step: (u64, u64),
+    /// The mean loss since the line before.
+    pub loss: f64,
+    /// The share of images, 0 to 1, that were right since the line before.
+    pub right: f64,
+    /// Images a second since the line before.
+    pub images_per_s: f64,
+    /// Seconds until the last epoch is over, at that speed, without the tests.
+    pub left_s: f64,
+    /// Of an epoch's last step: the share of test images that are right, 0 to 1.
+    pub accuracy: Option<f64>,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Progress { epoch, step, loss, images_per_s, .. } = self;
+        write!(f, "epoch {}/{}  step {:>4}/{}  loss {loss:.4}  ", epoch.0, epoch.1, step.0, step.1)?;
+        write!(f, "right {:5.1} %  {images_per_s:>7.0} images/s  ", 100.0 * self.right)?;
+        match self.accuracy {
+            Some(accuracy) => write!(f, "test images right: {:.2} %", 100.0 * accuracy),
+            None => write!(f, "{} left", duration(self.left_s)),
+        }
+    }
+}
+
+/// `9 s`, `2 min 05 s`, `1 h 02 min`.
+pub(super) fn duration(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    match whole {
+        0..60 => format!("{whole} s"),
+        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
+    }
+}
+
+/// What happened since the last line.
+#[derive(Debug)]
+pub(super) struct Since {
+    start: Instant,
+    losses: f64,
+    right: f64,
+    steps: u64,
+    images: u64,
+}
+
+impl Since {
+    pub(super) fn now() -> Since {
+        Since { start: Instant::now(), losses: 0.0, right: 0.0, steps: 0, images: 0 }
+    }
+
+    pub(super) fn step(&mut self, loss: f32, right: f32, images: usize) {
+        self.losses += f64::from(loss);
+        self.right += f64::from(right) * images as f64;
+        self.steps += 1;
+        self.images += images as u64;
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// The figures so far; `left` images are still to come.
+    pub(super) fn progress(&self, epoch: (u64, u64), step: (u64, u64), left: u64) -> Progress {
+        let images_per_s = self.images as f64 / self.seconds().max(1e-9);
+        Progress {
+            epoch,
+            step,
+            loss: self.losses / self.steps.max(1) as f64,
+            right: self.right / self.images.max(1) as f64,
+            images_per_s,
+            left_s: left as f64 / images_per_s.max(1e-9),
+            accuracy: None,
+        }
+    }
+}
+
 #[cfg(test)]
-#[path = "trainer_tests.rs"]
 mod tests;

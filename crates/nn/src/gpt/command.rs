@@ -2,13 +2,13 @@
 
 use super::train::{self, Plan};
 use super::{LanguageModel, Sampling, Text, best_bigram_loss, unigram_loss};
-use gpulab::error::Result;
-use gpulab::measurement::{Backend, Measurement, Summary};
 use crate::Place;
 use crate::options::Options;
-use gpulab::cpu;
-use gpulab::results;
 use candle_core::DType;
+use gpulab::cpu;
+use gpulab::error::Result;
+use gpulab::measurement::{Backend, Measurement, Summary};
+use gpulab::results;
 use std::path::PathBuf;
 
 const TRAIN: &str = "\

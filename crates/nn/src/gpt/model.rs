@@ -1,10 +1,9 @@
 //! GPT-2 on candle.
 
-use super::cache::{Cache, Kept};
-use super::layers::{LayerNorm, Linear, attention, join_heads, split_heads};
 use super::{Config, Weights};
-use gpulab::error::{Error, Result};
-use candle_core::{DType, Device, Tensor, Var};
+use candle_core::{D, DType, Device, Tensor, Var};
+use gpulab::cpu;
+use gpulab::error::{Error, Result, bytes};
 
 /// What hides a key: exp of it is 0 in f32, and unlike -∞ it makes no NaN where a whole row is hidden.
 pub(super) const HIDDEN: f32 = -1e9;
@@ -208,4 +207,320 @@ pub(super) fn causal_mask(length: usize, before: usize, device: &Device) -> Resu
     let row = |i: usize| (0..before + length).map(move |j| if j > before + i { HIDDEN } else { 0.0 });
     let mask: Vec<f32> = (0..length).flat_map(row).collect();
     Ok(Tensor::from_vec(mask, (length, before + length), device)?)
+}
+
+// ----------------------------------------------------------------------
+// GPT-2's layers on candle tensors, the same code for training and for inference.
+
+/// GPT-2's, for all its layer norms.
+const EPSILON: f64 = 1e-5;
+
+/// `x · weight + bias`, with the weight as GPT-2 keeps it: `[inputs, outputs]`.
+#[derive(Debug, Clone)]
+struct Linear {
+    pub weight: Tensor,
+    pub bias: Tensor,
+}
+
+impl Linear {
+    /// The last axis of `x` is the inputs.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        // One product for all rows: candle would make one for each text.
+        let mut shape = x.dims().to_vec();
+        let rows: usize = shape.iter().rev().skip(1).product();
+        let (inputs, outputs) = self.weight.dims2()?;
+        let y = x.reshape((rows, inputs))?.matmul(&self.weight)?.broadcast_add(&self.bias)?;
+        *shape.last_mut().expect("a tensor of rows has axes") = outputs;
+        Ok(y.reshape(shape)?)
+    }
+}
+
+/// Layer norm over the last axis.
+#[derive(Debug, Clone)]
+struct LayerNorm {
+    pub weight: Tensor,
+    pub bias: Tensor,
+}
+
+impl LayerNorm {
+    /// `train`: from single operations, which candle can differentiate. Its fused kernel has no backward pass.
+    pub fn forward(&self, x: &Tensor, train: bool) -> Result<Tensor> {
+        if !train {
+            return Ok(candle_nn::ops::layer_norm(&x.contiguous()?, &self.weight, &self.bias, EPSILON as f32)?);
+        }
+        let away = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+        let variance = away.sqr()?.mean_keepdim(D::Minus1)?;
+        let unit = away.broadcast_div(&(variance + EPSILON)?.sqrt()?)?;
+        Ok(unit.broadcast_mul(&self.weight)?.broadcast_add(&self.bias)?)
+    }
+}
+
+/// softmax(q · kᵀ / √d + mask) · v for `[texts, heads, length, d]`; the sum of a softmax is taken in f32.
+fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, train: bool) -> Result<Tensor> {
+    let scale = 1.0 / (q.dim(D::Minus1)? as f64).sqrt();
+    let mut scores = (q * scale)?.matmul(&k.transpose(2, 3)?)?.to_dtype(DType::F32)?;
+    if let Some(mask) = mask {
+        scores = scores.broadcast_add(mask)?;
+    }
+    let weights = match train {
+        true => candle_nn::ops::softmax(&scores, D::Minus1)?,
+        false => candle_nn::ops::softmax_last_dim(&scores)?,
+    };
+    Ok(weights.to_dtype(v.dtype())?.matmul(v)?)
+}
+
+/// `[texts, length, heads · d]` as `[texts, heads, length, d]`.
+fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
+    let (texts, length, width) = x.dims3()?;
+    Ok(x.reshape((texts, length, heads, width / heads))?.transpose(1, 2)?.contiguous()?)
+}
+
+/// The way back.
+fn join_heads(x: &Tensor) -> Result<Tensor> {
+    let (texts, heads, length, d) = x.dims4()?;
+    Ok(x.transpose(1, 2)?.reshape((texts, length, heads * d))?)
+}
+
+// ----------------------------------------------------------------------
+// What attention needs again of the tokens that came before: their keys and values, in room that is made once.
+
+/// Keys and values of a batch of texts. Shorter texts are filled up on the left, so that all end at the same place.
+#[derive(Debug)]
+pub struct Cache {
+    /// Of each layer, `[texts, heads, room, d]`.
+    layers: Vec<(Tensor, Tensor)>,
+    /// Tokens that are in it, filling included.
+    filled: usize,
+    room: usize,
+    /// How many tokens of each text are filling.
+    padding: Vec<usize>,
+}
+
+/// A layer's keys and values.
+struct Kept<'a> {
+    layer: &'a (Tensor, Tensor),
+    filled: usize,
+}
+
+impl Cache {
+    /// Room for `room` tokens of as many texts as `padding` has numbers: the tokens that fill up each of them.
+    fn new(config: Config, padding: Vec<usize>, room: usize, kind: DType, device: &Device) -> Result<Cache> {
+        let shape = (padding.len(), config.n_head, room, config.head());
+        let layer = |_| Ok((Tensor::zeros(shape, kind, device)?, Tensor::zeros(shape, kind, device)?));
+        let layers = (0..config.n_layer).map(layer).collect::<Result<_>>()?;
+        Ok(Cache { layers, filled: 0, room, padding })
+    }
+
+    /// Bytes of keys and values: 2 · layers · texts · room · n_embd numbers.
+    pub fn bytes(&self) -> usize {
+        let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
+        self.layers.iter().map(|(k, v)| bytes(k) + bytes(v)).sum()
+    }
+
+    /// How many tokens of each text it holds, those that fill it up included.
+    pub fn len(&self) -> usize {
+        self.filled
+    }
+
+    /// Whether nothing is in it yet.
+    pub fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
+    /// How many tokens of each text it has room for.
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// How many texts it is for.
+    pub fn texts(&self) -> usize {
+        self.padding.len()
+    }
+
+    /// Keys and values of a layer's tokens so far, filling included: `[texts, heads, len, d]` each.
+    ///
+    /// # Errors
+    /// What candle says.
+    pub fn kept(&self, layer: usize) -> Result<(Tensor, Tensor)> {
+        let (keys, values) = &self.layers[layer];
+        Ok((keys.narrow(2, 0, self.filled)?, values.narrow(2, 0, self.filled)?))
+    }
+
+    fn layer(&mut self, layer: usize) -> Kept<'_> {
+        Kept { layer: &self.layers[layer], filled: self.filled }
+    }
+
+    fn advance(&mut self, tokens: usize) {
+        self.filled += tokens;
+    }
+
+    /// The position of each of the next `length` tokens in its own text, `[texts, length]`; filling counts as position 0.
+    fn places(&self, length: usize, device: &Device) -> Result<Tensor> {
+        let row = |filling: &usize| {
+            let filling = *filling;
+            (self.filled..self.filled + length).map(move |i| i.saturating_sub(filling) as u32)
+        };
+        let places: Vec<u32> = self.padding.iter().flat_map(row).collect();
+        Ok(Tensor::from_vec(places, (self.texts(), length), device)?)
+    }
+
+    /// What the next `length` tokens must not see; nothing where they may see all.
+    fn mask(&self, length: usize, device: &Device) -> Result<Option<Tensor>> {
+        let filled_up = self.padding.iter().any(|filling| *filling > 0);
+        if length == 1 && !filled_up {
+            return Ok(None);
+        }
+        let causal = causal_mask(length, self.filled, device)?;
+        if !filled_up {
+            return Ok(Some(causal));
+        }
+        let keys = self.filled + length;
+        let row = |filling: &usize| {
+            let filling = *filling;
+            (0..keys).map(move |key| if key < filling { HIDDEN } else { 0.0 })
+        };
+        let filling: Vec<f32> = self.padding.iter().flat_map(row).collect();
+        let filling = Tensor::from_vec(filling, (self.texts(), 1, 1, keys), device)?;
+        Ok(Some(filling.broadcast_add(&causal)?))
+    }
+}
+
+impl Kept<'_> {
+    /// Writes the new keys and values behind those that are there, and gives all of them.
+    pub fn append(self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (keys, values) = self.layer;
+        let length = k.dim(2)?;
+        keys.slice_set(k, 2, self.filled)?;
+        values.slice_set(v, 2, self.filled)?;
+        let all = self.filled + length;
+        Ok((keys.narrow(2, 0, all)?, values.narrow(2, 0, all)?))
+    }
+}
+
+impl Gpt {
+    /// Reads the prompts, the shorter ones filled up on the left, and makes room for `new` tokens behind them. Gives the
+    /// cache, and a row of logits for each prompt: what may come next.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no prompt, one is empty, one names a token that the model does not have, or the longest with `new` tokens does not
+    /// fit into the context, or the batch into the CPU's memory (it names the largest that does); what candle says.
+    pub fn read(&self, prompts: &[Vec<u32>], new: usize) -> Result<(Cache, Tensor)> {
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+        let shortest = prompts.iter().map(Vec::len).min().unwrap_or(0);
+        self.fits(shortest)?;
+        self.fits(longest + new)?;
+        let most = self.config().vocab_size;
+        if let Some(token) = prompts.iter().flatten().find(|token| **token as usize >= most) {
+            return Err(Error::Invalid {
+                what: format!("the prompt names token {token}, and the model has {most}"),
+                fix: "use the tokenizer that belongs to the model".to_string(),
+            });
+        }
+        self.room_for(prompts.len(), longest, longest + new)?;
+        let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
+        let rows = prompts
+            .iter()
+            .zip(&padding)
+            .flat_map(|(prompt, filling)| std::iter::repeat_n(0, *filling).chain(prompt.iter().copied()));
+        let tokens = Tensor::from_vec(rows.collect::<Vec<u32>>(), (prompts.len(), longest), self.device())?;
+        let mut cache = Cache::new(self.config(), padding, longest + new, self.kind(), self.device())?;
+        let logits = self.next_logits(&tokens, &mut cache)?;
+        Ok((cache, logits))
+    }
+
+    /// One more token of each text: gives the logits of what may come after it, `[texts, vocab_size]`.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when there are not as many tokens as texts, [`Error::Invalid`] when the cache is full.
+    pub fn step(&self, tokens: &[u32], cache: &mut Cache) -> Result<Tensor> {
+        if tokens.len() != cache.texts() {
+            return Err(Error::LengthMismatch {
+                what: "tokens of a step".to_string(),
+                expected: cache.texts(),
+                given: tokens.len(),
+            });
+        }
+        if cache.len() == cache.room() {
+            return Err(Error::Invalid {
+                what: format!("the cache is full: it has room for {} tokens", cache.room()),
+                fix: "ask `read` for room for more new tokens".to_string(),
+            });
+        }
+        let tokens = Tensor::from_slice(tokens, (tokens.len(), 1), self.device())?;
+        self.next_logits(&tokens, cache)
+    }
+}
+
+// ----------------------------------------------------------------------
+// A batch that is larger than the CPU's memory: refused before it is read, as a failed allocation would end the process there.
+
+impl Gpt {
+    /// Bytes that a text needs while its prompt of `prompt` tokens is read, with room for `room` in the cache: keys and values
+    /// of all layers, and of one layer its scores (three tables of them at a time) and the wide middle of the feed-forward layer.
+    fn bytes_a_text(&self, prompt: usize, room: usize) -> u64 {
+        let (config, number) = (self.config(), self.kind().size_in_bytes());
+        let cache = 2 * config.n_layer * room * config.n_embd * number;
+        let scores = 3 * config.n_head * prompt * prompt * DType::F32.size_in_bytes();
+        // Of four widths each: before and after GELU; of one: what comes in, its norm, and the like.
+        let rows = prompt * config.n_embd * (2 * 4 + 4) * number;
+        (cache + scores.max(rows) + config.vocab_size * DType::F32.size_in_bytes()) as u64
+    }
+
+    /// An error when the CPU's memory cannot hold that many texts.
+    pub(super) fn room_for(&self, texts: usize, prompt: usize, room: usize) -> Result<()> {
+        let info = cpu::info();
+        let memory = [info.memory_bytes, info.memory_limit_bytes].into_iter().flatten().min();
+        match memory {
+            Some(memory) if self.device().is_cpu() => check(self.bytes_a_text(prompt, room), texts as u64, memory),
+            // A GPU says so itself, and nothing is lost.
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check(a_text: u64, texts: u64, memory: u64) -> Result<()> {
+    // A tenth is for the rest of the machine.
+    let fits = memory / 10 * 9 / a_text;
+    if texts <= fits {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        what: format!(
+            "a batch of {texts} texts does not fit into memory: it needs about {} of {}",
+            bytes(texts.saturating_mul(a_text)),
+            bytes(memory)
+        ),
+        fix: match fits {
+            0 => "not even one text fits: use a shorter prompt, or a smaller model".to_string(),
+            _ => format!("use a batch of {fits} or less, or shorter texts"),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Weights};
+    use super::*;
+    use candle_core::Device;
+
+    #[test]
+    fn a_batch_that_is_too_large_is_told_the_largest_that_fits() {
+        check(1 << 20, 900, 1 << 30).unwrap();
+        let text = check(1 << 20, 1000, 1 << 30).unwrap_err().to_string();
+        assert!(
+            text.contains("1000 texts") && text.contains("of 1.00 GiB\nnext: use a batch of 921 or less"),
+            "{text}"
+        );
+        assert!(check(1 << 20, 1, 1 << 10).unwrap_err().to_string().contains("not even one"));
+    }
+
+    #[test]
+    fn what_a_text_needs_grows_with_its_length() {
+        let config = Config { n_layer: 2, n_head: 2, n_embd: 8, n_ctx: 64, vocab_size: 256 };
+        let gpt = Gpt::new(&Weights::random(config, 1).unwrap(), &Device::Cpu, DType::F32).unwrap();
+        assert_eq!(gpt.bytes_a_text(1, 10), 2 * 2 * 10 * 8 * 4 + 8 * 12 * 4 + 1024);
+        assert_eq!(gpt.bytes_a_text(64, 64), 2 * 2 * 64 * 8 * 4 + 3 * 2 * 64 * 64 * 4 + 1024);
+        gpt.room_for(64, 64, 64).unwrap();
+        assert!(gpt.room_for(usize::MAX / 1024, 64, 64).is_err());
+    }
 }

@@ -4,23 +4,12 @@
 //! [`measure`] runs that very list on candle, and asks the allocator after each phase. [`Model`] has the ways out of a memory
 //! that is too small: gradients of a batch in pieces, and results computed anew instead of kept.
 
-mod kept;
-mod layer;
 mod measure;
-mod meter;
 mod model;
 mod network;
-mod numbers;
-mod prediction;
-mod recompute;
 #[cfg(test)]
 mod tests;
 
-pub use kept::Kept;
-pub use layer::Layer;
-pub use measure::{Measured, measure};
-pub use meter::{Meter, Seen};
+pub use measure::{Measured, Meter, Seen, measure};
 pub use model::{Batch, Gradients, Model};
-pub use network::{Goal, Network, Optimiser};
-pub use numbers::Numbers;
-pub use prediction::{LayerBytes, Prediction};
+pub use network::{Goal, Kept, Layer, LayerBytes, Network, Numbers, Optimiser, Prediction};

@@ -1,6 +1,48 @@
 use super::*;
 use std::path::PathBuf;
 
+#[test]
+fn the_published_model_has_124_million_parameters() {
+    assert_eq!(Config::GPT2.parameter_count(), 124_439_808);
+    assert_eq!(Config::GPT2.parameters().len(), 148);
+}
+
+#[test]
+fn a_config_survives_its_file() {
+    assert_eq!(Config::from_json(&Config::COURSE.to_json()).unwrap(), Config::COURSE);
+}
+
+#[test]
+fn what_is_no_gpt2_is_named() {
+    for (key, value, part) in [
+        ("model_type", json!("llama"), "`llama`"),
+        ("activation_function", json!("relu"), "`relu`"),
+        ("layer_norm_epsilon", json!(1e-6), "layer_norm_epsilon"),
+        ("n_inner", json!(64), "n_inner 64"),
+        ("tie_word_embeddings", json!(false), "tie_word_embeddings to false"),
+        ("n_head", json!(3), "3 heads cannot share"),
+        ("n_layer", json!(0), "`n_layer` of the model is 0"),
+        ("vocab_size", json!("many"), "no number `vocab_size`"),
+    ] {
+        let mut json = Config::COURSE.to_json();
+        json[key] = value;
+        let text = Config::from_json(&json).unwrap_err().to_string();
+        assert!(text.contains(part) && text.contains("\nnext: "), "{key}: {text}");
+    }
+}
+
+#[test]
+fn a_missing_or_broken_file_is_named() {
+    let folder = std::env::temp_dir().join(format!("gpulab-config-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("config.json");
+    let text = Config::load(&path).unwrap_err().to_string();
+    assert!(text.contains("config.json") && text.contains("\nnext: "), "{text}");
+    std::fs::write(&path, "{\"n_layer\": 12,").unwrap();
+    assert!(Config::load(&path).unwrap_err().to_string().contains("no JSON"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 const SMALL: Config = Config { n_layer: 2, n_head: 2, n_embd: 8, n_ctx: 16, vocab_size: 11 };
 
 fn folder(name: &str) -> PathBuf {

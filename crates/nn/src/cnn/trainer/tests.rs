@@ -3,6 +3,24 @@ use crate::cnn::engine::tests::on_gpu;
 use crate::cnn::{Ended, Precision, Progress};
 use std::ops::ControlFlow;
 
+#[test]
+fn a_line_says_where_the_run_is() {
+    let mut progress = Progress {
+        epoch: (1, 3),
+        step: (20, 469),
+        loss: 0.87451,
+        right: 0.758,
+        images_per_s: 1446.0,
+        left_s: 125.0,
+        accuracy: None,
+    };
+    let line = "epoch 1/3  step   20/469  loss 0.8745  right  75.8 %     1446 images/s  2 min 05 s left";
+    assert_eq!(progress.to_string(), line);
+    progress.accuracy = Some(0.98514);
+    assert!(progress.to_string().ends_with("images/s  test images right: 98.51 %"));
+    assert_eq!([59.4, 60.0, 3725.0].map(duration), ["59 s", "1 min 00 s", "1 h 02 min"]);
+}
+
 /// Two steps an epoch, the second of one image.
 fn images() -> Images {
     Images::generated(1, 3, 1)
@@ -189,7 +207,7 @@ fn f16_scales_its_loss_and_lowers_the_scale_where_it_overflows() {
     let state = &large.state;
     assert_eq!((state.loss_scale, state.steady, state.step, state.taken()), (5e8, 0, 0, 1));
     assert_eq!(large.parameters, start.parameters);
-    let good = after_a_step(1024.0, crate::cnn::on_candle::STEADY - 1);
+    let good = after_a_step(1024.0, crate::cnn::backend::STEADY - 1);
     let state = &good.state;
     assert_eq!((state.loss_scale, state.steady, state.step, state.taken()), (2048.0, 0, 1, 1));
     assert_ne!(good.parameters, start.parameters);
