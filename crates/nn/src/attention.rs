@@ -1,5 +1,6 @@
 //! Attention on candle, an operator for each line of the formula, to be held against the course's own kernels.
 
+use crate::invalid;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::ops::softmax_last_dim;
 use gpulab::bench::Bench;
@@ -54,6 +55,12 @@ impl CandleAttention {
         let hidden: Vec<f32> = (0..sequences * length).flat_map(row).collect();
         let hidden = Tensor::from_vec(hidden, (sequences, 1, length, length), device)?.to_dtype(dtype)?;
         Ok(CandleAttention { shape, device: device.clone(), tokens, hidden })
+    }
+
+    /// q, k and v by tokens, `[batch, length, heads, width]`, and what is added to the scores: 0, or −∞ where a key is hidden,
+    /// `[batch, 1, length, length]` (a batch of 1 where no sequence is padded).
+    pub fn tensors(&self) -> (&[Tensor; 3], &Tensor) {
+        (&self.tokens, &self.hidden)
     }
 
     /// The result, `[batch, q_heads, length, width]`.
@@ -160,10 +167,7 @@ impl At {
 }
 
 fn out_of_order() -> Error {
-    Error::Invalid {
-        what: "a step of attention before what it works on".to_string(),
-        fix: "run the steps in the order of `AttentionStep::CHAIN`".to_string(),
-    }
+    invalid("a step of attention before what it works on", "run the steps in the order of `AttentionStep::CHAIN`")
 }
 
 #[cfg(test)]

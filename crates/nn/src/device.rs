@@ -1,5 +1,6 @@
 //! Where candle computes: the CPU, an NVIDIA GPU, or a Mac's GPU; and how much memory this process holds.
 
+use crate::{invalid, unsupported};
 use candle_core::Device;
 use gpulab::command::output_of;
 use gpulab::error::{Error, Result};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 /// A kind of device, as the command line names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum DeviceKind {
     /// All cores of the CPU.
     Cpu,
     /// An NVIDIA GPU.
@@ -17,57 +18,56 @@ pub enum Place {
     Metal,
 }
 
-impl Place {
+impl DeviceKind {
     /// All of them, in the order in which a GPU is looked for.
-    pub const ALL: [Place; 3] = [Place::Cuda, Place::Metal, Place::Cpu];
+    pub const ALL: [DeviceKind; 3] = [DeviceKind::Cuda, DeviceKind::Metal, DeviceKind::Cpu];
 
     /// `cpu`, `cuda`, `mps` or `metal`.
     ///
     /// # Errors
     /// `Error::Invalid` names the ones there are.
-    pub fn from_name(name: &str) -> Result<Place> {
+    pub fn from_name(name: &str) -> Result<DeviceKind> {
         match name {
-            "cpu" => Ok(Place::Cpu),
-            "cuda" => Ok(Place::Cuda),
-            "mps" | "metal" => Ok(Place::Metal),
-            _ => Err(Error::Invalid {
-                what: format!("`{name}` is no device that candle knows"),
-                fix: "name cpu, cuda, or mps (a Mac's GPU)".to_string(),
-            }),
+            "cpu" => Ok(DeviceKind::Cpu),
+            "cuda" => Ok(DeviceKind::Cuda),
+            "mps" | "metal" => Ok(DeviceKind::Metal),
+            _ => {
+                Err(invalid(format!("`{name}` is no device that candle knows"), "name cpu, cuda, or mps (a Mac's GPU)"))
+            }
         }
     }
 
     /// `cpu`, `cuda`, `metal`.
     pub fn name(self) -> &'static str {
         match self {
-            Place::Cpu => "cpu",
-            Place::Cuda => "cuda",
-            Place::Metal => "metal",
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Cuda => "cuda",
+            DeviceKind::Metal => "metal",
         }
     }
 
     /// What measurements call it.
     pub fn backend(self) -> Backend {
         match self {
-            Place::Cpu => Backend::Cpu,
-            Place::Cuda => Backend::Cuda,
-            Place::Metal => Backend::Metal,
+            DeviceKind::Cpu => Backend::Cpu,
+            DeviceKind::Cuda => Backend::Cuda,
+            DeviceKind::Metal => Backend::Metal,
         }
     }
 
     /// Whether this build of candle has it; the machine may still lack it.
     pub fn is_built(self) -> bool {
         match self {
-            Place::Cpu => true,
-            Place::Cuda => cfg!(gpulab_cuda),
-            Place::Metal => cfg!(target_os = "macos"),
+            DeviceKind::Cpu => true,
+            DeviceKind::Cuda => cfg!(gpulab_cuda),
+            DeviceKind::Metal => cfg!(target_os = "macos"),
         }
     }
 
     /// The first GPU that opens, else the CPU.
-    pub fn best() -> (Place, Device) {
-        let opened = Place::ALL.into_iter().find_map(|place| Some((place, place.open().ok()?)));
-        opened.unwrap_or((Place::Cpu, Device::Cpu))
+    pub fn best() -> (DeviceKind, Device) {
+        let opened = DeviceKind::ALL.into_iter().find_map(|place| Some((place, place.open().ok()?)));
+        opened.unwrap_or((DeviceKind::Cpu, Device::Cpu))
     }
 
     /// Opens its first device.
@@ -79,24 +79,24 @@ impl Place {
             return Err(self.missing("this build of candle has no support for it".to_string()));
         }
         let opened = match self {
-            Place::Cpu => Ok(Device::Cpu),
-            Place::Cuda => Device::new_cuda(0),
-            Place::Metal => Device::new_metal(0),
+            DeviceKind::Cpu => Ok(Device::Cpu),
+            DeviceKind::Cuda => Device::new_cuda(0),
+            DeviceKind::Metal => Device::new_metal(0),
         };
         opened.map_err(|error| self.missing(error.to_string().lines().next().unwrap_or_default().to_string()))
     }
 
     fn missing(self, why: String) -> Error {
         let (what, fix) = match self {
-            Place::Cpu => ("the CPU", "restart the kernel"),
-            Place::Cuda => (
+            DeviceKind::Cpu => ("the CPU", "restart the kernel"),
+            DeviceKind::Cuda => (
                 "an NVIDIA GPU for candle",
                 "`make verify` says what is missing: the driver, or CUDA's nvcc, which candle is built with; \
                  then `make setup`. Without a GPU, use cpu",
             ),
-            Place::Metal => ("a Mac's GPU for candle", "use a Mac with Apple silicon, or cpu, or cuda"),
+            DeviceKind::Metal => ("a Mac's GPU for candle", "use a Mac with Apple silicon, or cpu, or cuda"),
         };
-        Error::Unsupported { what: format!("{what}: {why}"), fix: fix.to_string() }
+        unsupported(format!("{what}: {why}"), fix)
     }
 }
 
@@ -126,22 +126,22 @@ mod tests {
 
     #[test]
     fn every_name_leads_back_to_its_place() {
-        for place in Place::ALL {
-            assert_eq!(Place::from_name(place.name()).unwrap(), place);
+        for place in DeviceKind::ALL {
+            assert_eq!(DeviceKind::from_name(place.name()).unwrap(), place);
         }
-        assert_eq!(Place::from_name("mps").unwrap(), Place::Metal);
-        assert!(Place::from_name("tpu").unwrap_err().to_string().contains("next: name cpu, cuda"));
+        assert_eq!(DeviceKind::from_name("mps").unwrap(), DeviceKind::Metal);
+        assert!(DeviceKind::from_name("tpu").unwrap_err().to_string().contains("next: name cpu, cuda"));
     }
 
     #[test]
     fn a_place_opens_or_says_what_to_do() {
-        for place in Place::ALL {
+        for place in DeviceKind::ALL {
             if let Err(error) = place.open() {
-                assert_ne!(place, Place::Cpu);
+                assert_ne!(place, DeviceKind::Cpu);
                 assert!(error.to_string().contains("next: "), "{error}");
             }
         }
-        assert!(Place::best().0.open().is_ok());
+        assert!(DeviceKind::best().0.open().is_ok());
     }
 
     #[test]

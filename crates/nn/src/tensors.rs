@@ -1,7 +1,9 @@
 //! safetensors files: numbers by name, with a few words about them. Written whole or not at all.
 
-use gpulab::cpu::bf16_from_f32;
+use crate::unsupported;
+use candle_core::DType;
 use gpulab::error::{Error, Result};
+use half::{bf16, f16};
 use rayon::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::{SafeTensorError, SafeTensors, TensorView};
@@ -27,15 +29,6 @@ pub struct TensorFile {
     pub tensors: BTreeMap<String, HostTensor>,
     /// Words about them, such as the step of a training run.
     pub metadata: BTreeMap<String, String>,
-}
-
-/// How a file keeps its numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
-    /// 4 bytes, exact.
-    F32,
-    /// 2 bytes, 8 bits of precision.
-    Bf16,
 }
 
 impl HostTensor {
@@ -126,8 +119,8 @@ fn numbers(kind: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
     Some(match kind {
         Dtype::F32 => each(bytes, f32::from_le_bytes),
         Dtype::F64 => each(bytes, |b| f64::from_le_bytes(b) as f32),
-        Dtype::BF16 => each(bytes, |b| gpulab::cpu::f32_from_bf16(u16::from_le_bytes(b))),
-        Dtype::F16 => each(bytes, |b| f32_from_f16(u16::from_le_bytes(b))),
+        Dtype::BF16 => each(bytes, |b| bf16::from_le_bytes(b).to_f32()),
+        Dtype::F16 => each(bytes, |b| f16::from_le_bytes(b).to_f32()),
         _ => return None,
     })
 }
@@ -138,56 +131,37 @@ fn each<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32 + Sync) ->
     all.par_iter().with_min_len(CHUNK).map(|b| number(*b)).collect()
 }
 
-/// The number that these bits stand for in IEEE 754's 16-bit format, exactly.
-fn f32_from_f16(bits: u16) -> f32 {
-    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023));
-    match exponent {
-        // No leading one: multiples of 2⁻²⁴.
-        0 => sign * fraction * 2.0f32.powi(-24),
-        31 if fraction == 0.0 => sign * f32::INFINITY,
-        31 => f32::NAN,
-        _ => sign * (1.0 + fraction / 1024.0) * 2.0f32.powi(exponent - 15),
-    }
-}
-
 // ----------------------------------------------------------------------
 // Writing a safetensors file.
 
 impl TensorFile {
-    /// Writes the file whole, under another name first: whoever stops the program finds the old file or the new one.
+    /// Writes the file whole, under another name first: whoever stops the program finds the old file or the new one. The
+    /// numbers are kept as `dtype`: F32 (4 bytes, exact), or BF16 or F16 (2 bytes, rounded to the nearest).
     ///
     /// # Errors
-    /// As [`write_whole`], when the folder cannot be written or the disk is full; the old file stays.
-    pub fn write(&self, path: &Path, stored: Stored) -> Result<()> {
-        let bytes: Vec<(&str, &[usize], Vec<u8>)> = self
-            .tensors
-            .iter()
-            .map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice(), stored.bytes(&tensor.values)))
-            .collect();
-        let views = bytes.iter().map(|(name, shape, bytes)| {
-            let view = TensorView::new(stored.kind(), shape.to_vec(), bytes);
+    /// As [`write_whole`], when the folder cannot be written or the disk is full: the old file stays.
+    /// [`Error::Unsupported`] for another `dtype`.
+    pub fn write(&self, path: &Path, dtype: DType) -> Result<()> {
+        let bytes = |values: &[f32]| -> Option<(Dtype, Vec<u8>)> {
+            let values = values.par_iter().with_min_len(CHUNK);
+            Some(match dtype {
+                DType::F32 => (Dtype::F32, values.flat_map_iter(|x| x.to_le_bytes()).collect()),
+                DType::BF16 => (Dtype::BF16, values.flat_map_iter(|x| bf16::from_f32(*x).to_le_bytes()).collect()),
+                DType::F16 => (Dtype::F16, values.flat_map_iter(|x| f16::from_f32(*x).to_le_bytes()).collect()),
+                _ => return None,
+            })
+        };
+        let stored = self.tensors.iter().map(|(name, tensor)| Some((name, &tensor.shape, bytes(&tensor.values)?)));
+        let stored = stored.collect::<Option<Vec<_>>>().ok_or_else(|| {
+            unsupported(format!("weights in a file as {}", dtype.as_str()), "write them as F32, BF16 or F16")
+        })?;
+        let views = stored.iter().map(|(name, shape, (dtype, bytes))| {
+            let view = TensorView::new(*dtype, shape.to_vec(), bytes);
             (*name, view.expect("HostTensor holds shape and numbers against each other"))
         });
         let metadata = self.metadata.clone().into_iter().collect();
         let file = safetensors::serialize(views, Some(metadata)).map_err(|error| fail(path, error.to_string()))?;
         write_whole(path, &file)
-    }
-}
-
-impl Stored {
-    fn kind(self) -> Dtype {
-        match self {
-            Stored::F32 => Dtype::F32,
-            Stored::Bf16 => Dtype::BF16,
-        }
-    }
-
-    fn bytes(self, values: &[f32]) -> Vec<u8> {
-        match self {
-            Stored::F32 => values.par_iter().flat_map_iter(|x| x.to_le_bytes()).collect(),
-            Stored::Bf16 => values.par_iter().flat_map_iter(|x| bf16_from_f32(*x).to_le_bytes()).collect(),
-        }
     }
 }
 

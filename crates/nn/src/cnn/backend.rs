@@ -1,11 +1,12 @@
 //! What makes a run's steps: candle's layers, or the course's own kernels on an NVIDIA GPU.
 
 use super::adamw::all_finite;
-use super::engine::{OnGpu, check_generation};
-use super::images::Resident;
-use super::{AdamW, Checkpoint, Cnn, Epoch, Kernels, Plan, Precision, State, order};
-use crate::Place;
+use super::engine::{EngineBackend, check_generation};
+use super::images::ImageTensors;
+use super::{AdamW, Checkpoint, Cnn, Epoch, Kernels, Precision, State, TrainConfig, order};
+use crate::DeviceKind;
 use crate::data::Images;
+use crate::invalid;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu;
 use gpulab::error::{Error, Result, bytes};
@@ -13,12 +14,17 @@ use gpulab::gpu::Gpu;
 
 /// A network, its optimiser and its images, somewhere. [`super::Trainer`] tells it what to do, and does all that does
 /// not depend on where.
-pub(super) trait Way: std::fmt::Debug {
-    /// Where the run stands, as of the last [`Way::collect`].
+pub(super) trait TrainingBackend: std::fmt::Debug {
+    /// Where the run stands, as of the last [`TrainingBackend::collect`].
     fn state(&self) -> &State;
 
     /// The same, to note seconds in it.
     fn state_mut(&mut self) -> &mut State;
+
+    /// The network on candle, where candle's tensors hold it.
+    fn cnn(&self) -> Option<&Cnn> {
+        None
+    }
 
     /// Images of this epoch that no step has taken yet.
     fn left(&self) -> usize;
@@ -33,7 +39,7 @@ pub(super) trait Way: std::fmt::Debug {
     /// which it returns.
     ///
     /// # Errors
-    /// As [`Way::steps`].
+    /// As [`TrainingBackend::steps`].
     fn collect(&mut self) -> Result<Option<NotFinite>>;
 
     /// The share of test images that are right, 0 to 1, and the mean loss over them.
@@ -75,7 +81,7 @@ impl std::fmt::Display for NotFinite {
 }
 
 // ----------------------------------------------------------------------
-// What a plan computes on: one of candle's devices, or an NVIDIA GPU with the course's own kernels.
+// What a run computes on: one of candle's devices, or an NVIDIA GPU with the course's own kernels.
 
 /// A device that is open.
 #[derive(Debug)]
@@ -99,22 +105,22 @@ impl Target {
     ///
     /// # Errors
     /// As [`super::Trainer::new`].
-    pub fn way(self, images: &Images, plan: &Plan, start: Checkpoint) -> Result<Box<dyn Way>> {
+    pub fn way(self, images: &Images, config: &TrainConfig, start: Checkpoint) -> Result<Box<dyn TrainingBackend>> {
         Ok(match self {
-            Target::Candle(device, kernels) => Box::new(OnCandle::new(&device, kernels, images, plan, start)?),
-            Target::Gpu(gpu) => Box::new(OnGpu::new(&gpu, images, plan, &start)?),
+            Target::Candle(device, kernels) => Box::new(CandleBackend::new(&device, kernels, images, config, start)?),
+            Target::Gpu(gpu) => Box::new(EngineBackend::new(&gpu, images, config, &start)?),
         })
     }
 }
 
-impl Plan {
+impl TrainConfig {
     /// Opens its device.
     ///
     /// # Errors
     /// [`Error::NoGpu`], [`Error::Unsupported`], [`Error::Driver`].
     pub(super) fn open(&self) -> Result<Target> {
-        if self.place != Place::Cuda {
-            let device = self.place.open()?;
+        if self.device != DeviceKind::Cuda {
+            let device = self.device.open()?;
             let kernels = self.kernels.unwrap_or(Kernels::best(&device));
             return Ok(Target::Candle(device, kernels));
         }
@@ -123,7 +129,7 @@ impl Plan {
             check_generation(gpu.name(), gpu.compute_capability()?)?;
             Ok(gpu)
         };
-        on_cuda(self.kernels, own, || self.place.open())
+        on_cuda(self.kernels, own, || self.device.open())
     }
 }
 
@@ -155,11 +161,11 @@ pub(super) const STEADY: u64 = 200;
 
 /// The network of a run on one of candle's devices.
 #[derive(Debug)]
-pub(super) struct OnCandle {
+pub(super) struct CandleBackend {
     cnn: Cnn,
     adamw: AdamW,
-    train: Resident,
-    test: Resident,
+    train: ImageTensors,
+    test: ImageTensors,
     batch: usize,
     state: State,
     order: Vec<u32>,
@@ -169,33 +175,40 @@ pub(super) struct OnCandle {
     pending: Vec<(Tensor, Tensor, usize)>,
 }
 
-impl OnCandle {
+impl CandleBackend {
     /// Puts network and images on the device.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a batch larger than the CPU's memory; as [`Cnn::new`].
-    pub fn new(device: &Device, kernels: Kernels, images: &Images, plan: &Plan, start: Checkpoint) -> Result<OnCandle> {
+    pub fn new(
+        device: &Device,
+        kernels: Kernels,
+        images: &Images,
+        config: &TrainConfig,
+        start: Checkpoint,
+    ) -> Result<CandleBackend> {
         if device.is_cpu() {
-            check_cpu(kernels, plan.batch)?;
+            check_cpu(kernels, config.batch)?;
         }
-        let cnn = Cnn::new(&start.parameters, device, kernels, plan.precision)?;
+        let cnn = Cnn::new(&start.parameters, device, kernels, config.precision)?;
         let mut adamw = AdamW::with(&cnn, &start.m, &start.v, start.state.step)?;
-        adamw.learning_rate = plan.learning_rate;
+        adamw.learning_rate = config.learning_rate;
         let size = images.width * images.height;
-        let (train, test) = (Resident::new(&images.train, size, device)?, Resident::new(&images.test, size, device)?);
+        let (train, test) =
+            (ImageTensors::new(&images.train, size, device)?, ImageTensors::new(&images.test, size, device)?);
         let mut state = start.state;
-        state.loss_scale = plan.precision.loss_scale(state.loss_scale);
-        if plan.precision != Precision::F16 {
+        state.loss_scale = config.precision.loss_scale(state.loss_scale);
+        if config.precision != Precision::F16 {
             state.steady = 0;
         }
         let (order, seen) = (order(state.seed, state.epoch, train.len()), state.seen as usize);
-        Ok(OnCandle { cnn, adamw, train, test, batch: plan.batch, state, order, seen, pending: Vec::new() })
+        Ok(CandleBackend { cnn, adamw, train, test, batch: config.batch, state, order, seen, pending: Vec::new() })
     }
 
     /// The loss and the number of right answers, on the device.
     fn train_on(&mut self, which: std::ops::Range<usize>) -> Result<(Tensor, Tensor)> {
         // Before the first tensor: this step may be made in another cell than the network.
-        self.cnn.count_on_behind([])?;
+        self.cnn.reserve_tensor_ids([])?;
         let (x, digits) = self.train.batch(&self.order[which])?;
         let logits = self.cnn.logits(&x)?;
         let loss = candle_nn::loss::cross_entropy(&logits, &digits)?;
@@ -225,7 +238,11 @@ impl OnCandle {
     }
 }
 
-impl Way for OnCandle {
+impl TrainingBackend for CandleBackend {
+    fn cnn(&self) -> Option<&Cnn> {
+        Some(&self.cnn)
+    }
+
     fn state(&self) -> &State {
         &self.state
     }
@@ -367,13 +384,13 @@ fn largest(failed: u64, mut fits: impl FnMut(u64) -> bool) -> u64 {
 
 /// The error for a batch that is too large; `fits` names the largest that is not, 0 where none is.
 pub(super) fn too_large(batch: u64, fits: u64, why: &str) -> Error {
-    Error::Invalid {
-        what: format!("a step of {batch} images does not fit into memory: {why}"),
-        fix: match fits {
+    invalid(
+        format!("a step of {batch} images does not fit into memory: {why}"),
+        match fits {
             0 => "not even one image fits: end other programs that use this device".to_string(),
             _ => format!("use a batch of {fits} or less; nothing was lost"),
         },
-    }
+    )
 }
 
 #[cfg(test)]
@@ -385,7 +402,7 @@ mod tests {
         let old = || check_generation("Tesla T4", (7, 5)).and_then(|()| Gpu::simulated());
         let none = || Err(Error::NoGpu { tried: vec!["libcuda.so".to_string()] });
         let candle = || Ok(Device::Cpu);
-        let not_built = || Place::Metal.open().or(Place::Cuda.open());
+        let not_built = || DeviceKind::Metal.open().or(DeviceKind::Cuda.open());
         let found = |asked| on_cuda(asked, Gpu::simulated, candle).unwrap().kernels();
         assert_eq!([None, Some(Kernels::Own)].map(found), [Kernels::Own; 2]);
         assert_eq!(found(Some(Kernels::Candle)), Kernels::Candle);
@@ -393,7 +410,7 @@ mod tests {
         let message = |error: Result<Target>| error.unwrap_err().to_string();
         let own_asked = message(on_cuda(Some(Kernels::Own), old, candle));
         assert!(own_asked.contains("Tesla T4 has 7.5") && own_asked.contains("next: use candle's"), "{own_asked}");
-        if !Place::Cuda.is_built() && !Place::Metal.is_built() {
+        if !DeviceKind::Cuda.is_built() && !DeviceKind::Metal.is_built() {
             assert_eq!(message(on_cuda(None, old, not_built)), own_asked);
         }
         assert!(message(on_cuda(None, none, candle)).contains("no GPU was found"));

@@ -3,9 +3,10 @@
 //!
 //! The same kernels run on an NVIDIA GPU from Ampere on and in the simulator.
 
-use super::backend::{NotFinite, STEADY, Way, too_large};
-use super::{Checkpoint, Epoch, Parameters, Plan, Precision, State, order};
+use super::backend::{NotFinite, STEADY, TrainingBackend, too_large};
+use super::{Checkpoint, Epoch, Parameters, Precision, State, TrainConfig, order};
 use crate::data::Images;
+use crate::{invalid, unsupported};
 use gpulab::error::{Error, Result, bytes};
 use gpulab::gpu::{Buffer, Gpu, Graph, Kernel};
 use gpulab::launch::LaunchConfig;
@@ -27,7 +28,7 @@ pub struct CnnEngine {
     settings: EngineSettings,
     kernels: Kernels,
     images: DeviceImages,
-    room: Room,
+    workspace: Workspace,
     /// A graph for each batch that came up: the full one, and the last of an epoch.
     graphs: Vec<(usize, Graph)>,
     state: State,
@@ -73,30 +74,27 @@ impl CnnEngine {
     ) -> Result<CnnEngine> {
         let images = DeviceImages::new(gpu, pixels, labels)?;
         if settings.batch == 0 || checkpoint.state.seen as usize > images.count {
-            return Err(Error::Invalid {
-                what: format!(
-                    "a batch of {} images, after {} of {}",
-                    settings.batch, checkpoint.state.seen, images.count
-                ),
-                fix: "give a batch of at least 1, and the images that the checkpoint was trained on".to_string(),
-            });
+            return Err(invalid(
+                format!("a batch of {} images, after {} of {}", settings.batch, checkpoint.state.seen, images.count),
+                "give a batch of at least 1, and the images that the checkpoint was trained on",
+            ));
         }
-        // No step takes more images than there are, so no room is made for more.
+        // No step takes more images than there are, so memory for more is not taken.
         let settings = EngineSettings { batch: settings.batch.min(images.count), ..settings };
         check_memory(gpu, &settings, images.count)?;
-        let room = Room::new(gpu, checkpoint, &settings, images.count)?;
+        let workspace = Workspace::new(gpu, checkpoint, &settings, images.count)?;
         let mut engine = CnnEngine {
             gpu: gpu.clone(),
             kernels,
             images,
-            room,
+            workspace,
             graphs: Vec::new(),
             queued: 0,
             seen: checkpoint.state.seen as usize,
             state: checkpoint.state.clone(),
             settings,
         };
-        engine.room.pack(&engine.kernels)?;
+        engine.workspace.pack(&engine.kernels)?;
         engine.images.set_order(&order(engine.state.seed, engine.state.epoch, engine.images.count))?;
         Ok(engine)
     }
@@ -134,10 +132,10 @@ impl CnnEngine {
 
     fn queue(&mut self, batch: usize) -> Result<()> {
         if !self.settings.graph || matches!(self.gpu, Gpu::Simulated(_)) {
-            return self.room.step(&self.kernels, &self.images, batch);
+            return self.workspace.step(&self.kernels, &self.images, batch);
         }
         if !self.graphs.iter().any(|(of, _)| *of == batch) {
-            let graph = self.gpu.capture(|| self.room.step(&self.kernels, &self.images, batch))?;
+            let graph = self.gpu.capture(|| self.workspace.step(&self.kernels, &self.images, batch))?;
             self.graphs.push((batch, graph));
         }
         let found = self.graphs.iter_mut().find(|(of, _)| *of == batch);
@@ -152,7 +150,7 @@ impl CnnEngine {
         self.collect()?;
         self.state.next_epoch(epoch);
         self.seen = 0;
-        self.room.rewind()?;
+        self.workspace.rewind()?;
         self.images.set_order(&order(self.state.seed, self.state.epoch, self.images.count))
     }
 
@@ -165,7 +163,7 @@ impl CnnEngine {
     }
 
     fn test_on(&mut self, images: &DeviceImages) -> Result<(f32, f32)> {
-        self.room.test(&self.kernels, images, self.settings.batch)
+        self.workspace.test(&self.kernels, images, self.settings.batch)
     }
 
     /// Everything that a training run needs to go on, as of the last step that was queued.
@@ -174,7 +172,7 @@ impl CnnEngine {
     /// As [`CnnEngine::collect`].
     pub fn checkpoint(&mut self) -> Result<Checkpoint> {
         self.collect()?;
-        let [parameters, m, v] = [&self.room.w, &self.room.m, &self.room.v].map(from_device);
+        let [parameters, m, v] = [&self.workspace.w, &self.workspace.m, &self.workspace.v].map(from_device);
         Ok(Checkpoint { parameters: parameters?, m: m?, v: v?, state: self.state.clone() })
     }
 
@@ -183,7 +181,7 @@ impl CnnEngine {
     /// # Errors
     /// [`Error::Driver`].
     pub fn gradients(&self) -> Result<Parameters> {
-        from_device(&self.room.gradient)
+        from_device(&self.workspace.gradient)
     }
 }
 
@@ -193,15 +191,14 @@ pub(super) fn check_generation(name: &str, capability: (u32, u32)) -> Result<()>
     if capability >= needs {
         return Ok(());
     }
-    Err(Error::Unsupported {
-        what: format!(
+    Err(unsupported(
+        format!(
             "the course's kernels for this network need compute capability {}.{} (Ampere, 2020), and {name} has {}.{}",
             needs.0, needs.1, capability.0, capability.1
         ),
-        fix: "use candle's layers (--kernels candle): `make setup` builds candle for the GPU where it finds CUDA's nvcc; \
-              or use the CPU"
-            .to_string(),
-    })
+        "use candle's layers (--kernels candle): `make setup` builds candle for the GPU where it finds CUDA's nvcc; \
+              or use the CPU",
+    ))
 }
 
 /// All parameters one after the other, as the kernels have them.
@@ -284,20 +281,18 @@ impl CnnEngine {
     pub fn collect(&mut self) -> Result<()> {
         match self.read()? {
             None => Ok(()),
-            Some(wrong) => Err(Error::Invalid {
-                what: format!("{wrong}: training stopped there"),
-                fix:
-                    "the parameters are those of the step before: go on from them with a smaller learning rate, or in \
-                      another precision"
-                        .to_string(),
-            }),
+            Some(wrong) => Err(invalid(
+                format!("{wrong}: training stopped there"),
+                "the parameters are those of the step before: go on from them with a smaller learning rate, or in \
+                      another precision",
+            )),
         }
     }
 
     /// As [`CnnEngine::collect`], and gives the step that went wrong.
     fn read(&mut self) -> Result<Option<NotFinite>> {
-        let words = self.room.state.to_host()?;
-        let (losses, hits) = (self.room.losses.to_host()?, self.room.hits.to_host()?);
+        let words = self.workspace.state.to_host()?;
+        let (losses, hits) = (self.workspace.losses.to_host()?, self.workspace.hits.to_host()?);
         let end = words[BATCHES] as usize;
         let first = end.saturating_sub(std::mem::take(&mut self.queued));
         // In fp16 a gradient that does not fit is no mistake, and a loss that does not is.
@@ -317,7 +312,7 @@ impl CnnEngine {
         self.state.seen = images as u64;
         // The GPU counts a step when its backward pass begins.
         self.state.step = u64::from(words[STEP] - words[BAD]);
-        (self.state.loss_scale, self.state.steady) = self.next_scale(&words, self.room.scale.to_host()?[0]);
+        (self.state.loss_scale, self.state.steady) = self.next_scale(&words, self.workspace.scale.to_host()?[0]);
         Ok(wrong.map(|at| NotFinite { step: self.state.taken() + 1, loss: losses[at] }))
     }
 
@@ -337,7 +332,7 @@ impl CnnEngine {
     /// # Errors
     /// [`Error::Driver`].
     pub fn skipped(&self) -> Result<u32> {
-        let words = self.room.state.to_host()?;
+        let words = self.workspace.state.to_host()?;
         Ok(words[SKIPPED] + if self.settings.precision == Precision::F16 { words[BAD] } else { 0 })
     }
 }
@@ -445,7 +440,7 @@ const HIDDEN: usize = 128;
 const STRETCHES: usize = 36;
 
 /// All buffers but the images; `bytes.rs` counts them. Nothing is allocated once it is there.
-struct Room {
+struct Workspace {
     gpu: Gpu,
     pub w: Buffer<f32>,
     pub m: Buffer<f32>,
@@ -471,8 +466,8 @@ struct Room {
     pub hits: Buffer<u32>,
 }
 
-impl Room {
-    pub fn new(gpu: &Gpu, checkpoint: &Checkpoint, settings: &EngineSettings, images: usize) -> Result<Room> {
+impl Workspace {
+    pub fn new(gpu: &Gpu, checkpoint: &Checkpoint, settings: &EngineSettings, images: usize) -> Result<Workspace> {
         let (batch, steps) = (settings.batch, images.div_ceil(settings.batch));
         let floats = |len: usize| gpu.alloc::<f32>(len);
         let state = &checkpoint.state;
@@ -483,7 +478,7 @@ impl Room {
         words[GOOD] = (state.steady as u32).wrapping_sub(1);
         let growth = if settings.precision == Precision::F16 { settings.growth } else { 0 };
         let scale = [settings.precision.loss_scale(state.loss_scale), growth as f32];
-        Ok(Room {
+        Ok(Workspace {
             w: gpu.to_device(&flat(&checkpoint.parameters))?,
             m: gpu.to_device(&flat(&checkpoint.m))?,
             v: gpu.to_device(&flat(&checkpoint.v))?,
@@ -602,10 +597,10 @@ impl Room {
     }
 
     fn tally(&mut self, kernels: &Kernels, batch: usize) -> Result<()> {
-        let room = self.losses.len() as i32;
+        let workspace = self.losses.len() as i32;
         kernels.tally.launch(
             tally_shape(),
-            (&self.loss, &self.hit, &mut self.state, &mut self.losses, &mut self.hits, batch as i32, room),
+            (&self.loss, &self.hit, &mut self.state, &mut self.losses, &mut self.hits, batch as i32, workspace),
         )
     }
 
@@ -665,10 +660,7 @@ impl DeviceImages {
             });
         }
         if let Some(at) = labels.iter().position(|&label| label > 9) {
-            return Err(Error::Invalid {
-                what: format!("image {at} has the label {}", labels[at]),
-                fix: "give labels from 0 to 9".to_string(),
-            });
+            return Err(invalid(format!("image {at} has the label {}", labels[at]), "give labels from 0 to 9"));
         }
         let order: Vec<u32> = (0..count as u32).collect();
         Ok(DeviceImages {
@@ -683,10 +675,7 @@ impl DeviceImages {
     pub fn set_order(&mut self, order: &[u32]) -> Result<()> {
         match order.iter().find(|&&image| image as usize >= self.count) {
             None => self.order.copy_from(order),
-            Some(image) => Err(Error::Invalid {
-                what: format!("image {image} of {}", self.count),
-                fix: "count images from 0".to_string(),
-            }),
+            Some(image) => Err(invalid(format!("image {image} of {}", self.count), "count images from 0")),
         }
     }
 }
@@ -706,7 +695,7 @@ fn fixed() -> usize {
     4 * (4 * Parameters::count() + 2 * Parameters::len_of(2) + WORDS + 9 + 2)
 }
 
-/// What a [`super::Room`] takes: for that many images at a time, of a set of `images`.
+/// What a [`super::Workspace`] takes: for that many images at a time, of a set of `images`.
 fn of_room(gpu: &Gpu, batch: usize, images: usize) -> u64 {
     let blocks = image_blocks(gpu, batch) as usize;
     (fixed() + batch * EACH + blocks * OF_CONVOLUTIONS * 4 + images.div_ceil(batch) * 8) as u64
@@ -737,35 +726,41 @@ fn check_free(gpu: &Gpu, batch: usize, images: usize, free: u64) -> Result<()> {
 
 /// The network of a run on an NVIDIA GPU, with the images that it is tested on.
 #[derive(Debug)]
-pub(super) struct OnGpu {
+pub(super) struct EngineBackend {
     engine: CnnEngine,
     test: DeviceImages,
 }
 
-impl OnGpu {
+impl EngineBackend {
     /// As [`CnnEngine::new`].
     ///
     /// # Errors
     /// As [`CnnEngine::new`].
-    pub fn new(gpu: &Gpu, images: &Images, plan: &Plan, start: &Checkpoint) -> Result<OnGpu> {
-        OnGpu::with(gpu, Kernels::compile(gpu, plan.precision)?, images, plan, start)
+    pub fn new(gpu: &Gpu, images: &Images, config: &TrainConfig, start: &Checkpoint) -> Result<EngineBackend> {
+        EngineBackend::with(gpu, Kernels::compile(gpu, config.precision)?, images, config, start)
     }
 
-    fn with(gpu: &Gpu, kernels: Kernels, images: &Images, plan: &Plan, start: &Checkpoint) -> Result<OnGpu> {
+    fn with(
+        gpu: &Gpu,
+        kernels: Kernels,
+        images: &Images,
+        config: &TrainConfig,
+        start: &Checkpoint,
+    ) -> Result<EngineBackend> {
         let settings = EngineSettings {
-            batch: plan.batch,
-            precision: plan.precision,
-            rate: plan.learning_rate as f32,
+            batch: config.batch,
+            precision: config.precision,
+            rate: config.learning_rate as f32,
             growth: STEADY as u32,
             ..EngineSettings::default()
         };
         let test = DeviceImages::new(gpu, &images.test.pixels, &images.test.labels)?;
         let engine = CnnEngine::with(gpu, kernels, start, &images.train.pixels, &images.train.labels, settings)?;
-        Ok(OnGpu { engine, test })
+        Ok(EngineBackend { engine, test })
     }
 }
 
-impl Way for OnGpu {
+impl TrainingBackend for EngineBackend {
     fn state(&self) -> &State {
         self.engine.state()
     }

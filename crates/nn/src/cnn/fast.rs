@@ -316,11 +316,11 @@ unsafe fn sums<const T: usize, L: Lanes>(x: &[f32], w: &[f32], step: Steps) -> [
 /// This CPU has such vectors.
 ///
 /// # Panics
-/// When `to` has less room.
+/// When `to` is shorter.
 #[inline(always)]
 unsafe fn put<L: Lanes>(sums: [L; 2], to: &mut [f32]) {
     let to = &mut to[..2 * L::COUNT];
-    // SAFETY: the line above holds room for both; the vectors are the caller's promise.
+    // SAFETY: the line above is long enough for both; the vectors are the caller's promise.
     unsafe {
         sums[0].store(to.as_mut_ptr());
         sums[1].store(to.as_mut_ptr().add(L::COUNT));

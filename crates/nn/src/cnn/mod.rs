@@ -20,7 +20,7 @@ pub use engine::{CnnEngine, EngineSettings};
 pub use images::{batch, order};
 pub use model::{Cnn, Kernels, Parameters, Precision, gradients, share_lost};
 pub use report::{Report, loss_chart, time_chart};
-pub use trainer::{Ended, Plan, Progress, Trainer};
+pub use trainer::{Ended, Progress, TrainConfig, Trainer};
 
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,11 @@
 
 use super::AdamW;
 use super::fast::{Features, Linear};
-use crate::renumbered;
+use crate::with_new_id;
+use crate::{invalid, unsupported};
 use candle_core::{DType, Device, Tensor, Var};
 use gpulab::cpu::random_f32;
-use gpulab::error::{Error, Result};
+use gpulab::error::Result;
 use gpulab::measurement::Span;
 use std::time::Instant;
 
@@ -24,13 +25,12 @@ impl Kernels {
     /// `own` or `candle`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names the ones there are.
+    /// [`gpulab::Error::Invalid`] names the ones there are.
     pub fn from_name(name: &str) -> Result<Kernels> {
         let all = [Kernels::Own, Kernels::Candle];
-        all.into_iter().find(|kernels| kernels.name() == name).ok_or_else(|| Error::Invalid {
-            what: format!("there are no kernels `{name}`"),
-            fix: "name own or candle".to_string(),
-        })
+        all.into_iter()
+            .find(|kernels| kernels.name() == name)
+            .ok_or_else(|| invalid(format!("there are no kernels `{name}`"), "name own or candle"))
     }
 
     /// `own`, `candle`.
@@ -59,21 +59,20 @@ impl Cnn {
     /// Puts the parameters on the device.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for [`Kernels::Own`] elsewhere than on the CPU, and for TF32; candle's error when the device's
+    /// [`gpulab::Error::Unsupported`] for [`Kernels::Own`] elsewhere than on the CPU, and for TF32; candle's error when the device's
     /// memory is full.
     pub fn new(parameters: &Parameters, device: &Device, kernels: Kernels, precision: Precision) -> Result<Cnn> {
         if kernels == Kernels::Own && !device.is_cpu() {
-            return Err(Error::Unsupported {
-                what: "in a `Cnn`, `Kernels::Own` computes on the CPU, and this device is a GPU".to_string(),
-                fix: "use `Kernels::best(&device)`, or train with a `Trainer`, which has own kernels for NVIDIA's"
-                    .to_string(),
-            });
+            return Err(unsupported(
+                "in a `Cnn`, `Kernels::Own` computes on the CPU, and this device is a GPU",
+                "use `Kernels::best(&device)`, or train with a `Trainer`, which has own kernels for NVIDIA's",
+            ));
         }
         if precision == Precision::Tf32 {
-            return Err(Error::Unsupported {
-                what: "TF32 is what tensor cores take, and candle's layers compute in f32, bf16 or f16".to_string(),
-                fix: "train in f32, or with own kernels on an NVIDIA GPU (--device cuda --kernels own)".to_string(),
-            });
+            return Err(unsupported(
+                "TF32 is what tensor cores take, and candle's layers compute in f32, bf16 or f16",
+                "train in f32, or with own kernels on an NVIDIA GPU (--device cuda --kernels own)",
+            ));
         }
         let arrays = Parameters::SHAPES.iter().zip(&parameters.arrays);
         let vars = arrays.map(|((_, shape), numbers)| Var::from_vec(numbers.clone(), *shape, device));
@@ -105,9 +104,9 @@ impl Cnn {
     /// # Errors
     /// candle's error when `x` has another shape, or lies on another device.
     pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
-        self.count_on_behind([x])?;
+        self.reserve_tensor_ids([x])?;
         let parameter = |at: usize| self.precision.apply(self.vars[at].as_tensor());
-        let x = self.precision.apply(&renumbered(x)?)?;
+        let x = self.precision.apply(&with_new_id(x)?)?;
         x.dims4()?;
         let features = match self.kernels {
             Kernels::Own => {
@@ -135,8 +134,8 @@ impl Cnn {
     }
 
     /// Parameters, images and digits may be another cell's.
-    pub(super) fn count_on_behind<const N: usize>(&self, others: [&Tensor; N]) -> Result<()> {
-        crate::count_on_behind(self.vars.iter().map(|var| var.as_tensor()).chain(others))
+    pub(super) fn reserve_tensor_ids<const N: usize>(&self, others: [&Tensor; N]) -> Result<()> {
+        crate::reserve_tensor_ids(self.vars.iter().map(|var| var.as_tensor()).chain(others))
     }
 
     fn linear(&self, x: &Tensor, weight: Tensor, bias: Tensor, relu: bool) -> candle_core::Result<Tensor> {
@@ -157,8 +156,8 @@ impl Cnn {
     /// # Errors
     /// As [`Cnn::logits`].
     pub fn loss(&self, x: &Tensor, digits: &Tensor) -> Result<Tensor> {
-        self.count_on_behind([x, digits])?;
-        Ok(candle_nn::loss::cross_entropy(&self.logits(x)?, &renumbered(digits)?)?)
+        self.reserve_tensor_ids([x, digits])?;
+        Ok(candle_nn::loss::cross_entropy(&self.logits(x)?, &with_new_id(digits)?)?)
     }
 
     /// Copies the parameters to the host.
@@ -255,11 +254,13 @@ impl Precision {
     /// `f32`, `tf32`, `bf16` or `f16`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names the ones there are.
+    /// [`gpulab::Error::Invalid`] names the ones there are.
     pub fn from_name(name: &str) -> Result<Precision> {
-        Precision::ALL.into_iter().find(|precision| precision.name() == name).ok_or_else(|| Error::Invalid {
-            what: format!("`{name}` is no kind of number that the network is trained in"),
-            fix: "name f32, tf32, bf16 or f16".to_string(),
+        Precision::ALL.into_iter().find(|precision| precision.name() == name).ok_or_else(|| {
+            invalid(
+                format!("`{name}` is no kind of number that the network is trained in"),
+                "name f32, tf32, bf16 or f16",
+            )
         })
     }
 
@@ -372,8 +373,8 @@ impl Cnn {
     /// # Errors
     /// candle's error when `x` or the digits have another shape.
     pub fn step_by_layer(&self, x: &Tensor, digits: &Tensor, lane: &str) -> Result<Vec<Span>> {
-        self.count_on_behind([x, digits])?;
-        let digits = &crate::renumbered(digits)?;
+        self.reserve_tensor_ids([x, digits])?;
+        let digits = &crate::with_new_id(digits)?;
         // Of its own: the update must not change this network.
         let cnn = Cnn::new(&self.parameters()?, self.device(), self.kernels(), self.precision())?;
         let mut adamw = AdamW::new(&cnn)?;

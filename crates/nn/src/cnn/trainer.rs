@@ -1,9 +1,10 @@
 //! A training run: what is to be done, what does it, and where it stands.
 
-use super::backend::{NotFinite, Way};
-use super::{Checkpoint, Epoch, Kernels, Precision, State};
-use crate::Place;
+use super::backend::{NotFinite, TrainingBackend};
+use super::{Checkpoint, Cnn, Epoch, Kernels, Precision, State};
+use crate::DeviceKind;
 use crate::data::Images;
+use crate::invalid;
 use gpulab::error::{Error, Result};
 use std::fmt;
 use std::ops::ControlFlow;
@@ -13,13 +14,13 @@ use std::time::Instant;
 /// A training run: the network, its optimiser, its images, and where it stands.
 #[derive(Debug)]
 pub struct Trainer {
-    pub(super) plan: Plan,
+    pub(super) config: TrainConfig,
     /// Whose layers compute, once the device is known.
     pub(super) kernels: Kernels,
-    pub(super) way: Box<dyn Way>,
+    pub(super) backend: Box<dyn TrainingBackend>,
     /// How many it trains on.
     pub(super) images: usize,
-    pub(super) since: Since,
+    pub(super) since: Interval,
     /// The step that the checkpoint on disk was written after.
     kept: Option<u64>,
     /// What ended it: there is no way on from parameters that are no numbers.
@@ -31,43 +32,55 @@ impl Trainer {
     ///
     /// # Errors
     /// [`Error::NoGpu`] and [`Error::Unsupported`] where the device is missing or cannot do it; [`Error::Invalid`] for a
-    /// plan that cannot be done: no epochs, a batch larger than the images or than the memory.
-    pub fn new(images: &Images, plan: Plan) -> Result<Trainer> {
-        let start = Checkpoint::new(plan.seed, &images.name);
-        Trainer::from(images, plan, start, None)
+    /// configuration that cannot be done: no epochs, a batch larger than the images or than the memory.
+    pub fn new(images: &Images, config: TrainConfig) -> Result<Trainer> {
+        let start = Checkpoint::new(config.seed, &images.name);
+        Trainer::from(images, config, start, None)
     }
 
-    /// Goes on with the run in `plan.checkpoint`, as if it had never stopped: with the same images, batch size, numbers,
+    /// Goes on with the run in `config.checkpoint`, as if it had never stopped: with the same images, batch size, numbers,
     /// device and layers its losses are the same, bit for bit.
     ///
     /// # Errors
     /// As [`Trainer::new`]; [`Error::File`] and [`Error::Invalid`] as [`Checkpoint::read`], and where it was trained on
     /// other images.
-    pub fn resume(images: &Images, plan: Plan) -> Result<Trainer> {
-        let checkpoint = plan.kept(&images.name)?;
+    pub fn resume(images: &Images, config: TrainConfig) -> Result<Trainer> {
+        let checkpoint = config.kept(&images.name)?;
         let taken = checkpoint.state.taken();
-        Trainer::from(images, plan, checkpoint, Some(taken))
+        Trainer::from(images, config, checkpoint, Some(taken))
     }
 
-    fn from(images: &Images, plan: Plan, start: Checkpoint, kept: Option<u64>) -> Result<Trainer> {
-        plan.check(images)?;
-        let target = plan.open()?;
-        let (kernels, way) = (target.kernels(), target.way(images, &plan, start)?);
-        Ok(Trainer::with(way, kernels, images.train.len(), plan, kept))
+    fn from(images: &Images, config: TrainConfig, start: Checkpoint, kept: Option<u64>) -> Result<Trainer> {
+        config.check(images)?;
+        let target = config.open()?;
+        let (kernels, way) = (target.kernels(), target.way(images, &config, start)?);
+        Ok(Trainer::with(way, kernels, images.train.len(), config, kept))
     }
 
-    pub(super) fn with(way: Box<dyn Way>, kernels: Kernels, images: usize, plan: Plan, kept: Option<u64>) -> Trainer {
-        Trainer { plan, kernels, way, images, since: Since::now(), kept, broken: None }
+    pub(super) fn with(
+        backend: Box<dyn TrainingBackend>,
+        kernels: Kernels,
+        images: usize,
+        config: TrainConfig,
+        kept: Option<u64>,
+    ) -> Trainer {
+        Trainer { config, kernels, backend, images, since: Interval::now(), kept, broken: None }
     }
 
     /// Where the run stands.
     pub fn state(&self) -> &State {
-        self.way.state()
+        self.backend.state()
     }
 
     /// What it was asked to do.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    pub fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// The network with its parameters as candle's [`Var`](candle_core::Var)s ([`Cnn::vars`]), as the last step left them.
+    /// `None` where the course's own CUDA kernels train it: [`Trainer::checkpoint`] copies it from there.
+    pub fn model(&self) -> Option<&Cnn> {
+        self.backend.cnn()
     }
 
     /// Whose layers compute.
@@ -82,11 +95,11 @@ impl Trainer {
     /// [`Error::Invalid`] when the loss is no number, with the step; when the batch does not fit into the device's memory,
     /// with the largest that does; when the epoch is over.
     pub fn step(&mut self) -> Result<()> {
-        if self.way.left() == 0 {
-            return Err(Error::Invalid {
-                what: format!("epoch {} has no images left for a step", self.state().epoch + 1),
-                fix: "go on with `run`, which tests the network and begins the next epoch".to_string(),
-            });
+        if self.backend.left() == 0 {
+            return Err(invalid(
+                format!("epoch {} has no images left for a step", self.state().epoch + 1),
+                "go on with `run`, which tests the network and begins the next epoch",
+            ));
         }
         self.steps(1)
     }
@@ -98,18 +111,18 @@ impl Trainer {
         }
         let (before, mut seen) = (self.state().losses.len(), self.state().seen as usize);
         let start = Instant::now();
-        self.way.steps(most)?;
-        let wrong = self.way.collect()?;
-        self.way.state_mut().seconds += start.elapsed().as_secs_f64() as f32;
-        let state = self.way.state();
+        self.backend.steps(most)?;
+        let wrong = self.backend.collect()?;
+        self.backend.state_mut().seconds += start.elapsed().as_secs_f64() as f32;
+        let state = self.backend.state();
         for (&loss, &right) in state.losses.iter().zip(&state.right).skip(before) {
-            let count = self.plan.batch.min(self.images - seen);
+            let count = self.config.batch.min(self.images - seen);
             seen += count;
             self.since.step(loss, right, count);
         }
         match wrong {
             None => Ok(()),
-            Some(wrong) => Err(self.broken.insert(not_finite(wrong, &self.plan, self.kept)).clone()),
+            Some(wrong) => Err(self.broken.insert(not_finite(wrong, &self.config, self.kept)).clone()),
         }
     }
 
@@ -118,7 +131,7 @@ impl Trainer {
     /// # Errors
     /// What the device says.
     pub fn test(&mut self) -> Result<(f64, f64)> {
-        let (right, loss) = self.way.test()?;
+        let (right, loss) = self.backend.test()?;
         Ok((right.into(), loss.into()))
     }
 
@@ -128,7 +141,7 @@ impl Trainer {
     /// What the device says when a copy to the host fails; [`Error::Invalid`] when the loss became no number.
     pub fn checkpoint(&mut self) -> Result<Checkpoint> {
         match &self.broken {
-            None => self.way.checkpoint(),
+            None => self.backend.checkpoint(),
             Some(error) => Err(error.clone()),
         }
     }
@@ -139,33 +152,32 @@ impl Trainer {
     /// As [`Trainer::checkpoint`] and [`Checkpoint::write`].
     pub fn write(&mut self, path: &Path) -> Result<()> {
         self.checkpoint()?.write(path)?;
-        if self.plan.checkpoint.as_deref() == Some(path) {
+        if self.config.checkpoint.as_deref() == Some(path) {
             self.kept = Some(self.state().taken());
         }
         Ok(())
     }
 }
 
-fn not_finite(wrong: NotFinite, plan: &Plan, kept: Option<u64>) -> Error {
-    let kept = match (&plan.checkpoint, kept) {
+fn not_finite(wrong: NotFinite, config: &TrainConfig, kept: Option<u64>) -> Error {
+    let kept = match (&config.checkpoint, kept) {
         (Some(path), Some(step)) => format!("{} holds it after step {step}", path.display()),
         _ => "no checkpoint of it was written yet".to_string(),
     };
-    Error::Invalid {
-        what: format!("{wrong}: the run was stopped, and {kept}"),
-        fix: "begin again with a smaller learning rate (--learning-rate 0.0001), and look at the images of that step"
-            .to_string(),
-    }
+    invalid(
+        format!("{wrong}: the run was stopped, and {kept}"),
+        "begin again with a smaller learning rate (--learning-rate 0.0001), and look at the images of that step",
+    )
 }
 
 // ----------------------------------------------------------------------
 // What a run is asked to do.
 
-/// How to train. Every field has a value to begin with: `Plan { epochs: 3, ..Plan::default() }`.
+/// How to train. Every field has a value to begin with: `TrainConfig { epochs: 3, ..TrainConfig::default() }`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct TrainConfig {
     /// The kind of device; the CPU at first.
-    pub place: Place,
+    pub device: DeviceKind,
     /// How often all images are gone through; 1 at first.
     pub epochs: u64,
     /// Images of a step; 128 at first.
@@ -184,10 +196,10 @@ pub struct Plan {
     pub every: u64,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
-            place: Place::Cpu,
+impl Default for TrainConfig {
+    fn default() -> TrainConfig {
+        TrainConfig {
+            device: DeviceKind::Cpu,
             epochs: 1,
             batch: 128,
             precision: Precision::F32,
@@ -200,14 +212,14 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
+impl TrainConfig {
     /// Whether it can be done with these images.
     ///
     /// # Errors
     /// [`Error::Invalid`] names what makes no sense.
     pub(super) fn check(&self, images: &Images) -> Result<()> {
         images.check()?;
-        let invalid = |what: String, fix: &str| Err(Error::Invalid { what, fix: fix.to_string() });
+        let invalid = |what: String, fix: &str| Err(invalid(what, fix));
         if self.epochs == 0 || self.batch == 0 || self.every == 0 {
             return invalid(
                 "0 epochs, images a step, or steps between checkpoints train nothing".into(),
@@ -240,21 +252,17 @@ impl Plan {
     /// [`Error::File`] and [`Error::Invalid`] as [`Checkpoint::read`], and for other images.
     pub(super) fn kept(&self, images: &str) -> Result<Checkpoint> {
         let Some(path) = &self.checkpoint else {
-            return Err(Error::Invalid {
-                what: "a run goes on from its checkpoint, and the plan names none".to_string(),
-                fix: "set `checkpoint` to the file that the run was kept in".to_string(),
-            });
+            return Err(invalid(
+                "a run goes on from its checkpoint, and the config names none",
+                "set `checkpoint` to the file that the run was kept in",
+            ));
         };
         let checkpoint = Checkpoint::read(path)?;
         if checkpoint.state.data != images {
-            return Err(Error::Invalid {
-                what: format!(
-                    "{} was trained on {}, and these images are {images}",
-                    path.display(),
-                    checkpoint.state.data
-                ),
-                fix: "give it the same images (--data), or begin a new run without --resume".to_string(),
-            });
+            return Err(invalid(
+                format!("{} was trained on {}, and these images are {images}", path.display(), checkpoint.state.data),
+                "give it the same images (--data), or begin a new run without --resume",
+            ));
         }
         Ok(checkpoint)
     }
@@ -284,23 +292,23 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::step`] and [`Trainer::write`].
     pub fn run(&mut self, told: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Ended> {
-        self.since = Since::now();
+        self.since = Interval::now();
         let mut stretch = 1;
-        while self.state().epoch < self.plan.epochs {
+        while self.state().epoch < self.config.epochs {
             stretch = self.stretch(stretch)?;
-            if self.way.left() == 0 {
+            if self.backend.left() == 0 {
                 let progress = self.end_epoch()?;
                 if told(&progress).is_break() {
                     return Ok(Ended::Stopped);
                 }
                 continue;
             }
-            if self.state().taken().is_multiple_of(self.plan.every) {
+            if self.state().taken().is_multiple_of(self.config.every) {
                 self.keep()?;
             }
             if self.since.seconds() >= LINE_S {
                 let progress = self.progress();
-                self.since = Since::now();
+                self.since = Interval::now();
                 if told(&progress).is_break() {
                     self.keep()?;
                     return Ok(Ended::Stopped);
@@ -314,7 +322,7 @@ impl Trainer {
     /// have.
     fn stretch(&mut self, most: u64) -> Result<u64> {
         let (before, start) = (self.state().taken(), Instant::now());
-        let until_kept = self.plan.every - before % self.plan.every;
+        let until_kept = self.config.every - before % self.config.every;
         self.steps(most.min(until_kept) as usize)?;
         let each_s = start.elapsed().as_secs_f64() / (self.state().taken() - before).max(1) as f64;
         Ok(((STRETCH_S / each_s) as u64).max(1))
@@ -322,23 +330,23 @@ impl Trainer {
 
     fn end_epoch(&mut self) -> Result<Progress> {
         let progress = self.progress();
-        let (accuracy, loss) = self.way.test()?;
+        let (accuracy, loss) = self.backend.test()?;
         let seconds = self.state().seconds;
-        self.way.next_epoch(Epoch { accuracy, loss, seconds })?;
+        self.backend.next_epoch(Epoch { accuracy, loss, seconds })?;
         self.keep()?;
-        self.since = Since::now();
+        self.since = Interval::now();
         Ok(Progress { accuracy: Some(accuracy.into()), ..progress })
     }
 
     fn progress(&self) -> Progress {
-        let (state, images, batch) = (self.state(), self.images as u64, self.plan.batch as u64);
-        let left = (self.plan.epochs - state.epoch) * images - state.seen;
+        let (state, images, batch) = (self.state(), self.images as u64, self.config.batch as u64);
+        let left = (self.config.epochs - state.epoch) * images - state.seen;
         let step = (state.seen.div_ceil(batch), images.div_ceil(batch));
-        self.since.progress((state.epoch + 1, self.plan.epochs), step, left)
+        self.since.progress((state.epoch + 1, self.config.epochs), step, left)
     }
 
     pub(super) fn keep(&mut self) -> Result<()> {
-        match self.plan.checkpoint.clone() {
+        match self.config.checkpoint.clone() {
             Some(path) => self.write(&path),
             None => Ok(()),
         }
@@ -391,7 +399,7 @@ pub(super) fn duration(seconds: f64) -> String {
 
 /// What happened since the last line.
 #[derive(Debug)]
-pub(super) struct Since {
+pub(super) struct Interval {
     start: Instant,
     losses: f64,
     right: f64,
@@ -399,9 +407,9 @@ pub(super) struct Since {
     images: u64,
 }
 
-impl Since {
-    pub(super) fn now() -> Since {
-        Since { start: Instant::now(), losses: 0.0, right: 0.0, steps: 0, images: 0 }
+impl Interval {
+    pub(super) fn now() -> Interval {
+        Interval { start: Instant::now(), losses: 0.0, right: 0.0, steps: 0, images: 0 }
     }
 
     pub(super) fn step(&mut self, loss: f32, right: f32, images: usize) {

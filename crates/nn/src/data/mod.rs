@@ -8,10 +8,12 @@ mod fetch;
 mod mnist;
 
 pub use baselines::{linear_accuracy, nearest_mean_accuracy};
+pub(crate) use fetch::curl;
 pub use fetch::{fetch_mnist, mnist_sources};
 pub use mnist::MnistFile;
 
-use gpulab::error::{Error, Result};
+use crate::invalid;
+use gpulab::error::Result;
 use gpulab::plot::Figure;
 use gpulab::plot::canvas::{Align, MARGIN, WIDTH, figure};
 use gpulab::plot::style::INK;
@@ -70,7 +72,7 @@ pub const SEED: u64 = 7;
 /// 60,000 generated digits to train on and 10,000 to test.
 ///
 /// # Errors
-/// [`Error::File`] when a folder is named and lacks one of MNIST's four files, or when one is damaged: the message says which
+/// [`gpulab::Error::File`] when a folder is named and lacks one of MNIST's four files, or when one is damaged: the message says which
 /// and how.
 pub fn images(folder: Option<&Path>) -> Result<Images> {
     first_images(folder, 60_000, 10_000)
@@ -94,7 +96,7 @@ impl Images {
     /// MNIST's four IDX files of a folder, plain or with `.gz`, their checksums compared with the published ones.
     ///
     /// # Errors
-    /// [`Error::File`] when one is missing or damaged.
+    /// [`gpulab::Error::File`] when one is missing or damaged.
     pub fn mnist(folder: &Path) -> Result<Images> {
         mnist::read(folder)
     }
@@ -122,12 +124,14 @@ impl Images {
     /// Whether pixels, labels and sizes fit together, and there is something to train on and to test.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names the part that does not fit.
+    /// [`gpulab::Error::Invalid`] names the part that does not fit.
     pub fn check(&self) -> Result<()> {
         for (part, set) in [("train", &self.train), ("test", &self.test)] {
-            let invalid = |what: String| Error::Invalid {
-                what: format!("the images to {part} of {} {what}", self.name),
-                fix: "fill it as `gpulab::data::images(None)?` does, and compare".to_string(),
+            let invalid = |what: String| {
+                invalid(
+                    format!("the images to {part} of {} {what}", self.name),
+                    "fill it as `gpulab::data::images(None)?` does, and compare",
+                )
             };
             if set.is_empty() {
                 return Err(invalid("are none".to_string()));

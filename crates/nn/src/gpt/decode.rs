@@ -1,11 +1,12 @@
 //! One token after the other from a GPT-2, with a batch of one, on the course's own kernels: `kernels/decode/`.
 //!
 //! A step reads every weight once, so the time of those bytes is the least that it can take. What it takes beyond that is
-//! waiting: kernels for each other, the GPU for the CPU. [`Plan`] and [`Queue`] are the ways to wait less, one by one.
+//! waiting: kernels for each other, the GPU for the CPU. [`DecodePlan`] and [`LaunchMode`] are the ways to wait less, one by one.
 
 use super::{Config, Weights};
+use crate::{invalid, unsupported};
 use gpulab::cpu;
-use gpulab::error::{Error, Result};
+use gpulab::error::Result;
 use gpulab::gpu::{Args, Buffer, Gpu, Graph, Kernel};
 use gpulab::launch::{LaunchConfig, LaunchExtras, Source};
 use gpulab_kernels::ladder::operator;
@@ -14,16 +15,16 @@ use std::collections::HashMap;
 
 /// How the next token is chosen. Other ways (top-p) take [`Decoder::logits`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Draw {
+pub struct DecodeSampling {
     /// 0 takes the most likely token; 1 draws as the model says; more makes unlikely tokens likelier.
     pub temperature: f32,
     /// The same seed draws the same text.
     pub seed: u32,
 }
 
-impl Draw {
+impl DecodeSampling {
     /// The most likely token each time.
-    pub const GREEDY: Draw = Draw { temperature: 0.0, seed: 0 };
+    pub const GREEDY: DecodeSampling = DecodeSampling { temperature: 0.0, seed: 0 };
 }
 
 /// A GPT-2 in bf16 on a GPU, with the keys and values of one text. Sums are f32.
@@ -31,11 +32,11 @@ impl Draw {
 pub struct Decoder {
     gpu: Gpu,
     config: Config,
-    plan: Plan,
-    queue: Queue,
+    plan: DecodePlan,
+    mode: LaunchMode,
     model: Model,
     kernels: Kernels,
-    scratch: Scratch,
+    workspace: Workspace,
     graph: Option<Graph>,
     /// The position that the next step reads, known without asking the GPU.
     position: usize,
@@ -48,47 +49,51 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::with`].
     pub fn new(gpu: &Gpu, weights: &Weights) -> Result<Decoder> {
-        let plan = if Plan::Halves.suits(&weights.config()).is_ok() { Plan::Halves } else { Plan::Fused };
-        let queue = if matches!(gpu, Gpu::Cuda(_)) { Queue::Overlapped } else { Queue::OneByOne };
-        Decoder::with(gpu, weights, plan, queue)
+        let plan = if DecodePlan::HalfLayers.suits(&weights.config()).is_ok() {
+            DecodePlan::HalfLayers
+        } else {
+            DecodePlan::Fused
+        };
+        let mode = if matches!(gpu, Gpu::Cuda(_)) { LaunchMode::Overlapped } else { LaunchMode::Eager };
+        Decoder::with(gpu, weights, plan, mode)
     }
 
     /// Puts a model on a GPU, to be run in that way.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a GPU older than Hopper, an Apple GPU, graphs on a simulated GPU, or a model whose shape
-    /// the kernels do not take; [`Error::OutOfMemory`]; the errors of [`Gpu::compile`].
-    pub fn with(gpu: &Gpu, weights: &Weights, plan: Plan, queue: Queue) -> Result<Decoder> {
-        Decoder::tuned(gpu, weights, plan, queue, Tuning::of(&weights.config()))
+    /// [`gpulab::Error::Unsupported`] for a GPU older than Hopper, an Apple GPU, graphs on a simulated GPU, or a model whose shape
+    /// the kernels do not take; [`gpulab::Error::OutOfMemory`]; the errors of [`Gpu::compile`].
+    pub fn with(gpu: &Gpu, weights: &Weights, plan: DecodePlan, mode: LaunchMode) -> Result<Decoder> {
+        Decoder::tuned(gpu, weights, plan, mode, Tuning::of(&weights.config()))
     }
 
     /// As [`Decoder::with`], with other constants.
     ///
     /// # Errors
-    /// As [`Decoder::with`]; [`Error::Compile`] for constants that do not fit the model.
-    pub fn tuned(gpu: &Gpu, weights: &Weights, plan: Plan, queue: Queue, tuning: Tuning) -> Result<Decoder> {
+    /// As [`Decoder::with`]; [`gpulab::Error::Compile`] for constants that do not fit the model.
+    pub fn tuned(gpu: &Gpu, weights: &Weights, plan: DecodePlan, mode: LaunchMode, tuning: Tuning) -> Result<Decoder> {
         let config = weights.config();
         plan.suits(&config)?;
         let kernels = Kernels::compile(gpu, &config, plan, tuning)?;
         let model = Model::load(gpu, weights, plan)?;
-        let scratch = Scratch::new(gpu, &config)?;
+        let workspace = Workspace::new(gpu, &config)?;
         let (gpu, graph) = (gpu.clone(), None);
-        let mut decoder = Decoder { gpu, config, plan, queue, model, kernels, scratch, graph, position: 0, prompt: 0 };
-        decoder.set_queue(queue)?;
+        let mut decoder = Decoder { gpu, config, plan, mode, model, kernels, workspace, graph, position: 0, prompt: 0 };
+        decoder.set_launch_mode(mode)?;
         Ok(decoder)
     }
 
     /// Queues steps in another way from now on; the text stays.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for graphs on a simulated GPU; [`Error::Driver`].
-    pub fn set_queue(&mut self, queue: Queue) -> Result<()> {
-        self.queue = queue;
+    /// [`gpulab::Error::Unsupported`] for graphs on a simulated GPU; [`gpulab::Error::Driver`].
+    pub fn set_launch_mode(&mut self, mode: LaunchMode) -> Result<()> {
+        self.mode = mode;
         self.graph = None;
-        if queue != Queue::OneByOne {
-            let Decoder { gpu, config, plan, model, kernels, scratch, .. } = self;
-            let early = queue == Queue::Overlapped;
-            self.graph = Some(gpu.capture(|| queue_step(kernels, config, *plan, early, model, scratch))?);
+        if mode != LaunchMode::Eager {
+            let Decoder { gpu, config, plan, model, kernels, workspace, .. } = self;
+            let early = mode == LaunchMode::Overlapped;
+            self.graph = Some(gpu.capture(|| queue_step(kernels, config, *plan, early, model, workspace))?);
         }
         Ok(())
     }
@@ -112,11 +117,11 @@ impl Decoder {
     /// Begins a text.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty prompt, one that fills the context, a token that the vocabulary does not have, or a
-    /// temperature that is none; [`Error::Driver`].
-    pub fn begin(&mut self, prompt: &[u32], draw: Draw) -> Result<()> {
+    /// [`gpulab::Error::Invalid`] for an empty prompt, one that fills the context, a token that the vocabulary does not have, or a
+    /// temperature that is none; [`gpulab::Error::Driver`].
+    pub fn begin(&mut self, prompt: &[u32], draw: DecodeSampling) -> Result<()> {
         let Config { n_ctx, vocab_size, .. } = self.config;
-        let refuse = |what: String, fix: String| Err(Error::Invalid { what, fix });
+        let refuse = |what: String, fix: String| Err(invalid(what, fix));
         if prompt.is_empty() {
             return refuse("the prompt is empty".to_string(), "give at least one token to begin with".to_string());
         }
@@ -134,34 +139,34 @@ impl Decoder {
         }
         let mut tokens = vec![0_i32; n_ctx];
         tokens.iter_mut().zip(prompt).for_each(|(to, &token)| *to = token as i32);
-        self.scratch.tokens.copy_from(&tokens)?;
+        self.workspace.tokens.copy_from(&tokens)?;
         self.prompt = prompt.len();
         self.start([0, prompt.len() as i32, draw.seed as i32, draw.temperature.to_bits() as i32])
     }
 
     /// Embeds the token at the state's position; each step then leaves the next one's embedding behind.
     fn start(&mut self, state: [i32; 4]) -> Result<()> {
-        self.scratch.state.copy_from(&state)?;
+        self.workspace.state.copy_from(&state)?;
         self.position = state[0] as usize;
-        embed(&self.kernels, &self.model, &mut self.scratch)
+        embed(&self.kernels, &self.model, &mut self.workspace)
     }
 
     /// Queues one step, and returns at once: the token at the position is read, and the next one chosen.
     ///
     /// # Errors
-    /// [`Error::Invalid`] before [`Decoder::begin`], and when the context is full; [`Error::Driver`].
+    /// [`gpulab::Error::Invalid`] before [`Decoder::begin`], and when the context is full; [`gpulab::Error::Driver`].
     pub fn step(&mut self) -> Result<()> {
         if self.prompt == 0 || self.position >= self.config.n_ctx {
-            return Err(Error::Invalid {
-                what: format!("there is nothing to read at position {}", self.position),
-                fix: format!("call `begin` with a prompt; the context has {} positions", self.config.n_ctx),
-            });
+            return Err(invalid(
+                format!("there is nothing to read at position {}", self.position),
+                format!("call `begin` with a prompt; the context has {} positions", self.config.n_ctx),
+            ));
         }
         match &mut self.graph {
             Some(graph) => graph.launch()?,
             None => {
-                let Decoder { config, plan, model, kernels, scratch, .. } = self;
-                queue_step(kernels, config, *plan, false, model, scratch)?;
+                let Decoder { config, plan, model, kernels, workspace, .. } = self;
+                queue_step(kernels, config, *plan, false, model, workspace)?;
             }
         }
         self.position += 1;
@@ -171,18 +176,18 @@ impl Decoder {
     /// The tokens so far: the prompt, and what was chosen. Waits for the steps that are queued.
     ///
     /// # Errors
-    /// [`Error::Driver`].
+    /// [`gpulab::Error::Driver`].
     pub fn tokens(&self) -> Result<Vec<u32>> {
         let there = (self.position + 1).max(self.prompt).min(self.config.n_ctx);
-        Ok(self.scratch.tokens.to_host()?[..there].iter().map(|&token| token as u32).collect())
+        Ok(self.workspace.tokens.to_host()?[..there].iter().map(|&token| token as u32).collect())
     }
 
     /// The logits of the last step, one for each token of the vocabulary. Waits for it.
     ///
     /// # Errors
-    /// [`Error::Driver`].
+    /// [`gpulab::Error::Driver`].
     pub fn logits(&self) -> Result<Vec<f32>> {
-        self.scratch.logits.to_host()
+        self.workspace.logits.to_host()
     }
 
     /// Continues the prompt by up to `count` tokens, as far as the context goes; `each` sees them as they come.
@@ -193,7 +198,7 @@ impl Decoder {
         &mut self,
         prompt: &[u32],
         count: usize,
-        draw: Draw,
+        draw: DecodeSampling,
         mut each: impl FnMut(u32),
     ) -> Result<Vec<u32>> {
         self.begin(prompt, draw)?;
@@ -214,12 +219,12 @@ impl Decoder {
     /// heads, then their values): to measure a step far into a text without reading one.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::Driver`].
+    /// [`gpulab::Error::LengthMismatch`], [`gpulab::Error::Driver`].
     pub fn begin_at(&mut self, token: u32, position: usize, caches: Option<&[u16]>) -> Result<()> {
         let mut tokens = vec![token; position + 1];
         tokens.truncate(self.config.n_ctx - 1);
-        self.begin(&tokens, Draw::GREEDY)?;
-        caches.map_or(Ok(()), |bits| self.scratch.caches.copy_from(bits))?;
+        self.begin(&tokens, DecodeSampling::GREEDY)?;
+        caches.map_or(Ok(()), |bits| self.workspace.caches.copy_from(bits))?;
         self.start([position as i32, position as i32 + 1, 0, 0])
     }
 }
@@ -229,35 +234,35 @@ impl Decoder {
 
 /// How the work of a layer is cut into kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plan {
+pub enum DecodePlan {
     /// One for each operator, as a framework has them: eleven a layer.
     Operators,
     /// One for each matrix, with what stands before and behind it, and one for attention: five a layer.
     Fused,
     /// One for each half of a layer, attention and MLP: two a layer.
-    Halves,
+    HalfLayers,
     /// One for the token.
-    Whole,
+    Megakernel,
 }
 
 /// How kernels are queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Queue {
+pub enum LaunchMode {
     /// Launched by the CPU, one after the other.
-    OneByOne,
+    Eager,
     /// A CUDA graph: launched as one.
     Graph,
     /// A CUDA graph whose kernels start before the one in front has ended, and fetch their weights meanwhile. (Those of
-    /// [`Plan::Operators`] do not, and [`Plan::Whole`] has one.)
+    /// [`DecodePlan::Operators`] do not, and [`DecodePlan::Megakernel`] has one.)
     Overlapped,
 }
 
 /// Constants of the kernels that no result depends on. The defaults are the best of those tried on an H200.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Threads of a block of [`Plan::Halves`] and [`Plan::Whole`].
+    /// Threads of a block of [`DecodePlan::HalfLayers`] and [`DecodePlan::Megakernel`].
     pub threads: usize,
-    /// Blocks of [`Plan::Halves`] that a multiprocessor is to hold: the registers of a thread are bounded for that.
+    /// Blocks of [`DecodePlan::HalfLayers`] that a multiprocessor is to hold: the registers of a thread are bounded for that.
     pub resident: usize,
     /// Hidden units that a block of the MLP owns.
     pub units: usize,
@@ -269,7 +274,7 @@ pub struct Tuning {
     pub run_ahead: usize,
     /// Whether all kernels ask for as much shared memory as there is: kernels that overlap must agree on that.
     pub most_shared: bool,
-    /// Clusters of the one kernel of [`Plan::Whole`]; 0: as many as fit.
+    /// Clusters of the one kernel of [`DecodePlan::Megakernel`]; 0: as many as fit.
     pub clusters: usize,
     /// Whether that kernel's launch asks that all blocks run at the same time.
     pub cooperative: bool,
@@ -279,7 +284,7 @@ impl Tuning {
     /// The constants for a model of that shape.
     pub fn of(config: &Config) -> Tuning {
         Tuning {
-            threads: Plan::threads(config, 256).unwrap_or(256),
+            threads: DecodePlan::threads(config, 256).unwrap_or(256),
             resident: 2,
             // 128 blocks: each has a multiprocessor of an H200 to itself.
             units: (4 * config.n_embd).div_ceil(128).max(8),
@@ -298,32 +303,33 @@ const MOST_THREADS: usize = 1024;
 /// Blocks of a cluster, which share a head.
 const SPLIT: usize = 8;
 
-impl Plan {
+impl DecodePlan {
     /// All of them, the first one first.
-    pub const ALL: [Plan; 4] = [Plan::Operators, Plan::Fused, Plan::Halves, Plan::Whole];
+    pub const ALL: [DecodePlan; 4] =
+        [DecodePlan::Operators, DecodePlan::Fused, DecodePlan::HalfLayers, DecodePlan::Megakernel];
 
     /// `operators`, `fused`, `halves`, `whole`.
     pub fn name(self) -> &'static str {
         match self {
-            Plan::Operators => "operators",
-            Plan::Fused => "fused",
-            Plan::Halves => "halves",
-            Plan::Whole => "whole",
+            DecodePlan::Operators => "operators",
+            DecodePlan::Fused => "fused",
+            DecodePlan::HalfLayers => "halves",
+            DecodePlan::Megakernel => "whole",
         }
     }
 
     /// Whether the kernels find the matrices of all layers in one buffer.
     fn is_packed(self) -> bool {
-        matches!(self, Plan::Halves | Plan::Whole)
+        matches!(self, DecodePlan::HalfLayers | DecodePlan::Megakernel)
     }
 
     /// Kernels that a token takes: those of the layers, and those behind them.
     pub fn kernels(self, config: &Config) -> usize {
         let (layer, ends) = match self {
-            Plan::Operators => (11, 4),
-            Plan::Fused => (5, 1),
-            Plan::Halves => (2, 1),
-            Plan::Whole => (0, 1),
+            DecodePlan::Operators => (11, 4),
+            DecodePlan::Fused => (5, 1),
+            DecodePlan::HalfLayers => (2, 1),
+            DecodePlan::Megakernel => (0, 1),
         };
         layer * config.n_layer + ends
     }
@@ -339,9 +345,9 @@ impl Plan {
     /// Whether the kernels take a model of that shape.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] says what does not fit.
+    /// [`gpulab::Error::Unsupported`] says what does not fit.
     pub fn suits(self, config: &Config) -> Result<()> {
-        let refuse = |what: String, fix: &str| Err(Error::Unsupported { what, fix: fix.to_string() });
+        let refuse = |what: String, fix: &str| Err(unsupported(what, fix));
         let (width, head) = (config.n_embd, config.head());
         if !head.is_power_of_two() || !(8..=256).contains(&head) {
             return refuse(
@@ -349,23 +355,23 @@ impl Plan {
                 "use a model whose heads have 8, 16, 32, 64, 128 or 256 numbers, or decode it on candle",
             );
         }
-        if self.is_packed() && Plan::threads(config, 256).is_none() {
+        if self.is_packed() && DecodePlan::threads(config, 256).is_none() {
             return refuse(
                 format!("no block of {MOST_THREADS} threads at most has whole rows of a width of {width}"),
-                "use `Plan::Fused`",
+                "use `DecodePlan::Fused`",
             );
         }
         Ok(())
     }
 }
 
-impl Queue {
+impl LaunchMode {
     /// `one by one`, `graph`, `overlapped`.
     pub fn name(self) -> &'static str {
         match self {
-            Queue::OneByOne => "one by one",
-            Queue::Graph => "graph",
-            Queue::Overlapped => "overlapped",
+            LaunchMode::Eager => "one by one",
+            LaunchMode::Graph => "graph",
+            LaunchMode::Overlapped => "overlapped",
         }
     }
 }
@@ -417,7 +423,7 @@ struct Model {
 }
 
 impl Model {
-    fn load(gpu: &Gpu, weights: &Weights, plan: Plan) -> Result<Model> {
+    fn load(gpu: &Gpu, weights: &Weights, plan: DecodePlan) -> Result<Model> {
         let vector = |name: String| gpu.to_device(&weights.get(&name).values);
         let norm =
             |name: &str| -> Result<_> { Ok([vector(format!("{name}.weight"))?, vector(format!("{name}.bias"))?]) };
@@ -516,13 +522,13 @@ struct Kernels {
     pub multiprocessors: usize,
     /// Blocks of a cluster: one in the simulator, which then does the work of all.
     pub cluster: u32,
-    /// Clusters of the one kernel of [`Plan::Whole`].
+    /// Clusters of the one kernel of [`DecodePlan::Megakernel`].
     pub clusters: u32,
 }
 
 /// What steps write.
 #[derive(Debug)]
-struct Scratch {
+struct Workspace {
     /// The residual; by halves in three turns: one is read, one added to, one becomes zero.
     pub residual: Buffer<f32>,
     /// Normed, q with k and v, attended, hidden units, what is added to the residual.
@@ -541,12 +547,12 @@ struct Scratch {
 }
 
 impl Kernels {
-    fn compile(gpu: &Gpu, config: &Config, plan: Plan, tuning: Tuning) -> Result<Kernels> {
+    fn compile(gpu: &Gpu, config: &Config, plan: DecodePlan, tuning: Tuning) -> Result<Kernels> {
         let files: &[&str] = match plan {
-            Plan::Operators => &["decode/ends", "decode/operators"],
-            Plan::Fused => &["decode/ends", "decode/operators", "decode/fused"],
-            Plan::Halves => &["decode/ends", "decode/halves"],
-            Plan::Whole => &["decode/ends", "decode/whole"],
+            DecodePlan::Operators => &["decode/ends", "decode/operators"],
+            DecodePlan::Fused => &["decode/ends", "decode/operators", "decode/fused"],
+            DecodePlan::HalfLayers => &["decode/ends", "decode/halves"],
+            DecodePlan::Megakernel => &["decode/ends", "decode/whole"],
         };
         let mut named = HashMap::new();
         for path in files {
@@ -578,13 +584,10 @@ impl Kernels {
             let shape = LaunchConfig::new(cluster, kernels.threads()).shared(kernels.tiles(config));
             let fit = whole.clusters_at_a_time(shape, cluster)?;
             if fit == 0 {
-                return Err(Error::Unsupported {
-                    what: format!(
-                        "a cluster of {cluster} blocks of {} threads has no room on this GPU",
-                        tuning.threads
-                    ),
-                    fix: "use fewer threads, or `Plan::Halves`".to_string(),
-                });
+                return Err(unsupported(
+                    format!("a cluster of {cluster} blocks of {} threads has no room on this GPU", tuning.threads),
+                    "use fewer threads, or `DecodePlan::HalfLayers`",
+                ));
             }
             kernels.clusters = if tuning.clusters == 0 { fit } else { fit.min(tuning.clusters as u32) };
         }
@@ -620,11 +623,11 @@ impl Kernels {
     }
 }
 
-impl Scratch {
-    fn new(gpu: &Gpu, config: &Config) -> Result<Scratch> {
+impl Workspace {
+    fn new(gpu: &Gpu, config: &Config) -> Result<Workspace> {
         let Config { n_layer, n_embd: width, n_ctx, vocab_size, .. } = *config;
         let vector = |len: usize| gpu.zeros::<f32>(len);
-        Ok(Scratch {
+        Ok(Workspace {
             residual: vector(3 * width)?,
             vectors: [vector(width)?, vector(3 * width)?, vector(width)?, vector(4 * width)?, vector(width)?],
             caches: gpu.zeros(n_layer * 2 * width * n_ctx)?,
@@ -647,9 +650,15 @@ fn by_rows(rows: usize) -> LaunchConfig {
 // The launches of a layer, in each plan.
 
 /// Eleven kernels: norm, q with k and v, cache, attention, projection, addition; norm, matrix, GELU, matrix, addition.
-fn operators(kernels: &Kernels, config: &Config, layer: &Layer, scratch: &mut Scratch, number: usize) -> Result<()> {
+fn operators(
+    kernels: &Kernels,
+    config: &Config,
+    layer: &Layer,
+    workspace: &mut Workspace,
+    number: usize,
+) -> Result<()> {
     let (width, context) = (config.n_embd, config.n_ctx as i32);
-    let Scratch { residual: x, vectors: [normed, qkv, attended, units, add], caches, state, .. } = scratch;
+    let Workspace { residual: x, vectors: [normed, qkv, attended, units, add], caches, state, .. } = workspace;
     let number = number as i32;
     let one = LaunchConfig::new(1, ONE_BLOCK);
     let each = |n: usize| LaunchConfig::for_elements(n, ROW_THREADS as u32);
@@ -700,11 +709,11 @@ fn fused(
     config: &Config,
     [first, early]: [bool; 2],
     layer: &Layer,
-    scratch: &mut Scratch,
+    workspace: &mut Workspace,
     number: usize,
 ) -> Result<()> {
     let (width, context) = (config.n_embd, config.n_ctx as i32);
-    let Scratch { residual: x, vectors: [_, qkv, attended, units, _], caches, state, .. } = scratch;
+    let Workspace { residual: x, vectors: [_, qkv, attended, units, _], caches, state, .. } = workspace;
     let number = number as i32;
     let (linear, [weight, bias]) = (&layer.qkv, &layer.norm_1);
     let args = (&*x, weight, bias, &linear.weight, &linear.bias, &mut *qkv, &mut *caches, &*state, number, context);
@@ -729,10 +738,10 @@ fn halves(
     config: &Config,
     [first, early]: [bool; 2],
     model: &Model,
-    scratch: &mut Scratch,
+    workspace: &mut Workspace,
     number: usize,
 ) -> Result<()> {
-    let Scratch { residual, caches, state, .. } = scratch;
+    let Workspace { residual, caches, state, .. } = workspace;
     let cluster = kernels.cluster;
     let shape = LaunchConfig::new(config.n_head as u32 * cluster, kernels.threads()).shared(kernels.tiles(config));
     let (ahead, bytes) = run_ahead(kernels, config, model, 2 * number);
@@ -763,8 +772,8 @@ fn run_ahead(kernels: &Kernels, config: &Config, model: &Model, half: usize) -> 
 }
 
 /// One kernel.
-fn whole(kernels: &Kernels, config: &Config, model: &Model, scratch: &mut Scratch) -> Result<()> {
-    let Scratch { residual, caches, logits, best, arrived, tokens, state, .. } = scratch;
+fn whole(kernels: &Kernels, config: &Config, model: &Model, workspace: &mut Workspace) -> Result<()> {
+    let Workspace { residual, caches, logits, best, arrived, tokens, state, .. } = workspace;
     let cluster = kernels.cluster;
     let shape = LaunchConfig::new(kernels.clusters * cluster, kernels.threads()).shared(kernels.tiles(config));
     let extras = LaunchExtras { cluster, cooperative: kernels.tuning.cooperative, ..LaunchExtras::NONE };
@@ -792,8 +801,8 @@ fn whole(kernels: &Kernels, config: &Config, model: &Model, scratch: &mut Scratc
 // A step: the launches in front of the layers and behind them.
 
 /// Embeds the first token of a text.
-fn embed(kernels: &Kernels, model: &Model, scratch: &mut Scratch) -> Result<()> {
-    let Scratch { residual, best, tokens, state, .. } = scratch;
+fn embed(kernels: &Kernels, model: &Model, workspace: &mut Workspace) -> Result<()> {
+    let Workspace { residual, best, tokens, state, .. } = workspace;
     let args = (&model.weights, model.table as i64, &model.positions, &*tokens, &*state, residual, best);
     kernels.launch("embed", LaunchConfig::new(1, kernels.threads()), false, args)
 }
@@ -803,25 +812,27 @@ fn embed(kernels: &Kernels, model: &Model, scratch: &mut Scratch) -> Result<()> 
 fn queue_step(
     kernels: &Kernels,
     config: &Config,
-    plan: Plan,
+    plan: DecodePlan,
     early: bool,
     model: &Model,
-    scratch: &mut Scratch,
+    workspace: &mut Workspace,
 ) -> Result<()> {
-    if plan == Plan::Whole {
-        return whole(kernels, config, model, scratch);
+    if plan == DecodePlan::Megakernel {
+        return whole(kernels, config, model, workspace);
     }
     for number in 0..config.n_layer {
         let early_first = early && number > 0;
         match plan {
-            Plan::Operators => operators(kernels, config, &model.layers[number], scratch, number)?,
-            Plan::Fused => fused(kernels, config, [early_first, early], &model.layers[number], scratch, number)?,
-            _ => halves(kernels, config, [early_first, early], model, scratch, number)?,
+            DecodePlan::Operators => operators(kernels, config, &model.layers[number], workspace, number)?,
+            DecodePlan::Fused => {
+                fused(kernels, config, [early_first, early], &model.layers[number], workspace, number)?
+            }
+            _ => halves(kernels, config, [early_first, early], model, workspace, number)?,
         }
     }
     let (vocabulary, context) = (config.vocab_size, config.n_ctx as i32);
-    let Scratch { residual, vectors: [normed, ..], logits, zeros, best, arrived, tokens, state, .. } = scratch;
-    if plan == Plan::Operators {
+    let Workspace { residual, vectors: [normed, ..], logits, zeros, best, arrived, tokens, state, .. } = workspace;
+    if plan == DecodePlan::Operators {
         let [weight, bias] = &model.norm;
         let one = LaunchConfig::new(1, ONE_BLOCK);
         kernels.launch("layer_norm", one, false, (&*residual, weight, bias, &mut *normed))?;
@@ -834,7 +845,7 @@ fn queue_step(
     }
     let Tuning { threads, lines, logits_blocks, .. } = kernels.tuning;
     let blocks = vocabulary.div_ceil(lines * threads / 32).min(logits_blocks * kernels.multiprocessors);
-    let half = if plan == Plan::Halves { 2 * config.n_layer as i32 } else { 0 };
+    let half = if plan == DecodePlan::HalfLayers { 2 * config.n_layer as i32 } else { 0 };
     let args = (
         &model.last_norm,
         &model.weights,

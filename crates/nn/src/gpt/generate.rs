@@ -1,9 +1,10 @@
 //! A model that is loaded once and writes text, one text or a batch of them.
 
 use super::{Gpt, Lines, Text, TextStream, Tokenizer, Weights};
+use crate::invalid;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu::random::mix;
-use gpulab::error::{Error, Result};
+use gpulab::error::Result;
 use std::path::Path;
 use std::time::Instant;
 
@@ -46,16 +47,16 @@ impl LanguageModel {
     ///
     /// # Errors
     /// As [`Weights::load`], [`Tokenizer::load`] and [`Gpt::new`].
-    pub fn load(folder: &Path, device: &Device, kind: DType) -> Result<LanguageModel> {
+    pub fn load(folder: &Path, device: &Device, dtype: DType) -> Result<LanguageModel> {
         let weights = Weights::load(folder)?;
         let tokenizer = Tokenizer::load(folder, weights.config())?;
-        Ok(LanguageModel { gpt: Gpt::new(&weights, device, kind)?, tokenizer })
+        Ok(LanguageModel { gpt: Gpt::new(&weights, device, dtype)?, tokenizer })
     }
 
     /// Goes on from the prompt by at most `new` tokens, and prints the text line by line as it comes, the prompt first.
     ///
     /// # Errors
-    /// As [`Gpt::read`] (a prompt that does not fit into the context) and [`Sampler::new`].
+    /// As [`Gpt::prefill`] (a prompt that does not fit into the context) and [`Sampler::new`].
     pub fn write(&self, prompt: &str, new: usize, sampling: Sampling) -> Result<Generated> {
         let (mut stream, mut lines) = (TextStream::default(), Lines::new(WIDTH));
         lines.push(prompt).iter().for_each(|line| println!("{line}"));
@@ -83,7 +84,7 @@ impl LanguageModel {
         let mut all = vec![Vec::new(); prompts.len()];
         let mut over = vec![false; prompts.len()];
         let (mut first_ms, mut step_ms, mut start) = (0.0, Vec::new(), Instant::now());
-        let (mut cache, mut logits) = self.gpt.read(&prompts, new)?;
+        let (mut cache, mut logits) = self.gpt.prefill(&prompts, new)?;
         for step in 0..new {
             let tokens = choose(&mut samplers, &logits)?;
             let ms = 1e3 * start.elapsed().as_secs_f64();
@@ -151,10 +152,10 @@ impl Sampling {
         if let Sampling::Random { temperature, top_p, .. } = self {
             let sound = temperature.is_finite() && temperature > 0.0 && (0.0..=1.0).contains(&top_p);
             if !sound {
-                return Err(Error::Invalid {
-                    what: format!("a temperature of {temperature} with top_p {top_p} chooses nothing"),
-                    fix: "give a temperature above 0 and a top_p from 0 to 1, or Sampling::Greedy".to_string(),
-                });
+                return Err(invalid(
+                    format!("a temperature of {temperature} with top_p {top_p} chooses nothing"),
+                    "give a temperature above 0 and a top_p from 0 to 1, or Sampling::Greedy",
+                ));
             }
         }
         Ok(self)
@@ -165,33 +166,32 @@ impl Sampling {
 #[derive(Debug, Clone)]
 pub struct Sampler {
     sampling: Sampling,
-    random: Random,
+    random: SplitMix64,
 }
 
 impl Sampler {
     /// For the text with that number in a batch: each has random numbers of its own, whatever texts are beside it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the temperature is not above 0, or `top_p` not from 0 to 1.
+    /// [`gpulab::Error::Invalid`] when the temperature is not above 0, or `top_p` not from 0 to 1.
     pub fn new(sampling: Sampling, text: usize) -> Result<Sampler> {
         let seed = match sampling.checked()? {
             Sampling::Greedy => 0,
-            Sampling::Random { seed, .. } => Random::new(seed ^ (text as u64) << 32).bits(),
+            Sampling::Random { seed, .. } => SplitMix64::new(seed ^ (text as u64) << 32).bits(),
         };
-        Ok(Sampler { sampling, random: Random::new(seed) })
+        Ok(Sampler { sampling, random: SplitMix64::new(seed) })
     }
 
     /// The next token, from a logit for each.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there are none, or one is NaN.
+    /// [`gpulab::Error::Invalid`] when there are none, or one is NaN.
     pub fn pick(&mut self, logits: &[f32]) -> Result<u32> {
         if logits.is_empty() || logits.iter().any(|logit| logit.is_nan()) {
-            return Err(Error::Invalid {
-                what: "the model's logits are NaN".to_string(),
-                fix: "its weights are damaged, or too large for this kind of number: load it as F32 or BF16"
-                    .to_string(),
-            });
+            return Err(invalid(
+                "the model's logits are NaN",
+                "its weights are damaged, or too large for this kind of number: load it as F32 or BF16",
+            ));
         }
         Ok(match self.sampling {
             Sampling::Greedy => likeliest(logits),
@@ -244,14 +244,14 @@ pub fn nucleus(probabilities: &[f64], top_p: f64) -> Vec<(u32, f64)> {
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
 #[derive(Debug, Clone, PartialEq)]
-pub struct Random {
+pub struct SplitMix64 {
     state: u64,
 }
 
-impl Random {
+impl SplitMix64 {
     /// The numbers of that seed.
-    pub fn new(seed: u64) -> Random {
-        Random { state: seed }
+    pub fn new(seed: u64) -> SplitMix64 {
+        SplitMix64 { state: seed }
     }
 
     /// The next 64 bits.
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_generator_is_splitmix64() {
-        let mut random = Random::new(1_234_567);
+        let mut random = SplitMix64::new(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| random.bits()).collect();
         assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
         assert!((0..1000).all(|_| (0.0..1.0).contains(&random.unit())));

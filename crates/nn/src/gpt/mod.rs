@@ -11,7 +11,7 @@ mod text;
 pub mod train;
 mod weights;
 
-pub use generate::{Generated, LanguageModel, Random, Sampler, Sampling, nucleus, probabilities};
+pub use generate::{Generated, LanguageModel, Sampler, Sampling, SplitMix64, nucleus, probabilities};
 pub use hub::fetch;
 pub use model::{Cache, Gpt};
 pub use text::{Lines, Text, TextStream, Tokenizer, best_bigram_loss, bigram_loss, unigram_loss};

@@ -1,6 +1,7 @@
 //! GPT-2 on candle.
 
 use super::{Config, Weights};
+use crate::invalid;
 use candle_core::{D, DType, Device, Tensor, Var};
 use gpulab::cpu;
 use gpulab::error::{Error, Result, bytes};
@@ -12,8 +13,8 @@ pub(super) const HIDDEN: f32 = -1e9;
 #[derive(Debug, Clone)]
 pub struct Gpt {
     config: Config,
-    token_table: Tensor,
-    place_table: Tensor,
+    token_embedding: Tensor,
+    position_embedding: Tensor,
     blocks: Vec<Block>,
     last_norm: LayerNorm,
     train: bool,
@@ -31,14 +32,14 @@ struct Block {
 }
 
 impl Gpt {
-    /// Copies the weights to `device` as `kind` (F32, BF16 or F16). Nothing of it tracks gradients.
+    /// Copies the weights to `device` as `dtype` (F32, BF16 or F16). Nothing of it tracks gradients.
     ///
     /// # Errors
     /// What candle says, out of memory above all.
-    pub fn new(weights: &Weights, device: &Device, kind: DType) -> Result<Gpt> {
+    pub fn new(weights: &Weights, device: &Device, dtype: DType) -> Result<Gpt> {
         let tensor = |name: &str| -> Result<Tensor> {
             let host = weights.get(name);
-            Ok(Tensor::from_slice(&host.values, host.shape.as_slice(), device)?.to_dtype(kind)?)
+            Ok(Tensor::from_slice(&host.values, host.shape.as_slice(), device)?.to_dtype(dtype)?)
         };
         Gpt::build(weights.config(), &tensor, false)
     }
@@ -78,8 +79,8 @@ impl Gpt {
         };
         Ok(Gpt {
             config,
-            token_table: tensor("wte.weight")?,
-            place_table: tensor("wpe.weight")?,
+            token_embedding: tensor("wte.weight")?,
+            position_embedding: tensor("wpe.weight")?,
             blocks: (0..config.n_layer).map(block).collect::<Result<_>>()?,
             last_norm: norm("ln_f".to_string())?,
             train,
@@ -93,17 +94,17 @@ impl Gpt {
 
     /// Where the parameters lie.
     pub fn device(&self) -> &Device {
-        self.token_table.device()
+        self.token_embedding.device()
     }
 
     /// What the parameters are kept as.
-    pub fn kind(&self) -> DType {
-        self.token_table.dtype()
+    pub fn dtype(&self) -> DType {
+        self.token_embedding.dtype()
     }
 
     /// Bytes of all parameters, as kept.
     pub fn bytes(&self) -> usize {
-        self.config.parameter_count() * self.kind().size_in_bytes()
+        self.config.parameter_count() * self.dtype().size_in_bytes()
     }
 
     /// A logit for each token of the vocabulary after each token of the texts: `[texts, length]` (u32) to
@@ -119,19 +120,20 @@ impl Gpt {
     pub(super) fn logits_from(&self, first: usize, tokens: &Tensor) -> Result<Tensor> {
         let length = tokens.dim(1)?;
         self.fits(first + length)?;
-        let places = Tensor::arange(first as u32, (first + length) as u32, self.device())?;
-        let places = self.place_table.index_select(&places, 0)?.unsqueeze(0)?;
+        let positions = Tensor::arange(first as u32, (first + length) as u32, self.device())?;
+        let positions = self.position_embedding.index_select(&positions, 0)?.unsqueeze(0)?;
         let mask = causal_mask(length, 0, self.device())?;
-        self.head(&self.blocks(tokens, &places, Some(&mask), None)?)
+        self.head(&self.blocks(tokens, &positions, Some(&mask), None)?)
     }
 
     /// As [`Gpt::logits`] for tokens that follow those in `cache`, and only after the last of them: `[texts, vocab_size]`.
     pub(super) fn next_logits(&self, tokens: &Tensor, cache: &mut Cache) -> Result<Tensor> {
         let (texts, length) = tokens.dims2()?;
-        let places = cache.places(length, self.device())?;
-        let places = self.place_table.index_select(&places.flatten_all()?, 0)?.reshape((texts, length, ()))?;
+        let positions = cache.positions(length, self.device())?;
+        let positions =
+            self.position_embedding.index_select(&positions.flatten_all()?, 0)?.reshape((texts, length, ()))?;
         let mask = cache.mask(length, self.device())?;
-        let x = self.blocks(tokens, &places, mask.as_ref(), Some(cache))?;
+        let x = self.blocks(tokens, &positions, mask.as_ref(), Some(cache))?;
         cache.advance(length);
         // The head is a third of the work of a small model: after a prompt only its last row is needed.
         Ok(self.head(&x.narrow(1, length - 1, 1)?)?.squeeze(1)?)
@@ -140,13 +142,13 @@ impl Gpt {
     fn blocks(
         &self,
         tokens: &Tensor,
-        places: &Tensor,
+        positions: &Tensor,
         mask: Option<&Tensor>,
         mut cache: Option<&mut Cache>,
     ) -> Result<Tensor> {
         let (texts, length) = tokens.dims2()?;
-        let rows = self.token_table.index_select(&tokens.flatten_all()?, 0)?;
-        let mut x = rows.reshape((texts, length, self.config.n_embd))?.broadcast_add(places)?;
+        let rows = self.token_embedding.index_select(&tokens.flatten_all()?, 0)?;
+        let mut x = rows.reshape((texts, length, self.config.n_embd))?.broadcast_add(positions)?;
         for (layer, block) in self.blocks.iter().enumerate() {
             let kept = cache.as_mut().map(|cache| cache.layer(layer));
             x = block.forward(&x, self.config.n_head, mask, kept, self.train)?;
@@ -157,7 +159,7 @@ impl Gpt {
     fn head(&self, x: &Tensor) -> Result<Tensor> {
         let x = self.last_norm.forward(x, self.train)?;
         let (texts, length, width) = x.dims3()?;
-        let logits = x.reshape((texts * length, width))?.matmul(&self.token_table.t()?)?;
+        let logits = x.reshape((texts * length, width))?.matmul(&self.token_embedding.t()?)?;
         Ok(logits.to_dtype(DType::F32)?.reshape((texts, length, self.config.vocab_size))?)
     }
 
@@ -165,14 +167,13 @@ impl Gpt {
     pub(super) fn fits(&self, length: usize) -> Result<()> {
         let most = self.config.n_ctx;
         match length {
-            0 => Err(Error::Invalid {
-                what: "a text of no tokens has nothing to go on from".to_string(),
-                fix: "give a prompt of at least one character".to_string(),
-            }),
-            _ if length > most => Err(Error::Invalid {
-                what: format!("{length} tokens do not fit into the model's context of {most}"),
-                fix: format!("shorten the prompt, or ask for fewer new tokens: together at most {most}"),
-            }),
+            0 => {
+                Err(invalid("a text of no tokens has nothing to go on from", "give a prompt of at least one character"))
+            }
+            _ if length > most => Err(invalid(
+                format!("{length} tokens do not fit into the model's context of {most}"),
+                format!("shorten the prompt, or ask for fewer new tokens: together at most {most}"),
+            )),
             _ => Ok(()),
         }
     }
@@ -184,7 +185,7 @@ impl Block {
         x: &Tensor,
         heads: usize,
         mask: Option<&Tensor>,
-        kept: Option<Kept>,
+        kept: Option<LayerCache>,
         train: bool,
     ) -> Result<Tensor> {
         let qkv = self.qkv.forward(&self.norm_1.forward(x, train)?)?;
@@ -297,16 +298,16 @@ pub struct Cache {
 }
 
 /// A layer's keys and values.
-struct Kept<'a> {
+struct LayerCache<'a> {
     layer: &'a (Tensor, Tensor),
     filled: usize,
 }
 
 impl Cache {
     /// Room for `room` tokens of as many texts as `padding` has numbers: the tokens that fill up each of them.
-    fn new(config: Config, padding: Vec<usize>, room: usize, kind: DType, device: &Device) -> Result<Cache> {
+    fn new(config: Config, padding: Vec<usize>, room: usize, dtype: DType, device: &Device) -> Result<Cache> {
         let shape = (padding.len(), config.n_head, room, config.head());
-        let layer = |_| Ok((Tensor::zeros(shape, kind, device)?, Tensor::zeros(shape, kind, device)?));
+        let layer = |_| Ok((Tensor::zeros(shape, dtype, device)?, Tensor::zeros(shape, dtype, device)?));
         let layers = (0..config.n_layer).map(layer).collect::<Result<_>>()?;
         Ok(Cache { layers, filled: 0, room, padding })
     }
@@ -341,13 +342,13 @@ impl Cache {
     ///
     /// # Errors
     /// What candle says.
-    pub fn kept(&self, layer: usize) -> Result<(Tensor, Tensor)> {
+    pub fn keys_values(&self, layer: usize) -> Result<(Tensor, Tensor)> {
         let (keys, values) = &self.layers[layer];
         Ok((keys.narrow(2, 0, self.filled)?, values.narrow(2, 0, self.filled)?))
     }
 
-    fn layer(&mut self, layer: usize) -> Kept<'_> {
-        Kept { layer: &self.layers[layer], filled: self.filled }
+    fn layer(&mut self, layer: usize) -> LayerCache<'_> {
+        LayerCache { layer: &self.layers[layer], filled: self.filled }
     }
 
     fn advance(&mut self, tokens: usize) {
@@ -355,13 +356,13 @@ impl Cache {
     }
 
     /// The position of each of the next `length` tokens in its own text, `[texts, length]`; filling counts as position 0.
-    fn places(&self, length: usize, device: &Device) -> Result<Tensor> {
+    fn positions(&self, length: usize, device: &Device) -> Result<Tensor> {
         let row = |filling: &usize| {
             let filling = *filling;
             (self.filled..self.filled + length).map(move |i| i.saturating_sub(filling) as u32)
         };
-        let places: Vec<u32> = self.padding.iter().flat_map(row).collect();
-        Ok(Tensor::from_vec(places, (self.texts(), length), device)?)
+        let positions: Vec<u32> = self.padding.iter().flat_map(row).collect();
+        Ok(Tensor::from_vec(positions, (self.texts(), length), device)?)
     }
 
     /// What the next `length` tokens must not see; nothing where they may see all.
@@ -385,7 +386,7 @@ impl Cache {
     }
 }
 
-impl Kept<'_> {
+impl LayerCache<'_> {
     /// Writes the new keys and values behind those that are there, and gives all of them.
     pub fn append(self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
         let (keys, values) = self.layer;
@@ -404,26 +405,26 @@ impl Gpt {
     /// # Errors
     /// [`Error::Invalid`] when there is no prompt, one is empty, one names a token that the model does not have, or the longest with `new` tokens does not
     /// fit into the context, or the batch into the CPU's memory (it names the largest that does); what candle says.
-    pub fn read(&self, prompts: &[Vec<u32>], new: usize) -> Result<(Cache, Tensor)> {
+    pub fn prefill(&self, prompts: &[Vec<u32>], new: usize) -> Result<(Cache, Tensor)> {
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
         let shortest = prompts.iter().map(Vec::len).min().unwrap_or(0);
         self.fits(shortest)?;
         self.fits(longest + new)?;
         let most = self.config().vocab_size;
         if let Some(token) = prompts.iter().flatten().find(|token| **token as usize >= most) {
-            return Err(Error::Invalid {
-                what: format!("the prompt names token {token}, and the model has {most}"),
-                fix: "use the tokenizer that belongs to the model".to_string(),
-            });
+            return Err(invalid(
+                format!("the prompt names token {token}, and the model has {most}"),
+                "use the tokenizer that belongs to the model",
+            ));
         }
-        self.room_for(prompts.len(), longest, longest + new)?;
+        self.check_memory(prompts.len(), longest, longest + new)?;
         let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
         let rows = prompts
             .iter()
             .zip(&padding)
             .flat_map(|(prompt, filling)| std::iter::repeat_n(0, *filling).chain(prompt.iter().copied()));
         let tokens = Tensor::from_vec(rows.collect::<Vec<u32>>(), (prompts.len(), longest), self.device())?;
-        let mut cache = Cache::new(self.config(), padding, longest + new, self.kind(), self.device())?;
+        let mut cache = Cache::new(self.config(), padding, longest + new, self.dtype(), self.device())?;
         let logits = self.next_logits(&tokens, &mut cache)?;
         Ok((cache, logits))
     }
@@ -441,10 +442,10 @@ impl Gpt {
             });
         }
         if cache.len() == cache.room() {
-            return Err(Error::Invalid {
-                what: format!("the cache is full: it has room for {} tokens", cache.room()),
-                fix: "ask `read` for room for more new tokens".to_string(),
-            });
+            return Err(invalid(
+                format!("the cache is full: it has room for {} tokens", cache.room()),
+                "ask `prefill` for room for more new tokens",
+            ));
         }
         let tokens = Tensor::from_slice(tokens, (tokens.len(), 1), self.device())?;
         self.next_logits(&tokens, cache)
@@ -458,7 +459,7 @@ impl Gpt {
     /// Bytes that a text needs while its prompt of `prompt` tokens is read, with room for `room` in the cache: keys and values
     /// of all layers, and of one layer its scores (three tables of them at a time) and the wide middle of the feed-forward layer.
     fn bytes_a_text(&self, prompt: usize, room: usize) -> u64 {
-        let (config, number) = (self.config(), self.kind().size_in_bytes());
+        let (config, number) = (self.config(), self.dtype().size_in_bytes());
         let cache = 2 * config.n_layer * room * config.n_embd * number;
         let scores = 3 * config.n_head * prompt * prompt * DType::F32.size_in_bytes();
         // Of four widths each: before and after GELU; of one: what comes in, its norm, and the like.
@@ -467,7 +468,7 @@ impl Gpt {
     }
 
     /// An error when the CPU's memory cannot hold that many texts.
-    pub(super) fn room_for(&self, texts: usize, prompt: usize, room: usize) -> Result<()> {
+    pub(super) fn check_memory(&self, texts: usize, prompt: usize, room: usize) -> Result<()> {
         let info = cpu::info();
         let memory = [info.memory_bytes, info.memory_limit_bytes].into_iter().flatten().min();
         match memory {
@@ -484,17 +485,17 @@ fn check(a_text: u64, texts: u64, memory: u64) -> Result<()> {
     if texts <= fits {
         return Ok(());
     }
-    Err(Error::Invalid {
-        what: format!(
+    Err(invalid(
+        format!(
             "a batch of {texts} texts does not fit into memory: it needs about {} of {}",
             bytes(texts.saturating_mul(a_text)),
             bytes(memory)
         ),
-        fix: match fits {
+        match fits {
             0 => "not even one text fits: use a shorter prompt, or a smaller model".to_string(),
             _ => format!("use a batch of {fits} or less, or shorter texts"),
         },
-    })
+    ))
 }
 
 #[cfg(test)]
@@ -520,7 +521,7 @@ mod tests {
         let gpt = Gpt::new(&Weights::random(config, 1).unwrap(), &Device::Cpu, DType::F32).unwrap();
         assert_eq!(gpt.bytes_a_text(1, 10), 2 * 2 * 10 * 8 * 4 + 8 * 12 * 4 + 1024);
         assert_eq!(gpt.bytes_a_text(64, 64), 2 * 2 * 64 * 8 * 4 + 3 * 2 * 64 * 64 * 4 + 1024);
-        gpt.room_for(64, 64, 64).unwrap();
-        assert!(gpt.room_for(usize::MAX / 1024, 64, 64).is_err());
+        gpt.check_memory(64, 64, 64).unwrap();
+        assert!(gpt.check_memory(usize::MAX / 1024, 64, 64).is_err());
     }
 }

@@ -1,17 +1,18 @@
 //! Training a GPT on a text: batches, AdamW, a checkpoint to go on from, the loss on what was held out.
 
-use super::{Config, Gpt, Random, Text, Weights};
-use crate::tensors::{HostTensor, Stored, TensorFile};
+use super::{Config, Gpt, SplitMix64, Text, Weights};
+use crate::invalid;
+use crate::tensors::{HostTensor, TensorFile};
 use candle_core::backprop::GradStore;
-use candle_core::{D, Device, Tensor, Var};
-use gpulab::error::{Error, Result};
+use candle_core::{D, DType, Device, Tensor, Var};
+use gpulab::error::Result;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
 /// What is trained, how long and how.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
+pub struct GptTrainConfig {
     /// The model's shape; its vocabulary is the 256 bytes.
     pub config: Config,
     /// Whole contexts of text in a step; in the first three quarters of the run, four times as many pieces of a quarter.
@@ -24,9 +25,9 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan { config: Config::COURSE, batch: 4, steps: 3000, rate: 1.5e-3, seed: 1 }
+impl Default for GptTrainConfig {
+    fn default() -> GptTrainConfig {
+        GptTrainConfig { config: Config::COURSE, batch: 4, steps: 3000, rate: 1.5e-3, seed: 1 }
     }
 }
 
@@ -36,7 +37,7 @@ const RISE: f64 = 100.0;
 /// learn stands within a few words.
 const SHORT: f64 = 0.75;
 
-impl Plan {
+impl GptTrainConfig {
     /// The learning rate of a step, from 0: up in a line, then down along half a cosine.
     pub fn rate_at(&self, step: u64) -> f64 {
         let (step, steps) = (step as f64, self.steps as f64);
@@ -49,8 +50,8 @@ impl Plan {
 
 /// A training run.
 #[derive(Debug)]
-pub struct Trainer {
-    plan: Plan,
+pub struct GptTrainer {
+    plan: GptTrainConfig,
     text: Text,
     parameters: BTreeMap<String, Var>,
     optimiser: AdamW,
@@ -59,18 +60,18 @@ pub struct Trainer {
     losses: Vec<f32>,
 }
 
-impl Trainer {
+impl GptTrainer {
     /// Starts from random weights.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the model does not read bytes or the text is shorter than its context; what candle says.
-    pub fn new(plan: Plan, text: Text, device: &Device) -> Result<Trainer> {
+    /// [`gpulab::Error::Invalid`] when the model does not read bytes or the text is shorter than its context; what candle says.
+    pub fn new(plan: GptTrainConfig, text: Text, device: &Device) -> Result<GptTrainer> {
         let weights = Weights::random(plan.config, plan.seed)?;
-        Trainer::with(plan, text, &weights, device)
+        GptTrainer::with(plan, text, &weights, device)
     }
 
-    fn with(plan: Plan, text: Text, weights: &Weights, device: &Device) -> Result<Trainer> {
-        let refuse = |what: String, fix: &str| Err(Error::Invalid { what, fix: fix.to_string() });
+    fn with(plan: GptTrainConfig, text: Text, weights: &Weights, device: &Device) -> Result<GptTrainer> {
+        let refuse = |what: String, fix: &str| Err(invalid(what, fix));
         if plan.config.vocab_size != 256 {
             return refuse(
                 format!("a model with {} tokens does not read bytes", plan.config.vocab_size),
@@ -97,13 +98,13 @@ impl Trainer {
         // The model's tensors and the parameters are the same memory: what the optimiser sets, the model computes with.
         let model = Gpt::build(plan.config, &|name| Ok(parameters[name].as_tensor().clone()), true)?;
         let optimiser = AdamW::new(&parameters)?;
-        Ok(Trainer { plan, text, parameters, optimiser, model, step: 0, losses: Vec::new() })
+        Ok(GptTrainer { plan, text, parameters, optimiser, model, step: 0, losses: Vec::new() })
     }
 
     /// One step: gives the loss of its batch, in nats a byte, before the step was made.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the loss or a gradient is no finite number: the step is then not made. What candle says.
+    /// [`gpulab::Error::Invalid`] when the loss or a gradient is no finite number: the step is then not made. What candle says.
     pub fn step(&mut self) -> Result<f32> {
         let (first, inputs, targets) = self.batch()?;
         let logits = self.model.logits_from(first, &inputs)?.flatten_to(1)?;
@@ -112,10 +113,10 @@ impl Trainer {
         let gradients = loss.backward()?;
         let norm = self.optimiser.norm(&self.parameters, &gradients)?;
         if !value.is_finite() || !norm.is_finite() {
-            return Err(Error::Invalid {
-                what: format!("step {}: the loss is {value}, the gradients' norm {norm}", self.step + 1),
-                fix: "the last checkpoint is good: go on from it with --resume and a smaller --rate".to_string(),
-            });
+            return Err(invalid(
+                format!("step {}: the loss is {value}, the gradients' norm {norm}", self.step + 1),
+                "the last checkpoint is good: go on from it with --resume and a smaller --rate",
+            ));
         }
         self.optimiser.step(&self.parameters, &gradients, self.plan.rate_at(self.step), norm)?;
         self.step += 1;
@@ -129,7 +130,7 @@ impl Trainer {
         let (context, all) = (self.plan.config.n_ctx, &self.text.train);
         let short = !self.reads_whole_contexts();
         let (pieces, length) = if short { (4 * self.plan.batch, context / 4) } else { (self.plan.batch, context) };
-        let mut random = Random::new(self.plan.seed ^ (self.step + 1).wrapping_mul(0x9E37_79B9));
+        let mut random = SplitMix64::new(self.plan.seed ^ (self.step + 1).wrapping_mul(0x9E37_79B9));
         let mut below = |end: usize| (random.unit() * end as f64) as usize;
         // Short pieces take turns along the context, so that each position is learned.
         let first = below(context - length + 1);
@@ -151,8 +152,18 @@ impl Trainer {
     }
 
     /// What is trained, and how.
-    pub fn plan(&self) -> &Plan {
+    pub fn config(&self) -> &GptTrainConfig {
         &self.plan
+    }
+
+    /// The model that is trained: its tensors are the memory of [`GptTrainer::vars`].
+    pub fn model(&self) -> &Gpt {
+        &self.model
+    }
+
+    /// The parameters by GPT-2's names, in the shapes of [`Config::parameters`], as candle's optimisers take them.
+    pub fn vars(&self) -> &BTreeMap<String, Var> {
+        &self.parameters
     }
 
     /// Steps that were made.
@@ -185,7 +196,7 @@ const LINE: u64 = 20;
 
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Progress {
+pub struct GptProgress {
     /// Steps that were made, of `steps`.
     pub step: u64,
     /// Steps in all.
@@ -200,9 +211,9 @@ pub struct Progress {
     pub left: f64,
 }
 
-impl std::fmt::Display for Progress {
+impl std::fmt::Display for GptProgress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Progress { step, steps, loss, rate, left, .. } = self;
+        let GptProgress { step, steps, loss, rate, left, .. } = self;
         let minutes = left / 60.0;
         write!(f, "step {step:>5} of {steps}   loss {loss:.3}   {rate:>7.0} bytes/s   {minutes:>5.1} min left")?;
         match self.held_out {
@@ -216,28 +227,28 @@ impl std::fmt::Display for Progress {
 /// `config.json` with `model.safetensors` (to generate with, in bf16). `resume` goes on from that checkpoint, with the plan it had.
 ///
 /// # Errors
-/// As [`Trainer::new`], [`Trainer::resume`], [`Trainer::step`] and [`Trainer::save`].
+/// As [`GptTrainer::new`], [`GptTrainer::resume`], [`GptTrainer::step`] and [`GptTrainer::save`].
 pub fn run(
-    plan: Plan,
+    plan: GptTrainConfig,
     text: Text,
     device: &Device,
     folder: &Path,
     resume: bool,
-    tell: &mut dyn FnMut(Progress),
-) -> Result<Trainer> {
+    tell: &mut dyn FnMut(GptProgress),
+) -> Result<GptTrainer> {
     let checkpoint = folder.join("checkpoint.safetensors");
     let mut trainer = match resume {
-        true => Trainer::resume(&checkpoint, text, device)?,
-        false => Trainer::new(plan, text, device)?,
+        true => GptTrainer::resume(&checkpoint, text, device)?,
+        false => GptTrainer::new(plan, text, device)?,
     };
-    let (start, before, plan) = (Instant::now(), trainer.steps_made(), *trainer.plan());
+    let (start, before, plan) = (Instant::now(), trainer.steps_made(), *trainer.config());
     while trainer.steps_made() < plan.steps {
         trainer.step()?;
         let (step, last) = (trainer.steps_made(), trainer.steps_made() == plan.steps);
         let kept = step % CHECKPOINT == 0 || last;
         if kept {
             trainer.save(&checkpoint)?;
-            trainer.weights()?.save(folder, Stored::Bf16)?;
+            trainer.weights()?.save(folder, DType::BF16)?;
         }
         // Of a model that has read short pieces only, a loss over whole contexts would say nothing.
         let told = kept && (last || trainer.reads_whole_contexts());
@@ -245,7 +256,7 @@ pub fn run(
         if step % LINE == 0 || last {
             let seconds = start.elapsed().as_secs_f64() / (step - before) as f64;
             let recent = &trainer.losses()[trainer.losses().len().saturating_sub(LINE as usize)..];
-            tell(Progress {
+            tell(GptProgress {
                 step,
                 steps: plan.steps,
                 loss: recent.iter().map(|loss| f64::from(*loss)).sum::<f64>() / recent.len() as f64,
@@ -264,7 +275,7 @@ pub fn run(
 /// Pieces that go through the model at once.
 const AT_ONCE: usize = 16;
 
-impl Trainer {
+impl GptTrainer {
     /// [`Gpt::loss`] of the held-out part.
     ///
     /// # Errors
@@ -322,7 +333,7 @@ fn host<'a>(tensors: impl Iterator<Item = (String, &'a Tensor)>) -> Result<Tenso
     Ok(file)
 }
 
-impl Trainer {
+impl GptTrainer {
     /// Writes parameters, both moments, the losses and the plan into one safetensors file, whole or not at all.
     ///
     /// # Errors
@@ -337,7 +348,7 @@ impl Trainer {
                 }),
             ))?;
         file.tensors.insert("losses".to_string(), HostTensor::new(&[self.losses.len()], self.losses.clone()));
-        let Plan { config, batch, steps, rate, seed } = self.plan;
+        let GptTrainConfig { config, batch, steps, rate, seed } = self.plan;
         file.metadata = BTreeMap::from([
             ("config".to_string(), config.to_json().to_string()),
             ("text".to_string(), self.text.fingerprint.clone()),
@@ -348,19 +359,20 @@ impl Trainer {
             ("rate".to_string(), format!("{rate:e}")),
             ("seed".to_string(), seed.to_string()),
         ]);
-        file.write(path, Stored::F32)
+        file.write(path, DType::F32)
     }
 
     /// Goes on from a checkpoint, with its own plan.
     ///
     /// # Errors
-    /// As [`TensorFile::read`]; [`Error::Invalid`] when it is no checkpoint of a run, or of one on another text.
-    pub fn resume(path: &Path, text: Text, device: &Device) -> Result<Trainer> {
+    /// As [`TensorFile::read`]; [`gpulab::Error::Invalid`] when it is no checkpoint of a run, or of one on another text.
+    pub fn resume(path: &Path, text: Text, device: &Device) -> Result<GptTrainer> {
         let file = TensorFile::read(path)?;
-        let wrong = |what: String| Error::Invalid {
-            what: format!("{}: {what}", path.display()),
-            fix: "name the checkpoint.safetensors that `gpulab train-gpt` wrote, or begin again without --resume"
-                .to_string(),
+        let wrong = |what: String| {
+            invalid(
+                format!("{}: {what}", path.display()),
+                "name the checkpoint.safetensors that `gpulab train-gpt` wrote, or begin again without --resume",
+            )
         };
         let word = |name: &str| file.metadata.get(name).ok_or_else(|| wrong(format!("its metadata has no `{name}`")));
         let number = |name: &str| word(name)?.parse::<f64>().map_err(|_| wrong(format!("`{name}` is no number")));
@@ -368,7 +380,7 @@ impl Trainer {
             return Err(wrong("this run learned from another text than the one given".to_string()));
         }
         let config = serde_json::from_str(word("config")?).map_err(|_| wrong("`config` is no JSON".to_string()))?;
-        let plan = Plan {
+        let plan = GptTrainConfig {
             config: Config::from_json(&config)?,
             batch: number("batch")? as usize,
             steps: number("steps")? as u64,
@@ -381,7 +393,7 @@ impl Trainer {
                 .collect(),
             metadata: BTreeMap::new(),
         };
-        let mut trainer = Trainer::with(plan, text, &Weights::from_file(plan.config, part(""))?, device)?;
+        let mut trainer = GptTrainer::with(plan, text, &Weights::from_file(plan.config, part(""))?, device)?;
         for (prefix, own) in [("adamw.m.", &mut trainer.optimiser.m), ("adamw.v.", &mut trainer.optimiser.v)] {
             // A moment has its parameter's shape, and is checked like one.
             for (name, host) in Weights::from_file(plan.config, part(prefix))?.iter() {

@@ -1,6 +1,8 @@
 //! What a GPT-2 looks like (`config.json`), and its weights on the host, by GPT-2's names.
 
-use crate::tensors::{HostTensor, Stored, TensorFile};
+use crate::tensors::{HostTensor, TensorFile};
+use crate::{invalid, unsupported};
+use candle_core::DType;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use serde_json::{Value, json};
@@ -58,9 +60,11 @@ impl Config {
     pub fn from_json(json: &Value) -> Result<Config> {
         known(json)?;
         let number = |names: &[&str]| {
-            names.iter().find_map(|name| json[*name].as_u64()).map(|n| n as usize).ok_or_else(|| Error::Invalid {
-                what: format!("config.json has no number `{}`", names.join("` or `")),
-                fix: "use the config.json of a GPT-2, which has it".to_string(),
+            names.iter().find_map(|name| json[*name].as_u64()).map(|n| n as usize).ok_or_else(|| {
+                invalid(
+                    format!("config.json has no number `{}`", names.join("` or `")),
+                    "use the config.json of a GPT-2, which has it",
+                )
             })
         };
         Config {
@@ -96,17 +100,17 @@ impl Config {
             ("vocab_size", vocab_size, 1 << 24),
         ];
         if let Some((name, value, most)) = named.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
-            return Err(Error::Invalid {
-                what: format!("`{name}` of the model is {value}"),
-                fix: format!("give a number from 1 to {most}"),
-            });
+            return Err(invalid(
+                format!("`{name}` of the model is {value}"),
+                format!("give a number from 1 to {most}"),
+            ));
         }
         match n_embd % n_head {
             0 => Ok(self),
-            _ => Err(Error::Invalid {
-                what: format!("`n_embd` is {n_embd}, which {n_head} heads cannot share evenly"),
-                fix: "choose n_head so that it divides n_embd".to_string(),
-            }),
+            _ => Err(invalid(
+                format!("`n_embd` is {n_embd}, which {n_head} heads cannot share evenly"),
+                "choose n_head so that it divides n_embd",
+            )),
         }
     }
 
@@ -148,7 +152,7 @@ impl Config {
 
 /// An error when the file describes what this code does not compute.
 fn known(json: &Value) -> Result<()> {
-    let refuse = |what: String| Err(Error::Unsupported { what, fix: "load a GPT-2 checkpoint".to_string() });
+    let refuse = |what: String| Err(unsupported(what, "load a GPT-2 checkpoint"));
     let (kind, width) = (json["model_type"].as_str(), json["n_embd"].as_u64());
     if kind.is_some_and(|kind| kind != "gpt2") {
         return refuse(format!("config.json is of a `{}`, and this code computes GPT-2", kind.unwrap_or_default()));
@@ -228,10 +232,10 @@ impl Weights {
         let config = Config::load(&folder.join("config.json"))?;
         let path = folder.join("model.safetensors");
         if !path.exists() && folder.join("model.safetensors.index.json").exists() {
-            return Err(Error::Unsupported {
-                what: format!("the checkpoint in {} is cut into several files", folder.display()),
-                fix: "use a checkpoint with one model.safetensors, as all GPT-2 have".to_string(),
-            });
+            return Err(unsupported(
+                format!("the checkpoint in {} is cut into several files", folder.display()),
+                "use a checkpoint with one model.safetensors, as all GPT-2 have",
+            ));
         }
         // Real checkpoints keep masks and, some, a copy of the head beside the parameters.
         let wanted: Vec<String> = config.parameters().into_iter().map(|(name, _)| name).collect();
@@ -266,10 +270,10 @@ impl Weights {
     ///
     /// # Errors
     /// As [`TensorFile::write`].
-    pub fn save(&self, folder: &Path, stored: Stored) -> Result<()> {
+    pub fn save(&self, folder: &Path, dtype: DType) -> Result<()> {
         let config = serde_json::to_string_pretty(&self.config.to_json()).expect("made of numbers and strings");
         crate::tensors::write_whole(&folder.join("config.json"), config.as_bytes())?;
-        self.clone().into_file().write(&folder.join("model.safetensors"), stored)
+        self.clone().into_file().write(&folder.join("model.safetensors"), dtype)
     }
 
     /// The parameters as a file's content.
@@ -313,10 +317,7 @@ fn plain(name: &str) -> &str {
 }
 
 fn wrong(what: String) -> Error {
-    Error::Invalid {
-        what,
-        fix: "take config.json and model.safetensors from the same checkpoint, or fetch both again".to_string(),
-    }
+    invalid(what, "take config.json and model.safetensors from the same checkpoint, or fetch both again")
 }
 
 #[cfg(test)]

@@ -10,6 +10,6 @@ mod network;
 #[cfg(test)]
 mod tests;
 
-pub use measure::{Measured, Meter, Seen, measure};
+pub use measure::{MemoryUse, Meter, StepMemory, measure};
 pub use model::{Batch, Gradients, Model};
-pub use network::{Goal, Kept, Layer, LayerBytes, Network, Numbers, Optimiser, Prediction};
+pub use network::{Activation, Layer, LayerBytes, Loss, Network, Optimiser, Prediction};

@@ -1,18 +1,19 @@
 //! A network as a list of layers, and what a step of training must hold, from the list alone.
 
 use crate::gpt::Config;
+use crate::invalid;
 use candle_core::{D, DType, Tensor};
-use gpulab::error::{Error, Result, bytes};
+use gpulab::error::{Result, bytes};
 use gpulab::measurement::{Backend, Measurement, Summary};
 use gpulab::table::{Cell, Table};
 
 /// What a network is trained for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Goal {
+pub enum Loss {
     /// Mean cross-entropy against a class for each example.
-    Class,
+    CrossEntropy,
     /// The mean of the squared outputs: for a part of a network, which has no classes.
-    SmallSquares,
+    MeanSquare,
 }
 
 /// What moves the parameters.
@@ -25,7 +26,7 @@ pub enum Optimiser {
 }
 
 impl Optimiser {
-    /// Numbers that it remembers for each parameter.
+    /// DType that it remembers for each parameter.
     pub fn state(self) -> u64 {
         match self {
             Optimiser::Sgd => 0,
@@ -44,7 +45,7 @@ pub struct Network {
     /// From the input to the output.
     pub layers: Vec<Layer>,
     /// What it is trained for.
-    pub goal: Goal,
+    pub loss: Loss,
 }
 
 impl Network {
@@ -61,7 +62,7 @@ impl Network {
             Layer::Relu,
             Layer::Linear { inputs: 128, outputs: 10 },
         ];
-        Network { name: "CNN".to_string(), input: vec![1, 28, 28], layers, goal: Goal::Class }
+        Network { name: "CNN".to_string(), input: vec![1, 28, 28], layers, loss: Loss::CrossEntropy }
     }
 
     /// So many blocks of a GPT-2 of that shape, on texts of `tokens` tokens, without the embedding and the head.
@@ -82,7 +83,7 @@ impl Network {
         let block = [Layer::Residual(attention), Layer::Residual(feed_forward)];
         let layers = (0..blocks).flat_map(|_| block.clone()).collect();
         let name = format!("{blocks} GPT-2 block{}", if blocks == 1 { "" } else { "s" });
-        Network { name, input: vec![tokens, width], layers, goal: Goal::SmallSquares }
+        Network { name, input: vec![tokens, width], layers, loss: Loss::MeanSquare }
     }
 
     /// How many numbers its parameters hold.
@@ -92,15 +93,15 @@ impl Network {
 
     /// Everything that is kept between the forward and the backward pass of that many examples, in the order in which it
     /// is made.
-    pub fn kept(&self, batch: usize) -> Vec<Kept> {
-        let mut keeps = Keeps::default();
+    pub fn kept(&self, batch: usize) -> Vec<Activation> {
+        let mut keeps = Activations::default();
         let shape = self.layers.iter().fold(self.shape(batch), |shape, layer| layer.kept(&shape, &mut keeps));
-        match self.goal {
-            Goal::Class => {
+        match self.loss {
+            Loss::CrossEntropy => {
                 keeps.add("cross-entropy", &shape, &[("less maximum", 1), ("exp", 1), ("log-softmax", 1)]);
                 keeps.add("cross-entropy", &[batch], &[("maximum, sum, its log, picked", 4)]);
             }
-            Goal::SmallSquares => keeps.add("mean square", &shape, &[("squared", 1)]),
+            Loss::MeanSquare => keeps.add("mean square", &shape, &[("squared", 1)]),
         }
         keeps.0
     }
@@ -112,21 +113,21 @@ impl Network {
 
     /// What a step of training on that many examples must hold, layer by layer. `numbers` is the type of the parameters and of
     /// all that follows from them.
-    pub fn predict(&self, batch: usize, numbers: Numbers, optimiser: Optimiser) -> Prediction {
-        let size = numbers.size();
+    pub fn predict(&self, batch: usize, dtype: DType, optimiser: Optimiser) -> Prediction {
+        let size = dtype.size_in_bytes() as u64;
         let mut shape = self.shape(batch);
         let mut layers = Vec::new();
         for layer in &self.layers {
-            let mut keeps = Keeps::default();
+            let mut keeps = Activations::default();
             shape = layer.kept(&shape, &mut keeps);
-            let activations = size * keeps.0.iter().map(|kept| kept.numbers).sum::<u64>();
+            let activations = size * keeps.0.iter().map(|kept| kept.elements).sum::<u64>();
             let name = match layer {
                 Layer::Residual(inner) => inner.iter().map(Layer::name).collect::<Vec<_>>().join(", "),
                 layer => layer.name(),
             };
             layers.push(LayerBytes { name, shape: shape.clone(), parameters: size * count(layer), activations });
         }
-        let all: u64 = size * self.kept(batch).iter().map(|kept| kept.numbers).sum::<u64>();
+        let all: u64 = size * self.kept(batch).iter().map(|kept| kept.elements).sum::<u64>();
         let loss = all - layers.iter().map(|layer| layer.activations).sum::<u64>();
         layers.push(LayerBytes { name: "loss".to_string(), shape: vec![], parameters: 0, activations: loss });
         let parameters = size * self.parameters();
@@ -142,13 +143,13 @@ impl Network {
     }
 
     /// The largest batch whose step fits `budget` bytes, when a step needs `workspace` bytes an example beside what is
-    /// predicted (measure it with a small batch: [`super::Measured::workspace_each`]).
+    /// predicted (measure it with a small batch: [`super::StepMemory::workspace_each`]).
     ///
     /// # Errors
-    /// [`Error::Invalid`] when not even one example fits; it says how much that would take.
+    /// [`gpulab::Error::Invalid`] when not even one example fits; it says how much that would take.
     pub fn largest_batch(&self, budget: u64, optimiser: Optimiser, workspace: f64) -> Result<usize> {
         // All shapes begin with the batch, so two points make the line. What does not grow is in `one`.
-        let total = |batch| self.predict(batch, Numbers::F32, optimiser).total();
+        let total = |batch| self.predict(batch, DType::F32, optimiser).total();
         let (one, two) = (total(1), total(2));
         let each = (two - one) as f64 + workspace;
         let fixed = (2 * one - two) as f64;
@@ -156,15 +157,15 @@ impl Network {
         if fits >= 1.0 {
             return Ok(fits as usize);
         }
-        Err(Error::Invalid {
-            what: format!(
+        Err(invalid(
+            format!(
                 "{} do not hold a step of {} with even one example, which takes {}",
                 gpulab::error::bytes(budget),
                 self.name,
                 gpulab::error::bytes((fixed + each) as u64)
             ),
-            fix: "use a smaller network, an optimiser that remembers less, or checkpointing".to_string(),
-        })
+            "use a smaller network, an optimiser that remembers less, or checkpointing",
+        ))
     }
 }
 
@@ -201,9 +202,9 @@ pub enum Layer {
     Flatten,
     /// A matrix and a bias, for the last dimension.
     Linear {
-        /// Numbers that come in.
+        /// DType that come in.
         inputs: usize,
-        /// Numbers that go out.
+        /// DType that go out.
         outputs: usize,
     },
     /// Mean 0 and variance 1 over the last dimension, then a factor and a summand for each number.
@@ -261,7 +262,7 @@ impl Layer {
     }
 
     /// What is kept until the backward pass when numbers of that shape come in, and the shape that goes out.
-    pub(super) fn kept(&self, shape: &[usize], to: &mut Keeps) -> Vec<usize> {
+    pub(super) fn kept(&self, shape: &[usize], to: &mut Activations) -> Vec<usize> {
         let rows: usize = shape[..shape.len() - 1].iter().product();
         let mut out = shape.to_vec();
         let last = shape.len() - 1;
@@ -362,22 +363,22 @@ fn attention(x: &Tensor, width: usize, heads: usize) -> Result<Tensor> {
 
 /// Results of one layer that are kept until the backward pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct Activation {
     /// The layer's name.
     pub layer: String,
     /// Which results.
     pub what: String,
     /// The shape of each.
     pub shape: Vec<usize>,
-    /// Numbers in all of them.
-    pub numbers: u64,
+    /// DType in all of them.
+    pub elements: u64,
 }
 
 /// Collects them, layer by layer.
 #[derive(Debug, Default)]
-pub(super) struct Keeps(pub Vec<Kept>);
+pub(super) struct Activations(pub Vec<Activation>);
 
-impl Keeps {
+impl Activations {
     /// Notes that the layer keeps results of that shape: names, and how many of each.
     pub(super) fn keep(&mut self, layer: &Layer, shape: &[usize], results: &[(&str, u64)]) {
         self.add(&layer.name(), shape, results);
@@ -387,45 +388,12 @@ impl Keeps {
         let times: u64 = results.iter().map(|(_, times)| times).sum();
         let what: Vec<&str> = results.iter().map(|(what, _)| *what).collect();
         let numbers = shape.iter().product::<usize>() as u64 * times;
-        self.0.push(Kept { layer: layer.to_string(), what: what.join(", "), shape: shape.to_vec(), numbers });
-    }
-}
-
-// ----------------------------------------------------------------------
-// The type of a network's numbers.
-
-/// The type of parameters, and of all that follows from them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Numbers {
-    /// 4 bytes.
-    F32,
-    /// 2 bytes, with the exponents of f32.
-    Bf16,
-    /// 2 bytes, with a short exponent.
-    F16,
-}
-
-impl Numbers {
-    /// Bytes of one.
-    pub fn size(self) -> u64 {
-        match self {
-            Numbers::F32 => 4,
-            Numbers::Bf16 | Numbers::F16 => 2,
-        }
-    }
-
-    /// `f32`, `bf16`, `f16`.
-    pub fn name(self) -> &'static str {
-        self.dtype().as_str()
-    }
-
-    /// The same for candle.
-    pub(super) fn dtype(self) -> DType {
-        match self {
-            Numbers::F32 => DType::F32,
-            Numbers::Bf16 => DType::BF16,
-            Numbers::F16 => DType::F16,
-        }
+        self.0.push(Activation {
+            layer: layer.to_string(),
+            what: what.join(", "),
+            shape: shape.to_vec(),
+            elements: numbers,
+        });
     }
 }
 

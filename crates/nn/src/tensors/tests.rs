@@ -29,9 +29,9 @@ impl Drop for Folder {
 fn a_file_comes_back_as_it_was_written() {
     let folder = Folder::new("back");
     let path = folder.0.join("new/folder/x.safetensors");
-    file().write(&path, Stored::F32).unwrap();
+    file().write(&path, DType::F32).unwrap();
     assert_eq!(TensorFile::read(&path).unwrap(), file());
-    file().write(&path, Stored::Bf16).unwrap();
+    file().write(&path, DType::BF16).unwrap();
     let half = TensorFile::read(&path).unwrap();
     assert_eq!(half.tensors["a"].values[..3], [0.0, -1.5, 3.25]);
     assert!((half.tensors["b.bias"].values[0] - 0.1).abs() < 0.1 / 256.0);
@@ -59,7 +59,7 @@ fn every_kind_of_number_is_read() {
 fn a_file_cut_off_anywhere_or_no_safetensors_at_all_is_an_error() {
     let folder = Folder::new("cut");
     let path = folder.0.join("x.safetensors");
-    file().write(&path, Stored::F32).unwrap();
+    file().write(&path, DType::F32).unwrap();
     let whole = std::fs::read(&path).unwrap();
     for length in 0..whole.len() {
         std::fs::write(&path, &whole[..length]).unwrap();
@@ -78,7 +78,7 @@ fn a_file_cut_off_anywhere_or_no_safetensors_at_all_is_an_error() {
 fn flipped_bytes_in_the_header_never_panic() {
     let folder = Folder::new("flip");
     let path = folder.0.join("x.safetensors");
-    file().write(&path, Stored::F32).unwrap();
+    file().write(&path, DType::F32).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
     for place in 0..header {
@@ -96,7 +96,7 @@ fn a_file_that_cannot_be_written_leaves_the_old_one() {
     let folder = Folder::new("full");
     let path = folder.0.join("x.safetensors");
     std::fs::create_dir(&path).unwrap();
-    let text = file().write(&path, Stored::F32).unwrap_err().to_string();
+    let text = file().write(&path, DType::F32).unwrap_err().to_string();
     assert!(text.contains("cannot write") && text.contains("still there"), "{text}");
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
 }

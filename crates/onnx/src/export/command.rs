@@ -2,11 +2,11 @@
 
 use super::{OPSET, Onnx, cnn, gpt, int8, reference};
 use gpulab::error::{Error, Result, bytes};
-use gpulab_nn::Place;
+use gpulab::results;
+use gpulab_nn::DeviceKind;
 use gpulab_nn::cnn::Checkpoint;
 use gpulab_nn::gpt::{Config, Text, Weights};
 use gpulab_nn::options::Options;
-use gpulab::results;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -93,7 +93,7 @@ pub fn trained_cnn(checkpoint: &Checkpoint) -> Result<Onnx> {
 /// The newest checkpoint of `make train-cpu` and its sisters.
 fn newest() -> Result<PathBuf> {
     let folder = results::dir();
-    let files = Place::ALL.map(|place| folder.join(format!("cnn-{}.safetensors", place.name())));
+    let files = DeviceKind::ALL.map(|place| folder.join(format!("cnn-{}.safetensors", place.name())));
     let dated = files.into_iter().filter_map(|file| Some((std::fs::metadata(&file).ok()?.modified().ok()?, file)));
     dated.max().map(|(_, file)| file).ok_or_else(|| Error::Invalid {
         what: format!("no CNN was trained yet: there is no cnn-DEVICE.safetensors in {}", folder.display()),

@@ -11,9 +11,9 @@ fn a_room_takes_what_was_counted_and_a_batch_that_is_named_fits() {
     for batch in [1, 3, 50] {
         let settings = EngineSettings { batch, ..EngineSettings::default() };
         let before = gpu.memory().unwrap().used;
-        let room = Room::new(&gpu, &start, &settings, 100).unwrap();
+        let workspace = Workspace::new(&gpu, &start, &settings, 100).unwrap();
         assert_eq!(gpu.memory().unwrap().used - before, of_room(&gpu, batch, 100), "batch {batch}");
-        drop(room);
+        drop(workspace);
     }
     for free_mib in [84, 90, 200, 1000] {
         let text = check_free(&gpu, 60_000, 60_000, free_mib << 20).unwrap_err().to_string();
@@ -171,9 +171,13 @@ fn engine(checkpoint: &Checkpoint, count: usize, batch: usize, precision: Precis
 }
 
 /// A trainer's way, on the same GPU and with the same kernels.
-pub(in crate::cnn) fn on_gpu(images: &crate::data::Images, plan: &crate::cnn::Plan, start: &Checkpoint) -> OnGpu {
-    let (gpu, kernels) = compiled(plan.precision);
-    OnGpu::with(&gpu, kernels, images, plan, start).unwrap_or_else(|error| panic!("{error}"))
+pub(in crate::cnn) fn on_gpu(
+    images: &crate::data::Images,
+    config: &crate::cnn::TrainConfig,
+    start: &Checkpoint,
+) -> EngineBackend {
+    let (gpu, kernels) = compiled(config.precision);
+    EngineBackend::with(&gpu, kernels, images, config, start).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// What `start` makes of the first images, in f64, by the definition.
@@ -281,7 +285,7 @@ fn a_loss_that_is_no_number_stops_at_its_step() {
     let text = stopped.collect().unwrap_err().to_string();
     assert!(text.contains("the loss of step 1 is NaN:") && text.contains("\nnext: "), "{text}");
     assert_eq!((stopped.state().step, stopped.state().losses.len()), (0, 0));
-    let kept = from_device(&stopped.room.w).unwrap();
+    let kept = from_device(&stopped.workspace.w).unwrap();
     assert_eq!(kept.arrays[..7], spoiled.parameters.arrays[..7]);
 }
 

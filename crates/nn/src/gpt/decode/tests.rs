@@ -14,19 +14,21 @@ fn every_gpt2_has_a_block_for_its_width() {
     for (width, heads, threads) in
         [(768, 12, Some(384)), (1024, 16, Some(256)), (1280, 20, Some(320)), (128, 4, Some(256))]
     {
-        assert_eq!(Plan::threads(&shape(width, heads), 256), threads, "{width}");
-        assert_eq!(Plan::Halves.suits(&shape(width, heads)), Ok(()), "{width}");
+        assert_eq!(DecodePlan::threads(&shape(width, heads), 256), threads, "{width}");
+        assert_eq!(DecodePlan::HalfLayers.suits(&shape(width, heads)), Ok(()), "{width}");
     }
     assert_eq!([shape(768, 12), shape(64, 2)].map(|model| Tuning::of(&model).units), [24, 8]);
 }
 
 #[test]
 fn a_shape_that_does_not_fit_is_named() {
-    let odd = Plan::Fused.suits(&shape(96, 2)).unwrap_err().to_string();
+    let odd = DecodePlan::Fused.suits(&shape(96, 2)).unwrap_err().to_string();
     assert!(odd.contains("a head of 48 numbers") && odd.contains("\nnext: "), "{odd}");
     // GPT-2 XL: 25 heads of 64, and 200 eights a row.
-    assert_eq!(Plan::Fused.suits(&shape(1600, 25)), Ok(()));
-    assert!(Plan::Halves.suits(&shape(1600, 25)).unwrap_err().to_string().contains("use `Plan::Fused`"));
+    assert_eq!(DecodePlan::Fused.suits(&shape(1600, 25)), Ok(()));
+    assert!(
+        DecodePlan::HalfLayers.suits(&shape(1600, 25)).unwrap_err().to_string().contains("use `DecodePlan::Fused`")
+    );
 }
 
 #[test]
@@ -153,11 +155,11 @@ fn exact(weights: &Weights, steps: u32) -> Vec<(u32, Vec<f64>)> {
 
 /// Reads tokens one by one and holds each step's logits against the exact ones. Keys and values are rounded to bf16: one
 /// that lies between two may go up on one side and down on the other, 2⁻⁸ of it.
-fn agrees(gpu: &Gpu, weights: &Weights, text: &[(u32, Vec<f64>)], plan: Plan, queue: Queue) {
-    let place = format!("{} {} {:?}", plan.name(), queue.name(), weights.config());
-    let mut decoder = Decoder::with(gpu, weights, plan, queue).unwrap_or_else(|error| panic!("{place}: {error}"));
+fn agrees(gpu: &Gpu, weights: &Weights, text: &[(u32, Vec<f64>)], plan: DecodePlan, mode: LaunchMode) {
+    let place = format!("{} {} {:?}", plan.name(), mode.name(), weights.config());
+    let mut decoder = Decoder::with(gpu, weights, plan, mode).unwrap_or_else(|error| panic!("{place}: {error}"));
     let prompt: Vec<u32> = text.iter().map(|(token, _)| *token).collect();
-    decoder.begin(&prompt, Draw::GREEDY).unwrap();
+    decoder.begin(&prompt, DecodeSampling::GREEDY).unwrap();
     let mut last = Vec::new();
     for (position, (_, exact)) in text.iter().enumerate() {
         decoder.step().unwrap_or_else(|error| panic!("{place}, position {position}: {error}"));
@@ -183,8 +185,8 @@ fn every_plan_agrees_with_f64_and_makes_no_mistake() {
     {
         let weights = model(config, 1);
         let text = exact(&weights, steps);
-        for plan in Plan::ALL {
-            agrees(&gpu, &weights, &text, plan, Queue::OneByOne);
+        for plan in DecodePlan::ALL {
+            agrees(&gpu, &weights, &text, plan, LaunchMode::Eager);
         }
     }
 }
@@ -195,16 +197,17 @@ fn a_text_is_continued_and_a_seed_names_it() {
     let weights = model(config(1, 2, 64, 16, 99), 2);
     let mut decoder = Decoder::new(&gpu, &weights).unwrap();
     let mut seen = Vec::new();
-    let greedy = decoder.generate(&[5, 6, 7], 8, Draw::GREEDY, |token| seen.push(token)).unwrap();
+    let greedy = decoder.generate(&[5, 6, 7], 8, DecodeSampling::GREEDY, |token| seen.push(token)).unwrap();
     assert_eq!((greedy.len(), &greedy), (8, &seen));
     assert_eq!(decoder.tokens().unwrap(), [&[5, 6, 7][..], &greedy].concat());
-    let mut with = |temperature, seed| decoder.generate(&[5, 6, 7], 8, Draw { temperature, seed }, |_| ()).unwrap();
+    let mut with =
+        |temperature, seed| decoder.generate(&[5, 6, 7], 8, DecodeSampling { temperature, seed }, |_| ()).unwrap();
     assert_eq!(with(0.0, 9), greedy);
     let warm = with(1.0, 3);
     assert_eq!(with(1.0, 3), warm);
     assert_ne!((warm.clone(), with(1.0, 4)), (greedy.clone(), warm));
     // As far as the context goes.
-    assert_eq!(decoder.generate(&[5, 6, 7], 1000, Draw::GREEDY, |_| ()).unwrap().len(), 13);
+    assert_eq!(decoder.generate(&[5, 6, 7], 1000, DecodeSampling::GREEDY, |_| ()).unwrap().len(), 13);
 }
 
 /// Of many seeds' first tokens, each comes about as often as its probability says.
@@ -216,7 +219,7 @@ fn drawn_tokens_follow_the_probabilities() {
     let mut counts = [0_usize; 3];
     const DRAWS: u32 = 200;
     for seed in 0..DRAWS {
-        let drawn = decoder.generate(&[1], 1, Draw { temperature: 2.0, seed }, |_| ()).unwrap();
+        let drawn = decoder.generate(&[1], 1, DecodeSampling { temperature: 2.0, seed }, |_| ()).unwrap();
         counts[drawn[0] as usize] += 1;
     }
     let logits = decoder.logits().unwrap();
@@ -236,20 +239,20 @@ fn what_does_not_fit_is_refused() {
     let mut decoder = Decoder::new(&gpu, &weights).unwrap();
     let early = decoder.step().unwrap_err().to_string();
     assert!(early.contains("nothing to read") && early.contains("\nnext: "), "{early}");
-    let cold = Draw { temperature: -1.0, seed: 0 };
+    let cold = DecodeSampling { temperature: -1.0, seed: 0 };
     for (prompt, draw, text) in [
-        (&[][..], Draw::GREEDY, "the prompt is empty"),
-        (&[0, 1, 2, 0], Draw::GREEDY, "4 tokens, and the model's context is 4"),
-        (&[3], Draw::GREEDY, "the token 3, and the vocabulary ends at 2"),
+        (&[][..], DecodeSampling::GREEDY, "the prompt is empty"),
+        (&[0, 1, 2, 0], DecodeSampling::GREEDY, "4 tokens, and the model's context is 4"),
+        (&[3], DecodeSampling::GREEDY, "the token 3, and the vocabulary ends at 2"),
         (&[1], cold, "a temperature of -1"),
     ] {
         let message = decoder.begin(prompt, draw).unwrap_err().to_string();
         assert!(message.contains(text) && message.contains("\nnext: "), "{message}");
     }
-    decoder.begin(&[1], Draw::GREEDY).unwrap();
+    decoder.begin(&[1], DecodeSampling::GREEDY).unwrap();
     (0..4).for_each(|_| decoder.step().unwrap());
     assert!(decoder.step().unwrap_err().to_string().contains("position 4"));
-    let graph = Decoder::with(&gpu, &weights, Plan::Halves, Queue::Graph).unwrap_err().to_string();
+    let graph = Decoder::with(&gpu, &weights, DecodePlan::HalfLayers, LaunchMode::Graph).unwrap_err().to_string();
     assert!(graph.contains("graphs") && graph.contains("\nnext: "), "{graph}");
 }
 
@@ -271,9 +274,9 @@ fn every_plan_and_queue_agrees_on_a_gpu() {
     for (config, steps) in [(config(3, 4, 128, 40, 256), 35), (config(2, 12, 768, 64, 1009), 60)] {
         let weights = model(config, 6);
         let text = exact(&weights, steps);
-        for plan in Plan::ALL {
-            for queue in [Queue::OneByOne, Queue::Graph, Queue::Overlapped] {
-                agrees(&gpu, &weights, &text, plan, queue);
+        for plan in DecodePlan::ALL {
+            for mode in [LaunchMode::Eager, LaunchMode::Graph, LaunchMode::Overlapped] {
+                agrees(&gpu, &weights, &text, plan, mode);
             }
         }
     }

@@ -1,4 +1,5 @@
 use super::*;
+use candle_core::DType;
 use std::path::PathBuf;
 
 #[test]
@@ -68,14 +69,14 @@ fn random_weights_have_gpt_2s_spread_and_their_seed() {
 fn a_checkpoint_comes_back_with_or_without_the_prefix() {
     let folder = folder("back");
     let weights = Weights::random(SMALL, 1).unwrap();
-    weights.save(&folder, Stored::F32).unwrap();
+    weights.save(&folder, DType::F32).unwrap();
     assert_eq!(Weights::load(&folder).unwrap(), weights);
 
     let mut file = weights.clone().into_file();
     file.tensors = file.tensors.into_iter().map(|(name, t)| (format!("transformer.{name}"), t)).collect();
     // As real checkpoints have it: the causal mask as a tensor.
     file.tensors.insert("transformer.h.0.attn.bias".to_string(), HostTensor::new(&[1, 1], vec![1.0]));
-    file.write(&folder.join("model.safetensors"), Stored::F32).unwrap();
+    file.write(&folder.join("model.safetensors"), DType::F32).unwrap();
     assert_eq!(Weights::load(&folder).unwrap(), weights);
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -102,7 +103,7 @@ fn a_parameter_that_is_missing_misshapen_or_nan_is_named() {
 #[test]
 fn a_checkpoint_in_several_files_is_told_apart_from_a_missing_one() {
     let folder = folder("pieces");
-    Weights::random(SMALL, 1).unwrap().save(&folder, Stored::Bf16).unwrap();
+    Weights::random(SMALL, 1).unwrap().save(&folder, DType::BF16).unwrap();
     std::fs::remove_file(folder.join("model.safetensors")).unwrap();
     assert!(Weights::load(&folder).unwrap_err().to_string().contains("cannot read"));
     std::fs::write(folder.join("model.safetensors.index.json"), "{}").unwrap();
