@@ -5,9 +5,9 @@
 #![cfg(all(feature = "candle", target_os = "linux", target_env = "gnu"))]
 
 use gpulab::cpu::{ConvAlgorithm, ConvShape, heap, highest_heap, random_f32};
-use gpulab_nn::DeviceKind;
+use gpulab_nn::{DType, DeviceKind};
 use gpulab_nn::gpt::Config;
-use gpulab_nn::memory::{DType, Meter, Model, Network, Optimiser, StepMemory, measure};
+use gpulab_nn::memory::{Meter, Model, Network, Optimiser, StepMemory, measure};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;

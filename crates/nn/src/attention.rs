@@ -137,7 +137,7 @@ impl CandleAttention {
         Ok(())
     }
 
-    /// By heads, each as often as heads of q ask it.
+    /// By heads, repeated for each head of q that shares it.
     fn repeated(&self, x: &Tensor) -> Result<Tensor> {
         let AttentionShape { batch, q_heads, kv_heads, length, width } = self.shape;
         let x = x.transpose(1, 2)?;

@@ -66,7 +66,7 @@ impl DeviceKind {
 
     /// The first GPU that opens, else the CPU.
     pub fn best() -> (DeviceKind, Device) {
-        let opened = DeviceKind::ALL.into_iter().find_map(|place| Some((place, place.open().ok()?)));
+        let opened = DeviceKind::ALL.into_iter().find_map(|kind| Some((kind, kind.open().ok()?)));
         opened.unwrap_or((DeviceKind::Cpu, Device::Cpu))
     }
 
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn every_name_leads_back_to_its_place() {
-        for place in DeviceKind::ALL {
-            assert_eq!(DeviceKind::from_name(place.name()).unwrap(), place);
+        for kind in DeviceKind::ALL {
+            assert_eq!(DeviceKind::from_name(kind.name()).unwrap(), kind);
         }
         assert_eq!(DeviceKind::from_name("mps").unwrap(), DeviceKind::Metal);
         assert!(DeviceKind::from_name("tpu").unwrap_err().to_string().contains("next: name cpu, cuda"));
@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn a_place_opens_or_says_what_to_do() {
-        for place in DeviceKind::ALL {
-            if let Err(error) = place.open() {
-                assert_ne!(place, DeviceKind::Cpu);
+        for kind in DeviceKind::ALL {
+            if let Err(error) = kind.open() {
+                assert_ne!(kind, DeviceKind::Cpu);
                 assert!(error.to_string().contains("next: "), "{error}");
             }
         }

@@ -217,7 +217,7 @@ fn fail(path: &Path, text: String) -> Error {
 
 /// Bytes in a block: enough to keep a disk at work, and a small part of a model.
 const BLOCK: usize = 8 << 20;
-/// What the system asks of memory and places that go past its cache; no disk that we know has larger sectors.
+/// What the system asks of memory and offsets that go past its cache; no disk that we know has larger sectors.
 const ALIGNED: usize = 4096;
 
 /// A file under construction, which is safe once [`Disk::finish`] came back.
@@ -226,8 +226,8 @@ struct Disk {
     file: File,
     /// The same file, past the cache: from the first whole block on, where the system can.
     past: Option<File>,
-    /// A block on an aligned place, which begins at `start`.
-    room: Vec<u8>,
+    /// A block at an aligned address, which begins at `start`.
+    buffer: Vec<u8>,
     start: usize,
     filled: usize,
     /// Bytes of the file that were written.
@@ -237,14 +237,14 @@ struct Disk {
 impl Disk {
     fn create(path: &Path) -> std::io::Result<Disk> {
         let file = File::create(path)?;
-        let room = vec![0; BLOCK + ALIGNED];
-        let start = room.as_ptr().align_offset(ALIGNED);
-        Ok(Disk { path: path.to_path_buf(), file, past: None, room, start, filled: 0, written: 0 })
+        let buffer = vec![0; BLOCK + ALIGNED];
+        let start = buffer.as_ptr().align_offset(ALIGNED);
+        Ok(Disk { path: path.to_path_buf(), file, past: None, buffer, start, filled: 0, written: 0 })
     }
 
     /// Writes the rest, and comes back when all of it is on the disk.
     fn finish(mut self) -> std::io::Result<()> {
-        self.file.write_all_at(&self.room[self.start..][..self.filled], self.written)?;
+        self.file.write_all_at(&self.buffer[self.start..][..self.filled], self.written)?;
         self.filled = 0;
         self.file.sync_all()
     }
@@ -253,7 +253,7 @@ impl Disk {
         if self.written == 0 {
             self.past = open_past(&self.path);
         }
-        let block = &self.room[self.start..][..BLOCK];
+        let block = &self.buffer[self.start..][..BLOCK];
         match self.past.as_ref().map(|past| past.write_all_at(block, self.written)) {
             Some(Ok(())) => {}
             // There are file systems that refuse only now.
@@ -272,7 +272,7 @@ impl Disk {
 impl Write for Disk {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let taken = bytes.len().min(BLOCK - self.filled);
-        self.room[self.start + self.filled..][..taken].copy_from_slice(&bytes[..taken]);
+        self.buffer[self.start + self.filled..][..taken].copy_from_slice(&bytes[..taken]);
         self.filled += taken;
         if self.filled == BLOCK {
             self.block()?;

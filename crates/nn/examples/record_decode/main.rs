@@ -9,6 +9,7 @@
 mod partner;
 
 use gpulab::prelude::*;
+use gpulab_nn::DType;
 use gpulab_nn::gpt::decode::{DecodePlan, Decoder, LaunchMode, Tuning};
 use gpulab_nn::gpt::{Config, Weights};
 use gpulab_nn::tensors::{HostTensor, TensorFile};

@@ -293,7 +293,7 @@ impl TrainingBackend for CandleBackend {
         let (mut right, mut losses) = (0.0, 0.0);
         for which in all.chunks(TEST_BATCH) {
             let (x, digits) = self.test.batch(which)?;
-            // Detached from the parameters' graph: nothing is kept for a way back that never comes.
+            // Detached from the parameters' graph: nothing is kept for a backward pass that never comes.
             let logits = self.cnn.logits(&x)?.detach();
             let loss = candle_nn::loss::cross_entropy(&logits, &digits)?.to_scalar::<f32>()?;
             losses += f64::from(loss) * which.len() as f64;

@@ -437,7 +437,7 @@ fn pack_shape() -> LaunchConfig {
 /// Numbers of an image behind the pool, units behind the first linear layer, and parts in which its sums are made.
 const FEATURES: usize = 9216;
 const HIDDEN: usize = 128;
-const STRETCHES: usize = 36;
+const SPLITS: usize = 36;
 
 /// All buffers but the images; `bytes.rs` counts them. Nothing is allocated once it is there.
 struct Workspace {
@@ -489,7 +489,7 @@ impl Workspace {
             scale: gpu.to_device(&scale)?,
             pooled: floats(batch * FEATURES)?,
             which: gpu.alloc(batch * FEATURES)?,
-            fc1: floats(STRETCHES * batch * HIDDEN)?,
+            fc1: floats(SPLITS * batch * HIDDEN)?,
             hidden: floats(batch * HIDDEN)?,
             d_hidden: floats(batch * HIDDEN)?,
             d_logits: floats(batch * 10)?,
@@ -511,97 +511,44 @@ impl Workspace {
     /// Queues a step.
     pub fn step(&mut self, kernels: &Kernels, images: &DeviceImages, batch: usize) -> Result<()> {
         self.forward(kernels, images, batch, true)?;
-        let count = batch as i32;
-        kernels.fc_backward.launch(
-            fc_backward_shape(),
-            (
-                &self.d_hidden,
-                &self.d_logits,
-                &self.hidden,
-                &self.pooled,
-                &self.w,
-                &mut self.d_pooled,
-                &mut self.gradient,
-                &mut self.state,
-                count,
-            ),
-        )?;
-        let blocks = image_blocks(&self.gpu, batch) as i32;
-        kernels.conv_backward.launch(
-            conv_backward_shape(&self.gpu, batch),
-            (
-                &images.pixels,
-                &images.order,
-                &mut self.state,
-                &self.w,
-                &self.packed,
-                &self.d_pooled,
-                &self.which,
-                &mut self.of_images,
-                count,
-            ),
-        )?;
-        kernels.update.launch(
-            update_shape(),
-            (
-                &mut self.w,
-                &mut self.m,
-                &mut self.v,
-                &mut self.gradient,
-                &self.of_images,
-                &mut self.packed,
-                &self.settings,
-                &self.state,
-                &self.scale,
-                blocks,
-            ),
-        )?;
+        let (count, blocks) = (batch as i32, image_blocks(&self.gpu, batch) as i32);
+        let DeviceImages { pixels, order, .. } = images;
+        #[rustfmt::skip]
+        let Workspace {
+            gpu, w, m, v, gradient, packed, settings, state, scale,
+            pooled, which, hidden, d_hidden, d_logits, d_pooled, of_images, ..
+        } = self;
+        let args =
+            (&*d_hidden, &*d_logits, &*hidden, &*pooled, &*w, &mut *d_pooled, &mut *gradient, &mut *state, count);
+        kernels.fc_backward.launch(fc_backward_shape(), args)?;
+        let args = (pixels, order, &mut *state, &*w, &*packed, &*d_pooled, &*which, &mut *of_images, count);
+        kernels.conv_backward.launch(conv_backward_shape(gpu, batch), args)?;
+        let args = (w, m, v, gradient, &*of_images, packed, &*settings, &*state, &*scale, blocks);
+        kernels.update.launch(update_shape(), args)?;
         self.tally(kernels, batch)
     }
 
     fn forward(&mut self, kernels: &Kernels, images: &DeviceImages, batch: usize, training: bool) -> Result<()> {
         let count = batch as i32;
-        kernels.features.launch(
-            features_shape(&self.gpu, batch),
-            (
-                &images.pixels,
-                &images.order,
-                &mut self.state,
-                &mut self.scale,
-                &self.w,
-                &self.packed,
-                &mut self.pooled,
-                &mut self.which,
-                count,
-                i32::from(training),
-            ),
-        )?;
-        kernels.fc1.launch(fc1_shape(batch), (&self.pooled, &self.w, &mut self.fc1, count))?;
-        kernels.head.launch(
-            head_shape(batch),
-            (
-                &self.fc1,
-                &images.labels,
-                &images.order,
-                &self.state,
-                &self.scale,
-                &self.w,
-                &mut self.hidden,
-                &mut self.d_hidden,
-                &mut self.d_logits,
-                &mut self.loss,
-                &mut self.hit,
-                count,
-            ),
-        )
+        let DeviceImages { pixels, labels, order, .. } = images;
+        #[rustfmt::skip]
+        let Workspace {
+            gpu, w, packed, state, scale, pooled, which, fc1, hidden, d_hidden, d_logits, loss, hit, ..
+        } = self;
+        #[rustfmt::skip]
+        let args = (
+            pixels, order, &mut *state, &mut *scale, &*w, &*packed, &mut *pooled, which, count, i32::from(training),
+        );
+        kernels.features.launch(features_shape(gpu, batch), args)?;
+        kernels.fc1.launch(fc1_shape(batch), (&*pooled, &*w, &mut *fc1, count))?;
+        let args = (&*fc1, labels, order, &*state, &*scale, &*w, hidden, d_hidden, d_logits, loss, hit, count);
+        kernels.head.launch(head_shape(batch), args)
     }
 
     fn tally(&mut self, kernels: &Kernels, batch: usize) -> Result<()> {
-        let workspace = self.losses.len() as i32;
-        kernels.tally.launch(
-            tally_shape(),
-            (&self.loss, &self.hit, &mut self.state, &mut self.losses, &mut self.hits, batch as i32, workspace),
-        )
+        let Workspace { loss, hit, state, losses, hits, .. } = self;
+        let steps = losses.len() as i32;
+        kernels.tally.launch(tally_shape(), (&*loss, &*hit, state, losses, hits, batch as i32, steps))
     }
 
     /// Back to the first image of an epoch.
@@ -688,14 +635,14 @@ const SPARE: u64 = 64 << 20;
 
 /// Bytes for each image of a step: pooled map, its gradient and the places of its windows' largest; partial sums of the
 /// first linear layer; two rows of hidden units; logits; loss and hit.
-const EACH: usize = FEATURES * (4 + 4 + 1) + STRETCHES * HIDDEN * 4 + 2 * HIDDEN * 4 + 10 * 4 + 4 + 4;
+const EACH: usize = FEATURES * (4 + 4 + 1) + SPLITS * HIDDEN * 4 + 2 * HIDDEN * 4 + 10 * 4 + 4 + 4;
 
 /// Parameters, both moments and gradients; the second convolution's weight as tensor cores read it; a few words.
 fn fixed() -> usize {
     4 * (4 * Parameters::count() + 2 * Parameters::len_of(2) + WORDS + 9 + 2)
 }
 
-/// What a [`super::Workspace`] takes: for that many images at a time, of a set of `images`.
+/// What a [`Workspace`] takes: for that many images at a time, of a set of `images`.
 fn of_room(gpu: &Gpu, batch: usize, images: usize) -> u64 {
     let blocks = image_blocks(gpu, batch) as usize;
     (fixed() + batch * EACH + blocks * OF_CONVOLUTIONS * 4 + images.div_ceil(batch) * 8) as u64

@@ -25,7 +25,7 @@ pub(super) struct Layers<'a> {
 }
 
 /// What the backward pass needs of the forward one.
-pub(super) struct Kept {
+pub(super) struct SavedForBackward {
     /// Layer 1 of each image, channels last.
     layer_1: Vec<f32>,
     /// Of each pooled number, which of its four it was, and whether that was above zero.
@@ -41,7 +41,7 @@ pub(super) struct Gradients {
 }
 
 /// From images [B, 28, 28] to pooled numbers [B, 64, 12, 12].
-pub(super) fn forward(images: &[f32], layers: Layers) -> (Vec<f32>, Kept) {
+pub(super) fn forward(images: &[f32], layers: Layers) -> (Vec<f32>, SavedForBackward) {
     let count = images.len() / LEN_0;
     let w1 = channels_last(layers.weight_1, CHANNELS_1, 1);
     let w2 = channels_last(layers.weight_2, CHANNELS_2, CHANNELS_1);
@@ -60,11 +60,11 @@ pub(super) fn forward(images: &[f32], layers: Layers) -> (Vec<f32>, Kept) {
                 max_pool(layer_2, pooled, winners);
             },
         );
-    (pooled, Kept { layer_1, winners })
+    (pooled, SavedForBackward { layer_1, winners })
 }
 
 /// The parameters' gradients, from that of the pooled numbers.
-pub(super) fn backward(images: &[f32], layers: Layers, kept: &Kept, gradient: &[f32]) -> Gradients {
+pub(super) fn backward(images: &[f32], layers: Layers, kept: &SavedForBackward, gradient: &[f32]) -> Gradients {
     let turned = turned(layers.weight_2);
     let groups: Vec<Gradients> = images
         .par_chunks(GROUP * LEN_0)
@@ -145,7 +145,7 @@ fn channels_first(weight: &[f32], outputs: usize, inputs: usize) -> Vec<f32> {
     (0..weight.len()).map(at).collect()
 }
 
-/// The second layer's weight for the way back, [64, 32, 3, 3] → [3, 3, 64, 32] with the taps in reverse.
+/// The second layer's weight for the backward pass, [64, 32, 3, 3] → [3, 3, 64, 32] with the taps in reverse.
 fn turned(weight: &[f32]) -> Vec<f32> {
     let mut turned = vec![0f32; weight.len()];
     for (at, &number) in weight.iter().enumerate() {
@@ -284,7 +284,7 @@ struct Steps {
 /// # Safety
 /// This CPU has such vectors.
 #[inline(always)]
-// By index, so that the compiler sees T places in registers and no array in memory.
+// By index, so that the compiler sees T positions in registers and no array in memory.
 #[allow(clippy::needless_range_loop)]
 unsafe fn sums<const T: usize, L: Lanes>(x: &[f32], w: &[f32], step: Steps) -> [[L; 2]; T] {
     let Steps { rows, n, .. } = step;
@@ -552,12 +552,12 @@ fn max_pool_backward(gradient: &[f32], winners: &[u8], padded: &mut [f32], bias:
     for y in 0..SIDE {
         for x in 0..SIDE {
             let first = (2 * y + 2) * PADDED_SIDE + 2 * x + 2;
-            let places = [first, first + 1, first + PADDED_SIDE, first + PADDED_SIDE + 1];
-            places.into_iter().for_each(|place| rows[place].fill(0.0));
+            let positions = [first, first + 1, first + PADDED_SIDE, first + PADDED_SIDE + 1];
+            positions.into_iter().for_each(|at| rows[at].fill(0.0));
             for channel in 0..CHANNELS_2 {
                 let at = (channel * SIDE + y) * SIDE + x;
-                if let Some(&place) = places.get(usize::from(winners[at])) {
-                    rows[place][channel] = gradient[at];
+                if let Some(&position) = positions.get(usize::from(winners[at])) {
+                    rows[position][channel] = gradient[at];
                     bias[channel] += gradient[at];
                 }
             }
@@ -566,7 +566,7 @@ fn max_pool_backward(gradient: &[f32], winners: &[u8], padded: &mut [f32], bias:
 }
 
 // ----------------------------------------------------------------------
-// The layers as operators of candle, each with its own way back; on the CPU and in f32.
+// The layers as operators of candle, each with its own backward pass; on the CPU and in f32.
 
 /// Weight and bias of one convolution lie in one tensor, one after the other: an operator of candle takes three.
 const SPLIT_1: usize = 9 * 32;
@@ -575,7 +575,7 @@ const SPLIT_2: usize = 9 * 32 * 64;
 /// Both convolutions, their ReLUs and the max-pool: [B, 1, 28, 28] → [B, 9216].
 #[derive(Clone, Default)]
 pub(super) struct Features {
-    kept: Arc<Mutex<Option<Kept>>>,
+    kept: Arc<Mutex<Option<SavedForBackward>>>,
 }
 
 /// `relu(x · wᵀ + b)`, or without ReLU: [B, in] → [B, out].

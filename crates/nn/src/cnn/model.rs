@@ -15,7 +15,7 @@ use std::time::Instant;
 pub enum Kernels {
     /// candle's own operators, one for each step; on every device.
     Candle,
-    /// This course's. On the CPU: convolutions, ReLU and max-pool as one operator with its own way back, linear layers as
+    /// This course's. On the CPU: convolutions, ReLU and max-pool as one operator with its own backward pass, linear layers as
     /// another, and AdamW in one pass. On an NVIDIA GPU: a step is seven kernels ([`super::CnnEngine`]), and candle has no
     /// part in it.
     Own,
@@ -118,7 +118,7 @@ impl Cnn {
                 let bias = |at: usize| parameter(at)?.reshape((1, (), 1, 1));
                 let x = x.conv2d(&parameter(0)?, 0, 1, 1, 1)?.broadcast_add(&bias(1)?)?.relu()?;
                 let x = x.conv2d(&parameter(2)?, 0, 1, 1, 1)?.broadcast_add(&bias(3)?)?.relu()?;
-                // Not `max_pool2d`, whose way back divides by four where one of the four is the largest (candle 0.11.1), and not
+                // Not `max_pool2d`, whose backward pass divides by four where one of the four is the largest (candle 0.11.1), and not
                 // `max`, which gives each of several equal ones the whole gradient: on an even background all four are equal.
                 let (count, channels, high, wide) = x.dims4()?;
                 let fours = x.reshape((count, channels, high / 2, 2, wide / 2, 2))?.permute((0, 1, 2, 4, 3, 5))?;
@@ -151,7 +151,8 @@ impl Cnn {
         if x.device().is_cpu() { self.precision.apply(&x) } else { Ok(x) }
     }
 
-    /// The mean cross-entropy of these images against their digits (u32), in nats.
+    /// The mean cross-entropy of these images `[B, 1, 28, 28]` against their digits `[B]` (u32), in nats: a scalar, by
+    /// [`candle_nn::loss::cross_entropy`] of [`Cnn::logits`].
     ///
     /// # Errors
     /// As [`Cnn::logits`].
@@ -367,7 +368,7 @@ impl Cnn {
     /// The layers of one step, one after the other: forward, backward in reverse, and AdamW's update, which changes
     /// nothing that is kept. Times are honest on the CPU, where a call returns when its work is done.
     ///
-    /// Each layer's way back begins from the gradient of what it gave; handing that over costs a pass over it, which counts
+    /// Each layer's backward pass begins from the gradient of what it gave; handing that over costs a pass over it, which counts
     /// for the layer. The lane is `lane`.
     ///
     /// # Errors

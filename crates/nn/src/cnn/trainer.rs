@@ -274,7 +274,7 @@ impl TrainConfig {
 /// Seconds from one line to the next.
 const LINE_S: f64 = 1.0;
 /// Steps are queued for about so many seconds: a copy to the host after each would have a GPU wait for it.
-const STRETCH_S: f64 = 0.1;
+const CHUNK_S: f64 = 0.1;
 
 /// How [`Trainer::run`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,19 +286,19 @@ pub enum Ended {
 }
 
 impl Trainer {
-    /// Trains until the last epoch is over. `told` hears how far it is about every second and at the end of each epoch;
+    /// Trains until the last epoch is over. `on_progress` hears how far it is about every second and at the end of each epoch;
     /// when it breaks, the run is kept and ends.
     ///
     /// # Errors
     /// As [`Trainer::step`] and [`Trainer::write`].
-    pub fn run(&mut self, told: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Ended> {
+    pub fn run(&mut self, on_progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Ended> {
         self.since = Interval::now();
-        let mut stretch = 1;
+        let mut chunk = 1;
         while self.state().epoch < self.config.epochs {
-            stretch = self.stretch(stretch)?;
+            chunk = self.chunk(chunk)?;
             if self.backend.left() == 0 {
                 let progress = self.end_epoch()?;
-                if told(&progress).is_break() {
+                if on_progress(&progress).is_break() {
                     return Ok(Ended::Stopped);
                 }
                 continue;
@@ -309,7 +309,7 @@ impl Trainer {
             if self.since.seconds() >= LINE_S {
                 let progress = self.progress();
                 self.since = Interval::now();
-                if told(&progress).is_break() {
+                if on_progress(&progress).is_break() {
                     self.keep()?;
                     return Ok(Ended::Stopped);
                 }
@@ -318,14 +318,14 @@ impl Trainer {
         Ok(Ended::Done)
     }
 
-    /// At most so many steps, up to the next checkpoint or the end of the epoch; gives how many the next stretch should
+    /// At most so many steps, up to the next checkpoint or the end of the epoch; gives how many the next chunk should
     /// have.
-    fn stretch(&mut self, most: u64) -> Result<u64> {
+    fn chunk(&mut self, most: u64) -> Result<u64> {
         let (before, start) = (self.state().taken(), Instant::now());
         let until_kept = self.config.every - before % self.config.every;
         self.steps(most.min(until_kept) as usize)?;
         let each_s = start.elapsed().as_secs_f64() / (self.state().taken() - before).max(1) as f64;
-        Ok(((STRETCH_S / each_s) as u64).max(1))
+        Ok(((CHUNK_S / each_s) as u64).max(1))
     }
 
     fn end_epoch(&mut self) -> Result<Progress> {

@@ -12,9 +12,9 @@ pub(super) fn set(seed: u64, count: usize) -> Set {
     let mut pixels = vec![0; count * SIDE * SIDE];
     let mut labels = vec![0; count];
     pixels.par_chunks_mut(SIDE * SIDE).zip(&mut labels).enumerate().for_each(|(at, (image, label))| {
-        let mut chance = Chance::new(seed, at as u64);
-        *label = chance.below(10) as u8;
-        digit(*label, &mut chance, image);
+        let mut rng = Rng::new(seed, at as u64);
+        *label = rng.below(10) as u8;
+        digit(*label, &mut rng, image);
     });
     Set { pixels, labels }
 }
@@ -28,21 +28,21 @@ type Point = (f32, f32);
 const PIECES: usize = 6;
 
 /// Draws a digit into an image of zeros.
-fn digit(digit: u8, chance: &mut Chance, image: &mut [u8]) {
-    let ways = ways(digit);
-    let strokes = ways[chance.below(ways.len() as u64) as usize];
-    let hand = Hand::new(chance);
+fn digit(digit: u8, rng: &mut Rng, image: &mut [u8]) {
+    let glyphs = glyphs(digit);
+    let strokes = glyphs[rng.below(glyphs.len() as u64) as usize];
+    let hand = Hand::new(rng);
     let mut ink = [0f32; SIDE * SIDE];
     for stroke in strokes {
         let points: Vec<Point> =
-            stroke.iter().map(|&(x, y)| (x + chance.around(hand.shake), y + chance.around(hand.shake))).collect();
-        let line: Vec<Point> = smooth(&points).into_iter().map(|point| hand.place(point)).collect();
+            stroke.iter().map(|&(x, y)| (x + rng.around(hand.shake), y + rng.around(hand.shake))).collect();
+        let line: Vec<Point> = smooth(&points).into_iter().map(|point| hand.transform(point)).collect();
         for pair in line.windows(2) {
             press(&mut ink, pair[0], pair[1], hand.radius);
         }
     }
     for (pixel, ink) in image.iter_mut().zip(ink) {
-        let value = ink * hand.dark + chance.around(hand.noise);
+        let value = ink * hand.dark + rng.around(hand.noise);
         *pixel = (value.clamp(0.0, 1.0) * 255.0) as u8;
     }
 }
@@ -64,28 +64,28 @@ struct Hand {
 }
 
 impl Hand {
-    fn new(chance: &mut Chance) -> Hand {
-        let high = chance.between(15.5, 22.0);
-        let wide = high * chance.between(0.55, 0.95);
-        let (slant, turn) = (chance.around(0.2), chance.around(0.11));
+    fn new(rng: &mut Rng) -> Hand {
+        let high = rng.between(15.5, 22.0);
+        let wide = high * rng.between(0.55, 0.95);
+        let (slant, turn) = (rng.around(0.2), rng.around(0.11));
         // Sine and cosine differ in their last bit between systems; for a small angle these are as good.
         let (sin, cos) = (turn - turn * turn * turn / 6.0, 1.0 - turn * turn / 2.0);
         Hand {
-            shake: chance.between(0.015, 0.05),
+            shake: rng.between(0.015, 0.05),
             x: (wide * cos, -high * (slant * cos + sin)),
             y: (wide * sin, high * (cos - slant * sin)),
-            middle: (14.0 + chance.around(1.3), 14.0 + chance.around(1.3)),
-            waves: [(chance.around(0.8), chance.between(0.0, 4.0)), (chance.around(0.8), chance.between(0.0, 4.0))],
-            radius: chance.between(0.7, 1.7),
-            dark: chance.between(0.65, 1.1),
-            noise: chance.between(0.0, 0.1),
+            middle: (14.0 + rng.around(1.3), 14.0 + rng.around(1.3)),
+            waves: [(rng.around(0.8), rng.between(0.0, 4.0)), (rng.around(0.8), rng.between(0.0, 4.0))],
+            radius: rng.between(0.7, 1.7),
+            dark: rng.between(0.65, 1.1),
+            noise: rng.between(0.0, 0.1),
         }
     }
 
-    fn place(&self, (x, y): Point) -> Point {
+    fn transform(&self, (x, y): Point) -> Point {
         let (x, y) = (x - 0.5, y - 0.5);
-        let place = |row: Point| row.0 * x + row.1 * y;
-        let (x, y) = (place(self.x) + self.middle.0, place(self.y) + self.middle.1);
+        let dot = |row: Point| row.0 * x + row.1 * y;
+        let (x, y) = (dot(self.x) + self.middle.0, dot(self.y) + self.middle.1);
         let [(dx, px), (dy, py)] = self.waves;
         (x + dx * wave(y / 7.0 + px), y + dy * wave(x / 7.0 + py))
     }
@@ -140,11 +140,11 @@ fn press(ink: &mut [f32; SIDE * SIDE], from: Point, to: Point, radius: f32) {
 // The random numbers of one image.
 
 /// SplitMix64 (see [`gpulab::cpu::random_f32`]), begun anew for each image.
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
-    fn new(seed: u64, image: u64) -> Chance {
-        Chance(mix(mix(seed.wrapping_add(0x1234_5678_9ABC_DEF1)) ^ image.wrapping_mul(0xD134_2543_DE82_EF95)))
+impl Rng {
+    fn new(seed: u64, image: u64) -> Rng {
+        Rng(mix(mix(seed.wrapping_add(0x1234_5678_9ABC_DEF1)) ^ image.wrapping_mul(0xD134_2543_DE82_EF95)))
     }
 
     fn next(&mut self) -> u64 {
@@ -177,10 +177,10 @@ impl Chance {
 
 type Stroke = &'static [(f32, f32)];
 
-/// The ways to write a digit.
+/// The strokes of each way to write a digit.
 // A table of points: a line for each way to write a digit.
 #[rustfmt::skip]
-fn ways(digit: u8) -> &'static [&'static [Stroke]] {
+fn glyphs(digit: u8) -> &'static [&'static [Stroke]] {
     match digit {
         0 => &[
             &[&[(0.5, 0.0), (0.18, 0.2), (0.1, 0.52), (0.2, 0.84), (0.5, 1.0), (0.82, 0.84), (0.9, 0.5), (0.8, 0.16), (0.48, 0.01)]],

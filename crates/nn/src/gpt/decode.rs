@@ -662,45 +662,25 @@ fn operators(
     let number = number as i32;
     let one = LaunchConfig::new(1, ONE_BLOCK);
     let each = |n: usize| LaunchConfig::for_elements(n, ROW_THREADS as u32);
+    let matvec = |linear: &Linear, x: &Buffer<f32>, y: &mut Buffer<f32>, [rows, columns]: [usize; 2]| {
+        let args = (&linear.weight, &linear.bias, x, y, rows as i32, columns as i32);
+        kernels.launch("matvec", by_rows(rows), false, args)
+    };
     let [weight, bias] = &layer.norm_1;
     kernels.launch("layer_norm", one, false, (&*x, weight, bias, &mut *normed))?;
-    let (rows, columns) = (3 * width, width as i32);
-    let linear = &layer.qkv;
-    kernels.launch(
-        "matvec",
-        by_rows(rows),
-        false,
-        (&linear.weight, &linear.bias, &*normed, &mut *qkv, rows as i32, columns),
-    )?;
+    matvec(&layer.qkv, normed, qkv, [3 * width, width])?;
     kernels.launch("keep", each(width), false, (&*qkv, &mut *caches, &*state, number, context))?;
     let heads = LaunchConfig::new(config.n_head as u32, ROW_THREADS as u32);
     kernels.launch("attend", heads, false, (&*qkv, &*caches, &*state, &mut *attended, number, context))?;
-    let linear = &layer.out;
-    kernels.launch(
-        "matvec",
-        by_rows(width),
-        false,
-        (&linear.weight, &linear.bias, &*attended, &mut *add, columns, columns),
-    )?;
-    kernels.launch("add", each(width), false, (&mut *x, &*add, columns))?;
+    matvec(&layer.out, attended, add, [width, width])?;
+    kernels.launch("add", each(width), false, (&mut *x, &*add, width as i32))?;
     let [weight, bias] = &layer.norm_2;
     kernels.launch("layer_norm", one, false, (&*x, weight, bias, &mut *normed))?;
-    let (linear, hidden) = (&layer.up, 4 * width);
-    kernels.launch(
-        "matvec",
-        by_rows(hidden),
-        false,
-        (&linear.weight, &linear.bias, &*normed, &mut *units, hidden as i32, columns),
-    )?;
+    let hidden = 4 * width;
+    matvec(&layer.up, normed, units, [hidden, width])?;
     kernels.launch("gelu_each", each(hidden), false, (&mut *units, hidden as i32))?;
-    let linear = &layer.down;
-    kernels.launch(
-        "matvec",
-        by_rows(width),
-        false,
-        (&linear.weight, &linear.bias, &*units, &mut *add, columns, hidden as i32),
-    )?;
-    kernels.launch("add", each(width), false, (&mut *x, &*add, columns))
+    matvec(&layer.down, units, add, [width, hidden])?;
+    kernels.launch("add", each(width), false, (&mut *x, &*add, width as i32))
 }
 
 /// Five kernels: q with k and v, attention, projection; up, down.

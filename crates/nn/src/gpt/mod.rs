@@ -14,5 +14,5 @@ mod weights;
 pub use generate::{Generated, LanguageModel, Sampler, Sampling, SplitMix64, nucleus, probabilities};
 pub use hub::fetch;
 pub use model::{Cache, Gpt};
-pub use text::{Lines, Text, TextStream, Tokenizer, best_bigram_loss, bigram_loss, unigram_loss};
+pub use text::{Lines, Text, TextStream, Tokenizer, best_bigram_loss, unigram_loss};
 pub use weights::{Config, Weights};

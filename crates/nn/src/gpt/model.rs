@@ -276,23 +276,23 @@ fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
     Ok(x.reshape((texts, length, heads, width / heads))?.transpose(1, 2)?.contiguous()?)
 }
 
-/// The way back.
+/// The inverse of [`split_heads`].
 fn join_heads(x: &Tensor) -> Result<Tensor> {
     let (texts, heads, length, d) = x.dims4()?;
     Ok(x.transpose(1, 2)?.reshape((texts, length, heads * d))?)
 }
 
 // ----------------------------------------------------------------------
-// What attention needs again of the tokens that came before: their keys and values, in room that is made once.
+// What attention needs again of the tokens that came before: their keys and values, in memory that is allocated once.
 
-/// Keys and values of a batch of texts. Shorter texts are filled up on the left, so that all end at the same place.
+/// Keys and values of a batch of texts. Shorter texts are filled up on the left, so that all end at the same position.
 #[derive(Debug)]
 pub struct Cache {
-    /// Of each layer, `[texts, heads, room, d]`.
+    /// Of each layer, `[texts, heads, capacity, d]`.
     layers: Vec<(Tensor, Tensor)>,
     /// Tokens that are in it, filling included.
     filled: usize,
-    room: usize,
+    capacity: usize,
     /// How many tokens of each text are filling.
     padding: Vec<usize>,
 }
@@ -304,15 +304,15 @@ struct LayerCache<'a> {
 }
 
 impl Cache {
-    /// Room for `room` tokens of as many texts as `padding` has numbers: the tokens that fill up each of them.
-    fn new(config: Config, padding: Vec<usize>, room: usize, dtype: DType, device: &Device) -> Result<Cache> {
-        let shape = (padding.len(), config.n_head, room, config.head());
+    /// Memory for `capacity` tokens of as many texts as `padding` has numbers: the tokens that fill up each of them.
+    fn new(config: Config, padding: Vec<usize>, capacity: usize, dtype: DType, device: &Device) -> Result<Cache> {
+        let shape = (padding.len(), config.n_head, capacity, config.head());
         let layer = |_| Ok((Tensor::zeros(shape, dtype, device)?, Tensor::zeros(shape, dtype, device)?));
         let layers = (0..config.n_layer).map(layer).collect::<Result<_>>()?;
-        Ok(Cache { layers, filled: 0, room, padding })
+        Ok(Cache { layers, filled: 0, capacity, padding })
     }
 
-    /// Bytes of keys and values: 2 · layers · texts · room · n_embd numbers.
+    /// Bytes of keys and values: 2 · layers · texts · capacity · n_embd numbers.
     pub fn bytes(&self) -> usize {
         let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
         self.layers.iter().map(|(k, v)| bytes(k) + bytes(v)).sum()
@@ -328,9 +328,9 @@ impl Cache {
         self.filled == 0
     }
 
-    /// How many tokens of each text it has room for.
-    pub fn room(&self) -> usize {
-        self.room
+    /// How many tokens of each text it can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// How many texts it is for.
@@ -399,8 +399,8 @@ impl LayerCache<'_> {
 }
 
 impl Gpt {
-    /// Reads the prompts, the shorter ones filled up on the left, and makes room for `new` tokens behind them. Gives the
-    /// cache, and a row of logits for each prompt: what may come next.
+    /// Reads the prompts, the shorter ones filled up on the left, and allocates the cache for `new` tokens behind them. Gives the
+    /// cache, and the logits of what may come next, `[prompts, vocab_size]` in f32.
     ///
     /// # Errors
     /// [`Error::Invalid`] when there is no prompt, one is empty, one names a token that the model does not have, or the longest with `new` tokens does not
@@ -441,10 +441,10 @@ impl Gpt {
                 given: tokens.len(),
             });
         }
-        if cache.len() == cache.room() {
+        if cache.len() == cache.capacity() {
             return Err(invalid(
-                format!("the cache is full: it has room for {} tokens", cache.room()),
-                "ask `prefill` for room for more new tokens",
+                format!("the cache is full: its capacity is {} tokens", cache.capacity()),
+                "ask `prefill` for more new tokens",
             ));
         }
         let tokens = Tensor::from_slice(tokens, (tokens.len(), 1), self.device())?;
@@ -456,11 +456,11 @@ impl Gpt {
 // A batch that is larger than the CPU's memory: refused before it is read, as a failed allocation would end the process there.
 
 impl Gpt {
-    /// Bytes that a text needs while its prompt of `prompt` tokens is read, with room for `room` in the cache: keys and values
+    /// Bytes that a text needs while its prompt of `prompt` tokens is read, with a cache of `capacity` tokens: keys and values
     /// of all layers, and of one layer its scores (three tables of them at a time) and the wide middle of the feed-forward layer.
-    fn bytes_a_text(&self, prompt: usize, room: usize) -> u64 {
+    fn bytes_a_text(&self, prompt: usize, capacity: usize) -> u64 {
         let (config, number) = (self.config(), self.dtype().size_in_bytes());
-        let cache = 2 * config.n_layer * room * config.n_embd * number;
+        let cache = 2 * config.n_layer * capacity * config.n_embd * number;
         let scores = 3 * config.n_head * prompt * prompt * DType::F32.size_in_bytes();
         // Of four widths each: before and after GELU; of one: what comes in, its norm, and the like.
         let rows = prompt * config.n_embd * (2 * 4 + 4) * number;
@@ -468,11 +468,11 @@ impl Gpt {
     }
 
     /// An error when the CPU's memory cannot hold that many texts.
-    pub(super) fn check_memory(&self, texts: usize, prompt: usize, room: usize) -> Result<()> {
+    pub(super) fn check_memory(&self, texts: usize, prompt: usize, capacity: usize) -> Result<()> {
         let info = cpu::info();
         let memory = [info.memory_bytes, info.memory_limit_bytes].into_iter().flatten().min();
         match memory {
-            Some(memory) if self.device().is_cpu() => check(self.bytes_a_text(prompt, room), texts as u64, memory),
+            Some(memory) if self.device().is_cpu() => check(self.bytes_a_text(prompt, capacity), texts as u64, memory),
             // A GPU says so itself, and nothing is lost.
             _ => Ok(()),
         }

@@ -245,7 +245,7 @@ pub fn unigram_loss(text: &Text) -> f64 {
 
 /// Nats a byte of a model that knows how often each byte follows each other one, mixed with how often it occurs at all.
 /// `strength` is how many pairs the second part counts as much as.
-pub fn bigram_loss(text: &Text, strength: f64) -> f64 {
+fn bigram_loss(text: &Text, strength: f64) -> f64 {
     let singles = counts(&text.train);
     let total = text.train.len() as f64 + 256.0;
     let (mut pairs, mut firsts) = (vec![[0.0f64; 256]; 256], [0.0f64; 256]);
@@ -261,7 +261,7 @@ pub fn bigram_loss(text: &Text, strength: f64) -> f64 {
     text.held_out.windows(2).map(cost).sum::<f64>() / (text.held_out.len() - 1) as f64
 }
 
-/// [`bigram_loss`] with the strength that suits the held-out part best: more than such a model could know.
+/// Nats a byte of a model that counts pairs of bytes, mixed with single bytes in the proportion that suits the held-out part best: more than such a model could know.
 pub fn best_bigram_loss(text: &Text) -> f64 {
     (0..10).map(|power| bigram_loss(text, f64::from(1 << power))).fold(f64::INFINITY, f64::min)
 }

@@ -258,8 +258,8 @@ impl Weights {
                 let given = &tensor.shape;
                 return Err(wrong(format!("`{name}` has the shape {given:?}, and config.json asks for {shape:?}")));
             }
-            if let Some(place) = tensor.values.iter().position(|x| !x.is_finite()) {
-                return Err(wrong(format!("number {place} of `{name}` is {}", tensor.values[place])));
+            if let Some(at) = tensor.values.iter().position(|x| !x.is_finite()) {
+                return Err(wrong(format!("number {at} of `{name}` is {}", tensor.values[at])));
             }
             tensors.insert(name, Arc::new(tensor));
         }

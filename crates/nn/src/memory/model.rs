@@ -72,7 +72,8 @@ impl Model {
         Ok(Batch { x, y })
     }
 
-    /// The mean loss of those examples. As long as it lives, everything lives that the backward pass needs.
+    /// The mean loss of those examples, a scalar: [`candle_nn::loss::cross_entropy`], or the mean square of the outputs
+    /// ([`Loss`]). As long as it lives, everything lives that the backward pass needs.
     ///
     /// # Errors
     /// What candle reports, such as a full memory.
@@ -219,15 +220,15 @@ pub(super) fn number(tensor: &Tensor) -> Result<f64> {
 }
 
 // ----------------------------------------------------------------------
-// Checkpointing: keep the input of a few stretches of the network, and compute the rest anew when the backward pass needs it.
+// Checkpointing: keep the input of a few segments of the network, and compute the rest anew when the backward pass needs it.
 
 /// Neighbouring layers, and which of the model's parameters are theirs.
-struct Stretch<'a> {
+struct Segment<'a> {
     layers: &'a [Layer],
     parameters: std::ops::Range<usize>,
 }
 
-impl Stretch<'_> {
+impl Segment<'_> {
     fn run(&self, all: &[Tensor], x: &Tensor) -> Result<Tensor> {
         let mut left = &all[self.parameters.clone()];
         self.layers.iter().try_fold(x.clone(), |x, layer| layer.run(&mut left, &x))
@@ -235,31 +236,31 @@ impl Stretch<'_> {
 }
 
 impl Model {
-    /// The same gradients as [`Model::gradients`], with only the inputs of stretches of `every` layers kept. Each stretch
-    /// runs once more on the way back, so it costs a second forward pass.
+    /// The same gradients as [`Model::gradients`], with only the inputs of segments of `every` layers kept. Each segment
+    /// runs once more in the backward pass, so it costs a second forward pass.
     ///
     /// # Errors
     /// [`gpulab::Error::Invalid`] when `every` is 0; what candle reports.
     pub fn gradients_checkpointed(&self, batch: &Batch, every: usize) -> Result<Gradients> {
         if every == 0 {
             return Err(invalid(
-                "a stretch of 0 layers between two checkpoints",
+                "a segment of 0 layers between two checkpoints",
                 "give how many layers lie between two of them: 1 or more",
             ));
         }
-        let stretches = self.stretches(every);
+        let segments = self.segments(every);
         let (last, before) =
-            stretches.split_last().ok_or_else(|| invalid("a network without layers", "give it a layer"))?;
+            segments.split_last().ok_or_else(|| invalid("a network without layers", "give it a layer"))?;
 
         self.reserve_ids(batch)?;
         // Forward. Tensors that are cut off from the variables keep nothing but themselves.
         let fixed: Vec<Tensor> = self.parameters.iter().map(Var::as_detached_tensor).collect();
         let mut inputs = vec![batch.x.detach()];
-        for stretch in before {
-            inputs.push(stretch.run(&fixed, inputs.last().expect("one at least"))?);
+        for segment in before {
+            inputs.push(segment.run(&fixed, inputs.last().expect("one at least"))?);
         }
 
-        // Backward: each stretch once more, now with everything kept, and dropped before the next one.
+        // Backward: each segment once more, now with everything kept, and dropped before the next one.
         let tracked: Vec<Tensor> = self.parameters.iter().map(|var| var.as_tensor().clone()).collect();
         let input = Var::from_tensor(&inputs.pop().expect("one for each"))?;
         let loss = self.loss_of(&last.run(&tracked, input.as_tensor())?, batch)?;
@@ -269,27 +270,27 @@ impl Model {
         let mut upstream = store.remove(input.as_tensor()).map(|gradient| gradient.detach());
         let mut gradients: Vec<Vec<Tensor>> = vec![take(&self.parameters[last.parameters.clone()], &mut store)?];
         drop((store, input));
-        for stretch in before.iter().rev() {
+        for segment in before.iter().rev() {
             let input = Var::from_tensor(&inputs.pop().expect("one for each"))?;
-            let out = stretch.run(&tracked, input.as_tensor())?;
-            let from_above = upstream.take().expect("each stretch uses its input");
+            let out = segment.run(&tracked, input.as_tensor())?;
+            let from_above = upstream.take().expect("each segment uses its input");
             // The gradient of Σ out · g by `out` is g: so the backward pass begins with what came from above.
             let mut store = (out * from_above)?.sum_all()?.backward()?;
             upstream = store.remove(input.as_tensor()).map(|gradient| gradient.detach());
-            gradients.push(take(&self.parameters[stretch.parameters.clone()], &mut store)?);
+            gradients.push(take(&self.parameters[segment.parameters.clone()], &mut store)?);
         }
         let tensors = gradients.into_iter().rev().flatten().collect();
         Ok(Gradients { loss: value, tensors })
     }
 
-    fn stretches(&self, every: usize) -> Vec<Stretch<'_>> {
+    fn segments(&self, every: usize) -> Vec<Segment<'_>> {
         let mut first = 0;
-        let stretch = |layers| {
+        let segment = |layers| {
             let count: usize = <[Layer]>::iter(layers).map(|layer| layer.parameters().len()).sum();
             let parameters = first..first + count;
             first += count;
-            Stretch { layers, parameters }
+            Segment { layers, parameters }
         };
-        self.network.layers.chunks(every).map(stretch).collect()
+        self.network.layers.chunks(every).map(segment).collect()
     }
 }
