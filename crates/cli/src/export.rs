@@ -3,7 +3,7 @@
 use crate::options::{Activations, Check, ExportOnnx, Model};
 use gpulab::error::{Error, Result, bytes};
 use gpulab::results;
-use gpulab_nn::Place;
+use gpulab_nn::DeviceKind;
 use gpulab_nn::cnn::Checkpoint;
 use gpulab_nn::gpt::{Config, Text, Weights};
 use gpulab_onnx::export::{self, EXTERNAL_ABOVE, Int8, OPSET, Onnx, quantize, reference, trained_cnn, trained_int8};
@@ -72,7 +72,7 @@ pub fn export(options: ExportOnnx) -> Result<String> {
 /// The newest checkpoint of `make train-cpu` and its sisters.
 fn newest() -> Result<PathBuf> {
     let folder = results::dir();
-    let files = Place::ALL.map(|place| folder.join(format!("cnn-{}.safetensors", place.name())));
+    let files = DeviceKind::ALL.map(|place| folder.join(format!("cnn-{}.safetensors", place.name())));
     let dated = files.into_iter().filter_map(|file| Some((std::fs::metadata(&file).ok()?.modified().ok()?, file)));
     dated.max().map(|(_, file)| file).ok_or_else(|| Error::Invalid {
         what: format!("no CNN was trained yet: there is no cnn-DEVICE.safetensors in {}", folder.display()),

@@ -6,16 +6,16 @@ use gpulab::cpu;
 use gpulab::error::Result;
 use gpulab::measurement::{Backend, Measurement, Summary};
 use gpulab::results;
-use gpulab_nn::gpt::train::{self, Plan};
+use gpulab_nn::gpt::train::{self, GptTrainConfig};
 use gpulab_nn::gpt::{self, LanguageModel, Sampling, Text, best_bigram_loss, unigram_loss};
-use gpulab_nn::{DType, Place};
+use gpulab_nn::{DType, DeviceKind};
 
 /// Trains and prints a line every twenty steps; gives what came of it.
 ///
 /// # Errors
 /// As [`train::run`].
 pub fn train(options: TrainGpt) -> Result<String> {
-    let (place, plan) = (Place::from(options.device), plan(&options));
+    let (place, plan) = (DeviceKind::from(options.device), plan(&options));
     let text = options.text.unwrap_or_else(|| Text::folder().join("text.txt"));
     let folder = options.out.unwrap_or_else(|| results::dir().join("gpt"));
     let (device, text) = (place.open()?, Text::read(&text)?);
@@ -46,8 +46,14 @@ pub fn train(options: TrainGpt) -> Result<String> {
     ))
 }
 
-fn plan(options: &TrainGpt) -> Plan {
-    Plan { steps: options.steps, batch: options.batch_size, rate: options.rate, seed: options.seed, ..Plan::default() }
+fn plan(options: &TrainGpt) -> GptTrainConfig {
+    GptTrainConfig {
+        steps: options.steps,
+        batch: options.batch_size,
+        rate: options.rate,
+        seed: options.seed,
+        ..GptTrainConfig::default()
+    }
 }
 
 /// Loss and speed as rows of `metrics.csv`.
@@ -68,7 +74,7 @@ fn rows(backend: Backend, steps: usize, held_out: f64, rate: f64) -> Vec<Measure
 /// As [`gpt::fetch`] and [`LanguageModel::load`].
 pub fn fetch(name: &str) -> Result<String> {
     let folder = gpt::fetch(name, None)?;
-    let model = LanguageModel::load(&folder, &Place::Cpu.open()?, DType::F32)?;
+    let model = LanguageModel::load(&folder, &DeviceKind::Cpu.open()?, DType::F32)?;
     let (count, folder) = (model.gpt.config().parameter_count(), folder.display());
     Ok(format!("{name}: {count} parameters, in {folder}\nnext: gpulab generate --model {folder} \"The GPU\""))
 }
@@ -78,7 +84,7 @@ pub fn fetch(name: &str) -> Result<String> {
 /// # Errors
 /// As [`LanguageModel::load`] and [`LanguageModel::write`].
 pub fn generate(options: &Generate) -> Result<String> {
-    let device = Place::from(options.device).open()?;
+    let device = DeviceKind::from(options.device).open()?;
     let kind = match options.dtype {
         Dtype::F32 => DType::F32,
         Dtype::Bf16 => DType::BF16,
@@ -113,7 +119,7 @@ mod tests {
     #[test]
     fn without_options_it_is_the_usual_plan() {
         let Command::TrainGpt(options) = asked(&["train-gpt"]) else { panic!() };
-        assert_eq!(plan(&options), Plan::default());
+        assert_eq!(plan(&options), GptTrainConfig::default());
     }
 
     #[test]

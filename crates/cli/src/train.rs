@@ -7,8 +7,8 @@ use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::measurement::Measurement;
 use gpulab::results;
-use gpulab_nn::cnn::{self, Ended, Plan, Precision, Trainer, loss_chart, newest_times, time_chart};
-use gpulab_nn::{Place, data};
+use gpulab_nn::cnn::{self, Ended, Precision, TrainConfig, Trainer, loss_chart, newest_times, time_chart};
+use gpulab_nn::{DeviceKind, data};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ const LESSON: &str = "train";
 /// The status of a program that SIGINT ended, as shells give it.
 const INTERRUPTED: i32 = 128 + 2;
 
-impl From<Device> for Place {
-    fn from(device: Device) -> Place {
+impl From<Device> for DeviceKind {
+    fn from(device: Device) -> DeviceKind {
         match device {
-            Device::Cpu => Place::Cpu,
-            Device::Cuda => Place::Cuda,
-            Device::Mps => Place::Metal,
+            Device::Cpu => DeviceKind::Cpu,
+            Device::Cuda => DeviceKind::Cuda,
+            Device::Mps => DeviceKind::Metal,
         }
     }
 }
@@ -60,7 +60,7 @@ impl From<Kernels> for cnn::Kernels {
 pub fn train(options: Train) -> Result<String> {
     let folder = options.out.clone().unwrap_or_else(results::dir);
     let plan = plan(&options, &folder);
-    let place = plan.place;
+    let place = plan.device;
     // The device first: without it nobody waits for images. It stays open until the trainer has it.
     let _held = plan.hold_device()?;
     let all = match options.images {
@@ -79,7 +79,7 @@ pub fn train(options: Train) -> Result<String> {
         print(progress);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    let checkpoint = trainer.plan().checkpoint.clone().unwrap_or_default();
+    let checkpoint = trainer.config().checkpoint.clone().unwrap_or_default();
     if ended == Ended::Stopped {
         return Ok(format!(
             "stopped after step {}; the run is kept in {}\nnext: the same command with --resume goes on from there",
@@ -107,12 +107,12 @@ fn on_interrupt() -> Result<Arc<AtomicBool>> {
     Ok(asked)
 }
 
-fn plan(options: &Train, folder: &Path) -> Plan {
-    let place = Place::from(options.device);
-    let own_on_gpu = place == Place::Cuda && options.kernels != Some(Kernels::Candle);
-    let usual = if own_on_gpu { EVERY_ON_GPU } else { Plan::default().every };
-    Plan {
-        place,
+fn plan(options: &Train, folder: &Path) -> TrainConfig {
+    let place = DeviceKind::from(options.device);
+    let own_on_gpu = place == DeviceKind::Cuda && options.kernels != Some(Kernels::Candle);
+    let usual = if own_on_gpu { EVERY_ON_GPU } else { TrainConfig::default().every };
+    TrainConfig {
+        device: place,
         precision: options.dtype.into(),
         epochs: options.epochs,
         batch: options.batch_size,
@@ -125,9 +125,9 @@ fn plan(options: &Train, folder: &Path) -> Plan {
 }
 
 /// Appends the rows, and draws the loss of this run and the times of all runs on these images; says where.
-fn store(trainer: &Trainer, place: Place, folder: &Path) -> Result<String> {
+fn store(trainer: &Trainer, place: DeviceKind, folder: &Path) -> Result<String> {
     let machine = match place {
-        Place::Cuda => Gpu::open_index(0)?.name().to_string(),
+        DeviceKind::Cuda => Gpu::open_index(0)?.name().to_string(),
         _ => cpu::info().short_name(),
     };
     let (time, commit) = (results::now_utc(), results::commit());
@@ -164,11 +164,11 @@ mod tests {
 
     #[test]
     fn without_options_it_is_the_usual_plan() {
-        let of = |arguments: &str| Plan { checkpoint: None, ..plan(&asked(arguments), Path::new("")) };
-        assert_eq!(of(""), Plan::default());
-        assert_eq!(of("--device mps").place, Place::Metal);
+        let of = |arguments: &str| TrainConfig { checkpoint: None, ..plan(&asked(arguments), Path::new("")) };
+        assert_eq!(of(""), TrainConfig::default());
+        assert_eq!(of("--device mps").device, DeviceKind::Metal);
         assert_eq!(of("--device cuda").every, EVERY_ON_GPU);
-        assert_eq!(of("--device cuda --kernels candle").every, Plan::default().every);
+        assert_eq!(of("--device cuda --kernels candle").every, TrainConfig::default().every);
         assert_eq!(of("--device cuda --every 7").every, 7);
     }
 

@@ -2,9 +2,9 @@
 //! Runtime and compares. Here each file is read back.
 #![cfg(feature = "onnx")]
 
+use gpulab_nn::DType;
 use gpulab_nn::cnn::Checkpoint;
 use gpulab_nn::gpt::{Config, Weights};
-use gpulab_nn::tensors::Stored;
 use gpulab_onnx::export::{self, Onnx};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -83,7 +83,7 @@ fn weights_in_a_file_of_their_own_read_back() {
 fn a_disk_that_gets_full_in_the_middle_leaves_the_model_before() {
     let folder = folder("full");
     let config = Config { n_layer: 1, n_head: 4, n_embd: 256, n_ctx: 64, vocab_size: 25_000 };
-    Weights::random(config, 5).unwrap().save(&folder.join("weights"), Stored::F32).unwrap();
+    Weights::random(config, 5).unwrap().save(&folder.join("weights"), DType::F32).unwrap();
     let out = folder.join("out");
     let export = |limit: &str, more: &[&str]| {
         // Without the signal the system answers with an error.

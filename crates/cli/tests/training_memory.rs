@@ -5,9 +5,9 @@
 #![cfg(all(feature = "nn", target_os = "linux", target_env = "gnu"))]
 
 use gpulab::cpu::{ConvAlgorithm, ConvShape, heap, highest_heap, random_f32};
-use gpulab_nn::Place;
 use gpulab_nn::gpt::Config;
-use gpulab_nn::memory::{Measured, Meter, Model, Network, Numbers, Optimiser, measure};
+use gpulab_nn::memory::{Meter, Model, Network, Optimiser, StepMemory, measure};
+use gpulab_nn::{DType, DeviceKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use std::time::Duration;
 #[test]
 fn memory_of_this_process() {
     a_block_counts_while_it_lives_and_a_peak_after_it_is_gone();
-    let meter = Meter::of(Place::Cpu).unwrap();
-    let cnn = near(&measure(&Network::cnn(), 48, Numbers::F32, Optimiser::AdamW, &meter).unwrap());
+    let meter = Meter::of(DeviceKind::Cpu).unwrap();
+    let cnn = near(&measure(&Network::cnn(), 48, DType::F32, Optimiser::AdamW, &meter).unwrap());
     let blocks = Network::gpt_blocks(&Config::COURSE, 2, 32);
-    near(&measure(&blocks, 8, Numbers::F32, Optimiser::Sgd, &meter).unwrap());
+    near(&measure(&blocks, 8, DType::F32, Optimiser::Sgd, &meter).unwrap());
     // candle's backward pass needs room too: without it, the highest moment would be the sum of the parts.
     assert!(cnn.workspace_each() > 0.2e6, "{}", cnn.text());
     checkpoints_and_pieces_need_less(&meter);
@@ -26,7 +26,7 @@ fn memory_of_this_process() {
 }
 
 /// Each part within 5 %: what the lesson promises.
-fn near(measured: &Measured) -> Measured {
+fn near(measured: &StepMemory) -> StepMemory {
     println!("{}", measured.text());
     for (part, off) in measured.off() {
         assert!(off.abs() < 0.05, "{part}: {:+.1} %\n{}", 100.0 * off, measured.text());
@@ -55,7 +55,7 @@ fn a_block_counts_while_it_lives_and_a_peak_after_it_is_gone() {
 
 fn checkpoints_and_pieces_need_less(meter: &Meter) {
     let network = Network::gpt_blocks(&Config::COURSE, 5, 32);
-    let model = Model::new(&network, Numbers::F32, meter.device(), 7).unwrap();
+    let model = Model::new(&network, DType::F32, meter.device(), 7).unwrap();
     let batch = model.batch(4, 1).unwrap();
     model.gradients(&batch).unwrap();
     let (whole, plain) = meter.watch(|| model.gradients(&batch)).unwrap();
@@ -63,8 +63,8 @@ fn checkpoints_and_pieces_need_less(meter: &Meter) {
     assert_eq!(whole.difference(&again).unwrap(), 0.0);
     drop(again);
     let pieces = || {
-        let mut sum = model.no_gradients()?;
-        for piece in batch.pieces(4)? {
+        let mut sum = model.zero_gradients()?;
+        for piece in batch.micro_batches(4)? {
             sum.add(&model.gradients(&piece)?, 0.25)?;
         }
         Ok(sum)

@@ -1,8 +1,8 @@
 //! Times the `cpu` room for `env/bench_cpu.py`: a line `matmul 1024` or `sum 134217728` in, the median ms out.
 //! The number of threads is RAYON_NUM_THREADS; with 1, the functions for one core run.
 
-use gpulab_measure::bench::Bench;
 use gpulab_cpu as cpu;
+use gpulab_measure::bench::Bench;
 use std::io::{BufRead, Write};
 
 fn main() -> gpulab_measure::Result<()> {

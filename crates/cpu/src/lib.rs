@@ -21,8 +21,8 @@ pub use attention::{
 };
 pub use bf16::{bf16_from_f32, f32_from_bf16, random_bf16};
 pub use convolution::{ConvAlgorithm, ConvShape};
-pub use heap::{Heap, heap, highest_heap};
 pub use gpulab_measure::cpu_info::{Cache, CpuInfo, info};
+pub use heap::{Heap, heap, highest_heap};
 pub use matmul::{Matrix, product};
 pub use matmul::{matmul, matmul_one_core, matmul_shape};
 pub use random::random_f32;

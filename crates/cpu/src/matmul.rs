@@ -1,8 +1,8 @@
 //! Matrix multiplication as a good BLAS does it; the kernels are those of the `gemm` crates.
 
 use super::check_length;
-use gpulab_measure::Result;
 use gemm_common::Parallelism;
+use gpulab_measure::Result;
 
 /// `c = a · b` for square row-major matrices of side `n`, in f32, on all cores: 2n³ operations.
 ///

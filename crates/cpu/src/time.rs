@@ -1,9 +1,9 @@
 //! Times of CPU work, by the rule of [`bench`](gpulab_measure::bench).
 
-use gpulab_measure::bench::{self, Bench};
-use gpulab_measure::measurement::Summary;
 use gpulab_measure::Error;
 use gpulab_measure::Result;
+use gpulab_measure::bench::{self, Bench};
+use gpulab_measure::measurement::Summary;
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -4,9 +4,9 @@
 //! are compiled here. Lessons that have no folder keep what the pack has for them.
 
 use gpulab::error::Result;
-use gpulab_kernels::ladder::{OPERATORS, RUNGS};
 use gpulab::launch::Source;
 use gpulab::sim::{self, shipped};
+use gpulab_kernels::ladder::{OPERATORS, RUNGS};
 use lzma_rust2::{LzmaOptions, LzmaWriter};
 use shipped::{Pack, Packed};
 use std::collections::BTreeSet;

@@ -2,9 +2,9 @@
 //! `python3 env/record_counters.py` calls it. Arguments: the folder `warpsim/tests`, and tables' names (`scenarios`).
 
 use gpulab::gpu::Arg;
-use gpulab_kernels::ladder::rung;
 use gpulab::prelude::*;
 use gpulab::sim::shipped;
+use gpulab_kernels::ladder::rung;
 use std::collections::BTreeMap;
 
 fn main() -> Result<()> {

@@ -3,12 +3,12 @@
 #![cfg(not(target_os = "macos"))] // there is no NVRTC for macOS
 
 use gpulab::cuda::{compile_to_ptx, nvrtc_version, supported_architectures};
-use gpulab_kernels::ladder::{self, OPERATORS, RUNGS};
 use gpulab::launch::Source;
 use gpulab::sim::{
     self,
     shipped::{self, Pack},
 };
+use gpulab_kernels::ladder::{self, OPERATORS, RUNGS};
 use std::path::{Path, PathBuf};
 
 /// A source with this text in it is there to be refused by the compiler.

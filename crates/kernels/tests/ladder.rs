@@ -2,9 +2,9 @@
 //! blocks, and without a mistake. No GPU is needed; without NVRTC the packed PTX runs.
 
 use gpulab::cpu::{AttentionMask, AttentionShape};
-use gpulab_kernels::ladder::{Leaves, RUNGS, Rung};
 use gpulab::prelude::*;
 use gpulab::sim::BlockOrder;
+use gpulab_kernels::ladder::{Leaves, RUNGS, Rung};
 use gpulab_kernels::*;
 
 /// Sizes that fill neither a warp, a block, nor a tile.

@@ -3,9 +3,9 @@
 
 #![cfg(not(target_os = "macos"))] // there is no NVRTC for macOS
 
-use gpulab_kernels::ladder::{Leaves, RUNGS, Rung};
 use gpulab::launch::{Source, signatures};
 use gpulab::prelude::*;
+use gpulab_kernels::ladder::{Leaves, RUNGS, Rung};
 use std::collections::BTreeSet;
 
 const LENGTHS: [usize; 5] = [1, 31, 33, 70_000, 1_000_003];

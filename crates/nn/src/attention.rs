@@ -1,12 +1,13 @@
 //! Attention on candle, an operator for each line of the formula, to be held against the course's own kernels.
 
+use crate::invalid;
+use candle_core::{DType, Device, Tensor};
+use candle_nn::ops::softmax_last_dim;
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape};
 use gpulab::error::{Error, Result};
 use gpulab::measurement::{Backend, Measurement};
 use gpulab_kernels::topics::AttentionStep;
-use candle_core::{DType, Device, Tensor};
-use candle_nn::ops::softmax_last_dim;
 
 /// The tensors of one attention on a device. Grouped heads of k and v are repeated for each head of q, as candle's product
 /// wants them. A query to which every key is hidden gets NaN, as a softmax of nothing but −∞ is.
@@ -54,6 +55,12 @@ impl CandleAttention {
         let hidden: Vec<f32> = (0..sequences * length).flat_map(row).collect();
         let hidden = Tensor::from_vec(hidden, (sequences, 1, length, length), device)?.to_dtype(dtype)?;
         Ok(CandleAttention { shape, device: device.clone(), tokens, hidden })
+    }
+
+    /// q, k and v by tokens, `[batch, length, heads, width]`, and what is added to the scores: 0, or −∞ where a key is hidden,
+    /// `[batch, 1, length, length]` (a batch of 1 where no sequence is padded).
+    pub fn tensors(&self) -> (&[Tensor; 3], &Tensor) {
+        (&self.tokens, &self.hidden)
     }
 
     /// The result, `[batch, q_heads, length, width]`.
@@ -130,7 +137,7 @@ impl CandleAttention {
         Ok(())
     }
 
-    /// By heads, each as often as heads of q ask it.
+    /// By heads, repeated for each head of q that shares it.
     fn repeated(&self, x: &Tensor) -> Result<Tensor> {
         let AttentionShape { batch, q_heads, kv_heads, length, width } = self.shape;
         let x = x.transpose(1, 2)?;
@@ -160,10 +167,7 @@ impl At {
 }
 
 fn out_of_order() -> Error {
-    Error::Invalid {
-        what: "a step of attention before what it works on".to_string(),
-        fix: "run the steps in the order of `AttentionStep::CHAIN`".to_string(),
-    }
+    invalid("a step of attention before what it works on", "run the steps in the order of `AttentionStep::CHAIN`")
 }
 
 #[cfg(test)]

@@ -6,19 +6,18 @@
 mod attention;
 pub mod cnn;
 pub mod data;
+mod device;
 pub mod gpt;
-mod ids;
 pub mod memory;
-mod place;
-mod resident;
+mod tensor_id;
 pub mod tensors;
 
 pub use attention::CandleAttention;
 pub use candle_core::{DType, Device, Tensor};
-pub use ids::{count_on_behind, renumbered};
-pub use place::Place;
-pub use resident::resident_bytes;
+pub use device::{DeviceKind, resident_bytes};
+pub use tensor_id::{reserve_tensor_ids, with_new_id};
 
+use gpulab::Error;
 use gpulab::lesson::Lesson;
 use gpulab::measurement::Measurement;
 
@@ -28,13 +27,23 @@ use gpulab::measurement::Measurement;
 /// What `work` returns.
 pub fn measure_at(
     lesson: &Lesson,
-    place: Place,
+    kind: DeviceKind,
     experiment: &str,
     work: impl FnOnce() -> gpulab::Result<Vec<Measurement>>,
 ) -> gpulab::Result<Vec<Measurement>> {
-    let machine = match place {
-        Place::Cpu => lesson.cpu_name(),
-        _ => lesson.gpu().map_or(place.name(), |gpu| gpu.name()),
+    let machine = match kind {
+        DeviceKind::Cpu => lesson.cpu_name(),
+        _ => lesson.gpu().map_or(kind.name(), |gpu| gpu.name()),
     };
     Ok(lesson.store(experiment, machine, work()?))
+}
+
+/// The error for what makes no sense; `fix` says what to do.
+fn invalid(what: impl Into<String>, fix: impl Into<String>) -> Error {
+    Error::Invalid { what: what.into(), fix: fix.into() }
+}
+
+/// The error for what this machine, build or code does not do; `fix` says what to do.
+fn unsupported(what: impl Into<String>, fix: impl Into<String>) -> Error {
+    Error::Unsupported { what: what.into(), fix: fix.into() }
 }

@@ -2,9 +2,9 @@
 //! line numbers in the machine code, which the driver puts there only when asked.
 
 use gpulab::cuda::{CudaGpu, driver_error};
+use gpulab::cudarc::driver::{DriverError, result, sys};
 use gpulab::error::{Error, Result};
 use gpulab::launch::{ArgType, ElementType, check_arguments, entry_points};
-use gpulab::cudarc::driver::{DriverError, result, sys};
 use std::ffi::{CString, c_void};
 
 /// Launches a kernel `(const float *x, float *y, int n)`, both arrays of `n` elements: x counts up from 0, y was never

@@ -1,9 +1,9 @@
 //! Recording what the GPU does, and when.
 
-use gpulab::gpu::Gpu;
 use crate::cupti::{self, Cupti, Raw, RawKind};
-use gpulab::error::{Error, Result};
 use crate::{Activity, ActivityKind, NamedRange, Range, Trace};
+use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
 use gpulab::sim::needs_hardware;
 use std::cell::RefCell;
 
@@ -52,8 +52,7 @@ fn trace_boxed(gpu: &Gpu, work: &mut dyn FnMut(&Tape<'_>) -> Result<()>) -> Resu
     match gpu {
         Gpu::Cuda(_) => {}
         Gpu::Simulated(_) => {
-            let fix =
-                "run this on an NVIDIA GPU, or see the recorded run; `kernel.inspect` shows what a launch does";
+            let fix = "run this on an NVIDIA GPU, or see the recorded run; `kernel.inspect` shows what a launch does";
             return Err(needs_hardware("there is no timeline", fix));
         }
         Gpu::Metal(_) => {

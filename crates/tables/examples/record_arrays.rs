@@ -5,11 +5,11 @@
 //! [--once | --cpu | --gpu]`. With `--once` the kernels run once and nothing is timed: for a profiler. With `--cpu` polars alone is
 //! timed, with `--gpu` the kernels alone, and nothing is written.
 
-use gpulab_tables::{OnGpu, cpu_times, drivers, gpu_times, read_times, rides, transfer_times};
 use gpulab::bench::Bench;
 use gpulab::gpu::Gpu;
 use gpulab::measurement::{Measurement, figures};
 use gpulab::{Result, cpu, results};
+use gpulab_tables::{OnGpu, cpu_times, drivers, gpu_times, read_times, rides, transfer_times};
 use std::path::PathBuf;
 use std::time::Instant;
 

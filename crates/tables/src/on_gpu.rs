@@ -5,8 +5,8 @@ mod copies;
 use super::{Drivers, Rides, Stage};
 use gpulab::error::Result;
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use gpulab_kernels::ladder::operator;
 use gpulab::launch::LaunchConfig;
+use gpulab_kernels::ladder::operator;
 
 /// Rows that a warp takes in keep, compact and probe.
 const TILE: usize = 1024;

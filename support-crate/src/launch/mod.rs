@@ -13,8 +13,8 @@ pub(crate) use arguments::{Bytes, Packed};
 /// Says that every byte of a value is initialised: [`KernelParam`] asks for it.
 pub use bytemuck::NoUninit;
 pub use config::{LaunchAttributes, LaunchConfig, Limits};
-pub use element::{Element, ElementType};
 pub use element::as_bytes;
+pub use element::{Element, ElementType};
 pub(crate) use element::{as_bytes_mut, bytes_of};
 pub use signature::{Layout, Parameter, ParameterType, Signature, entry_points, signatures};
 pub use source::Source;

@@ -39,7 +39,10 @@ impl Source {
                 std::io::ErrorKind::InvalidData => {
                     "save the file as plain text (UTF-8) and run the cell again".to_string()
                 }
-                _ => format!("check the path; the course's own kernels lie in {}", gpulab_measure::repository().join("crates/kernels").display()),
+                _ => format!(
+                    "check the path; the course's own kernels lie in {}",
+                    gpulab_measure::repository().join("crates/kernels").display()
+                ),
             },
         })?;
         let name = path.file_name().map_or_else(|| "kernel.cu".into(), |name| name.to_string_lossy().into_owned());

@@ -9,8 +9,8 @@ mod cub;
 mod partner;
 
 use gpulab::prelude::*;
-use gpulab_kernels::*;
 use gpulab_kernels::topics::{Job, Peer, PeerWork, relative_error};
+use gpulab_kernels::*;
 use libloading::Library;
 use partner::Partner;
 use std::cell::RefCell;
@@ -123,8 +123,9 @@ fn one_core<'a>(job: &Job<'_>) -> Peer<'a> {
             other => panic!("a sum of {}", other.dtype()),
         })
         .collect();
-    let error =
-        relative_error(job.exact, |set| Ok(vec![gpulab_kernels::topics::Host::F32(vec![cpu::sum_one_core(&sets[set])])]));
+    let error = relative_error(job.exact, |set| {
+        Ok(vec![gpulab_kernels::topics::Host::F32(vec![cpu::sum_one_core(&sets[set])])])
+    });
     let mut call = 0;
     let sample = move || {
         call += 1;

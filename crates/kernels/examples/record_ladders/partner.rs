@@ -8,8 +8,8 @@
 //! | `{"topic": …, "size": […], "inputs": [["f32", 4096], …], "sets": 2, "exact": [[[output, from, count], …], …]}` | `{"name": "torch", "error": 1e-7, "others": []}`, or `{}` when it has nothing to time |
 //! | `go`, or `go 1` for the first of the others | the ms of one call, the mean of a sample |
 
-use gpulab::talk::{ask, unexpected};
 use gpulab::prelude::*;
+use gpulab::talk::{ask, unexpected};
 use gpulab_kernels::topics::{Exact, Job, Peer, PeerWork};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};

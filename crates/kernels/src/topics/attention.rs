@@ -10,15 +10,15 @@ pub use step::AttentionStep;
 pub use work::{AttentionWork, StepWork, bytes_row};
 
 use super::{Launches, length, wrong};
+use crate::ladder::{Operator, operator};
+use arrays::{Arrays, Held};
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding, attention_inputs, attention_wrong};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Contestant, Gpu, Kernel};
 use gpulab::inspect::Inspection;
-use crate::ladder::{Operator, operator};
 use gpulab::launch::LaunchConfig;
 use gpulab::measurement::{Measurement, Summary};
-use arrays::{Arrays, Held};
 use std::cell::RefCell;
 
 /// The kernels of chained attention on one GPU, in f32 or bf16 (with sums in f32). Arrays on the host are f32: `q` and the

@@ -1,11 +1,11 @@
 //! One rung of flash attention, ready to run and to time on a GPU.
 
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, spread_rows, wrong};
+use crate::ladder::{Rung, rung};
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Kernel, TensorMap};
-use crate::ladder::{Rung, rung};
 use gpulab::launch::signatures;
 use gpulab::measurement::Summary;
 use std::sync::OnceLock;

@@ -5,11 +5,11 @@ use super::{
     Embedding, FlashAttention, LadderRun, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size,
     Softmax, Topic, VectorAdd, arrays_of, flash_attention,
 };
+use crate::ladder::{RUNGS, Rung};
 use gpulab::bench::Bench;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, KernelResources};
 use gpulab::inspect::Inspection;
-use crate::ladder::{RUNGS, Rung};
 use gpulab::launch::LaunchConfig;
 use gpulab::lesson::Lesson;
 use gpulab::measurement::Resources;

@@ -1,11 +1,11 @@
 //! One rung of the matrix multiplication, ready to run and to time on a GPU.
 
 use super::{Array, Exact, Host, Launches, Room, Shape, Size, Topic, Work, compiled, spread_rows, wrong};
+use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::Rung;
 use gpulab::measurement::Summary;
 use rayon::prelude::*;
 

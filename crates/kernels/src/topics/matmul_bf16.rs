@@ -2,11 +2,11 @@
 
 use super::matmul::rows_in_f64;
 use super::{Array, Exact, Host, Launches, Room, Shape, Size, Topic, Work, compiled, wrong};
+use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Kernel, TensorMap};
-use crate::ladder::Rung;
 use gpulab::launch::signatures;
 use gpulab::measurement::Summary;
 

@@ -43,9 +43,9 @@ pub use softmax::Softmax;
 pub use topic::{Bound, Exact, Launches, Topic, Work, arrays_of, relative_error, spread_rows};
 pub use vector_add::VectorAdd;
 
+use crate::ladder::{Rung, rung};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};
-use crate::ladder::{Rung, rung};
 
 /// Sizes that a new kernel of one dimension is checked at: they fill neither a warp, a block, nor a tile.
 const AWKWARD: [usize; 5] = [0, 1, 31, 33, 1_000_003];

@@ -2,10 +2,10 @@
 
 use super::rows::{AWKWARD_NUMBERS, AWKWARD_TABLES, agree, holds, in_f64, numbers, sides, some_rows};
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled};
+use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::Rung;
 use gpulab::measurement::Summary;
 
 /// Added to the variance, or to the mean square, so that a row of equal numbers divides by no 0.
@@ -220,8 +220,8 @@ impl Topic for Norm {
 mod tests {
     use super::super::hardware;
     use super::*;
-    use gpulab::cpu;
     use crate::ladder::RUNGS;
+    use gpulab::cpu;
 
     fn rungs() -> impl Iterator<Item = &'static Rung> {
         RUNGS.iter().filter(|rung| matches!(rung.kernel, "layer_norm" | "rms_norm"))

@@ -1,11 +1,11 @@
 //! One rung of the reduction, ready to run and to time on a GPU.
 
 use super::{AWKWARD, Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, wrong};
+use crate::ladder::{Leaves, Rung};
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::Result;
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::{Leaves, Rung};
 use gpulab::measurement::Summary;
 
 /// A reduction kernel of the course on one GPU: the sum of an f32 array, 4 bytes an element.

@@ -2,11 +2,11 @@
 
 use super::rows::{in_f64, sides};
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows, wrong};
+use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::Rung;
 use gpulab::measurement::Summary;
 
 /// What is added to the mean of the squares, so that a row of zeros is divided by something. Llama's.

@@ -2,11 +2,11 @@
 
 use super::rows::{self, in_f64, sides};
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows};
+use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::Rung;
 use gpulab::measurement::Summary;
 
 /// Numbers of one attention head, as in Llama.

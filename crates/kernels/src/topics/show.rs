@@ -2,9 +2,9 @@
 
 use super::{Ladder, Launches, Size, reason};
 use crate::code::{Diff, Listing};
+use crate::counters::{RungCount, RungCounters};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
-use crate::counters::{RungCount, RungCounters};
 use gpulab::measurement::Resources;
 use gpulab::table::{Cell, Table};
 use std::fmt;

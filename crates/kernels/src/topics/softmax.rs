@@ -2,10 +2,10 @@
 
 use super::rows::{AWKWARD_NUMBERS, AWKWARD_TABLES, agree, holds, in_f64, numbers, sides, some_rows};
 use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled};
+use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::error::Result;
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::Rung;
 use gpulab::measurement::Summary;
 
 /// A softmax kernel of the course on one GPU: `y = exp(x) / sum of exp(x)` for each row of a bf16 table (`u16` to the
@@ -160,8 +160,8 @@ fn check(path: &str, given: &[u16], x: &[u16], columns: usize) -> Result<()> {
 mod tests {
     use super::super::hardware;
     use super::*;
-    use gpulab::cpu;
     use crate::ladder::RUNGS;
+    use gpulab::cpu;
 
     fn rungs() -> impl Iterator<Item = &'static Rung> {
         RUNGS.iter().filter(|rung| rung.kernel == "softmax")

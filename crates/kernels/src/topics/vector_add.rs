@@ -1,11 +1,11 @@
 //! One rung of the vector addition, ready to run and to time on a GPU.
 
 use super::{AWKWARD, Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, spread, wrong};
+use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use crate::ladder::Rung;
 use gpulab::measurement::Summary;
 
 /// A vector_add kernel of the course on one GPU: `c[i] = a[i] + b[i]` in f32, 12 bytes an element.

@@ -2,8 +2,8 @@
 
 use super::Verdict;
 use super::panics::{PANIC_HINT, run};
-use gpulab::error::{Error, Result};
 use crate::practice::Pool;
+use gpulab::error::{Error, Result};
 
 const MIB: u64 = 1 << 20;
 

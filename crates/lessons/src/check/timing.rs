@@ -2,9 +2,9 @@
 
 use super::Verdict;
 use super::panics::{PANIC_HINT, run};
+use crate::practice::{Queue, Work};
 use gpulab::error::Result;
 use gpulab::measurement::figures;
-use crate::practice::{Queue, Work};
 
 /// Checks a function that gives the time of one kernel on the GPU, in µs, as a fair measurement finds it: the queue may
 /// hold work already, the first launch is special, and single samples may be off.

@@ -2,8 +2,8 @@
 
 use super::Device;
 use gpulab::cpu;
-use gpulab::gpu::Gpu;
 use gpulab::cudarc::driver::sys::CUdevice_attribute as Attribute;
+use gpulab::gpu::Gpu;
 
 /// What a device holds at once, so that it can go on with something while something else waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

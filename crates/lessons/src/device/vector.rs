@@ -3,8 +3,8 @@
 use super::Device;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu};
-use gpulab_kernels::ladder::{Rung, rung};
 use gpulab::launch::LaunchConfig;
+use gpulab_kernels::ladder::{Rung, rung};
 use std::fmt;
 
 /// Numbers in one device's memory.

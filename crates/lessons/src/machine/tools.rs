@@ -1,10 +1,10 @@
 //! The libraries and programs that lessons use: found or not, and the command that adds each.
 
 use super::nvidia::Nvidia;
-use gpulab::places::{self, entries};
 use super::system::{self, Family};
 use gpulab::command::output_of;
 use gpulab::cuda;
+use gpulab::places::{self, entries};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -8,10 +8,11 @@
 
 mod partner;
 
-use gpulab_nn::gpt::decode::{Decoder, Plan, Queue, Tuning};
-use gpulab_nn::gpt::{Config, Weights};
-use gpulab_nn::tensors::{HostTensor, Stored, TensorFile};
 use gpulab::prelude::*;
+use gpulab_nn::DType;
+use gpulab_nn::gpt::decode::{DecodePlan, Decoder, LaunchMode, Tuning};
+use gpulab_nn::gpt::{Config, Weights};
+use gpulab_nn::tensors::{HostTensor, TensorFile};
 use partner::Partner;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,8 +30,8 @@ const WRONG: f64 = 0.02;
 /// What is timed.
 struct Way {
     name: String,
-    plan: Plan,
-    queue: Queue,
+    plan: DecodePlan,
+    mode: LaunchMode,
     /// Number of the decoder.
     at: usize,
     error: f64,
@@ -40,7 +41,7 @@ struct Way {
 
 fn main() -> Result<()> {
     let (mut out, mut talk, mut tunings, mut once, mut plans) =
-        ("decode.csv".to_string(), None, false, None, Plan::ALL.to_vec());
+        ("decode.csv".to_string(), None, false, None, DecodePlan::ALL.to_vec());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -67,13 +68,13 @@ fn main() -> Result<()> {
     let mut decoders = Vec::new();
     let mut ways: Vec<Way> = Vec::new();
     for (name, plan, queues, tuning) in variants(tunings).into_iter().filter(|way| plans.contains(&way.1)) {
-        let decoder = Decoder::tuned(&gpu, &weights, plan, Queue::OneByOne, tuning);
+        let decoder = Decoder::tuned(&gpu, &weights, plan, LaunchMode::Eager, tuning);
         match decoder.and_then(|decoder| check(decoder, queues, &caches, partner.as_ref())) {
             Ok((decoder, errors)) => {
                 let at = decoders.len();
-                for (&queue, &error) in queues.iter().zip(&errors) {
-                    eprintln!("{name} {}: error {error:.1e}", queue.name());
-                    ways.push(Way { name: name.clone(), plan, queue, at, error, samples: Vec::new() });
+                for (&mode, &error) in queues.iter().zip(&errors) {
+                    eprintln!("{name} {}: error {error:.1e}", mode.name());
+                    ways.push(Way { name: name.clone(), plan, mode, at, error, samples: Vec::new() });
                 }
                 decoders.push(decoder);
             }
@@ -84,7 +85,7 @@ fn main() -> Result<()> {
     let mut theirs = vec![Vec::new(); partner.as_ref().map_or(0, |partner| partner.names.len())];
     for _ in 0..ROUNDS {
         for way in &mut ways {
-            way.samples.push(sample(&gpu, &mut decoders[way.at], way.queue)?);
+            way.samples.push(sample(&gpu, &mut decoders[way.at], way.mode)?);
         }
         if let Some(partner) = &mut partner {
             gpu.synchronize()?;
@@ -97,11 +98,11 @@ fn main() -> Result<()> {
     let mut table =
         "plan,queue,constants,kernels,context,us_a_token,p10,p90,tokens_per_s,GB_per_s,share_of_copy,peer,peer_us,ratio,error\n"
             .to_string();
-    for Way { name, plan, queue, at, error, samples: times } in &ways {
+    for Way { name, plan, mode, at, error, samples: times } in &ways {
         let decoder = &decoders[*at];
         let Summary { median, p10, p90, .. } = Summary::of(times);
         let rate = decoder.bytes_a_token(CONTEXT) as f64 / median / 1e3;
-        let start = format!("{},{},{name},{},{CONTEXT}", plan.name(), queue.name(), decoder.kernels_a_token());
+        let start = format!("{},{},{name},{},{CONTEXT}", plan.name(), mode.name(), decoder.kernels_a_token());
         let own = format!("{median:.2},{p10:.2},{p90:.2},{:.0},{rate:.0},{:.3}", 1e6 / median, rate / copy);
         let peers: Vec<(String, f64, f64)> = match &partner {
             None => vec![(String::new(), f64::NAN, f64::NAN)],
@@ -112,8 +113,8 @@ fn main() -> Result<()> {
         for (peer, us, ratio) in peers {
             writeln!(table, "{start},{own},{peer},{us:.1},{ratio:.3},{error:.2e}").expect("a String takes everything");
         }
-        let (queue, speed) = (queue.name(), 1e6 / median);
-        eprintln!("{name:28} {queue:10} {median:8.1} us {speed:8.0} tokens/s  {:.3} of the copy rate", rate / copy);
+        let (mode, speed) = (mode.name(), 1e6 / median);
+        eprintln!("{name:28} {mode:10} {median:8.1} us {speed:8.0} tokens/s  {:.3} of the copy rate", rate / copy);
     }
     eprintln!("device copy {copy:.0} GB/s");
     for (at, name) in partner.iter().flat_map(|partner| partner.names.iter().enumerate()) {
@@ -133,15 +134,17 @@ fn against(name: &str, ours: &[f64], theirs: &[f64]) -> (String, f64, f64) {
     (name.to_string(), Summary::of(theirs).median, Summary::of(&ratios).median)
 }
 
-/// What is timed: every plan in every queue; with `tunings`, other constants too.
-fn variants(tunings: bool) -> Vec<(String, Plan, &'static [Queue], Tuning)> {
+/// What is timed: every plan in every mode; with `tunings`, other constants too.
+fn variants(tunings: bool) -> Vec<(String, DecodePlan, &'static [LaunchMode], Tuning)> {
     let plain = Tuning::of(&CONFIG);
-    let all_queues: &[Queue] = &[Queue::OneByOne, Queue::Graph, Queue::Overlapped];
-    let mut all: Vec<_> = Plan::ALL.iter().map(|&plan| (plan.name().to_string(), plan, all_queues, plain)).collect();
+    let all_queues: &[LaunchMode] = &[LaunchMode::Eager, LaunchMode::Graph, LaunchMode::Overlapped];
+    let mut all: Vec<_> =
+        DecodePlan::ALL.iter().map(|&plan| (plan.name().to_string(), plan, all_queues, plain)).collect();
     // Its kernels say nothing about when the next may start, and of one kernel none is next.
     (all[0].2, all[3].2) = (&all_queues[..2], &all_queues[..2]);
     if tunings {
-        let mut halves = |name: &str, tuning| all.push((name.to_string(), Plan::Halves, &all_queues[2..], tuning));
+        let mut halves =
+            |name: &str, tuning| all.push((name.to_string(), DecodePlan::HalfLayers, &all_queues[2..], tuning));
         halves("own carve-out", Tuning { max_shared_carveout: false, ..plain });
         halves("resident 1", Tuning { resident: 1, ..plain });
         halves("units 12", Tuning { units: 12, ..plain });
@@ -149,7 +152,8 @@ fn variants(tunings: bool) -> Vec<(String, Plan, &'static [Queue], Tuning)> {
             halves(name, Tuning { run_ahead, ..plain });
         }
         halves("units 12 ahead 14M", Tuning { units: 12, run_ahead: 14 << 20, ..plain });
-        let mut whole = |name: &str, tuning| all.push((name.to_string(), Plan::Whole, &all_queues[1..2], tuning));
+        let mut whole =
+            |name: &str, tuning| all.push((name.to_string(), DecodePlan::Megakernel, &all_queues[1..2], tuning));
         for (name, run_ahead) in [("ahead 5M", 5 << 20), ("ahead 14M", 14 << 20), ("ahead 28M", 28 << 20)] {
             whole(name, Tuning { run_ahead, ..plain });
         }
@@ -180,17 +184,17 @@ fn weights() -> Result<Weights> {
     Weights::from_file(CONFIG, TensorFile { tensors, metadata: Default::default() })
 }
 
-/// Holds the logits at the last position of the context against the partner's in f64, in each queue.
+/// Holds the logits at the last position of the context against the partner's in f64, in each mode.
 fn check(
     mut decoder: Decoder,
-    queues: &[Queue],
+    queues: &[LaunchMode],
     caches: &[u16],
     partner: Option<&Partner>,
 ) -> Result<(Decoder, Vec<f64>)> {
     let wrong = |what: String| Error::Invalid { what, fix: "see kernels/decode/".to_string() };
     let mut errors = Vec::new();
-    for &queue in queues {
-        decoder.set_queue(queue)?;
+    for &mode in queues {
+        decoder.set_launch_mode(mode)?;
         decoder.begin_at(TOKEN, CONTEXT - 1, Some(caches))?;
         decoder.step()?;
         let given = decoder.logits()?;
@@ -201,7 +205,7 @@ fn check(
         }
         let error = partner.map_or(f64::NAN, |partner| partner.error(&given));
         if error > WRONG {
-            return Err(wrong(format!("{}: the logits are off by {error:.2e}", queue.name())));
+            return Err(wrong(format!("{}: the logits are off by {error:.2e}", mode.name())));
         }
         errors.push(error);
     }
@@ -209,8 +213,8 @@ fn check(
 }
 
 /// The µs of a token, the mean of a sample.
-fn sample(gpu: &Gpu, decoder: &mut Decoder, queue: Queue) -> Result<f64> {
-    decoder.set_queue(queue)?;
+fn sample(gpu: &Gpu, decoder: &mut Decoder, mode: LaunchMode) -> Result<f64> {
+    decoder.set_launch_mode(mode)?;
     decoder.begin_at(TOKEN, CONTEXT - TOKENS / 2 - 9, None)?;
     (0..8).try_for_each(|_| decoder.step())?;
     gpu.synchronize()?;
@@ -231,8 +235,8 @@ fn copy_rate(gpu: &Gpu) -> Result<f64> {
 
 /// A few steps and no more, for a profiler.
 fn steps(gpu: &Gpu, weights: &Weights, caches: &[u16], name: &str) -> Result<()> {
-    let plan = Plan::ALL.into_iter().find(|plan| plan.name() == name).expect("operators, fused or halves");
-    let mut decoder = Decoder::with(gpu, weights, plan, Queue::OneByOne)?;
+    let plan = DecodePlan::ALL.into_iter().find(|plan| plan.name() == name).expect("operators, fused or halves");
+    let mut decoder = Decoder::with(gpu, weights, plan, LaunchMode::Eager)?;
     decoder.begin_at(TOKEN, CONTEXT - 3, Some(caches))?;
     (0..3).try_for_each(|_| decoder.step())?;
     gpu.synchronize()
@@ -240,5 +244,5 @@ fn steps(gpu: &Gpu, weights: &Weights, caches: &[u16], name: &str) -> Result<()>
 
 /// The weights as a file that the partner reads.
 fn save(weights: &Weights, folder: &Path) -> Result<()> {
-    weights.clone().into_file().write(&folder.join("model.safetensors"), Stored::Bf16)
+    weights.clone().into_file().write(&folder.join("model.safetensors"), DType::BF16)
 }

@@ -8,9 +8,9 @@
 //! | `go 0` for the first of them | the µs of a token, the mean of a sample |
 
 use super::save;
+use gpulab::prelude::*;
 use gpulab::talk::{ask, unexpected};
 use gpulab_nn::gpt::Weights;
-use gpulab::prelude::*;
 use std::path::Path;
 
 /// The other process.

@@ -2,10 +2,10 @@
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW};
-use gpulab_nn::data::Images;
-use gpulab_nn::Place;
-use gpulab_nn::cnn::{Checkpoint, Cnn, Kernels, Precision};
 use gpulab::prelude::*;
+use gpulab_nn::DeviceKind;
+use gpulab_nn::cnn::{Checkpoint, Cnn, Kernels, Precision};
+use gpulab_nn::data::Images;
 
 /// The network, its optimiser and its images on candle's CUDA device.
 pub struct CandleStep {
@@ -27,7 +27,7 @@ impl CandleStep {
             Precision::Bf16 => Precision::Bf16,
             Precision::F16 => return Ok(None),
         };
-        let Ok(device) = Place::Cuda.open() else {
+        let Ok(device) = DeviceKind::Cuda.open() else {
             return Ok(None);
         };
         candle_core::cuda::set_gemm_reduced_precision_f32(precision == Precision::Tf32);

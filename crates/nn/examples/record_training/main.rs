@@ -8,10 +8,10 @@ mod candle;
 mod partner;
 
 use candle::CandleStep;
-use gpulab_nn::data::Images;
 use gpulab::gpu::Contestant;
-use gpulab_nn::cnn::{Checkpoint, CnnEngine, EngineSettings, Epoch, Precision};
 use gpulab::prelude::*;
+use gpulab_nn::cnn::{Checkpoint, CnnEngine, EngineSettings, Epoch, Precision};
+use gpulab_nn::data::Images;
 use partner::Partner;
 use std::cell::RefCell;
 use std::fmt::Write as _;

@@ -7,9 +7,9 @@
 //! | `{"precision": "tf32", "steps": 20, "batch": 128}` | `[{"name": "torch", "losses": […], "parts": [["kernel …", µs], …]}, …]` |
 //! | `go 0` for the first of them | the ms of a step, the mean of a sample |
 
+use gpulab::prelude::*;
 use gpulab::talk::{ask, unexpected};
 use gpulab_nn::cnn::Checkpoint;
-use gpulab::prelude::*;
 use std::path::PathBuf;
 
 /// The other process, and the folder that both see.

@@ -1,8 +1,10 @@
 //! What a training run needs to go on as if it had never stopped.
 
 use super::Parameters;
-use gpulab::error::{Error, Result};
-use crate::tensors::{HostTensor, Stored, TensorFile};
+use crate::invalid;
+use crate::tensors::{HostTensor, TensorFile};
+use candle_core::DType;
+use gpulab::error::Result;
 use std::path::Path;
 
 /// Where a run stands, and what it has seen so far.
@@ -104,7 +106,7 @@ impl Checkpoint {
     /// file's metadata.
     ///
     /// # Errors
-    /// [`Error::File`] when the folder is not writable or the disk is full.
+    /// [`gpulab::Error::File`] when the folder is not writable or the disk is full.
     pub fn write(&self, path: &Path) -> Result<()> {
         let mut file = TensorFile::default();
         for (prefix, all) in self.groups() {
@@ -133,19 +135,21 @@ impl Checkpoint {
             ("seconds", state.seconds.to_string()),
         ];
         file.metadata = metadata.into_iter().map(|(name, text)| (name.to_string(), text)).collect();
-        file.write(path, Stored::F32)
+        file.write(path, DType::F32)
     }
 
     /// Reads what [`Checkpoint::write`] wrote.
     ///
     /// # Errors
-    /// [`Error::File`] when there is no such file or it is damaged, [`Error::Invalid`] when it is of another network: the
+    /// [`gpulab::Error::File`] when there is no such file or it is damaged, [`gpulab::Error::Invalid`] when it is of another network: the
     /// message names the first array that is missing or of another shape.
     pub fn read(path: &Path) -> Result<Checkpoint> {
         let mut file = TensorFile::read(path)?;
-        let invalid = |text: String| Error::Invalid {
-            what: format!("{} is no checkpoint of this network: {text}", path.display()),
-            fix: "name a file that `gpulab train` wrote, or train without --resume".to_string(),
+        let invalid = |text: String| {
+            invalid(
+                format!("{} is no checkpoint of this network: {text}", path.display()),
+                "name a file that `gpulab train` wrote, or train without --resume",
+            )
         };
         let mut group = |prefix: &str| -> Result<Parameters> {
             let mut found = Parameters::zeros();
@@ -236,7 +240,7 @@ mod tests {
             example().write(&path).unwrap();
             let mut file = TensorFile::read(&path).unwrap();
             change(&mut file);
-            file.write(&path, Stored::F32).unwrap();
+            file.write(&path, DType::F32).unwrap();
             let text = Checkpoint::read(&path).unwrap_err().to_string();
             assert!(text.contains("is no checkpoint of this network: ") && text.contains("\nnext: "), "{text}");
             text

@@ -1,17 +1,21 @@
 //! The network on candle.
 
-use super::fast::ops::{Features, Linear};
-use super::{Parameters, Precision};
-use gpulab::error::{Error, Result};
-use crate::renumbered;
+use super::AdamW;
+use super::fast::{Features, Linear};
+use crate::with_new_id;
+use crate::{invalid, unsupported};
 use candle_core::{DType, Device, Tensor, Var};
+use gpulab::cpu::random_f32;
+use gpulab::error::Result;
+use gpulab::measurement::Span;
+use std::time::Instant;
 
 /// Whose layers compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernels {
     /// candle's own operators, one for each step; on every device.
     Candle,
-    /// This course's. On the CPU: convolutions, ReLU and max-pool as one operator with its own way back, linear layers as
+    /// This course's. On the CPU: convolutions, ReLU and max-pool as one operator with its own backward pass, linear layers as
     /// another, and AdamW in one pass. On an NVIDIA GPU: a step is seven kernels ([`super::CnnEngine`]), and candle has no
     /// part in it.
     Own,
@@ -21,13 +25,12 @@ impl Kernels {
     /// `own` or `candle`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names the ones there are.
+    /// [`gpulab::Error::Invalid`] names the ones there are.
     pub fn from_name(name: &str) -> Result<Kernels> {
         let all = [Kernels::Own, Kernels::Candle];
-        all.into_iter().find(|kernels| kernels.name() == name).ok_or_else(|| Error::Invalid {
-            what: format!("there are no kernels `{name}`"),
-            fix: "name own or candle".to_string(),
-        })
+        all.into_iter()
+            .find(|kernels| kernels.name() == name)
+            .ok_or_else(|| invalid(format!("there are no kernels `{name}`"), "name own or candle"))
     }
 
     /// `own`, `candle`.
@@ -56,21 +59,20 @@ impl Cnn {
     /// Puts the parameters on the device.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for [`Kernels::Own`] elsewhere than on the CPU, and for TF32; candle's error when the device's
+    /// [`gpulab::Error::Unsupported`] for [`Kernels::Own`] elsewhere than on the CPU, and for TF32; candle's error when the device's
     /// memory is full.
     pub fn new(parameters: &Parameters, device: &Device, kernels: Kernels, precision: Precision) -> Result<Cnn> {
         if kernels == Kernels::Own && !device.is_cpu() {
-            return Err(Error::Unsupported {
-                what: "in a `Cnn`, `Kernels::Own` computes on the CPU, and this device is a GPU".to_string(),
-                fix: "use `Kernels::best(&device)`, or train with a `Trainer`, which has own kernels for NVIDIA's"
-                    .to_string(),
-            });
+            return Err(unsupported(
+                "in a `Cnn`, `Kernels::Own` computes on the CPU, and this device is a GPU",
+                "use `Kernels::best(&device)`, or train with a `Trainer`, which has own kernels for NVIDIA's",
+            ));
         }
         if precision == Precision::Tf32 {
-            return Err(Error::Unsupported {
-                what: "TF32 is what tensor cores take, and candle's layers compute in f32, bf16 or f16".to_string(),
-                fix: "train in f32, or with own kernels on an NVIDIA GPU (--device cuda --kernels own)".to_string(),
-            });
+            return Err(unsupported(
+                "TF32 is what tensor cores take, and candle's layers compute in f32, bf16 or f16",
+                "train in f32, or with own kernels on an NVIDIA GPU (--device cuda --kernels own)",
+            ));
         }
         let arrays = Parameters::SHAPES.iter().zip(&parameters.arrays);
         let vars = arrays.map(|((_, shape), numbers)| Var::from_vec(numbers.clone(), *shape, device));
@@ -102,9 +104,9 @@ impl Cnn {
     /// # Errors
     /// candle's error when `x` has another shape, or lies on another device.
     pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
-        self.count_on_behind([x])?;
+        self.reserve_tensor_ids([x])?;
         let parameter = |at: usize| self.precision.apply(self.vars[at].as_tensor());
-        let x = self.precision.apply(&renumbered(x)?)?;
+        let x = self.precision.apply(&with_new_id(x)?)?;
         x.dims4()?;
         let features = match self.kernels {
             Kernels::Own => {
@@ -116,7 +118,7 @@ impl Cnn {
                 let bias = |at: usize| parameter(at)?.reshape((1, (), 1, 1));
                 let x = x.conv2d(&parameter(0)?, 0, 1, 1, 1)?.broadcast_add(&bias(1)?)?.relu()?;
                 let x = x.conv2d(&parameter(2)?, 0, 1, 1, 1)?.broadcast_add(&bias(3)?)?.relu()?;
-                // Not `max_pool2d`, whose way back divides by four where one of the four is the largest (candle 0.11.1), and not
+                // Not `max_pool2d`, whose backward pass divides by four where one of the four is the largest (candle 0.11.1), and not
                 // `max`, which gives each of several equal ones the whole gradient: on an even background all four are equal.
                 let (count, channels, high, wide) = x.dims4()?;
                 let fours = x.reshape((count, channels, high / 2, 2, wide / 2, 2))?.permute((0, 1, 2, 4, 3, 5))?;
@@ -132,8 +134,8 @@ impl Cnn {
     }
 
     /// Parameters, images and digits may be another cell's.
-    pub(super) fn count_on_behind<const N: usize>(&self, others: [&Tensor; N]) -> Result<()> {
-        crate::count_on_behind(self.vars.iter().map(|var| var.as_tensor()).chain(others))
+    pub(super) fn reserve_tensor_ids<const N: usize>(&self, others: [&Tensor; N]) -> Result<()> {
+        crate::reserve_tensor_ids(self.vars.iter().map(|var| var.as_tensor()).chain(others))
     }
 
     fn linear(&self, x: &Tensor, weight: Tensor, bias: Tensor, relu: bool) -> candle_core::Result<Tensor> {
@@ -149,13 +151,14 @@ impl Cnn {
         if x.device().is_cpu() { self.precision.apply(&x) } else { Ok(x) }
     }
 
-    /// The mean cross-entropy of these images against their digits (u32), in nats.
+    /// The mean cross-entropy of these images `[B, 1, 28, 28]` against their digits `[B]` (u32), in nats: a scalar, by
+    /// [`candle_nn::loss::cross_entropy`] of [`Cnn::logits`].
     ///
     /// # Errors
     /// As [`Cnn::logits`].
     pub fn loss(&self, x: &Tensor, digits: &Tensor) -> Result<Tensor> {
-        self.count_on_behind([x, digits])?;
-        Ok(candle_nn::loss::cross_entropy(&self.logits(x)?, &renumbered(digits)?)?)
+        self.reserve_tensor_ids([x, digits])?;
+        Ok(candle_nn::loss::cross_entropy(&self.logits(x)?, &with_new_id(digits)?)?)
     }
 
     /// Copies the parameters to the host.
@@ -169,4 +172,299 @@ impl Cnn {
         }
         Ok(found)
     }
+}
+
+// ----------------------------------------------------------------------
+// The network's parameters on the host: names, shapes, first values.
+
+/// The eight parameters in f32, each row-major, in the order of [`Parameters::SHAPES`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameters {
+    /// One array for each entry of [`Parameters::SHAPES`].
+    pub arrays: [Vec<f32>; 8],
+}
+
+impl Parameters {
+    /// Name and shape of each, as they stand in a checkpoint. A convolution's weight is [out, in, high, wide], a linear
+    /// layer's [out, in].
+    pub const SHAPES: [(&'static str, &'static [usize]); 8] = [
+        ("conv1.weight", &[32, 1, 3, 3]),
+        ("conv1.bias", &[32]),
+        ("conv2.weight", &[64, 32, 3, 3]),
+        ("conv2.bias", &[64]),
+        ("fc1.weight", &[128, 9216]),
+        ("fc1.bias", &[128]),
+        ("fc2.weight", &[10, 128]),
+        ("fc2.bias", &[10]),
+    ];
+
+    /// How many numbers parameter `at` holds.
+    pub fn len_of(at: usize) -> usize {
+        Self::SHAPES[at].1.iter().product()
+    }
+
+    /// How many numbers all of them hold: 1,199,882.
+    pub fn count() -> usize {
+        (0..Self::SHAPES.len()).map(Self::len_of).sum()
+    }
+
+    /// All zero: the first moments of an optimiser.
+    pub fn zeros() -> Parameters {
+        Parameters { arrays: std::array::from_fn(|at| vec![0.0; Self::len_of(at)]) }
+    }
+
+    /// Uniform in ±1/√(inputs of one output), weights and biases alike, as PyTorch's layers begin; the same numbers for the
+    /// same seed on every machine.
+    pub fn random(seed: u64) -> Parameters {
+        let array = |at: usize| {
+            // A bias follows its weight, and has its bound.
+            let inputs: usize = Self::SHAPES[at / 2 * 2].1[1..].iter().product();
+            let bound = 1.0 / (inputs as f32).sqrt();
+            // Seeds of parameters must not meet those of a neighbouring run.
+            let own = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(at as u64);
+            let mut numbers = random_f32(Self::len_of(at), own);
+            numbers.iter_mut().for_each(|number| *number *= bound);
+            numbers
+        };
+        Parameters { arrays: std::array::from_fn(array) }
+    }
+}
+
+// ----------------------------------------------------------------------
+// In which numbers the network computes.
+
+/// The numbers that layers compute in. Parameters and the optimiser's moments are f32 with each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// 32 bits: 24 of precision, up to 10³⁸. On tensor cores, which do not take them, each product is three of TF32 parts,
+    /// off by about 2⁻²¹ of it.
+    F32,
+    /// TF32: the factors of a product are rounded to 11 bits of precision; sums and all else are f32. On tensor cores
+    /// alone: what PyTorch does where TF32 is allowed.
+    Tf32,
+    /// 16 bits: 8 of precision, up to 10³⁸ as f32.
+    Bf16,
+    /// 16 bits: 11 of precision, up to 65,504, and nothing below 6 · 10⁻⁸: gradients need a loss scale.
+    F16,
+}
+
+impl Precision {
+    /// All of them, in the order in which the kernels of [`super::CnnEngine`] number them.
+    pub const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::Bf16, Precision::F16];
+
+    /// `f32`, `tf32`, `bf16` or `f16`.
+    ///
+    /// # Errors
+    /// [`gpulab::Error::Invalid`] names the ones there are.
+    pub fn from_name(name: &str) -> Result<Precision> {
+        Precision::ALL.into_iter().find(|precision| precision.name() == name).ok_or_else(|| {
+            invalid(
+                format!("`{name}` is no kind of number that the network is trained in"),
+                "name f32, tf32, bf16 or f16",
+            )
+        })
+    }
+
+    /// `f32`, `tf32`, `bf16`, `f16`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::Tf32 => "tf32",
+            Precision::Bf16 => "bf16",
+            Precision::F16 => "f16",
+        }
+    }
+
+    /// What the loss of a run is multiplied by that was kept with the scale `kept`: 1 where nothing needs it. bf16
+    /// reaches as low as f32; f16 begins with 65,536, as PyTorch's GradScaler does.
+    pub fn loss_scale(self, kept: f32) -> f32 {
+        match self {
+            Precision::F16 if kept > 1.0 => kept,
+            Precision::F16 => 65536.0,
+            _ => 1.0,
+        }
+    }
+
+    /// What candle calls them.
+    pub(super) fn dtype(self) -> DType {
+        match self {
+            Precision::F32 | Precision::Tf32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
+            Precision::F16 => DType::F16,
+        }
+    }
+
+    /// The tensor in these numbers. On the CPU it is rounded to them and stays f32: CPUs mostly compute in f32 alone, so
+    /// there the rounding of 16 bits can be seen, and not their speed.
+    pub(super) fn apply(self, tensor: &Tensor) -> candle_core::Result<Tensor> {
+        match self.dtype() {
+            DType::F32 => Ok(tensor.clone()),
+            dtype if tensor.device().is_cpu() => tensor.to_dtype(dtype)?.to_dtype(DType::F32),
+            dtype => tensor.to_dtype(dtype),
+        }
+    }
+}
+
+// ----------------------------------------------------------------------
+// What 16-bit numbers make of gradients.
+
+/// The gradients of all parameters for that batch, one after the other, computed in the network's own precision.
+///
+/// # Errors
+/// candle's error when `x` or the digits have another shape.
+pub fn gradients(cnn: &Cnn, x: &Tensor, digits: &Tensor) -> Result<Vec<f32>> {
+    let found = cnn.loss(x, digits)?.backward()?;
+    let mut all = Vec::new();
+    for var in &cnn.vars {
+        if let Some(gradient) = found.get(var) {
+            all.extend(gradient.flatten_all()?.to_vec1::<f32>()?);
+        }
+    }
+    Ok(all)
+}
+
+/// The share, 0 to 1, of the gradients other than 0 that become 0 or infinite as such numbers, once they are multiplied by the
+/// loss scale.
+///
+/// # Errors
+/// candle's error when the conversion fails.
+pub fn share_lost(gradients: &[f32], loss_scale: f32, precision: Precision) -> Result<f64> {
+    let there: Vec<f32> = gradients.iter().filter(|&&g| g != 0.0).map(|g| g * loss_scale).collect();
+    let count = there.len();
+    let kept = Tensor::from_vec(there, count, &Device::Cpu)?.to_dtype(precision.dtype())?.to_dtype(DType::F32)?;
+    let lost = kept.to_vec1::<f32>()?.into_iter().filter(|g| *g == 0.0 || !g.is_finite()).count();
+    Ok(lost as f64 / count.max(1) as f64)
+}
+
+// ----------------------------------------------------------------------
+// One step taken apart: how long each layer takes forward and backward, and the update.
+
+type Layer = (&'static str, fn(&Cnn, &Tensor) -> candle_core::Result<Tensor>);
+
+const CANDLE: [Layer; 8] = [
+    ("conv1", |cnn, x| x.conv2d(&cnn.vars[0], 0, 1, 1, 1)?.broadcast_add(&cnn.vars[1].reshape((1, (), 1, 1))?)),
+    ("ReLU 1", |_, x| x.relu()),
+    ("conv2", |cnn, x| x.conv2d(&cnn.vars[2], 0, 1, 1, 1)?.broadcast_add(&cnn.vars[3].reshape((1, (), 1, 1))?)),
+    ("ReLU 2", |_, x| x.relu()),
+    ("max-pool", |_, x| {
+        let (count, channels, high, wide) = x.dims4()?;
+        x.reshape((count, channels, high / 2, 2, wide / 2, 2))?.max(5)?.max(3)?.flatten_from(1)
+    }),
+    ("linear 1", |cnn, x| x.matmul(&cnn.vars[4].t()?)?.broadcast_add(&cnn.vars[5])),
+    ("ReLU 3", |_, x| x.relu()),
+    ("linear 2", |cnn, x| x.matmul(&cnn.vars[6].t()?)?.broadcast_add(&cnn.vars[7])),
+];
+
+const OWN: [Layer; 3] = [
+    ("convolutions", |cnn, x| {
+        let pair = |at: usize| Tensor::cat(&[cnn.vars[at].flatten_all()?, cnn.vars[at + 1].as_tensor().clone()], 0);
+        x.contiguous()?.apply_op3(&pair(0)?, &pair(2)?, Features::default())
+    }),
+    ("linear 1", |cnn, x| x.apply_op3(&cnn.vars[4], &cnn.vars[5], Linear { relu: true })),
+    ("linear 2", |cnn, x| x.apply_op3(&cnn.vars[6], &cnn.vars[7], Linear { relu: false })),
+];
+
+impl Cnn {
+    /// The layers of one step, one after the other: forward, backward in reverse, and AdamW's update, which changes
+    /// nothing that is kept. Times are honest on the CPU, where a call returns when its work is done.
+    ///
+    /// Each layer's backward pass begins from the gradient of what it gave; handing that over costs a pass over it, which counts
+    /// for the layer. The lane is `lane`.
+    ///
+    /// # Errors
+    /// candle's error when `x` or the digits have another shape.
+    pub fn step_by_layer(&self, x: &Tensor, digits: &Tensor, lane: &str) -> Result<Vec<Span>> {
+        self.reserve_tensor_ids([x, digits])?;
+        let digits = &crate::with_new_id(digits)?;
+        // Of its own: the update must not change this network.
+        let cnn = Cnn::new(&self.parameters()?, self.device(), self.kernels(), self.precision())?;
+        let mut adamw = AdamW::new(&cnn)?;
+        let layers: &[Layer] = if cnn.kernels() == Kernels::Own { &OWN } else { &CANDLE };
+        let (start, mut spans) = (Instant::now(), Vec::new());
+        let now = || 1e3 * start.elapsed().as_secs_f64();
+        let mut inputs = vec![Var::from_tensor(x)?];
+        let mut outputs = Vec::new();
+        for (name, layer) in layers {
+            let begun = now();
+            let output = layer(&cnn, inputs.last().expect("one more than layers so far"))?;
+            spans.push(Span::new(lane, name, begun, now()));
+            inputs.push(Var::from_tensor(&output)?);
+            outputs.push(output);
+        }
+        let begun = now();
+        let last = inputs.pop().expect("one for each layer, and one more");
+        let loss = candle_nn::loss::cross_entropy(&last, digits)?;
+        let mut gradients = loss.backward()?;
+        spans.push(Span::new(lane, "loss", begun, now()));
+        let mut gradient = gradients.remove(&last);
+        let mut all = Vec::new();
+        for (((name, _), input), output) in layers.iter().zip(&inputs).zip(&outputs).rev() {
+            let begun = now();
+            let handed = gradient.take().ok_or_else(|| candle_core::Error::Msg(format!("{name} got no gradient")))?;
+            let mut found = (output * handed)?.sum_all()?.backward()?;
+            spans.push(Span::new(lane, &format!("{name}, back"), begun, now()));
+            gradient = found.remove(input);
+            all.push(found);
+        }
+        // Where each layer's own graph has the gradients of its own parameters.
+        let begun = now();
+        for (at, var) in cnn.vars.iter().enumerate() {
+            if let Some(found) = all.iter().find(|found| found.get(var).is_some()) {
+                adamw.update(&cnn, at, found)?;
+            }
+        }
+        spans.push(Span::new(lane, "AdamW", begun, now()));
+        Ok(spans)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cnn::{Parameters, Precision, batch};
+    use crate::data::Images;
+    use candle_core::Device;
+
+    #[test]
+    fn first_values_fill_their_bounds_and_follow_the_seed() {
+        assert_eq!(Parameters::count(), 1_199_882);
+        let first = Parameters::random(1);
+        assert_eq!(first, Parameters::random(1));
+        assert_ne!(first, Parameters::random(2));
+        for (at, inputs) in [9, 9, 288, 288, 9216, 9216, 128, 128].into_iter().enumerate() {
+            let bound = 1.0 / (inputs as f32).sqrt();
+            let largest = first.arrays[at].iter().fold(0f32, |largest, x| largest.max(x.abs()));
+            assert!(largest <= bound && largest > 0.5 * bound, "{at}: {largest} of {bound}");
+        }
+    }
+
+    #[test]
+    fn f16_loses_what_is_small_and_what_is_large() {
+        let gradients = [0.0, 1e-9, 1e-6, 0.5, -2e-8];
+        let lost = |scale: f32, precision: Precision| share_lost(&gradients, scale, precision).unwrap();
+        assert_eq!(lost(1.0, Precision::F16), 0.5);
+        assert_eq!(lost(1024.0, Precision::F16), 0.0);
+        assert_eq!(lost(1e6, Precision::F16), 0.25);
+        assert_eq!(lost(1.0, Precision::Bf16), 0.0);
+        assert_eq!(share_lost(&[], 1.0, Precision::F16).unwrap(), 0.0);
+    }
+
+    #[test]
+    fn every_layer_shows_once_forward_and_once_backward() {
+        let (x, digits) = batch(&Images::generated(1, 2, 1).train, &[0, 1], &Device::Cpu).unwrap();
+        for (kernels, spans) in [(Kernels::Candle, 18), (Kernels::Own, 8)] {
+            let cnn = Cnn::new(&Parameters::random(1), &Device::Cpu, kernels, Precision::F32).unwrap();
+            let found = cnn.step_by_layer(&x, &digits, "here").unwrap();
+            assert_eq!(found.len(), spans);
+            assert!(found.windows(2).all(|pair| pair[0].end_ms <= pair[1].start_ms));
+            assert!(found.iter().all(|span| span.lane == "here"));
+            assert_eq!(
+                (found[0].label.as_str(), found[spans - 1].label.as_str()),
+                (CNN_FIRST[usize::from(spans == 8)], "AdamW")
+            );
+            assert_eq!(cnn.parameters().unwrap(), Parameters::random(1));
+        }
+    }
+
+    const CNN_FIRST: [&str; 2] = ["conv1", "convolutions"];
 }

@@ -1,8 +1,8 @@
 //! What came of a run: rows for `metrics.csv`, plots, a table.
 
 use super::{Kernels, Precision, State, Trainer};
+use crate::DeviceKind;
 use gpulab::measurement::{Backend, Measurement, Summary};
-use crate::Place;
 use gpulab::plot::{BarChart, SizeChart, bars, over_size};
 use gpulab::table::{Cell, Table};
 
@@ -13,26 +13,26 @@ impl Trainer {
     /// What came of the run so far: a loss curve, accuracy and time of each epoch, and the time of a step. Who, when and
     /// where are for the lesson or the command that stores them.
     pub fn rows(&self) -> Vec<Measurement> {
-        let plan = self.plan();
+        let config = self.config();
         let name = experiment(&self.state().data, self.kernels());
-        rows(&name, self.state(), plan.place.backend(), plan.batch, plan.precision.name())
+        rows(&name, self.state(), config.device.backend(), config.batch, config.precision.name())
     }
 
     /// The epochs as a table; it shows itself as the last line of a cell.
     pub fn report(&self) -> Report {
-        let (state, plan) = (self.state(), self.plan());
+        let (state, config) = (self.state(), self.config());
         let title = format!(
             "CNN on {}: {}, {}, batch {}, layers: {}",
             state.data,
-            plan.place.name(),
-            plan.precision.name(),
-            plan.batch,
+            config.device.name(),
+            config.precision.name(),
+            config.batch,
             self.kernels().name()
         );
         let mut table = table(title, state, self.images);
         // Of tensor cores one should know what they make of f32.
-        let on_tensor_cores = plan.place == Place::Cuda && self.kernels() == Kernels::Own;
-        match plan.precision {
+        let on_tensor_cores = config.device == DeviceKind::Cuda && self.kernels() == Kernels::Own;
+        match config.precision {
             Precision::F32 if on_tensor_cores => {
                 table.notes.push("f32: each product as three of TF32 parts".to_string())
             }

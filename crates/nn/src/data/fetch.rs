@@ -73,10 +73,18 @@ fn fetch(folder: &Path, file: &MnistFile, sources: &[String], unpack: Unpack) ->
 }
 
 fn download(url: &str, part: &Path) -> Result<Vec<u8>, String> {
-    let to = part.to_string_lossy();
-    let options = ["--fail", "--silent", "--show-error", "--location", "--connect-timeout", "20", "--output", &to, url];
-    command::output_of("curl", &options, LIMIT).map_err(|text| format!("{url}: {text}"))?;
+    curl(url, part, LIMIT)?;
     std::fs::read(part).map_err(|error| format!("{}: {error}", part.display()))
+}
+
+/// Fetches an address into a file, following redirects.
+///
+/// # Errors
+/// A text that says what `curl` said, such as the server's status.
+pub(crate) fn curl(url: &str, to: &Path, limit: Duration) -> Result<(), String> {
+    let to = to.to_string_lossy();
+    let options = ["--fail", "--silent", "--show-error", "--location", "--connect-timeout", "20", "--output", &to, url];
+    command::output_of("curl", &options, limit).map(drop).map_err(|text| format!("{url}: {text}"))
 }
 
 #[cfg(test)]

@@ -5,16 +5,18 @@
 mod baselines;
 mod digits;
 mod fetch;
-mod gzip;
-mod idx;
 mod mnist;
-mod sheet;
 
 pub use baselines::{linear_accuracy, nearest_mean_accuracy};
+pub(crate) use fetch::curl;
 pub use fetch::{fetch_mnist, mnist_sources};
 pub use mnist::MnistFile;
 
-use gpulab::error::{Error, Result};
+use crate::invalid;
+use gpulab::error::Result;
+use gpulab::plot::Figure;
+use gpulab::plot::canvas::INK;
+use gpulab::plot::canvas::{Align, MARGIN, WIDTH, figure};
 use std::path::Path;
 
 /// Images of one size, to train and to test on.
@@ -70,7 +72,7 @@ pub const SEED: u64 = 7;
 /// 60,000 generated digits to train on and 10,000 to test.
 ///
 /// # Errors
-/// [`Error::File`] when a folder is named and lacks one of MNIST's four files, or when one is damaged: the message says which
+/// [`gpulab::Error::File`] when a folder is named and lacks one of MNIST's four files, or when one is damaged: the message says which
 /// and how.
 pub fn images(folder: Option<&Path>) -> Result<Images> {
     first_images(folder, 60_000, 10_000)
@@ -94,7 +96,7 @@ impl Images {
     /// MNIST's four IDX files of a folder, plain or with `.gz`, their checksums compared with the published ones.
     ///
     /// # Errors
-    /// [`Error::File`] when one is missing or damaged.
+    /// [`gpulab::Error::File`] when one is missing or damaged.
     pub fn mnist(folder: &Path) -> Result<Images> {
         mnist::read(folder)
     }
@@ -122,12 +124,14 @@ impl Images {
     /// Whether pixels, labels and sizes fit together, and there is something to train on and to test.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names the part that does not fit.
+    /// [`gpulab::Error::Invalid`] names the part that does not fit.
     pub fn check(&self) -> Result<()> {
         for (part, set) in [("train", &self.train), ("test", &self.test)] {
-            let invalid = |what: String| Error::Invalid {
-                what: format!("the images to {part} of {} {what}", self.name),
-                fix: "fill it as `gpulab::data::images(None)?` does, and compare".to_string(),
+            let invalid = |what: String| {
+                invalid(
+                    format!("the images to {part} of {} {what}", self.name),
+                    "fill it as `gpulab::data::images(None)?` does, and compare",
+                )
             };
             if set.is_empty() {
                 return Err(invalid("are none".to_string()));
@@ -144,6 +148,53 @@ impl Images {
         }
         Ok(())
     }
+}
+
+// ----------------------------------------------------------------------
+// A sheet of images, to look at.
+
+const COLUMNS: usize = 12;
+/// Shades of ink; more of them make the figure larger and not clearer.
+const SHADES: usize = 4;
+
+impl Images {
+    /// The first `rows` × 12 images to train on, each with its label.
+    pub fn sheet(&self, rows: usize) -> Figure {
+        let count = (rows * COLUMNS).min(self.train.len());
+        let title = format!("{}: the first {count} of {} images", self.name, self.train.len());
+        let cell = (WIDTH - 2.0 * MARGIN) / COLUMNS as f64;
+        let pixel = (cell - 16.0) / self.width.max(1) as f64;
+        figure(&title, |canvas| {
+            let top = canvas.title(&title) + 6.0;
+            for at in 0..count {
+                let (x, y) = (MARGIN + (at % COLUMNS) as f64 * cell, top + (at / COLUMNS) as f64 * (cell + 8.0));
+                let image = self.train.image(at, self.width * self.height);
+                for (row, pixels) in image.chunks(self.width).enumerate() {
+                    for (start, end, shade) in runs(pixels) {
+                        let (left, up) = (x + start as f64 * pixel, y + row as f64 * pixel);
+                        let right = x + end as f64 * pixel;
+                        canvas.rect((left, up), (right, up + pixel), INK, shade as f64 / SHADES as f64);
+                    }
+                }
+                canvas.small(&self.train.labels[at].to_string(), (x + cell - 16.0, y + cell - 8.0), Align::Left);
+            }
+            top + count.div_ceil(COLUMNS) as f64 * (cell + 8.0) + MARGIN
+        })
+    }
+}
+
+/// Neighbours of one shade as (first, end, shade), the paper left out.
+fn runs(pixels: &[u8]) -> Vec<(usize, usize, usize)> {
+    let shade = |pixel: u8| (usize::from(pixel) * SHADES + 127) / 255;
+    let mut runs: Vec<(usize, usize, usize)> = Vec::new();
+    for (at, &pixel) in pixels.iter().enumerate() {
+        match runs.last_mut() {
+            Some(last) if last.1 == at && last.2 == shade(pixel) => last.1 = at + 1,
+            _ if shade(pixel) > 0 => runs.push((at, at + 1, shade(pixel))),
+            _ => (),
+        }
+    }
+    runs
 }
 
 #[cfg(test)]
@@ -173,5 +224,14 @@ mod tests {
         assert!(with(|i| i.train.labels[0] = 10).contains("train of generated digits, seed 3 have the label 10"));
         assert!(with(|i| i.test = Set::default()).contains("to test of generated digits, seed 3 are none"));
         assert!(with(|i| i.width = 27).contains("4 labels, and 3136 pixels"));
+    }
+
+    #[test]
+    fn a_sheet_shows_labels_and_ink() {
+        assert_eq!(runs(&[0, 255, 250, 0, 128, 10]), [(1, 3, 4), (4, 5, 2)]);
+        let images = Images::generated(1, 30, 1);
+        let svg = images.sheet(2).svg();
+        assert!(svg.contains("the first 24 of 30 images") && svg.matches("<polygon").count() > 500, "{}", svg.len());
+        assert!(svg.len() < 600_000, "{}", svg.len());
     }
 }

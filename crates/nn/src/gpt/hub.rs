@@ -1,7 +1,8 @@
 //! Real checkpoints from the Hugging Face hub, by `curl`, which Linux and macOS have.
 
 use super::Text;
-use gpulab::command;
+use crate::data::curl;
+use crate::invalid;
 use gpulab::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,10 +31,10 @@ fn fetch_into(models: &Path, name: &str, endpoint: Option<&str>) -> Result<PathB
     };
     // The name becomes a folder and a part of an address.
     if !matches!(name.split('/').collect::<Vec<_>>()[..], [owner, model] if plain(owner) && plain(model)) {
-        return Err(Error::Invalid {
-            what: format!("`{name}` is no model's name on the hub"),
-            fix: "give owner and name, such as openai-community/gpt2".to_string(),
-        });
+        return Err(invalid(
+            format!("`{name}` is no model's name on the hub"),
+            "give owner and name, such as openai-community/gpt2",
+        ));
     }
     let named = std::env::var("HF_ENDPOINT").ok().filter(|text| !text.trim().is_empty());
     let hub = endpoint.or(named.as_deref()).unwrap_or(HUB).trim_end_matches('/');
@@ -59,10 +60,7 @@ fn download(url: &str, path: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| error.to_string();
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
     let part = path.with_extension(format!("{}.part", std::process::id()));
-    let to = part.to_string_lossy();
-    let options = ["--fail", "--silent", "--show-error", "--location", "--connect-timeout", "20", "--output", &to, url];
-    let got = command::output_of("curl", &options, LIMIT).map_err(|text| format!("{url}: {text}"));
-    let kept = got.and_then(|_| std::fs::rename(&part, path).map_err(failed));
+    let kept = curl(url, &part, LIMIT).and_then(|()| std::fs::rename(&part, path).map_err(failed));
     // Where it failed, what is left of it is of no use.
     let _ = std::fs::remove_file(&part);
     kept
@@ -72,7 +70,8 @@ fn download(url: &str, path: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::gpt::{Config, Tokenizer, Weights};
-    use crate::tensors::Stored;
+    use candle_core::DType;
+    use gpulab::command;
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
@@ -106,7 +105,7 @@ mod tests {
         let (there, models) = (folder.join("there"), folder.join("models"));
         let config = Config { n_layer: 1, n_head: 1, n_embd: 4, n_ctx: 8, vocab_size: 256 };
         let weights = Weights::random(config, 1).unwrap();
-        weights.save(&there, Stored::F32).unwrap();
+        weights.save(&there, DType::F32).unwrap();
         let address = hub(there.clone());
         let text = fetch_into(&models, "owner/small", Some(&address)).unwrap_err().to_string();
         assert!(text.contains("tokenizer.json") && text.contains("404") && text.contains("\nnext: "), "{text}");

@@ -1,10 +1,10 @@
 //! GPT-2 on candle.
 
-use super::cache::{Cache, Kept};
-use super::layers::{LayerNorm, Linear, attention, join_heads, split_heads};
 use super::{Config, Weights};
-use gpulab::error::{Error, Result};
-use candle_core::{DType, Device, Tensor, Var};
+use crate::invalid;
+use candle_core::{D, DType, Device, Tensor, Var};
+use gpulab::cpu;
+use gpulab::error::{Error, Result, bytes};
 
 /// What hides a key: exp of it is 0 in f32, and unlike -∞ it makes no NaN where a whole row is hidden.
 pub(super) const HIDDEN: f32 = -1e9;
@@ -13,8 +13,8 @@ pub(super) const HIDDEN: f32 = -1e9;
 #[derive(Debug, Clone)]
 pub struct Gpt {
     config: Config,
-    token_table: Tensor,
-    place_table: Tensor,
+    token_embedding: Tensor,
+    position_embedding: Tensor,
     blocks: Vec<Block>,
     last_norm: LayerNorm,
     train: bool,
@@ -32,14 +32,14 @@ struct Block {
 }
 
 impl Gpt {
-    /// Copies the weights to `device` as `kind` (F32, BF16 or F16). Nothing of it tracks gradients.
+    /// Copies the weights to `device` as `dtype` (F32, BF16 or F16). Nothing of it tracks gradients.
     ///
     /// # Errors
     /// What candle says, out of memory above all.
-    pub fn new(weights: &Weights, device: &Device, kind: DType) -> Result<Gpt> {
+    pub fn new(weights: &Weights, device: &Device, dtype: DType) -> Result<Gpt> {
         let tensor = |name: &str| -> Result<Tensor> {
             let host = weights.get(name);
-            Ok(Tensor::from_slice(&host.values, host.shape.as_slice(), device)?.to_dtype(kind)?)
+            Ok(Tensor::from_slice(&host.values, host.shape.as_slice(), device)?.to_dtype(dtype)?)
         };
         Gpt::build(weights.config(), &tensor, false)
     }
@@ -79,8 +79,8 @@ impl Gpt {
         };
         Ok(Gpt {
             config,
-            token_table: tensor("wte.weight")?,
-            place_table: tensor("wpe.weight")?,
+            token_embedding: tensor("wte.weight")?,
+            position_embedding: tensor("wpe.weight")?,
             blocks: (0..config.n_layer).map(block).collect::<Result<_>>()?,
             last_norm: norm("ln_f".to_string())?,
             train,
@@ -94,17 +94,17 @@ impl Gpt {
 
     /// Where the parameters lie.
     pub fn device(&self) -> &Device {
-        self.token_table.device()
+        self.token_embedding.device()
     }
 
     /// What the parameters are kept as.
-    pub fn kind(&self) -> DType {
-        self.token_table.dtype()
+    pub fn dtype(&self) -> DType {
+        self.token_embedding.dtype()
     }
 
     /// Bytes of all parameters, as kept.
     pub fn bytes(&self) -> usize {
-        self.config.parameter_count() * self.kind().size_in_bytes()
+        self.config.parameter_count() * self.dtype().size_in_bytes()
     }
 
     /// A logit for each token of the vocabulary after each token of the texts: `[texts, length]` (u32) to
@@ -120,19 +120,20 @@ impl Gpt {
     pub(super) fn logits_from(&self, first: usize, tokens: &Tensor) -> Result<Tensor> {
         let length = tokens.dim(1)?;
         self.fits(first + length)?;
-        let places = Tensor::arange(first as u32, (first + length) as u32, self.device())?;
-        let places = self.place_table.index_select(&places, 0)?.unsqueeze(0)?;
+        let positions = Tensor::arange(first as u32, (first + length) as u32, self.device())?;
+        let positions = self.position_embedding.index_select(&positions, 0)?.unsqueeze(0)?;
         let mask = causal_mask(length, 0, self.device())?;
-        self.head(&self.blocks(tokens, &places, Some(&mask), None)?)
+        self.head(&self.blocks(tokens, &positions, Some(&mask), None)?)
     }
 
     /// As [`Gpt::logits`] for tokens that follow those in `cache`, and only after the last of them: `[texts, vocab_size]`.
     pub(super) fn next_logits(&self, tokens: &Tensor, cache: &mut Cache) -> Result<Tensor> {
         let (texts, length) = tokens.dims2()?;
-        let places = cache.places(length, self.device())?;
-        let places = self.place_table.index_select(&places.flatten_all()?, 0)?.reshape((texts, length, ()))?;
+        let positions = cache.positions(length, self.device())?;
+        let positions =
+            self.position_embedding.index_select(&positions.flatten_all()?, 0)?.reshape((texts, length, ()))?;
         let mask = cache.mask(length, self.device())?;
-        let x = self.blocks(tokens, &places, mask.as_ref(), Some(cache))?;
+        let x = self.blocks(tokens, &positions, mask.as_ref(), Some(cache))?;
         cache.advance(length);
         // The head is a third of the work of a small model: after a prompt only its last row is needed.
         Ok(self.head(&x.narrow(1, length - 1, 1)?)?.squeeze(1)?)
@@ -141,13 +142,13 @@ impl Gpt {
     fn blocks(
         &self,
         tokens: &Tensor,
-        places: &Tensor,
+        positions: &Tensor,
         mask: Option<&Tensor>,
         mut cache: Option<&mut Cache>,
     ) -> Result<Tensor> {
         let (texts, length) = tokens.dims2()?;
-        let rows = self.token_table.index_select(&tokens.flatten_all()?, 0)?;
-        let mut x = rows.reshape((texts, length, self.config.n_embd))?.broadcast_add(places)?;
+        let rows = self.token_embedding.index_select(&tokens.flatten_all()?, 0)?;
+        let mut x = rows.reshape((texts, length, self.config.n_embd))?.broadcast_add(positions)?;
         for (layer, block) in self.blocks.iter().enumerate() {
             let kept = cache.as_mut().map(|cache| cache.layer(layer));
             x = block.forward(&x, self.config.n_head, mask, kept, self.train)?;
@@ -158,7 +159,7 @@ impl Gpt {
     fn head(&self, x: &Tensor) -> Result<Tensor> {
         let x = self.last_norm.forward(x, self.train)?;
         let (texts, length, width) = x.dims3()?;
-        let logits = x.reshape((texts * length, width))?.matmul(&self.token_table.t()?)?;
+        let logits = x.reshape((texts * length, width))?.matmul(&self.token_embedding.t()?)?;
         Ok(logits.to_dtype(DType::F32)?.reshape((texts, length, self.config.vocab_size))?)
     }
 
@@ -166,14 +167,13 @@ impl Gpt {
     pub(super) fn fits(&self, length: usize) -> Result<()> {
         let most = self.config.n_ctx;
         match length {
-            0 => Err(Error::Invalid {
-                what: "a text of no tokens has nothing to go on from".to_string(),
-                fix: "give a prompt of at least one character".to_string(),
-            }),
-            _ if length > most => Err(Error::Invalid {
-                what: format!("{length} tokens do not fit into the model's context of {most}"),
-                fix: format!("shorten the prompt, or ask for fewer new tokens: together at most {most}"),
-            }),
+            0 => {
+                Err(invalid("a text of no tokens has nothing to go on from", "give a prompt of at least one character"))
+            }
+            _ if length > most => Err(invalid(
+                format!("{length} tokens do not fit into the model's context of {most}"),
+                format!("shorten the prompt, or ask for fewer new tokens: together at most {most}"),
+            )),
             _ => Ok(()),
         }
     }
@@ -185,7 +185,7 @@ impl Block {
         x: &Tensor,
         heads: usize,
         mask: Option<&Tensor>,
-        kept: Option<Kept>,
+        kept: Option<LayerCache>,
         train: bool,
     ) -> Result<Tensor> {
         let qkv = self.qkv.forward(&self.norm_1.forward(x, train)?)?;
@@ -208,4 +208,320 @@ pub(super) fn causal_mask(length: usize, before: usize, device: &Device) -> Resu
     let row = |i: usize| (0..before + length).map(move |j| if j > before + i { HIDDEN } else { 0.0 });
     let mask: Vec<f32> = (0..length).flat_map(row).collect();
     Ok(Tensor::from_vec(mask, (length, before + length), device)?)
+}
+
+// ----------------------------------------------------------------------
+// GPT-2's layers on candle tensors, the same code for training and for inference.
+
+/// GPT-2's, for all its layer norms.
+const EPSILON: f64 = 1e-5;
+
+/// `x · weight + bias`, with the weight as GPT-2 keeps it: `[inputs, outputs]`.
+#[derive(Debug, Clone)]
+struct Linear {
+    pub weight: Tensor,
+    pub bias: Tensor,
+}
+
+impl Linear {
+    /// The last axis of `x` is the inputs.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        // One product for all rows: candle would make one for each text.
+        let mut shape = x.dims().to_vec();
+        let rows: usize = shape.iter().rev().skip(1).product();
+        let (inputs, outputs) = self.weight.dims2()?;
+        let y = x.reshape((rows, inputs))?.matmul(&self.weight)?.broadcast_add(&self.bias)?;
+        *shape.last_mut().expect("a tensor of rows has axes") = outputs;
+        Ok(y.reshape(shape)?)
+    }
+}
+
+/// Layer norm over the last axis.
+#[derive(Debug, Clone)]
+struct LayerNorm {
+    pub weight: Tensor,
+    pub bias: Tensor,
+}
+
+impl LayerNorm {
+    /// `train`: from single operations, which candle can differentiate. Its fused kernel has no backward pass.
+    pub fn forward(&self, x: &Tensor, train: bool) -> Result<Tensor> {
+        if !train {
+            return Ok(candle_nn::ops::layer_norm(&x.contiguous()?, &self.weight, &self.bias, EPSILON as f32)?);
+        }
+        let away = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+        let variance = away.sqr()?.mean_keepdim(D::Minus1)?;
+        let unit = away.broadcast_div(&(variance + EPSILON)?.sqrt()?)?;
+        Ok(unit.broadcast_mul(&self.weight)?.broadcast_add(&self.bias)?)
+    }
+}
+
+/// softmax(q · kᵀ / √d + mask) · v for `[texts, heads, length, d]`; the sum of a softmax is taken in f32.
+fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, train: bool) -> Result<Tensor> {
+    let scale = 1.0 / (q.dim(D::Minus1)? as f64).sqrt();
+    let mut scores = (q * scale)?.matmul(&k.transpose(2, 3)?)?.to_dtype(DType::F32)?;
+    if let Some(mask) = mask {
+        scores = scores.broadcast_add(mask)?;
+    }
+    let weights = match train {
+        true => candle_nn::ops::softmax(&scores, D::Minus1)?,
+        false => candle_nn::ops::softmax_last_dim(&scores)?,
+    };
+    Ok(weights.to_dtype(v.dtype())?.matmul(v)?)
+}
+
+/// `[texts, length, heads · d]` as `[texts, heads, length, d]`.
+fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
+    let (texts, length, width) = x.dims3()?;
+    Ok(x.reshape((texts, length, heads, width / heads))?.transpose(1, 2)?.contiguous()?)
+}
+
+/// The inverse of [`split_heads`].
+fn join_heads(x: &Tensor) -> Result<Tensor> {
+    let (texts, heads, length, d) = x.dims4()?;
+    Ok(x.transpose(1, 2)?.reshape((texts, length, heads * d))?)
+}
+
+// ----------------------------------------------------------------------
+// What attention needs again of the tokens that came before: their keys and values, in memory that is allocated once.
+
+/// Keys and values of a batch of texts. Shorter texts are filled up on the left, so that all end at the same position.
+#[derive(Debug)]
+pub struct Cache {
+    /// Of each layer, `[texts, heads, capacity, d]`.
+    layers: Vec<(Tensor, Tensor)>,
+    /// Tokens that are in it, filling included.
+    filled: usize,
+    capacity: usize,
+    /// How many tokens of each text are filling.
+    padding: Vec<usize>,
+}
+
+/// A layer's keys and values.
+struct LayerCache<'a> {
+    layer: &'a (Tensor, Tensor),
+    filled: usize,
+}
+
+impl Cache {
+    /// Memory for `capacity` tokens of as many texts as `padding` has numbers: the tokens that fill up each of them.
+    fn new(config: Config, padding: Vec<usize>, capacity: usize, dtype: DType, device: &Device) -> Result<Cache> {
+        let shape = (padding.len(), config.n_head, capacity, config.head());
+        let layer = |_| Ok((Tensor::zeros(shape, dtype, device)?, Tensor::zeros(shape, dtype, device)?));
+        let layers = (0..config.n_layer).map(layer).collect::<Result<_>>()?;
+        Ok(Cache { layers, filled: 0, capacity, padding })
+    }
+
+    /// Bytes of keys and values: 2 · layers · texts · capacity · n_embd numbers.
+    pub fn bytes(&self) -> usize {
+        let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
+        self.layers.iter().map(|(k, v)| bytes(k) + bytes(v)).sum()
+    }
+
+    /// How many tokens of each text it holds, those that fill it up included.
+    pub fn len(&self) -> usize {
+        self.filled
+    }
+
+    /// Whether nothing is in it yet.
+    pub fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
+    /// How many tokens of each text it can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many texts it is for.
+    pub fn texts(&self) -> usize {
+        self.padding.len()
+    }
+
+    /// Keys and values of a layer's tokens so far, filling included: `[texts, heads, len, d]` each.
+    ///
+    /// # Errors
+    /// What candle says.
+    pub fn keys_values(&self, layer: usize) -> Result<(Tensor, Tensor)> {
+        let (keys, values) = &self.layers[layer];
+        Ok((keys.narrow(2, 0, self.filled)?, values.narrow(2, 0, self.filled)?))
+    }
+
+    fn layer(&mut self, layer: usize) -> LayerCache<'_> {
+        LayerCache { layer: &self.layers[layer], filled: self.filled }
+    }
+
+    fn advance(&mut self, tokens: usize) {
+        self.filled += tokens;
+    }
+
+    /// The position of each of the next `length` tokens in its own text, `[texts, length]`; filling counts as position 0.
+    fn positions(&self, length: usize, device: &Device) -> Result<Tensor> {
+        let row = |filling: &usize| {
+            let filling = *filling;
+            (self.filled..self.filled + length).map(move |i| i.saturating_sub(filling) as u32)
+        };
+        let positions: Vec<u32> = self.padding.iter().flat_map(row).collect();
+        Ok(Tensor::from_vec(positions, (self.texts(), length), device)?)
+    }
+
+    /// What the next `length` tokens must not see; nothing where they may see all.
+    fn mask(&self, length: usize, device: &Device) -> Result<Option<Tensor>> {
+        let filled_up = self.padding.iter().any(|filling| *filling > 0);
+        if length == 1 && !filled_up {
+            return Ok(None);
+        }
+        let causal = causal_mask(length, self.filled, device)?;
+        if !filled_up {
+            return Ok(Some(causal));
+        }
+        let keys = self.filled + length;
+        let row = |filling: &usize| {
+            let filling = *filling;
+            (0..keys).map(move |key| if key < filling { HIDDEN } else { 0.0 })
+        };
+        let filling: Vec<f32> = self.padding.iter().flat_map(row).collect();
+        let filling = Tensor::from_vec(filling, (self.texts(), 1, 1, keys), device)?;
+        Ok(Some(filling.broadcast_add(&causal)?))
+    }
+}
+
+impl LayerCache<'_> {
+    /// Writes the new keys and values behind those that are there, and gives all of them.
+    pub fn append(self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (keys, values) = self.layer;
+        let length = k.dim(2)?;
+        keys.slice_set(k, 2, self.filled)?;
+        values.slice_set(v, 2, self.filled)?;
+        let all = self.filled + length;
+        Ok((keys.narrow(2, 0, all)?, values.narrow(2, 0, all)?))
+    }
+}
+
+impl Gpt {
+    /// Reads the prompts, the shorter ones filled up on the left, and allocates the cache for `new` tokens behind them. Gives the
+    /// cache, and the logits of what may come next, `[prompts, vocab_size]` in f32.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no prompt, one is empty, one names a token that the model does not have, or the longest with `new` tokens does not
+    /// fit into the context, or the batch into the CPU's memory (it names the largest that does); what candle says.
+    pub fn prefill(&self, prompts: &[Vec<u32>], new: usize) -> Result<(Cache, Tensor)> {
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+        let shortest = prompts.iter().map(Vec::len).min().unwrap_or(0);
+        self.fits(shortest)?;
+        self.fits(longest + new)?;
+        let most = self.config().vocab_size;
+        if let Some(token) = prompts.iter().flatten().find(|token| **token as usize >= most) {
+            return Err(invalid(
+                format!("the prompt names token {token}, and the model has {most}"),
+                "use the tokenizer that belongs to the model",
+            ));
+        }
+        self.check_memory(prompts.len(), longest, longest + new)?;
+        let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
+        let rows = prompts
+            .iter()
+            .zip(&padding)
+            .flat_map(|(prompt, filling)| std::iter::repeat_n(0, *filling).chain(prompt.iter().copied()));
+        let tokens = Tensor::from_vec(rows.collect::<Vec<u32>>(), (prompts.len(), longest), self.device())?;
+        let mut cache = Cache::new(self.config(), padding, longest + new, self.dtype(), self.device())?;
+        let logits = self.next_logits(&tokens, &mut cache)?;
+        Ok((cache, logits))
+    }
+
+    /// One more token of each text: gives the logits of what may come after it, `[texts, vocab_size]`.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when there are not as many tokens as texts, [`Error::Invalid`] when the cache is full.
+    pub fn step(&self, tokens: &[u32], cache: &mut Cache) -> Result<Tensor> {
+        if tokens.len() != cache.texts() {
+            return Err(Error::LengthMismatch {
+                what: "tokens of a step".to_string(),
+                expected: cache.texts(),
+                given: tokens.len(),
+            });
+        }
+        if cache.len() == cache.capacity() {
+            return Err(invalid(
+                format!("the cache is full: its capacity is {} tokens", cache.capacity()),
+                "ask `prefill` for more new tokens",
+            ));
+        }
+        let tokens = Tensor::from_slice(tokens, (tokens.len(), 1), self.device())?;
+        self.next_logits(&tokens, cache)
+    }
+}
+
+// ----------------------------------------------------------------------
+// A batch that is larger than the CPU's memory: refused before it is read, as a failed allocation would end the process there.
+
+impl Gpt {
+    /// Bytes that a text needs while its prompt of `prompt` tokens is read, with a cache of `capacity` tokens: keys and values
+    /// of all layers, and of one layer its scores (three tables of them at a time) and the wide middle of the feed-forward layer.
+    fn bytes_a_text(&self, prompt: usize, capacity: usize) -> u64 {
+        let (config, number) = (self.config(), self.dtype().size_in_bytes());
+        let cache = 2 * config.n_layer * capacity * config.n_embd * number;
+        let scores = 3 * config.n_head * prompt * prompt * DType::F32.size_in_bytes();
+        // Of four widths each: before and after GELU; of one: what comes in, its norm, and the like.
+        let rows = prompt * config.n_embd * (2 * 4 + 4) * number;
+        (cache + scores.max(rows) + config.vocab_size * DType::F32.size_in_bytes()) as u64
+    }
+
+    /// An error when the CPU's memory cannot hold that many texts.
+    pub(super) fn check_memory(&self, texts: usize, prompt: usize, capacity: usize) -> Result<()> {
+        let info = cpu::info();
+        let memory = [info.memory_bytes, info.memory_limit_bytes].into_iter().flatten().min();
+        match memory {
+            Some(memory) if self.device().is_cpu() => check(self.bytes_a_text(prompt, capacity), texts as u64, memory),
+            // A GPU says so itself, and nothing is lost.
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check(a_text: u64, texts: u64, memory: u64) -> Result<()> {
+    // A tenth is for the rest of the machine.
+    let fits = memory / 10 * 9 / a_text;
+    if texts <= fits {
+        return Ok(());
+    }
+    Err(invalid(
+        format!(
+            "a batch of {texts} texts does not fit into memory: it needs about {} of {}",
+            bytes(texts.saturating_mul(a_text)),
+            bytes(memory)
+        ),
+        match fits {
+            0 => "not even one text fits: use a shorter prompt, or a smaller model".to_string(),
+            _ => format!("use a batch of {fits} or less, or shorter texts"),
+        },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Weights};
+    use super::*;
+    use candle_core::Device;
+
+    #[test]
+    fn a_batch_that_is_too_large_is_told_the_largest_that_fits() {
+        check(1 << 20, 900, 1 << 30).unwrap();
+        let text = check(1 << 20, 1000, 1 << 30).unwrap_err().to_string();
+        assert!(
+            text.contains("1000 texts") && text.contains("of 1.00 GiB\nnext: use a batch of 921 or less"),
+            "{text}"
+        );
+        assert!(check(1 << 20, 1, 1 << 10).unwrap_err().to_string().contains("not even one"));
+    }
+
+    #[test]
+    fn what_a_text_needs_grows_with_its_length() {
+        let config = Config { n_layer: 2, n_head: 2, n_embd: 8, n_ctx: 64, vocab_size: 256 };
+        let gpt = Gpt::new(&Weights::random(config, 1).unwrap(), &Device::Cpu, DType::F32).unwrap();
+        assert_eq!(gpt.bytes_a_text(1, 10), 2 * 2 * 10 * 8 * 4 + 8 * 12 * 4 + 1024);
+        assert_eq!(gpt.bytes_a_text(64, 64), 2 * 2 * 64 * 8 * 4 + 3 * 2 * 64 * 64 * 4 + 1024);
+        gpt.check_memory(64, 64, 64).unwrap();
+        assert!(gpt.check_memory(usize::MAX / 1024, 64, 64).is_err());
+    }
 }

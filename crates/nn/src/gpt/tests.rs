@@ -20,7 +20,7 @@ fn gpt() -> Gpt {
 }
 
 fn tokens(n: usize, seed: u64) -> Vec<u32> {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     (0..n).map(|_| (random.bits() % 256) as u32).collect()
 }
 
@@ -106,7 +106,7 @@ fn tokens_one_by_one_give_the_logits_of_the_whole_text() {
     let (gpt, text) = (gpt(), tokens(24, 2));
     let wanted = reference(&weights(), &text);
     for prompt in [1, 7, 23] {
-        let (mut cache, mut logits) = gpt.read(&[text[..prompt].to_vec()], 24 - prompt).unwrap();
+        let (mut cache, mut logits) = gpt.prefill(&[text[..prompt].to_vec()], 24 - prompt).unwrap();
         for place in prompt..=24 {
             let row = logits.to_vec2::<f32>().unwrap();
             assert!(apart(&row[0], &wanted[place - 1]) < 1e-5, "{prompt} {place}");
@@ -123,8 +123,8 @@ fn tokens_one_by_one_give_the_logits_of_the_whole_text() {
 fn a_padded_text_in_a_batch_is_as_if_it_were_alone() {
     let gpt = gpt();
     let texts: Vec<Vec<u32>> = [3, 1, 12, 7].into_iter().map(|n| tokens(n, n as u64)).collect();
-    let (mut cache, mut together) = gpt.read(&texts, 5).unwrap();
-    let mut alone: Vec<_> = texts.iter().map(|text| gpt.read(std::slice::from_ref(text), 5).unwrap()).collect();
+    let (mut cache, mut together) = gpt.prefill(&texts, 5).unwrap();
+    let mut alone: Vec<_> = texts.iter().map(|text| gpt.prefill(std::slice::from_ref(text), 5).unwrap()).collect();
     for step in 0..6u32 {
         let rows = together.to_vec2::<f32>().unwrap();
         for (row, (_, logits)) in rows.iter().zip(&alone) {
@@ -160,7 +160,7 @@ fn a_seed_names_its_text_and_a_batch_writes_what_single_texts_do() {
 
 #[test]
 fn a_prompt_that_does_not_fit_is_refused_with_the_numbers() {
-    let error = |prompts: &[Vec<u32>], new| gpt().read(prompts, new).unwrap_err().to_string();
+    let error = |prompts: &[Vec<u32>], new| gpt().prefill(prompts, new).unwrap_err().to_string();
     let text = error(&[tokens(20, 1)], 5);
     assert!(
         text.contains("25 tokens do not fit into the model's context of 24") && text.contains("\nnext: "),
@@ -177,7 +177,7 @@ fn half_precision_is_near_where_the_device_has_it() {
     let text = tokens(10, 4);
     let wanted = reference(&weights(), &text);
     let half = Gpt::new(&weights(), &Device::Cpu, DType::F16).unwrap();
-    let (_, logits) = half.read(&[text], 1).unwrap();
+    let (_, logits) = half.prefill(&[text], 1).unwrap();
     let apart = apart(&logits.to_vec2::<f32>().unwrap()[0], &wanted[9]);
     assert!(apart > 0.0 && apart < 0.01, "{apart}");
     assert_eq!(half.bytes() * 2, gpt().bytes());

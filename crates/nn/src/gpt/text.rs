@@ -1,5 +1,7 @@
-//! The course's own words, cut into a part to learn from and a part to be tested on.
+//! Text: the course's own to learn from, tokens of it, and letters as they are generated.
 
+use super::Config;
+use crate::invalid;
 use gpulab::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -76,6 +78,200 @@ fn fingerprint(bytes: &[u8]) -> String {
     format!("{hash:016x}")
 }
 
+// ----------------------------------------------------------------------
+// Between text and tokens.
+
+/// How text becomes numbers, and numbers text.
+#[derive(Debug, Clone)]
+pub enum Tokenizer {
+    /// A token is a byte of UTF-8: the course's own model.
+    Bytes,
+    /// What a real checkpoint's `tokenizer.json` says: pieces of words.
+    Pieces(Box<tokenizers::Tokenizer>),
+}
+
+/// Where GPT-2's texts end.
+const END: &str = "<|endoftext|>";
+
+impl Tokenizer {
+    /// Reads `tokenizer.json` from a checkpoint's folder. A model of 256 tokens needs none: it reads bytes.
+    ///
+    /// # Errors
+    /// [`Error::File`] when it is missing or damaged, [`Error::Invalid`] when it knows more tokens than the model.
+    pub fn load(folder: &Path, config: Config) -> Result<Tokenizer> {
+        let path = folder.join("tokenizer.json");
+        if !path.exists() && config.vocab_size == 256 {
+            return Ok(Tokenizer::Bytes);
+        }
+        let fail = |text: String| Error::File {
+            path: path.clone(),
+            during: "read".to_string(),
+            text,
+            fix: "fetch the checkpoint's tokenizer.json again; it must lie beside model.safetensors".to_string(),
+        };
+        let bytes = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
+        let pieces = tokenizers::Tokenizer::from_bytes(&bytes)
+            .map_err(|error| fail(format!("it is damaged, or of a kind that this version does not know: {error}")))?;
+        let known = pieces.get_vocab_size(true);
+        match known > config.vocab_size {
+            true => Err(invalid(
+                format!("{} knows {known} tokens, and the model {}", path.display(), config.vocab_size),
+                "take tokenizer.json and model.safetensors from the same checkpoint",
+            )),
+            false => Ok(Tokenizer::Pieces(Box::new(pieces))),
+        }
+    }
+
+    /// The text's tokens.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the tokenizer cannot read it.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        match self {
+            Tokenizer::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Tokenizer::Pieces(pieces) => match pieces.encode(text, false) {
+                Ok(encoding) => Ok(encoding.get_ids().to_vec()),
+                Err(error) => Err(invalid(
+                    format!("the tokenizer cannot read this text: {error}"),
+                    "give other text, or the tokenizer.json of another checkpoint",
+                )),
+            },
+        }
+    }
+
+    /// The tokens' text. A letter of several bytes of which some are missing becomes `�`.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        match self {
+            Tokenizer::Bytes => {
+                let bytes: Vec<u8> = tokens.iter().map(|token| u8::try_from(*token).unwrap_or(b'?')).collect();
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            // It fails for tokens alone that it does not know, and those are no text.
+            Tokenizer::Pieces(pieces) => pieces.decode(tokens, true).unwrap_or_default(),
+        }
+    }
+
+    /// The token after which a text is over, where there is one.
+    pub fn end(&self) -> Option<u32> {
+        match self {
+            Tokenizer::Bytes => None,
+            Tokenizer::Pieces(pieces) => pieces.token_to_id(END),
+        }
+    }
+}
+
+// ----------------------------------------------------------------------
+// Text as it is generated: whole letters from tokens that may be halves of one, whole lines for a page that shows no others.
+
+/// A letter has at most four bytes, so at most four tokens.
+const LONGEST: usize = 4;
+
+/// Turns tokens into text, holding back those that are not a whole letter yet.
+#[derive(Debug, Default)]
+pub struct TextStream {
+    pending: Vec<u32>,
+}
+
+impl TextStream {
+    /// One more token: gives the text that is whole by now, perhaps none.
+    pub fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> String {
+        self.pending.push(token);
+        let text = tokenizer.decode(&self.pending);
+        // A model may also write bytes that never become a letter: after four of them nothing is waited for.
+        if text.ends_with('\u{FFFD}') && self.pending.len() < LONGEST {
+            return String::new();
+        }
+        self.pending.clear();
+        text
+    }
+
+    /// What is left when nothing more comes.
+    pub fn finish(&mut self, tokenizer: &Tokenizer) -> String {
+        let pending = std::mem::take(&mut self.pending);
+        tokenizer.decode(&pending)
+    }
+}
+
+/// Gathers text into lines of at most `width` letters, broken between words.
+#[derive(Debug)]
+pub struct Lines {
+    width: usize,
+    line: String,
+}
+
+impl Lines {
+    /// Lines of at most `width` letters.
+    pub fn new(width: usize) -> Lines {
+        Lines { width: width.max(1), line: String::new() }
+    }
+
+    /// More text: gives the lines that are full by now.
+    pub fn push(&mut self, text: &str) -> Vec<String> {
+        let mut full = Vec::new();
+        for letter in text.chars() {
+            if letter == '\n' {
+                full.push(std::mem::take(&mut self.line));
+                continue;
+            }
+            self.line.push(letter);
+            if self.line.chars().count() > self.width {
+                // A word longer than a line is cut.
+                let cut = self.line.rfind(' ').filter(|place| *place > 0);
+                let at = cut.unwrap_or(self.line.len() - letter.len_utf8());
+                let rest = self.line.split_off(at);
+                full.push(std::mem::replace(&mut self.line, rest.trim_start().to_string()));
+            }
+        }
+        full
+    }
+
+    /// The last line, where one is begun.
+    pub fn finish(&mut self) -> Option<String> {
+        Some(std::mem::take(&mut self.line)).filter(|line| !line.is_empty())
+    }
+}
+
+// ----------------------------------------------------------------------
+// What a model has to beat: counting letters, and counting pairs of letters.
+
+/// Nats a byte of the held-out part, of a model that knows how often each byte occurs.
+pub fn unigram_loss(text: &Text) -> f64 {
+    let counts = counts(&text.train);
+    let total = text.train.len() as f64 + 256.0;
+    // One more than counted: a byte that never occurred would cost infinitely much.
+    let cost = |byte: &u8| -((counts[usize::from(*byte)] + 1.0) / total).ln();
+    text.held_out.iter().map(cost).sum::<f64>() / text.held_out.len() as f64
+}
+
+/// Nats a byte of a model that knows how often each byte follows each other one, mixed with how often it occurs at all.
+/// `strength` is how many pairs the second part counts as much as.
+fn bigram_loss(text: &Text, strength: f64) -> f64 {
+    let singles = counts(&text.train);
+    let total = text.train.len() as f64 + 256.0;
+    let (mut pairs, mut firsts) = (vec![[0.0f64; 256]; 256], [0.0f64; 256]);
+    for pair in text.train.windows(2) {
+        pairs[usize::from(pair[0])][usize::from(pair[1])] += 1.0;
+        firsts[usize::from(pair[0])] += 1.0;
+    }
+    let cost = |pair: &[u8]| {
+        let (first, second) = (usize::from(pair[0]), usize::from(pair[1]));
+        let alone = (singles[second] + 1.0) / total;
+        -((pairs[first][second] + strength * alone) / (firsts[first] + strength)).ln()
+    };
+    text.held_out.windows(2).map(cost).sum::<f64>() / (text.held_out.len() - 1) as f64
+}
+
+/// Nats a byte of a model that counts pairs of bytes, mixed with single bytes in the proportion that suits the held-out part best: more than such a model could know.
+pub fn best_bigram_loss(text: &Text) -> f64 {
+    (0..10).map(|power| bigram_loss(text, f64::from(1 << power))).fold(f64::INFINITY, f64::min)
+}
+
+fn counts(bytes: &[u8]) -> [f64; 256] {
+    let mut counts = [0.0; 256];
+    bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1.0);
+    counts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,5 +304,98 @@ mod tests {
         assert!(text.train.len() > 200_000 && text.held_out.len() > 20_000);
         let error = Text::read(Path::new("none.txt")).unwrap_err().to_string();
         assert!(error.contains("none.txt") && error.contains("\nnext: "), "{error}");
+    }
+
+    /// Byte-level pairs, as GPT-2's file has them: letters, `Ġ` for a space, and one pair joined.
+    const SMALL: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [
+        {"id": 6, "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": true}],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
+        "post_processor": null, "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "", "end_of_word_suffix": "",
+        "fuse_unk": false, "vocab": {"a": 0, "b": 1, "Ġ": 2, "ab": 3, "Ã": 4, "©": 5, "<|endoftext|>": 6}, "merges": ["a b"]}}"#;
+
+    fn folder(name: &str, json: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("gpulab-tokenizer-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("tokenizer.json"), json).unwrap();
+        folder
+    }
+
+    #[test]
+    fn bytes_come_back_and_half_a_letter_is_marked() {
+        let tokens = Tokenizer::Bytes.encode("é → 2×").unwrap();
+        assert_eq!(tokens.len(), 10);
+        assert_eq!(Tokenizer::Bytes.decode(&tokens), "é → 2×");
+        assert_eq!(Tokenizer::Bytes.decode(&tokens[..1]), "�");
+        assert_eq!(Tokenizer::Bytes.end(), None);
+    }
+
+    #[test]
+    fn a_file_as_gpt_2_has_it_is_read() {
+        let folder = folder("real", SMALL);
+        let tokenizer = Tokenizer::load(&folder, Config { vocab_size: 7, ..Config::COURSE }).unwrap();
+        assert_eq!(tokenizer.encode("ab aé").unwrap(), [3, 2, 0, 4, 5]);
+        assert_eq!(tokenizer.decode(&[3, 2, 0, 4, 5]), "ab aé");
+        assert_eq!(tokenizer.end(), Some(6));
+        let error = Tokenizer::load(&folder, Config { vocab_size: 5, ..Config::COURSE }).unwrap_err().to_string();
+        assert!(error.contains("7 tokens, and the model 5"), "{error}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_missing_or_damaged_file_is_named() {
+        let folder = folder("cut", &SMALL[..300]);
+        let error = Tokenizer::load(&folder, Config::GPT2).unwrap_err().to_string();
+        assert!(error.contains("tokenizer.json") && error.contains("damaged") && error.contains("\nnext: "), "{error}");
+        std::fs::remove_file(folder.join("tokenizer.json")).unwrap();
+        assert!(Tokenizer::load(&folder, Config::GPT2).is_err());
+        assert!(matches!(Tokenizer::load(&folder, Config::COURSE), Ok(Tokenizer::Bytes)));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_letter_comes_when_its_last_byte_does() {
+        let mut stream = TextStream::default();
+        let pieces: Vec<String> = "a×→😀".bytes().map(|byte| stream.push(&Tokenizer::Bytes, u32::from(byte))).collect();
+        assert_eq!(pieces, ["a", "", "×", "", "", "→", "", "", "", "😀"]);
+        assert_eq!(stream.finish(&Tokenizer::Bytes), "");
+    }
+
+    #[test]
+    fn bytes_that_never_become_a_letter_are_not_waited_for() {
+        let mut stream = TextStream::default();
+        let pieces: String = [0xFF, 0xFF, 0xFF, 0xFF, 0x61].map(|byte| stream.push(&Tokenizer::Bytes, byte)).concat();
+        assert_eq!(pieces, "����a");
+        assert_eq!(stream.push(&Tokenizer::Bytes, 0xC3), "");
+        assert_eq!(stream.finish(&Tokenizer::Bytes), "�");
+    }
+
+    #[test]
+    fn lines_break_between_words_and_lose_no_letter() {
+        let mut lines = Lines::new(10);
+        let mut all = Vec::new();
+        for letter in "the warp waits\nfor ×××××××××××× memory".chars() {
+            all.extend(lines.push(&letter.to_string()));
+        }
+        all.extend(lines.finish());
+        assert_eq!(all, ["the warp", "waits", "for", "××××××××××", "×× memory"]);
+        assert_eq!(lines.finish(), None);
+    }
+
+    #[test]
+    fn counts_give_the_entropy_of_what_they_counted() {
+        // a and b in turn: one bit alone, nothing once the letter before is known.
+        let part = b"ab".repeat(5000);
+        let text = Text { train: part.clone(), held_out: part, fingerprint: String::new() };
+        assert!((unigram_loss(&text) - 2.0f64.ln()).abs() < 0.03);
+        assert!(best_bigram_loss(&text) < 0.001);
+        assert!(bigram_loss(&text, 1e9) > 0.69);
+    }
+
+    #[test]
+    fn a_byte_never_seen_costs_much_and_not_infinitely() {
+        let text = Text { train: b"aaaa".to_vec(), held_out: b"az".to_vec(), fingerprint: String::new() };
+        assert!(unigram_loss(&text).is_finite() && best_bigram_loss(&text).is_finite());
     }
 }

@@ -1,21 +1,22 @@
 //! One step of training, phase by phase, and what the allocator says after each.
 
-use super::meter::Meter;
 use super::model::Model;
-use super::network::{Network, Optimiser};
-use super::numbers::Numbers;
-use super::prediction::{Prediction, part_row};
-use gpulab::error::{Result, bytes};
-use gpulab::measurement::{Backend, Measurement, MemoryPoint};
-use crate::Place;
-use gpulab::table::{Cell, Table};
+use super::network::{Network, Optimiser, Prediction, part_row};
+use crate::DeviceKind;
+use crate::unsupported;
+use candle_core::{DType, Device};
 use candle_nn::{AdamW, Optimizer as _, ParamsAdamW, SGD};
+use gpulab::cpu;
+use gpulab::error::{Result, bytes};
+use gpulab::gpu::Gpu;
+use gpulab::measurement::{Backend, Measurement, MemoryPoint};
+use gpulab::table::{Cell, Table};
 
 /// What a step of training was seen to hold, in bytes. As a cell's last line it shows itself beside the prediction.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct StepMemory {
     /// Where it ran.
-    pub place: Place,
+    pub device_kind: DeviceKind,
     /// What was predicted for this very step.
     pub predicted: Prediction,
     /// The parameters.
@@ -45,16 +46,16 @@ pub struct Measured {
 pub fn measure(
     network: &Network,
     batch: usize,
-    numbers: Numbers,
+    dtype: DType,
     optimiser: Optimiser,
     meter: &Meter,
-) -> Result<Measured> {
+) -> Result<StepMemory> {
     // Threads, kernels and their own buffers come with the first step: it is not the one to measure.
-    step(network, batch.min(16), numbers, optimiser, meter)?;
-    step(network, batch, numbers, optimiser, meter)
+    step(network, batch.min(16), dtype, optimiser, meter)?;
+    step(network, batch, dtype, optimiser, meter)
 }
 
-fn step(network: &Network, batch: usize, numbers: Numbers, optimiser: Optimiser, meter: &Meter) -> Result<Measured> {
+fn step(network: &Network, batch: usize, dtype: DType, optimiser: Optimiser, meter: &Meter) -> Result<StepMemory> {
     let (before, _) = meter.now()?;
     let mut points = Vec::new();
     let mut point = |step: &str| -> Result<u64> {
@@ -63,7 +64,7 @@ fn step(network: &Network, batch: usize, numbers: Numbers, optimiser: Optimiser,
         points.push(MemoryPoint::new(step, used, reserved, 0));
         Ok(used)
     };
-    let model = Model::new(network, numbers, meter.device(), 7)?;
+    let model = Model::new(network, dtype, meter.device(), 7)?;
     let parameters = point("parameters")?;
     let mut update = Update::new(&model, optimiser)?;
     let with_state = point("optimiser state")?;
@@ -87,9 +88,9 @@ fn step(network: &Network, batch: usize, numbers: Numbers, optimiser: Optimiser,
 
     let (used, reserved) = meter.now()?;
     let peaks = [with_input + forward.peak, with_activations + backward.peak, without + updating.peak];
-    Ok(Measured {
-        place: meter.place(),
-        predicted: network.predict(batch, numbers, optimiser),
+    Ok(StepMemory {
+        device_kind: meter.device_kind(),
+        predicted: network.predict(batch, dtype, optimiser),
         parameters,
         gradients: with_gradients.saturating_sub(with_activations),
         optimiser: with_state.saturating_sub(parameters),
@@ -125,7 +126,7 @@ impl Update {
     }
 }
 
-impl Measured {
+impl StepMemory {
     /// The four parts that the prediction names too.
     pub fn parts(&self) -> [(&'static str, u64); 4] {
         [
@@ -142,7 +143,7 @@ impl Measured {
         self.peak.saturating_sub(held + self.input)
     }
 
-    /// [`Measured::workspace`] for each example, for [`Network::largest_batch`].
+    /// [`StepMemory::workspace`] for each example, for [`Network::largest_batch`].
     pub fn workspace_each(&self) -> f64 {
         self.workspace() as f64 / self.predicted.batch as f64
     }
@@ -156,10 +157,10 @@ impl Measured {
 
     /// A row for each part, workspace and cache last, for [`gpulab::plot::stacked`]; `bar` names the bar.
     pub fn rows(&self, bar: &str) -> Vec<Measurement> {
-        let backend = match self.place {
-            Place::Cpu => Backend::Cpu,
-            Place::Cuda => Backend::Cuda,
-            Place::Metal => Backend::Metal,
+        let backend = match self.device_kind {
+            DeviceKind::Cpu => Backend::Cpu,
+            DeviceKind::Cuda => Backend::Cuda,
+            DeviceKind::Metal => Backend::Metal,
         };
         let beside = [("workspace", self.workspace()), ("cache", self.cache)];
         let parts = self.parts().into_iter().chain(beside);
@@ -183,7 +184,7 @@ impl Measured {
         let beside =
             beside.map(|(part, seen)| vec![Cell::of(part), Cell::of("-"), Cell::of(bytes(seen)), Cell::of("")]);
         Table {
-            title: format!("A step with {} examples on {}", self.predicted.batch, self.place.name()),
+            title: format!("A step with {} examples on {}", self.predicted.batch, self.device_kind.name()),
             heads: ["part", "predicted", "measured", "off by"].map(str::to_string).to_vec(),
             rows: parts.chain(beside).collect(),
             ..Table::default()
@@ -193,5 +194,117 @@ impl Measured {
     /// What the notebook calls to show a value.
     pub fn evcxr_display(&self) {
         self.table().show();
+    }
+}
+
+// ----------------------------------------------------------------------
+// How much of a device's memory is in use: asked of whoever hands it out.
+
+/// Reads the memory of the device that candle computes on.
+///
+/// On the CPU that is the C library, and it counts the whole process. On an NVIDIA GPU it is the driver's memory pool of the
+/// GPU, from which candle's buffers and the course's own come alike.
+#[derive(Debug)]
+pub struct Meter {
+    device_kind: DeviceKind,
+    device: Device,
+    gpu: Option<Gpu>,
+}
+
+/// What a piece of work did to the memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MemoryUse {
+    /// In use after it, less before it.
+    pub kept: i64,
+    /// The highest in use during it, less before it.
+    pub peak: u64,
+    /// How long it took, in milliseconds.
+    pub ms: f64,
+}
+
+impl Meter {
+    /// The NVIDIA GPU where candle has one, else the CPU: both can be measured.
+    ///
+    /// # Errors
+    /// As [`Meter::of`].
+    pub fn best() -> Result<Meter> {
+        match DeviceKind::Cuda.open() {
+            Ok(_) => Meter::of(DeviceKind::Cuda),
+            Err(_) => Meter::of(DeviceKind::Cpu),
+        }
+    }
+
+    /// A meter for that kind.
+    ///
+    /// # Errors
+    /// [`gpulab::Error::Unsupported`] for a Mac's GPU, and where the C library tells no figures; as [`DeviceKind::open`].
+    pub fn of(kind: DeviceKind) -> Result<Meter> {
+        let gpu = match kind {
+            DeviceKind::Cpu => {
+                cpu::heap()?;
+                None
+            }
+            DeviceKind::Cuda => Some(Gpu::open_index(0)?),
+            DeviceKind::Metal => {
+                return Err(unsupported(
+                    "the memory that tensors hold on a Mac's GPU: candle keeps freed buffers for itself there, \
+                           and does not tell which",
+                    "measure on the CPU, whose figures are the same but for workspace: `Meter::of(DeviceKind::Cpu)`",
+                ));
+            }
+        };
+        Ok(Meter { device_kind: kind, device: kind.open()?, gpu })
+    }
+
+    /// Where it measures.
+    pub fn device_kind(&self) -> DeviceKind {
+        self.device_kind
+    }
+
+    /// candle's device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Bytes that somebody holds, and bytes that the allocator has taken for itself, used or not.
+    ///
+    /// # Errors
+    /// What the driver or the C library reports.
+    pub fn now(&self) -> Result<(u64, u64)> {
+        match &self.gpu {
+            None => cpu::heap().map(|heap| (heap.used, heap.reserved)),
+            Some(gpu) => {
+                // A free takes effect when the GPU reaches it.
+                self.device.synchronize()?;
+                gpu.memory().map(|pool| (pool.used, pool.reserved))
+            }
+        }
+    }
+
+    /// Runs `work`, and says beside its result what it did to the memory. On the CPU the peak is sampled
+    /// ([`cpu::highest_heap`]), on a GPU the pool keeps it.
+    ///
+    /// # Errors
+    /// As [`Meter::now`], and what `work` returns.
+    pub fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, MemoryUse)> {
+        let before = self.now()?.0;
+        let mut ms = 0.0;
+        let timed = || {
+            let start = std::time::Instant::now();
+            let outcome = work()?;
+            self.device.synchronize()?;
+            ms = start.elapsed().as_secs_f64() * 1e3;
+            Ok(outcome)
+        };
+        let (outcome, highest) = match &self.gpu {
+            None => cpu::highest_heap(timed)?,
+            Some(gpu) => {
+                gpu.reset_high_water()?;
+                let outcome = timed()?;
+                (outcome, gpu.memory()?.used_high)
+            }
+        };
+        let kept = self.now()?.0 as i64 - before as i64;
+        Ok((outcome, MemoryUse { kept, peak: highest.saturating_sub(before), ms }))
     }
 }

@@ -1,26 +1,15 @@
 //! Where the memory of a training step goes: predicted from the layers alone, then measured.
 //!
 //! [`Network`] is a list of layers. [`Network::predict`] says what a step must hold, without running anything;
-//! [`measure`] runs that very list on candle, and asks the allocator after each phase. [`Model`] has the ways out of a memory
-//! that is too small: gradients of a batch in pieces, and results computed anew instead of kept.
+//! [`measure`](measure()) runs that very list on candle, and asks the allocator after each phase. [`Model`] has two remedies for a
+//! memory that is too small: gradient accumulation over micro-batches, and activation checkpointing.
 
-mod kept;
-mod layer;
 mod measure;
-mod meter;
 mod model;
 mod network;
-mod numbers;
-mod prediction;
-mod recompute;
 #[cfg(test)]
 mod tests;
 
-pub use kept::Kept;
-pub use layer::Layer;
-pub use measure::{Measured, measure};
-pub use meter::{Meter, Seen};
+pub use measure::{MemoryUse, Meter, StepMemory, measure};
 pub use model::{Batch, Gradients, Model};
-pub use network::{Goal, Network, Optimiser};
-pub use numbers::Numbers;
-pub use prediction::{LayerBytes, Prediction};
+pub use network::{Activation, Layer, LayerBytes, Loss, Network, Optimiser, Prediction};

@@ -1,11 +1,11 @@
 //! A network with parameters on a device: its loss, and its gradients at once or in pieces.
 
-use super::network::{Goal, Network};
-use super::numbers::Numbers;
-use gpulab::cpu::random_f32;
-use gpulab::error::{Error, Result};
+use super::network::{Layer, Loss, Network};
+use crate::invalid;
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
+use gpulab::cpu::random_f32;
+use gpulab::error::Result;
 
 /// A [`Network`] with parameters, on candle.
 #[derive(Debug)]
@@ -13,14 +13,14 @@ pub struct Model {
     pub(super) network: Network,
     pub(super) parameters: Vec<Var>,
     device: Device,
-    numbers: Numbers,
+    dtype: DType,
 }
 
 /// Examples on the device. What they show is random: memory depends on shapes alone.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub(super) x: Tensor,
-    /// Classes, where the goal has them.
+    /// Classes, where the loss has them.
     pub(super) y: Option<Tensor>,
 }
 
@@ -37,29 +37,34 @@ impl Model {
     ///
     /// # Errors
     /// What candle reports, such as a full memory.
-    pub fn new(network: &Network, numbers: Numbers, device: &Device, seed: u64) -> Result<Model> {
+    pub fn new(network: &Network, dtype: DType, device: &Device, seed: u64) -> Result<Model> {
         let shapes = network.layers.iter().flat_map(|layer| layer.parameters().into_iter().zip(layer.first_values()));
         let values = shapes.enumerate().map(|(at, (shape, (middle, bound)))| {
             let uniform = random_f32(shape.iter().product(), seed + at as u64);
             let values: Vec<f32> = uniform.into_iter().map(|x| middle + bound * x).collect();
-            Ok(Var::from_tensor(&Tensor::from_vec(values, shape, device)?.to_dtype(numbers.dtype())?)?)
+            Ok(Var::from_tensor(&Tensor::from_vec(values, shape, device)?.to_dtype(dtype)?)?)
         });
         let parameters = values.collect::<Result<Vec<Var>>>()?;
-        Ok(Model { network: network.clone(), parameters, device: device.clone(), numbers })
+        Ok(Model { network: network.clone(), parameters, device: device.clone(), dtype })
     }
 
-    /// That many examples with random numbers, and random classes where the goal has them.
+    /// The parameters, layer by layer in the order of [`Layer::parameters`](super::Layer::parameters).
+    pub fn vars(&self) -> &[Var] {
+        &self.parameters
+    }
+
+    /// That many examples with random numbers, and random classes where the loss has them.
     ///
     /// # Errors
     /// What candle reports, such as a full memory.
     pub fn batch(&self, examples: usize, seed: u64) -> Result<Batch> {
         let shape = self.network.shape(examples);
         let values = random_f32(shape.iter().product(), seed);
-        let x = Tensor::from_vec(values, shape, &self.device)?.to_dtype(self.numbers.dtype())?;
-        let (x, y) = match self.network.goal {
+        let x = Tensor::from_vec(values, shape, &self.device)?.to_dtype(self.dtype)?;
+        let (x, y) = match self.network.loss {
             // In a whole network an embedding comes before, which is trained: so this is tracked like a variable.
-            Goal::SmallSquares => (Var::from_tensor(&x)?.into_inner(), None),
-            Goal::Class => {
+            Loss::MeanSquare => (Var::from_tensor(&x)?.into_inner(), None),
+            Loss::CrossEntropy => {
                 let classes = random_f32(examples, seed + 1).into_iter().map(|x| (x.abs() * 10.0) as u32 % 10);
                 (x, Some(Tensor::from_vec(classes.collect::<Vec<u32>>(), examples, &self.device)?))
             }
@@ -67,36 +72,29 @@ impl Model {
         Ok(Batch { x, y })
     }
 
-    /// The mean loss of those examples. As long as it lives, everything lives that the backward pass needs.
+    /// The mean loss of those examples, a scalar: [`candle_nn::loss::cross_entropy`], or the mean square of the outputs
+    /// ([`Loss`]). As long as it lives, everything lives that the backward pass needs.
     ///
     /// # Errors
     /// What candle reports, such as a full memory.
     pub fn loss(&self, batch: &Batch) -> Result<Tensor> {
-        self.number_past(batch)?;
+        self.reserve_ids(batch)?;
         let tracked: Vec<Tensor> = self.parameters.iter().map(|var| var.as_tensor().clone()).collect();
         let mut left = &tracked[..];
         let mut x = batch.x.clone();
         for layer in &self.network.layers {
             x = layer.run(&mut left, &x)?;
         }
-        self.goal(&x, batch)
+        self.loss_of(&x, batch)
     }
 
-    /// Sees to it that tensors made from now on have other numbers than the parameters and this batch.
-    ///
-    /// candle tells tensors apart by a number from a counter, which is a static: in a notebook every cell has its own, that
-    /// begins at 0. What an earlier cell made would be taken for something that this one makes, and get its gradient.
-    pub(super) fn number_past(&self, batch: &Batch) -> Result<()> {
+    /// Parameters and examples may be another cell's ([`crate::reserve_tensor_ids`]).
+    pub(super) fn reserve_ids(&self, batch: &Batch) -> Result<()> {
         let made = self.parameters.iter().map(Var::as_tensor).chain([&batch.x]).chain(&batch.y);
-        let highest = made.map(number_of).max().unwrap_or(0);
-        let next = || Ok::<u64, Error>(number_of(&Tensor::new(0u32, &Device::Cpu)?));
-        for _ in next()?..=highest {
-            next()?;
-        }
-        Ok(())
+        crate::reserve_tensor_ids(made)
     }
 
-    pub(super) fn goal(&self, out: &Tensor, batch: &Batch) -> Result<Tensor> {
+    fn loss_of(&self, out: &Tensor, batch: &Batch) -> Result<Tensor> {
         Ok(match &batch.y {
             Some(classes) => candle_nn::loss::cross_entropy(out, classes)?,
             None => out.sqr()?.mean_all()?,
@@ -122,13 +120,19 @@ impl Model {
     ///
     /// # Errors
     /// What candle reports, such as a full memory.
-    pub fn no_gradients(&self) -> Result<Gradients> {
+    pub fn zero_gradients(&self) -> Result<Gradients> {
         let zeros = self.parameters.iter().map(|var| Ok(var.zeros_like()?));
         Ok(Gradients { loss: 0.0, tensors: zeros.collect::<Result<_>>()? })
     }
 }
 
 impl Batch {
+    /// The examples, `[examples, …]` as [`Network::shape`] gives it, and their classes, `[examples]` in u32, where the loss
+    /// has them.
+    pub fn tensors(&self) -> (&Tensor, Option<&Tensor>) {
+        (&self.x, self.y.as_ref())
+    }
+
     /// How many examples.
     pub fn examples(&self) -> usize {
         self.x.dims()[0]
@@ -137,14 +141,14 @@ impl Batch {
     /// The same examples in that many pieces of equal size; the pieces share this batch's memory.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the examples cannot be shared equally: a mean of means would then not be the mean.
-    pub fn pieces(&self, pieces: usize) -> Result<Vec<Batch>> {
+    /// [`gpulab::Error::Invalid`] when the examples cannot be shared equally: a mean of means would then not be the mean.
+    pub fn micro_batches(&self, pieces: usize) -> Result<Vec<Batch>> {
         let examples = self.examples();
         if pieces == 0 || !examples.is_multiple_of(pieces) {
-            return Err(Error::Invalid {
-                what: format!("{examples} examples cannot be cut into {pieces} pieces of equal size"),
-                fix: "take a number of pieces that divides the batch".to_string(),
-            });
+            return Err(invalid(
+                format!("{examples} examples cannot be cut into {pieces} pieces of equal size"),
+                "take a number of pieces that divides the batch",
+            ));
         }
         let each = examples / pieces;
         let piece = |at: usize| {
@@ -156,6 +160,11 @@ impl Batch {
 }
 
 impl Gradients {
+    /// One for each of [`Model::vars`], in its shape.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
     /// Adds `weight` times the other ones, loss included.
     ///
     /// # Errors
@@ -206,12 +215,82 @@ pub(super) fn take(parameters: &[Var], store: &mut GradStore) -> Result<Vec<Tens
     parameters.iter().map(take).collect()
 }
 
-/// The number by which candle knows a tensor; it is written out nowhere else.
-pub(super) fn number_of(tensor: &Tensor) -> u64 {
-    let text = format!("{:?}", tensor.id());
-    text.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
-}
-
 pub(super) fn number(tensor: &Tensor) -> Result<f64> {
     Ok(tensor.to_dtype(DType::F32)?.to_scalar::<f32>()?.into())
+}
+
+// ----------------------------------------------------------------------
+// Checkpointing: keep the input of a few segments of the network, and compute the rest anew when the backward pass needs it.
+
+/// Neighbouring layers, and which of the model's parameters are theirs.
+struct Segment<'a> {
+    layers: &'a [Layer],
+    parameters: std::ops::Range<usize>,
+}
+
+impl Segment<'_> {
+    fn run(&self, all: &[Tensor], x: &Tensor) -> Result<Tensor> {
+        let mut left = &all[self.parameters.clone()];
+        self.layers.iter().try_fold(x.clone(), |x, layer| layer.run(&mut left, &x))
+    }
+}
+
+impl Model {
+    /// The same gradients as [`Model::gradients`], with only the inputs of segments of `every` layers kept. Each segment
+    /// runs once more in the backward pass, so it costs a second forward pass.
+    ///
+    /// # Errors
+    /// [`gpulab::Error::Invalid`] when `every` is 0; what candle reports.
+    pub fn gradients_checkpointed(&self, batch: &Batch, every: usize) -> Result<Gradients> {
+        if every == 0 {
+            return Err(invalid(
+                "a segment of 0 layers between two checkpoints",
+                "give how many layers lie between two of them: 1 or more",
+            ));
+        }
+        let segments = self.segments(every);
+        let (last, before) =
+            segments.split_last().ok_or_else(|| invalid("a network without layers", "give it a layer"))?;
+
+        self.reserve_ids(batch)?;
+        // Forward. Tensors that are cut off from the variables keep nothing but themselves.
+        let fixed: Vec<Tensor> = self.parameters.iter().map(Var::as_detached_tensor).collect();
+        let mut inputs = vec![batch.x.detach()];
+        for segment in before {
+            inputs.push(segment.run(&fixed, inputs.last().expect("one at least"))?);
+        }
+
+        // Backward: each segment once more, now with everything kept, and dropped before the next one.
+        let tracked: Vec<Tensor> = self.parameters.iter().map(|var| var.as_tensor().clone()).collect();
+        let input = Var::from_tensor(&inputs.pop().expect("one for each"))?;
+        let loss = self.loss_of(&last.run(&tracked, input.as_tensor())?, batch)?;
+        let mut store = loss.backward()?;
+        let value = number(&loss)?;
+        drop(loss);
+        let mut upstream = store.remove(input.as_tensor()).map(|gradient| gradient.detach());
+        let mut gradients: Vec<Vec<Tensor>> = vec![take(&self.parameters[last.parameters.clone()], &mut store)?];
+        drop((store, input));
+        for segment in before.iter().rev() {
+            let input = Var::from_tensor(&inputs.pop().expect("one for each"))?;
+            let out = segment.run(&tracked, input.as_tensor())?;
+            let from_above = upstream.take().expect("each segment uses its input");
+            // The gradient of Σ out · g by `out` is g: so the backward pass begins with what came from above.
+            let mut store = (out * from_above)?.sum_all()?.backward()?;
+            upstream = store.remove(input.as_tensor()).map(|gradient| gradient.detach());
+            gradients.push(take(&self.parameters[segment.parameters.clone()], &mut store)?);
+        }
+        let tensors = gradients.into_iter().rev().flatten().collect();
+        Ok(Gradients { loss: value, tensors })
+    }
+
+    fn segments(&self, every: usize) -> Vec<Segment<'_>> {
+        let mut first = 0;
+        let segment = |layers| {
+            let count: usize = <[Layer]>::iter(layers).map(|layer| layer.parameters().len()).sum();
+            let parameters = first..first + count;
+            first += count;
+            Segment { layers, parameters }
+        };
+        self.network.layers.chunks(every).map(segment).collect()
+    }
 }

@@ -2,9 +2,9 @@
 //! its own: the test `training_memory`.
 
 use super::*;
-use crate::Place;
+use crate::DeviceKind;
 use crate::gpt::Config;
-use candle_core::Device;
+use candle_core::{DType, Device};
 
 /// A network with every kind of layer that trains on images, small enough for a test.
 fn small() -> Network {
@@ -17,7 +17,7 @@ fn small() -> Network {
         Layer::Flatten,
         Layer::Linear { inputs: 16, outputs: 10 },
     ];
-    Network { name: "small".to_string(), input: vec![1, 8, 8], layers, goal: Goal::Class }
+    Network { name: "small".to_string(), input: vec![1, 8, 8], layers, loss: Loss::CrossEntropy }
 }
 
 fn tiny_gpt() -> Network {
@@ -29,7 +29,7 @@ fn tiny_gpt() -> Network {
 fn the_cnn_by_hand() {
     let network = Network::cnn();
     assert_eq!(network.parameters(), 1_199_882);
-    let predicted = network.predict(128, Numbers::F32, Optimiser::AdamW);
+    let predicted = network.predict(128, DType::F32, Optimiser::AdamW);
     assert_eq!((predicted.parameters, predicted.gradients), (4_799_528, 4_799_528));
     assert_eq!(predicted.optimiser, 2 * 4_799_528);
     // Product, with bias and ReLU of each convolution; pool; the same three of the first matrix; two of the second; the loss.
@@ -37,7 +37,7 @@ fn the_cnn_by_hand() {
     let each = 3 * conv_1 + 3 * conv_2 + pool + 3 * 128 + 2 * 10 + 3 * 10 + 4;
     assert_eq!(predicted.activations, 4 * 128 * each);
     assert_eq!(predicted.input, 4 * 128 * 784);
-    assert_eq!(network.predict(128, Numbers::Bf16, Optimiser::Sgd).total(), {
+    assert_eq!(network.predict(128, DType::BF16, Optimiser::Sgd).total(), {
         (2 * 4_799_528 + 4 * 128 * each + 4 * 128 * 784) / 2
     });
     let by_layer: u64 = predicted.layers.iter().map(|layer| layer.activations).sum();
@@ -61,32 +61,32 @@ fn a_gpt_block_by_hand() {
         + 2 * 128 * tokens
         + 3 * 128 * tokens;
     let forward = 5 * 128 * tokens + 6 * tokens + 3 * 512 * tokens + 3 * 128 * tokens;
-    let kept: u64 = network.kept(2).iter().map(|kept| kept.numbers).sum();
+    let kept: u64 = network.kept(2).iter().map(|kept| kept.elements).sum();
     assert_eq!(kept, (attention + forward + 128 * tokens) as u64);
 }
 
 #[test]
 fn pieces_give_the_gradients_of_the_whole() {
     for network in [small(), tiny_gpt()] {
-        let model = Model::new(&network, Numbers::F32, &Device::Cpu, 7).unwrap();
+        let model = Model::new(&network, DType::F32, &Device::Cpu, 7).unwrap();
         let batch = model.batch(12, 1).unwrap();
         let whole = model.gradients(&batch).unwrap();
         assert_eq!(whole.bytes(), 4 * network.parameters());
         for pieces in [1, 3, 12] {
-            let mut sum = model.no_gradients().unwrap();
-            for piece in batch.pieces(pieces).unwrap() {
+            let mut sum = model.zero_gradients().unwrap();
+            for piece in batch.micro_batches(pieces).unwrap() {
                 assert_eq!(piece.examples(), 12 / pieces);
                 sum.add(&model.gradients(&piece).unwrap(), 1.0 / pieces as f64).unwrap();
             }
             let apart = whole.difference(&sum).unwrap();
             assert!(apart < 1e-5 && (whole.loss - sum.loss).abs() < 1e-5, "{} in {pieces}: {apart}", network.name);
             // A sum without the weights is another gradient: the comparison must see it.
-            let mut wrong = model.no_gradients().unwrap();
+            let mut wrong = model.zero_gradients().unwrap();
             wrong.add(&whole, 1.01).unwrap();
             assert!(whole.difference(&wrong).unwrap() > 5e-3);
         }
         for pieces in [0, 5] {
-            assert!(batch.pieces(pieces).unwrap_err().to_string().contains("divides the batch"));
+            assert!(batch.micro_batches(pieces).unwrap_err().to_string().contains("divides the batch"));
         }
     }
 }
@@ -94,7 +94,7 @@ fn pieces_give_the_gradients_of_the_whole() {
 #[test]
 fn checkpointing_gives_the_same_gradients_bit_for_bit() {
     for network in [small(), tiny_gpt()] {
-        let model = Model::new(&network, Numbers::F32, &Device::Cpu, 7).unwrap();
+        let model = Model::new(&network, DType::F32, &Device::Cpu, 7).unwrap();
         let batch = model.batch(3, 1).unwrap();
         let whole = model.gradients(&batch).unwrap();
         for every in [1, 2, 3, 100] {
@@ -107,7 +107,7 @@ fn checkpointing_gives_the_same_gradients_bit_for_bit() {
 
 #[test]
 fn parameters_begin_as_layers_ask() {
-    let model = Model::new(&tiny_gpt(), Numbers::F32, &Device::Cpu, 7).unwrap();
+    let model = Model::new(&tiny_gpt(), DType::F32, &Device::Cpu, 7).unwrap();
     let of = |at: usize| model.parameters[at].flatten_all().unwrap().to_vec1::<f32>().unwrap();
     // Factor and summand of the first layer norm, then a matrix with its bias.
     assert_eq!((of(0), of(1)), (vec![1.0; 8], vec![0.0; 8]));
@@ -123,7 +123,7 @@ fn parameters_begin_as_layers_ask() {
 fn the_largest_batch_fits_and_one_more_does_not() {
     let network = Network::cnn();
     let total = |batch, workspace: f64| {
-        network.predict(batch, Numbers::F32, Optimiser::AdamW).total() as f64 + workspace * batch as f64
+        network.predict(batch, DType::F32, Optimiser::AdamW).total() as f64 + workspace * batch as f64
     };
     for (budget, workspace) in [(1_u64 << 30, 1.5e6), (256 << 20, 0.0), (100 << 20, 1e6)] {
         let batch = network.largest_batch(budget, Optimiser::AdamW, workspace).unwrap();
@@ -135,16 +135,16 @@ fn the_largest_batch_fits_and_one_more_does_not() {
 
 #[test]
 fn a_meter_for_the_mac_says_where_to_measure() {
-    let error = Meter::of(Place::Metal).unwrap_err().to_string();
+    let error = Meter::of(DeviceKind::Metal).unwrap_err().to_string();
     assert!(error.contains("next: measure on the CPU"), "{error}");
 }
 
 #[test]
 fn new_tensors_are_told_apart_from_those_of_an_earlier_cell() {
-    let model = Model::new(&small(), Numbers::F32, &Device::Cpu, 7).unwrap();
+    let model = Model::new(&small(), DType::F32, &Device::Cpu, 7).unwrap();
     let batch = model.batch(1, 1).unwrap();
-    model.number_past(&batch).unwrap();
-    let of = |tensor: &candle_core::Tensor| model::number_of(tensor);
+    model.reserve_ids(&batch).unwrap();
+    let of = |tensor: &candle_core::Tensor| crate::tensor_id::id_number(tensor);
     let new = of(&candle_core::Tensor::new(0u32, &Device::Cpu).unwrap());
     assert!(new > of(&batch.x) && of(&batch.x) > of(model.parameters[0].as_tensor()));
 }

@@ -29,9 +29,9 @@ impl Drop for Folder {
 fn a_file_comes_back_as_it_was_written() {
     let folder = Folder::new("back");
     let path = folder.0.join("new/folder/x.safetensors");
-    file().write(&path, Stored::F32).unwrap();
+    file().write(&path, DType::F32).unwrap();
     assert_eq!(TensorFile::read(&path).unwrap(), file());
-    file().write(&path, Stored::Bf16).unwrap();
+    file().write(&path, DType::BF16).unwrap();
     let half = TensorFile::read(&path).unwrap();
     assert_eq!(half.tensors["a"].values[..3], [0.0, -1.5, 3.25]);
     assert!((half.tensors["b.bias"].values[0] - 0.1).abs() < 0.1 / 256.0);
@@ -43,9 +43,9 @@ fn a_file_comes_back_as_it_was_written() {
 
 #[test]
 fn every_kind_of_number_is_read() {
-    assert_eq!(decode::numbers(safetensors::Dtype::F64, &1.5f64.to_le_bytes()), Some(vec![1.5]));
-    assert_eq!(decode::numbers(safetensors::Dtype::I64, &[0; 8]), None);
-    let f16 = |bits: u16| decode::numbers(safetensors::Dtype::F16, &bits.to_le_bytes()).unwrap()[0];
+    assert_eq!(numbers(safetensors::Dtype::F64, &1.5f64.to_le_bytes()), Some(vec![1.5]));
+    assert_eq!(numbers(safetensors::Dtype::I64, &[0; 8]), None);
+    let f16 = |bits: u16| numbers(safetensors::Dtype::F16, &bits.to_le_bytes()).unwrap()[0];
     // One, minus two, the largest, the smallest, and the smallest with a leading one.
     for (bits, number) in
         [(0x3C00, 1.0), (0xC000, -2.0), (0x7BFF, 65504.0), (0x0001, 2.0f32.powi(-24)), (0x0400, 2.0f32.powi(-14))]
@@ -59,7 +59,7 @@ fn every_kind_of_number_is_read() {
 fn a_file_cut_off_anywhere_or_no_safetensors_at_all_is_an_error() {
     let folder = Folder::new("cut");
     let path = folder.0.join("x.safetensors");
-    file().write(&path, Stored::F32).unwrap();
+    file().write(&path, DType::F32).unwrap();
     let whole = std::fs::read(&path).unwrap();
     for length in 0..whole.len() {
         std::fs::write(&path, &whole[..length]).unwrap();
@@ -78,7 +78,7 @@ fn a_file_cut_off_anywhere_or_no_safetensors_at_all_is_an_error() {
 fn flipped_bytes_in_the_header_never_panic() {
     let folder = Folder::new("flip");
     let path = folder.0.join("x.safetensors");
-    file().write(&path, Stored::F32).unwrap();
+    file().write(&path, DType::F32).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
     for place in 0..header {
@@ -96,7 +96,7 @@ fn a_file_that_cannot_be_written_leaves_the_old_one() {
     let folder = Folder::new("full");
     let path = folder.0.join("x.safetensors");
     std::fs::create_dir(&path).unwrap();
-    let text = file().write(&path, Stored::F32).unwrap_err().to_string();
+    let text = file().write(&path, DType::F32).unwrap_err().to_string();
     assert!(text.contains("cannot write") && text.contains("still there"), "{text}");
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
 }
@@ -119,4 +119,40 @@ fn a_write_that_ends_in_the_middle_leaves_the_old_file_and_nothing_else() {
     }
     write_whole_by(&path, |out| out.write_all(b"new")).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"new");
+}
+
+/// Writes them in pieces of that length, and reads them back.
+fn round_trip(path: &Path, length: usize, piece: usize, shifted: bool) {
+    let bytes: Vec<u8> = (0..length as u64).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let mut disk = Disk::create(path).unwrap();
+    disk.start += usize::from(shifted);
+    bytes.chunks(piece).for_each(|piece| disk.write_all(piece).unwrap());
+    disk.finish().unwrap();
+    assert!(std::fs::read(path).unwrap() == bytes, "{length} by {piece} to {}", path.display());
+    std::fs::remove_file(path).unwrap();
+}
+
+fn path(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("gpulab-disk-{name}-{}", std::process::id()))
+}
+
+#[test]
+fn bytes_come_back_whatever_their_count_and_pieces() {
+    let path = path(&std::env::temp_dir(), "pieces");
+    for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 12_345] {
+        for piece in [1000, BLOCK - 1, 3 * BLOCK] {
+            round_trip(&path, length, piece, false);
+        }
+    }
+}
+
+#[test]
+fn where_a_block_is_refused_the_cache_takes_it() {
+    // Memory on an odd place is what disks refuse.
+    round_trip(&path(&std::env::temp_dir(), "odd"), 2 * BLOCK + 1, BLOCK, true);
+    // A file system in memory has nothing but the cache.
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        round_trip(&path(memory, "memory"), 2 * BLOCK + 1, BLOCK, false);
+    }
 }

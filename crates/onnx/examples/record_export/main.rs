@@ -6,8 +6,8 @@
 
 mod partner;
 
-use gpulab_nn::cnn::Parameters;
 use gpulab::prelude::*;
+use gpulab_nn::cnn::Parameters;
 use gpulab_onnx::runtime::{Latency, Race};
 use partner::Partner;
 use std::fmt::Write as _;

@@ -9,9 +9,9 @@
 //! | `{"output": "out.bin", "session": 0}` | `"ok"`, the first output in that file |
 //! | `{"calls": 40, "session": 0}` | the µs of each |
 
-use gpulab::talk::{ask, unexpected};
 use gpulab::measurement::Backend;
 use gpulab::prelude::*;
+use gpulab::talk::{ask, unexpected};
 use gpulab_onnx::runtime::{Contestant, Entry, OnnxData, OnnxTensor};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -4,12 +4,12 @@
 
 use super::quantize::Quantised;
 use super::value::Numbers;
+use candle_core::{DType, Device, Tensor};
 use gpulab::cpu;
 use gpulab::error::Result;
 use gpulab_nn::cnn::{Cnn, Kernels, Parameters, Precision};
 use gpulab_nn::gpt::{Cache, Gpt, Weights};
 use gpulab_nn::tensors::write_whole;
-use candle_core::{DType, Device, Tensor};
 use prost::Message;
 use std::path::Path;
 
@@ -77,8 +77,8 @@ fn call(gpt: &Gpt, texts: &[Vec<u32>], past: usize, folder: &Path) -> Result<()>
     // The logits of a text's tokens are the same whether they came at once or in pieces.
     let logits = gpt.logits(&whole)?.narrow(1, past, new)?;
     let prompts = |length: usize| texts.iter().map(|text| text[..length].to_vec()).collect::<Vec<_>>();
-    let before = if past > 0 { Some(gpt.read(&prompts(past), 0)?.0) } else { None };
-    let (after, _) = gpt.read(&prompts(past + new), 0)?;
+    let before = if past > 0 { Some(gpt.prefill(&prompts(past), 0)?.0) } else { None };
+    let (after, _) = gpt.prefill(&prompts(past + new), 0)?;
     let places = (0..texts.len()).flat_map(|_| (past..past + new).map(|place| place as i64));
     let inputs = Inputs {
         ids: whole.narrow(1, past, new)?,
@@ -92,8 +92,8 @@ fn call(gpt: &Gpt, texts: &[Vec<u32>], past: usize, folder: &Path) -> Result<()>
 /// One more token for texts of different lengths, the shorter ones filled up on the left.
 fn different_lengths(gpt: &Gpt, texts: &[Vec<u32>], folder: &Path) -> Result<()> {
     let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
-    let (mut cache, first) = gpt.read(texts, 1)?;
-    let (before, _) = gpt.read(texts, 1)?;
+    let (mut cache, first) = gpt.prefill(texts, 1)?;
+    let (before, _) = gpt.prefill(texts, 1)?;
     let next: Vec<u32> = first.argmax(1)?.to_vec1()?;
     let logits = gpt.step(&next, &mut cache)?.unsqueeze(1)?;
     let mask = texts.iter().flat_map(|text| (0..=longest).map(|at| i64::from(at + text.len() >= longest)));
@@ -124,8 +124,8 @@ impl Inputs {
         let nothing = Tensor::zeros((self.ids.dim(0)?, config.n_head, 0, config.head()), DType::F32, &Device::Cpu)?;
         for layer in 0..config.n_layer {
             let (keys, values) =
-                past.map_or_else(|| Ok((nothing.clone(), nothing.clone())), |past| past.kept(layer))?;
-            let (new_keys, new_values) = present.kept(layer)?;
+                past.map_or_else(|| Ok((nothing.clone(), nothing.clone())), |past| past.keys_values(layer))?;
+            let (new_keys, new_values) = present.keys_values(layer)?;
             for (part, name, before, after) in [(0, "key", &keys, &new_keys), (1, "value", &values, &new_values)] {
                 let at = 2 * layer + part;
                 write(folder, "input", 3 + at, &format!("past_key_values.{layer}.{name}"), before)?;

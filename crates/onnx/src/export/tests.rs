@@ -1,9 +1,9 @@
 use super::*;
 use gpulab_nn::cnn::Parameters;
-use gpulab_nn::memory::{Goal, Layer, Network};
+use gpulab_nn::memory::{Layer, Loss, Network};
 
 fn small(layers: Vec<Layer>, input: &[usize]) -> Network {
-    Network { name: "small".to_string(), input: input.to_vec(), layers, goal: Goal::SmallSquares }
+    Network { name: "small".to_string(), input: input.to_vec(), layers, loss: Loss::MeanSquare }
 }
 
 #[test]

@@ -4,12 +4,12 @@ use super::{Contestant, OnnxTensor};
 use gpulab::error::{Error, Result};
 use gpulab::measurement::Backend;
 use gpulab_nn::cnn::{Cnn, Kernels, Parameters, Precision};
-use gpulab_nn::{Device, Place, Tensor};
+use gpulab_nn::{Device, DeviceKind, Tensor};
 
 /// The CNN on candle: on the CPU with the course's own layers, on a GPU with candle's.
 pub struct CandleCnn {
     cnn: Cnn,
-    place: Place,
+    place: DeviceKind,
     images: Option<Tensor>,
 }
 
@@ -18,7 +18,7 @@ impl CandleCnn {
     ///
     /// # Errors
     /// When candle was built without that place, or it does not open.
-    pub fn new(parameters: &Parameters, place: Place) -> Result<CandleCnn> {
+    pub fn new(parameters: &Parameters, place: DeviceKind) -> Result<CandleCnn> {
         let device = place.open()?;
         let cnn = Cnn::new(parameters, &device, Kernels::best(&device), Precision::F32)?;
         Ok(CandleCnn { cnn, place, images: None })

@@ -29,14 +29,14 @@ impl Race {
     pub fn of_cnn(parameters: &gpulab_nn::cnn::Parameters, folder: &Path, most: usize) -> Result<Race> {
         use super::{CandleCnn, Entry};
         use crate::export::{CUDA_OPSET, OPSET, cnn};
-        use gpulab_nn::Place;
+        use gpulab_nn::DeviceKind;
         let (path, newest) = (folder.join("cnn.onnx"), folder.join("cnn-newest.onnx"));
         let model = cnn(parameters)?;
         model.write(&newest)?;
         model.with_opset(CUDA_OPSET)?.write(&path)?;
         let mut race = Race::of_file(&path, most)?;
         race.join_as(&format!("{}, operators {OPSET}", Provider::Cuda), &newest, Provider::Cuda)?;
-        for place in [Place::Cpu, Place::Cuda] {
+        for place in [DeviceKind::Cpu, DeviceKind::Cuda] {
             match CandleCnn::new(parameters, place) {
                 Ok(contestant) => race.entries.push(Entry::of(contestant)),
                 Err(error) => race.absent.push((format!("candle {}", place.name()), error)),

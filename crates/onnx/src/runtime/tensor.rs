@@ -153,8 +153,8 @@ impl OnnxTensor {
 /// From candle and back, where both are there.
 mod candle {
     use super::{OnnxData, OnnxTensor};
-    use gpulab::error::{Error, Result};
     use candle_core::{DType, Device, Tensor};
+    use gpulab::error::{Error, Result};
 
     impl TryFrom<&Tensor> for OnnxTensor {
         type Error = Error;

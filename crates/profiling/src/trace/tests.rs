@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(in crate) fn sample() -> Trace {
+pub(crate) fn sample() -> Trace {
     let kernel = Activity {
         kind: ActivityKind::Kernel,
         name: "reduce".to_string(),

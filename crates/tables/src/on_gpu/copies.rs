@@ -46,20 +46,20 @@ impl OnGpu {
     }
 
     /// As [`OnGpu::load`], from pinned memory, column by column, on a stream.
-    pub(in crate) fn load_pinned(&mut self, stream: &Stream, columns: &[Pinned<u32>]) -> Result<()> {
+    pub(crate) fn load_pinned(&mut self, stream: &Stream, columns: &[Pinned<u32>]) -> Result<()> {
         let buffers = self.all.columns.iter_mut().chain(&mut self.register);
         buffers.zip(columns).try_for_each(|(to, from)| to.copy_from_on(stream, from))
     }
 
     /// Copies the finished columns back into vectors that are there already: all their rows, used or not.
-    pub(in crate) fn store(&self, words: &mut [Vec<u32>; 2], features: &mut [Vec<f32>; 3]) -> Result<()> {
+    pub(crate) fn store(&self, words: &mut [Vec<u32>; 2], features: &mut [Vec<f32>; 3]) -> Result<()> {
         let (whole, parts) = &self.joined;
         whole.iter().zip(words).try_for_each(|(from, to)| from.copy_to(to))?;
         parts.iter().zip(features).try_for_each(|(from, to)| from.copy_to(to))
     }
 
     /// As [`OnGpu::store`], into pinned memory.
-    pub(in crate) fn store_pinned(
+    pub(crate) fn store_pinned(
         &self,
         stream: &Stream,
         words: &mut [Pinned<u32>],

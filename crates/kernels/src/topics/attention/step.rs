@@ -1,8 +1,8 @@
 //! The lines of attention's formula, each with its kernel.
 
 use crate::code::Listing;
-use gpulab::error::Result;
 use crate::ladder::operator;
+use gpulab::error::Result;
 
 /// One line of the formula, and the kernel that computes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

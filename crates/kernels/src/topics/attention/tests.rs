@@ -2,8 +2,8 @@
 //! do not fit.
 
 use super::*;
-use gpulab::sim::BlockOrder;
 use crate::topics::hardware;
+use gpulab::sim::BlockOrder;
 
 fn shape(batch: usize, q_heads: usize, kv_heads: usize, length: usize, width: usize) -> AttentionShape {
     AttentionShape { batch, q_heads, kv_heads, length, width }

@@ -1,6 +1,6 @@
-//! Against the definition, in f64.
-
 use super::*;
+
+// Against the definition, in f64.
 
 /// Layer 1 and 2 before ReLU, and the pooled numbers, of one image: [channel][row][column].
 fn reference(image: &[f32], layers: Layers) -> [Vec<f64>; 3] {
@@ -134,7 +134,7 @@ fn every_kind_of_cpu_gives_the_same_as_the_plain_loops() {
     let w = channels_last(layers_weight(&example), CHANNELS_1, 1);
     let (mut fast, mut plain) = (vec![0f32; LEN_1], vec![0f32; LEN_1]);
     convolution(&example.images, &w, &example.arrays[1], &mut fast, SIDE_1, true);
-    image::plain(&example.images, &w, &example.arrays[1], &mut plain, SIDE_1, true);
+    plain_convolution(&example.images, &w, &example.arrays[1], &mut plain, SIDE_1, true);
     for (fast, plain) in fast.iter().zip(&plain) {
         assert!((fast - plain).abs() <= 1e-6, "{fast} and {plain}");
     }

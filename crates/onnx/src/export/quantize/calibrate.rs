@@ -1,10 +1,10 @@
 //! Between which numbers each value lies, from examples.
 
 use super::step::Range;
-use gpulab::error::{Error, Result};
 use crate::export::layers::names;
-use gpulab_nn::memory::{Layer, Network};
 use candle_core::{Device, Tensor};
+use gpulab::error::{Error, Result};
+use gpulab_nn::memory::{Layer, Network};
 
 /// The range of each value that is quantised, in the order in which they come.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,11 +2,11 @@
 
 use super::quantised::Quantised;
 use super::step::Step;
-use gpulab::error::{Error, Result};
 use crate::export::attribute::Attribute;
 use crate::export::graph::Graph;
 use crate::export::model::{Node, Onnx, Port};
 use crate::export::value::{Kind, Numbers, Value};
+use gpulab::error::{Error, Result};
 use std::collections::BTreeMap;
 
 pub(super) fn pairs(model: Onnx, from: &Quantised) -> Result<Onnx> {

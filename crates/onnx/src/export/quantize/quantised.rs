@@ -3,10 +3,10 @@
 use super::calibrate::{Calibration, tensors, walk};
 use super::step::{Activations, PerWeight, Range, Step};
 use super::{ValueError, errors, insert};
-use gpulab::error::{Error, Result};
 use crate::export::{Onnx, network};
-use gpulab_nn::memory::{Layer, Network};
 use candle_core::Tensor;
+use gpulab::error::{Error, Result};
+use gpulab_nn::memory::{Layer, Network};
 use rayon::prelude::*;
 
 /// How to quantise.

@@ -1,7 +1,7 @@
 use super::*;
-use gpulab::cpu::random_f32;
-use gpulab_nn::memory::{Goal, Layer, Network};
 use candle_core::{Device, Tensor};
+use gpulab::cpu::random_f32;
+use gpulab_nn::memory::{Layer, Loss, Network};
 
 fn network() -> Network {
     let layers = vec![
@@ -12,7 +12,7 @@ fn network() -> Network {
         Layer::Linear { inputs: 36, outputs: 8 },
         Layer::Linear { inputs: 8, outputs: 3 },
     ];
-    Network { name: "small".to_string(), input: vec![1, 8, 8], layers, goal: Goal::Class }
+    Network { name: "small".to_string(), input: vec![1, 8, 8], layers, loss: Loss::CrossEntropy }
 }
 
 fn parameters(network: &Network) -> Vec<Vec<f32>> {

@@ -3,14 +3,32 @@ use crate::cnn::engine::tests::on_gpu;
 use crate::cnn::{Ended, Precision, Progress};
 use std::ops::ControlFlow;
 
+#[test]
+fn a_line_says_where_the_run_is() {
+    let mut progress = Progress {
+        epoch: (1, 3),
+        step: (20, 469),
+        loss: 0.87451,
+        right: 0.758,
+        images_per_s: 1446.0,
+        left_s: 125.0,
+        accuracy: None,
+    };
+    let line = "epoch 1/3  step   20/469  loss 0.8745  right  75.8 %     1446 images/s  2 min 05 s left";
+    assert_eq!(progress.to_string(), line);
+    progress.accuracy = Some(0.98514);
+    assert!(progress.to_string().ends_with("images/s  test images right: 98.51 %"));
+    assert_eq!([59.4, 60.0, 3725.0].map(duration), ["59 s", "1 min 00 s", "1 h 02 min"]);
+}
+
 /// Two steps an epoch, the second of one image.
 fn images() -> Images {
     Images::generated(1, 3, 1)
 }
 
-fn plan(folder: &Path) -> Plan {
+fn config(folder: &Path) -> TrainConfig {
     let checkpoint = Some(folder.join("cnn.safetensors"));
-    Plan { epochs: 2, batch: 2, checkpoint, every: 1, precision: Precision::F32, ..Plan::default() }
+    TrainConfig { epochs: 2, batch: 2, checkpoint, every: 1, precision: Precision::F32, ..TrainConfig::default() }
 }
 
 /// What makes the steps: candle's layers, which are optimised in tests too, or the kernels of `CnnEngine`, on an NVIDIA
@@ -22,25 +40,28 @@ enum By {
 }
 
 impl By {
-    fn trainer(self, plan: Plan, start: Checkpoint, kept: Option<u64>) -> Trainer {
+    fn trainer(self, config: TrainConfig, start: Checkpoint, kept: Option<u64>) -> Trainer {
         if self == By::Candle {
-            return Trainer::from(&images(), Plan { kernels: Some(Kernels::Candle), ..plan }, start, kept).unwrap();
+            return Trainer::from(&images(), TrainConfig { kernels: Some(Kernels::Candle), ..config }, start, kept)
+                .unwrap();
         }
         // Our f32 takes the simulator three times as long, and is no other way.
-        let plan =
-            Plan { precision: if plan.precision == Precision::F32 { Precision::Tf32 } else { plan.precision }, ..plan };
-        let way = Box::new(on_gpu(&images(), &plan, &start));
-        Trainer::with(way, Kernels::Own, images().train.len(), plan, kept)
+        let config = TrainConfig {
+            precision: if config.precision == Precision::F32 { Precision::Tf32 } else { config.precision },
+            ..config
+        };
+        let way = Box::new(on_gpu(&images(), &config, &start));
+        Trainer::with(way, Kernels::Own, images().train.len(), config, kept)
     }
 
-    fn begin(self, plan: Plan) -> Trainer {
-        self.trainer(plan, Checkpoint::new(1, &images().name), None)
+    fn begin(self, config: TrainConfig) -> Trainer {
+        self.trainer(config, Checkpoint::new(1, &images().name), None)
     }
 
-    fn resume(self, plan: Plan) -> Trainer {
-        let start = plan.kept(&images().name).unwrap();
+    fn resume(self, config: TrainConfig) -> Trainer {
+        let start = config.kept(&images().name).unwrap();
         let taken = start.state.taken();
-        self.trainer(plan, start, Some(taken))
+        self.trainer(config, start, Some(taken))
     }
 }
 
@@ -70,15 +91,15 @@ fn a_run_that_was_broken_off_goes_on_bit_for_bit() {
     for (by, epochs) in [(By::Candle, 2), (By::Gpu, 1)] {
         let folder = Folder::new("resume");
         let file = folder.0.join("cnn.safetensors");
-        let plan = Plan { epochs, ..plan(&folder.0) };
-        let mut whole = by.begin(Plan { checkpoint: None, ..plan.clone() });
+        let config = TrainConfig { epochs, ..config(&folder.0) };
+        let mut whole = by.begin(TrainConfig { checkpoint: None, ..config.clone() });
         whole.step().unwrap();
         // All that comes later is lost but for this file.
         whole.write(&file).unwrap();
         assert_eq!(whole.run(&mut on).unwrap(), Ended::Done);
         assert_eq!((whole.state().taken(), whole.state().step), (2 * epochs, 2 * epochs));
         let from = std::fs::read(&file).unwrap();
-        let mut resumed = by.resume(plan.clone());
+        let mut resumed = by.resume(config.clone());
         assert_eq!(resumed.state().step, 1);
         assert_eq!(resumed.run(&mut on).unwrap(), Ended::Done);
         assert_eq!(resumed.state().losses, whole.state().losses, "{by:?}");
@@ -91,14 +112,14 @@ fn a_run_that_was_broken_off_goes_on_bit_for_bit() {
         assert_eq!((kept.state.epoch, kept.state.seen), (epochs, 0));
         if by == By::Gpu {
             std::fs::write(&file, from).unwrap();
-            candle_goes_on(plan, &whole);
+            candle_goes_on(config, &whole);
         }
     }
 }
 
 /// From the file that the GPU's first step left, candle makes the second as the GPU does.
-fn candle_goes_on(plan: Plan, gpu: &Checkpoint) {
-    let mut trainer = By::Candle.resume(plan);
+fn candle_goes_on(config: TrainConfig, gpu: &Checkpoint) {
+    let mut trainer = By::Candle.resume(config);
     trainer.step().unwrap();
     let candle = trainer.checkpoint().unwrap();
     assert!((gpu.state.losses[1] - candle.state.losses[1]).abs() < 2e-3);
@@ -119,7 +140,7 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
 #[test]
 fn own_layers_give_the_same_bits_each_time() {
     let parameters = || {
-        let mut trainer = Trainer::new(&images(), Plan { batch: 2, ..Plan::default() }).unwrap();
+        let mut trainer = Trainer::new(&images(), TrainConfig { batch: 2, ..TrainConfig::default() }).unwrap();
         assert_eq!(trainer.kernels(), Kernels::Own);
         (0..2).for_each(|_| trainer.step().unwrap());
         trainer.checkpoint().unwrap().parameters
@@ -137,7 +158,7 @@ fn a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_file() {
         bad.state.right.push(0.5);
         bad.write(&folder.0.join("cnn.safetensors")).unwrap();
         let good = std::fs::read(folder.0.join("cnn.safetensors")).unwrap();
-        let mut trainer = by.resume(plan(&folder.0));
+        let mut trainer = by.resume(config(&folder.0));
         let text = trainer.run(&mut on).unwrap_err().to_string();
         assert!(text.contains("the loss of step 2 is NaN") && text.contains("holds it after step 1"), "{by:?}: {text}");
         assert!(text.contains("\nnext: begin again with a smaller learning rate"), "{text}");
@@ -150,31 +171,31 @@ fn a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_file() {
 #[test]
 fn a_stop_is_kept_and_plans_that_cannot_be_done_are_named() {
     let folder = Folder::new("stop");
-    let mut trainer = By::Candle.begin(plan(&folder.0));
+    let mut trainer = By::Candle.begin(config(&folder.0));
     assert_eq!(trainer.run(&mut |_| ControlFlow::Break(())).unwrap(), Ended::Stopped);
     let kept = Checkpoint::read(&folder.0.join("cnn.safetensors")).unwrap();
     assert_eq!(&kept.state, trainer.state());
     assert!(kept.state.step > 0 && kept.state.taken() == kept.state.step);
-    let message = |images: &Images, change: fn(&mut Plan)| {
-        let mut plan = plan(&folder.0);
-        change(&mut plan);
-        Trainer::resume(images, plan).unwrap_err().to_string()
+    let message = |images: &Images, change: fn(&mut TrainConfig)| {
+        let mut config = config(&folder.0);
+        change(&mut config);
+        Trainer::resume(images, config).unwrap_err().to_string()
     };
-    assert!(message(&images(), |plan| plan.batch = 0).contains("train nothing"));
-    assert!(message(&images(), |plan| plan.batch = 4).contains("next: use a batch of 3 or less"));
-    assert!(message(&images(), |plan| plan.learning_rate = f64::NAN).contains("the learning rate NaN"));
-    assert!(message(&images(), |plan| plan.checkpoint = None).contains("the plan names none"));
-    assert!(message(&images(), |plan| plan.precision = Precision::Tf32).contains("TF32 is what tensor cores take"));
+    assert!(message(&images(), |config| config.batch = 0).contains("train nothing"));
+    assert!(message(&images(), |config| config.batch = 4).contains("next: use a batch of 3 or less"));
+    assert!(message(&images(), |config| config.learning_rate = f64::NAN).contains("the learning rate NaN"));
+    assert!(message(&images(), |config| config.checkpoint = None).contains("the config names none"));
+    assert!(message(&images(), |config| config.precision = Precision::Tf32).contains("TF32 is what tensor cores take"));
     let others = Images::generated(2, 3, 1);
     assert!(message(&others, |_| ()).contains("was trained on generated digits, seed 1, and these images are"));
-    if !crate::Place::Metal.is_built() {
-        assert!(message(&images(), |plan| plan.place = crate::Place::Metal).contains("a Mac's GPU"));
+    if !crate::DeviceKind::Metal.is_built() {
+        assert!(message(&images(), |config| config.device = crate::DeviceKind::Metal).contains("a Mac's GPU"));
     }
 }
 
 #[test]
 fn f16_scales_its_loss_and_lowers_the_scale_where_it_overflows() {
-    let f16 = Plan { precision: Precision::F16, batch: 1, checkpoint: None, ..plan(Path::new("")) };
+    let f16 = TrainConfig { precision: Precision::F16, batch: 1, checkpoint: None, ..config(Path::new("")) };
     let start = By::Candle.begin(f16.clone()).checkpoint().unwrap();
     assert_eq!(start.state.loss_scale, 65536.0);
     let after_a_step = |scale: f32, steady: u64| {
@@ -189,7 +210,7 @@ fn f16_scales_its_loss_and_lowers_the_scale_where_it_overflows() {
     let state = &large.state;
     assert_eq!((state.loss_scale, state.steady, state.step, state.taken()), (5e8, 0, 0, 1));
     assert_eq!(large.parameters, start.parameters);
-    let good = after_a_step(1024.0, crate::cnn::on_candle::STEADY - 1);
+    let good = after_a_step(1024.0, crate::cnn::backend::STEADY - 1);
     let state = &good.state;
     assert_eq!((state.loss_scale, state.steady, state.step, state.taken()), (2048.0, 0, 1, 1));
     assert_ne!(good.parameters, start.parameters);

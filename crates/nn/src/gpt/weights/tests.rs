@@ -1,5 +1,48 @@
 use super::*;
+use candle_core::DType;
 use std::path::PathBuf;
+
+#[test]
+fn the_published_model_has_124_million_parameters() {
+    assert_eq!(Config::GPT2.parameter_count(), 124_439_808);
+    assert_eq!(Config::GPT2.parameters().len(), 148);
+}
+
+#[test]
+fn a_config_survives_its_file() {
+    assert_eq!(Config::from_json(&Config::COURSE.to_json()).unwrap(), Config::COURSE);
+}
+
+#[test]
+fn what_is_no_gpt2_is_named() {
+    for (key, value, part) in [
+        ("model_type", json!("llama"), "`llama`"),
+        ("activation_function", json!("relu"), "`relu`"),
+        ("layer_norm_epsilon", json!(1e-6), "layer_norm_epsilon"),
+        ("n_inner", json!(64), "n_inner 64"),
+        ("tie_word_embeddings", json!(false), "tie_word_embeddings to false"),
+        ("n_head", json!(3), "3 heads cannot share"),
+        ("n_layer", json!(0), "`n_layer` of the model is 0"),
+        ("vocab_size", json!("many"), "no number `vocab_size`"),
+    ] {
+        let mut json = Config::COURSE.to_json();
+        json[key] = value;
+        let text = Config::from_json(&json).unwrap_err().to_string();
+        assert!(text.contains(part) && text.contains("\nnext: "), "{key}: {text}");
+    }
+}
+
+#[test]
+fn a_missing_or_broken_file_is_named() {
+    let folder = std::env::temp_dir().join(format!("gpulab-config-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("config.json");
+    let text = Config::load(&path).unwrap_err().to_string();
+    assert!(text.contains("config.json") && text.contains("\nnext: "), "{text}");
+    std::fs::write(&path, "{\"n_layer\": 12,").unwrap();
+    assert!(Config::load(&path).unwrap_err().to_string().contains("no JSON"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
 
 const SMALL: Config = Config { n_layer: 2, n_head: 2, n_embd: 8, n_ctx: 16, vocab_size: 11 };
 
@@ -26,14 +69,14 @@ fn random_weights_have_gpt_2s_spread_and_their_seed() {
 fn a_checkpoint_comes_back_with_or_without_the_prefix() {
     let folder = folder("back");
     let weights = Weights::random(SMALL, 1).unwrap();
-    weights.save(&folder, Stored::F32).unwrap();
+    weights.save(&folder, DType::F32).unwrap();
     assert_eq!(Weights::load(&folder).unwrap(), weights);
 
     let mut file = weights.clone().into_file();
     file.tensors = file.tensors.into_iter().map(|(name, t)| (format!("transformer.{name}"), t)).collect();
     // As real checkpoints have it: the causal mask as a tensor.
     file.tensors.insert("transformer.h.0.attn.bias".to_string(), HostTensor::new(&[1, 1], vec![1.0]));
-    file.write(&folder.join("model.safetensors"), Stored::F32).unwrap();
+    file.write(&folder.join("model.safetensors"), DType::F32).unwrap();
     assert_eq!(Weights::load(&folder).unwrap(), weights);
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -60,7 +103,7 @@ fn a_parameter_that_is_missing_misshapen_or_nan_is_named() {
 #[test]
 fn a_checkpoint_in_several_files_is_told_apart_from_a_missing_one() {
     let folder = folder("pieces");
-    Weights::random(SMALL, 1).unwrap().save(&folder, Stored::Bf16).unwrap();
+    Weights::random(SMALL, 1).unwrap().save(&folder, DType::BF16).unwrap();
     std::fs::remove_file(folder.join("model.safetensors")).unwrap();
     assert!(Weights::load(&folder).unwrap_err().to_string().contains("cannot read"));
     std::fs::write(folder.join("model.safetensors.index.json"), "{}").unwrap();

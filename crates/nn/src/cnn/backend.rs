@@ -1,0 +1,453 @@
+//! What makes a run's steps: candle's layers, or the course's own kernels on an NVIDIA GPU.
+
+use super::adamw::all_finite;
+use super::engine::{EngineBackend, check_generation};
+use super::images::ImageTensors;
+use super::{AdamW, Checkpoint, Cnn, Epoch, Kernels, Precision, State, TrainConfig, order};
+use crate::DeviceKind;
+use crate::data::Images;
+use crate::invalid;
+use candle_core::{DType, Device, Tensor};
+use gpulab::cpu;
+use gpulab::error::{Error, Result, bytes};
+use gpulab::gpu::Gpu;
+
+/// A network, its optimiser and its images, somewhere. [`super::Trainer`] tells it what to do, and does all that does
+/// not depend on where.
+pub(super) trait TrainingBackend: std::fmt::Debug {
+    /// Where the run stands, as of the last [`TrainingBackend::collect`].
+    fn state(&self) -> &State;
+
+    /// The same, to note seconds in it.
+    fn state_mut(&mut self) -> &mut State;
+
+    /// The network on candle, where candle's tensors hold it.
+    fn cnn(&self) -> Option<&Cnn> {
+        None
+    }
+
+    /// Images of this epoch that no step has taken yet.
+    fn left(&self) -> usize;
+
+    /// Queues at most that many steps of this epoch. On a GPU it does not wait for them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the largest batch that fits, where this one does not; what the device says.
+    fn steps(&mut self, most: usize) -> Result<()>;
+
+    /// Waits for the steps that were queued, and notes losses and right answers up to the first step that went wrong,
+    /// which it returns.
+    ///
+    /// # Errors
+    /// As [`TrainingBackend::steps`].
+    fn collect(&mut self) -> Result<Option<NotFinite>>;
+
+    /// The share of test images that are right, 0 to 1, and the mean loss over them.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn test(&mut self) -> Result<(f32, f32)>;
+
+    /// Notes an epoch that is over, and begins the next. All steps were collected.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn next_epoch(&mut self, epoch: Epoch) -> Result<()>;
+
+    /// Copies everything to the host that a run needs to go on. All steps were collected.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn checkpoint(&mut self) -> Result<Checkpoint>;
+}
+
+/// A step whose loss, or one of whose gradients, is infinite or no number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct NotFinite {
+    /// The step, from 1.
+    pub step: u64,
+    /// Its loss.
+    pub loss: f32,
+}
+
+impl std::fmt::Display for NotFinite {
+    /// `the loss of step 7 is NaN`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.loss.is_finite() {
+            true => write!(f, "a gradient of step {} is no finite number", self.step),
+            false => write!(f, "the loss of step {} is {}", self.step, self.loss),
+        }
+    }
+}
+
+// ----------------------------------------------------------------------
+// What a run computes on: one of candle's devices, or an NVIDIA GPU with the course's own kernels.
+
+/// A device that is open.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// candle's, and whose layers compute there.
+    Candle(Device, Kernels),
+    /// The course's own kernels: they need a driver and NVRTC, and no candle that was built with CUDA.
+    Gpu(Gpu),
+}
+
+impl Target {
+    /// Whose layers compute.
+    pub fn kernels(&self) -> Kernels {
+        match self {
+            Target::Candle(_, kernels) => *kernels,
+            Target::Gpu(_) => Kernels::Own,
+        }
+    }
+
+    /// Puts network and images there.
+    ///
+    /// # Errors
+    /// As [`super::Trainer::new`].
+    pub fn way(self, images: &Images, config: &TrainConfig, start: Checkpoint) -> Result<Box<dyn TrainingBackend>> {
+        Ok(match self {
+            Target::Candle(device, kernels) => Box::new(CandleBackend::new(&device, kernels, images, config, start)?),
+            Target::Gpu(gpu) => Box::new(EngineBackend::new(&gpu, images, config, &start)?),
+        })
+    }
+}
+
+impl TrainConfig {
+    /// Opens its device before images are read, so that a missing one is reported first. The device stays open while the
+    /// returned value lives.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`], [`Error::Unsupported`], [`Error::Driver`].
+    pub fn hold_device(&self) -> Result<impl Sized + use<>> {
+        self.open()
+    }
+
+    /// Opens its device.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`], [`Error::Unsupported`], [`Error::Driver`].
+    pub(super) fn open(&self) -> Result<Target> {
+        if self.device != DeviceKind::Cuda {
+            let device = self.device.open()?;
+            let kernels = self.kernels.unwrap_or(Kernels::best(&device));
+            return Ok(Target::Candle(device, kernels));
+        }
+        let own = || {
+            let gpu = Gpu::open_index(0)?;
+            check_generation(gpu.name(), gpu.compute_capability()?)?;
+            Ok(gpu)
+        };
+        on_cuda(self.kernels, own, || self.device.open())
+    }
+}
+
+/// An NVIDIA GPU by the way that was asked for; else by our kernels, and by candle where the GPU is too old for them.
+fn on_cuda(
+    asked: Option<Kernels>,
+    own: impl FnOnce() -> Result<Gpu>,
+    candle: impl FnOnce() -> Result<Device>,
+) -> Result<Target> {
+    let candle = || candle().map(|device| Target::Candle(device, Kernels::Candle));
+    match asked {
+        Some(Kernels::Candle) => candle(),
+        Some(Kernels::Own) => own().map(Target::Gpu),
+        None => match own() {
+            Ok(gpu) => Ok(Target::Gpu(gpu)),
+            Err(too_old @ Error::Unsupported { .. }) => candle().map_err(|_| too_old),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+// ----------------------------------------------------------------------
+// Steps on candle: on the CPU, on a Mac's GPU, and on an NVIDIA GPU where candle was built for it.
+
+/// Images of a test's batch.
+const TEST_BATCH: usize = 500;
+/// Good steps after which a loss scale is doubled again.
+pub(super) const STEADY: u64 = 200;
+
+/// The network of a run on one of candle's devices.
+#[derive(Debug)]
+pub(super) struct CandleBackend {
+    cnn: Cnn,
+    adamw: AdamW,
+    train: ImageTensors,
+    test: ImageTensors,
+    batch: usize,
+    state: State,
+    order: Vec<u32>,
+    /// Images of this epoch that all steps so far took.
+    seen: usize,
+    /// Losses and right answers on the device that were not fetched yet, with the images of their steps.
+    pending: Vec<(Tensor, Tensor, usize)>,
+}
+
+impl CandleBackend {
+    /// Puts network and images on the device.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a batch larger than the CPU's memory; as [`Cnn::new`].
+    pub fn new(
+        device: &Device,
+        kernels: Kernels,
+        images: &Images,
+        config: &TrainConfig,
+        start: Checkpoint,
+    ) -> Result<CandleBackend> {
+        if device.is_cpu() {
+            check_cpu(kernels, config.batch)?;
+        }
+        let cnn = Cnn::new(&start.parameters, device, kernels, config.precision)?;
+        let mut adamw = AdamW::with(&cnn, &start.m, &start.v, start.state.step)?;
+        adamw.learning_rate = config.learning_rate;
+        let size = images.width * images.height;
+        let (train, test) =
+            (ImageTensors::new(&images.train, size, device)?, ImageTensors::new(&images.test, size, device)?);
+        let mut state = start.state;
+        state.loss_scale = config.precision.loss_scale(state.loss_scale);
+        if config.precision != Precision::F16 {
+            state.steady = 0;
+        }
+        let (order, seen) = (order(state.seed, state.epoch, train.len()), state.seen as usize);
+        Ok(CandleBackend { cnn, adamw, train, test, batch: config.batch, state, order, seen, pending: Vec::new() })
+    }
+
+    /// The loss and the number of right answers, on the device.
+    fn train_on(&mut self, which: std::ops::Range<usize>) -> Result<(Tensor, Tensor)> {
+        // Before the first tensor: this step may be made in another cell than the network.
+        self.cnn.reserve_tensor_ids([])?;
+        let (x, digits) = self.train.batch(&self.order[which])?;
+        let logits = self.cnn.logits(&x)?;
+        let loss = candle_nn::loss::cross_entropy(&logits, &digits)?;
+        let scale = self.state.loss_scale;
+        let gradients = if scale == 1.0 { loss.backward()? } else { (&loss * f64::from(scale))?.backward()? };
+        let f16 = self.cnn.precision() == Precision::F16;
+        if !f16 || all_finite(&self.cnn, &gradients)? {
+            self.adamw.step(&self.cnn, &gradients, scale)?;
+            self.state.steady += u64::from(f16);
+            if self.state.steady >= STEADY {
+                (self.state.loss_scale, self.state.steady) = (scale * 2.0, 0);
+            }
+        } else {
+            // Too large for f16: this step is left out, and the next is scaled less.
+            (self.state.loss_scale, self.state.steady) = ((scale / 2.0).max(1.0), 0);
+        }
+        let right = logits.argmax(1)?.eq(&digits)?.to_dtype(DType::F32)?.sum_all()?;
+        Ok((loss.detach(), right))
+    }
+
+    /// What is pending, on the host: a loss and a number of right answers for each step.
+    fn fetch(&self) -> Result<(Vec<f32>, Vec<f32>)> {
+        let host = |which: fn(&(Tensor, Tensor, usize)) -> &Tensor| -> Result<Vec<f32>> {
+            Ok(Tensor::stack(&self.pending.iter().map(which).collect::<Vec<_>>(), 0)?.to_vec1()?)
+        };
+        Ok((host(|step| &step.0)?, host(|step| &step.1)?))
+    }
+}
+
+impl TrainingBackend for CandleBackend {
+    fn cnn(&self) -> Option<&Cnn> {
+        Some(&self.cnn)
+    }
+
+    fn state(&self) -> &State {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    fn left(&self) -> usize {
+        self.order.len() - self.seen
+    }
+
+    fn steps(&mut self, most: usize) -> Result<()> {
+        for _ in 0..most {
+            let which = self.seen..(self.seen + self.batch).min(self.order.len());
+            if which.is_empty() {
+                break;
+            }
+            let (end, count) = (which.end, which.len());
+            let (loss, right) = self.train_on(which).map_err(|error| explain(&self.cnn, count, error))?;
+            self.pending.push((loss, right, count));
+            self.seen = end;
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self) -> Result<Option<NotFinite>> {
+        if self.pending.is_empty() {
+            return Ok(None);
+        }
+        let most = self.pending.iter().map(|step| step.2).max().unwrap_or(0);
+        // A GPU works behind the program's back: here it may say that its memory was full.
+        let (losses, right) = self.fetch().map_err(|error| explain(&self.cnn, most, error))?;
+        self.state.step = self.adamw.steps();
+        for (at, (_, _, count)) in std::mem::take(&mut self.pending).into_iter().enumerate() {
+            if !losses[at].is_finite() {
+                return Ok(Some(NotFinite { step: self.state.taken() + 1, loss: losses[at] }));
+            }
+            self.state.losses.push(losses[at]);
+            self.state.right.push(right[at] / count as f32);
+            self.state.seen += count as u64;
+        }
+        Ok(None)
+    }
+
+    fn test(&mut self) -> Result<(f32, f32)> {
+        let all: Vec<u32> = (0..self.test.len() as u32).collect();
+        let (mut right, mut losses) = (0.0, 0.0);
+        for which in all.chunks(TEST_BATCH) {
+            let (x, digits) = self.test.batch(which)?;
+            // Detached from the parameters' graph: nothing is kept for a backward pass that never comes.
+            let logits = self.cnn.logits(&x)?.detach();
+            let loss = candle_nn::loss::cross_entropy(&logits, &digits)?.to_scalar::<f32>()?;
+            losses += f64::from(loss) * which.len() as f64;
+            right += f64::from(logits.argmax(1)?.eq(&digits)?.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?);
+        }
+        Ok(((right / all.len() as f64) as f32, (losses / all.len() as f64) as f32))
+    }
+
+    fn next_epoch(&mut self, epoch: Epoch) -> Result<()> {
+        self.state.next_epoch(epoch);
+        self.seen = 0;
+        self.order = order(self.state.seed, self.state.epoch, self.order.len());
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<Checkpoint> {
+        let (m, v) = self.adamw.moments()?;
+        Ok(Checkpoint { parameters: self.cnn.parameters()?, m, v, state: self.state.clone() })
+    }
+}
+
+// ----------------------------------------------------------------------
+// A batch that is larger than the memory: caught, with the largest that fits.
+
+/// Bytes that a step needs for each image on the CPU, beside what does not grow with the batch.
+fn bytes_an_image(kernels: Kernels) -> u64 {
+    match kernels {
+        // Measured: the process grew by 224 KiB an image from a batch of 512 to one of 2048.
+        Kernels::Own => 240 << 10,
+        // Derived: three tensors for each convolution (sum, bias added, ReLU; 87 and 147 KiB) and their gradients.
+        Kernels::Candle => 1600 << 10,
+    }
+}
+
+/// Refuses a batch that the CPU's memory cannot hold: there a failed allocation would end the process.
+pub(super) fn check_cpu(kernels: Kernels, batch: usize) -> Result<()> {
+    let info = cpu::info();
+    let limits = [info.memory_bytes, info.memory_limit_bytes];
+    let Some(memory) = limits.into_iter().flatten().min() else { return Ok(()) };
+    check(bytes_an_image(kernels), batch as u64, memory)
+}
+
+fn check(an_image: u64, batch: u64, memory: u64) -> Result<()> {
+    // A tenth is for the rest of the machine.
+    let fits = memory / 10 * 9 / an_image;
+    match batch <= fits {
+        true => Ok(()),
+        false => {
+            Err(too_large(batch, fits, &format!("it needs about {} of {}", bytes(batch * an_image), bytes(memory))))
+        }
+    }
+}
+
+/// On a GPU, where a step failed for want of memory: the error that names the largest batch that does fit, found by
+/// trying.
+pub(super) fn explain(cnn: &Cnn, batch: usize, error: Error) -> Error {
+    let full = ["OUT_OF_MEMORY", "out of memory", "memory is full"].iter().any(|text| error.to_string().contains(text));
+    if !full {
+        return error;
+    }
+    let fits = largest(batch as u64, |batch| step(cnn, batch as usize).is_ok());
+    too_large(batch as u64, fits, "the device's memory is full")
+}
+
+/// A step on images of nothing.
+fn step(cnn: &Cnn, batch: usize) -> Result<()> {
+    let x = Tensor::zeros((batch, 1, 28, 28), DType::F32, cnn.device())?;
+    let digits = Tensor::zeros(batch, DType::U32, cnn.device())?;
+    let loss = cnn.loss(&x, &digits)?;
+    loss.backward()?;
+    // The GPU works behind the program's back: an error may show only when a number is read.
+    loss.to_scalar::<f32>()?;
+    Ok(())
+}
+
+/// The largest number below `failed` for which `fits` holds, to an eighth; 0 where none does.
+fn largest(failed: u64, mut fits: impl FnMut(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (failed / 2, failed);
+    while low > 0 && !fits(low) {
+        (low, high) = (low / 2, low);
+    }
+    while low > 0 && high - low > low.div_ceil(8) {
+        let middle = low + (high - low) / 2;
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// The error for a batch that is too large; `fits` names the largest that is not, 0 where none is.
+pub(super) fn too_large(batch: u64, fits: u64, why: &str) -> Error {
+    invalid(
+        format!("a step of {batch} images does not fit into memory: {why}"),
+        match fits {
+            0 => "not even one image fits: end other programs that use this device".to_string(),
+            _ => format!("use a batch of {fits} or less; nothing was lost"),
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_nvidia_gpu_is_used_by_our_kernels_and_an_old_one_by_candle() {
+        let old = || check_generation("Tesla T4", (7, 5)).and_then(|()| Gpu::simulated());
+        let none = || Err(Error::NoGpu { tried: vec!["libcuda.so".to_string()] });
+        let candle = || Ok(Device::Cpu);
+        let not_built = || DeviceKind::Metal.open().or(DeviceKind::Cuda.open());
+        let found = |asked| on_cuda(asked, Gpu::simulated, candle).unwrap().kernels();
+        assert_eq!([None, Some(Kernels::Own)].map(found), [Kernels::Own; 2]);
+        assert_eq!(found(Some(Kernels::Candle)), Kernels::Candle);
+        assert_eq!(on_cuda(None, old, candle).unwrap().kernels(), Kernels::Candle);
+        let message = |error: Result<Target>| error.unwrap_err().to_string();
+        let own_asked = message(on_cuda(Some(Kernels::Own), old, candle));
+        assert!(own_asked.contains("Tesla T4 has 7.5") && own_asked.contains("next: use candle's"), "{own_asked}");
+        if !DeviceKind::Cuda.is_built() && !DeviceKind::Metal.is_built() {
+            assert_eq!(message(on_cuda(None, old, not_built)), own_asked);
+        }
+        assert!(message(on_cuda(None, none, candle)).contains("no GPU was found"));
+    }
+
+    #[test]
+    fn the_largest_that_fits_is_named() {
+        for limit in [1, 5, 100, 777, 4096] {
+            let found = largest(10_000, |batch| batch <= limit);
+            assert!(found <= limit && found * 9 >= limit * 8 - 8, "{found} of {limit}");
+        }
+        assert_eq!(largest(64, |_| false), 0);
+        let text = check(1 << 20, 2000, 1 << 30).unwrap_err().to_string();
+        assert!(text.contains("a step of 2000 images") && text.contains("1.95 GiB of 1.00 GiB"), "{text}");
+        assert!(text.contains("next: use a batch of 921 or less"), "{text}");
+        check(1 << 20, 921, 1 << 30).unwrap();
+        assert!(check_cpu(Kernels::Own, 1 << 40).is_err());
+        check_cpu(Kernels::Own, 128).unwrap();
+    }
+
+    #[test]
+    fn another_error_stays_as_it_is() {
+        let device = candle_core::Device::Cpu;
+        let cnn = Cnn::new(&super::super::Parameters::zeros(), &device, Kernels::Candle, super::super::Precision::F32)
+            .unwrap();
+        let other = Error::Invalid { what: "x".into(), fix: "y".into() };
+        assert_eq!(explain(&cnn, 4, other.clone()), other);
+        let full = explain(&cnn, 4, Error::Invalid { what: "CUDA_ERROR_OUT_OF_MEMORY".into(), fix: "y".into() });
+        assert!(full.to_string().contains("next: use a batch of 3 or less"), "{full}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Where candle computes: the CPU, an NVIDIA GPU, or a Mac's GPU; and how much memory this process holds.
+
+use crate::{invalid, unsupported};
+use candle_core::Device;
+use gpulab::command::output_of;
+use gpulab::error::{Error, Result};
+use gpulab::measurement::Backend;
+use std::time::Duration;
+
+/// A kind of device, as the command line names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// All cores of the CPU.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+    /// A Mac's GPU.
+    Metal,
+}
+
+impl DeviceKind {
+    /// All of them, in the order in which a GPU is looked for.
+    pub const ALL: [DeviceKind; 3] = [DeviceKind::Cuda, DeviceKind::Metal, DeviceKind::Cpu];
+
+    /// `cpu`, `cuda`, `mps` or `metal`.
+    ///
+    /// # Errors
+    /// `Error::Invalid` names the ones there are.
+    pub fn from_name(name: &str) -> Result<DeviceKind> {
+        match name {
+            "cpu" => Ok(DeviceKind::Cpu),
+            "cuda" => Ok(DeviceKind::Cuda),
+            "mps" | "metal" => Ok(DeviceKind::Metal),
+            _ => {
+                Err(invalid(format!("`{name}` is no device that candle knows"), "name cpu, cuda, or mps (a Mac's GPU)"))
+            }
+        }
+    }
+
+    /// `cpu`, `cuda`, `metal`.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Cuda => "cuda",
+            DeviceKind::Metal => "metal",
+        }
+    }
+
+    /// What measurements call it.
+    pub fn backend(self) -> Backend {
+        match self {
+            DeviceKind::Cpu => Backend::Cpu,
+            DeviceKind::Cuda => Backend::Cuda,
+            DeviceKind::Metal => Backend::Metal,
+        }
+    }
+
+    /// Whether this build of candle has it; the machine may still lack it.
+    pub fn is_built(self) -> bool {
+        match self {
+            DeviceKind::Cpu => true,
+            DeviceKind::Cuda => cfg!(gpulab_cuda),
+            DeviceKind::Metal => cfg!(target_os = "macos"),
+        }
+    }
+
+    /// The first GPU that opens, else the CPU.
+    pub fn best() -> (DeviceKind, Device) {
+        let opened = DeviceKind::ALL.into_iter().find_map(|kind| Some((kind, kind.open().ok()?)));
+        opened.unwrap_or((DeviceKind::Cpu, Device::Cpu))
+    }
+
+    /// Opens its first device.
+    ///
+    /// # Errors
+    /// `Error::Unsupported` when candle was built without it, or when there is none.
+    pub fn open(self) -> Result<Device> {
+        if !self.is_built() {
+            return Err(self.missing("this build of candle has no support for it".to_string()));
+        }
+        let opened = match self {
+            DeviceKind::Cpu => Ok(Device::Cpu),
+            DeviceKind::Cuda => Device::new_cuda(0),
+            DeviceKind::Metal => Device::new_metal(0),
+        };
+        opened.map_err(|error| self.missing(error.to_string().lines().next().unwrap_or_default().to_string()))
+    }
+
+    fn missing(self, why: String) -> Error {
+        let (what, fix) = match self {
+            DeviceKind::Cpu => ("the CPU", "restart the kernel"),
+            DeviceKind::Cuda => (
+                "an NVIDIA GPU for candle",
+                "`make verify` says what is missing: the driver, or CUDA's nvcc, which candle is built with; \
+                 then `make setup`. Without a GPU, use cpu",
+            ),
+            DeviceKind::Metal => ("a Mac's GPU for candle", "use a Mac with Apple silicon, or cpu, or cuda"),
+        };
+        unsupported(format!("{what}: {why}"), fix)
+    }
+}
+
+// ----------------------------------------------------------------------
+// How much memory this process holds.
+
+/// Bytes of memory that this process has in use now, as the operating system counts them; `None` where it does not tell.
+pub fn resident_bytes() -> Option<u64> {
+    let kib = match std::fs::read_to_string("/proc/self/status") {
+        Ok(status) => status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()),
+        // macOS has no such file; `ps` counts the same.
+        Err(_) => {
+            let pid = std::process::id().to_string();
+            output_of("ps", &["-o", "rss=", "-p", &pid], Duration::from_secs(2))
+                .ok()
+                .and_then(|text| text.trim().parse().ok())
+        }
+    };
+    kib.map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_leads_back_to_its_place() {
+        for kind in DeviceKind::ALL {
+            assert_eq!(DeviceKind::from_name(kind.name()).unwrap(), kind);
+        }
+        assert_eq!(DeviceKind::from_name("mps").unwrap(), DeviceKind::Metal);
+        assert!(DeviceKind::from_name("tpu").unwrap_err().to_string().contains("next: name cpu, cuda"));
+    }
+
+    #[test]
+    fn a_place_opens_or_says_what_to_do() {
+        for kind in DeviceKind::ALL {
+            if let Err(error) = kind.open() {
+                assert_ne!(kind, DeviceKind::Cpu);
+                assert!(error.to_string().contains("next: "), "{error}");
+            }
+        }
+        assert!(DeviceKind::best().0.open().is_ok());
+    }
+
+    #[test]
+    fn memory_that_is_written_shows() {
+        let before = resident_bytes().unwrap();
+        let held = vec![1u8; 256 << 20];
+        let after = resident_bytes().unwrap();
+        // Other tests run beside it; what they give back is less than half of this.
+        assert!(after > before + (128 << 20), "{before} {after} {}", held[7]);
+    }
+}
