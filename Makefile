@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container clean
+.PHONY: help setup lab run test test-gpu verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -32,6 +32,9 @@ run: python ## execute all notebooks, or one: NB=02_async_timing; results in res
 
 test: python ## prove the course: style, tests, kernels, notebooks with their solutions, the browser
 	@$(PYTHON) env/test.py
+
+test-gpu: python ## the tests that need an NVIDIA GPU; fails where there is none (ARGS="-p gpulab-nn")
+	@$(PYTHON) env/test_gpu.py
 
 verify: python ## what this machine has for the course, and how to add what is missing (JSON=1)
 	@$(PYTHON) env/verify.py

@@ -1,0 +1,63 @@
+"""Runs the tests that need an NVIDIA GPU (`make test-gpu`): those marked `#[ignore = "needs an NVIDIA GPU"]`.
+
+libtest runs ignored tests by name, not by reason, so the names that are ignored for another reason are skipped: those that
+another test starts as a process of its own. `ARGS="-p gpulab"` names crates; all that need no candle without.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import paths
+
+MARK = re.compile(r'#\[ignore = "(?P<why>[^"]*)"\]\s*(?:#\[[^\]]*\]\s*)*fn (?P<name>\w+)')
+NEEDED = "needs an NVIDIA GPU"
+# Building candle and polars takes minutes; ARGS names them where they are wanted.
+CRATES = ["gpulab", "gpulab-kernels", "gpulab-profiling"]
+
+
+def ignored() -> dict[str, str]:
+    """Why each ignored test is ignored, by its name."""
+    folders = (paths.CRATE, paths.ROOT / "crates")
+    texts = (file.read_text(encoding="utf-8") for folder in folders for file in folder.rglob("*.rs"))
+    return {match["name"]: match["why"] for text in texts for match in MARK.finditer(text)}
+
+
+def problem(what: str, step: str) -> int:
+    """An error with its next step."""
+    print(f"error: {what}\nnext: {step}", file=sys.stderr)
+    return 1
+
+
+def has_gpu() -> bool:
+    """Whether NVIDIA's driver shows a GPU."""
+    program = shutil.which("nvidia-smi")
+    return (
+        program is not None
+        and "GPU 0" in subprocess.run([program, "-L"], capture_output=True, text=True, check=False).stdout
+    )
+
+
+def main() -> int:
+    """0 when at least one test ran and all passed."""
+    if not has_gpu():
+        return problem("there is no NVIDIA GPU: `nvidia-smi -L` shows none", "run this on a machine with one")
+    others = [name for name, why in ignored().items() if why != NEEDED]
+    crates = sys.argv[1:] or os.environ.get("ARGS", "").split() or [part for c in CRATES for part in ("-p", c)]
+    command = ["cargo", "test", "--locked", *crates, "--tests", "--no-fail-fast", "--", "--ignored"]
+    command += [part for name in others for part in ("--skip", name)]
+    environment = {**os.environ, "LD_LIBRARY_PATH": paths.library_path()}
+    done = subprocess.run(command, cwd=paths.ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout, end="")
+    ran = sum(int(count) for count in re.findall(r"test result: \w+\. (\d+) passed", done.stdout))
+    if done.returncode == 0 and ran == 0:
+        return problem("no test ran", "see that tests are marked `" + NEEDED + "`")
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
