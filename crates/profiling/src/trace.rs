@@ -7,7 +7,7 @@ use gpulab::plot;
 use std::fmt;
 use std::path::Path;
 
-/// What [`Gpu::trace`](gpulab::gpu::Gpu::trace) recorded, in order of the starts. As a cell's last line it shows a table.
+/// What [`trace()`](crate::trace()) recorded, in order of the starts. As a cell's last line it shows a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a trace shows itself as the last expression of a cell, without a semicolon"]
 pub struct Trace {

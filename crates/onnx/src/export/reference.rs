@@ -50,7 +50,7 @@ pub fn int8(quantised: &Quantised, images: &Tensor, digits: &Tensor, folder: &Pa
 /// Random texts, and candle's logits and cache; one set a call, `texts-2-past-5-new-1`, and one whose texts differ in length.
 ///
 /// # Errors
-/// As [`Gpt::read`], [`Gpt::step`] and [`write_whole`].
+/// As [`Gpt::prefill`], [`Gpt::step`] and [`write_whole`].
 pub fn gpt(weights: &Weights, folder: &Path) -> Result<()> {
     let gpt = Gpt::new(weights, &Device::Cpu, DType::F32)?;
     for (seed, (texts, past, new)) in CALLS.into_iter().enumerate() {
