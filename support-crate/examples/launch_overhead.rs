@@ -22,7 +22,7 @@ fn main() -> Result<()> {
         gpu.synchronize()?;
         let start = Instant::now();
         for _ in 0..LAUNCHES {
-            let mut launch = stream.launch_builder(&function);
+            let mut launch = stream.launch_builder(function);
             launch.arg(&mut theirs).arg(&256_i32).arg(&1.0_f32);
             // SAFETY: the kernel takes a pointer, an int and a float, and touches no memory.
             unsafe { launch.launch(shape) }?;
