@@ -64,13 +64,15 @@ def _parts() -> Iterator[str]:
             crate, source, module = path.relative_to(CRATES).with_suffix("").parts[:3]
             is_large = crate in LARGE and (CRATES / crate / source / module).is_dir()
             part = f"{crate}/{module}" if is_large else crate
-        for variant in re.findall(r"Error::(\w+) *\{", _code(path)):
+        # `gpulab-nn` makes most of its errors by two functions of these names.
+        made = re.findall(r"Error::(\w+) *\{|(?<!fn )\b(invalid|unsupported)\(", _code(path))
+        for variant in (name or function.capitalize() for name, function in made):
             if variant in BROAD:
                 yield f"{variant} in {part}"
 
 
 def _codes() -> Iterator[str]:
-    return iter(re.findall(r"CUresult::(CUDA_ERROR_\w+)", _code(CRATE / "cuda" / "error.rs")))
+    return iter(re.findall(r"CUresult::(CUDA_ERROR_\w+)", _code(ERROR.with_suffix("") / "cuda.rs")))
 
 
 def _simulator() -> Iterator[str]:
