@@ -5,8 +5,9 @@
 //! in that core's cache; it is two to four times as fast as whole columns. The join is polars' own, which takes all cores by
 //! itself.
 
-use super::outcome::{Joined, Moments, Outcome, Zone};
-use super::{Drivers, Limits, Rides, Stage, csv, polars_error};
+use crate::pipeline::{Joined, Limits, Moments, Outcome, Stage, Zone};
+use crate::rides::read_frame;
+use crate::rides::{Drivers, Rides, polars_error};
 use gpulab::error::Result;
 use polars::prelude::*;
 use rayon::prelude::*;
@@ -45,7 +46,7 @@ impl OnCpu {
     /// # Errors
     /// As [`super::read_csv`].
     pub fn read(path: impl AsRef<Path>, drivers: &Drivers) -> Result<OnCpu> {
-        OnCpu::of(Ok(csv::read_frame(path.as_ref())?), drivers)
+        OnCpu::of(Ok(read_frame(path.as_ref())?), drivers)
     }
 
     fn of(rides: PolarsResult<DataFrame>, drivers: &Drivers) -> Result<OnCpu> {
@@ -250,8 +251,9 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{drivers, plain, rides};
     use super::*;
+    use crate::pipeline::plain;
+    use crate::rides::{drivers, rides};
 
     #[test]
     fn polars_agrees_with_the_plain_loops() {

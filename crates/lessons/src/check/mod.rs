@@ -31,7 +31,6 @@ mod inference;
 mod kernels;
 mod matmul;
 mod memory;
-mod panics;
 mod profiling;
 mod reduction;
 mod table;

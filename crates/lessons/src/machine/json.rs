@@ -1,6 +1,6 @@
 //! The machine for programs: the same facts as the table, with the unit in each name.
 
-use super::{Machine, NvidiaGpu};
+use super::{Machine, gpus::NvidiaGpu};
 use serde_json::{Value, json};
 
 impl Machine {

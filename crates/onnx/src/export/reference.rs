@@ -2,8 +2,8 @@
 //!
 //! Files as in ONNX's own tests: `FOLDER/SET/input_0.pb`, …, `output_0.pb`, …, each a tensor with its name.
 
+use super::graph::Numbers;
 use super::quantize::Quantised;
-use super::value::Numbers;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu;
 use gpulab::error::Result;

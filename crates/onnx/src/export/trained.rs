@@ -1,7 +1,7 @@
 //! A checkpoint's CNN, with what is known of its training: in f32, and in 8 bits.
 
-use super::layers::cnn;
-use super::model::Onnx;
+use super::graph::Onnx;
+use super::models::cnn;
 use super::quantize::{Activations, Quantised, Settings, calibrate};
 use super::reference;
 use candle_core::Device;

@@ -4,37 +4,15 @@
 //! a [`Provider`] and runs it; `OnnxModel::bind` keeps inputs and outputs where the provider computes. Which provider took which
 //! node is read back from ONNX Runtime ([`OnnxModel::provider_of_nodes`]), and never assumed from what was asked for.
 
-mod binding;
-mod candle;
-mod contestant;
-mod cuda_libraries;
-mod latency;
+mod benchmark;
 mod library;
-mod lineup;
-mod log;
 mod model;
-mod nodes;
-mod open;
-mod port;
 mod provider;
-mod race;
-mod report;
-mod said;
-mod tensor;
-mod tensorrt;
 
 #[cfg(test)]
 mod tests;
 
-pub use candle::CandleCnn;
-pub use contestant::{Contestant, OnnxContestant};
-pub use latency::Latency;
+pub use benchmark::{CandleCnn, Contestant, Entry, Latency, OnnxContestant, Race, RaceChart, Report, race_chart};
 pub use library::{OLDEST, version};
-pub use model::OnnxModel;
-pub use nodes::NodePlace;
-pub use port::{Dimension, Port};
-pub use provider::{Missing, Provider, providers};
-pub use race::{Entry, Race};
-pub use report::{RaceChart, Report, race_chart};
-pub use tensor::{OnnxData, OnnxTensor};
-pub use tensorrt::{CacheUse, EngineCache, ShapeRange, TensorRt};
+pub use model::{Dimension, NodePlace, OnnxData, OnnxModel, OnnxTensor, Port};
+pub use provider::{CacheUse, EngineCache, Missing, Provider, ShapeRange, TensorRt, providers};
