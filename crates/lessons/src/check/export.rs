@@ -2,8 +2,8 @@
 
 use super::Verdict;
 use super::verdict::{PANIC_HINT, run};
-use gpulab_onnx::export::quantize::{Activations, Range, Step};
-use gpulab_onnx::export::{Attribute, Dim, Graph, Kind, Onnx, Value};
+use gpulab_onnx::export::quantize::{Activations, ValueRange, QuantParams};
+use gpulab_onnx::export::{Attribute, Dim, GraphBuilder, DataType, Onnx, Value};
 
 /// Checks a function that gives the step and the zero point of a value in 0 … 255 from the smallest and the largest number that
 /// was seen of it. 0 must stay exactly 0, whatever was seen.
@@ -14,7 +14,7 @@ pub fn eight_bits(answer: fn(f32, f32) -> (f32, i32)) -> Verdict {
             Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
             Ok(given) => given,
         };
-        let right = Step::of(Range { low: f32::min(low, 0.0), high: f32::max(high, 0.0) }, Activations::U8);
+        let right = QuantParams::of(ValueRange { low: f32::min(low, 0.0), high: f32::max(high, 0.0) }, Activations::U8);
         let near = (scale / right.scale - 1.0).abs() < 1e-4;
         // Halfway between two integers either will do.
         let nearest =
@@ -31,7 +31,7 @@ pub fn eight_bits(answer: fn(f32, f32) -> (f32, i32)) -> Verdict {
 }
 
 /// Which mistake gives such a step.
-fn step_hint(low: f32, high: f32, scale: f32, zero: i32, right: Step) -> &'static str {
+fn step_hint(low: f32, high: f32, scale: f32, zero: i32, right: QuantParams) -> &'static str {
     let is = |width: f32| (scale / width - 1.0).abs() < 1e-3;
     if !(scale > 0.0 && scale.is_finite()) {
         "a step is a positive number: how far it is from one integer to the next"
@@ -82,14 +82,14 @@ pub fn positions(answer: fn(usize, usize) -> Vec<i64>) -> Verdict {
 }
 
 /// Checks a function that adds to the graph what makes probabilities of the logits [batch, 10], and gives them.
-pub fn probabilities(answer: fn(&mut Graph, &Value) -> Value) -> Verdict {
+pub fn probabilities(answer: fn(&mut GraphBuilder, &Value) -> Value) -> Verdict {
     const NAME: &str = "probabilities";
     let shape: [Dim; 2] = ["batch".into(), 10.into()];
     let built = run(|| {
-        let mut graph = Graph::new("head");
-        let logits = graph.input("logits", Kind::F32, &shape);
+        let mut graph = GraphBuilder::new("head");
+        let logits = graph.input("logits", DataType::F32, &shape);
         let value = answer(&mut graph, &logits);
-        graph.output(&value, Kind::F32, &shape);
+        graph.output(&value, DataType::F32, &shape);
         graph.finish()
     });
     match built {
@@ -195,7 +195,7 @@ mod tests {
         assert!(probabilities(|graph, x| graph.node("p", "Softmax", &[x], &[])).passed());
         assert!(probabilities(|graph, x| graph.node("p", "Softmax", &[x], &[("axis", Attribute::Int(-1))])).passed());
         assert_eq!(told(1)[0].1, Attribute::from(1));
-        type Answer = fn(&mut Graph, &Value) -> Value;
+        type Answer = fn(&mut GraphBuilder, &Value) -> Value;
         let wrong: [(Answer, &str); 6] = [
             (|_, x| x.clone(), "the output is no node's"),
             (|graph, x| graph.node("p", "Relu", &[x], &[]), "a Relu"),

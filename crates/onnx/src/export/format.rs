@@ -301,7 +301,7 @@ fn damaged(path: &Path, text: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::{Graph, IR, Kind, Numbers, gpt, schema};
+    use crate::export::{DataType, GraphBuilder, IR, TensorData, gpt, schema};
     use gpulab_nn::gpt::{Config, Weights};
 
     struct Folder(PathBuf);
@@ -529,13 +529,13 @@ mod tests {
         assert!(noted.bytes == model.proto.encode_to_vec());
 
         // Weights around the length that is gathered, one of no bytes, and a graph of nothing.
-        let mut graph = Graph::new("lengths");
+        let mut graph = GraphBuilder::new("lengths");
         for length in [0, 1, GATHERED - 1, GATHERED, GATHERED + 1, 3 * GATHERED] {
-            graph.weight(&format!("w{length}"), &[length], Numbers::U8(&vec![length as u8; length]));
+            graph.weight(&format!("w{length}"), &[length], TensorData::U8(&vec![length as u8; length]));
         }
-        let port = graph.input("x", Kind::F32, &[]);
+        let port = graph.input("x", DataType::F32, &[]);
         let y = graph.node("y", "Relu", &[&port], &[]);
-        graph.output(&y, Kind::F32, &[]);
+        graph.output(&y, DataType::F32, &[]);
         for proto in [graph.finish().unwrap().proto, Default::default()] {
             let mut noted = Noted::new(usize::MAX);
             encode(&proto, &mut noted).unwrap();

@@ -1,7 +1,7 @@
 //! A model: what flows along its edges, its nodes and weights, put together node by node and checked; and the version of the operators.
 
 use super::schema::attribute_proto::AttributeType;
-use super::schema::tensor_proto::DataType;
+use super::schema::tensor_proto::DataType as Code;
 use super::schema::tensor_shape_proto::{Dimension, dimension};
 use super::schema::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
@@ -22,11 +22,11 @@ pub struct Onnx {
 
 /// An input or output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Port {
+pub struct ValueInfo {
     /// Its name: what the caller names it by.
     pub name: String,
     /// `f32`, `i64`, …; `?` for kinds that this crate does not write.
-    pub kind: String,
+    pub dtype: String,
     /// How long each axis is.
     pub shape: Vec<Dim>,
 }
@@ -60,13 +60,13 @@ impl Onnx {
     }
 
     /// What the caller gives.
-    pub fn inputs(&self) -> Vec<Port> {
-        self.proto.graph.iter().flat_map(|graph| &graph.input).map(Port::read).collect()
+    pub fn inputs(&self) -> Vec<ValueInfo> {
+        self.proto.graph.iter().flat_map(|graph| &graph.input).map(ValueInfo::read).collect()
     }
 
     /// What the caller gets.
-    pub fn outputs(&self) -> Vec<Port> {
-        self.proto.graph.iter().flat_map(|graph| &graph.output).map(Port::read).collect()
+    pub fn outputs(&self) -> Vec<ValueInfo> {
+        self.proto.graph.iter().flat_map(|graph| &graph.output).map(ValueInfo::read).collect()
     }
 
     /// The steps, in the order in which they compute.
@@ -114,8 +114,8 @@ impl Onnx {
     }
 }
 
-impl Port {
-    fn read(port: &ValueInfoProto) -> Port {
+impl ValueInfo {
+    fn read(port: &ValueInfoProto) -> ValueInfo {
         let tensor = port.r#type.as_ref().and_then(|kind| match &kind.value {
             Some(type_proto::Value::TensorType(tensor)) => Some(tensor),
             _ => None,
@@ -124,10 +124,10 @@ impl Port {
         let dim = dims.iter().map(|dim| match &dim.value {
             Some(dimension::Value::DimValue(length)) => Dim::Fixed(usize::try_from(*length).unwrap_or(0)),
             Some(dimension::Value::DimParam(name)) => Dim::Free(name.clone()),
-            None => Dim::Free("?".to_string()),
+            None => Dim::Free(String::new()),
         });
-        let kind = tensor.and_then(|tensor| Kind::from_code(tensor.elem_type())).map_or("?", Kind::name);
-        Port { name: port.name().to_string(), kind: kind.to_string(), shape: dim.collect() }
+        let dtype = tensor.and_then(|tensor| DataType::from_code(tensor.elem_type())).map_or("?", DataType::name);
+        ValueInfo { name: port.name().to_string(), dtype: dtype.to_string(), shape: dim.collect() }
     }
 }
 
@@ -144,7 +144,7 @@ impl Value {
 
 /// Kinds of numbers that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DataType {
     /// 32 bits, floating point.
     F32,
     /// 64-bit integers: indices and shapes.
@@ -157,42 +157,42 @@ pub enum Kind {
     U8,
 }
 
-impl Kind {
-    const ALL: [Kind; 5] = [Kind::F32, Kind::I64, Kind::I32, Kind::I8, Kind::U8];
+impl DataType {
+    const ALL: [DataType; 5] = [DataType::F32, DataType::I64, DataType::I32, DataType::I8, DataType::U8];
 
     /// Bytes of a number.
     pub fn size(self) -> usize {
         match self {
-            Kind::F32 | Kind::I32 => 4,
-            Kind::I64 => 8,
-            Kind::I8 | Kind::U8 => 1,
+            DataType::F32 | DataType::I32 => 4,
+            DataType::I64 => 8,
+            DataType::I8 | DataType::U8 => 1,
         }
     }
 
     /// `f32`, `i64`, `i32`, `i8`, `u8`.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::F32 => "f32",
-            Kind::I64 => "i64",
-            Kind::I32 => "i32",
-            Kind::I8 => "i8",
-            Kind::U8 => "u8",
+            DataType::F32 => "f32",
+            DataType::I64 => "i64",
+            DataType::I32 => "i32",
+            DataType::I8 => "i8",
+            DataType::U8 => "u8",
         }
     }
 
     pub(super) fn code(self) -> i32 {
         let kind = match self {
-            Kind::F32 => DataType::Float,
-            Kind::I64 => DataType::Int64,
-            Kind::I32 => DataType::Int32,
-            Kind::I8 => DataType::Int8,
-            Kind::U8 => DataType::Uint8,
+            DataType::F32 => Code::Float,
+            DataType::I64 => Code::Int64,
+            DataType::I32 => Code::Int32,
+            DataType::I8 => Code::Int8,
+            DataType::U8 => Code::Uint8,
         };
         kind as i32
     }
 
-    pub(super) fn from_code(code: i32) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.code() == code)
+    pub(super) fn from_code(code: i32) -> Option<DataType> {
+        DataType::ALL.into_iter().find(|kind| kind.code() == code)
     }
 }
 
@@ -201,7 +201,7 @@ impl Kind {
 pub enum Dim {
     /// As long as this.
     Fixed(usize),
-    /// As long as the caller likes; the same name means the same length.
+    /// As long as the caller likes; the same name means the same length. The name may be empty.
     Free(String),
 }
 
@@ -221,6 +221,7 @@ impl std::fmt::Display for Dim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Dim::Fixed(length) => write!(f, "{length}"),
+            Dim::Free(name) if name.is_empty() => f.write_str("?"),
             Dim::Free(name) => f.write_str(name),
         }
     }
@@ -228,8 +229,8 @@ impl std::fmt::Display for Dim {
 
 /// A weight's numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[allow(missing_docs)] // the kinds are explained in `Kind`
-pub enum Numbers<'a> {
+#[allow(missing_docs)] // the kinds are explained in `DataType`
+pub enum TensorData<'a> {
     F32(&'a [f32]),
     I64(&'a [i64]),
     I32(&'a [i32]),
@@ -237,30 +238,30 @@ pub enum Numbers<'a> {
     U8(&'a [u8]),
 }
 
-impl Numbers<'_> {
-    pub(super) fn kind(self) -> Kind {
+impl TensorData<'_> {
+    pub(super) fn kind(self) -> DataType {
         match self {
-            Numbers::F32(_) => Kind::F32,
-            Numbers::I64(_) => Kind::I64,
-            Numbers::I32(_) => Kind::I32,
-            Numbers::I8(_) => Kind::I8,
-            Numbers::U8(_) => Kind::U8,
+            TensorData::F32(_) => DataType::F32,
+            TensorData::I64(_) => DataType::I64,
+            TensorData::I32(_) => DataType::I32,
+            TensorData::I8(_) => DataType::I8,
+            TensorData::U8(_) => DataType::U8,
         }
     }
 
     pub(super) fn count(self) -> usize {
         match self {
-            Numbers::F32(values) => values.len(),
-            Numbers::I64(values) => values.len(),
-            Numbers::I32(values) => values.len(),
-            Numbers::I8(values) => values.len(),
-            Numbers::U8(values) => values.len(),
+            TensorData::F32(values) => values.len(),
+            TensorData::I64(values) => values.len(),
+            TensorData::I32(values) => values.len(),
+            TensorData::I8(values) => values.len(),
+            TensorData::U8(values) => values.len(),
         }
     }
 }
 
 /// An input or output as the format wants it.
-pub(super) fn port(name: &str, kind: Kind, shape: &[Dim]) -> ValueInfoProto {
+pub(super) fn port(name: &str, kind: DataType, shape: &[Dim]) -> ValueInfoProto {
     let dim = shape.iter().map(|dim| Dimension {
         value: Some(match dim {
             Dim::Fixed(length) => dimension::Value::DimValue(*length as i64),
@@ -367,35 +368,35 @@ impl std::fmt::Display for Attribute {
 /// Nodes in the order in which they compute, the weights that they take, and what goes in and comes out.
 ///
 /// Names are the caller's: a node `conv1` gives a value `conv1`. What does not fit together is an error of
-/// [`Graph::finish`], which names the node.
+/// [`GraphBuilder::finish`], which names the node.
 #[derive(Debug, Clone)]
-pub struct Graph {
+pub struct GraphBuilder {
     graph: GraphProto,
     metadata: Vec<StringStringEntryProto>,
     wrong: Option<String>,
 }
 
-impl Graph {
+impl GraphBuilder {
     /// An empty graph of that name.
-    pub fn new(name: &str) -> Graph {
+    pub fn new(name: &str) -> GraphBuilder {
         let graph = GraphProto { name: Some(name.to_string()), ..GraphProto::default() };
-        Graph { graph, metadata: Vec::new(), wrong: None }
+        GraphBuilder { graph, metadata: Vec::new(), wrong: None }
     }
 
     /// What the caller gives with each call.
-    pub fn input(&mut self, name: &str, kind: Kind, shape: &[Dim]) -> Value {
+    pub fn input(&mut self, name: &str, kind: DataType, shape: &[Dim]) -> Value {
         self.graph.input.push(port(name, kind, shape));
         Value(name.to_string())
     }
 
-    /// Numbers that belong to the model; an empty shape is a single number.
-    pub fn weight(&mut self, name: &str, shape: &[usize], numbers: Numbers) -> Value {
+    /// TensorData that belong to the model; an empty shape is a single number.
+    pub fn weight(&mut self, name: &str, shape: &[usize], numbers: TensorData) -> Value {
         self.fits(name, shape, numbers.count());
         self.graph.initializer.push(numbers.proto(name, shape));
         Value(name.to_string())
     }
 
-    /// As [`Graph::weight`], for numbers that are kept as they lie in memory and not copied: a large model has half a gigabyte.
+    /// As [`GraphBuilder::weight`], for numbers that are kept as they lie in memory and not copied: a large model has half a gigabyte.
     pub fn shared_weight(&mut self, name: &str, tensor: &Arc<HostTensor>) -> Value {
         self.fits(name, &tensor.shape, tensor.values.len());
         self.graph.initializer.push(shared(name, tensor));
@@ -435,7 +436,7 @@ impl Graph {
     }
 
     /// What the caller gets: a value with its kind and shape.
-    pub fn output(&mut self, value: &Value, kind: Kind, shape: &[Dim]) {
+    pub fn output(&mut self, value: &Value, kind: DataType, shape: &[Dim]) {
         self.graph.output.push(port(&value.0, kind, shape));
     }
 
@@ -474,14 +475,14 @@ impl Graph {
     }
 }
 
-impl From<Onnx> for Graph {
+impl From<Onnx> for GraphBuilder {
     /// To go on from a model that is whole already: nodes may be added behind its outputs.
-    fn from(model: Onnx) -> Graph {
-        Graph { graph: model.proto.graph.unwrap_or_default(), metadata: model.proto.metadata_props, wrong: None }
+    fn from(model: Onnx) -> GraphBuilder {
+        GraphBuilder { graph: model.proto.graph.unwrap_or_default(), metadata: model.proto.metadata_props, wrong: None }
     }
 }
 
-impl Graph {
+impl GraphBuilder {
     /// Takes the outputs away, so that others can be named in their stead; gives them in order.
     pub fn take_outputs(&mut self) -> Vec<Value> {
         let name = |port: ValueInfoProto| Value(port.name.unwrap_or_default());
@@ -492,11 +493,11 @@ impl Graph {
 fn invalid(what: String) -> Error {
     Error::Invalid {
         what: format!("the graph does not fit together: {what}"),
-        fix: "mend that node, or the one that its input should come from".to_string(),
+        fix: "correct that node, or the one that its input should come from".to_string(),
     }
 }
 
-/// The operators that exporters write, and [`super::Graph::finish`] lets pass: each is held against candle by a test.
+/// The operators that exporters write, and [`super::GraphBuilder::finish`] lets pass: each is held against candle by a test.
 pub(super) const OPERATORS: [&str; 26] = [
     "Add",
     "Concat",
@@ -570,7 +571,7 @@ pub(super) fn check_edges(graph: &GraphProto) -> Result<(), String> {
 /// A weight's bytes are as many as its shape asks for; `external` is how many lie in another file.
 pub(super) fn check_weight(weight: &TensorProto, external: Option<u64>) -> Result<(), String> {
     let name = weight.name();
-    let Some(kind) = Kind::from_code(weight.data_type()) else {
+    let Some(kind) = DataType::from_code(weight.data_type()) else {
         // Of kinds that others write we know no size.
         return Ok(());
     };
@@ -582,7 +583,7 @@ pub(super) fn check_weight(weight: &TensorProto, external: Option<u64>) -> Resul
         (Some(room), Some(held)) if room != held => {
             Err(format!("the weight `{name}` of shape {:?} takes {room} bytes and has {held}", weight.dims))
         }
-        // Numbers may also stand in lists of their own kind: other programs write small weights so.
+        // TensorData may also stand in lists of their own kind: other programs write small weights so.
         _ => Ok(()),
     }
 }
@@ -646,15 +647,15 @@ fn format_of(opset: i64) -> i64 {
     }
 }
 
-impl Numbers<'_> {
+impl TensorData<'_> {
     /// A weight with bytes of its own.
     pub(super) fn proto(self, name: &str, shape: &[usize]) -> TensorProto {
         let bytes = match self {
-            Numbers::F32(values) => spread(values, f32::to_le_bytes),
-            Numbers::I64(values) => spread(values, i64::to_le_bytes),
-            Numbers::I32(values) => spread(values, i32::to_le_bytes),
-            Numbers::I8(values) => spread(values, i8::to_le_bytes),
-            Numbers::U8(values) => values.to_vec(),
+            TensorData::F32(values) => spread(values, f32::to_le_bytes),
+            TensorData::I64(values) => spread(values, i64::to_le_bytes),
+            TensorData::I32(values) => spread(values, i32::to_le_bytes),
+            TensorData::I8(values) => spread(values, i8::to_le_bytes),
+            TensorData::U8(values) => values.to_vec(),
         };
         proto(name, self.kind(), shape, bytes.into())
     }
@@ -663,9 +664,9 @@ impl Numbers<'_> {
 /// A weight whose bytes are the tensor's own memory, where the machine keeps numbers as the file does.
 pub(super) fn shared(name: &str, tensor: &Arc<HostTensor>) -> TensorProto {
     if cfg!(target_endian = "big") {
-        return Numbers::F32(&tensor.values).proto(name, &tensor.shape);
+        return TensorData::F32(&tensor.values).proto(name, &tensor.shape);
     }
-    proto(name, Kind::F32, &tensor.shape, Bytes::from_owner(Memory(tensor.clone())))
+    proto(name, DataType::F32, &tensor.shape, Bytes::from_owner(Memory(tensor.clone())))
 }
 
 struct Memory(Arc<HostTensor>);
@@ -676,7 +677,7 @@ impl AsRef<[u8]> for Memory {
     }
 }
 
-fn proto(name: &str, kind: Kind, shape: &[usize], bytes: Bytes) -> TensorProto {
+fn proto(name: &str, kind: DataType, shape: &[usize], bytes: Bytes) -> TensorProto {
     TensorProto {
         name: Some(name.to_string()),
         dims: shape.iter().map(|&length| length as i64).collect(),

@@ -1,12 +1,13 @@
-//! Models as ONNX files, which other programs run. Feature `export`.
+//! Models as ONNX files, which other programs run.
 //!
-//! [`Graph`] puts nodes, weights, inputs and outputs together; [`Onnx`] is a whole model, which can be written, read back
+//! [`GraphBuilder`] puts nodes, weights, inputs and outputs together; [`Onnx`] is a whole model, which can be written, read back
 //! and looked at; [`cnn`], [`network`] and [`gpt`] make one of the course's models. The types of the file are generated from
-//! ONNX's own schema (`support-crate/schema/`).
+//! ONNX's own schema (`crates/onnx/schema/`).
 //!
 //! ```no_run
 //! # fn main() -> gpulab::Result<()> {
-//! use gpulab::{export, nn::cnn::Parameters};
+//! use gpulab_nn::cnn::Parameters;
+//! use gpulab_onnx::export;
 //! export::cnn(&Parameters::random(1))?.write("results/cnn.onnx".as_ref())?;
 //! println!("{}", export::Onnx::read("results/cnn.onnx".as_ref())?);
 //! # Ok(())
@@ -25,6 +26,8 @@ mod show;
 mod trained;
 
 pub use format::{EXTERNAL_ABOVE, NEWEST};
-pub use graph::{Attribute, CUDA_OPSET, Dim, Graph, IR, Kind, Node, Numbers, OPSET, Onnx, Port, Value};
+pub use graph::{
+    Attribute, CUDA_OPSET, DataType, Dim, GraphBuilder, IR, Node, OPSET, Onnx, TensorData, Value, ValueInfo,
+};
 pub use models::{cnn, gpt, network};
 pub use trained::{Int8, trained_cnn, trained_int8};

@@ -1,6 +1,6 @@
 //! The course's models as graphs: networks that are lists of layers, and GPT-2 with its KV cache.
 
-use super::graph::{Attribute, Dim, Graph, Kind, Numbers, Onnx, Value};
+use super::graph::{Attribute, DataType, Dim, GraphBuilder, Onnx, TensorData, Value};
 use gpulab::error::{Error, Result};
 use gpulab_nn::cnn::Parameters;
 use gpulab_nn::gpt::{Config, Weights};
@@ -22,15 +22,15 @@ pub fn cnn(parameters: &Parameters) -> Result<Onnx> {
 /// # Errors
 /// [`Error::Unsupported`] names the layer that is not exported, [`Error::Invalid`] arrays that do not fit the layers.
 pub fn network(network: &Network, parameters: &[&[f32]], input: &str, output: &str) -> Result<Onnx> {
-    let mut graph = Graph::new(&network.name);
-    let x = graph.input(input, Kind::F32, &with_batch(&network.input));
+    let mut graph = GraphBuilder::new(&network.name);
+    let x = graph.input(input, DataType::F32, &with_batch(&network.input));
     let mut writer = NetworkWriter { graph, rest: parameters, numbers: BTreeMap::new() };
     let (value, shape) = writer.layers(&network.layers, (x, network.input.clone()), Some(output))?;
     if !writer.rest.is_empty() {
         return Err(unfit(format!("{} arrays are left over after the last layer", writer.rest.len())));
     }
     let mut graph = writer.graph;
-    graph.output(&value, Kind::F32, &with_batch(&shape));
+    graph.output(&value, DataType::F32, &with_batch(&shape));
     graph.finish()
 }
 
@@ -42,7 +42,7 @@ fn with_batch(example: &[usize]) -> Vec<Dim> {
 type Shaped = (Value, Vec<usize>);
 
 struct NetworkWriter<'a> {
-    graph: Graph,
+    graph: GraphBuilder,
     /// Parameters that no layer has taken yet.
     rest: &'a [&'a [f32]],
     /// How many layers of each kind there were: `conv1`, `conv2`.
@@ -155,7 +155,7 @@ impl NetworkWriter<'_> {
                     first.len()
                 )));
             }
-            Ok(self.graph.weight(&format!("{name}.{part}"), shape, Numbers::F32(first)))
+            Ok(self.graph.weight(&format!("{name}.{part}"), shape, TensorData::F32(first)))
         };
         let shapes = layer.parameters();
         Ok([take(&shapes[0], "weight")?, take(&shapes[1], "bias")?])
@@ -189,11 +189,11 @@ const EPSILON: f32 = 1e-5;
 /// None for weights in the shapes of their [`Config`].
 pub fn gpt(weights: &Weights) -> Result<Onnx> {
     let config = weights.config();
-    let mut graph = Graph::new("GPT-2");
+    let mut graph = GraphBuilder::new("GPT-2");
     let (batch, sequence, past, total) = ("batch", "sequence", "past_sequence", "total_sequence");
-    let ids = graph.input("input_ids", Kind::I64, &[batch.into(), sequence.into()]);
-    let mask = graph.input("attention_mask", Kind::I64, &[batch.into(), total.into()]);
-    let places = graph.input("position_ids", Kind::I64, &[batch.into(), sequence.into()]);
+    let ids = graph.input("input_ids", DataType::I64, &[batch.into(), sequence.into()]);
+    let mask = graph.input("attention_mask", DataType::I64, &[batch.into(), total.into()]);
+    let places = graph.input("position_ids", DataType::I64, &[batch.into(), sequence.into()]);
     let kept = |length: &str| -> [Dim; 4] { [batch.into(), config.n_head.into(), length.into(), config.head().into()] };
 
     let mut writer = GptWriter { graph, weights, config, constants: 0 };
@@ -206,7 +206,7 @@ pub fn gpt(weights: &Weights) -> Result<Onnx> {
     let mut cached = Vec::new();
     for layer in 0..config.n_layer {
         let name = |part: &str| format!("past_key_values.{layer}.{part}");
-        let before = ["key", "value"].map(|part| writer.graph.input(&name(part), Kind::F32, &kept(past)));
+        let before = ["key", "value"].map(|part| writer.graph.input(&name(part), DataType::F32, &kept(past)));
         let (y, now) = writer.block(layer, x, &before, &hides);
         x = y;
         cached.extend(now);
@@ -214,9 +214,9 @@ pub fn gpt(weights: &Weights) -> Result<Onnx> {
     let x = writer.norm("ln_f", &x);
     let logits = writer.head(&x, &table, &ids);
     let mut graph = writer.graph;
-    graph.output(&logits, Kind::F32, &[batch.into(), sequence.into(), config.vocab_size.into()]);
+    graph.output(&logits, DataType::F32, &[batch.into(), sequence.into(), config.vocab_size.into()]);
     for value in &cached {
-        graph.output(value, Kind::F32, &kept(total));
+        graph.output(value, DataType::F32, &kept(total));
     }
     graph.note("layers, heads, width", &format!("{}, {}, {}", config.n_layer, config.n_head, config.n_embd));
     graph.note("longest text in tokens", &config.n_ctx.to_string());
@@ -225,7 +225,7 @@ pub fn gpt(weights: &Weights) -> Result<Onnx> {
 }
 
 struct GptWriter<'a> {
-    graph: Graph,
+    graph: GraphBuilder,
     weights: &'a Weights,
     config: Config,
     constants: usize,
@@ -238,12 +238,12 @@ impl GptWriter<'_> {
 
     fn whole(&mut self, shape: &[usize], numbers: &[i64]) -> Value {
         self.constants += 1;
-        self.graph.weight(&format!("constant{}", self.constants), shape, Numbers::I64(numbers))
+        self.graph.weight(&format!("constant{}", self.constants), shape, TensorData::I64(numbers))
     }
 
     fn number(&mut self, number: f32) -> Value {
         self.constants += 1;
-        self.graph.weight(&format!("constant{}", self.constants), &[], Numbers::F32(&[number]))
+        self.graph.weight(&format!("constant{}", self.constants), &[], TensorData::F32(&[number]))
     }
 
     fn reshape(&mut self, name: &str, x: &Value, shape: &[i64]) -> Value {
@@ -266,13 +266,13 @@ impl GptWriter<'_> {
 
     /// What is added to the scores, [batch, 1, sequence, total]: 0, or what hides a key that comes later, or that only fills up.
     fn mask(&mut self, ids: &Value, mask: &Value) -> Value {
-        let length = |graph: &mut Graph, name: &str, of: &Value| {
+        let length = |graph: &mut GraphBuilder, name: &str, of: &Value| {
             let told = [("start", Attribute::Int(1)), ("end", Attribute::Int(2))];
             graph.node(name, "Shape", &[of], &told)
         };
         let sequence = length(&mut self.graph, "mask.sequence", ids);
         let total = length(&mut self.graph, "mask.total", mask);
-        // Range takes single numbers, and Shape gives rows of one.
+        // ValueRange takes single numbers, and Shape gives rows of one.
         let (zero, one, single) = (self.whole(&[], &[0]), self.whole(&[], &[1]), self.whole(&[0], &[]));
         let sequence = self.graph.node("mask.queries", "Reshape", &[&sequence, &single], &[]);
         let total = self.graph.node("mask.keys", "Reshape", &[&total, &single], &[]);
@@ -393,11 +393,11 @@ mod tests {
 
     #[test]
     fn a_graph_that_does_not_fit_together_is_told_with_its_node() {
-        let wrong = |build: fn(&mut Graph, &Value) -> Value| {
-            let mut graph = Graph::new("wrong");
-            let x = graph.input("x", Kind::F32, &["batch".into(), 3.into()]);
+        let wrong = |build: fn(&mut GraphBuilder, &Value) -> Value| {
+            let mut graph = GraphBuilder::new("wrong");
+            let x = graph.input("x", DataType::F32, &["batch".into(), 3.into()]);
             let y = build(&mut graph, &x);
-            graph.output(&y, Kind::F32, &["batch".into(), 3.into()]);
+            graph.output(&y, DataType::F32, &["batch".into(), 3.into()]);
             let text = graph.finish().unwrap_err().to_string();
             assert!(text.starts_with("the graph does not fit together: ") && text.contains("\nnext: "), "{text}");
             text
@@ -409,7 +409,7 @@ mod tests {
         assert!(wrong(|graph, x| graph.node("x", "Relu", &[x], &[])).contains("a name that is taken"));
         assert!(wrong(|_, _| Value("y".to_string())).contains("nothing gives the output `y`"));
         let text = wrong(|graph, x| {
-            let w = graph.weight("w", &[2, 2], Numbers::F32(&[1.0]));
+            let w = graph.weight("w", &[2, 2], TensorData::F32(&[1.0]));
             graph.node("y", "MatMul", &[x, &w], &[])
         });
         assert!(text.contains("`w` has 1 numbers for a shape of [2, 2]"), "{text}");

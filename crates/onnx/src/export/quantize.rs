@@ -5,7 +5,7 @@
 //! `QuantizeLinear` and `DequantizeLinear` (QDQ), which a runtime turns into integer arithmetic. It also computes on
 //! candle what the integers make of an example, value by value.
 
-use super::graph::{Attribute, Graph, Kind, Node, Numbers, Onnx, Port, Value};
+use super::graph::{Attribute, DataType, GraphBuilder, Node, Onnx, TensorData, Value, ValueInfo};
 use super::models::{names, network};
 use candle_core::{Device, Tensor};
 use gpulab::error::{Error, Result};
@@ -16,7 +16,7 @@ use std::fmt::Write;
 
 /// Between which two numbers a value lies. 0 always is among them: pads and ReLUs need it exactly.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Range {
+pub struct ValueRange {
     /// The smallest, at most 0.
     pub low: f32,
     /// The largest, at least 0.
@@ -34,7 +34,7 @@ pub enum Activations {
 
 /// How many steps a weight has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PerWeight {
+pub enum Granularity {
     /// One for each output channel.
     Channel,
     /// One for all of it.
@@ -43,7 +43,7 @@ pub enum PerWeight {
 
 /// Integers for numbers: `number ≈ scale · (integer − zero)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Step {
+pub struct QuantParams {
     /// From one integer to the next.
     pub scale: f32,
     /// The integer that stands for 0.
@@ -54,47 +54,47 @@ pub struct Step {
     pub most: i32,
 }
 
-impl Range {
+impl ValueRange {
     /// The range of these numbers, with 0; NaN is left out.
-    pub fn of(numbers: &[f32]) -> Range {
-        let range = Range { low: 0.0, high: 0.0 };
-        numbers.iter().fold(range, |range, &x| Range { low: range.low.min(x), high: range.high.max(x) })
+    pub fn of(numbers: &[f32]) -> ValueRange {
+        let range = ValueRange { low: 0.0, high: 0.0 };
+        numbers.iter().fold(range, |range, &x| ValueRange { low: range.low.min(x), high: range.high.max(x) })
     }
 
-    /// As [`Range::of`], but at each end a share of the numbers may lie outside: with 0.001 one of a thousand.
-    pub fn without(numbers: &mut [f32], share: f64) -> Range {
+    /// As [`ValueRange::of`], but at each end a share of the numbers may lie outside: with 0.001 one of a thousand.
+    pub fn without(numbers: &mut [f32], share: f64) -> ValueRange {
         let out = (share.clamp(0.0, 0.5) * numbers.len() as f64) as usize;
         if out == 0 {
-            return Range::of(numbers);
+            return ValueRange::of(numbers);
         }
         let last = numbers.len() - 1;
         let low = *numbers.select_nth_unstable_by(out, f32::total_cmp).1;
         let high = *numbers.select_nth_unstable_by(last - out, f32::total_cmp).1;
-        Range { low: low.min(0.0), high: high.max(0.0) }
+        ValueRange { low: low.min(0.0), high: high.max(0.0) }
     }
 
     /// The smallest range that holds both.
-    pub fn with(self, other: Range) -> Range {
-        Range { low: self.low.min(other.low), high: self.high.max(other.high) }
+    pub fn with(self, other: ValueRange) -> ValueRange {
+        ValueRange { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 }
 
-impl Step {
+impl QuantParams {
     /// For an activation of that range.
-    pub fn of(range: Range, kind: Activations) -> Step {
+    pub fn of(range: ValueRange, kind: Activations) -> QuantParams {
         match kind {
-            Activations::I8 => Step::symmetric(range),
+            Activations::I8 => QuantParams::symmetric(range),
             Activations::U8 => {
                 let scale = usable((range.high - range.low) / 255.0);
                 let zero = (-range.low / scale).round_ties_even() as i32;
-                Step { scale, zero: zero.clamp(0, 255), least: 0, most: 255 }
+                QuantParams { scale, zero: zero.clamp(0, 255), least: 0, most: 255 }
             }
         }
     }
 
     /// For a weight, or a symmetric activation: 0 is 0, and the number farthest from it is ±127.
-    pub fn symmetric(range: Range) -> Step {
-        Step { scale: usable(range.high.max(-range.low) / 127.0), zero: 0, least: -128, most: 127 }
+    pub fn symmetric(range: ValueRange) -> QuantParams {
+        QuantParams { scale: usable(range.high.max(-range.low) / 127.0), zero: 0, least: -128, most: 127 }
     }
 
     /// The integer nearest to a number; what lies outside becomes the last one.
@@ -127,7 +127,7 @@ pub struct Calibration {
     /// Examples that it was seen on.
     pub examples: usize,
     /// Value and range; the first is the input.
-    pub ranges: Vec<(String, Range)>,
+    pub ranges: Vec<(String, ValueRange)>,
 }
 
 /// Runs examples (`[B, …]`, on the CPU) through the network and notes each value's range. `outside` is the share of numbers
@@ -145,7 +145,7 @@ pub fn calibrate(network: &Network, parameters: &[&[f32]], examples: &Tensor, ou
     }
     let mut ranges = Vec::new();
     let mut note = |name: &str, value: &Tensor| -> Result<Tensor> {
-        ranges.push((name.to_string(), Range::without(&mut value.flatten_all()?.to_vec1()?, outside)));
+        ranges.push((name.to_string(), ValueRange::without(&mut value.flatten_all()?.to_vec1()?, outside)));
         Ok(value.clone())
     };
     walk(network, &tensors(network, parameters)?, examples, &mut note)?;
@@ -193,17 +193,17 @@ pub(super) fn walk(
 
 /// How to quantise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct QuantConfig {
     /// Which integers stand for activations.
     pub activations: Activations,
     /// How many steps a weight has.
-    pub weights: PerWeight,
+    pub weights: Granularity,
 }
 
-impl Default for Settings {
+impl Default for QuantConfig {
     /// What ONNX Runtime's CPU computes fastest and most exactly.
-    fn default() -> Settings {
-        Settings { activations: Activations::U8, weights: PerWeight::Channel }
+    fn default() -> QuantConfig {
+        QuantConfig { activations: Activations::U8, weights: Granularity::Channel }
     }
 }
 
@@ -213,11 +213,11 @@ pub struct Quantised {
     network: Network,
     parameters: Vec<Vec<f32>>,
     /// Value and range, as calibrated; the first is the input.
-    pub ranges: Vec<(String, Range)>,
+    pub ranges: Vec<(String, ValueRange)>,
     /// Value and step, in the same order.
-    pub steps: Vec<(String, Step)>,
+    pub steps: Vec<(String, QuantParams)>,
     /// The steps of each weight, biases left out: one for each channel, or one.
-    pub weights: Vec<Vec<Step>>,
+    pub weights: Vec<Vec<QuantParams>>,
 }
 
 impl Quantised {
@@ -225,7 +225,12 @@ impl Quantised {
     ///
     /// # Errors
     /// [`Error::Invalid`] when the arrays are not those of the layers.
-    pub fn new(network: &Network, parameters: &[&[f32]], seen: &Calibration, settings: Settings) -> Result<Quantised> {
+    pub fn new(
+        network: &Network,
+        parameters: &[&[f32]],
+        seen: &Calibration,
+        settings: QuantConfig,
+    ) -> Result<Quantised> {
         let shapes: Vec<Vec<usize>> = network.layers.iter().flat_map(Layer::parameters).collect();
         if shapes.len() != parameters.len() {
             return Err(Error::Invalid {
@@ -237,10 +242,13 @@ impl Quantised {
                 fix: "give one array for each shape that `Layer::parameters` lists, in order".to_string(),
             });
         }
-        let step = |(name, range): &(String, Range)| (name.clone(), Step::of(*range, settings.activations));
+        let step = |(name, range): &(String, ValueRange)| (name.clone(), QuantParams::of(*range, settings.activations));
         let weight = |(shape, numbers): (&Vec<usize>, &&[f32])| {
-            let channels = if settings.weights == PerWeight::Channel { shape[0] } else { 1 };
-            numbers.chunks(numbers.len() / channels).map(|channel| Step::symmetric(Range::of(channel))).collect()
+            let channels = if settings.weights == Granularity::Channel { shape[0] } else { 1 };
+            numbers
+                .chunks(numbers.len() / channels)
+                .map(|channel| QuantParams::symmetric(ValueRange::of(channel)))
+                .collect()
         };
         Ok(Quantised {
             network: network.clone(),
@@ -294,7 +302,7 @@ impl Quantised {
     }
 
     /// The step of a value.
-    pub(super) fn step(&self, name: &str) -> Option<Step> {
+    pub(super) fn step(&self, name: &str) -> Option<QuantParams> {
         self.steps.iter().find(|(own, _)| own == name).map(|(_, step)| *step)
     }
 
@@ -333,7 +341,7 @@ impl Quantised {
     }
 
     /// For each number of a weight its step.
-    fn weight_steps(&self, weight: usize) -> impl Iterator<Item = &Step> {
+    fn weight_steps(&self, weight: usize) -> impl Iterator<Item = &QuantParams> {
         let (steps, count) = (&self.weights[weight], self.parameters[2 * weight].len());
         let each = count / steps.len();
         (0..count).map(move |at| &steps[at / each])
@@ -363,14 +371,14 @@ impl Quantised {
 }
 
 pub(super) fn pairs(model: Onnx, from: &Quantised) -> Result<Onnx> {
-    let mut graph = Graph::new(&format!("{}, 8 bits", model.name()));
+    let mut graph = GraphBuilder::new(&format!("{}, 8 bits", model.name()));
     for (key, text) in model.notes() {
         graph.note(key, text);
     }
     let (inputs, outputs) = (model.inputs(), model.outputs());
-    let one = |ports: &[Port]| ports.first().cloned().expect("a list of layers has one");
+    let one = |ports: &[ValueInfo]| ports.first().cloned().expect("a list of layers has one");
     let (input, output) = (one(&inputs), one(&outputs));
-    let x = graph.input(&input.name, Kind::F32, &input.shape);
+    let x = graph.input(&input.name, DataType::F32, &input.shape);
     let mut writer =
         Writer { graph, from, input: input.name, exact: BTreeMap::new(), rounded: BTreeMap::new(), weights: 0 };
     writer.exact.insert(x.name().to_string(), x);
@@ -378,19 +386,19 @@ pub(super) fn pairs(model: Onnx, from: &Quantised) -> Result<Onnx> {
         writer.node(&node)?;
     }
     let last = writer.exact[&output.name].clone();
-    writer.graph.output(&last, Kind::F32, &output.shape);
+    writer.graph.output(&last, DataType::F32, &output.shape);
     writer.graph.finish()
 }
 
 struct Writer<'a> {
-    graph: Graph,
+    graph: GraphBuilder,
     from: &'a Quantised,
     /// The graph's name for what the calibration calls `input`.
     input: String,
     /// Values as the nodes give them.
     exact: BTreeMap<String, Value>,
     /// Values behind their pair, each with its step.
-    rounded: BTreeMap<String, (Value, Step)>,
+    rounded: BTreeMap<String, (Value, QuantParams)>,
     /// Weights so far.
     weights: usize,
 }
@@ -429,7 +437,7 @@ impl Writer<'_> {
     }
 
     /// The value rounded to its step; a value that several nodes take has one pair.
-    fn pair(&mut self, name: &str) -> Result<(Value, Step)> {
+    fn pair(&mut self, name: &str) -> Result<(Value, QuantParams)> {
         if let Some(found) = self.rounded.get(name) {
             return Ok(found.clone());
         }
@@ -444,13 +452,13 @@ impl Writer<'_> {
         Ok(pair)
     }
 
-    fn quantise(&mut self, x: &Value, step: Step) -> Value {
+    fn quantise(&mut self, x: &Value, step: QuantParams) -> Value {
         let name = x.name();
-        let scale = self.graph.weight(&format!("{name}.scale"), &[], Numbers::F32(&[step.scale]));
+        let scale = self.graph.weight(&format!("{name}.scale"), &[], TensorData::F32(&[step.scale]));
         let zero = format!("{name}.zero");
         let zero = match step.least {
-            0 => self.graph.weight(&zero, &[], Numbers::U8(&[step.zero as u8])),
-            _ => self.graph.weight(&zero, &[], Numbers::I8(&[step.zero as i8])),
+            0 => self.graph.weight(&zero, &[], TensorData::U8(&[step.zero as u8])),
+            _ => self.graph.weight(&zero, &[], TensorData::I8(&[step.zero as i8])),
         };
         let integers = self.graph.node(&format!("{name}.integers"), "QuantizeLinear", &[x, &scale, &zero], &[]);
         self.graph.node(&format!("{name}.rounded"), "DequantizeLinear", &[&integers, &scale, &zero], &[])
@@ -458,7 +466,7 @@ impl Writer<'_> {
 
     /// A layer's weight in 8 bits and its bias in 32: the bias is added to sums of products, so its step is the product of
     /// both steps.
-    fn parameters(&mut self, weight: &str, bias: &str, of_x: Step) -> (Value, Value) {
+    fn parameters(&mut self, weight: &str, bias: &str, of_x: QuantParams) -> (Value, Value) {
         let (at, steps) = (self.weights, &self.from.weights[self.weights]);
         self.weights += 1;
         let (shape, numbers) = (self.from.shape(at), self.from.bias(at));
@@ -468,22 +476,23 @@ impl Writer<'_> {
         let each = numbers.len() / of_sums.len();
         let wide = |(at, x): (usize, &f32)| (f64::from(*x) / f64::from(of_sums[at / each])).round_ties_even() as i32;
         let biases: Vec<i32> = numbers.iter().enumerate().map(wide).collect();
-        let weight = self.unpacked(weight, &shape, Numbers::I8(&integers), &scales);
-        let bias = self.unpacked(bias, &[numbers.len()], Numbers::I32(&biases), &of_sums);
+        let weight = self.unpacked(weight, &shape, TensorData::I8(&integers), &scales);
+        let bias = self.unpacked(bias, &[numbers.len()], TensorData::I32(&biases), &of_sums);
         (weight, bias)
     }
 
     /// The zero points are all 0, which is what a file means that names none; but ONNX Runtime computes a Gemm in integers only
     /// where they stand.
-    fn unpacked(&mut self, name: &str, shape: &[usize], integers: Numbers, scales: &[f32]) -> Value {
+    fn unpacked(&mut self, name: &str, shape: &[usize], integers: TensorData, scales: &[f32]) -> Value {
         let (of_bias, of_weight) = (vec![0i32; scales.len()], vec![0i8; scales.len()]);
-        let zeros = if matches!(integers, Numbers::I32(_)) { Numbers::I32(&of_bias) } else { Numbers::I8(&of_weight) };
+        let zeros =
+            if matches!(integers, TensorData::I32(_)) { TensorData::I32(&of_bias) } else { TensorData::I8(&of_weight) };
         let (axes, told) = match scales.len() {
             1 => (vec![], vec![]),
             many => (vec![many], vec![("axis", Attribute::Int(0))]),
         };
         let integers = self.graph.weight(&format!("{name}.integers"), shape, integers);
-        let scale = self.graph.weight(&format!("{name}.scale"), &axes, Numbers::F32(scales));
+        let scale = self.graph.weight(&format!("{name}.scale"), &axes, TensorData::F32(scales));
         let zero = self.graph.weight(&format!("{name}.zero"), &axes, zeros);
         self.graph.node(name, "DequantizeLinear", &[&integers, &scale, &zero], &told)
     }
@@ -572,7 +581,7 @@ mod tests {
         Tensor::from_vec(pixels, (count, 1, 8, 8), &Device::Cpu).unwrap()
     }
 
-    fn quantised(settings: Settings) -> Quantised {
+    fn quantised(settings: QuantConfig) -> Quantised {
         let (network, parameters) = (network(), parameters(&network()));
         let arrays: Vec<&[f32]> = parameters.iter().map(Vec::as_slice).collect();
         let seen = calibrate(&network, &arrays, &images(16), 0.0).unwrap();
@@ -582,9 +591,9 @@ mod tests {
     #[test]
     fn steps_cover_their_range_and_keep_zero() {
         for (low, high) in [(0.0, 6.0), (-1.0, 3.0), (-5.0, 0.0), (-0.001, 1000.0), (0.0, 0.0)] {
-            let range = Range { low, high };
+            let range = ValueRange { low, high };
             for kind in [Activations::U8, Activations::I8] {
-                let step = Step::of(range, kind);
+                let step = QuantParams::of(range, kind);
                 assert_eq!(step.rounded(0.0), 0.0, "{range:?}");
                 for part in 0..=100 {
                     let x = low + (high - low) * part as f32 / 100.0;
@@ -597,23 +606,23 @@ mod tests {
             }
         }
         // Behind a ReLU, signed integers have half as many.
-        let range = Range { low: 0.0, high: 2.55 };
-        assert!((Step::of(range, Activations::U8).scale - 0.01).abs() < 1e-7);
-        assert!((Step::of(range, Activations::I8).scale - 0.02).abs() < 1e-3);
+        let range = ValueRange { low: 0.0, high: 2.55 };
+        assert!((QuantParams::of(range, Activations::U8).scale - 0.01).abs() < 1e-7);
+        assert!((QuantParams::of(range, Activations::I8).scale - 0.02).abs() < 1e-3);
     }
 
     #[test]
     fn a_range_may_leave_out_the_rarest() {
         let mut numbers: Vec<f32> = (0..1000).map(|x| x as f32).collect();
-        assert_eq!(Range::of(&numbers), Range { low: 0.0, high: 999.0 });
-        assert_eq!(Range::without(&mut numbers, 0.01), Range { low: 0.0, high: 989.0 });
-        assert_eq!(Range::without(&mut [], 0.1), Range { low: 0.0, high: 0.0 });
-        assert_eq!(Range::of(&[f32::NAN, -1.0]), Range { low: -1.0, high: 0.0 });
+        assert_eq!(ValueRange::of(&numbers), ValueRange { low: 0.0, high: 999.0 });
+        assert_eq!(ValueRange::without(&mut numbers, 0.01), ValueRange { low: 0.0, high: 989.0 });
+        assert_eq!(ValueRange::without(&mut [], 0.1), ValueRange { low: 0.0, high: 0.0 });
+        assert_eq!(ValueRange::of(&[f32::NAN, -1.0]), ValueRange { low: -1.0, high: 0.0 });
     }
 
     #[test]
     fn values_that_integers_multiply_have_ranges() {
-        let quantised = quantised(Settings::default());
+        let quantised = quantised(QuantConfig::default());
         let names: Vec<&str> = quantised.ranges.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["input", "relu1", "fc1"]);
         assert!(quantised.ranges[1].1.low == 0.0 && quantised.ranges[2].1.low < 0.0);
@@ -624,13 +633,14 @@ mod tests {
     #[test]
     fn eight_bits_err_little_and_one_step_for_all_channels_errs_more() {
         let share = |weights| {
-            let mut of = quantised(Settings { weights, ..Settings::default() });
+            let mut of = quantised(QuantConfig { weights, ..QuantConfig::default() });
             // One channel a hundred times as large as the others: where all share a step, theirs is too wide.
             of.parameters_mut()[0][..9].iter_mut().for_each(|x| *x *= 100.0);
             let (network, parameters) = (network(), of.parameters_mut().clone());
             let arrays: Vec<&[f32]> = parameters.iter().map(Vec::as_slice).collect();
             let seen = calibrate(&network, &arrays, &images(16), 0.0).unwrap();
-            let again = Quantised::new(&network, &arrays, &seen, Settings { weights, ..Settings::default() }).unwrap();
+            let again =
+                Quantised::new(&network, &arrays, &seen, QuantConfig { weights, ..QuantConfig::default() }).unwrap();
             let errors = again.errors(&images(4)).unwrap();
             let names: Vec<&str> = errors.iter().map(|error| error.name.as_str()).collect();
             assert_eq!(names, ["input", "relu1", "fc1", "output"]);
@@ -639,17 +649,20 @@ mod tests {
             let weight = &again.weights[0];
             weight[weight.len() - 1].scale
         };
-        assert!(share(PerWeight::Tensor) > 50.0 * share(PerWeight::Channel));
+        assert!(share(Granularity::Tensor) > 50.0 * share(Granularity::Channel));
         for activations in [Activations::U8, Activations::I8] {
-            let last =
-                quantised(Settings { activations, ..Settings::default() }).errors(&images(4)).unwrap().pop().unwrap();
+            let last = quantised(QuantConfig { activations, ..QuantConfig::default() })
+                .errors(&images(4))
+                .unwrap()
+                .pop()
+                .unwrap();
             assert!(last.share() > 1e-5 && last.share() < 0.05, "{last:?}");
         }
     }
 
     #[test]
     fn the_model_has_pairs_and_a_quarter_of_the_bytes() {
-        let quantised = quantised(Settings::default());
+        let quantised = quantised(QuantConfig::default());
         let model = quantised.model("images", "logits").unwrap();
         let nodes = model.nodes();
         let count = |operator: &str| nodes.iter().filter(|node| node.operator == operator).count();

@@ -1,16 +1,16 @@
 //! A model as text, and its graph as a picture: a box a node from top to bottom, what flows between them, and the weights that each one takes.
 
-use super::graph::{Node, Onnx, Port};
+use super::graph::{Node, Onnx, ValueInfo};
 use gpulab::error::bytes;
 use gpulab::plot::Figure;
 use gpulab::plot::canvas::{Align, BLUE, Canvas, GREEN, GREY, LINE, MARGIN, ORANGE, Pen, Rgb, figure};
 use std::collections::BTreeMap;
 use std::fmt;
 
-impl fmt::Display for Port {
+impl fmt::Display for ValueInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shape: Vec<String> = self.shape.iter().map(ToString::to_string).collect();
-        write!(f, "{}: {} [{}]", self.name, self.kind, shape.join(", "))
+        write!(f, "{}: {} [{}]", self.name, self.dtype, shape.join(", "))
     }
 }
 

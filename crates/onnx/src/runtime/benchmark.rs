@@ -1,8 +1,9 @@
 //! One model, computed in several ways in turns, over batch sizes: latency of a call, throughput, and how sessions were opened.
 
 use super::library::version;
-use super::model::{Dimension, OnnxData, OnnxModel, OnnxTensor, Port};
-use super::provider::{Missing, Provider, TensorRt};
+use super::model::{OnnxData, OnnxModel, OnnxTensor};
+use super::provider::{ExecutionProvider, MissingProvider, TensorRt};
+use crate::export::{CUDA_OPSET, Dim, OPSET, ValueInfo, cnn};
 use gpulab::cpu::random_f32;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A way to compute a model, timed call by call.
-pub trait Contestant {
+pub trait Implementation {
     /// Its name in tables and legends.
     fn name(&self) -> String;
     /// On what it computes.
@@ -56,29 +57,29 @@ pub trait Contestant {
 
 /// A model on a provider, its inputs and outputs bound.
 #[derive(Debug)]
-pub struct OnnxContestant {
+pub struct OnnxImplementation {
     /// What tables and legends call it.
     pub name: String,
     /// The model.
     pub model: OnnxModel,
 }
 
-impl Contestant for OnnxContestant {
+impl Implementation for OnnxImplementation {
     fn name(&self) -> String {
         self.name.clone()
     }
 
     fn backend(&self) -> Backend {
         match self.model.provider() {
-            Provider::Cpu => Backend::Cpu,
-            Provider::Cuda | Provider::TensorRt(_) => Backend::Cuda,
-            Provider::CoreMl => Backend::Metal,
+            ExecutionProvider::Cpu => Backend::Cpu,
+            ExecutionProvider::Cuda | ExecutionProvider::TensorRt(_) => Backend::Cuda,
+            ExecutionProvider::CoreMl => Backend::Metal,
         }
     }
 
     fn dtype(&self) -> String {
         match self.model.provider() {
-            Provider::TensorRt(options) if options.fp16 => "f16".to_string(),
+            ExecutionProvider::TensorRt(options) if options.fp16 => "f16".to_string(),
             _ => "f32".to_string(),
         }
     }
@@ -116,7 +117,7 @@ impl CandleCnn {
     }
 }
 
-impl Contestant for CandleCnn {
+impl Implementation for CandleCnn {
     fn name(&self) -> String {
         format!("candle {}", self.place.name())
     }
@@ -159,11 +160,11 @@ impl CandleCnn {
     }
 }
 
-/// The calls of one contestant at one batch size.
+/// The calls of one implementation at one batch size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Latency {
     /// Who computed: `candle`, `ONNX Runtime CUDA` …
-    pub contestant: String,
+    pub implementation: String,
     /// On what.
     pub backend: Backend,
     /// The element type of its arithmetic: `f32`, `f16`.
@@ -172,7 +173,7 @@ pub struct Latency {
     pub batch: usize,
     /// The calls one by one, in µs, in the order in which they were made.
     pub us: Vec<f64>,
-    /// The largest difference of an output from the first contestant's, over the largest output.
+    /// The largest difference of an output from the first implementation's, over the largest output.
     pub error: f64,
 }
 
@@ -196,7 +197,7 @@ impl Latency {
     /// Three rows for `metrics.csv`: `latency p50` and `latency p99` in µs, and `throughput` in examples a second.
     pub fn rows(&self) -> [Measurement; 3] {
         let row = |metric: &str, unit: &str, summary: Summary| {
-            let row = Measurement::new(&self.contestant, self.backend, self.batch, metric, unit, summary);
+            let row = Measurement::new(&self.implementation, self.backend, self.batch, metric, unit, summary);
             row.dtype(&self.dtype)
         };
         let calls = Summary::of(&self.us);
@@ -218,15 +219,15 @@ fn quantile(values: &[f64], q: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
 }
 
-/// A turn takes at most so long, and at most so many calls, for each contestant.
+/// A turn takes at most so long, and at most so many calls, for each implementation.
 const TURN_MS: f64 = 60.0;
 const MOST_CALLS: usize = 40;
 const REST: Duration = Duration::from_millis(10);
 
 /// Who takes part, and what was read of its session.
-pub struct Entry {
+pub struct BenchmarkEntry {
     /// Who computes.
-    pub contestant: Box<dyn Contestant>,
+    pub implementation: Box<dyn Implementation>,
     /// How far its outputs may lie from the first one's, as a part of the largest output.
     pub tolerance: f64,
     /// How long it took to open, in ms, with TensorRT's engine built or found.
@@ -239,26 +240,26 @@ pub struct Entry {
     pub nodes: Option<String>,
 }
 
-impl Entry {
+impl BenchmarkEntry {
     /// Somebody who is no session of ONNX Runtime.
-    pub fn of(contestant: impl Contestant + 'static) -> Entry {
-        let contestant = Box::new(contestant);
-        Entry { contestant, tolerance: 1e-4, open_ms: None, again_ms: None, engines: None, nodes: None }
+    pub fn of(implementation: impl Implementation + 'static) -> BenchmarkEntry {
+        let implementation = Box::new(implementation);
+        BenchmarkEntry { implementation, tolerance: 1e-4, open_ms: None, again_ms: None, engines: None, nodes: None }
     }
 
     /// The file on that provider. TensorRT opens it twice: its engine is built, then found.
     ///
     /// # Errors
     /// As [`OnnxModel::open`].
-    pub fn open(path: &Path, provider: Provider) -> Result<Entry> {
-        Entry::open_as(&provider.to_string(), path, provider)
+    pub fn open(path: &Path, provider: ExecutionProvider) -> Result<BenchmarkEntry> {
+        BenchmarkEntry::open_as(&provider.to_string(), path, provider)
     }
 
     /// The same under another name, for two files on one provider.
     ///
     /// # Errors
     /// As [`OnnxModel::open`].
-    pub fn open_as(name: &str, path: &Path, provider: Provider) -> Result<Entry> {
+    pub fn open_as(name: &str, path: &Path, provider: ExecutionProvider) -> Result<BenchmarkEntry> {
         let mut model = OnnxModel::open(path, provider.clone())?;
         let (open_ms, mut again_ms, mut engines) =
             (model.open_ms(), None, model.engines().map(|used| used.to_string()));
@@ -270,45 +271,45 @@ impl Entry {
         }
         let tolerance = match &provider {
             // Half precision has 11 bits. TensorRT's fp32 may use TF32, which rounds factors to as many.
-            Provider::TensorRt(_) | Provider::CoreMl => 2e-2,
+            ExecutionProvider::TensorRt(_) | ExecutionProvider::CoreMl => 2e-2,
             _ => 1e-4,
         };
         let nodes = Some(model.where_it_runs()?);
-        let contestant = Box::new(OnnxContestant { name: name.to_string(), model });
-        Ok(Entry { contestant, tolerance, open_ms: Some(open_ms), again_ms, engines, nodes })
+        let implementation = Box::new(OnnxImplementation { name: name.to_string(), model });
+        Ok(BenchmarkEntry { implementation, tolerance, open_ms: Some(open_ms), again_ms, engines, nodes })
     }
 }
 
-/// One model in several ways: [`Race::run`] times them in turns, [`Race::report`] shows what came out.
-pub struct Race {
+/// One model in several ways: [`Benchmark::run`] times them in turns, [`Benchmark::report`] shows what came out.
+pub struct Benchmark {
     /// What is computed.
     pub title: String,
     /// Those who take part; outputs are held against the first one's.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<BenchmarkEntry>,
     /// Those who cannot, and why, with what adds them.
-    pub absent: Vec<(String, Error)>,
+    pub unavailable: Vec<(String, Error)>,
     /// What was measured.
     pub latencies: Vec<Latency>,
-    inputs: Vec<Port>,
+    inputs: Vec<ValueInfo>,
     /// The NVIDIA GPU's name, if there is one.
     gpu: Option<String>,
 }
 
-impl Race {
+impl Benchmark {
     /// How often everybody has its turn at a batch size; the calls of a turn follow each other.
-    pub const TURNS: usize = 12;
+    pub const REPETITIONS: usize = 12;
 
     /// The file on the CPU; others join.
     ///
     /// # Errors
     /// As [`OnnxModel::open`].
-    pub fn new(path: &Path) -> Result<Race> {
-        let inputs = OnnxModel::open(path, Provider::Cpu)?.inputs().to_vec();
+    pub fn new(path: &Path) -> Result<Benchmark> {
+        let inputs = OnnxModel::open(path, ExecutionProvider::Cpu)?.inputs().to_vec();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let title = format!("{name} by ONNX Runtime {}", version()?);
-        let entries = vec![Entry::open(path, Provider::Cpu)?];
+        let entries = vec![BenchmarkEntry::open(path, ExecutionProvider::Cpu)?];
         let gpu = Gpu::open_index(0).ok().map(|gpu| gpu.name().to_string());
-        Ok(Race { title, entries, absent: Vec::new(), latencies: Vec::new(), inputs, gpu })
+        Ok(Benchmark { title, entries, unavailable: Vec::new(), latencies: Vec::new(), inputs, gpu })
     }
 
     /// Lets the file join on each of these providers; one that is missing is noted with its reason, and with who takes its
@@ -316,11 +317,11 @@ impl Race {
     ///
     /// # Errors
     /// When a provider is there and the file does not open on it.
-    pub fn join(&mut self, path: &Path, providers: &[Provider]) -> Result<()> {
+    pub fn add(&mut self, path: &Path, providers: &[ExecutionProvider]) -> Result<()> {
         for provider in providers {
             match provider.look()? {
                 Some(missing) => self.leave_out(missing),
-                None => self.entries.push(Entry::open(path, provider.clone())?),
+                None => self.entries.push(BenchmarkEntry::open(path, provider.clone())?),
             }
         }
         Ok(())
@@ -330,15 +331,15 @@ impl Race {
     /// the first form joined.
     ///
     /// # Errors
-    /// As [`Race::join`].
-    pub fn join_as(&mut self, name: &str, path: &Path, provider: Provider) -> Result<()> {
+    /// As [`Benchmark::add`].
+    pub fn add_as(&mut self, name: &str, path: &Path, provider: ExecutionProvider) -> Result<()> {
         if provider.look()?.is_none() {
-            self.entries.push(Entry::open_as(name, path, provider)?);
+            self.entries.push(BenchmarkEntry::open_as(name, path, provider)?);
         }
         Ok(())
     }
 
-    /// On which machine a contestant of that kind computes.
+    /// On which machine a implementation of that kind computes.
     pub(super) fn machine(&self, backend: Backend) -> String {
         match (&self.gpu, backend) {
             (Some(name), Backend::Cuda) => name.clone(),
@@ -346,18 +347,18 @@ impl Race {
         }
     }
 
-    fn leave_out(&mut self, missing: Missing) {
-        self.absent.push((missing.provider.to_string(), missing.into()));
+    fn leave_out(&mut self, missing: MissingProvider) {
+        self.unavailable.push((missing.provider.to_string(), missing.into()));
     }
 
     /// TensorRT with one engine for all batches from 1 to `most`, where the model's inputs have nothing else that is free.
-    pub fn tensorrt(&self, fp16: bool, most: usize) -> Provider {
+    pub fn tensorrt(&self, fp16: bool, most: usize) -> ExecutionProvider {
         let options = if fp16 { TensorRt::fp16() } else { TensorRt::default() };
         let whole = self.inputs.iter().fold(options, |options, port| {
             let at = |batch: usize| extents(port, batch);
             options.shapes(&port.name, &at(1), &at(most.div_ceil(4)), &at(most))
         });
-        Provider::TensorRt(whole)
+        ExecutionProvider::TensorRt(whole)
     }
 
     /// Random inputs for that many examples: numbers in 0 … 1, whole numbers 0; every free dimension is the batch.
@@ -365,10 +366,10 @@ impl Race {
     /// # Errors
     /// For an input of another type.
     pub fn inputs(&self, batch: usize) -> Result<Vec<(String, OnnxTensor)>> {
-        let one = |(at, port): (usize, &Port)| {
+        let one = |(at, port): (usize, &ValueInfo)| {
             let shape = extents(port, batch);
             let count = shape.iter().product();
-            let data: OnnxData = match port.kind.as_str() {
+            let data: OnnxData = match port.dtype.as_str() {
                 "f32" => random_f32(count, at as u64 + 1).into(),
                 "i64" => vec![0i64; count].into(),
                 "i32" => vec![0i32; count].into(),
@@ -390,13 +391,13 @@ impl Race {
     /// Checks all outputs against the first one's, then times everybody in turns, at each batch size.
     ///
     /// # Errors
-    /// When outputs differ by more than the entry's tolerance, and what a contestant reports.
+    /// When outputs differ by more than the entry's tolerance, and what a implementation reports.
     pub fn run(&mut self, batches: &[usize]) -> Result<()> {
         for &batch in batches {
             let inputs = self.inputs(batch)?;
             let inputs: Vec<(&str, &OnnxTensor)> =
                 inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-            let found = lap(&mut self.entries, &inputs, batch)?;
+            let found = measure_batch(&mut self.entries, &inputs, batch)?;
             self.latencies.extend(found);
         }
         Ok(())
@@ -404,36 +405,43 @@ impl Race {
 }
 
 /// One batch size.
-fn lap(entries: &mut [Entry], inputs: &[(&str, &OnnxTensor)], batch: usize) -> Result<Vec<Latency>> {
+fn measure_batch(entries: &mut [BenchmarkEntry], inputs: &[(&str, &OnnxTensor)], batch: usize) -> Result<Vec<Latency>> {
     let mut first: Vec<f32> = Vec::new();
     let mut found = Vec::new();
     for (at, entry) in entries.iter_mut().enumerate() {
-        entry.contestant.set(inputs)?;
-        let output = entry.contestant.output()?;
+        entry.implementation.set(inputs)?;
+        let output = entry.implementation.output()?;
         if at == 0 {
             first.clone_from(&output);
         }
-        let error = apart(&first, &output);
+        let error = max_relative_error(&first, &output);
         if error.is_nan() || error > entry.tolerance {
             return Err(Error::Invalid {
                 what: format!(
-                    "at batch {batch} the outputs of {} lie {error:.1e} from those of the first contestant; {:.0e} was allowed",
-                    entry.contestant.name(),
+                    "at batch {batch} the outputs of {} lie {error:.1e} from those of the first implementation; {:.0e} was allowed",
+                    entry.implementation.name(),
                     entry.tolerance
                 ),
                 fix: "its times mean nothing: see that both have the same weights and inputs".to_string(),
             });
         }
-        let (backend, dtype) = (entry.contestant.backend(), entry.contestant.dtype());
-        found.push(Latency { contestant: entry.contestant.name(), backend, dtype, batch, us: Vec::new(), error });
+        let (backend, dtype) = (entry.implementation.backend(), entry.implementation.dtype());
+        found.push(Latency {
+            implementation: entry.implementation.name(),
+            backend,
+            dtype,
+            batch,
+            us: Vec::new(),
+            error,
+        });
     }
     let mut counts = Vec::new();
     for entry in entries.iter_mut() {
-        let us = entry.contestant.calls(3)?;
+        let us = entry.implementation.calls(3)?;
         let typical = us.iter().copied().fold(f64::INFINITY, f64::min);
         counts.push(((TURN_MS * 1e3 / typical) as usize).clamp(2, MOST_CALLS));
     }
-    for turn in 0..Race::TURNS {
+    for turn in 0..Benchmark::REPETITIONS {
         let mut order: Vec<usize> = (0..entries.len()).collect();
         if turn % 2 == 1 {
             order.reverse();
@@ -441,14 +449,14 @@ fn lap(entries: &mut [Entry], inputs: &[(&str, &OnnxTensor)], batch: usize) -> R
         for at in order {
             // Threads of the one before wait in a loop for more work, and would take cores from this one.
             std::thread::sleep(REST);
-            found[at].us.extend(entries[at].contestant.calls(counts[at])?);
+            found[at].us.extend(entries[at].implementation.calls(counts[at])?);
         }
     }
     Ok(found)
 }
 
 /// The largest difference, over the largest number of the first; NaN where the lengths differ.
-fn apart(first: &[f32], other: &[f32]) -> f64 {
+fn max_relative_error(first: &[f32], other: &[f32]) -> f64 {
     if first.len() != other.len() {
         return f64::NAN;
     }
@@ -460,78 +468,80 @@ fn apart(first: &[f32], other: &[f32]) -> f64 {
     f64::from(most / largest)
 }
 
-fn extents(port: &Port, batch: usize) -> Vec<usize> {
-    let extent = |extent: &Dimension| match extent {
-        Dimension::Fixed(n) => *n,
-        Dimension::Free(_) => batch,
+fn extents(port: &ValueInfo, batch: usize) -> Vec<usize> {
+    let extent = |extent: &Dim| match extent {
+        Dim::Fixed(n) => *n,
+        Dim::Free(_) => batch,
     };
     port.shape.iter().map(extent).collect()
 }
 
-impl Race {
+impl Benchmark {
     /// A file on the CPU, CUDA, TensorRT (fp32, fp16) and CoreML. Who is missing is noted. Engines of TensorRT hold for
     /// batches from 1 to `most`.
     ///
     /// # Errors
     /// When ONNX Runtime is missing, or a provider that is there does not take the file.
-    pub fn of_file(path: &Path, most: usize) -> Result<Race> {
-        let mut race = Race::new(path)?;
-        let (fp32, fp16) = (race.tensorrt(false, most), race.tensorrt(true, most));
-        race.join(path, &[Provider::Cuda, fp32, fp16, Provider::CoreMl])?;
-        Ok(race)
+    pub fn of_file(path: &Path, most: usize) -> Result<Benchmark> {
+        let mut benchmark = Benchmark::new(path)?;
+        let (fp32, fp16) = (benchmark.tensorrt(false, most), benchmark.tensorrt(true, most));
+        benchmark.add(path, &[ExecutionProvider::Cuda, fp32, fp16, ExecutionProvider::CoreMl])?;
+        Ok(benchmark)
     }
 
     /// The CNN with these numbers: written to `folder` as `cnn.onnx`, with operators of version [`CUDA_OPSET`], and run as
-    /// [`Race::of_file`] does; beside it candle, on the CPU and on CUDA. On CUDA the newest version of operators ([`OPSET`])
+    /// [`Benchmark::of_file`] does; beside it candle, on the CPU and on CUDA. On CUDA the newest version of operators ([`OPSET`])
     /// runs as well, from `cnn-newest.onnx`: what one operator without a kernel costs.
     ///
     /// # Errors
-    /// When a file cannot be written, and as [`Race::of_file`].
+    /// When a file cannot be written, and as [`Benchmark::of_file`].
     ///
     /// [`CUDA_OPSET`]: crate::export::CUDA_OPSET
     /// [`OPSET`]: crate::export::OPSET
-    pub fn of_cnn(parameters: &gpulab_nn::cnn::Parameters, folder: &Path, most: usize) -> Result<Race> {
-        use crate::export::{CUDA_OPSET, OPSET, cnn};
-        use gpulab_nn::DeviceKind;
+    pub fn of_cnn(parameters: &gpulab_nn::cnn::Parameters, folder: &Path, most: usize) -> Result<Benchmark> {
         let (path, newest) = (folder.join("cnn.onnx"), folder.join("cnn-newest.onnx"));
         let model = cnn(parameters)?;
         model.write(&newest)?;
         model.with_opset(CUDA_OPSET)?.write(&path)?;
-        let mut race = Race::of_file(&path, most)?;
-        race.join_as(&format!("{}, operators {OPSET}", Provider::Cuda), &newest, Provider::Cuda)?;
+        let mut benchmark = Benchmark::of_file(&path, most)?;
+        benchmark.add_as(
+            &format!("{}, operators {OPSET}", ExecutionProvider::Cuda),
+            &newest,
+            ExecutionProvider::Cuda,
+        )?;
         for place in [DeviceKind::Cpu, DeviceKind::Cuda] {
             match CandleCnn::new(parameters, place) {
-                Ok(contestant) => race.entries.push(Entry::of(contestant)),
-                Err(error) => race.absent.push((format!("candle {}", place.name()), error)),
+                Ok(implementation) => benchmark.entries.push(BenchmarkEntry::of(implementation)),
+                Err(error) => benchmark.unavailable.push((format!("candle {}", place.name()), error)),
             }
         }
-        Ok(race)
+        Ok(benchmark)
     }
 }
 
 /// What a chart shows over the batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RaceChart {
+pub enum BenchmarkChart {
     /// The time of the middle call.
     Latency,
     /// Examples a second.
     Throughput,
 }
 
-/// A race as text and as a piece of a page; it shows itself as the last line of a cell.
+/// A benchmark as text and as a piece of a page; it shows itself as the last line of a cell.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct BenchmarkReport {
     tables: [Table; 2],
 }
 
-impl std::fmt::Display for Report {
+impl std::fmt::Display for BenchmarkReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let texts: Vec<String> = self.tables.iter().map(|table| table.text().trim_end().to_string()).collect();
         f.write_str(&texts.join("\n\n"))
     }
 }
 
-impl Report {
+impl BenchmarkReport {
     /// What the notebook calls to show it: both tables in one output, as a cell keeps the last one alone.
     pub fn evcxr_display(&self) {
         show(&format!("{self}\n"), &self.html());
@@ -543,7 +553,7 @@ impl Report {
     }
 }
 
-impl Race {
+impl Benchmark {
     /// The figures as rows with their machine: latency p50 and p99, throughput, and what opening took.
     pub fn rows(&self) -> Vec<Measurement> {
         let mut rows: Vec<Measurement> = self.latencies.iter().flat_map(|latency| latency.rows()).collect();
@@ -551,17 +561,19 @@ impl Race {
             for (metric, ms) in [("open", entry.open_ms), ("open again", entry.again_ms)] {
                 let Some(ms) = ms else { continue };
                 let summary = gpulab::measurement::Summary::of(&[ms]);
-                let (name, backend) = (entry.contestant.name(), entry.contestant.backend());
-                rows.push(Measurement::new(&name, backend, 1, metric, "ms", summary).dtype(&entry.contestant.dtype()));
+                let (name, backend) = (entry.implementation.name(), entry.implementation.backend());
+                rows.push(
+                    Measurement::new(&name, backend, 1, metric, "ms", summary).dtype(&entry.implementation.dtype()),
+                );
             }
         }
         rows.iter_mut().for_each(|row| row.machine = self.machine(row.backend));
         rows
     }
 
-    /// The tables: every contestant at every batch size, and how the sessions were opened.
-    pub fn report(&self) -> Report {
-        Report { tables: [self.latency_table(), self.session_table()] }
+    /// The tables: every implementation at every batch size, and how the sessions were opened.
+    pub fn report(&self) -> BenchmarkReport {
+        BenchmarkReport { tables: [self.latency_table(), self.session_table()] }
     }
 
     fn latency_table(&self) -> Table {
@@ -575,7 +587,7 @@ impl Race {
             for latency in of {
                 let p50 = Cell { best: latency.p50() == best, ..Cell::of(figures(latency.p50())) };
                 rows.push(vec![
-                    Cell::of(latency.contestant.as_str()),
+                    Cell::of(latency.implementation.as_str()),
                     Cell::of(batch.to_string()),
                     p50,
                     Cell::of(figures(latency.p99())),
@@ -593,7 +605,7 @@ impl Race {
             text_columns: 0,
             notes: vec![
                 "A call is waited for; inputs and outputs lie where it computes. Differs by: the largest difference of an \
-                 output from the first contestant's, over the largest output."
+                 output from the first implementation's, over the largest output."
                     .to_string(),
             ],
         }
@@ -601,9 +613,9 @@ impl Race {
 
     fn session_table(&self) -> Table {
         let ms = |value: Option<f64>| value.map_or(String::new(), figures);
-        let row = |entry: &Entry| {
+        let row = |entry: &BenchmarkEntry| {
             [
-                entry.contestant.name(),
+                entry.implementation.name(),
                 entry.nodes.clone().unwrap_or_default(),
                 entry.engines.clone().unwrap_or_default(),
                 ms(entry.open_ms),
@@ -631,11 +643,12 @@ impl Race {
         table
     }
 
-    /// A line for each that is absent, with its reason, and what adds it; the same reason is told once.
+    /// A line for each that is unavailable, with its reason, and what adds it; the same reason is told once.
     fn missing(&self) -> Vec<String> {
         let mut told: Vec<&str> = Vec::new();
         let mut lines = Vec::new();
-        let texts: Vec<(&String, String)> = self.absent.iter().map(|(name, error)| (name, error.to_string())).collect();
+        let texts: Vec<(&String, String)> =
+            self.unavailable.iter().map(|(name, error)| (name, error.to_string())).collect();
         for (name, text) in &texts {
             let why = text.strip_prefix(&format!("{name} is missing: ")).unwrap_or(text);
             if told.contains(&why) {
@@ -649,16 +662,16 @@ impl Race {
     }
 
     /// A chart over the batch size.
-    pub fn chart(&self, what: RaceChart) -> SizeChart {
-        race_chart(&self.rows(), what)
+    pub fn chart(&self, what: BenchmarkChart) -> SizeChart {
+        benchmark_chart(&self.rows(), what)
     }
 }
 
 /// The same chart of rows that were measured before.
-pub fn race_chart(rows: &[Measurement], what: RaceChart) -> SizeChart {
+pub fn benchmark_chart(rows: &[Measurement], what: BenchmarkChart) -> SizeChart {
     let (metric, title, label) = match what {
-        RaceChart::Latency => ("latency p50", "The middle call", "time of a call"),
-        RaceChart::Throughput => ("throughput", "Examples a second, calls one after another", "examples a second"),
+        BenchmarkChart::Latency => ("latency p50", "The middle call", "time of a call"),
+        BenchmarkChart::Throughput => ("throughput", "Examples a second, calls one after another", "examples a second"),
     };
     let rows: Vec<Measurement> = rows.iter().filter(|row| row.metric == metric).cloned().collect();
     over_size(&rows).title(title).x_label("batch").y_label(label)
@@ -673,7 +686,7 @@ mod tests {
         let mut us = vec![100.0; 98];
         us.extend([900.0, 900.0]);
         let latency = Latency {
-            contestant: "c".to_string(),
+            implementation: "c".to_string(),
             backend: Backend::Cpu,
             dtype: "f32".to_string(),
             batch: 8,
@@ -690,10 +703,10 @@ mod tests {
 
     #[test]
     fn outputs_that_differ_or_are_no_numbers_are_seen() {
-        assert_eq!(apart(&[1.0, -2.0], &[1.0, -2.0]), 0.0);
-        assert_eq!(apart(&[1.0, -2.0], &[1.5, -2.0]), 0.25);
-        assert!(apart(&[1.0, 2.0], &[f32::NAN, 2.0]).is_nan());
-        assert!(apart(&[1.0, 2.0], &[2.0, f32::NAN]).is_nan());
-        assert!(apart(&[1.0], &[1.0, 2.0]).is_nan());
+        assert_eq!(max_relative_error(&[1.0, -2.0], &[1.0, -2.0]), 0.0);
+        assert_eq!(max_relative_error(&[1.0, -2.0], &[1.5, -2.0]), 0.25);
+        assert!(max_relative_error(&[1.0, 2.0], &[f32::NAN, 2.0]).is_nan());
+        assert!(max_relative_error(&[1.0, 2.0], &[2.0, f32::NAN]).is_nan());
+        assert!(max_relative_error(&[1.0], &[1.0, 2.0]).is_nan());
     }
 }

@@ -30,8 +30,12 @@ pub fn version() -> Result<String> {
     Ok(loaded()?.1.clone())
 }
 
-/// What sessions are made in; loads the library the first time.
-pub(super) fn environment() -> Result<&'static Environment> {
+/// What sessions are made in (`ort::init_from(library)`, then `.build()`); loads the library the first time. For a session
+/// of your own: `ort::session::Session::builder(environment()?)`.
+///
+/// # Errors
+/// As [`version`].
+pub fn environment() -> Result<&'static Environment> {
     Ok(&loaded()?.0)
 }
 
@@ -296,7 +300,7 @@ pub(super) fn not_opened<R>(path: &Path, version: &str, error: &ort::Error<R>) -
         }
         ErrorCode::NotImplemented => (
             "has an operator that the provider does not compute, or not for this type".to_string(),
-            "see the operator's name above; on Provider::Cpu most work, or export the model in f32",
+            "see the operator's name above; on ExecutionProvider::Cpu most work, or export the model in f32",
         ),
         ErrorCode::InvalidGraph => (
             "is no valid graph".to_string(),

@@ -1,8 +1,8 @@
-//! Running an ONNX file by ONNX Runtime, through the crate `ort`. Feature `ort`.
+//! Running an ONNX file by ONNX Runtime, through the crate `ort`.
 //!
 //! The library is loaded at run time (`make setup` brings it for the lessons that need it). [`OnnxModel`] opens a file on
-//! a [`Provider`] and runs it; `OnnxModel::bind` keeps inputs and outputs where the provider computes. Which provider took which
-//! node is read back from ONNX Runtime ([`OnnxModel::provider_of_nodes`]), and never assumed from what was asked for.
+//! a [`ExecutionProvider`] and runs it; `OnnxModel::bind` keeps inputs and outputs where the provider computes. Which provider took which
+//! node is read back from ONNX Runtime ([`OnnxModel::node_assignments`]), and never assumed from what was asked for.
 
 mod benchmark;
 mod library;
@@ -12,7 +12,10 @@ mod provider;
 #[cfg(test)]
 mod tests;
 
-pub use benchmark::{CandleCnn, Contestant, Entry, Latency, OnnxContestant, Race, RaceChart, Report, race_chart};
-pub use library::{OLDEST, version};
-pub use model::{Dimension, NodePlace, OnnxData, OnnxModel, OnnxTensor, Port};
-pub use provider::{CacheUse, EngineCache, Missing, Provider, ShapeRange, TensorRt, providers};
+pub use benchmark::{
+    Benchmark, BenchmarkChart, BenchmarkEntry, BenchmarkReport, CandleCnn, Implementation, Latency, OnnxImplementation,
+    benchmark_chart,
+};
+pub use library::{OLDEST, environment, version};
+pub use model::{NodeAssignment, OnnxData, OnnxModel, OnnxTensor};
+pub use provider::{CacheUse, EngineCache, ExecutionProvider, MissingProvider, ShapeRange, TensorRt, providers};

@@ -3,7 +3,8 @@
 
 use super::library;
 use super::library::{BRING_IT, clear_log, not_opened, said};
-use super::provider::{CacheUse, EngineCache, Missing, Provider};
+use super::provider::{CacheUse, EngineCache, ExecutionProvider, MissingProvider};
+use crate::export::{Dim, ValueInfo};
 use gpulab::error::{Error, Result};
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::GraphOptimizationLevel;
@@ -14,8 +15,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
+use std::ptr;
 use std::time::Instant;
-use std::{fmt, ptr};
 
 /// An ONNX file, opened on a provider: run it, and ask who computes its nodes.
 #[derive(Debug)]
@@ -23,13 +24,13 @@ pub struct OnnxModel {
     // Before the session that it belongs to: fields go in this order.
     bound: Option<IoBinding>,
     pub(super) session: Session,
-    provider: Provider,
+    provider: ExecutionProvider,
     path: PathBuf,
-    inputs: Vec<Port>,
-    outputs: Vec<Port>,
+    inputs: Vec<ValueInfo>,
+    outputs: Vec<ValueInfo>,
     open_ms: f64,
     engines: Option<EngineCache>,
-    skipped: Vec<Missing>,
+    skipped: Vec<MissingProvider>,
 }
 
 impl OnnxModel {
@@ -39,7 +40,7 @@ impl OnnxModel {
     /// # Errors
     /// When ONNX Runtime or the provider is missing, and when the file is damaged, of a newer ONNX, or has an operator that
     /// nobody computes.
-    pub fn open(path: impl AsRef<Path>, provider: Provider) -> Result<OnnxModel> {
+    pub fn open(path: impl AsRef<Path>, provider: ExecutionProvider) -> Result<OnnxModel> {
         OnnxModel::open_with(path.as_ref(), provider, None, None)
     }
 
@@ -47,7 +48,7 @@ impl OnnxModel {
     ///
     /// # Errors
     /// As [`OnnxModel::open`]; when none of them can be had, that of the last one.
-    pub fn open_on_first(path: impl AsRef<Path>, providers: &[Provider]) -> Result<OnnxModel> {
+    pub fn open_on_first(path: impl AsRef<Path>, providers: &[ExecutionProvider]) -> Result<OnnxModel> {
         let mut skipped = Vec::new();
         for provider in providers {
             match provider.look()? {
@@ -61,7 +62,7 @@ impl OnnxModel {
         }
         Err(skipped.pop().map(Error::from).unwrap_or_else(|| Error::Invalid {
             what: "no provider was named".to_string(),
-            fix: "name some, the best first: `&[Provider::Cuda, Provider::Cpu]`".to_string(),
+            fix: "name some, the best first: `&[ExecutionProvider::Cuda, ExecutionProvider::Cpu]`".to_string(),
         }))
     }
 
@@ -69,43 +70,56 @@ impl OnnxModel {
     ///
     /// # Errors
     /// As there.
-    pub fn open_on_threads(path: impl AsRef<Path>, provider: Provider, threads: usize) -> Result<OnnxModel> {
+    pub fn open_on_threads(path: impl AsRef<Path>, provider: ExecutionProvider, threads: usize) -> Result<OnnxModel> {
         OnnxModel::open_with(path.as_ref(), provider, Some(threads), None)
     }
 
     pub(super) fn open_with(
         path: &Path,
-        provider: Provider,
+        provider: ExecutionProvider,
         threads: Option<usize>,
         profile: Option<&Path>,
     ) -> Result<OnnxModel> {
         // The library's own start is no part of the time.
         library::environment()?;
         let engines = match &provider {
-            Provider::TensorRt(options) => Some(EngineCache::look(&options.cache)),
+            ExecutionProvider::TensorRt(options) => Some(EngineCache::look(&options.cache)),
             _ => None,
         };
         let begun = Instant::now();
         let session = open_session(path, &provider, threads, profile)?;
         let open_ms = begun.elapsed().as_secs_f64() * 1e3;
-        let inputs = session.inputs().iter().map(Port::of).collect::<Result<Vec<Port>>>()?;
-        let outputs = session.outputs().iter().map(Port::of).collect::<Result<Vec<Port>>>()?;
-        let (skipped, bound) = (Vec::new(), None);
-        Ok(OnnxModel { bound, session, provider, path: path.to_path_buf(), inputs, outputs, open_ms, engines, skipped })
+        let mut model = OnnxModel::from_session(session, provider, path)?;
+        (model.open_ms, model.engines) = (open_ms, engines);
+        Ok(model)
+    }
+
+    /// A session that was made by `ort` itself, with options of its own: `Session::builder(environment)?.with_…()?
+    /// .commit_from_file(path)?`. `provider` says where its inputs and outputs are bound, `path` what errors name. Only a
+    /// session with the configuration `session.record_ep_graph_assignment_info` = `1` tells who computes its nodes.
+    ///
+    /// # Errors
+    /// When an input or an output is no tensor.
+    pub fn from_session(session: Session, provider: ExecutionProvider, path: impl AsRef<Path>) -> Result<OnnxModel> {
+        let inputs = session.inputs().iter().map(value_info).collect::<Result<Vec<ValueInfo>>>()?;
+        let outputs = session.outputs().iter().map(value_info).collect::<Result<Vec<ValueInfo>>>()?;
+        let path = path.as_ref().to_path_buf();
+        let (bound, engines, skipped) = (None, None, Vec::new());
+        Ok(OnnxModel { bound, session, provider, path, inputs, outputs, open_ms: 0.0, engines, skipped })
     }
 
     /// What it takes.
-    pub fn inputs(&self) -> &[Port] {
+    pub fn inputs(&self) -> &[ValueInfo] {
         &self.inputs
     }
 
     /// What it gives.
-    pub fn outputs(&self) -> &[Port] {
+    pub fn outputs(&self) -> &[ValueInfo] {
         &self.outputs
     }
 
     /// The provider that it was opened on.
-    pub fn provider(&self) -> &Provider {
+    pub fn provider(&self) -> &ExecutionProvider {
         &self.provider
     }
 
@@ -120,7 +134,7 @@ impl OnnxModel {
     }
 
     /// Those that [`OnnxModel::open_on_first`] would have preferred.
-    pub fn skipped(&self) -> &[Missing] {
+    pub fn skipped(&self) -> &[MissingProvider] {
         &self.skipped
     }
 
@@ -133,7 +147,7 @@ impl OnnxModel {
     ///
     /// # Errors
     /// When ONNX Runtime does not tell.
-    pub fn provider_of_nodes(&self) -> Result<Vec<NodePlace>> {
+    pub fn node_assignments(&self) -> Result<Vec<NodeAssignment>> {
         library::environment()?;
         nodes_of(&self.session)
     }
@@ -141,9 +155,20 @@ impl OnnxModel {
     /// The same as a sentence: `12 nodes on CUDAExecutionProvider; 2 nodes on CPUExecutionProvider (Gather, Shape)`.
     ///
     /// # Errors
-    /// As [`OnnxModel::provider_of_nodes`].
+    /// As [`OnnxModel::node_assignments`].
     pub fn where_it_runs(&self) -> Result<String> {
-        Ok(sentence(&self.provider_of_nodes()?, self.provider.name()))
+        Ok(sentence(&self.node_assignments()?, self.provider.name()))
+    }
+
+    /// ONNX Runtime's session behind it: metadata, overridable initialisers, whatever this crate does not wrap.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The same to change or run: [`OnnxModel::run`] is `session.run(ort::inputs![…])` with inputs that were checked,
+    /// [`OnnxModel::bind`] is `session.create_binding()`, `bind_input` and `bind_output_to_device`.
+    pub fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
     }
 
     /// Runs the model: `model.run(&[("image", &image)])?`. Inputs are checked first. Outputs come by name, in the model's
@@ -254,7 +279,7 @@ pub(super) fn failed(path: &Path, error: &ort::Error) -> Error {
 /// Opens the file on the provider. `threads` is the CPU's; `profile` is the beginning of a file's name for a trace.
 pub(super) fn open_session(
     path: &Path,
-    provider: &Provider,
+    provider: &ExecutionProvider,
     threads: Option<usize>,
     profile: Option<&Path>,
 ) -> Result<Session> {
@@ -294,60 +319,32 @@ fn readable(path: &Path) -> Result<()> {
     }
 }
 
-/// One extent of a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Dimension {
-    /// It is this.
-    Fixed(usize),
-    /// It may be anything; extents of one name agree. The name may be empty.
-    Free(String),
-}
-
-/// An input or an output of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Port {
-    /// Its name.
-    pub name: String,
-    /// Its element type as ONNX calls it: `f32`, `i64` …
-    pub kind: String,
-    /// Its extents, outermost first.
-    pub shape: Vec<Dimension>,
-}
-
-impl fmt::Display for Port {
-    /// `image: f32 [batch, 1, 28, 28]`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let extents = self.shape.iter().map(|extent| match extent {
-            Dimension::Fixed(n) => n.to_string(),
-            Dimension::Free(name) if name.is_empty() => "?".to_string(),
-            Dimension::Free(name) => name.clone(),
+/// An input or an output as the session tells it.
+fn value_info(outlet: &Outlet) -> Result<ValueInfo> {
+    let ValueType::Tensor { ty, shape, dimension_symbols } = outlet.dtype() else {
+        return Err(Error::Unsupported {
+            what: format!("`{}` is a {}, and no tensor", outlet.name(), outlet.dtype()),
+            fix: "export a model whose inputs and outputs are tensors".to_string(),
         });
-        write!(f, "{}: {} [{}]", self.name, self.kind, extents.collect::<Vec<String>>().join(", "))
-    }
+    };
+    let dim = |(at, extent): (usize, &i64)| match usize::try_from(*extent) {
+        Ok(extent) => Dim::Fixed(extent),
+        Err(_) => Dim::Free(dimension_symbols.get(at).map_or(String::new(), |name| name.to_string())),
+    };
+    let shape = shape.iter().enumerate().map(dim).collect();
+    Ok(ValueInfo { name: outlet.name().to_string(), dtype: type_name(*ty), shape })
 }
 
-impl Port {
-    pub(super) fn of(outlet: &Outlet) -> Result<Port> {
-        let ValueType::Tensor { ty, shape, dimension_symbols } = outlet.dtype() else {
-            return Err(Error::Unsupported {
-                what: format!("`{}` is a {}, and no tensor", outlet.name(), outlet.dtype()),
-                fix: "export a model whose inputs and outputs are tensors".to_string(),
-            });
-        };
-        let extent = |(at, extent): (usize, &i64)| match usize::try_from(*extent) {
-            Ok(extent) => Dimension::Fixed(extent),
-            Err(_) => Dimension::Free(dimension_symbols.get(at).map_or(String::new(), |name| name.to_string())),
-        };
-        let shape = shape.iter().enumerate().map(extent).collect();
-        Ok(Port { name: outlet.name().to_string(), kind: type_name(*ty), shape })
-    }
-
+impl ValueInfo {
     /// Whether a tensor fits; `named` holds the extents that names have got so far.
     fn takes(&self, tensor: &OnnxTensor, named: &mut BTreeMap<String, (usize, String)>) -> Result<()> {
         let refuse = |what: String, fix: &str| Err(Error::Invalid { what, fix: fix.to_string() });
-        if tensor.data.kind() != self.kind {
-            let fix = format!("give `{}` a tensor of {}", self.name, self.kind);
-            return refuse(format!("input `{}` takes {}, and got {}", self.name, self.kind, tensor.data.kind()), &fix);
+        if tensor.data.dtype() != self.dtype {
+            let fix = format!("give `{}` a tensor of {}", self.name, self.dtype);
+            return refuse(
+                format!("input `{}` takes {}, and got {}", self.name, self.dtype, tensor.data.dtype()),
+                &fix,
+            );
         }
         if tensor.shape.len() != self.shape.len() {
             let fix = format!("shape it to {self}");
@@ -359,13 +356,13 @@ impl Port {
         }
         for (at, (extent, &given)) in self.shape.iter().zip(&tensor.shape).enumerate() {
             match extent {
-                Dimension::Fixed(wanted) if *wanted != given => {
+                Dim::Fixed(wanted) if *wanted != given => {
                     return refuse(
                         format!("input `{self}` got the shape {:?}: dimension {at} must be {wanted}", tensor.shape),
                         "shape the tensor so; only the named dimensions are free",
                     );
                 }
-                Dimension::Free(name) if !name.is_empty() => {
+                Dim::Free(name) if !name.is_empty() => {
                     let (before, by) = named.entry(name.clone()).or_insert_with(|| (given, self.name.clone())).clone();
                     if before != given {
                         return refuse(
@@ -382,7 +379,7 @@ impl Port {
 }
 
 /// Checks a call's inputs: each name once, known, none missing, types and shapes as the ports ask.
-pub(super) fn check_inputs(ports: &[Port], inputs: &[(&str, &OnnxTensor)]) -> Result<()> {
+pub(super) fn check_inputs(ports: &[ValueInfo], inputs: &[(&str, &OnnxTensor)]) -> Result<()> {
     let all = ports.iter().map(|port| format!("`{port}`")).collect::<Vec<String>>().join(", ");
     for (at, (name, _)) in inputs.iter().enumerate() {
         if !ports.iter().any(|port| port.name == *name) {
@@ -411,12 +408,12 @@ pub(super) fn check_inputs(ports: &[Port], inputs: &[(&str, &OnnxTensor)]) -> Re
 
 fn type_name(of: TensorElementType) -> String {
     match of {
-        TensorElementType::Float32 => OnnxData::F32(Vec::new()).kind().to_string(),
-        TensorElementType::Int64 => OnnxData::I64(Vec::new()).kind().to_string(),
-        TensorElementType::Int32 => OnnxData::I32(Vec::new()).kind().to_string(),
-        TensorElementType::Int8 => OnnxData::I8(Vec::new()).kind().to_string(),
-        TensorElementType::Uint8 => OnnxData::U8(Vec::new()).kind().to_string(),
-        TensorElementType::Bool => OnnxData::Bool(Vec::new()).kind().to_string(),
+        TensorElementType::Float32 => OnnxData::F32(Vec::new()).dtype().to_string(),
+        TensorElementType::Int64 => OnnxData::I64(Vec::new()).dtype().to_string(),
+        TensorElementType::Int32 => OnnxData::I32(Vec::new()).dtype().to_string(),
+        TensorElementType::Int8 => OnnxData::I8(Vec::new()).dtype().to_string(),
+        TensorElementType::Uint8 => OnnxData::U8(Vec::new()).dtype().to_string(),
+        TensorElementType::Bool => OnnxData::Bool(Vec::new()).dtype().to_string(),
         other => other.to_string(),
     }
 }
@@ -435,7 +432,7 @@ pub enum OnnxData {
 
 impl OnnxData {
     /// The element type: `f32`, `i64` …
-    pub fn kind(&self) -> &'static str {
+    pub fn dtype(&self) -> &'static str {
         match self {
             OnnxData::F32(_) => "f32",
             OnnxData::I64(_) => "i64",
@@ -506,7 +503,7 @@ impl OnnxTensor {
         match &self.data {
             OnnxData::F32(data) => Ok(data),
             other => Err(Error::Invalid {
-                what: format!("this tensor holds {}, and no f32", other.kind()),
+                what: format!("this tensor holds {}, and no f32", other.dtype()),
                 fix: "match on its field `data`".to_string(),
             }),
         }
@@ -542,9 +539,9 @@ impl OnnxTensor {
     /// A copy of what came out; it must lie on the host.
     pub(super) fn of(name: &str, value: &DynValue) -> Result<OnnxTensor> {
         let extract = || -> ort::Result<Option<OnnxTensor>> {
-            let Some(kind) = value.dtype().tensor_type() else { return Ok(None) };
+            let Some(dtype) = value.dtype().tensor_type() else { return Ok(None) };
             let shape = value.dtype().tensor_shape().map(|shape| shape.iter().map(|&extent| extent as usize).collect());
-            let data = match kind {
+            let data = match dtype {
                 TensorElementType::Float32 => value.try_extract_tensor::<f32>()?.1.to_vec().into(),
                 TensorElementType::Int64 => value.try_extract_tensor::<i64>()?.1.to_vec().into(),
                 TensorElementType::Int32 => value.try_extract_tensor::<i32>()?.1.to_vec().into(),
@@ -609,7 +606,7 @@ mod candle {
                 }
                 other => {
                     return Err(Error::Unsupported {
-                        what: format!("candle has no tensors of {}", other.kind()),
+                        what: format!("candle has no tensors of {}", other.dtype()),
                         fix: "read the field `data` itself".to_string(),
                     });
                 }
@@ -645,7 +642,7 @@ pub(super) fn bind_inputs(binding: &mut IoBinding, inputs: &[(&str, &OnnxTensor)
 }
 
 /// Outputs stay on the GPU, or come to the host; their shapes follow from the inputs of each run.
-pub(super) fn bind_outputs(binding: &mut IoBinding, ports: &[Port], on_cuda: bool) -> Result<()> {
+pub(super) fn bind_outputs(binding: &mut IoBinding, ports: &[ValueInfo], on_cuda: bool) -> Result<()> {
     let device = if on_cuda { AllocationDevice::CUDA } else { AllocationDevice::CPU };
     let place = |binding: &mut IoBinding| -> ort::Result<()> {
         binding.clear_outputs();
@@ -660,7 +657,7 @@ pub(super) const RECORD: (&str, &str) = ("session.record_ep_graph_assignment_inf
 
 /// A node of the graph, and the provider that computes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NodePlace {
+pub struct NodeAssignment {
     /// The node's name in the file; empty where it has none.
     pub node: String,
     /// Its operator, such as `Conv`.
@@ -696,7 +693,7 @@ fn list<'s, T>(
 }
 
 /// All nodes of a session that was opened with [`RECORD`].
-pub(super) fn nodes_of(session: &Session) -> Result<Vec<NodePlace>> {
+pub(super) fn nodes_of(session: &Session) -> Result<Vec<NodeAssignment>> {
     read_nodes(session).map_err(|error| {
         said(
             "which provider took which node could not be read",
@@ -706,7 +703,7 @@ pub(super) fn nodes_of(session: &Session) -> Result<Vec<NodePlace>> {
     })
 }
 
-fn read_nodes(session: &Session) -> ort::Result<Vec<NodePlace>> {
+fn read_nodes(session: &Session) -> ort::Result<Vec<NodeAssignment>> {
     let api = ort::api();
     let mut places = Vec::new();
     // SAFETY: the session is alive, and was opened with the setting that this call asks for.
@@ -716,7 +713,7 @@ fn read_nodes(session: &Session) -> ort::Result<Vec<NodePlace>> {
         // SAFETY: a part that the session has just given.
         let nodes = list(|first, count| unsafe { (api.EpAssignedSubgraph_GetNodes)(subgraph, first, count) })?;
         for &node in nodes {
-            places.push(NodePlace {
+            places.push(NodeAssignment {
                 node: text(api.EpAssignedNode_GetName, node)?,
                 operator: text(api.EpAssignedNode_GetOperatorType, node)?,
                 provider: provider.clone(),
@@ -729,7 +726,7 @@ fn read_nodes(session: &Session) -> ort::Result<Vec<NodePlace>> {
 
 /// `12 nodes on CUDAExecutionProvider; 2 on CPUExecutionProvider (Shape, Gather)`: where the nodes are; the operators of
 /// those that are not on the provider that was asked for are named.
-pub(super) fn sentence(places: &[NodePlace], asked: &str) -> String {
+pub(super) fn sentence(places: &[NodeAssignment], asked: &str) -> String {
     let mut names: Vec<&str> = Vec::new();
     for place in places {
         if !names.contains(&place.provider.as_str()) {
@@ -738,7 +735,7 @@ pub(super) fn sentence(places: &[NodePlace], asked: &str) -> String {
     }
     names.sort_by_key(|name| *name != asked);
     let about = names.iter().map(|&name| {
-        let of: Vec<&NodePlace> = places.iter().filter(|place| place.provider == name).collect();
+        let of: Vec<&NodeAssignment> = places.iter().filter(|place| place.provider == name).collect();
         let mut operators: Vec<&str> = of.iter().map(|place| place.operator.as_str()).collect();
         operators.sort_unstable();
         operators.dedup();
@@ -754,7 +751,7 @@ mod tests {
 
     #[test]
     fn a_fallback_is_named_with_its_operators() {
-        let place = |operator: &str, provider: &str| NodePlace {
+        let place = |operator: &str, provider: &str| NodeAssignment {
             node: String::new(),
             operator: operator.to_string(),
             provider: provider.to_string(),

@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 /// An execution provider of ONNX Runtime.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Provider {
+pub enum ExecutionProvider {
     /// The CPU; it is always there.
     Cpu,
     /// An NVIDIA GPU, by kernels of ONNX Runtime, cuDNN and cuBLAS, in f32 without TF32.
@@ -30,92 +30,92 @@ pub enum Provider {
 
 /// A provider that cannot be had here, and why.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Missing {
+pub struct MissingProvider {
     /// Which one.
-    pub provider: Provider,
+    pub provider: ExecutionProvider,
     /// Why, in ONNX Runtime's or the loader's own words where they said something.
     pub why: String,
     /// What adds it.
     pub add: String,
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is missing: {}\nnext: {}", self.provider, self.why, self.add)
     }
 }
 
-impl From<Missing> for Error {
-    fn from(missing: Missing) -> Error {
+impl From<MissingProvider> for Error {
+    fn from(missing: MissingProvider) -> Error {
         Error::Unsupported { what: format!("{} is missing: {}", missing.provider, missing.why), fix: missing.add }
     }
 }
 
-impl fmt::Display for Provider {
+impl fmt::Display for ExecutionProvider {
     /// `ONNX Runtime CUDA`, `ONNX Runtime TensorRT fp16` …
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Provider::Cpu => f.write_str("ONNX Runtime CPU"),
-            Provider::Cuda => f.write_str("ONNX Runtime CUDA"),
-            Provider::TensorRt(options) => write!(f, "ONNX Runtime TensorRT {}", options.precision()),
-            Provider::CoreMl => f.write_str("ONNX Runtime CoreML"),
+            ExecutionProvider::Cpu => f.write_str("ONNX Runtime CPU"),
+            ExecutionProvider::Cuda => f.write_str("ONNX Runtime CUDA"),
+            ExecutionProvider::TensorRt(options) => write!(f, "ONNX Runtime TensorRT {}", options.precision()),
+            ExecutionProvider::CoreMl => f.write_str("ONNX Runtime CoreML"),
         }
     }
 }
 
-impl Provider {
-    /// Its name in ONNX Runtime: what [`NodePlace::provider`](super::NodePlace) says of a node that it took.
+impl ExecutionProvider {
+    /// Its name in ONNX Runtime: what [`NodeAssignment::provider`](super::NodeAssignment) says of a node that it took.
     pub fn name(&self) -> &'static str {
         match self {
-            Provider::Cpu => "CPUExecutionProvider",
-            Provider::Cuda => "CUDAExecutionProvider",
-            Provider::TensorRt(_) => "TensorrtExecutionProvider",
-            Provider::CoreMl => "CoreMLExecutionProvider",
+            ExecutionProvider::Cpu => "CPUExecutionProvider",
+            ExecutionProvider::Cuda => "CUDAExecutionProvider",
+            ExecutionProvider::TensorRt(_) => "TensorrtExecutionProvider",
+            ExecutionProvider::CoreMl => "CoreMLExecutionProvider",
         }
     }
 
     /// Whether its memory is an NVIDIA GPU's.
     pub(super) fn on_cuda(&self) -> bool {
-        matches!(self, Provider::Cuda | Provider::TensorRt(_))
+        matches!(self, ExecutionProvider::Cuda | ExecutionProvider::TensorRt(_))
     }
 
     /// What adds it.
     fn add(&self) -> String {
         match self {
-            Provider::Cpu => BRING_IT.to_string(),
-            Provider::Cuda => {
+            ExecutionProvider::Cpu => BRING_IT.to_string(),
+            ExecutionProvider::Cuda => {
                 "run `make setup LESSONS=42` on a machine with an NVIDIA driver (`make verify` shows it): it \
                                brings onnxruntime-gpu and the CUDA libraries that it needs"
                     .to_string()
             }
-            Provider::TensorRt(_) => {
+            ExecutionProvider::TensorRt(_) => {
                 "run `make setup LESSONS=42 TENSORRT=1` on a machine with an NVIDIA driver: it fetches \
                                       TensorRT from NVIDIA (some GB)"
                     .to_string()
             }
-            Provider::CoreMl => "CoreML is part of macOS: run it on a Mac".to_string(),
+            ExecutionProvider::CoreMl => "CoreML is part of macOS: run it on a Mac".to_string(),
         }
     }
 
-    pub(super) fn missing(&self, why: impl Into<String>) -> Missing {
-        Missing { provider: self.clone(), why: why.into(), add: self.add() }
+    pub(super) fn missing(&self, why: impl Into<String>) -> MissingProvider {
+        MissingProvider { provider: self.clone(), why: why.into(), add: self.add() }
     }
 
     /// This one, and those that take what it leaves, first to last; the CPU stands behind all of them.
-    fn chain(&self) -> Vec<Provider> {
+    fn chain(&self) -> Vec<ExecutionProvider> {
         match self {
-            Provider::Cpu => Vec::new(),
-            Provider::TensorRt(_) => vec![self.clone(), Provider::Cuda],
+            ExecutionProvider::Cpu => Vec::new(),
+            ExecutionProvider::TensorRt(_) => vec![self.clone(), ExecutionProvider::Cuda],
             _ => vec![self.clone()],
         }
     }
 
     fn dispatch(&self) -> ExecutionProviderDispatch {
         let made: ExecutionProviderDispatch = match self {
-            Provider::Cpu => ep::CPU::default().into(),
-            Provider::Cuda => ep::CUDA::default().with_tf32(false).into(),
-            Provider::TensorRt(options) => options.dispatch(),
-            Provider::CoreMl => ep::CoreML::default().into(),
+            ExecutionProvider::Cpu => ep::CPU::default().into(),
+            ExecutionProvider::Cuda => ep::CUDA::default().with_tf32(false).into(),
+            ExecutionProvider::TensorRt(options) => options.dispatch(),
+            ExecutionProvider::CoreMl => ep::CoreML::default().into(),
         };
         made.error_on_failure()
     }
@@ -128,11 +128,11 @@ impl Provider {
         Ok(builder)
     }
 
-    fn register_alone(&self, builder: SessionBuilder) -> Result<SessionBuilder, Missing> {
+    fn register_alone(&self, builder: SessionBuilder) -> Result<SessionBuilder, MissingProvider> {
         if self.on_cuda() {
             library::preload();
         }
-        if let Provider::TensorRt(_) = self {
+        if let ExecutionProvider::TensorRt(_) = self {
             // ONNX Runtime only says that its own library did not load; the one that is missing is TensorRT's.
             tensorrt_library().map_err(|why| self.missing(why))?;
         }
@@ -155,16 +155,16 @@ impl Provider {
     ///
     /// # Errors
     /// When ONNX Runtime itself is missing or too old.
-    pub fn look(&self) -> Result<Option<Missing>> {
+    pub fn look(&self) -> Result<Option<MissingProvider>> {
         let environment = library::environment()?;
         let builder = Session::builder(environment).map_err(|error| said("no session was begun", &error, BRING_IT))?;
         let mut builder = match self.register_alone(builder) {
             Ok(builder) => builder,
             Err(missing) => return Ok(Some(missing)),
         };
-        if let Provider::TensorRt(_) = self {
+        if let ExecutionProvider::TensorRt(_) = self {
             // An engine for one node would take seconds, and stay in the cache; the GPU and its driver are CUDA's to see.
-            return Ok(Provider::Cuda.look()?.map(|cuda| self.missing(cuda.why)));
+            return Ok(ExecutionProvider::Cuda.look()?.map(|cuda| self.missing(cuda.why)));
         }
         let said = |error: ort::Error| self.missing(format!("ONNX Runtime says: {}", words(error.message())));
         Ok(builder.commit_from_memory(ONE_NODE).map_err(said).err())
@@ -180,10 +180,12 @@ b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\0\x10\r";
 ///
 /// # Errors
 /// When ONNX Runtime itself is missing or too old.
-pub fn providers() -> Result<(Vec<Provider>, Vec<Missing>)> {
-    let mut here = vec![Provider::Cpu];
+pub fn providers() -> Result<(Vec<ExecutionProvider>, Vec<MissingProvider>)> {
+    let mut here = vec![ExecutionProvider::Cpu];
     let mut missing = Vec::new();
-    for provider in [Provider::Cuda, Provider::TensorRt(TensorRt::default()), Provider::CoreMl] {
+    for provider in
+        [ExecutionProvider::Cuda, ExecutionProvider::TensorRt(TensorRt::default()), ExecutionProvider::CoreMl]
+    {
         match provider.look()? {
             None => here.push(provider),
             Some(why) => missing.push(why),

@@ -46,14 +46,14 @@ fn expected(x: &OnnxTensor, z: &OnnxTensor) -> Vec<f32> {
 
 fn open(name: &str) -> (File, OnnxModel) {
     let file = File::of(name, &model("Relu", 10, 21));
-    let opened = good(OnnxModel::open(&file.0, Provider::Cpu));
+    let opened = good(OnnxModel::open(&file.0, ExecutionProvider::Cpu));
     (file, opened)
 }
 
 #[test]
 fn a_model_runs_at_any_batch_and_tells_where() {
     let (_file, mut model) = open("runs");
-    let ports: Vec<String> = model.inputs().iter().chain(model.outputs()).map(Port::to_string).collect();
+    let ports: Vec<String> = model.inputs().iter().chain(model.outputs()).map(ToString::to_string).collect();
     assert_eq!(ports, ["x: f32 [batch, 3]", "z: f32 [batch, 2]", "y: f32 [batch, 2]"]);
     for batch in [1, 5] {
         let (x, z) = inputs(batch);
@@ -65,7 +65,7 @@ fn a_model_runs_at_any_batch_and_tells_where() {
         good(model.run_bound());
         assert_eq!(good(model.bound_outputs())[0].1.f32s().unwrap(), expected(&x, &z));
     }
-    let mut places = good(model.provider_of_nodes());
+    let mut places = good(model.node_assignments());
     places.sort();
     let of: Vec<(&str, &str)> = places.iter().map(|at| (at.operator.as_str(), at.provider.as_str())).collect();
     // What ONNX Runtime makes of the three is its own affair; that each has a place is not.
@@ -79,7 +79,7 @@ fn a_model_runs_at_any_batch_and_tells_where() {
 fn the_trace_of_a_run_agrees_with_what_it_tells() {
     let file = File::of("trace", &model("Relu", 10, 21));
     let begin = std::env::temp_dir().join(format!("gpulab-trace-{}", std::process::id()));
-    let mut model = good(OnnxModel::open_with(&file.0, Provider::Cpu, Some(1), Some(&begin)));
+    let mut model = good(OnnxModel::open_with(&file.0, ExecutionProvider::Cpu, Some(1), Some(&begin)));
     let (x, z) = inputs(2);
     good(model.run(&[("x", &x), ("z", &z)]));
     let trace = model.session.end_profiling().unwrap();
@@ -93,7 +93,7 @@ fn the_trace_of_a_run_agrees_with_what_it_tells() {
         .filter_map(|event| Some(event["args"]["provider"].as_str()?.to_string()))
         .collect();
     assert!(!ran.is_empty() && ran.iter().all(|provider| provider == "CPUExecutionProvider"), "{ran:?}");
-    assert!(good(model.provider_of_nodes()).iter().all(|place| ran.contains(&place.provider)));
+    assert!(good(model.node_assignments()).iter().all(|place| ran.contains(&place.provider)));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn wrong_inputs_are_named_before_anything_runs() {
 
 #[test]
 fn a_file_that_is_no_model_says_what_is_wrong_with_it() {
-    let opens = |file: &Path| wrong(OnnxModel::open(file, Provider::Cpu));
+    let opens = |file: &Path| wrong(OnnxModel::open(file, ExecutionProvider::Cpu));
     assert!(opens(Path::new("/no/such/model.onnx")).contains("cannot open /no/such/model.onnx"));
     assert!(opens(&std::env::temp_dir()).contains("it is a folder"));
     assert!(opens(&File::of("empty", b"").0).contains("it is empty"));
@@ -141,24 +141,24 @@ fn a_file_that_is_no_model_says_what_is_wrong_with_it() {
 fn a_provider_that_is_missing_is_said_and_the_fallback_is_named() {
     let file = File::of("fallback", &model("Relu", 10, 21));
     let (here, missing) = good(providers());
-    assert_eq!(here[0], Provider::Cpu);
+    assert_eq!(here[0], ExecutionProvider::Cpu);
     assert_eq!(here.len() + missing.len(), 4);
     for one in &missing {
         let text = wrong(OnnxModel::open(&file.0, one.provider.clone()));
         assert!(text.starts_with(&format!("{} is missing: ", one.provider)), "{text}");
         assert!(!one.why.is_empty() && text.contains(one.why.lines().next().unwrap()), "{text}");
     }
-    let mut order: Vec<Provider> = missing.iter().map(|one| one.provider.clone()).collect();
-    order.push(Provider::Cpu);
+    let mut order: Vec<ExecutionProvider> = missing.iter().map(|one| one.provider.clone()).collect();
+    order.push(ExecutionProvider::Cpu);
     let model = good(OnnxModel::open_on_first(&file.0, &order));
-    assert_eq!((model.provider(), model.skipped().len()), (&Provider::Cpu, missing.len()));
+    assert_eq!((model.provider(), model.skipped().len()), (&ExecutionProvider::Cpu, missing.len()));
     assert!(wrong(OnnxModel::open_on_first(&file.0, &[])).contains("no provider was named"));
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn without_tensorrt_its_own_library_is_named() {
-    let provider = Provider::TensorRt(TensorRt::fp16());
+    let provider = ExecutionProvider::TensorRt(TensorRt::fp16());
     let Some(missing) = good(provider.look()) else { return println!("skipped: this machine has TensorRT") };
     let text = Error::from(missing).to_string();
     assert!(text.starts_with("ONNX Runtime TensorRT fp16 is missing: "), "{text}");
@@ -168,7 +168,7 @@ fn without_tensorrt_its_own_library_is_named() {
 /// Gives what it was told to, at once.
 struct Told(Vec<f32>);
 
-impl Contestant for Told {
+impl Implementation for Told {
     fn name(&self) -> String {
         "told".to_string()
     }
@@ -192,39 +192,39 @@ impl Contestant for Told {
 
 #[test]
 fn a_race_times_those_whose_outputs_agree_and_names_the_others() {
-    let file = File::of("race", &model("Relu", 10, 21));
-    let mut race = good(Race::new(&file.0));
-    let inputs = good(race.inputs(2));
+    let file = File::of("benchmark", &model("Relu", 10, 21));
+    let mut benchmark = good(Benchmark::new(&file.0));
+    let inputs = good(benchmark.inputs(2));
     assert_eq!((inputs[0].0.as_str(), inputs[0].1.shape.as_slice()), ("x", &[2, 3][..]));
     let right = expected(&inputs[0].1, &inputs[1].1);
-    race.entries.push(Entry::of(Told(right.clone())));
-    good(race.join(&file.0, &[race.tensorrt(false, 8), race.tensorrt(true, 8), Provider::Cpu]));
-    good(race.join_as("another form", &file.0, Provider::Cpu));
-    assert_eq!(race.entries.len() + race.absent.len(), 6);
-    good(race.run(&[2]));
-    let told = race.latencies.iter().find(|latency| latency.contestant == "told").unwrap();
-    assert!(told.us.len() >= 2 * Race::TURNS && told.error < 1e-6);
-    let rows = race.rows();
+    benchmark.entries.push(BenchmarkEntry::of(Told(right.clone())));
+    good(benchmark.add(&file.0, &[benchmark.tensorrt(false, 8), benchmark.tensorrt(true, 8), ExecutionProvider::Cpu]));
+    good(benchmark.add_as("another form", &file.0, ExecutionProvider::Cpu));
+    assert_eq!(benchmark.entries.len() + benchmark.unavailable.len(), 6);
+    good(benchmark.run(&[2]));
+    let told = benchmark.latencies.iter().find(|latency| latency.implementation == "told").unwrap();
+    assert!(told.us.len() >= 2 * Benchmark::REPETITIONS && told.error < 1e-6);
+    let rows = benchmark.rows();
     let metrics: Vec<&str> = rows.iter().filter(|row| row.experiment == "told").map(|row| &*row.metric).collect();
     assert_eq!(metrics, ["latency p50", "latency p99", "throughput"]);
     assert!(rows.iter().any(|row| row.metric == "open" && row.unit == "ms"));
     // Legends name the machine.
     assert!(rows.iter().all(|row| !row.machine.is_empty()));
-    let text = race.report().to_string();
+    let text = benchmark.report().to_string();
     for part in ["told", "another form", "ONNX Runtime CPU", "on CPUExecutionProvider", "examples"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    if let [(first, why), (second, _)] = race.absent.as_slice() {
+    if let [(first, why), (second, _)] = benchmark.unavailable.as_slice() {
         assert!(text.contains(&format!("{first} is missing: ")) && text.contains(&why.to_string()), "{text}");
         assert!(text.contains(&format!("{second} is missing for the same reason")), "{text}");
         // Engines are TensorRT's, and it is not there.
         assert!(!text.contains("engines") && !text.contains("again"), "{text}");
     }
     // A cell keeps the last of several outputs: both tables are one.
-    assert_eq!(race.report().html().matches("<table").count(), 2);
-    assert!(race.chart(RaceChart::Throughput).draw().svg().contains("examples a second"));
-    race.entries.push(Entry::of(Told(right.iter().map(|value| value + 1.0).collect())));
-    let text = wrong(race.run(&[2]));
+    assert_eq!(benchmark.report().html().matches("<table").count(), 2);
+    assert!(benchmark.chart(BenchmarkChart::Throughput).draw().svg().contains("examples a second"));
+    benchmark.entries.push(BenchmarkEntry::of(Told(right.iter().map(|value| value + 1.0).collect())));
+    let text = wrong(benchmark.run(&[2]));
     assert!(text.contains("at batch 2 the outputs of told lie"), "{text}");
 }
 
