@@ -1,4 +1,4 @@
-//! One program for every machine: a [`Device`] to compute on, and [`Vector`]s that live on one.
+//! One program for every machine: a [`ComputeDevice`] to compute on, and [`DeviceVector`]s that live on one.
 //!
 //! Frameworks call this device-agnostic code. Two vectors can only be combined where both live; anything else is a
 //! device mismatch, and the error says which of them is where.
@@ -13,7 +13,7 @@ use std::fmt;
 
 /// A place that holds vectors and computes with them.
 #[derive(Debug, Clone)]
-pub enum Device {
+pub enum ComputeDevice {
     /// The CPU and its memory.
     Cpu,
     /// A GPU.
@@ -23,42 +23,42 @@ pub enum Device {
     Practice,
 }
 
-impl Device {
+impl ComputeDevice {
     /// The GPU where there is one that kernels can be compiled for, else the CPU: the line that makes a program run
     /// everywhere.
-    pub fn best() -> Device {
-        Gpu::open_with_compiler().map_or(Device::Cpu, Device::Gpu)
+    pub fn best() -> ComputeDevice {
+        Gpu::open_with_compiler().map_or(ComputeDevice::Cpu, ComputeDevice::Gpu)
     }
 
-    /// A device whose memory is not the CPU's: the GPU where there is one, else [`Device::Practice`].
-    pub fn other() -> Device {
-        Gpu::open_with_compiler().map_or(Device::Practice, Device::Gpu)
+    /// A device whose memory is not the CPU's: the GPU where there is one, else [`ComputeDevice::Practice`].
+    pub fn other() -> ComputeDevice {
+        Gpu::open_with_compiler().map_or(ComputeDevice::Practice, ComputeDevice::Gpu)
     }
 
     /// Copies `host` to this device.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
-    pub fn vector(&self, host: &[f32]) -> Result<Vector> {
-        Vector::new(self, host)
+    pub fn vector(&self, host: &[f32]) -> Result<DeviceVector> {
+        DeviceVector::new(self, host)
     }
 
     /// True when `other` means the same memory.
-    pub fn same_as(&self, other: &Device) -> bool {
+    pub fn same_as(&self, other: &ComputeDevice) -> bool {
         match (self, other) {
-            (Device::Cpu, Device::Cpu) | (Device::Practice, Device::Practice) => true,
-            (Device::Gpu(a), Device::Gpu(b)) => a.same_as(b),
+            (ComputeDevice::Cpu, ComputeDevice::Cpu) | (ComputeDevice::Practice, ComputeDevice::Practice) => true,
+            (ComputeDevice::Gpu(a), ComputeDevice::Gpu(b)) => a.same_as(b),
             _ => false,
         }
     }
 }
 
-impl fmt::Display for Device {
+impl fmt::Display for ComputeDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Device::Cpu => f.write_str("the CPU"),
-            Device::Gpu(gpu) => write!(f, "{gpu}"),
-            Device::Practice => f.write_str("the practice device"),
+            ComputeDevice::Cpu => f.write_str("the CPU"),
+            ComputeDevice::Gpu(gpu) => write!(f, "{gpu}"),
+            ComputeDevice::Practice => f.write_str("the practice device"),
         }
     }
 }
@@ -86,25 +86,25 @@ impl Capacity {
     }
 }
 
-impl Device {
+impl ComputeDevice {
     /// What this device holds at once, by its driver's own figures.
     ///
-    /// `None` for [`Device::Practice`] and a simulated GPU, which are no devices, and for an Apple GPU, whose system does
+    /// `None` for [`ComputeDevice::Practice`] and a simulated GPU, which are no devices, and for an Apple GPU, whose system does
     /// not tell.
     pub fn capacity(&self) -> Option<Capacity> {
         match self {
-            Device::Cpu => {
+            ComputeDevice::Cpu => {
                 let info = cpu::info();
                 Some(Capacity { units: info.usable_cores as u64, streams_each: 1, width: lanes_of(&info.vectors) })
             }
-            Device::Gpu(Gpu::Cuda(gpu)) => {
+            ComputeDevice::Gpu(Gpu::Cuda(gpu)) => {
                 let figure = |which| u64::try_from(gpu.attribute(which)).ok().filter(|&figure| figure > 0);
                 let width = figure(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
                 let threads = figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
                 let units = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
                 Some(Capacity { units, streams_each: threads / width, width })
             }
-            Device::Gpu(Gpu::Metal(_) | Gpu::Simulated(_)) | Device::Practice => None,
+            ComputeDevice::Gpu(Gpu::Metal(_) | Gpu::Simulated(_)) | ComputeDevice::Practice => None,
         }
     }
 }
@@ -119,8 +119,8 @@ fn lanes_of(vectors: &str) -> u64 {
 }
 
 /// Numbers in one device's memory.
-pub struct Vector {
-    device: Device,
+pub struct DeviceVector {
+    device: ComputeDevice,
     data: Data,
 }
 
@@ -129,17 +129,17 @@ enum Data {
     Gpu(Buffer<f32>),
 }
 
-impl Vector {
-    pub(super) fn new(device: &Device, host: &[f32]) -> Result<Vector> {
+impl DeviceVector {
+    pub(super) fn new(device: &ComputeDevice, host: &[f32]) -> Result<DeviceVector> {
         let data = match device {
-            Device::Gpu(gpu) => Data::Gpu(gpu.to_device(host)?),
-            Device::Cpu | Device::Practice => Data::Host(host.to_vec()),
+            ComputeDevice::Gpu(gpu) => Data::Gpu(gpu.to_device(host)?),
+            ComputeDevice::Cpu | ComputeDevice::Practice => Data::Host(host.to_vec()),
         };
-        Ok(Vector { device: device.clone(), data })
+        Ok(DeviceVector { device: device.clone(), data })
     }
 
     /// Where it lives.
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &ComputeDevice {
         &self.device
     }
 
@@ -160,8 +160,8 @@ impl Vector {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Driver`].
-    pub fn to(&self, device: &Device) -> Result<Vector> {
-        Vector::new(device, &self.to_host()?)
+    pub fn to(&self, device: &ComputeDevice) -> Result<DeviceVector> {
+        DeviceVector::new(device, &self.to_host()?)
     }
 
     /// A copy of the numbers for the CPU to read.
@@ -179,19 +179,19 @@ impl Vector {
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`] when they live on two devices, [`Error::LengthMismatch`].
-    pub fn add(&self, other: &Vector) -> Result<Vector> {
+    pub fn add(&self, other: &DeviceVector) -> Result<DeviceVector> {
         self.combine(other, "add", |a, b| a + b)
     }
 
     /// `self × other`, element by element, on the device where both live.
     ///
     /// # Errors
-    /// As [`Vector::add`].
-    pub fn multiply(&self, other: &Vector) -> Result<Vector> {
+    /// As [`DeviceVector::add`].
+    pub fn multiply(&self, other: &DeviceVector) -> Result<DeviceVector> {
         self.combine(other, "multiply", |a, b| a * b)
     }
 
-    fn combine(&self, other: &Vector, name: &str, on_cpu: fn(f32, f32) -> f32) -> Result<Vector> {
+    fn combine(&self, other: &DeviceVector, name: &str, on_cpu: fn(f32, f32) -> f32) -> Result<DeviceVector> {
         if !self.device.same_as(&other.device) {
             return Err(Error::DeviceMismatch { expected: self.device.to_string(), found: other.device.to_string() });
         }
@@ -201,11 +201,11 @@ impl Vector {
         }
         let path = format!("vector_{name}/01_one_thread_each");
         let data = match (&self.data, &other.data, &self.device) {
-            (Data::Gpu(a), Data::Gpu(b), Device::Gpu(gpu)) => Data::Gpu(launch(gpu, rung(&path)?, a, b)?),
+            (Data::Gpu(a), Data::Gpu(b), ComputeDevice::Gpu(gpu)) => Data::Gpu(launch(gpu, rung(&path)?, a, b)?),
             (Data::Host(a), Data::Host(b), _) => Data::Host(a.iter().zip(b).map(|(&a, &b)| on_cpu(a, b)).collect()),
             _ => unreachable!("vectors of one device keep their data the same way"),
         };
-        Ok(Vector { device: self.device.clone(), data })
+        Ok(DeviceVector { device: self.device.clone(), data })
     }
 }
 
@@ -217,9 +217,9 @@ fn launch(gpu: &Gpu, rung: Rung, a: &Buffer<f32>, b: &Buffer<f32>) -> Result<Buf
     Ok(c)
 }
 
-impl fmt::Debug for Vector {
+impl fmt::Debug for DeviceVector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Vector({} elements on {})", self.len(), self.device)
+        write!(f, "DeviceVector({} elements on {})", self.len(), self.device)
     }
 }
 
@@ -229,8 +229,8 @@ mod tests {
 
     #[test]
     fn no_device_is_the_simulator() {
-        for device in [Device::best(), Device::other()] {
-            assert!(!matches!(device, Device::Gpu(Gpu::Simulated(_))));
+        for device in [ComputeDevice::best(), ComputeDevice::other()] {
+            assert!(!matches!(device, ComputeDevice::Gpu(Gpu::Simulated(_))));
         }
     }
 
@@ -242,29 +242,33 @@ mod tests {
 
     #[test]
     fn the_cpu_knows_its_own_and_practice_has_none() {
-        let cpu = Device::Cpu.capacity().unwrap();
+        let cpu = ComputeDevice::Cpu.capacity().unwrap();
         assert!(cpu.units >= 1 && cpu.streams() == cpu.units && [4, 8, 16].contains(&cpu.width), "{cpu:?}");
-        assert_eq!(Device::Practice.capacity(), None);
+        assert_eq!(ComputeDevice::Practice.capacity(), None);
         if let Ok(gpu) = Gpu::open_index(0) {
-            assert!(Device::Gpu(gpu).capacity().unwrap().lanes() > cpu.lanes());
+            assert!(ComputeDevice::Gpu(gpu).capacity().unwrap().lanes() > cpu.lanes());
         }
     }
 
     #[test]
     fn one_device_computes_and_two_are_named() {
-        let host = Device::Cpu.vector(&[1.0, 2.0]).unwrap();
-        let away = Device::Practice.vector(&[3.0, 4.0]).unwrap();
+        let host = ComputeDevice::Cpu.vector(&[1.0, 2.0]).unwrap();
+        let away = ComputeDevice::Practice.vector(&[3.0, 4.0]).unwrap();
         let message = host.add(&away).unwrap_err().to_string();
         assert!(message.contains("the CPU") && message.contains("the practice device"), "{message}");
-        let mended = host.add(&away.to(host.device()).unwrap()).unwrap();
-        assert_eq!(mended.to_host().unwrap(), [4.0, 6.0]);
+        let fixed = host.add(&away.to(host.device()).unwrap()).unwrap();
+        assert_eq!(fixed.to_host().unwrap(), [4.0, 6.0]);
         assert_eq!(away.multiply(&away).unwrap().to_host().unwrap(), [9.0, 16.0]);
     }
 
     #[test]
     fn lengths_must_agree() {
-        let message =
-            Device::Cpu.vector(&[1.0]).unwrap().add(&Device::Cpu.vector(&[]).unwrap()).unwrap_err().to_string();
+        let message = ComputeDevice::Cpu
+            .vector(&[1.0])
+            .unwrap()
+            .add(&ComputeDevice::Cpu.vector(&[]).unwrap())
+            .unwrap_err()
+            .to_string();
         assert!(message.contains("1 elements expected, 0 given"), "{message}");
     }
 }

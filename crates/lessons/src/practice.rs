@@ -13,22 +13,22 @@ const FIRST_LAUNCH_US: f64 = 900.0;
 /// More calls than any sensible answer makes; an endless loop ends here.
 const MOST_CALLS: usize = 1_000_000;
 
-/// Work for a queue: a kernel that takes some time, which only a measurement can find out.
+/// PracticeKernel for a queue: a kernel that takes some time, which only a measurement can find out.
 #[derive(Clone, Copy)]
-pub struct Work {
+pub struct PracticeKernel {
     us: f64,
 }
 
-impl Work {
+impl PracticeKernel {
     /// A kernel that takes about `us` µs on the GPU.
-    pub fn of_us(us: f64) -> Work {
-        Work { us }
+    pub fn of_us(us: f64) -> PracticeKernel {
+        PracticeKernel { us }
     }
 }
 
-impl std::fmt::Debug for Work {
+impl std::fmt::Debug for PracticeKernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Work(time it)")
+        f.write_str("PracticeKernel(time it)")
     }
 }
 
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Work {
 /// 900 µs more. Kernels take the time they were given, give or take 2 %, and one in ten takes twice as long, as on a
 /// machine that others use too.
 #[derive(Debug, Clone)]
-pub struct Queue {
+pub struct PracticeQueue {
     host_us: f64,
     gpu_us: f64,
     loaded: bool,
@@ -51,32 +51,32 @@ pub struct Queue {
 
 /// A mark on the GPU's side of the queue: the moment when it has done all work queued before.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Mark {
+pub struct PracticeEvent {
     gpu_us: f64,
 }
 
-impl Mark {
+impl PracticeEvent {
     /// Microseconds of GPU time from `start` to this mark.
-    pub fn us_since(&self, start: &Mark) -> f64 {
+    pub fn us_since(&self, start: &PracticeEvent) -> f64 {
         self.gpu_us - start.gpu_us
     }
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue::new()
+impl Default for PracticeQueue {
+    fn default() -> PracticeQueue {
+        PracticeQueue::new()
     }
 }
 
-impl Queue {
+impl PracticeQueue {
     /// An empty queue at time 0.
-    pub fn new() -> Queue {
-        Queue::with_seed(1)
+    pub fn new() -> PracticeQueue {
+        PracticeQueue::with_seed(1)
     }
 
     /// The same with other noise.
-    pub fn with_seed(seed: u64) -> Queue {
-        Queue {
+    pub fn with_seed(seed: u64) -> PracticeQueue {
+        PracticeQueue {
             host_us: 0.0,
             gpu_us: 0.0,
             loaded: false,
@@ -90,12 +90,12 @@ impl Queue {
     }
 
     /// An empty queue at time 0 that has its first, slow launch behind it.
-    pub fn warmed_up() -> Queue {
-        Queue { loaded: true, ..Queue::new() }
+    pub fn warmed_up() -> PracticeQueue {
+        PracticeQueue { loaded: true, ..PracticeQueue::new() }
     }
 
     /// Lets the launch of this number (from 0) fail on the GPU, later than the launch returns.
-    pub fn with_fault_at(mut self, launch: usize) -> Queue {
+    pub fn with_fault_at(mut self, launch: usize) -> PracticeQueue {
         self.fault_at = Some(launch);
         self
     }
@@ -109,7 +109,7 @@ impl Queue {
     ///
     /// # Errors
     /// A fault of a kernel launched *earlier*, once the GPU has got there: errors arrive late.
-    pub fn launch(&mut self, work: Work) -> Result<()> {
+    pub fn launch(&mut self, work: PracticeKernel) -> Result<()> {
         self.count_call();
         self.report_fault(self.host_us, "a launch")?;
         let began = self.host_us;
@@ -136,11 +136,11 @@ impl Queue {
     }
 
     /// A mark at the queue's end: an event, recorded and waited for when it is read.
-    pub fn event(&mut self) -> Mark {
+    pub fn event(&mut self) -> PracticeEvent {
         self.count_call();
         // Nothing queued: the GPU reaches the mark when the host has sent it.
         self.gpu_us = self.gpu_us.max(self.host_us);
-        Mark { gpu_us: self.gpu_us }
+        PracticeEvent { gpu_us: self.gpu_us }
     }
 
     /// What the host and the GPU did, and when; for `plot::timeline`.
@@ -197,9 +197,9 @@ const MOST_REFUSALS: usize = 10_000;
 /// A device's memory with the pool in front of it. Clones mean the same pool.
 ///
 /// As with CUDA's pool: the memory of a dropped buffer stays reserved, ready for the next allocation; at a
-/// [`Pool::synchronize`] all that is unused above the release threshold goes back to the device.
+/// [`PracticePool::synchronize`] all that is unused above the release threshold goes back to the device.
 #[derive(Debug, Clone)]
-pub struct Pool(Arc<Mutex<State>>);
+pub struct PracticePool(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -209,25 +209,25 @@ struct State {
     refusals: usize,
 }
 
-/// Memory of a [`Pool`]. Dropping it frees it.
+/// Memory of a [`PracticePool`]. Dropping it frees it.
 #[derive(Debug)]
-pub struct PoolBuffer {
-    pool: Pool,
+pub struct PracticeBuffer {
+    pool: PracticePool,
     bytes: u64,
 }
 
-impl Pool {
+impl PracticePool {
     /// A device with `total` bytes, none of them taken. The release threshold is 0, as the driver's.
-    pub fn new(total: u64) -> Pool {
+    pub fn new(total: u64) -> PracticePool {
         let stats = MemoryStats { used: 0, reserved: 0, used_high: 0, reserved_high: 0, free: total, total };
-        Pool(Arc::new(Mutex::new(State { stats, threshold: 0, handed_out: 0, refusals: 0 })))
+        PracticePool(Arc::new(Mutex::new(State { stats, threshold: 0, handed_out: 0, refusals: 0 })))
     }
 
     /// Allocates `bytes` bytes.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] when device and pool together hold too little.
-    pub fn alloc(&self, bytes: u64) -> Result<PoolBuffer> {
+    pub fn alloc(&self, bytes: u64) -> Result<PracticeBuffer> {
         let mut state = self.state();
         let stats = &mut state.stats;
         let unused = stats.reserved - stats.used;
@@ -247,7 +247,7 @@ impl Pool {
         stats.used_high = stats.used_high.max(stats.used);
         stats.reserved_high = stats.reserved_high.max(stats.reserved);
         state.handed_out += bytes;
-        Ok(PoolBuffer { pool: self.clone(), bytes })
+        Ok(PracticeBuffer { pool: self.clone(), bytes })
     }
 
     /// Waits for the GPU: unused memory above the threshold goes back to the device.
@@ -257,7 +257,7 @@ impl Pool {
         release(&mut state.stats, threshold);
     }
 
-    /// The three numbers, after a [`Pool::synchronize`].
+    /// The three numbers, after a [`PracticePool::synchronize`].
     pub fn memory(&self) -> MemoryStats {
         self.synchronize();
         self.state().stats
@@ -293,14 +293,14 @@ fn release(stats: &mut MemoryStats, keep: u64) {
     stats.free += returned;
 }
 
-impl PoolBuffer {
+impl PracticeBuffer {
     /// Its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-impl Drop for PoolBuffer {
+impl Drop for PracticeBuffer {
     fn drop(&mut self) {
         self.pool.state().stats.used -= self.bytes;
     }
@@ -312,12 +312,12 @@ mod tests {
 
     #[test]
     fn a_launch_returns_before_its_kernel_ends() {
-        let mut queue = Queue::new();
-        queue.launch(Work::of_us(1.0)).unwrap();
+        let mut queue = PracticeQueue::new();
+        queue.launch(PracticeKernel::of_us(1.0)).unwrap();
         queue.synchronize().unwrap();
         let before = queue.now_us();
         assert!(before > FIRST_LAUNCH_US, "{before}");
-        queue.launch(Work::of_us(500.0)).unwrap();
+        queue.launch(PracticeKernel::of_us(500.0)).unwrap();
         assert_eq!(queue.now_us() - before, 4.0);
         queue.synchronize().unwrap();
         let waited = queue.now_us() - before;
@@ -326,11 +326,11 @@ mod tests {
 
     #[test]
     fn events_see_the_gpu_and_not_the_host() {
-        let mut queue = Queue::warmed_up();
+        let mut queue = PracticeQueue::warmed_up();
         assert_eq!((queue.now_us(), queue.launches()), (0.0, 0));
         let start = queue.event();
         for _ in 0..101 {
-            queue.launch(Work::of_us(100.0)).unwrap();
+            queue.launch(PracticeKernel::of_us(100.0)).unwrap();
         }
         let mean = queue.event().us_since(&start) / 101.0;
         assert!((98.0..=135.0).contains(&mean), "{mean}");
@@ -338,8 +338,8 @@ mod tests {
 
     #[test]
     fn a_fault_arrives_late() {
-        let mut queue = Queue::new().with_fault_at(1);
-        assert!((0..3).all(|_| queue.launch(Work::of_us(50.0)).is_ok()));
+        let mut queue = PracticeQueue::new().with_fault_at(1);
+        assert!((0..3).all(|_| queue.launch(PracticeKernel::of_us(50.0)).is_ok()));
         let message = queue.synchronize().unwrap_err().to_string();
         assert!(message.contains("earlier") && message.contains("next: "), "{message}");
     }
@@ -348,8 +348,8 @@ mod tests {
 
     #[test]
     fn the_three_numbers_over_a_buffers_life() {
-        let pool = Pool::new(1024 * MIB);
-        let numbers = |pool: &Pool| {
+        let pool = PracticePool::new(1024 * MIB);
+        let numbers = |pool: &PracticePool| {
             let stats = pool.memory();
             [stats.used / MIB, stats.reserved / MIB, stats.free / MIB]
         };
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn freed_memory_is_used_again_and_goes_back_at_the_wait() {
-        let pool = Pool::new(64 * MIB);
+        let pool = PracticePool::new(64 * MIB);
         drop(pool.alloc(40 * MIB).unwrap());
         let again = pool.alloc(64 * MIB).unwrap();
         let message = pool.alloc(1).unwrap_err().to_string();

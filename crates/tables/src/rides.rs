@@ -238,15 +238,15 @@ pub(crate) fn read_frame(path: &Path) -> Result<DataFrame> {
         text,
         fix: fix.to_string(),
     };
-    const GET: &str = "check the path, or write the file anew with `arrays::write_csv`";
-    const MEND: &str = "mend that line, or write the file anew with `arrays::write_csv`";
+    const GET: &str = "check the path, or write the file anew with `tables::write_csv`";
+    const CORRECT: &str = "correct that line, or write the file anew with `tables::write_csv`";
     let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string(), GET))?;
     let mut header = String::new();
     BufReader::new(file).read_line(&mut header).map_err(|error| wrong(error.to_string(), GET))?;
     let expected = Rides::NAMES.join(",");
     if header.trim_end() != expected {
         let found: String = header.trim_end().chars().take(60).collect();
-        return Err(wrong(format!("its first line should be `{expected}`, and is `{found}`"), MEND));
+        return Err(wrong(format!("its first line should be `{expected}`, and is `{found}`"), CORRECT));
     }
     let schema: Schema = Rides::NAMES.iter().map(|&name| Field::new(name.into(), DataType::UInt32)).collect();
     let options = CsvReadOptions::default()
@@ -255,12 +255,12 @@ pub(crate) fn read_frame(path: &Path) -> Result<DataFrame> {
         .with_raise_if_empty(false)
         .with_rechunk(false);
     let frame = options.try_into_reader_with_file_path(Some(path.to_path_buf())).and_then(|reader| reader.finish());
-    let frame = frame.map_err(|error| wrong(error.to_string(), MEND))?;
+    let frame = frame.map_err(|error| wrong(error.to_string(), CORRECT))?;
     for column in frame.columns() {
         if column.null_count() > 0 {
             // The header is line 1.
             let row = column.is_null().iter().position(|null| null == Some(true)).unwrap_or(0);
-            return Err(wrong(format!("line {} has no number in the column `{}`", row + 2, column.name()), MEND));
+            return Err(wrong(format!("line {} has no number in the column `{}`", row + 2, column.name()), CORRECT));
         }
     }
     Ok(frame)

@@ -2,7 +2,7 @@
 
 use super::Verdict;
 use super::verdict::{PANIC_HINT, run};
-use crate::device::{Device, Vector};
+use crate::device::{ComputeDevice, DeviceVector};
 use gpulab::error::{Error, Result};
 
 /// A GPU to choose from.
@@ -87,9 +87,9 @@ fn filtered_first(gpus: &[Candidate], given: Option<usize>, expected: Option<usi
 }
 
 /// Checks a function that computes `weight × x + bias` where `weight` and `bias` (the model) live, wherever `x` is.
-pub fn mend_mismatch(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>) -> Verdict {
-    const NAME: &str = "mend_mismatch";
-    let other = Device::other();
+pub fn fix_mismatch(answer: fn(&DeviceVector, &DeviceVector, &DeviceVector) -> Result<DeviceVector>) -> Verdict {
+    const NAME: &str = "fix_mismatch";
+    let other = ComputeDevice::other();
     match mismatch_cases(answer, &other) {
         Ok(verdict) => verdict.unwrap_or_else(|| Verdict::pass(NAME)),
         // The check's own copies failed: no fault of the answer, but no pass either.
@@ -99,9 +99,17 @@ pub fn mend_mismatch(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>) ->
     }
 }
 
-fn mismatch_cases(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>, other: &Device) -> Result<Option<Verdict>> {
-    const NAME: &str = "mend_mismatch";
-    let places = [(&Device::Cpu, &Device::Cpu), (other, other), (&Device::Cpu, other), (other, &Device::Cpu)];
+fn mismatch_cases(
+    answer: fn(&DeviceVector, &DeviceVector, &DeviceVector) -> Result<DeviceVector>,
+    other: &ComputeDevice,
+) -> Result<Option<Verdict>> {
+    const NAME: &str = "fix_mismatch";
+    let places = [
+        (&ComputeDevice::Cpu, &ComputeDevice::Cpu),
+        (other, other),
+        (&ComputeDevice::Cpu, other),
+        (other, &ComputeDevice::Cpu),
+    ];
     for (model, data) in places {
         let (weight, bias) = (model.vector(&[2.0, 3.0, -1.0])?, model.vector(&[0.5, 0.0, 1.0])?);
         let x = data.vector(&[1.0, 2.0, 4.0])?;
@@ -136,7 +144,7 @@ fn mismatch_cases(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>, other
             );
         }
     }
-    let (weight, bias) = (Device::Cpu.vector(&[2.0, 3.0])?, Device::Cpu.vector(&[0.5, 0.0])?);
+    let (weight, bias) = (ComputeDevice::Cpu.vector(&[2.0, 3.0])?, ComputeDevice::Cpu.vector(&[0.5, 0.0])?);
     let short = other.vector(&[1.0])?;
     let what = match run(|| answer(&weight, &bias, &short)) {
         Ok(Err(_)) => return Ok(None),
@@ -252,13 +260,15 @@ mod tests {
     }
 
     #[test]
-    fn mending_the_mismatch_right_and_wrong() {
-        assert!(mend_mismatch(|w, b, x| w.multiply(&x.to(w.device())?)?.add(b)).passed());
-        type Answer = fn(&Vector, &Vector, &Vector) -> Result<Vector>;
+    fn fixing_the_mismatch_right_and_wrong() {
+        assert!(fix_mismatch(|w, b, x| w.multiply(&x.to(w.device())?)?.add(b)).passed());
+        type Answer = fn(&DeviceVector, &DeviceVector, &DeviceVector) -> Result<DeviceVector>;
         let wrong: [(Answer, &str); 7] = [
             (|w, b, x| w.multiply(x)?.add(b), "device mismatch"),
             (
-                |w, b, x| w.to(&Device::Cpu)?.multiply(&x.to(&Device::Cpu)?)?.add(&b.to(&Device::Cpu)?),
+                |w, b, x| {
+                    w.to(&ComputeDevice::Cpu)?.multiply(&x.to(&ComputeDevice::Cpu)?)?.add(&b.to(&ComputeDevice::Cpu)?)
+                },
                 "not always the CPU",
             ),
             (|w, b, x| Ok(w.multiply(&x.to(w.device()).unwrap()).unwrap().add(b).unwrap()), "with `?`"),
@@ -268,7 +278,7 @@ mod tests {
             (|_, _, _| todo!(), "panicked"),
         ];
         for (answer, text) in wrong {
-            let said = mend_mismatch(answer).text();
+            let said = fix_mismatch(answer).text();
             assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
         }
     }

@@ -2,8 +2,8 @@
 
 use super::Verdict;
 use super::verdict::{PANIC_HINT, run};
-use gpulab_onnx::export::quantize::{Activations, ValueRange, QuantParams};
-use gpulab_onnx::export::{Attribute, Dim, GraphBuilder, DataType, Onnx, Value};
+use gpulab_onnx::export::quantize::{Activations, QuantParams, ValueRange};
+use gpulab_onnx::export::{Attribute, DataType, Dim, GraphBuilder, Onnx, Value};
 
 /// Checks a function that gives the step and the zero point of a value in 0 … 255 from the smallest and the largest number that
 /// was seen of it. 0 must stay exactly 0, whatever was seen.

@@ -5,7 +5,7 @@ use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::warpsim::Kind;
 
-const COMPILE_HINT: &str = "mend the first error of the compiler; the lines are those of your kernel";
+const COMPILE_HINT: &str = "fix the first error of the compiler; the lines are those of your kernel";
 const LAUNCH_HINT: &str = "the check launches the kernel as it was given: keep its name and its parameters";
 
 /// The verdict on what was checked: `None` passes. `mistake_hint` says what to ask oneself about a kernel's mistake.
@@ -38,7 +38,7 @@ pub(super) fn first_is(error: &Error, kinds: &[Kind]) -> bool {
     shown.first().is_some_and(|first| kinds.iter().any(|kind| kind.words() == first.kind))
 }
 
-/// Whether the first mistake is that a thread writes what another one wrote on the same line: a barrier does not mend that.
+/// Whether the first mistake is that a thread writes what another one wrote on the same line: a barrier does not fix that.
 pub(super) fn two_write(error: &Error) -> bool {
     let Error::Mistakes { shown, .. } = error else { return false };
     let Some(first) = shown.first() else { return false };

@@ -2,7 +2,7 @@
 
 use super::Verdict;
 use super::verdict::{PANIC_HINT, run};
-use crate::practice::Pool;
+use crate::practice::PracticePool;
 use gpulab::error::{Error, Result};
 
 const MIB: u64 = 1 << 20;
@@ -12,10 +12,10 @@ const STEP: u64 = 64 * MIB;
 
 /// Checks a training loop: each of its `steps` steps allocates 64 MiB and notes its loss, 1 ÷ (1 + step). It must run for
 /// any number of steps, return the losses in order, keep no step's memory longer than that step, and leave nothing behind.
-pub fn no_leak(answer: fn(&Pool, usize) -> Result<Vec<f32>>) -> Verdict {
+pub fn no_leak(answer: fn(&PracticePool, usize) -> Result<Vec<f32>>) -> Verdict {
     const NAME: &str = "no_leak";
     for steps in [1, 500, 3, 0] {
-        let pool = Pool::new(1024 * MIB);
+        let pool = PracticePool::new(1024 * MIB);
         let outcome = run(|| answer(&pool, steps));
         let stats = pool.memory();
         let most = format!("with {} in 1024 MiB (most in use: {} MiB)", count(steps), stats.used_high / MIB);
@@ -58,7 +58,7 @@ fn count(steps: usize) -> String {
 
 /// Checks a function that gives the largest of `wanted`, `wanted ÷ 2`, `wanted ÷ 4` … items that fit when each takes
 /// `bytes` bytes. Out of memory with a single item, or any other error, is passed on.
-pub fn largest_batch(answer: fn(&Pool, usize, u64) -> Result<usize>) -> Verdict {
+pub fn largest_batch(answer: fn(&PracticePool, usize, u64) -> Result<usize>) -> Verdict {
     const NAME: &str = "largest_batch";
     let cases = [
         (1024, 256, MIB, Some(256)),
@@ -67,7 +67,7 @@ pub fn largest_batch(answer: fn(&Pool, usize, u64) -> Result<usize>) -> Verdict 
         (64, 8, 65 * MIB, None),
     ];
     for (total_mib, wanted, bytes, expected) in cases {
-        let pool = Pool::new(total_mib * MIB);
+        let pool = PracticePool::new(total_mib * MIB);
         let case = format!("{wanted} items of {} MiB in {total_mib} MiB", bytes / MIB);
         let given = match run(|| answer(&pool, wanted, bytes)) {
             Err(panic) => {
@@ -147,7 +147,7 @@ pub fn pool_numbers(answer: [(u64, u64); 5]) -> Verdict {
 }
 
 fn pool_steps() -> Result<[(u64, u64); 5]> {
-    let pool = Pool::new(1024 * MIB);
+    let pool = PracticePool::new(1024 * MIB);
     let numbers = || {
         let stats = pool.memory();
         (stats.used / MIB, stats.reserved / MIB)
@@ -169,10 +169,10 @@ fn pool_steps() -> Result<[(u64, u64); 5]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::practice::PoolBuffer;
+    use crate::practice::PracticeBuffer;
 
     /// What the notebook's loop returns, with `hold` deciding what becomes of each step's buffer.
-    fn train(pool: &Pool, steps: usize, mut hold: impl FnMut(PoolBuffer)) -> Result<Vec<f32>> {
+    fn train(pool: &PracticePool, steps: usize, mut hold: impl FnMut(PracticeBuffer)) -> Result<Vec<f32>> {
         let mut losses = Vec::new();
         for step in 0..steps {
             hold(pool.alloc(64 * MIB)?);
@@ -185,7 +185,7 @@ mod tests {
     fn the_leak_right_and_wrong() {
         let right = no_leak(|pool, steps| train(pool, steps, drop));
         assert!(right.passed(), "{}", right.text());
-        type Answer = fn(&Pool, usize) -> Result<Vec<f32>>;
+        type Answer = fn(&PracticePool, usize) -> Result<Vec<f32>>;
         let wrong: [(Answer, &str); 8] = [
             (
                 |pool, steps| {
@@ -207,11 +207,11 @@ mod tests {
                 "outlived their step",
             ),
             (|pool, steps| train(pool, steps, std::mem::forget), "after 1 step, 64 MiB are still in use"),
-            (|_, steps| train(&Pool::new(64 * MIB), steps, drop), "allocated 0 MiB in all"),
+            (|_, steps| train(&PracticePool::new(64 * MIB), steps, drop), "allocated 0 MiB in all"),
             (
                 |pool, steps| {
                     let _once = pool.alloc(64 * MIB)?;
-                    train(&Pool::new(64 * MIB), steps, drop)
+                    train(&PracticePool::new(64 * MIB), steps, drop)
                 },
                 "500 steps allocated 64 MiB in all",
             ),
@@ -219,7 +219,7 @@ mod tests {
             (|pool, steps| train(pool, steps.min(1), drop), "500 steps gave 1 losses"),
             (
                 |pool, steps| {
-                    let kept: Vec<PoolBuffer> = (0..steps).map(|_| pool.alloc(64 * MIB).unwrap()).collect();
+                    let kept: Vec<PracticeBuffer> = (0..steps).map(|_| pool.alloc(64 * MIB).unwrap()).collect();
                     train(pool, kept.len(), drop)
                 },
                 "which variable still owns",
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_largest_batch_right_and_wrong() {
-        let right = |pool: &Pool, wanted: usize, bytes: u64| {
+        let right = |pool: &PracticePool, wanted: usize, bytes: u64| {
             let mut batch = wanted;
             loop {
                 match pool.alloc(batch as u64 * bytes) {
@@ -244,7 +244,7 @@ mod tests {
             }
         };
         assert!(largest_batch(right).passed(), "{}", largest_batch(right).text());
-        type Answer = fn(&Pool, usize, u64) -> Result<usize>;
+        type Answer = fn(&PracticePool, usize, u64) -> Result<usize>;
         let wrong: [(Answer, &str); 7] = [
             (|pool, wanted, bytes| pool.alloc(wanted as u64 * bytes).map(|_| wanted), "catch `Error::OutOfMemory"),
             (|pool, wanted, bytes| pool.alloc(wanted as u64 * bytes).map(|_| wanted).or(Ok(wanted / 2)), "halve again"),

@@ -1,5 +1,5 @@
 //! Exercises of lesson 16: two slow kernels, each beside a fast one with the same result. First the cause is named, with a
-//! number that shows it; then the kernel is mended. The simulator's counters are the evidence.
+//! number that shows it; then the kernel is fixed. The simulator's counters are the evidence.
 
 use super::{Verdict, kernels};
 use gpulab::cpu;
@@ -55,7 +55,7 @@ const SIZES: [usize; 5] = [WHOLE, 1, 31, 1025, 3000];
 /// Whole blocks.
 const WHOLE: usize = 4096;
 
-/// Checks the answer to the first case: why a kernel `scale_rows` (as for [`mend_scale`]) is slow, and how many sectors
+/// Checks the answer to the first case: why a kernel `scale_rows` (as for [`fix_scale`]) is slow, and how many sectors
 /// one load request of its `x` touches.
 pub fn case_one(slow: &str, cause: Cause, sectors: u64) -> Verdict {
     const NAME: &str = "case_one";
@@ -75,7 +75,7 @@ pub fn case_one(slow: &str, cause: Cause, sectors: u64) -> Verdict {
     verdict(NAME, checked())
 }
 
-/// Checks the answer to the second case: why a kernel `block_sums` (as for [`mend_sums`]) is slow, and how many lanes are
+/// Checks the answer to the second case: why a kernel `block_sums` (as for [`fix_sums`]) is slow, and how many lanes are
 /// active in the line that costs the most instructions.
 pub fn case_two(slow: &str, cause: Cause, lanes: u64) -> Verdict {
     const NAME: &str = "case_two";
@@ -98,8 +98,8 @@ pub fn case_two(slow: &str, cause: Cause, lanes: u64) -> Verdict {
 /// Checks a kernel `scale_rows(const float *x, const float *factor, float *y, int n)` that multiplies row r of an n × n
 /// matrix by `factor[r]`, launched with a grid of blocks of 32 × 32 threads that covers the matrix: right, and no request of a
 /// warp touches more sectors than it must.
-pub fn mend_scale(source: &str) -> Verdict {
-    const NAME: &str = "mend_scale";
+pub fn fix_scale(source: &str) -> Verdict {
+    const NAME: &str = "fix_scale";
     let checked = || -> Result<Option<Verdict>> {
         let kernel = compiled(source, "scale_rows")?;
         for n in SIDES {
@@ -125,8 +125,8 @@ pub fn mend_scale(source: &str) -> Verdict {
 
 /// Checks a kernel `block_sums(const float *x, float *sums, int n)` that leaves the sum of each 1024 elements in
 /// `sums[blockIdx.x]`, launched with blocks of 1024 threads, one an element: right, and the work shared among the lanes.
-pub fn mend_sums(source: &str) -> Verdict {
-    const NAME: &str = "mend_sums";
+pub fn fix_sums(source: &str) -> Verdict {
+    const NAME: &str = "fix_sums";
     let checked = || -> Result<Option<Verdict>> {
         let kernel = compiled(source, "block_sums")?;
         for n in SIZES {
@@ -336,17 +336,14 @@ mod tests {
     #[test]
     fn rows_are_scaled_by_neighbours() {
         let right = FAST_SCALE;
-        assert!(mend_scale(right).passed(), "{}", mend_scale(right).text());
-        red(mend_scale(SLOW_SCALE), "up to 32 sectors");
-        red(mend_scale(&right.replace("factor[row]", "factor[column]")), "element 1 of the result");
-        red(mend_scale(&right.replace("row < n && ", "")), "past the end");
+        assert!(fix_scale(right).passed(), "{}", fix_scale(right).text());
+        red(fix_scale(SLOW_SCALE), "up to 32 sectors");
+        red(fix_scale(&right.replace("factor[row]", "factor[column]")), "element 1 of the result");
+        red(fix_scale(&right.replace("row < n && ", "")), "past the end");
+        red(fix_scale(&right.replace("if (row < n && column < n)", "if (row + 1 < n && column < n)")), "never written");
+        red(fix_scale(&right.replace("scale_rows", "scale_row")), "no kernel `scale_rows`");
         red(
-            mend_scale(&right.replace("if (row < n && column < n)", "if (row + 1 < n && column < n)")),
-            "never written",
-        );
-        red(mend_scale(&right.replace("scale_rows", "scale_row")), "no kernel `scale_rows`");
-        red(
-            mend_scale(&right.replace(", int n)", ")").replace("if (", "int n = 64; if (")),
+            fix_scale(&right.replace(", int n)", ")").replace("if (", "int n = 64; if (")),
             "keep its name and its parameters",
         );
     }
@@ -354,7 +351,7 @@ mod tests {
     #[test]
     fn block_sums_are_shared_work() {
         let right = FAST_SUMS;
-        assert!(mend_sums(right).passed(), "{}", mend_sums(right).text());
+        assert!(fix_sums(right).passed(), "{}", fix_sums(right).text());
         let by_warps = format!(
             "{}{}",
             SLOW_SUMS.split("__syncthreads").next().unwrap(),
@@ -370,14 +367,14 @@ mod tests {
     }
 }"
         );
-        assert!(mend_sums(&by_warps).passed(), "{}", mend_sums(&by_warps).text());
-        red(mend_sums(SLOW_SUMS), "lanes are active in the average instruction");
+        assert!(fix_sums(&by_warps).passed(), "{}", fix_sums(&by_warps).text());
+        red(fix_sums(SLOW_SUMS), "lanes are active in the average instruction");
         let (barrier, outside) = ("        __syncthreads();\n    }\n    if", "    }\n    if");
-        red(mend_sums(&right.replace(barrier, outside)), "needs its own `__syncthreads()`");
+        red(fix_sums(&right.replace(barrier, outside)), "needs its own `__syncthreads()`");
         let inside = right.replace("+ half]; }\n        __syncthreads();", "+ half]; __syncthreads(); }");
-        red(mend_sums(&inside), "outside of the `if`");
-        red(mend_sums(&right.replace("half = 512", "half = 256")), "element 0 of the result is");
-        red(mend_sums(&right.replace("i < n ? x[i] : 0.0f", "x[i]")), "does that element exist");
+        red(fix_sums(&inside), "outside of the `if`");
+        red(fix_sums(&right.replace("half = 512", "half = 256")), "element 0 of the result is");
+        red(fix_sums(&right.replace("i < n ? x[i] : 0.0f", "x[i]")), "does that element exist");
         let turns = format!(
             "{}{}",
             SLOW_SUMS.split("tile[threadIdx.x] =").next().unwrap().replace("float tile[1024];", "float sum;"),
@@ -388,6 +385,6 @@ mod tests {
     if (threadIdx.x == 0) { sums[blockIdx.x] = sum; }
 }"
         );
-        red(mend_sums(&turns), "take turns at one address");
+        red(fix_sums(&turns), "take turns at one address");
     }
 }

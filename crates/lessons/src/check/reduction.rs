@@ -174,7 +174,7 @@ fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
 fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::SharedRace]) && kernels::two_write(error) {
-        "two threads write one word: a barrier does not mend that. Does each thread have a word of its own, and is a \
+        "two threads write one word: a barrier does not fix that. Does each thread have a word of its own, and is a \
          row of the array as long as what is written into it?"
     } else if is(&[Kind::SharedRace]) {
         "one of the two lines must be done by all threads before any thread begins with the other: \
@@ -264,7 +264,7 @@ mod tests {
             &[
                 ("[32][33]", "[32][32]", "bank conflicts of loads"),
                 ("[32][33]", "[32][34]", "bank conflicts of loads"),
-                ("[32][33]", "[32][31]", "a barrier does not mend that"),
+                ("[32][33]", "[32][31]", "a barrier does not fix that"),
                 ("tile[row][lane]", "tile[lane][row]", "its first index is the row"),
                 ("tile[lane][column]", "a[(first + lane) * 32 + column]", "the matrix has"),
                 ("sums[first + lane] = sum", "sums[lane] = sum", "two threads meet"),

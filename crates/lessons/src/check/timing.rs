@@ -2,13 +2,13 @@
 
 use super::Verdict;
 use super::verdict::{PANIC_HINT, run};
-use crate::practice::{Queue, Work};
+use crate::practice::{PracticeKernel, PracticeQueue};
 use gpulab::error::Result;
 use gpulab::measurement::figures;
 
 /// Checks a function that gives the time of one kernel on the GPU, in µs, as a fair measurement finds it: the queue may
 /// hold work already, the first launch is special, and single samples may be off.
-pub fn time_kernel(answer: fn(&mut Queue, Work) -> Result<f64>) -> Verdict {
+pub fn time_kernel(answer: fn(&mut PracticeQueue, PracticeKernel) -> Result<f64>) -> Verdict {
     const NAME: &str = "time_kernel";
     // (kernel, work queued before, is it the queue's first launch)
     for (us, before_us, first) in
@@ -16,10 +16,10 @@ pub fn time_kernel(answer: fn(&mut Queue, Work) -> Result<f64>) -> Verdict {
     {
         // So many seeds that a median of only three samples meets two disturbed ones.
         for seed in 1..=40 {
-            let mut queue = Queue::with_seed(seed);
+            let mut queue = PracticeQueue::with_seed(seed);
             let prepared = prepare(&mut queue, before_us, first);
             let launches = queue.launches();
-            let given = match prepared.and_then(|()| run(|| answer(&mut queue, Work::of_us(us)))) {
+            let given = match prepared.and_then(|()| run(|| answer(&mut queue, PracticeKernel::of_us(us)))) {
                 Err(panic) => {
                     let hint =
                         if panic.contains("endless") { "let the loop end, after 21 samples say" } else { PANIC_HINT };
@@ -42,14 +42,14 @@ pub fn time_kernel(answer: fn(&mut Queue, Work) -> Result<f64>) -> Verdict {
     Verdict::pass(NAME)
 }
 
-fn prepare(queue: &mut Queue, before_us: f64, first: bool) -> std::result::Result<(), String> {
+fn prepare(queue: &mut PracticeQueue, before_us: f64, first: bool) -> std::result::Result<(), String> {
     let mut quiet = || -> Result<()> {
         if !first {
-            queue.launch(Work::of_us(1.0))?;
+            queue.launch(PracticeKernel::of_us(1.0))?;
             queue.synchronize()?;
         }
         if before_us > 0.0 {
-            queue.launch(Work::of_us(before_us))?;
+            queue.launch(PracticeKernel::of_us(before_us))?;
         }
         Ok(())
     };
@@ -116,12 +116,12 @@ fn times(count: usize) -> String {
 
 /// Checks a function that launches all the work, in order, and gives the index of the launch that fails on the GPU,
 /// or `None`.
-pub fn find_fault(answer: fn(&mut Queue, &[Work]) -> Option<usize>) -> Verdict {
+pub fn find_fault(answer: fn(&mut PracticeQueue, &[PracticeKernel]) -> Option<usize>) -> Verdict {
     const NAME: &str = "find_fault";
     // Launches are faster than these kernels, but not by so much that none of them meets the error of an earlier one.
-    let work = vec![Work::of_us(10.0); 40];
+    let work = vec![PracticeKernel::of_us(10.0); 40];
     for fault in [Some(5), Some(0), Some(39), None] {
-        let mut queue = Queue::with_seed(7);
+        let mut queue = PracticeQueue::with_seed(7);
         if let Some(at) = fault {
             queue = queue.with_fault_at(at);
         }
@@ -215,7 +215,7 @@ mod tests {
         samples[samples.len() / 2]
     }
 
-    fn fair(queue: &mut Queue, work: Work) -> Result<f64> {
+    fn fair(queue: &mut PracticeQueue, work: PracticeKernel) -> Result<f64> {
         queue.launch(work)?;
         queue.synchronize()?;
         let mut samples = Vec::new();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     /// Warmed up, each call waited for; the samples in rising order.
-    fn waited(queue: &mut Queue, work: Work, count: usize) -> Result<Vec<f64>> {
+    fn waited(queue: &mut PracticeQueue, work: PracticeKernel, count: usize) -> Result<Vec<f64>> {
         queue.launch(work)?;
         queue.synchronize()?;
         let mut samples = Vec::new();
@@ -242,7 +242,7 @@ mod tests {
         Ok(samples)
     }
 
-    fn batched(queue: &mut Queue, work: Work) -> Result<f64> {
+    fn batched(queue: &mut PracticeQueue, work: PracticeKernel) -> Result<f64> {
         Ok(waited(queue, work, 21)?[10])
     }
 
@@ -253,7 +253,7 @@ mod tests {
     }
 
     /// 21 waits, no warm-up, whatever is in the queue: the total.
-    fn total(queue: &mut Queue, work: Work) -> Result<f64> {
+    fn total(queue: &mut PracticeQueue, work: PracticeKernel) -> Result<f64> {
         let start = queue.now_us();
         for _ in 0..21 {
             queue.launch(work)?;
@@ -262,7 +262,7 @@ mod tests {
         Ok(queue.now_us() - start)
     }
 
-    fn waits_once(queue: &mut Queue, work: Work) -> Result<f64> {
+    fn waits_once(queue: &mut PracticeQueue, work: PracticeKernel) -> Result<f64> {
         let start = queue.now_us();
         queue.launch(work)?;
         queue.synchronize()?;
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn each_unfair_timing_is_named() {
-        type Answer = fn(&mut Queue, Work) -> Result<f64>;
+        type Answer = fn(&mut PracticeQueue, PracticeKernel) -> Result<f64>;
         let wrong: [(Answer, &str); 12] = [
             (
                 |queue, work| {
@@ -329,11 +329,11 @@ mod tests {
 
     #[test]
     fn finding_the_fault_right_and_wrong() {
-        let blocking = |queue: &mut Queue, work: &[Work]| {
+        let blocking = |queue: &mut PracticeQueue, work: &[PracticeKernel]| {
             work.iter().position(|&work| queue.launch(work).and_then(|()| queue.synchronize()).is_err())
         };
         assert!(find_fault(blocking).passed(), "{}", find_fault(blocking).text());
-        type Answer = fn(&mut Queue, &[Work]) -> Option<usize>;
+        type Answer = fn(&mut PracticeQueue, &[PracticeKernel]) -> Option<usize>;
         let wrong: [(Answer, &str); 5] = [
             (|queue, work| work.iter().position(|&work| queue.launch(work).is_err()), "of an earlier launch"),
             (
