@@ -1,13 +1,13 @@
 //! Tables as columns: one pipeline (filter, normalise, group, join) in polars on the CPU's cores and in our own kernels
-//! on the GPU. Feature `arrays`.
+//! on the GPU.
 //!
 //! | you have | you call |
 //! | --- | --- |
 //! | nothing yet | [`rides`], [`drivers`]: made up from a seed, and wrong in a share of their rows as real ones are |
 //! | columns | [`write_csv`], [`read_csv`] |
-//! | columns, and a CPU | [`OnCpu`]: polars, on all cores |
+//! | columns, and a CPU | [`OnCpu`]: polars, on all cores; [`OnCpu::from_frame`] takes polars' own table, [`OnCpu::joined`] hands it out |
 //! | columns, and a GPU | [`OnGpu`]: the kernels of `kernels/table/`; also on a simulated GPU |
-//! | results of both | [`Outcome::differs`] |
+//! | results of both | [`PipelineResult::differs`] |
 //! | the question what is fast | [`cpu_times`], [`gpu_times`], [`read_times`], [`transfer_times`]: rows to plot |
 //! | rows in `metrics.csv` | [`report()`]: CPU against GPU, by experiment |
 
@@ -20,7 +20,10 @@ mod times;
 
 pub use on_cpu::OnCpu;
 pub use on_gpu::OnGpu;
-pub use pipeline::{Joined, Limits, Moments, Outcome, Stage, Zone, plain};
-pub use report::{Report, report};
+pub use pipeline::{Joined, Moments, PipelineResult, RideLimits, Stage, Zone, plain};
+pub use report::{SpeedReport, report};
 pub use rides::{Drivers, Rides, drivers, read_csv, rides, write_csv};
 pub use times::{cpu_times, gpu_times, read_times, transfer_times};
+
+/// The tables of [`OnCpu`], and all that polars does with them.
+pub use polars;

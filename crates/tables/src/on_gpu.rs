@@ -1,7 +1,7 @@
 //! The pipeline in the kernels of `kernels/table/`. A column is a buffer; how many rows there are stands on the GPU too.
 
-use crate::pipeline::Limits;
-use crate::pipeline::{Joined, Moments, Outcome, Stage, Zone};
+use crate::pipeline::RideLimits;
+use crate::pipeline::{Joined, Moments, PipelineResult, Stage, Zone};
 use crate::rides::{Drivers, Rides};
 use gpulab::error::Result;
 use gpulab::gpu::{Buffer, Gpu, Kernel, Pinned, Stream};
@@ -88,7 +88,7 @@ impl OnGpu {
     pub fn new(gpu: &Gpu, rides: &Rides, drivers: &Drivers) -> Result<OnGpu> {
         rides.check()?;
         drivers.check()?;
-        let (n, limits) = (rides.len(), Limits::of_the_course()?);
+        let (n, limits) = (rides.len(), RideLimits::of_the_course()?);
         // At most half of the slots are taken, so that a search ends soon.
         let slots = (2 * drivers.licence.len()).next_power_of_two().max(64);
         let zones = limits.zones as usize;
@@ -125,11 +125,6 @@ impl OnGpu {
     /// True when there is none.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
-    }
-
-    /// Bytes that go to the GPU: rides and drivers.
-    pub fn bytes_in(&self) -> usize {
-        5 * 4 * self.rows + 2 * 4 * self.drivers
     }
 
     /// Runs one stage. Later stages work on what earlier ones left.
@@ -245,7 +240,7 @@ impl OnGpu {
     ///
     /// # Errors
     /// [`Error::Driver`](gpulab::Error::Driver), also for work launched earlier.
-    pub fn outcome(&self) -> Result<Outcome> {
+    pub fn outcome(&self) -> Result<PipelineResult> {
         let kept = self.kept.rows.to_host()?[0] as usize;
         let (sums, n) = (self.sums.to_host()?, kept as u64);
         let moments = [0, 2, 4].map(|k| Moments::of_sums(n, sums[k], sums[k + 1]));
@@ -262,7 +257,7 @@ impl OnGpu {
             *to = from.to_host()?;
             to.truncate(rows);
         }
-        Ok(Outcome { kept, moments, zones, joined })
+        Ok(PipelineResult { kept, moments, zones, joined })
     }
 
     /// Copies rides and drivers to the GPU again, from ordinary memory.

@@ -36,7 +36,7 @@ impl Stage {
 
 /// What is believed of a ride: the kernels' own constants, so that CPU and GPU cannot disagree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RideLimits {
     /// Zones are numbered from 1 to one less than this.
     pub zones: u32,
     /// Shortest and longest way, in metres.
@@ -49,15 +49,15 @@ pub struct Limits {
     pub metres_a_second: u32,
 }
 
-impl Limits {
+impl RideLimits {
     /// Those of `kernels/table/keep.cu`.
     ///
     /// # Errors
     /// None that a reader can cause: the test `ladder` holds table and folder equal.
-    pub fn of_the_course() -> Result<Limits> {
+    pub fn of_the_course() -> Result<RideLimits> {
         let keep: Operator = operator("table/keep")?;
         let pair = |name: &str| (keep.constant(&format!("MIN_{name}")), keep.constant(&format!("MAX_{name}")));
-        Ok(Limits {
+        Ok(RideLimits {
             zones: keep.constant("ZONES"),
             metres: pair("METRES"),
             seconds: pair("SECONDS"),
@@ -120,7 +120,7 @@ pub struct Joined {
 
 /// All that the pipeline gives.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Outcome {
+pub struct PipelineResult {
     /// Rows that the filter keeps.
     pub kept: usize,
     /// Of metres, seconds and cents of the kept rows.
@@ -159,11 +159,11 @@ impl Joined {
     }
 }
 
-impl Outcome {
+impl PipelineResult {
     /// How far two outcomes differ: `None` when counts and sums of whole numbers are equal, means and deviations agree to
     /// 10⁻⁹ of them, and the features' sums and sums of squares to 10⁻⁶ a row. Else what is wrong first. The order of the
     /// finished rows is not compared: a join may give them in any.
-    pub fn differs(&self, other: &Outcome) -> Option<String> {
+    pub fn differs(&self, other: &PipelineResult) -> Option<String> {
         if self.kept != other.kept {
             return Some(format!("the filter keeps {} rows, and {} in the other one", self.kept, other.kept));
         }
@@ -201,7 +201,7 @@ impl Outcome {
     }
 }
 
-impl Limits {
+impl RideLimits {
     /// Whether a ride can be true.
     pub fn believes(&self, zone: u32, metres: u32, seconds: u32, cents: u32) -> bool {
         let within = |x: u32, (least, most): (u32, u32)| (least..=most).contains(&x);
@@ -217,10 +217,10 @@ impl Limits {
 ///
 /// # Errors
 /// [`Error::Invalid`](gpulab::Error::Invalid) for columns of different lengths, and a licence that stands twice.
-pub fn plain(rides: &Rides, drivers: &Drivers) -> Result<Outcome> {
+pub fn plain(rides: &Rides, drivers: &Drivers) -> Result<PipelineResult> {
     rides.check()?;
     drivers.check()?;
-    let limits = Limits::of_the_course()?;
+    let limits = RideLimits::of_the_course()?;
     let kept: Vec<usize> = (0..rides.len())
         .filter(|&i| limits.believes(rides.zone[i], rides.metres[i], rides.seconds[i], rides.cents[i]))
         .collect();
@@ -251,7 +251,7 @@ pub fn plain(rides: &Rides, drivers: &Drivers) -> Result<Outcome> {
             }
         }
     }
-    Ok(Outcome { kept: kept.len(), moments, zones, joined })
+    Ok(PipelineResult { kept: kept.len(), moments, zones, joined })
 }
 
 #[cfg(test)]
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn no_rows_and_one_row_have_no_spread() {
         let nothing = plain(&Rides::default(), &Drivers::default()).unwrap();
-        assert_eq!(nothing, Outcome::default());
+        assert_eq!(nothing, PipelineResult::default());
         let one = Rides { zone: vec![5], licence: vec![1], metres: vec![500], seconds: vec![90], cents: vec![600] };
         let outcome = plain(&one, &Drivers { licence: vec![1], year: vec![2011] }).unwrap();
         assert_eq!((outcome.kept, outcome.joined.features[1].clone()), (1, vec![0.0]));

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// What a file of results says.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a report shows itself as the last expression of a cell, without a semicolon"]
-pub struct Report {
+pub struct SpeedReport {
     /// Where the rows come from.
     pub source: String,
     /// The CPUs that were measured on, by name.
@@ -23,7 +23,7 @@ pub struct Report {
     /// The lessons that have rows, by name.
     pub lessons: Vec<LessonRows>,
     /// What was done on the CPU and on a GPU.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<SpeedPair>,
     /// Rows of speed on one side alone.
     pub alone: usize,
 }
@@ -45,7 +45,7 @@ pub struct LessonRows {
 
 /// One experiment on both sides.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pair {
+pub struct SpeedPair {
     /// The lesson.
     pub lesson: String,
     /// What was done.
@@ -57,12 +57,12 @@ pub struct Pair {
     /// The unit of both values.
     pub unit: String,
     /// The sizes that both have, rising.
-    pub points: Vec<Point>,
+    pub points: Vec<SpeedPoint>,
 }
 
 /// One size of an experiment. Of several values of a side (one core and all cores, two machines) it is the fastest.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
+pub struct SpeedPoint {
     /// In the unit that the experiment states.
     pub size: u64,
     /// The CPU's value.
@@ -78,15 +78,15 @@ pub struct Point {
 ///
 /// # Errors
 /// As [`of_file`].
-pub fn report() -> Result<Report> {
+pub fn report() -> Result<SpeedReport> {
     report_on(&results::file(), &results::recorded_file(results::REFERENCE))
 }
 
-fn report_on(own: &Path, reference: &Path) -> Result<Report> {
+fn report_on(own: &Path, reference: &Path) -> Result<SpeedReport> {
     if !own.exists() {
         let report = of_file(reference)?;
         let why = format!("There is no {}: nothing was measured here yet", own.display());
-        return Ok(Report { source: format!("{why}. This is the recorded run: {}", report.source), ..report });
+        return Ok(SpeedReport { source: format!("{why}. This is the recorded run: {}", report.source), ..report });
     }
     let mut rows = rows_of(own)?;
     let mut source = format!("{} rows of {}", rows.len(), own.display());
@@ -106,9 +106,9 @@ fn of_gpu(row: &Measurement) -> bool {
 ///
 /// # Errors
 /// As [`of_file`].
-pub fn recorded() -> Result<Report> {
+pub fn recorded() -> Result<SpeedReport> {
     let report = of_file(&results::recorded_file(results::REFERENCE))?;
-    Ok(Report { source: format!("This is the recorded run: {}", report.source), ..report })
+    Ok(SpeedReport { source: format!("This is the recorded run: {}", report.source), ..report })
 }
 
 /// The report on a file of results.
@@ -116,7 +116,7 @@ pub fn recorded() -> Result<Report> {
 /// # Errors
 /// [`Error::File`] when it cannot be read, [`Error::Damaged`] with the line when it is not sound, [`Error::Invalid`] when it
 /// has no rows.
-pub fn of_file(path: &Path) -> Result<Report> {
+pub fn of_file(path: &Path) -> Result<SpeedReport> {
     let rows = rows_of(path)?;
     of_rows(&rows, &format!("{} rows of {}", rows.len(), path.display()))
 }
@@ -135,12 +135,12 @@ fn rows_of(path: &Path) -> Result<Vec<Measurement>> {
     Ok(rows)
 }
 
-fn of_rows(rows: &[Measurement], source: &str) -> Result<Report> {
+fn of_rows(rows: &[Measurement], source: &str) -> Result<SpeedReport> {
     let made = summary(rows).map_err(|error| polars_error("the report", &error))?;
-    Ok(Report { source: source.to_string(), ..made })
+    Ok(SpeedReport { source: source.to_string(), ..made })
 }
 
-impl Report {
+impl SpeedReport {
     /// Writes `report.txt`, `report.html` and, where anything was measured on both sides, `report.svg` to a folder; gives
     /// the files.
     ///
@@ -173,7 +173,7 @@ impl Report {
 /// What two rows must have in common to be one experiment.
 const KEY: [&str; 6] = ["lesson", "experiment", "dtype", "metric", "unit", "size"];
 
-pub(super) fn summary(rows: &[Measurement]) -> PolarsResult<Report> {
+pub(super) fn summary(rows: &[Measurement]) -> PolarsResult<SpeedReport> {
     let table = table(rows)?;
     let lessons = lessons(&table)?;
     let newest = newest(&table)?;
@@ -184,7 +184,7 @@ pub(super) fn summary(rows: &[Measurement]) -> PolarsResult<Report> {
     let both = both.sort(KEY, SortMultipleOptions::default())?;
     let alone = cpu.height() + gpu.height() - 2 * both.height();
     let [cpus, gpus] = ["cpu", "gpu"].map(|side| machines(rows, side));
-    Ok(Report { source: String::new(), cpus, gpus, lessons, pairs: pairs(&both)?, alone })
+    Ok(SpeedReport { source: String::new(), cpus, gpus, lessons, pairs: pairs(&both)?, alone })
 }
 
 /// The rows as columns. `speed` is higher for the faster one, in 1 ÷ unit for times; 0 for what is no speed.
@@ -285,19 +285,19 @@ fn lessons(table: &DataFrame) -> PolarsResult<Vec<LessonRows>> {
 }
 
 /// Sizes of one experiment follow each other in `both`.
-fn pairs(both: &DataFrame) -> PolarsResult<Vec<Pair>> {
+fn pairs(both: &DataFrame) -> PolarsResult<Vec<SpeedPair>> {
     let texts = ["lesson", "experiment", "dtype", "metric", "unit"].map(|name| both.column(name).and_then(Column::str));
     let [lesson, experiment, dtype, metric, unit] = texts;
     let columns = [lesson?, experiment?, dtype?, metric?, unit?];
     let (size, cpu, gpu) = (both.column("size")?.u64()?, both.column("cpu")?.f64()?, both.column("gpu")?.f64()?);
-    let mut pairs: Vec<Pair> = Vec::new();
+    let mut pairs: Vec<SpeedPair> = Vec::new();
     for row in 0..both.height() {
         let text = |k: usize| columns[k].get(row).unwrap_or_default().to_string();
         let [cpu, gpu] = [cpu, gpu].map(|speed| speed.get(row).unwrap_or(f64::NAN));
         let value = |speed: f64| if is_time(&text(3)) { 1.0 / speed } else { speed };
         let size = size.get(row).unwrap_or(0);
-        let point = Point { size, cpu: value(cpu), gpu: value(gpu), speedup: gpu / cpu };
-        let same = |pair: &Pair| {
+        let point = SpeedPoint { size, cpu: value(cpu), gpu: value(gpu), speedup: gpu / cpu };
+        let same = |pair: &SpeedPair| {
             [&pair.lesson, &pair.experiment, &pair.dtype, &pair.metric, &pair.unit]
                 .into_iter()
                 .eq(&[0, 1, 2, 3, 4].map(text))
@@ -306,14 +306,14 @@ fn pairs(both: &DataFrame) -> PolarsResult<Vec<Pair>> {
             Some(pair) => pair.points.push(point),
             None => {
                 let [lesson, experiment, dtype, metric, unit] = [0, 1, 2, 3, 4].map(text);
-                pairs.push(Pair { lesson, experiment, dtype, metric, unit, points: vec![point] });
+                pairs.push(SpeedPair { lesson, experiment, dtype, metric, unit, points: vec![point] });
             }
         }
     }
     Ok(pairs)
 }
 
-impl Report {
+impl SpeedReport {
     /// Both tables as text, with where the rows come from.
     pub fn text(&self) -> String {
         let tables: Vec<String> = self.tables().iter().map(Table::text).collect();
@@ -382,7 +382,7 @@ impl Report {
     }
 }
 
-fn row(pair: &Pair) -> Vec<Cell> {
+fn row(pair: &SpeedPair) -> Vec<Cell> {
     let last = pair.points.last().expect("a pair has a point");
     let speedups = || pair.points.iter().map(|point| point.speedup);
     let (least, most) = (speedups().fold(f64::INFINITY, f64::min), speedups().fold(0.0, f64::max));
@@ -406,7 +406,7 @@ fn row(pair: &Pair) -> Vec<Cell> {
     cells
 }
 
-fn name(pair: &Pair) -> String {
+fn name(pair: &SpeedPair) -> String {
     match pair.dtype.as_str() {
         "" | "f32" => pair.experiment.clone(),
         dtype => format!("{}, {dtype}", pair.experiment),
@@ -417,8 +417,8 @@ fn times(speedup: f64) -> String {
     format!("{}×", figures(speedup))
 }
 
-pub(super) fn figure(report: &Report) -> Figure {
-    let bar = |pair: &Pair| {
+pub(super) fn figure(report: &SpeedReport) -> Figure {
+    let bar = |pair: &SpeedPair| {
         let last = pair.points.last()?;
         let label = format!("{} {}, size {}", pair.lesson.get(..2).unwrap_or(&pair.lesson), name(pair), last.size);
         let once = Summary::of(&[last.speedup]);
@@ -480,7 +480,7 @@ mod tests {
             row("over rows: join", Backend::Model, 100, 0.1),
         ];
         let report = of_rows(&rows, "here").unwrap();
-        let point = |size, cpu, gpu| Point { size, cpu, gpu, speedup: cpu / gpu };
+        let point = |size, cpu, gpu| SpeedPoint { size, cpu, gpu, speedup: cpu / gpu };
         assert_eq!(report.pairs.len(), 1);
         assert_eq!(report.pairs[0].points, [point(10, 1.0, 2.0), point(100, 8.0, 2.0)]);
         assert_eq!((report.alone, report.lessons[0].cpu, report.lessons[0].gpu, report.lessons[0].other), (1, 3, 4, 1));
@@ -510,7 +510,7 @@ mod tests {
         ];
         let report = of_rows(&rows, "").unwrap();
         assert_eq!(report.pairs.len(), 1);
-        assert_eq!(report.pairs[0].points, [Point { size: 1, cpu: 20.0, gpu: 100.0, speedup: 5.0 }]);
+        assert_eq!(report.pairs[0].points, [SpeedPoint { size: 1, cpu: 20.0, gpu: 100.0, speedup: 5.0 }]);
         assert_eq!(report.alone, 3);
     }
 
@@ -531,7 +531,7 @@ mod tests {
         let folder = Folder::new("own");
         let (own, reference) = (folder.0.join("own.csv"), folder.0.join("reference.csv"));
         results::append_to(&reference, &[row("a", Backend::Cuda, 1, 1.0), row("a", Backend::Cpu, 1, 4.0)]).unwrap();
-        let speedup = |report: &Report| report.pairs[0].points[0].speedup;
+        let speedup = |report: &SpeedReport| report.pairs[0].points[0].speedup;
         let report = report_on(&own, &reference).unwrap();
         assert!(report.source.contains("nothing was measured here yet") && speedup(&report) == 4.0, "{report:?}");
         // The recorded CPU is faster, and not this one.

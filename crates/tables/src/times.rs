@@ -62,7 +62,7 @@ pub fn gpu_times(gpu: &Gpu, rides: &Rides, drivers: &Drivers, plan: &Bench) -> R
     if let Some(what) = on_cpu.outcome()?.differs(&on_gpu.outcome()?) {
         return Err(gpulab::Error::Invalid {
             what: format!("polars and the GPU do not agree: {what}"),
-            fix: "run `cargo test -p gpulab --features arrays arrays::`, which finds the stage".to_string(),
+            fix: "run `cargo test -p gpulab-tables`, which finds the stage".to_string(),
         });
     }
     let row = |name: &str, summary| Measurement::time_ms(name, gpu.backend(), rides.len(), summary).dtype("u32");

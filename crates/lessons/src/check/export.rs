@@ -22,7 +22,7 @@ pub fn eight_bits(answer: fn(f32, f32) -> (f32, i32)) -> Verdict {
         if !near || !nearest {
             let what = format!(
                 "seen {low} to {high}\nyou give a step of {scale} and the zero point {zero}; {} and {} are right",
-                right.scale, right.zero
+                right.scale, right.zero_point
             );
             return Verdict::not_yet(NAME, what, step_hint(low, high, scale, zero, right));
         }
@@ -41,7 +41,7 @@ fn step_hint(low: f32, high: f32, scale: f32, zero: i32, right: QuantParams) -> 
         "that is the step of −127 … 127; here the integers are 0 … 255, and all of them should be of use"
     } else if (low > 0.0 || high < 0.0) && is((high - low) / 255.0) {
         "0 must have an integer, even where all numbers that were seen lie on one side of it: pads are 0. Widen the range to it first"
-    } else if is(right.scale) && (zero + right.zero).abs() <= 1 && zero < 0 {
+    } else if is(right.scale) && (zero + right.zero_point).abs() <= 1 && zero < 0 {
         "the zero point is the integer that stands for 0: −low ÷ step, with a minus"
     } else if is(right.scale) && !(0..=255).contains(&zero) {
         "the zero point is one of the integers 0 … 255"

@@ -475,21 +475,6 @@ impl GraphBuilder {
     }
 }
 
-impl From<Onnx> for GraphBuilder {
-    /// To go on from a model that is whole already: nodes may be added behind its outputs.
-    fn from(model: Onnx) -> GraphBuilder {
-        GraphBuilder { graph: model.proto.graph.unwrap_or_default(), metadata: model.proto.metadata_props, wrong: None }
-    }
-}
-
-impl GraphBuilder {
-    /// Takes the outputs away, so that others can be named in their stead; gives them in order.
-    pub fn take_outputs(&mut self) -> Vec<Value> {
-        let name = |port: ValueInfoProto| Value(port.name.unwrap_or_default());
-        std::mem::take(&mut self.graph.output).into_iter().map(name).collect()
-    }
-}
-
 fn invalid(what: String) -> Error {
     Error::Invalid {
         what: format!("the graph does not fit together: {what}"),

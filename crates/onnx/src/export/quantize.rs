@@ -47,11 +47,11 @@ pub struct QuantParams {
     /// From one integer to the next.
     pub scale: f32,
     /// The integer that stands for 0.
-    pub zero: i32,
+    pub zero_point: i32,
     /// The smallest integer.
-    pub least: i32,
+    pub qmin: i32,
     /// The largest integer.
-    pub most: i32,
+    pub qmax: i32,
 }
 
 impl ValueRange {
@@ -87,32 +87,32 @@ impl QuantParams {
             Activations::U8 => {
                 let scale = usable((range.high - range.low) / 255.0);
                 let zero = (-range.low / scale).round_ties_even() as i32;
-                QuantParams { scale, zero: zero.clamp(0, 255), least: 0, most: 255 }
+                QuantParams { scale, zero_point: zero.clamp(0, 255), qmin: 0, qmax: 255 }
             }
         }
     }
 
     /// For a weight, or a symmetric activation: 0 is 0, and the number farthest from it is ±127.
     pub fn symmetric(range: ValueRange) -> QuantParams {
-        QuantParams { scale: usable(range.high.max(-range.low) / 127.0), zero: 0, least: -128, most: 127 }
+        QuantParams { scale: usable(range.high.max(-range.low) / 127.0), zero_point: 0, qmin: -128, qmax: 127 }
     }
 
     /// The integer nearest to a number; what lies outside becomes the last one.
-    pub fn integer(&self, number: f32) -> i32 {
+    pub fn quantize(&self, number: f32) -> i32 {
         // As ONNX rounds: halves to the even one.
         let near = (number / self.scale).round_ties_even();
         // Through f64: the sum must not overflow before it is clamped.
-        (f64::from(near) + f64::from(self.zero)).clamp(f64::from(self.least), f64::from(self.most)) as i32
+        (f64::from(near) + f64::from(self.zero_point)).clamp(f64::from(self.qmin), f64::from(self.qmax)) as i32
     }
 
     /// The number that an integer stands for.
-    pub fn number(&self, integer: i32) -> f32 {
-        self.scale * (integer - self.zero) as f32
+    pub fn dequantize(&self, integer: i32) -> f32 {
+        self.scale * (integer - self.zero_point) as f32
     }
 
     /// What is left of a number.
-    pub fn rounded(&self, number: f32) -> f32 {
-        self.number(self.integer(number))
+    pub fn fake_quantize(&self, number: f32) -> f32 {
+        self.dequantize(self.quantize(number))
     }
 }
 
@@ -312,7 +312,7 @@ impl Quantised {
             fix: "calibrate the same network".to_string(),
         })?;
         let mut numbers: Vec<f32> = value.flatten_all()?.to_vec1()?;
-        numbers.par_iter_mut().for_each(|x| *x = step.rounded(*x));
+        numbers.par_iter_mut().for_each(|x| *x = step.fake_quantize(*x));
         Ok(Tensor::from_vec(numbers, value.shape(), value.device())?)
     }
 
@@ -327,7 +327,7 @@ impl Quantised {
                     .weight_integers(at / 2)
                     .iter()
                     .zip(self.weight_steps(at / 2))
-                    .map(|(&q, step)| step.number(q))
+                    .map(|(&q, step)| step.dequantize(q))
                     .collect(),
                 _ => numbers.clone(),
             })
@@ -337,7 +337,7 @@ impl Quantised {
 
     /// The integers of a weight.
     pub(super) fn weight_integers(&self, weight: usize) -> Vec<i32> {
-        self.parameters[2 * weight].iter().zip(self.weight_steps(weight)).map(|(&x, step)| step.integer(x)).collect()
+        self.parameters[2 * weight].iter().zip(self.weight_steps(weight)).map(|(&x, step)| step.quantize(x)).collect()
     }
 
     /// For each number of a weight its step.
@@ -456,9 +456,9 @@ impl Writer<'_> {
         let name = x.name();
         let scale = self.graph.weight(&format!("{name}.scale"), &[], TensorData::F32(&[step.scale]));
         let zero = format!("{name}.zero");
-        let zero = match step.least {
-            0 => self.graph.weight(&zero, &[], TensorData::U8(&[step.zero as u8])),
-            _ => self.graph.weight(&zero, &[], TensorData::I8(&[step.zero as i8])),
+        let zero = match step.qmin {
+            0 => self.graph.weight(&zero, &[], TensorData::U8(&[step.zero_point as u8])),
+            _ => self.graph.weight(&zero, &[], TensorData::I8(&[step.zero_point as i8])),
         };
         let integers = self.graph.node(&format!("{name}.integers"), "QuantizeLinear", &[x, &scale, &zero], &[]);
         self.graph.node(&format!("{name}.rounded"), "DequantizeLinear", &[&integers, &scale, &zero], &[])
@@ -539,7 +539,7 @@ impl Quantised {
             own.map_or_else(String::new, |error| format!("{:.2} %", 100.0 * error.share()))
         };
         for ((name, range), (_, step)) in self.ranges.iter().zip(&self.steps) {
-            let (low, high, scale, zero) = (range.low, range.high, step.scale, step.zero);
+            let (low, high, scale, zero) = (range.low, range.high, step.scale, step.zero_point);
             let _ = writeln!(text, "{name:<8} {low:>9.4} {high:>9.4} {scale:>9.6} {zero:>5} {:>8}", share(name));
         }
         let _ = writeln!(text, "{:<8} {:>44}\n", "output", share("output"));
@@ -594,14 +594,15 @@ mod tests {
             let range = ValueRange { low, high };
             for kind in [Activations::U8, Activations::I8] {
                 let step = QuantParams::of(range, kind);
-                assert_eq!(step.rounded(0.0), 0.0, "{range:?}");
+                assert_eq!(step.fake_quantize(0.0), 0.0, "{range:?}");
                 for part in 0..=100 {
                     let x = low + (high - low) * part as f32 / 100.0;
                     // The zero point is rounded, too: an end may be half a step outside.
-                    assert!((step.rounded(x) - x).abs() <= step.scale * 1.01, "{x} of {range:?}: {step:?}");
+                    assert!((step.fake_quantize(x) - x).abs() <= step.scale * 1.01, "{x} of {range:?}: {step:?}");
                 }
                 assert!(
-                    step.rounded(f32::MAX) <= high.max(-low) + step.scale * 256.0 && step.rounded(f32::MAX).is_finite()
+                    step.fake_quantize(f32::MAX) <= high.max(-low) + step.scale * 256.0
+                        && step.fake_quantize(f32::MAX).is_finite()
                 );
             }
         }

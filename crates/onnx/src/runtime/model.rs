@@ -41,7 +41,19 @@ impl OnnxModel {
     /// When ONNX Runtime or the provider is missing, and when the file is damaged, of a newer ONNX, or has an operator that
     /// nobody computes.
     pub fn open(path: impl AsRef<Path>, provider: ExecutionProvider) -> Result<OnnxModel> {
-        OnnxModel::open_with(path.as_ref(), provider, None, None)
+        let path = path.as_ref();
+        // The library's own start is no part of the time.
+        library::environment()?;
+        let engines = match &provider {
+            ExecutionProvider::TensorRt(options) => Some(EngineCache::look(&options.cache)),
+            _ => None,
+        };
+        let begun = Instant::now();
+        let session = open_session(path, &provider)?;
+        let open_ms = begun.elapsed().as_secs_f64() * 1e3;
+        let mut model = OnnxModel::from_session(session, provider, path)?;
+        (model.open_ms, model.engines) = (open_ms, engines);
+        Ok(model)
     }
 
     /// Opens it on the first of these providers that can be had; [`OnnxModel::skipped`] names the others with their reasons.
@@ -64,34 +76,6 @@ impl OnnxModel {
             what: "no provider was named".to_string(),
             fix: "name some, the best first: `&[ExecutionProvider::Cuda, ExecutionProvider::Cpu]`".to_string(),
         }))
-    }
-
-    /// As [`OnnxModel::open`], on so many threads of the CPU.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_on_threads(path: impl AsRef<Path>, provider: ExecutionProvider, threads: usize) -> Result<OnnxModel> {
-        OnnxModel::open_with(path.as_ref(), provider, Some(threads), None)
-    }
-
-    pub(super) fn open_with(
-        path: &Path,
-        provider: ExecutionProvider,
-        threads: Option<usize>,
-        profile: Option<&Path>,
-    ) -> Result<OnnxModel> {
-        // The library's own start is no part of the time.
-        library::environment()?;
-        let engines = match &provider {
-            ExecutionProvider::TensorRt(options) => Some(EngineCache::look(&options.cache)),
-            _ => None,
-        };
-        let begun = Instant::now();
-        let session = open_session(path, &provider, threads, profile)?;
-        let open_ms = begun.elapsed().as_secs_f64() * 1e3;
-        let mut model = OnnxModel::from_session(session, provider, path)?;
-        (model.open_ms, model.engines) = (open_ms, engines);
-        Ok(model)
     }
 
     /// A session that was made by `ort` itself, with options of its own: `Session::builder(environment)?.with_…()?
@@ -276,29 +260,15 @@ pub(super) fn failed(path: &Path, error: &ort::Error) -> Error {
     said(&format!("{} did not run", path.display()), error, fix)
 }
 
-/// Opens the file on the provider. `threads` is the CPU's; `profile` is the beginning of a file's name for a trace.
-pub(super) fn open_session(
-    path: &Path,
-    provider: &ExecutionProvider,
-    threads: Option<usize>,
-    profile: Option<&Path>,
-) -> Result<Session> {
+fn open_session(path: &Path, provider: &ExecutionProvider) -> Result<Session> {
     let environment = library::environment()?;
     readable(path)?;
-    let failed = |error: &ort::Error| said("no session was begun", error, BRING_IT);
     let begin = || -> ort::Result<ort::session::builder::SessionBuilder> {
-        let mut builder = Session::builder(environment)?
+        Ok(Session::builder(environment)?
             .with_optimization_level(GraphOptimizationLevel::All)?
-            .with_config_entry(RECORD.0, RECORD.1)?;
-        if let Some(threads) = threads {
-            builder = builder.with_intra_threads(threads)?;
-        }
-        if let Some(profile) = profile {
-            builder = builder.with_profiling(profile)?;
-        }
-        Ok(builder)
+            .with_config_entry(RECORD.0, RECORD.1)?)
     };
-    let builder = begin().map_err(|error| failed(&error))?;
+    let builder = begin().map_err(|error| said("no session was begun", &error, BRING_IT))?;
     let mut builder = provider.register(builder)?;
     clear_log();
     builder.commit_from_file(path).map_err(|error| not_opened(path, &library::version().unwrap_or_default(), &error))

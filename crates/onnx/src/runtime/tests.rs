@@ -79,10 +79,17 @@ fn a_model_runs_at_any_batch_and_tells_where() {
 fn the_trace_of_a_run_agrees_with_what_it_tells() {
     let file = File::of("trace", &model("Relu", 10, 21));
     let begin = std::env::temp_dir().join(format!("gpulab-trace-{}", std::process::id()));
-    let mut model = good(OnnxModel::open_with(&file.0, ExecutionProvider::Cpu, Some(1), Some(&begin)));
+    // A session with options of its own: made by `ort`, taken by `OnnxModel`, handed out again.
+    let session = || -> ort::Result<ort::session::Session> {
+        let builder = ort::session::Session::builder(environment().unwrap())?.with_intra_threads(1)?;
+        let builder = builder.with_config_entry("session.record_ep_graph_assignment_info", "1")?;
+        Ok(builder.with_profiling(&begin)?.commit_from_file(&file.0)?)
+    };
+    let mut model = good(OnnxModel::from_session(session().unwrap(), ExecutionProvider::Cpu, &file.0));
+    assert_eq!(model.session().inputs().len(), model.inputs().len());
     let (x, z) = inputs(2);
     good(model.run(&[("x", &x), ("z", &z)]));
-    let trace = model.session.end_profiling().unwrap();
+    let trace = model.session_mut().end_profiling().unwrap();
     let text = std::fs::read_to_string(&trace).unwrap();
     std::fs::remove_file(&trace).unwrap();
     let events: serde_json::Value = serde_json::from_str(&text).unwrap();
