@@ -1,4 +1,4 @@
-//! Times an ONNX file by this crate's use of ONNX Runtime beside its Python package, in turns, and writes a table.
+//! Times an ONNX file by this crate's use of ONNX Runtime beside its Python package, interleaved, and writes a table.
 //!
 //! `cargo run --release -p gpulab-onnx --example record_export -- [--model FILE] [--batches 1,8,256]
 //! [--out export.csv] [--metrics FILE] [--talk FOLDER]`; `env/record_export.py` does that and brings the Python package along.
@@ -33,10 +33,10 @@ fn main() -> Result<()> {
     }
     let batches: Vec<usize> = batches.split(',').map(|text| text.parse().expect("a batch size")).collect();
     let most = batches.iter().copied().max().unwrap_or(1);
-    let room = std::env::temp_dir().join("gpulab-record-export");
-    let path = model.as_ref().map_or_else(|| room.join("cnn.onnx"), PathBuf::from);
+    let folder = std::env::temp_dir().join("gpulab-record-export");
+    let path = model.as_ref().map_or_else(|| folder.join("cnn.onnx"), PathBuf::from);
     let mut benchmark = match model {
-        None => Benchmark::of_cnn(&Parameters::random(1), &room, most)?,
+        None => Benchmark::of_cnn(&Parameters::random(1), &folder, most)?,
         Some(_) => Benchmark::of_file(&path, most)?,
     };
     eprintln!("{}", benchmark.title);

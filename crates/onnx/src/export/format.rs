@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 pub const NEWEST: (i64, i64) = (28, 14);
 
 /// Bytes of weights from which on they lie in a file of their own: no protobuf message may be longer than 2 GiB, and
-/// the graph needs some room, too.
+/// the graph needs some bytes, too.
 pub const EXTERNAL_ABOVE: u64 = (1 << 31) - (1 << 24);
 /// Smaller weights stay in the graph's file, where tools that fold constants find them.
 const WORTH_IT: usize = 1024;
@@ -156,7 +156,7 @@ impl Stream<'_> {
     }
 }
 
-// SAFETY: the room that is given out, and the count of bytes that fill it, are the vector's own.
+// SAFETY: the memory that is given out, and the count of bytes that fill it, are the vector's own.
 unsafe impl BufMut for Stream<'_> {
     fn remaining_mut(&self) -> usize {
         self.gathered.remaining_mut()
@@ -494,18 +494,18 @@ mod tests {
     struct Noted {
         bytes: Vec<u8>,
         writes: Vec<(usize, usize)>,
-        room: usize,
+        capacity: usize,
     }
 
     impl Noted {
-        fn new(room: usize) -> Noted {
-            Noted { bytes: Vec::new(), writes: Vec::new(), room }
+        fn new(capacity: usize) -> Noted {
+            Noted { bytes: Vec::new(), writes: Vec::new(), capacity }
         }
     }
 
     impl Write for Noted {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            let taken = bytes.len().min(self.room - self.bytes.len());
+            let taken = bytes.len().min(self.capacity - self.bytes.len());
             self.bytes.extend_from_slice(&bytes[..taken]);
             self.writes.push((bytes.as_ptr() as usize, taken));
             if taken == 0 { Err(std::io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
@@ -563,12 +563,12 @@ mod tests {
     fn a_full_disk_is_told_wherever_it_is_full() {
         let proto = gpt(&weights()).unwrap().proto;
         let whole = proto.encode_to_vec();
-        for room in (0..whole.len()).step_by(whole.len() / 50).chain([whole.len() - 1]) {
-            let mut noted = Noted::new(room);
+        for capacity in (0..whole.len()).step_by(whole.len() / 50).chain([whole.len() - 1]) {
+            let mut noted = Noted::new(capacity);
             let error = encode(&proto, &mut noted).unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
             // Nothing comes after the gap.
-            assert!(noted.bytes == whole[..room]);
+            assert!(noted.bytes == whole[..capacity]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One model, computed in several ways in turns, over batch sizes: latency of a call, throughput, and how sessions were opened.
+//! One model, computed by several implementations, interleaved, over batch sizes: latency of a call, throughput, and how sessions were opened.
 
 use super::library::version;
 use super::model::{OnnxData, OnnxModel, OnnxTensor};
@@ -15,7 +15,7 @@ use gpulab_nn::{Device, DeviceKind, Tensor};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A way to compute a model, timed call by call.
+/// Something that computes a model, timed call by call: a session of ONNX Runtime, candle.
 pub trait Implementation {
     /// Its name in tables and legends.
     fn name(&self) -> String;
@@ -155,7 +155,7 @@ impl CandleCnn {
             what: "the CNN was given no images".to_string(),
             fix: "call `set` first".to_string(),
         })?;
-        // Weights that are variables would keep each call for a way back.
+        // Weights that are variables would keep each call for a backward pass.
         self.cnn.logits(images).map(|logits| logits.detach())
     }
 }
@@ -219,14 +219,14 @@ fn quantile(values: &[f64], q: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
 }
 
-/// A turn takes at most so long, and at most so many calls, for each implementation.
-const TURN_MS: f64 = 60.0;
-const MOST_CALLS: usize = 40;
+/// A repetition takes at most so long, and at most so many calls, for each implementation.
+const REPETITION_MS: f64 = 60.0;
+const MAX_CALLS: usize = 40;
 const REST: Duration = Duration::from_millis(10);
 
-/// Who takes part, and what was read of its session.
+/// An implementation, and what was read of its session.
 pub struct BenchmarkEntry {
-    /// Who computes.
+    /// What computes.
     pub implementation: Box<dyn Implementation>,
     /// How far its outputs may lie from the first one's, as a part of the largest output.
     pub tolerance: f64,
@@ -241,7 +241,7 @@ pub struct BenchmarkEntry {
 }
 
 impl BenchmarkEntry {
-    /// Somebody who is no session of ONNX Runtime.
+    /// An implementation that is no session of ONNX Runtime.
     pub fn of(implementation: impl Implementation + 'static) -> BenchmarkEntry {
         let implementation = Box::new(implementation);
         BenchmarkEntry { implementation, tolerance: 1e-4, open_ms: None, again_ms: None, engines: None, nodes: None }
@@ -280,13 +280,13 @@ impl BenchmarkEntry {
     }
 }
 
-/// One model in several ways: [`Benchmark::run`] times them in turns, [`Benchmark::report`] shows what came out.
+/// One model, several implementations: [`Benchmark::run`] times them interleaved, [`Benchmark::report`] shows what came out.
 pub struct Benchmark {
     /// What is computed.
     pub title: String,
-    /// Those who take part; outputs are held against the first one's.
+    /// The implementations; outputs are held against the first one's.
     pub entries: Vec<BenchmarkEntry>,
-    /// Those who cannot, and why, with what adds them.
+    /// Those that cannot be had, and why, with what adds them.
     pub unavailable: Vec<(String, Error)>,
     /// What was measured.
     pub latencies: Vec<Latency>,
@@ -296,10 +296,10 @@ pub struct Benchmark {
 }
 
 impl Benchmark {
-    /// How often everybody has its turn at a batch size; the calls of a turn follow each other.
+    /// How often each implementation is measured at a batch size; the calls of a repetition follow each other.
     pub const REPETITIONS: usize = 12;
 
-    /// The file on the CPU; others join.
+    /// The file on the CPU; others are added.
     ///
     /// # Errors
     /// As [`OnnxModel::open`].
@@ -312,8 +312,7 @@ impl Benchmark {
         Ok(Benchmark { title, entries, unavailable: Vec::new(), latencies: Vec::new(), inputs, gpu })
     }
 
-    /// Lets the file join on each of these providers; one that is missing is noted with its reason, and with who takes its
-    /// place.
+    /// Adds the file on each of these providers; one that is missing is noted with its reason.
     ///
     /// # Errors
     /// When a provider is there and the file does not open on it.
@@ -327,8 +326,8 @@ impl Benchmark {
         Ok(())
     }
 
-    /// Lets another form of the same network join under a name of its own. Where its provider is missing, that was noted when
-    /// the first form joined.
+    /// Adds another form of the same network under a name of its own. Where its provider is missing, that was noted when the
+    /// first form was added.
     ///
     /// # Errors
     /// As [`Benchmark::add`].
@@ -388,7 +387,7 @@ impl Benchmark {
         self.inputs.iter().enumerate().map(one).collect()
     }
 
-    /// Checks all outputs against the first one's, then times everybody in turns, at each batch size.
+    /// Checks all outputs against the first one's, then times all, interleaved, at each batch size.
     ///
     /// # Errors
     /// When outputs differ by more than the entry's tolerance, and what a implementation reports.
@@ -439,11 +438,11 @@ fn measure_batch(entries: &mut [BenchmarkEntry], inputs: &[(&str, &OnnxTensor)],
     for entry in entries.iter_mut() {
         let us = entry.implementation.calls(3)?;
         let typical = us.iter().copied().fold(f64::INFINITY, f64::min);
-        counts.push(((TURN_MS * 1e3 / typical) as usize).clamp(2, MOST_CALLS));
+        counts.push(((REPETITION_MS * 1e3 / typical) as usize).clamp(2, MAX_CALLS));
     }
-    for turn in 0..Benchmark::REPETITIONS {
+    for repetition in 0..Benchmark::REPETITIONS {
         let mut order: Vec<usize> = (0..entries.len()).collect();
-        if turn % 2 == 1 {
+        if repetition % 2 == 1 {
             order.reverse();
         }
         for at in order {

@@ -302,7 +302,7 @@ fn value_info(outlet: &Outlet) -> Result<ValueInfo> {
         Err(_) => Dim::Free(dimension_symbols.get(at).map_or(String::new(), |name| name.to_string())),
     };
     let shape = shape.iter().enumerate().map(dim).collect();
-    Ok(ValueInfo { name: outlet.name().to_string(), dtype: type_name(*ty), shape })
+    Ok(ValueInfo { name: outlet.name().to_string(), dtype: ty.to_string(), shape })
 }
 
 impl ValueInfo {
@@ -376,18 +376,6 @@ pub(super) fn check_inputs(ports: &[ValueInfo], inputs: &[(&str, &OnnxTensor)]) 
     Ok(())
 }
 
-fn type_name(of: TensorElementType) -> String {
-    match of {
-        TensorElementType::Float32 => OnnxData::F32(Vec::new()).dtype().to_string(),
-        TensorElementType::Int64 => OnnxData::I64(Vec::new()).dtype().to_string(),
-        TensorElementType::Int32 => OnnxData::I32(Vec::new()).dtype().to_string(),
-        TensorElementType::Int8 => OnnxData::I8(Vec::new()).dtype().to_string(),
-        TensorElementType::Uint8 => OnnxData::U8(Vec::new()).dtype().to_string(),
-        TensorElementType::Bool => OnnxData::Bool(Vec::new()).dtype().to_string(),
-        other => other.to_string(),
-    }
-}
-
 /// The numbers of a tensor, row-major.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)] // a variant an element type
@@ -398,6 +386,20 @@ pub enum OnnxData {
     I8(Vec<i8>),
     U8(Vec<u8>),
     Bool(Vec<bool>),
+}
+
+/// The same expression for the numbers of every type.
+macro_rules! each {
+    ($of:expr, $data:ident => $result:expr) => {
+        match $of {
+            OnnxData::F32($data) => $result,
+            OnnxData::I64($data) => $result,
+            OnnxData::I32($data) => $result,
+            OnnxData::I8($data) => $result,
+            OnnxData::U8($data) => $result,
+            OnnxData::Bool($data) => $result,
+        }
+    };
 }
 
 impl OnnxData {
@@ -415,14 +417,7 @@ impl OnnxData {
 
     /// How many numbers.
     pub fn len(&self) -> usize {
-        match self {
-            OnnxData::F32(data) => data.len(),
-            OnnxData::I64(data) => data.len(),
-            OnnxData::I32(data) => data.len(),
-            OnnxData::I8(data) => data.len(),
-            OnnxData::U8(data) => data.len(),
-            OnnxData::Bool(data) => data.len(),
-        }
+        each!(self, data => data.len())
     }
 
     /// Whether there are none.
@@ -482,28 +477,14 @@ impl OnnxTensor {
     /// What ONNX Runtime reads, without a copy.
     pub(super) fn view(&self) -> ort::Result<SessionInputValue<'_>> {
         let shape = self.shape.clone();
-        Ok(match &self.data {
-            OnnxData::F32(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into_dyn().into(),
-            OnnxData::I64(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into_dyn().into(),
-            OnnxData::I32(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into_dyn().into(),
-            OnnxData::I8(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into_dyn().into(),
-            OnnxData::U8(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into_dyn().into(),
-            OnnxData::Bool(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into_dyn().into(),
-        })
+        Ok(each!(&self.data, data => TensorRef::from_array_view((shape, data.as_slice()))?.into_dyn().into()))
     }
 
     /// A copy that ONNX Runtime keeps. Binding asks for one: `ort` would copy what it does not own by a session of its own,
     /// whose lock it holds already then, and wait for ever (2.0.0-rc.15).
     pub(super) fn owned(&self) -> ort::Result<DynValue> {
         let shape = self.shape.clone();
-        Ok(match &self.data {
-            OnnxData::F32(data) => Tensor::from_array((shape, data.clone()))?.into_dyn(),
-            OnnxData::I64(data) => Tensor::from_array((shape, data.clone()))?.into_dyn(),
-            OnnxData::I32(data) => Tensor::from_array((shape, data.clone()))?.into_dyn(),
-            OnnxData::I8(data) => Tensor::from_array((shape, data.clone()))?.into_dyn(),
-            OnnxData::U8(data) => Tensor::from_array((shape, data.clone()))?.into_dyn(),
-            OnnxData::Bool(data) => Tensor::from_array((shape, data.clone()))?.into_dyn(),
-        })
+        Ok(each!(&self.data, data => Tensor::from_array((shape, data.clone()))?.into_dyn()))
     }
 
     /// A copy of what came out; it must lie on the host.

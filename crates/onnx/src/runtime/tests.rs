@@ -198,7 +198,7 @@ impl Implementation for Told {
 }
 
 #[test]
-fn a_race_times_those_whose_outputs_agree_and_names_the_others() {
+fn a_benchmark_times_those_whose_outputs_agree_and_names_the_others() {
     let file = File::of("benchmark", &model("Relu", 10, 21));
     let mut benchmark = good(Benchmark::new(&file.0));
     let inputs = good(benchmark.inputs(2));
