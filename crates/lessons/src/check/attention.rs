@@ -3,8 +3,7 @@
 use super::{Verdict, kernels};
 use gpulab::cpu;
 use gpulab::cpu::{AttentionShape, attention_inputs};
-use gpulab::error::{Error, Result};
-use gpulab::gpu::Gpu;
+use gpulab::error::Error;
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
@@ -19,9 +18,7 @@ const TURNED: &str = "hidden is what comes after the query, key > query: which o
 /// Checks a kernel `mask(float *s, int length)`, launched with a block of 64 threads for each query, that stores −∞ where
 /// `key > query`, leaves all else as it is, and reads nothing.
 pub fn causal_mask(source: &str) -> Verdict {
-    const NAME: &str = "causal_mask";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("causal_mask", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("mask")?;
         for length in LENGTHS {
             let before = cpu::random_f32(length * length, 1);
@@ -62,28 +59,25 @@ pub fn causal_mask(source: &str) -> Verdict {
                 let what = format!(
                     "{length} tokens: the score of query {query} and key {key} was {before}, and is {given}; it should be {expected}"
                 );
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             let seen = kernel.inspect(config, (&mut scores, length as i32))?;
             if seen.counters.global_load_requests > 0 {
                 let what =
                     format!("right, but it reads scores: {} loads of a warp", seen.counters.global_load_requests);
                 let hint = "who is hidden follows from the indices alone: store where it is so, and leave the rest";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
 /// Checks a kernel `softmax(float *s, int rows, int columns)`, launched with a thread a row, that turns each row into
 /// weights in place: right for scores of any size, for −∞, and 0 for a row of nothing but −∞.
 pub fn softmax_row(source: &str) -> Verdict {
-    const NAME: &str = "softmax_row";
     const TABLES: [(usize, usize); 4] = [(1, 1), (31, 2), (33, 65), (100, 7)];
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("softmax_row", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("softmax")?;
         for (rows, columns) in TABLES {
             for (scale, shift, masked) in
@@ -132,12 +126,11 @@ pub fn softmax_row(source: &str) -> Verdict {
                     }
                     _ => "weights of a row are exp(score) over the sum of these, and add up to 1",
                 };
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
 /// The weights of a row in f64; 0 where nothing is seen.
@@ -154,11 +147,9 @@ fn weights(row: &[f32]) -> Vec<f64> {
 /// Checks a kernel `scores(const float *q, const float *k, float *s, int batch, int q_heads, int kv_heads, int length,
 /// int width)`, launched with a thread a score, that stores q · k / √width, where neighbouring heads of q share one of k.
 pub fn grouped(source: &str) -> Verdict {
-    const NAME: &str = "grouped";
     const SHAPES: [(usize, usize, usize, usize, usize); 6] =
         [(1, 1, 1, 5, 4), (1, 4, 4, 5, 4), (2, 4, 2, 7, 8), (1, 6, 2, 33, 16), (2, 8, 1, 3, 5), (3, 6, 3, 31, 8)];
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("grouped", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("scores")?;
         for (batch, q_heads, kv_heads, length, width) in SHAPES {
             let shape = AttentionShape { batch, q_heads, kv_heads, length, width };
@@ -211,11 +202,10 @@ pub fn grouped(source: &str) -> Verdict {
                 at % length,
                 given[at]
             );
-            return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            return Ok(Some((what, hint)));
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
 /// What to ask oneself about the first mistake of a kernel.

@@ -1,10 +1,10 @@
 //! Exercises of lesson 31: one pass over the keys, tiles that a causal mask hides, and parts that are merged.
 
-use super::{Verdict, kernels};
+use super::Verdict;
+use super::kernels::{self, Wrong};
 use gpulab::cpu;
 use gpulab::cpu::{AttentionMask, AttentionRow, AttentionShape};
-use gpulab::error::{Error, Result};
-use gpulab::gpu::Gpu;
+use gpulab::error::Error;
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
@@ -27,9 +27,7 @@ pub struct Part {
 /// Checks a kernel `attend(const float *q, const float *k, const float *v, float *o, int n)`: attention with one head of
 /// 32 numbers, a warp a query, 8 queries a block. It must be right for scores of any size, and read k and v once.
 pub fn one_pass(source: &str) -> Verdict {
-    const NAME: &str = "one_pass";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("one_pass", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("attend")?;
         for (length, spread) in LENGTHS.into_iter().flat_map(|length| [(length, 2.0), (length, 200.0)]) {
             let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length, width: WIDTH };
@@ -41,7 +39,7 @@ pub fn one_pass(source: &str) -> Verdict {
             let exact = cpu::attention_f64(&q, &k, &v, shape, &AttentionMask::none())?;
             if let Some((what, hint)) = first_wrong(&o.to_host()?, &exact, spread) {
                 let what = format!("{length} tokens, scores of about {spread}: {what}");
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             if (length, spread) == (LENGTHS[3], 200.0) {
                 let seen = kernel.inspect(config, (&on_q, &on_k, &on_v, &mut o, length as i32))?;
@@ -52,16 +50,15 @@ pub fn one_pass(source: &str) -> Verdict {
                         format!("right, but {read} bytes are read; q once, and k and v once a query, are {must}");
                     let hint = "when a larger score comes, what is summed so far shrinks by exp(old maximum - new one): \
                                 then the first loop is not needed";
-                    return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                    return Ok(Some((what, hint)));
                 }
             }
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
-fn first_wrong(given: &[f32], exact: &[f64], spread: f32) -> Option<(String, &'static str)> {
+fn first_wrong(given: &[f32], exact: &[f64], spread: f32) -> Wrong {
     let near = |given: f32, exact: f64| (f64::from(given) - exact).abs() <= 1e-3 * exact.abs().max(1.0);
     let at = given.iter().zip(exact).position(|(&given, &exact)| !near(given, exact))?;
     let hint = match given[at].is_finite() {

@@ -1,7 +1,8 @@
 //! Exercises of lesson 12: pieces of a matrix multiplication, run in the simulator, which counts what shared memory serves.
 
+use super::Verdict;
 use super::kernels::whole;
-use super::{Verdict, kernels};
+use super::kernels::{self, Wrong};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::{AccessKind, Inspection, Space};
@@ -22,31 +23,28 @@ const SHAPES: [(usize, usize, usize); 5] = [(32, 32, 64), (1, 1, 1), (17, 33, 5)
 /// Checks a kernel `tiled(const float *a, const float *b, float *c, int m, int n, int k)`: a matrix product by tiles of 16 × 16 in
 /// shared memory, launched with one thread an element.
 pub fn tiled(source: &str) -> Verdict {
-    const NAME: &str = "tiled";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("tiled", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("tiled")?;
         for shape in SHAPES {
             let config = LaunchConfig::for_table(shape.0, shape.1, (TILE as u32, TILE as u32));
-            let seen = match product(&gpu, &kernel, config, shape)? {
+            let seen = match product(gpu, &kernel, config, shape)? {
                 Ok(seen) => seen,
                 Err(what) => {
                     let hint =
                         "look at what the threads beyond an edge put into the tiles, and which of them may store";
-                    return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                    return Ok(Some((what, hint)));
                 }
             };
             if let Some((what, hint)) = not_by_tiles(&seen, shape) {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Where tiles do not save what they are there for, and a hint.
-fn not_by_tiles(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Option<(String, &'static str)> {
+fn not_by_tiles(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Wrong {
     let c = &seen.counters;
     let blocks = m.div_ceil(TILE) * n.div_ceil(TILE);
     let (steps, warps) = (k.div_ceil(TILE), TILE * TILE / 32);
@@ -72,10 +70,8 @@ fn not_by_tiles(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Option<(
 /// Checks a kernel `thin(const float *a, const float *x, float *y, int m)` that computes y = a · x for a matrix of 8 columns, launched
 /// with 256 threads for every 128 rows: each sector fetched once, 16 bytes a read of the tile, and no bank conflict.
 pub fn thin(source: &str) -> Verdict {
-    const NAME: &str = "thin";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("thin", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("thin")?;
         for m in [ROWS, 1, 31, 33, 300] {
             let (a, x) = (whole(m * COLUMNS, 1), whole(COLUMNS, 2));
             let (on_a, on_x, mut y) = (gpu.to_device(&a)?, gpu.to_device(&x)?, gpu.poison::<f32>(m)?);
@@ -86,20 +82,19 @@ pub fn thin(source: &str) -> Verdict {
             let expected: Vec<f32> = a.chunks(COLUMNS).map(dot).collect();
             if let Some(what) = first_wrong(&format!("m = {m}"), 1, &y.to_host()?, &expected) {
                 let hint = "row r of column k is tile[k][r], where it is written and where it is read";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             let seen = kernel.inspect(config, (&on_a, &on_x, &mut y, m as i32))?;
             if let Some((what, hint)) = wasteful(&seen, m) {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Sectors that lie apart, conflicts, and reads that are not wide.
-fn wasteful(seen: &Inspection, m: usize) -> Option<(String, &'static str)> {
+fn wasteful(seen: &Inspection, m: usize) -> Wrong {
     let c = &seen.counters;
     let of_a = |line: &&gpulab::inspect::Access| line.space == Space::Global && line.variable == "a";
     if let Some(load) = seen.accesses.iter().filter(of_a).find(|load| load.sectors > 4) {
@@ -134,31 +129,28 @@ fn wasteful(seen: &Inspection, m: usize) -> Option<(String, &'static str)> {
 /// Checks a kernel `four_rows(const float *a, const float *b, float *c, int m, int n, int k)`: a matrix product by tiles of 32 × 32,
 /// launched with blocks of 32 × 8 threads, four elements a thread; at most 5 reads of shared memory for 4 multiply-adds.
 pub fn four_rows(source: &str) -> Verdict {
-    const NAME: &str = "four_rows";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("four_rows", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("four_rows")?;
         for shape in SHAPES {
             let mut config = LaunchConfig::for_table(shape.0, shape.1, (WIDE as u32, WIDE as u32));
             config.block = (WIDE as u32, WIDE as u32 / 4, 1);
-            let seen = match product(&gpu, &kernel, config, shape)? {
+            let seen = match product(gpu, &kernel, config, shape)? {
                 Ok(seen) => seen,
                 Err(what) => {
                     let hint = "a thread has four sums, of rows that are its own: are the rows of its sums those it stores to?";
-                    return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                    return Ok(Some((what, hint)));
                 }
             };
             if let Some((what, hint)) = too_many_reads(&seen, shape) {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// More reads a multiply-add than four sums a thread need. Only whole tiles are judged.
-fn too_many_reads(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Option<(String, &'static str)> {
+fn too_many_reads(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Wrong {
     if [m, n, k].iter().any(|side| !side.is_multiple_of(WIDE)) {
         return None;
     }
@@ -229,10 +221,6 @@ fn first_wrong(with: &str, columns: usize, given: &[f32], expected: &[f32]) -> O
     let (row, column, all) = (at / columns, at % columns, expected.len());
     let place = if columns > 1 { format!("row {row}, column {column}") } else { format!("row {row}") };
     Some(format!("with {with}: {place} {is}, and it should be {}; {count} of {all} are wrong", expected[at]))
-}
-
-fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
-    kernels::verdict(name, checked, mistake_hint)
 }
 
 /// What to ask oneself about the first mistake of threads that share tiles.

@@ -1,7 +1,8 @@
 //! Exercises of lesson 16: two slow kernels, each beside a fast one with the same result. First the cause is named, with a
 //! number that shows it; then the kernel is fixed. The simulator's counters are the evidence.
 
-use super::{Verdict, kernels};
+use super::Verdict;
+use super::kernels::{self, Wrong};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};
@@ -58,55 +59,50 @@ const WHOLE: usize = 4096;
 /// Checks the answer to the first case: why a kernel `scale_rows` (as for [`fix_scale`]) is slow, and how many sectors
 /// one load request of its `x` touches.
 pub fn case_one(slow: &str, cause: Cause, sectors: u64) -> Verdict {
-    const NAME: &str = "case_one";
-    let checked = || -> Result<Option<Verdict>> {
-        let seen = scaled(&compiled(slow, "scale_rows")?, 64)?.1;
+    kernels::verdict("case_one", mistake_hint, |gpu| {
+        let seen = scaled(gpu, &gpu.compile(slow)?.kernel("scale_rows")?, 64)?.1;
         if let Some((what, hint)) = acquitted(&seen, cause, Cause::LanesApart) {
-            return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            return Ok(Some((what, hint)));
         }
         let most = worst_load(&seen);
         Ok((sectors != most).then(|| {
             let what = format!("the cause is right, but no load of `x` touches {sectors} sectors a request");
             let hint = "the table of counters gives the mean over all loads, those of `factor` too; `scale_a.sectors(\"x[\")?` draws \
                         one of `x`";
-            Verdict::not_yet(NAME, what, hint)
+            (what, hint)
         }))
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Checks the answer to the second case: why a kernel `block_sums` (as for [`fix_sums`]) is slow, and how many lanes are
 /// active in the line that costs the most instructions.
 pub fn case_two(slow: &str, cause: Cause, lanes: u64) -> Verdict {
-    const NAME: &str = "case_two";
-    let checked = || -> Result<Option<Verdict>> {
-        let seen = summed(&compiled(slow, "block_sums")?, WHOLE)?.1;
+    kernels::verdict("case_two", mistake_hint, |gpu| {
+        let seen = summed(gpu, &gpu.compile(slow)?.kernel("block_sums")?, WHOLE)?.1;
         if let Some((what, hint)) = acquitted(&seen, cause, Cause::OneThreadWorks) {
-            return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            return Ok(Some((what, hint)));
         }
         let dearest = dearest_lanes(&seen);
         Ok((lanes as f64 != dearest.round()).then(|| {
             let what = format!("the cause is right, but {lanes} lanes are not what the dearest line has");
             let hint =
                 "`sums_a.source()` shows each line's instructions and how many lanes were active in them, on average";
-            Verdict::not_yet(NAME, what, hint)
+            (what, hint)
         }))
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Checks a kernel `scale_rows(const float *x, const float *factor, float *y, int n)` that multiplies row r of an n × n
 /// matrix by `factor[r]`, launched with a grid of blocks of 32 × 32 threads that covers the matrix: right, and no request of a
 /// warp touches more sectors than it must.
 pub fn fix_scale(source: &str) -> Verdict {
-    const NAME: &str = "fix_scale";
-    let checked = || -> Result<Option<Verdict>> {
-        let kernel = compiled(source, "scale_rows")?;
+    kernels::verdict("fix_scale", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("scale_rows")?;
         for n in SIDES {
-            let (wrong, seen) = scaled(&kernel, n)?;
+            let (wrong, seen) = scaled(gpu, &kernel, n)?;
             if let Some(what) = wrong {
                 let hint = "every element is its own times the factor of its row: which index is the row?";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             let c = &seen.counters;
             let (loads, stores) = (worst_load(&seen), c.global_store_sectors as f64 / c.global_store_requests as f64);
@@ -115,52 +111,37 @@ pub fn fix_scale(source: &str) -> Verdict {
                 let what =
                     format!("a load request touches up to {loads} sectors, a store request {stores:.0}; 4 suffice");
                 let hint = "the lanes of a warp differ in `threadIdx.x`: is that the index that runs along a row?";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Checks a kernel `block_sums(const float *x, float *sums, int n)` that leaves the sum of each 1024 elements in
 /// `sums[blockIdx.x]`, launched with blocks of 1024 threads, one an element: right, and the work shared among the lanes.
 pub fn fix_sums(source: &str) -> Verdict {
-    const NAME: &str = "fix_sums";
-    let checked = || -> Result<Option<Verdict>> {
-        let kernel = compiled(source, "block_sums")?;
+    kernels::verdict("fix_sums", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("block_sums")?;
         for n in SIZES {
-            let (wrong, seen) = summed(&kernel, n)?;
+            let (wrong, seen) = summed(gpu, &kernel, n)?;
             if let Some(what) = wrong {
                 let hint =
                     "in each step half as many threads add as before, each one other value: which two are added?";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             if n == WHOLE
                 && let Some((what, hint)) = alone(&seen)
             {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
-}
-
-/// A simulated GPU with the kernel on it.
-struct Bench {
-    gpu: Gpu,
-    kernel: Kernel,
-}
-
-fn compiled(source: &str, name: &str) -> Result<Bench> {
-    let gpu = Gpu::simulated()?;
-    let kernel = gpu.compile(source)?.kernel(name)?;
-    Ok(Bench { gpu, kernel })
+    })
 }
 
 /// What is wrong with the result, if anything, and what the launch did.
-fn scaled(Bench { gpu, kernel }: &Bench, n: usize) -> Result<(Option<String>, Inspection)> {
+fn scaled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<(Option<String>, Inspection)> {
     let (x, factor) = (cpu::random_f32(n * n, 1), cpu::random_f32(n, 2));
     let (on_x, on_factor, mut y) = (gpu.to_device(&x)?, gpu.to_device(&factor)?, gpu.poison::<f32>(n * n)?);
     // Square, so that x may run along rows or along columns.
@@ -172,7 +153,7 @@ fn scaled(Bench { gpu, kernel }: &Bench, n: usize) -> Result<(Option<String>, In
     Ok((first_wrong(&format!("n = {n}"), &y.to_host()?, &expected), seen))
 }
 
-fn summed(Bench { gpu, kernel }: &Bench, n: usize) -> Result<(Option<String>, Inspection)> {
+fn summed(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<(Option<String>, Inspection)> {
     // Small whole numbers: their sum is exact in any order.
     let x: Vec<f32> = cpu::random_f32(n, 3).iter().map(|x| (x * 8.0).trunc() + 1.0).collect();
     let blocks = n.div_ceil(BLOCK as usize);
@@ -197,7 +178,7 @@ fn dearest_lanes(seen: &Inspection) -> f64 {
 }
 
 /// One thread, or lanes one after the other, where all could work.
-fn alone(seen: &Inspection) -> Option<(String, &'static str)> {
+fn alone(seen: &Inspection) -> Wrong {
     let c = &seen.counters;
     let lanes = c.active_lanes_per_instruction();
     if lanes < 16.0 {
@@ -223,7 +204,7 @@ fn alone(seen: &Inspection) -> Option<(String, &'static str)> {
 }
 
 /// Why the evidence speaks against a cause that was named; `None` when it is the right one.
-fn acquitted(seen: &Inspection, named: Cause, right: Cause) -> Option<(String, &'static str)> {
+fn acquitted(seen: &Inspection, named: Cause, right: Cause) -> Wrong {
     let c = &seen.counters;
     let conflicts = c.shared_load_bank_conflicts + c.shared_store_bank_conflicts;
     let each = c.global_load_sectors as f64 / c.global_load_requests.max(1) as f64;
@@ -264,10 +245,6 @@ fn first_wrong(which: &str, given: &[f32], expected: &[f32]) -> Option<String> {
     let at = (0..expected.len()).find(|&at| given[at] != expected[at])?;
     let is = if given[at].is_nan() { "was never written".to_string() } else { format!("is {}", given[at]) };
     Some(format!("with {which} element {at} of the result {is}, and it should be {}", expected[at]))
-}
-
-fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
-    kernels::verdict(name, checked, mistake_hint)
 }
 
 fn mistake_hint(error: &Error) -> &'static str {

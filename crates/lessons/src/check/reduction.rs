@@ -1,7 +1,8 @@
 //! Exercises of lesson 11: kernels whose threads work together, run in the simulator, which sees who waits for whom.
 
+use super::Verdict;
 use super::kernels::whole;
-use super::{Verdict, kernels};
+use super::kernels::{self, Wrong};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};
@@ -20,10 +21,8 @@ const DOT_BLOCKS: u32 = 8;
 /// Checks a kernel `largest(const float *a, float *partial, int n)` that leaves the largest of each 256 elements in
 /// `partial[blockIdx.x]`, launched with blocks of 256 threads, one an element.
 pub fn largest(source: &str) -> Verdict {
-    const NAME: &str = "largest";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("largest", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("largest")?;
         // The largest one is the last, the first, anywhere.
         let order: [fn(usize) -> Vec<f32>; 3] = [
             |n| (0..n).map(|i| i as f32).collect(),
@@ -38,21 +37,18 @@ pub fn largest(source: &str) -> Verdict {
                 a.chunks(BLOCK as usize).map(|part| part.iter().copied().fold(f32::MIN, f32::max)).collect();
             if let Some(what) = first_wrong("block", n, &partial.to_host()?, &expected) {
                 let hint = "each step halves how many threads compare, until one is left: which two does it compare?";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Checks a kernel `row_sums(const float *a, float *sums, int rows)` for rows of 32 elements, launched with one warp for every
 /// 32 rows: right, each sector of `a` fetched once, and no bank conflict.
 pub fn row_sums(source: &str) -> Verdict {
-    const NAME: &str = "row_sums";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("row_sums", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("row_sums")?;
         for rows in [64, 1, 31, 33, 100] {
             let a = whole(rows * COLUMNS, 1);
             let (on_a, mut sums) = (gpu.to_device(&a)?, gpu.poison::<f32>(rows)?);
@@ -63,20 +59,19 @@ pub fn row_sums(source: &str) -> Verdict {
             if let Some(what) = first_wrong("row", rows, &sums.to_host()?, &expected) {
                 let hint =
                     "thread t adds up row t of the tile: its first index is the row, in the store and in the load";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             let seen = kernel.inspect(config, (&on_a, &mut sums, rows as i32))?;
             if let Some((what, hint)) = wasteful(&seen, rows) {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Sectors fetched more than once, and conflicts.
-fn wasteful(seen: &Inspection, rows: usize) -> Option<(String, &'static str)> {
+fn wasteful(seen: &Inspection, rows: usize) -> Wrong {
     let c = &seen.counters;
     let needed = (rows * COLUMNS * 4 / 32) as u64;
     if c.global_load_sectors > needed {
@@ -106,22 +101,19 @@ fn wasteful(seen: &Inspection, rows: usize) -> Option<(String, &'static str)> {
 /// It is launched with 8 blocks of 256 threads, whatever `n` is: every thread takes many elements, and a warp hands its
 /// sum over in registers.
 pub fn dot(source: &str) -> Verdict {
-    const NAME: &str = "dot";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("dot", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("dot")?;
         for n in [1, 31, 33, 2048, 5000, 100_003] {
-            if let Some((what, hint)) = wrong_product(&gpu, &kernel, n)? {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            if let Some((what, hint)) = wrong_product(gpu, &kernel, n)? {
+                return Ok(Some((what, hint)));
             }
         }
-        Ok(took_turns(&gpu, &kernel)?.map(|(what, hint)| Verdict::not_yet(NAME, what, hint)))
-    };
-    verdict(NAME, checked())
+        Ok(took_turns(gpu, &kernel)?)
+    })
 }
 
 /// What is wrong with the result for that length, and a hint.
-fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Option<(String, &'static str)>> {
+fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Wrong> {
     let (a, b) = (whole(n, 1), whole(n, 2));
     let (on_a, on_b, mut result) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.zeros::<f32>(1)?);
     kernel.launch(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&on_a, &on_b, &mut result, n as i32))?;
@@ -136,7 +128,7 @@ fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Option<(String,
 }
 
 /// Where threads wait for each other more than they must, and a hint.
-fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Result<Option<(String, &'static str)>> {
+fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Result<Wrong> {
     let n = 5000;
     let (a, b, mut result) = (gpu.to_device(&whole(n, 1))?, gpu.to_device(&whole(n, 2))?, gpu.zeros::<f32>(1)?);
     let seen = kernel.inspect(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&a, &b, &mut result, n as i32))?;
@@ -164,10 +156,6 @@ fn first_wrong(what: &str, n: usize, given: &[f32], expected: &[f32]) -> Option<
     let at = given.iter().zip(expected).position(|(given, expected)| given != expected)?;
     let is = if given[at].is_nan() { "was never written".to_string() } else { format!("gives {}", given[at]) };
     Some(format!("of {n}, {what} {at} {is}, and it should give {}", expected[at]))
-}
-
-fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
-    kernels::verdict(name, checked, mistake_hint)
 }
 
 /// What to ask oneself about the first mistake of threads that work together.

@@ -1,6 +1,7 @@
 //! Exercises of lesson 15: a filter and a group-by, run in the simulator, which counts who takes turns.
 
-use super::{Verdict, kernels};
+use super::Verdict;
+use super::kernels::{self, Wrong};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};
@@ -19,18 +20,15 @@ const BLOCKS: u32 = 4;
 /// in `out`, side by side and in any order, and how many there are in `count[0]`, which is 0 before. Launched with at least one
 /// thread an element; a warp may go to the counter once.
 pub fn keep_fares(source: &str) -> Verdict {
-    const NAME: &str = "keep_fares";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("keep_fares", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("keep")?;
         for n in [1, 31, 33, 256, 1000, 5000] {
-            if let Some((what, hint)) = wrong_fares(&gpu, &kernel, n)? {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            if let Some((what, hint)) = wrong_fares(gpu, &kernel, n)? {
+                return Ok(Some((what, hint)));
             }
         }
-        Ok(one_by_one(&gpu, &kernel)?.map(|(what, hint)| Verdict::not_yet(NAME, what, hint)))
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+        Ok(one_by_one(gpu, &kernel)?)
+    })
 }
 
 /// Whole numbers below `most`, random.
@@ -38,7 +36,7 @@ fn random(n: usize, most: usize, seed: u64) -> Vec<u32> {
     cpu::random_f32(n, seed).into_iter().map(|x| ((x + 1.0) / 2.0 * most as f32) as u32).collect()
 }
 
-fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Option<(String, &'static str)>> {
+fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Wrong> {
     // A third is below the limit, and none is there twice: each keeps its row's number.
     let cents: Vec<u32> = random(n, 600, n as u64).into_iter().enumerate().map(|(i, x)| x + 1000 * i as u32).collect();
     let cents: Vec<u32> = cents.into_iter().map(|x| if x % 1000 < LEAST { x % LEAST } else { x }).collect();
@@ -67,7 +65,7 @@ fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Option<(String, &
 }
 
 /// Where lanes of a warp go to the counter one by one, and a hint.
-fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Result<Option<(String, &'static str)>> {
+fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Result<Wrong> {
     let n = 1024;
     let cents = vec![LEAST; n];
     let (cents, mut out, mut count) = (gpu.to_device(&cents)?, gpu.poison::<u32>(n)?, gpu.zeros::<u32>(1)?);
@@ -86,9 +84,7 @@ fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Result<Option<(String, &'static str
 /// zone, 0 to 63; the sums are 0 before. It is launched with 4 blocks of 256 threads, whatever `n` is, and each block may go to
 /// the common sums once for each zone.
 pub fn sums_by_zone(source: &str) -> Verdict {
-    const NAME: &str = "sums_by_zone";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("sums_by_zone", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("group")?;
         let config = LaunchConfig::new(BLOCKS, BLOCK);
         for n in [1, 31, 33, 1000, 5000, 40_003] {
@@ -99,7 +95,7 @@ pub fn sums_by_zone(source: &str) -> Verdict {
             let mut expected = vec![0; ZONES];
             zone.iter().zip(&cents).for_each(|(&zone, &cents)| expected[zone as usize] += cents);
             if let Some((what, hint)) = wrong_sum(n, &sums.to_host()?, &expected) {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         let n = 40_003;
@@ -115,13 +111,12 @@ pub fn sums_by_zone(source: &str) -> Verdict {
             );
             let hint = "give each block sums of its own: __shared__ unsigned own[64], set to 0 by all, added to with atomicAdd, and handed \
                         over at the end, by one thread a zone";
-            Verdict::not_yet(NAME, what, hint)
+            (what, hint)
         }))
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
-fn wrong_sum(n: usize, given: &[u32], expected: &[u32]) -> Option<(String, &'static str)> {
+fn wrong_sum(n: usize, given: &[u32], expected: &[u32]) -> Wrong {
     let at = given.iter().zip(expected).position(|(given, expected)| given != expected)?;
     let (given, expected) = (given[at], expected[at]);
     let hint = match given {
