@@ -87,7 +87,7 @@ def run_all(page: Any, expected_errors: set[int]) -> int:
             if cell["errors"] and not {number, number - 1} & expected_errors:
                 text = "\n".join(cell["errors"])[:1500]
                 raise Problem(
-                    f"code cell {number} `{cell['source'][:60]}` shows an error:\n{text}\nnext: mend the cell"
+                    f"code cell {number} `{cell['source'][:60]}` shows an error:\n{text}\nnext: fix the cell"
                 )
         if time.monotonic() > deadline:
             begins = waiting[0]["source"][:60] if waiting else "no cell at all"

@@ -20,7 +20,7 @@ SECTION = re.compile(r"^//\s*exercise:\s*(\S+)\s*$")
 
 
 class Problem(Exception):
-    """Something that the person who runs a tool has to mend. The text ends with a line `next: …`."""
+    """Something that the person who runs a tool has to fix. The text ends with a line `next: …`."""
 
 
 @dataclass
@@ -80,7 +80,7 @@ def load(path: Path) -> Lesson:
         raise Problem(f"cannot read {relative(path)}: {error.strerror}\nnext: check the path") from error
     except Exception as error:  # nbformat raises several kinds for a file that is no notebook
         text = f"{relative(path)} is not a notebook: {str(error).splitlines()[0]}"
-        raise Problem(f"{text}\nnext: restore it with git, or open it in an editor and mend the JSON") from error
+        raise Problem(f"{text}\nnext: restore it with git, or open it in an editor and correct the JSON") from error
     solutions_file = path.parent / "solutions" / f"{path.stem}.rs"
     text = solutions_file.read_text(encoding="utf-8") if solutions_file.exists() else ""
     return Lesson(path, notebook, sections(text, solutions_file))

@@ -114,7 +114,7 @@ def install(lines: list[str], part: str | None = None) -> list[SetupError]:
         results = (python_result, rust_result)
         errors = [error for row in results if isinstance(error := row.exception(), SetupError)]
         if len(errors) == len(results):
-            # Both at once: nobody likes to mend one thing and then hear of the next.
+            # Both at once: nobody likes to fix one thing and then hear of the next.
             problem(errors[0])
             raise errors[1]
         python_result.result()

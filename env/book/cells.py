@@ -64,7 +64,7 @@ class Outputs:
 def _label(kind: str, cell: NotebookNode, ran: bool) -> str:
     name = f"<code>{escape(str(cell.metadata.get(kind, '')))}</code>"
     said = {
-        "exercise": f"Exercise {name}: as shipped, for you to mend",
+        "exercise": f"Exercise {name}: as shipped, for you to fix",
         "check": f"Check of {name}{': before anybody solved it' if ran else ''}",
         "expected-error": "Fails on purpose: read the error",
     }.get(kind)

@@ -62,7 +62,7 @@ def broken(out: Path) -> list[str]:
                 found.append(f"{name} needs {address}: {wrong}\nnext: look at env/book/static")
         for address in (one for one in seen.links if not re.match(r"^[a-z][a-z0-9+.-]*:", one, re.IGNORECASE)):
             if wrong := _wrong(address, file, pages):
-                found.append(f"{name} links to {address}: {wrong}\nnext: mend the link in its source")
+                found.append(f"{name} links to {address}: {wrong}\nnext: fix the link in its source")
         for address in IN_STYLE.findall(file.read_text(encoding="utf-8")):
             found.append(f"{name} fetches {address}\nnext: bring it into the repository")
     return found

@@ -40,7 +40,7 @@ class Links:
         if there is not None:
             known = there.anchors.of.get(anchor)
             if anchor and known is None:
-                raise Problem(f"{relative(source)} links to `{address}`: no such heading\nnext: mend the link")
+                raise Problem(f"{relative(source)} links to `{address}`: no such heading\nnext: fix the link")
             if there is page and known:
                 return f"#{known}"
             return page.up + there.out + (f"#{known}" if known else "")

@@ -56,7 +56,7 @@ def toolchain(quiet: bool = False) -> Toolchain:
         run(["bash", "-o", "pipefail", "-c", curl], "Rust could not be installed", NETWORK)
     folder, version = output(["rustc", "--print", "sysroot"]), output(["rustc", "-vV"])
     if not folder or not version:
-        raise SetupError("`rustc` does not run", "run `rustc --version` to see why; `rustup default stable` mends most")
+        raise SetupError("`rustc` does not run", "run `rustc --version` to see why; `rustup default stable` fixes most")
     found = Toolchain(Path(folder), version)
     needed = re.search(
         r'^rust-version = "([\d.]+)"', (paths.ROOT / "Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE

@@ -64,7 +64,7 @@ def used_crates(manifest: Path, host: str) -> set[str]:
 
 
 def empty(crate: Path) -> None:
-    """Leaves a crate's manifest and licences, and source files with nothing in them; cargo's sums are mended."""
+    """Leaves a crate's manifest and licences, and source files with nothing in them; cargo's sums are corrected."""
     for file in [file for file in crate.rglob("*") if file.is_file() or file.is_symlink()]:
         if file.name == ".cargo-checksum.json" or file.name.lower().startswith(KEPT):
             continue

@@ -119,7 +119,7 @@ def wrong(page: str, there: set[str]) -> Iterator[tuple[str, str]]:
     """Kinds without a row, rows without a kind, and quotations of what nobody prints, each with what to do."""
     rows = explained(page)
     for kind in sorted(there - set(rows)):
-        yield f"no row is for `{kind}`", f"add a row with its cause and its mend, marked `<!-- for: {kind} -->`"
+        yield f"no row is for `{kind}`", f"add a row with its cause and its fix, marked `<!-- for: {kind} -->`"
     for kind in sorted(set(rows) - there):
         yield f"a row is for `{kind}`, which the project does not have", "take the mark away, or name the kind rightly"
     for row in dict.fromkeys(row for some in rows.values() for row in some):

@@ -58,7 +58,7 @@ def _pages(everything: list[Path]) -> Iterator[Finding]:
         for target in pages.links(text):
             wrong = pages.broken(target, page, own)
             if wrong:
-                yield Finding(page, "", f"links to `{target}`: {wrong}", "mend the link")
+                yield Finding(page, "", f"links to `{target}`: {wrong}", "fix the link")
 
 
 def typed(page: Path) -> Iterator[Finding]:
@@ -76,10 +76,10 @@ def typed(page: Path) -> Iterator[Finding]:
             yield Finding(page, f"line {block.line}", what, step)
         for command in block.commands if block.language == "sh" else []:
             if problem := commands.wrong(command):
-                yield Finding(page, f"line {block.line}", f"`{command}`: {problem}", "mend the command")
+                yield Finding(page, f"line {block.line}", f"`{command}`: {problem}", "fix the command")
     for command in commands.spans(text):
         if problem := commands.wrong(command):
-            yield Finding(page, "", f"`{command}`: {problem}", "mend the command")
+            yield Finding(page, "", f"`{command}`: {problem}", "fix the command")
 
 
 def _errors() -> Iterator[Finding]:

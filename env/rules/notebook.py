@@ -78,7 +78,7 @@ def _valid(lesson: Lesson) -> Iterator[Finding]:
     if not NAME.match(lesson.name):
         yield Finding(lesson.path, "", "its name is not like 02_async_timing", "rename it: NN_slug.ipynb")
     seen: set[str] = set()
-    # From the file itself: reading it as a notebook would mend the ids.
+    # From the file itself: reading it as a notebook would repair the ids.
     for number, cell in enumerate(json.loads(lesson.path.read_text(encoding="utf-8"))["cells"], 1):
         if not cell.get("id") or cell["id"] in seen:
             step = "give it an id of its own: plots and runs are named after it"
@@ -224,4 +224,4 @@ def _links(lesson: Lesson) -> Iterator[Finding]:
         for target in pages.links(cell.source):
             wrong = None if target.startswith("attachment:") else pages.broken(target, lesson.path, own)
             if wrong:
-                yield Finding(lesson.path, where, f"links to `{target}`: {wrong}", "mend the link")
+                yield Finding(lesson.path, where, f"links to `{target}`: {wrong}", "fix the link")

@@ -87,7 +87,7 @@ def _expected(cell: NotebookNode, text: str) -> str | None:
         step = "make the cell fail again as its prose says, or take the tag away"
         return f"is tagged `expected-error` but succeeded; `{wanted}` was to be seen\nnext: {step}"
     if wanted not in text:
-        step = "mend the cell, or write the text that it now shows into metadata.expected_error"
+        step = "fix the cell, or write the text that it now shows into metadata.expected_error"
         return f"failed without the expected text `{wanted}`:\n{shorten(text)}\nnext: {step}"
     return None
 
@@ -102,12 +102,12 @@ def _kind(execution: Execution, text: str) -> str:
 
 def _step(kind: str) -> str:
     if kind.startswith("does not"):
-        return "mend the line that the compiler names"
+        return "fix the line that the compiler names"
     if kind == "panicked":
-        return "mend the cause, or return an error with its next step instead of a panic"
+        return "fix the cause, or return an error with its next step instead of a panic"
     if kind.startswith("ended"):
         return "look for an abort, a stack overflow or a bad pointer in what the cell calls"
-    return "mend the cause; a cell that is to fail carries the tag `expected-error`"
+    return "fix the cause; a cell that is to fail carries the tag `expected-error`"
 
 
 def judge_check(cell: NotebookNode, execution: Execution, wanted: str) -> str | None:
@@ -125,7 +125,7 @@ def judge_check(cell: NotebookNode, execution: Execution, wanted: str) -> str | 
         said = f"{verdict.get('verdict')}: {verdict.get('what', '')}".rstrip(": ")
         if wanted == RED:
             return f"passes unsolved: exercise `{name}` as shipped gave {said}\nnext: let the check reject it"
-        return f"stays red: exercise `{name}` with its solution gave {said}\nnext: mend the solution or the check"
+        return f"stays red: exercise `{name}` with its solution gave {said}\nnext: fix the solution or the check"
     missing = [key for key in ("what", "hint") if wanted == RED and not str(verdict.get(key) or "").strip()]
     if missing:
         step = "a learner needs both: say what is wrong, and hint at how to go on"

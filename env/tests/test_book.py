@@ -112,7 +112,7 @@ def test_cells_say_what_they_are_for():
     outputs = cells.Outputs("10_lesson")
     error = [new_output("stream", name="stderr", text="out of bounds\n")]
     assert "Fails on purpose" in outputs.cell(cell("bad()", "expected-error", "bounds"), error, True)
-    assert "Exercise <code>axpy</code>" in outputs.cell(cell("mend()", "exercise", "axpy"), [], True)
+    assert "Exercise <code>axpy</code>" in outputs.cell(cell("fix()", "exercise", "axpy"), [], True)
     verdict = new_output("execute_result", {"text/html": "<div>NOT YET</div>", VERDICT: {}})
     assert "before anybody solved it" in outputs.cell(cell("check()", "check", "axpy"), [verdict], True)
     assert "Check of <code>axpy</code></p>" in outputs.cell(cell("check()", "check", "axpy"), [], False)

@@ -39,7 +39,7 @@ def test_a_new_kind_is_missed_and_a_stale_row_named():
 
 
 def test_a_quotation_is_what_the_project_prints():
-    row = "| `{}` <!-- for: Error::NoGpu --> | cause | mend |"
+    row = "| `{}` <!-- for: Error::NoGpu --> | cause | fix |"
     assert list(errors.misquoted(row.format("no GPU was found:"))) == []
     assert list(errors.misquoted(row.format("out of device memory: … asked, … free of …"))) == []
     assert list(errors.misquoted(row.format("your GPU is too cold"))) == ["your GPU is too cold"]

@@ -50,7 +50,7 @@ def cells() -> list[nbformat.NotebookNode]:
 
 def lint(folder: Path, lesson_cells: list, name: str = "02_lesson", solutions: str = SOLUTIONS) -> list[str]:
     notebook = nbformat.v4.new_notebook(metadata={"kernelspec": dict(KERNELSPEC)})
-    notebook["cells"] = lesson_cells  # afterwards: new_notebook would mend the ids
+    notebook["cells"] = lesson_cells  # afterwards: new_notebook would repair the ids
     path = folder / f"{name}.ipynb"
     path.write_text(json.dumps(notebook), encoding="utf-8")
     (folder / "solutions").mkdir(exist_ok=True)

@@ -196,13 +196,13 @@ def test_what_both_rows_lack_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(what: str) -> None:
-        raise console.SetupError(what, "mend it")
+        raise console.SetupError(what, "fix it")
 
     monkeypatch.setattr(python, "environment", lambda: fail("no packages"))
     monkeypatch.setattr(rust, "check_linker", lambda: fail("no compiler"))
     with pytest.raises(console.SetupError, match="no compiler"):
         setup.install([])
-    assert capsys.readouterr().err == "error: no packages\nnext: mend it\n"
+    assert capsys.readouterr().err == "error: no packages\nnext: fix it\n"
 
 
 @pytest.mark.parametrize("target", ["setup", "run", "verify", "test", "bundle"])

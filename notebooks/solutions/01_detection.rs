@@ -6,8 +6,8 @@ fn choose_device(gpus: &[check::Candidate]) -> Option<usize> {
     fit.max_by_key(|(_, gpu)| gpu.free_bytes).map(|(index, _)| index)
 }
 
-// exercise: mend_mismatch
-fn mend_mismatch(weight: &Vector, bias: &Vector, x: &Vector) -> Result<Vector> {
+// exercise: fix_mismatch
+fn fix_mismatch(weight: &DeviceVector, bias: &DeviceVector, x: &DeviceVector) -> Result<DeviceVector> {
     let x = x.to(weight.device())?;
     weight.multiply(&x)?.add(bias)
 }

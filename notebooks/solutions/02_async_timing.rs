@@ -1,7 +1,7 @@
 // Solutions of lesson 02: each section replaces the exercise cell of that name.
 
 // exercise: time_kernel
-fn time_kernel(queue: &mut Queue, work: Work) -> Result<f64> {
+fn time_kernel(queue: &mut PracticeQueue, work: PracticeKernel) -> Result<f64> {
     // Warm-up; and the wait empties the queue of what was in it before.
     queue.launch(work)?;
     queue.synchronize()?;
@@ -17,7 +17,7 @@ fn time_kernel(queue: &mut Queue, work: Work) -> Result<f64> {
 }
 
 // exercise: find_fault
-fn find_fault(queue: &mut Queue, work: &[Work]) -> Option<usize> {
+fn find_fault(queue: &mut PracticeQueue, work: &[PracticeKernel]) -> Option<usize> {
     for (number, &kernel) in work.iter().enumerate() {
         // Waiting after each launch, nothing launched earlier is left that could report here.
         if queue.launch(kernel).and_then(|()| queue.synchronize()).is_err() {

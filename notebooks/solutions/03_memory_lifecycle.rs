@@ -3,7 +3,7 @@
 // exercise: no_leak
 // The log held (loss, activations), so each step's buffer lived as long as the log. Now `activations` is dropped at the
 // end of its step, and the log keeps numbers only.
-fn train(pool: &Pool, steps: usize) -> Result<Vec<f32>> {
+fn train(pool: &PracticePool, steps: usize) -> Result<Vec<f32>> {
     let mut log = Vec::new();
     for step in 0..steps {
         let _activations = pool.alloc(64 << 20)?;
@@ -16,7 +16,7 @@ fn train(pool: &Pool, steps: usize) -> Result<Vec<f32>> {
 // exercise: largest_batch
 // The guard lets a single item's error through the last arm: a batch of 0 would be no answer, and halving 1 would
 // never end.
-fn largest_batch(pool: &Pool, wanted: usize, item: u64) -> Result<usize> {
+fn largest_batch(pool: &PracticePool, wanted: usize, item: u64) -> Result<usize> {
     let mut batch = wanted;
     loop {
         match pool.alloc(batch as u64 * item) {

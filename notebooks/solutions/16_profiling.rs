@@ -6,7 +6,7 @@ use check::Cause;
 let cause_one = Cause::LanesApart;
 let sectors_one: u64 = 32;
 
-// exercise: mend_scale
+// exercise: fix_scale
 const SCALE_FIXED: &str = r#"extern "C" __global__ void scale_rows(const float *x, const float *factor, float *y, int n) {
     // threadIdx.x is the lane: it runs along the row.
     int row = blockIdx.y * blockDim.y + threadIdx.y;
@@ -19,7 +19,7 @@ const SCALE_FIXED: &str = r#"extern "C" __global__ void scale_rows(const float *
 let cause_two = Cause::OneThreadWorks;
 let lanes_two: u64 = 1;
 
-// exercise: mend_sums
+// exercise: fix_sums
 const SUMS_FIXED: &str = r#"extern "C" __global__ void block_sums(const float *x, float *sums, int n) {
     __shared__ float tile[1024];
     int i = blockIdx.x * blockDim.x + threadIdx.x;

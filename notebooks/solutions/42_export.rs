@@ -13,7 +13,7 @@ fn my_positions(past: usize, new: usize) -> Vec<i64> {
 }
 
 // exercise: probabilities
-use gpulab_onnx::export::{Graph, Value};
-fn my_head(graph: &mut Graph, logits: &Value) -> Value {
+use gpulab_onnx::export::{GraphBuilder, Value};
+fn my_head(graph: &mut GraphBuilder, logits: &Value) -> Value {
     graph.node("probabilities", "Softmax", &[logits], &[("axis", 1.into())])
 }

@@ -4,7 +4,7 @@ use crate::options::TrtBenchmark;
 use gpulab::error::Result;
 use gpulab::results;
 use gpulab_nn::cnn::Parameters;
-use gpulab_onnx::runtime::{self, Race, RaceChart, race_chart};
+use gpulab_onnx::runtime::{self, Benchmark, BenchmarkChart, benchmark_chart};
 use std::path::Path;
 
 /// What `metrics.csv` calls these rows' lesson.
@@ -21,19 +21,19 @@ pub fn trt_benchmark(options: &TrtBenchmark) -> Result<String> {
     runtime::version()?;
     let folder = options.out.clone().unwrap_or_else(results::dir);
     let most = options.batches.iter().copied().max().unwrap_or(1);
-    let mut race = match &options.model {
-        None => Race::of_cnn(&Parameters::random(SEED), &folder, most)?,
-        Some(file) => Race::of_file(file, most)?,
+    let mut benchmark = match &options.model {
+        None => Benchmark::of_cnn(&Parameters::random(SEED), &folder, most)?,
+        Some(file) => Benchmark::of_file(file, most)?,
     };
-    race.run(&options.batches)?;
-    let stored = store(&race, &folder)?;
-    Ok(format!("{}\n{stored}", race.report()))
+    benchmark.run(&options.batches)?;
+    let stored = store(&benchmark, &folder)?;
+    Ok(format!("{}\n{stored}", benchmark.report()))
 }
 
 /// Appends the rows and draws both charts; says where.
-fn store(race: &Race, folder: &Path) -> Result<String> {
+fn store(benchmark: &Benchmark, folder: &Path) -> Result<String> {
     let (time, commit) = (results::now_utc(), results::commit());
-    let mut rows = race.rows();
+    let mut rows = benchmark.rows();
     for row in &mut rows {
         row.time.clone_from(&time);
         row.commit.clone_from(&commit);
@@ -42,7 +42,7 @@ fn store(race: &Race, folder: &Path) -> Result<String> {
     let file = folder.join("metrics.csv");
     results::append_to(&file, &rows)?;
     let [latency, throughput] = ["latency", "throughput"].map(|name| folder.join(format!("trt-{name}.svg")));
-    race_chart(&rows, RaceChart::Latency).draw().save(&latency)?;
-    race_chart(&rows, RaceChart::Throughput).draw().save(&throughput)?;
+    benchmark_chart(&rows, BenchmarkChart::Latency).draw().save(&latency)?;
+    benchmark_chart(&rows, BenchmarkChart::Throughput).draw().save(&throughput)?;
     Ok(format!("rows in {}, plots in {} and {}", file.display(), latency.display(), throughput.display()))
 }

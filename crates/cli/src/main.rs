@@ -12,6 +12,7 @@ mod options;
 mod report;
 #[cfg(feature = "nn")]
 mod train;
+mod verify;
 
 use clap::{CommandFactory, Parser};
 use gpulab::error::Result;
@@ -51,7 +52,7 @@ fn refuse(problem: &dyn Display) -> ExitCode {
 fn answer(command: Command) -> Result<String> {
     match command {
         Command::Verify { json: false } => Ok(machine::detect().to_string()),
-        Command::Verify { json: true } => Ok(machine::detect().to_json()),
+        Command::Verify { json: true } => Ok(verify::json(&machine::detect())),
         Command::Demo(demo) => demo::run(demo),
         #[cfg(feature = "nn")]
         Command::Data(Data::Mnist { hub }) => {

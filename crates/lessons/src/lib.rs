@@ -12,5 +12,5 @@ pub mod device;
 pub mod machine;
 pub mod practice;
 
-pub use device::{Device, Vector};
-pub use practice::{Pool, PoolBuffer, Queue, Work};
+pub use device::{ComputeDevice, DeviceVector};
+pub use practice::{PracticeBuffer, PracticeKernel, PracticePool, PracticeQueue};

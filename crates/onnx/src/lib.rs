@@ -7,3 +7,7 @@
 
 pub mod export;
 pub mod runtime;
+
+/// ONNX Runtime in Rust, as this crate uses it: [`runtime::OnnxModel::session`] hands out its session, and
+/// [`runtime::OnnxModel::from_session`] takes one.
+pub use ort;

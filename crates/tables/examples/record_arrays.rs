@@ -1,7 +1,7 @@
 //! Records lesson 15 on a machine with a GPU: the pipeline in polars on all cores and in our kernels, stage by stage, the copies
 //! between, and the reading, over the number of rows.
 //!
-//! `cargo run --release -p gpulab --features arrays --example record_arrays -- [--out metrics.csv] [--rows 10000000]
+//! `cargo run --release -p gpulab-tables --example record_arrays -- [--out metrics.csv] [--rows 10000000]
 //! [--once | --cpu | --gpu]`. With `--once` the kernels run once and nothing is timed: for a profiler. With `--cpu` polars alone is
 //! timed, with `--gpu` the kernels alone, and nothing is written.
 

@@ -5,8 +5,9 @@
 //! in that core's cache; it is two to four times as fast as whole columns. The join is polars' own, which takes all cores by
 //! itself.
 
-use super::outcome::{Joined, Moments, Outcome, Zone};
-use super::{Drivers, Limits, Rides, Stage, csv, polars_error};
+use crate::pipeline::{Joined, Moments, PipelineResult, RideLimits, Stage, Zone};
+use crate::rides::read_frame;
+use crate::rides::{Drivers, Rides, polars_error};
 use gpulab::error::Result;
 use polars::prelude::*;
 use rayon::prelude::*;
@@ -18,7 +19,7 @@ const FEATURES: [&str; 3] = ["metres", "seconds", "cents"];
 
 /// Rides and drivers as polars holds them, and what the pipeline makes of them.
 pub struct OnCpu {
-    limits: Limits,
+    limits: RideLimits,
     rides: DataFrame,
     drivers: DataFrame,
     kept: Vec<DataFrame>,
@@ -40,12 +41,21 @@ impl OnCpu {
         OnCpu::of(DataFrame::new(rides.len(), columns), drivers)
     }
 
+    /// Takes rides that are polars' table already, with the columns of [`Rides::NAMES`] as `u32`: whatever polars read,
+    /// filtered or joined.
+    ///
+    /// # Errors
+    /// For drivers as [`OnCpu::new`]; columns that are missing or of another type are an error of [`OnCpu::run`].
+    pub fn from_frame(rides: DataFrame, drivers: &Drivers) -> Result<OnCpu> {
+        OnCpu::of(Ok(rides), drivers)
+    }
+
     /// Reads the rides from a CSV file, which polars parses on all cores.
     ///
     /// # Errors
     /// As [`super::read_csv`].
     pub fn read(path: impl AsRef<Path>, drivers: &Drivers) -> Result<OnCpu> {
-        OnCpu::of(Ok(csv::read_frame(path.as_ref())?), drivers)
+        OnCpu::from_frame(read_frame(path.as_ref())?, drivers)
     }
 
     fn of(rides: PolarsResult<DataFrame>, drivers: &Drivers) -> Result<OnCpu> {
@@ -54,7 +64,7 @@ impl OnCpu {
         let columns = columns.map(|(name, numbers)| Column::new(name.into(), numbers.as_slice())).to_vec();
         let register = DataFrame::new(drivers.licence.len(), columns);
         Ok(OnCpu {
-            limits: Limits::of_the_course()?,
+            limits: RideLimits::of_the_course()?,
             rides: rides.map_err(|error| polars_error("making the table of rides", &error))?,
             drivers: register.map_err(|error| polars_error("making the table of drivers", &error))?,
             kept: Vec::new(),
@@ -65,9 +75,19 @@ impl OnCpu {
         })
     }
 
-    /// The rides, as polars shows a table.
+    /// The rides, as polars holds them.
     pub fn rides(&self) -> &DataFrame {
         &self.rides
+    }
+
+    /// The sums by zone ([`Stage::Group`]), as polars holds them.
+    pub fn zones(&self) -> &DataFrame {
+        &self.zones
+    }
+
+    /// The finished table ([`Stage::Join`]), as polars holds it.
+    pub fn joined(&self) -> &DataFrame {
+        &self.joined
     }
 
     /// Runs one stage. Later stages work on what earlier ones left.
@@ -149,11 +169,11 @@ impl OnCpu {
     ///
     /// # Errors
     /// [`Error::Invalid`](gpulab::Error::Invalid) with what polars says, such as that a stage has not run.
-    pub fn outcome(&self) -> Result<Outcome> {
+    pub fn outcome(&self) -> Result<PipelineResult> {
         self.plain_data().map_err(|error| polars_error("reading the results", &error))
     }
 
-    fn plain_data(&self) -> PolarsResult<Outcome> {
+    fn plain_data(&self) -> PolarsResult<PipelineResult> {
         let numbers = |name: &str| -> PolarsResult<Vec<u64>> {
             let column = self.zones.column(name)?.cast(&DataType::UInt64)?;
             Ok(column.u64()?.into_no_null_iter().collect())
@@ -171,7 +191,7 @@ impl OnCpu {
             *to = self.joined.column(name)?.f32()?.into_no_null_iter().collect();
         }
         let kept = self.kept.iter().map(DataFrame::height).sum();
-        Ok(Outcome { kept, moments: self.moments, zones, joined })
+        Ok(PipelineResult { kept, moments: self.moments, zones, joined })
     }
 }
 
@@ -184,7 +204,7 @@ fn stack(pieces: &[DataFrame]) -> PolarsResult<DataFrame> {
 }
 
 /// Which rows can be true.
-fn believed(piece: &DataFrame, limits: Limits) -> PolarsResult<BooleanChunked> {
+fn believed(piece: &DataFrame, limits: RideLimits) -> PolarsResult<BooleanChunked> {
     let within = |name: &str, (least, most): (u32, u32)| -> PolarsResult<BooleanChunked> {
         let column = piece.column(name)?.u32()?;
         Ok(column.gt_eq(least) & column.lt_eq(most))
@@ -250,8 +270,9 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{drivers, plain, rides};
     use super::*;
+    use crate::pipeline::plain;
+    use crate::rides::{drivers, rides};
 
     #[test]
     fn polars_agrees_with_the_plain_loops() {
@@ -262,6 +283,20 @@ mod tests {
             let right = plain(&rides, &drivers).unwrap();
             assert_eq!(right.differs(&on_cpu.outcome().unwrap()), None, "{rows} rides");
         }
+    }
+
+    #[test]
+    fn polars_own_tables_go_in_and_come_out() {
+        let (rides, drivers) = (rides(1000, 50, 4), drivers(50, 4));
+        let mut first = OnCpu::new(&rides, &drivers).unwrap();
+        first.run_all().unwrap();
+        let mut again = OnCpu::from_frame(first.rides().clone(), &drivers).unwrap();
+        again.run_all().unwrap();
+        assert_eq!(first.outcome().unwrap().differs(&again.outcome().unwrap()), None);
+        assert_eq!(again.zones().get_column_names(), ["zone", "cents", "metres", "rides"]);
+        assert_eq!(again.joined().height(), again.outcome().unwrap().joined.zone.len());
+        let mut wrong = OnCpu::from_frame(first.zones().clone(), &drivers).unwrap();
+        assert!(matches!(wrong.run(Stage::Filter), Err(gpulab::Error::Invalid { .. })));
     }
 
     #[test]

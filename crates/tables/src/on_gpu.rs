@@ -1,10 +1,10 @@
 //! The pipeline in the kernels of `kernels/table/`. A column is a buffer; how many rows there are stands on the GPU too.
 
-mod copies;
-
-use super::{Drivers, Rides, Stage};
+use crate::pipeline::RideLimits;
+use crate::pipeline::{Joined, Moments, PipelineResult, Stage, Zone};
+use crate::rides::{Drivers, Rides};
 use gpulab::error::Result;
-use gpulab::gpu::{Buffer, Gpu, Kernel};
+use gpulab::gpu::{Buffer, Gpu, Kernel, Pinned, Stream};
 use gpulab::launch::LaunchConfig;
 use gpulab_kernels::ladder::operator;
 
@@ -88,7 +88,7 @@ impl OnGpu {
     pub fn new(gpu: &Gpu, rides: &Rides, drivers: &Drivers) -> Result<OnGpu> {
         rides.check()?;
         drivers.check()?;
-        let (n, limits) = (rides.len(), super::Limits::of_the_course()?);
+        let (n, limits) = (rides.len(), RideLimits::of_the_course()?);
         // At most half of the slots are taken, so that a search ends soon.
         let slots = (2 * drivers.licence.len()).next_power_of_two().max(64);
         let zones = limits.zones as usize;
@@ -125,11 +125,6 @@ impl OnGpu {
     /// True when there is none.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
-    }
-
-    /// Bytes that go to the GPU: rides and drivers.
-    pub fn bytes_in(&self) -> usize {
-        5 * 4 * self.rows + 2 * 4 * self.drivers
     }
 
     /// Runs one stage. Later stages work on what earlier ones left.
@@ -240,5 +235,168 @@ impl OnGpu {
     }
 }
 
+impl OnGpu {
+    /// Copies everything back to the host.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](gpulab::Error::Driver), also for work launched earlier.
+    pub fn outcome(&self) -> Result<PipelineResult> {
+        let kept = self.kept.rows.to_host()?[0] as usize;
+        let (sums, n) = (self.sums.to_host()?, kept as u64);
+        let moments = [0, 2, 4].map(|k| Moments::of_sums(n, sums[k], sums[k + 1]));
+        let (rides, cents) = (self.zone_rides.to_host()?, self.zone_cents.to_host()?);
+        let metres = self.zone_metres.to_host()?;
+        let zone = |z: usize| Zone { zone: z as u32, rides: u64::from(rides[z]), cents: cents[z], metres: metres[z] };
+        let zones = (0..rides.len()).map(zone).filter(|zone| zone.rides > 0).collect();
+        let rows = self.joined_rows.to_host()?[0] as usize;
+        let ([zone, year], features) = &self.joined;
+        let mut joined = Joined { zone: zone.to_host()?, year: year.to_host()?, ..Joined::default() };
+        joined.zone.truncate(rows);
+        joined.year.truncate(rows);
+        for (to, from) in joined.features.iter_mut().zip(features) {
+            *to = from.to_host()?;
+            to.truncate(rows);
+        }
+        Ok(PipelineResult { kept, moments, zones, joined })
+    }
+
+    /// Copies rides and drivers to the GPU again, from ordinary memory.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](gpulab::Error::LengthMismatch) for a table of another length, [`Error::Driver`](gpulab::Error::Driver).
+    pub fn load(&mut self, rides: &Rides, drivers: &Drivers) -> Result<()> {
+        for (to, from) in self.all.columns.iter_mut().zip(rides.columns()) {
+            to.copy_from(from)?;
+        }
+        for (to, from) in self.register.iter_mut().zip([&drivers.licence, &drivers.year]) {
+            to.copy_from(from)?;
+        }
+        Ok(())
+    }
+
+    /// As [`OnGpu::load`], from pinned memory, column by column, on a stream.
+    pub(crate) fn load_pinned(&mut self, stream: &Stream, columns: &[Pinned<u32>]) -> Result<()> {
+        let buffers = self.all.columns.iter_mut().chain(&mut self.register);
+        buffers.zip(columns).try_for_each(|(to, from)| to.copy_from_on(stream, from))
+    }
+
+    /// Copies the finished columns back into vectors that are there already: all their rows, used or not.
+    pub(crate) fn store(&self, words: &mut [Vec<u32>; 2], features: &mut [Vec<f32>; 3]) -> Result<()> {
+        let (whole, parts) = &self.joined;
+        whole.iter().zip(words).try_for_each(|(from, to)| from.copy_to(to))?;
+        parts.iter().zip(features).try_for_each(|(from, to)| from.copy_to(to))
+    }
+
+    /// As [`OnGpu::store`], into pinned memory.
+    pub(crate) fn store_pinned(
+        &self,
+        stream: &Stream,
+        words: &mut [Pinned<u32>],
+        features: &mut [Pinned<f32>],
+    ) -> Result<()> {
+        let (whole, parts) = &self.joined;
+        whole.iter().zip(words).try_for_each(|(from, to)| from.copy_to_on(stream, to))?;
+        parts.iter().zip(features).try_for_each(|(from, to)| from.copy_to_on(stream, to))
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::pipeline::{Zone, plain};
+    use crate::rides::{drivers, rides};
+    use gpulab::error::Error;
+    use gpulab::sim::BlockOrder;
+
+    /// All stages in the simulator, which finds races and reads of what nobody wrote, against the plain loops: row by row.
+    fn check(rides: &Rides, drivers: &Drivers) {
+        check_in(BlockOrder::Forward, rides, drivers);
+    }
+
+    fn check_in(order: BlockOrder, rides: &Rides, drivers: &Drivers) {
+        let gpu = Gpu::simulated_in(order).unwrap();
+        let mut on_gpu = OnGpu::new(&gpu, rides, drivers).unwrap();
+        let right = plain(rides, drivers).unwrap();
+        // Twice: what one run leaves behind must not disturb the next.
+        for _ in 0..2 {
+            on_gpu.run_all().unwrap_or_else(|error| panic!("{} rides: {error}", rides.len()));
+            let outcome = on_gpu.outcome().unwrap();
+            assert_eq!(right.differs(&outcome), None, "{} rides", rides.len());
+            // Here the order is that of the rides.
+            assert_eq!(right.joined.zone, outcome.joined.zone);
+            assert_eq!(right.joined.year, outcome.joined.year);
+            for (right, given) in right.joined.features.iter().zip(&outcome.joined.features) {
+                assert!(right.iter().zip(given).all(|(right, given)| (right - given).abs() < 1e-5));
+            }
+        }
+    }
+
+    #[test]
+    fn the_pipeline_is_right_at_awkward_sizes() {
+        for rows in [0, 1, 31, 33, 1023, 1024, 1025, 20_001] {
+            check(&rides(rows, 50, rows as u64), &drivers(50, 1));
+        }
+    }
+
+    #[test]
+    fn the_pipeline_is_right_in_every_order_of_blocks() {
+        for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
+            check_in(order, &rides(10_001, 50, 3), &drivers(50, 1));
+        }
+    }
+
+    #[test]
+    fn no_driver_one_driver_and_as_many_as_slots_allow() {
+        for count in [0, 1, 31, 32, 1000] {
+            check(&rides(2000, count, 5), &drivers(count, 5));
+        }
+    }
+
+    #[test]
+    fn all_rows_alike_and_all_rows_wrong() {
+        let alike = |metres: u32| Rides {
+            zone: vec![265; 3000],
+            licence: vec![9; 3000],
+            metres: vec![metres; 3000],
+            seconds: vec![10_800; 3000],
+            cents: vec![25_000; 3000],
+        };
+        // The licence 0 and the largest one are keys as any other.
+        let drivers = Drivers { licence: vec![0, 9, u32::MAX], year: vec![2000, 2001, 2002] };
+        check(&alike(100_000), &drivers);
+        check(&alike(0), &drivers);
+        let mut edges = alike(100_000);
+        edges.licence.iter_mut().step_by(2).for_each(|licence| *licence = u32::MAX);
+        edges.licence.iter_mut().step_by(3).for_each(|licence| *licence = 0);
+        check(&edges, &drivers);
+    }
+
+    #[test]
+    fn a_block_hands_its_sums_over_before_they_overflow() {
+        // Of 100 km each, 43,000 rides of one zone overflow 32 bits; eight blocks have that many each.
+        let n = 8 * 43_000 + 1;
+        let rides = Rides {
+            zone: vec![1; n],
+            licence: vec![9; n],
+            metres: vec![100_000; n],
+            seconds: vec![10_800; n],
+            cents: vec![25_000; n],
+        };
+        let mut on_gpu = OnGpu::new(&Gpu::simulated().unwrap(), &rides, &Drivers::default()).unwrap();
+        on_gpu.filter().unwrap();
+        on_gpu.group().unwrap();
+        let n = n as u64;
+        let right = Zone { zone: 1, rides: n, cents: 25_000 * n, metres: 100_000 * n };
+        assert_eq!(on_gpu.outcome().unwrap().zones, [right]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let gpu = Gpu::simulated().unwrap();
+        let twice = Drivers { licence: vec![4, 4], year: vec![2000, 2001] };
+        let text = OnGpu::new(&gpu, &rides(10, 2, 1), &twice).err().unwrap().to_string();
+        assert!(text.contains("licence 4 stands twice"), "{text}");
+        let mut on_gpu = OnGpu::new(&gpu, &rides(10, 2, 1), &drivers(2, 1)).unwrap();
+        assert!(matches!(on_gpu.load(&rides(9, 2, 1), &drivers(2, 1)), Err(Error::LengthMismatch { .. })));
+    }
+}

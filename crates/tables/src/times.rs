@@ -1,6 +1,10 @@
 //! Times of the pipeline, stage by stage, and of the way to the GPU and back: rows for a lesson.
 
-use super::{Drivers, OnCpu, OnGpu, Rides, Stage};
+use crate::on_cpu::OnCpu;
+use crate::on_gpu::OnGpu;
+use crate::pipeline::Stage;
+use crate::rides::{Drivers, Rides};
+use crate::rides::{read_frame, write_csv};
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::Result;
@@ -36,8 +40,8 @@ pub fn read_times(rides: &Rides, folder: impl AsRef<Path>, plan: &Bench) -> Resu
     let path = folder.as_ref().join(format!("gpulab-rides-{}-{}.csv", std::process::id(), rides.len()));
     let row = |name: &str, summary| Measurement::time_ms(name, Backend::Cpu, rides.len(), summary).dtype("u32");
     let measured = || -> Result<Vec<Measurement>> {
-        let written = cpu::time(&Bench::once(), || super::write_csv(&path, rides).map(drop))?;
-        let read = cpu::time(plan, || super::csv::read_frame(&path).map(drop))?;
+        let written = cpu::time(&Bench::once(), || write_csv(&path, rides).map(drop))?;
+        let read = cpu::time(plan, || read_frame(&path).map(drop))?;
         Ok(vec![row("write CSV", written), row("read CSV", read)])
     };
     let rows = measured();
@@ -58,7 +62,7 @@ pub fn gpu_times(gpu: &Gpu, rides: &Rides, drivers: &Drivers, plan: &Bench) -> R
     if let Some(what) = on_cpu.outcome()?.differs(&on_gpu.outcome()?) {
         return Err(gpulab::Error::Invalid {
             what: format!("polars and the GPU do not agree: {what}"),
-            fix: "run `cargo test -p gpulab --features arrays arrays::`, which finds the stage".to_string(),
+            fix: "run `cargo test -p gpulab-tables`, which finds the stage".to_string(),
         });
     }
     let row = |name: &str, summary| Measurement::time_ms(name, gpu.backend(), rides.len(), summary).dtype("u32");

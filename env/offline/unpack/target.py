@@ -98,5 +98,5 @@ def call(command: list[str], folder: Path, run: dict[str, str]) -> None:
     status = subprocess.run(command, cwd=folder, env=run, check=False).returncode
     if status != 0:
         raise Problem(
-            f"`{' '.join(command)}` failed (exit status {status})\nnext: mend what it says above, and run again"
+            f"`{' '.join(command)}` failed (exit status {status})\nnext: fix what it says above, and run again"
         )

@@ -1,9 +1,9 @@
 //! Exercises of lesson 30: pieces of attention that the learner writes, run in the simulator, which sees every access.
 
 use super::{Verdict, kernels};
-use gpulab::cpu::{self, AttentionShape, attention_inputs};
-use gpulab::error::{Error, Result};
-use gpulab::gpu::Gpu;
+use gpulab::cpu;
+use gpulab::cpu::{AttentionShape, attention_inputs};
+use gpulab::error::Error;
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
@@ -18,9 +18,7 @@ const TURNED: &str = "hidden is what comes after the query, key > query: which o
 /// Checks a kernel `mask(float *s, int length)`, launched with a block of 64 threads for each query, that stores −∞ where
 /// `key > query`, leaves all else as it is, and reads nothing.
 pub fn causal_mask(source: &str) -> Verdict {
-    const NAME: &str = "causal_mask";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("causal_mask", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("mask")?;
         for length in LENGTHS {
             let before = cpu::random_f32(length * length, 1);
@@ -61,28 +59,25 @@ pub fn causal_mask(source: &str) -> Verdict {
                 let what = format!(
                     "{length} tokens: the score of query {query} and key {key} was {before}, and is {given}; it should be {expected}"
                 );
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             let seen = kernel.inspect(config, (&mut scores, length as i32))?;
             if seen.counters.global_load_requests > 0 {
                 let what =
                     format!("right, but it reads scores: {} loads of a warp", seen.counters.global_load_requests);
                 let hint = "who is hidden follows from the indices alone: store where it is so, and leave the rest";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
 /// Checks a kernel `softmax(float *s, int rows, int columns)`, launched with a thread a row, that turns each row into
 /// weights in place: right for scores of any size, for −∞, and 0 for a row of nothing but −∞.
 pub fn softmax_row(source: &str) -> Verdict {
-    const NAME: &str = "softmax_row";
     const TABLES: [(usize, usize); 4] = [(1, 1), (31, 2), (33, 65), (100, 7)];
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("softmax_row", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("softmax")?;
         for (rows, columns) in TABLES {
             for (scale, shift, masked) in
@@ -131,12 +126,11 @@ pub fn softmax_row(source: &str) -> Verdict {
                     }
                     _ => "weights of a row are exp(score) over the sum of these, and add up to 1",
                 };
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
 /// The weights of a row in f64; 0 where nothing is seen.
@@ -153,11 +147,9 @@ fn weights(row: &[f32]) -> Vec<f64> {
 /// Checks a kernel `scores(const float *q, const float *k, float *s, int batch, int q_heads, int kv_heads, int length,
 /// int width)`, launched with a thread a score, that stores q · k / √width, where neighbouring heads of q share one of k.
 pub fn grouped(source: &str) -> Verdict {
-    const NAME: &str = "grouped";
     const SHAPES: [(usize, usize, usize, usize, usize); 6] =
         [(1, 1, 1, 5, 4), (1, 4, 4, 5, 4), (2, 4, 2, 7, 8), (1, 6, 2, 33, 16), (2, 8, 1, 3, 5), (3, 6, 3, 31, 8)];
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("grouped", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("scores")?;
         for (batch, q_heads, kv_heads, length, width) in SHAPES {
             let shape = AttentionShape { batch, q_heads, kv_heads, length, width };
@@ -210,11 +202,10 @@ pub fn grouped(source: &str) -> Verdict {
                 at % length,
                 given[at]
             );
-            return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            return Ok(Some((what, hint)));
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
 /// What to ask oneself about the first mistake of a kernel.
@@ -232,4 +223,94 @@ fn mistake_hint(error: &Error) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::check::kernels::expect;
+
+    const MASK: &str = "extern \"C\" __global__ void mask(float *s, int length) {
+    int query = blockIdx.x;
+    for (int key = query + 1 + threadIdx.x; key < length; key += blockDim.x) {
+        s[query * length + key] = __int_as_float(0xff800000);
+    }
+}";
+
+    const SOFTMAX: &str = "extern \"C\" __global__ void softmax(float *s, int rows, int columns) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) { return; }
+    float lowest = __int_as_float(0xff800000);
+    float *x = s + row * columns, most = lowest, sum = 0.0f;
+    for (int i = 0; i < columns; ++i) { most = fmaxf(most, x[i]); }
+    for (int i = 0; i < columns; ++i) { sum += expf(x[i] - most); }
+    for (int i = 0; i < columns; ++i) { x[i] = most == lowest ? 0.0f : expf(x[i] - most) / sum; }
+}";
+
+    const GROUPED: &str =
+        "extern \"C\" __global__ void scores(const float *q, const float *k, float *s, int batch, int q_heads,
+                                int kv_heads, int length, int width) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= batch * q_heads * length * length) { return; }
+    int key = i % length, row = i / length;
+    int head = row / length % q_heads, sequence = row / length / q_heads;
+    int asked = sequence * kv_heads + head / (q_heads / kv_heads);
+    float sum = 0.0f;
+    for (int d = 0; d < width; ++d) { sum += q[row * width + d] * k[(asked * length + key) * width + d]; }
+    s[i] = sum * rsqrtf(float(width));
+}";
+
+    #[test]
+    fn the_causal_mask_hides_what_comes_after() {
+        let store = "s[query * length + key] = __int_as_float(0xff800000);";
+        expect(
+            causal_mask,
+            MASK,
+            &[
+                ("query + 1 + threadIdx.x", "query + threadIdx.x", "a token may look at itself"),
+                ("query + 1 + threadIdx.x", "query + 2 + threadIdx.x", "does a thread get to it?"),
+                (
+                    "key = query + 1 + threadIdx.x; key < length",
+                    "key = threadIdx.x; key < query",
+                    "which of the two is the row",
+                ),
+                ("key += blockDim.x", "key += 1000", "a row may be longer than the block"),
+                ("__int_as_float(0xff800000)", "-1e9f", "is not -infinity"),
+                ("__int_as_float(0xff800000)", "__int_as_float(0x7fc00000)", "and no NaN"),
+                (store, "s[query * length + key] += __int_as_float(0xff800000);", "right, but it reads scores"),
+                ("key < length", "key <= length", "do the sum for that thread by hand"),
+                ("mask(", "hide(", "no kernel `mask`"),
+            ],
+        );
+    }
+
+    #[test]
+    fn softmax_is_right_for_scores_of_any_size() {
+        expect(
+            softmax_row,
+            SOFTMAX,
+            &[
+                ("sum += expf(x[i] - most)", "sum += expf(x[i])", "weights of a row are exp(score) over the sum"),
+                ("lowest, sum = 0.0f", "0.0f, sum = 0.0f", "take the row's largest score off"),
+                ("most = fmaxf(most, x[i]);", "most = 0.0f;", "take the row's largest score off"),
+                ("most == lowest ? 0.0f : expf", "expf", "has no weights, and gets 0"),
+                ("if (row >= rows) { return; }", "", "do the sum for that thread by hand"),
+                ("/ sum", "", "add up to 1"),
+            ],
+        );
+    }
+
+    #[test]
+    fn grouped_heads_ask_their_own_head() {
+        let right = "sequence * kv_heads + head / (q_heads / kv_heads)";
+        expect(
+            grouped,
+            GROUPED,
+            &[
+                (right, "sequence * kv_heads + head % kv_heads", "heads 0 and 1 ask head 0"),
+                (right, "head / (q_heads / kv_heads)", "begins at sequence · kv_heads"),
+                (right, "sequence * q_heads + head", "by hand: of which head"),
+                ("* rsqrtf(float(width))", "", "that is the score of no head"),
+                ("key = i % length", "key = i / length % length", "that is the score of no head"),
+                ("d < width", "d <= width", "by hand: of which head"),
+            ],
+        );
+    }
+}

@@ -1,8 +1,8 @@
 //! Exercises of lesson 01.
 
 use super::Verdict;
-use super::panics::{PANIC_HINT, run};
-use crate::device::{Device, Vector};
+use super::verdict::{PANIC_HINT, run};
+use crate::device::{ComputeDevice, DeviceVector};
 use gpulab::error::{Error, Result};
 
 /// A GPU to choose from.
@@ -87,9 +87,9 @@ fn filtered_first(gpus: &[Candidate], given: Option<usize>, expected: Option<usi
 }
 
 /// Checks a function that computes `weight × x + bias` where `weight` and `bias` (the model) live, wherever `x` is.
-pub fn mend_mismatch(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>) -> Verdict {
-    const NAME: &str = "mend_mismatch";
-    let other = Device::other();
+pub fn fix_mismatch(answer: fn(&DeviceVector, &DeviceVector, &DeviceVector) -> Result<DeviceVector>) -> Verdict {
+    const NAME: &str = "fix_mismatch";
+    let other = ComputeDevice::other();
     match mismatch_cases(answer, &other) {
         Ok(verdict) => verdict.unwrap_or_else(|| Verdict::pass(NAME)),
         // The check's own copies failed: no fault of the answer, but no pass either.
@@ -99,9 +99,17 @@ pub fn mend_mismatch(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>) ->
     }
 }
 
-fn mismatch_cases(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>, other: &Device) -> Result<Option<Verdict>> {
-    const NAME: &str = "mend_mismatch";
-    let places = [(&Device::Cpu, &Device::Cpu), (other, other), (&Device::Cpu, other), (other, &Device::Cpu)];
+fn mismatch_cases(
+    answer: fn(&DeviceVector, &DeviceVector, &DeviceVector) -> Result<DeviceVector>,
+    other: &ComputeDevice,
+) -> Result<Option<Verdict>> {
+    const NAME: &str = "fix_mismatch";
+    let places = [
+        (&ComputeDevice::Cpu, &ComputeDevice::Cpu),
+        (other, other),
+        (&ComputeDevice::Cpu, other),
+        (other, &ComputeDevice::Cpu),
+    ];
     for (model, data) in places {
         let (weight, bias) = (model.vector(&[2.0, 3.0, -1.0])?, model.vector(&[0.5, 0.0, 1.0])?);
         let x = data.vector(&[1.0, 2.0, 4.0])?;
@@ -136,7 +144,7 @@ fn mismatch_cases(answer: fn(&Vector, &Vector, &Vector) -> Result<Vector>, other
             );
         }
     }
-    let (weight, bias) = (Device::Cpu.vector(&[2.0, 3.0])?, Device::Cpu.vector(&[0.5, 0.0])?);
+    let (weight, bias) = (ComputeDevice::Cpu.vector(&[2.0, 3.0])?, ComputeDevice::Cpu.vector(&[0.5, 0.0])?);
     let short = other.vector(&[1.0])?;
     let what = match run(|| answer(&weight, &bias, &short)) {
         Ok(Err(_)) => return Ok(None),
@@ -205,5 +213,94 @@ pub fn will_it_run(answer: fn(&Pairing) -> bool) -> Verdict {
 }
 
 #[cfg(test)]
-#[path = "detection_tests.rs"]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choosing_a_device_right_and_wrong() {
+        assert!(
+            choose_device(|gpus| {
+                let fit = gpus.iter().enumerate().filter(|(_, gpu)| gpu.compute_capability >= (8, 0));
+                fit.max_by_key(|(_, gpu)| gpu.free_bytes).map(|(at, _)| at)
+            })
+            .passed()
+        );
+        type Answer = fn(&[Candidate]) -> Option<usize>;
+        let wrong: [(Answer, &str); 7] = [
+            (
+                |_| Some(0),
+                "your answer is Some(0), the A2, and it should be Some(1), the A100\nhint: the most free memory",
+            ),
+            (|_| None, "8.0 itself is high enough"),
+            (|gpus| Some(gpus.len()), "no index of this list"),
+            (|gpus| gpus.iter().enumerate().max_by_key(|(_, g)| g.free_bytes).map(|(at, _)| at), "7.0 is below"),
+            (
+                |gpus| (0..gpus.len()).max_by_key(|&at| (gpus[at].compute_capability.0 == 8, gpus[at].free_bytes)),
+                "12.0",
+            ),
+            (
+                |gpus| {
+                    let fit = gpus.iter().filter(|gpu| gpu.compute_capability >= (8, 0)).enumerate();
+                    fit.max_by_key(|(_, gpu)| gpu.free_bytes).map(|(at, _)| at)
+                },
+                "`enumerate` first",
+            ),
+            (
+                |gpus| {
+                    let fit = (0..gpus.len()).filter(|&at| gpus[at].compute_capability >= (8, 0));
+                    Some(fit.max_by_key(|&at| gpus[at].free_bytes).unwrap())
+                },
+                "panicked",
+            ),
+        ];
+        for (answer, text) in wrong {
+            let said = choose_device(answer).text();
+            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
+        }
+    }
+
+    #[test]
+    fn fixing_the_mismatch_right_and_wrong() {
+        assert!(fix_mismatch(|w, b, x| w.multiply(&x.to(w.device())?)?.add(b)).passed());
+        type Answer = fn(&DeviceVector, &DeviceVector, &DeviceVector) -> Result<DeviceVector>;
+        let wrong: [(Answer, &str); 7] = [
+            (|w, b, x| w.multiply(x)?.add(b), "device mismatch"),
+            (
+                |w, b, x| {
+                    w.to(&ComputeDevice::Cpu)?.multiply(&x.to(&ComputeDevice::Cpu)?)?.add(&b.to(&ComputeDevice::Cpu)?)
+                },
+                "not always the CPU",
+            ),
+            (|w, b, x| Ok(w.multiply(&x.to(w.device()).unwrap()).unwrap().add(b).unwrap()), "with `?`"),
+            (|w, b, x| w.multiply(&x.to(w.device())?).or_else(|_| b.to(b.device()))?.add(b), "gave a result"),
+            (|w, b, x| w.to(x.device())?.multiply(x)?.add(&b.to(x.device())?), "move the data to the model"),
+            (|w, b, x| w.add(&x.to(w.device())?)?.add(b), "it should be [2.5"),
+            (|_, _, _| todo!(), "panicked"),
+        ];
+        for (answer, text) in wrong {
+            let said = fix_mismatch(answer).text();
+            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
+        }
+    }
+
+    #[test]
+    fn whether_it_runs_right_and_wrong() {
+        assert!(will_it_run(|p| p.gpu >= p.compiled_for && p.driver >= p.compiler).passed());
+        type Answer = fn(&Pairing) -> bool;
+        let wrong: [(Answer, &str); 9] = [
+            (|p| p.gpu == p.compiled_for && p.driver == p.compiler, "higher is fine"),
+            (|p| p.gpu >= p.compiled_for, "newer is fine"),
+            (|p| p.driver >= p.compiler, "higher is fine"),
+            (|p| p.gpu >= p.compiled_for && p.driver <= p.compiler, "newer is fine"),
+            (|p| p.gpu > p.compiled_for && p.driver > p.compiler, "equal versions fit"),
+            (|p| p.gpu >= p.compiled_for && p.driver.0 >= p.compiler.0, "with a driver for CUDA 12.4"),
+            (|p| p.gpu.0 >= p.compiled_for.0 && p.driver >= p.compiler, "as a pair"),
+            (|p| p.gpu.0 >= p.compiled_for.0 && p.gpu.1 >= p.compiled_for.1 && p.driver >= p.compiler, "as a pair"),
+            (|_| todo!(), "panicked"),
+        ];
+        for (answer, text) in wrong {
+            let said = will_it_run(answer).text();
+            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
+        }
+    }
+}

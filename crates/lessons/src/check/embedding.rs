@@ -52,20 +52,18 @@ impl Lookup {
 /// Checks a kernel `gather(const float *table, const int *index, float *out, int count, int width)`, launched with a warp
 /// a place, that copies rows with 16 bytes a lane where the width is a multiple of 4.
 pub fn gather_four(source: &str) -> Verdict {
-    const NAME: &str = "gather_four";
     const WIDTHS: [usize; 6] = [128, 1, 4, 31, 65, 516];
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("gather_four", element_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("gather")?;
         for (width, count) in WIDTHS.into_iter().flat_map(|width| COUNTS.map(|count| (width, count))) {
             let work = Lookup::new(count, width);
-            let (seen, given) = run_four(&gpu, &kernel, &work)?;
+            let (seen, given) = run_four(gpu, &kernel, &work)?;
             if let Some(what) = work.first_wrong(&given) {
                 let hint = match width % 4 {
                     0 => "counted in float4, a row has width / 4 elements, in the table and in the result alike",
                     _ => "these rows are no whole number of four: they need the loop over single floats",
                 };
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             // 128 floats are 32 lanes of 16 bytes.
             let stores = seen.counters.global_store_requests;
@@ -75,7 +73,7 @@ pub fn gather_four(source: &str) -> Verdict {
                     stores as f64 / count as f64
                 );
                 let hint = "let the loop run over `(const float4 *)table`, `(float4 *)out` and a width that is counted in fours";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             let loads = seen.counters.global_load_requests;
             if width == 128 && loads > 3 * count as u64 {
@@ -84,12 +82,11 @@ pub fn gather_four(source: &str) -> Verdict {
                     loads as f64 / count as f64
                 );
                 let hint = "read the row as float4 too, into a variable of that type, and store this";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), element_hint)
+    })
 }
 
 fn run_four(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Result<(Inspection, Vec<f32>)> {
@@ -106,15 +103,13 @@ fn run_four(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Result<(Inspection, Ve
 /// Checks a kernel `gather(const float *table, const int *index, float *out, int count, int width, int rows)`, launched
 /// with a thread an element, that gives 0 where an index names no row, and then reads nothing of the table.
 pub fn padding(source: &str) -> Verdict {
-    const NAME: &str = "padding";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("padding", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("gather")?;
         for (count, width) in COUNTS.into_iter().flat_map(|count| [(count, 1), (count, 64), (count, 33)]) {
             let mut work = Lookup::new(count, width);
-            if let Some(what) = run_padded(&gpu, &kernel, &work)?.1 {
+            if let Some(what) = run_padded(gpu, &kernel, &work)?.1 {
                 let hint = "these indices all name a row: they are copied as before";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             // Infinite, so that a row that is read and then multiplied by 0 shows itself.
             work.table[..width].fill(f32::INFINITY);
@@ -124,23 +119,22 @@ pub fn padding(source: &str) -> Verdict {
                     *index = bad;
                 }
             }
-            if let Some(what) = run_padded(&gpu, &kernel, &work)?.1 {
+            if let Some(what) = run_padded(gpu, &kernel, &work)?.1 {
                 let hint = "store 0.0f itself where the index names no row: what is not read cannot be wrong";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         let none = Lookup { index: vec![-1; 8], ..Lookup::new(8, 64) };
-        let (seen, _) = run_padded(&gpu, &kernel, &none)?;
+        let (seen, _) = run_padded(gpu, &kernel, &none)?;
         // 16 warps, each with half a row: a sector each for the index, and 8 more for what they might read of the table.
         let sectors = seen.counters.global_load_sectors;
         Ok((sectors > 32).then(|| {
             let what = format!(
                 "right, but 8 places of padding, 16 warps, fetch {sectors} sectors: the table is read all the same"
             );
-            Verdict::not_yet(NAME, what, "read the table only behind the comparison, not before it")
+            (what, "read the table only behind the comparison, not before it")
         }))
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
 /// What the launch did, and what is wrong with its result.
@@ -157,9 +151,7 @@ fn run_padded(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Result<(Inspection, 
 /// Checks a kernel `backward(float *grad_table, const int *index, const float *grad_out, int count, int width)`, launched
 /// with a thread an element, that adds each row of `grad_out` to the row of `grad_table` that its index names.
 pub fn backward(source: &str) -> Verdict {
-    const NAME: &str = "backward";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("backward", element_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("backward")?;
         for (count, width) in [(1, 1), (31, 33), (40, 64), (100, 5), (200, 31)] {
             let Lookup { index, .. } = Lookup::new(count, width);
@@ -185,12 +177,11 @@ pub fn backward(source: &str) -> Verdict {
                     given[at], expected[at]
                 );
                 let hint = "what was in the table before stays, and every place that names the row adds to it";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), element_hint)
+    })
 }
 
 /// The same where every index names a row, and only the element can be wrong.
@@ -223,4 +214,113 @@ fn mistake_hint(error: &Error) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::check::kernels::expect;
+
+    const FOUR: &str = "template <typename T> __device__ void copy(const T *from, T *to, int n, int lane) {
+    for (int k = lane; k < n; k += 32) { to[k] = from[k]; }
+}
+extern \"C\" __global__ void gather(const float *table, const int *index, float *out, int count, int width) {
+    int place = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (place < count) {
+        const float *from = table + index[place] * width;
+        float *to = out + place * width;
+        if (width % 4 == 0) { copy((const float4 *)from, (float4 *)to, width / 4, lane); }
+        else { copy(from, to, width, lane); }
+    }
+}";
+
+    const PADDING: &str =
+    "extern \"C\" __global__ void gather(const float *table, const int *index, float *out, int count, int width, int rows) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count * width) {
+        int row = index[i / width];
+        out[i] = 0 <= row && row < rows ? table[row * width + i % width] : 0.0f;
+    }
+}";
+
+    const BACKWARD: &str =
+    "extern \"C\" __global__ void backward(float *grad_table, const int *index, const float *grad_out, int count, int width) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count * width) { atomicAdd(&grad_table[index[i / width] * width + i % width], grad_out[i]); }
+}";
+
+    #[test]
+    fn gather_four_counts_instructions() {
+        let narrow_loads = "for (int k = lane; k < n; k += 32) {
+        T four; for (int b = 0; b < sizeof(T) / 4; ++b) { ((float *)&four)[b] = ((volatile const float *)(from + k))[b]; }
+        to[k] = four; }";
+        let tail = "if (width > 4) { if (lane < width % 4) { to[width / 4 * 4 + lane] = from[width / 4 * 4 + lane]; }";
+        expect(
+            gather_four,
+            FOUR,
+            &[
+                ("if (width % 4 == 0)", "if (false)", "takes 4.0 store instructions"),
+                ("if (width % 4 == 0)", "if (true)", "element 0 of place 0, whose index is 0, is NaN"),
+                ("if (width % 4 == 0)", "if (width > 4)", "they need the loop over single floats"),
+                ("if (width % 4 == 0) {", tail, "Keep the loop over single floats"),
+                ("width / 4, lane", "width, lane", "every index names a row here"),
+                ("width / 4, lane", "width / 8, lane", "counted in float4"),
+                (
+                    "for (int k = lane; k < n; k += 32) { to[k] = from[k]; }",
+                    narrow_loads,
+                    "takes 5.0 load instructions",
+                ),
+                ("place < count", "place <= count", "past the end"),
+                ("index[place]", "place", "element 0 of place 1, whose index is 37"),
+                ("gather(", "collect(", "no kernel `gather`"),
+                ("int lane) {", "int lane {", "the compiler"),
+            ],
+        );
+    }
+
+    #[test]
+    fn padding_is_zero_and_not_read() {
+        let chosen = "0 <= row && row < rows ? table[row * width + i % width] : 0.0f";
+        expect(
+        padding,
+        PADDING,
+        &[
+            ("0 <= row && ", "", "-1 is below the first"),
+            (" && row < rows", "", "`rows` is behind the last"),
+            ("row < rows", "row <= rows", "`rows` is behind the last"),
+            ("0 <= row", "0 < row", "these indices all name a row"),
+            (": 0.0f", ": 1.0f", "and it should be 0"),
+            (
+                chosen,
+                "table[min(max(row, 0), rows - 1) * width + i % width] * (0 <= row && row < rows)",
+                "store 0.0f itself",
+            ),
+            (
+                chosen,
+                "0.0f; float x = ((volatile const float *)table)[(0 <= row && row < rows ? row : 0) * width + i % width];
+                 if (0 <= row && row < rows) out[i] = x",
+                "the table is read all the same",
+            ),
+        ],
+    );
+        let unsigned = PADDING.replace("0 <= row && row < rows", "(unsigned)row < (unsigned)rows");
+        assert!(padding(&unsigned).passed(), "{}", padding(&unsigned).text());
+    }
+
+    #[test]
+    fn backward_adds_every_place() {
+        let add = "atomicAdd(&grad_table[index[i / width] * width + i % width], grad_out[i])";
+        expect(
+            backward,
+            BACKWARD,
+            &[
+                (add, "grad_table[index[i / width] * width + i % width] += grad_out[i]", "the sum of one is lost"),
+                (
+                    add,
+                    "atomicExch(&grad_table[index[i / width] * width + i % width], grad_out[i])",
+                    "stays, and every place",
+                ),
+                ("index[i / width]", "i / width", "every place that names the row"),
+                ("i % width", "0", "element 0 of row"),
+                ("i < count * width", "i < count", "and it should be"),
+            ],
+        );
+    }
+}

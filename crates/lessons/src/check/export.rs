@@ -1,9 +1,9 @@
 //! Exercises of lesson 42.
 
 use super::Verdict;
-use super::panics::{PANIC_HINT, run};
-use gpulab_onnx::export::quantize::{Activations, Range, Step};
-use gpulab_onnx::export::{Attribute, Dim, Graph, Kind, Onnx, Value};
+use super::verdict::{PANIC_HINT, run};
+use gpulab_onnx::export::quantize::{Activations, QuantParams, ValueRange};
+use gpulab_onnx::export::{Attribute, DataType, Dim, GraphBuilder, Onnx, Value};
 
 /// Checks a function that gives the step and the zero point of a value in 0 … 255 from the smallest and the largest number that
 /// was seen of it. 0 must stay exactly 0, whatever was seen.
@@ -14,7 +14,7 @@ pub fn eight_bits(answer: fn(f32, f32) -> (f32, i32)) -> Verdict {
             Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
             Ok(given) => given,
         };
-        let right = Step::of(Range { low: f32::min(low, 0.0), high: f32::max(high, 0.0) }, Activations::U8);
+        let right = QuantParams::of(ValueRange { low: f32::min(low, 0.0), high: f32::max(high, 0.0) }, Activations::U8);
         let near = (scale / right.scale - 1.0).abs() < 1e-4;
         // Halfway between two integers either will do.
         let nearest =
@@ -22,7 +22,7 @@ pub fn eight_bits(answer: fn(f32, f32) -> (f32, i32)) -> Verdict {
         if !near || !nearest {
             let what = format!(
                 "seen {low} to {high}\nyou give a step of {scale} and the zero point {zero}; {} and {} are right",
-                right.scale, right.zero
+                right.scale, right.zero_point
             );
             return Verdict::not_yet(NAME, what, step_hint(low, high, scale, zero, right));
         }
@@ -31,7 +31,7 @@ pub fn eight_bits(answer: fn(f32, f32) -> (f32, i32)) -> Verdict {
 }
 
 /// Which mistake gives such a step.
-fn step_hint(low: f32, high: f32, scale: f32, zero: i32, right: Step) -> &'static str {
+fn step_hint(low: f32, high: f32, scale: f32, zero: i32, right: QuantParams) -> &'static str {
     let is = |width: f32| (scale / width - 1.0).abs() < 1e-3;
     if !(scale > 0.0 && scale.is_finite()) {
         "a step is a positive number: how far it is from one integer to the next"
@@ -41,7 +41,7 @@ fn step_hint(low: f32, high: f32, scale: f32, zero: i32, right: Step) -> &'stati
         "that is the step of −127 … 127; here the integers are 0 … 255, and all of them should be of use"
     } else if (low > 0.0 || high < 0.0) && is((high - low) / 255.0) {
         "0 must have an integer, even where all numbers that were seen lie on one side of it: pads are 0. Widen the range to it first"
-    } else if is(right.scale) && (zero + right.zero).abs() <= 1 && zero < 0 {
+    } else if is(right.scale) && (zero + right.zero_point).abs() <= 1 && zero < 0 {
         "the zero point is the integer that stands for 0: −low ÷ step, with a minus"
     } else if is(right.scale) && !(0..=255).contains(&zero) {
         "the zero point is one of the integers 0 … 255"
@@ -82,14 +82,14 @@ pub fn positions(answer: fn(usize, usize) -> Vec<i64>) -> Verdict {
 }
 
 /// Checks a function that adds to the graph what makes probabilities of the logits [batch, 10], and gives them.
-pub fn probabilities(answer: fn(&mut Graph, &Value) -> Value) -> Verdict {
+pub fn probabilities(answer: fn(&mut GraphBuilder, &Value) -> Value) -> Verdict {
     const NAME: &str = "probabilities";
     let shape: [Dim; 2] = ["batch".into(), 10.into()];
     let built = run(|| {
-        let mut graph = Graph::new("head");
-        let logits = graph.input("logits", Kind::F32, &shape);
+        let mut graph = GraphBuilder::new("head");
+        let logits = graph.input("logits", DataType::F32, &shape);
         let value = answer(&mut graph, &logits);
-        graph.output(&value, Kind::F32, &shape);
+        graph.output(&value, DataType::F32, &shape);
         graph.finish()
     });
     match built {
@@ -141,4 +141,78 @@ fn wrong_head(model: &Onnx) -> Option<(String, &'static str)> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_passes_and_each_mistake_is_named() {
+        let right: fn(f32, f32) -> (f32, i32) = |low, high| {
+            let (low, high) = (low.min(0.0), high.max(0.0));
+            let step = (high - low) / 255.0;
+            (step, (-low / step).round() as i32)
+        };
+        assert!(eight_bits(right).passed(), "{}", eight_bits(right).text());
+        type Answer = fn(f32, f32) -> (f32, i32);
+        let wrong: [(Answer, &str); 7] = [
+            (|low, high| ((high - low) / 255.0, (-low / ((high - low) / 255.0)).round() as i32), "Widen the range"),
+            (|_, high| (high / 256.0, 0), "not 256"),
+            (|low, high| (high.max(-low) / 127.0, 0), "−127 … 127"),
+            (|low, high| ((high.max(0.0) - low.min(0.0)) / 255.0, 0), "so 0 becomes"),
+            (
+                |low, high| ((high.max(0.0) - low.min(0.0)) / 255.0, (low / ((high - low) / 255.0)) as i32),
+                "with a minus",
+            ),
+            (|_, _| (0.0, 0), "positive number"),
+            (|_, _| panic!("not there"), "instead of panicking"),
+        ];
+        for (index, (answer, part)) in wrong.into_iter().enumerate() {
+            let text = eight_bits(answer).text();
+            assert!(text.starts_with("NOT YET") && text.contains(part), "{index}: {text}");
+        }
+    }
+
+    #[test]
+    fn places_pass_and_each_mistake_is_named() {
+        assert!(positions(|past, new| (past..past + new).map(|place| place as i64).collect()).passed());
+        type Answer = fn(usize, usize) -> Vec<i64>;
+        let wrong: [(Answer, &str); 6] = [
+            (|_, new| (0..new as i64).collect(), "not in the text"),
+            (|past, new| (0..(past + new) as i64).collect(), "only the new tokens"),
+            (|past, new| (past + 1..=past + new).map(|place| place as i64).collect(), "count from 0"),
+            (|past, new| vec![past as i64; new], "a place of its own"),
+            (|_, _| vec![], "each new token has one place"),
+            (|_, _| panic!("not there"), "instead of panicking"),
+        ];
+        for (index, (answer, part)) in wrong.into_iter().enumerate() {
+            let text = positions(answer).text();
+            assert!(text.starts_with("NOT YET") && text.contains(part), "{index}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_head_passes_and_each_mistake_is_named() {
+        let told = |axis: i64| [("axis", Attribute::Int(axis))];
+        assert!(probabilities(|graph, x| graph.node("p", "Softmax", &[x], &[])).passed());
+        assert!(probabilities(|graph, x| graph.node("p", "Softmax", &[x], &[("axis", Attribute::Int(-1))])).passed());
+        assert_eq!(told(1)[0].1, Attribute::from(1));
+        type Answer = fn(&mut GraphBuilder, &Value) -> Value;
+        let wrong: [(Answer, &str); 6] = [
+            (|_, x| x.clone(), "the output is no node's"),
+            (|graph, x| graph.node("p", "Relu", &[x], &[]), "a Relu"),
+            (|graph, x| graph.node("p", "Softmax", &[x], &[("axis", 0.into())]), "Axis 0 are the images"),
+            (
+                |graph, x| {
+                    let positive = graph.node("positive", "Relu", &[x], &[]);
+                    graph.node("p", "Softmax", &[&positive], &[])
+                },
+                "of the logits themselves",
+            ),
+            (|graph, x| graph.node("p", "SoftMax", &[x], &[]), "asks for the operator `SoftMax`"),
+            (|_, _| panic!("not there"), "instead of panicking"),
+        ];
+        for (index, (answer, part)) in wrong.into_iter().enumerate() {
+            let text = probabilities(answer).text();
+            assert!(text.starts_with("NOT YET") && text.contains(part), "{index}: {text}");
+        }
+    }
+}

@@ -1,9 +1,9 @@
 //! Exercises of lesson 14: kernels that are right already, and move more bytes than they must. The simulator counts them.
 
-use super::{Verdict, kernels};
+use super::Verdict;
+use super::kernels::{self, Wrong};
 use gpulab::cpu;
-use gpulab::error::{Error, Result};
-use gpulab::gpu::Gpu;
+use gpulab::error::Error;
 use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
@@ -19,10 +19,8 @@ const TABLES: [(usize, usize); 4] = [(1, 1), (31, 2), (33, 65), (512, 100)];
 /// Checks a kernel `swiglu(const float *gate, const float *up, float *t, float *y, int n)` that sets `y[i]` to
 /// `gate[i] / (1 + exp(-gate[i])) * up[i]`, by 512 threads that walk over the elements: 12 bytes an element.
 pub fn swiglu(source: &str) -> Verdict {
-    const NAME: &str = "swiglu";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("swiglu", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("swiglu")?;
         let config = LaunchConfig::for_elements(WALKERS, BLOCK);
         for n in SIZES {
             let (gate, up) = (cpu::random_f32(n, 1), cpu::random_f32(n, 2));
@@ -35,27 +33,24 @@ pub fn swiglu(source: &str) -> Verdict {
             if let Some(what) = first_wrong("element", n, &y.to_host()?, &expected) {
                 let hint = "y[i] is what the two loops made of gate[i] and up[i]: it may be one formula, in one loop \
                             that takes steps of all threads";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             if n == SIZES[4] {
                 let seen = kernel.inspect(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
                 if let Some((what, hint)) = moved(&seen, 2 * 4 * n, 4 * n) {
-                    return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                    return Ok(Some((what, hint)));
                 }
             }
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
 /// Checks a kernel `log_sum_exp(const float *x, float *y, int rows, int columns)` that sets `y[row]` to the logarithm of
 /// the sum of `exp(x[column * rows + row])`, a thread a row: right for numbers of any size, and reads each once.
 pub fn log_sum_exp(source: &str) -> Verdict {
-    const NAME: &str = "log_sum_exp";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("log_sum_exp", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("log_sum_exp")?;
         for ((rows, columns), (scale, shift)) in
             TABLES.into_iter().flat_map(|table| [(4.0, 0.0), (50.0, 10_000.0), (50.0, -10_000.0)].map(|x| (table, x)))
         {
@@ -82,18 +77,17 @@ pub fn log_sum_exp(source: &str) -> Verdict {
                     _ => "all numbers of a row may be far below 0: which maximum does an empty row have?",
                 };
                 let what = format!("{what} (numbers around {shift})");
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             if (rows, columns) == TABLES[3] {
                 let seen = kernel.inspect(config, (&on_x, &mut y, rows as i32, columns as i32))?;
                 if let Some((what, hint)) = moved(&seen, 4 * rows * columns, 4 * rows) {
-                    return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                    return Ok(Some((what, hint)));
                 }
             }
         }
         Ok(None)
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
 /// The logarithm of the sum of a row's exponentials, in f64.
@@ -104,7 +98,7 @@ fn exact(x: &[f32], row: usize, rows: usize) -> f32 {
 }
 
 /// What it moved beyond what must be read and written.
-fn moved(seen: &Inspection, reads: usize, writes: usize) -> Option<(String, &'static str)> {
+fn moved(seen: &Inspection, reads: usize, writes: usize) -> Wrong {
     let c = &seen.counters;
     let (read, written) = (32 * c.global_load_sectors as usize, 32 * c.global_store_sectors as usize);
     // Neighbours that read no neighbours fetch more sectors, though each number is read once.
@@ -147,4 +141,84 @@ fn mistake_hint(error: &Error) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::check::kernels::expect;
+
+    const SWIGLU: &str =
+        "extern \"C\" __global__ void swiglu(const float *gate, const float *up, float *t, float *y, int n) {
+    int first = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int i = first; i < n; i += gridDim.x * blockDim.x) {
+        float g = gate[i];
+        y[i] = g / (1.0f + expf(-g)) * up[i];
+    }
+}";
+
+    const LOG_SUM_EXP: &str =
+        "extern \"C\" __global__ void log_sum_exp(const float *x, float *y, int rows, int columns) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) { return; }
+    float most = -3.4e38f, sum = 0.0f;
+    for (int column = 0; column < columns; ++column) {
+        float own = x[column * rows + row];
+        float larger = fmaxf(most, own);
+        sum = sum * expf(most - larger) + expf(own - larger);
+        most = larger;
+    }
+    y[row] = most + logf(sum);
+}";
+
+    #[test]
+    fn swiglu_knows_its_mistakes() {
+        expect(
+            swiglu,
+            SWIGLU,
+            &[
+                // Through memory, as two kernels would.
+                (
+                    "y[i] = g / (1.0f + expf(-g)) * up[i];",
+                    "t[i] = g / (1.0f + expf(-g)); __threadfence_block(); y[i] = ((volatile float *)t)[i] * up[i];",
+                    "49152 bytes are read and 32768 written, 32768 and 16384 would do\nhint: what one step leaves",
+                ),
+                ("* up[i]", "", "it may be one formula"),
+                ("i < n", "i < (n + 31) / 32 * 32", "is there one?"),
+                ("int first = ", "int first = 0 * ", "steps of all threads"),
+                ("i += gridDim.x * blockDim.x", "i += 4096", "was never written"),
+                ("y[i] = g", "y[i] = 0.0f; __threadfence_block(); y[i] = g", "write each result once"),
+                (
+                    "float g = gate[i];",
+                    "float g = gate[i]; __threadfence_block(); g = 0.5f * (g + ((volatile const float *)gate)[i]);",
+                    "can stay in a register",
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn log_sum_exp_knows_its_mistakes() {
+        expect(
+            log_sum_exp,
+            LOG_SUM_EXP,
+            &[
+                ("sum * expf(most - larger)", "sum", "by what factor must it shrink"),
+                ("expf(own - larger)", "expf(own)", "by what factor"),
+                ("float larger = fmaxf(most, own);", "float larger = 0.0f;", "exp(10000) is infinite"),
+                ("x[column * rows + row]", "x[row * columns + column]", "the table lies column by column"),
+                ("most = -3.4e38f", "most = 0.0f", "which maximum does an empty row have"),
+                ("if (row >= rows) { return; }", "", "is there one?"),
+                (
+                    "if (row >= rows) { return; }",
+                    "if (row >= rows) { return; } if (rows == 512) { row = row * 129 % 512; }",
+                    "hint: neighbouring threads are to read neighbouring numbers",
+                ),
+                // Two looks at each number: first for the maximum.
+                (
+                    "for (int column = 0",
+                    "for (int column = 0; column < columns; ++column) { most = fmaxf(most, x[column * rows + row]); }
+                 for (int column = 0",
+                    "409600 bytes are read and 2048 written, 204800 and 2048 would do\nhint: each number need be read once",
+                ),
+            ],
+        );
+    }
+}

@@ -3,26 +3,34 @@
 use super::Verdict;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
 use gpulab::warpsim::Kind;
 
-const COMPILE_HINT: &str = "mend the first error of the compiler; the lines are those of your kernel";
+const COMPILE_HINT: &str = "fix the first error of the compiler; the lines are those of your kernel";
 const LAUNCH_HINT: &str = "the check launches the kernel as it was given: keep its name and its parameters";
 
-/// The verdict on what was checked: `None` passes. `mistake_hint` says what to ask oneself about a kernel's mistake.
+/// What is wrong with an answer, and a hint.
+pub(super) type Wrong = Option<(String, &'static str)>;
+
+/// The verdict on a kernel that `check` runs on the simulator: `None` passes. `mistake_hint` says what to ask oneself about
+/// a kernel's mistake.
 pub(super) fn verdict(
     name: &str,
-    checked: Result<Option<Verdict>>,
     mistake_hint: fn(&Error) -> &'static str,
+    check: impl FnOnce(&Gpu) -> Result<Wrong>,
 ) -> Verdict {
-    match checked {
+    match Gpu::simulated().and_then(|gpu| check(&gpu)) {
         Ok(None) => Verdict::pass(name),
-        Ok(Some(verdict)) => verdict,
-        Err(error @ Error::Compile { .. }) => Verdict::not_yet(name, error.to_string(), COMPILE_HINT),
-        Err(error @ Error::Mistakes { .. }) => Verdict::not_yet(name, error.to_string(), mistake_hint(&error)),
-        Err(error @ (Error::NoSuchKernel { .. } | Error::ArgumentCount { .. } | Error::ArgumentType { .. })) => {
-            Verdict::not_yet(name, error.to_string(), LAUNCH_HINT)
+        Ok(Some((what, hint))) => Verdict::not_yet(name, what, hint),
+        Err(error) => {
+            let hint = match &error {
+                Error::Compile { .. } => COMPILE_HINT,
+                Error::Mistakes { .. } => mistake_hint(&error),
+                Error::NoSuchKernel { .. } | Error::ArgumentCount { .. } | Error::ArgumentType { .. } => LAUNCH_HINT,
+                _ => "the message says what to do next",
+            };
+            Verdict::not_yet(name, error.to_string(), hint)
         }
-        Err(error) => Verdict::not_yet(name, error.to_string(), "the message says what to do next"),
     }
 }
 
@@ -38,7 +46,7 @@ pub(super) fn first_is(error: &Error, kinds: &[Kind]) -> bool {
     shown.first().is_some_and(|first| kinds.iter().any(|kind| kind.words() == first.kind))
 }
 
-/// Whether the first mistake is that a thread writes what another one wrote on the same line: a barrier does not mend that.
+/// Whether the first mistake is that a thread writes what another one wrote on the same line: a barrier does not fix that.
 pub(super) fn two_write(error: &Error) -> bool {
     let Error::Mistakes { shown, .. } = error else { return false };
     let Some(first) = shown.first() else { return false };

@@ -3,7 +3,7 @@
 //!
 //! | lesson | checks |
 //! | --- | --- |
-//! | 01 | [`choose_device`], [`mend_mismatch`], [`will_it_run`] |
+//! | 01 | [`choose_device`], [`fix_mismatch`], [`will_it_run`] |
 //! | 02 | [`time_kernel`], [`find_fault`], [`crossover`] |
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
 //! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
@@ -12,7 +12,7 @@
 //! | 13 | [`gather_four`], [`padding`], [`backward`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
 //! | 15 | [`keep_fares`], [`sums_by_zone`] |
-//! | 16 | [`case_one`], [`mend_scale`], [`case_two`], [`mend_sums`] |
+//! | 16 | [`case_one`], [`fix_scale`], [`case_two`], [`fix_sums`] |
 //! | 20 | [`adamw`], [`loss_scale`] |
 //! | 21 | [`mixed_bytes`], [`conv_bytes`], [`fitting_batch`] |
 //! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
@@ -31,7 +31,6 @@ mod inference;
 mod kernels;
 mod matmul;
 mod memory;
-mod panics;
 mod profiling;
 mod reduction;
 mod table;
@@ -42,7 +41,7 @@ mod vector_add;
 mod verdict;
 
 pub use attention::{causal_mask, grouped, softmax_row};
-pub use detection::{Candidate, Pairing, choose_device, mend_mismatch, will_it_run};
+pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
 #[cfg(feature = "onnx")]
 pub use export::{eight_bits, positions, probabilities};
@@ -51,7 +50,7 @@ pub use fusion::{log_sum_exp, swiglu};
 pub use inference::{Decode, padding_mask, token_floor, top_p};
 pub use matmul::{four_rows, thin, tiled};
 pub use memory::{largest_batch, no_leak, pool_numbers};
-pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, mend_scale, mend_sums};
+pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, fix_scale, fix_sums};
 pub use reduction::{dot, largest, row_sums};
 pub use table::{keep_fares, sums_by_zone};
 pub use timing::{Curve, crossover, find_fault, time_kernel};

@@ -1,7 +1,8 @@
 //! Exercises of lesson 16: two slow kernels, each beside a fast one with the same result. First the cause is named, with a
-//! number that shows it; then the kernel is mended. The simulator's counters are the evidence.
+//! number that shows it; then the kernel is fixed. The simulator's counters are the evidence.
 
-use super::{Verdict, kernels};
+use super::Verdict;
+use super::kernels::{self, Wrong};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};
@@ -55,58 +56,53 @@ const SIZES: [usize; 5] = [WHOLE, 1, 31, 1025, 3000];
 /// Whole blocks.
 const WHOLE: usize = 4096;
 
-/// Checks the answer to the first case: why a kernel `scale_rows` (as for [`mend_scale`]) is slow, and how many sectors
+/// Checks the answer to the first case: why a kernel `scale_rows` (as for [`fix_scale`]) is slow, and how many sectors
 /// one load request of its `x` touches.
 pub fn case_one(slow: &str, cause: Cause, sectors: u64) -> Verdict {
-    const NAME: &str = "case_one";
-    let checked = || -> Result<Option<Verdict>> {
-        let seen = scaled(&compiled(slow, "scale_rows")?, 64)?.1;
+    kernels::verdict("case_one", mistake_hint, |gpu| {
+        let seen = scaled(gpu, &gpu.compile(slow)?.kernel("scale_rows")?, 64)?.1;
         if let Some((what, hint)) = acquitted(&seen, cause, Cause::LanesApart) {
-            return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            return Ok(Some((what, hint)));
         }
         let most = worst_load(&seen);
         Ok((sectors != most).then(|| {
             let what = format!("the cause is right, but no load of `x` touches {sectors} sectors a request");
             let hint = "the table of counters gives the mean over all loads, those of `factor` too; `scale_a.sectors(\"x[\")?` draws \
                         one of `x`";
-            Verdict::not_yet(NAME, what, hint)
+            (what, hint)
         }))
-    };
-    verdict(NAME, checked())
+    })
 }
 
-/// Checks the answer to the second case: why a kernel `block_sums` (as for [`mend_sums`]) is slow, and how many lanes are
+/// Checks the answer to the second case: why a kernel `block_sums` (as for [`fix_sums`]) is slow, and how many lanes are
 /// active in the line that costs the most instructions.
 pub fn case_two(slow: &str, cause: Cause, lanes: u64) -> Verdict {
-    const NAME: &str = "case_two";
-    let checked = || -> Result<Option<Verdict>> {
-        let seen = summed(&compiled(slow, "block_sums")?, WHOLE)?.1;
+    kernels::verdict("case_two", mistake_hint, |gpu| {
+        let seen = summed(gpu, &gpu.compile(slow)?.kernel("block_sums")?, WHOLE)?.1;
         if let Some((what, hint)) = acquitted(&seen, cause, Cause::OneThreadWorks) {
-            return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            return Ok(Some((what, hint)));
         }
         let dearest = dearest_lanes(&seen);
         Ok((lanes as f64 != dearest.round()).then(|| {
             let what = format!("the cause is right, but {lanes} lanes are not what the dearest line has");
             let hint =
                 "`sums_a.source()` shows each line's instructions and how many lanes were active in them, on average";
-            Verdict::not_yet(NAME, what, hint)
+            (what, hint)
         }))
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Checks a kernel `scale_rows(const float *x, const float *factor, float *y, int n)` that multiplies row r of an n × n
 /// matrix by `factor[r]`, launched with a grid of blocks of 32 × 32 threads that covers the matrix: right, and no request of a
 /// warp touches more sectors than it must.
-pub fn mend_scale(source: &str) -> Verdict {
-    const NAME: &str = "mend_scale";
-    let checked = || -> Result<Option<Verdict>> {
-        let kernel = compiled(source, "scale_rows")?;
+pub fn fix_scale(source: &str) -> Verdict {
+    kernels::verdict("fix_scale", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("scale_rows")?;
         for n in SIDES {
-            let (wrong, seen) = scaled(&kernel, n)?;
+            let (wrong, seen) = scaled(gpu, &kernel, n)?;
             if let Some(what) = wrong {
                 let hint = "every element is its own times the factor of its row: which index is the row?";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             let c = &seen.counters;
             let (loads, stores) = (worst_load(&seen), c.global_store_sectors as f64 / c.global_store_requests as f64);
@@ -115,52 +111,37 @@ pub fn mend_scale(source: &str) -> Verdict {
                 let what =
                     format!("a load request touches up to {loads} sectors, a store request {stores:.0}; 4 suffice");
                 let hint = "the lanes of a warp differ in `threadIdx.x`: is that the index that runs along a row?";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Checks a kernel `block_sums(const float *x, float *sums, int n)` that leaves the sum of each 1024 elements in
 /// `sums[blockIdx.x]`, launched with blocks of 1024 threads, one an element: right, and the work shared among the lanes.
-pub fn mend_sums(source: &str) -> Verdict {
-    const NAME: &str = "mend_sums";
-    let checked = || -> Result<Option<Verdict>> {
-        let kernel = compiled(source, "block_sums")?;
+pub fn fix_sums(source: &str) -> Verdict {
+    kernels::verdict("fix_sums", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("block_sums")?;
         for n in SIZES {
-            let (wrong, seen) = summed(&kernel, n)?;
+            let (wrong, seen) = summed(gpu, &kernel, n)?;
             if let Some(what) = wrong {
                 let hint =
                     "in each step half as many threads add as before, each one other value: which two are added?";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             if n == WHOLE
                 && let Some((what, hint)) = alone(&seen)
             {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
-}
-
-/// A simulated GPU with the kernel on it.
-struct Bench {
-    gpu: Gpu,
-    kernel: Kernel,
-}
-
-fn compiled(source: &str, name: &str) -> Result<Bench> {
-    let gpu = Gpu::simulated()?;
-    let kernel = gpu.compile(source)?.kernel(name)?;
-    Ok(Bench { gpu, kernel })
+    })
 }
 
 /// What is wrong with the result, if anything, and what the launch did.
-fn scaled(Bench { gpu, kernel }: &Bench, n: usize) -> Result<(Option<String>, Inspection)> {
+fn scaled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<(Option<String>, Inspection)> {
     let (x, factor) = (cpu::random_f32(n * n, 1), cpu::random_f32(n, 2));
     let (on_x, on_factor, mut y) = (gpu.to_device(&x)?, gpu.to_device(&factor)?, gpu.poison::<f32>(n * n)?);
     // Square, so that x may run along rows or along columns.
@@ -172,7 +153,7 @@ fn scaled(Bench { gpu, kernel }: &Bench, n: usize) -> Result<(Option<String>, In
     Ok((first_wrong(&format!("n = {n}"), &y.to_host()?, &expected), seen))
 }
 
-fn summed(Bench { gpu, kernel }: &Bench, n: usize) -> Result<(Option<String>, Inspection)> {
+fn summed(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<(Option<String>, Inspection)> {
     // Small whole numbers: their sum is exact in any order.
     let x: Vec<f32> = cpu::random_f32(n, 3).iter().map(|x| (x * 8.0).trunc() + 1.0).collect();
     let blocks = n.div_ceil(BLOCK as usize);
@@ -197,7 +178,7 @@ fn dearest_lanes(seen: &Inspection) -> f64 {
 }
 
 /// One thread, or lanes one after the other, where all could work.
-fn alone(seen: &Inspection) -> Option<(String, &'static str)> {
+fn alone(seen: &Inspection) -> Wrong {
     let c = &seen.counters;
     let lanes = c.active_lanes_per_instruction();
     if lanes < 16.0 {
@@ -223,7 +204,7 @@ fn alone(seen: &Inspection) -> Option<(String, &'static str)> {
 }
 
 /// Why the evidence speaks against a cause that was named; `None` when it is the right one.
-fn acquitted(seen: &Inspection, named: Cause, right: Cause) -> Option<(String, &'static str)> {
+fn acquitted(seen: &Inspection, named: Cause, right: Cause) -> Wrong {
     let c = &seen.counters;
     let conflicts = c.shared_load_bank_conflicts + c.shared_store_bank_conflicts;
     let each = c.global_load_sectors as f64 / c.global_load_requests.max(1) as f64;
@@ -266,10 +247,6 @@ fn first_wrong(which: &str, given: &[f32], expected: &[f32]) -> Option<String> {
     Some(format!("with {which} element {at} of the result {is}, and it should be {}", expected[at]))
 }
 
-fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
-    kernels::verdict(name, checked, mistake_hint)
-}
-
 fn mistake_hint(error: &Error) -> &'static str {
     if kernels::first_is(error, &[Kind::SharedRace, Kind::GlobalRace]) {
         "a value is read while another thread still writes it: every step needs its own `__syncthreads()`"
@@ -283,4 +260,108 @@ fn mistake_hint(error: &Error) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    const SLOW_SCALE: &str =
+        "extern \"C\" __global__ void scale_rows(const float *x, const float *factor, float *y, int n) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    int column = blockIdx.y * blockDim.y + threadIdx.y;
+    if (row < n && column < n) { y[row * n + column] = factor[row] * x[row * n + column]; }
+}";
+
+    const SLOW_SUMS: &str = "extern \"C\" __global__ void block_sums(const float *x, float *sums, int n) {
+    __shared__ float tile[1024];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    tile[threadIdx.x] = i < n ? x[i] : 0.0f;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        float sum = 0.0f;
+        for (int k = 0; k < 1024; ++k) { sum += tile[k]; }
+        sums[blockIdx.x] = sum;
+    }
+}";
+
+    fn red(verdict: Verdict, said: &str) {
+        let text = verdict.text();
+        assert!(text.starts_with("NOT YET") && text.contains(said), "`{said}` is not said: {text}");
+    }
+
+    #[test]
+    fn the_first_case_has_one_answer() {
+        assert!(case_one(SLOW_SCALE, Cause::LanesApart, 32).passed());
+        red(case_one(SLOW_SCALE, Cause::LanesApart, 4), "no load of `x` touches 4 sectors");
+        // The mean of the table, over loads of `x` and of `factor`.
+        red(case_one(SLOW_SCALE, Cause::LanesApart, 18), "those of `factor` too");
+        red(case_one(SLOW_SCALE, Cause::Unknown, 32), "no cause is named");
+        red(case_one(SLOW_SCALE, Cause::BankConflicts, 32), "it has 0 bank conflicts");
+        red(case_one(SLOW_SCALE, Cause::Divergence, 32), "part at 0 branches");
+        red(case_one(SLOW_SCALE, Cause::OneThreadWorks, 32), "32.0 of 32 lanes");
+        red(case_one(SLOW_SCALE, Cause::TooFewBlocks, 32), "the same blocks");
+        red(case_one(SLOW_SCALE, Cause::Spills, 32), "0 requests to local memory");
+    }
+
+    #[test]
+    fn the_second_case_has_one_answer() {
+        assert!(case_two(SLOW_SUMS, Cause::OneThreadWorks, 1).passed());
+        red(case_two(SLOW_SUMS, Cause::OneThreadWorks, 32), "32 lanes are not what the dearest line has");
+        red(case_two(SLOW_SUMS, Cause::LanesApart, 1), "touch 4.0 sectors a request");
+        red(case_two(SLOW_SUMS, Cause::BankConflicts, 1), "it has 0 bank conflicts");
+        red(case_two(SLOW_SUMS, Cause::Divergence, 1), "the other way is empty");
+    }
+
+    #[test]
+    fn rows_are_scaled_by_neighbours() {
+        let right = FAST_SCALE;
+        assert!(fix_scale(right).passed(), "{}", fix_scale(right).text());
+        red(fix_scale(SLOW_SCALE), "up to 32 sectors");
+        red(fix_scale(&right.replace("factor[row]", "factor[column]")), "element 1 of the result");
+        red(fix_scale(&right.replace("row < n && ", "")), "past the end");
+        red(fix_scale(&right.replace("if (row < n && column < n)", "if (row + 1 < n && column < n)")), "never written");
+        red(fix_scale(&right.replace("scale_rows", "scale_row")), "no kernel `scale_rows`");
+        red(
+            fix_scale(&right.replace(", int n)", ")").replace("if (", "int n = 64; if (")),
+            "keep its name and its parameters",
+        );
+    }
+
+    #[test]
+    fn block_sums_are_shared_work() {
+        let right = FAST_SUMS;
+        assert!(fix_sums(right).passed(), "{}", fix_sums(right).text());
+        let by_warps = format!(
+            "{}{}",
+            SLOW_SUMS.split("__syncthreads").next().unwrap(),
+            "float sum = tile[threadIdx.x];
+    for (int far = 16; far > 0; far /= 2) { sum += __shfl_down_sync(0xffffffffu, sum, far); }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) { tile[threadIdx.x / 32] = sum; }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        sum = tile[threadIdx.x];
+        for (int far = 16; far > 0; far /= 2) { sum += __shfl_down_sync(0xffffffffu, sum, far); }
+        if (threadIdx.x == 0) { sums[blockIdx.x] = sum; }
+    }
+}"
+        );
+        assert!(fix_sums(&by_warps).passed(), "{}", fix_sums(&by_warps).text());
+        red(fix_sums(SLOW_SUMS), "lanes are active in the average instruction");
+        let (barrier, outside) = ("        __syncthreads();\n    }\n    if", "    }\n    if");
+        red(fix_sums(&right.replace(barrier, outside)), "needs its own `__syncthreads()`");
+        let inside = right.replace("+ half]; }\n        __syncthreads();", "+ half]; __syncthreads(); }");
+        red(fix_sums(&inside), "outside of the `if`");
+        red(fix_sums(&right.replace("half = 512", "half = 256")), "element 0 of the result is");
+        red(fix_sums(&right.replace("i < n ? x[i] : 0.0f", "x[i]")), "does that element exist");
+        let turns = format!(
+            "{}{}",
+            SLOW_SUMS.split("tile[threadIdx.x] =").next().unwrap().replace("float tile[1024];", "float sum;"),
+            "if (threadIdx.x == 0) { sum = 0.0f; }
+    __syncthreads();
+    if (i < n) { atomicAdd(&sum, x[i]); }
+    __syncthreads();
+    if (threadIdx.x == 0) { sums[blockIdx.x] = sum; }
+}"
+        );
+        red(fix_sums(&turns), "take turns at one address");
+    }
+}

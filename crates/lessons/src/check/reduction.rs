@@ -1,7 +1,8 @@
 //! Exercises of lesson 11: kernels whose threads work together, run in the simulator, which sees who waits for whom.
 
 use super::Verdict;
-use super::kernels::{self, whole};
+use super::kernels::whole;
+use super::kernels::{self, Wrong};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};
@@ -20,10 +21,8 @@ const DOT_BLOCKS: u32 = 8;
 /// Checks a kernel `largest(const float *a, float *partial, int n)` that leaves the largest of each 256 elements in
 /// `partial[blockIdx.x]`, launched with blocks of 256 threads, one an element.
 pub fn largest(source: &str) -> Verdict {
-    const NAME: &str = "largest";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("largest", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("largest")?;
         // The largest one is the last, the first, anywhere.
         let order: [fn(usize) -> Vec<f32>; 3] = [
             |n| (0..n).map(|i| i as f32).collect(),
@@ -38,21 +37,18 @@ pub fn largest(source: &str) -> Verdict {
                 a.chunks(BLOCK as usize).map(|part| part.iter().copied().fold(f32::MIN, f32::max)).collect();
             if let Some(what) = first_wrong("block", n, &partial.to_host()?, &expected) {
                 let hint = "each step halves how many threads compare, until one is left: which two does it compare?";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Checks a kernel `row_sums(const float *a, float *sums, int rows)` for rows of 32 elements, launched with one warp for every
 /// 32 rows: right, each sector of `a` fetched once, and no bank conflict.
 pub fn row_sums(source: &str) -> Verdict {
-    const NAME: &str = "row_sums";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("row_sums", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("row_sums")?;
         for rows in [64, 1, 31, 33, 100] {
             let a = whole(rows * COLUMNS, 1);
             let (on_a, mut sums) = (gpu.to_device(&a)?, gpu.poison::<f32>(rows)?);
@@ -63,20 +59,19 @@ pub fn row_sums(source: &str) -> Verdict {
             if let Some(what) = first_wrong("row", rows, &sums.to_host()?, &expected) {
                 let hint =
                     "thread t adds up row t of the tile: its first index is the row, in the store and in the load";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             let seen = kernel.inspect(config, (&on_a, &mut sums, rows as i32))?;
             if let Some((what, hint)) = wasteful(&seen, rows) {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Sectors fetched more than once, and conflicts.
-fn wasteful(seen: &Inspection, rows: usize) -> Option<(String, &'static str)> {
+fn wasteful(seen: &Inspection, rows: usize) -> Wrong {
     let c = &seen.counters;
     let needed = (rows * COLUMNS * 4 / 32) as u64;
     if c.global_load_sectors > needed {
@@ -106,22 +101,19 @@ fn wasteful(seen: &Inspection, rows: usize) -> Option<(String, &'static str)> {
 /// It is launched with 8 blocks of 256 threads, whatever `n` is: every thread takes many elements, and a warp hands its
 /// sum over in registers.
 pub fn dot(source: &str) -> Verdict {
-    const NAME: &str = "dot";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
-        let kernel = gpu.compile(source)?.kernel(NAME)?;
+    kernels::verdict("dot", mistake_hint, |gpu| {
+        let kernel = gpu.compile(source)?.kernel("dot")?;
         for n in [1, 31, 33, 2048, 5000, 100_003] {
-            if let Some((what, hint)) = wrong_product(&gpu, &kernel, n)? {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            if let Some((what, hint)) = wrong_product(gpu, &kernel, n)? {
+                return Ok(Some((what, hint)));
             }
         }
-        Ok(took_turns(&gpu, &kernel)?.map(|(what, hint)| Verdict::not_yet(NAME, what, hint)))
-    };
-    verdict(NAME, checked())
+        took_turns(gpu, &kernel)
+    })
 }
 
 /// What is wrong with the result for that length, and a hint.
-fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Option<(String, &'static str)>> {
+fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Wrong> {
     let (a, b) = (whole(n, 1), whole(n, 2));
     let (on_a, on_b, mut result) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.zeros::<f32>(1)?);
     kernel.launch(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&on_a, &on_b, &mut result, n as i32))?;
@@ -136,7 +128,7 @@ fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Option<(String,
 }
 
 /// Where threads wait for each other more than they must, and a hint.
-fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Result<Option<(String, &'static str)>> {
+fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Result<Wrong> {
     let n = 5000;
     let (a, b, mut result) = (gpu.to_device(&whole(n, 1))?, gpu.to_device(&whole(n, 2))?, gpu.zeros::<f32>(1)?);
     let seen = kernel.inspect(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&a, &b, &mut result, n as i32))?;
@@ -166,15 +158,11 @@ fn first_wrong(what: &str, n: usize, given: &[f32], expected: &[f32]) -> Option<
     Some(format!("of {n}, {what} {at} {is}, and it should give {}", expected[at]))
 }
 
-fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
-    kernels::verdict(name, checked, mistake_hint)
-}
-
 /// What to ask oneself about the first mistake of threads that work together.
 fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::SharedRace]) && kernels::two_write(error) {
-        "two threads write one word: a barrier does not mend that. Does each thread have a word of its own, and is a \
+        "two threads write one word: a barrier does not fix that. Does each thread have a word of its own, and is a \
          row of the array as long as what is written into it?"
     } else if is(&[Kind::SharedRace]) {
         "one of the two lines must be done by all threads before any thread begins with the other: \
@@ -194,4 +182,132 @@ fn mistake_hint(error: &Error) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::check::kernels::expect;
+
+    const LARGEST: &str = "extern \"C\" __global__ void largest(const float *a, float *partial, int n) {
+    __shared__ float most[256];
+    int thread = threadIdx.x;
+    most[thread] = a[min(blockIdx.x * 256 + thread, n - 1)];
+    __syncthreads(); // all are there
+    for (int distance = 128; distance > 0; distance /= 2) {
+        if (thread < distance) {
+            most[thread] = fmaxf(most[thread], most[thread + distance]);
+        }
+        __syncthreads(); // all are done
+    }
+    if (thread == 0) { partial[blockIdx.x] = most[0]; }
+}";
+
+    const ROW_SUMS: &str = "extern \"C\" __global__ void row_sums(const float *a, float *sums, int rows) {
+    __shared__ float tile[32][33];
+    int lane = threadIdx.x, first = blockIdx.x * 32;
+    for (int row = 0; row < 32 && first + row < rows; ++row) {
+        tile[row][lane] = a[(first + row) * 32 + lane];
+    }
+    __syncthreads();
+    if (first + lane < rows) {
+        float sum = 0.0f;
+        for (int column = 0; column < 32; ++column) { sum += tile[lane][column]; }
+        sums[first + lane] = sum;
+    }
+}";
+
+    const DOT: &str = "extern \"C\" __global__ void dot(const float *a, const float *b, float *result, int n) {
+    float sum = 0.0f;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) { sum += a[i] * b[i]; }
+    for (int distance = 16; distance > 0; distance /= 2) { sum += __shfl_down_sync(0xffffffff, sum, distance); }
+    if (threadIdx.x % 32 == 0) { atomicAdd(result, sum); }
+}";
+
+    #[test]
+    fn largest_knows_its_mistakes() {
+        expect(
+            largest,
+            LARGEST,
+            &[
+                ("__syncthreads(); // all are there", "", "it must have done so by then"),
+                ("__syncthreads(); // all are done", "", "done by all threads before"),
+                ("most[thread] = fmaxf(most[thread], most[thread + distance]);", "__syncthreads();", "no `if` keeps"),
+                ("distance = 128", "distance = 64", "which two does it compare"),
+                ("fmaxf", "fminf", "block 0 gives"),
+                ("min(blockIdx.x * 256 + thread, n - 1)", "blockIdx.x * 256 + thread", "which element is its own"),
+                ("if (thread == 0)", "if (thread == 256)", "was never written"),
+                ("__shared__ float", "__shared__ flaot", "the compiler"),
+                ("void largest", "void biggest", "no kernel `largest`"),
+                ("partial[blockIdx.x]", "partial[0]", "two threads meet"),
+            ],
+        );
+        // A barrier more than needed is no mistake.
+        let careful = LARGEST.replace("if (thread == 0)", "__syncthreads(); if (thread == 0)");
+        assert!(largest(&careful).passed(), "{}", largest(&careful).text());
+    }
+
+    #[test]
+    fn row_sums_counts_conflicts() {
+        expect(
+            row_sums,
+            ROW_SUMS,
+            &[
+                ("[32][33]", "[32][32]", "bank conflicts of loads"),
+                ("[32][33]", "[32][34]", "bank conflicts of loads"),
+                ("[32][33]", "[32][31]", "a barrier does not fix that"),
+                ("tile[row][lane]", "tile[lane][row]", "its first index is the row"),
+                ("tile[lane][column]", "a[(first + lane) * 32 + column]", "the matrix has"),
+                ("sums[first + lane] = sum", "sums[lane] = sum", "two threads meet"),
+                ("&& first + row < rows", "", "which element is its own"),
+                ("__syncthreads();", "if (lane < 16) { __syncthreads(); }", "no `if` keeps"),
+            ],
+        );
+        // Turned over, the conflict is in the store.
+        let over = ROW_SUMS
+            .replace("[32][33]", "[32][32]")
+            .replace("tile[row][lane]", "tile[lane][row]")
+            .replace("tile[lane][column]", "tile[column][lane]");
+        assert!(row_sums(&over).text().contains("put the store back"), "{}", row_sums(&over).text());
+        // Turning the columns is as good as a longer row.
+        let turned =
+            ROW_SUMS.replace("[32][33]", "[32][32]").replace("tile[lane][column]", "tile[lane][(column + lane) % 32]");
+        assert!(row_sums(&turned).passed(), "{}", row_sums(&turned).text());
+    }
+
+    #[test]
+    fn dot_counts_atomics_and_barriers() {
+        let tree = "__shared__ float sums[256]; int t = threadIdx.x; sums[t] = sum; __syncthreads();
+    for (int d = 128; d > 0; d /= 2) { if (t < d) { sums[t] += sums[t + d]; } __syncthreads(); }
+    if (t == 0) { atomicAdd(result, sums[0]); } return;";
+        expect(
+            dot,
+            DOT,
+            &[
+                ("i += gridDim.x * blockDim.x", "i += n", "first 2048 products"),
+                ("if (threadIdx.x % 32 == 0) { atomicAdd(result, sum); }", "atomicAdd(result, sum);", "Lane 0 alone"),
+                ("distance = 16", "distance = 8", "is every element taken once"),
+                ("sum += a[i] * b[i]", "atomicAdd(result, a[i] * b[i])", "lane 0 alone call atomicAdd"),
+                ("atomicAdd(result, sum)", "*result += sum", "atomicAdd makes them take turns"),
+                ("for (int distance", &format!("{tree} for (int distance"), "within a warp shuffles need no barrier"),
+                (
+                    "float sum = 0.0f;",
+                    "float sum = 0.0f; if (blockIdx.x * blockDim.x + threadIdx.x >= n) return;",
+                    "every lane of the mask",
+                ),
+                ("i < n;", "i <= n;", "which element is its own"),
+                (
+                    "for (int distance = 16",
+                    "if (threadIdx.x % 32 < 16) for (int distance = 16",
+                    "every lane of the mask",
+                ),
+            ],
+        );
+        // One atomic a block is better still.
+        let block = DOT.replace(
+            "if (threadIdx.x % 32 == 0) { atomicAdd(result, sum); }",
+            "__shared__ float sums[8];
+        if (threadIdx.x % 32 == 0) { sums[threadIdx.x / 32] = sum; }
+        __syncthreads();
+        if (threadIdx.x == 0) { for (int w = 1; w < 8; ++w) { sum += sums[w]; } atomicAdd(result, sum); }",
+        );
+        assert!(dot(&block).passed(), "{}", dot(&block).text());
+    }
+}

@@ -1,6 +1,7 @@
 //! Exercises of lesson 15: a filter and a group-by, run in the simulator, which counts who takes turns.
 
-use super::{Verdict, kernels};
+use super::Verdict;
+use super::kernels::{self, Wrong};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};
@@ -19,18 +20,15 @@ const BLOCKS: u32 = 4;
 /// in `out`, side by side and in any order, and how many there are in `count[0]`, which is 0 before. Launched with at least one
 /// thread an element; a warp may go to the counter once.
 pub fn keep_fares(source: &str) -> Verdict {
-    const NAME: &str = "keep_fares";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("keep_fares", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("keep")?;
         for n in [1, 31, 33, 256, 1000, 5000] {
-            if let Some((what, hint)) = wrong_fares(&gpu, &kernel, n)? {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+            if let Some((what, hint)) = wrong_fares(gpu, &kernel, n)? {
+                return Ok(Some((what, hint)));
             }
         }
-        Ok(one_by_one(&gpu, &kernel)?.map(|(what, hint)| Verdict::not_yet(NAME, what, hint)))
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+        one_by_one(gpu, &kernel)
+    })
 }
 
 /// Whole numbers below `most`, random.
@@ -38,7 +36,7 @@ fn random(n: usize, most: usize, seed: u64) -> Vec<u32> {
     cpu::random_f32(n, seed).into_iter().map(|x| ((x + 1.0) / 2.0 * most as f32) as u32).collect()
 }
 
-fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Option<(String, &'static str)>> {
+fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Wrong> {
     // A third is below the limit, and none is there twice: each keeps its row's number.
     let cents: Vec<u32> = random(n, 600, n as u64).into_iter().enumerate().map(|(i, x)| x + 1000 * i as u32).collect();
     let cents: Vec<u32> = cents.into_iter().map(|x| if x % 1000 < LEAST { x % LEAST } else { x }).collect();
@@ -67,7 +65,7 @@ fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Option<(String, &
 }
 
 /// Where lanes of a warp go to the counter one by one, and a hint.
-fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Result<Option<(String, &'static str)>> {
+fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Result<Wrong> {
     let n = 1024;
     let cents = vec![LEAST; n];
     let (cents, mut out, mut count) = (gpu.to_device(&cents)?, gpu.poison::<u32>(n)?, gpu.zeros::<u32>(1)?);
@@ -86,9 +84,7 @@ fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Result<Option<(String, &'static str
 /// zone, 0 to 63; the sums are 0 before. It is launched with 4 blocks of 256 threads, whatever `n` is, and each block may go to
 /// the common sums once for each zone.
 pub fn sums_by_zone(source: &str) -> Verdict {
-    const NAME: &str = "sums_by_zone";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("sums_by_zone", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("group")?;
         let config = LaunchConfig::new(BLOCKS, BLOCK);
         for n in [1, 31, 33, 1000, 5000, 40_003] {
@@ -99,7 +95,7 @@ pub fn sums_by_zone(source: &str) -> Verdict {
             let mut expected = vec![0; ZONES];
             zone.iter().zip(&cents).for_each(|(&zone, &cents)| expected[zone as usize] += cents);
             if let Some((what, hint)) = wrong_sum(n, &sums.to_host()?, &expected) {
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         let n = 40_003;
@@ -115,13 +111,12 @@ pub fn sums_by_zone(source: &str) -> Verdict {
             );
             let hint = "give each block sums of its own: __shared__ unsigned own[64], set to 0 by all, added to with atomicAdd, and handed \
                         over at the end, by one thread a zone";
-            Verdict::not_yet(NAME, what, hint)
+            (what, hint)
         }))
-    };
-    kernels::verdict(NAME, checked(), mistake_hint)
+    })
 }
 
-fn wrong_sum(n: usize, given: &[u32], expected: &[u32]) -> Option<(String, &'static str)> {
+fn wrong_sum(n: usize, given: &[u32], expected: &[u32]) -> Wrong {
     let at = given.iter().zip(expected).position(|(given, expected)| given != expected)?;
     let (given, expected) = (given[at], expected[at]);
     let hint = match given {
@@ -156,4 +151,88 @@ fn mistake_hint(error: &Error) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::check::kernels::expect;
+
+    const KEEP: &str =
+        "extern \"C\" __global__ void keep(const unsigned *cents, unsigned *out, unsigned *count, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x % 32;
+    bool stays = i < n && cents[i] >= 200;
+    unsigned ballot = __ballot_sync(0xffffffff, stays), first = 0;
+    if (lane == 0) { first = atomicAdd(count, __popc(ballot)); }
+    first = __shfl_sync(0xffffffff, first, 0);
+    if (stays) { out[first + __popc(ballot & ((1u << lane) - 1))] = cents[i]; }
+}";
+
+    const GROUP: &str =
+        "extern \"C\" __global__ void group(const unsigned *zone, const unsigned *cents, unsigned *sums, int n) {
+    __shared__ unsigned own[64];
+    if (threadIdx.x < 64) { own[threadIdx.x] = 0; }
+    __syncthreads(); // all are 0
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        atomicAdd(&own[zone[i]], cents[i]);
+    }
+    __syncthreads(); // all are added
+    if (threadIdx.x < 64) { atomicAdd(&sums[threadIdx.x], own[threadIdx.x]); }
+}";
+
+    #[test]
+    fn keep_fares_knows_its_mistakes() {
+        expect(
+            keep_fares,
+            KEEP,
+            &[
+                (
+                    "first = atomicAdd(count, __popc(ballot));",
+                    "first = *count; *count += __popc(ballot);",
+                    "atomicAdd makes them",
+                ),
+                ("__popc(ballot & ((1u << lane) - 1))", "lane", "was never written"),
+                ("__popc(ballot & ((1u << lane) - 1))", "0", "two threads"),
+                ("i < n && cents", "cents", "does it exist"),
+                ("cents[i] >= 200", "cents[i] > 300", "fares are to be kept"),
+                ("atomicAdd(count, __popc(ballot))", "atomicAdd(count, 32)", "__popc counts"),
+                ("] = cents[i]", "] = i", "stores its own fare"),
+                ("__global__ void keep", "__global__ void kept", "no kernel `keep`"),
+            ],
+        );
+        let each = "extern \"C\" __global__ void keep(const unsigned *cents, unsigned *out, unsigned *count, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n && cents[i] >= 200) { out[atomicAdd(count, 1)] = cents[i]; }
+    }";
+        let text = keep_fares(each).text();
+        assert!(text.contains("it is right; but 32 lanes of one warp") && text.contains("__ballot_sync"), "{text}");
+    }
+
+    #[test]
+    fn sums_by_zone_knows_its_mistakes() {
+        expect(
+            sums_by_zone,
+            GROUP,
+            &[
+                ("__syncthreads(); // all are 0", "", "a __syncthreads() belongs"),
+                ("__syncthreads(); // all are added", "", "a __syncthreads() belongs"),
+                ("own[threadIdx.x] = 0;", "", "begins with anything"),
+                ("atomicAdd(&own[zone[i]], cents[i])", "own[zone[i]] += cents[i]", "shared memory"),
+                (
+                    "atomicAdd(&sums[threadIdx.x], own[threadIdx.x])",
+                    "sums[threadIdx.x] += own[threadIdx.x]",
+                    "take turns",
+                ),
+                (
+                    "{ atomicAdd(&sums[threadIdx.x]",
+                    "if (threadIdx.x < 32) { atomicAdd(&sums[threadIdx.x]",
+                    "all 64 of them",
+                ),
+                ("i += gridDim.x * blockDim.x", "i += n", "some fares are missing"),
+                ("atomicAdd(&own[zone[i]], cents[i])", "atomicAdd(&own[zone[i]], 2 * cents[i])", "more than once"),
+            ],
+        );
+        let common = "extern \"C\" __global__ void group(const unsigned *zone, const unsigned *cents, unsigned *sums, int n) {
+        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) { atomicAdd(&sums[zone[i]], cents[i]); }
+    }";
+        let text = sums_by_zone(common).text();
+        assert!(text.contains("it is right; but with n = 40003") && text.contains("sums of its own"), "{text}");
+    }
+}

@@ -1,14 +1,14 @@
 //! Exercises of lesson 02.
 
 use super::Verdict;
-use super::panics::{PANIC_HINT, run};
-use crate::practice::{Queue, Work};
+use super::verdict::{PANIC_HINT, run};
+use crate::practice::{PracticeKernel, PracticeQueue};
 use gpulab::error::Result;
 use gpulab::measurement::figures;
 
 /// Checks a function that gives the time of one kernel on the GPU, in µs, as a fair measurement finds it: the queue may
 /// hold work already, the first launch is special, and single samples may be off.
-pub fn time_kernel(answer: fn(&mut Queue, Work) -> Result<f64>) -> Verdict {
+pub fn time_kernel(answer: fn(&mut PracticeQueue, PracticeKernel) -> Result<f64>) -> Verdict {
     const NAME: &str = "time_kernel";
     // (kernel, work queued before, is it the queue's first launch)
     for (us, before_us, first) in
@@ -16,10 +16,10 @@ pub fn time_kernel(answer: fn(&mut Queue, Work) -> Result<f64>) -> Verdict {
     {
         // So many seeds that a median of only three samples meets two disturbed ones.
         for seed in 1..=40 {
-            let mut queue = Queue::with_seed(seed);
+            let mut queue = PracticeQueue::with_seed(seed);
             let prepared = prepare(&mut queue, before_us, first);
             let launches = queue.launches();
-            let given = match prepared.and_then(|()| run(|| answer(&mut queue, Work::of_us(us)))) {
+            let given = match prepared.and_then(|()| run(|| answer(&mut queue, PracticeKernel::of_us(us)))) {
                 Err(panic) => {
                     let hint =
                         if panic.contains("endless") { "let the loop end, after 21 samples say" } else { PANIC_HINT };
@@ -42,14 +42,14 @@ pub fn time_kernel(answer: fn(&mut Queue, Work) -> Result<f64>) -> Verdict {
     Verdict::pass(NAME)
 }
 
-fn prepare(queue: &mut Queue, before_us: f64, first: bool) -> std::result::Result<(), String> {
+fn prepare(queue: &mut PracticeQueue, before_us: f64, first: bool) -> std::result::Result<(), String> {
     let mut quiet = || -> Result<()> {
         if !first {
-            queue.launch(Work::of_us(1.0))?;
+            queue.launch(PracticeKernel::of_us(1.0))?;
             queue.synchronize()?;
         }
         if before_us > 0.0 {
-            queue.launch(Work::of_us(before_us))?;
+            queue.launch(PracticeKernel::of_us(before_us))?;
         }
         Ok(())
     };
@@ -116,12 +116,12 @@ fn times(count: usize) -> String {
 
 /// Checks a function that launches all the work, in order, and gives the index of the launch that fails on the GPU,
 /// or `None`.
-pub fn find_fault(answer: fn(&mut Queue, &[Work]) -> Option<usize>) -> Verdict {
+pub fn find_fault(answer: fn(&mut PracticeQueue, &[PracticeKernel]) -> Option<usize>) -> Verdict {
     const NAME: &str = "find_fault";
     // Launches are faster than these kernels, but not by so much that none of them meets the error of an earlier one.
-    let work = vec![Work::of_us(10.0); 40];
+    let work = vec![PracticeKernel::of_us(10.0); 40];
     for fault in [Some(5), Some(0), Some(39), None] {
-        let mut queue = Queue::with_seed(7);
+        let mut queue = PracticeQueue::with_seed(7);
         if let Some(at) = fault {
             queue = queue.with_fault_at(at);
         }
@@ -207,4 +207,181 @@ pub fn crossover(answer: fn(&Curve, &Curve) -> Option<usize>) -> Verdict {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn median(mut samples: Vec<f64>) -> f64 {
+        samples.sort_by(f64::total_cmp);
+        samples[samples.len() / 2]
+    }
+
+    fn fair(queue: &mut PracticeQueue, work: PracticeKernel) -> Result<f64> {
+        queue.launch(work)?;
+        queue.synchronize()?;
+        let mut samples = Vec::new();
+        for _ in 0..21 {
+            let start = queue.event();
+            queue.launch(work)?;
+            samples.push(queue.event().us_since(&start));
+        }
+        Ok(median(samples))
+    }
+
+    /// Warmed up, each call waited for; the samples in rising order.
+    fn waited(queue: &mut PracticeQueue, work: PracticeKernel, count: usize) -> Result<Vec<f64>> {
+        queue.launch(work)?;
+        queue.synchronize()?;
+        let mut samples = Vec::new();
+        for _ in 0..count {
+            let start = queue.now_us();
+            queue.launch(work)?;
+            queue.synchronize()?;
+            samples.push(queue.now_us() - start);
+        }
+        samples.sort_by(f64::total_cmp);
+        Ok(samples)
+    }
+
+    fn batched(queue: &mut PracticeQueue, work: PracticeKernel) -> Result<f64> {
+        Ok(waited(queue, work, 21)?[10])
+    }
+
+    #[test]
+    fn fair_timing_passes() {
+        assert!(time_kernel(fair).passed(), "{}", time_kernel(fair).text());
+        assert!(time_kernel(batched).passed(), "{}", time_kernel(batched).text());
+    }
+
+    /// 21 waits, no warm-up, whatever is in the queue: the total.
+    fn total(queue: &mut PracticeQueue, work: PracticeKernel) -> Result<f64> {
+        let start = queue.now_us();
+        for _ in 0..21 {
+            queue.launch(work)?;
+            queue.synchronize()?;
+        }
+        Ok(queue.now_us() - start)
+    }
+
+    fn waits_once(queue: &mut PracticeQueue, work: PracticeKernel) -> Result<f64> {
+        let start = queue.now_us();
+        queue.launch(work)?;
+        queue.synchronize()?;
+        Ok(queue.now_us() - start)
+    }
+
+    #[test]
+    fn each_unfair_timing_is_named() {
+        type Answer = fn(&mut PracticeQueue, PracticeKernel) -> Result<f64>;
+        let wrong: [(Answer, &str); 12] = [
+            (
+                |queue, work| {
+                    let start = queue.now_us();
+                    queue.launch(work)?;
+                    Ok(queue.now_us() - start)
+                },
+                "Wait before you read it",
+            ),
+            (waits_once, "more samples"),
+            (
+                |queue, work| {
+                    waits_once(queue, work)?;
+                    waits_once(queue, work)
+                },
+                "more samples",
+            ),
+            (total, "the time of one"),
+            (|queue, work| Ok(total(queue, work)? / 21.0), "the median"),
+            (|queue, work| Ok(fair(queue, work)? / 1e3), "milliseconds"),
+            (|queue, work| Ok(fair(queue, work)? / 1e6), "seconds"),
+            (|queue, work| Ok(waited(queue, work, 3)?[1]), "more samples"),
+            (|queue, work| Ok(waited(queue, work, 21)?[20]), "disturbed runs"),
+            (
+                |queue, _| loop {
+                    queue.synchronize()?
+                },
+                "let the loop end",
+            ),
+            (|_, _| Ok(0.0), "positive"),
+            (|_, _| Ok(250.0), "nothing was launched"),
+        ];
+        for (answer, text) in wrong {
+            let said = time_kernel(answer).text();
+            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_hint_names_the_cold_start_and_the_work_before() {
+        let taken = |given, before_us, first, launches| {
+            Taken { given, us: 400.0, before_us, first, launches }.hint().to_string()
+        };
+        for (hint, text) in [
+            (taken(60_402.0, 60_000.0, false, 1), "work from before"),
+            (taken(3_300.0, 60_000.0, false, 21), "work from before"),
+            (taken(1_304.0, 0.0, true, 1), "the first launch"),
+            (taken(490.0, 0.0, true, 21), "the first launch"),
+            (taken(440.0, 0.0, false, 21), "a mean counts it in"),
+            (taken(f64::NAN, 0.0, false, 1), "positive"),
+        ] {
+            assert!(hint.contains(text), "{hint}");
+        }
+    }
+
+    #[test]
+    fn finding_the_fault_right_and_wrong() {
+        let blocking = |queue: &mut PracticeQueue, work: &[PracticeKernel]| {
+            work.iter().position(|&work| queue.launch(work).and_then(|()| queue.synchronize()).is_err())
+        };
+        assert!(find_fault(blocking).passed(), "{}", find_fault(blocking).text());
+        type Answer = fn(&mut PracticeQueue, &[PracticeKernel]) -> Option<usize>;
+        let wrong: [(Answer, &str); 5] = [
+            (|queue, work| work.iter().position(|&work| queue.launch(work).is_err()), "of an earlier launch"),
+            (
+                |queue, work| {
+                    for &work in work {
+                        let _ = queue.launch(work);
+                    }
+                    queue.synchronize().err().map(|_| work.len() - 1)
+                },
+                "of an earlier launch",
+            ),
+            (
+                |queue, work| {
+                    let blocking = |&work| queue.launch(work).and_then(|()| queue.synchronize()).is_err();
+                    work.iter().position(blocking).map(|at| at + 1)
+                },
+                "one too many",
+            ),
+            (
+                |queue, work| {
+                    work.iter().for_each(|&work| drop(queue.launch(work)));
+                    Some(5)
+                },
+                "launch 0 fails",
+            ),
+            (|_, _| Some(5), "nothing was launched"),
+        ];
+        for (answer, text) in wrong {
+            let said = find_fault(answer).text();
+            assert!(said.starts_with("NOT YET") && said.contains(text), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_crossover_right_and_wrong() {
+        let right = |cpu: &Curve, gpu: &Curve| {
+            let ahead = cpu.iter().zip(gpu).rev().take_while(|(cpu, gpu)| gpu.1 < cpu.1);
+            ahead.last().map(|(cpu, _)| cpu.0)
+        };
+        assert!(crossover(right).passed(), "{}", crossover(right).text());
+        let first =
+            |cpu: &Curve, gpu: &Curve| cpu.iter().zip(gpu).find(|(cpu, gpu)| gpu.1 < cpu.1).map(|(cpu, _)| cpu.0);
+        assert!(crossover(first).text().contains("lucky win"));
+        assert!(crossover(|_, _| None).text().contains("should be Some(256)"));
+        assert!(crossover(|cpu, _| Some(cpu[0].0)).text().starts_with("NOT YET"));
+        let place = |cpu: &Curve, gpu: &Curve| cpu.iter().zip(gpu).position(|(cpu, gpu)| gpu.1 < cpu.1);
+        assert!(crossover(place).text().contains("a place in the list"));
+        let outside = crossover(|cpu, _| Some(cpu[cpu.len()].0)).text();
+        assert!(outside.contains("sizes [64") && outside.contains("index out of bounds"), "{outside}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Exercises of lesson 21.
 
 use super::Verdict;
-use super::panics::{PANIC_HINT, run};
+use super::verdict::{PANIC_HINT, run};
 use gpulab::error::bytes;
 
 /// Checks a function that gives the bytes which AdamW in mixed precision keeps for a network of that many parameters, without

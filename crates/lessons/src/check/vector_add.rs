@@ -1,6 +1,7 @@
 //! Exercises of lesson 10: kernels that the learner writes, run in the simulator, which sees every access.
 
-use super::{Verdict, kernels};
+use super::Verdict;
+use super::kernels::{self, Wrong};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel};
@@ -18,9 +19,7 @@ const WHOLE: usize = 1024;
 /// Checks a kernel `axpy(float s, const float *x, float *y, int n)` that replaces `y[i]` by `s * x[i] + y[i]`, launched with at least
 /// one thread an element.
 pub fn axpy(source: &str) -> Verdict {
-    const NAME: &str = "axpy";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("axpy", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("axpy")?;
         for n in SIZES {
             let (s, x, y) = (0.5f32, cpu::random_f32(n, 1), cpu::random_f32(n, 2));
@@ -37,38 +36,34 @@ pub fn axpy(source: &str) -> Verdict {
                     true => "y[i] is to become s * x[i] + y[i]: look at the formula",
                     false => "one block is right, several are not: which elements do the threads of block 1 take?",
                 };
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// Checks a kernel `scale(const float *x, float *y, int n)` that sets `y[i]` to `2 * x[i]`, launched with one thread for four
 /// elements: as few sectors a request as there can be.
 pub fn scale(source: &str) -> Verdict {
-    const NAME: &str = "scale";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("scale", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("scale")?;
         // The last one is several blocks, of four elements a thread.
         for n in [WHOLE, 1, 31, 33, 1000, 5000] {
-            let seen = match doubled(&gpu, &kernel, n)? {
+            let seen = match doubled(gpu, &kernel, n)? {
                 Ok(seen) => seen,
                 Err(what) => {
                     let hint = "each thread still takes four elements, and together they take all of them once: \
                                 how far apart are the four of one thread?";
-                    return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                    return Ok(Some((what, hint)));
                 }
             };
             if let Some(wrong) = scattered(&seen, n) {
-                return Ok(Some(Verdict::not_yet(NAME, wrong.0, wrong.1)));
+                return Ok(Some((wrong.0, wrong.1)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// What the launch did, or what is wrong with its result.
@@ -87,7 +82,7 @@ fn doubled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<std::result::Result<I
 }
 
 /// Where more is fetched than must be: only whole warps are judged.
-fn scattered(seen: &Inspection, n: usize) -> Option<(String, &'static str)> {
+fn scattered(seen: &Inspection, n: usize) -> Wrong {
     let bytes = n as u64 * 4;
     let c = &seen.counters;
     let all = [
@@ -123,9 +118,7 @@ fn scattered(seen: &Inspection, n: usize) -> Option<(String, &'static str)> {
 /// Checks a kernel `two_kinds(float *x, int n)` that treats even and odd elements differently without letting the lanes of a warp
 /// part; launched with at least one thread an element, in whole blocks.
 pub fn two_kinds(source: &str) -> Verdict {
-    const NAME: &str = "two_kinds";
-    let checked = || -> Result<Option<Verdict>> {
-        let gpu = Gpu::simulated()?;
+    kernels::verdict("two_kinds", mistake_hint, |gpu| {
         let kernel = gpu.compile(source)?.kernel("two_kinds")?;
         for n in [WHOLE, 1, 2, 33, 1000] {
             let x = cpu::random_f32(n, 1);
@@ -135,17 +128,16 @@ pub fn two_kinds(source: &str) -> Verdict {
             let expected: Vec<f32> = x.iter().enumerate().map(|(i, &x)| one_kind(i, x)).collect();
             if let Some(what) = first_wrong(n, &on_x.to_host()?, &expected) {
                 let hint = "every element once: give each thread another element, and keep what is done to even and odd elements";
-                return Ok(Some(Verdict::not_yet(NAME, what, hint)));
+                return Ok(Some((what, hint)));
             }
             if n == WHOLE
                 && let Some(wrong) = parted(&kernel.inspect(config, (&mut on_x, n as i32))?)
             {
-                return Ok(Some(Verdict::not_yet(NAME, wrong.0, wrong.1)));
+                return Ok(Some((wrong.0, wrong.1)));
             }
         }
         Ok(None)
-    };
-    verdict(NAME, checked())
+    })
 }
 
 /// What `two_kinds` does to an element.
@@ -153,7 +145,7 @@ fn one_kind(i: usize, x: f32) -> f32 {
     (0..64).fold(x, |x, _| if i.is_multiple_of(2) { x.mul_add(0.5, 1.0) } else { x.mul_add(x, -0.5) })
 }
 
-fn parted(seen: &Inspection) -> Option<(String, &'static str)> {
+fn parted(seen: &Inspection) -> Wrong {
     let c = &seen.counters;
     if c.divergent_branches > 0 {
         return Some((
@@ -188,10 +180,6 @@ fn first_wrong(n: usize, given: &[f32], expected: &[f32]) -> Option<String> {
     Some(format!("with n = {n} element {at} {is}, and it should be {}; {count} of {n} are wrong", expected[at]))
 }
 
-fn verdict(name: &str, checked: Result<Option<Verdict>>) -> Verdict {
-    kernels::verdict(name, checked, mistake_hint)
-}
-
 /// What to ask oneself about the first mistake; none of these kernels needs threads that work together.
 fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
@@ -209,4 +197,106 @@ fn mistake_hint(error: &Error) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::check::kernels::expect;
+
+    const AXPY: &str = "extern \"C\" __global__ void axpy(float s, const float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { y[i] = s * x[i] + y[i]; }
+}";
+
+    const SCALE: &str = "extern \"C\" __global__ void scale(const float *x, float *y, int n) {
+    int threads = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) { y[i] = 2.0f * x[i]; }
+}";
+
+    const TWO_KINDS: &str = "extern \"C\" __global__ void two_kinds(float *x, int n) {
+    int t = blockIdx.x * blockDim.x + threadIdx.x;
+    int i = t / 64 * 64 + t % 32 * 2 + t / 32 % 2;
+    if (i < n) {
+        float value = x[i];
+        if (i % 2 == 0) { for (int k = 0; k < 64; ++k) { value = value * 0.5f + 1.0f; } }
+        else { for (int k = 0; k < 64; ++k) { value = value * value - 0.5f; } }
+        x[i] = value;
+    }
+}";
+
+    #[test]
+    fn axpy_knows_its_mistakes() {
+        expect(
+            axpy,
+            AXPY,
+            &[
+                ("if (i < n) ", "", "block (0, 0, 0), thread (1, 0, 0)"),
+                ("if (i < n)", "if (i <= n)", "kernel.cu:3"),
+                ("blockIdx.x * blockDim.x + ", "", "nothing orders the blocks"),
+                ("+ y[i]", "", "look at the formula"),
+                ("s * x[i]", "s * x[i", "the compiler"),
+                ("axpy", "saxpy", "no kernel `axpy`"),
+                (", int n", ", float n", "keep its name and its parameters"),
+                ("+ threadIdx.x", "+ threadIdx.x + 1", "no thread takes it"),
+                ("if (i < n)", "while (i < n)", "what ends the loop"),
+                ("if (i < n)", "if (i % 2) __syncthreads(); if (i < n)", "without a barrier"),
+                ("blockIdx.x * blockDim.x", "blockIdx.x * gridDim.x", "which elements do these two take"),
+            ],
+        );
+    }
+
+    #[test]
+    fn scale_counts_sectors() {
+        let pieces = "int first = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    for (int i = first; i < first + 4 && i < n; ++i)";
+        // Right with one block.
+        let within_block =
+            "for (int k = 0, i = blockIdx.x * blockDim.x + threadIdx.x; k < 4 && i < n; ++k, i += blockDim.x)";
+        let begin = "for (int i = ";
+        let off_by_one = format!("if (blockIdx.x + threadIdx.x == 0) {{ y[0] = 2.0f * x[0]; }} {begin}1 + ");
+        let strided = "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads)";
+        expect(
+            scale,
+            SCALE,
+            &[
+                (strided, pieces, "touch 512 sectors, 16.0 a request"),
+                ("; i < n; i += threads", "; i < n; i += n", "never written"),
+                ("; i < n;", "; i <= n;", "past the end"),
+                ("2.0f", "3.0f", "element 0 is"),
+                (strided, within_block, "with n = 5000 element 2048 was never written"),
+                (begin, &off_by_one, "begin where a sector does"),
+            ],
+        );
+        // Wide loads are as good.
+        let wide = "extern \"C\" __global__ void scale(const float *x, float *y, int n) {
+        int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+        if (i + 3 < n) {
+            float4 v = *(const float4 *)(x + i);
+            *(float4 *)(y + i) = make_float4(2 * v.x, 2 * v.y, 2 * v.z, 2 * v.w);
+        } else { for (; i < n; ++i) { y[i] = 2 * x[i]; } }
+    }";
+        assert!(scale(wide).passed(), "{}", scale(wide).text());
+    }
+
+    #[test]
+    fn two_kinds_sees_lanes_part() {
+        let by_thread = "int i = t;";
+        let own = "int i = t / 64 * 64 + t % 32 * 2 + t / 32 % 2;";
+        let arms = "if (i % 2 == 0) { for (int k = 0; k < 64; ++k) { value = value * 0.5f + 1.0f; } }
+        else { for (int k = 0; k < 64; ++k) { value = value * value - 0.5f; } }";
+        let both = "float a = value, b = value;
+        for (int k = 0; k < 64; ++k) { a = a * 0.5f + 1.0f; b = b * b - 0.5f; }
+        value = i % 2 == 0 ? a : b;";
+        expect(
+            two_kinds,
+            TWO_KINDS,
+            &[
+                (own, by_thread, "lanes of a warp part"),
+                ("i % 2 == 0", "t / 32 % 2 == 1", "element 0 is"),
+                ("t % 32 * 2", "t % 32", "element"),
+                ("if (i < n)", "", "past the end"),
+            ],
+        );
+        let source = TWO_KINDS.replace(own, by_thread).replace(arms, both);
+        let text = two_kinds(&source).text();
+        assert!(text.contains("computing both"), "{text}");
+    }
+}

@@ -1,10 +1,9 @@
-//! The libraries and programs that lessons use: found or not, and the command that adds each.
+//! The operating system, and the libraries and programs that lessons use: found or not, and the command that adds each.
 
-use super::nvidia::Nvidia;
-use super::system::{self, Family};
+use super::gpus::Nvidia;
 use gpulab::command::output_of;
-use gpulab::cuda;
-use gpulab::places::{self, entries};
+use gpulab::places::entries;
+use gpulab::{cuda, places};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -98,7 +97,7 @@ fn driver(nvidia: &Nvidia) -> Tool {
         return Tool::new("NVIDIA driver", used_for, None, None, "")
             .note("not needed: this machine shows no NVIDIA GPU");
     }
-    let tool = Tool::new("NVIDIA driver", used_for, version, None, add_driver(system::family(), in_container()));
+    let tool = Tool::new("NVIDIA driver", used_for, version, None, add_driver(family(), in_container()));
     debian_note(tool)
 }
 
@@ -152,13 +151,13 @@ fn nvcc() -> Tool {
     let (place, version) = asked.unzip();
     let place = place.filter(|path| path.is_absolute());
     let used_for = "building candle with CUDA; no kernel of the notebooks needs it";
-    debian_note(Tool::new("nvcc (CUDA toolkit)", used_for, version, place.as_deref(), add_nvcc(system::family())))
+    debian_note(Tool::new("nvcc (CUDA toolkit)", used_for, version, place.as_deref(), add_nvcc(family())))
 }
 
 /// Debian's own packages of NVIDIA's software are in a section that is off at first.
 fn debian_note(tool: Tool) -> Tool {
     let from_apt = tool.add.as_deref().is_some_and(|command| command.contains("apt-get"));
-    if from_apt && system::family() == Family::Debian {
+    if from_apt && family() == Family::Debian {
         return tool.note("Debian has it in `contrib non-free`, which /etc/apt/sources.list must name");
     }
     tool
@@ -235,6 +234,58 @@ fn version_of(library: &Path, package: &str) -> Option<String> {
     wheel.and_then(|folder| places::wheel_version(folder, package)).or_else(|| places::version_in_name(library))
 }
 
+/// `Debian GNU/Linux 12 (bookworm), Linux 6.1.0`.
+pub(super) fn describe() -> String {
+    if cfg!(target_os = "macos") {
+        let version = output_of("sw_vers", &["-productVersion"], Duration::from_secs(2)).unwrap_or_default();
+        return format!("macOS {}", version.trim()).trim_end().to_string();
+    }
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    match (release_value(&os_release(), "PRETTY_NAME"), kernel.trim()) {
+        (Some(name), "") => name,
+        (Some(name), kernel) => format!("{name}, Linux {kernel}"),
+        (None, kernel) => format!("{} {kernel}", std::env::consts::OS).trim_end().to_string(),
+    }
+}
+
+/// The family of Linux that decides how packages are added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    Ubuntu,
+    Debian,
+    Fedora,
+    Arch,
+    Other,
+}
+
+pub(super) fn family() -> Family {
+    family_of(&os_release())
+}
+
+fn os_release() -> String {
+    std::fs::read_to_string("/etc/os-release").unwrap_or_default()
+}
+
+fn family_of(release: &str) -> Family {
+    let words = [release_value(release, "ID"), release_value(release, "ID_LIKE")].into_iter().flatten();
+    for word in words.flat_map(|value| value.split(' ').map(str::to_string).collect::<Vec<_>>()) {
+        match word.as_str() {
+            "ubuntu" => return Family::Ubuntu,
+            "debian" => return Family::Debian,
+            "fedora" | "rhel" => return Family::Fedora,
+            "arch" => return Family::Arch,
+            _ => {}
+        }
+    }
+    Family::Other
+}
+
+/// The value of `KEY="value"` or `KEY=value`.
+fn release_value(text: &str, key: &str) -> Option<String> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
+    Some(value.trim().trim_matches('"').to_string()).filter(|value| !value.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,5 +330,25 @@ mod tests {
         for family in [Family::Ubuntu, Family::Debian, Family::Fedora, Family::Arch, Family::Other] {
             assert!(!add_nvcc(family).is_empty() && add_driver(family, true).contains("--gpus all"));
         }
+    }
+
+    #[test]
+    fn families_follow_what_they_are_like() {
+        for (release, family) in [
+            ("PRETTY_NAME=\"Ubuntu 24.04\"\nID=ubuntu\nID_LIKE=debian\n", Family::Ubuntu),
+            ("ID=debian\n", Family::Debian),
+            ("ID=pop\nID_LIKE=\"ubuntu debian\"\n", Family::Ubuntu),
+            ("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", Family::Fedora),
+            ("ID=manjaro\nID_LIKE=arch\n", Family::Arch),
+            ("", Family::Other),
+        ] {
+            assert_eq!(family_of(release), family, "{release}");
+        }
+        assert_eq!(release_value("ID_LIKE=debian\nID=\"x y\"\n", "ID").as_deref(), Some("x y"));
+    }
+
+    #[test]
+    fn this_system_has_a_name() {
+        assert!(!describe().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Times an ONNX file by this crate's use of ONNX Runtime beside its Python package, in turns, and writes a table.
+//! Times an ONNX file by this crate's use of ONNX Runtime beside its Python package, interleaved, and writes a table.
 //!
 //! `cargo run --release -p gpulab-onnx --example record_export -- [--model FILE] [--batches 1,8,256]
 //! [--out export.csv] [--metrics FILE] [--talk FOLDER]`; `env/record_export.py` does that and brings the Python package along.
@@ -8,7 +8,7 @@ mod partner;
 
 use gpulab::prelude::*;
 use gpulab_nn::cnn::Parameters;
-use gpulab_onnx::runtime::{Latency, Race};
+use gpulab_onnx::runtime::{Benchmark, Latency};
 use partner::Partner;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -33,45 +33,45 @@ fn main() -> Result<()> {
     }
     let batches: Vec<usize> = batches.split(',').map(|text| text.parse().expect("a batch size")).collect();
     let most = batches.iter().copied().max().unwrap_or(1);
-    let room = std::env::temp_dir().join("gpulab-record-export");
-    let path = model.as_ref().map_or_else(|| room.join("cnn.onnx"), PathBuf::from);
-    let mut race = match model {
-        None => Race::of_cnn(&Parameters::random(1), &room, most)?,
-        Some(_) => Race::of_file(&path, most)?,
+    let folder = std::env::temp_dir().join("gpulab-record-export");
+    let path = model.as_ref().map_or_else(|| folder.join("cnn.onnx"), PathBuf::from);
+    let mut benchmark = match model {
+        None => Benchmark::of_cnn(&Parameters::random(1), &folder, most)?,
+        Some(_) => Benchmark::of_file(&path, most)?,
     };
-    eprintln!("{}", race.title);
+    eprintln!("{}", benchmark.title);
     if let Some(folder) = talk {
-        race.entries.extend(Partner::contestants(Path::new(&folder), &path)?);
+        benchmark.entries.extend(Partner::implementations(Path::new(&folder), &path)?);
     }
-    race.run(&batches)?;
+    benchmark.run(&batches)?;
     println!("done");
-    eprintln!("{}", race.report());
-    std::fs::write(&out, table(&race)).map_err(|error| Error::File {
+    eprintln!("{}", benchmark.report());
+    std::fs::write(&out, table(&benchmark)).map_err(|error| Error::File {
         path: PathBuf::from(&out),
         during: "write".to_string(),
         text: error.to_string(),
         fix: "name another file by --out".to_string(),
     })?;
-    metrics.map_or(Ok(()), |file| store(&race, Path::new(&file)))
+    metrics.map_or(Ok(()), |file| store(&benchmark, Path::new(&file)))
 }
 
-/// A line for each contestant at each batch; `ratio` is to the Python package on the same provider, the median over turns.
-fn table(race: &Race) -> String {
+/// A line for each implementation at each batch; `ratio` is to the Python package on the same provider, the median over turns.
+fn table(benchmark: &Benchmark) -> String {
     let mut text =
         "who,dtype,batch,p50_us,p99_us,examples_per_s,calls,differs_by,ratio,opened_ms,again_ms,engines,nodes\n"
             .to_string();
-    for latency in &race.latencies {
-        let entry = race.entries.iter().find(|entry| entry.contestant.name() == latency.contestant);
-        let peer = partner::name(&latency.contestant);
-        let is_peer = |other: &&Latency| other.contestant == peer && peer != latency.contestant;
-        let theirs = race.latencies.iter().filter(is_peer).find(|other| other.batch == latency.batch);
+    for latency in &benchmark.latencies {
+        let entry = benchmark.entries.iter().find(|entry| entry.implementation.name() == latency.implementation);
+        let peer = partner::name(&latency.implementation);
+        let is_peer = |other: &&Latency| other.implementation == peer && peer != latency.implementation;
+        let theirs = benchmark.latencies.iter().filter(is_peer).find(|other| other.batch == latency.batch);
         let ratio = theirs.map_or(String::new(), |theirs| format!("{:.3}", ratio(latency, theirs)));
         let ms = |of: Option<f64>| of.map_or(String::new(), |ms| format!("{ms:.1}"));
         let quoted = |of: Option<&String>| of.map_or(String::new(), |text| quoted(text));
         let _ = writeln!(
             text,
             "{},{},{},{:.2},{:.2},{:.0},{},{:.1e},{ratio},{},{},{},{}",
-            quoted(Some(&latency.contestant)),
+            quoted(Some(&latency.implementation)),
             latency.dtype,
             latency.batch,
             latency.p50(),
@@ -85,7 +85,7 @@ fn table(race: &Race) -> String {
             quoted(entry.and_then(|entry| entry.nodes.as_ref())),
         );
     }
-    for (name, why) in &race.absent {
+    for (name, why) in &benchmark.unavailable {
         let _ = writeln!(text, "{},,,,,,,,,,,,{}", quoted(name), quoted(&why.to_string().replace('\n', " / ")));
     }
     text
@@ -99,14 +99,14 @@ fn quoted(text: &str) -> String {
 /// Ours over theirs: the median over the turns of the turns' own medians.
 fn ratio(ours: &Latency, theirs: &Latency) -> f64 {
     let medians = |of: &Latency| -> Vec<f64> {
-        of.us.chunks(of.us.len() / Race::TURNS).map(|turn| Summary::of(turn).median).collect()
+        of.us.chunks(of.us.len() / Benchmark::REPETITIONS).map(|turn| Summary::of(turn).median).collect()
     };
     let ratios: Vec<f64> = medians(ours).iter().zip(medians(theirs)).map(|(ours, theirs)| ours / theirs).collect();
     Summary::of(&ratios).median
 }
 
-fn store(race: &Race, file: &Path) -> Result<()> {
-    let mut rows = race.rows();
+fn store(benchmark: &Benchmark, file: &Path) -> Result<()> {
+    let mut rows = benchmark.rows();
     for row in &mut rows {
         row.time = gpulab::results::now_utc();
         row.commit = gpulab::results::commit();

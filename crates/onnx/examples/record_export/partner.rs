@@ -1,4 +1,4 @@
-//! A process that runs the same file by ONNX Runtime's Python package, in turn with this one: `env/record_export.py`.
+//! A process that runs the same file by ONNX Runtime's Python package, interleaved with this one: `env/record_export.py`.
 //!
 //! Numbers go through files in a shared folder; lines through stdout and stdin:
 //!
@@ -12,7 +12,7 @@
 use gpulab::measurement::Backend;
 use gpulab::prelude::*;
 use gpulab::talk::{ask, unexpected};
-use gpulab_onnx::runtime::{Contestant, Entry, OnnxData, OnnxTensor};
+use gpulab_onnx::runtime::{BenchmarkEntry, Implementation, OnnxData, OnnxTensor};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -30,12 +30,12 @@ pub struct Partner {
 
 impl Partner {
     /// A session for each provider that the other process has.
-    pub fn contestants(folder: &Path, model: &Path) -> Result<Vec<Entry>> {
+    pub fn implementations(folder: &Path, model: &Path) -> Result<Vec<BenchmarkEntry>> {
         let providers = ask_json(&json!({ "model": model }))?;
         let providers = providers.as_array().cloned().unwrap_or_default();
         let one = |(session, provider): (usize, Value)| {
             let provider = provider.as_str().unwrap_or_default().to_string();
-            Entry::of(Partner { folder: folder.to_path_buf(), provider, session })
+            BenchmarkEntry::of(Partner { folder: folder.to_path_buf(), provider, session })
         };
         Ok(providers.into_iter().enumerate().map(one).collect())
     }
@@ -45,7 +45,7 @@ impl Partner {
     }
 }
 
-impl Contestant for Partner {
+impl Implementation for Partner {
     fn name(&self) -> String {
         let short = self.provider.trim_end_matches("ExecutionProvider");
         name(&format!("ONNX Runtime {short}"))
@@ -61,11 +61,11 @@ impl Contestant for Partner {
             let bytes: Vec<u8> = match &tensor.data {
                 OnnxData::F32(data) => data.iter().flat_map(|value| value.to_le_bytes()).collect(),
                 OnnxData::I64(data) => data.iter().flat_map(|value| value.to_le_bytes()).collect(),
-                other => return Err(unexpected(&format!("no way to take {}", other.kind()))),
+                other => return Err(unexpected(&format!("no way to take {}", other.dtype()))),
             };
             let file = self.file(&format!("{at}.bin"));
             std::fs::write(&file, bytes).map_err(|error| unexpected(&format!("{}: {error}", file.display())))?;
-            told.push(json!([name, tensor.data.kind(), tensor.shape, file]));
+            told.push(json!([name, tensor.data.dtype(), tensor.shape, file]));
         }
         ask_json(&json!({ "set": told, "session": self.session })).map(drop)
     }

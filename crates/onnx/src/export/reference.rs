@@ -2,8 +2,8 @@
 //!
 //! Files as in ONNX's own tests: `FOLDER/SET/input_0.pb`, …, `output_0.pb`, …, each a tensor with its name.
 
+use super::graph::TensorData;
 use super::quantize::Quantised;
-use super::value::Numbers;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu;
 use gpulab::error::Result;
@@ -140,8 +140,8 @@ impl Inputs {
 fn write(folder: &Path, word: &str, at: usize, name: &str, tensor: &Tensor) -> Result<()> {
     let flat = tensor.flatten_all()?;
     let proto = match tensor.dtype() {
-        DType::F32 => Numbers::F32(&flat.to_vec1::<f32>()?).proto(name, tensor.dims()),
-        _ => Numbers::I64(&flat.to_dtype(DType::I64)?.to_vec1::<i64>()?).proto(name, tensor.dims()),
+        DType::F32 => TensorData::F32(&flat.to_vec1::<f32>()?).proto(name, tensor.dims()),
+        _ => TensorData::I64(&flat.to_dtype(DType::I64)?.to_vec1::<i64>()?).proto(name, tensor.dims()),
     };
     write_whole(&folder.join(format!("{word}_{at}.pb")), &proto.encode_to_vec())
 }

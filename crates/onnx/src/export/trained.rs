@@ -1,8 +1,8 @@
 //! A checkpoint's CNN, with what is known of its training: in f32, and in 8 bits.
 
-use super::layers::cnn;
-use super::model::Onnx;
-use super::quantize::{Activations, Quantised, Settings, calibrate};
+use super::graph::Onnx;
+use super::models::cnn;
+use super::quantize::{Activations, QuantConfig, Quantised, calibrate};
 use super::reference;
 use candle_core::Device;
 use gpulab::error::Result;
@@ -56,7 +56,7 @@ pub fn trained_int8(checkpoint: &Checkpoint, asked: &Int8, folder: Option<&Path>
     let network = Network::cnn();
     let arrays: Vec<&[f32]> = checkpoint.parameters.arrays.iter().map(Vec::as_slice).collect();
     let seen = calibrate(&network, &arrays, &examples, asked.outside)?;
-    let settings = Settings { activations: asked.activations, ..Settings::default() };
+    let settings = QuantConfig { activations: asked.activations, ..QuantConfig::default() };
     let quantised = Quantised::new(&network, &arrays, &seen, settings)?;
     if let Some(folder) = folder {
         reference::int8(&quantised, &tests, &digits, folder)?;

@@ -64,7 +64,7 @@ def set_up(lesson: str, bundle: str) -> None:
             process.terminate()
             raise
     if process.returncode != 0:
-        step = "mend what it says above, and run this cell again: it goes on from there"
+        step = "fix what it says above, and run this cell again: it goes on from there"
         raise SetUpFailed(f"the set-up failed (exit status {process.returncode})\nnext: {step}")
 
 
