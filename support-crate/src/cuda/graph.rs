@@ -14,9 +14,14 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::thread;
 
 impl CudaGpu {
+    /// The stream that this thread captures, if it does.
+    pub(crate) fn captured(&self) -> Option<Arc<CudaStream>> {
+        self.recording.of_this_thread(|captured| captured.stream.clone())
+    }
+
     /// Where work is queued: the default stream, or the one that is being captured.
     pub(crate) fn queue(&self) -> Arc<CudaStream> {
-        self.recording.of_this_thread(|captured| captured.stream.clone()).unwrap_or_else(|| self.stream.clone())
+        self.captured().unwrap_or_else(|| self.stream.clone())
     }
 
     /// An error that names `what`, while a graph is being captured.
@@ -86,7 +91,7 @@ impl Capture<'_> {
             unsafe { gpu.context.disable_event_tracking() };
         }
         let thread = thread::current().id();
-        *gpu.recording.lock() = Some(Captured { thread, stream: own.clone(), buffers: Vec::new(), keep: Vec::new() });
+        gpu.recording.begin(Captured { thread, stream: own.clone(), buffers: Vec::new(), keep: Vec::new() });
         let capture = Capture { gpu, tracked, stream: Some(own) };
         // Only this thread's calls are watched: another one may allocate meanwhile.
         // SAFETY: the stream is valid.
@@ -99,7 +104,7 @@ impl Capture<'_> {
     }
 
     fn finish(&mut self) -> (std::result::Result<CUgraph, DriverError>, Option<Captured>) {
-        let captured = self.gpu.recording.lock().take();
+        let captured = self.gpu.recording.end();
         let Some(own) = self.stream.take() else {
             return (Err(DriverError(cudarc::driver::sys::CUresult::CUDA_ERROR_INVALID_HANDLE)), captured);
         };

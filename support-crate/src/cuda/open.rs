@@ -6,6 +6,7 @@ use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use std::any::Any;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 
@@ -40,6 +41,8 @@ impl Deref for CudaGpu {
 /// What is being captured on one GPU, if anything is. It concerns the capturing thread alone: others go on as before.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
+    /// Whether anything is: a launch asks this first. The capturing thread itself has set it, so it needs no order.
+    any: AtomicBool,
     captured: Mutex<Option<Captured>>,
     /// Held by the thread that captures: another one waits.
     pub(super) turn: Mutex<()>,
@@ -56,12 +59,25 @@ pub(super) struct Captured {
 }
 
 impl Recording {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Captured>> {
+    pub(super) fn begin(&self, captured: Captured) {
+        *self.lock() = Some(captured);
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn end(&self) -> Option<Captured> {
+        self.any.store(false, Ordering::Relaxed);
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Captured>> {
         self.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does that with what this thread captures.
     pub(super) fn of_this_thread<R>(&self, does: impl FnOnce(&mut Captured) -> R) -> Option<R> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
         self.lock().as_mut().filter(|captured| captured.thread == thread::current().id()).map(does)
     }
 }

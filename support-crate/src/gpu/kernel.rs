@@ -6,7 +6,7 @@ use crate::cuda::{CudaGpu, CudaKernel, CudaLibrary, compile_to_ptx};
 use crate::error::{Error, Result};
 use crate::inspect::Inspection;
 use crate::launch::{
-    ArgType, Bytes, Element, KernelParam, LaunchAttributes, LaunchConfig, Packed, Parameter, Signature, Source,
+    ArgType, Bytes, Element, KernelParam, LaunchAttributes, LaunchConfig, Parameter, Signature, Source,
     check_arguments, entry_points, signatures,
 };
 use crate::measurement::KernelResources;
@@ -105,7 +105,7 @@ impl Kernel {
     /// [`Error::DeviceMismatch`] before anything runs; [`Error::Driver`] from the driver, also for work launched earlier; [`Error::Mistakes`] on a
     /// simulated GPU, for what this launch did wrong.
     pub fn launch<'a>(&self, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
-        self.launch_raw(None, config, LaunchAttributes::NONE, args.into_raw())
+        args.with_raw(|args| self.launch_raw(None, config, LaunchAttributes::NONE, args))
     }
 
     /// Step 3 in clusters of blocks, cooperatively, or before the kernel in front has ended (`cuLaunchKernelEx`).
@@ -124,7 +124,7 @@ impl Kernel {
         args: impl Args<'a>,
     ) -> Result<()> {
         self.check_attributes(config, attributes)?;
-        self.launch_raw(None, config, attributes, args.into_raw())
+        args.with_raw(|args| self.launch_raw(None, config, attributes, args))
     }
 
     /// Step 3 on a stream of your own.
@@ -132,7 +132,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::launch`].
     pub fn launch_on<'a>(&self, stream: &Stream, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
-        self.launch_raw(Some(&stream.0), config, LaunchAttributes::NONE, args.into_raw())
+        args.with_raw(|args| self.launch_raw(Some(&stream.0), config, LaunchAttributes::NONE, args))
     }
 
     /// The kernel as cudarc has it, to launch with `stream.launch_builder(&function)`.
@@ -190,7 +190,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::launch`] before anything runs; [`Error::Unsupported`] for a kernel on a real GPU.
     pub fn inspect<'a>(&self, config: LaunchConfig, args: impl Args<'a>) -> Result<Inspection> {
-        self.inspect_raw(config, args.into_raw(), Watch::default())
+        args.with_raw(|args| self.inspect_raw(config, args, Watch::default()))
     }
 
     /// As [`Kernel::inspect`], with the accesses of another warp: the block's (x, y, z), and the warp's number in it.
@@ -204,7 +204,7 @@ impl Kernel {
         block: (u32, u32, u32),
         warp: u32,
     ) -> Result<Inspection> {
-        self.inspect_raw(config, args.into_raw(), Watch { block: block.into(), warp })
+        args.with_raw(|args| self.inspect_raw(config, args, Watch { block: block.into(), warp }))
     }
 
     /// How many clusters of that launch the whole GPU runs at the same time: blocks that wait for each other must not be
@@ -223,14 +223,14 @@ impl Kernel {
         }
     }
 
-    fn inspect_raw(&self, config: LaunchConfig, args: Vec<RawArg<'_>>, watch: Watch) -> Result<Inspection> {
+    fn inspect_raw(&self, config: LaunchConfig, args: &[RawArg<'_>], watch: Watch) -> Result<Inspection> {
         let (Loaded::Simulated(kernel), Gpu::Simulated(gpu)) = (&self.loaded, &self.gpu) else {
             return Err(Error::Unsupported {
                 what: format!("{} does not let a notebook look inside a launch", self.gpu),
                 fix: "compile the kernel on `Gpu::simulated()?` and inspect it there".to_string(),
             });
         };
-        self.check(config, &args)?;
+        self.check(config, args)?;
         let ([x, y, z], warps) = (watch.block, config.threads_per_block().div_ceil(32));
         if x >= config.grid.0 || y >= config.grid.1 || z >= config.grid.2 || u64::from(watch.warp) >= warps {
             return Err(Error::Invalid {
@@ -238,7 +238,7 @@ impl Kernel {
                 fix: format!("the grid is {:?}, and each block has {warps} warps, counted from 0", config.grid),
             });
         }
-        let args: Vec<SimArg> = args.into_iter().map(sim_arg).collect();
+        let args: Vec<SimArg> = args.iter().map(sim_arg).collect();
         kernel.inspect(gpu, config, &args, watch)
     }
 
@@ -274,13 +274,11 @@ impl Kernel {
         stream: Option<&Arc<CudaStream>>,
         config: LaunchConfig,
         attributes: LaunchAttributes,
-        mut args: Vec<RawArg<'_>>,
+        args: &mut [RawArg<'_>],
     ) -> Result<()> {
-        self.check(config, &args)?;
+        self.check(config, args)?;
         match (&self.loaded, &self.gpu) {
-            (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => {
-                self.launch_cuda(gpu, kernel, stream, config, attributes, &mut args)
-            }
+            (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => self.launch_cuda(gpu, kernel, stream, config, attributes, args),
             (Loaded::Metal(kernel), Gpu::Metal(gpu)) => {
                 let args: Vec<MetalArg<'_>> = args.iter().map(metal_arg).collect();
                 gpu.launch(kernel, config, &args)
@@ -290,7 +288,7 @@ impl Kernel {
                     let fix = "use `launch`: each launch there ends before the next begins";
                     return Err(needs_hardware("a launch cannot be queued on a stream", fix));
                 }
-                let args: Vec<SimArg> = args.into_iter().map(sim_arg).collect();
+                let args: Vec<SimArg> = args.iter().map(sim_arg).collect();
                 kernel.launch(gpu, config, attributes.cooperative, &args)
             }
             _ => unreachable!("a kernel is loaded on its own GPU"),
@@ -313,30 +311,36 @@ impl Kernel {
             gpu.outside_capture("a launch on a stream of its own", "use `launch`, which is captured")?;
             gpu.owns(stream)?;
         }
-        // A graph must know that its memory is still there, and of a slice of cudarc's it cannot.
-        if args.iter().any(|arg| matches!(arg.memory, Some(Lent::CudaRead(_) | Lent::CudaWrite(_)))) {
-            gpu.outside_capture("a launch with a slice of cudarc's", "give it to `Buffer::from_cuda` before")?;
-        }
-        gpu.uses(args.iter().filter_map(|arg| match arg.memory.as_ref()?.own()? {
-            Memory::Cuda(memory) => Some(memory),
-            _ => None,
-        }));
-        gpu.keep(|| Arc::new(kernel.clone()));
-        let queue = stream.cloned().unwrap_or_else(|| gpu.queue());
-        let (mut packed, mut guards) = (Packed::with_capacity(args.len()), Vec::new());
-        for arg in args {
-            let lent = arg.memory.as_mut().map(|memory| memory.on_stream(&queue));
-            match (&arg.bytes, &lent) {
-                (Some(bytes), _) => packed.push(bytes.as_slice()),
-                (None, Some((address, _))) => packed.push(&address.to_ne_bytes()),
-                (None, None) => unreachable!("an argument is bytes, memory, or both"),
+        let captured = gpu.captured();
+        if captured.is_some() {
+            // A graph must know that its memory is still there, and of a slice of cudarc's it cannot.
+            if args.iter().any(|arg| matches!(arg.memory, Some(Lent::CudaRead(_) | Lent::CudaWrite(_)))) {
+                gpu.outside_capture("a launch with a slice of cudarc's", "give it to `Buffer::from_cuda` before")?;
             }
-            guards.extend(lent.map(|(_, guard)| guard));
+            gpu.uses(args.iter().filter_map(|arg| match arg.memory.as_ref()?.own()? {
+                Memory::Cuda(memory) => Some(memory),
+                _ => None,
+            }));
+            gpu.keep(|| Arc::new(kernel.clone()));
+        }
+        let queue = stream.or(captured.as_ref()).unwrap_or(&gpu.stream);
+        let (mut few_guards, mut more_guards) = (std::array::from_fn(|_| None), Vec::new());
+        let (mut few_addresses, mut more_addresses) = ([std::ptr::null_mut(); FEW], Vec::new());
+        let guards = slots(&mut few_guards, &mut more_guards, args.len(), || None);
+        let addresses = slots(&mut few_addresses, &mut more_addresses, args.len(), std::ptr::null_mut);
+        for ((RawArg { bytes, memory, .. }, guard), address) in args.iter_mut().zip(guards).zip(&mut *addresses) {
+            if let Some(memory) = memory {
+                let (pointer, order) = memory.on_stream(queue);
+                *guard = Some(order);
+                // A tensor map brings bytes of its own.
+                bytes.get_or_insert_with(|| Bytes::of(&pointer));
+            }
+            *address = bytes.as_mut().expect("an argument is bytes, memory, or both").address();
         }
         // SAFETY: count and sizes were just checked against the compiled kernel's parameters, and every address is that of a
         // buffer of this GPU, whose elements are plain numbers of which every bit pattern is valid; the guards outlive the
         // call, and order later uses behind it. What the kernel's own code does, `Kernel` says.
-        unsafe { kernel.launch(&queue, config, attributes, &mut packed) }
+        unsafe { kernel.launch(queue, config, attributes, addresses) }
     }
 
     fn check(&self, config: LaunchConfig, args: &[RawArg<'_>]) -> Result<()> {
@@ -346,8 +350,7 @@ impl Kernel {
             }
         }
         if let Some(signature) = &self.signature {
-            let kinds: Vec<ArgType> = args.iter().map(|arg| arg.kind).collect();
-            check_arguments(signature, &kinds)?;
+            check_arguments(signature, args.iter().map(|arg| arg.kind))?;
         }
         self.check_limits(config)
     }
@@ -398,7 +401,7 @@ fn metal_arg<'a>(arg: &'a RawArg<'_>) -> MetalArg<'a> {
     }
 }
 
-fn sim_arg(arg: RawArg<'_>) -> SimArg {
+fn sim_arg(arg: &RawArg<'_>) -> SimArg {
     match (&arg.bytes, arg.memory.as_ref().and_then(Lent::own)) {
         (Some(bytes), _) => SimArg::Bytes(bytes.as_slice().to_vec()),
         (None, Some(Memory::Simulated(memory))) => memory.arg(),
@@ -411,7 +414,7 @@ const OWN_GPU: &str = "checked before: every buffer is on the kernel's GPU";
 /// One argument on its way to a kernel, on any machine: its bytes, the memory that the kernel may reach through it, or both.
 pub struct RawArg<'a> {
     pub(super) kind: ArgType,
-    /// `None` for a buffer: its bytes are its address.
+    /// `None` for a buffer: its bytes are its address, which the launch puts here.
     pub(super) bytes: Option<Bytes>,
     pub(super) memory: Option<Lent<'a>>,
 }
@@ -545,16 +548,27 @@ impl<'a, T: Element> Arg<'a> for &'a mut CudaViewMut<'_, T> {
     }
 }
 
+/// As many arguments as a tuple has at most need no allocation: launches are timed in microseconds.
+const FEW: usize = 16;
+
+fn slots<'s, T>(few: &'s mut [T; FEW], more: &'s mut Vec<T>, len: usize, empty: impl FnMut() -> T) -> &'s mut [T] {
+    if len <= FEW {
+        return &mut few[..len];
+    }
+    more.resize_with(len, empty);
+    more
+}
+
 /// All arguments of a launch, as a tuple of up to sixteen. (As a list too, for programs that read them from a table.)
 pub trait Args<'a>: sealed::Sealed {
     #[doc(hidden)]
-    fn into_raw(self) -> Vec<RawArg<'a>>;
+    fn with_raw<R>(self, does: impl FnOnce(&mut [RawArg<'a>]) -> R) -> R;
 }
 
 impl sealed::Sealed for Vec<RawArg<'_>> {}
 impl<'a> Args<'a> for Vec<RawArg<'a>> {
-    fn into_raw(self) -> Vec<RawArg<'a>> {
-        self
+    fn with_raw<R>(mut self, does: impl FnOnce(&mut [RawArg<'a>]) -> R) -> R {
+        does(&mut self)
     }
 }
 
@@ -562,10 +576,11 @@ macro_rules! tuples {
     ($($($name:ident)*;)*) => {$(
         impl<$($name: sealed::Sealed),*> sealed::Sealed for ($($name,)*) {}
         impl<'a, $($name: Arg<'a>),*> Args<'a> for ($($name,)*) {
-            fn into_raw(self) -> Vec<RawArg<'a>> {
+            #[inline]
+            fn with_raw<R>(self, does: impl FnOnce(&mut [RawArg<'a>]) -> R) -> R {
                 #[allow(non_snake_case)]
                 let ($($name,)*) = self;
-                vec![$($name.into_raw()),*]
+                does(&mut [$($name.into_raw()),*])
             }
         }
     )*};

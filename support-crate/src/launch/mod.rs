@@ -6,8 +6,8 @@ mod config;
 mod signature;
 mod source;
 
+pub(crate) use arguments::Bytes;
 pub use arguments::{ArgType, KernelParam, check_arguments};
-pub(crate) use arguments::{Bytes, Packed};
 /// Says that every byte of a value is initialised: [`KernelParam`] asks for it.
 pub use bytemuck::NoUninit;
 pub use config::{Element, ElementType, LaunchAttributes, LaunchConfig, Limits, as_bytes};
