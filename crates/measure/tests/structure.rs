@@ -13,6 +13,7 @@ use std::path::Path;
 const KNOWN: &[(&str, &[&str], &str)] = &[
     ("lessons", &["device::kind", "device::vector"], "siblings that use each other"),
     ("nn", &["cnn::backend", "cnn::engine", "cnn::trainer"], "siblings that use each other"),
+    ("nn", &["cnn::adamw", "cnn::model"], "siblings that use each other"),
     ("nn", &["crate", "device"], "the parent defines what its children use, and calls them"),
     (
         "nn",
@@ -89,8 +90,6 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     ),
     ("warpsim", &["exec::checks::clocks", "exec::checks::signals"], "siblings that use each other"),
     ("warpsim", &["ptx::location", "ptx::parser"], "the parser places its errors, and locations are parsed"),
-    ("kernels", &["topics::contest", "topics::ladders", "topics::run"], "siblings that use each other"),
-    ("kernels", &["topics::shape", "topics::size"], "siblings that use each other"),
     ("onnx", &["export::quantize::insert", "export::quantize::quantised"], "siblings that use each other"),
     ("cli", &["crate", "demo", "demo::full", "gpt", "train"], "siblings that use each other"),
     (

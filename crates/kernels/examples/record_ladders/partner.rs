@@ -10,7 +10,8 @@
 
 use gpulab::prelude::*;
 use gpulab::talk::{ask, unexpected};
-use gpulab_kernels::topics::{Exact, Job, Peer, PeerWork};
+use gpulab_kernels::run::{Peer, PeerWork, Workload};
+use gpulab_kernels::topics::Exact;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ impl Partner {
     }
 
     /// Hands the job's arrays over; the peers that time the other side's work on them, if there are any.
-    pub fn prepare<'a>(partner: &'a RefCell<Partner>, job: &Job<'_>) -> Result<Vec<Peer<'a>>> {
+    pub fn prepare<'a>(partner: &'a RefCell<Partner>, job: &Workload<'_>) -> Result<Vec<Peer<'a>>> {
         let folder = partner.borrow().folder.clone();
         for (set, inputs) in job.sets.iter().enumerate() {
             for (input, host) in inputs.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! One rung of the embedding lookup, ready to run and to time on a GPU.
 
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, spread_rows, wrong};
+use super::{Allocation, Array, Exact, HostArray, Launches, Size, Topic, Work, compiled, length, spread_rows, wrong};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -160,14 +160,17 @@ impl Topic for Embedding {
         Ok(Work::of_bytes(moved, 0.0, "f32").holding(held))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let (rows, width, count) = size.three()?;
-        Ok(vec![Host::F32(cpu::random_f32(rows * width, seed)), Host::Index(random_rows(count, rows, seed + 1))])
+        Ok(vec![
+            HostArray::F32(cpu::random_f32(rows * width, seed)),
+            HostArray::Index(random_rows(count, rows, seed + 1)),
+        ])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
+    fn room(&self, size: Size) -> Result<Vec<Allocation>> {
         let (_, width, count) = size.three()?;
-        Ok(vec![Room::F32(count * width)])
+        Ok(vec![Allocation::F32(count * width)])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
@@ -175,7 +178,7 @@ impl Topic for Embedding {
         self.launch_by(launches, table, size.three()?.1, index, outputs[0].f32_mut()?)
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Exact>> {
         let (_, width, count) = size.three()?;
         let place = |place: usize| {
             let row = inputs[1].get(place) as usize;

@@ -1,6 +1,6 @@
 //! One rung of flash attention, ready to run and to time on a GPU.
 
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, spread_rows, wrong};
+use super::{Allocation, Array, Exact, HostArray, Launches, Size, Topic, Work, spread_rows, wrong};
 use crate::ladder::{Rung, rung};
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding};
@@ -209,12 +209,12 @@ impl Topic for FlashAttention {
         Ok(Work::of_operations(shape.operations(self.causal), 8 * shape.q_numbers(), "bf16"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
-        Ok(random(shape(size)?, seed).map(Host::Bf16).into())
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
+        Ok(random(shape(size)?, seed).map(HostArray::Bf16).into())
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
-        Ok(vec![Room::Bf16(shape(size)?.q_numbers())])
+    fn room(&self, size: Size) -> Result<Vec<Allocation>> {
+        Ok(vec![Allocation::Bf16(shape(size)?.q_numbers())])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
@@ -222,7 +222,7 @@ impl Topic for FlashAttention {
         self.launch_by(launches, qkv, outputs[0].bf16_mut()?, shape(size)?)
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Exact>> {
         let shape = shape(size)?;
         let get = |array: usize| move |at: usize| inputs[array].get(at);
         let row = |row| {
@@ -263,7 +263,7 @@ fn off(o: &[u16], [q, k, v]: [&[u16]; 3], shape: AttentionShape, causal: bool) -
 ///
 /// # Errors
 /// [`Error::Invalid`] for one that does not.
-pub(super) fn known_width(width: usize) -> Result<usize> {
+pub(crate) fn known_width(width: usize) -> Result<usize> {
     WIDTHS.iter().position(|&known| known == width).ok_or_else(|| Error::Invalid {
         what: format!("heads of {width} numbers: these kernels are made for 64 and 128"),
         fix: "fill the heads up with zeros to 64 or 128 numbers, and scale q by the root of the ratio".to_string(),

@@ -1,6 +1,6 @@
 //! One rung of the reduction, ready to run and to time on a GPU.
 
-use super::{AWKWARD, Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, wrong};
+use super::{AWKWARD, Allocation, Array, Exact, HostArray, Launches, Size, Topic, Work, compiled, length, wrong};
 use crate::ladder::{Leaves, Rung};
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -125,12 +125,12 @@ impl Topic for Reduction {
         length(n).map(|_| Work::of_bytes(4 * n, n as f64, "f32"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
-        Ok(vec![Host::F32(cpu::random_f32(size.one()?, seed))])
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
+        Ok(vec![HostArray::F32(cpu::random_f32(size.one()?, seed))])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
-        Ok(self.lengths(size.one()?)?.into_iter().rev().map(Room::F32).collect())
+    fn room(&self, size: Size) -> Result<Vec<Allocation>> {
+        Ok(self.lengths(size.one()?)?.into_iter().rev().map(Allocation::F32).collect())
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], _size: Size, launches: &mut Launches) -> Result<()> {
@@ -138,7 +138,7 @@ impl Topic for Reduction {
         self.launch_by(launches, inputs[0].f32()?, partial.into_iter())
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Exact>> {
         let n = size.one()?;
         Ok(vec![Exact { output: 0, from: 0, values: vec![(0..n).map(|at| inputs[0].get(at)).sum()] }])
     }

@@ -1,7 +1,7 @@
 //! One rung of the rotary position embedding, ready to run and to time on a GPU.
 
 use super::rows::{self, in_f64, sides};
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows};
+use super::{Allocation, Array, Exact, HostArray, Launches, Size, Topic, Work, compiled, spread_rows};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -177,16 +177,16 @@ impl Topic for Rope {
         Ok(Work::of_bytes(8 * n, 2.0 * OPERATIONS * n as f64, "bf16"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let (rows, columns) = size.two()?;
-        let random = |seed| Host::Bf16(cpu::random_bf16(rows * columns, seed));
+        let random = |seed| HostArray::Bf16(cpu::random_bf16(rows * columns, seed));
         let (cosines, sines) = tables(rows, head_of(columns)?);
-        Ok(vec![random(2 * seed), random(2 * seed + 1), Host::F32(cosines), Host::F32(sines)])
+        Ok(vec![random(2 * seed), random(2 * seed + 1), HostArray::F32(cosines), HostArray::F32(sines)])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
+    fn room(&self, size: Size) -> Result<Vec<Allocation>> {
         let (rows, columns) = size.two()?;
-        Ok(vec![Room::Bf16(rows * columns); 2])
+        Ok(vec![Allocation::Bf16(rows * columns); 2])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
@@ -196,7 +196,7 @@ impl Topic for Rope {
         self.launch_by(launches, given, angles, (q.bf16_mut()?, k.bf16_mut()?), (columns, head_of(columns)?))
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Exact>> {
         let (rows, columns) = size.two()?;
         let head = head_of(columns)?;
         let row_of = |row: usize, output: usize| {

@@ -1,7 +1,7 @@
 //! One rung of the softmax, ready to run and to time on a GPU.
 
 use super::rows::{AWKWARD_NUMBERS, AWKWARD_TABLES, agree, holds, in_f64, numbers, sides, some_rows};
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled};
+use super::{Allocation, Array, Exact, HostArray, Launches, Size, Topic, Work, compiled};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::error::Result;
@@ -116,21 +116,21 @@ impl Topic for Softmax {
         Ok(Work::of_bytes(4 * rows * columns, 5.0 * (rows * columns) as f64, "bf16"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let (rows, columns) = size.two()?;
-        Ok(vec![Host::Bf16(numbers(rows * columns, seed, AWKWARD_NUMBERS[0]))])
+        Ok(vec![HostArray::Bf16(numbers(rows * columns, seed, AWKWARD_NUMBERS[0]))])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
+    fn room(&self, size: Size) -> Result<Vec<Allocation>> {
         let (rows, columns) = size.two()?;
-        Ok(vec![Room::Bf16(rows * columns)])
+        Ok(vec![Allocation::Bf16(rows * columns)])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
         self.launch_by(launches, inputs[0].bf16()?, outputs[0].bf16_mut()?, size.two()?)
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Exact>> {
         let (rows, columns) = size.two()?;
         let piece = |row| {
             let from = row * columns;

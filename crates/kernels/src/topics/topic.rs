@@ -4,11 +4,13 @@
 //! compiles a rung and checks it at awkward sizes, and an implementation of [`Topic`]; and a variant of
 //! [`Ladder`](super::Ladder), whose `match`es then ask for the rest.
 
-use super::{Array, Host, Room, Size};
-use gpulab::error::Result;
-use gpulab::gpu::{Args, Gpu, Kernel, KernelResources};
+use super::Size;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Args, Buffer, Gpu, Kernel, KernelResources};
 use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
+use std::fmt;
 
 /// One rung of a topic, compiled and checked. All rungs of a topic work on the same arrays.
 pub trait Topic {
@@ -22,13 +24,13 @@ pub trait Topic {
     ///
     /// # Errors
     /// [`Error::Invalid`](gpulab::Error::Invalid) for a size that is none.
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>>;
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>>;
 
     /// The arrays that a call writes, results first. Rungs that ask for the same share them.
     ///
     /// # Errors
     /// As [`Topic::inputs`].
-    fn room(&self, size: Size) -> Result<Vec<Room>>;
+    fn room(&self, size: Size) -> Result<Vec<Allocation>>;
 
     /// Queues one call. Each launch goes through `launches`, which runs it, or looks into it.
     ///
@@ -40,7 +42,7 @@ pub trait Topic {
     ///
     /// # Errors
     /// As [`Topic::inputs`].
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>>;
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Exact>>;
 
     /// The path of the rung that takes this size, where it is not the rung itself.
     fn hands_to(&self, _size: Size) -> Option<&'static str> {
@@ -124,7 +126,7 @@ pub struct Exact {
 ///
 /// # Panics
 /// When a piece lies outside its output: a mistake of the topic.
-pub fn relative_error(exact: &[Vec<Exact>], mut given: impl FnMut(usize) -> Result<Vec<Host>>) -> Result<f64> {
+pub fn relative_error(exact: &[Vec<Exact>], mut given: impl FnMut(usize) -> Result<Vec<HostArray>>) -> Result<f64> {
     let (mut off, mut all) = (0.0, 0.0);
     for (set, pieces) in exact.iter().enumerate() {
         let outputs = given(set)?;
@@ -211,6 +213,224 @@ impl Launches {
     }
 }
 
+/// Numbers on the host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HostArray {
+    /// f32.
+    F32(Vec<f32>),
+    /// bf16, as bits.
+    Bf16(Vec<u16>),
+    /// Positions in another array.
+    Index(Vec<i32>),
+}
+
+/// Numbers in device memory.
+pub enum Array {
+    /// f32.
+    F32(Buffer<f32>),
+    /// bf16, as bits.
+    Bf16(Buffer<u16>),
+    /// Positions in another array.
+    Index(Buffer<i32>),
+}
+
+/// An array that a rung writes: what it holds, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Allocation {
+    /// So many f32.
+    F32(usize),
+    /// So many bf16.
+    Bf16(usize),
+}
+
+impl HostArray {
+    /// Its bytes, as they lie in memory.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            HostArray::F32(numbers) => gpulab::launch::as_bytes(numbers),
+            HostArray::Bf16(numbers) => gpulab::launch::as_bytes(numbers),
+            HostArray::Index(numbers) => gpulab::launch::as_bytes(numbers),
+        }
+    }
+
+    /// What it holds: `f32`, `bf16` or `i32`.
+    pub fn dtype(&self) -> &'static str {
+        match self {
+            HostArray::F32(_) => "f32",
+            HostArray::Bf16(_) => "bf16",
+            HostArray::Index(_) => "i32",
+        }
+    }
+
+    /// How many numbers.
+    pub fn len(&self) -> usize {
+        match self {
+            HostArray::F32(numbers) => numbers.len(),
+            HostArray::Bf16(numbers) => numbers.len(),
+            HostArray::Index(numbers) => numbers.len(),
+        }
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number `at`, exactly.
+    pub fn get(&self, at: usize) -> f64 {
+        match self {
+            HostArray::F32(numbers) => f64::from(numbers[at]),
+            HostArray::Bf16(numbers) => f64::from(cpu::f32_from_bf16(numbers[at])),
+            HostArray::Index(numbers) => f64::from(numbers[at]),
+        }
+    }
+
+    /// Numbers `from` to `from + count`, exactly.
+    pub fn part(&self, from: usize, count: usize) -> Vec<f64> {
+        (from..from + count).map(|at| self.get(at)).collect()
+    }
+}
+
+impl Array {
+    /// A copy in device memory.
+    ///
+    /// # Errors
+    /// As [`Gpu::to_device`].
+    pub fn new(gpu: &Gpu, host: &HostArray) -> Result<Array> {
+        Ok(match host {
+            HostArray::F32(numbers) => Array::F32(gpu.to_device(numbers)?),
+            HostArray::Bf16(numbers) => Array::Bf16(gpu.to_device(numbers)?),
+            HostArray::Index(numbers) => Array::Index(gpu.to_device(numbers)?),
+        })
+    }
+
+    /// Poisoned: all bits set, so that a number that no kernel writes is NaN.
+    ///
+    /// # Errors
+    /// As [`Gpu::poison`].
+    pub fn poisoned(gpu: &Gpu, room: Allocation) -> Result<Array> {
+        Ok(match room {
+            Allocation::F32(len) => Array::F32(gpu.poison(len)?),
+            Allocation::Bf16(len) => Array::Bf16(gpu.poison(len)?),
+        })
+    }
+
+    /// Poisons it anew.
+    ///
+    /// # Errors
+    /// As [`Buffer::fill_bytes`].
+    pub fn poison(&mut self) -> Result<()> {
+        match self {
+            Array::F32(buffer) => buffer.fill_bytes(0xFF),
+            Array::Bf16(buffer) => buffer.fill_bytes(0xFF),
+            Array::Index(buffer) => buffer.fill_bytes(0xFF),
+        }
+    }
+
+    /// Allocation for as much, poisoned.
+    ///
+    /// # Errors
+    /// As [`Gpu::poison`].
+    pub fn like(gpu: &Gpu, other: &Array) -> Result<Array> {
+        Ok(match other {
+            Array::F32(buffer) => Array::F32(gpu.poison(buffer.len())?),
+            Array::Bf16(buffer) => Array::Bf16(gpu.poison(buffer.len())?),
+            Array::Index(buffer) => Array::Index(gpu.poison(buffer.len())?),
+        })
+    }
+
+    /// Copies another one of the same kind and length, in device memory.
+    ///
+    /// # Errors
+    /// As [`Buffer::copy_from_buffer`]; [`Error::Invalid`] for another kind.
+    pub fn copy_from(&mut self, other: &Array) -> Result<()> {
+        match (self, other) {
+            (Array::F32(to), Array::F32(from)) => to.copy_from_buffer(from),
+            (Array::Bf16(to), Array::Bf16(from)) => to.copy_from_buffer(from),
+            (Array::Index(to), Array::Index(from)) => to.copy_from_buffer(from),
+            (to, _) => Err(other.other(&format!("the kind of {to:?}"))),
+        }
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Array::F32(buffer) => buffer.bytes(),
+            Array::Bf16(buffer) => buffer.bytes(),
+            Array::Index(buffer) => buffer.bytes(),
+        }
+    }
+
+    /// A copy on the host.
+    ///
+    /// # Errors
+    /// As [`Buffer::to_host`].
+    pub fn to_host(&self) -> Result<HostArray> {
+        Ok(match self {
+            Array::F32(buffer) => HostArray::F32(buffer.to_host()?),
+            Array::Bf16(buffer) => HostArray::Bf16(buffer.to_host()?),
+            Array::Index(buffer) => HostArray::Index(buffer.to_host()?),
+        })
+    }
+
+    /// Its f32.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it holds something else; so do its siblings.
+    pub fn f32(&self) -> Result<&Buffer<f32>> {
+        if let Array::F32(buffer) = self { Ok(buffer) } else { Err(self.other("f32")) }
+    }
+
+    /// Its f32, to be written.
+    ///
+    /// # Errors
+    /// As [`Array::f32`].
+    pub fn f32_mut(&mut self) -> Result<&mut Buffer<f32>> {
+        if let Array::F32(buffer) = self { Ok(buffer) } else { Err(self.other("f32")) }
+    }
+
+    /// Its bf16.
+    ///
+    /// # Errors
+    /// As [`Array::f32`].
+    pub fn bf16(&self) -> Result<&Buffer<u16>> {
+        if let Array::Bf16(buffer) = self { Ok(buffer) } else { Err(self.other("bf16")) }
+    }
+
+    /// Its bf16, to be written.
+    ///
+    /// # Errors
+    /// As [`Array::f32`].
+    pub fn bf16_mut(&mut self) -> Result<&mut Buffer<u16>> {
+        if let Array::Bf16(buffer) = self { Ok(buffer) } else { Err(self.other("bf16")) }
+    }
+
+    /// Its indices.
+    ///
+    /// # Errors
+    /// As [`Array::f32`].
+    pub fn index(&self) -> Result<&Buffer<i32>> {
+        if let Array::Index(buffer) = self { Ok(buffer) } else { Err(self.other("indices")) }
+    }
+
+    fn other(&self, wanted: &str) -> Error {
+        Error::Invalid {
+            what: format!("an array of {wanted} is needed here, and this is {self:?}"),
+            fix: "look at the topic's `inputs` and `room`: they give the arrays in the order of `call`".to_string(),
+        }
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Array::F32(buffer) => write!(f, "{buffer:?}"),
+            Array::Bf16(buffer) => write!(f, "{buffer:?}"),
+            Array::Index(buffer) => write!(f, "{buffer:?}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,13 +439,13 @@ mod tests {
     fn an_error_is_relative_and_nan_shows() {
         let exact = [vec![Exact { output: 1, from: 1, values: vec![3.0, 4.0] }]];
         let error = |given: Vec<f32>| {
-            relative_error(&exact, |_| Ok(vec![Host::F32(vec![]), Host::F32(given.clone())])).unwrap()
+            relative_error(&exact, |_| Ok(vec![HostArray::F32(vec![]), HostArray::F32(given.clone())])).unwrap()
         };
         assert_eq!((error(vec![9.0, 3.0, 4.0]), error(vec![0.0, 3.0, 4.5])), (0.0, 0.1));
         assert!(error(vec![0.0, f32::NAN, 4.0]).is_nan());
         // Of two calls, one is off by 0.5 and the other by nothing.
         let one = |value| vec![Exact { output: 0, from: 0, values: vec![value] }];
-        let twice = relative_error(&[one(3.0), one(4.0)], |set| Ok(vec![Host::F32(vec![[3.0, 4.5][set]])]));
+        let twice = relative_error(&[one(3.0), one(4.0)], |set| Ok(vec![HostArray::F32(vec![[3.0, 4.5][set]])]));
         assert_eq!(twice, Ok(0.1));
     }
 
