@@ -1,4 +1,4 @@
-//! The ladders, by name.
+//! The ladders by name: rungs, files, what changed between two, and what the simulator and the driver tell of each.
 
 use crate::code::{Diff, Listing};
 use crate::counters::{RungCount, RungCounters};

@@ -1,4 +1,4 @@
-//! A run of a ladder as pictures: bars in percent of a peer, the roofline, and the table beside the bars.
+//! A run of a ladder as pictures: bars in percent of a peer, the roofline under what the GPU can reach, and the table.
 
 use crate::counters::RungCounters;
 use crate::run::{COPY, LadderRun, RunLine};

@@ -1,13 +1,13 @@
-//! A ladder that was run: plain data, with the way to rows of `metrics.csv` and back.
+//! A ladder's rungs and their peers, checked and timed in turns on the same arrays; the run is plain data, to rows and back.
 
 use crate::ladders::Ladder;
 use crate::topics::{
-    Allocation, Array, Exact, HostArray, Launches, Size, Topic, Work, fits, reason, relative_error, wrong,
+    Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, fits, reason, relative_error, wrong,
 };
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Contestant, Cublas, Gpu};
+use gpulab::gpu::{Cublas, Gpu, TimedWork};
 use gpulab::lesson::Lesson;
 use gpulab::measurement::{Backend, Measurement, Summary, figures};
 use gpulab::plot::is_rung;
@@ -102,7 +102,7 @@ impl LadderRun {
         }
     }
 
-    pub(crate) fn work(&mut self, work: &Work) {
+    pub(crate) fn work(&mut self, work: &Cost) {
         self.dtype = work.dtype.to_string();
         self.bytes = work.bytes as f64;
         self.operations = work.operations;
@@ -289,11 +289,11 @@ pub struct Workload<'a> {
     /// The size.
     pub size: Size,
     /// What a call must do.
-    pub work: Work,
+    pub work: Cost,
     /// The inputs, a set for each turn.
     pub sets: &'a [Vec<HostArray>],
     /// Results in f64, of the first set or of several.
-    pub exact: &'a [Vec<Exact>],
+    pub exact: &'a [Vec<Reference>],
 }
 
 /// Sets of outputs for each shape that a rung asks for: most rungs of a ladder ask for the same one.
@@ -371,9 +371,9 @@ fn interleaved<'a>(
     let mut outputs = Outputs::new();
     let mut shapes = Vec::new();
     for (_, rung) in &rungs {
-        let shape = rung.room(size)?;
+        let shape = rung.outputs(size)?;
         if !outputs.contains_key(&shape) {
-            let set = |_| shape.iter().map(|&room| Array::poisoned(gpu, room)).collect::<Result<Vec<_>>>();
+            let set = |_| shape.iter().map(|&output| Array::poisoned(gpu, output)).collect::<Result<Vec<_>>>();
             outputs.insert(shape.clone(), RefCell::new((0..count).map(set).collect::<Result<_>>()?));
         }
         shapes.push(shape);
@@ -393,7 +393,7 @@ fn interleaved<'a>(
     peers.extend(ladder.vendor(gpu, size, &mut run.notes)?);
     peers.extend(more(&Workload { ladder, size, work, sets: &sets, exact: &exact })?);
 
-    let mut contestants = Vec::new();
+    let mut timed = Vec::new();
     for ((path, rung), shape) in rungs.iter().zip(&shapes) {
         let outputs = &outputs[shape];
         let queue = |set: usize| rung.call(&inputs[set], &mut outputs.borrow_mut()[set], size, &mut Launches::queue());
@@ -404,29 +404,29 @@ fn interleaved<'a>(
             return Err(wrong(path, format!("size {size}: off by {error:.1e} of the result")));
         }
         run.lines.push(RunLine::rung(path, error, work.unit()));
-        contestants.push(Contestant::Calls(Box::new(move |call| queue(call % count))));
+        timed.push(TimedWork::Calls(Box::new(move |call| queue(call % count))));
     }
     let outputs = &outputs[&shapes[0]];
     for peer in peers {
         let Peer { name, mut error, work: peer_work } = peer;
         let copies = name == COPY;
-        contestants.push(match peer_work {
+        timed.push(match peer_work {
             PeerWork::OnArrays(mut call) => {
                 let call_on = |set: usize, arrays: &mut [Array]| call(&inputs[set], arrays);
                 error = Some(checked(&mut outputs.borrow_mut()[0], &exact, call_on)?);
                 let inputs = &inputs;
-                Contestant::Calls(Box::new(move |at| {
+                TimedWork::Calls(Box::new(move |at| {
                     let set = at % count;
                     call(&inputs[set], &mut outputs.borrow_mut()[set])
                 }))
             }
-            PeerWork::Calls(call) => Contestant::Calls(call),
-            PeerWork::Clocked(sample) => Contestant::Clocked(sample),
+            PeerWork::Calls(call) => TimedWork::Calls(call),
+            PeerWork::Clocked(sample) => TimedWork::Clocked(sample),
         });
         run.lines.push(RunLine::peer(&name, error, if copies { "GB/s" } else { work.unit() }));
     }
     let copied = 2 * sources[0].bytes();
-    let samples = gpu.time_interleaved(plan, &mut contestants)?;
+    let samples = gpu.time_interleaved(plan, &mut timed)?;
     let rates: Vec<Vec<f64>> = run
         .lines
         .iter()
@@ -477,7 +477,7 @@ fn open(ladder: Ladder, gpu: &Gpu, size: Size, run: &mut LadderRun) -> Result<Ve
 /// Calls it on each set of inputs, with poisoned outputs, and gives its error.
 fn checked(
     outputs: &mut [Array],
-    exact: &[Vec<Exact>],
+    exact: &[Vec<Reference>],
     mut call: impl FnMut(usize, &mut [Array]) -> Result<()>,
 ) -> Result<f64> {
     let needed = exact.iter().flatten().map(|piece| piece.output).max().map_or(0, |last| last + 1);
@@ -494,7 +494,7 @@ fn largest(set: &[Array]) -> &Array {
 
 /// What the copy reads where the largest input is more than a call moves, such as a table of which it needs a few rows:
 /// random numbers, half as many bytes as the call moves, for each set. Else none: the copy reads the largest input.
-fn parts(gpu: &Gpu, inputs: &[Vec<Array>], work: &Work) -> Result<Vec<Array>> {
+fn parts(gpu: &Gpu, inputs: &[Vec<Array>], work: &Cost) -> Result<Vec<Array>> {
     let part = |seed| Array::new(gpu, &HostArray::F32(cpu::random_f32(work.bytes / 2 / size_of::<f32>(), seed)));
     let whole = |set: &Vec<Array>| largest(set).bytes() <= work.bytes;
     if inputs.iter().all(whole) { Ok(Vec::new()) } else { (0..inputs.len() as u64).map(part).collect() }
@@ -582,7 +582,7 @@ mod tests {
                 let rung = ladder.open(&gpu, path).unwrap_or_else(|error| panic!("{error}"));
                 let hosts = rung.inputs(size, 3).unwrap();
                 let inputs: Vec<Array> = hosts.iter().map(|host| Array::new(&gpu, host).unwrap()).collect();
-                let room = rung.room(size).unwrap();
+                let room = rung.outputs(size).unwrap();
                 let mut outputs: Vec<Array> = room.iter().map(|&room| Array::poisoned(&gpu, room).unwrap()).collect();
                 let call = |_, outputs: &mut [Array]| rung.call(&inputs, outputs, size, &mut Launches::queue());
                 let error = checked(&mut outputs, &[rung.exact(&hosts, size).unwrap()], call);
@@ -596,7 +596,7 @@ mod tests {
     fn the_copy_moves_no_more_than_a_call() {
         let gpu = Gpu::simulated().unwrap();
         let inputs = [vec![Array::new(&gpu, &HostArray::F32(vec![0.0; 1000])).unwrap()]];
-        let parts = |bytes| parts(&gpu, &inputs, &Work::of_bytes(bytes, 0.0, "f32")).unwrap();
+        let parts = |bytes| parts(&gpu, &inputs, &Cost::of_bytes(bytes, 0.0, "f32")).unwrap();
         // A sum reads all of its input; a lookup a few rows of a table.
         assert!(parts(4000).is_empty());
         assert_eq!(parts(1600).iter().map(Array::bytes).collect::<Vec<_>>(), [800]);
@@ -606,7 +606,7 @@ mod tests {
     fn a_number_that_is_never_written_shows() {
         let gpu = Gpu::simulated().unwrap();
         let mut outputs = [Array::poisoned(&gpu, Allocation::F32(8)).unwrap()];
-        let exact = [vec![Exact { output: 0, from: 2, values: vec![1.0] }]];
+        let exact = [vec![Reference { output: 0, from: 2, values: vec![1.0] }]];
         assert!(checked(&mut outputs, &exact, |_, _| Ok(())).unwrap().is_nan());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{CudaGpu, driver_error};
 use crate::error::{Error, Result};
-use crate::launch::{LaunchAttributes, LaunchConfig, Layout};
+use crate::launch::{LaunchAttributes, LaunchConfig, ParameterLayout};
 use crate::measurement::KernelResources;
 use cudarc::driver::sys::{
     CUdevice_attribute as Attribute, CUfunction_attribute_enum, CUlaunchAttribute, CUlaunchAttributeID as Id,
@@ -77,7 +77,7 @@ impl CudaKernel {
     }
 
     /// Where the compiled kernel reads its parameters, by `cuFuncGetParamInfo`; `None` with a driver before CUDA 12.4.
-    pub(crate) fn layouts(&self) -> Result<Option<Vec<Layout>>> {
+    pub(crate) fn layouts(&self) -> Result<Option<Vec<ParameterLayout>>> {
         if driver_version() < (12, 4) {
             return Ok(None);
         }
@@ -87,7 +87,7 @@ impl CudaKernel {
             // SAFETY: the function is loaded, and both pointers are valid for the call.
             let told = unsafe { cuFuncGetParamInfo(self.0.cu_function(), layouts.len(), &mut offset, &mut bytes) };
             match told {
-                CUresult::CUDA_SUCCESS => layouts.push(Layout { offset, bytes }),
+                CUresult::CUDA_SUCCESS => layouts.push(ParameterLayout { offset, bytes }),
                 // Past the last parameter.
                 CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(Some(layouts)),
                 other => return Err(driver_error("asking for a kernel's parameters", DriverError(other))),

@@ -1,4 +1,4 @@
-//! Allocation from the device's memory pool, and the pool's figures.
+//! Memory of the device's pool and its figures, page-locked host memory, and how the copy engine (TMA) is told of a matrix.
 
 use super::{CudaGpu, driver_error};
 use crate::error::{Error, Result};

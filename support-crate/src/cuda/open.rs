@@ -1,7 +1,7 @@
-//! Finding an NVIDIA GPU and opening it.
+//! Whether CUDA's libraries are there, finding an NVIDIA GPU and opening it, and what the driver's error codes mean.
 
 use crate::error::{Error, Result, next_step};
-use crate::launch::Limits;
+use crate::launch::LaunchLimits;
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use std::any::Any;
@@ -20,7 +20,7 @@ pub struct Opened {
     pub(crate) context: Arc<CudaContext>,
     pub(crate) stream: Arc<CudaStream>,
     pub(crate) name: String,
-    pub(crate) limits: Limits,
+    pub(crate) limits: LaunchLimits,
     /// What is launched goes here while a graph is captured.
     pub(crate) recording: Recording,
     /// cudarc orders streams only as long as one of its making is alive; but the work of a stream that was dropped may
@@ -152,7 +152,7 @@ impl CudaGpu {
     fn register(context: Arc<CudaContext>, own: bool) -> Result<CudaGpu> {
         let problem = |error| driver_error("opening the GPU", error);
         let attribute = |which| context.attribute(which).map(|value| value as u32).map_err(problem);
-        let limits = Limits {
+        let limits = LaunchLimits {
             threads_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             block: (
                 attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,

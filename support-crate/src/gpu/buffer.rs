@@ -1,4 +1,4 @@
-//! Device memory.
+//! Device memory, and the host memory that copies to and from it can do without a detour (pinned).
 
 use super::{Gpu, Stream};
 use crate::cuda::{CudaGpu, CudaMemory, CudaPinned, another_context, driver_error, is_pinned};

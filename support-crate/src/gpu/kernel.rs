@@ -1,4 +1,4 @@
-//! Launching kernels.
+//! Compiled modules, their kernels, what a launch takes (a tuple of buffers, plain values and tensor maps), and launching.
 
 use super::buffer::Memory;
 use super::{Buffer, Gpu, Stream};
@@ -480,13 +480,13 @@ pub(super) mod sealed {
 
 /// What may stand in a launch: `&buffer`, `&mut buffer`, a number or another [`KernelParam`] by value, `&map` or `&mut map`
 /// of a [`TensorMap`], and on an NVIDIA GPU cudarc's own slices and views: `&slice`, `&mut slice`, `&view`, `&mut view`.
-pub trait Arg<'a>: sealed::Sealed {
+pub trait KernelArg<'a>: sealed::Sealed {
     #[doc(hidden)]
     fn into_raw(self) -> RawArg<'a>;
 }
 
 impl<T: KernelParam> sealed::Sealed for T {}
-impl<'a, T: KernelParam> Arg<'a> for T {
+impl<'a, T: KernelParam> KernelArg<'a> for T {
     fn into_raw(self) -> RawArg<'a> {
         RawArg { kind: ArgType::of::<T>(), bytes: Some(Bytes::of(&self)), memory: None }
     }
@@ -497,21 +497,21 @@ fn buffer<T: Element>(mutable: bool, memory: Lent<'_>) -> RawArg<'_> {
 }
 
 impl<T: Element> sealed::Sealed for &Buffer<T> {}
-impl<'a, T: Element> Arg<'a> for &'a Buffer<T> {
+impl<'a, T: Element> KernelArg<'a> for &'a Buffer<T> {
     fn into_raw(self) -> RawArg<'a> {
         buffer::<T>(false, Lent::Read(&self.memory, &self.gpu))
     }
 }
 
 impl<T: Element> sealed::Sealed for &mut Buffer<T> {}
-impl<'a, T: Element> Arg<'a> for &'a mut Buffer<T> {
+impl<'a, T: Element> KernelArg<'a> for &'a mut Buffer<T> {
     fn into_raw(self) -> RawArg<'a> {
         buffer::<T>(true, Lent::Write(&mut self.memory, &self.gpu))
     }
 }
 
 impl<T: Element> sealed::Sealed for &CudaSlice<T> {}
-impl<'a, T: Element> Arg<'a> for &'a CudaSlice<T> {
+impl<'a, T: Element> KernelArg<'a> for &'a CudaSlice<T> {
     fn into_raw(self) -> RawArg<'a> {
         // SAFETY: any bytes are valid as bytes.
         let view = unsafe { self.transmute::<u8>(self.num_bytes()) };
@@ -520,7 +520,7 @@ impl<'a, T: Element> Arg<'a> for &'a CudaSlice<T> {
 }
 
 impl<T: Element> sealed::Sealed for &mut CudaSlice<T> {}
-impl<'a, T: Element> Arg<'a> for &'a mut CudaSlice<T> {
+impl<'a, T: Element> KernelArg<'a> for &'a mut CudaSlice<T> {
     fn into_raw(self) -> RawArg<'a> {
         let bytes = self.num_bytes();
         // SAFETY: an element is a plain number, for which every bit pattern is valid.
@@ -530,7 +530,7 @@ impl<'a, T: Element> Arg<'a> for &'a mut CudaSlice<T> {
 }
 
 impl<T: Element> sealed::Sealed for &CudaView<'_, T> {}
-impl<'a, T: Element> Arg<'a> for &'a CudaView<'_, T> {
+impl<'a, T: Element> KernelArg<'a> for &'a CudaView<'_, T> {
     fn into_raw(self) -> RawArg<'a> {
         // SAFETY: any bytes are valid as bytes.
         let view = unsafe { self.transmute::<u8>(self.num_bytes()) };
@@ -539,7 +539,7 @@ impl<'a, T: Element> Arg<'a> for &'a CudaView<'_, T> {
 }
 
 impl<T: Element> sealed::Sealed for &mut CudaViewMut<'_, T> {}
-impl<'a, T: Element> Arg<'a> for &'a mut CudaViewMut<'_, T> {
+impl<'a, T: Element> KernelArg<'a> for &'a mut CudaViewMut<'_, T> {
     fn into_raw(self) -> RawArg<'a> {
         let bytes = self.num_bytes();
         // SAFETY: an element is a plain number, for which every bit pattern is valid.
@@ -575,7 +575,7 @@ impl<'a> Args<'a> for Vec<RawArg<'a>> {
 macro_rules! tuples {
     ($($($name:ident)*;)*) => {$(
         impl<$($name: sealed::Sealed),*> sealed::Sealed for ($($name,)*) {}
-        impl<'a, $($name: Arg<'a>),*> Args<'a> for ($($name,)*) {
+        impl<'a, $($name: KernelArg<'a>),*> Args<'a> for ($($name,)*) {
             #[inline]
             fn with_raw<R>(self, does: impl FnOnce(&mut [RawArg<'a>]) -> R) -> R {
                 #[allow(non_snake_case)]

@@ -1,8 +1,8 @@
-//! Finding a GPU.
+//! Finding a GPU, and what it tells of itself: its limits, its arithmetic, its memory.
 
 use crate::cuda::{CudaGpu, driver_error};
 use crate::error::{Error, Result};
-use crate::launch::Limits;
+use crate::launch::LaunchLimits;
 use crate::measurement::{Backend, MemoryStats};
 use crate::metal::MetalGpu;
 use crate::sim::{BlockOrder, SimGpu, needs_hardware};
@@ -167,7 +167,7 @@ impl Gpu {
     }
 
     /// The largest blocks, grids and shared memory that a launch may ask for.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> LaunchLimits {
         match self {
             Gpu::Cuda(gpu) => gpu.limits,
             Gpu::Metal(gpu) => gpu.limits(),

@@ -1,4 +1,4 @@
-//! Streams (queues of work) and events (marks in them).
+//! The order of work and its times: streams, events, graphs, timing on the device.
 
 use super::Gpu;
 use crate::bench;
@@ -168,7 +168,7 @@ impl fmt::Debug for Graph {
 }
 
 /// Work to be timed against other work.
-pub enum Contestant<'a> {
+pub enum TimedWork<'a> {
     /// Queues one call on the default stream, and is given the call's number.
     Calls(Box<dyn FnMut(usize) -> Result<()> + 'a>),
     /// Takes one sample by a clock of its own, in **ms a call**: another process, or the CPU.
@@ -194,19 +194,19 @@ impl Gpu {
     ///
     /// # Errors
     /// As [`Gpu::time`].
-    pub fn time_interleaved(&self, plan: &Bench, work: &mut [Contestant<'_>]) -> Result<Vec<Vec<f64>>> {
+    pub fn time_interleaved(&self, plan: &Bench, work: &mut [TimedWork<'_>]) -> Result<Vec<Vec<f64>>> {
         self.has_times()?;
         let mut repeats = Vec::new();
         for work in work.iter_mut() {
             repeats.push(match work {
-                Contestant::Calls(work) => {
+                TimedWork::Calls(work) => {
                     let once = self.timed(1, &mut |call| work(call))?;
                     // A lone call looks slower than one of many, so a batch is tried too.
                     let few =
                         if once < plan.min_sample_ms { self.timed(8, &mut |call| work(call))? / 8.0 } else { once };
                     plan.repeats_for(few)
                 }
-                Contestant::Clocked(sample) => {
+                TimedWork::Clocked(sample) => {
                     sample()?;
                     1
                 }
@@ -221,7 +221,7 @@ impl Gpu {
                     continue;
                 }
                 let ms = match work {
-                    Contestant::Calls(work) => {
+                    TimedWork::Calls(work) => {
                         // The GPU has worked for another process, or for none: one call brings it back to this one.
                         if std::mem::take(&mut cold) {
                             self.timed(1, &mut |_| work(calls[at]))?;
@@ -232,7 +232,7 @@ impl Gpu {
                         spent[at] += ms;
                         ms / repeats[at] as f64
                     }
-                    Contestant::Clocked(sample) => {
+                    TimedWork::Clocked(sample) => {
                         // What is queued here must not run beside it.
                         self.synchronize()?;
                         cold = true;

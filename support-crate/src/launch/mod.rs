@@ -4,14 +4,12 @@
 mod arguments;
 mod config;
 mod signature;
-mod source;
 
 pub(crate) use arguments::Bytes;
 pub use arguments::{ArgType, KernelParam, check_arguments};
 /// Says that every byte of a value is initialised: [`KernelParam`] asks for it.
 pub use bytemuck::NoUninit;
-pub use config::{Element, ElementType, LaunchAttributes, LaunchConfig, Limits, as_bytes};
+pub use config::{Element, ElementType, LaunchAttributes, LaunchConfig, LaunchLimits, Source, as_bytes};
 pub(crate) use config::{as_bytes_mut, bytes_of};
-pub use signature::{Layout, Parameter, ParameterType, Signature, entry_points, signatures};
+pub use signature::{Parameter, ParameterLayout, ParameterType, Signature, entry_points, signatures};
 pub(crate) use signature::{Word, without_comments, words};
-pub use source::Source;

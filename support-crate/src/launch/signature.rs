@@ -26,12 +26,12 @@ pub struct Parameter {
     /// What may be passed.
     pub kind: ParameterType,
     /// Where the kernel reads it; `None` where only the declaration is known.
-    pub layout: Option<Layout>,
+    pub layout: Option<ParameterLayout>,
 }
 
 /// Where the compiled kernel reads a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct ParameterLayout {
     /// Bytes from the start of the parameters.
     pub offset: usize,
     /// Bytes that the driver copies from the argument.
@@ -93,7 +93,7 @@ impl Signature {
     }
 
     /// The same with offsets and sizes as the driver tells them, in order.
-    pub(crate) fn with_layouts(mut self, layouts: &[Layout]) -> Signature {
+    pub(crate) fn with_layouts(mut self, layouts: &[ParameterLayout]) -> Signature {
         self.parameters.truncate(layouts.len());
         for (at, layout) in layouts.iter().enumerate() {
             match self.parameters.get_mut(at) {
@@ -297,13 +297,13 @@ fn ptx_parameter(text: String, marks: bool, end: &mut usize) -> Parameter {
     let layout = bytes.zip(count).and_then(|(bytes, count)| {
         let offset = end.checked_next_multiple_of(own_align.max(1))?;
         *end = offset.checked_add(bytes.checked_mul(count)?)?;
-        Some(Layout { offset, bytes: *end - offset })
+        Some(ParameterLayout { offset, bytes: *end - offset })
     });
     let kind = match layout {
         _ if is(".ptr") => ParameterType::Pointer { element: None, constant: false },
         Some(_) if is(".f32") && count == Some(1) && !text.contains('[') => ParameterType::Scalar(ElementType::F32),
         Some(_) if is(".f64") && count == Some(1) && !text.contains('[') => ParameterType::Scalar(ElementType::F64),
-        Some(Layout { bytes: POINTER, .. }) if !marks && !is(".b8") => ParameterType::NumberOrAddress,
+        Some(ParameterLayout { bytes: POINTER, .. }) if !marks && !is(".b8") => ParameterType::NumberOrAddress,
         _ => ParameterType::Value,
     };
     Parameter { text, kind, layout }
@@ -484,7 +484,7 @@ mod tests {
         let more = merged("__global__ void k(size_t n)", ptx);
         assert_eq!((more.parameters.len(), more.parameters[0].kind), (3, ParameterType::NumberOrAddress));
         // What the driver tells of sizes wins over both.
-        let layouts = [Layout { offset: 0, bytes: 8 }, Layout { offset: 8, bytes: 4 }];
+        let layouts = [ParameterLayout { offset: 0, bytes: 8 }, ParameterLayout { offset: 8, bytes: 4 }];
         let told = own.with_layouts(&layouts);
         let kinds: Vec<_> = told.parameters.iter().map(|p| (p.kind, p.layout)).collect();
         assert_eq!(kinds, [(pointer, Some(layouts[0])), (ParameterType::Value, Some(layouts[1]))]);

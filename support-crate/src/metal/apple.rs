@@ -4,7 +4,7 @@
 //! `aarch64-apple-darwin` with every change and has not yet run on a Mac.
 
 use crate::error::{Error, Result, bytes};
-use crate::launch::{LaunchConfig, Limits, Source};
+use crate::launch::{LaunchConfig, LaunchLimits, Source};
 use crate::measurement::MemoryStats;
 use objc2::rc::{Retained, autoreleasepool};
 use objc2::runtime::ProtocolObject;
@@ -52,10 +52,10 @@ impl MetalGpu {
         &self.0.name
     }
 
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> LaunchLimits {
         let block = self.0.device.maxThreadsPerThreadgroup();
         let (x, y, z) = (to_u32(block.width), to_u32(block.height), to_u32(block.depth));
-        Limits {
+        LaunchLimits {
             // Metal tells the largest extent of each axis; all threads of a block fit along the longest one.
             threads_per_block: x.max(y).max(z),
             block: (x, y, z),

@@ -1,4 +1,4 @@
-//! PTX to kernels, and their launches.
+//! PTX to kernels, their launches, and what a launch did: mistakes in the words of the source, and counters by line.
 
 use super::{SimGpu, refused};
 use crate::error::{Error, Mistake, Result};

@@ -11,7 +11,7 @@
 
 use crate::cpu;
 use crate::error::{Error, Result};
-use crate::launch::Limits;
+use crate::launch::LaunchLimits;
 use crate::measurement::MemoryStats;
 pub(crate) use kernel::{SimKernel, SimLibrary};
 use std::fmt;
@@ -73,8 +73,8 @@ impl SimGpu {
     }
 
     /// Those of compute capability 9.0.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn limits(&self) -> LaunchLimits {
+        LaunchLimits {
             threads_per_block: 1024,
             block: (1024, 1024, 64),
             grid: (i32::MAX as u32, 65_535, 65_535),

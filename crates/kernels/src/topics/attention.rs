@@ -8,7 +8,7 @@ use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::cpu::{AttentionMask, AttentionShape, Rounding, attention_inputs, attention_wrong};
 use gpulab::error::{Error, Result, bytes};
-use gpulab::gpu::{Buffer, Contestant, Gpu, Kernel};
+use gpulab::gpu::{Buffer, Gpu, Kernel, TimedWork};
 use gpulab::inspect::Inspection;
 use gpulab::launch::{Element, LaunchConfig};
 use gpulab::measurement::{Backend, Measurement, Summary, figures};
@@ -90,7 +90,7 @@ impl Attention {
         for (steps, writes) in [(AttentionStep::CHAIN, 2), (AttentionStep::FUSED, 1)] {
             let given = self.run(steps, [&q, &k, &v], shape, mask)?;
             let at = |x: &[f32], at: usize| f64::from(x[at]);
-            let inputs: (cpu::Numbers<'_>, cpu::Numbers<'_>, cpu::Numbers<'_>) =
+            let inputs: (cpu::ElementAt<'_>, cpu::ElementAt<'_>, cpu::ElementAt<'_>) =
                 (&|n| at(&q, n), &|n| at(&k, n), &|n| at(&v, n));
             let rounding = if self.bf16 { Rounding::Bf16Scores(writes) } else { Rounding::F32 };
             if let Some(what) = attention_wrong(&|n| at(&given, n), inputs, shape, mask, &rows, rounding) {
@@ -177,10 +177,10 @@ impl Attention {
             AttentionStep::ALL.iter().map(|&step| (step.name(), vec![step])).collect();
         work.push(("all steps", AttentionStep::CHAIN.to_vec()));
         work.push(("all steps, softmax fused", AttentionStep::FUSED.to_vec()));
-        let mut contestants: Vec<Contestant<'_>> =
-            work.iter().map(|(_, steps)| Contestant::Calls(Box::new(|_| run(steps)))).collect();
+        let mut timed: Vec<TimedWork<'_>> =
+            work.iter().map(|(_, steps)| TimedWork::Calls(Box::new(|_| run(steps)))).collect();
         // One call a sample: a step that is repeated finds what it made itself, and no longer what the step before made.
-        let samples = self.gpu.time_interleaved(&plan.min_sample_ms(0.0), &mut contestants)?;
+        let samples = self.gpu.time_interleaved(&plan.min_sample_ms(0.0), &mut timed)?;
         let row = |((name, _), samples): (&(&str, Vec<AttentionStep>), &Vec<f64>)| {
             let dtype = if self.bf16 { "bf16" } else { "f32" };
             Measurement::time_ms(name, self.gpu.backend(), shape.length, Summary::of(samples)).dtype(dtype)

@@ -1,6 +1,6 @@
 //! One rung of flash attention, ready to run and to time on a GPU.
 
-use super::{Allocation, Array, Exact, HostArray, Launches, Size, Topic, Work, spread_rows, wrong};
+use super::{Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, spread_rows, wrong};
 use crate::ladder::{Rung, rung};
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding};
@@ -204,16 +204,16 @@ impl Loaded {
 
 /// A size is (heads, tokens, numbers of a head). The arrays are q, k and v.
 impl Topic for FlashAttention {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let shape = shape(size)?;
-        Ok(Work::of_operations(shape.operations(self.causal), 8 * shape.q_numbers(), "bf16"))
+        Ok(Cost::of_operations(shape.operations(self.causal), 8 * shape.q_numbers(), "bf16"))
     }
 
     fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         Ok(random(shape(size)?, seed).map(HostArray::Bf16).into())
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Allocation>> {
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
         Ok(vec![Allocation::Bf16(shape(size)?.q_numbers())])
     }
 
@@ -222,12 +222,12 @@ impl Topic for FlashAttention {
         self.launch_by(launches, qkv, outputs[0].bf16_mut()?, shape(size)?)
     }
 
-    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let shape = shape(size)?;
         let get = |array: usize| move |at: usize| inputs[array].get(at);
         let row = |row| {
             let values = cpu::attention_row((&get(0), &get(1), &get(2)), shape, &mask(self.causal), row).values;
-            Exact { output: 0, from: row * shape.width, values }
+            Reference { output: 0, from: row * shape.width, values }
         };
         Ok(spread_rows(shape.rows(), 32).into_iter().map(row).collect())
     }

@@ -28,7 +28,7 @@ pub use rope::{Angles, Rope};
 pub use size::{Shape, Size};
 pub use softmax::Softmax;
 pub use topic::{
-    Allocation, Array, Bound, Exact, HostArray, Launches, Topic, Work, arrays_of, relative_error, spread_rows,
+    Allocation, Array, Bound, Cost, HostArray, Launches, Reference, Topic, arrays_of, relative_error, spread_rows,
 };
 pub use vector_add::VectorAdd;
 
@@ -71,7 +71,7 @@ fn compiled(gpu: &Gpu, path: &str) -> Result<(Rung, Kernel)> {
 }
 
 /// An error where so many sets of arrays have no room.
-pub(crate) fn fits(gpu: &Gpu, work: &Work, sets: usize) -> Result<()> {
+pub(crate) fn fits(gpu: &Gpu, work: &Cost, sets: usize) -> Result<()> {
     let (asked, stats) = ((work.held as u64).saturating_mul(sets as u64), gpu.memory()?);
     match asked > stats.total {
         true => Err(Error::OutOfMemory { asked, free: stats.free, total: stats.total, reserved: 0 }),

@@ -1,7 +1,7 @@
 //! One rung of the residual addition with its RMS norm, ready to run and to time on a GPU.
 
 use super::rows::{in_f64, sides};
-use super::{Allocation, Array, Exact, HostArray, Launches, Size, Topic, Work, compiled, spread_rows, wrong};
+use super::{Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, compiled, spread_rows, wrong};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -130,11 +130,11 @@ impl ResidualNorm {
 
 /// A size is (rows, columns). The arrays are x, residual and weight; y and sum.
 impl Topic for ResidualNorm {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let (rows, columns) = size.two()?;
         sides(rows, columns)?;
         let n = rows * columns;
-        Ok(Work::of_bytes(8 * n, OPERATIONS * n as f64, "bf16"))
+        Ok(Cost::of_bytes(8 * n, OPERATIONS * n as f64, "bf16"))
     }
 
     fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
@@ -144,7 +144,7 @@ impl Topic for ResidualNorm {
         Ok(vec![random(n, 3 * seed), random(n, 3 * seed + 1), random(columns, 3 * seed + 2)])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Allocation>> {
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
         let (rows, columns) = size.two()?;
         Ok(vec![Allocation::Bf16(rows * columns); 2])
     }
@@ -155,10 +155,10 @@ impl Topic for ResidualNorm {
         self.launch_by(launches, inputs, (sum.bf16_mut()?, y.bf16_mut()?))
     }
 
-    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let (rows, columns) = size.two()?;
         let weight = inputs[2].part(0, columns);
-        let piece = |output, row: usize, values| Exact { output, from: row * columns, values };
+        let piece = |output, row: usize, values| Reference { output, from: row * columns, values };
         let pieces = spread_rows(rows, 32).into_iter().flat_map(|row| {
             let added = |at| cpu::bf16_from_f32((inputs[0].get(at) + inputs[1].get(at)) as f32);
             let sums: Vec<u16> = (row * columns..(row + 1) * columns).map(added).collect();

@@ -1,4 +1,4 @@
-//! How large a topic's work is: one number, or two, or three.
+//! How large a topic's work is: one number, or two, or three; and the sides of a matrix product.
 
 use gpulab::error::{Error, Result};
 use std::fmt;

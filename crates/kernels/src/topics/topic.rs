@@ -1,4 +1,4 @@
-//! What all topics have in common, so that one program runs, times, checks and inspects every ladder.
+//! What all topics have in common (arrays, cost, launches), so that one program runs, times and inspects every ladder.
 //!
 //! A new topic is a type such as [`Reduction`](super::Reduction) in a file of its own here, with `new(&gpu, path)` that
 //! compiles a rung and checks it at awkward sizes, and an implementation of [`Topic`]; and a variant of
@@ -18,7 +18,7 @@ pub trait Topic {
     ///
     /// # Errors
     /// [`Error::Invalid`](gpulab::Error::Invalid).
-    fn work(&self, size: Size) -> Result<Work>;
+    fn work(&self, size: Size) -> Result<Cost>;
 
     /// Random arrays that a call reads, in the order in which [`Topic::call`] takes them; another `seed`, other numbers.
     ///
@@ -30,7 +30,7 @@ pub trait Topic {
     ///
     /// # Errors
     /// As [`Topic::inputs`].
-    fn room(&self, size: Size) -> Result<Vec<Allocation>>;
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>>;
 
     /// Queues one call. Each launch goes through `launches`, which runs it, or looks into it.
     ///
@@ -42,7 +42,7 @@ pub trait Topic {
     ///
     /// # Errors
     /// As [`Topic::inputs`].
-    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Exact>>;
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>>;
 
     /// The path of the rung that takes this size, where it is not the rung itself.
     fn hands_to(&self, _size: Size) -> Option<&'static str> {
@@ -52,7 +52,7 @@ pub trait Topic {
 
 /// What a call must do at least.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Work {
+pub struct Cost {
     /// Bytes that must cross the memory's pins: each input read once, each result written once.
     pub bytes: usize,
     /// Bytes of all arrays of a call, which may be more: of a table, a call may need a few rows.
@@ -74,20 +74,20 @@ pub enum Bound {
     Arithmetic,
 }
 
-impl Work {
+impl Cost {
     /// Work that memory bounds.
-    pub fn of_bytes(bytes: usize, operations: f64, dtype: &'static str) -> Work {
-        Work { bytes, held: bytes, operations, dtype, bound: Bound::Memory }
+    pub fn of_bytes(bytes: usize, operations: f64, dtype: &'static str) -> Cost {
+        Cost { bytes, held: bytes, operations, dtype, bound: Bound::Memory }
     }
 
     /// Work that arithmetic bounds.
-    pub fn of_operations(operations: f64, bytes: usize, dtype: &'static str) -> Work {
-        Work { bytes, held: bytes, operations, dtype, bound: Bound::Arithmetic }
+    pub fn of_operations(operations: f64, bytes: usize, dtype: &'static str) -> Cost {
+        Cost { bytes, held: bytes, operations, dtype, bound: Bound::Arithmetic }
     }
 
     /// The same, where the arrays hold more bytes than a call must move.
-    pub fn holding(self, held: usize) -> Work {
-        Work { held, ..self }
+    pub fn holding(self, held: usize) -> Cost {
+        Cost { held, ..self }
     }
 
     /// The unit of its rate.
@@ -109,7 +109,7 @@ impl Work {
 
 /// A piece of a result in f64: numbers `from` to `from + values.len()` of that output.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Exact {
+pub struct Reference {
     /// Which output, counted from 0.
     pub output: usize,
     /// Its first number.
@@ -126,7 +126,7 @@ pub struct Exact {
 ///
 /// # Panics
 /// When a piece lies outside its output: a mistake of the topic.
-pub fn relative_error(exact: &[Vec<Exact>], mut given: impl FnMut(usize) -> Result<Vec<HostArray>>) -> Result<f64> {
+pub fn relative_error(exact: &[Vec<Reference>], mut given: impl FnMut(usize) -> Result<Vec<HostArray>>) -> Result<f64> {
     let (mut off, mut all) = (0.0, 0.0);
     for (set, pieces) in exact.iter().enumerate() {
         let outputs = given(set)?;
@@ -146,7 +146,8 @@ pub fn relative_error(exact: &[Vec<Exact>], mut given: impl FnMut(usize) -> Resu
 /// As [`Topic::inputs`], [`Gpu::to_device`](gpulab::gpu::Gpu::to_device).
 pub fn arrays_of(rung: &dyn Topic, gpu: &Gpu, size: Size, seed: u64) -> Result<(Vec<Array>, Vec<Array>)> {
     let inputs = rung.inputs(size, seed)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
-    let outputs = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room)).collect::<Result<Vec<_>>>()?;
+    let outputs =
+        rung.outputs(size)?.into_iter().map(|output| Array::poisoned(gpu, output)).collect::<Result<Vec<_>>>()?;
     Ok((inputs, outputs))
 }
 
@@ -164,7 +165,7 @@ pub fn spread_rows(all: usize, count: usize) -> Vec<usize> {
 pub struct Launches {
     mode: Mode,
     /// What the call must do, when it is looked into.
-    pub work: Option<Work>,
+    pub work: Option<Cost>,
     /// What each launch did, when they are looked into.
     pub inspections: Vec<Inspection>,
     /// Each launch's shape, and what its kernel needs, when that is asked for.
@@ -308,8 +309,8 @@ impl Array {
     ///
     /// # Errors
     /// As [`Gpu::poison`].
-    pub fn poisoned(gpu: &Gpu, room: Allocation) -> Result<Array> {
-        Ok(match room {
+    pub fn poisoned(gpu: &Gpu, allocation: Allocation) -> Result<Array> {
+        Ok(match allocation {
             Allocation::F32(len) => Array::F32(gpu.poison(len)?),
             Allocation::Bf16(len) => Array::Bf16(gpu.poison(len)?),
         })
@@ -416,7 +417,7 @@ impl Array {
     fn other(&self, wanted: &str) -> Error {
         Error::Invalid {
             what: format!("an array of {wanted} is needed here, and this is {self:?}"),
-            fix: "look at the topic's `inputs` and `room`: they give the arrays in the order of `call`".to_string(),
+            fix: "look at the topic's `inputs` and `outputs`: they give the arrays in the order of `call`".to_string(),
         }
     }
 }
@@ -437,14 +438,14 @@ mod tests {
 
     #[test]
     fn an_error_is_relative_and_nan_shows() {
-        let exact = [vec![Exact { output: 1, from: 1, values: vec![3.0, 4.0] }]];
+        let exact = [vec![Reference { output: 1, from: 1, values: vec![3.0, 4.0] }]];
         let error = |given: Vec<f32>| {
             relative_error(&exact, |_| Ok(vec![HostArray::F32(vec![]), HostArray::F32(given.clone())])).unwrap()
         };
         assert_eq!((error(vec![9.0, 3.0, 4.0]), error(vec![0.0, 3.0, 4.5])), (0.0, 0.1));
         assert!(error(vec![0.0, f32::NAN, 4.0]).is_nan());
         // Of two calls, one is off by 0.5 and the other by nothing.
-        let one = |value| vec![Exact { output: 0, from: 0, values: vec![value] }];
+        let one = |value| vec![Reference { output: 0, from: 0, values: vec![value] }];
         let twice = relative_error(&[one(3.0), one(4.0)], |set| Ok(vec![HostArray::F32(vec![[3.0, 4.5][set]])]));
         assert_eq!(twice, Ok(0.1));
     }

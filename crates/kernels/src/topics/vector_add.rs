@@ -1,7 +1,7 @@
 //! One rung of the vector addition, ready to run and to time on a GPU.
 
 use super::{
-    AWKWARD, Allocation, Array, Exact, HostArray, Launches, Size, Topic, Work, compiled, length, spread, wrong,
+    AWKWARD, Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, compiled, length, spread, wrong,
 };
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
@@ -99,9 +99,9 @@ impl VectorAdd {
 
 /// A size is the number of elements.
 impl Topic for VectorAdd {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let n = size.one()?;
-        length(n).map(|_| Work::of_bytes(12 * n, n as f64, "f32"))
+        length(n).map(|_| Cost::of_bytes(12 * n, n as f64, "f32"))
     }
 
     fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
@@ -109,7 +109,7 @@ impl Topic for VectorAdd {
         Ok([2 * seed, 2 * seed + 1].map(|seed| HostArray::F32(cpu::random_f32(n, seed))).into())
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Allocation>> {
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
         Ok(vec![Allocation::F32(size.one()?)])
     }
 
@@ -117,10 +117,10 @@ impl Topic for VectorAdd {
         self.launch_by(launches, inputs[0].f32()?, inputs[1].f32()?, outputs[0].f32_mut()?)
     }
 
-    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let piece = |(from, count)| {
             let (a, b) = (inputs[0].part(from, count), inputs[1].part(from, count));
-            Exact { output: 0, from, values: a.iter().zip(&b).map(|(a, b)| a + b).collect() }
+            Reference { output: 0, from, values: a.iter().zip(&b).map(|(a, b)| a + b).collect() }
         };
         Ok(spread(size.one()?).into_iter().map(piece).collect())
     }
