@@ -116,21 +116,6 @@ impl Attention {
         self.run(AttentionStep::CHAIN, [q, k, v], shape, mask)
     }
 
-    /// The same with scale, mask and softmax in one kernel.
-    ///
-    /// # Errors
-    /// As [`Attention::attend`].
-    pub fn attend_fused(
-        &self,
-        q: &[f32],
-        k: &[f32],
-        v: &[f32],
-        shape: AttentionShape,
-        mask: &AttentionMask,
-    ) -> Result<Vec<f32>> {
-        self.run(AttentionStep::FUSED, [q, k, v], shape, mask)
-    }
-
     /// The weights P that the chain computes on the way, `[batch, q_heads, length, length]`.
     ///
     /// # Errors
