@@ -5,7 +5,6 @@
 
 mod compile;
 mod cublas;
-mod cudnn;
 mod graph;
 mod kernel;
 mod memory;
@@ -14,7 +13,6 @@ mod open;
 pub(crate) use compile::COMPILER_OPTIONS;
 pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
 pub(crate) use cublas::CudaCublas;
-pub(crate) use cudnn::{CudaCudnn, CudnnPass, Described};
 pub(crate) use graph::CudaGraph;
 pub(crate) use kernel::{CudaKernel, CudaLibrary, too_many_blocks};
 pub(crate) use memory::{BOX_ROW, CudaMemory, CudaPinned, CudaTensorMap, is_pinned};

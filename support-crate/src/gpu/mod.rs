@@ -4,7 +4,6 @@
 
 mod buffer;
 mod cublas;
-mod cudnn;
 mod kernel;
 mod open;
 mod stream;
@@ -13,7 +12,6 @@ mod tensor_map;
 pub use crate::measurement::KernelResources;
 pub use buffer::{Buffer, Pinned};
 pub use cublas::Cublas;
-pub use cudnn::{ConvElement, ConvPass, Convolution, Cudnn, CudnnAlgorithm, CudnnAlgorithms};
 pub use kernel::{Args, Kernel, KernelArg, Module};
 pub use open::Gpu;
 pub use stream::{Event, Graph, Stream, TimedWork};
