@@ -26,12 +26,6 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
         "the parent defines what its children use, and calls them",
     ),
     (
-        "profiling",
-        &["ncu", "ncu::metrics", "ncu::roofline", "ncu::stalls"],
-        "the parent defines what its children use, and calls them",
-    ),
-    ("profiling", &["perfetto", "trace"], "siblings that use each other"),
-    (
         "warpsim",
         &[
             "decode",
