@@ -150,7 +150,7 @@ impl Topic for ResidualNorm {
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], _size: Size, launches: &mut Launches) -> Result<()> {
-        let [y, sum] = outputs else { unreachable!("`room` asks for two arrays") };
+        let [y, sum] = outputs else { unreachable!("`outputs` asks for two arrays") };
         let inputs = (inputs[0].bf16()?, inputs[1].bf16()?, inputs[2].bf16()?);
         self.launch_by(launches, inputs, (sum.bf16_mut()?, y.bf16_mut()?))
     }

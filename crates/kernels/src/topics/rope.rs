@@ -192,7 +192,7 @@ impl Topic for Rope {
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
         let (_, columns) = size.two()?;
         let (given, angles) = ((inputs[0].bf16()?, inputs[1].bf16()?), (inputs[2].f32()?, inputs[3].f32()?));
-        let [q, k] = outputs else { unreachable!("`room` asks for two arrays") };
+        let [q, k] = outputs else { unreachable!("`outputs` asks for two arrays") };
         self.launch_by(launches, given, angles, (q.bf16_mut()?, k.bf16_mut()?), (columns, head_of(columns)?))
     }
 
