@@ -143,7 +143,7 @@ def test_unsaved_figures_do_not_end_a_notebook(ran):
     told = next(block for block in done.stdout.split("\nFAILED ")[1:] if block.startswith("unsaved"))
     assert summary["unsaved"]["cells"] == 2 and "before" not in told and "after" not in told.split("next: ")[1]
     # The runner knows the crate's words.
-    crate = RUNNER.parent.parent / "support-crate/src/lesson/measure.rs"
+    crate = RUNNER.parent.parent / "support-crate/src/lesson.rs"
     assert 'println!("NOT SAVED: ' in crate.read_text(encoding="utf-8")
 
 

@@ -31,6 +31,7 @@ fn the_four_steps_at_awkward_sizes() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn mistakes_are_named_before_anything_runs() {
     let gpu = gpu();
     let module = gpu.compile(ADD).unwrap();

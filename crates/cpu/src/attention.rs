@@ -14,7 +14,7 @@ use gpulab_measure::error::Result;
 use rayon::prelude::*;
 
 /// What stands at a place of an array, whatever its element type.
-pub type Numbers<'a> = &'a dyn Fn(usize) -> f64;
+pub type ElementAt<'a> = &'a dyn Fn(usize) -> f64;
 
 /// One row of the result in f64, and what bounds its rounding errors.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +32,7 @@ pub struct AttentionRow {
 /// # Panics
 /// When the row, or what it reads, lies outside the arrays: check `shape` and the lengths first.
 pub fn attention_row(
-    (q, k, v): (Numbers<'_>, Numbers<'_>, Numbers<'_>),
+    (q, k, v): (ElementAt<'_>, ElementAt<'_>, ElementAt<'_>),
     shape: AttentionShape,
     mask: &AttentionMask,
     row: usize,

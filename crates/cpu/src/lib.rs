@@ -16,7 +16,7 @@ mod sum;
 mod time;
 
 pub use attention::{
-    AttentionMask, AttentionRow, AttentionShape, Numbers, Rounding, attention_f64, attention_inputs, attention_row,
+    AttentionMask, AttentionRow, AttentionShape, ElementAt, Rounding, attention_f64, attention_inputs, attention_row,
     attention_wrong,
 };
 pub use bf16::{bf16_from_f32, f32_from_bf16, random_bf16};

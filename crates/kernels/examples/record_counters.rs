@@ -1,7 +1,7 @@
 //! Launches, on the GPU, what tables in `warpsim/tests/hardware` list, in order, for Nsight Compute to count:
 //! `python3 env/record_counters.py` calls it. Arguments: the folder `warpsim/tests`, and tables' names (`scenarios`).
 
-use gpulab::gpu::Arg;
+use gpulab::gpu::KernelArg;
 use gpulab::prelude::*;
 use gpulab::sim::shipped;
 use gpulab_kernels::ladder::rung;

@@ -2,7 +2,6 @@
 //!
 //! The constants stand here once and go into the compiler as `-DNAME=value`, so a file and its launch cannot disagree.
 
-mod flash;
 mod operators;
 mod table;
 

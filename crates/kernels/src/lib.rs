@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | [`ladder`] | which file, which entry point, which constants: the table of rungs and operators |
 //! | [`topics`] | a type for each topic that compiles a rung, checks it at awkward sizes and launches it |
+//! | [`ladders`] | all topics under one name: their rungs, files, counters and resources |
+//! | [`run`] | a ladder's rungs and their peers, checked and timed in turns on the same arrays |
 //! | [`counters`] | what the simulator counts of each rung, side by side |
 //! | [`code`] | a kernel's source, and what changed between two, as listings in colour |
 //!
@@ -12,10 +14,15 @@
 pub mod code;
 pub mod counters;
 pub mod ladder;
+pub mod ladders;
+mod picture;
+pub mod run;
 pub mod topics;
 
 pub use counters::{RungCount, RungCounters};
+pub use ladders::Ladder;
+pub use run::LadderRun;
 pub use topics::{
-    Angles, Attention, AttentionStep, AttentionWork, Embedding, FlashAttention, Ladder, LadderRun, Matmul, MatmulBf16,
-    Norm, NormInputs, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
+    Angles, Attention, AttentionStep, AttentionWork, Embedding, FlashAttention, Matmul, MatmulBf16, Norm, NormInputs,
+    Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
 };

@@ -20,12 +20,6 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
         "the parent defines what its children use, and calls them",
     ),
     (
-        "profiling",
-        &["ncu", "ncu::metrics", "ncu::roofline", "ncu::stalls"],
-        "the parent defines what its children use, and calls them",
-    ),
-    ("profiling", &["perfetto", "trace"], "siblings that use each other"),
-    (
         "warpsim",
         &[
             "decode",
@@ -84,23 +78,12 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     ),
     ("warpsim", &["exec::checks::clocks", "exec::checks::signals"], "siblings that use each other"),
     ("warpsim", &["ptx::location", "ptx::parser"], "the parser places its errors, and locations are parsed"),
-    ("kernels", &["topics::contest", "topics::ladders", "topics::run"], "siblings that use each other"),
-    ("kernels", &["topics::shape", "topics::size"], "siblings that use each other"),
     ("cli", &["crate", "demo", "demo::full", "gpt", "train"], "siblings that use each other"),
     (
         "cpu",
         &["convolution", "convolution::columns", "convolution::direct", "convolution::winograd"],
         "the parent defines what its children use, and calls them",
     ),
-    ("support-crate", &["gpu::args", "gpu::tensor_map"], "a tensor map is an argument, and arguments know tensor maps"),
-    ("support-crate", &["cuda::graph", "cuda::open"], "siblings that use each other"),
-    (
-        "support-crate",
-        &["metal::apple", "metal::apple::library", "metal::apple::memory", "metal::apple::queue"],
-        "the parent defines what its children use, and calls them",
-    ),
-    ("support-crate", &["sim", "sim::memory"], "the parent defines what its children use, and calls them"),
-    ("support-crate", &["sim::kernel", "sim::look", "sim::mistakes"], "siblings that use each other"),
 ];
 
 /// A module: the paths that its code names, the names that it passes on or brings in, and what it defines below it.

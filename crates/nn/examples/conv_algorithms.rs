@@ -1,10 +1,9 @@
 //! Lists cuDNN's algorithms for the CNN's second convolution: time and workspace of each, for all three passes.
 //!
-//! `cargo run --release -p gpulab --example conv_algorithms`
+//! `cargo run --release -p gpulab-nn --example conv_algorithms`
 
-use gpulab::gpu::Cudnn;
-use gpulab::gpu::{ConvElement, ConvPass, Convolution};
 use gpulab::prelude::*;
+use gpulab_profiling::cudnn::{ConvElement, ConvPass, Convolution, Cudnn};
 
 fn main() -> Result<()> {
     let gpu = Gpu::open_index(0)?;

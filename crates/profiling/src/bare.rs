@@ -44,7 +44,7 @@ fn check(ptx: &str, kernel: &str) -> Result<()> {
         return Err(Error::NoSuchKernel { asked: kernel.to_string(), found });
     };
     let buffer = |mutable| ArgType::Buffer { element: ElementType::F32, mutable };
-    check_arguments(own, &[buffer(false), buffer(true), ArgType::Scalar(ElementType::I32)])
+    check_arguments(own, [buffer(false), buffer(true), ArgType::Scalar(ElementType::I32)].into_iter())
 }
 
 /// Loads PTX with its line numbers.

@@ -5,14 +5,11 @@
 //! where the library is missing, and they cannot be told a folder. A record grows at its end from version to version,
 //! so the fields that are read here lie at the same places in the CUPTI of CUDA 12.4 and of 13.0 (`Kernel9`, `Kernel10`).
 
-mod library;
-mod record;
-
-pub(crate) use library::Cupti;
-pub(crate) use record::{Raw, RawKind};
-
 use gpulab::error::{Error, Result};
-use std::ffi::c_void;
+use gpulab::places;
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_void};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The kinds of records that are asked for: kernels that may overlap, copies, fills.
@@ -30,7 +27,7 @@ static ONE: Mutex<()> = Mutex::new(());
 struct Sink {
     found: Vec<Raw>,
     passed_over: usize,
-    next: Option<library::NextRecord>,
+    next: Option<NextRecord>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -138,4 +135,327 @@ pub(crate) fn trace<T>(work: impl FnOnce(&Cupti) -> Result<T>, wait: impl Fn() -
     records.retain(|record| record.end > start);
     records.sort_by_key(|record| (record.start, record.end));
     Ok((done, Recorded { records, start, end, lost: lost + sink.passed_over }))
+}
+
+pub(super) type NextRecord = unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32;
+pub(super) type Requested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+pub(super) type Completed = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
+
+/// The library, loaded; it is never unloaded, as its worker may still run.
+#[derive(Clone, Copy)]
+pub(crate) struct Cupti {
+    library: &'static Library,
+}
+
+const MULTIPLE_SUBSCRIBERS: u32 = 39;
+
+impl Cupti {
+    /// Loads the library from the first place that has it.
+    pub(crate) fn load() -> Result<Cupti> {
+        let mut said = Vec::new();
+        for place in candidates() {
+            // SAFETY: NVIDIA's library; what it runs when it is loaded is its own affair, as for any program that links it.
+            match unsafe { Library::new(&place) } {
+                Ok(library) => return Ok(Cupti { library: Box::leak(Box::new(library)) }),
+                Err(error) => said.push(format!("{}: {error}", place.display())),
+            }
+        }
+        let last = said.iter().rev().find(|text| text.starts_with('/')).cloned();
+        Err(Error::Unsupported {
+            what: format!(
+                "CUPTI, the library that records when each kernel runs, was not loaded ({})",
+                last.unwrap_or_else(|| "no libcupti in the project, in a CUDA toolkit, or known to the loader".to_string())
+            ),
+            fix: "run `.venv/bin/python -m pip install nvidia-cuda-cupti` in the project's folder (for a driver of CUDA 12: \
+                  `nvidia-cuda-cupti-cu12`), and this cell again; without it, see the recorded run"
+                .to_string(),
+        })
+    }
+
+    fn call<T: Copy>(&self, name: &CStr) -> Option<T> {
+        // SAFETY: `T` is the function's type in NVIDIA's headers; the callers below name them side by side.
+        unsafe { self.library.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
+    }
+
+    /// The function of that name, which every CUPTI has.
+    fn must<T: Copy>(&self, name: &CStr) -> T {
+        self.call(name)
+            .unwrap_or_else(|| panic!("this libcupti has no {name:?}\nnext: install the CUPTI of CUDA 12 or 13"))
+    }
+
+    /// Takes the one place that there is for a profiler in a process.
+    pub(super) fn subscribe(&self) -> Result<*mut c_void> {
+        unsafe extern "C" fn nothing(_: *mut c_void, _: u32, _: u32, _: *const c_void) {}
+        type Callback = unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void);
+        type Subscribe = unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void) -> u32;
+        let mut subscriber = std::ptr::null_mut();
+        // SAFETY: the pointer is of a variable here, and the callback needs no data.
+        let code = unsafe { self.must::<Subscribe>(c"cuptiSubscribe")(&mut subscriber, nothing, std::ptr::null_mut()) };
+        self.check(code, "attaching").map(|()| subscriber)
+    }
+
+    pub(super) fn unsubscribe(&self, subscriber: *mut c_void) {
+        type Unsubscribe = unsafe extern "C" fn(*mut c_void) -> u32;
+        // SAFETY: given by `subscribe`. Nothing can be done about a failure.
+        unsafe { self.must::<Unsubscribe>(c"cuptiUnsubscribe")(subscriber) };
+    }
+
+    pub(super) fn register(&self, requested: Requested, completed: Completed) -> Result<()> {
+        type Register = unsafe extern "C" fn(Requested, Completed) -> u32;
+        // SAFETY: both live as long as the program.
+        let code = unsafe { self.must::<Register>(c"cuptiActivityRegisterCallbacks")(requested, completed) };
+        self.check(code, "giving it buffers")
+    }
+
+    pub(super) fn enable(&self, kind: u32) -> Result<()> {
+        type Enable = unsafe extern "C" fn(u32) -> u32;
+        // SAFETY: a plain number.
+        self.check(unsafe { self.must::<Enable>(c"cuptiActivityEnable")(kind) }, "asking for records")
+    }
+
+    pub(super) fn disable(&self, kind: u32) {
+        type Disable = unsafe extern "C" fn(u32) -> u32;
+        // SAFETY: a plain number. Nothing can be done about a failure.
+        unsafe { self.must::<Disable>(c"cuptiActivityDisable")(kind) };
+    }
+
+    /// Has all buffers given back, full or not.
+    pub(super) fn flush(&self) -> Result<()> {
+        type Flush = unsafe extern "C" fn(u32) -> u32;
+        const FORCED: u32 = 1;
+        // SAFETY: a plain number.
+        self.check(unsafe { self.must::<Flush>(c"cuptiActivityFlushAll")(FORCED) }, "collecting the records")
+    }
+
+    /// Records that were lost for want of room.
+    pub(super) fn dropped(&self) -> usize {
+        type Dropped = unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32;
+        let mut count = 0;
+        // SAFETY: no context means all of them; the pointer is of a variable here.
+        unsafe {
+            self.must::<Dropped>(c"cuptiActivityGetNumDroppedRecords")(std::ptr::null_mut(), 0, &mut count);
+        }
+        count
+    }
+
+    /// The records' clock, in ns.
+    pub(crate) fn now(&self) -> u64 {
+        type Now = unsafe extern "C" fn(*mut u64) -> u32;
+        let mut time = 0;
+        // SAFETY: the pointer is of a variable here.
+        unsafe { self.must::<Now>(c"cuptiGetTimestamp")(&mut time) };
+        time
+    }
+
+    pub(super) fn next_record(&self) -> NextRecord {
+        self.must(c"cuptiActivityGetNextRecord")
+    }
+
+    fn check(&self, code: u32, during: &str) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        type Text = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
+        let mut text = std::ptr::null();
+        // SAFETY: the pointer is of a variable here; the text is the library's own and stays.
+        let name = unsafe {
+            match self.call::<Text>(c"cuptiGetResultString") {
+                Some(ask) if ask(code, &mut text) == 0 && !text.is_null() => {
+                    CStr::from_ptr(text).to_string_lossy().into_owned()
+                }
+                _ => "unknown".to_string(),
+            }
+        };
+        Err(explained(code, &name, during))
+    }
+}
+
+/// A code of CUPTI, and what to do about it.
+fn explained(code: u32, name: &str, during: &str) -> Error {
+    let fix = match code {
+        35 | 40 => {
+            "this driver lets only administrators profile: see https://developer.nvidia.com/ERR_NVGPUCTRPERM for how to allow \
+             it, or look at the recorded run"
+        }
+        MULTIPLE_SUBSCRIBERS => {
+            "another profiler is attached to this process (ncu, nsys, or a framework's own): run the notebook without it, or \
+             read that profiler's timeline"
+        }
+        14 | 27 | 33 | 38 => "this GPU, its driver or its virtual machine cannot be profiled: look at the recorded run",
+        41 => "the GPU is in confidential mode, in which nothing can be profiled: look at the recorded run",
+        15 => {
+            "CUPTI and the driver do not fit: install the CUPTI of the driver's CUDA version (`make verify` shows it)"
+        }
+        _ => {
+            "restart the notebook's kernel (menu Kernel, Restart) and run it again; if it stays, look at the recorded run"
+        }
+    };
+    Error::Driver {
+        during: format!("tracing ({during})"),
+        code: name.to_string(),
+        text: format!("CUPTI's code {code}"),
+        fix: fix.to_string(),
+    }
+}
+
+/// Where the library may be, best first: the project's own fits the driver, a toolkit mostly does.
+fn candidates() -> Vec<PathBuf> {
+    let mut folders = vec![places::made().join(".gpulab/lib")];
+    for toolkit in places::toolkit_folders() {
+        folders.extend(["extras/CUPTI/lib64", "lib64"].map(|below| toolkit.join(below)));
+    }
+    let wheels = places::site_packages().into_iter().flat_map(|site| places::entries(&site.join("nvidia")));
+    folders.extend(wheels.map(|package| package.join("lib")));
+    let found = folders.iter().filter_map(|folder| places::library_in(std::slice::from_ref(folder), "libcupti.so"));
+    let named = ["libcupti.so", "libcupti.so.13", "libcupti.so.12"].map(PathBuf::from);
+    found.chain(named).collect()
+}
+
+/// What a record is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RawKind {
+    Kernel,
+    /// CUPTI's number for from where to where.
+    Copy(u8),
+    Fill,
+}
+
+/// One record. Times are ns of CUPTI's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Raw {
+    pub kind: RawKind,
+    pub start: u64,
+    pub end: u64,
+    pub stream: u32,
+    /// Moved or filled; 0 of kernels.
+    pub bytes: u64,
+    /// Of kernels, as CUPTI has it: mangled where the source is C++.
+    pub name: String,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub registers: u32,
+    pub shared_bytes: u32,
+}
+
+const KERNEL: u32 = 3;
+const CONCURRENT_KERNEL: u32 = 10;
+const MEMCPY: u32 = 1;
+const MEMSET: u32 = 2;
+
+impl Raw {
+    /// Reads the record at that address; `None` for other kinds.
+    ///
+    /// # Safety
+    /// A record of CUPTI 12 or 13 lies there, in whole.
+    pub(super) unsafe fn read(record: *const u8) -> Option<Raw> {
+        // SAFETY: the offsets are those of NVIDIA's `cupti_activity.h`, within the shortest of these records; CUPTI
+        // aligns records to 8 bytes only, so nothing is assumed.
+        unsafe {
+            let word = |at: usize| record.add(at).cast::<u32>().read_unaligned();
+            let long = |at: usize| record.add(at).cast::<u64>().read_unaligned();
+            let three = |at: usize| [word(at), word(at + 4), word(at + 8)];
+            let (start, end) = (long(16), long(24));
+            let none = Raw {
+                kind: RawKind::Fill,
+                start,
+                end,
+                stream: 0,
+                bytes: 0,
+                name: String::new(),
+                grid: [0; 3],
+                block: [0; 3],
+                registers: 0,
+                shared_bytes: 0,
+            };
+            match word(0) {
+                KERNEL | CONCURRENT_KERNEL => {
+                    let name = record.add(104).cast::<*const c_char>().read_unaligned();
+                    let name = if name.is_null() { c"kernel" } else { CStr::from_ptr(name) };
+                    Some(Raw {
+                        kind: RawKind::Kernel,
+                        stream: word(48),
+                        name: name.to_string_lossy().into_owned(),
+                        grid: three(52),
+                        block: three(64),
+                        registers: record.add(6).cast::<u16>().read_unaligned().into(),
+                        shared_bytes: word(76).saturating_add(word(80)),
+                        ..none
+                    })
+                }
+                MEMCPY => {
+                    let kind = RawKind::Copy(record.add(4).read());
+                    Some(Raw { kind, stream: word(40), bytes: long(8), ..none })
+                }
+                MEMSET => Some(Raw { stream: word(40), bytes: long(8), ..none }),
+                _ => None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        for (code, said) in
+            [(35, "ERR_NVGPUCTRPERM"), (39, "another profiler"), (33, "virtual machine"), (999, "restart")]
+        {
+            let text = explained(code, "CUPTI_ERROR_X", "attaching").to_string();
+            assert!(text.contains("CUPTI_ERROR_X") && text.contains("\nnext: ") && text.contains(said), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_library_names_the_package() {
+        match Cupti::load() {
+            Ok(cupti) => assert!(cupti.now() > 0),
+            Err(error) => assert!(error.to_string().contains("nvidia-cuda-cupti"), "{error}"),
+        }
+    }
+
+    /// A record with these words at these offsets, laid out by hand after `cupti_activity.h` of CUDA 13.0.
+    fn record(kind: u32, fields: &[(usize, u64, usize)]) -> Vec<u8> {
+        let mut bytes = vec![0; 208];
+        bytes[..4].copy_from_slice(&kind.to_le_bytes());
+        for &(at, value, length) in fields {
+            bytes[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
+        }
+        bytes
+    }
+
+    #[test]
+    fn fields_are_where_the_header_has_them() {
+        let name = c"reduce";
+        let kernel = record(
+            10,
+            &[
+                (6, 32, 2),
+                (16, 1000, 8),
+                (24, 3000, 8),
+                (48, 7, 4),
+                (52, 512, 4),
+                (56, 1, 4),
+                (60, 1, 4),
+                (64, 256, 4),
+                (68, 1, 4),
+                (72, 1, 4),
+                (76, 1024, 4),
+                (80, 64, 4),
+                (104, name.as_ptr() as u64, 8),
+            ],
+        );
+        // SAFETY: long enough for each kind, and the name lives on.
+        let read = |bytes: &[u8]| unsafe { Raw::read(bytes.as_ptr()) };
+        let found = read(&kernel).unwrap();
+        assert_eq!((found.kind, found.name.as_str(), found.stream), (RawKind::Kernel, "reduce", 7));
+        assert_eq!((found.grid, found.block, found.registers), ([512, 1, 1], [256, 1, 1], 32));
+        assert_eq!((found.start, found.end, found.shared_bytes), (1000, 3000, 1088));
+        let copy = read(&record(1, &[(4, 2, 1), (8, 4096, 8), (16, 5, 8), (24, 9, 8), (40, 13, 4)])).unwrap();
+        assert_eq!((copy.kind, copy.bytes, copy.stream, copy.end), (RawKind::Copy(2), 4096, 13, 9));
+        let fill = read(&record(2, &[(8, 64, 8), (40, 7, 4)])).unwrap();
+        assert_eq!((fill.kind, fill.bytes, fill.stream), (RawKind::Fill, 64, 7));
+        assert_eq!(read(&record(5, &[])), None);
+    }
 }

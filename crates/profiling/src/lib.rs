@@ -6,15 +6,16 @@
 //! | [`range`] | a name for a stretch of the host's time (NVTX), for profilers that look on |
 //! | [`ncu`] | Nsight Compute's counters of the course's kernels |
 //! | [`nsys`] | Nsight Systems' summary of where the time went |
+//! | [`cudnn`] | time and workspace of each of cuDNN's algorithms for a convolution |
 //! | [`sanitize`] | what compute-sanitizer says of a kernel |
 
 mod activity;
 pub mod bare;
+pub mod cudnn;
 mod cupti;
 mod ncu;
 mod nsys;
 mod nvtx;
-mod perfetto;
 mod programs;
 mod sanitizer;
 mod tape;
@@ -24,11 +25,10 @@ mod traced;
 pub use activity::{Activity, ActivityKind, NamedRange};
 pub use ncu::{Add, Counted, Metric, NCU_METRICS, Stalls, ncu, ncu_command, parse_ncu};
 pub use nsys::{Shared, nsys, nsys_command, parse_nsys};
-pub use perfetto::save_spans;
 pub use programs::{Tooling, tools};
 pub use sanitizer::{Reported, parse_sanitizer, sanitize, sanitize_command};
 pub use tape::{Tape, TapeRange, trace};
-pub use trace::Trace;
+pub use trace::{Trace, save_spans};
 pub use traced::{Traced, measure_trace};
 
 use std::marker::PhantomData;

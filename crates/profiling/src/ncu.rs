@@ -1,17 +1,11 @@
 //! Nsight Compute: what the hardware counts of the course's kernels.
 
-mod metrics;
-mod roofline;
-mod stalls;
-
-pub use metrics::{Add, Metric, NCU_METRICS};
-pub use stalls::Stalls;
-
 use super::programs::{nothing, started, typed};
 use gpulab::error::Result;
 use gpulab::measurement::{Backend, Measurement, Summary, figures};
+use gpulab::plot;
+use gpulab::plot::{Reached, Roofline};
 use gpulab_kernels::topics::Size;
-use metrics::all;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -44,7 +38,7 @@ impl Counted {
 
     /// Why warps waited, longest first.
     pub fn stalls(&self) -> Stalls {
-        stalls::of(self)
+        stalls_of(self)
     }
 
     /// A row for each figure, to be stored; [`Counted::from_rows`] reads them.
@@ -173,7 +167,7 @@ pub fn parse_ncu(text: &str) -> Option<Vec<Counted>> {
             return None;
         }
         let mut metrics = together(&own);
-        metrics.extend(peak.map(|peak| (roofline::PEAK.to_string(), peak)));
+        metrics.extend(peak.map(|peak| (PEAK.to_string(), peak)));
         found.push(Counted { rung: rung.to_string(), launches: count, metrics, recorded_on: String::new() });
     }
     (rest.next().is_none() && !found.is_empty()).then_some(found)
@@ -210,6 +204,195 @@ fn together(launches: &[BTreeMap<String, f64>]) -> BTreeMap<String, f64> {
         (name.clone(), if adds { sum() } else { *value })
     };
     longest.iter().map(figure).collect()
+}
+
+/// How figures of several launches are put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Add {
+    /// Their sum.
+    Sum,
+    /// That of the longest launch.
+    Longest,
+}
+
+/// One figure of Nsight Compute, with a short name for tables.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Metric {
+    /// Nsight Compute's name.
+    pub name: &'static str,
+    /// The name in this crate's tables.
+    pub short: &'static str,
+    /// The unit of the short name's value.
+    pub unit: &'static str,
+    /// What makes that unit of ncu's base unit.
+    pub scale: f64,
+    /// How launches are put together.
+    pub add: Add,
+}
+
+const fn sum(name: &'static str, short: &'static str, unit: &'static str, scale: f64) -> Metric {
+    Metric { name, short, unit, scale, add: Add::Sum }
+}
+
+const fn percent(name: &'static str, short: &'static str) -> Metric {
+    Metric { name, short, unit: "%", scale: 1.0, add: Add::Longest }
+}
+
+/// The figures that [`ncu`](super::ncu) asks for, besides the reasons to wait.
+pub const NCU_METRICS: [Metric; 13] = [
+    sum("gpu__time_duration.sum", "time", "µs", 1e-3),
+    percent("dram__throughput.avg.pct_of_peak_sustained_elapsed", "device memory"),
+    percent("lts__throughput.avg.pct_of_peak_sustained_elapsed", "L2"),
+    percent("l1tex__throughput.avg.pct_of_peak_sustained_active", "L1 and shared memory"),
+    percent("sm__inst_issued.avg.pct_of_peak_sustained_active", "instructions issued"),
+    percent("sm__warps_active.avg.pct_of_peak_sustained_active", "occupancy"),
+    Metric {
+        name: "launch__registers_per_thread",
+        short: "registers",
+        unit: "a thread",
+        scale: 1.0,
+        add: Add::Longest,
+    },
+    sum("dram__bytes_read.sum", "read", "MB", 1e-6),
+    sum("dram__bytes_write.sum", "written", "MB", 1e-6),
+    sum("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "load requests", "requests", 1.0),
+    sum("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "load sectors", "sectors", 1.0),
+    sum("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum", "conflicts, loads", "wavefronts", 1.0),
+    sum("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum", "conflicts, stores", "wavefronts", 1.0),
+];
+
+/// Every name that is asked for.
+pub(super) fn all() -> impl Iterator<Item = String> {
+    let reasons = REASONS.iter().map(|reason| reason.metric());
+    NCU_METRICS.iter().map(|metric| metric.name.to_string()).chain(reasons)
+}
+
+/// TFLOP/s that the multiprocessors' f32 lanes reach at most, as `gpulab demo ladder` prints it.
+pub(super) const PEAK: &str = "fp32 peak";
+
+impl Counted {
+    /// Each with the additions and multiplications of its call: operations for each byte that was read from or written to
+    /// device memory, against operations a second. The memory's roof is what the hardware's own percentage makes of the
+    /// busiest one's bytes and time.
+    pub fn roofline(counted: &[(Counted, f64)]) -> Roofline {
+        let bytes = |one: &Counted| (one.get("read") + one.get("written")) * 1e6;
+        let seconds = |one: &Counted| one.get("time") * 1e-6;
+        let point = |(one, operations): &(Counted, f64)| Reached {
+            name: one.rung.rsplit('/').next().unwrap_or_default().to_string(),
+            flop_per_byte: operations / bytes(one),
+            tflop_per_s: operations / seconds(one) / 1e12,
+            recorded: !one.recorded_on.is_empty(),
+        };
+        let mut chart = plot::roofline(&counted.iter().map(point).collect::<Vec<_>>());
+        let percent = |one: &Counted| one.get("device memory");
+        let busiest = counted.iter().map(|one| &one.0).filter(|one| percent(one) > 0.0);
+        if let Some(one) = busiest.max_by(|a, b| percent(a).total_cmp(&percent(b))) {
+            let roof = bytes(one) / seconds(one) / 1e9 / (percent(one) / 100.0);
+            chart = chart.memory_roof("device memory, by ncu's percentage", roof);
+        }
+        if let Some(peak) = counted.iter().find_map(|one| one.0.metrics.get(PEAK)) {
+            chart = chart.compute_roof("f32: multiprocessors × lanes × 2 × clock", *peak);
+        }
+        let place = match counted.iter().map(|one| &one.0.recorded_on).find(|machine| !machine.is_empty()) {
+            Some(machine) => format!("Recorded on {machine}."),
+            None => "Measured on this machine.".to_string(),
+        };
+        chart.note("Bytes: those that crossed the pins of device memory, as Nsight Compute counted them.").note(&place)
+    }
+}
+
+/// A reason for which a warp that lives on a multiprocessor does not issue its next instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reason {
+    name: &'static str,
+    means: &'static str,
+}
+
+impl Reason {
+    /// Nsight Compute's name: the warps that wait for it, added up over all cycles, by the instructions issued. So it is
+    /// how many cycles a warp waits for it before each of its instructions, on average.
+    pub(super) fn metric(self) -> String {
+        format!("smsp__average_warps_issue_stalled_{}_per_issue_active.ratio", self.name)
+    }
+}
+
+const fn reason(name: &'static str, means: &'static str) -> Reason {
+    Reason { name, means }
+}
+
+/// The reasons of Hopper, with what they mean in short (after NVIDIA's Kernel Profiling Guide, "Warp Stall Reasons").
+pub(super) const REASONS: [Reason; 18] = [
+    reason("long_scoreboard", "a load from global or local memory has not come"),
+    reason("short_scoreboard", "a load from shared memory, or a special function, has not come"),
+    reason("barrier", "other warps of the block have not reached `__syncthreads()`"),
+    reason("lg_throttle", "the queue for global and local memory is full"),
+    reason("mio_throttle", "the queue for shared memory and special functions is full"),
+    reason("tex_throttle", "the queue of the texture unit is full"),
+    reason("math_pipe_throttle", "the arithmetic unit is busy"),
+    reason("wait", "the last instruction has a fixed latency"),
+    reason("not_selected", "ready, but another warp was taken"),
+    reason("selected", "it issues: no stall"),
+    reason("no_instruction", "its next instruction is not in the cache"),
+    reason("branch_resolving", "a jump is being worked out"),
+    reason("dispatch_stall", "the dispatcher holds it back"),
+    reason("drain", "it has ended, and its stores are not out"),
+    reason("membar", "a memory fence has not come through"),
+    reason("imc_miss", "a constant is not in the cache"),
+    reason("gmma", "the tensor cores are busy"),
+    reason("sleeping", "it sleeps"),
+];
+
+/// One rung's reasons to wait, most first: the cycles that a warp waits so for each of its instructions, on average.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "a stall table shows itself as the last expression of a cell, without a semicolon"]
+pub struct Stalls {
+    /// The rung.
+    pub rung: String,
+    /// Reason in Nsight Compute's words, what it means, cycles.
+    pub reasons: Vec<(&'static str, &'static str, f64)>,
+    /// The machine, where it was recorded; else empty.
+    pub recorded_on: String,
+}
+
+pub(super) fn stalls_of(counted: &Counted) -> Stalls {
+    let known = REASONS.iter().filter_map(|reason| {
+        let cycles = counted.metrics.get(&reason.metric()).copied()?;
+        Some((reason.name, reason.means, cycles))
+    });
+    let mut reasons: Vec<_> = known.filter(|one| one.2 > 0.0).collect();
+    reasons.sort_by(|a, b| b.2.total_cmp(&a.2));
+    Stalls { rung: counted.rung.clone(), reasons, recorded_on: counted.recorded_on.clone() }
+}
+
+impl Stalls {
+    /// The first reason that is a wait; empty where nothing was counted.
+    pub fn first(&self) -> &'static str {
+        self.reasons.iter().find(|one| one.0 != "selected").map_or("", |one| one.0)
+    }
+
+    /// The reasons as rows for [`plot::bars`](gpulab::plot::bars): the five that are most.
+    pub fn rows(&self) -> Vec<Measurement> {
+        let row = |one: &(&str, &str, f64)| bar(one.0, "waiting", "cycles an instruction", one.2, &self.recorded_on);
+        self.reasons.iter().take(5).map(row).collect()
+    }
+
+    /// What the notebook calls to show a value.
+    pub fn evcxr_display(&self) {
+        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
+    }
+}
+
+impl fmt::Display for Stalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: f64 = self.reasons.iter().map(|one| one.2).sum();
+        let recorded =
+            if self.recorded_on.is_empty() { String::new() } else { format!(" (recorded on {})", self.recorded_on) };
+        writeln!(f, "{}: cycles that a warp spends so for each of its instructions{recorded}", self.rung)?;
+        for (name, means, cycles) in self.reasons.iter().filter(|one| one.2 >= 0.01 * all) {
+            writeln!(f, "{cycles:>8.2}  {:>3.0} %  {name:18}  {means}", 100.0 * cycles / all)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! What a GPU did from when to when, as plain data.
 
-use super::{Activity, ActivityKind, NamedRange, perfetto};
-use gpulab::error::{Result, bytes};
+use super::{Activity, ActivityKind, NamedRange};
+use gpulab::error::{Error, Result, bytes};
 use gpulab::measurement::{Span, figures};
 use gpulab::plot;
+use serde_json::{Value, json};
 use std::fmt;
 use std::path::Path;
 
@@ -89,7 +90,7 @@ impl Trace {
     /// # Errors
     /// [`Error::File`](gpulab::Error::File) when it cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        perfetto::write(path.as_ref(), &perfetto::of_trace(self))
+        write(path.as_ref(), &of_trace(self))
     }
 
     /// What the notebook calls to show a value.
@@ -143,6 +144,88 @@ impl fmt::Display for Trace {
 
 fn volume(sides: [u32; 3]) -> u64 {
     sides.iter().map(|&side| u64::from(side)).product()
+}
+
+/// Writes spans, also recorded ones, as JSON that Perfetto (<https://ui.perfetto.dev>) opens: a track for each lane.
+///
+/// # Errors
+/// [`Error::File`] when it cannot be written.
+pub fn save_spans(spans: &[Span], path: impl AsRef<Path>) -> Result<()> {
+    let mut tracks = Tracks::default();
+    let events = spans.iter().map(|span| {
+        let track = tracks.number(&span.lane);
+        event(&span.label, track, span.start_ms * 1e3, span.end_ms * 1e3, json!({}))
+    });
+    let events: Vec<Value> = events.collect();
+    write(path.as_ref(), &tracks.file(events, "gpulab"))
+}
+
+pub(super) fn of_trace(trace: &Trace) -> Value {
+    let us = |ns: u64| ns as f64 / 1e3;
+    let mut tracks = Tracks::default();
+    let host = trace.ranges.iter().map(|one| {
+        let track = tracks.number("host");
+        event(&one.name, track, us(one.start_ns), us(one.end_ns), json!({}))
+    });
+    let mut events: Vec<Value> = host.collect();
+    for one in &trace.activities {
+        let track = tracks.number(&stream(one.stream));
+        events.push(event(&one.name, track, us(one.start_ns), us(one.end_ns), details(one)));
+    }
+    tracks.file(events, &trace.gpu)
+}
+
+/// What Perfetto shows when a bar is clicked.
+fn details(one: &Activity) -> Value {
+    match one.kind {
+        ActivityKind::Kernel => json!({
+            "grid": one.grid, "block": one.block, "registers a thread": one.registers, "shared bytes a block": one.shared_bytes
+        }),
+        _ => json!({"bytes": one.bytes, "GB/s": one.bytes as f64 / one.us().max(1e-3) / 1e3}),
+    }
+}
+
+fn event(name: &str, track: usize, start_us: f64, end_us: f64, args: Value) -> Value {
+    json!({"name": name, "ph": "X", "pid": 1, "tid": track, "ts": start_us, "dur": end_us - start_us, "args": args})
+}
+
+/// Lanes by number, in order of appearance.
+#[derive(Default)]
+struct Tracks(Vec<String>);
+
+impl Tracks {
+    fn number(&mut self, lane: &str) -> usize {
+        self.0.iter().position(|known| known == lane).unwrap_or_else(|| {
+            self.0.push(lane.to_string());
+            self.0.len() - 1
+        })
+    }
+
+    fn file(&self, events: Vec<Value>, process: &str) -> Value {
+        let named = |what: &str, track: usize, args: Value| json!({"name": what, "ph": "M", "pid": 1, "tid": track, "args": args});
+        let mut all = vec![named("process_name", 0, json!({"name": process}))];
+        for (track, lane) in self.0.iter().enumerate() {
+            all.push(named("thread_name", track, json!({"name": lane})));
+            all.push(named("thread_sort_index", track, json!({"sort_index": track})));
+        }
+        all.extend(events);
+        json!({"displayTimeUnit": "ns", "traceEvents": all})
+    }
+}
+
+pub(super) fn write(path: &Path, trace: &Value) -> Result<()> {
+    let write = || {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(path, trace.to_string())
+    };
+    write().map_err(|error| Error::File {
+        path: path.to_path_buf(),
+        during: "save the trace as".to_string(),
+        text: error.to_string(),
+        fix: "choose a path in a folder where you may write, on a disk with room".to_string(),
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The vendor's matrix product, loaded when it is there.
 
-use super::present::Library;
-use super::{CudaGpu, CudaMemory};
+use super::{CudaGpu, CudaMemory, Library};
 use crate::error::{Error, Result};
 use cudarc::cublas::result::{self, CublasError};
 use cudarc::cublas::safe::CudaBlas;

@@ -3,102 +3,25 @@
 //! The default stream cannot be captured, so while a capture goes on, what is launched goes to a stream of its own
 //! ([`CudaGpu::queue`]). The graph is launched on the default stream, in order with everything else.
 
-use super::{CudaGpu, driver_error};
+use super::open::Captured;
+use super::{CudaGpu, CudaMemory, driver_error};
 use crate::error::{Error, Result};
 use cudarc::driver::result::{graph, stream};
 use cudarc::driver::sys::{CUgraph, CUgraphExec, CUgraphInstantiate_flags, CUstreamCaptureMode, cuGraphGetNodes};
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtrMut, DriverError};
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use std::any::Any;
-use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, ThreadId};
-
-/// Device memory that graphs can ask whether it is still there.
-#[derive(Debug)]
-pub(crate) struct CudaMemory {
-    slice: CudaSlice<u8>,
-    alive: Arc<()>,
-}
-
-impl From<CudaSlice<u8>> for CudaMemory {
-    fn from(slice: CudaSlice<u8>) -> CudaMemory {
-        CudaMemory { slice, alive: Arc::new(()) }
-    }
-}
-
-impl CudaMemory {
-    /// As cudarc's own, of `len` elements of a plain number's type, without a copy.
-    pub(crate) fn into_slice<T>(self, len: usize) -> CudaSlice<T> {
-        retyped(self.slice, len)
-    }
-
-    /// Takes cudarc's memory over, without a copy.
-    pub(crate) fn from_slice<T>(slice: CudaSlice<T>) -> CudaMemory {
-        let bytes = slice.num_bytes();
-        CudaMemory::from(retyped(slice, bytes))
-    }
-}
-
-/// The same memory as another type's; `len` elements of plain numbers that fit into it.
-fn retyped<From, To>(slice: CudaSlice<From>, len: usize) -> CudaSlice<To> {
-    assert!(len * size_of::<To>() <= slice.num_bytes(), "as many bytes as there are");
-    let stream = slice.stream().clone();
-    // The stream waits for what others still do with the memory.
-    let pointer = slice.leak();
-    // SAFETY: the allocation is whole, of that many bytes, and nobody else's now; plain numbers are valid as any bits.
-    let mut slice = unsafe { stream.upgrade_device_ptr::<To>(pointer, len) };
-    // The new slice's events know nothing of the past: other streams shall wait for this one.
-    drop(slice.device_ptr_mut(&stream));
-    slice
-}
-
-impl Deref for CudaMemory {
-    type Target = CudaSlice<u8>;
-
-    fn deref(&self) -> &CudaSlice<u8> {
-        &self.slice
-    }
-}
-
-impl DerefMut for CudaMemory {
-    fn deref_mut(&mut self) -> &mut CudaSlice<u8> {
-        &mut self.slice
-    }
-}
-
-/// What is being captured on one GPU, if anything is. It concerns the capturing thread alone: others go on as before.
-#[derive(Debug, Default)]
-pub(crate) struct Recording {
-    captured: Mutex<Option<Captured>>,
-    /// Held by the thread that captures: another one waits.
-    turn: Mutex<()>,
-}
-
-#[derive(Debug)]
-struct Captured {
-    thread: ThreadId,
-    stream: Arc<CudaStream>,
-    /// The buffers that the work uses.
-    buffers: Vec<Weak<()>>,
-    /// What the graph needs beside them: its kernels' modules.
-    keep: Vec<Arc<dyn Any + Send + Sync>>,
-}
-
-impl Recording {
-    fn lock(&self) -> MutexGuard<'_, Option<Captured>> {
-        self.captured.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Does that with what this thread captures.
-    fn of_this_thread<R>(&self, does: impl FnOnce(&mut Captured) -> R) -> Option<R> {
-        self.lock().as_mut().filter(|captured| captured.thread == thread::current().id()).map(does)
-    }
-}
+use std::sync::{Arc, PoisonError, Weak};
+use std::thread;
 
 impl CudaGpu {
+    /// The stream that this thread captures, if it does.
+    pub(crate) fn captured(&self) -> Option<Arc<CudaStream>> {
+        self.recording.of_this_thread(|captured| captured.stream.clone())
+    }
+
     /// Where work is queued: the default stream, or the one that is being captured.
     pub(crate) fn queue(&self) -> Arc<CudaStream> {
-        self.recording.of_this_thread(|captured| captured.stream.clone()).unwrap_or_else(|| self.stream.clone())
+        self.captured().unwrap_or_else(|| self.stream.clone())
     }
 
     /// An error that names `what`, while a graph is being captured.
@@ -168,7 +91,7 @@ impl Capture<'_> {
             unsafe { gpu.context.disable_event_tracking() };
         }
         let thread = thread::current().id();
-        *gpu.recording.lock() = Some(Captured { thread, stream: own.clone(), buffers: Vec::new(), keep: Vec::new() });
+        gpu.recording.begin(Captured { thread, stream: own.clone(), buffers: Vec::new(), keep: Vec::new() });
         let capture = Capture { gpu, tracked, stream: Some(own) };
         // Only this thread's calls are watched: another one may allocate meanwhile.
         // SAFETY: the stream is valid.
@@ -181,7 +104,7 @@ impl Capture<'_> {
     }
 
     fn finish(&mut self) -> (std::result::Result<CUgraph, DriverError>, Option<Captured>) {
-        let captured = self.gpu.recording.lock().take();
+        let captured = self.gpu.recording.end();
         let Some(own) = self.stream.take() else {
             return (Err(DriverError(cudarc::driver::sys::CUresult::CUDA_ERROR_INVALID_HANDLE)), captured);
         };

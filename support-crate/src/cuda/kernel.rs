@@ -2,7 +2,7 @@
 
 use super::{CudaGpu, driver_error};
 use crate::error::{Error, Result};
-use crate::launch::{LaunchAttributes, LaunchConfig, Layout, Packed};
+use crate::launch::{LaunchAttributes, LaunchConfig, ParameterLayout};
 use crate::measurement::KernelResources;
 use cudarc::driver::sys::{
     CUdevice_attribute as Attribute, CUfunction_attribute_enum, CUlaunchAttribute, CUlaunchAttributeID as Id,
@@ -11,6 +11,7 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{CudaFunction, CudaModule, CudaStream, DriverError, result};
 use cudarc::nvrtc::Ptx;
+use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
 /// A loaded module.
@@ -76,7 +77,7 @@ impl CudaKernel {
     }
 
     /// Where the compiled kernel reads its parameters, by `cuFuncGetParamInfo`; `None` with a driver before CUDA 12.4.
-    pub(crate) fn layouts(&self) -> Result<Option<Vec<Layout>>> {
+    pub(crate) fn layouts(&self) -> Result<Option<Vec<ParameterLayout>>> {
         if driver_version() < (12, 4) {
             return Ok(None);
         }
@@ -86,7 +87,7 @@ impl CudaKernel {
             // SAFETY: the function is loaded, and both pointers are valid for the call.
             let told = unsafe { cuFuncGetParamInfo(self.0.cu_function(), layouts.len(), &mut offset, &mut bytes) };
             match told {
-                CUresult::CUDA_SUCCESS => layouts.push(Layout { offset, bytes }),
+                CUresult::CUDA_SUCCESS => layouts.push(ParameterLayout { offset, bytes }),
                 // Past the last parameter.
                 CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(Some(layouts)),
                 other => return Err(driver_error("asking for a kernel's parameters", DriverError(other))),
@@ -95,14 +96,14 @@ impl CudaKernel {
     }
 
     /// # Safety
-    /// `arguments` has as many entries as the kernel has parameters, each of its parameter's size; an address among them is
+    /// `arguments` has as many addresses as the kernel has parameters, each of as many bytes as its parameter has; an address among them is
     /// one that the kernel may use as its declaration says, until the work has ended.
     pub(crate) unsafe fn launch(
         &self,
         stream: &CudaStream,
         config: LaunchConfig,
         attributes: LaunchAttributes,
-        arguments: &mut Packed,
+        arguments: &mut [*mut c_void],
     ) -> Result<()> {
         let problem = |error| driver_error("the launch", error);
         stream.context().bind_to_thread().map_err(problem)?;
@@ -110,8 +111,7 @@ impl CudaKernel {
             let (grid, block, shared) = (config.grid, config.block, config.shared_bytes);
             let (function, stream) = (self.0.cu_function(), stream.cu_stream());
             // SAFETY: the caller's promise; function and stream are valid.
-            return unsafe { result::launch_kernel(function, grid, block, shared, stream, arguments.addresses()) }
-                .map_err(problem);
+            return unsafe { result::launch_kernel(function, grid, block, shared, stream, arguments) }.map_err(problem);
         }
         if attributes.max_shared_carveout {
             let attribute = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
@@ -119,9 +119,9 @@ impl CudaKernel {
         }
         let mut list = list(attributes);
         let launch = launch_config(stream, config, &mut list);
-        let addresses = arguments.addresses().as_mut_ptr();
         // SAFETY: the caller's promise, and all that the configuration points to lives until the call has returned.
-        let launched = unsafe { cuLaunchKernelEx(&launch, self.0.cu_function(), addresses, std::ptr::null_mut()) };
+        let launched =
+            unsafe { cuLaunchKernelEx(&launch, self.0.cu_function(), arguments.as_mut_ptr(), std::ptr::null_mut()) };
         match launched {
             CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE => {
                 let fit = if attributes.cluster > 1 {

@@ -1,13 +1,14 @@
-//! Finding an NVIDIA GPU and opening it.
+//! Whether CUDA's libraries are there, finding an NVIDIA GPU and opening it, and what the driver's error codes mean.
 
-use super::present::Library;
-use super::{Recording, driver_error};
-use crate::error::{Error, Result};
-use crate::launch::Limits;
+use crate::error::{Error, Result, next_step};
+use crate::launch::LaunchLimits;
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
+use std::any::Any;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::{self, ThreadId};
 
 /// An open NVIDIA GPU: a context of cudarc's and its default stream. Cloning it is cheap.
 #[derive(Debug, Clone)]
@@ -19,7 +20,7 @@ pub struct Opened {
     pub(crate) context: Arc<CudaContext>,
     pub(crate) stream: Arc<CudaStream>,
     pub(crate) name: String,
-    pub(crate) limits: Limits,
+    pub(crate) limits: LaunchLimits,
     /// What is launched goes here while a graph is captured.
     pub(crate) recording: Recording,
     /// cudarc orders streams only as long as one of its making is alive; but the work of a stream that was dropped may
@@ -34,6 +35,50 @@ impl Deref for CudaGpu {
 
     fn deref(&self) -> &Opened {
         &self.0
+    }
+}
+
+/// What is being captured on one GPU, if anything is. It concerns the capturing thread alone: others go on as before.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    /// Whether anything is: a launch asks this first. The capturing thread itself has set it, so it needs no order.
+    any: AtomicBool,
+    captured: Mutex<Option<Captured>>,
+    /// Held by the thread that captures: another one waits.
+    pub(super) turn: Mutex<()>,
+}
+
+#[derive(Debug)]
+pub(super) struct Captured {
+    pub(super) thread: ThreadId,
+    pub(super) stream: Arc<CudaStream>,
+    /// The buffers that the work uses.
+    pub(super) buffers: Vec<Weak<()>>,
+    /// What the graph needs beside them: its kernels' modules.
+    pub(super) keep: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Recording {
+    pub(super) fn begin(&self, captured: Captured) {
+        *self.lock() = Some(captured);
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn end(&self) -> Option<Captured> {
+        self.any.store(false, Ordering::Relaxed);
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Captured>> {
+        self.captured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does that with what this thread captures.
+    pub(super) fn of_this_thread<R>(&self, does: impl FnOnce(&mut Captured) -> R) -> Option<R> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.lock().as_mut().filter(|captured| captured.thread == thread::current().id()).map(does)
     }
 }
 
@@ -107,7 +152,7 @@ impl CudaGpu {
     fn register(context: Arc<CudaContext>, own: bool) -> Result<CudaGpu> {
         let problem = |error| driver_error("opening the GPU", error);
         let attribute = |which| context.attribute(which).map(|value| value as u32).map_err(problem);
-        let limits = Limits {
+        let limits = LaunchLimits {
             threads_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             block: (
                 attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
@@ -183,9 +228,64 @@ impl CudaGpu {
     }
 }
 
+/// A library that cudarc calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// `libcuda`, which comes with the driver.
+    Driver,
+    /// `libnvrtc`, the compiler.
+    Nvrtc,
+    /// `libcublas`.
+    Cublas,
+}
+
+impl Library {
+    /// Whether it can be called.
+    pub(crate) fn is_present(self) -> bool {
+        !self.is_hidden() && self.loads()
+    }
+
+    /// `GPULAB_NVRTC=none` hides the compiler: a machine that has it then does what one without (a Mac) does.
+    pub(crate) fn is_hidden(self) -> bool {
+        self == Library::Nvrtc && std::env::var_os("GPULAB_NVRTC").is_some_and(|value| value == "none")
+    }
+
+    /// Tries to load it.
+    #[cfg(not(feature = "cuda-linked"))]
+    fn loads(self) -> bool {
+        // SAFETY: these only try to load a library.
+        unsafe {
+            match self {
+                Library::Driver => cudarc::driver::sys::is_culib_present(),
+                Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
+                Library::Cublas => cudarc::cublas::sys::is_culib_present(),
+            }
+        }
+    }
+
+    /// candle's `cuda` feature has cudarc link to all of them: this program would not have started without.
+    #[cfg(feature = "cuda-linked")]
+    fn loads(self) -> bool {
+        true
+    }
+}
+
+/// Turns a driver's code into an error that says what was going on and what to do.
+pub fn driver_error(during: &str, error: DriverError) -> Error {
+    let text = |bytes: Result<&std::ffi::CStr, DriverError>| {
+        bytes.map_or_else(|_| "unknown".to_string(), |text| text.to_string_lossy().into_owned())
+    };
+    // Only the driver knows the words, and cudarc panics where there is none.
+    let (code, text) = match Library::Driver.is_present() {
+        true => (text(error.error_name()), text(error.error_string())),
+        false => (format!("{:?}", error.0), "no driver is here to explain it".to_string()),
+    };
+    Error::Driver { during: during.to_string(), code, text, fix: next_step(error.0).to_string() }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::no_driver;
+    use super::*;
 
     #[test]
     fn a_container_without_a_gpu_is_told_the_flag() {

@@ -1,18 +1,21 @@
-//! Launching kernels.
+//! Compiled modules, their kernels, what a launch takes (a tuple of buffers, plain values and tensor maps), and launching.
 
-use super::args::{Lent, RawArg};
 use super::buffer::Memory;
-use super::{Args, Gpu, Stream};
-use crate::cuda::{self, CudaGpu, CudaKernel};
+use super::{Buffer, Gpu, Stream};
+use crate::cuda::{CudaGpu, CudaKernel, CudaLibrary, compile_to_ptx};
 use crate::error::{Error, Result};
 use crate::inspect::Inspection;
 use crate::launch::{
-    ArgType, LaunchAttributes, LaunchConfig, Packed, Parameter, Signature, check_arguments, signatures,
+    ArgType, Bytes, Element, KernelParam, LaunchAttributes, LaunchConfig, Parameter, Signature, Source,
+    check_arguments, entry_points, signatures,
 };
 use crate::measurement::KernelResources;
-use crate::metal::{MetalArg, MetalKernel};
-use crate::sim::{SimKernel, needs_hardware};
-use cudarc::driver::{CudaFunction, CudaStream};
+use crate::metal::{MetalArg, MetalKernel, MetalLibrary};
+use crate::sim::{SimKernel, SimLibrary, needs_hardware};
+use crate::{cuda, sim};
+use cudarc::driver::{
+    CudaFunction, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop, sys,
+};
 use std::sync::Arc;
 use warpsim::{Arg as SimArg, Watch};
 
@@ -102,7 +105,7 @@ impl Kernel {
     /// [`Error::DeviceMismatch`] before anything runs; [`Error::Driver`] from the driver, also for work launched earlier; [`Error::Mistakes`] on a
     /// simulated GPU, for what this launch did wrong.
     pub fn launch<'a>(&self, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
-        self.launch_raw(None, config, LaunchAttributes::NONE, args.into_raw())
+        args.with_raw(|args| self.launch_raw(None, config, LaunchAttributes::NONE, args))
     }
 
     /// Step 3 in clusters of blocks, cooperatively, or before the kernel in front has ended (`cuLaunchKernelEx`).
@@ -121,7 +124,7 @@ impl Kernel {
         args: impl Args<'a>,
     ) -> Result<()> {
         self.check_attributes(config, attributes)?;
-        self.launch_raw(None, config, attributes, args.into_raw())
+        args.with_raw(|args| self.launch_raw(None, config, attributes, args))
     }
 
     /// Step 3 on a stream of your own.
@@ -129,7 +132,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::launch`].
     pub fn launch_on<'a>(&self, stream: &Stream, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
-        self.launch_raw(Some(&stream.0), config, LaunchAttributes::NONE, args.into_raw())
+        args.with_raw(|args| self.launch_raw(Some(&stream.0), config, LaunchAttributes::NONE, args))
     }
 
     /// The kernel as cudarc has it, to launch with `stream.launch_builder(&function)`.
@@ -187,7 +190,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::launch`] before anything runs; [`Error::Unsupported`] for a kernel on a real GPU.
     pub fn inspect<'a>(&self, config: LaunchConfig, args: impl Args<'a>) -> Result<Inspection> {
-        self.inspect_raw(config, args.into_raw(), Watch::default())
+        args.with_raw(|args| self.inspect_raw(config, args, Watch::default()))
     }
 
     /// As [`Kernel::inspect`], with the accesses of another warp: the block's (x, y, z), and the warp's number in it.
@@ -201,7 +204,7 @@ impl Kernel {
         block: (u32, u32, u32),
         warp: u32,
     ) -> Result<Inspection> {
-        self.inspect_raw(config, args.into_raw(), Watch { block: block.into(), warp })
+        args.with_raw(|args| self.inspect_raw(config, args, Watch { block: block.into(), warp }))
     }
 
     /// How many clusters of that launch the whole GPU runs at the same time: blocks that wait for each other must not be
@@ -220,14 +223,14 @@ impl Kernel {
         }
     }
 
-    fn inspect_raw(&self, config: LaunchConfig, args: Vec<RawArg<'_>>, watch: Watch) -> Result<Inspection> {
+    fn inspect_raw(&self, config: LaunchConfig, args: &[RawArg<'_>], watch: Watch) -> Result<Inspection> {
         let (Loaded::Simulated(kernel), Gpu::Simulated(gpu)) = (&self.loaded, &self.gpu) else {
             return Err(Error::Unsupported {
                 what: format!("{} does not let a notebook look inside a launch", self.gpu),
                 fix: "compile the kernel on `Gpu::simulated()?` and inspect it there".to_string(),
             });
         };
-        self.check(config, &args)?;
+        self.check(config, args)?;
         let ([x, y, z], warps) = (watch.block, config.threads_per_block().div_ceil(32));
         if x >= config.grid.0 || y >= config.grid.1 || z >= config.grid.2 || u64::from(watch.warp) >= warps {
             return Err(Error::Invalid {
@@ -235,7 +238,7 @@ impl Kernel {
                 fix: format!("the grid is {:?}, and each block has {warps} warps, counted from 0", config.grid),
             });
         }
-        let args: Vec<SimArg> = args.into_iter().map(sim_arg).collect();
+        let args: Vec<SimArg> = args.iter().map(sim_arg).collect();
         kernel.inspect(gpu, config, &args, watch)
     }
 
@@ -271,13 +274,11 @@ impl Kernel {
         stream: Option<&Arc<CudaStream>>,
         config: LaunchConfig,
         attributes: LaunchAttributes,
-        mut args: Vec<RawArg<'_>>,
+        args: &mut [RawArg<'_>],
     ) -> Result<()> {
-        self.check(config, &args)?;
+        self.check(config, args)?;
         match (&self.loaded, &self.gpu) {
-            (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => {
-                self.launch_cuda(gpu, kernel, stream, config, attributes, &mut args)
-            }
+            (Loaded::Cuda(kernel), Gpu::Cuda(gpu)) => self.launch_cuda(gpu, kernel, stream, config, attributes, args),
             (Loaded::Metal(kernel), Gpu::Metal(gpu)) => {
                 let args: Vec<MetalArg<'_>> = args.iter().map(metal_arg).collect();
                 gpu.launch(kernel, config, &args)
@@ -287,7 +288,7 @@ impl Kernel {
                     let fix = "use `launch`: each launch there ends before the next begins";
                     return Err(needs_hardware("a launch cannot be queued on a stream", fix));
                 }
-                let args: Vec<SimArg> = args.into_iter().map(sim_arg).collect();
+                let args: Vec<SimArg> = args.iter().map(sim_arg).collect();
                 kernel.launch(gpu, config, attributes.cooperative, &args)
             }
             _ => unreachable!("a kernel is loaded on its own GPU"),
@@ -310,30 +311,36 @@ impl Kernel {
             gpu.outside_capture("a launch on a stream of its own", "use `launch`, which is captured")?;
             gpu.owns(stream)?;
         }
-        // A graph must know that its memory is still there, and of a slice of cudarc's it cannot.
-        if args.iter().any(|arg| matches!(arg.memory, Some(Lent::CudaRead(_) | Lent::CudaWrite(_)))) {
-            gpu.outside_capture("a launch with a slice of cudarc's", "give it to `Buffer::from_cuda` before")?;
-        }
-        gpu.uses(args.iter().filter_map(|arg| match arg.memory.as_ref()?.own()? {
-            Memory::Cuda(memory) => Some(memory),
-            _ => None,
-        }));
-        gpu.keep(|| Arc::new(kernel.clone()));
-        let queue = stream.cloned().unwrap_or_else(|| gpu.queue());
-        let (mut packed, mut guards) = (Packed::with_capacity(args.len()), Vec::new());
-        for arg in args {
-            let lent = arg.memory.as_mut().map(|memory| memory.on_stream(&queue));
-            match (&arg.bytes, &lent) {
-                (Some(bytes), _) => packed.push(bytes.as_slice()),
-                (None, Some((address, _))) => packed.push(&address.to_ne_bytes()),
-                (None, None) => unreachable!("an argument is bytes, memory, or both"),
+        let captured = gpu.captured();
+        if captured.is_some() {
+            // A graph must know that its memory is still there, and of a slice of cudarc's it cannot.
+            if args.iter().any(|arg| matches!(arg.memory, Some(Lent::CudaRead(_) | Lent::CudaWrite(_)))) {
+                gpu.outside_capture("a launch with a slice of cudarc's", "give it to `Buffer::from_cuda` before")?;
             }
-            guards.extend(lent.map(|(_, guard)| guard));
+            gpu.uses(args.iter().filter_map(|arg| match arg.memory.as_ref()?.own()? {
+                Memory::Cuda(memory) => Some(memory),
+                _ => None,
+            }));
+            gpu.keep(|| Arc::new(kernel.clone()));
+        }
+        let queue = stream.or(captured.as_ref()).unwrap_or(&gpu.stream);
+        let (mut few_guards, mut more_guards) = (std::array::from_fn(|_| None), Vec::new());
+        let (mut few_addresses, mut more_addresses) = ([std::ptr::null_mut(); FEW], Vec::new());
+        let guards = slots(&mut few_guards, &mut more_guards, args.len(), || None);
+        let addresses = slots(&mut few_addresses, &mut more_addresses, args.len(), std::ptr::null_mut);
+        for ((RawArg { bytes, memory, .. }, guard), address) in args.iter_mut().zip(guards).zip(&mut *addresses) {
+            if let Some(memory) = memory {
+                let (pointer, order) = memory.on_stream(queue);
+                *guard = Some(order);
+                // A tensor map brings bytes of its own.
+                bytes.get_or_insert_with(|| Bytes::of(&pointer));
+            }
+            *address = bytes.as_mut().expect("an argument is bytes, memory, or both").address();
         }
         // SAFETY: count and sizes were just checked against the compiled kernel's parameters, and every address is that of a
         // buffer of this GPU, whose elements are plain numbers of which every bit pattern is valid; the guards outlive the
         // call, and order later uses behind it. What the kernel's own code does, `Kernel` says.
-        unsafe { kernel.launch(&queue, config, attributes, &mut packed) }
+        unsafe { kernel.launch(queue, config, attributes, addresses) }
     }
 
     fn check(&self, config: LaunchConfig, args: &[RawArg<'_>]) -> Result<()> {
@@ -343,8 +350,7 @@ impl Kernel {
             }
         }
         if let Some(signature) = &self.signature {
-            let kinds: Vec<ArgType> = args.iter().map(|arg| arg.kind).collect();
-            check_arguments(signature, &kinds)?;
+            check_arguments(signature, args.iter().map(|arg| arg.kind))?;
         }
         self.check_limits(config)
     }
@@ -395,7 +401,7 @@ fn metal_arg<'a>(arg: &'a RawArg<'_>) -> MetalArg<'a> {
     }
 }
 
-fn sim_arg(arg: RawArg<'_>) -> SimArg {
+fn sim_arg(arg: &RawArg<'_>) -> SimArg {
     match (&arg.bytes, arg.memory.as_ref().and_then(Lent::own)) {
         (Some(bytes), _) => SimArg::Bytes(bytes.as_slice().to_vec()),
         (None, Some(Memory::Simulated(memory))) => memory.arg(),
@@ -404,3 +410,305 @@ fn sim_arg(arg: RawArg<'_>) -> SimArg {
 }
 
 const OWN_GPU: &str = "checked before: every buffer is on the kernel's GPU";
+
+/// One argument on its way to a kernel, on any machine: its bytes, the memory that the kernel may reach through it, or both.
+pub struct RawArg<'a> {
+    pub(super) kind: ArgType,
+    /// `None` for a buffer: its bytes are its address, which the launch puts here.
+    pub(super) bytes: Option<Bytes>,
+    pub(super) memory: Option<Lent<'a>>,
+}
+
+/// Memory lent to a launch, for reading or for writing.
+pub(super) enum Lent<'a> {
+    Read(&'a Memory, &'a Gpu),
+    Write(&'a mut Memory, &'a Gpu),
+    /// Of a slice of cudarc's, which `Memory` does not own.
+    CudaRead(CudaView<'a, u8>),
+    CudaWrite(CudaViewMut<'a, u8>),
+}
+
+impl Lent<'_> {
+    /// `None` where the memory is cudarc's.
+    pub(super) fn own(&self) -> Option<&Memory> {
+        match self {
+            Lent::Read(memory, _) => Some(memory),
+            Lent::Write(memory, _) => Some(memory),
+            Lent::CudaRead(_) | Lent::CudaWrite(_) => None,
+        }
+    }
+
+    /// Where the memory is, if that is not on `gpu`.
+    pub(super) fn elsewhere(&self, gpu: &Gpu) -> Option<String> {
+        let context = match self {
+            Lent::Read(memory, owner) => return (!memory.is_of(gpu)).then(|| other(owner, gpu)),
+            Lent::Write(memory, owner) => return (!memory.is_of(gpu)).then(|| other(owner, gpu)),
+            Lent::CudaRead(view) => view.stream().context(),
+            Lent::CudaWrite(view) => view.stream().context(),
+        };
+        match gpu {
+            Gpu::Cuda(gpu) => (!Arc::ptr_eq(context, &gpu.context)).then(|| cuda::another_context(context)),
+            _ => Some(format!("GPU {}", context.ordinal())),
+        }
+    }
+
+    /// Its address, for work that `stream` gets next: it waits for what other streams still do with the memory. When the
+    /// guard is dropped, after the work was queued, later users of the memory wait for that work.
+    pub(super) fn on_stream<'b>(&'b mut self, stream: &'b CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
+        match self {
+            Lent::Read(Memory::Cuda(memory), _) => memory.device_ptr(stream),
+            Lent::Write(Memory::Cuda(memory), _) => memory.device_ptr_mut(stream),
+            Lent::CudaRead(view) => view.device_ptr(stream),
+            Lent::CudaWrite(view) => view.device_ptr_mut(stream),
+            Lent::Read(..) | Lent::Write(..) => unreachable!("checked before: every buffer is on the kernel's GPU"),
+        }
+    }
+}
+
+/// What to call memory of `owner`, seen from `gpu`.
+fn other(owner: &Gpu, gpu: &Gpu) -> String {
+    match (owner, gpu) {
+        (Gpu::Simulated(_), Gpu::Simulated(_)) => "another simulated GPU".to_string(),
+        (Gpu::Cuda(owner), Gpu::Cuda(_)) => cuda::another_context(&owner.context),
+        _ => format!("GPU {}", owner.index()),
+    }
+}
+
+pub(super) mod sealed {
+    pub trait Sealed {}
+}
+
+/// What may stand in a launch: `&buffer`, `&mut buffer`, a number or another [`KernelParam`] by value, `&map` or `&mut map`
+/// of a [`TensorMap`], and on an NVIDIA GPU cudarc's own slices and views: `&slice`, `&mut slice`, `&view`, `&mut view`.
+pub trait KernelArg<'a>: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_raw(self) -> RawArg<'a>;
+}
+
+impl<T: KernelParam> sealed::Sealed for T {}
+impl<'a, T: KernelParam> KernelArg<'a> for T {
+    fn into_raw(self) -> RawArg<'a> {
+        RawArg { kind: ArgType::of::<T>(), bytes: Some(Bytes::of(&self)), memory: None }
+    }
+}
+
+fn buffer<T: Element>(mutable: bool, memory: Lent<'_>) -> RawArg<'_> {
+    RawArg { kind: ArgType::Buffer { element: T::TYPE, mutable }, bytes: None, memory: Some(memory) }
+}
+
+impl<T: Element> sealed::Sealed for &Buffer<T> {}
+impl<'a, T: Element> KernelArg<'a> for &'a Buffer<T> {
+    fn into_raw(self) -> RawArg<'a> {
+        buffer::<T>(false, Lent::Read(&self.memory, &self.gpu))
+    }
+}
+
+impl<T: Element> sealed::Sealed for &mut Buffer<T> {}
+impl<'a, T: Element> KernelArg<'a> for &'a mut Buffer<T> {
+    fn into_raw(self) -> RawArg<'a> {
+        buffer::<T>(true, Lent::Write(&mut self.memory, &self.gpu))
+    }
+}
+
+impl<T: Element> sealed::Sealed for &CudaSlice<T> {}
+impl<'a, T: Element> KernelArg<'a> for &'a CudaSlice<T> {
+    fn into_raw(self) -> RawArg<'a> {
+        // SAFETY: any bytes are valid as bytes.
+        let view = unsafe { self.transmute::<u8>(self.num_bytes()) };
+        buffer::<T>(false, Lent::CudaRead(view.expect("a slice is as long as it is")))
+    }
+}
+
+impl<T: Element> sealed::Sealed for &mut CudaSlice<T> {}
+impl<'a, T: Element> KernelArg<'a> for &'a mut CudaSlice<T> {
+    fn into_raw(self) -> RawArg<'a> {
+        let bytes = self.num_bytes();
+        // SAFETY: an element is a plain number, for which every bit pattern is valid.
+        let view = unsafe { self.transmute_mut::<u8>(bytes) };
+        buffer::<T>(true, Lent::CudaWrite(view.expect("a slice is as long as it is")))
+    }
+}
+
+impl<T: Element> sealed::Sealed for &CudaView<'_, T> {}
+impl<'a, T: Element> KernelArg<'a> for &'a CudaView<'_, T> {
+    fn into_raw(self) -> RawArg<'a> {
+        // SAFETY: any bytes are valid as bytes.
+        let view = unsafe { self.transmute::<u8>(self.num_bytes()) };
+        buffer::<T>(false, Lent::CudaRead(view.expect("a view is as long as it is")))
+    }
+}
+
+impl<T: Element> sealed::Sealed for &mut CudaViewMut<'_, T> {}
+impl<'a, T: Element> KernelArg<'a> for &'a mut CudaViewMut<'_, T> {
+    fn into_raw(self) -> RawArg<'a> {
+        let bytes = self.num_bytes();
+        // SAFETY: an element is a plain number, for which every bit pattern is valid.
+        let view = unsafe { self.transmute_mut::<u8>(bytes) };
+        buffer::<T>(true, Lent::CudaWrite(view.expect("a view is as long as it is")))
+    }
+}
+
+/// As many arguments as a tuple has at most need no allocation: launches are timed in microseconds.
+const FEW: usize = 16;
+
+fn slots<'s, T>(few: &'s mut [T; FEW], more: &'s mut Vec<T>, len: usize, empty: impl FnMut() -> T) -> &'s mut [T] {
+    if len <= FEW {
+        return &mut few[..len];
+    }
+    more.resize_with(len, empty);
+    more
+}
+
+/// All arguments of a launch, as a tuple of up to sixteen. (As a list too, for programs that read them from a table.)
+pub trait Args<'a>: sealed::Sealed {
+    #[doc(hidden)]
+    fn with_raw<R>(self, does: impl FnOnce(&mut [RawArg<'a>]) -> R) -> R;
+}
+
+impl sealed::Sealed for Vec<RawArg<'_>> {}
+impl<'a> Args<'a> for Vec<RawArg<'a>> {
+    fn with_raw<R>(mut self, does: impl FnOnce(&mut [RawArg<'a>]) -> R) -> R {
+        does(&mut self)
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident)*;)*) => {$(
+        impl<$($name: sealed::Sealed),*> sealed::Sealed for ($($name,)*) {}
+        impl<'a, $($name: KernelArg<'a>),*> Args<'a> for ($($name,)*) {
+            #[inline]
+            fn with_raw<R>(self, does: impl FnOnce(&mut [RawArg<'a>]) -> R) -> R {
+                #[allow(non_snake_case)]
+                let ($($name,)*) = self;
+                does(&mut [$($name.into_raw()),*])
+            }
+        }
+    )*};
+}
+
+tuples! {
+    ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; A B C D E F G H I;
+    A B C D E F G H I J; A B C D E F G H I J K; A B C D E F G H I J K L; A B C D E F G H I J K L M;
+    A B C D E F G H I J K L M N; A B C D E F G H I J K L M N O; A B C D E F G H I J K L M N O P;
+}
+
+/// Compiled kernels, loaded on one GPU.
+#[derive(Debug, Clone)]
+pub struct Module {
+    gpu: Gpu,
+    library: Library,
+    signatures: Vec<Signature>,
+    names: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+enum Library {
+    Cuda(CudaLibrary),
+    Metal(MetalLibrary),
+    Simulated(SimLibrary),
+}
+
+impl Gpu {
+    /// Compiles CUDA C (on an Apple GPU: Metal) and loads it. Text, or a [`Source`] with constants or from a file.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] with the compiler's log and the lines it means, [`Error::NoCompiler`] without NVRTC,
+    /// [`Error::DriverTooOld`] when the driver cannot load what the compiler made, [`Error::Unsupported`] for an
+    /// instruction that the simulator does not run.
+    pub fn compile(&self, source: impl Into<Source>) -> Result<Module> {
+        self.compile_source(&source.into())
+    }
+
+    /// Loads PTX that was made elsewhere, by nvcc or rustc (`cuModuleLoadData`).
+    ///
+    /// PTX tells each parameter's size, and its launches are checked against that. Where it does not say whether 64 bits are
+    /// a number or an address (older compilers mark no addresses with `.ptr`), a launch takes a buffer there and no number;
+    /// [`Kernel::with_declaration`] tells the two apart.
+    ///
+    /// # Errors
+    /// [`Error::DriverTooOld`] when it is of a newer version than the driver knows, [`Error::Unsupported`] on an Apple
+    /// GPU, [`Error::Driver`].
+    pub fn load_ptx(&self, ptx: &str) -> Result<Module> {
+        match self {
+            Gpu::Cuda(gpu) => self.load_cuda(gpu, ptx, Vec::new()),
+            Gpu::Simulated(_) => Ok(self.module(Library::Simulated(SimLibrary::load(ptx, None)?), ptx, Vec::new())),
+            Gpu::Metal(_) => Err(Error::Unsupported {
+                what: "an Apple GPU does not run PTX".to_string(),
+                fix: "give `gpu.compile` a Metal kernel".to_string(),
+            }),
+        }
+    }
+
+    fn compile_source(&self, source: &Source) -> Result<Module> {
+        match self {
+            Gpu::Cuda(gpu) => {
+                let ptx = compile_to_ptx(source, &Gpu::target(gpu)?)?;
+                self.load_cuda(gpu, &ptx, signatures(&source.text))
+            }
+            Gpu::Metal(gpu) => {
+                let library = gpu.compile(source)?;
+                let names = library.names();
+                Ok(Module { gpu: self.clone(), library: Library::Metal(library), signatures: Vec::new(), names })
+            }
+            Gpu::Simulated(_) => {
+                let ptx = sim::compile_or_ship(source)?;
+                let library = Library::Simulated(SimLibrary::load(&ptx, Some(source.clone()))?);
+                Ok(self.module(library, &ptx, signatures(&source.text)))
+            }
+        }
+    }
+
+    fn load_cuda(&self, gpu: &CudaGpu, ptx: &str, declared: Vec<Signature>) -> Result<Module> {
+        Ok(self.module(Library::Cuda(gpu.load(ptx)?), ptx, declared))
+    }
+
+    /// `declared` are the source's own declarations: names and types read best there. What a macro made is known from the
+    /// PTX alone.
+    fn module(&self, library: Library, ptx: &str, declared: Vec<Signature>) -> Module {
+        let compiled = entry_points(ptx).into_iter().map(|entry| {
+            let declared = declared.iter().find(|declared| declared.name == entry.name);
+            entry.with_declaration(declared)
+        });
+        let signatures: Vec<Signature> = compiled.collect();
+        let names = signatures.iter().map(|entry| entry.name.clone()).collect();
+        Module { gpu: self.clone(), library, signatures, names }
+    }
+}
+
+impl Module {
+    /// The kernels in this module.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The kernel of that name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKernel`] with the names that there are.
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        if !self.names.iter().any(|known| known == name) {
+            return Err(Error::NoSuchKernel { asked: name.to_string(), found: self.names.clone() });
+        }
+        let mut signature = self.signatures.iter().find(|signature| signature.name == name).cloned();
+        let (loaded, max_threads_per_block) = match &self.library {
+            Library::Cuda(library) => {
+                let kernel = library.kernel(name)?;
+                let most = kernel.max_threads_per_block()?;
+                if let Some(layouts) = kernel.layouts()? {
+                    signature = signature.map(|signature| signature.with_layouts(&layouts));
+                }
+                (Loaded::Cuda(kernel), most)
+            }
+            Library::Metal(library) => {
+                let kernel = library.kernel(name)?;
+                let most = kernel.max_threads_per_block();
+                (Loaded::Metal(kernel), most)
+            }
+            Library::Simulated(library) => {
+                let kernel = library.kernel(name, signature.as_ref());
+                (Loaded::Simulated(kernel), self.gpu.limits().threads_per_block)
+            }
+        };
+        Ok(Kernel { gpu: self.gpu.clone(), loaded, signature, max_threads_per_block })
+    }
+}

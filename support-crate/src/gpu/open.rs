@@ -1,11 +1,13 @@
-//! Finding a GPU.
+//! Finding a GPU, and what it tells of itself: its limits, its arithmetic, its memory.
 
-use crate::cuda::{self, CudaGpu, driver_error};
+use crate::cuda::{CudaGpu, driver_error};
 use crate::error::{Error, Result};
-use crate::launch::Limits;
-use crate::measurement::Backend;
+use crate::launch::LaunchLimits;
+use crate::measurement::{Backend, MemoryStats};
 use crate::metal::MetalGpu;
-use crate::sim::{self, BlockOrder, SimGpu};
+use crate::sim::{BlockOrder, SimGpu, needs_hardware};
+use crate::{cuda, sim};
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, CudaStream};
 use std::fmt;
 use std::sync::Arc;
@@ -165,7 +167,7 @@ impl Gpu {
     }
 
     /// The largest blocks, grids and shared memory that a launch may ask for.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> LaunchLimits {
         match self {
             Gpu::Cuda(gpu) => gpu.limits,
             Gpu::Metal(gpu) => gpu.limits(),
@@ -261,5 +263,100 @@ impl fmt::Display for Gpu {
             Gpu::Simulated(_) => write!(f, "{}, no hardware", self.name()),
             _ => write!(f, "GPU {}: {}", self.index(), self.name()),
         }
+    }
+}
+
+impl Gpu {
+    /// f32 additions and multiplications a second in TFLOP/s, outside the tensor cores: multiprocessors × lanes × 2 ×
+    /// the highest clock, as the driver tells them. `None` where it does not, and on Apple and simulated GPUs.
+    pub fn fp32_peak(&self) -> Option<f64> {
+        let Gpu::Cuda(gpu) = self else { return None };
+        let lanes = lanes(gpu.capability().ok()?)?;
+        let khz = f64::from(gpu.attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE));
+        let peak = f64::from(gpu.multiprocessors()) * f64::from(lanes) * 2.0 * khz * 1e3 / 1e12;
+        (peak > 0.0).then_some(peak)
+    }
+}
+
+/// f32 results a clock and multiprocessor, by compute capability: the table of arithmetic instructions' throughput in
+/// the CUDA C++ Programming Guide.
+fn lanes(capability: u32) -> Option<u32> {
+    match capability {
+        75 | 80 => Some(64),
+        86..=89 | 90 | 100..=129 => Some(128),
+        _ => None,
+    }
+}
+
+impl Gpu {
+    /// The pool's figures now, in bytes. Waits first: a free takes effect when the GPU reaches it. A simulated GPU has
+    /// no pool: it reserves what buffers hold.
+    ///
+    /// # Errors
+    /// [`Error::Driver`], also for work launched earlier.
+    pub fn memory(&self) -> Result<MemoryStats> {
+        match self {
+            Gpu::Cuda(gpu) => {
+                self.synchronize()?;
+                let [used, reserved, used_high, reserved_high] = gpu.pool_figures()?;
+                let info = gpu.context.mem_get_info();
+                let (free, total) = info.map_err(|error| driver_error("reading the free memory", error))?;
+                Ok(MemoryStats { used, reserved, used_high, reserved_high, free: free as u64, total: total as u64 })
+            }
+            Gpu::Metal(gpu) => Ok(gpu.memory()),
+            Gpu::Simulated(gpu) => Ok(gpu.memory()),
+        }
+    }
+
+    /// How many bytes the pool keeps when buffers are dropped: 0 is the driver's default (all unused memory goes back
+    /// at the next synchronisation), `u64::MAX` keeps everything for the next allocation.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where there is no pool.
+    pub fn set_release_threshold(&self, bytes: u64) -> Result<()> {
+        self.pool("set_release_threshold")?.set_release_threshold(bytes)
+    }
+
+    /// Gives unused memory back to the driver until at most `keep` bytes stay reserved.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where there is no pool.
+    pub fn trim(&self, keep: usize) -> Result<()> {
+        self.pool("trim")?.trim(keep)
+    }
+
+    /// Begins the two highest figures anew.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where there is no pool.
+    pub fn reset_high_water(&self) -> Result<()> {
+        self.pool("reset_high_water")?.reset_high_water()
+    }
+
+    fn pool(&self, call: &str) -> Result<&crate::cuda::CudaGpu> {
+        match self {
+            Gpu::Cuda(gpu) => Ok(gpu),
+            Gpu::Metal(_) => Err(Error::Unsupported {
+                what: format!("`{call}`: Metal allocates without a pool"),
+                fix: "run this on an NVIDIA GPU, or read the recorded run".to_string(),
+            }),
+            Gpu::Simulated(_) => Err(needs_hardware(
+                &format!("`{call}` changes the driver's memory pool"),
+                "practise on `Pool`, the model of one, or run this on an NVIDIA GPU",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hopper_has_128_lanes_and_a_simulator_has_no_peak() {
+        assert_eq!([75, 80, 89, 90, 120, 30].map(lanes), [Some(64), Some(64), Some(128), Some(128), Some(128), None]);
+        assert_eq!(Gpu::simulated().unwrap().fp32_peak(), None);
+        let Ok(gpu) = Gpu::open_index(0) else { return };
+        assert!(gpu.fp32_peak().is_none_or(|peak| (1.0..1000.0).contains(&peak)), "{:?}", gpu.fp32_peak());
     }
 }

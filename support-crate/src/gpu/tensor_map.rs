@@ -1,7 +1,7 @@
 //! Matrices as the copy engine of Hopper GPUs (TMA) takes them.
 
-use super::args::Lent;
 use super::buffer::Memory;
+use super::kernel::{KernelArg, Lent, RawArg, sealed};
 use super::{Buffer, Gpu};
 use crate::cuda::{BOX_ROW, CudaTensorMap};
 use crate::error::{Error, Result};
@@ -150,9 +150,22 @@ fn check<T: Element>(len: usize, rows: usize, columns: usize, box_rows: u32) -> 
     Ok(())
 }
 
+impl sealed::Sealed for &TensorMap<'_> {}
+impl<'a> KernelArg<'a> for &'a TensorMap<'_> {
+    fn into_raw(self) -> RawArg<'a> {
+        RawArg { kind: self.kind(false), bytes: Some(self.bytes()), memory: Some(self.lend()) }
+    }
+}
+
+impl sealed::Sealed for &mut TensorMap<'_> {}
+impl<'a> KernelArg<'a> for &'a mut TensorMap<'_> {
+    fn into_raw(self) -> RawArg<'a> {
+        RawArg { kind: self.kind(true), bytes: Some(self.bytes()), memory: Some(self.lend_mut()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::Arg;
     use super::*;
     use crate::launch::LaunchConfig;
 

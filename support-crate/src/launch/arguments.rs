@@ -150,7 +150,7 @@ impl ArgType {
 ///
 /// # Errors
 /// [`Error::ArgumentCount`], [`Error::ArgumentType`] and [`Error::ArgumentSize`], each with the kernel's own declaration.
-pub fn check_arguments(signature: &Signature, given: &[ArgType]) -> Result<()> {
+pub fn check_arguments(signature: &Signature, given: impl ExactSizeIterator<Item = ArgType>) -> Result<()> {
     if signature.parameters.len() != given.len() {
         return Err(Error::ArgumentCount {
             kernel: signature.name.clone(),
@@ -160,7 +160,7 @@ pub fn check_arguments(signature: &Signature, given: &[ArgType]) -> Result<()> {
         });
     }
     for (at, (parameter, given)) in signature.parameters.iter().zip(given).enumerate() {
-        if let Some(fix) = wrong_type(parameter, *given) {
+        if let Some(fix) = wrong_type(parameter, given) {
             return Err(Error::ArgumentType {
                 kernel: signature.name.clone(),
                 position: at + 1,
@@ -247,74 +247,42 @@ impl Parameter {
     }
 }
 
-/// The bytes of one argument.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The bytes of one argument, at a multiple of 16 bytes, the largest alignment of a vector.
+#[derive(Debug, Clone)]
 pub(crate) enum Bytes {
     /// Numbers and short vectors need no allocation: launches are timed in microseconds.
-    Inline([u8; 16], u8),
-    Boxed(Box<[u8]>),
+    Inline(u128, usize),
+    Boxed(Box<[u128]>, usize),
 }
 
 impl Bytes {
+    #[inline]
     pub(crate) fn of<T: NoUninit>(value: &T) -> Bytes {
         let bytes = bytemuck::bytes_of(value);
-        let mut inline = [0; 16];
-        match inline.get_mut(..bytes.len()) {
-            Some(room) => {
-                room.copy_from_slice(bytes);
-                Bytes::Inline(inline, bytes.len() as u8)
-            }
-            None => Bytes::Boxed(bytes.into()),
+        let len = bytes.len();
+        if len <= size_of::<u128>() {
+            let mut word = 0_u128;
+            bytemuck::bytes_of_mut(&mut word)[..len].copy_from_slice(bytes);
+            return Bytes::Inline(word, len);
         }
+        let mut words = vec![0_u128; len.div_ceil(size_of::<u128>())];
+        bytemuck::cast_slice_mut(&mut words)[..len].copy_from_slice(bytes);
+        Bytes::Boxed(words.into(), len)
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
         match self {
-            Bytes::Inline(bytes, len) => &bytes[..usize::from(*len)],
-            Bytes::Boxed(bytes) => bytes,
-        }
-    }
-}
-
-/// All arguments of a launch as the driver takes them: a list of addresses, each of as many bytes as its parameter has.
-#[derive(Debug, Default)]
-pub(crate) struct Packed {
-    /// Every argument begins at a multiple of 16 bytes, the largest alignment of a vector.
-    words: Vec<u128>,
-    /// Where each begins, in words.
-    starts: Vec<usize>,
-    addresses: Vec<*mut c_void>,
-}
-
-impl Packed {
-    pub(crate) fn with_capacity(arguments: usize) -> Packed {
-        Packed {
-            words: Vec::with_capacity(arguments),
-            starts: Vec::with_capacity(arguments),
-            addresses: Vec::with_capacity(arguments),
+            Bytes::Inline(word, len) => &bytemuck::bytes_of(word)[..*len],
+            Bytes::Boxed(words, len) => &bytemuck::cast_slice(words)[..*len],
         }
     }
 
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let start = self.words.len();
-        self.starts.push(start);
-        // An empty argument has an address too.
-        self.words.resize(start + bytes.len().div_ceil(size_of::<u128>()).max(1), 0);
-        bytemuck::cast_slice_mut(&mut self.words[start..])[..bytes.len()].copy_from_slice(bytes);
-    }
-
-    /// Valid until the next call that changes `self`.
-    pub(crate) fn addresses(&mut self) -> &mut [*mut c_void] {
-        // All of them come from one pointer to the whole: one slice after the other would end the ones before.
-        let base = self.words.as_mut_ptr();
-        let words = self.words.len();
-        self.addresses.clear();
-        self.addresses.extend(self.starts.iter().map(|&start| {
-            assert!(start < words, "an argument begins inside the list");
-            // SAFETY: just checked.
-            unsafe { base.add(start) }.cast::<c_void>()
-        }));
-        &mut self.addresses
+    /// As the driver takes an argument: where its bytes are, as long as they stay where they are.
+    pub(crate) fn address(&mut self) -> *mut c_void {
+        match self {
+            Bytes::Inline(word, _) => std::ptr::from_mut(word).cast(),
+            Bytes::Boxed(words, _) => words.as_mut_ptr().cast(),
+        }
     }
 }
 
@@ -332,7 +300,7 @@ mod tests {
     fn check(declaration: &str, ptx: &str, given: &[ArgType]) -> Result<()> {
         let declared = signatures(declaration);
         let compiled = entry_points(&format!(".entry k({ptx})")).remove(0);
-        check_arguments(&compiled.with_declaration(declared.first()), given)
+        check_arguments(&compiled.with_declaration(declared.first()), given.iter().copied())
     }
 
     fn check_add(given: &[ArgType]) -> Result<()> {
@@ -435,7 +403,7 @@ mod tests {
     fn the_driver_finds_every_byte_of_every_argument() {
         let line = Line { slope: 1.5, offset: [2.0, 3.0, 4.0], n: -4 };
         let map: [u64; 16] = std::array::from_fn(|i| i as u64);
-        let all = [
+        let mut all = [
             Bytes::of(&1_u8),
             Bytes::of(&-2_i16),
             Bytes::of(&f32::NAN),
@@ -446,9 +414,7 @@ mod tests {
             Bytes::of(&[0_u8; 0]),
             Bytes::of(&7_i32),
         ];
-        let mut packed = Packed::with_capacity(2);
-        all.iter().for_each(|bytes| packed.push(bytes.as_slice()));
-        let addresses = packed.addresses();
+        let addresses: Vec<*mut c_void> = all.iter_mut().map(Bytes::address).collect();
         assert_eq!(addresses.len(), all.len());
         // As the driver does: from each address as many bytes as the parameter has, in any order.
         for (bytes, address) in all.iter().zip(addresses).rev() {

@@ -1,6 +1,8 @@
-//! The shape of a launch, and the limits that a device sets to it.
+//! What a launch is given: its shape and the device's limits, the element types, and the kernel's source.
 
 use crate::error::{Error, Result};
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// How many blocks (the grid) of how many threads, and the dynamic shared memory of each block.
 ///
@@ -93,7 +95,7 @@ impl LaunchAttributes {
 
 /// What a device accepts in one launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct LaunchLimits {
     /// Threads in a block, all dimensions multiplied.
     pub threads_per_block: u32,
     /// Threads in a block along x, y, z.
@@ -104,7 +106,7 @@ pub struct Limits {
     pub shared_bytes_per_block: u32,
 }
 
-impl Limits {
+impl LaunchLimits {
     /// Says which limit a launch breaks, before the driver answers `CUDA_ERROR_INVALID_VALUE`.
     ///
     /// # Errors
@@ -155,11 +157,193 @@ impl Limits {
     }
 }
 
+/// The type of one element, as Rust and as CUDA C call it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the names are Rust's own
+pub enum ElementType {
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+}
+
+impl ElementType {
+    /// Rust's name, such as `f32`; also the word in `metrics.csv`.
+    pub fn rust_name(self) -> &'static str {
+        self.names().0
+    }
+
+    /// CUDA C's name, such as `float`.
+    pub fn cuda_name(self) -> &'static str {
+        self.names().1
+    }
+
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        self.names().2
+    }
+
+    fn names(self) -> (&'static str, &'static str, usize) {
+        match self {
+            ElementType::F32 => ("f32", "float", 4),
+            ElementType::F64 => ("f64", "double", 8),
+            ElementType::I8 => ("i8", "signed char", 1),
+            ElementType::I16 => ("i16", "short", 2),
+            ElementType::I32 => ("i32", "int", 4),
+            ElementType::I64 => ("i64", "long long", 8),
+            ElementType::U8 => ("u8", "unsigned char", 1),
+            ElementType::U16 => ("u16", "unsigned short", 2),
+            ElementType::U32 => ("u32", "unsigned int", 4),
+            ElementType::U64 => ("u64", "unsigned long long", 8),
+        }
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.rust_name())
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A number that may cross to a device: same bits on both sides, any bit pattern valid.
+///
+/// Sealed, because [`Buffer::to_host`](crate::gpu::Buffer::to_host) hands out whatever bits a kernel left behind.
+pub trait Element: sealed::Sealed + Copy + Default + Send + Sync + fmt::Debug + 'static {
+    /// Which type this is.
+    const TYPE: ElementType;
+}
+
+/// How many bytes `len` elements take. Checked, because release builds multiply with a silent overflow.
+pub(crate) fn bytes_of<T: Element>(len: usize) -> Result<usize> {
+    let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);
+    bytes.ok_or_else(|| Error::Invalid {
+        what: format!("{len} elements of {} bytes are more than any memory holds", size_of::<T>()),
+        fix: "check the arithmetic of the size".to_string(),
+    })
+}
+
+/// The bytes of these numbers.
+pub fn as_bytes<T: Element>(numbers: &[T]) -> &[u8] {
+    // SAFETY: elements are plain numbers without padding, and bytes need no alignment.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}
+
+/// The bytes of these numbers, to be written.
+pub(crate) fn as_bytes_mut<T: Element>(numbers: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above, and any bytes make valid numbers.
+    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
+}
+
+macro_rules! elements {
+    ($($rust:ty => $variant:ident),* $(,)?) => {$(
+        impl sealed::Sealed for $rust {}
+        impl Element for $rust {
+            const TYPE: ElementType = ElementType::$variant;
+        }
+    )*};
+}
+
+elements! {
+    f32 => F32, f64 => F64,
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64,
+    u8 => U8, u16 => U16, u32 => U32, u64 => U64,
+}
+
+/// How many complaints an excerpt shows: later errors often follow from the first.
+const EXCERPT: usize = 5;
+
+/// CUDA C (or Metal) source, from a string or a file, with `#define`d constants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// What the compiler calls the file in its messages.
+    pub name: String,
+    /// The text.
+    pub text: String,
+    /// `-DNAME=VALUE`, in order.
+    pub defines: Vec<(String, String)>,
+    /// The folder that the file lies in: headers beside it may be included.
+    pub folder: Option<PathBuf>,
+}
+
+impl Source {
+    /// Source written in the notebook.
+    pub fn text(text: &str) -> Source {
+        Source { name: "kernel.cu".to_string(), text: text.to_string(), defines: Vec::new(), folder: None }
+    }
+
+    /// Source in a file.
+    ///
+    /// # Errors
+    /// [`Error::File`] when it cannot be read.
+    pub fn file(path: impl AsRef<Path>) -> Result<Source> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|error| Error::File {
+            path: path.to_path_buf(),
+            during: "read the kernel".to_string(),
+            text: error.to_string(),
+            fix: match error.kind() {
+                std::io::ErrorKind::InvalidData => {
+                    "save the file as plain text (UTF-8) and run the cell again".to_string()
+                }
+                _ => format!(
+                    "check the path; the course's own kernels lie in {}",
+                    gpulab_measure::repository().join("crates/kernels").display()
+                ),
+            },
+        })?;
+        let name = path.file_name().map_or_else(|| "kernel.cu".into(), |name| name.to_string_lossy().into_owned());
+        Ok(Source { name, text, defines: Vec::new(), folder: path.parent().map(Path::to_path_buf) })
+    }
+
+    /// The lines that a compiler complains about, each with its complaint. Lines count from 1; others are passed over.
+    pub(crate) fn excerpt<'a>(&self, complaints: impl Iterator<Item = (usize, &'a str)>) -> String {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let at = |(number, complaint): (usize, &str)| {
+            let line = lines.get(number.checked_sub(1)?)?;
+            Some(format!("{number:>5} | {line}\n      ^ {complaint}\n"))
+        };
+        let all: Vec<String> = complaints.filter_map(at).collect();
+        let mut text = all[..all.len().min(EXCERPT)].concat();
+        if all.len() > EXCERPT {
+            text += &format!("  … and {} more\n", all.len() - EXCERPT);
+        }
+        text
+    }
+
+    /// The same source with `NAME` defined as `value`, as `-DNAME=value` does.
+    pub fn define(mut self, name: &str, value: impl ToString) -> Source {
+        self.defines.push((name.to_string(), value.to_string()));
+        self
+    }
+}
+
+impl From<&str> for Source {
+    fn from(text: &str) -> Source {
+        Source::text(text)
+    }
+}
+
+impl From<&String> for Source {
+    fn from(text: &String) -> Source {
+        Source::text(text)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const H200: Limits = Limits {
+    const H200: LaunchLimits = LaunchLimits {
         threads_per_block: 1024,
         block: (1024, 1024, 64),
         grid: (2_147_483_647, 65535, 65535),
@@ -189,5 +373,20 @@ mod tests {
             let message = H200.check(&config).unwrap_err().to_string();
             assert!(message.contains(text) && message.contains("next: "), "{message}");
         }
+    }
+
+    #[test]
+    fn a_size_that_overflows_is_an_error() {
+        assert_eq!(bytes_of::<f64>(3), Ok(24));
+        for len in [usize::MAX, usize::MAX / 4, isize::MAX as usize / 4] {
+            let message = bytes_of::<f64>(len).unwrap_err().to_string();
+            assert!(message.contains("more than any memory holds"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_says_where_the_kernels_are() {
+        let message = Source::file("no/such.cu").unwrap_err().to_string();
+        assert!(message.contains("no/such.cu") && message.contains("kernels"), "{message}");
     }
 }

@@ -3,19 +3,13 @@
 
 mod arguments;
 mod config;
-mod element;
 mod signature;
-mod source;
-mod words;
 
+pub(crate) use arguments::Bytes;
 pub use arguments::{ArgType, KernelParam, check_arguments};
-pub(crate) use arguments::{Bytes, Packed};
 /// Says that every byte of a value is initialised: [`KernelParam`] asks for it.
 pub use bytemuck::NoUninit;
-pub use config::{LaunchAttributes, LaunchConfig, Limits};
-pub use element::as_bytes;
-pub use element::{Element, ElementType};
-pub(crate) use element::{as_bytes_mut, bytes_of};
-pub use signature::{Layout, Parameter, ParameterType, Signature, entry_points, signatures};
-pub use source::Source;
-pub(crate) use words::{Word, without_comments, words};
+pub use config::{Element, ElementType, LaunchAttributes, LaunchConfig, LaunchLimits, Source, as_bytes};
+pub(crate) use config::{as_bytes_mut, bytes_of};
+pub use signature::{Parameter, ParameterLayout, ParameterType, Signature, entry_points, signatures};
+pub(crate) use signature::{Word, without_comments, words};

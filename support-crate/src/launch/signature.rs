@@ -4,7 +4,6 @@
 //! and sizes are those of the compiled kernel, and where the two disagree the compiled kernel is right.
 
 use super::ElementType;
-use super::words::without_comments;
 use std::fmt;
 
 /// Bytes of an address on the device.
@@ -27,12 +26,12 @@ pub struct Parameter {
     /// What may be passed.
     pub kind: ParameterType,
     /// Where the kernel reads it; `None` where only the declaration is known.
-    pub layout: Option<Layout>,
+    pub layout: Option<ParameterLayout>,
 }
 
 /// Where the compiled kernel reads a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct ParameterLayout {
     /// Bytes from the start of the parameters.
     pub offset: usize,
     /// Bytes that the driver copies from the argument.
@@ -94,7 +93,7 @@ impl Signature {
     }
 
     /// The same with offsets and sizes as the driver tells them, in order.
-    pub(crate) fn with_layouts(mut self, layouts: &[Layout]) -> Signature {
+    pub(crate) fn with_layouts(mut self, layouts: &[ParameterLayout]) -> Signature {
         self.parameters.truncate(layouts.len());
         for (at, layout) in layouts.iter().enumerate() {
             match self.parameters.get_mut(at) {
@@ -298,16 +297,92 @@ fn ptx_parameter(text: String, marks: bool, end: &mut usize) -> Parameter {
     let layout = bytes.zip(count).and_then(|(bytes, count)| {
         let offset = end.checked_next_multiple_of(own_align.max(1))?;
         *end = offset.checked_add(bytes.checked_mul(count)?)?;
-        Some(Layout { offset, bytes: *end - offset })
+        Some(ParameterLayout { offset, bytes: *end - offset })
     });
     let kind = match layout {
         _ if is(".ptr") => ParameterType::Pointer { element: None, constant: false },
         Some(_) if is(".f32") && count == Some(1) && !text.contains('[') => ParameterType::Scalar(ElementType::F32),
         Some(_) if is(".f64") && count == Some(1) && !text.contains('[') => ParameterType::Scalar(ElementType::F64),
-        Some(Layout { bytes: POINTER, .. }) if !marks && !is(".b8") => ParameterType::NumberOrAddress,
+        Some(ParameterLayout { bytes: POINTER, .. }) if !marks && !is(".b8") => ParameterType::NumberOrAddress,
         _ => ParameterType::Value,
     };
     Parameter { text, kind, layout }
+}
+
+/// A word of a source: what stands between spaces and comments. A literal is never cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Word<'a> {
+    /// The source line, counted from 1.
+    pub line: usize,
+    /// Its first byte in that line, counted from 1.
+    pub column: usize,
+    pub text: &'a str,
+}
+
+/// The source with each comment blanked out: everything else keeps its line and its column.
+pub(crate) fn without_comments(source: &str) -> String {
+    let mut text = String::with_capacity(source.len());
+    let mut before = ' ';
+    let mut rest = source;
+    while let Some(first) = rest.chars().next() {
+        let comment = comment(rest);
+        let length = comment.or_else(|| literal(rest, before)).unwrap_or(first.len_utf8());
+        let (piece, after) = rest.split_at(length);
+        match comment {
+            Some(_) => text.extend(piece.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' })),
+            None => text.push_str(piece),
+        }
+        (before, rest) = (piece.chars().next_back().unwrap_or(first), after);
+    }
+    text
+}
+
+/// The words of a source that has no comments any more.
+pub(crate) fn words(code: &str) -> Vec<Word<'_>> {
+    let mut found = Vec::new();
+    for (number, line) in code.lines().enumerate() {
+        let (mut at, mut before) = (0, ' ');
+        while let Some(gap) = line[at..].find(|c: char| !c.is_whitespace()) {
+            let start = at + gap;
+            at = start;
+            while let Some(c) = line[at..].chars().next().filter(|c| !c.is_whitespace()) {
+                at += literal(&line[at..], before).unwrap_or(c.len_utf8());
+                before = c;
+            }
+            found.push(Word { line: number + 1, column: start + 1, text: &line[start..at] });
+            before = ' ';
+        }
+    }
+    found
+}
+
+/// The length of the comment that `text` begins with. Its line's end belongs to none, unless a backslash joins the next.
+fn comment(text: &str) -> Option<usize> {
+    if let Some(inside) = text.strip_prefix("/*") {
+        return Some(inside.find("*/").map_or(text.len(), |at| at + 4));
+    }
+    let ends = text.starts_with("//").then(|| text.match_indices('\n').map(|(at, _)| at))?;
+    Some(ends.into_iter().find(|&at| !text[..at].trim_end_matches('\r').ends_with('\\')).unwrap_or(text.len()))
+}
+
+/// The length of the literal that `text` begins with, `"…"` or `'…'`; it ends with its line at the latest.
+fn literal(text: &str, before: char) -> Option<usize> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    // `1'000'000` is a number.
+    if quote == '\'' && before.is_alphanumeric() {
+        return None;
+    }
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            '\n' => return Some(at),
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if c == quote => return Some(at + 1),
+            _ => {}
+        }
+    }
+    Some(text.len())
 }
 
 #[cfg(test)]
@@ -409,9 +484,33 @@ mod tests {
         let more = merged("__global__ void k(size_t n)", ptx);
         assert_eq!((more.parameters.len(), more.parameters[0].kind), (3, ParameterType::NumberOrAddress));
         // What the driver tells of sizes wins over both.
-        let layouts = [Layout { offset: 0, bytes: 8 }, Layout { offset: 8, bytes: 4 }];
+        let layouts = [ParameterLayout { offset: 0, bytes: 8 }, ParameterLayout { offset: 8, bytes: 4 }];
         let told = own.with_layouts(&layouts);
         let kinds: Vec<_> = told.parameters.iter().map(|p| (p.kind, p.layout)).collect();
         assert_eq!(kinds, [(pointer, Some(layouts[0])), (ParameterType::Value, Some(layouts[1]))]);
+    }
+
+    #[test]
+    fn comments_go_and_everything_else_stays_where_it_is() {
+        for (source, expected) in [
+            ("a // b\nc", "a     \nc"),
+            ("a /* é\n */ b", "a      \n    b"),
+            ("a // b \\\n c\nd", "a       \n  \nd"),
+            (r#"f("// no", '"'); // yes"#, r#"f("// no", '"');       "#),
+            ("int n = 1'000; // '", "int n = 1'000;     "),
+            ("\"open // \nint a; // b", "\"open // \nint a;     "),
+            ("a /* never ends", "a              "),
+        ] {
+            assert_eq!(without_comments(source), expected, "{source:?}");
+        }
+    }
+
+    #[test]
+    fn words_know_their_place_and_literals_are_whole() {
+        let word = |line, column, text| Word { line, column, text };
+        let code = "int  a;\n\n  printf(\"a  b\\\" c\", 'x');";
+        let expected = [word(1, 1, "int"), word(1, 6, "a;"), word(3, 3, r#"printf("a  b\" c","#), word(3, 22, "'x');")];
+        assert_eq!(words(code), expected);
+        assert_eq!(words(" \n\t\n"), []);
     }
 }

@@ -5,34 +5,24 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | this one | opening it, what it can do |
-//! | `memory` | buffers and the copies into and out of them |
-//! | `compile` | source to PTX |
-//! | [`shipped`] | the PTX of known sources, for machines without NVRTC |
-//! | `kernel` | PTX to a kernel, launches |
-//! | `mistakes` | findings in the words of the reader's source |
-//! | `look` | a launch as an [`Inspection`](crate::inspect::Inspection) |
-
-mod compile;
-mod kernel;
-mod look;
-mod memory;
-mod mistakes;
-pub mod shipped;
-
-pub use compile::compile;
-pub(crate) use compile::compile_or_ship;
-pub(crate) use kernel::{SimKernel, SimLibrary};
-pub(crate) use memory::SimMemory;
-pub use warpsim::BlockOrder;
+//! | this one | opening it, what it can do, its buffers |
+//! | [`shipped`] | source to PTX; the PTX of known sources, for machines without NVRTC |
+//! | `kernel` | PTX to a kernel, launches, what they did: mistakes in the words of the source, and an [`Inspection`](crate::inspect::Inspection) |
 
 use crate::cpu;
-use crate::error::Error;
-use crate::launch::Limits;
+use crate::error::{Error, Result};
+use crate::launch::LaunchLimits;
 use crate::measurement::MemoryStats;
-use memory::Used;
+pub(crate) use kernel::{SimKernel, SimLibrary};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub use warpsim::BlockOrder;
+
+mod kernel;
+pub mod shipped;
+
+pub use shipped::compile;
+pub(crate) use shipped::compile_or_ship;
 
 /// The architecture that kernels are compiled for: the newest that the simulator runs.
 pub const ARCHITECTURE: u32 = 90;
@@ -83,8 +73,8 @@ impl SimGpu {
     }
 
     /// Those of compute capability 9.0.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn limits(&self) -> LaunchLimits {
+        LaunchLimits {
             threads_per_block: 1024,
             block: (1024, 1024, 64),
             grid: (i32::MAX as u32, 65_535, 65_535),
@@ -127,5 +117,79 @@ pub fn needs_hardware(what: &str, fix: &str) -> Error {
 impl fmt::Debug for SimGpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SimGpu({}, {})", self.0.name, self.memory())
+    }
+}
+
+/// Bytes that live buffers hold, and the most that they ever held.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Used {
+    pub now: u64,
+    pub high: u64,
+}
+
+/// Bytes in the simulated GPU's memory. Dropping it frees them.
+pub(crate) struct SimMemory {
+    gpu: SimGpu,
+    address: u64,
+    bytes: usize,
+}
+
+impl SimGpu {
+    /// Allocates; reading what nothing has written is a mistake of the kernel.
+    pub(crate) fn alloc(&self, bytes: usize) -> Result<SimMemory> {
+        let stats = self.memory();
+        let none = || Error::OutOfMemory { asked: bytes as u64, free: stats.free, total: stats.total, reserved: 0 };
+        if bytes as u64 > stats.free {
+            return Err(none());
+        }
+        // Empty buffers too have an address of their own.
+        let address = self.device().alloc(bytes.max(1)).map_err(|_| none())?;
+        let mut used = lock(&self.0.used);
+        used.now += bytes as u64;
+        used.high = used.high.max(used.now);
+        Ok(SimMemory { gpu: self.clone(), address, bytes })
+    }
+}
+
+impl SimMemory {
+    pub(crate) fn is_of(&self, gpu: &SimGpu) -> bool {
+        self.gpu.is(gpu)
+    }
+
+    /// As a kernel takes it.
+    pub(crate) fn arg(&self) -> warpsim::Arg {
+        warpsim::Arg::Pointer(self.address)
+    }
+
+    pub(crate) fn write(&mut self, host: &[u8]) -> Result<()> {
+        self.gpu.device().write(self.address, host).map_err(|error| refused(&error))
+    }
+
+    pub(crate) fn read(&self, host: &mut [u8]) -> Result<()> {
+        self.gpu.device().read(self.address, host).map_err(|error| refused(&error))
+    }
+
+    pub(crate) fn fill(&mut self, value: u8) -> Result<()> {
+        self.write(&vec![value; self.bytes])
+    }
+
+    /// Fills it with bytes that still count as never written.
+    pub(crate) fn poison(&mut self, value: u8) -> Result<()> {
+        self.gpu.device().poison(self.address, self.bytes, value).map_err(|error| refused(&error))
+    }
+
+    pub(crate) fn copy_from(&mut self, other: &SimMemory) -> Result<()> {
+        let mut bytes = vec![0; other.bytes];
+        other.read(&mut bytes)?;
+        self.write(&bytes)
+    }
+}
+
+impl Drop for SimMemory {
+    fn drop(&mut self) {
+        // It was allocated here and is freed once, so there is nothing to report.
+        if self.gpu.device().free(self.address).is_ok() {
+            lock(&self.gpu.0.used).now -= self.bytes as u64;
+        }
     }
 }

@@ -7,7 +7,8 @@
 //! `make ptx` writes the file: with `GPULAB_PTX_LOG=DIR` each compilation for the simulator is kept as `DIR/KEY`, and the
 //! example `pack_ptx` packs such folders.
 
-use crate::cuda::COMPILER_OPTIONS;
+use super::ARCHITECTURE;
+use crate::cuda::{COMPILER_OPTIONS, compile_to_ptx};
 use crate::error::{Error, Result};
 use crate::launch::{Source, Word, without_comments, words};
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,7 +165,7 @@ pub fn log_in(folder: &Path, source: &Source, compile: impl FnMut() -> Result<St
 /// The key of a source: 32 hexadecimal digits.
 pub fn key(source: &Source) -> String {
     let Files(files) = Files::of(source);
-    let mut text = format!("compute_{} {COMPILER_OPTIONS:?} {:?}", super::ARCHITECTURE, source.defines);
+    let mut text = format!("compute_{} {COMPILER_OPTIONS:?} {:?}", ARCHITECTURE, source.defines);
     for (number, (name, code)) in files.iter().enumerate() {
         // How the source itself is called changes nothing; a header is included by its name.
         text += &format!("\n{}\n{}", if number == 0 { NAME } else { name }, meaning(code));
@@ -290,6 +291,37 @@ impl Files {
         };
         ptx.split_inclusive('\n').map(one).collect()
     }
+}
+
+/// The PTX that the simulator runs.
+pub(crate) fn compile_or_ship(source: &Source) -> Result<String> {
+    match compile(source) {
+        Err(missing @ Error::NoCompiler { .. }) => ptx(source)?.ok_or(missing),
+        compiled => compiled,
+    }
+}
+
+/// The PTX that NVRTC makes for the simulator.
+///
+/// # Errors
+/// [`Error::NoCompiler`] without NVRTC, [`Error::Compile`] with the compiler's log.
+pub fn compile(source: &Source) -> Result<String> {
+    let make = || compile_to_ptx(source, &format!("compute_{ARCHITECTURE}")).map(|ptx| plain_names(&ptx));
+    let ptx = make()?;
+    let mut first = Some(ptx.clone());
+    log(source, || first.take().map_or_else(make, Ok))?;
+    Ok(ptx)
+}
+
+/// NVRTC puts folders of this machine before the names of the source and its headers: `.file 1 "/any/folder/kernel.cu"`.
+/// Messages are about names, and shipped PTX is the same wherever it was made.
+fn plain_names(ptx: &str) -> String {
+    let plain = |line: &str| {
+        let (start, path) = line.split_once('"').filter(|_| line.trim_start().starts_with(".file"))?;
+        let (path, rest) = path.split_once('"')?;
+        Some(format!("{start}\"{}\"{rest}", path.rsplit('/').next()?))
+    };
+    ptx.split_inclusive('\n').map(|line| plain(line).unwrap_or_else(|| line.to_string())).collect()
 }
 
 #[cfg(test)]
@@ -422,5 +454,11 @@ mod tests {
         assert_eq!(counted(None), ("1".to_string(), 1));
         assert_eq!(counted(Some("3")), ("3".to_string(), 3));
         assert_eq!(counted(Some("other")), (TRIES.to_string(), TRIES));
+    }
+
+    #[test]
+    fn names_without_folders_stand_in_the_ptx() {
+        let ptx = "\t.file\t1 \"/any/folder/kernel.cu\"\n\t.file\t2 \"/usr/other.h\"\n// kernel.cu\n";
+        assert_eq!(plain_names(ptx), ptx.replace("/any/folder/", "").replace("/usr/", ""));
     }
 }

@@ -4,7 +4,8 @@ use gpulab::cuda::compile_to_ptx;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::Source;
-use gpulab_kernels::topics::{Ladder, Launches, Size, arrays_of};
+use gpulab_kernels::Ladder;
+use gpulab_kernels::topics::{Launches, Size, arrays_of};
 use gpulab_profiling::{bare, range};
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Holding a result of attention against f64.
 
-use super::{AttentionMask, AttentionShape, Numbers, attention_row};
+use super::{AttentionMask, AttentionShape, ElementAt, attention_row};
 
 /// How a kernel rounds, and so how far off it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub enum Rounding {
 /// # Panics
 /// When `shape` or `rows` reach beyond the arrays.
 pub fn attention_wrong(
-    given: Numbers<'_>,
-    (q, k, v): (Numbers<'_>, Numbers<'_>, Numbers<'_>),
+    given: ElementAt<'_>,
+    (q, k, v): (ElementAt<'_>, ElementAt<'_>, ElementAt<'_>),
     shape: AttentionShape,
     mask: &AttentionMask,
     rows: &[usize],

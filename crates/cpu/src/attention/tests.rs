@@ -51,7 +51,8 @@ fn f32_passes_and_mistakes_are_named() {
     let rows: Vec<usize> = (0..shape.rows()).collect();
     let wrong = |given: &[f32], mask: &AttentionMask, rounding| {
         let get = |x: &[f32], at: usize| f64::from(x[at]);
-        let inputs: (Numbers<'_>, Numbers<'_>, Numbers<'_>) = (&|at| get(&q, at), &|at| get(&k, at), &|at| get(&v, at));
+        let inputs: (ElementAt<'_>, ElementAt<'_>, ElementAt<'_>) =
+            (&|at| get(&q, at), &|at| get(&k, at), &|at| get(&v, at));
         attention_wrong(&|at| get(given, at), inputs, shape, mask, &rows, rounding)
     };
     let given: Vec<f32> = exact.iter().map(|&x| x as f32).collect();

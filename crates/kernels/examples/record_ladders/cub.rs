@@ -1,6 +1,7 @@
 //! CUB's sum: its library shares this process's context and default stream.
 
-use gpulab_kernels::topics::{Host, Job, Peer, PeerWork, relative_error};
+use gpulab_kernels::run::{Peer, PeerWork, Workload};
+use gpulab_kernels::topics::{HostArray, relative_error};
 use libloading::Library;
 
 type Open = unsafe extern "C" fn(*const *const f32, i32, i32) -> i32;
@@ -8,12 +9,12 @@ type Run = unsafe extern "C" fn(i32) -> i32;
 type Take = unsafe extern "C" fn(*mut f32) -> i32;
 
 /// The sum of the job's arrays, which it copies to the GPU.
-pub fn open<'a>(cub: &'a Library, job: &Job<'_>) -> Peer<'a> {
+pub fn open<'a>(cub: &'a Library, job: &Workload<'_>) -> Peer<'a> {
     let arrays: Vec<&[f32]> = job
         .sets
         .iter()
         .map(|set| match &set[0] {
-            Host::F32(numbers) => numbers.as_slice(),
+            HostArray::F32(numbers) => numbers.as_slice(),
             other => panic!("a sum of {}", other.dtype()),
         })
         .collect();
@@ -31,7 +32,7 @@ pub fn open<'a>(cub: &'a Library, job: &Job<'_>) -> Peer<'a> {
         // SAFETY: as above; `peer_open` has copied the arrays, and the result is one float.
         let done = unsafe { (run(set as i32), take(&mut given)) };
         assert_eq!(done, (0, 0), "CUB does not run");
-        Ok(vec![Host::F32(vec![given])])
+        Ok(vec![HostArray::F32(vec![given])])
     };
     let error = relative_error(job.exact, sum);
     let queue = move |call: usize| {

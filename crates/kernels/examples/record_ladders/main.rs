@@ -9,7 +9,8 @@ mod cub;
 mod partner;
 
 use gpulab::prelude::*;
-use gpulab_kernels::topics::{Job, Peer, PeerWork, relative_error};
+use gpulab_kernels::run::{Peer, PeerWork, Workload};
+use gpulab_kernels::topics::relative_error;
 use gpulab_kernels::*;
 use libloading::Library;
 use partner::Partner;
@@ -101,7 +102,11 @@ fn sizes(ladder: Ladder, quick: bool) -> Vec<Size> {
 }
 
 /// What takes part beside the rungs, the device copy and cuBLAS.
-fn peers<'a>(job: &Job<'_>, cub: Option<&'a Library>, partner: Option<&'a RefCell<Partner>>) -> Result<Vec<Peer<'a>>> {
+fn peers<'a>(
+    job: &Workload<'_>,
+    cub: Option<&'a Library>,
+    partner: Option<&'a RefCell<Partner>>,
+) -> Result<Vec<Peer<'a>>> {
     let mut peers = Vec::new();
     if job.ladder == Ladder::Reduction {
         peers.extend(cub.map(|cub| cub::open(cub, job)));
@@ -114,17 +119,17 @@ fn peers<'a>(job: &Job<'_>, cub: Option<&'a Library>, partner: Option<&'a RefCel
 }
 
 /// The sum on one core of the CPU, by the host's clock.
-fn one_core<'a>(job: &Job<'_>) -> Peer<'a> {
+fn one_core<'a>(job: &Workload<'_>) -> Peer<'a> {
     let sets: Vec<Vec<f32>> = job
         .sets
         .iter()
         .map(|set| match &set[0] {
-            gpulab_kernels::topics::Host::F32(numbers) => numbers.clone(),
+            gpulab_kernels::topics::HostArray::F32(numbers) => numbers.clone(),
             other => panic!("a sum of {}", other.dtype()),
         })
         .collect();
     let error = relative_error(job.exact, |set| {
-        Ok(vec![gpulab_kernels::topics::Host::F32(vec![cpu::sum_one_core(&sets[set])])])
+        Ok(vec![gpulab_kernels::topics::HostArray::F32(vec![cpu::sum_one_core(&sets[set])])])
     });
     let mut call = 0;
     let sample = move || {

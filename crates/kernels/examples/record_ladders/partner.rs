@@ -10,7 +10,8 @@
 
 use gpulab::prelude::*;
 use gpulab::talk::{ask, unexpected};
-use gpulab_kernels::topics::{Exact, Job, Peer, PeerWork};
+use gpulab_kernels::run::{Peer, PeerWork, Workload};
+use gpulab_kernels::topics::Reference;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ impl Partner {
     }
 
     /// Hands the job's arrays over; the peers that time the other side's work on them, if there are any.
-    pub fn prepare<'a>(partner: &'a RefCell<Partner>, job: &Job<'_>) -> Result<Vec<Peer<'a>>> {
+    pub fn prepare<'a>(partner: &'a RefCell<Partner>, job: &Workload<'_>) -> Result<Vec<Peer<'a>>> {
         let folder = partner.borrow().folder.clone();
         for (set, inputs) in job.sets.iter().enumerate() {
             for (input, host) in inputs.iter().enumerate() {
@@ -37,7 +38,7 @@ impl Partner {
         let exact: Vec<u8> = values.flat_map(|x| x.to_le_bytes()).collect();
         write(&folder.join("exact.bin"), &exact)?;
         let inputs: Vec<_> = job.sets[0].iter().map(|host| (host.dtype(), host.len())).collect();
-        let piece = |piece: &Exact| (piece.output, piece.from, piece.values.len());
+        let piece = |piece: &Reference| (piece.output, piece.from, piece.values.len());
         let pieces: Vec<Vec<_>> = job.exact.iter().map(|set| set.iter().map(piece).collect()).collect();
         let request = serde_json::json!({
             "topic": job.ladder.topic(), "size": job.size.numbers(), "inputs": inputs, "sets": job.sets.len(),

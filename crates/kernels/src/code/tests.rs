@@ -1,7 +1,5 @@
 //! Listings and comparisons as a learner meets them, and that they say the truth of the files.
 
-use super::diff::header;
-use super::token::{Kind, lines};
 use super::*;
 use crate::ladder::{RUNGS, rung};
 
@@ -114,7 +112,6 @@ fn a_rungs_heading_stands_above_and_its_constants_where_they_are_new() {
 /// What the comparison shows is what stands in the files: the text after, rebuilt from the text before.
 #[test]
 fn the_comparison_of_all_neighbours_rebuilds_the_file() {
-    use super::compare::{Row, rows};
     for pair in RUNGS.windows(2) {
         let it = pair[1].diff_from(&pair[0]).unwrap();
         let (old, new): (Vec<&str>, Vec<&str>) = (it.before.text.lines().collect(), it.after.text.lines().collect());

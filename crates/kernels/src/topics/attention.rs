@@ -1,25 +1,21 @@
 //! Attention as a chain of the course's kernels, a line of its formula each: ready to run, to look into, and to time.
 
-mod arrays;
-mod step;
-#[cfg(test)]
-mod tests;
-mod work;
-
-pub use step::AttentionStep;
-pub use work::{AttentionWork, StepWork, bytes_row};
-
 use super::{Launches, length, wrong};
+use crate::code::Listing;
 use crate::ladder::{Operator, operator};
-use arrays::{Arrays, Held};
+use AttentionStep::*;
 use gpulab::bench::Bench;
-use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding, attention_inputs, attention_wrong};
-use gpulab::error::{Error, Result};
-use gpulab::gpu::{Contestant, Gpu, Kernel};
+use gpulab::cpu;
+use gpulab::cpu::{AttentionMask, AttentionShape, Rounding, attention_inputs, attention_wrong};
+use gpulab::error::{Error, Result, bytes};
+use gpulab::gpu::{Buffer, Gpu, Kernel, TimedWork};
 use gpulab::inspect::Inspection;
-use gpulab::launch::LaunchConfig;
-use gpulab::measurement::{Measurement, Summary};
+use gpulab::launch::{Element, LaunchConfig};
+use gpulab::measurement::{Backend, Measurement, Summary, figures};
+use gpulab::table::{Cell, Table};
+use rayon::prelude::*;
 use std::cell::RefCell;
+use std::fmt;
 
 /// The kernels of chained attention on one GPU, in f32 or bf16 (with sums in f32). Arrays on the host are f32: `q` and the
 /// result `[batch, q_heads, length, width]`, `k` and `v` `[batch, kv_heads, length, width]`. A query to which every key is
@@ -94,7 +90,7 @@ impl Attention {
         for (steps, writes) in [(AttentionStep::CHAIN, 2), (AttentionStep::FUSED, 1)] {
             let given = self.run(steps, [&q, &k, &v], shape, mask)?;
             let at = |x: &[f32], at: usize| f64::from(x[at]);
-            let inputs: (cpu::Numbers<'_>, cpu::Numbers<'_>, cpu::Numbers<'_>) =
+            let inputs: (cpu::ElementAt<'_>, cpu::ElementAt<'_>, cpu::ElementAt<'_>) =
                 (&|n| at(&q, n), &|n| at(&k, n), &|n| at(&v, n));
             let rounding = if self.bf16 { Rounding::Bf16Scores(writes) } else { Rounding::F32 };
             if let Some(what) = attention_wrong(&|n| at(&given, n), inputs, shape, mask, &rows, rounding) {
@@ -118,21 +114,6 @@ impl Attention {
         mask: &AttentionMask,
     ) -> Result<Vec<f32>> {
         self.run(AttentionStep::CHAIN, [q, k, v], shape, mask)
-    }
-
-    /// The same with scale, mask and softmax in one kernel.
-    ///
-    /// # Errors
-    /// As [`Attention::attend`].
-    pub fn attend_fused(
-        &self,
-        q: &[f32],
-        k: &[f32],
-        v: &[f32],
-        shape: AttentionShape,
-        mask: &AttentionMask,
-    ) -> Result<Vec<f32>> {
-        self.run(AttentionStep::FUSED, [q, k, v], shape, mask)
     }
 
     /// The weights P that the chain computes on the way, `[batch, q_heads, length, length]`.
@@ -181,10 +162,10 @@ impl Attention {
             AttentionStep::ALL.iter().map(|&step| (step.name(), vec![step])).collect();
         work.push(("all steps", AttentionStep::CHAIN.to_vec()));
         work.push(("all steps, softmax fused", AttentionStep::FUSED.to_vec()));
-        let mut contestants: Vec<Contestant<'_>> =
-            work.iter().map(|(_, steps)| Contestant::Calls(Box::new(|_| run(steps)))).collect();
+        let mut timed: Vec<TimedWork<'_>> =
+            work.iter().map(|(_, steps)| TimedWork::Calls(Box::new(|_| run(steps)))).collect();
         // One call a sample: a step that is repeated finds what it made itself, and no longer what the step before made.
-        let samples = self.gpu.time_interleaved(&plan.min_sample_ms(0.0), &mut contestants)?;
+        let samples = self.gpu.time_interleaved(&plan.min_sample_ms(0.0), &mut timed)?;
         let row = |((name, _), samples): (&(&str, Vec<AttentionStep>), &Vec<f64>)| {
             let dtype = if self.bf16 { "bf16" } else { "f32" };
             Measurement::time_ms(name, self.gpu.backend(), shape.length, Summary::of(samples)).dtype(dtype)
@@ -226,7 +207,7 @@ impl Attention {
     }
 
     fn rounded(&self, x: Vec<f32>) -> Vec<f32> {
-        if self.bf16 { arrays::rounded(&x) } else { x }
+        if self.bf16 { rounded(&x) } else { x }
     }
 
     fn step(&self, step: AttentionStep, held: &mut Held, call: &Call<'_>, launches: &mut Launches) -> Result<()> {
@@ -296,3 +277,401 @@ impl Attention {
         }
     }
 }
+
+/// One line of the formula, and the kernel that computes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionStep {
+    /// Rows of tokens are cut into heads: `[batch, length, heads, width]` to `[batch, heads, length, width]`.
+    SplitHeads,
+    /// Each query times each key.
+    Scores,
+    /// Over √width.
+    Scale,
+    /// What must not be seen gets −∞.
+    Mask,
+    /// Each row of scores becomes weights, whose sum is 1.
+    Softmax,
+    /// The mean of v that they weigh.
+    WeightedSum,
+    /// Heads are put together again.
+    MergeHeads,
+    /// Scale, mask and softmax in one launch.
+    MaskedSoftmax,
+}
+
+impl AttentionStep {
+    /// A kernel for each line of the formula, in order.
+    pub const CHAIN: &[AttentionStep] = &[SplitHeads, Scores, Scale, Mask, Softmax, WeightedSum, MergeHeads];
+    /// The same with one kernel between the two products.
+    pub const FUSED: &[AttentionStep] = &[SplitHeads, Scores, MaskedSoftmax, WeightedSum, MergeHeads];
+    /// All of them.
+    pub const ALL: &[AttentionStep] =
+        &[SplitHeads, Scores, Scale, Mask, Softmax, WeightedSum, MergeHeads, MaskedSoftmax];
+
+    /// Its name, as in tables and in `metrics.csv`.
+    pub fn name(self) -> &'static str {
+        self.words().0
+    }
+
+    /// What it computes, as a line of the formula.
+    pub fn formula(self) -> &'static str {
+        self.words().1
+    }
+
+    /// The operator's path and the kernel's name. The products have kernels of their own for bf16; the others are compiled
+    /// with `-DBF16`.
+    pub(super) fn kernel(self, bf16: bool) -> (&'static str, &'static str) {
+        match (self, bf16, self.words()) {
+            (Scores, true, (.., kernel)) => ("attention/scores_bf16", kernel),
+            (WeightedSum, true, (.., kernel)) => ("attention/weighted_sum_bf16", kernel),
+            (.., (.., path, kernel)) => (path, kernel),
+        }
+    }
+
+    /// The file of its kernel for f32, to look at.
+    ///
+    /// # Errors
+    /// [`Error::File`](gpulab::Error::File) when the file cannot be read.
+    pub fn source(self) -> Result<Listing> {
+        let path = self.kernel(false).0;
+        let source = operator(path)?.source()?;
+        Ok(Listing { name: format!("{path}.cu"), text: source.text, constants: source.defines })
+    }
+
+    fn words(self) -> (&'static str, &'static str, &'static str, &'static str) {
+        match self {
+            SplitHeads => ("split heads", "Q, K, V by heads", "attention/heads", "split_heads"),
+            Scores => ("scores", "S = Q Kᵀ", "attention/scores", "scores"),
+            Scale => ("scale", "S / √d", "attention/scale", "scale"),
+            Mask => ("mask", "S = −∞ where hidden", "attention/mask", "mask"),
+            Softmax => ("softmax", "P = softmax(S)", "attention/softmax", "softmax_rows"),
+            WeightedSum => ("weighted sum", "O = P V", "attention/weighted_sum", "weighted_sum"),
+            MergeHeads => ("merge heads", "O by tokens", "attention/heads", "merge_heads"),
+            MaskedSoftmax => {
+                ("masked softmax", "P = softmax(S / √d), masked", "attention/masked_softmax", "masked_softmax")
+            }
+        }
+    }
+}
+
+/// All arrays that the steps read and write.
+#[derive(Debug)]
+pub(super) struct Arrays<T: Element> {
+    /// q, k and v by tokens: `[batch, length, heads, width]`.
+    pub tokens: [Buffer<T>; 3],
+    /// The same by heads.
+    pub heads: [Buffer<T>; 3],
+    /// Scores, then weights: `[batch, q_heads, length, length]`.
+    pub scores: Buffer<T>,
+    /// The result by heads.
+    pub out: Buffer<T>,
+    /// The result by tokens.
+    pub merged: Buffer<T>,
+    /// Keys of each sequence that are no padding.
+    pub lengths: Buffer<i32>,
+}
+
+/// They are of one kind.
+#[derive(Debug)]
+pub(super) enum Held {
+    F32(Arrays<f32>),
+    Bf16(Arrays<u16>),
+}
+
+impl Held {
+    /// Allocation for all, and `inputs`, which lie by heads, by tokens on the GPU. All that a step writes is poisoned: a number
+    /// that a kernel forgets comes back as NaN.
+    pub(super) fn new(
+        gpu: &Gpu,
+        bf16: bool,
+        inputs: [&[f32]; 3],
+        shape: AttentionShape,
+        mask: &AttentionMask,
+    ) -> Result<Held> {
+        let by_tokens = |(input, heads): (&[f32], usize)| turned(input, heads, shape.length, shape.width);
+        let heads = [shape.q_heads, shape.kv_heads, shape.kv_heads];
+        // The scores first: they are what fails where there is no room.
+        if bf16 {
+            let scores = gpu.poison(shape.scores())?;
+            let given: Vec<Vec<u16>> = inputs
+                .into_iter()
+                .zip(heads)
+                .map(|x| by_tokens(x).into_iter().map(cpu::bf16_from_f32).collect())
+                .collect();
+            return Ok(Held::Bf16(arrays(gpu, scores, &given, shape, mask)?));
+        }
+        let scores = gpu.poison(shape.scores())?;
+        let given: Vec<Vec<f32>> = inputs.into_iter().zip(heads).map(by_tokens).collect();
+        Ok(Held::F32(arrays(gpu, scores, &given, shape, mask)?))
+    }
+
+    /// The result, by heads again.
+    pub(super) fn result(&self, shape: AttentionShape) -> Result<Vec<f32>> {
+        let merged = match self {
+            Held::F32(arrays) => arrays.merged.to_host()?,
+            Held::Bf16(arrays) => in_f32(arrays.merged.to_host()?),
+        };
+        // By tokens, heads and tokens have changed places.
+        Ok(turned(&merged, shape.length, shape.q_heads, shape.width))
+    }
+
+    /// What lies in the scores' place.
+    pub(super) fn weights(&self) -> Result<Vec<f32>> {
+        match self {
+            Held::F32(arrays) => arrays.scores.to_host(),
+            Held::Bf16(arrays) => Ok(in_f32(arrays.scores.to_host()?)),
+        }
+    }
+}
+
+fn arrays<T: Element>(
+    gpu: &Gpu,
+    scores: Buffer<T>,
+    given: &[Vec<T>],
+    shape: AttentionShape,
+    mask: &AttentionMask,
+) -> Result<Arrays<T>> {
+    let (q, kv) = (shape.q_numbers(), shape.kv_numbers());
+    // At most `shape.length`, which kernels take as `int`.
+    let whole = vec![shape.length; shape.batch];
+    let lengths: Vec<i32> = mask.lengths.as_ref().unwrap_or(&whole).iter().map(|&length| length as i32).collect();
+    Ok(Arrays {
+        tokens: [gpu.to_device(&given[0])?, gpu.to_device(&given[1])?, gpu.to_device(&given[2])?],
+        heads: [gpu.poison(q)?, gpu.poison(kv)?, gpu.poison(kv)?],
+        scores,
+        out: gpu.poison(q)?,
+        merged: gpu.poison(q)?,
+        lengths: gpu.to_device(&lengths)?,
+    })
+}
+
+/// `[batch, first, second, width]` as `[batch, second, first, width]`.
+fn turned(x: &[f32], first: usize, second: usize, width: usize) -> Vec<f32> {
+    let sequence = |x: &[f32]| -> Vec<f32> {
+        let rows = (0..second).flat_map(|s| (0..first).map(move |f| f * second + s));
+        rows.flat_map(|row| x[row * width..(row + 1) * width].iter().copied()).collect()
+    };
+    x.par_chunks(first * second * width).flat_map_iter(sequence).collect()
+}
+
+fn in_f32(bits: Vec<u16>) -> Vec<f32> {
+    bits.into_iter().map(cpu::f32_from_bf16).collect()
+}
+
+/// Each number as the nearest bf16.
+pub(super) fn rounded(x: &[f32]) -> Vec<f32> {
+    x.iter().map(|&x| cpu::f32_from_bf16(cpu::bf16_from_f32(x))).collect()
+}
+
+/// What one step does at least: each array that it takes read once, each that it gives written once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepWork {
+    /// Which.
+    pub step: AttentionStep,
+    /// Bytes.
+    pub read: u64,
+    /// Bytes.
+    pub written: u64,
+    /// Additions, multiplications, comparisons and exponentials.
+    pub operations: f64,
+    /// Its time, in ms, where rows with its name were given.
+    pub ms: Option<f64>,
+}
+
+/// The steps of one attention, with their bytes and operations. As the last expression of a cell it shows itself.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "work shows itself as the last expression of a cell, without a semicolon"]
+pub struct AttentionWork {
+    /// The shape in words.
+    pub title: String,
+    /// In order.
+    pub steps: Vec<StepWork>,
+    /// Where the times come from; empty without times.
+    pub source: String,
+}
+
+/// Who computes it: what a mask costs differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chain {
+    /// The course's kernels write hidden scores in place.
+    InPlace,
+    /// A framework reads scores and mask, and writes all scores anew.
+    OutOfPlace,
+}
+
+impl AttentionWork {
+    /// The course's chain, a kernel a line of the formula, with numbers of so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](gpulab::Error::Invalid) and [`Error::LengthMismatch`](gpulab::Error::LengthMismatch) for what is
+    /// no shape, or no mask of it.
+    pub fn chained(shape: AttentionShape, mask: &AttentionMask, number: usize) -> Result<AttentionWork> {
+        AttentionWork::of(AttentionStep::CHAIN, shape, mask, number, Chain::InPlace)
+    }
+
+    /// The same with scale, mask and softmax in one kernel.
+    ///
+    /// # Errors
+    /// As [`AttentionWork::chained`].
+    pub fn fused(shape: AttentionShape, mask: &AttentionMask, number: usize) -> Result<AttentionWork> {
+        AttentionWork::of(AttentionStep::FUSED, shape, mask, number, Chain::InPlace)
+    }
+
+    /// The chain of a framework whose operators write a new array each.
+    ///
+    /// # Errors
+    /// As [`AttentionWork::chained`].
+    pub fn out_of_place(shape: AttentionShape, mask: &AttentionMask, number: usize) -> Result<AttentionWork> {
+        AttentionWork::of(AttentionStep::CHAIN, shape, mask, number, Chain::OutOfPlace)
+    }
+
+    fn of(
+        steps: &[AttentionStep],
+        shape: AttentionShape,
+        mask: &AttentionMask,
+        number: usize,
+        chain: Chain,
+    ) -> Result<AttentionWork> {
+        shape.check()?;
+        mask.check(shape)?;
+        let AttentionShape { batch, q_heads, length, width, .. } = shape;
+        let sequence = |at| (0..length).map(|query| mask.seen(at, query, length)).sum::<usize>();
+        let seen = q_heads * (0..batch).map(sequence).sum::<usize>();
+        let (scores, q, kv) = (shape.scores(), shape.q_numbers(), shape.kv_numbers());
+        let masks = if mask.lengths.is_some() { batch } else { 1 };
+        let product = 2.0 * scores as f64 * width as f64;
+        let work = |&step: &AttentionStep| {
+            // A comparison, a subtraction, exp, an addition and a division for each number of a softmax.
+            let (read, written, operations) = match (step, chain) {
+                (AttentionStep::SplitHeads, Chain::InPlace) => (q + 2 * kv, q + 2 * kv, 0.0),
+                // Grouped heads are repeated: k and v become as large as q.
+                (AttentionStep::SplitHeads, Chain::OutOfPlace) => (q + 2 * kv, 3 * q, 0.0),
+                (AttentionStep::Scores, Chain::OutOfPlace) => (2 * q, scores, product),
+                (AttentionStep::Scores, _) => (q + kv, scores, product),
+                (AttentionStep::Scale, _) => (scores, scores, scores as f64),
+                (AttentionStep::Mask, Chain::InPlace) => (0, scores - seen, 0.0),
+                (AttentionStep::Mask, Chain::OutOfPlace) => (scores + masks * length * length, scores, scores as f64),
+                (AttentionStep::Softmax, _) => (scores, scores, 5.0 * scores as f64),
+                (AttentionStep::MaskedSoftmax, _) => (seen, scores, 6.0 * seen as f64),
+                (AttentionStep::WeightedSum, Chain::OutOfPlace) => (scores + q, q, product),
+                (AttentionStep::WeightedSum, _) => (scores + kv, q, product),
+                (AttentionStep::MergeHeads, _) => (q, q, 0.0),
+            };
+            StepWork { step, read: (number * read) as u64, written: (number * written) as u64, operations, ms: None }
+        };
+        let title = format!("{shape}, {number} bytes a number");
+        Ok(AttentionWork { title, steps: steps.iter().map(work).collect(), source: String::new() })
+    }
+
+    /// The bytes that attention must move, whoever computes it: q, k and v read, the result written.
+    pub fn least(shape: AttentionShape, number: usize) -> u64 {
+        (number * (2 * shape.q_numbers() + 2 * shape.kv_numbers())) as u64
+    }
+
+    /// Bytes of all steps.
+    pub fn bytes(&self) -> u64 {
+        self.steps.iter().map(StepWork::bytes).sum()
+    }
+
+    /// Operations of all steps.
+    pub fn operations(&self) -> f64 {
+        self.steps.iter().map(|step| step.operations).sum()
+    }
+
+    /// Milliseconds of all steps; `None` where one has no time.
+    pub fn ms(&self) -> Option<f64> {
+        self.steps.iter().map(|step| step.ms).sum()
+    }
+
+    /// The same with the times of rows that are named after steps. Give rows of one size and one kind of number.
+    pub fn timed(mut self, rows: &[Measurement]) -> AttentionWork {
+        for step in &mut self.steps {
+            let row = rows.iter().find(|row| row.experiment == step.step.name() && row.metric == "time");
+            step.ms = row.map(|row| row.summary.median);
+            if let Some(row) = row {
+                self.source = row.source();
+            }
+        }
+        self
+    }
+
+    /// A row for each step with its share of the whole time in percent, for `plot::bars`; none without times.
+    pub fn shares(&self, rows: &[Measurement]) -> Vec<Measurement> {
+        let Some(all) = self.ms() else { return Vec::new() };
+        let share = |step: &StepWork| {
+            let row = rows.iter().find(|row| row.experiment == step.step.name())?;
+            let percent = Summary::of(&[100.0 * step.ms? / all]);
+            Some(Measurement { metric: "share".into(), unit: "%".into(), summary: percent, ..row.clone() })
+        };
+        self.steps.iter().filter_map(share).collect()
+    }
+
+    /// One row with the bytes of all steps, for a chart over the length.
+    pub fn bytes_row(&self, name: &str, length: usize) -> Measurement {
+        bytes_row(name, length, self.bytes())
+    }
+
+    fn table(&self) -> Table {
+        let all = self.ms();
+        let row = |step: &StepWork| {
+            let mut cells = vec![
+                Cell::of(step.step.name()),
+                Cell::of(step.step.formula()),
+                Cell::of(bytes(step.read)),
+                Cell::of(bytes(step.written)),
+                Cell::of(if step.operations == 0.0 { "–".into() } else { figures(step.operations / 1e9) }),
+            ];
+            if let Some(all) = all {
+                let ms = step.ms.unwrap_or(f64::NAN);
+                let rate = step.bytes() as f64 / ms / 1e6;
+                cells.extend([figures(ms), format!("{:.1} %", 100.0 * ms / all), figures(rate)].map(Cell::of));
+            }
+            cells
+        };
+        let mut heads: Vec<&str> = vec!["step", "formula", "reads", "writes", "10⁹ operations"];
+        heads.extend(all.map(|_| ["ms", "of the time", "GB/s"]).iter().flatten());
+        let mut notes = vec![format!("{} in all", bytes(self.bytes()))];
+        if let Some(all) = all {
+            notes.push(format!("{} ms in all, {}", figures(all), self.source));
+        }
+        Table {
+            title: self.title.clone(),
+            heads: heads.into_iter().map(str::to_string).collect(),
+            rows: self.steps.iter().map(row).collect(),
+            text_columns: 1,
+            notes,
+        }
+    }
+
+    /// The table as a piece of a page.
+    pub fn html(&self) -> String {
+        self.table().html()
+    }
+
+    /// What the notebook calls to show it.
+    pub fn evcxr_display(&self) {
+        self.table().show();
+    }
+}
+
+impl StepWork {
+    /// Read and written.
+    pub fn bytes(&self) -> u64 {
+        self.read + self.written
+    }
+}
+
+impl fmt::Display for AttentionWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.table().text())
+    }
+}
+
+/// A row of bytes that were derived, in GB (10⁹ bytes), at that length.
+pub fn bytes_row(name: &str, length: usize, bytes: u64) -> Measurement {
+    let row = Measurement::new(name, Backend::Derived, length, "bytes", "GB", Summary::of(&[bytes as f64 / 1e9]));
+    Measurement { machine: "derived".to_string(), ..row.dtype("") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,8 @@
 //! One rung of the embedding lookup, ready to run and to time on a GPU.
 
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, spread_rows, wrong};
+use super::{
+    Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, compiled, length, spread_rows, wrong,
+};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -150,24 +152,27 @@ impl Embedding {
 
 /// A size is the rows of the table, their width, and the number of indices.
 impl Topic for Embedding {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let (rows, width, count) = size.three()?;
         some_rows(rows)?;
         length(count.saturating_mul(width))?;
         let moved = bytes(count, width);
         // The kernel reads `count` rows of the table, and writes as many bytes.
         let held = rows.saturating_mul(width).saturating_mul(4).saturating_add(moved);
-        Ok(Work::of_bytes(moved, 0.0, "f32").holding(held))
+        Ok(Cost::of_bytes(moved, 0.0, "f32").holding(held))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let (rows, width, count) = size.three()?;
-        Ok(vec![Host::F32(cpu::random_f32(rows * width, seed)), Host::Index(random_rows(count, rows, seed + 1))])
+        Ok(vec![
+            HostArray::F32(cpu::random_f32(rows * width, seed)),
+            HostArray::Index(random_rows(count, rows, seed + 1)),
+        ])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
         let (_, width, count) = size.three()?;
-        Ok(vec![Room::F32(count * width)])
+        Ok(vec![Allocation::F32(count * width)])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
@@ -175,11 +180,11 @@ impl Topic for Embedding {
         self.launch_by(launches, table, size.three()?.1, index, outputs[0].f32_mut()?)
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let (_, width, count) = size.three()?;
         let place = |place: usize| {
             let row = inputs[1].get(place) as usize;
-            Exact { output: 0, from: place * width, values: inputs[0].part(row * width, width) }
+            Reference { output: 0, from: place * width, values: inputs[0].part(row * width, width) }
         };
         // Enough places of narrow rows too.
         Ok(spread_rows(count, (65_536 / width.max(1)).max(64)).into_iter().map(place).collect())

@@ -1,6 +1,6 @@
 //! One rung of flash attention, ready to run and to time on a GPU.
 
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, spread_rows, wrong};
+use super::{Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, spread_rows, wrong};
 use crate::ladder::{Rung, rung};
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding};
@@ -204,17 +204,17 @@ impl Loaded {
 
 /// A size is (heads, tokens, numbers of a head). The arrays are q, k and v.
 impl Topic for FlashAttention {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let shape = shape(size)?;
-        Ok(Work::of_operations(shape.operations(self.causal), 8 * shape.q_numbers(), "bf16"))
+        Ok(Cost::of_operations(shape.operations(self.causal), 8 * shape.q_numbers(), "bf16"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
-        Ok(random(shape(size)?, seed).map(Host::Bf16).into())
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
+        Ok(random(shape(size)?, seed).map(HostArray::Bf16).into())
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
-        Ok(vec![Room::Bf16(shape(size)?.q_numbers())])
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
+        Ok(vec![Allocation::Bf16(shape(size)?.q_numbers())])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
@@ -222,12 +222,12 @@ impl Topic for FlashAttention {
         self.launch_by(launches, qkv, outputs[0].bf16_mut()?, shape(size)?)
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let shape = shape(size)?;
         let get = |array: usize| move |at: usize| inputs[array].get(at);
         let row = |row| {
             let values = cpu::attention_row((&get(0), &get(1), &get(2)), shape, &mask(self.causal), row).values;
-            Exact { output: 0, from: row * shape.width, values }
+            Reference { output: 0, from: row * shape.width, values }
         };
         Ok(spread_rows(shape.rows(), 32).into_iter().map(row).collect())
     }
@@ -263,7 +263,7 @@ fn off(o: &[u16], [q, k, v]: [&[u16]; 3], shape: AttentionShape, causal: bool) -
 ///
 /// # Errors
 /// [`Error::Invalid`] for one that does not.
-pub(super) fn known_width(width: usize) -> Result<usize> {
+pub(crate) fn known_width(width: usize) -> Result<usize> {
     WIDTHS.iter().position(|&known| known == width).ok_or_else(|| Error::Invalid {
         what: format!("heads of {width} numbers: these kernels are made for 64 and 128"),
         fix: "fill the heads up with zeros to 64 or 128 numbers, and scale q by the root of the ratio".to_string(),

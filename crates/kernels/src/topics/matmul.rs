@@ -1,6 +1,8 @@
 //! One rung of the matrix multiplication, ready to run and to time on a GPU.
 
-use super::{Array, Exact, Host, Launches, Room, Shape, Size, Topic, Work, compiled, spread_rows, wrong};
+use super::{
+    Allocation, Array, Cost, HostArray, Launches, Reference, Shape, Size, Topic, compiled, spread_rows, wrong,
+};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -163,27 +165,27 @@ impl Matmul {
 
 /// A size is (m, n, k).
 impl Topic for Matmul {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let shape = Shape::try_from(size)?;
-        sides(shape).map(|_| Work::of_operations(shape.operations(), shape.numbers().saturating_mul(4), "f32"))
+        sides(shape).map(|_| Cost::of_operations(shape.operations(), shape.numbers().saturating_mul(4), "f32"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let Shape { m, n, k } = size.try_into()?;
-        let matrix = |numbers, seed| Host::F32(cpu::random_f32(numbers, seed));
+        let matrix = |numbers, seed| HostArray::F32(cpu::random_f32(numbers, seed));
         Ok(vec![matrix(m * k, 2 * seed), matrix(k * n, 2 * seed + 1)])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
         let Shape { m, n, .. } = size.try_into()?;
-        Ok(vec![Room::F32(m * n)])
+        Ok(vec![Allocation::F32(m * n)])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
         self.launch_by(launches, inputs[0].f32()?, inputs[1].f32()?, outputs[0].f32_mut()?, size.try_into()?)
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         Ok(rows_in_f64(inputs, size.try_into()?))
     }
 
@@ -197,14 +199,14 @@ impl Topic for Matmul {
 const CHECKED_ROWS: usize = 8;
 
 /// Some rows of a product in f64.
-pub(super) fn rows_in_f64(inputs: &[Host], Shape { m, n, k }: Shape) -> Vec<Exact> {
+pub(super) fn rows_in_f64(inputs: &[HostArray], Shape { m, n, k }: Shape) -> Vec<Reference> {
     let row = |row: usize| {
         let mut values = vec![0.0; n];
         for at in 0..k {
             let x = inputs[0].get(row * k + at);
             values.iter_mut().zip(inputs[1].part(at * n, n)).for_each(|(sum, y)| *sum += x * y);
         }
-        Exact { output: 0, from: row * n, values }
+        Reference { output: 0, from: row * n, values }
     };
     spread_rows(m, CHECKED_ROWS).into_par_iter().map(row).collect()
 }
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!((large.used_for(tiles(enough - 1)), large.used_for(tiles(enough))), (SMALLER, LARGE));
         assert_eq!(large.hands_to(Size::Three(1, 1, 1)), Some(SMALLER));
         // Who looks at it sees the rung itself.
-        assert_eq!(crate::topics::Ladder::Matmul.inspect("13", 64).unwrap().block, [256, 1, 1]);
+        assert_eq!(crate::Ladder::Matmul.inspect("13", 64).unwrap().block, [256, 1, 1]);
         assert_eq!(Matmul::new(&gpu, SMALLER).unwrap().hands_to(Size::Three(1, 1, 1)), None);
     }
 

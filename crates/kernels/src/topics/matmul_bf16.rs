@@ -1,7 +1,7 @@
 //! One rung of the bf16 matrix multiplication, ready to run and to time on a GPU.
 
 use super::matmul::rows_in_f64;
-use super::{Array, Exact, Host, Launches, Room, Shape, Size, Topic, Work, compiled, wrong};
+use super::{Allocation, Array, Cost, HostArray, Launches, Reference, Shape, Size, Topic, compiled, wrong};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -138,21 +138,21 @@ impl MatmulBf16 {
 
 /// A size is (m, n, k).
 impl Topic for MatmulBf16 {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let shape = Shape::try_from(size)?;
         [shape.m, shape.n, shape.k].map(side).into_iter().collect::<Result<Vec<_>>>()?;
-        Ok(Work::of_operations(shape.operations(), shape.numbers().saturating_mul(2), "bf16"))
+        Ok(Cost::of_operations(shape.operations(), shape.numbers().saturating_mul(2), "bf16"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let Shape { m, n, k } = size.try_into()?;
-        let matrix = |numbers, seed| Host::Bf16(cpu::random_bf16(numbers, seed));
+        let matrix = |numbers, seed| HostArray::Bf16(cpu::random_bf16(numbers, seed));
         Ok(vec![matrix(m * k, 2 * seed), matrix(k * n, 2 * seed + 1)])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
         let Shape { m, n, .. } = size.try_into()?;
-        Ok(vec![Room::Bf16(m * n)])
+        Ok(vec![Allocation::Bf16(m * n)])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
@@ -160,7 +160,7 @@ impl Topic for MatmulBf16 {
         self.launch_by(launches, matrices, size.try_into()?)
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         Ok(rows_in_f64(inputs, size.try_into()?))
     }
 

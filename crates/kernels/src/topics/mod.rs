@@ -1,46 +1,35 @@
 //! What several notebooks do with the course's own kernels, topic by topic: compiled, checked, ready to time.
 
-mod arrays;
 mod attention;
-mod contest;
 mod embedding;
 mod flash_attention;
-mod ladders;
 mod matmul;
 mod matmul_bf16;
 mod norm;
-mod peaks;
-mod picture;
 mod reduction;
 mod residual_norm;
 mod rope;
 mod rows;
-mod run;
-mod shape;
-mod show;
 mod size;
 mod softmax;
 mod topic;
 mod vector_add;
-mod vendor;
 
-pub use arrays::{Array, Host, Room};
 pub use attention::{Attention, AttentionStep, AttentionWork, StepWork, bytes_row};
-pub use contest::{CHECKS, Job, OnArrays, Peer, PeerWork};
 pub use embedding::Embedding;
+pub(crate) use flash_attention::known_width;
 pub use flash_attention::{FlashAttention, WIDTHS};
-pub use ladders::Ladder;
 pub use matmul::Matmul;
 pub use matmul_bf16::MatmulBf16;
 pub use norm::{EPSILON, Norm, NormInputs};
 pub use reduction::Reduction;
 pub use residual_norm::ResidualNorm;
 pub use rope::{Angles, Rope};
-pub use run::{LadderRun, RunLine};
-pub use shape::Shape;
-pub use size::Size;
+pub use size::{Shape, Size};
 pub use softmax::Softmax;
-pub use topic::{Bound, Exact, Launches, Topic, Work, arrays_of, relative_error, spread_rows};
+pub use topic::{
+    Allocation, Array, Bound, Cost, HostArray, Launches, Reference, Topic, arrays_of, relative_error, spread_rows,
+};
 pub use vector_add::VectorAdd;
 
 use crate::ladder::{Rung, rung};
@@ -81,8 +70,17 @@ fn compiled(gpu: &Gpu, path: &str) -> Result<(Rung, Kernel)> {
     Ok((rung, kernel))
 }
 
+/// An error where so many sets of arrays have no room.
+pub(crate) fn fits(gpu: &Gpu, work: &Cost, sets: usize) -> Result<()> {
+    let (asked, stats) = ((work.held as u64).saturating_mul(sets as u64), gpu.memory()?);
+    match asked > stats.total {
+        true => Err(Error::OutOfMemory { asked, free: stats.free, total: stats.total, reserved: 0 }),
+        false => Ok(()),
+    }
+}
+
 /// The error of a kernel whose result is wrong.
-fn wrong(path: &str, what: String) -> Error {
+pub(crate) fn wrong(path: &str, what: String) -> Error {
     Error::Invalid {
         what: format!("`{path}`: {what}"),
         fix: "look for a missing bounds guard or barrier in that kernel; do not trust its times".to_string(),
@@ -90,7 +88,7 @@ fn wrong(path: &str, what: String) -> Error {
 }
 
 /// The first line of an error: what, without what to do. That the simulator says so, tables say themselves.
-fn reason(error: &Error) -> String {
+pub(crate) fn reason(error: &Error) -> String {
     let text = error.to_string();
     let what = text.lines().next().unwrap_or_default();
     what.strip_prefix("the simulator: ").unwrap_or(what).to_string()
@@ -98,7 +96,7 @@ fn reason(error: &Error) -> String {
 
 /// The first NVIDIA GPU; without one it says which part of a test was skipped.
 #[cfg(test)]
-fn hardware() -> Option<Gpu> {
+pub(crate) fn hardware() -> Option<Gpu> {
     let opened = Gpu::open_index(0);
     opened.map_err(|error| eprintln!("skipped: needs an NVIDIA GPU ({})", reason(&error))).ok()
 }

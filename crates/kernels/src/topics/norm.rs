@@ -1,7 +1,7 @@
 //! One rung of a norm, ready to run and to time on a GPU.
 
 use super::rows::{AWKWARD_NUMBERS, AWKWARD_TABLES, agree, holds, in_f64, numbers, sides, some_rows};
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled};
+use super::{Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, compiled};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::error::{Error, Result};
@@ -179,23 +179,23 @@ struct Row {
 
 /// A size is (rows, columns).
 impl Topic for Norm {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let (rows, columns) = size.two()?;
         sides(rows, columns)?;
         let (small, operations) = if self.is_layer_norm() { (2, 7.0) } else { (1, 4.0) };
-        Ok(Work::of_bytes(4 * rows * columns + 2 * small * columns, operations * (rows * columns) as f64, "bf16"))
+        Ok(Cost::of_bytes(4 * rows * columns + 2 * small * columns, operations * (rows * columns) as f64, "bf16"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let (rows, columns) = size.two()?;
         let x = numbers(rows * columns, 3 * seed, (4.0, 1.0));
         let small = [Some(numbers(columns, 3 * seed + 1, (0.5, 1.0))), self.bias(columns, 3 * seed + 2)];
-        Ok([Some(x)].into_iter().chain(small).flatten().map(Host::Bf16).collect())
+        Ok([Some(x)].into_iter().chain(small).flatten().map(HostArray::Bf16).collect())
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
         let (rows, columns) = size.two()?;
-        Ok(vec![Room::Bf16(rows * columns)])
+        Ok(vec![Allocation::Bf16(rows * columns)])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
@@ -204,13 +204,13 @@ impl Topic for Norm {
         self.launch_by(launches, inputs, outputs[0].bf16_mut()?, size.two()?.0)
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let (rows, columns) = size.two()?;
         let (weight, bias) = (inputs[1].part(0, columns), inputs.get(2).map(|bias| bias.part(0, columns)));
         let piece = |row| {
             let from = row * columns;
             let values = self.exact_row(&inputs[0].part(from, columns), &weight, bias.as_deref()).y;
-            Exact { output: 0, from, values }
+            Reference { output: 0, from, values }
         };
         Ok(some_rows(rows, columns).into_iter().map(piece).collect())
     }

@@ -1,6 +1,6 @@
 //! One rung of the reduction, ready to run and to time on a GPU.
 
-use super::{AWKWARD, Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, wrong};
+use super::{AWKWARD, Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, compiled, length, wrong};
 use crate::ladder::{Leaves, Rung};
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -120,17 +120,17 @@ impl Reduction {
 
 /// A size is the number of elements. The result is the first number of the first output.
 impl Topic for Reduction {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let n = size.one()?;
-        length(n).map(|_| Work::of_bytes(4 * n, n as f64, "f32"))
+        length(n).map(|_| Cost::of_bytes(4 * n, n as f64, "f32"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
-        Ok(vec![Host::F32(cpu::random_f32(size.one()?, seed))])
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
+        Ok(vec![HostArray::F32(cpu::random_f32(size.one()?, seed))])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
-        Ok(self.lengths(size.one()?)?.into_iter().rev().map(Room::F32).collect())
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
+        Ok(self.lengths(size.one()?)?.into_iter().rev().map(Allocation::F32).collect())
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], _size: Size, launches: &mut Launches) -> Result<()> {
@@ -138,9 +138,9 @@ impl Topic for Reduction {
         self.launch_by(launches, inputs[0].f32()?, partial.into_iter())
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let n = size.one()?;
-        Ok(vec![Exact { output: 0, from: 0, values: vec![(0..n).map(|at| inputs[0].get(at)).sum()] }])
+        Ok(vec![Reference { output: 0, from: 0, values: vec![(0..n).map(|at| inputs[0].get(at)).sum()] }])
     }
 }
 

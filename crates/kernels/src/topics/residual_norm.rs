@@ -1,7 +1,7 @@
 //! One rung of the residual addition with its RMS norm, ready to run and to time on a GPU.
 
 use super::rows::{in_f64, sides};
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows, wrong};
+use super::{Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, compiled, spread_rows, wrong};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -130,35 +130,35 @@ impl ResidualNorm {
 
 /// A size is (rows, columns). The arrays are x, residual and weight; y and sum.
 impl Topic for ResidualNorm {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let (rows, columns) = size.two()?;
         sides(rows, columns)?;
         let n = rows * columns;
-        Ok(Work::of_bytes(8 * n, OPERATIONS * n as f64, "bf16"))
+        Ok(Cost::of_bytes(8 * n, OPERATIONS * n as f64, "bf16"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let (rows, columns) = size.two()?;
-        let random = |count, seed| Host::Bf16(cpu::random_bf16(count, seed));
+        let random = |count, seed| HostArray::Bf16(cpu::random_bf16(count, seed));
         let n = rows * columns;
         Ok(vec![random(n, 3 * seed), random(n, 3 * seed + 1), random(columns, 3 * seed + 2)])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
         let (rows, columns) = size.two()?;
-        Ok(vec![Room::Bf16(rows * columns); 2])
+        Ok(vec![Allocation::Bf16(rows * columns); 2])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], _size: Size, launches: &mut Launches) -> Result<()> {
-        let [y, sum] = outputs else { unreachable!("`room` asks for two arrays") };
+        let [y, sum] = outputs else { unreachable!("`outputs` asks for two arrays") };
         let inputs = (inputs[0].bf16()?, inputs[1].bf16()?, inputs[2].bf16()?);
         self.launch_by(launches, inputs, (sum.bf16_mut()?, y.bf16_mut()?))
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let (rows, columns) = size.two()?;
         let weight = inputs[2].part(0, columns);
-        let piece = |output, row: usize, values| Exact { output, from: row * columns, values };
+        let piece = |output, row: usize, values| Reference { output, from: row * columns, values };
         let pieces = spread_rows(rows, 32).into_iter().flat_map(|row| {
             let added = |at| cpu::bf16_from_f32((inputs[0].get(at) + inputs[1].get(at)) as f32);
             let sums: Vec<u16> = (row * columns..(row + 1) * columns).map(added).collect();
@@ -208,8 +208,8 @@ fn agree(path: &str, (sum, y): &(Vec<u16>, Vec<u16>), (x, residual, weight): (&[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ladder;
     use crate::ladder::RUNGS;
-    use crate::topics::Ladder;
 
     #[test]
     fn a_wrong_or_unwritten_number_is_named() {

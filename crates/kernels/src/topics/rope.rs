@@ -1,7 +1,7 @@
 //! One rung of the rotary position embedding, ready to run and to time on a GPU.
 
 use super::rows::{self, in_f64, sides};
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, spread_rows};
+use super::{Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, compiled, spread_rows};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -169,39 +169,39 @@ impl Rope {
 
 /// A size is (rows, columns). The arrays are q, k, cosines and sines; and q and k, turned.
 impl Topic for Rope {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let (rows, columns) = size.two()?;
         head_of(columns)?;
         sides(rows, columns)?;
         let n = rows * columns;
-        Ok(Work::of_bytes(8 * n, 2.0 * OPERATIONS * n as f64, "bf16"))
+        Ok(Cost::of_bytes(8 * n, 2.0 * OPERATIONS * n as f64, "bf16"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let (rows, columns) = size.two()?;
-        let random = |seed| Host::Bf16(cpu::random_bf16(rows * columns, seed));
+        let random = |seed| HostArray::Bf16(cpu::random_bf16(rows * columns, seed));
         let (cosines, sines) = tables(rows, head_of(columns)?);
-        Ok(vec![random(2 * seed), random(2 * seed + 1), Host::F32(cosines), Host::F32(sines)])
+        Ok(vec![random(2 * seed), random(2 * seed + 1), HostArray::F32(cosines), HostArray::F32(sines)])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
         let (rows, columns) = size.two()?;
-        Ok(vec![Room::Bf16(rows * columns); 2])
+        Ok(vec![Allocation::Bf16(rows * columns); 2])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
         let (_, columns) = size.two()?;
         let (given, angles) = ((inputs[0].bf16()?, inputs[1].bf16()?), (inputs[2].f32()?, inputs[3].f32()?));
-        let [q, k] = outputs else { unreachable!("`room` asks for two arrays") };
+        let [q, k] = outputs else { unreachable!("`outputs` asks for two arrays") };
         self.launch_by(launches, given, angles, (q.bf16_mut()?, k.bf16_mut()?), (columns, head_of(columns)?))
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let (rows, columns) = size.two()?;
         let head = head_of(columns)?;
         let row_of = |row: usize, output: usize| {
             let values = turned_row(row, |at| inputs[output].get(at), (columns, head));
-            Exact { output, from: row * columns, values }
+            Reference { output, from: row * columns, values }
         };
         Ok(spread_rows(rows, 16).into_iter().flat_map(|row| [row_of(row, 0), row_of(row, 1)]).collect())
     }

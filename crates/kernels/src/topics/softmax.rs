@@ -1,7 +1,7 @@
 //! One rung of the softmax, ready to run and to time on a GPU.
 
 use super::rows::{AWKWARD_NUMBERS, AWKWARD_TABLES, agree, holds, in_f64, numbers, sides, some_rows};
-use super::{Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled};
+use super::{Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, compiled};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::error::Result;
@@ -109,32 +109,32 @@ impl Softmax {
 
 /// A size is (rows, columns).
 impl Topic for Softmax {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let (rows, columns) = size.two()?;
         sides(rows, columns)?;
         // A comparison, a subtraction, exp, an addition and a multiplication for each number.
-        Ok(Work::of_bytes(4 * rows * columns, 5.0 * (rows * columns) as f64, "bf16"))
+        Ok(Cost::of_bytes(4 * rows * columns, 5.0 * (rows * columns) as f64, "bf16"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let (rows, columns) = size.two()?;
-        Ok(vec![Host::Bf16(numbers(rows * columns, seed, AWKWARD_NUMBERS[0]))])
+        Ok(vec![HostArray::Bf16(numbers(rows * columns, seed, AWKWARD_NUMBERS[0]))])
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
         let (rows, columns) = size.two()?;
-        Ok(vec![Room::Bf16(rows * columns)])
+        Ok(vec![Allocation::Bf16(rows * columns)])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
         self.launch_by(launches, inputs[0].bf16()?, outputs[0].bf16_mut()?, size.two()?)
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let (rows, columns) = size.two()?;
         let piece = |row| {
             let from = row * columns;
-            Exact { output: 0, from, values: exact_row(&inputs[0].part(from, columns)) }
+            Reference { output: 0, from, values: exact_row(&inputs[0].part(from, columns)) }
         };
         Ok(some_rows(rows, columns).into_iter().map(piece).collect())
     }

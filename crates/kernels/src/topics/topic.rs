@@ -1,14 +1,16 @@
-//! What all topics have in common, so that one program runs, times, checks and inspects every ladder.
+//! What all topics have in common (arrays, cost, launches), so that one program runs, times and inspects every ladder.
 //!
 //! A new topic is a type such as [`Reduction`](super::Reduction) in a file of its own here, with `new(&gpu, path)` that
 //! compiles a rung and checks it at awkward sizes, and an implementation of [`Topic`]; and a variant of
 //! [`Ladder`](super::Ladder), whose `match`es then ask for the rest.
 
-use super::{Array, Host, Room, Size};
-use gpulab::error::Result;
-use gpulab::gpu::{Args, Gpu, Kernel, KernelResources};
+use super::Size;
+use gpulab::cpu;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Args, Buffer, Gpu, Kernel, KernelResources};
 use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
+use std::fmt;
 
 /// One rung of a topic, compiled and checked. All rungs of a topic work on the same arrays.
 pub trait Topic {
@@ -16,19 +18,19 @@ pub trait Topic {
     ///
     /// # Errors
     /// [`Error::Invalid`](gpulab::Error::Invalid).
-    fn work(&self, size: Size) -> Result<Work>;
+    fn work(&self, size: Size) -> Result<Cost>;
 
     /// Random arrays that a call reads, in the order in which [`Topic::call`] takes them; another `seed`, other numbers.
     ///
     /// # Errors
     /// [`Error::Invalid`](gpulab::Error::Invalid) for a size that is none.
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>>;
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>>;
 
     /// The arrays that a call writes, results first. Rungs that ask for the same share them.
     ///
     /// # Errors
     /// As [`Topic::inputs`].
-    fn room(&self, size: Size) -> Result<Vec<Room>>;
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>>;
 
     /// Queues one call. Each launch goes through `launches`, which runs it, or looks into it.
     ///
@@ -40,7 +42,7 @@ pub trait Topic {
     ///
     /// # Errors
     /// As [`Topic::inputs`].
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>>;
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>>;
 
     /// The path of the rung that takes this size, where it is not the rung itself.
     fn hands_to(&self, _size: Size) -> Option<&'static str> {
@@ -50,7 +52,7 @@ pub trait Topic {
 
 /// What a call must do at least.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Work {
+pub struct Cost {
     /// Bytes that must cross the memory's pins: each input read once, each result written once.
     pub bytes: usize,
     /// Bytes of all arrays of a call, which may be more: of a table, a call may need a few rows.
@@ -72,20 +74,20 @@ pub enum Bound {
     Arithmetic,
 }
 
-impl Work {
+impl Cost {
     /// Work that memory bounds.
-    pub fn of_bytes(bytes: usize, operations: f64, dtype: &'static str) -> Work {
-        Work { bytes, held: bytes, operations, dtype, bound: Bound::Memory }
+    pub fn of_bytes(bytes: usize, operations: f64, dtype: &'static str) -> Cost {
+        Cost { bytes, held: bytes, operations, dtype, bound: Bound::Memory }
     }
 
     /// Work that arithmetic bounds.
-    pub fn of_operations(operations: f64, bytes: usize, dtype: &'static str) -> Work {
-        Work { bytes, held: bytes, operations, dtype, bound: Bound::Arithmetic }
+    pub fn of_operations(operations: f64, bytes: usize, dtype: &'static str) -> Cost {
+        Cost { bytes, held: bytes, operations, dtype, bound: Bound::Arithmetic }
     }
 
     /// The same, where the arrays hold more bytes than a call must move.
-    pub fn holding(self, held: usize) -> Work {
-        Work { held, ..self }
+    pub fn holding(self, held: usize) -> Cost {
+        Cost { held, ..self }
     }
 
     /// The unit of its rate.
@@ -107,7 +109,7 @@ impl Work {
 
 /// A piece of a result in f64: numbers `from` to `from + values.len()` of that output.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Exact {
+pub struct Reference {
     /// Which output, counted from 0.
     pub output: usize,
     /// Its first number.
@@ -124,7 +126,7 @@ pub struct Exact {
 ///
 /// # Panics
 /// When a piece lies outside its output: a mistake of the topic.
-pub fn relative_error(exact: &[Vec<Exact>], mut given: impl FnMut(usize) -> Result<Vec<Host>>) -> Result<f64> {
+pub fn relative_error(exact: &[Vec<Reference>], mut given: impl FnMut(usize) -> Result<Vec<HostArray>>) -> Result<f64> {
     let (mut off, mut all) = (0.0, 0.0);
     for (set, pieces) in exact.iter().enumerate() {
         let outputs = given(set)?;
@@ -144,7 +146,8 @@ pub fn relative_error(exact: &[Vec<Exact>], mut given: impl FnMut(usize) -> Resu
 /// As [`Topic::inputs`], [`Gpu::to_device`](gpulab::gpu::Gpu::to_device).
 pub fn arrays_of(rung: &dyn Topic, gpu: &Gpu, size: Size, seed: u64) -> Result<(Vec<Array>, Vec<Array>)> {
     let inputs = rung.inputs(size, seed)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
-    let outputs = rung.room(size)?.into_iter().map(|room| Array::poisoned(gpu, room)).collect::<Result<Vec<_>>>()?;
+    let outputs =
+        rung.outputs(size)?.into_iter().map(|output| Array::poisoned(gpu, output)).collect::<Result<Vec<_>>>()?;
     Ok((inputs, outputs))
 }
 
@@ -162,7 +165,7 @@ pub fn spread_rows(all: usize, count: usize) -> Vec<usize> {
 pub struct Launches {
     mode: Mode,
     /// What the call must do, when it is looked into.
-    pub work: Option<Work>,
+    pub work: Option<Cost>,
     /// What each launch did, when they are looked into.
     pub inspections: Vec<Inspection>,
     /// Each launch's shape, and what its kernel needs, when that is asked for.
@@ -211,21 +214,239 @@ impl Launches {
     }
 }
 
+/// Numbers on the host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HostArray {
+    /// f32.
+    F32(Vec<f32>),
+    /// bf16, as bits.
+    Bf16(Vec<u16>),
+    /// Positions in another array.
+    Index(Vec<i32>),
+}
+
+/// Numbers in device memory.
+pub enum Array {
+    /// f32.
+    F32(Buffer<f32>),
+    /// bf16, as bits.
+    Bf16(Buffer<u16>),
+    /// Positions in another array.
+    Index(Buffer<i32>),
+}
+
+/// An array that a rung writes: what it holds, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Allocation {
+    /// So many f32.
+    F32(usize),
+    /// So many bf16.
+    Bf16(usize),
+}
+
+impl HostArray {
+    /// Its bytes, as they lie in memory.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            HostArray::F32(numbers) => gpulab::launch::as_bytes(numbers),
+            HostArray::Bf16(numbers) => gpulab::launch::as_bytes(numbers),
+            HostArray::Index(numbers) => gpulab::launch::as_bytes(numbers),
+        }
+    }
+
+    /// What it holds: `f32`, `bf16` or `i32`.
+    pub fn dtype(&self) -> &'static str {
+        match self {
+            HostArray::F32(_) => "f32",
+            HostArray::Bf16(_) => "bf16",
+            HostArray::Index(_) => "i32",
+        }
+    }
+
+    /// How many numbers.
+    pub fn len(&self) -> usize {
+        match self {
+            HostArray::F32(numbers) => numbers.len(),
+            HostArray::Bf16(numbers) => numbers.len(),
+            HostArray::Index(numbers) => numbers.len(),
+        }
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number `at`, exactly.
+    pub fn get(&self, at: usize) -> f64 {
+        match self {
+            HostArray::F32(numbers) => f64::from(numbers[at]),
+            HostArray::Bf16(numbers) => f64::from(cpu::f32_from_bf16(numbers[at])),
+            HostArray::Index(numbers) => f64::from(numbers[at]),
+        }
+    }
+
+    /// Numbers `from` to `from + count`, exactly.
+    pub fn part(&self, from: usize, count: usize) -> Vec<f64> {
+        (from..from + count).map(|at| self.get(at)).collect()
+    }
+}
+
+impl Array {
+    /// A copy in device memory.
+    ///
+    /// # Errors
+    /// As [`Gpu::to_device`].
+    pub fn new(gpu: &Gpu, host: &HostArray) -> Result<Array> {
+        Ok(match host {
+            HostArray::F32(numbers) => Array::F32(gpu.to_device(numbers)?),
+            HostArray::Bf16(numbers) => Array::Bf16(gpu.to_device(numbers)?),
+            HostArray::Index(numbers) => Array::Index(gpu.to_device(numbers)?),
+        })
+    }
+
+    /// Poisoned: all bits set, so that a number that no kernel writes is NaN.
+    ///
+    /// # Errors
+    /// As [`Gpu::poison`].
+    pub fn poisoned(gpu: &Gpu, allocation: Allocation) -> Result<Array> {
+        Ok(match allocation {
+            Allocation::F32(len) => Array::F32(gpu.poison(len)?),
+            Allocation::Bf16(len) => Array::Bf16(gpu.poison(len)?),
+        })
+    }
+
+    /// Poisons it anew.
+    ///
+    /// # Errors
+    /// As [`Buffer::fill_bytes`].
+    pub fn poison(&mut self) -> Result<()> {
+        match self {
+            Array::F32(buffer) => buffer.fill_bytes(0xFF),
+            Array::Bf16(buffer) => buffer.fill_bytes(0xFF),
+            Array::Index(buffer) => buffer.fill_bytes(0xFF),
+        }
+    }
+
+    /// Allocation for as much, poisoned.
+    ///
+    /// # Errors
+    /// As [`Gpu::poison`].
+    pub fn like(gpu: &Gpu, other: &Array) -> Result<Array> {
+        Ok(match other {
+            Array::F32(buffer) => Array::F32(gpu.poison(buffer.len())?),
+            Array::Bf16(buffer) => Array::Bf16(gpu.poison(buffer.len())?),
+            Array::Index(buffer) => Array::Index(gpu.poison(buffer.len())?),
+        })
+    }
+
+    /// Copies another one of the same kind and length, in device memory.
+    ///
+    /// # Errors
+    /// As [`Buffer::copy_from_buffer`]; [`Error::Invalid`] for another kind.
+    pub fn copy_from(&mut self, other: &Array) -> Result<()> {
+        match (self, other) {
+            (Array::F32(to), Array::F32(from)) => to.copy_from_buffer(from),
+            (Array::Bf16(to), Array::Bf16(from)) => to.copy_from_buffer(from),
+            (Array::Index(to), Array::Index(from)) => to.copy_from_buffer(from),
+            (to, _) => Err(other.other(&format!("the kind of {to:?}"))),
+        }
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Array::F32(buffer) => buffer.bytes(),
+            Array::Bf16(buffer) => buffer.bytes(),
+            Array::Index(buffer) => buffer.bytes(),
+        }
+    }
+
+    /// A copy on the host.
+    ///
+    /// # Errors
+    /// As [`Buffer::to_host`].
+    pub fn to_host(&self) -> Result<HostArray> {
+        Ok(match self {
+            Array::F32(buffer) => HostArray::F32(buffer.to_host()?),
+            Array::Bf16(buffer) => HostArray::Bf16(buffer.to_host()?),
+            Array::Index(buffer) => HostArray::Index(buffer.to_host()?),
+        })
+    }
+
+    /// Its f32.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it holds something else; so do its siblings.
+    pub fn f32(&self) -> Result<&Buffer<f32>> {
+        if let Array::F32(buffer) = self { Ok(buffer) } else { Err(self.other("f32")) }
+    }
+
+    /// Its f32, to be written.
+    ///
+    /// # Errors
+    /// As [`Array::f32`].
+    pub fn f32_mut(&mut self) -> Result<&mut Buffer<f32>> {
+        if let Array::F32(buffer) = self { Ok(buffer) } else { Err(self.other("f32")) }
+    }
+
+    /// Its bf16.
+    ///
+    /// # Errors
+    /// As [`Array::f32`].
+    pub fn bf16(&self) -> Result<&Buffer<u16>> {
+        if let Array::Bf16(buffer) = self { Ok(buffer) } else { Err(self.other("bf16")) }
+    }
+
+    /// Its bf16, to be written.
+    ///
+    /// # Errors
+    /// As [`Array::f32`].
+    pub fn bf16_mut(&mut self) -> Result<&mut Buffer<u16>> {
+        if let Array::Bf16(buffer) = self { Ok(buffer) } else { Err(self.other("bf16")) }
+    }
+
+    /// Its indices.
+    ///
+    /// # Errors
+    /// As [`Array::f32`].
+    pub fn index(&self) -> Result<&Buffer<i32>> {
+        if let Array::Index(buffer) = self { Ok(buffer) } else { Err(self.other("indices")) }
+    }
+
+    fn other(&self, wanted: &str) -> Error {
+        Error::Invalid {
+            what: format!("an array of {wanted} is needed here, and this is {self:?}"),
+            fix: "look at the topic's `inputs` and `outputs`: they give the arrays in the order of `call`".to_string(),
+        }
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Array::F32(buffer) => write!(f, "{buffer:?}"),
+            Array::Bf16(buffer) => write!(f, "{buffer:?}"),
+            Array::Index(buffer) => write!(f, "{buffer:?}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_error_is_relative_and_nan_shows() {
-        let exact = [vec![Exact { output: 1, from: 1, values: vec![3.0, 4.0] }]];
+        let exact = [vec![Reference { output: 1, from: 1, values: vec![3.0, 4.0] }]];
         let error = |given: Vec<f32>| {
-            relative_error(&exact, |_| Ok(vec![Host::F32(vec![]), Host::F32(given.clone())])).unwrap()
+            relative_error(&exact, |_| Ok(vec![HostArray::F32(vec![]), HostArray::F32(given.clone())])).unwrap()
         };
         assert_eq!((error(vec![9.0, 3.0, 4.0]), error(vec![0.0, 3.0, 4.5])), (0.0, 0.1));
         assert!(error(vec![0.0, f32::NAN, 4.0]).is_nan());
         // Of two calls, one is off by 0.5 and the other by nothing.
-        let one = |value| vec![Exact { output: 0, from: 0, values: vec![value] }];
-        let twice = relative_error(&[one(3.0), one(4.0)], |set| Ok(vec![Host::F32(vec![[3.0, 4.5][set]])]));
+        let one = |value| vec![Reference { output: 0, from: 0, values: vec![value] }];
+        let twice = relative_error(&[one(3.0), one(4.0)], |set| Ok(vec![HostArray::F32(vec![[3.0, 4.5][set]])]));
         assert_eq!(twice, Ok(0.1));
     }
 

@@ -1,6 +1,8 @@
 //! One rung of the vector addition, ready to run and to time on a GPU.
 
-use super::{AWKWARD, Array, Exact, Host, Launches, Room, Size, Topic, Work, compiled, length, spread, wrong};
+use super::{
+    AWKWARD, Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, compiled, length, spread, wrong,
+};
 use crate::ladder::Rung;
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -97,28 +99,28 @@ impl VectorAdd {
 
 /// A size is the number of elements.
 impl Topic for VectorAdd {
-    fn work(&self, size: Size) -> Result<Work> {
+    fn work(&self, size: Size) -> Result<Cost> {
         let n = size.one()?;
-        length(n).map(|_| Work::of_bytes(12 * n, n as f64, "f32"))
+        length(n).map(|_| Cost::of_bytes(12 * n, n as f64, "f32"))
     }
 
-    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<Host>> {
+    fn inputs(&self, size: Size, seed: u64) -> Result<Vec<HostArray>> {
         let n = size.one()?;
-        Ok([2 * seed, 2 * seed + 1].map(|seed| Host::F32(cpu::random_f32(n, seed))).into())
+        Ok([2 * seed, 2 * seed + 1].map(|seed| HostArray::F32(cpu::random_f32(n, seed))).into())
     }
 
-    fn room(&self, size: Size) -> Result<Vec<Room>> {
-        Ok(vec![Room::F32(size.one()?)])
+    fn outputs(&self, size: Size) -> Result<Vec<Allocation>> {
+        Ok(vec![Allocation::F32(size.one()?)])
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], _size: Size, launches: &mut Launches) -> Result<()> {
         self.launch_by(launches, inputs[0].f32()?, inputs[1].f32()?, outputs[0].f32_mut()?)
     }
 
-    fn exact(&self, inputs: &[Host], size: Size) -> Result<Vec<Exact>> {
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
         let piece = |(from, count)| {
             let (a, b) = (inputs[0].part(from, count), inputs[1].part(from, count));
-            Exact { output: 0, from, values: a.iter().zip(&b).map(|(a, b)| a + b).collect() }
+            Reference { output: 0, from, values: a.iter().zip(&b).map(|(a, b)| a + b).collect() }
         };
         Ok(spread(size.one()?).into_iter().map(piece).collect())
     }

@@ -8,7 +8,7 @@ mod candle;
 mod partner;
 
 use candle::CandleStep;
-use gpulab::gpu::Contestant;
+use gpulab::gpu::TimedWork;
 use gpulab::prelude::*;
 use gpulab_nn::cnn::{Checkpoint, CnnEngine, EngineSettings, Epoch, Precision};
 use gpulab_nn::data::Images;
@@ -97,9 +97,9 @@ fn main() -> Result<()> {
         let mut names: Vec<String> =
             ["ours, graph", "ours, launches", "ours, launches, loss read each step"].map(str::to_string).into();
         let mut work = vec![
-            Contestant::Calls(Box::new(|_| one_step(&mut graph))),
-            Contestant::Calls(Box::new(|_| one_step(&mut eager.borrow_mut()))),
-            Contestant::Calls(Box::new(|_| {
+            TimedWork::Calls(Box::new(|_| one_step(&mut graph))),
+            TimedWork::Calls(Box::new(|_| one_step(&mut eager.borrow_mut()))),
+            TimedWork::Calls(Box::new(|_| {
                 one_step(&mut eager.borrow_mut())?;
                 eager.borrow_mut().collect()
             })),
@@ -107,7 +107,7 @@ fn main() -> Result<()> {
         for (keep, name) in [(0, "pool keeps nothing"), (u64::MAX, "pool keeps all")] {
             names.push(format!("ours, launches, buffers made each step, {name}"));
             let eager = &eager;
-            work.push(Contestant::Calls(Box::new(move |_| {
+            work.push(TimedWork::Calls(Box::new(move |_| {
                 gpu.set_release_threshold(keep)?;
                 let buffers = buffers_of_a_step(gpu)?;
                 one_step(&mut eager.borrow_mut())?;
@@ -122,7 +122,7 @@ fn main() -> Result<()> {
                 (u64::MAX, false, "candle, pool keeps all"),
             ] {
                 names.push(name.to_string());
-                work.push(Contestant::Calls(Box::new(move |_| {
+                work.push(TimedWork::Calls(Box::new(move |_| {
                     gpu.set_release_threshold(keep)?;
                     let loss = plain.borrow_mut().step()?;
                     if read { Ok(loss.to_scalar::<f32>().map(drop)?) } else { Ok(()) }
@@ -132,7 +132,7 @@ fn main() -> Result<()> {
         for (at, way) in ways.iter().enumerate() {
             let partner = partner.as_ref().expect("ways come from a partner");
             names.push(way.name.clone());
-            work.push(Contestant::Clocked(Box::new(move || partner.borrow_mut().sample(at))));
+            work.push(TimedWork::Clocked(Box::new(move || partner.borrow_mut().sample(at))));
         }
         let samples = gpu.time_interleaved(if quick { &QUICK } else { &PLAN }, &mut work)?;
         drop(work);

@@ -70,3 +70,31 @@ fn the_table_names_launches_and_rates() {
     let text = long.to_string();
     assert!(text.contains("… and 2 more") && text.contains("3 records were lost"), "{text}");
 }
+
+#[test]
+fn every_bar_has_a_track_with_a_name() {
+    let file = of_trace(&sample());
+    let events = file["traceEvents"].as_array().unwrap();
+    let names: Vec<&str> = events
+        .iter()
+        .filter(|event| event["name"] == "thread_name")
+        .map(|event| event["args"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["host", "stream 13", "default stream"]);
+    let kernel = events.iter().find(|event| event["name"] == "reduce").unwrap();
+    assert_eq!((kernel["ts"].as_f64(), kernel["dur"].as_f64()), (Some(4.0), Some(6.0)));
+    assert_eq!(kernel["args"]["grid"], json!([512, 2, 1]));
+    assert_eq!(kernel["ph"], "X");
+}
+
+#[test]
+fn files_are_json_and_a_path_that_cannot_be_written_is_named() {
+    let folder = std::env::temp_dir().join(format!("gpulab-trace-{}", std::process::id()));
+    let path = folder.join("a/trace.json");
+    save_spans(&sample().spans(), &path).unwrap();
+    let read: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(read["traceEvents"].as_array().unwrap().len(), 1 + 2 * 3 + 3);
+    let text = sample().save(path.join("b.json")).unwrap_err().to_string();
+    assert!(text.contains("trace.json/b.json") && text.contains("\nnext: "), "{text}");
+    std::fs::remove_dir_all(folder).unwrap();
+}

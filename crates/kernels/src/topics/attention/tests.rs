@@ -96,3 +96,44 @@ fn every_step_is_checked_and_timed_on_a_gpu() {
         assert!(rows.iter().all(|row| row.summary.median > 0.0));
     }
 }
+
+#[test]
+fn bytes_follow_from_the_shape() {
+    let shape = AttentionShape { batch: 2, q_heads: 4, kv_heads: 2, length: 10, width: 8 };
+    let of = |work: &AttentionWork, step| {
+        let found = work.steps.iter().find(|own| own.step == step).unwrap();
+        (found.read, found.written)
+    };
+    let causal = AttentionWork::chained(shape, &AttentionMask::causal(), 4).unwrap();
+    assert_eq!(of(&causal, AttentionStep::Scores), (4 * (640 + 320), 4 * 800));
+    // Above the diagonal lie 45 of 100 scores.
+    assert_eq!(of(&causal, AttentionStep::Mask), (0, 4 * 8 * 45));
+    assert_eq!(of(&causal, AttentionStep::WeightedSum), (4 * (800 + 320), 4 * 640));
+    assert_eq!(causal.operations(), 4.0 * 800.0 * 8.0 + 6.0 * 800.0);
+    let fused = AttentionWork::fused(shape, &AttentionMask::causal().padded(&[10, 0]), 2).unwrap();
+    // Of the first sequence 55 scores of a head are seen, of the second none.
+    assert_eq!(of(&fused, AttentionStep::MaskedSoftmax), (2 * 4 * 55, 2 * 800));
+    assert_eq!(AttentionWork::least(shape, 2), 2 * 2 * (640 + 320));
+    let plain = AttentionWork::out_of_place(shape, &AttentionMask::none(), 4).unwrap();
+    assert_eq!(of(&plain, AttentionStep::Mask), (4 * (800 + 100), 4 * 800));
+    let text = AttentionWork::chained(shape, &AttentionMask::none().padded(&[1]), 4).unwrap_err().to_string();
+    assert!(text.contains("one a sequence"), "{text}");
+}
+
+#[test]
+fn times_give_shares_and_rates_and_their_source() {
+    let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length: 1000, width: 64 };
+    let work = AttentionWork::chained(shape, &AttentionMask::none(), 4).unwrap();
+    assert_eq!((work.ms(), work.shares(&[]).len()), (None, 0));
+    let rows: Vec<Measurement> = AttentionStep::CHAIN
+        .iter()
+        .map(|step| Measurement::time_ms(step.name(), Backend::Cuda, 1000, Summary::of(&[2.0])))
+        .collect();
+    let timed = work.timed(&rows);
+    assert_eq!(timed.ms(), Some(14.0));
+    assert_eq!(timed.shares(&rows).iter().map(|row| row.summary.median).sum::<f64>().round(), 100.0);
+    let text = timed.to_string();
+    // 8 MB in 2 ms.
+    assert!(text.contains("14.3 %") && text.contains("4.00") && text.contains("measured on"), "{text}");
+    assert!(text.contains("S = −∞ where hidden"), "{text}");
+}

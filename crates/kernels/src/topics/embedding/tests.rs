@@ -1,8 +1,9 @@
 //! Every rung at awkward shapes, in the simulator; and what a lookup refuses.
 
-use super::super::{Ladder, hardware};
 use super::*;
+use crate::Ladder;
 use crate::ladder::RUNGS;
+use crate::topics::hardware;
 
 fn rungs() -> impl Iterator<Item = &'static Rung> {
     RUNGS.iter().filter(|rung| rung.kernel == "embedding")

@@ -1,8 +1,8 @@
 //! Rungs in the simulator, what they refuse, and what the comparison tells apart.
 
 use super::*;
+use crate::Ladder;
 use crate::ladder::RUNGS;
-use crate::topics::Ladder;
 
 fn shape_of(q_heads: usize, kv_heads: usize, length: usize, width: usize) -> AttentionShape {
     AttentionShape { batch: 1, q_heads, kv_heads, length, width }

@@ -1,8 +1,8 @@
 //! Right and wrong turns, on the CPU, in the simulator and on a GPU.
 
 use super::*;
+use crate::Ladder;
 use crate::ladder::RUNGS;
-use crate::topics::Ladder;
 
 #[test]
 fn a_wrong_or_unwritten_number_is_named_and_a_pair_keeps_its_length() {

@@ -1,10 +1,66 @@
-//! Measuring in a lesson: live rows are tagged and stored, and without a GPU the recorded ones come instead.
+//! What a notebook holds on to: which lesson it is, which GPU it runs on, and where its figures go.
+//!
+//! On a machine with a GPU everything is live. Without one, GPU parts come from the recorded run, and say so.
 
-use super::Lesson;
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::measurement::{Backend, Measurement, MemoryPoint, Span};
-use crate::results;
+use crate::{cpu, results};
+use serde_json::Value;
+
+/// One running lesson. Everything that it measures is tagged with its name and appended to `results/metrics.csv`.
+#[derive(Debug)]
+pub struct Lesson {
+    name: String,
+    gpu: Option<Gpu>,
+    cpu: String,
+    commit: String,
+}
+
+impl Lesson {
+    /// Starts the lesson of that notebook, such as `02_async_timing`, and prints what it runs on.
+    ///
+    /// A machine without a GPU is no error: the lesson then shows the recorded run where a GPU is needed, and kernels run
+    /// in the simulator where [`Gpu::open`] is asked for. So it does on
+    /// an NVIDIA GPU without NVRTC, and says how to add it.
+    pub fn start(name: &str) -> Lesson {
+        let (gpu, why) = match Gpu::open_with_compiler() {
+            Ok(gpu) => (Some(gpu), None),
+            Err(error) => (None, Some(error)),
+        };
+        let lesson = Lesson { name: name.to_string(), gpu, cpu: cpu::info().short_name(), commit: results::commit() };
+        println!("CPU: {}", lesson.cpu);
+        match (&lesson.gpu, why) {
+            (Some(gpu), _) => println!("{gpu}"),
+            (None, Some(Error::NoGpu { tried })) => {
+                println!("GPU: none ({})", tried.join("; "));
+                println!("     What needs one is shown from the recorded run, and labelled so.");
+                println!(
+                    "     Kernels run all the same: `Gpu::open()` gives a simulator, which checks and counts and has no times."
+                );
+            }
+            // There is a GPU, and it does not work: that is news, and no reason to stop the lesson.
+            (None, Some(error)) => println!("GPU: none that works; the recorded run is shown in its place\n{error}\n"),
+            (None, None) => {}
+        }
+        lesson
+    }
+
+    /// The notebook's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The GPU, where there is one. Never the simulator, which [`Gpu::open`] gives.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        self.gpu.as_ref()
+    }
+
+    /// The CPU's short name, as it stands in legends.
+    pub fn cpu_name(&self) -> &str {
+        &self.cpu
+    }
+}
 
 impl Lesson {
     /// Measures on the GPU. `experiment` names the measurement in `results/metrics.csv`; the rows' own names are its
@@ -165,6 +221,62 @@ fn curve_name<'a>(stored: &'a str, experiment: &str) -> Option<&'a str> {
     }
 }
 
+impl Lesson {
+    /// Runs `work` on the GPU and gives what it returns. Without a GPU, prints what this very cell printed in the
+    /// recorded run, found by `title`, and gives `None`.
+    ///
+    /// # Errors
+    /// What `work` returns.
+    pub fn on_gpu<T>(&self, title: &str, work: impl FnOnce(&Gpu) -> Result<T>) -> Result<Option<T>> {
+        match &self.gpu {
+            Some(gpu) => work(gpu).map(Some),
+            None => {
+                self.replay(title);
+                Ok(None)
+            }
+        }
+    }
+
+    fn replay(&self, title: &str) {
+        let path = results::recorded_file(results::REFERENCE).with_file_name(format!("{}.ipynb", self.name));
+        let found = std::fs::read_to_string(&path).ok().and_then(|text| printed_by(&text, title));
+        match found {
+            Some(text) => {
+                println!("recorded on {}:", self.recorded_on());
+                text.lines().for_each(|line| println!("│ {line}"));
+            }
+            None => println!(
+                "No GPU here, and the recorded run of `{}` has no output of the step `{title}`.\n\
+                 next: go on with the next cell, or run this one on a machine with a GPU",
+                self.name
+            ),
+        }
+    }
+}
+
+/// What the cell with `on_gpu("title"` printed, in a notebook that was executed.
+fn printed_by(notebook: &str, title: &str) -> Option<String> {
+    let notebook: Value = serde_json::from_str(notebook).ok()?;
+    let wanted = format!("on_gpu(\"{title}\"");
+    let cell = notebook["cells"].as_array()?.iter().find(|cell| text_of(&cell["source"]).contains(&wanted))?;
+    let printed: String = cell["outputs"]
+        .as_array()?
+        .iter()
+        .filter(|output| output["output_type"] == "stream")
+        .map(|output| text_of(&output["text"]))
+        .collect();
+    (!printed.trim().is_empty()).then_some(printed)
+}
+
+/// Notebooks keep text as one string or as a list of lines.
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(lines) => lines.iter().filter_map(Value::as_str).collect(),
+        _ => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,5 +288,20 @@ mod tests {
         }
         assert_eq!(curve_name("copying: pinned", "copy"), None);
         assert_eq!(curve_name("other", "copy"), None);
+    }
+
+    #[test]
+    fn finds_the_cell_by_its_title_and_keeps_only_what_was_printed() {
+        let notebook = r#"{"cells": [
+            {"source": "lesson.on_gpu(\"one\", …", "outputs": [{"output_type": "stream", "text": "first\n"}]},
+            {"source": ["x\n", "lesson.on_gpu(\"two\", …"], "outputs": [
+                {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
+                {"output_type": "display_data", "data": {"text/plain": "c"}}]},
+            {"source": "lesson.on_gpu(\"three\", …", "outputs": []}]}"#;
+        assert_eq!(printed_by(notebook, "one").unwrap(), "first\n");
+        assert_eq!(printed_by(notebook, "two").unwrap(), "a\nb\n");
+        assert_eq!(printed_by(notebook, "three"), None);
+        assert_eq!(printed_by(notebook, "four"), None);
+        assert_eq!(printed_by("no notebook", "one"), None);
     }
 }

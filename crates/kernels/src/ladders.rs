@@ -1,18 +1,20 @@
-//! The ladders, by name.
+//! The ladders by name: rungs, files, what changed between two, and what the simulator and the driver tell of each.
 
-use super::contest::{self, CHECKS, Job, Peer};
-use super::{
-    Embedding, FlashAttention, LadderRun, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size,
-    Softmax, Topic, VectorAdd, arrays_of, flash_attention,
-};
+use crate::code::{Diff, Listing};
+use crate::counters::{RungCount, RungCounters};
 use crate::ladder::{RUNGS, Rung};
-use gpulab::bench::Bench;
+use crate::topics::{
+    Embedding, FlashAttention, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size, Softmax, Topic,
+    VectorAdd, arrays_of, fits, known_width, reason,
+};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, KernelResources};
 use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
 use gpulab::lesson::Lesson;
 use gpulab::measurement::Resources;
+use gpulab::table::{Cell, Table};
+use std::fmt;
 
 /// A topic's rungs, from the first idea to the hardware's limit.
 ///
@@ -56,21 +58,6 @@ pub enum Ladder {
 }
 
 impl Ladder {
-    /// In a lesson: [`Ladder::run`] at that size where there is a GPU, else the recorded run.
-    ///
-    /// # Errors
-    /// As [`Ladder::run`] and [`Lesson::measure`].
-    pub fn measure(&self, lesson: &Lesson, size: impl Into<Size>) -> Result<LadderRun> {
-        let (ladder, size) = (*self, self.size(size)?);
-        let mut notes = Vec::new();
-        let rows = lesson.measure(&LadderRun::experiment(ladder, size), |gpu| {
-            let run = ladder.run(gpu, size)?;
-            notes.clone_from(&run.notes);
-            Ok(run.to_rows())
-        })?;
-        Ok(LadderRun { notes, ..LadderRun::from_rows(ladder, size, &rows) })
-    }
-
     /// In a lesson: what each rung needs of a multiprocessor, as the driver tells, or as it was recorded.
     ///
     /// # Errors
@@ -204,33 +191,9 @@ impl Ladder {
             _ => size.three().map(drop),
         }?;
         if self.folder() == "flash_attention" {
-            flash_attention::known_width(size.three()?.2)?;
+            known_width(size.three()?.2)?;
         }
         Ok(size)
-    }
-
-    /// Runs every rung that this GPU runs at that size: each is checked against f64, then all are timed in rounds, with
-    /// a copy in device memory and, where it is there, the vendor's library. Rungs that it cannot run are named.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] on a simulated GPU, [`Error::Invalid`] for a size that is none or a rung that is wrong,
-    /// [`Error::OutOfMemory`] for one that is too large, [`Error::Driver`].
-    pub fn run(self, gpu: &Gpu, size: impl Into<Size>) -> Result<LadderRun> {
-        self.run_with(gpu, self.size(size)?, &CHECKS, &mut |_| Ok(Vec::new()))
-    }
-
-    /// The same by a plan of your own, beside more peers: `peers` is shown the data, and gives what takes part.
-    ///
-    /// # Errors
-    /// As [`Ladder::run`], and those of the peers.
-    pub fn run_with<'a>(
-        self,
-        gpu: &Gpu,
-        size: Size,
-        plan: &Bench,
-        peers: &mut dyn FnMut(&Job<'_>) -> Result<Vec<Peer<'a>>>,
-    ) -> Result<LadderRun> {
-        contest::run(self, gpu, self.size(size)?, plan, peers)
     }
 
     /// What the first launch of that rung does, in the simulator, at a size that should be small.
@@ -258,11 +221,11 @@ impl Ladder {
         Ok(self.call_once(gpu, rung, size, Launches::resources())?.resources)
     }
 
-    pub(super) fn call_once(self, gpu: &Gpu, rung: &str, size: Size, mut launches: Launches) -> Result<Launches> {
+    fn call_once(self, gpu: &Gpu, rung: &str, size: Size, mut launches: Launches) -> Result<Launches> {
         let size = self.size(size)?;
         let rung = self.open(gpu, self.rung(rung)?.path)?;
         let work = rung.work(size)?;
-        contest::fits(gpu, &work, 1)?;
+        fits(gpu, &work, 1)?;
         launches.work = Some(work);
         let (inputs, mut outputs) = arrays_of(&*rung, gpu, size, 1)?;
         rung.call(&inputs, &mut outputs, size, &mut launches)?;
@@ -270,9 +233,146 @@ impl Ladder {
     }
 }
 
+impl Ladder {
+    /// That rung's file, in colour; `03` or `03_whole_warps`.
+    ///
+    /// # Errors
+    /// As [`Ladder::rung`]; [`Error::File`] when the file cannot be read.
+    pub fn source(self, rung: &str) -> Result<Listing> {
+        self.rung(rung)?.listing()
+    }
+
+    /// What is new in that rung, compared with the rung before.
+    ///
+    /// # Errors
+    /// As [`Ladder::source`]; [`Error::Invalid`] for the first rung.
+    pub fn diff(self, rung: &str) -> Result<Diff> {
+        let (rungs, rung) = (self.rungs(), self.rung(rung)?);
+        let at = rungs.iter().position(|own| own.path == rung.path).unwrap_or(0);
+        match at.checked_sub(1) {
+            Some(before) => rung.diff_from(&rungs[before]),
+            None => Err(Error::Invalid {
+                what: format!("`{}` is the first rung: there is none before it", rung.name()),
+                fix: format!("see it whole: `ladder.source(\"{}\")?`", rung.name()),
+            }),
+        }
+    }
+
+    /// What is new in one rung, compared with another one.
+    ///
+    /// # Errors
+    /// As [`Ladder::source`].
+    pub fn diff_from(self, before: &str, after: &str) -> Result<Diff> {
+        self.rung(after)?.diff_from(&self.rung(before)?)
+    }
+
+    /// What the simulator counts of each rung at that size, which should be small. Rungs that it does not run are named
+    /// with the reason.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a size that is none of this topic's.
+    pub fn counters(self, size: impl Into<Size>) -> Result<RungCounters> {
+        let size = self.size(size)?;
+        let title = format!("{} at size {size}", self.topic());
+        let mut all = RungCounters { title, ..RungCounters::default() };
+        for rung in self.rungs() {
+            match self.call_once(&Gpu::simulated()?, rung.name(), size, Launches::inspect()) {
+                Ok(seen) => {
+                    all.operations = seen.work.map_or(0.0, |work| work.operations);
+                    all.rungs.push(RungCount::of(rung.name(), &seen.inspections));
+                }
+                Err(error) => all.left_out.push((rung.name().to_string(), reason(&error))),
+            }
+        }
+        Ok(all)
+    }
+
+    /// What each rung needs of that GPU, as its driver tells. Rungs that it does not run are named with the reason.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where no driver tells.
+    pub fn all_resources(self, gpu: &Gpu) -> Result<Resources> {
+        let mut all = Resources { source: format!("measured on {}", gpu.name()), ..Resources::default() };
+        let mut first = None;
+        for rung in self.rungs() {
+            // Where a call has several launches, all run the same kernel with the same block.
+            match self.resources(gpu, rung.name(), self.example()).map(|launches| launches.first().copied()) {
+                Ok(Some((_, needs))) => all.rungs.push((rung.name().to_string(), needs)),
+                Ok(None) => all.left_out.push((rung.name().to_string(), "it launches no kernel".to_string())),
+                Err(error) => {
+                    all.left_out.push((rung.name().to_string(), reason(&error)));
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        match first {
+            Some(error) if all.rungs.is_empty() => Err(error),
+            _ => Ok(all),
+        }
+    }
+
+    /// A size at which every rung runs itself.
+    fn example(self) -> Size {
+        const SIDE: usize = 1024;
+        let sizes = [Size::Three(SIDE, SIDE, SIDE), Size::Two(SIDE, SIDE)];
+        sizes.into_iter().find(|&size| self.size(size).is_ok()).unwrap_or(Size::One(SIDE * SIDE))
+    }
+
+    fn table(self) -> Table {
+        let row = |rung: &Rung| {
+            let (major, minor) = rung.needs;
+            let shared = match rung.shared_bytes {
+                0 => String::new(),
+                bytes => format!(", {} shared", gpulab::error::bytes(bytes.into())),
+            };
+            let threads = rung.threads();
+            vec![
+                Cell::of(rung.name()),
+                Cell::of(rung.idea()),
+                Cell::of(format!("{threads}{shared}")),
+                Cell::of(format!("{major}.{minor}{}", if rung.only { " only" } else { "" })),
+            ]
+        };
+        let rungs = self.rungs();
+        Table {
+            title: format!("{}: {} rungs", self.topic(), rungs.len()),
+            heads: ["rung", "idea", "threads a block", "compute capability"].map(str::to_string).to_vec(),
+            rows: rungs.iter().map(row).collect(),
+            notes: Vec::new(),
+            text_columns: 1,
+        }
+    }
+
+    /// The table of its rungs, as a piece of a page.
+    pub fn html(self) -> String {
+        self.table().html()
+    }
+
+    /// What the notebook calls to show a value.
+    pub fn evcxr_display(&self) {
+        gpulab::table::show(&self.to_string(), &self.html());
+    }
+}
+
+impl fmt::Display for Ladder {
+    /// A table of its rungs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} rungs", self.topic(), self.rungs().len())?;
+        for rung in self.rungs() {
+            let threads = rung.threads();
+            let (major, minor) = rung.needs;
+            let only = if rung.only { " only" } else { "" };
+            writeln!(f, "{:24} {threads:>8} threads a block, GPU {major}.{minor}{only}", rung.name())?;
+            writeln!(f, "{:24} {}", "", rung.idea())?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpulab::measurement::KernelResources;
 
     #[test]
     fn ladders_and_rungs_are_found_by_name() {
@@ -312,5 +412,55 @@ mod tests {
         assert!(Ladder::MatmulBf16.inspect("10", 64).unwrap_err().to_string().contains("\nnext: "));
         let huge = Ladder::Matmul.inspect("01", 2_000_000_000).unwrap_err();
         assert!(matches!(huge, Error::OutOfMemory { .. }), "{huge}");
+    }
+
+    #[test]
+    fn neighbours_are_compared_and_the_first_rung_has_none() {
+        let it = Ladder::Reduction.diff("03").unwrap();
+        assert_eq!(
+            (it.before.name.as_str(), it.after.name.as_str()),
+            ("reduction/02_tree.cu", "reduction/03_whole_warps.cu")
+        );
+        assert_eq!(Ladder::Reduction.diff_from("02", "03_whole_warps").unwrap(), it);
+        assert_eq!(Ladder::Reduction.source("03").unwrap(), it.after);
+        let text = Ladder::Reduction.diff("01").unwrap_err().to_string();
+        assert!(text.contains("the first rung") && text.contains("\nnext: see it whole"), "{text}");
+        assert!(Ladder::Reduction.diff("99").unwrap_err().to_string().contains("\nnext: "));
+        let html = Ladder::Reduction.html();
+        assert!(html.contains("03_whole_warps") && html.contains("whole warps work"), "{html}");
+    }
+
+    #[test]
+    fn counters_tell_the_rungs_apart_and_name_those_left_out() {
+        let it = Ladder::Reduction.counters(5000).unwrap();
+        let of = |rung: &str| it.get(rung).unwrap().counters;
+        assert!(it.left_out.is_empty() && it.rungs.len() == Ladder::Reduction.rungs().len());
+        assert!(it.rungs.iter().all(|rung| rung.findings == 0));
+        assert!(of("02").divergent_branches > of("03").divergent_branches);
+        let conflicts = |it: gpulab::warpsim::Counters| it.shared_load_bank_conflicts + it.shared_store_bank_conflicts;
+        assert!(conflicts(of("03")) > 0 && conflicts(of("04")) == 0);
+        assert!(of("06").barriers < of("05").barriers && of("01").global_atomics > 0);
+        assert_eq!(it.get("02").unwrap().launches, 2);
+        let bf16 = Ladder::MatmulBf16.counters((64, 64, 64)).unwrap();
+        assert!(bf16.left_out.iter().any(|(name, why)| name == "10_cluster" && !why.is_empty()), "{bf16}");
+        assert!(Ladder::Reduction.counters((1, 2)).unwrap_err().to_string().contains("\nnext: "));
+    }
+
+    #[test]
+    fn a_simulated_gpu_tells_no_resources() {
+        let gpu = Gpu::simulated().unwrap();
+        let text = Ladder::VectorAdd.all_resources(&gpu).unwrap_err().to_string();
+        assert!(text.contains("simulated GPU") && text.contains("\nnext: "), "{text}");
+    }
+
+    #[test]
+    fn every_rung_tells_its_resources_on_a_gpu() {
+        let Some(gpu) = crate::topics::hardware() else { return };
+        for &ladder in Ladder::ALL {
+            let it = ladder.all_resources(&gpu).unwrap_or_else(|error| panic!("{}: {error}", ladder.topic()));
+            assert_eq!(it.rungs.len() + it.left_out.len(), ladder.rungs().len());
+            let sound = |it: &KernelResources| it.registers > 0 && it.blocks > 0 && it.occupancy() <= 100.0;
+            assert!(it.rungs.iter().all(|(_, it)| sound(it)), "{it}");
+        }
     }
 }
