@@ -49,7 +49,8 @@ def main() -> int:
     others = [name for name, why in ignored().items() if why != NEEDED]
     crates = sys.argv[1:] or os.environ.get("ARGS", "").split() or [part for c in CRATES for part in ("-p", c)]
     command = ["cargo", "test", "--locked", *crates, "--tests", "--no-fail-fast", "--", "--ignored"]
-    command += [part for name in others for part in ("--skip", name)]
+    # One at a time: a timeline (CUPTI) sees the work of every test of its process.
+    command += ["--test-threads=1", *(part for name in others for part in ("--skip", name))]
     environment = {**os.environ, "LD_LIBRARY_PATH": paths.library_path()}
     done = subprocess.run(command, cwd=paths.ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     print(done.stdout, end="")
