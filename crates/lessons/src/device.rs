@@ -38,7 +38,7 @@ impl ComputeDevice {
     /// Copies `host` to this device.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
+    /// [`Error::OutOfMemory`], [`Error::Driver`].
     pub fn vector(&self, host: &[f32]) -> Result<DeviceVector> {
         DeviceVector::new(self, host)
     }

@@ -221,7 +221,7 @@ pub struct Quantised {
 }
 
 impl Quantised {
-    /// Takes the steps from ranges that [`super::calibrate`] noted for the same network.
+    /// Takes the steps from ranges that [`calibrate`] noted for the same network.
     ///
     /// # Errors
     /// [`Error::Invalid`] when the arrays are not those of the layers.
