@@ -479,7 +479,7 @@ pub(super) mod sealed {
 }
 
 /// What may stand in a launch: `&buffer`, `&mut buffer`, a number or another [`KernelParam`] by value, `&map` or `&mut map`
-/// of a [`TensorMap`], and on an NVIDIA GPU cudarc's own slices and views: `&slice`, `&mut slice`, `&view`, `&mut view`.
+/// of a [`TensorMap`](super::TensorMap), and on an NVIDIA GPU cudarc's own slices and views: `&slice`, `&mut slice`, `&view`, `&mut view`.
 pub trait KernelArg<'a>: sealed::Sealed {
     #[doc(hidden)]
     fn into_raw(self) -> RawArg<'a>;
