@@ -86,9 +86,7 @@ def run_all(page: Any, expected_errors: set[int]) -> int:
             # The kernel passes stderr on from a thread of its own: the last line may land below the next cell.
             if cell["errors"] and not {number, number - 1} & expected_errors:
                 text = "\n".join(cell["errors"])[:1500]
-                raise Problem(
-                    f"code cell {number} `{cell['source'][:60]}` shows an error:\n{text}\nnext: fix the cell"
-                )
+                raise Problem(f"code cell {number} `{cell['source'][:60]}` shows an error:\n{text}\nnext: fix the cell")
         if time.monotonic() > deadline:
             begins = waiting[0]["source"][:60] if waiting else "no cell at all"
             raise Problem(f"not done after {RUN_LIMIT_S} s; waiting for: {begins}\nnext: make run NB=… shows the cell")

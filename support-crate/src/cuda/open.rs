@@ -251,7 +251,7 @@ impl Library {
     }
 
     /// Tries to load it.
-    #[cfg(not(feature = "cuda-linked"))]
+    #[cfg(not(all(gpulab_cuda, feature = "cuda-linked")))]
     fn loads(self) -> bool {
         // SAFETY: these only try to load a library.
         unsafe {
@@ -264,7 +264,7 @@ impl Library {
     }
 
     /// candle's `cuda` feature has cudarc link to all of them: this program would not have started without.
-    #[cfg(feature = "cuda-linked")]
+    #[cfg(all(gpulab_cuda, feature = "cuda-linked"))]
     fn loads(self) -> bool {
         true
     }
