@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "crates" / "warpsim" / "tests" / "findings"
-BUILD = ["cargo", "build", "--quiet", "--release", "-p", "gpulab-kernels", "--example", "record_findings"]
+BUILD = ["cargo", "build", "--quiet", "--release", "-p", "gpulab-profiling", "--example", "record_findings"]
 TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 PLACES = ["/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer"]
 # A launch takes seconds; one that hangs is ended.

@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import paths
+from install.console import SetupError, problem
 
 MARK = re.compile(r'#\[ignore = "(?P<why>[^"]*)"\]\s*(?:#\[[^\]]*\]\s*)*fn (?P<name>\w+)')
 NEEDED = "needs an NVIDIA GPU"
@@ -27,12 +28,6 @@ def ignored() -> dict[str, str]:
     return {match["name"]: match["why"] for text in texts for match in MARK.finditer(text)}
 
 
-def problem(what: str, step: str) -> int:
-    """An error with its next step."""
-    print(f"error: {what}\nnext: {step}", file=sys.stderr)
-    return 1
-
-
 def has_gpu() -> bool:
     """Whether NVIDIA's driver shows a GPU."""
     program = shutil.which("nvidia-smi")
@@ -45,7 +40,8 @@ def has_gpu() -> bool:
 def main() -> int:
     """0 when at least one test ran and all passed."""
     if not has_gpu():
-        return problem("there is no NVIDIA GPU: `nvidia-smi -L` shows none", "run this on a machine with one")
+        problem(SetupError("there is no NVIDIA GPU: `nvidia-smi -L` shows none", "run this on a machine with one"))
+        return 1
     others = [name for name, why in ignored().items() if why != NEEDED]
     crates = sys.argv[1:] or os.environ.get("ARGS", "").split() or [part for c in CRATES for part in ("-p", c)]
     command = ["cargo", "test", "--locked", *crates, "--tests", "--no-fail-fast", "--", "--ignored"]
@@ -56,7 +52,8 @@ def main() -> int:
     print(done.stdout, end="")
     ran = sum(int(count) for count in re.findall(r"test result: \w+\. (\d+) passed", done.stdout))
     if done.returncode == 0 and ran == 0:
-        return problem("no test ran", "see that tests are marked `" + NEEDED + "`")
+        problem(SetupError("no test ran", f"see that tests are marked `{NEEDED}`"))
+        return 1
     return done.returncode
 
 

@@ -1,5 +1,5 @@
 //! Checks the kernels of chained attention on the GPU, and prints what each step takes of its time, at several lengths of
-//! 16,384 tokens in all, 16 heads of 128 numbers, causal: `cargo run --release -p gpulab --example attention_steps`.
+//! 16,384 tokens in all, 16 heads of 128 numbers, causal: `cargo run --release -p gpulab-kernels --example attention_steps`.
 //! Arguments: lengths in place of 512 to 8192. The rows go to metrics.csv, as those of lesson 30.
 
 use gpulab::cpu::{AttentionMask, AttentionShape};

@@ -47,8 +47,11 @@ fn check(ptx: &str, kernel: &str) -> Result<()> {
     check_arguments(own, [buffer(false), buffer(true), ArgType::Scalar(ElementType::I32)].into_iter())
 }
 
-/// Loads PTX with its line numbers.
-fn load(ptx: &str) -> std::result::Result<sys::CUmodule, DriverError> {
+/// Loads PTX with its line numbers (`cuModuleLoadDataEx`), which compute-sanitizer prints. A text with a zero byte loads nothing.
+///
+/// # Errors
+/// The driver's, such as for PTX of a newer version than it knows.
+pub fn load(ptx: &str) -> std::result::Result<sys::CUmodule, DriverError> {
     let text = CString::new(ptx).unwrap_or_default();
     let mut options = [sys::CUjit_option::CU_JIT_GENERATE_LINE_INFO];
     let mut values = [std::ptr::without_provenance_mut::<c_void>(1)];

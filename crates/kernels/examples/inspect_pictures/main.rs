@@ -1,5 +1,5 @@
 //! Draws every kind of picture of an inspection into a folder, to be looked at after a change:
-//! `cargo run -p gpulab --example inspect_pictures -- FOLDER`. No GPU is needed.
+//! `cargo run -p gpulab-kernels --example inspect_pictures -- FOLDER`. No GPU is needed.
 
 mod ladders;
 
@@ -115,7 +115,7 @@ impl Album {
 
 fn main() -> Result<()> {
     let Some(folder) = std::env::args().nth(1) else {
-        eprintln!("no folder is named\nnext: cargo run -p gpulab --example inspect_pictures -- FOLDER");
+        eprintln!("no folder is named\nnext: cargo run -p gpulab-kernels --example inspect_pictures -- FOLDER");
         std::process::exit(2);
     };
     let mut album = Album { folder: Path::new(&folder).to_path_buf(), drawn: 0 };

@@ -1,6 +1,6 @@
 //! Times every rung of every ladder on this GPU beside its peers, in one process and in rounds, and writes a table.
 //!
-//! `cargo run --release -p gpulab --example record_ladders -- [--out ladders.csv] [--errors errors.csv] [--quick]
+//! `cargo run --release -p gpulab-kernels --example record_ladders -- [--out ladders.csv] [--errors errors.csv] [--quick]
 //! [--cub libcub_peer.so] [--talk FOLDER] [topics]`; `env/record_ladders.py` does that and brings PyTorch and CUB along.
 //! Each rung is checked at awkward sizes and at the timed one before its times count. With `--talk`, another process
 //! times PyTorch on the same arrays, a sample in each round: see `partner.rs`.

@@ -4,9 +4,9 @@
 //! It speaks to the driver itself: the tools follow plain allocations best, and want the line numbers in the machine
 //! code, which the driver puts there only when asked.
 
+use gpulab::cudarc::driver::{DriverError, result};
+use gpulab_profiling::bare;
 use std::ffi::{CString, c_void};
-
-use gpulab::cudarc::driver::{DriverError, result, sys};
 
 type Result<T> = std::result::Result<T, DriverError>;
 
@@ -43,7 +43,7 @@ fn run(ptx: &str, row: &[&str]) -> Result<Result<()>> {
     let device = result::device::get(0)?;
     // SAFETY: the device exists; its context is kept to the end of the process.
     unsafe { result::ctx::set_current(result::primary_ctx::retain(device)?)? };
-    let module = load(ptx)?;
+    let module = bare::load(ptx)?;
     let kernel = CString::new(row[2]).expect("a name");
     // SAFETY: the module stays loaded to the end of the process.
     let kernel = unsafe { result::module::get_function(module, kernel)? };
@@ -54,19 +54,6 @@ fn run(ptx: &str, row: &[&str]) -> Result<Result<()>> {
     // point, and nothing of this process depends on device memory.
     unsafe { result::launch_kernel(kernel, grid, block, shared, std::ptr::null_mut(), &mut pointers)? };
     Ok(result::ctx::synchronize())
-}
-
-/// Loads PTX with its line numbers.
-fn load(ptx: &str) -> Result<sys::CUmodule> {
-    let text = CString::new(ptx).expect("no zero byte");
-    let mut options = [sys::CUjit_option::CU_JIT_GENERATE_LINE_INFO];
-    let mut values = [std::ptr::without_provenance_mut::<c_void>(1)];
-    let mut module = std::ptr::null_mut();
-    // SAFETY: the text ends with a zero; there is one value for the one option, and the driver reads it as a number.
-    let done = unsafe {
-        sys::cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 1, options.as_mut_ptr(), values.as_mut_ptr())
-    };
-    done.result().map(|()| module)
 }
 
 /// The bits of an argument; buffers are made, and stay to the end of the process.
