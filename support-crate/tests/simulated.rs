@@ -158,6 +158,15 @@ fn what_only_hardware_has_is_refused_with_a_way_on() {
 }
 
 #[test]
+fn a_module_gives_the_ptx_that_it_loaded() {
+    let gpu = simulated();
+    let module = gpu.compile(ADD).unwrap();
+    assert!(module.ptx().unwrap().contains(".visible .entry add("));
+    let again = gpu.load_ptx(module.ptx().unwrap()).unwrap();
+    assert_eq!((again.names(), again.ptx()), (module.names(), module.ptx()));
+}
+
+#[test]
 fn memory_is_counted_and_comes_back() {
     let gpu = simulated();
     assert_eq!(gpu.memory().unwrap().used, 0);

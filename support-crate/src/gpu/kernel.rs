@@ -599,6 +599,8 @@ pub struct Module {
     library: Library,
     signatures: Vec<Signature>,
     names: Vec<String>,
+    /// `None` on an Apple GPU.
+    ptx: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone)]
@@ -632,10 +634,7 @@ impl Gpu {
         match self {
             Gpu::Cuda(gpu) => self.load_cuda(gpu, ptx, Vec::new()),
             Gpu::Simulated(_) => Ok(self.module(Library::Simulated(SimLibrary::load(ptx, None)?), ptx, Vec::new())),
-            Gpu::Metal(_) => Err(Error::Unsupported {
-                what: "an Apple GPU does not run PTX".to_string(),
-                fix: "give `gpu.compile` a Metal kernel".to_string(),
-            }),
+            Gpu::Metal(_) => Err(no_ptx()),
         }
     }
 
@@ -648,7 +647,8 @@ impl Gpu {
             Gpu::Metal(gpu) => {
                 let library = gpu.compile(source)?;
                 let names = library.names();
-                Ok(Module { gpu: self.clone(), library: Library::Metal(library), signatures: Vec::new(), names })
+                let (library, signatures) = (Library::Metal(library), Vec::new());
+                Ok(Module { gpu: self.clone(), library, signatures, names, ptx: None })
             }
             Gpu::Simulated(_) => {
                 let ptx = sim::compile_or_ship(source)?;
@@ -671,11 +671,27 @@ impl Gpu {
         });
         let signatures: Vec<Signature> = compiled.collect();
         let names = signatures.iter().map(|entry| entry.name.clone()).collect();
-        Module { gpu: self.clone(), library, signatures, names }
+        Module { gpu: self.clone(), library, signatures, names, ptx: Some(ptx.into()) }
+    }
+}
+
+fn no_ptx() -> Error {
+    Error::Unsupported {
+        what: "an Apple GPU does not run PTX".to_string(),
+        fix: "give `gpu.compile` a Metal kernel".to_string(),
     }
 }
 
 impl Module {
+    /// The PTX that was loaded: what the compiler made of CUDA C, and the driver compiles to the GPU's own instructions. For
+    /// cudarc: `Ptx::from_src(module.ptx()?)`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on an Apple GPU.
+    pub fn ptx(&self) -> Result<&str> {
+        self.ptx.as_deref().ok_or_else(no_ptx)
+    }
+
     /// The kernels in this module.
     pub fn names(&self) -> &[String] {
         &self.names
