@@ -9,6 +9,39 @@ use crate::{cpu, results};
 use serde_json::Value;
 
 /// One running lesson. Everything that it measures is tagged with its name and appended to `results/metrics.csv`.
+///
+/// # Examples
+/// ```standalone_crate
+/// use gpulab::prelude::*;
+/// # let folder = std::env::temp_dir().join(format!("gpulab-example-{}", std::process::id()));
+/// # // SAFETY: this program has no other thread yet.
+/// # unsafe { std::env::set_var("GPULAB_RESULTS", &folder) };
+/// let lesson = Lesson::start("10_vector_add"); // prints what it runs on
+/// let n = 1 << 16;
+///
+/// // On a GPU this measures; elsewhere it gives the rows of the recorded run, marked as such.
+/// let rows = lesson.measure("addition over size", |gpu| {
+///     let (a, mut c) = (gpu.zeros::<f32>(n)?, gpu.zeros::<f32>(n)?);
+///     let ms = gpu.time(&Bench::default(), |_| c.copy_from_buffer(&a))?;
+///     Ok(vec![Measurement::new("copy", gpu.backend(), n, "rate", "GB/s", ms.gb_per_s(8 * n))])
+/// })?;
+/// assert!(rows.median_at("copy", n) > 0.0);
+/// assert_eq!(rows[0].recorded, lesson.gpu().is_none());
+///
+/// // A CPU is always there.
+/// let x = cpu::random_f32(n, 1);
+/// let rows = lesson.measure_cpu("sum", || {
+///     let ms = cpu::time(&Bench::default().samples(5), || cpu::sum(&x))?;
+///     Ok(vec![Measurement::time_ms("all cores", Backend::Cpu, n, ms)])
+/// })?;
+/// assert_eq!((rows[0].lesson.as_str(), rows[0].recorded), ("10_vector_add", false));
+///
+/// // What only prints: without a GPU, what this cell printed in the recorded run.
+/// let name = lesson.on_gpu("the name", |gpu| Ok(gpu.name().to_string()))?;
+/// assert_eq!(name.is_some(), lesson.gpu().is_some());
+/// # std::fs::remove_dir_all(folder).unwrap();
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Lesson {
     name: String,

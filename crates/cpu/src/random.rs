@@ -7,6 +7,15 @@ use rayon::prelude::*;
 /// Element `i` is SplitMix64's output for the state `mix(seed) + (i + 1) · 0x9E3779B97F4A7C15` (Steele, Lea, Flood:
 /// "Fast splittable pseudorandom number generators", OOPSLA 2014); its top 24 bits, which f32 holds exactly,
 /// give a multiple of 2⁻²³. Long arrays lie in large pages where the system has them, as NumPy's do. Random data matters for times too: zeros draw less power, so a GPU clocks higher on them.
+///
+/// # Examples
+/// ```
+/// use gpulab_cpu as cpu;
+/// let x = cpu::random_f32(1000, 1);
+/// assert!(x.iter().all(|x| (-1.0..1.0).contains(x)));
+/// assert_eq!(x, cpu::random_f32(1000, 1)); // the same seed, the same numbers
+/// assert_ne!(x, cpu::random_f32(1000, 2));
+/// ```
 pub fn random_f32(n: usize, seed: u64) -> Vec<f32> {
     let start = mix(seed);
     let mut numbers = super::pages::reserve(n);

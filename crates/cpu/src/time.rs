@@ -44,6 +44,7 @@ never_fails!((), bool, f32, f64, u8, u32, u64, usize, i32, i64, String);
 /// What `work` returns is kept from the optimiser, and so is its being called; still, return what you compute
 /// (`|| cpu::sum(&x)`), because a result that nobody can see may never be computed.
 ///
+/// # Examples
 /// ```
 /// use gpulab_cpu as cpu;
 /// use gpulab_measure::bench::Bench;

@@ -18,16 +18,26 @@ use std::fmt;
 
 /// A topic's rungs, from the first idea to the hardware's limit.
 ///
-/// ```no_run
+/// A new topic is a variant here, and a line in each `match` below that the compiler then asks for.
+///
+/// # Examples
+/// ```
 /// use gpulab::prelude::*;
-/// use gpulab_kernels::*;
-/// let ladder = Ladder::of("reduction")?;
-/// println!("{ladder}");
-/// println!("{}", ladder.run(&Gpu::open_index(0)?, 1 << 24)?);
+/// use gpulab_kernels::Ladder;
+/// let ladder = Ladder::of("vector_add")?;
+/// assert_eq!(ladder.rungs()[0].path, "vector_add/01_one_thread_each");
+/// println!("{}", ladder.source("01")?);
+/// // What the second rung changes; of the first there is nothing to compare.
+/// assert!(ladder.diff("02")?.to_string().contains(" + "));
+/// assert!(matches!(ladder.diff("01"), Err(Error::Invalid { .. })));
+/// // A launch of it in the simulator: no mistakes, and a warp's 32 floats in 4 sectors.
+/// let seen = ladder.inspect("01", 1000)?;
+/// assert!(seen.findings.is_empty());
+/// assert_eq!(seen.accesses[0].sectors, 4);
+/// // Its speed asks for hardware: `ladder.measure(&lesson, 1 << 28)?` in a lesson, `ladder.run(&gpu, 1 << 28)?` elsewhere.
+/// assert!(matches!(ladder.run(&Gpu::simulated()?, 1000), Err(Error::Unsupported { .. })));
 /// # Ok::<(), Error>(())
 /// ```
-///
-/// A new topic is a variant here, and a line in each `match` below that the compiler then asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ladder {
     /// `c = a + b`; a size is the number of elements.

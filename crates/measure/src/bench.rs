@@ -14,6 +14,7 @@ const FEWEST_SAMPLES: usize = 5;
 
 /// How to measure: plain data, with `Bench::default()` for nearly everything.
 ///
+/// # Examples
 /// ```
 /// use gpulab_measure::bench::Bench;
 /// let quick = Bench::default().samples(5).budget_ms(500.0);

@@ -13,9 +13,37 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// What every fallible function of this crate returns. The second parameter is there for code that names its own error.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::{Error, Result};
+/// fn half(n: usize) -> Result<usize> {
+///     match n % 2 {
+///         0 => Ok(n / 2),
+///         _ => Err(Error::Invalid { what: format!("{n} is odd"), fix: "give an even number".to_string() }),
+///     }
+/// }
+/// assert_eq!(half(6)?, 3);
+/// assert_eq!(half(7).unwrap_err().to_string(), "7 is odd\nnext: give an even number");
+/// # Ok::<(), Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong, each with the figures that its message needs.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::{Error, Result};
+/// fn third(row: &[f32]) -> Result<f32> {
+///     let short = || Error::LengthMismatch { what: "a row".to_string(), expected: 3, given: row.len() };
+///     row.get(2).copied().ok_or_else(short)
+/// }
+/// assert_eq!(third(&[1.0, 2.0, 3.0]), Ok(3.0));
+/// // Code asks for the variant; people read what happened, and what to do next.
+/// let error = third(&[1.0]).unwrap_err();
+/// assert!(matches!(error, Error::LengthMismatch { given: 1, .. }));
+/// assert!(error.to_string().ends_with("\nnext: make both lengths equal"));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the variant says what happened, and its message what each field is

@@ -7,6 +7,17 @@ use crate::table::{Cell, Table};
 use std::fmt;
 
 /// The middle of several samples and their spread. All values are in one unit, which the holder states.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::Summary;
+/// let ms = Summary::of(&[2.0, 1.0, 4.0]);
+/// assert_eq!((ms.median, ms.samples), (2.0, 3));
+/// // 8 MB in 2 ms are 4 GB/s; the slow end of the times is the low end of the rates.
+/// let rate = ms.gb_per_s(8_000_000);
+/// assert_eq!(rate.median, 4.0);
+/// assert!(rate.p10 < rate.median && rate.median < rate.p90);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// The median.
@@ -67,6 +78,12 @@ impl fmt::Display for Summary {
 }
 
 /// Three significant figures, without an exponent between 0.001 and a trillion.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::figures;
+/// assert_eq!([0.012345, 1.2345, 123.45, 123456.0].map(figures), ["0.0123", "1.23", "123", "123456"]);
+/// ```
 pub fn figures(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
@@ -80,6 +97,13 @@ pub fn figures(value: f64) -> String {
 }
 
 /// What did the work.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::Backend;
+/// assert_eq!(Backend::Cuda.name(), "cuda");
+/// assert_eq!(Backend::from_name("cpu-1"), Some(Backend::CpuOneCore));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Backend {
     /// One core of the CPU.
@@ -130,6 +154,17 @@ impl Backend {
 }
 
 /// One row of `metrics.csv`: one figure, with all that is needed to read it later.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::{Backend, Measurement, Summary};
+/// let ms = Summary::of(&[0.50, 0.52, 0.51]);
+/// let row = Measurement::time_ms("add", Backend::Cpu, 1 << 20, ms);
+/// assert_eq!((row.median(), row.unit.as_str()), (0.51, "ms"));
+/// // Any other figure names its metric and unit.
+/// let rate = Measurement::new("add", Backend::Cpu, 1 << 20, "rate", "GB/s", ms.gb_per_s(12 << 20));
+/// assert_eq!(rate.metric, "rate");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
     /// When it was taken: RFC 3339, UTC, whole seconds. Empty until a lesson stores it.
@@ -231,6 +266,7 @@ impl Measurement {
 
 /// What a cell asks of rows, by the name of what was done. For `Vec<Measurement>` and slices.
 ///
+/// # Examples
 /// ```
 /// use gpulab_measure::measurement::{Backend, Measurement, Rows, Summary};
 /// let row = |name: &str, ms: f64| Measurement::time_ms(name, Backend::Cpu, 1024, Summary::of(&[ms]));
@@ -311,6 +347,15 @@ impl fmt::Display for MemoryStats {
 }
 
 /// A memory pool after one step, in bytes.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::{MemoryPoint, MemoryStats};
+/// // On a device: `gpu.memory()?`.
+/// let stats = MemoryStats { used: 400, reserved: 1024, used_high: 400, reserved_high: 1024, free: 2976, total: 4000 };
+/// let point = MemoryPoint::of("allocate", stats);
+/// assert_eq!((point.step.as_str(), point.used, point.reserved, point.free), ("allocate", 400, 1024, 2976));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryPoint {
     /// What was just done, such as `drop the buffer`.

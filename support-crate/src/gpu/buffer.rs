@@ -12,6 +12,18 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// `len` numbers in a device's memory. Dropping it frees them.
+///
+/// # Examples
+/// ```
+/// use gpulab::prelude::*;
+/// let gpu = Gpu::simulated()?;
+/// let mut buffer = gpu.alloc::<f32>(3)?;
+/// buffer.copy_from(&[1.0, 2.0, 3.0])?;
+/// assert_eq!((buffer.len(), buffer.bytes()), (3, 12));
+/// assert_eq!(buffer.to_host()?, [1.0, 2.0, 3.0]);
+/// assert!(matches!(buffer.copy_from(&[1.0]), Err(Error::LengthMismatch { expected: 3, given: 1, .. })));
+/// # Ok::<(), Error>(())
+/// ```
 pub struct Buffer<T: Element> {
     pub(crate) memory: Memory,
     pub(crate) gpu: Gpu,

@@ -31,6 +31,31 @@ use warpsim::{Arg as SimArg, Watch};
 /// memory of the GPU (a simulated GPU names it instead). Device memory holds plain numbers, of which every bit pattern is
 /// valid. An address that a kernel computes itself, out of a number, a struct's member or an index far outside, reaches
 /// whatever the GPU can: pinned memory is mapped there too. Kernel source is code of yours, as an `unsafe` block is.
+///
+/// # Examples
+/// ```
+/// use gpulab::prelude::*;
+/// # let add = r#"extern "C" __global__ void add(const float *a, const float *b, float *c, int n) {
+/// #     int i = blockIdx.x * blockDim.x + threadIdx.x;
+/// #     if (i < n) {
+/// #         c[i] = a[i] + b[i];
+/// #     }
+/// # }"#;
+/// let gpu = Gpu::simulated()?;
+/// let add = gpu.compile(add)?.kernel("add")?; // add(const float *a, const float *b, float *c, int n)
+/// let (a, mut c) = (gpu.to_device(&[1.0_f32; 1000])?, gpu.zeros::<f32>(1000)?);
+/// let config = LaunchConfig::for_elements(1000, 256);
+/// add.launch(config, (&a, &a, &mut c, 1000_i32))?;
+/// assert!(c.to_host()?.iter().all(|&sum| sum == 2.0));
+///
+/// // An argument of another type is refused before anything runs.
+/// assert!(matches!(add.launch(config, (&a, &a, &mut c, 1000_usize)), Err(Error::ArgumentType { position: 4, .. })));
+///
+/// // In the simulator `inspect` in place of `launch` tells what hardware counts: 32 floats lie in 4 sectors of 32 bytes.
+/// let seen = add.inspect(config, (&a, &a, &mut c, 1000_i32))?;
+/// assert_eq!(seen.access("a[i]")?.sectors, 4);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Kernel {
     pub(super) gpu: Gpu,
@@ -593,6 +618,22 @@ tuples! {
 }
 
 /// Compiled kernels, loaded on one GPU.
+///
+/// # Examples
+/// ```
+/// use gpulab::prelude::*;
+/// # let add = r#"extern "C" __global__ void add(const float *a, const float *b, float *c, int n) {
+/// #     int i = blockIdx.x * blockDim.x + threadIdx.x;
+/// #     if (i < n) {
+/// #         c[i] = a[i] + b[i];
+/// #     }
+/// # }"#;
+/// let module = Gpu::simulated()?.compile(add)?; // add(const float *a, const float *b, float *c, int n)
+/// assert_eq!(module.names(), ["add"]);
+/// assert_eq!(module.kernel("add")?.parameters().len(), 4);
+/// assert!(matches!(module.kernel("sub"), Err(Error::NoSuchKernel { .. })));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Module {
     gpu: Gpu,

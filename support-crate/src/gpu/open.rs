@@ -13,6 +13,28 @@ use std::fmt;
 use std::sync::Arc;
 
 /// An open GPU. Cloning it is cheap: both names mean the same device.
+///
+/// # Examples
+/// ```
+/// use gpulab::prelude::*;
+/// let add = r#"extern "C" __global__ void add(const float *a, const float *b, float *c, int n) {
+///     int i = blockIdx.x * blockDim.x + threadIdx.x;
+///     if (i < n) {
+///         c[i] = a[i] + b[i];
+///     }
+/// }"#;
+///
+/// let gpu = Gpu::simulated()?; // on any machine; `Gpu::open()?` takes a real GPU where there is one
+/// let (a, b) = (gpu.to_device(&[1.0_f32, 2.0, 3.0])?, gpu.to_device(&[10.0_f32, 20.0, 30.0])?);
+/// let mut c = gpu.poison::<f32>(3)?; // NaN, so that an element that nobody writes shows
+/// gpu.compile(add)?.kernel("add")?.launch(LaunchConfig::for_elements(3, 256), (&a, &b, &mut c, 3_i32))?;
+/// assert_eq!(c.to_host()?, [11.0, 22.0, 33.0]);
+///
+/// assert_eq!(gpu.backend(), Backend::Simulator);
+/// assert_eq!(gpu.memory()?.used, 3 * 12); // three buffers of three floats
+/// assert!(matches!(gpu.time(&Bench::default(), |_| Ok(())), Err(Error::Unsupported { .. }))); // hardware alone has times
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub enum Gpu {
     /// An NVIDIA GPU.

@@ -7,6 +7,14 @@ use std::path::{Path, PathBuf};
 /// How many blocks (the grid) of how many threads, and the dynamic shared memory of each block.
 ///
 /// Dimensions are (x, y, z); `x` is the one that neighbouring threads differ in.
+///
+/// # Examples
+/// ```
+/// use gpulab::launch::LaunchConfig;
+/// let config = LaunchConfig::for_elements(1000, 256); // ⌈1000 ÷ 256⌉ = 4 blocks, so 24 threads have no element
+/// assert_eq!(config, LaunchConfig::new(4, 256));
+/// assert_eq!(config.blocks() * config.threads_per_block(), 1024);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchConfig {
     /// Blocks in the grid: CUDA's `gridDim`.

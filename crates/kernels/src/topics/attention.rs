@@ -479,6 +479,21 @@ pub struct StepWork {
 }
 
 /// The steps of one attention, with their bytes and operations. As the last expression of a cell it shows itself.
+///
+/// # Examples
+/// ```
+/// use gpulab::cpu::{AttentionMask, AttentionShape};
+/// use gpulab_kernels::AttentionWork;
+/// let shape = AttentionShape { batch: 1, q_heads: 8, kv_heads: 8, length: 1024, width: 64 };
+/// let (chained, fused) = (
+///     AttentionWork::chained(shape, &AttentionMask::none(), 2)?,
+///     AttentionWork::fused(shape, &AttentionMask::none(), 2)?,
+/// );
+/// // One kernel for scale, mask and softmax moves the scores fewer times, and computes the same.
+/// assert!(fused.bytes() < chained.bytes());
+/// println!("{chained}");
+/// # Ok::<(), gpulab::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "work shows itself as the last expression of a cell, without a semicolon"]
 pub struct AttentionWork {

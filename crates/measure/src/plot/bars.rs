@@ -14,6 +14,16 @@ use crate::measurement::{Backend, Measurement, figures};
 /// Each bar carries its value and its ratio to the slowest bar. Where neither direction is the faster one, that is the
 /// ratio to the first bar, and only if all bars have one name. Whiskers reach from p10 to p90. Bars of recorded rows are
 /// lighter, with a dashed outline.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::{Backend, Measurement, Summary};
+/// use gpulab_measure::plot;
+/// let row = |name: &str, ms: f64| Measurement::time_ms(name, Backend::Cpu, 1024, Summary::of(&[ms]));
+/// let chart = plot::bars(&[row("one core", 12.0), row("all cores", 3.0)]);
+/// let svg = chart.title("A sum").prediction("your prediction", 2.0).draw().svg();
+/// assert!(svg.contains("A sum") && svg.contains("your prediction"));
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct BarChart {

@@ -82,6 +82,19 @@ pub fn bandwidth_over_size(rows: &[Measurement]) -> SizeChart {
 
 /// Any one metric over sizes, both axes logarithmic: that of the first row. Rows of another metric or unit are
 /// left out, and a line below the chart counts them.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::{Backend, Measurement, Summary};
+/// use gpulab_measure::plot;
+/// let row = |n: usize| Measurement::new("copy", Backend::Cpu, n, "rate", "GB/s", Summary::of(&[20.0]));
+/// let chart = plot::over_size(&[row(1 << 10), row(1 << 20)])
+///     .title("A copy")
+///     .x_label("elements")
+///     .prediction_value("your prediction", 25.0);
+/// let svg = chart.draw().svg();
+/// assert!(["A copy", "elements", "your prediction"].iter().all(|text| svg.contains(text)));
+/// ```
 pub fn over_size(rows: &[Measurement]) -> SizeChart {
     SizeChart::new(rows, None)
 }
@@ -89,6 +102,18 @@ pub fn over_size(rows: &[Measurement]) -> SizeChart {
 /// One horizontal bar for each row, in the order given, with value, unit and ratio written beside it.
 ///
 /// The metric and unit are those of the first row; rows of another are left out, and a line below counts them.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::{Backend, Measurement, Summary};
+/// use gpulab_measure::plot;
+/// let row = |name: &str, ms: f64| Measurement::time_ms(name, Backend::Cpu, 1024, Summary::of(&[ms]));
+/// let chart = plot::bars(&[row("one core", 12.0), row("all cores", 3.0)])
+///     .title("A sum")
+///     .prediction("your prediction", 2.0);
+/// let svg = chart.draw().svg(); // in a notebook the chart as the last line shows itself
+/// assert!(["A sum", "all cores", "your prediction"].iter().all(|text| svg.contains(text)));
+/// ```
 pub fn bars(rows: &[Measurement]) -> BarChart {
     BarChart::new(rows)
 }

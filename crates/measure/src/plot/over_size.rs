@@ -14,6 +14,20 @@ use crate::measurement::{Measurement, figures};
 
 /// A chart of one metric over size, both axes logarithmic: a curve for each experiment and machine with its p10 to
 /// p90 band; recorded curves are dashed, their markers hollow. As the last expression of a cell it shows itself.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::{Backend, Measurement, Summary};
+/// use gpulab_measure::plot;
+/// let row = |n: usize| Measurement::time_ms("sum", Backend::Cpu, n, Summary::of(&[n as f64 * 1e-6]));
+/// let chart = plot::time_over_size(&[row(1 << 10), row(1 << 20)])
+///     .title("A sum")
+///     .x_label("numbers")
+///     .prediction("from here on the GPU is faster", 1 << 15)
+///     .prediction_value("a launch", 0.005);
+/// let svg = chart.draw().svg();
+/// assert!(["A sum", "numbers", "the GPU is faster", "a launch"].iter().all(|text| svg.contains(text)));
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct SizeChart {
