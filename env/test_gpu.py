@@ -14,6 +14,7 @@ import sys
 
 import paths
 from install.console import SetupError, problem
+from warm import candle
 
 MARK = re.compile(r'#\[ignore = "(?P<why>[^"]*)"\]\s*(?:#\[[^\]]*\]\s*)*fn (?P<name>\w+)')
 NEEDED = "needs an NVIDIA GPU"
@@ -47,7 +48,8 @@ def main() -> int:
     command = ["cargo", "test", "--locked", *crates, "--tests", "--no-fail-fast", "--", "--ignored"]
     # One at a time: a timeline (CUPTI) sees the work of every test of its process.
     command += ["--test-threads=1", *(part for name in others for part in ("--skip", name))]
-    environment = {**os.environ, "LD_LIBRARY_PATH": paths.library_path()}
+    # Where the set-up builds candle with CUDA, its tests do, too.
+    environment = {**os.environ, **candle.flags(), "LD_LIBRARY_PATH": paths.library_path(*candle.libraries())}
     done = subprocess.run(command, cwd=paths.ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     print(done.stdout, end="")
     ran = sum(int(count) for count in re.findall(r"test result: \w+\. (\d+) passed", done.stdout))

@@ -79,6 +79,10 @@ pub enum Error {
     DeviceMismatch { expected: String, found: String },
     /// Two lengths that must agree, and do not.
     LengthMismatch { what: String, expected: usize, given: usize },
+    /// A tensor of other numbers than the work is made for.
+    TensorType { expected: String, given: String },
+    /// A tensor whose numbers do not lie one after the other, as of a transposed matrix.
+    NotContiguous { shape: Vec<usize>, strides: Vec<usize> },
     /// The device's memory does not hold the request.
     OutOfMemory { asked: u64, free: u64, total: u64, reserved: u64 },
     /// An error that the driver reports, perhaps for work launched earlier.
@@ -184,6 +188,17 @@ impl fmt::Display for Error {
             Error::LengthMismatch { what, expected, given } => {
                 write!(f, "{what}: {expected} elements expected, {given} given\nnext: make both lengths equal")
             }
+            Error::TensorType { expected, given } => write!(
+                f,
+                "the tensor holds {given}, and {expected} is expected\n\
+                 next: convert it (`tensor.to_dtype(DType::…)?`), or name the type that it holds"
+            ),
+            Error::NotContiguous { shape, strides } => write!(
+                f,
+                "a tensor of the shape {shape:?} and the strides {strides:?} is not contiguous: its numbers do not lie one after \
+                 the other, as a kernel expects them\n\
+                 next: copy it into order (`tensor.contiguous()?`)"
+            ),
             Error::OutOfMemory { asked, free, total, reserved } => write!(
                 f,
                 "out of device memory: {} asked, {} free of {} ({} more lie unused in the pool)\n\
@@ -310,6 +325,14 @@ fn message(kernel: &str, shown: &[Mistake], more: usize) -> String {
 #[cfg(feature = "candle")]
 impl From<candle_core::Error> for Error {
     fn from(error: candle_core::Error) -> Error {
+        // An operator of the course's returns one of these through candle.
+        let error = match error {
+            candle_core::Error::Cuda(inner) => match inner.downcast::<Error>() {
+                Ok(own) => return *own,
+                Err(inner) => candle_core::Error::Cuda(inner),
+            },
+            other => other,
+        };
         let whole = error.to_string();
         // Below the first line candle may print where in its own code it was.
         let text = whole.lines().next().unwrap_or_default().to_string();

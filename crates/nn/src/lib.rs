@@ -4,6 +4,7 @@
 //! is built for it by the set-up, in one place (`env/warm/candle.py`).
 
 mod attention;
+mod buffers;
 pub mod cnn;
 pub mod data;
 mod device;
@@ -13,6 +14,7 @@ mod tensor_id;
 pub mod tensors;
 
 pub use attention::CandleAttention;
+pub use buffers::{KernelOp, TensorBuffer, TensorElement, as_buffer, gpu_of, into_tensor};
 pub use candle_core::{DType, Device, Tensor};
 pub use device::{DeviceKind, resident_bytes};
 pub use tensor_id::{reserve_tensor_ids, with_new_id};

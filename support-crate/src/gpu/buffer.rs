@@ -119,6 +119,11 @@ impl<T: Element> Buffer<T> {
         self.len * size_of::<T>()
     }
 
+    /// The GPU in whose memory it lies.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
     /// Step 2: copies `host`, of the same length, to the device. Ordinary (pageable) memory goes through the driver's
     /// own pinned buffer; when this returns, `host` may be changed again.
     ///
