@@ -769,3 +769,42 @@ impl Module {
         Ok(Kernel { gpu: self.gpu.clone(), loaded, signature, max_threads_per_block })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::c_void;
+
+    /// What the driver reads: from each address as many bytes as the parameter has. Miri watches.
+    fn read(args: &mut [RawArg<'_>]) -> Vec<Vec<u8>> {
+        let sizes: Vec<usize> = args.iter().map(|arg| arg.kind.bytes()).collect();
+        let (mut few, mut more) = ([std::ptr::null_mut(); FEW], Vec::new());
+        let addresses: &mut [*mut c_void] = slots(&mut few, &mut more, args.len(), std::ptr::null_mut);
+        for (arg, address) in args.iter_mut().zip(&mut *addresses) {
+            *address = arg.bytes.as_mut().expect("an argument by value").address();
+        }
+        let read = |(&address, bytes): (&*mut c_void, usize)| {
+            let mut copy = vec![0_u8; bytes];
+            // SAFETY: the argument has that many bytes there.
+            unsafe { std::ptr::copy_nonoverlapping(address.cast::<u8>(), copy.as_mut_ptr(), bytes) };
+            copy
+        };
+        addresses.iter().zip(sizes).map(read).collect()
+    }
+
+    #[test]
+    fn the_driver_finds_each_argument_of_a_tuple() {
+        let seen = (7_u8, -2_i32, 3.5_f32, [1.0_f32, 2.0, 3.0, 4.0], [5_u64; 16], true).with_raw(read);
+        let floats: Vec<u8> = [1.0_f32, 2.0, 3.0, 4.0].iter().flat_map(|x| x.to_ne_bytes()).collect();
+        assert_eq!(seen[..3], [vec![7], (-2_i32).to_ne_bytes().to_vec(), 3.5_f32.to_ne_bytes().to_vec()]);
+        assert_eq!((&seen[3], &seen[4], &seen[5]), (&floats, &5_u64.to_ne_bytes().repeat(16), &vec![1]));
+        assert!(().with_raw(read).is_empty());
+    }
+
+    #[test]
+    fn a_list_may_be_longer_than_a_tuple() {
+        let list: Vec<RawArg<'_>> = (0..40_u32).map(KernelArg::into_raw).collect();
+        let seen = list.with_raw(read);
+        assert!((0..40_u32).map(|n| n.to_ne_bytes().to_vec()).eq(seen));
+    }
+}
