@@ -6,7 +6,6 @@
 //! candle allocates and launches on a stream of its own (CUDA's per-thread default stream). Here each side waits for what the
 //! other has queued, as long as one host thread calls both.
 
-use crate::{invalid, unsupported};
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, DType, Device, DeviceLocation, Layout, Shape, StorageRef, Tensor};
 use gpulab::error::{Error, Result};
@@ -26,11 +25,12 @@ pub fn gpu_of(device: &Device) -> Result<Gpu> {
     if let Device::Cuda(device) = device {
         return Gpu::from_cuda(device.cuda_stream().context().clone());
     }
-    Err(unsupported(
-        format!("{} has no CUDA context that candle and gpulab could share", name(device)),
-        "open candle's device with `DeviceKind::Cuda.open()?`; a kernel in a model runs without a GPU, too: \
-         `KernelOp::new(&Gpu::simulated()?, …)`",
-    ))
+    Err(Error::Unsupported {
+        what: format!("{} has no CUDA context that candle and gpulab could share", name(device)),
+        fix: "open candle's device with `DeviceKind::Cuda.open()?`; a kernel in a model runs without a GPU, too: \
+              `KernelOp::new(&Gpu::simulated()?, …)`"
+            .to_string(),
+    })
 }
 
 #[cfg(gpulab_cuda)]
@@ -270,8 +270,9 @@ impl KernelOp {
     /// One element of `y` for each of the inputs'.
     fn launch(&self, kernel: &Kernel, inputs: &[&Buffer<f32>]) -> Result<Buffer<f32>> {
         let count = inputs[0].len();
-        let n = i32::try_from(count).map_err(|_| {
-            invalid(format!("{count} elements do not fit into the kernel's `int n`"), "give it a smaller tensor")
+        let n = i32::try_from(count).map_err(|_| Error::Invalid {
+            what: format!("{count} elements do not fit into the kernel's `int n`"),
+            fix: "give it a smaller tensor".to_string(),
         })?;
         let mut y = self.gpu.poison::<f32>(count)?;
         let config = LaunchConfig::for_elements(count, THREADS);
@@ -344,10 +345,10 @@ impl CustomOp1 for KernelOp {
 
     fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> candle_core::Result<Option<Tensor>> {
         let Some(kernel) = &self.backward else {
-            return Err(in_candle(unsupported(
-                "this kernel has no backward pass, and a gradient through it is asked for",
-                "give it one: `KernelOp::with_backward`",
-            )));
+            return Err(in_candle(Error::Unsupported {
+                what: "this kernel has no backward pass, and a gradient through it is asked for".to_string(),
+                fix: "give it one: `KernelOp::with_backward`".to_string(),
+            }));
         };
         x.apply_op2_no_bwd(&dy.contiguous()?, &Backward(self, kernel)).map(Some)
     }

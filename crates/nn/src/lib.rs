@@ -18,6 +18,8 @@ pub use buffers::{KernelOp, TensorBuffer, TensorElement, as_buffer, gpu_of, into
 pub use candle_core::{DType, Device, Tensor};
 pub use device::{DeviceKind, resident_bytes};
 pub use tensor_id::{reserve_tensor_ids, with_new_id};
+/// candle itself, which this crate stands on.
+pub use {candle_core, candle_nn};
 
 use gpulab::Error;
 use gpulab::lesson::Lesson;
