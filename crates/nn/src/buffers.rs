@@ -274,7 +274,7 @@ impl KernelOp {
             what: format!("{count} elements do not fit into the kernel's `int n`"),
             fix: "give it a smaller tensor".to_string(),
         })?;
-        let mut y = self.gpu.poison::<f32>(count)?;
+        let mut y = self.gpu.alloc::<f32>(count)?;
         let config = LaunchConfig::for_elements(count, THREADS);
         match inputs {
             [x] => kernel.launch(config, (*x, &mut y, n)),
