@@ -14,11 +14,10 @@ from pathlib import Path
 from queue import Empty
 
 import pytest
+from env import paths
 from jupyter_client.manager import KernelManager
 
-import paths
-
-RUNTIME = paths.ENV / "edition" / "runtime"
+RUNTIME = paths.ENV / "colab" / "runtime"
 LIMIT_S = 120
 START = f"""
 import sys

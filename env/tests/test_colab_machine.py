@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from env import paths
 
-import paths
-
-sys.path.append(str(paths.ENV / "edition" / "runtime"))
+sys.path.append(str(paths.ENV / "colab" / "runtime"))
 
 from gpulab_colab import machine, steps
 
