@@ -98,7 +98,7 @@ def write_script(sums: dict[str, str]) -> None:
     script.chmod(0o755)
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(PARTS / "unpack", Path(folder) / "unpack", ignore=shutil.ignore_patterns("__pycache__"))
-        zipapp.create_archive(folder, DIST / "unpack.pyz", main="unpack.program:main", compressed=True)
+        zipapp.create_archive(folder, DIST / "unpack.pyz", main="unpack.unpacker:run", compressed=True)
     lines = [f"{sum_}  {name}\n" for name, sum_ in sorted(sums.items())]
     (DIST / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
 

@@ -22,8 +22,8 @@ LIMIT_S = 120
 START = f"""
 import sys
 sys.path.insert(0, {str(RUNTIME)!r})
-from gpulab_colab import magic, steps
-rust = magic.install(get_ipython(), steps.starter("none"))
+from gpulab_colab import magic, set_up
+rust = magic.install(get_ipython(), set_up.starter("none"))
 rust.ready().process.pid
 """
 # The same, with a Python kernel behind it: it can do what the Rust kernel never does.

@@ -3,6 +3,6 @@
 It runs in that notebook's Python, so it needs nothing but what Colab has: IPython, jupyter_client, pyzmq.
 """
 
-from .steps import start
+from .set_up import start
 
 __all__ = ["start"]
