@@ -93,7 +93,7 @@ def test_make_bundle_takes_a_version_for_python() -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "-n", "bundle", "PYTHON=3.12", "NVRTC=none"]
     said = subprocess.run(command, cwd=ENV.parent, capture_output=True, text=True, env=clean, check=True).stdout
-    assert "python3 -m env.setup" in said and "env/offline/__main__.py" in said and "3.12 env" not in said
+    assert "python3 -m env.setup" in said and "python3 -m env.offline --check" in said and "3.12 -m" not in said
 
 
 def test_missing_and_damaged_parts_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

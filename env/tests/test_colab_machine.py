@@ -80,6 +80,7 @@ def test_a_set_up_that_fails_says_so_and_shows_its_lines(
     text = (
         "import os, sys\nprint('step one', os.environ.get('GPULAB_BUNDLE'), sys.argv[1:])\nsys.exit('error: planted')\n"
     )
+    (tmp_path / "env/__init__.py").touch()
     (tmp_path / "env/setup.py").write_text(text)
     monkeypatch.setattr(set_up, "ROOT", tmp_path)
     with pytest.raises(set_up.SetUpFailed, match="exit status 1") as error:
