@@ -1,4 +1,4 @@
-# Each target calls one Python file in env/; `make help` says what they do.
+# Each target calls one module of the package env/; `make help` says what they do.
 # Written where the offline bundle is unpacked: its own Rust, Python packages and crates.
 -include offline.mk
 PYTHON ?= python3
@@ -22,73 +22,73 @@ python:
 	  echo 'next: install one; where it has another name: make setup PYTHON=python3.12'; exit 1; } >&2
 
 setup: python ## install what is missing, build once what all notebooks use (LESSONS=20,21 or all, NVRTC=12, TENSORRT=1)
-	@$(PYTHON) env/setup.py
+	@$(PYTHON) -m env.setup
 
 lab: setup ## open JupyterLab on the first lesson (LESSONS=20 NO_BROWSER=1 PORT=8888)
-	@$(PYTHON) env/lab.py
+	@$(PYTHON) -m env.lab
 
 run: python ## execute all notebooks, or one: NB=02_async_timing; results in results/run/; NVRTC=none: as on a Mac, where no CUDA C compiles
-	@NVRTC=$(filter-out none,$(NVRTC)) $(PYTHON) env/run.py $(if $(filter none,$(NVRTC)),--without-nvrtc)
+	@NVRTC=$(filter-out none,$(NVRTC)) $(PYTHON) -m env.run $(if $(filter none,$(NVRTC)),--without-nvrtc)
 
 test: python ## prove the course: style, tests, kernels, notebooks with their solutions, the browser
-	@$(PYTHON) env/test.py
+	@$(PYTHON) -m env.ci
 
 test-gpu: python ## the tests that need an NVIDIA GPU; fails where there is none (ARGS="-p gpulab-nn")
-	@$(PYTHON) env/test_gpu.py
+	@$(PYTHON) -m env.ci.gpu
 
 verify: python ## what this machine has for the course, and how to add what is missing (JSON=1)
-	@$(PYTHON) env/verify.py
+	@$(PYTHON) -m env.verify
 
 book: python ## the course as static pages in dist/book/, with the recorded outputs: to be read without a server
-	@$(PYTHON) env/book.py
+	@$(PYTHON) -m env.book
 
 report: python ## results/metrics.csv summarised: CPU against GPU by experiment, as tables and a chart in results/
-	@$(PYTHON) env/report.py
+	@$(PYTHON) -m env.report
 
 mnist: python ## fetch MNIST into data/mnist/; ARGS="--hub OWNER/NAME" for a data set of the Hugging Face hub
-	@$(PYTHON) env/train.py data mnist
+	@$(PYTHON) -m env.train data mnist
 
 train-cpu: python ## train lesson 20's CNN; ARGS="--epochs 3 --batch-size 128 --data DIR --resume"
-	@$(PYTHON) env/train.py train --device cpu
+	@$(PYTHON) -m env.train train --device cpu
 
 train-cuda: python ## the same on an NVIDIA GPU, on the course's own kernels; ARGS="--dtype tf32", "--kernels candle"
-	@$(PYTHON) env/train.py train --device cuda
+	@$(PYTHON) -m env.train train --device cuda
 
 train-mps: python ## the same on a Mac's GPU
-	@$(PYTHON) env/train.py train --device mps
+	@$(PYTHON) -m env.train train --device mps
 
 train-gpt: python ## a small GPT learns the course's own text; ARGS="--steps 3000 --text FILE --out DIR --resume"
-	@$(PYTHON) env/train.py train-gpt
+	@$(PYTHON) -m env.train train-gpt
 
 export-onnx: setup ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"
-	@.venv/bin/python env/export_onnx.py
+	@.venv/bin/python -m env.onnx
 
 trt-benchmark: setup ## latency and throughput of the exported CNN: candle, ONNX Runtime on CPU, CUDA, TensorRT; ARGS="--model FILE --batches 1,32"
-	@.venv/bin/python env/trt_benchmark.py
+	@.venv/bin/python -m env.onnx.benchmark
 
 onnx-types: python ## generate the Rust types of ONNX's schema anew (crates/onnx/schema/README.md)
 	@cd crates/onnx/schema/generate && cargo run --locked -- ../onnx.proto ../../src/export/schema.rs
 	@rustfmt --edition 2024 --config-path rustfmt.toml crates/onnx/src/export/schema.rs
 
 ptx: setup ## pack the PTX of all kernels of course, notebooks and solutions, for machines without NVRTC (NB=12, NB=none)
-	@$(PYTHON) env/ptx.py
+	@$(PYTHON) -m env.ptx
 
 bench-cells: setup ## how long notebooks take to start and cells to run, as a table (JSON=1)
-	@.venv/bin/python env/bench_cells.py $(if $(JSON),--json)
+	@.venv/bin/python -m env.baselines.bench_cells $(if $(JSON),--json)
 
 bundle: python ## pack all that a GPU machine without internet needs (PART=60M PYTHON=3.12 NVRTC=13|12|none)
-	@$(PYTHON) env/bundle.py --check
-	@NVRTC= $(PYTHON) env/setup.py
-	@.venv/bin/python env/bundle.py
+	@$(PYTHON) -m env.offline --check
+	@NVRTC= $(PYTHON) -m env.setup
+	@.venv/bin/python -m env.offline
 
 colab: python ## write the Colab edition of the notebooks, colab/, and its badges in the README
-	@$(PYTHON) env/colab.py
+	@$(PYTHON) -m env.colab
 
 test-colab: python ## execute the Colab edition, or one: NB=02_async_timing; results in results/run/colab/
-	@$(PYTHON) env/run.py --colab --solutions
+	@$(PYTHON) -m env.run --colab --solutions
 
 test-container: python ## build the container's image on a clean Ubuntu, without Docker, and try it (as root; LESSONS=00)
-	@$(PYTHON) env/test_container.py
+	@$(PYTHON) -m env.container
 
 clean: ## remove what set-up made; keeps results/ and the compiled crates in target/
 	@rm -rf .venv .gpulab

@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-import paths
+from env import paths
 
 TEXT = paths.ROOT / "models" / "course" / "text.txt"
 PAGES = ("README.md", "docs/*.md", "results/*/README.md")

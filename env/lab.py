@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-import paths
-from install.console import SetupError, problem, seconds
+from env import paths
+from env.console import SetupError, problem, seconds
 
 FIRST = "notebooks/00_welcome.ipynb"
 RUNNING = paths.GENERATED / "lab.json"

@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
-import paths
-from warm import lock, recipe
-from warm.tree import linked_copy
+from env import paths
+from env.kernel_cache import lock, recipe
+from env.kernel_cache.tree import linked_copy
 
 OWNER = "owner.lock"
 START_LOCK = paths.GENERATED / "kernels.lock"
@@ -112,11 +112,13 @@ def become_fallback(connection_file: str, why: str) -> NoReturn:
     """Turns into a kernel that answers every cell with the reason: a dead kernel would tell the reader nothing."""
     reason = f"the Rust kernel cannot start: {why}"
     print(reason, file=sys.stderr, flush=True)
-    command = [sys.executable, str(paths.ENV / "fallback_kernel.py"), "-f", connection_file]
+    command = [sys.executable, "-m", "env.fallback_kernel", "-f", connection_file]
     os.execve(sys.executable, command, {**os.environ, "GPULAB_REASON": reason})
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: launcher.py CONNECTION_FILE\nnext: Jupyter calls this; open a notebook with `make lab`")
+        sys.exit(
+            "usage: python -m env.launcher CONNECTION_FILE\nnext: Jupyter calls this; open a notebook with `make lab`"
+        )
     main(sys.argv[1])

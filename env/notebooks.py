@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from paths import ROOT
+from env.paths import ROOT
 
 FOLDER = ROOT / "notebooks"
 KERNEL = "gpulab-rust"
@@ -125,7 +125,7 @@ def write(path: Path, content: str | bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        fix = "make room on the disk and the folder writable, or choose another: python3 env/run.py --out DIR"
+        fix = "make room on the disk and the folder writable, or choose another: python3 -m env.run --out DIR"
         raise Problem(f"cannot write {relative(path)}: {error.strerror}\nnext: {fix}") from error
 
 

@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import sys
 
-import paths
+from env import paths
 
-RUN = [str(paths.VENV_PYTHON), str(paths.ENV / "run.py"), "--solutions"]
+RUN = [str(paths.VENV_PYTHON), "-m", "env.run", "--solutions"]
 PACK = ["cargo", "run", "--quiet", "-p", "gpulab-kernels", "--example", "pack_ptx", "--"]
 
 

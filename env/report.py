@@ -7,11 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import inside
-import paths
-import pictures
-from install.command import run
-from install.console import SetupError, Step, problem
+from env import in_venv, paths
+from env.command import run
+from env.console import SetupError, Step, problem
+from env.run import redraw
 
 
 def build() -> None:
@@ -33,7 +32,7 @@ def build() -> None:
 
 def main() -> int:
     """Prints the tables, and where the files lie."""
-    inside.enter()
+    in_venv.enter()
     try:
         build()
     except SetupError as error:
@@ -49,13 +48,13 @@ def main() -> int:
     # The program names its files in the last line.
     files = [Path(name) for name in text.rstrip().rpartition("written: ")[2].split(", ")]
     for svg in (file for file in files if file.suffix == ".svg"):
-        if pictures.fonts_missing():
+        if redraw.fonts_missing():
             print(
                 "no PNG: no font is installed, and it would have no text\nnext: install one (apt install fonts-dejavu-core)"
             )
             continue
         png = svg.with_suffix(".png")
-        png.write_bytes(pictures.png(svg.read_text(encoding="utf-8"), svg.name))
+        png.write_bytes(redraw.png(svg.read_text(encoding="utf-8"), svg.name))
         print(f"         {png}")
     return 0
 

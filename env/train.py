@@ -11,8 +11,7 @@ import subprocess
 import sys
 import time
 
-import inside
-import paths
+from env import in_venv, paths
 
 # Of its own: with CUDA all crates are built with other flags than those of `make verify`.
 TARGET = paths.TARGET / "candle"
@@ -20,10 +19,10 @@ TARGET = paths.TARGET / "candle"
 
 def build(features: str = "nn") -> None:
     """The program with candle and what else is named, built as the set-up decided."""
-    from install import rust
-    from install.command import run
-    from install.console import Step
-    from warm import candle
+    from env.command import run
+    from env.console import Step
+    from env.kernel_cache import candle
+    from env.setup import rust
 
     rust.toolchain(quiet=True)
     flags = candle.flags()
@@ -43,7 +42,7 @@ def build(features: str = "nn") -> None:
 
 def call(arguments: list[str]) -> int:
     """Runs the program; Ctrl-C is for it alone, which keeps its run and ends."""
-    from warm import candle
+    from env.kernel_cache import candle
 
     environment = {**os.environ, "LD_LIBRARY_PATH": paths.library_path(*candle.libraries())}
     with subprocess.Popen([str(TARGET / "release" / "gpulab"), *arguments], env=environment) as process:
@@ -74,20 +73,20 @@ def folder(arguments: list[str]) -> str:
 
 def draw(since: float, folder: str, names: str = "train-*.svg") -> None:
     """PNGs beside the plots that the program has just written."""
-    import pictures
-    from notebooks import write
+    from env.notebooks import write
+    from env.run import redraw
 
     plots = [plot for plot in sorted(paths.Path(folder).glob(names)) if plot.stat().st_mtime >= since]
-    if plots and pictures.fonts_missing():
+    if plots and redraw.fonts_missing():
         print("no PNGs beside the plots: no font is installed here")
         return
     for plot in plots:
-        write(plot.with_suffix(".png"), pictures.png(plot.read_text(encoding="utf-8"), plot.stem))
+        write(plot.with_suffix(".png"), redraw.png(plot.read_text(encoding="utf-8"), plot.stem))
 
 
 def main() -> int:
     """Builds, trains, draws."""
-    from install.console import SetupError, problem
+    from env.console import SetupError, problem
 
     arguments = [*sys.argv[1:], *shlex.split(os.environ.get("ARGS", ""))]
     started = time.time()
@@ -103,5 +102,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    inside.enter()
+    in_venv.enter()
     sys.exit(main())

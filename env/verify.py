@@ -6,9 +6,9 @@ import contextlib
 import os
 import sys
 
-import paths
-from install import program, rust
-from install.console import SetupError, problem
+from env import paths
+from env.console import SetupError, problem
+from env.setup import program, rust
 
 
 def main() -> int:

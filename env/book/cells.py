@@ -8,8 +8,8 @@ from html import escape
 from bs4 import BeautifulSoup
 from nbformat import NotebookNode
 
-from book import ansi, code, figures
-from notebooks import VERDICT, Problem, tags
+from env.book import ansi, code, figures
+from env.notebooks import VERDICT, Problem, tags
 
 SVG, HTML, TEXT = "image/svg+xml", "text/html", "text/plain"
 STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from book.page import Page
-from notebooks import ROOT, Problem, relative
-from rules import pages
+from env.book.page import Page
+from env.lint import page_rules
+from env.notebooks import ROOT, Problem, relative
 
 # In the order of the book's index; a page that is not listed comes behind them.
 GUIDES = ["quickstart", "plain-words", "quick-reference", "troubleshooting"]
@@ -26,7 +26,7 @@ SHORT = {"DESIGN": "How it is built", "README": "About the project"}
 def read(path: Path, out: str, group: str, short: str = "", text: str | None = None) -> Page:
     """A Markdown file, or a piece of it, as a page; its links are not resolved yet."""
     text = path.read_text(encoding="utf-8") if text is None else text
-    titles = [one.text for one in pages.headings(text) if one.level == 1]
+    titles = [one.text for one in page_rules.headings(text) if one.level == 1]
     if not titles:
         raise Problem(f"{relative(path)} has no title\nnext: begin with one `# title`")
     title = re.sub(r"[`*]", "", titles[0])
@@ -64,7 +64,7 @@ def parts(text: str) -> dict[str, str]:
     found: dict[str, list[str]] = {"": []}
     name, fenced = "", False
     for line in text.splitlines():
-        fenced ^= bool(pages.FENCE.match(line))
+        fenced ^= bool(page_rules.FENCE.match(line))
         if line.startswith("## ") and not fenced:
             name = line[3:].strip()
         found.setdefault(name, []).append(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from notebooks import Problem
+from env.notebooks import Problem
 
 ROOT = re.compile(r"<svg\b[^>]*>")
 GROUND = re.compile(r'<rect width="100%" height="100%" fill="#ffffff"/>\s*')

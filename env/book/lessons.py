@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from book import markdown
-from book.cells import Outputs, words
-from book.page import Page
-from book.records import RUNS, Record
-from notebooks import ROOT, Lesson, Problem, relative
-from rules import times
-from warm import recipe
+from env.book import markdown
+from env.book.cells import Outputs, words
+from env.book.page import Page
+from env.book.records import RUNS, Record
+from env.kernel_cache import recipe
+from env.lint import reading_times
+from env.notebooks import ROOT, Lesson, Problem, relative
 
 BUILDS_ON = re.compile(r"\bbuilds on:\s*", re.IGNORECASE)
 
@@ -20,7 +20,7 @@ def read(lesson: Lesson, record: Record | None) -> Page:
     first = lesson.notebook.cells[0]
     title = first.source.splitlines()[0].lstrip("# ").strip()
     number = lesson.name.split("_")[0]
-    minutes = times.stated(lesson)
+    minutes = reading_times.stated(lesson)
     if minutes is None:
         what = f"{relative(lesson.path)} does not state its minutes on both paths"
         raise Problem(f"{what}\nnext: write `About 30 minutes (quick path: 20)` in its first cell")
@@ -29,7 +29,7 @@ def read(lesson: Lesson, record: Record | None) -> Page:
         title,
         title.split(" · ", 1)[-1].split(":")[0].split(",")[0],
         [lesson.path, *(ROOT / "results" / run / lesson.path.name for run in RUNS)],
-        group=times.PARTS.get(number[0], "more").capitalize(),
+        group=reading_times.PARTS.get(number[0], "more").capitalize(),
         minutes=minutes,
         template="lesson.html",
     )

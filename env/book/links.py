@@ -7,10 +7,10 @@ from urllib.parse import quote, unquote
 
 from bs4 import BeautifulSoup, Tag
 
-from book import code, figures
-from book.page import Page
-from notebooks import ROOT, Problem, relative
-from rules.pages import ELSEWHERE
+from env.book import code, figures
+from env.book.page import Page
+from env.lint.page_rules import ELSEWHERE
+from env.notebooks import ROOT, Problem, relative
 
 CODE = {".rs", ".py", ".cu", ".cuh", ".metal", ".toml", ".sh", ".yaml", ".yml", ".cuda", ""}
 FILES = {".csv", ".json", ".jsonl", ".txt", ".png", ".jpg", ".svg", ".log"}

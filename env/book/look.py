@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from notebooks import Problem, relative
+from env.notebooks import Problem, relative
 
 DESK, PHONE = {"width": 1440, "height": 950}, {"width": 390, "height": 844}
 # What each of these finds is a part of this page: words of a text, a piece of code, a title.
@@ -44,7 +44,7 @@ def look(out: Path, browser: str, pictures: Path) -> str:
     """All checks; what was seen, in one line."""
     from playwright.sync_api import Error, sync_playwright
 
-    from browser import FLAGS
+    from env.ci.browser import FLAGS
 
     files = sorted(out.rglob("*.html"))
     with sync_playwright() as playwright:

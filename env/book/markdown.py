@@ -9,9 +9,9 @@ from bs4 import BeautifulSoup
 from latex2mathml.converter import convert
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
-from book import code
-from notebooks import Problem
-from rules.pages import Heading
+from env.book import code
+from env.lint.page_rules import Heading
+from env.notebooks import Problem
 
 
 def formula(text: str, display: str = "inline") -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from book import documents, markdown
-from book.page import Page
-from notebooks import ROOT, Problem
+from env.book import documents, markdown
+from env.book.page import Page
+from env.notebooks import ROOT, Problem
 
 README = ROOT / "README.md"
 # The sections that the first page shows; the page "About the project" has the whole README.

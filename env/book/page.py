@@ -7,9 +7,9 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup
 
-from book import markdown
-from book.markdown import Anchors, Section
-from rules.times import Times
+from env.book import markdown
+from env.book.markdown import Anchors, Section
+from env.lint.reading_times import Times
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from notebooks import ROOT, Lesson, load
+from env.notebooks import ROOT, Lesson, load
 
 # The first that has the lesson is taken.
 RUNS = ("h200", "cpu")

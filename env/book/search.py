@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from book.page import Page
+from env.book.page import Page
 
 SPACE = re.compile(r"\s+")
 

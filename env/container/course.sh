@@ -1,7 +1,7 @@
 #!/bin/sh
 # An image's layer with the builds that notebooks start on: course.sh LESSONS, as in `make setup LESSONS=…`.
 set -eu
-python3 env/setup.py --lessons "$1"
+python3 -m env.setup --lessons "$1"
 
 # The program `gpulab` stays; what it was built from does not.
 find "$GPULAB_HOME/target/release" -mindepth 1 -maxdepth 1 ! -name gpulab -exec rm -rf {} +

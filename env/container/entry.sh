@@ -61,5 +61,5 @@ fi
 
 if [ "$#" -gt 0 ]; then exec "$@"; fi
 # Nothing to do, unless the mounted course is newer than the image.
-python3 env/setup.py
-exec python3 env/lab.py
+python3 -m env.setup
+exec python3 -m env.lab

@@ -6,9 +6,9 @@ import shutil
 import tarfile
 from pathlib import Path
 
-import paths
-from offline.pack import Component
-from offline.problem import output
+from env import paths
+from env.offline.pack import Component
+from env.offline.problem import output
 
 ADVICE = "make the bundle in a git checkout of the course"
 

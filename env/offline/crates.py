@@ -12,10 +12,10 @@ import json
 import shutil
 from pathlib import Path
 
-import paths
-from offline.pack import Component, digest
-from offline.problem import output
-from offline.toolchain import Toolchain
+from env import paths
+from env.offline.pack import Component, digest
+from env.offline.problem import output
+from env.offline.toolchain import Toolchain
 
 ADVICE = "check the network, and that Cargo.lock is up to date (`cargo metadata --locked`), and run again"
 # The standard library's manifests use features that only the compiler's own build may.

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from offline.problem import Problem
+from env.offline.problem import Problem
 
 # Raise it when the way in which components are made changes: archives kept from before are then made again.
 LAYOUT = 1

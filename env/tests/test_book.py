@@ -6,12 +6,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from env.book import ansi, cells, code, figures, records, search
+from env.book.links import Links
+from env.book.page import Page
+from env.notebooks import ROOT, VERDICT, Lesson, Problem
 from nbformat.v4 import new_code_cell, new_notebook, new_output
-
-from book import ansi, cells, code, figures, records, search
-from book.links import Links
-from book.page import Page
-from notebooks import ROOT, VERDICT, Lesson, Problem
 
 SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10" role="img" aria-label="one bar" color="#1a1a1a">'

@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import browser
-import inside
-from book import check, look, site
-from notebooks import ROOT, Problem, find, load
+from env import in_venv
+from env.book import broken_links, look, site
+from env.ci import browser
+from env.notebooks import ROOT, Problem, find, load
 
 PAGE = "<!doctype html><title>t</title><h1 id='top'>t</h1>"
 
@@ -29,7 +28,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_nothing_in_it_is_broken(book: Path):
-    assert check.broken(book) == []
+    assert broken_links.broken(book) == []
 
 
 def test_each_lesson_states_what_a_reader_wants_to_know(book: Path):
@@ -87,9 +86,9 @@ def test_a_planted_fault_is_found(tmp_path: Path, body: str, said: str):
     (tmp_path / "other.html").write_text(PAGE, encoding="utf-8")
     page = tmp_path / "index.html"
     page.write_text(f"{PAGE}<a href='other.html#top'>x</a><a href='https://example.org/'>x</a>", encoding="utf-8")
-    assert check.broken(tmp_path) == []
+    assert broken_links.broken(tmp_path) == []
     page.write_text(PAGE + body, encoding="utf-8")
-    found = check.broken(tmp_path)
+    found = broken_links.broken(tmp_path)
     assert len(found) == 1 and said in found[0] and "\nnext: " in found[0]
 
 
@@ -120,7 +119,7 @@ def test_the_command_replaces_an_older_book_and_says_what_it_made(book: Path, tm
 
 
 def command(out: Path) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "env/book.py", "--out", str(out)]
+    words = [sys.executable, "env/book/__main__.py", "--out", str(out)]
     return subprocess.run(
-        words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, inside.DONE: "1"}, check=False
+        words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, in_venv.DONE: "1"}, check=False
     )

@@ -15,15 +15,11 @@ from pathlib import Path
 import pytest
 
 ENV = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ENV), str(ENV / "offline" / "unpack")]
-
-import archives
-import target
-
-import bundle
-from install import headers
-from offline import crates, pack, wheels
-from offline.problem import Problem
+from env.offline import __main__ as bundle
+from env.offline import crates, pack, wheels
+from env.offline.problem import Problem
+from env.offline.unpack import archives, target
+from env.setup import headers
 
 PART = 700
 HERE = ".".join(map(str, sys.version_info[:2]))
@@ -44,7 +40,7 @@ def small_bundle(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: objec
     dist.mkdir()
     noise = b"".join(hashlib.sha256(bytes([n])).digest() for n in range(100))
     base = component(folder, "rust", {"rust/bin/rustc": noise, "crates/a/Cargo.toml": b"[package]\n"})
-    course = component(folder, "course", {"README.md": b"# course\n", "env/setup.py": b"print('set up')\n"})
+    course = component(folder, "course", {"README.md": b"# course\n", "env/setup/__main__.py": b"print('set up')\n"})
     about = {"machine": platform.machine(), "python": HERE, "glibc": "2.2", "requirements": ["a==1"], "size": 4000}
     base_info = {**about, "kind": "base", "key": "b1", **changes}
     course_info = {"kind": "course", "key": "c0ffee1", "commit": "c0ffee1", "size": 100}
@@ -97,7 +93,7 @@ def test_make_bundle_takes_a_version_for_python() -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "-n", "bundle", "PYTHON=3.12", "NVRTC=none"]
     said = subprocess.run(command, cwd=ENV.parent, capture_output=True, text=True, env=clean, check=True).stdout
-    assert "python3 env/setup.py" in said and "env/bundle.py" in said and "3.12 env" not in said
+    assert "python3 -m env.setup" in said and "python3 -m env.offline --check" in said and "3.12 -m" not in said
 
 
 def test_missing_and_damaged_parts_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-import paths
-from warm import candle, recipe
+from env import paths
+from env.kernel_cache import candle, recipe
 
 
 @pytest.fixture

@@ -14,17 +14,16 @@ from pathlib import Path
 from queue import Empty
 
 import pytest
+from env import paths
 from jupyter_client.manager import KernelManager
 
-import paths
-
-RUNTIME = paths.ENV / "edition" / "runtime"
+RUNTIME = paths.ENV / "colab" / "runtime"
 LIMIT_S = 120
 START = f"""
 import sys
 sys.path.insert(0, {str(RUNTIME)!r})
-from gpulab_colab import magic, steps
-rust = magic.install(get_ipython(), steps.starter("none"))
+from gpulab_colab import magic, set_up
+rust = magic.install(get_ipython(), set_up.starter("none"))
 rust.ready().process.pid
 """
 # The same, with a Python kernel behind it: it can do what the Rust kernel never does.

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-
-import notebooks
-from edition import cells, files, links, settings
-from runner import colab
+from env import notebooks
+from env.colab import badges, edition, settings, written
+from env.run import in_colab
 
 UNSET = settings.Settings("", "", "main", "")
 SET = settings.Settings("someone", "course", "main", "https://github.com/someone/course/releases/latest/download/")
@@ -34,14 +33,14 @@ def lesson(tmp_path: Path) -> notebooks.Lesson:
 
 
 def test_cells_keep_their_ids_tags_and_sources(lesson: notebooks.Lesson) -> None:
-    made = cells.make(lesson, UNSET)
+    made = edition.make(lesson, UNSET)
     nbformat.validate(made)
-    assert [cell.id for cell in made.cells] == ["title", "colab-note", cells.SET_UP, "first", "exercise", "blank"]
+    assert [cell.id for cell in made.cells] == ["title", "colab-note", edition.SET_UP, "first", "exercise", "blank"]
     *_, first, exercise, blank = made.cells
     assert first.source == "%%rust\n" + lesson.code[0].source and blank.source == " \n"
     assert exercise.metadata == {"tags": ["exercise"], "exercise": "one"}
     assert made.metadata.kernelspec.name == "python3" and made.metadata.accelerator == "GPU"
-    assert cells.solutions(lesson) == {"one": "%%rust\na + 1"}
+    assert edition.solutions(lesson) == {"one": "%%rust\na + 1"}
     assert lesson.notebook.cells[1].source.startswith(":dep"), "the lesson itself is as it was"
     compile(made.cells[2].source, "set-up", "exec")
 
@@ -61,14 +60,14 @@ def test_cells_keep_their_ids_tags_and_sources(lesson: notebooks.Lesson) -> None
 )  # fmt: skip
 def test_links_lead_somewhere_from_colab(target: str, unset: str, address: str) -> None:
     for given, expected in ((UNSET, unset), (SET, address)):
-        assert links.rewrite(f"a [b]({target}) c", given) == f"a [b]({expected}) c"
-        assert links.rewrite(f'<img src="{target}">', given) == f'<img src="{expected}">'
-        assert links.rewrite(f'[b]({target} "d") ![e]({target})', given) == f'[b]({expected} "d") ![e]({expected})'
+        assert badges.rewrite(f"a [b]({target}) c", given) == f"a [b]({expected}) c"
+        assert badges.rewrite(f'<img src="{target}">', given) == f'<img src="{expected}">'
+        assert badges.rewrite(f'[b]({target} "d") ![e]({target})', given) == f'[b]({expected} "d") ![e]({expected})'
 
 
 def test_code_in_prose_is_left_alone() -> None:
     text = "`[a](01_x.ipynb)` and ``[a](b`.md)`` and $x$\n```rust\nlet a = [b](c.md);\n```\n~~~\n[d](e.md)\n~~~"
-    assert links.rewrite(text, SET) == text
+    assert badges.rewrite(text, SET) == text
 
 
 def test_settings_name_what_colab_cannot_use(tmp_path: Path) -> None:
@@ -89,31 +88,31 @@ def test_settings_name_what_colab_cannot_use(tmp_path: Path) -> None:
 
 def test_the_readme_has_badges_once_there_is_an_address() -> None:
     assert (
-        "settings.json" in files.readme_part(["00_welcome"], UNSET)
-        and "badge" not in files.readme_part([], UNSET).split("badges")[0]
+        "settings.json" in written.readme_part(["00_welcome"], UNSET)
+        and "badge" not in written.readme_part([], UNSET).split("badges")[0]
     )
-    part = files.readme_part(["00_welcome", "01_detection"], SET)
+    part = written.readme_part(["00_welcome", "01_detection"], SET)
     assert part.count("colab.research.google.com/github/someone/course/blob/main/colab/") == 3
-    assert files.UNTRIED in part
+    assert written.UNTRIED in part
 
 
 def test_what_is_stale_is_named_and_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = tmp_path / "README.md"
-    readme.write_text(f"# a\n{files.BEGIN}\nold\n{files.END}\nz\n")
-    monkeypatch.setattr(files, "README", readme)
-    monkeypatch.setattr(files, "FOLDER", tmp_path / "colab")
+    readme.write_text(f"# a\n{written.BEGIN}\nold\n{written.END}\nz\n")
+    monkeypatch.setattr(written, "README", readme)
+    monkeypatch.setattr(written, "FOLDER", tmp_path / "colab")
     lessons = len(notebooks.find())
-    assert len(files.stale()) == lessons + 1
-    for path, text in files.wanted().items():
+    assert len(written.stale()) == lessons + 1
+    for path, text in written.wanted().items():
         notebooks.write(path, text)
-    assert files.stale() == []
+    assert written.stale() == []
     copy = tmp_path / "colab" / "00_welcome.ipynb"
     copy.write_text(copy.read_text().replace("%%rust", "%%rusty", 1))
     (tmp_path / "colab" / "99_gone.ipynb").write_text("{}")
-    assert [path.name for path in files.stale()] == ["00_welcome.ipynb", "99_gone.ipynb"]
+    assert [path.name for path in written.stale()] == ["00_welcome.ipynb", "99_gone.ipynb"]
     readme.write_text("# a\n")
     with pytest.raises(notebooks.Problem, match="lacks its part"):
-        files.stale()
+        written.stale()
 
 
 def git(folder: Path, *words: str) -> None:
@@ -124,13 +123,13 @@ def git(folder: Path, *words: str) -> None:
 
 def run_set_up(folder: Path, repository: str) -> subprocess.CompletedProcess[str]:
     """Runs the set-up cell's Python in a folder."""
-    code = cells.CODE.format(name="00_welcome", repository=repository, branch="main")
+    code = edition.CODE.format(name="00_welcome", repository=repository, branch="main")
     return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_the_set_up_cell_takes_the_checkout_that_it_lies_in_and_fetches_one_otherwise(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    package = source / "env/edition/runtime/gpulab_colab"
+    package = source / "env/colab/runtime/gpulab_colab"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("def start(lesson):\n    print(lesson, __file__)\n")
     git(source, "init", "--quiet", "--initial-branch", "main")
@@ -167,7 +166,7 @@ def test_outputs_of_another_kind_are_found(tmp_path: Path) -> None:
     same = write("same.ipynb", "%%rust\na", {"output_type": "stream", "name": "stdout", "text": "y"}, shown)
     other = write("other.ipynb", "%%rust\na", {"output_type": "stream", "name": "stderr", "text": "x"}, shown)
     changed = write("changed.ipynb", "%%rust\nb")
-    assert colab.differences(same, native) == [] == colab.differences(changed, native)
-    (failure,) = colab.differences(other, native)
+    assert in_colab.differences(same, native) == [] == in_colab.differences(changed, native)
+    (failure,) = in_colab.differences(other, native)
     assert failure.cell_id == "one" and "stderr" in str(failure) and "next: " in str(failure)
-    assert colab.differences(same, tmp_path / "none.ipynb") == []
+    assert in_colab.differences(same, tmp_path / "none.ipynb") == []

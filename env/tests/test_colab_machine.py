@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from env import paths
 
-import paths
+sys.path.append(str(paths.ENV / "colab" / "runtime"))
 
-sys.path.append(str(paths.ENV / "edition" / "runtime"))
-
-from gpulab_colab import machine, steps
+from gpulab_colab import machine, set_up
 
 PLAIN = [':dep gpulab = { path = "../support-crate" }']
 CANDLE = [*PLAIN, ':dep gpulab-nn = { path = "../crates/nn" }']
@@ -70,8 +69,8 @@ def test_the_end_names_the_gpu_and_the_versions(root: Path) -> None:
 
 
 def test_a_lesson_names_its_lines() -> None:
-    assert steps.dep_lines("00_welcome")[:1] == PLAIN
-    assert CANDLE[1] in steps.dep_lines("20_train_cnn")
+    assert set_up.dep_lines("00_welcome")[:1] == PLAIN
+    assert CANDLE[1] in set_up.dep_lines("20_train_cnn")
 
 
 def test_a_set_up_that_fails_says_so_and_shows_its_lines(
@@ -81,10 +80,11 @@ def test_a_set_up_that_fails_says_so_and_shows_its_lines(
     text = (
         "import os, sys\nprint('step one', os.environ.get('GPULAB_BUNDLE'), sys.argv[1:])\nsys.exit('error: planted')\n"
     )
+    (tmp_path / "env/__init__.py").touch()
     (tmp_path / "env/setup.py").write_text(text)
-    monkeypatch.setattr(steps, "ROOT", tmp_path)
-    with pytest.raises(steps.SetUpFailed, match="exit status 1") as error:
-        steps.set_up("07", "https://x/")
+    monkeypatch.setattr(set_up, "ROOT", tmp_path)
+    with pytest.raises(set_up.SetUpFailed, match="exit status 1") as error:
+        set_up.set_up("07", "https://x/")
     assert "next: " in str(error.value)
     said = capsys.readouterr().out
     assert "step one https://x/ ['--lessons', '07']" in said and "error: planted" in said

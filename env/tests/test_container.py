@@ -15,13 +15,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-import lab
-import paths
-from clean_root import builder, container
-from install import nvrtc, onnxruntime
-from install.console import SetupError
-from warm import candle, recipe, renew
+from env import lab, paths
+from env.console import SetupError
+from env.container import builder, engine
+from env.kernel_cache import candle, recipe, renew
+from env.setup import nvrtc, onnxruntime
 
 DOCKERFILE = paths.ENV / "Dockerfile.cuda"
 SCRIPTS = paths.ENV / "container"
@@ -258,5 +256,5 @@ def test_a_container_ends_with_all_that_it_started() -> None:
     if process.poll() is not None:
         pytest.skip("this system makes no namespaces")
     assert asleep()
-    container.end(process)
+    engine.end(process)
     assert not asleep()

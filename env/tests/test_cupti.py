@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-import paths
-from install import console, cupti, nvrtc
+from env import console, paths
+from env.setup import cupti, nvrtc
 
 
 @pytest.mark.parametrize(

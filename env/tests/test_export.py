@@ -8,13 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from proof.steps import TESTS
+from env.ci.steps import TESTS
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from exported import accuracy, checker, compare
+from env.onnx import accuracy, checker, compare
 
 ROOT = Path(__file__).resolve().parents[2]
 EXACT = ("course/cnn.onnx", "course/gpt.onnx", "external/gpt.onnx", "older/cnn.onnx", "older/gpt.onnx")

@@ -6,9 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-import paths
-from install import headers, nvrtc
+from env import paths
+from env.setup import headers, nvrtc
 
 
 @pytest.mark.parametrize("version", [nvrtc.CUDA_13[1], *nvrtc.CUDA_12.values()])

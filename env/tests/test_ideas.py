@@ -1,4 +1,4 @@
-"""The page of ideas in plain words: one picture and one lesson an idea, and pictures as `env/draw` makes them."""
+"""The page of ideas in plain words: one picture and one lesson an idea, and pictures as `env/pictures` makes them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-
-import draw_ideas
-from draw.svg import PICTURES, WIDTH, render
-from notebooks import ROOT
+from env.notebooks import ROOT
+from env.pictures import __main__ as ideas
+from env.pictures.svg import PICTURES, WIDTH, render
 
 PAGE = (ROOT / "docs" / "plain-words.md").read_text(encoding="utf-8")
 IDEAS = {part.splitlines()[0]: part for part in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]}
@@ -17,7 +16,7 @@ IMAGE = re.compile(r"!\[([^\]]*)\]\(pictures/([\w-]+)\.svg\)")
 
 
 def test_pictures_are_as_drawn():
-    assert draw_ideas.stale() == [], "next: python3 env/draw_ideas.py"
+    assert ideas.stale() == [], "next: python3 -m env.pictures"
 
 
 @pytest.mark.parametrize("idea", IDEAS)
@@ -52,14 +51,14 @@ def test_nothing_is_outside_the_sheet(name):
 
 
 def test_a_stale_and_a_foreign_picture_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(draw_ideas, "FOLDER", tmp_path)
+    monkeypatch.setattr(ideas, "FOLDER", tmp_path)
     names = list(PICTURES)
-    assert draw_ideas.stale() == sorted(names)
-    draw_ideas.main()
-    assert draw_ideas.stale() == []
+    assert ideas.stale() == sorted(names)
+    ideas.main()
+    assert ideas.stale() == []
     (tmp_path / "warp.svg").write_text("<svg/>")
     (tmp_path / "nobody.svg").write_text("<svg/>")
-    assert draw_ideas.stale() == ["nobody", "warp"]
+    assert ideas.stale() == ["nobody", "warp"]
 
 
 def test_the_contents_name_every_idea():

@@ -12,11 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-
-import launcher
-import paths
-from warm import lock, recipe
-from warm.tree import linked_copy
+from env import launcher, paths
+from env.kernel_cache import lock, recipe
+from env.kernel_cache.tree import linked_copy
 
 PLAIN = recipe.PLAIN
 FIRST = PLAIN.splitlines()[0]
@@ -228,7 +226,7 @@ def test_a_notebook_opened_before_the_set_up_says_what_to_do(tmp_path: Path) -> 
     shutil.copytree(paths.ENV, env, ignore=shutil.ignore_patterns("tests", "__pycache__"))
     manager = KernelManager(kernel_name="python3")
     assert manager.kernel_spec is not None
-    manager.kernel_spec.argv = [sys.executable, str(env / "launcher.py"), "{connection_file}"]
+    manager.kernel_spec.argv = [sys.executable, "-m", "env.launcher", "{connection_file}"]
     manager.start_kernel(cwd=str(tmp_path), stderr=subprocess.DEVNULL)
     client = manager.client()
     try:

@@ -7,8 +7,8 @@ import re
 import subprocess
 from functools import cache
 
-from notebooks import FOLDER, ROOT
-from warm import recipe
+from env.kernel_cache import recipe
+from env.notebooks import FOLDER, ROOT
 
 LOAD = re.compile(r':dep ([\w-]+) = \{ path = "[^"]+"(?:, features = \[([^\]]*)\])? \}')
 

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from env import notebooks
+from env.lint import file_rules, notebook_rules, page_rules
 
-import notebooks
 from conftest import KERNELSPEC
-from rules import files as file_rules
-from rules import notebook as notebook_rules
-from rules import pages
 
 LOAD, USE = notebook_rules.LOAD, "use gpulab::prelude::*;"
 KERNELS = ':dep gpulab-kernels = { path = "../crates/kernels" }'
@@ -137,8 +135,8 @@ def test_links_of_pages(tmp_path):
     page, other = tmp_path / "a.md", tmp_path / "b.md"
     other.write_text("# B\n\n## `make lab`, twice\n")
     source = '[x](b.md#make-lab-twice) [y](b.md#no) [z](c.md) `[code](d.md)` [w](https://e.org) <img src="f.svg">'
-    own = pages.headings(source)
-    wrong = [target for target in pages.links(source) if pages.broken(target, page, own)]
+    own = page_rules.headings(source)
+    wrong = [target for target in page_rules.links(source) if page_rules.broken(target, page, own)]
     assert wrong == ["b.md#no", "c.md", "f.svg"]
 
 
@@ -188,4 +186,4 @@ def test_files_come_from_git():
     done = subprocess.run(["git", "rev-parse"], cwd=notebooks.ROOT, capture_output=True, check=False)
     if done.returncode:
         pytest.skip("not a git checkout")
-    assert notebooks.ROOT / "env" / "lint.py" in file_rules.files()
+    assert notebooks.ROOT / "env" / "lab.py" in file_rules.files()

@@ -6,9 +6,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-import paths
-from install import console, cupti, nvrtc, onnxruntime
+from env import console, paths
+from env.setup import cupti, nvrtc, onnxruntime
 
 PLAIN = ':dep gpulab = { path = "../support-crate" }'
 LINE = f"{PLAIN}\n{onnxruntime.LINE}"

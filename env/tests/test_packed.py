@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from runner import packed
+from env.run import without_nvrtc
 
 
 @pytest.fixture
@@ -18,7 +17,7 @@ def pack(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def not_collecting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(packed.LOG, raising=False)
+    monkeypatch.delenv(without_nvrtc.LOG, raising=False)
 
 
 def kept(tmp_path: Path, *names: str) -> Path:
@@ -30,12 +29,12 @@ def kept(tmp_path: Path, *names: str) -> Path:
 
 
 def test_the_index_is_read_without_what_follows(pack: Path, tmp_path: Path) -> None:
-    assert packed.keys(pack) == {"aa", "bb"}
-    assert packed.keys(tmp_path / "none") == set()
+    assert without_nvrtc.keys(pack) == {"aa", "bb"}
+    assert without_nvrtc.keys(tmp_path / "none") == set()
 
 
 def test_a_kernel_that_is_not_packed_is_named(pack: Path, tmp_path: Path) -> None:
-    said = packed.missing(kept(tmp_path, "aa", "cc"), pack)
+    said = without_nvrtc.missing(kept(tmp_path, "aa", "cc"), pack)
     assert said is not None
     assert "1 of its sources" in said and "kernel_cc, other_cc\nnext: make ptx NB=10_add" in said
     assert "kernel_aa" not in said
@@ -43,16 +42,16 @@ def test_a_kernel_that_is_not_packed_is_named(pack: Path, tmp_path: Path) -> Non
 
 def test_nothing_is_missing(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is packed; nothing was compiled; `make ptx` is just collecting."""
-    assert packed.missing(tmp_path / "never_ran", pack) is None
+    assert without_nvrtc.missing(tmp_path / "never_ran", pack) is None
     folder = kept(tmp_path, "aa", "bb")
-    assert packed.missing(folder, pack) is None
+    assert without_nvrtc.missing(folder, pack) is None
     (folder / "cc").write_text("")
-    assert packed.missing(folder, pack) is not None
-    monkeypatch.setenv(packed.LOG, str(tmp_path))
-    assert packed.missing(folder, pack) is None
+    assert without_nvrtc.missing(folder, pack) is not None
+    monkeypatch.setenv(without_nvrtc.LOG, str(tmp_path))
+    assert without_nvrtc.missing(folder, pack) is None
 
 
 def test_each_run_begins_with_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(packed.LOG, str(tmp_path))
+    monkeypatch.setenv(without_nvrtc.LOG, str(tmp_path))
     folder = kept(tmp_path, "aa")
-    assert packed.fresh("10_add") == folder and not folder.exists()
+    assert without_nvrtc.fresh("10_add") == folder and not folder.exists()

@@ -8,12 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-
-import pages
-from notebooks import ROOT
-from proof.checks import FAILED, PASSED, SKIPPED, of_pages
-from rules import commands
-from rules.blocks import Block, blocks, wrong
+from env.ci import page_blocks
+from env.ci.checks import FAILED, PASSED, SKIPPED, of_pages
+from env.lint import typed_commands
+from env.lint.blocks import Block, blocks, wrong
+from env.notebooks import ROOT
 
 PAGE = """# Page
 
@@ -62,7 +61,7 @@ def test_a_block_says_how_it_is_tested():
     ],
 )
 def test_a_wrong_mark_is_found(block, what):
-    found = " ".join(one for one, _ in wrong(block, {"notebooks"}, commands.OUTSIDE, set()))
+    found = " ".join(one for one, _ in wrong(block, {"notebooks"}, typed_commands.OUTSIDE, set()))
     assert found == "" if what is None else what in found
 
 
@@ -76,8 +75,8 @@ def test_a_wrong_mark_is_found(block, what):
         ("gpulab train-gpt --steps 3000 --cats 4", "--cats"),
         ("make lap", "no target `lap`"),
         ("make run LANGUAGE=C", "no LANGUAGE"),
-        ("python3 env/record_decode.py --tunings", None),
-        ("python3 env/record_decode.py --fast-please", "--fast-please"),
+        ("python3 -m env.baselines.record_decode --tunings", None),
+        ("python3 -m env.baselines.record_decode --fast-please", "--fast-please"),
         ("python3 env/nobody.py", "there is no env/nobody.py"),
         ("cargo run -p gpulab-kernels --example inspect_pictures -- FOLDER", None),
         ("cargo run -p gpulab-nn --example nobody", "no example `nobody`"),
@@ -99,36 +98,36 @@ def test_a_wrong_mark_is_found(block, what):
     ],
 )
 def test_a_command_that_does_not_exist_is_found(command, what):
-    found = commands.wrong(command)
+    found = typed_commands.wrong(command)
     assert found is None if what is None else what in found
 
 
 def test_spans_are_commands_only():
     text = "use `make lab`, `a[i]`, ``make x``, `sudo docker ps` and `gpu.zeros`\n```sh\nmake y\n```\n"
-    assert list(commands.spans(text)) == ["make lab", "sudo docker ps"]
+    assert list(typed_commands.spans(text)) == ["make lab", "sudo docker ps"]
 
 
 def test_blocks_are_run():
-    assert pages.run(Block(Path("p.md"), 1, "sh", "true\necho hello | grep -q hello\n")) is None
-    failed = pages.run(Block(Path("p.md"), 1, "sh", "echo before; false; echo after\n"))
+    assert page_blocks.run(Block(Path("p.md"), 1, "sh", "true\necho hello | grep -q hello\n")) is None
+    failed = page_blocks.run(Block(Path("p.md"), 1, "sh", "echo before; false; echo after\n"))
     assert "status 1" in failed and "before" in failed and "after" not in failed
-    assert pages.run(Block(Path("p.md"), 1, "sh", "echo ready; sleep 60\n", until="rea?dy")) is None
-    assert "status 0" in pages.run(Block(Path("p.md"), 1, "sh", "echo over\n", until="ready"))
+    assert page_blocks.run(Block(Path("p.md"), 1, "sh", "echo ready; sleep 60\n", until="rea?dy")) is None
+    assert "status 0" in page_blocks.run(Block(Path("p.md"), 1, "sh", "echo over\n", until="ready"))
 
 
 def test_a_block_hears_the_interrupt_where_the_tests_are_deaf_to_it():
     """As in what a shell runs in the background; the block would last its whole minute."""
     before, started = signal.signal(signal.SIGINT, signal.SIG_IGN), time.monotonic()
     try:
-        assert pages.run(Block(Path("p.md"), 1, "sh", "echo ready; sleep 60\n", until="ready")) is None
+        assert page_blocks.run(Block(Path("p.md"), 1, "sh", "echo ready; sleep 60\n", until="ready")) is None
     finally:
         signal.signal(signal.SIGINT, before)
     assert time.monotonic() - started < 30
 
 
 def test_a_block_that_hangs_is_ended(monkeypatch):
-    monkeypatch.setattr(pages, "LIMIT_S", 0.3)
-    assert "did not end" in pages.run(Block(Path("p.md"), 1, "sh", "sleep 60\n"))
+    monkeypatch.setattr(page_blocks, "LIMIT_S", 0.3)
+    assert "did not end" in page_blocks.run(Block(Path("p.md"), 1, "sh", "sleep 60\n"))
 
 
 def test_the_step_counts_and_lists():

@@ -8,11 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-import paths
-from install import prebuilt, python, rust
-from install.console import Step
-from offline import pack
+from env import paths
+from env.console import Step
+from env.offline import pack
+from env.setup import prebuilt, python, rust
 
 ABOUT = {"kind": "base", "machine": platform.machine(), "glibc": "2.2"}
 

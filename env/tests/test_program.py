@@ -5,10 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-
-import paths
-from install import program
-from warm import recipe
+from env import paths
+from env.kernel_cache import recipe
+from env.setup import program
 
 RUST = SimpleNamespace(version="rustc 1")
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-import join_runs
-from notebooks import Problem
-from runner import metrics, provenance
-from runner.execute import Failure, Outcome
+from env.notebooks import Problem
+from env.run import join_runs, metrics, provenance
+from env.run.execute import Failure, Outcome
 
 MACHINE = {
     "short_name": "NVIDIA H200",
@@ -37,7 +35,7 @@ def test_what_the_page_says(tmp_path, monkeypatch):
     outcomes = [Outcome("02_a", 5, 12.34, 2, 7), Outcome("03_b", failures=[Failure("03_b", 0, "", "", "x")])]
     page = record(tmp_path, "2026-01-01T00:00:00Z", monkeypatch, *outcomes)
     for line in (
-        "| 2026-01-01T00:00:00Z | abc123 | `python3 env/run.py",
+        "| 2026-01-01T00:00:00Z | abc123 | `python3 -m env.run",
         "| [02_a](02_a.ipynb) | 12.3 | 5 | 2 | 7 | good | 2026-01-01T00:00:00Z |",
         "| [03_b](03_b.ipynb) | 0.0 | 0 | 0 | 0 | failed | 2026-01-01T00:00:00Z |",
         "| NVIDIA driver | 580.1 |",

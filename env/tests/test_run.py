@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-RUNNER = Path(__file__).resolve().parent.parent / "run.py"
+ROOT = Path(__file__).resolve().parents[2]
 GOOD = 'println!("fine");'
 PLOT = r"""
 print!("EVCXR_BEGIN_CONTENT image/svg+xml\n{}\nEVCXR_END_CONTENT\n", "<svg xmlns='http://www.w3.org/2000/svg' \
@@ -94,7 +94,7 @@ TOLD = {
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "GPULAB_SET_UP": "1", **environment}
     environment.pop("NB", None)
-    command = [sys.executable, str(RUNNER), *arguments]
+    command = [sys.executable, "-m", "env.run", *arguments]
     return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=300)
 
 
@@ -143,7 +143,7 @@ def test_unsaved_figures_do_not_end_a_notebook(ran):
     told = next(block for block in done.stdout.split("\nFAILED ")[1:] if block.startswith("unsaved"))
     assert summary["unsaved"]["cells"] == 2 and "before" not in told and "after" not in told.split("next: ")[1]
     # The runner knows the crate's words.
-    crate = RUNNER.parent.parent / "support-crate/src/lesson.rs"
+    crate = ROOT / "support-crate/src/lesson.rs"
     assert 'println!("NOT SAVED: ' in crate.read_text(encoding="utf-8")
 
 
@@ -172,9 +172,9 @@ def read(path: Path) -> dict:
 
 
 def test_no_path_of_this_machine():
-    from runner.exports import without_machine_paths as clean
+    from env.run.exports import without_machine_paths as clean
 
-    root, home = str(RUNNER.parent.parent), str(Path.home())
+    root, home = str(ROOT), str(Path.home())
     seen = {"text": [f"{root}/notebooks/a.rs:3, '{root}', {home}/.cargo/x", f"<b>{root}</b>"], "n": 1}
     assert clean(seen) == {"text": ["./notebooks/a.rs:3, '.', ~/.cargo/x", "<b>.</b>"], "n": 1}
     assert clean(f"{root}2/x {home}er") == f"{root}2/x {home}er".replace(f"{home}/", "~/")
@@ -188,7 +188,7 @@ def test_ctrl_c_ends_the_kernels(make, tmp_path):
     default = "signal.signal(signal.SIGINT, signal.SIG_DFL)"
     hears = f"import os, signal, sys; {default}; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     process = subprocess.Popen(
-        [sys.executable, "-c", hears, str(RUNNER), *arguments],
+        [sys.executable, "-c", hears, "-m", "env.run", *arguments],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -229,5 +229,5 @@ def test_missing_kernel_is_told(make, tmp_path):
         "import sys; from runner import main, session; session.KERNEL = 'not-there'; sys.exit(main.main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, "--folder", str(tmp_path), "--out", str(tmp_path), "--no-provenance"]
-    done = subprocess.run(command, check=False, cwd=RUNNER.parent, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "`not-there` is not installed" in done.stdout and "make setup" in done.stdout

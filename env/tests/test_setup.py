@@ -9,13 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import bench_cells
-import lab
-import paths
-import setup
-from install import console, nvrtc, python, rust, warm
-from warm import recipe
+from env import console, lab, paths
+from env.baselines import bench_cells
+from env.kernel_cache import build, recipe
+from env.setup import __main__ as setup
+from env.setup import nvrtc, python, rust
 
 
 def test_every_package_is_pinned() -> None:
@@ -101,9 +99,12 @@ def test_only_the_pinned_kernel_counts(tmp_path: Path) -> None:
 
 
 def test_jupyter_gets_the_kernel_and_valid_settings() -> None:
-    files = {path.name: json.loads(text) for path, text in python.jupyter_files().items()}
+    texts = {path.name: text for path, text in python.jupyter_files().items()}
+    # The kernel starts in the notebook's folder, and finds the course's tools from there.
+    assert texts.pop("gpulab-tools.pth") == f"{paths.ROOT}\n"
+    files = {name: json.loads(text) for name, text in texts.items()}
     assert set(files) == {"kernel.json", "overrides.json", "page_config.json", "jupyter_server_config.json"}
-    assert files["kernel.json"]["argv"][1:] == [str(paths.ENV / "launcher.py"), "{connection_file}"]
+    assert files["kernel.json"]["argv"][1:] == ["-m", "env.launcher", "{connection_file}"]
     assert files["kernel.json"]["interrupt_mode"] == "message"
     # JupyterLab would rewrite a file without this entry, and each set-up write it back.
     assert files["page_config.json"]["lockedExtensions"] == files["page_config.json"]["disabledExtensions"]
@@ -140,10 +141,10 @@ def test_lessons_are_found_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ):
         cells = [{"cell_type": "markdown", "source": ":dep gpulab = no"}, {"cell_type": "code", "source": [source]}]
         (tmp_path / f"{name}.ipynb").write_text(json.dumps({"cells": cells}))
-    assert warm.lesson_lines(["20"]) == [f"{load}\n{nn}"]
-    assert warm.lesson_lines(["00", "20_train_cnn", "20"]) == [load, f"{load}\n{nn}"]
+    assert build.lesson_lines(["20"]) == [f"{load}\n{nn}"]
+    assert build.lesson_lines(["00", "20_train_cnn", "20"]) == [load, f"{load}\n{nn}"]
     with pytest.raises(console.SetupError, match="no lesson '7'") as error:
-        warm.lesson_lines(["7"])
+        build.lesson_lines(["7"])
     assert "00_welcome, 20_train_cnn" in str(error.value)
 
 
@@ -256,14 +257,14 @@ def test_make_help_names_every_target() -> None:
 def test_a_build_for_more_lines_takes_the_others_place(tmp_path, monkeypatch, where: str, left: int) -> None:
     """In a container the old one stays: kernels that run there have links into it."""
     monkeypatch.setattr(paths, "WARM", tmp_path / "warm")
-    monkeypatch.setattr(warm, "WORK", tmp_path / "warm" / "building")
+    monkeypatch.setattr(build, "WORK", tmp_path / "warm" / "building")
     monkeypatch.setattr(recipe, "SWAP_LOCK", tmp_path / "swap.lock")
     monkeypatch.setattr(paths, "LAYERED", where != "course")
     monkeypatch.setenv("GPULAB_CONTAINER", "1" if where == "container" else "")
     for built, lines in enumerate([["a"], ["a", "b"]], start=1):
-        warm.WORK.mkdir(parents=True)
-        (warm.WORK / "target").write_text(str(built))
-        warm._put_in_place({"dependencies": "0a", "sources": "0b", "built": float(built), "lines": lines})
+        build.WORK.mkdir(parents=True)
+        (build.WORK / "target").write_text(str(built))
+        build._put_in_place({"dependencies": "0a", "sources": "0b", "built": float(built), "lines": lines})
         folder, stamp = recipe.warmed()
         assert stamp["lines"] == lines and (folder / "target").read_text() == str(built)
     assert len(list(paths.WARM.iterdir())) == left

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from env.ci import checks, disk, processes, steps
 
-from proof import checks, commands, room, steps
-
+ROOT = Path(__file__).resolve().parents[2]
 CARGO = """\
      Running unittests src/lib.rs (target/debug/deps/gpulab-cfc71ba98c68b524)
 
@@ -100,7 +100,7 @@ def test_each_notebook_and_each_colour_of_an_exercise_counts(tmp_path):
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path):
     flag = tmp_path / "child"
     child = f"sleep 2; touch {flag}"
-    status, output = commands.Commands(tmp_path / "logs").run(
+    status, output = processes.Commands(tmp_path / "logs").run(
         "hang", ["sh", "-c", f"echo begun; ({child}) & wait"], 0.5
     )
     assert status == -1 and "begun" in output and "ended after" in output
@@ -109,7 +109,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path):
 
 
 def test_nothing_starts_after_a_stop(tmp_path):
-    runner = commands.Commands(tmp_path)
+    runner = processes.Commands(tmp_path)
     assert runner.run("fine", ["echo", "x"], 5) == (0, "x\n")
     runner.stop()
     assert runner.run("late", ["echo", "x"], 5) == (-1, "stopped")
@@ -145,11 +145,11 @@ def test_without_a_browser_the_reason_is_told(monkeypatch):
     monkeypatch.setattr(steps, "PYTHON", sys.executable)
     monkeypatch.setattr(steps, "IN_CI", False)
     monkeypatch.setenv("GPULAB_SET_UP", "1")
-    found, _ = steps.browser(commands.Commands(Path(steps.RUN / "test")))
+    found, _ = steps.browser(processes.Commands(Path(steps.RUN / "test")))
     assert found[0].state == "skipped" and "no Chromium" in found[0].note and "next: " in found[0].note
 
 
-FRONT = "import sys, time, test; from proof import steps; from proof.checks import Check\n"
+FRONT = "import sys, time; from env.ci import __main__ as test, steps; from env.ci.checks import Check\n"
 
 
 def test_the_last_line_counts_and_failures_are_shown():
@@ -161,7 +161,7 @@ def test_the_last_line_counts_and_failures_are_shown():
         "steps.RUST_AFTER_SET_UP = [broken]; steps.PYTHON_AFTER_SET_UP = [good]\n"
         "sys.exit(test.Test().run())"
     )
-    folder = Path(steps.__file__).parent.parent
+    folder = ROOT
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     assert done.returncode == 1 and lines[-1] == "4 passed, 2 failed, 0 skipped", done.stdout + done.stderr
@@ -177,15 +177,17 @@ def test_without_the_set_up_what_needs_it_fails(lost, count):
         "steps.RUST = steps.RUST_AFTER_PACKAGES = steps.RUST_AFTER_SET_UP = steps.PYTHON_AFTER_SET_UP = [good]\n"
         "sys.exit(test.Test().run())"
     )
-    folder = Path(steps.__file__).parent.parent
+    folder = ROOT
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == f"{count}, 0 skipped", done.stdout + done.stderr
     assert f"not run: the step {lost.replace('_', '-')} failed" in done.stdout
 
 
 def test_a_full_disk_ends_it_at_once():
-    program = "import test; from proof import room; room.NEEDED = room.LEAST = 1 << 60; raise SystemExit(test.main())"
-    folder = Path(steps.__file__).parent.parent
+    program = (
+        "from env.ci import __main__ as test, disk; disk.NEEDED = disk.LEAST = 1 << 60; raise SystemExit(test.main())"
+    )
+    folder = ROOT
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "0 passed, 1 failed, 0 skipped\n")
     said, step = done.stderr.splitlines()
@@ -198,16 +200,16 @@ def test_what_is_built_already_needs_no_room(tmp_path, monkeypatch):
     (build / "one").write_bytes(b"x" * 1_000_000)
     (build / "two").hardlink_to(build / "one")
     (build / "gone").symlink_to("nothing")
-    assert 1_000_000 <= room.held(tmp_path / "target") < 1_100_000
-    assert room.held(tmp_path / ".venv") == 0
-    free = room.shutil.disk_usage(tmp_path)._replace(free=2_500_000)
-    monkeypatch.setattr(room.shutil, "disk_usage", lambda place: free)
-    monkeypatch.setattr(room, "LEAST", 1_000_000)
-    monkeypatch.setattr(room, "NEEDED", 3_400_000)
-    assert room.missing(tmp_path) is None
-    monkeypatch.setattr(room, "NEEDED", 3_700_000)
-    assert "next: make room" in str(room.missing(tmp_path))
+    assert 1_000_000 <= disk.held(tmp_path / "target") < 1_100_000
+    assert disk.held(tmp_path / ".venv") == 0
+    free = disk.shutil.disk_usage(tmp_path)._replace(free=2_500_000)
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda place: free)
+    monkeypatch.setattr(disk, "LEAST", 1_000_000)
+    monkeypatch.setattr(disk, "NEEDED", 3_400_000)
+    assert disk.missing(tmp_path) is None
+    monkeypatch.setattr(disk, "NEEDED", 3_700_000)
+    assert "next: make room" in str(disk.missing(tmp_path))
     # However much is there, a little more is written.
-    monkeypatch.setattr(room, "NEEDED", 0)
-    monkeypatch.setattr(room, "LEAST", 2_600_000)
-    assert "next: " in str(room.missing(tmp_path))
+    monkeypatch.setattr(disk, "NEEDED", 0)
+    monkeypatch.setattr(disk, "LEAST", 2_600_000)
+    assert "next: " in str(disk.missing(tmp_path))

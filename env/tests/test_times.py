@@ -6,10 +6,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-
-import minutes
-import notebooks
-from rules import times
+from env import notebooks
+from env.lint import minutes, reading_times
 
 WORDS = "word " * 1000
 
@@ -28,17 +26,20 @@ def exercise():
 
 
 def test_each_path_counts_what_it_does():
-    plain = times.estimate(lesson(text(f"## Explanation\n\n{WORDS}")))
+    plain = reading_times.estimate(lesson(text(f"## Explanation\n\n{WORDS}")))
     assert (plain.standard, plain.quick) == (5, 5)
-    long = times.estimate(lesson(text(f"## Question\n\n{WORDS * 4}"), text(f"## Explanation\n\n{WORDS * 4}")))
+    long = reading_times.estimate(lesson(text(f"## Question\n\n{WORDS * 4}"), text(f"## Explanation\n\n{WORDS * 4}")))
     assert (long.standard, long.quick) == (40, 20)
-    solved = times.estimate(lesson(text("## Exercise"), *(exercise() for _ in range(5))))
+    solved = reading_times.estimate(lesson(text("## Exercise"), *(exercise() for _ in range(5))))
     assert (solved.standard, solved.quick) == (40, 30)
-    assert times.estimate(lesson(text("## Exercise"), *(exercise() for _ in range(5)), name="02_lesson")).quick == 5
+    assert (
+        reading_times.estimate(lesson(text("## Exercise"), *(exercise() for _ in range(5)), name="02_lesson")).quick
+        == 5
+    )
     shown = [nbformat.v4.new_code_cell('ladder.diff("02")') for _ in range(10)]
-    assert times.estimate(lesson(*shown)).standard == 20
+    assert reading_times.estimate(lesson(*shown)).standard == 20
     fenced = text(f"## Question\n\n```text\n{WORDS * 9}\n```")
-    assert times.estimate(lesson(fenced)).standard == 5
+    assert reading_times.estimate(lesson(fenced)).standard == 5
 
 
 @pytest.mark.parametrize(
@@ -53,12 +54,12 @@ def test_each_path_counts_what_it_does():
 )
 def test_a_statement_that_is_off_is_found(head, problem):
     long = lesson(text(f"## Question\n\n{WORDS * 4}"), text(f"## Explanation\n\n{WORDS * 4}"), head=head)
-    assert (times.wrong(long) or "") == "" if problem is None else problem in times.wrong(long)
+    assert (reading_times.wrong(long) or "") == "" if problem is None else problem in reading_times.wrong(long)
 
 
 def test_readme_gets_the_sums():
     lessons = [lesson(name=name) for name in ("01_a", "02_b", "10_c", "30_d")]
-    rows = times.table(lessons)
+    rows = reading_times.table(lessons)
     assert rows[0] == "| first steps | 01 to 02 | 40 min | 10 min |"
     assert "| **the kernel part** | 01 to 10 | 1 h | 15 min |" in rows
     assert rows[-1] == "| **all of it** | 01 to 30 | 1 h 20 min | 20 min |"
@@ -69,6 +70,8 @@ def test_readme_gets_the_sums():
 
 
 def test_the_kernel_part_is_as_long_as_promised():
-    kernel_part = [one for one in map(notebooks.load, notebooks.find()) if one.name.startswith(times.KERNEL_PART)]
-    stated = [times.stated(one) for one in kernel_part]
+    kernel_part = [
+        one for one in map(notebooks.load, notebooks.find()) if one.name.startswith(reading_times.KERNEL_PART)
+    ]
+    stated = [reading_times.stated(one) for one in kernel_part]
     assert 11 <= sum(one.standard for one in stated) / 60 <= 14 and 6 <= sum(one.quick for one in stated) / 60 <= 7.5

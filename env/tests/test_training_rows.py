@@ -6,8 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-
-import paths
+from env import paths
 
 TABLE = """precision,what,metric,value,unit,ratio,samples,p10,p90
 f32,"ours, graph","step",238.5,µs,1.000,21,238.0,239.7
@@ -19,8 +18,7 @@ tf32,"ours, graph","epoch",0.054,s,1.000,1,0.054,0.054
 
 
 def test_steps_are_in_ms_and_epochs_in_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(paths.ENV / "peers"))
-    import training_rows
+    from env.baselines import training_rows
 
     table, file = tmp_path / "training.csv", tmp_path / "recorders.csv"
     table.write_text(TABLE, encoding="utf-8")

@@ -37,7 +37,7 @@ fn the_command_writes_models_that_read_back() {
     let (out, checkpoint) = (folder.to_str().unwrap(), untrained(&folder));
     let done = command(&["--out", out, "--checkpoint", &checkpoint, "--reference", "--images", "60"]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    // env/export_onnx.py takes the files from these lines.
+    // env/onnx/__main__.py takes the files from these lines.
     let told = String::from_utf8(done.stdout).unwrap();
     assert_eq!(told.matches("  written to ").count(), 3, "{told}");
     for (name, sets) in [("cnn", 4), ("cnn-int8", 1), ("gpt", 8)] {

@@ -1,4 +1,4 @@
-//! Times the `cpu` room for `env/bench_cpu.py`: a line `matmul 1024` or `sum 134217728` in, the median ms out.
+//! Times the `cpu` room for `env/baselines/bench_cpu.py`: a line `matmul 1024` or `sum 134217728` in, the median ms out.
 //! The number of threads is RAYON_NUM_THREADS; with 1, the functions for one core run.
 
 use gpulab_cpu as cpu;

@@ -1,5 +1,5 @@
 //! Launches, on the GPU, what tables in `warpsim/tests/hardware` list, in order, for Nsight Compute to count:
-//! `python3 env/record_counters.py` calls it. Arguments: the folder `warpsim/tests`, and tables' names (`scenarios`).
+//! `python3 -m env.baselines.record_counters` calls it. Arguments: the folder `warpsim/tests`, and tables' names (`scenarios`).
 
 use gpulab::gpu::KernelArg;
 use gpulab::prelude::*;

@@ -515,7 +515,7 @@ impl Ladder {
         let bf16 = match self {
             Ladder::Matmul => false,
             Ladder::MatmulBf16 => true,
-            // CUB and PyTorch are no libraries to load: `env/record_ladders.py` brings them along.
+            // CUB and PyTorch are no libraries to load: `env/baselines/record_ladders.py` brings them along.
             _ => return Ok(None),
         };
         let sides = size.three()?;

@@ -1,7 +1,7 @@
 //! Deep learning: models on candle, and the same models on the course's own kernels.
 //!
 //! The notebooks load this crate by their `:dep` line, and are the same file on every machine: with CUDA or Metal candle
-//! is built for it by the set-up, in one place (`env/warm/candle.py`).
+//! is built for it by the set-up, in one place (`env/kernel_cache/candle.py`).
 
 mod attention;
 mod buffers;

@@ -1,5 +1,5 @@
 //! Launches, on the GPU, one scenario of `warpsim/tests/findings/scenarios.csv`, for compute-sanitizer to look at:
-//! `python3 env/record_findings.py` calls it.
+//! `python3 -m env.baselines.record_findings` calls it.
 //!
 //! It speaks to the driver itself: the tools follow plain allocations best, and want the line numbers in the machine
 //! code, which the driver puts there only when asked.
@@ -13,7 +13,7 @@ type Result<T> = std::result::Result<T, DriverError>;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, name] = arguments.as_slice() else {
-        eprintln!("usage: record_findings FOLDER-OF-SCENARIOS NAME\nnext: python3 env/record_findings.py calls it so");
+        eprintln!("usage: record_findings FOLDER-OF-SCENARIOS NAME\nnext: python3 -m env.baselines.record_findings calls it so");
         std::process::exit(2);
     };
     let table = std::fs::read_to_string(format!("{folder}/scenarios.csv")).expect("the table is there");

@@ -1,6 +1,6 @@
 //! The counters against the hardware's own: Nsight Compute counted the same launches of the same PTX on an H200.
 //!
-//! `python3 env/record_counters.py` records them anew. `cargo test -p warpsim --test hardware -- --nocapture` shows the
+//! `python3 -m env.baselines.record_counters` records them anew. `cargo test -p warpsim --test hardware -- --nocapture` shows the
 //! counts of the PTX, which ptxas changes on the way, beside those of the machine code.
 
 mod common;
@@ -116,11 +116,11 @@ fn near(ours: u64, theirs: u64) -> bool {
 /// Runs every launch of a table with and without the checks, and holds it against the record.
 fn compare(name: &str) {
     let (scenarios, recorded) = (table(name), table(&format!("h200/{name}")));
-    assert_eq!(scenarios.len(), recorded.len(), "record anew: python3 env/record_counters.py");
+    assert_eq!(scenarios.len(), recorded.len(), "record anew: python3 -m env.baselines.record_counters");
     let mut modules = BTreeMap::new();
     let (mut wrong, mut equal) = (Vec::new(), 0);
     for (row, hardware) in scenarios.iter().zip(&recorded) {
-        assert_eq!(row["name"], hardware["name"], "record anew: python3 env/record_counters.py");
+        assert_eq!(row["name"], hardware["name"], "record anew: python3 -m env.baselines.record_counters");
         let module = modules.entry(&row["module"]).or_insert_with_key(|name| module(name));
         let counters = simulate(module, row, false);
         assert_eq!(counters, simulate(module, row, true), "{}: the checks change a counter", row["name"]);

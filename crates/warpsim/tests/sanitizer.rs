@@ -1,7 +1,7 @@
 //! Planted mistakes and right kernels, one table for both: the simulator must find exactly what was planted, and what
 //! NVIDIA's compute-sanitizer said about the same launches on an H200 must agree, or the table says why it does not.
 //!
-//! `python3 env/record_findings.py` records its words anew.
+//! `python3 -m env.baselines.record_findings` records its words anew.
 
 mod common;
 
@@ -130,7 +130,7 @@ fn compute_sanitizer_says_the_same() {
         for tool in tools {
             let said = recorded.iter().filter(|r| r["name"] == row["name"] && r["tool"] == tool);
             let said: Vec<&Row> = said.collect();
-            assert!(!said.is_empty(), "{} under {tool}: record anew: python3 env/record_findings.py", row["name"]);
+            assert!(!said.is_empty(), "{} under {tool}: record anew: python3 -m env.baselines.record_findings", row["name"]);
             match (agrees(row, &said), exempt(row, tool)) {
                 (false, None) => {
                     wrong.push(format!("{} under {tool}: {said:?}, ours {:?}", row["name"], row["expected"]))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from archives import Problem
+from .archives import Problem
 
 
 def find_python(wish: str, version: str) -> str:

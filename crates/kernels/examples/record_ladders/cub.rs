@@ -19,13 +19,13 @@ pub fn open<'a>(cub: &'a Library, job: &Workload<'_>) -> Peer<'a> {
         })
         .collect();
     let pointers: Vec<*const f32> = arrays.iter().map(|array| array.as_ptr()).collect();
-    // SAFETY: the three functions have these types in `env/peers/cub.cu`; every array holds so many floats, and
+    // SAFETY: the three functions have these types in `env/baselines/cub.cu`; every array holds so many floats, and
     // `peer_open` keeps none of the pointers.
     let (run, take) = unsafe {
-        let open = cub.get::<Open>(b"peer_open").expect("env/peers/cub.cu has it");
+        let open = cub.get::<Open>(b"peer_open").expect("env/baselines/cub.cu has it");
         assert_eq!(open(pointers.as_ptr(), pointers.len() as i32, arrays[0].len() as i32), 0, "CUB has no room");
-        let run = cub.get::<Run>(b"peer_run").expect("env/peers/cub.cu has it");
-        (run, cub.get::<Take>(b"peer_result").expect("env/peers/cub.cu has it"))
+        let run = cub.get::<Run>(b"peer_run").expect("env/baselines/cub.cu has it");
+        (run, cub.get::<Take>(b"peer_result").expect("env/baselines/cub.cu has it"))
     };
     let sum = |set: usize| {
         let mut given = 0.0;

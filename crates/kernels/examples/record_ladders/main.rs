@@ -1,7 +1,7 @@
 //! Times every rung of every ladder on this GPU beside its peers, in one process and in rounds, and writes a table.
 //!
 //! `cargo run --release -p gpulab-kernels --example record_ladders -- [--out ladders.csv] [--errors errors.csv] [--quick]
-//! [--cub libcub_peer.so] [--talk FOLDER] [topics]`; `env/record_ladders.py` does that and brings PyTorch and CUB along.
+//! [--cub libcub_peer.so] [--talk FOLDER] [topics]`; `env/baselines/record_ladders.py` does that and brings PyTorch and CUB along.
 //! Each rung is checked at awkward sizes and at the timed one before its times count. With `--talk`, another process
 //! times PyTorch on the same arrays, a sample in each round: see `partner.rs`.
 
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
             topic => topics.push(Ladder::of(topic)?),
         }
     }
-    // SAFETY: the library was built from `env/peers/cub.cu`, which has no initialisers that could misbehave.
+    // SAFETY: the library was built from `env/baselines/cub.cu`, which has no initialisers that could misbehave.
     let cub = cub.map(|path| unsafe { Library::new(&path) }.expect("the peer's library loads"));
     let partner = talk.map(|folder| RefCell::new(Partner::new(&folder)));
     let gpu = Gpu::open_index(0)?;

@@ -2,7 +2,7 @@
 //! of `nn::gpt::decode`, beside PyTorch; writes a table.
 //!
 //! `cargo run --release -p gpulab-nn --example record_decode -- [--out decode.csv] [--talk FOLDER]
-//! [--tunings] [--plans NAME,NAME] [--once PLAN]`; `env/record_decode.py` does that and brings PyTorch along. Each plan's
+//! [--tunings] [--plans NAME,NAME] [--once PLAN]`; `env/baselines/record_decode.py` does that and brings PyTorch along. Each plan's
 //! logits are held against PyTorch's in f64 before its times count. A sample is 64 tokens, of which the first reads 480
 //! positions.
 

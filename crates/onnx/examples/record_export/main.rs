@@ -1,7 +1,7 @@
 //! Times an ONNX file by this crate's use of ONNX Runtime beside its Python package, interleaved, and writes a table.
 //!
 //! `cargo run --release -p gpulab-onnx --example record_export -- [--model FILE] [--batches 1,8,256]
-//! [--out export.csv] [--metrics FILE] [--talk FOLDER]`; `env/record_export.py` does that and brings the Python package along.
+//! [--out export.csv] [--metrics FILE] [--talk FOLDER]`; `env/baselines/record_export.py` does that and brings the Python package along.
 //! Without `--model` it is the course's CNN, beside candle. Outputs are held against each other before a time counts.
 
 mod partner;

@@ -1,4 +1,4 @@
-//! A process that runs the same file by ONNX Runtime's Python package, interleaved with this one: `env/record_export.py`.
+//! A process that runs the same file by ONNX Runtime's Python package, interleaved with this one: `env/baselines/record_export.py`.
 //!
 //! Numbers go through files in a shared folder; lines through stdout and stdin:
 //!

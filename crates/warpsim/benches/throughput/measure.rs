@@ -1,4 +1,4 @@
-//! Times one case. The benchmark and a notebook's cell (`env/bench_sim.py`) run this same code.
+//! Times one case. The benchmark and a notebook's cell (`env/baselines/bench_sim.py`) run this same code.
 
 use std::time::Instant;
 

@@ -1,0 +1,1 @@
+"""The programs that record figures on a GPU machine, their peers, and the pages that they write."""

@@ -1,0 +1,108 @@
+"""Records what the GPU's own counters say of the simulator's scenarios, for the test that holds the simulator to them.
+
+`python3 -m env.baselines.record_counters` runs the launches of each table in crates/warpsim/tests/hardware under Nsight Compute (`ncu`)
+and writes what it counted to h200/ beside it. With `--from FOLDER` it reads TABLE.csv as `ncu --csv` printed it on
+another machine. `--only TABLE` records one table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+from env.paths import ROOT, SIMULATOR
+
+FOLDER = SIMULATOR / "tests" / "hardware"
+# The simulator's name of each counter, and the metrics whose sum it stands for.
+METRICS = {
+    "global_load_requests": ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"],
+    "global_load_sectors": ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
+    "global_store_requests": ["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"],
+    "global_store_sectors": ["l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"],
+    "shared_load_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"],
+    "shared_load_bank_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"],
+    "shared_store_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"],
+    "shared_store_bank_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"],
+    "shared_atomic_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum"],
+    "shared_atomic_bank_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum"],
+    "local_load_requests": ["l1tex__t_requests_pipe_lsu_mem_local_op_ld.sum"],
+    "local_load_sectors": ["l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum"],
+    "local_store_requests": ["l1tex__t_requests_pipe_lsu_mem_local_op_st.sum"],
+    "local_store_sectors": ["l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"],
+    "global_atomics": [
+        "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum",
+        "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum",
+    ],
+    "shared_atomics": ["smsp__inst_executed_op_shared_atom.sum"],
+    # Of the machine code: these lie near what the simulator counts of the PTX.
+    "warp_instructions": ["smsp__inst_executed.sum"],
+    "thread_instructions": ["smsp__thread_inst_executed.sum"],
+    "branches": ["smsp__inst_executed_op_branch.sum"],
+    "divergent_branches": ["smsp__sass_branch_targets_threads_divergent.sum"],
+}
+CARGO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab-kernels", "--example", "record_counters"]
+EXAMPLE = [*CARGO, "--", "crates/warpsim/tests"]
+COUNTED = ",".join(metric for metrics in METRICS.values() for metric in metrics)
+NCU = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--metrics", COUNTED]
+
+
+def names(table: str) -> list[str]:
+    """The scenarios of a table, in order."""
+    lines = (FOLDER / f"{table}.csv").read_text(encoding="utf-8").splitlines()
+    return [line.split(";")[0] for line in lines if not line.startswith("#")][1:]
+
+
+def counted(printed: str) -> list[dict[str, int]]:
+    """The counters of each launch, in order, from what ncu printed."""
+    table = printed[printed.index('"ID"') :]
+    launches: dict[int, dict[str, int]] = {}
+    for row in csv.DictReader(io.StringIO(table)):
+        launches.setdefault(int(row["ID"]), {})[row["Metric Name"]] = int(row["Metric Value"].replace(",", ""))
+    return [launches[number] for number in sorted(launches)]
+
+
+def run(table: str) -> str:
+    """What ncu prints of a table's launches; stops the program when it counts nothing."""
+    done = subprocess.run([*NCU, *EXAMPLE, table], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or '"ID"' not in done.stdout:
+        print(f"error: ncu counted nothing\n{done.stdout[-2000:]}{done.stderr[-2000:]}", file=sys.stderr)
+        print("next: run this on a machine with an NVIDIA GPU whose counters may be read", file=sys.stderr)
+        sys.exit(1)
+    return done.stdout
+
+
+def write(table: str, launches: list[dict[str, int]], machine: str) -> None:
+    """One row a scenario, one column a counter that ncu was asked for."""
+    asked = {name: metrics for name, metrics in METRICS.items() if set(metrics) <= set(launches[0])}
+    lines = [f"# Counted by Nsight Compute on one {machine}; written by env/baselines/record_counters.py."]
+    lines.append(";".join(["name", *asked]))
+    for name, launch in zip(names(table), launches, strict=True):
+        lines.append(";".join([name, *(str(sum(launch[metric] for metric in of)) for of in asked.values())]))
+    (FOLDER / "h200" / f"{table}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    """Writes the tables; 1 when not every scenario was counted."""
+    parser = argparse.ArgumentParser(prog="python3 -m env.baselines.record_counters", description=__doc__)
+    parser.add_argument("--from", dest="source", type=Path, help="the folder of what `ncu --csv` printed")
+    parser.add_argument("--only", help="one table")
+    parser.add_argument("--machine", default="NVIDIA H200", help="for the first line of each table")
+    chosen = parser.parse_args()
+    for table in [chosen.only] if chosen.only else sorted(path.stem for path in FOLDER.glob("*.csv")):
+        printed = (chosen.source / f"{table}.csv").read_text(encoding="utf-8") if chosen.source else run(table)
+        launches = counted(printed)
+        if len(launches) != len(names(table)):
+            print(f"error: {table} has {len(names(table))} scenarios, and ncu counted {len(launches)}", file=sys.stderr)
+            print("next: run the example alone: " + " ".join([*EXAMPLE, table]), file=sys.stderr)
+            return 1
+        write(table, launches, chosen.machine)
+        print(f"{table}: {len(launches)} launches recorded")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

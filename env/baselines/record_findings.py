@@ -1,0 +1,136 @@
+"""Records what compute-sanitizer says of the simulator's planted mistakes and right kernels, for the test beside them.
+
+`python3 -m env.baselines.record_findings` launches the scenarios of crates/warpsim/tests/findings/scenarios.csv on the GPU, each under
+the tools that its row names, and writes h200.csv beside them. With `--from FOLDER` it reads the logs of another machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent.parent / "crates" / "warpsim" / "tests" / "findings"
+BUILD = ["cargo", "build", "--quiet", "--release", "-p", "gpulab-profiling", "--example", "record_findings"]
+TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
+PLACES = ["/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer"]
+# A launch takes seconds; one that hangs is ended.
+LIMIT = 30
+# What a tool's message begins with, the simulator's kind, and words that must be in what follows it.
+KINDS = [
+    (r"Invalid __(global|shared|local)__ (read|write|atomic)", "misaligned", "misaligned"),
+    (r"Invalid __(global|shared|local)__ (read|write|atomic)", "out_of_bounds", ""),
+    (r"Uninitialized __global__ memory read", "uninitialised_read", ""),
+    (r"Error: (Race reported|Potential)", "shared_race", ""),
+    (r"Warning: (Race reported|Potential)", "shared_race_warning", ""),
+    (r"Barrier error detected", "barrier_divergence", ""),
+]
+
+
+def wanted(folder: Path) -> list[tuple[str, str]]:
+    """Scenario and tool of each run, in order."""
+    lines = (folder / "scenarios.csv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(";") for line in lines if not line.startswith("#")][1:]
+    runs: list[tuple[str, str]] = []
+    for row in rows:
+        tools = TOOLS if row[8] == "all" else [] if row[8] == "none" else [row[8]]
+        runs += [(row[0], tool) for tool in tools]
+    return runs
+
+
+def log_of(logs: Path, scenario: str, tool: str) -> Path:
+    """Where the log of a run lies."""
+    return logs / f"{scenario.replace(' ', '_')}.{tool}.log"
+
+
+def found(log: str) -> list[tuple[str, int, str, str]]:
+    """Kinds in a log: name, how often, source lines, and the tool's own words for the first."""
+    texts = [line.removeprefix("=========").strip() for line in log.splitlines() if line.startswith("=========")]
+    starts = [at for at, text in enumerate(texts) if any(re.match(start, text) for start, _, _ in KINDS)]
+    seen: dict[str, tuple[int, set[int], str]] = {}
+    for at, end in zip(starts, [*starts, len(texts)][1:], strict=True):
+        part = "\n".join(texts[at:end])
+        kind = next(kind for start, kind, words in KINDS if re.match(start, part) and words in part)
+        count, lines, message = seen.get(kind, (0, set(), texts[at]))
+        # A message that stands for several hazards says for how many.
+        times = re.search(r"\[(\d+) hazards?\]", part)
+        lines |= {int(line) for line in re.findall(r"\.cu:(\d+)", part)}
+        seen[kind] = (count + (int(times[1]) if times else 1), lines, message)
+    return [
+        (kind, count, " ".join(map(str, sorted(lines))), re.sub(r"0x[0-9a-f]+", "…", message).replace(";", ","))
+        for kind, (count, lines, message) in sorted(seen.items())
+    ]
+
+
+def launch(tools: str, program: Path, folder: Path, logs: Path, scenario: str, tool: str) -> None:
+    """Runs one scenario under one tool, and keeps what the tool printed."""
+    command = [tools, "--tool", tool, "--print-limit", "10000", str(program), str(folder), scenario]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
+        printed = done.stdout + done.stderr
+    except subprocess.TimeoutExpired:
+        printed = f"ended after {LIMIT} s\n"
+    log_of(logs, scenario, tool).write_text(printed, encoding="utf-8")
+
+
+def sanitizer() -> str | None:
+    """compute-sanitizer, if this machine has it."""
+    return shutil.which("compute-sanitizer") or next((place for place in PLACES if Path(place).exists()), None)
+
+
+def record(program: Path | None, folder: Path, logs: Path, jobs: int) -> bool:
+    """Launches everything; false when the tools are not here."""
+    tools = sanitizer()
+    if tools is None:
+        print("error: compute-sanitizer is not found", file=sys.stderr)
+        print("next: run this where the CUDA toolkit is installed, on a machine with an NVIDIA GPU", file=sys.stderr)
+        return False
+    if program is None:
+        root = FOLDER.parents[2]
+        subprocess.run(BUILD, cwd=root, check=True)
+        program = root / "target" / "release" / "examples" / "record_findings"
+    logs.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda run: launch(tools, program, folder, logs, *run), wanted(folder)))
+    return True
+
+
+def main() -> int:
+    """Writes the table; 1 when a run is missing or did not come to an end."""
+    parser = argparse.ArgumentParser(prog="python3 -m env.baselines.record_findings", description=__doc__)
+    parser.add_argument("--from", dest="source", type=Path, help="a folder with the logs of another machine")
+    parser.add_argument("--scenarios", type=Path, default=FOLDER, help="where scenarios.csv and the PTX lie")
+    parser.add_argument("--program", type=Path, help="the example, built already")
+    parser.add_argument("--logs", type=Path, default=Path("sanitizer-logs"), help="where the logs go")
+    parser.add_argument("--jobs", type=int, default=4, help="launches at a time")
+    parser.add_argument("--machine", default="NVIDIA H200", help="for the first line of the table")
+    chosen = parser.parse_args()
+    if chosen.source is None and not record(chosen.program, chosen.scenarios, chosen.logs, chosen.jobs):
+        return 1
+    logs = chosen.source or chosen.logs
+    lines = [f"# Said by compute-sanitizer on one {chosen.machine}; written by env/baselines/record_findings.py."]
+    lines.append("name;tool;kind;times;lines;words")
+    broken = []
+    for scenario, tool in wanted(chosen.scenarios):
+        path = log_of(logs, scenario, tool)
+        log = path.read_text(encoding="utf-8") if path.exists() else ""
+        # Without a launch and a tool's last word, nothing said is no "all is well".
+        if f"{scenario}: launched" not in log or "SUMMARY" not in log:
+            broken.append(f"{scenario} under {tool}")
+        for kind, count, at, words in found(log) or [("none", 0, "", "")]:
+            lines.append(";".join([scenario, tool, kind, str(count), at, words]))
+    if broken:
+        print(f"error: no result of {len(broken)} runs: {', '.join(broken[:5])}", file=sys.stderr)
+        print(f"next: read their logs in {logs}", file=sys.stderr)
+        return 1
+    (chosen.scenarios / "h200.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(wanted(chosen.scenarios))} runs recorded")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

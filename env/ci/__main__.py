@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""`make test`: proves the whole course. The last line is `N passed, N failed, N skipped`; status 0 without failures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+
+from env.ci import disk, steps
+from env.ci.checks import FAILED, SKIPPED, Check, count
+from env.ci.processes import ROOT, Commands
+
+TAIL_LINES = 60
+STILL_S = 60
+
+
+class Test:
+    """One call of `make test`: steps in two rows side by side, because each leaves a core idle at times."""
+
+    def __init__(self) -> None:
+        self.commands = Commands(steps.log_folder())
+        self.checks: list[Check] = []
+        self.lock = threading.Lock()
+        self.packages_done, self.set_up_done = threading.Event(), threading.Event()
+        self.packages_good = self.set_up_good = False
+        self.running: dict[str, float] = {}
+
+    def step(self, step: steps.Step) -> bool:
+        """Runs one step and prints its line; on failure what it printed."""
+        started, name = time.monotonic(), step.__name__.replace("_", " ")
+        if self.commands.stopped:
+            return False
+        self.running[name] = started
+        try:
+            checks, output = step(self.commands)
+        except OSError as error:
+            text = f"{error}\nnext: make results/run writable, with room on its disk"
+            checks, output = [Check(step.__name__, FAILED, str(error))], text
+        finally:
+            self.running.pop(name, None)
+        self._report(step, checks, output, time.monotonic() - started)
+        return all(check.state != FAILED for check in checks)
+
+    def _report(self, step: steps.Step, checks: list[Check], output: str, seconds: float) -> None:
+        failed = [check for check in checks if check.state == FAILED]
+        with self.lock:
+            self.checks += checks
+            name = step.__name__.replace("_", " ")
+            print(f"{'FAILED' if failed else 'ok':<7}{name:<14}{seconds:7.1f} s  {count(checks)}", flush=True)
+            for check in checks:
+                if check.state == SKIPPED:
+                    print(f"       skipped: {check.name}: {check.note}")
+            for check in failed:
+                print(f"       failed: {check.name} {check.note}".rstrip().replace("\n", "\n       "))
+            if any(not check.note.strip() for check in failed):
+                lines = output.strip().splitlines()[-TAIL_LINES:]
+                print("       | " + "\n       | ".join(lines), flush=True)
+
+    def rust(self) -> None:
+        """The row of cargo's steps; they share one build folder, so they go one after the other."""
+        if shutil.which("cargo") is None:
+            self.set_up_done.wait()
+        for step in steps.RUST:
+            self.step(step)
+        self.packages_done.wait()
+        self.after("packages", self.packages_good, steps.RUST_AFTER_PACKAGES)
+        self.set_up_done.wait()
+        self.after("set-up", self.set_up_good, steps.RUST_AFTER_SET_UP)
+
+    def python(self) -> None:
+        """The row of the set-up and what needs it."""
+        try:
+            self.packages_good = self.step(steps.packages)
+            self.packages_done.set()
+            self.set_up_good = self.step(steps.set_up)
+        finally:
+            self.packages_done.set()
+            self.set_up_done.set()
+        self.after("set-up", self.set_up_good, steps.PYTHON_AFTER_SET_UP)
+
+    def after(self, what: str, good: bool, row: list[steps.Step]) -> None:
+        """Runs steps that need another one; without it each counts as failed."""
+        for step in row:
+            if good:
+                self.step(step)
+            else:
+                self._report(step, [Check(step.__name__, FAILED, f"not run: the step {what} failed")], "", 0.0)
+
+    def run(self) -> int:
+        """Both rows to their end."""
+        started = time.monotonic()
+        rows = [threading.Thread(target=row) for row in (self.rust, self.python)]
+        for row in rows:
+            row.start()
+        told = started
+        try:
+            while any(row.is_alive() for row in rows):
+                time.sleep(0.1)
+                if time.monotonic() - told > STILL_S:
+                    told = time.monotonic()
+                    for name, since in list(self.running.items()):
+                        print(f"...    {name:<14}{told - since:7.1f} s  still running", flush=True)
+        except KeyboardInterrupt:
+            print("\nstopping", flush=True)
+            self.commands.stop()
+            for row in rows:
+                row.join()
+            return 130
+        print(f"\n{time.monotonic() - started:.0f} s; the steps' output: results/run/test/")
+        print(count(self.checks), flush=True)
+        return 1 if any(check.state == FAILED for check in self.checks) else 0
+
+
+def main() -> int:
+    """1 at once where the disk has no room for what the steps write."""
+    if problem := disk.missing(ROOT):
+        print(f"error: {problem}", file=sys.stderr, flush=True)
+        print(count([Check("room on the disk", FAILED)]), flush=True)
+        return 1
+    return Test().run()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # rustup's folder, for a Rust that the set-up installs while this runs.
+    os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", ""), os.path.expanduser("~/.cargo/bin")])
+    os.environ["GPULAB_SET_UP"] = "1"
+    sys.exit(main())

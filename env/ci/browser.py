@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Drives a notebook in JupyterLab as a learner does: open, Run All Cells, wait, look; with screenshots in both themes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from env import in_venv
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--no-proxy-server",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+WINDOW = {"width": 1280, "height": 1500}
+RUN_LIMIT_S, KERNEL_LIMIT_S = 300, 180
+SKIPPED = 3
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+SCROLLER = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-outer"
+# What the page shows: for each code cell its prompt, its error texts, and the sizes of its plots.
+LOOK = """() => [...document.querySelectorAll('.jp-Notebook .jp-CodeCell')].map(cell => ({
+    prompt: cell.querySelector('.jp-InputPrompt')?.textContent ?? '',
+    source: cell.querySelector('.cm-content')?.textContent ?? '',
+    errors: [...cell.querySelectorAll('[data-mime-type$="jupyter.stderr"], [data-mime-type$="jupyter.error"]')]
+        .map(part => part.textContent),
+    plots: [...cell.querySelectorAll('.jp-OutputArea-output svg, .jp-OutputArea-output img[src*="svg"]')]
+        .map(plot => plot.getBoundingClientRect()).map(box => [box.width, box.height]),
+}))"""
+# The toolbar says "idle" before there is any kernel, so the page's own objects are asked.
+READY = """() => {
+    const kernel = window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel;
+    return kernel && kernel.connectionStatus === 'connected' && kernel.status === 'idle';
+}"""
+POP_UPS = """() => [...document.querySelectorAll('.jp-Dialog, .Toastify__toast')].map(part => part.textContent)"""
+
+
+def chromium() -> str | None:
+    """The browser: CHROMIUM names it, else what is found on PATH."""
+    named = os.environ.get("CHROMIUM")
+    places = (shutil.which(name) for name in ([named] if named else NAMES))
+    return next((place for place in places if place), None)
+
+
+def check_no_pop_up(page: Any, when: str) -> None:
+    """The lesson is all that one sees."""
+    from env.notebooks import Problem
+
+    seen = page.evaluate(POP_UPS)
+    if seen:
+        step = "switch it off in JupyterLab's settings overrides, which the set-up writes"
+        raise Problem(f"{when}, JupyterLab showed: {' | '.join(seen)}\nnext: {step}")
+
+
+def run_all(page: Any, expected_errors: set[int]) -> int:
+    """Runs all cells by the menu, waits, and judges what the page shows; the number of plots."""
+    from env.notebooks import Problem
+
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    deadline = time.monotonic() + RUN_LIMIT_S
+    done = False
+    while not done:
+        page.wait_for_timeout(300)
+        check_no_pop_up(page, "while the notebook ran")
+        cells = page.evaluate(LOOK)
+        waiting = [cell for cell in cells if not cell["prompt"].strip("[]: ").isdigit()]
+        done = bool(cells) and not waiting
+        if done:
+            # The last cell's output may follow its prompt.
+            page.wait_for_timeout(700)
+            cells = page.evaluate(LOOK)
+        for number, cell in enumerate(cells, 1):
+            # The kernel passes stderr on from a thread of its own: the last line may land below the next cell.
+            if cell["errors"] and not {number, number - 1} & expected_errors:
+                text = "\n".join(cell["errors"])[:1500]
+                raise Problem(f"code cell {number} `{cell['source'][:60]}` shows an error:\n{text}\nnext: fix the cell")
+        if time.monotonic() > deadline:
+            begins = waiting[0]["source"][:60] if waiting else "no cell at all"
+            raise Problem(f"not done after {RUN_LIMIT_S} s; waiting for: {begins}\nnext: make run NB=… shows the cell")
+    plots = [size for cell in cells for size in cell["plots"] if min(size) >= 50]
+    if not plots:
+        raise Problem("no SVG plot is visible on the page\nnext: let the notebook show a figure; see `gpulab::plot`")
+    return len(plots)
+
+
+def screenshots(page: Any, folder: Path, number: str) -> list[Path]:
+    """The whole notebook, page by page, in both themes."""
+    taken = []
+    for theme, name in THEMES.items():
+        page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", name)
+        page.wait_for_function(
+            "light => document.body.dataset.jpThemeLight === light", arg=str(theme == "light").lower()
+        )
+        page.wait_for_timeout(700)
+        size = page.evaluate(
+            f"() => {{const s = document.querySelector('{SCROLLER}'); return [s.scrollHeight, s.clientHeight]}}"
+        )
+        step = size[1] - 60
+        for at in range(max(1, -(-(size[0] - 60) // step))):
+            page.evaluate(f"top => document.querySelector('{SCROLLER}').scrollTo(0, top)", at * step)
+            page.wait_for_timeout(150)
+            taken.append(folder / f"{number}-{theme}{f'-{at + 1}' if at else ''}.png")
+            page.screenshot(path=taken[-1])
+    return taken
+
+
+def drive(notebook: Path, browser: str, folder: Path) -> str:
+    """Opens the notebook and does it all; what was seen, in one line."""
+    from playwright.sync_api import Error, sync_playwright
+
+    from env.ci import labserver
+    from env.notebooks import Problem, relative
+
+    number = notebook.stem.split("_")[0]
+    with (
+        tempfile.TemporaryDirectory() as name,
+        labserver.jupyterlab(Path(name)) as (address, token),
+        sync_playwright() as playwright,
+    ):
+        try:
+            context = playwright.chromium.launch_persistent_context(
+                f"{name}/profile", executable_path=browser, headless=True, args=FLAGS, viewport=WINDOW
+            )
+        except Error as error:
+            step = "start the browser by hand, or name another with CHROMIUM"
+            raise Problem(f"{browser} does not start: {error.message[:600]}\nnext: {step}") from None
+        page = context.new_page()
+        try:
+            return look(page, f"{address}/lab/tree/{relative(notebook)}?token={token}", notebook, folder)
+        except (Error, Problem) as error:
+            picture = folder / f"{number}-failed.png"
+            page.screenshot(path=picture)
+            text = str(error) if isinstance(error, Problem) else f"{error.message[:600]}\nnext: make lab shows the same"
+            said = (Path(name) / "jupyterlab.log").read_text(encoding="utf-8", errors="replace")[-600:]
+            raise Problem(f"JupyterLab's log ends:\n{said}\nseen in {relative(picture)}: {text}") from None
+        finally:
+            context.close()
+
+
+def look(page: Any, address: str, notebook: Path, folder: Path) -> str:
+    """What a learner does and sees."""
+    from env.notebooks import load, tags
+
+    expected = {at for at, cell in enumerate(load(notebook).code, 1) if "expected-error" in tags(cell)}
+    started = time.monotonic()
+    page.goto(address)
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
+    page.wait_for_function(READY, timeout=KERNEL_LIMIT_S * 1000)
+    page.wait_for_timeout(1000)
+    check_no_pop_up(page, "after opening the notebook")
+    opened, started = time.monotonic() - started, time.monotonic()
+    plots = run_all(page, expected)
+    ran = time.monotonic() - started
+    pictures = screenshots(page, folder, notebook.stem.split("_")[0])
+    check_no_pop_up(page, "after running the notebook")
+    return f"{notebook.stem}: open in {opened:.1f} s, run in {ran:.1f} s, {plots} plots, {len(pictures)} screenshots"
+
+
+def main() -> int:
+    """0 when all was seen as it should be, 1 when not, 3 when there is no browser."""
+    parser = argparse.ArgumentParser(prog="python3 -m env.ci.browser", description=__doc__)
+    parser.add_argument("names", nargs="?", default="00", help="which notebooks, such as 00,02 (default: 00)")
+    chosen = parser.parse_args()
+    from env import notebooks
+
+    browser = chromium()
+    if browser is None:
+        print("skipped: no Chromium on PATH\nnext: install it (Debian: apt-get install chromium), or set CHROMIUM")
+        return SKIPPED
+    folder = notebooks.ROOT / "results" / "run" / "screens"
+    try:
+        for path in notebooks.find(chosen.names):
+            before = path.read_bytes()
+            for old in folder.glob(f"{path.stem.split('_')[0]}-*.png"):
+                old.unlink()
+            folder.mkdir(parents=True, exist_ok=True)
+            print(drive(path, browser, folder), flush=True)
+            if path.read_bytes() != before:
+                raise notebooks.Problem("JupyterLab changed the notebook's file\nnext: look at the autosave setting")
+    except notebooks.Problem as problem:
+        print(f"FAILED {problem}")
+        return 1
+    except OSError as error:
+        print(f"FAILED {error}\nnext: make results/run writable and try again")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    in_venv.enter()
+    sys.exit(main())

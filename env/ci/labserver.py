@@ -1,0 +1,85 @@
+"""A JupyterLab server of its own for a test: own port, own token, own settings; it ends with the `with` block."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from env.notebooks import ROOT, Problem
+
+START_LIMIT_S = 60
+# What differs from a learner's JupyterLab, because the test must not change the notebook, and must see all cells.
+SETTINGS = {
+    "docmanager-extension/plugin": {"autosave": False},
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
+
+
+@contextmanager
+def jupyterlab(scratch: Path) -> Iterator[tuple[str, str]]:
+    """A JupyterLab of its own, with settings of its own, so nobody's windows are touched: (address, token)."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for name, values in SETTINGS.items():
+        file = scratch / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(values), encoding="utf-8")
+    token, log = secrets.token_hex(16), scratch / "jupyterlab.log"
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.port_retries=0", "--allow-root"]
+    command += ["--LabApp.expose_app_in_browser=True"]
+    command += [f"--ServerApp.port={port}", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={ROOT}"]
+    environment = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(scratch / "settings")}
+    environment["JUPYTERLAB_WORKSPACES_DIR"] = str(scratch / "workspaces")
+    with log.open("wb") as file:
+        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for_server(server, address, token, log)
+        yield address, token
+    finally:
+        _end(server, address, token)
+
+
+def _wait_for_server(server: subprocess.Popen[bytes], address: str, token: str, log: Path) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while True:
+        try:
+            _ask(address, token, "api/status")
+            return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            if server.poll() is not None or time.monotonic() > deadline:
+                said = log.read_text(encoding="utf-8", errors="replace")[-1500:]
+                raise Problem(f"JupyterLab did not start:\n{said}\nnext: make setup") from None
+            time.sleep(0.2)
+
+
+def _ask(address: str, token: str, what: str, method: str = "GET") -> bytes:
+    request = urllib.request.Request(f"{address}/{what}", method=method, headers={"Authorization": f"token {token}"})
+    # No proxy: the server is on this machine.
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+        return answer.read()
+
+
+def _end(server: subprocess.Popen[bytes], address: str, token: str) -> None:
+    """Ends the kernels first: each is in a process group of its own."""
+    try:
+        for kernel in json.loads(_ask(address, token, "api/kernels")):
+            _ask(address, token, f"api/kernels/{kernel['id']}", "DELETE")
+    except (OSError, ValueError):
+        pass
+    server.terminate()
+    try:
+        server.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        server.kill()

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Checks notebooks, pages and files against the course's rules; `--strip` removes stored outputs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from env import in_venv
+
+
+def strip(paths: list[Path]) -> int:
+    """Removes outputs and execution counts from notebooks, in place."""
+    import nbformat
+
+    from env import notebooks
+
+    for path in paths or notebooks.find():
+        lesson = notebooks.load(path.resolve())
+        if notebooks.strip(lesson.notebook):
+            notebooks.write(path, nbformat.writes(lesson.notebook) + "\n")
+            print(f"stripped {notebooks.relative(path)}")
+    return 0
+
+
+def lint(paths: list[Path]) -> int:
+    """Prints each finding, and a last line with their number."""
+    from env import notebooks
+    from env.colab import written
+    from env.lint import file_rules, notebook_rules
+
+    found: list[str] = []
+    lessons = []
+    for path in paths or notebooks.find():
+        try:
+            lessons.append(notebooks.load(path.resolve()))
+        except notebooks.Problem as problem:
+            found.append(str(problem))
+    found += [str(finding) for lesson in lessons for finding in notebook_rules.check(lesson)]
+    if not paths:
+        found += [str(finding) for finding in file_rules.check(lessons, file_rules.files())]
+        # Raises what keeps the edition from being made at all.
+        found += [
+            f"{notebooks.relative(path)}: is not as `make colab` writes it\nnext: make colab"
+            for path in written.stale()
+        ]
+    for finding in found:
+        print(finding)
+    print(f"lint: {len(lessons)} notebooks, {len(found)} findings")
+    return 1 if found else 0
+
+
+def main() -> int:
+    """0 when nothing was found."""
+    parser = argparse.ArgumentParser(prog="python3 -m env.lint", description=__doc__)
+    parser.add_argument("notebooks", nargs="*", type=Path, help="only these notebooks (default: everything)")
+    parser.add_argument("--strip", action="store_true", help="remove outputs instead of checking")
+    chosen = parser.parse_args()
+    from env.notebooks import Problem
+
+    try:
+        return strip(chosen.notebooks) if chosen.strip else lint(chosen.notebooks)
+    except Problem as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    in_venv.enter(set_up=False)
+    sys.exit(main())

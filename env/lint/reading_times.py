@@ -1,0 +1,125 @@
+"""How long a lesson takes: an estimate from what it holds, and the two paths through the course that follow from it.
+
+Nobody was timed. The rates are guesses of ours, on the slow side of what is known: people read 238 words of plain
+non-fiction a minute (Brysbaert, Journal of Memory and Language 109, 2019), and a lesson is denser than that.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from env.lint import page_rules
+from env.notebooks import Lesson, tags
+
+WORDS_A_MINUTE = 200
+LINES_A_MINUTE = 15
+# Running a cell, and looking at what it shows.
+CELL = 0.4
+# A kernel, or what one changes in it, that a cell shows as its output.
+KERNEL = 1.5
+EXERCISE, EXERCISE_QUICK = 8, 6
+ROUND_TO = 5
+# A stated figure may differ from the estimate by this share, or by ten minutes.
+SHARE, LEAST = 0.25, 10
+
+WORD = re.compile(r"\w[\w'’.-]*")
+SHOWS_KERNEL = re.compile(r"\.(?:source|diff)\(")
+STATED = re.compile(r"About (\d+) minutes(?: \(quick path: (\d+)\))?")
+# Who knows CUDA C reads these, runs all cells, and leaves out the exercises of 00 to 03.
+READ_QUICKLY = ("Question", "Prediction", "Plot", "Exercise", "Check", "The four steps")
+PARTS = {
+    "0": "first steps",
+    "1": "kernels",
+    "2": "training",
+    "3": "attention",
+    "4": "inference",
+    "5": "smaller models",
+    "6": "several GPUs",
+    "9": "the whole",
+}
+KERNEL_PART = ("0", "1")
+
+
+@dataclass
+class Times:
+    """Minutes on the standard path and on the quick one."""
+
+    standard: float = 0.0
+    quick: float = 0.0
+
+    def __add__(self, other: Times) -> Times:
+        return Times(self.standard + other.standard, self.quick + other.quick)
+
+
+def sections(lesson: Lesson) -> list[tuple[str, Times]]:
+    """The minutes of each section, in order, by its heading; what stands before the first one is called `head`."""
+    found = [("head", Times())]
+    for cell in lesson.notebook.cells:
+        if cell.cell_type != "code":
+            found += [(one.text, Times()) for one in page_rules.headings(cell.source) if one.level == 2]
+        name, times = found[-1]
+        found[-1] = (name, times + _cell(cell, name, first_part=lesson.name.startswith("0")))
+    return found
+
+
+def _cell(cell, section: str, first_part: bool) -> Times:
+    read = section.startswith(READ_QUICKLY)
+    if cell.cell_type != "code":
+        reading = len(WORD.findall("\n".join(page_rules.prose(cell.source)))) / WORDS_A_MINUTE
+        return Times(reading, reading * read)
+    running = CELL + KERNEL * bool(SHOWS_KERNEL.search(cell.source))
+    if "exercise" in tags(cell):
+        return Times(running + EXERCISE, running + EXERCISE_QUICK * (not first_part))
+    reading = sum(1 for line in cell.source.splitlines() if line.strip()) / LINES_A_MINUTE
+    return Times(running + reading, running + reading * read)
+
+
+def estimate(lesson: Lesson) -> Times:
+    """The whole lesson's minutes, in steps of five."""
+    whole = sum((times for _, times in sections(lesson)), Times())
+    return Times(*(ROUND_TO * max(1, round(value / ROUND_TO)) for value in (whole.standard, whole.quick)))
+
+
+def stated(lesson: Lesson) -> Times | None:
+    """What the lesson's first cell says, as `About 70 minutes (quick path: 45)`; None where one of the two is missing."""
+    cells = lesson.notebook.cells
+    match = STATED.search(cells[0].source) if cells else None
+    return Times(int(match[1]), int(match[2])) if match and match[2] else None
+
+
+def wrong(lesson: Lesson) -> str | None:
+    """What is wrong with the minutes that a lesson states."""
+    said, likely = stated(lesson), estimate(lesson)
+    if said is None:
+        return "does not state its minutes on both paths"
+    for path, ours, theirs in (("", said.standard, likely.standard), ("quick ", said.quick, likely.quick)):
+        if abs(ours - theirs) > max(LEAST, SHARE * theirs):
+            return f"states {ours:.0f} {path}minutes, and what it holds takes about {theirs:.0f}"
+    return None
+
+
+def hours(minutes: float) -> str:
+    """`6 h 25 min`, `2 h`, `55 min`."""
+    whole, rest = divmod(round(minutes), 60)
+    return " ".join([f"{whole} h"] * (whole > 0) + [f"{rest} min"] * (rest > 0 or whole == 0))
+
+
+def table(lessons: list[Lesson]) -> list[str]:
+    """The rows of README's table of the two paths, from the minutes that the lessons state."""
+    known = [(lesson.name, times) for lesson in lessons if (times := stated(lesson))]
+    rows = []
+    for number, part in PARTS.items():
+        rows += _row(part, [one for one in known if one[0].startswith(number)])
+        if number == KERNEL_PART[-1]:
+            rows += _row("**the kernel part**", [one for one in known if one[0].startswith(KERNEL_PART)])
+    return rows + _row("**all of it**", known)
+
+
+def _row(name: str, lessons: list[tuple[str, Times]]) -> list[str]:
+    if not lessons:
+        return []
+    whole = sum((times for _, times in lessons), Times())
+    numbers = [name[:2] for name, _ in lessons]
+    which = numbers[0] if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    return [f"| {name} | {which} | {hours(whole.standard)} | {hours(whole.quick)} |"]

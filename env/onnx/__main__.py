@@ -1,0 +1,65 @@
+"""`make export-onnx`: the trained models as ONNX files, held against ONNX's own checker, and in ONNX Runtime against candle.
+
+What stands in ARGS goes to the program: `make export-onnx ARGS="gpt --out DIR"`, `ARGS="check FILE"`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from env import in_venv, train
+
+
+def written(output: str) -> list[Path]:
+    """The files that the program says it has written."""
+    lines = (line.strip() for line in output.splitlines())
+    found = [line.removeprefix("written to ").rsplit(" (", 1)[0] for line in lines if line.startswith("written to ")]
+    return [Path(path) for path in found]
+
+
+def judge(files: list[Path]) -> int:
+    """Prints what the checker says and the table of differences; 1 where something differs."""
+    from env.onnx import checker
+
+    for path in files:
+        print(checker.check(path))
+    try:
+        from env.onnx import compare
+    except ImportError:
+        print("not compared with candle: there is no ONNX Runtime for this Python\nnext: use Python 3.11 or newer")
+        return 0
+    # Integers round: the CNN in 8 bits is judged by what it reads, below.
+    exact = [path for path in files if path.stem != "cnn-int8" and path.with_suffix(".reference").is_dir()]
+    rows = [row for path in exact for row in compare.compare(path)]
+    if rows:
+        print(compare.table(rows))
+    judged = {path.stem: path for path in files}
+    if {"cnn", "cnn-int8"} <= set(judged):
+        from env.onnx import accuracy
+
+        print(accuracy.table(accuracy.judge(judged["cnn"], judged["cnn-int8"])))
+    return int(any(not row.equal for row in rows))
+
+
+def main() -> int:
+    """Builds, exports, checks, compares."""
+    from env.console import SetupError, problem
+
+    arguments = [*sys.argv[1:], *shlex.split(os.environ.get("ARGS", ""))]
+    try:
+        train.build("onnx")
+    except SetupError as error:
+        problem(error)
+        return 1
+    looking = "check" in arguments
+    status, output = train.answer(["export-onnx", *arguments, *([] if looking else ["--reference"])])
+    print(output, end="", flush=True)
+    return status or judge(written(output))
+
+
+if __name__ == "__main__":
+    in_venv.enter()
+    sys.exit(main())

@@ -1,0 +1,11 @@
+"""`make run`: executes the notebooks headless and judges them. `python3 -m env.run --help` lists the options."""
+
+import sys
+
+from env import in_venv
+
+if __name__ == "__main__":
+    in_venv.enter(set_up=not {"-h", "--help"} & set(sys.argv[1:]))
+    from env.run import main
+
+    sys.exit(main.main())

@@ -1,0 +1,82 @@
+"""Plots as PNG, for viewers that show no SVG (GitHub, a JupyterLab that does not trust the notebook).
+
+`python3 -m env.run.redraw results/h200` draws those of a recorded run again: it needs fonts, and a GPU server may have none.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import sys
+from pathlib import Path
+
+from env import in_venv
+
+SVG, PNG, HTML = "image/svg+xml", "image/png", "text/html"
+FONT_FOLDERS = (
+    "/usr/share/fonts",
+    "/usr/local/share/fonts",
+    "~/.fonts",
+    "~/.local/share/fonts",
+    "/System/Library/Fonts",
+    "/Library/Fonts",
+)
+
+
+def fonts_missing() -> bool:
+    """True where no font is installed, so that a PNG would have no text. (SVGs and pages are drawn by a browser.)"""
+    folders = [Path(folder).expanduser() for folder in FONT_FOLDERS]
+    return not any(next(folder.rglob("*.[to]t[fc]"), None) for folder in folders if folder.is_dir())
+
+
+def png(svg: str, name: str) -> bytes:
+    """The picture, at twice the size of the figure."""
+    import resvg_py
+
+    from env.notebooks import Problem
+
+    try:
+        return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=2))
+    except Exception as error:
+        text = f"the plot of cell {name} is no SVG that can be drawn: {error}"
+        raise Problem(f"{text}\nnext: look at the SVG; the crate's `plot` room writes it") from error
+
+
+def with_pictures(notebook):
+    """A copy whose plots are pictures.
+
+    The HTML form of a plot is for the page that ran it: elsewhere its SVG is taken out as unsafe, and only loose words
+    are left.
+    """
+    changed = copy.deepcopy(notebook)
+    for cell in changed.cells:
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if SVG in data:
+                data.pop(HTML, None)
+                if not fonts_missing():
+                    data[PNG] = base64.b64encode(png(data[SVG], cell.id)).decode()
+    return changed
+
+
+def redraw(folder: Path) -> int:
+    """Draws the pictures of a run again: beside each SVG, and in the executed copies. Says how many plots there are."""
+    import nbformat
+
+    from env.notebooks import write
+
+    plots = sorted((folder / "plots").glob("*.svg"))
+    for plot in plots:
+        write(plot.with_suffix(".png"), png(plot.read_text(encoding="utf-8"), plot.stem))
+    for path in sorted(folder.glob("*.ipynb")):
+        write(path, nbformat.writes(with_pictures(nbformat.read(path, 4))) + "\n")
+    return len(plots)
+
+
+if __name__ == "__main__":
+    in_venv.enter(set_up=False)
+    if len(sys.argv) != 2 or not Path(sys.argv[1], "plots").is_dir():
+        sys.exit("error: name the folder of one recorded run\nnext: python3 -m env.run.redraw results/h200")
+    if fonts_missing():
+        sys.exit("error: no font is installed here, so pictures would have no text\nnext: install any TrueType font")
+    print(f"{redraw(Path(sys.argv[1]))} plots drawn")
