@@ -16,6 +16,8 @@ from env.notebooks import KERNEL, ROOT, Lesson, relative, tags
 
 SECTIONS = ["Question", "Prediction", "Experiment", "Plot", "Explanation", "Exercise", "Check", "Where next"]
 MOST_LINES = 15
+# For a cell that shows a thing in full, once: it says which.
+MOST_LINES_IN_FULL = 40
 LOAD = ':dep gpulab = { path = "../support-crate" }'
 # Each crate more that a lesson loads is one more thing to know about it.
 MOST_CRATES = 4
@@ -24,7 +26,7 @@ CRATE = re.compile(
 )
 USES = re.compile(r"(?:use [^;]+;\s*)+")
 # tag, and the key in the cell's metadata that says more
-TAGS = {"exercise": "exercise", "check": "check", "expected-error": "expected_error"}
+TAGS = {"exercise": "exercise", "check": "check", "expected-error": "expected_error", "in-full": "in_full"}
 NAME = re.compile(r"^\d\d_[a-z0-9_]+$")
 MINUTES = re.compile(r"(\d+)\s*minutes")
 
@@ -164,9 +166,10 @@ def _code(lesson: Lesson) -> Iterator[Finding]:
         length = len(cell.source.strip().splitlines())
         if length == 0:
             yield Finding(lesson.path, where, "is an empty code cell", "remove it")
-        if length > MOST_LINES:
+        most = MOST_LINES_IN_FULL if "in-full" in tags(cell) else MOST_LINES
+        if length > most:
             step = "split it, or move what two notebooks need to the support crate"
-            yield Finding(lesson.path, where, f"has {length} lines, more than {MOST_LINES}", step)
+            yield Finding(lesson.path, where, f"has {length} lines, more than {most}", step)
 
 
 def _prediction(lesson: Lesson) -> Iterator[Finding]:

@@ -13,7 +13,9 @@ type Result<T> = std::result::Result<T, DriverError>;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, name] = arguments.as_slice() else {
-        eprintln!("usage: record_findings FOLDER-OF-SCENARIOS NAME\nnext: python3 -m env.baselines.record_findings calls it so");
+        eprintln!(
+            "usage: record_findings FOLDER-OF-SCENARIOS NAME\nnext: python3 -m env.baselines.record_findings calls it so"
+        );
         std::process::exit(2);
     };
     let table = std::fs::read_to_string(format!("{folder}/scenarios.csv")).expect("the table is there");

@@ -130,7 +130,11 @@ fn compute_sanitizer_says_the_same() {
         for tool in tools {
             let said = recorded.iter().filter(|r| r["name"] == row["name"] && r["tool"] == tool);
             let said: Vec<&Row> = said.collect();
-            assert!(!said.is_empty(), "{} under {tool}: record anew: python3 -m env.baselines.record_findings", row["name"]);
+            assert!(
+                !said.is_empty(),
+                "{} under {tool}: record anew: python3 -m env.baselines.record_findings",
+                row["name"]
+            );
             match (agrees(row, &said), exempt(row, tool)) {
                 (false, None) => {
                     wrong.push(format!("{} under {tool}: {said:?}, ours {:?}", row["name"], row["expected"]))
