@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import lzma
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -111,7 +111,20 @@ def compile_kernel(target: str, sysroot: Path, build: Path, step: Step) -> Path:
             env=env,
             on_line=lambda line: built.append(line) if line.strip().startswith("Compiling ") else None,
         )
+    check_profile(Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo"))
     return root / "bin" / kernel.PROGRAM
+
+
+def check_profile(home: Path, profile: Path = kernel.PROFILE) -> None:
+    """cargo is silent about settings for a package that is not there: a renamed crate would lose its optimisation."""
+    sources = home.glob(f"registry/src/*/{kernel.PROGRAM}-{paths.EVCXR_VERSION}/Cargo.lock")
+    known = {name for lock in sources for name in re.findall(r'^name = "(.+)"$', lock.read_text(), re.MULTILINE)}
+    named = re.findall(r"^([\w-]+) = \{", profile.read_text(encoding="utf-8"), re.MULTILINE)
+    if unknown := sorted(set(named) - known):
+        what = f"{profile.name} names crates that {kernel.PROGRAM} {paths.EVCXR_VERSION} is not built from"
+        raise SetupError(
+            f"{what}: {', '.join(unknown)}", f"compare it with that version's Cargo.lock in {home}/registry"
+        )
 
 
 def environment(base: Mapping[str, str], sysroot: Path, build: Path) -> dict[str, str]:

@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import paths
@@ -27,6 +28,7 @@ SHA256 = {
 }
 TIMEOUT_S = 60
 NETWORK = "connect this machine to the internet, then make setup; without internet, see `make bundle`"
+OWN = "or use the Rust that is there: `RUSTUP_TOOLCHAIN=stable make setup`"
 
 
 def pinned(file: Path = paths.ROOT / "rust-toolchain.toml") -> tuple[str, list[str]]:
@@ -48,7 +50,7 @@ def has_toolchain() -> bool:
     )
 
 
-def ensure(begin) -> bool:
+def ensure(begin: Callable[[str], None]) -> bool:
     """Installs rustup where there is no Rust, and the pinned toolchain where rustup lacks it; tells whether it did.
 
     A Rust without rustup (a system's package, an offline bundle's) stays as it is, and so does the choice of a reader
@@ -58,16 +60,27 @@ def ensure(begin) -> bool:
     if shutil.which("rustup") is None:
         if shutil.which("cargo") is not None:
             return False
+        check_homes()
         begin(f"installing Rust {version} with rustup {VERSION}")
         install_rustup(version, components)
         return True
     if os.environ.get("RUSTUP_TOOLCHAIN") or has_toolchain():
         return False
+    check_homes()
     begin(f"installing Rust {version} beside the Rust that is there")
     command = ["rustup", "toolchain", "install", version, "--profile", "minimal", "--no-self-update"]
     wanted = [word for name in components for word in ("--component", name)]
-    run([*command, *wanted], f"Rust {version} could not be installed", NETWORK)
+    run([*command, *wanted], f"Rust {version} could not be installed", f"{NETWORK}; {OWN}")
     return True
+
+
+def check_homes() -> None:
+    """Rust's folders may be another user's, after a `sudo`: rustup and cargo would fail there in words of their own."""
+    for variable, name in (("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")):
+        folder = Path(os.environ.get(variable) or Path.home() / name)
+        if folder.exists() and not os.access(folder, os.W_OK):
+            next_step = f"sudo chown -R $(id -un) {folder}, or set {variable} to a folder of your own; then make setup"
+            raise SetupError(f"{folder} belongs to another user: Rust cannot be installed or used there", next_step)
 
 
 def install_rustup(version: str, components: list[str], archive: str = ARCHIVE) -> None:
