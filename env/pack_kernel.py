@@ -33,7 +33,7 @@ REQUIREMENTS = paths.ENV / "install" / "zig.txt"
 DIST = paths.ROOT / "dist" / "kernel"
 BUILD = paths.GENERATED / "build-kernel-asset"
 # evcxr writes into itself where it found rustc and cargo when it was built: the same path on every machine.
-TOOLS = Path("/tmp/gpulab-kernel-asset")
+TOOLS = Path("/tmp", "gpulab-kernel-asset")
 NETWORK = "connect this machine to the internet, then make kernel-asset"
 
 
