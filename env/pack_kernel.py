@@ -121,10 +121,8 @@ def check_profile(home: Path, profile: Path = kernel.PROFILE) -> None:
     known = {name for lock in sources for name in re.findall(r'^name = "(.+)"$', lock.read_text(), re.MULTILINE)}
     named = re.findall(r"^([\w-]+) = \{", profile.read_text(encoding="utf-8"), re.MULTILINE)
     if unknown := sorted(set(named) - known):
-        what = f"{profile.name} names crates that {kernel.PROGRAM} {paths.EVCXR_VERSION} is not built from"
-        raise SetupError(
-            f"{what}: {', '.join(unknown)}", f"compare it with that version's Cargo.lock in {home}/registry"
-        )
+        what = f"{profile.name} names crates that {kernel.PROGRAM} is not built from: {', '.join(unknown)}"
+        raise SetupError(what, f"compare it with the Cargo.lock of version {paths.EVCXR_VERSION} in {home}/registry")
 
 
 def environment(base: Mapping[str, str], sysroot: Path, build: Path) -> dict[str, str]:

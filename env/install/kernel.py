@@ -9,6 +9,7 @@ from pathlib import Path
 
 import paths
 from install import kernel_asset
+from install import prebuilt as bundle
 from install.command import run
 from install.console import SetupError, Step
 from install.kernel_info import KernelSilentError, ask
@@ -91,6 +92,24 @@ def prebuilt(step: Step, toolchain: Path) -> Path | None:
     return target
 
 
+def bundled(step: Step, address: str, toolchain: Path) -> Path | None:
+    """The program of an offline bundle that the reader names; None, with the reason told, where it does not serve."""
+    step.begin(f"fetching the Rust kernel {paths.EVCXR_VERSION}, prebuilt, from {address}")
+    try:
+        found = bundle.kernel(address)
+    except SetupError as error:
+        step.begin(f"{error.what}; {error.next_step}")
+        return None
+    try:
+        check(found, toolchain)
+    except SetupError as error:
+        found.unlink()
+        step.begin(str(error))
+        return None
+    step.done(f"{paths.EVCXR_VERSION}, prebuilt, {found.parent}")
+    return found
+
+
 def check(program: Path, toolchain: Path) -> None:
     """Raises a `SetupError` where a new program does not start, or is of another version."""
     try:
@@ -133,6 +152,8 @@ def kernel(known: str, toolchain: Path) -> Path:
     step = Step(PROGRAM)
     if found := find(known, toolchain):
         step.skipped(f"{paths.EVCXR_VERSION}, {found}")
+        return found
+    if (address := os.environ.get(bundle.VARIABLE, "")) and (found := bundled(step, address, toolchain)):
         return found
     if found := prebuilt(step, toolchain):
         return found
