@@ -85,6 +85,9 @@ def check_homes() -> None:
 
 def install_rustup(version: str, components: list[str], archive: str = ARCHIVE) -> None:
     """Downloads rustup's installer, compares its sum, and runs it. Nothing runs that differs from the pinned sum."""
+    if (there := paths.cargo_bin() / "rustup").exists():
+        # The installer would replace it, and its toolchains, without a word.
+        raise SetupError(f"{there} is there, but not in this shell's PATH", f'export PATH="{there.parent}:$PATH"')
     target = machine_target()
     expected = SHA256.get(target)
     if expected is None:

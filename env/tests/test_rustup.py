@@ -95,6 +95,14 @@ def test_without_a_network_the_address_is_named(machine: Path, monkeypatch: pyte
         rustup.ensure(lambda what: None)
 
 
+def test_a_rustup_that_is_there_is_never_replaced(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive(machine, monkeypatch, f"#!/bin/sh\ntouch {machine}/ran\n")
+    put(machine / "cargo_home" / "bin" / "rustup", "#!/bin/sh\n")
+    with pytest.raises(SetupError, match=r"is there, but not in this shell's PATH\nnext: export PATH="):
+        rustup.ensure(lambda what: None)
+    assert not (machine / "ran").exists()
+
+
 def test_an_unknown_machine_is_told(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rustup, "machine_target", lambda: "riscv64gc-unknown-linux-gnu")
     with pytest.raises(SetupError, match="no pinned rustup for riscv64gc"):
