@@ -53,13 +53,15 @@ def has_toolchain() -> bool:
 def ensure(begin: Callable[[str], None]) -> bool:
     """Installs rustup where there is no Rust, and the pinned toolchain where rustup lacks it; tells whether it did.
 
-    A Rust without rustup (a system's package, an offline bundle's) stays as it is, and so does the choice of a reader
-    who sets RUSTUP_TOOLCHAIN. `begin` is told what takes a while.
+    A Rust that is not rustup's (a system's package, an offline bundle's) stays as it is, and so does the choice of a
+    reader who sets RUSTUP_TOOLCHAIN. `begin` is told what takes a while.
     """
     version, components = pinned()
-    if shutil.which("rustup") is None:
-        if shutil.which("cargo") is not None:
-            return False
+    cargo, manager = shutil.which("cargo"), shutil.which("rustup")
+    # rustup's cargo lies beside it; a bundle's comes first in the PATH, on a machine that may have rustup, too.
+    if cargo is not None and (manager is None or Path(cargo).parent != Path(manager).parent):
+        return False
+    if manager is None:
         check_homes()
         begin(f"installing Rust {version} with rustup {VERSION}")
         install_rustup(version, components)

@@ -151,6 +151,9 @@ def test_a_toolchain_that_is_missing_or_lacks_a_component_is_added(machine: Path
 def test_a_readers_own_choice_stays(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(machine / "bin" / "cargo", "#!/bin/sh\n")
     assert not rustup.ensure(lambda what: pytest.fail(what)), "a system's cargo without rustup"
+    put(machine / "own" / "rustup", RUSTUP.format(folder=machine))
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{machine}/own")
+    assert not rustup.ensure(lambda what: pytest.fail(what)), "a bundle's cargo before rustup's"
     put(machine / "bin" / "rustup", RUSTUP.format(folder=machine))
     monkeypatch.setenv("RUSTUP_TOOLCHAIN", "stable")
     assert not rustup.ensure(lambda what: pytest.fail(what))
