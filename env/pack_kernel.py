@@ -1,7 +1,7 @@
 """Makes the prebuilt Rust kernel for the set-up, and names it in the repository's manifest. `make kernel-asset` calls it.
 
-On Linux it is linked by zig against an old C library; a Mac's is made on a Mac. Two builds of one target by one
-toolchain are equal, wherever they are made: paths are replaced, and what the build reads lies in one place.
+On Linux it is linked by zig against an old C library; a Mac's is made on a Mac. Paths of the machine are replaced, so
+that builds of one target by one toolchain can be compared by their sums.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def check_profile(home: Path, profile: Path = kernel.PROFILE) -> None:
 def environment(base: Mapping[str, str], sysroot: Path, build: Path) -> dict[str, str]:
     """What the build may depend on, and none of this machine's paths."""
     home = Path(base.get("CARGO_HOME") or Path.home() / ".cargo")
-    remapped = [f"--remap-path-prefix={old}={new}" for old, new in ((home, "/cargo"), (build, "/build"))]
+    # Of the standard library, too: with rust-src installed rustc names its sources by where they lie.
+    places = ((home, "/cargo"), (build, "/build"), (sysroot, "/rust"))
+    remapped = [f"--remap-path-prefix={old}={new}" for old, new in places]
     return {
         "CARGO_TARGET_DIR": str(build / "target"),
         "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(remapped),

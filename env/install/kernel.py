@@ -18,7 +18,7 @@ PROGRAM = "evcxr_jupyter"
 # By package, so that what runs in a cell is fast and the rest is built quickly.
 PROFILE = Path(__file__).with_name("kernel_profile.toml")
 # Of version 0.22.0 on Linux: what cargo compiles, and how long that takes on 2 idle cores.
-CRATES, MINUTES = 273, 6
+CRATES, MINUTES = 273, 5
 # What `kernel_info` said of a program is kept until the program changes: asking takes as long as a kernel's start.
 ANSWERS = "kernel-info.json"
 NETWORK = "connect this machine to the internet and run `make setup` again; without internet, see `make bundle`"
@@ -38,17 +38,26 @@ def environment(toolchain: Path) -> dict[str, str]:
 
 def version(program: Path, env: Mapping[str, str]) -> str:
     """What the program says its version is. `KernelSilentError` where it is no evcxr_jupyter that starts."""
-    answers = paths.GENERATED / ANSWERS
-    status = program.stat()
-    key = f"{status.st_size} {status.st_mtime_ns}"
-    known = paths.read_json(answers)
-    if known.get(str(program), {}).get("file") != key:
+    known = paths.read_json(paths.GENERATED / ANSWERS)
+    if known.get(str(program), {}).get("file") != _file(program):
         reply = ask(program, env)
         if reply.get("implementation") != PROGRAM:
             raise KernelSilentError(f"it is the kernel {reply.get('implementation')}")
-        known[str(program)] = {"file": key, "version": str(reply.get("implementation_version"))}
-        paths.write_json(answers, known)
+        remember(program, str(reply.get("implementation_version")))
+        return str(reply.get("implementation_version"))
     return known[str(program)]["version"]
+
+
+def remember(program: Path, answer: str) -> None:
+    """Keeps what a program has said, until its file changes."""
+    known = paths.read_json(paths.GENERATED / ANSWERS)
+    known[str(program)] = {"file": _file(program), "version": answer}
+    paths.write_json(paths.GENERATED / ANSWERS, known)
+
+
+def _file(program: Path) -> str:
+    status = program.stat()
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def candidates(known: str) -> Iterator[Path]:
@@ -88,6 +97,8 @@ def prebuilt(step: Step, toolchain: Path) -> Path | None:
     except SetupError as error:
         step.begin(str(error))
         return None
+    # It was asked just now.
+    remember(target, asset.version)
     step.done(f"{asset.version}, prebuilt, {target.parent}")
     return target
 

@@ -319,6 +319,9 @@ def test_without_a_published_kernel_it_is_built_from_source(
     monkeypatch.setenv(kernel_asset.VARIABLE, str(tmp_path / "web"))
     assert kernel.kernel("", tmp_path) == generated / "tools" / "bin" / kernel.PROGRAM
     assert len(built) == 1 and "prebuilt" in capsys.readouterr().out
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel, "ask", lambda *_: pytest.fail("asked again, just after it was installed"))
+        assert kernel.kernel("", tmp_path) == generated / "tools" / "bin" / kernel.PROGRAM
     (generated / "tools" / "bin" / kernel.PROGRAM).unlink()
     (tmp_path / "web" / asset.file).write_bytes(b"something else")
     put(tmp_path / "cargo" / "bin" / kernel.PROGRAM, "own")
