@@ -17,7 +17,7 @@ from install.kernel_info import KernelSilentError, ask
 PROGRAM = "evcxr_jupyter"
 # By package, so that what runs in a cell is fast and the rest is built quickly.
 PROFILE = Path(__file__).with_name("kernel_profile.toml")
-# Of version 0.22.0 on Linux: what cargo compiles, and how long that takes on 2 idle cores.
+# Of version 0.22.0 on Linux: what cargo compiles, and half of its 600 s of CPU time.
 CRATES, MINUTES = 273, 5
 # What `kernel_info` said of a program is kept until the program changes: asking takes as long as a kernel's start.
 ANSWERS = "kernel-info.json"
