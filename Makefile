@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test test-gpu verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container clean
+.PHONY: help setup lab run test test-gpu verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -89,6 +89,9 @@ test-colab: python ## execute the Colab edition, or one: NB=02_async_timing; res
 
 test-container: python ## build the container's image on a clean Ubuntu, without Docker, and try it (as root; LESSONS=00)
 	@$(PYTHON) -m env.container
+
+kernel-asset: python ## build the prebuilt Rust kernel that the set-up takes, in dist/kernel/; ARGS="--target aarch64-unknown-linux-gnu --url ADDRESS"
+	@$(PYTHON) -m env.setup.pack_kernel $(ARGS)
 
 clean: ## remove what set-up made; keeps results/ and the compiled crates in target/
 	@rm -rf .venv .gpulab

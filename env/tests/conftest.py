@@ -29,3 +29,11 @@ def make() -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def _no_real_rustup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that looks like a machine without Rust must not install it on the one that it runs on."""
+    from env.setup import rustup
+
+    monkeypatch.setattr(rustup.install_rustup, "__defaults__", ("http://127.0.0.1:9",))
