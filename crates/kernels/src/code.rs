@@ -350,67 +350,12 @@ pub(super) struct Token<'a> {
     pub text: &'a str,
 }
 
-const KEYWORDS: &[&str] = &[
-    "alignas",
-    "asm",
-    "auto",
-    "bool",
-    "break",
-    "case",
-    "char",
-    "const",
-    "constexpr",
-    "continue",
-    "default",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "extern",
-    "false",
-    "float",
-    "for",
-    "if",
-    "inline",
-    "int",
-    "long",
-    "namespace",
-    "nullptr",
-    "operator",
-    "return",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "static_assert",
-    "struct",
-    "switch",
-    "template",
-    "true",
-    "typedef",
-    "typename",
-    "union",
-    "unsigned",
-    "using",
-    "void",
-    "volatile",
-    "while",
-    "size_t",
-    "float2",
-    "float4",
-    "int2",
-    "int4",
-    "uint2",
-    "uint4",
-    "uint8_t",
-    "uint16_t",
-    "uint32_t",
-    "uint64_t",
-    "int64_t",
-];
+const KEYWORDS: &str = "alignas asm auto bool break case char const constexpr continue default do double else enum extern \
+    false float for if inline int long namespace nullptr operator return short signed sizeof static \
+    static_assert struct switch template true typedef typename union unsigned using void volatile while \
+    size_t float2 float4 int2 int4 uint2 uint4 uint8_t uint16_t uint32_t uint64_t int64_t";
 
-const CUDA: &[&str] =
-    &["threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "atomicAdd", "wmma", "asm", "printf"];
+const CUDA: &str = "threadIdx blockIdx blockDim gridDim warpSize atomicAdd wmma asm printf";
 
 /// The tokens of each line. A comment between `/*` and `*/` may go over several.
 pub(super) fn lines(text: &str) -> Vec<Vec<Token<'_>>> {
@@ -453,14 +398,18 @@ fn one(rest: &str, first: char) -> (Kind, usize) {
         c if c.is_alphabetic() || c == '_' => {
             let end = while_(|c| c.is_alphanumeric() || c == '_');
             let kind = match &rest[..end] {
-                word if KEYWORDS.contains(&word) => Kind::Keyword,
-                word if word.starts_with("__") || CUDA.contains(&word) => Kind::Cuda,
+                word if listed(KEYWORDS, word) => Kind::Keyword,
+                word if word.starts_with("__") || listed(CUDA, word) => Kind::Cuda,
                 _ => Kind::Name,
             };
             (kind, end)
         }
         c => (Kind::Sign, c.len_utf8()),
     }
+}
+
+fn listed(words: &str, word: &str) -> bool {
+    words.split(' ').any(|listed| listed == word)
 }
 
 /// The length of a text in quotes, or of all that is left where it is not closed.

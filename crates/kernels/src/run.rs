@@ -2,7 +2,8 @@
 
 use crate::ladders::Ladder;
 use crate::topics::{
-    Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, fits, reason, relative_error, wrong,
+    Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, fits, on_gpu, poisoned, reason,
+    relative_error, wrong,
 };
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -361,8 +362,7 @@ fn interleaved<'a>(
     let count = gpu.sets_past_cache(work.bytes);
     fits(gpu, &work, count)?;
     let sets = (0..count as u64).map(|seed| first.inputs(size, seed)).collect::<Result<Vec<_>>>()?;
-    let on_gpu = |hosts: &Vec<HostArray>| hosts.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>();
-    let inputs = sets.iter().map(on_gpu).collect::<Result<Vec<_>>>()?;
+    let inputs = sets.iter().map(|hosts| on_gpu(gpu, hosts)).collect::<Result<Vec<_>>>()?;
     let mut exact = vec![first.exact(&sets[0], size)?];
     if exact[0].iter().map(|piece| piece.values.len()).sum::<usize>() < FEW {
         exact.extend(sets[1..].iter().map(|set| first.exact(set, size)).collect::<Result<Vec<_>>>()?);
@@ -373,8 +373,8 @@ fn interleaved<'a>(
     for (_, rung) in &rungs {
         let shape = rung.outputs(size)?;
         if !outputs.contains_key(&shape) {
-            let set = |_| shape.iter().map(|&output| Array::poisoned(gpu, output)).collect::<Result<Vec<_>>>();
-            outputs.insert(shape.clone(), RefCell::new((0..count).map(set).collect::<Result<_>>()?));
+            let sets = (0..count).map(|_| poisoned(gpu, &shape)).collect::<Result<_>>()?;
+            outputs.insert(shape.clone(), RefCell::new(sets));
         }
         shapes.push(shape);
     }
@@ -606,7 +606,7 @@ mod tests {
     fn a_number_that_is_never_written_shows() {
         let gpu = Gpu::simulated().unwrap();
         let mut outputs = [Array::poisoned(&gpu, Allocation::F32(8)).unwrap()];
-        let exact = [vec![Reference { output: 0, from: 2, values: vec![1.0] }]];
+        let exact = [vec![Reference::new(0, 2, vec![1.0], |_, _| 0.0)]];
         assert!(checked(&mut outputs, &exact, |_, _| Ok(())).unwrap().is_nan());
     }
 }

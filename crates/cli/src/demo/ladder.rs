@@ -5,7 +5,7 @@ use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::Source;
 use gpulab_kernels::Ladder;
-use gpulab_kernels::topics::{Launches, Size, arrays_of};
+use gpulab_kernels::topics::{Launches, Size};
 use gpulab_profiling::{bare, range};
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub fn ladder(size: Size, rungs: &[String]) -> Result<String> {
 /// The calls alone in the ranges; gives how many kernels it launched.
 fn once(gpu: &Gpu, ladder: Ladder, size: Size, path: &str) -> Result<usize> {
     let rung = ladder.open(gpu, ladder.rung(path)?.path)?;
-    let (inputs, mut outputs) = arrays_of(&*rung, gpu, size, 1)?;
+    let (inputs, mut outputs) = rung.arrays(size, 1)?;
     let mut asked = Launches::resources();
     rung.call(&inputs, &mut outputs, size, &mut asked)?;
     gpu.synchronize()?;

@@ -144,6 +144,12 @@ impl Shape {
         2.0 * self.m as f64 * self.n as f64 * self.k as f64
     }
 
+    /// An error that names the first of the three matrices that holds another number of elements.
+    pub(super) fn lengths(self, a: usize, b: usize, c: usize) -> Result<()> {
+        let Shape { m, n, k } = self;
+        super::lengths("matmul", &[("a", a, m * k), ("b", b, k * n), ("c", c, m * n)])
+    }
+
     /// Numbers of the three matrices.
     pub fn numbers(self) -> usize {
         self.m * self.k + self.k * self.n + self.m * self.n
