@@ -6,12 +6,10 @@
 //! | [`range`] | a name for a stretch of the host's time (NVTX), for profilers that look on |
 //! | [`ncu`] | Nsight Compute's counters of the course's kernels |
 //! | [`nsys`] | Nsight Systems' summary of where the time went |
-//! | [`cudnn`] | time and workspace of each of cuDNN's algorithms for a convolution |
 //! | [`sanitize`] | what compute-sanitizer says of a kernel |
 
 mod activity;
 pub mod bare;
-pub mod cudnn;
 mod cupti;
 mod ncu;
 mod nsys;
