@@ -141,14 +141,6 @@ impl LadderRun {
         self.line(name).rate.median
     }
 
-    /// The median time of a rung or peer, in µs a call.
-    ///
-    /// # Panics
-    /// As [`LadderRun::rate`].
-    pub fn time_us(&self, name: &str) -> f64 {
-        self.line(name).time.median * 1e3
-    }
-
     fn line(&self, name: &str) -> &RunLine {
         self.find(name).unwrap_or_else(|| {
             let names: Vec<&str> = self.lines.iter().map(|line| line.name.as_str()).collect();
@@ -558,7 +550,7 @@ mod tests {
         let mut rows = run.to_rows();
         rows.iter_mut().for_each(|row| row.machine.clone_from(&run.machine));
         assert_eq!(LadderRun::from_rows(run.ladder, run.size, &rows), run);
-        assert_eq!((run.rate("01"), run.peer("device copy"), run.time_us("01_naive")), (5.0, 4000.0, 2000.0));
+        assert_eq!((run.rate("01"), run.peer("device copy")), (5.0, 4000.0));
         assert_eq!(
             run.rows().iter().map(|row| row.experiment.as_str()).collect::<Vec<_>>(),
             ["01_naive", "device copy"]

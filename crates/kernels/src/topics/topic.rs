@@ -13,7 +13,6 @@ use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
 use gpulab::measurement::Summary;
 use rayon::prelude::*;
-use std::fmt;
 
 /// One rung of a topic, compiled and checked. All rungs of a topic work on the same arrays.
 pub trait Topic: Sync {
@@ -332,6 +331,7 @@ pub enum HostArray {
 }
 
 /// Numbers in device memory.
+#[derive(Debug)]
 pub enum Array {
     /// f32.
     F32(Buffer<f32>),
@@ -530,16 +530,6 @@ impl Array {
         Error::Invalid {
             what: format!("an array of {wanted} is needed here, and this is {self:?}"),
             fix: "look at the topic's `inputs` and `outputs`: they give the arrays in the order of `call`".to_string(),
-        }
-    }
-}
-
-impl fmt::Debug for Array {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Array::F32(buffer) => write!(f, "{buffer:?}"),
-            Array::Bf16(buffer) => write!(f, "{buffer:?}"),
-            Array::Index(buffer) => write!(f, "{buffer:?}"),
         }
     }
 }

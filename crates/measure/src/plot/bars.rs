@@ -3,9 +3,9 @@
 use super::canvas::{
     Align, Canvas, DASHED, FONT, Figure, INK, LINE, LONG, MARGIN, Pen, Rgb, SOLID, WIDTH, color, figure, width, wrap,
 };
-use super::curves::{better, count, fits_linear, fits_log, label, one_unit};
+use super::curves::{better, count, fits_linear, fits_log, label, linear_rows};
 use super::frame::{
-    AXIS, GRID, Scale, linear_ticks, log_range, log_ticks, notes, nothing, number, short, ticks, x_axis,
+    AXIS, GRID, Scale, linear_ticks, log_range, log_ticks, notes, nothing, number, short, ticks, x_axis, x_name,
 };
 use crate::measurement::{Backend, Measurement, figures};
 
@@ -14,7 +14,7 @@ use crate::measurement::{Backend, Measurement, figures};
 /// Each bar carries its value and its ratio to the slowest bar. Where neither direction is the faster one, that is the
 /// ratio to the first bar, and only if all bars have one name. Whiskers reach from p10 to p90. Bars of recorded rows are
 /// lighter, with a dashed outline.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct BarChart {
     rows: Vec<Measurement>,
@@ -28,25 +28,13 @@ chart!(BarChart);
 
 impl BarChart {
     pub(super) fn new(rows: &[Measurement]) -> BarChart {
-        let mut notes = Vec::new();
-        let mut kept: Vec<Measurement> = one_unit(rows, None, &mut notes).into_iter().cloned().collect();
-        let all = kept.len();
-        kept.retain(|row| fits_linear(row.summary.median));
-        if kept.len() < all {
-            notes.push(format!("Not drawn: {} whose value is no number from 0 up.", count(all - kept.len(), "row")));
-        }
-        BarChart { rows: kept, notes, title: String::new(), log: false, predictions: Vec::new() }
+        let (rows, notes) = linear_rows(rows, None);
+        BarChart { rows, notes, ..BarChart::default() }
     }
 
     /// A logarithmic axis: for values that differ by more than about 50. Bars of the value 0 are then left out.
     pub fn log(mut self) -> BarChart {
         self.log = true;
-        self
-    }
-
-    /// Sorts the bars by value, the largest on top; without it they keep the order given.
-    pub fn sorted(mut self) -> BarChart {
-        self.rows.sort_by(|a, b| b.summary.median.total_cmp(&a.summary.median));
         self
     }
 
@@ -145,8 +133,7 @@ pub(super) fn plot(
         (unit, log) => format!(" ({unit}{})", if log { ", log scale" } else { "" }),
     };
     let name = format!("{}{details}", rows[0].metric);
-    canvas.text(&name, ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
-    below + 8.0 + LINE
+    x_name(canvas, &x, below, &name)
 }
 
 fn scale(log: bool, rows: &[&Measurement], marks: &[&(String, f64)], start: f64, end: f64) -> Scale {
