@@ -33,7 +33,7 @@ use std::marker::PhantomData;
 
 /// An NVTX range on this thread; it ends when this is dropped.
 #[must_use = "the range ends when its guard is dropped: bind it to a name, such as `let _copy = …`"]
-pub struct Range {
+pub struct NvtxRange {
     // Ranges of one thread lie within each other, so the guard must stay on its thread.
     thread: PhantomData<*const ()>,
 }
@@ -43,12 +43,12 @@ pub struct Range {
 /// ```
 /// let _sum = gpulab_profiling::range("sum");
 /// ```
-pub fn range(name: &str) -> Range {
+pub fn range(name: &str) -> NvtxRange {
     nvtx::push(name);
-    Range { thread: PhantomData }
+    NvtxRange { thread: PhantomData }
 }
 
-impl Drop for Range {
+impl Drop for NvtxRange {
     fn drop(&mut self) {
         nvtx::pop();
     }

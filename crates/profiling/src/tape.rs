@@ -1,7 +1,7 @@
 //! Recording what the GPU does, and when.
 
 use crate::cupti::{self, Cupti};
-use crate::{NamedRange, Range, Trace};
+use crate::{NamedRange, NvtxRange, Trace};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::sim::needs_hardware;
@@ -19,7 +19,7 @@ pub struct TapeRange<'a> {
     tape: &'a Tape<'a>,
     name: String,
     start: u64,
-    _nvtx: Range,
+    _nvtx: NvtxRange,
 }
 
 impl Tape<'_> {

@@ -1,7 +1,8 @@
 //! Horizontal bars: a few figures side by side, with their ratio.
 
 use super::canvas::{
-    Align, Canvas, DASHED, FONT, Figure, INK, LINE, LONG, MARGIN, Pen, Rgb, SOLID, WIDTH, color, figure, width, wrap,
+    Align, Canvas, DASHED, FONT, Figure, INK, LINE, LONG, MARGIN, Pen, Point, Rgb, SOLID, WIDTH, color, figure, width,
+    wrap,
 };
 use super::curves::{better, count, fits_linear, fits_log, label, linear_rows};
 use super::frame::{
@@ -88,13 +89,7 @@ pub(super) fn plot(
     let with_size = rows.iter().any(|row| row.size != rows[0].size);
     let with_type = rows.iter().any(|row| row.dtype != rows[0].dtype);
 
-    let mut y = top;
-    for (label, value) in marks {
-        canvas.line((left, y + LINE / 2.0), (left + 32.0, y + LINE / 2.0), &PREDICTION);
-        let text = format!("{label}: {}", with_unit(&short(*value), &rows[0].unit));
-        canvas.text(&text, (left + 40.0, y + LINE / 2.0), Align::Left);
-        y += LINE + 2.0;
-    }
+    let mut y = predictions(canvas, marks, &rows[0].unit, (left, top));
     let start = y;
     let tick_values = if log { log_ticks(x.min, x.max) } else { linear_ticks(x.min, x.max, 6) };
     let labels: Vec<Vec<String>> = rows
@@ -175,6 +170,17 @@ fn values(rows: &[&Measurement]) -> Vec<String> {
     let counted = values().all(|value| value.fract() == 0.0);
     let written = |value: f64| if counted { format!("{value}") } else { figures(value) };
     values().map(|value| format!("{}{}", with_unit(&written(value), &rows[0].unit), ratio(value))).collect()
+}
+
+/// A line for each prediction; where the bars begin.
+pub(super) fn predictions(canvas: &mut Canvas<'_>, marks: &[&(String, f64)], unit: &str, (x, mut y): Point) -> f64 {
+    for (label, value) in marks {
+        canvas.line((x, y + LINE / 2.0), (x + 32.0, y + LINE / 2.0), &PREDICTION);
+        let text = format!("{label}: {}", with_unit(&short(*value), unit));
+        canvas.text(&text, (x + 40.0, y + LINE / 2.0), Align::Left);
+        y += LINE + 2.0;
+    }
+    y
 }
 
 /// `4.2 ms`; a plain count has no unit.

@@ -1,6 +1,6 @@
 //! Horizontal bars made of parts: what a whole consists of, and how that changes from bar to bar.
 
-use super::bars::PREDICTION;
+use super::bars::{PREDICTION, predictions};
 use super::canvas::{Align, Canvas, DASHED, FONT, Figure, LINE, MARGIN, Pen, SOLID, WIDTH, color, figure, width, wrap};
 use super::curves::{count, fits_linear};
 use super::frame::{
@@ -82,12 +82,7 @@ impl StackedChart {
         let max = if most > 0.0 { most * 1.02 } else { 1.0 };
         let x = Scale { log: false, min: 0.0, max, start: MARGIN + 6.0, end: WIDTH - MARGIN - room };
 
-        let mut y = top;
-        for (label, value) in &marks {
-            canvas.line((x.start, y + LINE / 2.0), (x.start + 32.0, y + LINE / 2.0), &PREDICTION);
-            canvas.text(&format!("{label}: {}", written(*value)), (x.start + 40.0, y + LINE / 2.0), Align::Left);
-            y += LINE + 2.0;
-        }
+        let mut y = predictions(canvas, &marks, unit, (x.start, top));
         let labels: Vec<Vec<String>> = bars.iter().map(|bar| wrap(bar, FONT, WIDTH - 2.0 * MARGIN - 6.0)).collect();
         let lines: usize = labels.iter().map(Vec::len).sum();
         let bottom = y + lines as f64 * LINE + bars.len() as f64 * (BAR + GAP) + 4.0;
