@@ -103,12 +103,6 @@ impl LadderRun {
         }
     }
 
-    pub(crate) fn work(&mut self, work: &Cost) {
-        self.dtype = work.dtype.to_string();
-        self.bytes = work.bytes as f64;
-        self.operations = work.operations;
-    }
-
     /// The rungs.
     pub fn rungs(&self) -> impl Iterator<Item = &RunLine> {
         self.lines.iter().filter(|line| !line.is_peer())
@@ -340,7 +334,7 @@ impl Ladder {
             });
         };
         let work = first.work(size)?;
-        run.work(&work);
+        (run.dtype, run.bytes, run.operations) = (work.dtype.to_string(), work.bytes as f64, work.operations);
         let count = gpu.sets_past_cache(work.bytes);
         fits(gpu, &work, count)?;
         let sets = (0..count as u64).map(|seed| first.inputs(size, seed)).collect::<Result<Vec<_>>>()?;

@@ -38,6 +38,10 @@ const WGMMA: Rung = Rung {
 /// A third warpgroup fetches; two barriers of 8 bytes a stage.
 const SPECIALISED: Rung = Rung { block: (384, 1), shared_bytes: stages(4) + 4 * 2 * 8, ..WGMMA };
 
+/// Of `matmul_bf16/10_cluster`.
+const CLUSTER: &[(&str, u32)] =
+    &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("STAGES", 4), ("GROUP", 8), ("C_BUFFERS", 2), ("CLUSTER", 2)];
+
 /// Tiles of 128 × 128, a thread computes 8 × 8.
 const MATMUL_8_BY_8: Rung = Rung {
     kernel: "matmul",
@@ -223,15 +227,7 @@ pub const RUNGS: &[Rung] = &[
     },
     Rung {
         path: "matmul_bf16/10_cluster",
-        defines: &[
-            ("TILE_M", 128),
-            ("TILE_N", 256),
-            ("TILE_K", 64),
-            ("STAGES", 4),
-            ("GROUP", 8),
-            ("C_BUFFERS", 2),
-            ("CLUSTER", 2),
-        ],
+        defines: CLUSTER,
         blocks_per_sm: 1,
         shared_bytes: SPECIALISED.shared_bytes + C_TILES,
         cluster: 2,
