@@ -191,10 +191,7 @@ fn ask_sysctl() -> CpuInfo {
 }
 
 fn parse_sysctl(text: &str) -> CpuInfo {
-    let value = |key: &str| {
-        let pairs = text.lines().filter_map(|line| line.split_once(": "));
-        pairs.into_iter().find(|(found, _)| *found == key).map(|(_, value)| value.trim())
-    };
+    let value = |key: &str| value_of(text, key);
     let number = |key: &str| value(key).and_then(|text| text.parse::<u64>().ok()).filter(|&n| n > 0);
     // perflevel0 are the fast cores; Intel Macs have only the plain keys.
     let first = |keys: [&str; 2]| keys.into_iter().find_map(number);

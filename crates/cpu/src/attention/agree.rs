@@ -32,12 +32,11 @@ pub fn attention_wrong(
 ) -> Option<String> {
     for &row in rows {
         let exact = attention_row((q, k, v), shape, mask, row);
-        let allowed = exact.allowed(shape, rounding);
-        for d in 0..shape.width {
-            let (at, expected) = (row * shape.width + d, exact.values[d]);
+        for (d, (expected, allowed)) in exact.values.iter().zip(exact.allowed(shape, rounding)).enumerate() {
+            let at = row * shape.width + d;
             let error = (given(at) - expected).abs();
             // Written so that NaN, which is neither more nor less, is wrong.
-            if error.is_nan() || error > allowed[d] {
+            if error.is_nan() || error > allowed {
                 let (batch, head, query) = shape.place(row);
                 return Some(format!(
                     "sequence {batch}, head {head}, query {query}, number {d}: {} instead of {expected} ({shape})",

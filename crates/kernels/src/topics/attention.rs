@@ -17,10 +17,8 @@ use rayon::prelude::*;
 use std::cell::RefCell;
 use std::fmt;
 
-/// The kernels of chained attention on one GPU, in f32 or bf16 (with sums in f32). Arrays on the host are f32: `q` and
-/// the
-/// result `[batch, q_heads, length, width]`, `k` and `v` `[batch, kv_heads, length, width]`. A query to which every
-/// key is
+/// The kernels of chained attention on one GPU, in f32 or bf16 (with sums in f32). Arrays on the host are f32: `q` and the
+/// result `[batch, q_heads, length, width]`, `k` and `v` `[batch, kv_heads, length, width]`. A query to which every key is
 /// hidden gets the result 0.
 #[derive(Debug, Clone)]
 pub struct Attention {
@@ -148,8 +146,7 @@ impl Attention {
         Ok(seen.into_iter().flatten().collect())
     }
 
-    /// The kernels alone, by device events, in **ms a call**: a row for each step, named after it, and one for all
-    /// steps
+    /// The kernels alone, by device events, in **ms a call**: a row for each step, named after it, and one for all steps
     /// of each chain, on random numbers; the size is the length. Each round runs all steps in order.
     ///
     /// # Errors
@@ -319,8 +316,7 @@ impl AttentionStep {
         self.words().1
     }
 
-    /// The operator's path and the kernel's name. The products have kernels of their own for bf16; the others are
-    /// compiled
+    /// The operator's path and the kernel's name. The products have kernels of their own for bf16; the others are compiled
     /// with `-DBF16`.
     pub(super) fn kernel(self, bf16: bool) -> (&'static str, &'static str) {
         match (self, bf16, self.words()) {
@@ -379,8 +375,7 @@ pub(super) enum Held {
 }
 
 impl Held {
-    /// Allocation for all, and `inputs`, which lie by heads, by tokens on the GPU. All that a step writes is poisoned:
-    /// a number
+    /// Allocation for all, and `inputs`, which lie by heads, by tokens on the GPU. All that a step writes is poisoned: a number
     /// that a kernel forgets comes back as NaN.
     pub(super) fn new(
         gpu: &Gpu,
@@ -504,8 +499,7 @@ impl AttentionWork {
     /// The course's chain, a kernel a line of the formula, with numbers of so many bytes.
     ///
     /// # Errors
-    /// [`Error::Invalid`](gpulab::Error::Invalid) and [`Error::LengthMismatch`](gpulab::Error::LengthMismatch) for
-    /// what is
+    /// [`Error::Invalid`](gpulab::Error::Invalid) and [`Error::LengthMismatch`](gpulab::Error::LengthMismatch) for what is
     /// no shape, or no mask of it.
     pub fn chained(shape: AttentionShape, mask: &AttentionMask, number: usize) -> Result<AttentionWork> {
         AttentionWork::of(AttentionStep::CHAIN, shape, mask, number, Chain::InPlace)

@@ -2,6 +2,7 @@
 
 mod attention;
 mod embedding;
+mod errors;
 mod flash_attention;
 mod matmul;
 mod matmul_bf16;
@@ -17,6 +18,8 @@ mod vector_add;
 
 pub use attention::{Attention, AttentionStep, AttentionWork, StepWork, bytes_row};
 pub use embedding::Embedding;
+use errors::lengths;
+pub(crate) use errors::wrong;
 pub(crate) use flash_attention::known_width;
 pub use flash_attention::{FlashAttention, WIDTHS};
 pub use matmul::Matmul;
@@ -29,7 +32,7 @@ pub use size::{Shape, Size};
 pub use softmax::Softmax;
 use topic::check;
 pub use topic::{Allocation, Array, Bound, Cost, HostArray, Launches, Reference, Topic, relative_error, spread_rows};
-pub(crate) use topic::{on_gpu, poisoned};
+pub(crate) use topic::{fits, on_gpu, poisoned};
 pub use vector_add::VectorAdd;
 
 use crate::ladder::{Rung, rung};
@@ -84,33 +87,6 @@ impl Loaded {
             return Ok(());
         }
         launches.launch(&self.kernel, self.rung.launch(columns, rows, self.gpu.multiprocessors()), args)
-    }
-}
-
-/// An error that names the first of a topic's arrays (name, length, expected length) that is of another length.
-fn lengths(topic: &str, arrays: &[(&str, usize, usize)]) -> Result<()> {
-    match arrays.iter().find(|(_, given, expected)| given != expected) {
-        None => Ok(()),
-        Some(&(what, given, expected)) => {
-            Err(Error::LengthMismatch { what: format!("{topic}'s `{what}`"), expected, given })
-        }
-    }
-}
-
-/// An error where so many sets of arrays have no room.
-pub(crate) fn fits(gpu: &Gpu, work: &Cost, sets: usize) -> Result<()> {
-    let (asked, stats) = ((work.held as u64).saturating_mul(sets as u64), gpu.memory()?);
-    match asked > stats.total {
-        true => Err(Error::OutOfMemory { asked, free: stats.free, total: stats.total, reserved: 0 }),
-        false => Ok(()),
-    }
-}
-
-/// The error of a kernel whose result is wrong.
-pub(crate) fn wrong(path: &str, what: String) -> Error {
-    Error::Invalid {
-        what: format!("`{path}`: {what}"),
-        fix: "look for a missing bounds guard or barrier in that kernel; do not trust its times".to_string(),
     }
 }
 

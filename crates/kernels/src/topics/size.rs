@@ -1,5 +1,6 @@
 //! How large a topic's work is: one number, or two, or three; and the sides of a matrix product.
 
+use super::errors::lengths;
 use gpulab::error::{Error, Result};
 use std::fmt;
 
@@ -147,7 +148,7 @@ impl Shape {
     /// An error that names the first of the three matrices that holds another number of elements.
     pub(super) fn lengths(self, a: usize, b: usize, c: usize) -> Result<()> {
         let Shape { m, n, k } = self;
-        super::lengths("matmul", &[("a", a, m * k), ("b", b, k * n), ("c", c, m * n)])
+        lengths("matmul", &[("a", a, m * k), ("b", b, k * n), ("c", c, m * n)])
     }
 
     /// Numbers of the three matrices.

@@ -104,7 +104,7 @@ mod tests {
             // Masked numbers get nothing; a row of nothing else has no softmax, and NaN stays in its own row.
             let x = bits(&[minus, 0.0, 0.0, minus, minus, minus, 1.0, nan, 1.0, 3e38, -3e38, 3e38]);
             let given = |x: &[HostArray], rows, columns| softmax.results(x, Size::Two(rows, columns));
-            let y = given(&[x.clone()], 4, 3).unwrap()[0].part(0, 12);
+            let y = given(std::slice::from_ref(&x), 4, 3).unwrap()[0].part(0, 12);
             assert_eq!((&y[..3], &y[9..]), (&[0.0, 0.5, 0.5][..], &[0.5, 0.0, 0.5][..]), "{}", rung.path);
             assert!(y[3..9].iter().all(|y| y.is_nan()), "{}: {y:?}", rung.path);
             let none = [bits(&[])];

@@ -4,7 +4,8 @@
 //! compiles a rung and checks it at awkward sizes, and an implementation of [`Topic`]; and a variant of
 //! [`Ladder`](super::Ladder), whose `match`es then ask for the rest.
 
-use super::{Size, fits, wrong};
+use super::Size;
+use super::errors::wrong;
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
@@ -125,6 +126,15 @@ pub(super) fn check(topic: &impl Topic, path: &str, inputs: &[HostArray], size: 
         }
     }
     Ok(())
+}
+
+/// An error where so many sets of arrays have no room.
+pub(crate) fn fits(gpu: &Gpu, work: &Cost, sets: usize) -> Result<()> {
+    let (asked, stats) = ((work.held as u64).saturating_mul(sets as u64), gpu.memory()?);
+    match asked > stats.total {
+        true => Err(Error::OutOfMemory { asked, free: stats.free, total: stats.total, reserved: 0 }),
+        false => Ok(()),
+    }
 }
 
 /// Copies of those arrays in device memory.
