@@ -64,9 +64,12 @@ def _parts() -> Iterator[str]:
             crate, source, module = path.relative_to(CRATES).with_suffix("").parts[:3]
             is_large = crate in LARGE and (CRATES / crate / source / module).is_dir()
             part = f"{crate}/{module}" if is_large else crate
-        # `gpulab-nn` makes most of its errors by two functions of these names.
-        made = re.findall(r"Error::(\w+) *\{|(?<!fn )\b(invalid|unsupported)\(", _code(path))
-        for variant in (name or function.capitalize() for name, function in made):
+        # `gpulab-nn` makes most of its errors by two functions of these names; `save` is `gpulab_measure::error`'s.
+        made = re.findall(
+            r"Error::(\w+) *\{|(?<!fn )\b(invalid|unsupported)\(|(Error::file|(?<![.\w])(?<!fn )save)\(", _code(path)
+        )
+        for variant, function, file in made:
+            variant = variant or function.capitalize() or (file and "File")
             if variant in BROAD:
                 yield f"{variant} in {part}"
 

@@ -1,6 +1,6 @@
 //! `gpulab export-onnx`: the trained models as ONNX files; `gpulab export-onnx check FILE`: what such a file holds.
 
-use crate::options::{Activations, Check, ExportOnnx, Model};
+use crate::options::{ActivationChoice, Check, ExportOnnx, ModelChoice};
 use gpulab::error::{Error, Result, bytes};
 use gpulab::results;
 use gpulab_nn::DeviceKind;
@@ -23,8 +23,8 @@ pub fn export(options: ExportOnnx) -> Result<String> {
     let opset = options.opset.unwrap_or(OPSET);
     let in_8_bits = Int8 {
         activations: match options.activations {
-            Activations::U8 => quantize::Activations::U8,
-            Activations::I8 => quantize::Activations::I8,
+            ActivationChoice::U8 => quantize::Activations::U8,
+            ActivationChoice::I8 => quantize::Activations::I8,
         },
         outside: options.outside,
         data: options.data,
@@ -55,9 +55,9 @@ pub fn export(options: ExportOnnx) -> Result<String> {
         written(|| export::gpt(&weights)?.with_opset(opset), &out.join("gpt.onnx"), above)
     };
     match options.model {
-        Some(Model::Cnn) => cnn(&from_cnn()?),
-        Some(Model::Int8) => int8(&from_cnn()?),
-        Some(Model::Gpt) => gpt(),
+        Some(ModelChoice::Cnn) => cnn(&from_cnn()?),
+        Some(ModelChoice::Int8) => int8(&from_cnn()?),
+        Some(ModelChoice::Gpt) => gpt(),
         // A model that is not trained yet is no reason to leave the other out.
         None => {
             let first = match from_cnn() {

@@ -24,7 +24,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Kernels that fault, an allocation that fails, and runs for a profiler to start
+    /// KernelChoice that fault, an allocation that fails, and runs for a profiler to start
     #[command(subcommand)]
     Demo(Demo),
     /// Fetch images or a model
@@ -45,7 +45,7 @@ pub enum Command {
     /// command that adds it. Without --model it is the CNN of lesson 20, beside candle.
     TrtBenchmark(TrtBenchmark),
     /// Summarise results/metrics.csv: CPU against GPU by experiment (`make report`)
-    Report(Report),
+    Report(ReportOptions),
 }
 
 #[derive(Debug, Subcommand)]
@@ -114,7 +114,7 @@ pub struct Train {
     pub dtype: TrainDtype,
     /// Whose layers compute: without it the fastest for the device, which are the course's own on a CPU and on an NVIDIA GPU
     #[arg(long, value_enum)]
-    pub kernels: Option<Kernels>,
+    pub kernels: Option<KernelChoice>,
     /// MNIST's folder; without it data/mnist, and where that is empty, generated digits
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -202,7 +202,7 @@ pub struct ExportOnnx {
     pub check: Option<Check>,
     /// One model alone; without it all of them. int8 is the CNN in 8 bits, by the ranges of images that it was trained on
     #[arg(value_enum)]
-    pub model: Option<Model>,
+    pub model: Option<ModelChoice>,
     /// The trained CNN [default: the newest results/cnn-DEVICE.safetensors]
     #[arg(long, value_name = "FILE")]
     pub checkpoint: Option<PathBuf>,
@@ -225,8 +225,8 @@ pub struct ExportOnnx {
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// int8: the integers of the values between layers
-    #[arg(long, value_enum, default_value_t = Activations::U8)]
-    pub activations: Activations,
+    #[arg(long, value_enum, default_value_t = ActivationChoice::U8)]
+    pub activations: ActivationChoice,
     /// int8: the share of the numbers at each end of a range that is cut off
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = below_half)]
     pub outside: f64,
@@ -264,7 +264,7 @@ pub struct TrtBenchmark {
 }
 
 #[derive(Debug, Args)]
-pub struct Report {
+pub struct ReportOptions {
     /// The rows [default: results/metrics.csv, else the recorded run]
     #[arg(long, value_name = "FILE")]
     pub results: Option<PathBuf>,
@@ -297,20 +297,20 @@ pub enum Dtype {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kernels {
+pub enum KernelChoice {
     Own,
     Candle,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Model {
+pub enum ModelChoice {
     Cnn,
     Gpt,
     Int8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Activations {
+pub enum ActivationChoice {
     U8,
     I8,
 }

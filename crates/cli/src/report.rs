@@ -1,12 +1,12 @@
 //! `gpulab report`.
 
-use crate::options::Report;
+use crate::options::ReportOptions;
 use gpulab::error::Result;
 use gpulab::results;
 use gpulab_tables::report::of_file;
 
 /// Prints the tables; the last line names the files that were written.
-pub fn report(options: Report) -> Result<String> {
+pub fn report(options: ReportOptions) -> Result<String> {
     let folder = options.out.unwrap_or_else(results::dir);
     let report = options.results.map_or_else(gpulab_tables::report, |file| of_file(&file))?;
     let files: Vec<String> = report.save(&folder)?.iter().map(|file| file.display().to_string()).collect();

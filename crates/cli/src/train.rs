@@ -1,6 +1,6 @@
 //! `gpulab train`.
 
-use crate::options::{Device, Kernels, Train, TrainDtype};
+use crate::options::{Device, KernelChoice, Train, TrainDtype};
 use crate::print;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
@@ -44,11 +44,11 @@ impl From<TrainDtype> for Precision {
     }
 }
 
-impl From<Kernels> for cnn::Kernels {
-    fn from(kernels: Kernels) -> cnn::Kernels {
+impl From<KernelChoice> for cnn::Kernels {
+    fn from(kernels: KernelChoice) -> cnn::Kernels {
         match kernels {
-            Kernels::Own => cnn::Kernels::Own,
-            Kernels::Candle => cnn::Kernels::Candle,
+            KernelChoice::Own => cnn::Kernels::Own,
+            KernelChoice::Candle => cnn::Kernels::Candle,
         }
     }
 }
@@ -109,7 +109,7 @@ fn on_interrupt() -> Result<Arc<AtomicBool>> {
 
 fn plan(options: &Train, folder: &Path) -> TrainConfig {
     let place = DeviceKind::from(options.device);
-    let own_on_gpu = place == DeviceKind::Cuda && options.kernels != Some(Kernels::Candle);
+    let own_on_gpu = place == DeviceKind::Cuda && options.kernels != Some(KernelChoice::Candle);
     let usual = if own_on_gpu { EVERY_ON_GPU } else { TrainConfig::default().every };
     TrainConfig {
         device: place,

@@ -64,52 +64,30 @@ fn read() -> Result<Heap> {
     use gpulab_measure::error::Error;
     use libloading::os::unix::Library;
 
-    /// `struct mallinfo2` of malloc.h; all in bytes but the counts.
-    #[repr(C)]
-    struct Mallinfo2 {
-        arena: usize,
-        _free_chunks: usize,
-        _fast_chunks: usize,
-        _mapped_count: usize,
-        mapped: usize,
-        _unused: usize,
-        _free_in_fast: usize,
-        used_in_arenas: usize,
-        _free_in_arenas: usize,
-        _on_top: usize,
-    }
     // Looked up by name, as an older glibc does not have it, and linking to it would keep the whole crate from loading there.
     // SAFETY: glibc is loaded already; its `mallinfo2` takes nothing and returns this struct by value.
     let info = unsafe {
-        let call = Library::this().get::<unsafe extern "C" fn() -> Mallinfo2>(b"mallinfo2\0");
+        let call = Library::this().get::<unsafe extern "C" fn() -> libc::mallinfo2>(b"mallinfo2\0");
         call.map(|call| call())
     };
     let info = info.map_err(|_| Error::Unsupported {
         what: "how much memory this process holds: the C library has no `mallinfo2`".to_string(),
         fix: "use a Linux with glibc 2.33 (2021) or newer, or measure on a GPU".to_string(),
     })?;
-    let mapped = info.mapped as u64;
-    Ok(Heap { used: info.used_in_arenas as u64 + mapped, reserved: info.arena as u64 + mapped })
+    // What lies in arenas, and in mappings of its own.
+    let mapped = info.hblkhd as u64;
+    Ok(Heap { used: info.uordblks as u64 + mapped, reserved: info.arena as u64 + mapped })
 }
 
 #[cfg(target_os = "macos")]
 fn read() -> Result<Heap> {
-    use std::ffi::{c_uint, c_void};
-    /// `malloc_statistics_t` of malloc/malloc.h.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Statistics {
-        blocks_in_use: c_uint,
-        size_in_use: usize,
-        max_size_in_use: usize,
-        size_allocated: usize,
-    }
-    unsafe extern "C" {
-        fn malloc_zone_statistics(zone: *mut c_void, statistics: *mut Statistics);
-    }
-    let mut statistics = Statistics::default();
-    // SAFETY: a null zone stands for all zones together, and the struct outlives the call.
-    unsafe { malloc_zone_statistics(std::ptr::null_mut(), &mut statistics) };
+    // SAFETY: plain numbers, for which zeros are values; a null zone stands for all zones together, and the struct
+    // outlives the call.
+    let statistics = unsafe {
+        let mut statistics: libc::malloc_statistics_t = std::mem::zeroed();
+        libc::malloc_zone_statistics(std::ptr::null_mut(), &mut statistics);
+        statistics
+    };
     Ok(Heap { used: statistics.size_in_use as u64, reserved: statistics.size_allocated as u64 })
 }
 

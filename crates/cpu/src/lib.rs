@@ -21,14 +21,14 @@ pub use attention::{
 };
 pub use bf16::{bf16_from_f32, f32_from_bf16, random_bf16};
 pub use convolution::{ConvAlgorithm, ConvShape};
-pub use gpulab_measure::cpu_info::{Cache, CpuInfo, info};
+pub use gpulab_measure::cpu_info::{CpuCache, CpuInfo, info};
 pub use heap::{Heap, heap, highest_heap};
 pub use matmul::{Matrix, product};
 pub use matmul::{matmul, matmul_one_core, matmul_shape};
 pub use random::random_f32;
 pub use stream::{copy, copy_one_core, vector_add, vector_add_one_core};
 pub use sum::{sum, sum_one_core};
-pub use time::{Outcome, time};
+pub use time::{TimedResult, time};
 
 use gpulab_measure::Error;
 use gpulab_measure::Result;

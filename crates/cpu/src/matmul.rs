@@ -69,8 +69,17 @@ impl<'a> Matrix<'a> {
 pub fn product(a: Matrix, b: Matrix, (m, k, n): (usize, usize, usize)) -> Vec<f32> {
     assert!(m > 0 && k > 0 && n > 0 && a.holds(m, k) && b.holds(k, n), "{m} × {k} × {n}");
     let mut c = vec![0f32; m * n];
-    // SAFETY: the assertion holds both inputs within their slices with these strides, `c` holds m × n numbers and is new,
-    // and nothing of it is read, as `read_dst` is false.
+    // SAFETY: the assertion holds both inputs within their slices with these strides; `c` holds m × n numbers.
+    unsafe { gemm(a, b, &mut c, (m, k, n), Parallelism::Rayon(0)) };
+    c
+}
+
+/// # Safety
+/// `a` holds m × k numbers, `b` k × n, and `c` m × n; none of the sides is 0.
+unsafe fn gemm(a: Matrix, b: Matrix, c: &mut [f32], (m, k, n): Shape, threads: Parallelism) {
+    // The kernels want a column-major output, and row-major c is the transpose of one: cᵀ = bᵀ · aᵀ.
+    // SAFETY: the caller's promise; `c` is borrowed mutably, so it overlaps neither input, and nothing of it is read, as
+    // `read_dst` is false.
     unsafe {
         gemm_f32::gemm::f32::get_gemm_fn()(
             n,
@@ -91,10 +100,9 @@ pub fn product(a: Matrix, b: Matrix, (m, k, n): (usize, usize, usize)) -> Vec<f3
             false,
             false,
             false,
-            Parallelism::Rayon(0),
+            threads,
         );
     }
-    c
 }
 
 fn multiply(a: &[f32], b: &[f32], c: &mut [f32], (m, k, n): Shape, threads: Parallelism) -> Result<()> {
@@ -109,33 +117,8 @@ fn multiply(a: &[f32], b: &[f32], c: &mut [f32], (m, k, n): Shape, threads: Para
         c.fill(0.0);
         return Ok(());
     }
-    let (columns_of_c_and_b, columns_of_a) = (n as isize, k as isize);
-    // The kernels want a column-major output, and row-major c is the transpose of one: cᵀ = bᵀ · aᵀ.
-    // SAFETY: the slices hold exactly these shapes with these strides, `c` is borrowed mutably, so it overlaps
-    // neither input, and nothing of `c` is read, as `read_dst` is false.
-    unsafe {
-        gemm_f32::gemm::f32::get_gemm_fn()(
-            n,
-            m,
-            k,
-            c.as_mut_ptr(),
-            columns_of_c_and_b,
-            1,
-            false,
-            b.as_ptr(),
-            columns_of_c_and_b,
-            1,
-            a.as_ptr(),
-            columns_of_a,
-            1,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            threads,
-        );
-    }
+    // SAFETY: the slices hold exactly these shapes, row after row.
+    unsafe { gemm(Matrix::rows(a, k), Matrix::rows(b, n), c, (m, k, n), threads) };
     Ok(())
 }
 

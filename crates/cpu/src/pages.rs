@@ -12,15 +12,10 @@ pub(super) fn reserve(n: usize) -> Vec<f32> {
 
 #[cfg(target_os = "linux")]
 fn ask_for_large_pages(numbers: &mut Vec<f32>) {
-    use std::ffi::{c_int, c_void};
-    const MADV_HUGEPAGE: c_int = 14;
     /// The base page of some ARM servers; a multiple of every smaller one.
     const PAGE: usize = 64 << 10;
     /// Below this, the first touch of large pages costs more than they save.
     const WORTHWHILE: usize = 4 << 20;
-    unsafe extern "C" {
-        fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int;
-    }
     let bytes = numbers.capacity() * size_of::<f32>();
     if bytes < WORTHWHILE {
         return;
@@ -30,7 +25,7 @@ fn ask_for_large_pages(numbers: &mut Vec<f32>) {
     let length = (bytes - to_page) / PAGE * PAGE;
     // SAFETY: the range lies inside the vector's own allocation and starts on a page. The advice changes no content,
     // and a kernel that does not know it answers with an error, which changes nothing.
-    unsafe { madvise(start.add(to_page).cast(), length, MADV_HUGEPAGE) };
+    unsafe { libc::madvise(start.add(to_page).cast(), length, libc::MADV_HUGEPAGE) };
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -11,18 +11,18 @@ use std::time::Instant;
 ///
 /// So `|| cpu::sum(&x)` and `|| cpu::matmul(&a, &b, &mut c, n)` are both timed as they stand,
 /// and a call that fails is never taken for a fast one.
-pub trait Outcome {
+pub trait TimedResult {
     /// The error, if the work failed.
     fn failure(self) -> Option<Error>;
 }
 
-impl<T, E: Into<Error>> Outcome for std::result::Result<T, E> {
+impl<T, E: Into<Error>> TimedResult for std::result::Result<T, E> {
     fn failure(self) -> Option<Error> {
         self.err().map(Into::into)
     }
 }
 
-impl<T> Outcome for Vec<T> {
+impl<T> TimedResult for Vec<T> {
     fn failure(self) -> Option<Error> {
         None
     }
@@ -30,7 +30,7 @@ impl<T> Outcome for Vec<T> {
 
 macro_rules! never_fails {
     ($($plain:ty),*) => {
-        $(impl Outcome for $plain {
+        $(impl TimedResult for $plain {
             fn failure(self) -> Option<Error> {
                 None
             }
@@ -56,7 +56,7 @@ never_fails!((), bool, f32, f64, u8, u32, u64, usize, i32, i64, String);
 ///
 /// # Errors
 /// The first error that `work` returns, and those of [`bench::run`].
-pub fn time<R: Outcome>(bench: &Bench, mut work: impl FnMut() -> R) -> Result<Summary> {
+pub fn time<R: TimedResult>(bench: &Bench, mut work: impl FnMut() -> R) -> Result<Summary> {
     bench::run(bench, |repeats| {
         let start = Instant::now();
         for _ in 0..repeats {

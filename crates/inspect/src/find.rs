@@ -62,12 +62,7 @@ pub(super) fn title(found: &Found<'_>) -> String {
     let access = found.access;
     let line = access.line.map_or(String::new(), |line| format!(", line {line}"));
     let owner = if access.variable.is_empty() { String::new() } else { format!(" of {}", access.variable) };
-    let kind = match access.kind {
-        AccessKind::Load => "load",
-        AccessKind::Store => "store",
-        AccessKind::Atomic => "atomic",
-    };
-    format!("{kind}{owner}{line}")
+    format!("{}{owner}{line}", access.kind.name())
 }
 
 /// `Warp 0 of block 0, the first of 64 times: sum += a[k];`
@@ -100,8 +95,9 @@ fn occurrence(what: &str) -> Result<(&str, usize)> {
 
 /// Splits `store a[i]` into the kind and the text.
 fn kind_of(text: &str) -> (Option<AccessKind>, &str) {
-    let kinds = [("load ", AccessKind::Load), ("store ", AccessKind::Store), ("atomic ", AccessKind::Atomic)];
-    let found = kinds.into_iter().find_map(|(word, kind)| text.strip_prefix(word).map(|rest| (Some(kind), rest)));
+    let kinds = [AccessKind::Load, AccessKind::Store, AccessKind::Atomic];
+    let found =
+        kinds.into_iter().find_map(|kind| Some((Some(kind), text.strip_prefix(kind.name())?.strip_prefix(' ')?)));
     found.unwrap_or((None, text))
 }
 
@@ -146,13 +142,8 @@ fn list<'a>(accesses: impl Iterator<Item = &'a Access>) -> String {
     let mut lines: Vec<String> = Vec::new();
     for access in accesses {
         let line = access.line.map_or("an unknown line".to_string(), |line| format!("line {line}"));
-        let kind = match access.kind {
-            AccessKind::Load => "load",
-            AccessKind::Store => "store",
-            AccessKind::Atomic => "atomic",
-        };
         let variable = if access.variable.is_empty() { String::new() } else { format!(" of {}", access.variable) };
-        let text = format!("  {line}, {kind}{variable}: {}", access.text);
+        let text = format!("  {line}, {}{variable}: {}", access.kind.name(), access.text);
         if !lines.contains(&text) {
             lines.push(text);
         }

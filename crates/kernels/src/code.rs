@@ -350,67 +350,12 @@ pub(super) struct Token<'a> {
     pub text: &'a str,
 }
 
-const KEYWORDS: &[&str] = &[
-    "alignas",
-    "asm",
-    "auto",
-    "bool",
-    "break",
-    "case",
-    "char",
-    "const",
-    "constexpr",
-    "continue",
-    "default",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "extern",
-    "false",
-    "float",
-    "for",
-    "if",
-    "inline",
-    "int",
-    "long",
-    "namespace",
-    "nullptr",
-    "operator",
-    "return",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "static_assert",
-    "struct",
-    "switch",
-    "template",
-    "true",
-    "typedef",
-    "typename",
-    "union",
-    "unsigned",
-    "using",
-    "void",
-    "volatile",
-    "while",
-    "size_t",
-    "float2",
-    "float4",
-    "int2",
-    "int4",
-    "uint2",
-    "uint4",
-    "uint8_t",
-    "uint16_t",
-    "uint32_t",
-    "uint64_t",
-    "int64_t",
-];
+const KEYWORDS: &str = "alignas asm auto bool break case char const constexpr continue default do double else enum extern \
+    false float for if inline int long namespace nullptr operator return short signed sizeof static \
+    static_assert struct switch template true typedef typename union unsigned using void volatile while \
+    size_t float2 float4 int2 int4 uint2 uint4 uint8_t uint16_t uint32_t uint64_t int64_t";
 
-const CUDA: &[&str] =
-    &["threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "atomicAdd", "wmma", "asm", "printf"];
+const CUDA: &str = "threadIdx blockIdx blockDim gridDim warpSize atomicAdd wmma asm printf";
 
 /// The tokens of each line. A comment between `/*` and `*/` may go over several.
 pub(super) fn lines(text: &str) -> Vec<Vec<Token<'_>>> {
@@ -453,14 +398,18 @@ fn one(rest: &str, first: char) -> (Kind, usize) {
         c if c.is_alphabetic() || c == '_' => {
             let end = while_(|c| c.is_alphanumeric() || c == '_');
             let kind = match &rest[..end] {
-                word if KEYWORDS.contains(&word) => Kind::Keyword,
-                word if word.starts_with("__") || CUDA.contains(&word) => Kind::Cuda,
+                word if listed(KEYWORDS, word) => Kind::Keyword,
+                word if word.starts_with("__") || listed(CUDA, word) => Kind::Cuda,
                 _ => Kind::Name,
             };
             (kind, end)
         }
         c => (Kind::Sign, c.len_utf8()),
     }
+}
+
+fn listed(words: &str, word: &str) -> bool {
+    words.split(' ').any(|listed| listed == word)
 }
 
 /// The length of a text in quotes, or of all that is left where it is not closed.
@@ -478,27 +427,7 @@ fn string(rest: &str) -> usize {
 }
 
 /// Once for each output. Colours of the changed lines are Okabe and Ito's, which colour-blind readers tell apart.
-const STYLE: &str = "<style>\
-.gpulab-code{color:var(--jp-content-font-color1,inherit)}\
-.gpulab-code pre{font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);\
-line-height:1.4;margin:.4em 0;padding:.3em 0;background:none;color:inherit;\
-border:1px solid rgba(127,127,127,.35)}\
-.gpulab-code .l{display:block;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;\
-padding-left:var(--gutter);text-indent:calc(-1*var(--gutter))}\
-.gpulab-code .n{color:#808080;user-select:none;-webkit-user-select:none}\
-.gpulab-code .add{background:rgba(0,148,108,.16)}.gpulab-code .add b{background:rgba(0,148,108,.42)}\
-.gpulab-code .del{background:rgba(213,94,0,.15)}.gpulab-code .del b{background:rgba(213,94,0,.42)}\
-.gpulab-code b{font-weight:inherit;border-radius:2px}\
-.gpulab-code .gap{background:rgba(127,127,127,.12);color:#808080}\
-.gpulab-code .k{color:var(--jp-mirror-editor-keyword-color,#00946c);font-weight:bold}\
-.gpulab-code .c{color:var(--jp-mirror-editor-comment-color,#808080);font-style:italic}\
-.gpulab-code .add .c,.gpulab-code .del .c{color:inherit;opacity:.75}\
-.gpulab-code .u{color:var(--jp-mirror-editor-def-color,#0072b2)}\
-.gpulab-code .m{color:var(--jp-mirror-editor-number-color,#8c7024)}\
-.gpulab-code .s{color:var(--jp-mirror-editor-string-color,#d55e00)}\
-.gpulab-code .d{color:var(--jp-mirror-editor-meta-color,#c4689a)}\
-.gpulab-code b span{color:inherit}\
-</style>";
+const STYLE: &str = include_str!("code.css");
 
 /// One line of code. Tokens that are marked stand in `<b>`.
 pub(super) fn line(tokens: &[Token<'_>], marked: &[bool]) -> String {
@@ -537,5 +466,7 @@ fn class(kind: Kind) -> &'static str {
 
 /// The box with all lines, whose line numbers are so many letters wide: what is too long goes on behind them.
 pub(super) fn frame(title: &str, lines: &str, gutter: usize) -> String {
-    format!("{STYLE}<div class=\"gpulab-code\" style=\"--gutter:{gutter}ch\">{title}<pre>{lines}</pre></div>\n")
+    format!(
+        "<style>{STYLE}</style><div class=\"gpulab-code\" style=\"--gutter:{gutter}ch\">{title}<pre>{lines}</pre></div>\n"
+    )
 }

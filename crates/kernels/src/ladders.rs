@@ -5,7 +5,7 @@ use crate::counters::{RungCount, RungCounters};
 use crate::ladder::{RUNGS, Rung};
 use crate::topics::{
     Embedding, FlashAttention, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size, Softmax, Topic,
-    VectorAdd, arrays_of, fits, known_width, reason,
+    VectorAdd, fits, known_width, reason,
 };
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, KernelResources};
@@ -237,7 +237,7 @@ impl Ladder {
         let work = rung.work(size)?;
         fits(gpu, &work, 1)?;
         launches.work = Some(work);
-        let (inputs, mut outputs) = arrays_of(&*rung, gpu, size, 1)?;
+        let (inputs, mut outputs) = rung.arrays(size, 1)?;
         rung.call(&inputs, &mut outputs, size, &mut launches)?;
         Ok(launches)
     }

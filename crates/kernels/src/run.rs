@@ -2,7 +2,8 @@
 
 use crate::ladders::Ladder;
 use crate::topics::{
-    Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, fits, reason, relative_error, wrong,
+    Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, fits, on_gpu, poisoned, reason,
+    relative_error, wrong,
 };
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -102,12 +103,6 @@ impl LadderRun {
         }
     }
 
-    pub(crate) fn work(&mut self, work: &Cost) {
-        self.dtype = work.dtype.to_string();
-        self.bytes = work.bytes as f64;
-        self.operations = work.operations;
-    }
-
     /// The rungs.
     pub fn rungs(&self) -> impl Iterator<Item = &RunLine> {
         self.lines.iter().filter(|line| !line.is_peer())
@@ -138,14 +133,6 @@ impl LadderRun {
     /// As [`LadderRun::rate`].
     pub fn peer(&self, name: &str) -> f64 {
         self.line(name).rate.median
-    }
-
-    /// The median time of a rung or peer, in µs a call.
-    ///
-    /// # Panics
-    /// As [`LadderRun::rate`].
-    pub fn time_us(&self, name: &str) -> f64 {
-        self.line(name).time.median * 1e3
     }
 
     fn line(&self, name: &str) -> &RunLine {
@@ -336,119 +323,111 @@ impl Ladder {
         plan: &Bench,
         peers: &mut dyn FnMut(&Workload<'_>) -> Result<Vec<Peer<'a>>>,
     ) -> Result<LadderRun> {
-        interleaved(self, gpu, self.size(size)?, plan, peers)
-    }
-}
-
-fn interleaved<'a>(
-    ladder: Ladder,
-    gpu: &Gpu,
-    size: Size,
-    plan: &Bench,
-    more: &mut dyn FnMut(&Workload<'_>) -> Result<Vec<Peer<'a>>>,
-) -> Result<LadderRun> {
-    gpu.has_times()?;
-    let mut run = LadderRun::empty(ladder, size, gpu);
-    let rungs = open(ladder, gpu, size, &mut run)?;
-    let Some((_, first)) = rungs.first() else {
-        return Err(Error::Unsupported {
-            what: format!("{gpu} runs no rung of the ladder {}", ladder.topic()),
-            fix: "see the recorded run (`ladder.measure(&lesson, size)`)".to_string(),
-        });
-    };
-    let work = first.work(size)?;
-    run.work(&work);
-    let count = gpu.sets_past_cache(work.bytes);
-    fits(gpu, &work, count)?;
-    let sets = (0..count as u64).map(|seed| first.inputs(size, seed)).collect::<Result<Vec<_>>>()?;
-    let on_gpu = |hosts: &Vec<HostArray>| hosts.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>();
-    let inputs = sets.iter().map(on_gpu).collect::<Result<Vec<_>>>()?;
-    let mut exact = vec![first.exact(&sets[0], size)?];
-    if exact[0].iter().map(|piece| piece.values.len()).sum::<usize>() < FEW {
-        exact.extend(sets[1..].iter().map(|set| first.exact(set, size)).collect::<Result<Vec<_>>>()?);
-    }
-
-    let mut outputs = Outputs::new();
-    let mut shapes = Vec::new();
-    for (_, rung) in &rungs {
-        let shape = rung.outputs(size)?;
-        if !outputs.contains_key(&shape) {
-            let set = |_| shape.iter().map(|&output| Array::poisoned(gpu, output)).collect::<Result<Vec<_>>>();
-            outputs.insert(shape.clone(), RefCell::new((0..count).map(set).collect::<Result<_>>()?));
+        let size = self.size(size)?;
+        gpu.has_times()?;
+        let mut run = LadderRun::empty(self, size, gpu);
+        let rungs = open(self, gpu, size, &mut run)?;
+        let Some((_, first)) = rungs.first() else {
+            return Err(Error::Unsupported {
+                what: format!("{gpu} runs no rung of the ladder {}", self.topic()),
+                fix: "see the recorded run (`ladder.measure(&lesson, size)`)".to_string(),
+            });
+        };
+        let work = first.work(size)?;
+        (run.dtype, run.bytes, run.operations) = (work.dtype.to_string(), work.bytes as f64, work.operations);
+        let count = gpu.sets_past_cache(work.bytes);
+        fits(gpu, &work, count)?;
+        let sets = (0..count as u64).map(|seed| first.inputs(size, seed)).collect::<Result<Vec<_>>>()?;
+        let inputs = sets.iter().map(|hosts| on_gpu(gpu, hosts)).collect::<Result<Vec<_>>>()?;
+        let mut exact = vec![first.exact(&sets[0], size)?];
+        if exact[0].iter().map(|piece| piece.values.len()).sum::<usize>() < FEW {
+            exact.extend(sets[1..].iter().map(|set| first.exact(set, size)).collect::<Result<Vec<_>>>()?);
         }
-        shapes.push(shape);
-    }
-    let parts = parts(gpu, &inputs, &work)?;
-    let sources: Vec<&Array> = match parts.is_empty() {
-        true => inputs.iter().map(|set| largest(set)).collect(),
-        false => parts.iter().collect(),
-    };
-    let mut targets: Vec<Array> = sources.iter().map(|from| Array::like(gpu, from)).collect::<Result<Vec<_>>>()?;
-    let mut peers = Vec::new();
-    // Device events see no copy on a Mac: its CPU makes them, in memory that it shares with the GPU.
-    match gpu.backend() {
-        Backend::Metal => run.notes.push("no device copy: on a Mac it is the CPU that copies".to_string()),
-        _ => peers.push(copy(&sources, &mut targets)),
-    }
-    peers.extend(ladder.vendor(gpu, size, &mut run.notes)?);
-    peers.extend(more(&Workload { ladder, size, work, sets: &sets, exact: &exact })?);
 
-    let mut timed = Vec::new();
-    for ((path, rung), shape) in rungs.iter().zip(&shapes) {
-        let outputs = &outputs[shape];
-        let queue = |set: usize| rung.call(&inputs[set], &mut outputs.borrow_mut()[set], size, &mut Launches::queue());
-        let error = checked(&mut outputs.borrow_mut()[0], &exact, |set, arrays| {
-            rung.call(&inputs[set], arrays, size, &mut Launches::queue())
-        })?;
-        if error.is_nan() || error > WRONG {
-            return Err(wrong(path, format!("size {size}: off by {error:.1e} of the result")));
-        }
-        run.lines.push(RunLine::rung(path, error, work.unit()));
-        timed.push(TimedWork::Calls(Box::new(move |call| queue(call % count))));
-    }
-    let outputs = &outputs[&shapes[0]];
-    for peer in peers {
-        let Peer { name, mut error, work: peer_work } = peer;
-        let copies = name == COPY;
-        timed.push(match peer_work {
-            PeerWork::OnArrays(mut call) => {
-                let call_on = |set: usize, arrays: &mut [Array]| call(&inputs[set], arrays);
-                error = Some(checked(&mut outputs.borrow_mut()[0], &exact, call_on)?);
-                let inputs = &inputs;
-                TimedWork::Calls(Box::new(move |at| {
-                    let set = at % count;
-                    call(&inputs[set], &mut outputs.borrow_mut()[set])
-                }))
+        let mut outputs = Outputs::new();
+        let mut shapes = Vec::new();
+        for (_, rung) in &rungs {
+            let shape = rung.outputs(size)?;
+            if !outputs.contains_key(&shape) {
+                let sets = (0..count).map(|_| poisoned(gpu, &shape)).collect::<Result<_>>()?;
+                outputs.insert(shape.clone(), RefCell::new(sets));
             }
-            PeerWork::Calls(call) => TimedWork::Calls(call),
-            PeerWork::Clocked(sample) => TimedWork::Clocked(sample),
-        });
-        run.lines.push(RunLine::peer(&name, error, if copies { "GB/s" } else { work.unit() }));
-    }
-    let copied = 2 * sources[0].bytes();
-    let samples = gpu.time_interleaved(plan, &mut timed)?;
-    let rates: Vec<Vec<f64>> = run
-        .lines
-        .iter()
-        .zip(&samples)
-        .map(|(line, samples)| {
-            let rate = |&ms: &f64| if line.name == COPY { copied as f64 / ms / 1e6 } else { work.rate(ms) };
-            samples.iter().map(rate).collect()
-        })
-        .collect();
-    let peers: Vec<(usize, RunLine)> =
-        run.lines.iter().cloned().enumerate().filter(|(_, line)| line.is_peer()).collect();
-    for (at, line) in run.lines.iter_mut().enumerate() {
-        (line.time, line.rate) = (Summary::of(&samples[at]), Summary::of(&rates[at]));
-        if line.is_peer() {
-            continue;
+            shapes.push(shape);
         }
-        for (peer_at, peer) in peers.iter().filter(|(_, peer)| peer.unit == line.unit) {
-            let ratios: Vec<f64> = rates[at].iter().zip(&rates[*peer_at]).map(|(ours, theirs)| ours / theirs).collect();
-            line.against.push((peer.name.clone(), Summary::of(&ratios)));
+        let parts = parts(gpu, &inputs, &work)?;
+        let sources: Vec<&Array> = match parts.is_empty() {
+            true => inputs.iter().map(|set| largest(set)).collect(),
+            false => parts.iter().collect(),
+        };
+        let mut targets: Vec<Array> = sources.iter().map(|from| Array::like(gpu, from)).collect::<Result<Vec<_>>>()?;
+        let mut taking_part = Vec::new();
+        // Device events see no copy on a Mac: its CPU makes them, in memory that it shares with the GPU.
+        match gpu.backend() {
+            Backend::Metal => run.notes.push("no device copy: on a Mac it is the CPU that copies".to_string()),
+            _ => taking_part.push(copy(&sources, &mut targets)),
         }
+        taking_part.extend(self.vendor(gpu, size, &mut run.notes)?);
+        taking_part.extend(peers(&Workload { ladder: self, size, work, sets: &sets, exact: &exact })?);
+
+        let mut timed = Vec::new();
+        for ((path, rung), shape) in rungs.iter().zip(&shapes) {
+            let outputs = &outputs[shape];
+            let queue =
+                |set: usize| rung.call(&inputs[set], &mut outputs.borrow_mut()[set], size, &mut Launches::queue());
+            let error = checked(&mut outputs.borrow_mut()[0], &exact, |set, arrays| {
+                rung.call(&inputs[set], arrays, size, &mut Launches::queue())
+            })?;
+            if error.is_nan() || error > WRONG {
+                return Err(wrong(path, format!("size {size}: off by {error:.1e} of the result")));
+            }
+            run.lines.push(RunLine::rung(path, error, work.unit()));
+            timed.push(TimedWork::Calls(Box::new(move |call| queue(call % count))));
+        }
+        let outputs = &outputs[&shapes[0]];
+        for peer in taking_part {
+            let Peer { name, mut error, work: peer_work } = peer;
+            let copies = name == COPY;
+            timed.push(match peer_work {
+                PeerWork::OnArrays(mut call) => {
+                    let call_on = |set: usize, arrays: &mut [Array]| call(&inputs[set], arrays);
+                    error = Some(checked(&mut outputs.borrow_mut()[0], &exact, call_on)?);
+                    let inputs = &inputs;
+                    TimedWork::Calls(Box::new(move |at| {
+                        let set = at % count;
+                        call(&inputs[set], &mut outputs.borrow_mut()[set])
+                    }))
+                }
+                PeerWork::Calls(call) => TimedWork::Calls(call),
+                PeerWork::Clocked(sample) => TimedWork::Clocked(sample),
+            });
+            run.lines.push(RunLine::peer(&name, error, if copies { "GB/s" } else { work.unit() }));
+        }
+        let copied = 2 * sources[0].bytes();
+        let samples = gpu.time_interleaved(plan, &mut timed)?;
+        let rates: Vec<Vec<f64>> = run
+            .lines
+            .iter()
+            .zip(&samples)
+            .map(|(line, samples)| {
+                let rate = |&ms: &f64| if line.name == COPY { copied as f64 / ms / 1e6 } else { work.rate(ms) };
+                samples.iter().map(rate).collect()
+            })
+            .collect();
+        let peers: Vec<(usize, RunLine)> =
+            run.lines.iter().cloned().enumerate().filter(|(_, line)| line.is_peer()).collect();
+        for (at, line) in run.lines.iter_mut().enumerate() {
+            (line.time, line.rate) = (Summary::of(&samples[at]), Summary::of(&rates[at]));
+            if line.is_peer() {
+                continue;
+            }
+            for (peer_at, peer) in peers.iter().filter(|(_, peer)| peer.unit == line.unit) {
+                let ratios: Vec<f64> =
+                    rates[at].iter().zip(&rates[*peer_at]).map(|(ours, theirs)| ours / theirs).collect();
+                line.against.push((peer.name.clone(), Summary::of(&ratios)));
+            }
+        }
+        Ok(run)
     }
-    Ok(run)
 }
 
 /// The rungs that this GPU runs; the others go into the notes.
@@ -558,7 +537,7 @@ mod tests {
         let mut rows = run.to_rows();
         rows.iter_mut().for_each(|row| row.machine.clone_from(&run.machine));
         assert_eq!(LadderRun::from_rows(run.ladder, run.size, &rows), run);
-        assert_eq!((run.rate("01"), run.peer("device copy"), run.time_us("01_naive")), (5.0, 4000.0, 2000.0));
+        assert_eq!((run.rate("01"), run.peer("device copy")), (5.0, 4000.0));
         assert_eq!(
             run.rows().iter().map(|row| row.experiment.as_str()).collect::<Vec<_>>(),
             ["01_naive", "device copy"]
@@ -606,7 +585,7 @@ mod tests {
     fn a_number_that_is_never_written_shows() {
         let gpu = Gpu::simulated().unwrap();
         let mut outputs = [Array::poisoned(&gpu, Allocation::F32(8)).unwrap()];
-        let exact = [vec![Reference { output: 0, from: 2, values: vec![1.0] }]];
+        let exact = [vec![Reference::new(0, 2, vec![1.0], |_, _| 0.0)]];
         assert!(checked(&mut outputs, &exact, |_, _| Ok(())).unwrap().is_nan());
     }
 }

@@ -5,6 +5,7 @@ use gpulab::cpu::{AttentionMask, AttentionShape};
 use gpulab::prelude::*;
 use gpulab::sim::BlockOrder;
 use gpulab_kernels::ladder::{Leaves, RUNGS, Rung};
+use gpulab_kernels::topics::{HostArray, Topic};
 use gpulab_kernels::*;
 
 /// Sizes that fill neither a warp, a block, nor a tile.
@@ -83,8 +84,11 @@ fn every_kernel_is_right_in_every_order_of_blocks_and_makes_no_mistake() {
                 each(&mut |sizes| lengths(sizes).for_each(|n| reduction(rung, &sum, n)));
             }
             "softmax" | "layer_norm" | "rms_norm" => {
-                let rows = Rows::new(gpu, rung);
-                each(&mut |sizes| sizes.of(&TABLES, TABLES[1]).into_iter().for_each(|table| rows.check(rung, table)));
+                let topic = Ladder::of(rung.kernel).and_then(|ladder| ladder.open(gpu, rung.path));
+                let topic = topic.unwrap_or_else(|error| panic!("{error}"));
+                each(&mut |sizes| {
+                    sizes.of(&TABLES, TABLES[1]).into_iter().for_each(|table| rows(rung, &*topic, table))
+                });
             }
             "flash_attention" => [false, true].into_iter().for_each(|causal| {
                 let flash = FlashAttention::new(gpu, rung.path, causal).unwrap_or_else(|error| panic!("{error}"));
@@ -194,31 +198,20 @@ fn matmul(gpu: &Gpu, rung: &Rung, kernel: &Kernel, (m, n, k): (usize, usize, usi
     }
 }
 
-/// An operation on rows.
-enum Rows {
-    Softmax(Softmax),
-    Norm(Norm),
-}
-
-impl Rows {
-    fn new(gpu: &Gpu, rung: &Rung) -> Rows {
-        match rung.kernel {
-            "softmax" => Rows::Softmax(Softmax::new(gpu, rung.path).unwrap()),
-            _ => Rows::Norm(Norm::new(gpu, rung.path).unwrap()),
-        }
-    }
-
-    /// Of numbers in [-1, 1), the result is rounded to bf16, off by 2⁻⁸ of it at most, and the sums in f32 by far less.
-    fn check(&self, rung: &Rung, (rows, columns): (usize, usize)) {
-        let (x, weight) = (cpu::random_bf16(rows * columns, 7), cpu::random_bf16(columns, 8));
-        let bias = (rung.kernel == "layer_norm").then(|| cpu::random_bf16(columns, 9));
-        let given = match self {
-            Rows::Softmax(softmax) => softmax.softmax(&x, rows, columns),
-            Rows::Norm(norm) => norm.norm(&x, &weight, bias.as_deref(), rows),
-        };
-        let given = given.unwrap_or_else(|error| panic!("{} at {rows} × {columns}: {error}", rung.path));
-        rows_agree(rung, &given, [&x, &weight, &bias.unwrap_or_else(|| vec![0; columns])], columns);
-    }
+/// Of numbers in [-1, 1), the result is rounded to bf16, off by 2⁻⁸ of it at most, and the sums in f32 by far less.
+fn rows(rung: &Rung, topic: &dyn Topic, (rows, columns): (usize, usize)) {
+    let (x, weight) = (cpu::random_bf16(rows * columns, 7), cpu::random_bf16(columns, 8));
+    let bias = if rung.kernel == "layer_norm" { cpu::random_bf16(columns, 9) } else { vec![0; columns] };
+    let arrays = match rung.kernel {
+        "softmax" => 1,
+        "rms_norm" => 2,
+        _ => 3,
+    };
+    let inputs = [&x, &weight, &bias].map(|numbers| HostArray::Bf16(numbers.clone()));
+    let given = topic.results(&inputs[..arrays], Size::Two(rows, columns));
+    let given = given.unwrap_or_else(|error| panic!("{} at {rows} × {columns}: {error}", rung.path));
+    let HostArray::Bf16(given) = &given[0] else { panic!("{}: {given:?}", rung.path) };
+    rows_agree(rung, given, [&x, &weight, &bias], columns);
 }
 
 fn rows_agree(rung: &Rung, given: &[u16], [x, weight, bias]: [&[u16]; 3], columns: usize) {

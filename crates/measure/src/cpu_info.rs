@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// One level of the CPU's caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cache {
+pub struct CpuCache {
     /// `L1d`, `L2`, `L3` …
     pub name: String,
     /// Bytes of one such cache.
@@ -31,7 +31,7 @@ pub struct CpuInfo {
     /// The all-core functions of `gpulab-cpu` use so many.
     pub usable_cores: usize,
     /// From the core outwards; instruction caches are left out.
-    pub caches: Vec<Cache>,
+    pub caches: Vec<CpuCache>,
     /// Bytes of memory, if the machine tells.
     pub memory_bytes: Option<u64>,
     /// The container's limit on memory, where it is below the machine's.
@@ -131,7 +131,7 @@ fn physical_cores(cpus: &[PathBuf]) -> Option<usize> {
     (!cores.is_empty()).then_some(cores.len())
 }
 
-fn caches(cpus: &[PathBuf]) -> Vec<Cache> {
+fn caches(cpus: &[PathBuf]) -> Vec<CpuCache> {
     // (level, kind, size) → the sets of threads that share one.
     let mut found: BTreeMap<(u32, String, u64), BTreeSet<String>> = BTreeMap::new();
     for cpu in cpus {
@@ -148,7 +148,7 @@ fn caches(cpus: &[PathBuf]) -> Vec<Cache> {
             found.entry((level, kind.to_string(), bytes)).or_default().insert(shared);
         }
     }
-    let cache = |((level, kind, bytes), shared): ((u32, String, u64), BTreeSet<String>)| Cache {
+    let cache = |((level, kind, bytes), shared): ((u32, String, u64), BTreeSet<String>)| CpuCache {
         name: format!("L{level}{kind}"),
         bytes,
         count: shared.len(),
@@ -191,10 +191,7 @@ fn ask_sysctl() -> CpuInfo {
 }
 
 fn parse_sysctl(text: &str) -> CpuInfo {
-    let value = |key: &str| {
-        let pairs = text.lines().filter_map(|line| line.split_once(": "));
-        pairs.into_iter().find(|(found, _)| *found == key).map(|(_, value)| value.trim())
-    };
+    let value = |key: &str| value_of(text, key);
     let number = |key: &str| value(key).and_then(|text| text.parse::<u64>().ok()).filter(|&n| n > 0);
     // perflevel0 are the fast cores; Intel Macs have only the plain keys.
     let first = |keys: [&str; 2]| keys.into_iter().find_map(number);
@@ -206,7 +203,7 @@ fn parse_sysctl(text: &str) -> CpuInfo {
         ("L3", number("hw.l3cachesize"), 1),
     ];
     let cache = |(name, bytes, count): (&str, Option<u64>, u64)| {
-        Some(Cache { name: name.to_string(), bytes: bytes?, count: count as usize })
+        Some(CpuCache { name: name.to_string(), bytes: bytes?, count: count as usize })
     };
     CpuInfo {
         model: value("machdep.cpu.brand_string").unwrap_or_default().to_string(),

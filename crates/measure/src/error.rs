@@ -10,7 +10,7 @@ mod cuda;
 pub use cuda::next_step;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What every fallible function of this crate returns. The second parameter is there for code that names its own error.
 ///
@@ -228,6 +228,27 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl Error {
+    /// Makes [`Error::File`] of what the system says: `read(path).map_err(Error::file(path, "read the kernel", "give …"))`.
+    pub fn file(path: &Path, during: &str, fix: &str) -> impl Fn(std::io::Error) -> Error + use<> {
+        let (path, during, fix) = (path.to_path_buf(), during.to_string(), fix.to_string());
+        move |error| {
+            let (path, during, text, fix) = (path.clone(), during.clone(), error.to_string(), fix.clone());
+            Error::File { path, during, text, fix }
+        }
+    }
+}
+
+/// Writes a file that a reader asked for, and the folders on its path; `during` is such as `save the figure as`.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn save(path: &Path, text: &str, during: &str) -> Result<()> {
+    let folders = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let fix = "choose a path in a folder where you may write, on a disk with room";
+    folders.and_then(|()| std::fs::write(path, text)).map_err(Error::file(path, during, fix))
+}
 
 /// What to do about a kernel that does not compile.
 fn compile_next(log: &str) -> &'static str {

@@ -62,11 +62,6 @@ impl Summary {
     pub fn gb_per_s(self, bytes: usize) -> Summary {
         self.map(|ms| bytes as f64 / (ms * 1e-3) / 1e9)
     }
-
-    /// Milliseconds for `operations`, turned into GFLOP/s (10⁹ operations a second).
-    pub fn gflop_per_s(self, operations: f64) -> Summary {
-        self.map(|ms| operations / (ms * 1e-3) / 1e9)
-    }
 }
 
 impl fmt::Display for Summary {
@@ -529,31 +524,20 @@ impl Resources {
     }
 
     fn table(&self) -> Table {
-        const HEADS: [&str; 10] = [
-            "rung",
-            "registers a thread",
-            "static shared",
-            "dynamic shared",
-            "local bytes a thread",
-            "threads a block",
-            "blocks a multiprocessor",
-            "warps a multiprocessor",
-            "occupancy",
-            "limited by",
+        type Column = (&'static str, fn(&KernelResources) -> Cell);
+        const COLUMNS: [Column; 9] = [
+            ("registers a thread", |it| Cell::of(it.registers.to_string())),
+            ("static shared", |it| Cell::of(shared(it.shared_bytes))),
+            ("dynamic shared", |it| Cell::of(shared(it.dynamic_shared_bytes))),
+            ("local bytes a thread", |it| Cell::of(it.local_bytes.to_string()).flagged(it.local_bytes > 0)),
+            ("threads a block", |it| Cell::of(it.threads.to_string())),
+            ("blocks a multiprocessor", |it| Cell::of(it.blocks.to_string())),
+            ("warps a multiprocessor", |it| Cell::of(it.warps().to_string())),
+            ("occupancy", |it| Cell::of(format!("{:.0} %", it.occupancy()))),
+            ("limited by", |it| Cell::of(it.limited_by())),
         ];
         let row = |(name, it): &(String, KernelResources)| {
-            vec![
-                Cell::of(name),
-                Cell::of(it.registers.to_string()),
-                Cell::of(shared(it.shared_bytes)),
-                Cell::of(shared(it.dynamic_shared_bytes)),
-                Cell::of(it.local_bytes.to_string()).flagged(it.local_bytes > 0),
-                Cell::of(it.threads.to_string()),
-                Cell::of(it.blocks.to_string()),
-                Cell::of(it.warps().to_string()),
-                Cell::of(format!("{:.0} %", it.occupancy())),
-                Cell::of(it.limited_by()),
-            ]
+            std::iter::once(Cell::of(name)).chain(COLUMNS.iter().map(|(_, cell)| cell(it))).collect()
         };
         let mut notes = Vec::new();
         if self.rungs.iter().any(|(_, it)| it.local_bytes > 0) {
@@ -564,7 +548,7 @@ impl Resources {
         let source = if self.source.is_empty() { "no figures" } else { &self.source };
         Table {
             title: format!("what each rung needs of a multiprocessor ({source})"),
-            heads: HEADS.map(str::to_string).to_vec(),
+            heads: std::iter::once("rung").chain(COLUMNS.map(|column| column.0)).map(str::to_string).collect(),
             rows: self.rungs.iter().map(row).collect(),
             notes,
             ..Table::default()

@@ -298,15 +298,10 @@ fn fail(path: &Path, error: &std::io::Error) -> Error {
 /// # Errors
 /// [`Error::File`] when it cannot be read, [`Error::Damaged`] with the line when it is not what this crate writes.
 pub fn read(path: &Path) -> Result<Vec<Measurement>> {
-    let fail = |error: std::io::Error| Error::File {
-        path: path.to_path_buf(),
-        during: "read".to_string(),
-        text: error.to_string(),
-        fix: "run the lesson first, which writes it; a recorded run comes with the repository (`git status` shows a \
-              file that is missing)"
-            .to_string(),
-    };
-    let mut file = std::fs::File::open(path).map_err(fail)?;
+    let fix = "run the lesson first, which writes it; a recorded run comes with the repository (`git status` shows a \
+               file that is missing)";
+    let fail = Error::file(path, "read", fix);
+    let mut file = std::fs::File::open(path).map_err(&fail)?;
     // Waits for a row that is being written. Some network disks have no locks: a half row then shows as damage.
     let _ = file.lock_shared();
     let mut text = Vec::new();

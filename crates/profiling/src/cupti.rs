@@ -5,6 +5,7 @@
 //! where the library is missing, and they cannot be told a folder. A record grows at its end from version to version,
 //! so the fields that are read here lie at the same places in the CUPTI of CUDA 12.4 and of 13.0 (`Kernel9`, `Kernel10`).
 
+use crate::{Activity, ActivityKind};
 use gpulab::error::{Error, Result};
 use gpulab::places;
 use libloading::Library;
@@ -25,7 +26,7 @@ static SINK: Mutex<Sink> = Mutex::new(Sink { found: Vec::new(), passed_over: 0, 
 static ONE: Mutex<()> = Mutex::new(());
 
 struct Sink {
-    found: Vec<Raw>,
+    found: Vec<Activity>,
     passed_over: usize,
     next: Option<NextRecord>,
 }
@@ -36,7 +37,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What ran during a piece of work.
 pub(crate) struct Recorded {
-    pub records: Vec<Raw>,
+    pub records: Vec<Activity>,
     /// When the work began and ended, in ns of the records' clock.
     pub start: u64,
     pub end: u64,
@@ -75,8 +76,8 @@ unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, _: usize
             && unsafe { next(buffer, valid, &mut record) } == 0
         {
             // SAFETY: the library says that this is a record.
-            match unsafe { Raw::read(record) } {
-                Some(raw) if sink.found.len() < MOST => sink.found.push(raw),
+            match unsafe { read(record) } {
+                Some(activity) if sink.found.len() < MOST => sink.found.push(activity),
                 Some(_) => sink.passed_over += 1,
                 None => {}
             }
@@ -132,8 +133,8 @@ pub(crate) fn trace<T>(work: impl FnOnce(&Cupti) -> Result<T>, wait: impl Fn() -
     flushed?;
     let mut records = sink.found;
     // What was queued before does not belong here; the worker also gives buffers in any order.
-    records.retain(|record| record.end > start);
-    records.sort_by_key(|record| (record.start, record.end));
+    records.retain(|record| record.end_ns > start);
+    records.sort_by_key(|record| (record.start_ns, record.end_ns));
     Ok((done, Recorded { records, start, end, lost: lost + sink.passed_over }))
 }
 
@@ -311,84 +312,59 @@ fn candidates() -> Vec<PathBuf> {
     found.chain(named).collect()
 }
 
-/// What a record is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RawKind {
-    Kernel,
-    /// CUPTI's number for from where to where.
-    Copy(u8),
-    Fill,
-}
-
-/// One record. Times are ns of CUPTI's clock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Raw {
-    pub kind: RawKind,
-    pub start: u64,
-    pub end: u64,
-    pub stream: u32,
-    /// Moved or filled; 0 of kernels.
-    pub bytes: u64,
-    /// Of kernels, as CUPTI has it: mangled where the source is C++.
-    pub name: String,
-    pub grid: [u32; 3],
-    pub block: [u32; 3],
-    pub registers: u32,
-    pub shared_bytes: u32,
-}
-
 const KERNEL: u32 = 3;
 const CONCURRENT_KERNEL: u32 = 10;
 const MEMCPY: u32 = 1;
 const MEMSET: u32 = 2;
 
-impl Raw {
-    /// Reads the record at that address; `None` for other kinds.
-    ///
-    /// # Safety
-    /// A record of CUPTI 12 or 13 lies there, in whole.
-    pub(super) unsafe fn read(record: *const u8) -> Option<Raw> {
-        // SAFETY: the offsets are those of NVIDIA's `cupti_activity.h`, within the shortest of these records; CUPTI
-        // aligns records to 8 bytes only, so nothing is assumed.
-        unsafe {
-            let word = |at: usize| record.add(at).cast::<u32>().read_unaligned();
-            let long = |at: usize| record.add(at).cast::<u64>().read_unaligned();
-            let three = |at: usize| [word(at), word(at + 4), word(at + 8)];
-            let (start, end) = (long(16), long(24));
-            let none = Raw {
-                kind: RawKind::Fill,
-                start,
-                end,
-                stream: 0,
-                bytes: 0,
-                name: String::new(),
-                grid: [0; 3],
-                block: [0; 3],
-                registers: 0,
-                shared_bytes: 0,
-            };
-            match word(0) {
-                KERNEL | CONCURRENT_KERNEL => {
-                    let name = record.add(104).cast::<*const c_char>().read_unaligned();
-                    let name = if name.is_null() { c"kernel" } else { CStr::from_ptr(name) };
-                    Some(Raw {
-                        kind: RawKind::Kernel,
-                        stream: word(48),
-                        name: name.to_string_lossy().into_owned(),
-                        grid: three(52),
-                        block: three(64),
-                        registers: record.add(6).cast::<u16>().read_unaligned().into(),
-                        shared_bytes: word(76).saturating_add(word(80)),
-                        ..none
-                    })
-                }
-                MEMCPY => {
-                    let kind = RawKind::Copy(record.add(4).read());
-                    Some(Raw { kind, stream: word(40), bytes: long(8), ..none })
-                }
-                MEMSET => Some(Raw { stream: word(40), bytes: long(8), ..none }),
-                _ => None,
+/// Reads the record at that address, with times of CUPTI's clock; `None` for other kinds. A kernel's name is as CUPTI has
+/// it: mangled where the source is C++.
+///
+/// # Safety
+/// A record of CUPTI 12 or 13 lies there, in whole.
+unsafe fn read(record: *const u8) -> Option<Activity> {
+    // SAFETY: the offsets are those of NVIDIA's `cupti_activity.h`, within the shortest of these records; CUPTI
+    // aligns records to 8 bytes only, so nothing is assumed.
+    unsafe {
+        let word = |at: usize| record.add(at).cast::<u32>().read_unaligned();
+        let long = |at: usize| record.add(at).cast::<u64>().read_unaligned();
+        let three = |at: usize| [word(at), word(at + 4), word(at + 8)];
+        let work = |kind: ActivityKind, stream: u32, bytes: u64| Activity {
+            kind,
+            name: kind.words().to_string(),
+            start_ns: long(16),
+            end_ns: long(24),
+            stream,
+            bytes,
+            grid: [0; 3],
+            block: [0; 3],
+            registers: 0,
+            shared_bytes: 0,
+        };
+        match word(0) {
+            KERNEL | CONCURRENT_KERNEL => {
+                let name = record.add(104).cast::<*const c_char>().read_unaligned();
+                let name = if name.is_null() { c"kernel" } else { CStr::from_ptr(name) };
+                Some(Activity {
+                    name: name.to_string_lossy().into_owned(),
+                    grid: three(52),
+                    block: three(64),
+                    registers: record.add(6).cast::<u16>().read_unaligned().into(),
+                    shared_bytes: word(76).saturating_add(word(80)),
+                    ..work(ActivityKind::Kernel, word(48), 0)
+                })
             }
+            MEMCPY => {
+                // CUPTI's number for from where to where; 1 and 2 are of plain memory, 3 and 4 of CUDA arrays.
+                let kind = match record.add(4).read() {
+                    1 | 3 => ActivityKind::CopyToDevice,
+                    2 | 4 => ActivityKind::CopyToHost,
+                    _ => ActivityKind::CopyOnDevice,
+                };
+                Some(work(kind, word(40), long(8)))
+            }
+            MEMSET => Some(work(ActivityKind::Fill, word(40), long(8))),
+            _ => None,
         }
     }
 }
@@ -447,15 +423,15 @@ mod tests {
             ],
         );
         // SAFETY: long enough for each kind, and the name lives on.
-        let read = |bytes: &[u8]| unsafe { Raw::read(bytes.as_ptr()) };
+        let read = |bytes: &[u8]| unsafe { super::read(bytes.as_ptr()) };
         let found = read(&kernel).unwrap();
-        assert_eq!((found.kind, found.name.as_str(), found.stream), (RawKind::Kernel, "reduce", 7));
+        assert_eq!((found.kind, found.name.as_str(), found.stream), (ActivityKind::Kernel, "reduce", 7));
         assert_eq!((found.grid, found.block, found.registers), ([512, 1, 1], [256, 1, 1], 32));
-        assert_eq!((found.start, found.end, found.shared_bytes), (1000, 3000, 1088));
+        assert_eq!((found.start_ns, found.end_ns, found.shared_bytes), (1000, 3000, 1088));
         let copy = read(&record(1, &[(4, 2, 1), (8, 4096, 8), (16, 5, 8), (24, 9, 8), (40, 13, 4)])).unwrap();
-        assert_eq!((copy.kind, copy.bytes, copy.stream, copy.end), (RawKind::Copy(2), 4096, 13, 9));
+        assert_eq!((copy.kind, copy.bytes, copy.stream, copy.end_ns), (ActivityKind::CopyToHost, 4096, 13, 9));
         let fill = read(&record(2, &[(8, 64, 8), (40, 7, 4)])).unwrap();
-        assert_eq!((fill.kind, fill.bytes, fill.stream), (RawKind::Fill, 64, 7));
+        assert_eq!((fill.kind, fill.bytes, fill.stream), (ActivityKind::Fill, 64, 7));
         assert_eq!(read(&record(5, &[])), None);
     }
 }

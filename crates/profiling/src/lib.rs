@@ -6,12 +6,10 @@
 //! | [`range`] | a name for a stretch of the host's time (NVTX), for profilers that look on |
 //! | [`ncu`] | Nsight Compute's counters of the course's kernels |
 //! | [`nsys`] | Nsight Systems' summary of where the time went |
-//! | [`cudnn`] | time and workspace of each of cuDNN's algorithms for a convolution |
 //! | [`sanitize`] | what compute-sanitizer says of a kernel |
 
 mod activity;
 pub mod bare;
-pub mod cudnn;
 mod cupti;
 mod ncu;
 mod nsys;
@@ -35,7 +33,7 @@ use std::marker::PhantomData;
 
 /// An NVTX range on this thread; it ends when this is dropped.
 #[must_use = "the range ends when its guard is dropped: bind it to a name, such as `let _copy = …`"]
-pub struct Range {
+pub struct NvtxRange {
     // Ranges of one thread lie within each other, so the guard must stay on its thread.
     thread: PhantomData<*const ()>,
 }
@@ -45,12 +43,12 @@ pub struct Range {
 /// ```
 /// let _sum = gpulab_profiling::range("sum");
 /// ```
-pub fn range(name: &str) -> Range {
+pub fn range(name: &str) -> NvtxRange {
     nvtx::push(name);
-    Range { thread: PhantomData }
+    NvtxRange { thread: PhantomData }
 }
 
-impl Drop for Range {
+impl Drop for NvtxRange {
     fn drop(&mut self) {
         nvtx::pop();
     }

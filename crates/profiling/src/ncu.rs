@@ -38,7 +38,13 @@ impl Counted {
 
     /// Why warps waited, longest first.
     pub fn stalls(&self) -> Stalls {
-        stalls_of(self)
+        let known = REASONS.iter().filter_map(|&(name, means)| {
+            let cycles = self.metrics.get(&stall_metric(name)).copied()?;
+            Some((name, means, cycles))
+        });
+        let mut reasons: Vec<_> = known.filter(|one| one.2 > 0.0).collect();
+        reasons.sort_by(|a, b| b.2.total_cmp(&a.2));
+        Stalls { rung: self.rung.clone(), reasons, recorded_on: self.recorded_on.clone() }
     }
 
     /// A row for each figure, to be stored; [`Counted::from_rows`] reads them.
@@ -246,13 +252,7 @@ pub const NCU_METRICS: [Metric; 13] = [
     percent("l1tex__throughput.avg.pct_of_peak_sustained_active", "L1 and shared memory"),
     percent("sm__inst_issued.avg.pct_of_peak_sustained_active", "instructions issued"),
     percent("sm__warps_active.avg.pct_of_peak_sustained_active", "occupancy"),
-    Metric {
-        name: "launch__registers_per_thread",
-        short: "registers",
-        unit: "a thread",
-        scale: 1.0,
-        add: Add::Longest,
-    },
+    Metric { unit: "a thread", ..percent("launch__registers_per_thread", "registers") },
     sum("dram__bytes_read.sum", "read", "MB", 1e-6),
     sum("dram__bytes_write.sum", "written", "MB", 1e-6),
     sum("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "load requests", "requests", 1.0),
@@ -263,7 +263,7 @@ pub const NCU_METRICS: [Metric; 13] = [
 
 /// Every name that is asked for.
 pub(super) fn all() -> impl Iterator<Item = String> {
-    let reasons = REASONS.iter().map(|reason| reason.metric());
+    let reasons = REASONS.iter().map(|(name, _)| stall_metric(name));
     NCU_METRICS.iter().map(|metric| metric.name.to_string()).chain(reasons)
 }
 
@@ -301,45 +301,33 @@ impl Counted {
     }
 }
 
-/// A reason for which a warp that lives on a multiprocessor does not issue its next instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reason {
-    name: &'static str,
-    means: &'static str,
-}
-
-impl Reason {
-    /// Nsight Compute's name: the warps that wait for it, added up over all cycles, by the instructions issued. So it is
-    /// how many cycles a warp waits for it before each of its instructions, on average.
-    pub(super) fn metric(self) -> String {
-        format!("smsp__average_warps_issue_stalled_{}_per_issue_active.ratio", self.name)
-    }
-}
-
-const fn reason(name: &'static str, means: &'static str) -> Reason {
-    Reason { name, means }
+/// Nsight Compute's counter of a reason for which a warp does not issue its next instruction: the warps that wait for it,
+/// added up over all cycles, by the instructions issued. So it is how many cycles a warp waits for it before each of its
+/// instructions, on average.
+fn stall_metric(reason: &str) -> String {
+    format!("smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio")
 }
 
 /// The reasons of Hopper, with what they mean in short (after NVIDIA's Kernel Profiling Guide, "Warp Stall Reasons").
-pub(super) const REASONS: [Reason; 18] = [
-    reason("long_scoreboard", "a load from global or local memory has not come"),
-    reason("short_scoreboard", "a load from shared memory, or a special function, has not come"),
-    reason("barrier", "other warps of the block have not reached `__syncthreads()`"),
-    reason("lg_throttle", "the queue for global and local memory is full"),
-    reason("mio_throttle", "the queue for shared memory and special functions is full"),
-    reason("tex_throttle", "the queue of the texture unit is full"),
-    reason("math_pipe_throttle", "the arithmetic unit is busy"),
-    reason("wait", "the last instruction has a fixed latency"),
-    reason("not_selected", "ready, but another warp was taken"),
-    reason("selected", "it issues: no stall"),
-    reason("no_instruction", "its next instruction is not in the cache"),
-    reason("branch_resolving", "a jump is being worked out"),
-    reason("dispatch_stall", "the dispatcher holds it back"),
-    reason("drain", "it has ended, and its stores are not out"),
-    reason("membar", "a memory fence has not come through"),
-    reason("imc_miss", "a constant is not in the cache"),
-    reason("gmma", "the tensor cores are busy"),
-    reason("sleeping", "it sleeps"),
+pub(super) const REASONS: [(&str, &str); 18] = [
+    ("long_scoreboard", "a load from global or local memory has not come"),
+    ("short_scoreboard", "a load from shared memory, or a special function, has not come"),
+    ("barrier", "other warps of the block have not reached `__syncthreads()`"),
+    ("lg_throttle", "the queue for global and local memory is full"),
+    ("mio_throttle", "the queue for shared memory and special functions is full"),
+    ("tex_throttle", "the queue of the texture unit is full"),
+    ("math_pipe_throttle", "the arithmetic unit is busy"),
+    ("wait", "the last instruction has a fixed latency"),
+    ("not_selected", "ready, but another warp was taken"),
+    ("selected", "it issues: no stall"),
+    ("no_instruction", "its next instruction is not in the cache"),
+    ("branch_resolving", "a jump is being worked out"),
+    ("dispatch_stall", "the dispatcher holds it back"),
+    ("drain", "it has ended, and its stores are not out"),
+    ("membar", "a memory fence has not come through"),
+    ("imc_miss", "a constant is not in the cache"),
+    ("gmma", "the tensor cores are busy"),
+    ("sleeping", "it sleeps"),
 ];
 
 /// One rung's reasons to wait, most first: the cycles that a warp waits so for each of its instructions, on average.
@@ -352,16 +340,6 @@ pub struct Stalls {
     pub reasons: Vec<(&'static str, &'static str, f64)>,
     /// The machine, where it was recorded; else empty.
     pub recorded_on: String,
-}
-
-pub(super) fn stalls_of(counted: &Counted) -> Stalls {
-    let known = REASONS.iter().filter_map(|reason| {
-        let cycles = counted.metrics.get(&reason.metric()).copied()?;
-        Some((reason.name, reason.means, cycles))
-    });
-    let mut reasons: Vec<_> = known.filter(|one| one.2 > 0.0).collect();
-    reasons.sort_by(|a, b| b.2.total_cmp(&a.2));
-    Stalls { rung: counted.rung.clone(), reasons, recorded_on: counted.recorded_on.clone() }
 }
 
 impl Stalls {

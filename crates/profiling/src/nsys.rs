@@ -36,18 +36,9 @@ pub fn nsys_command(size: impl Into<Size>, rungs: &[&str]) -> String {
 
 fn profile(to: &str, size: Size, rungs: &[&str]) -> Vec<String> {
     let size = size.name();
-    let fixed = [
-        "nsys",
-        "profile",
-        "--trace=cuda,nvtx",
-        "--sample=none",
-        "--cpuctxsw=none",
-        "--force-overwrite=true",
-        "-o",
-        to,
-    ];
+    let fixed = "nsys profile --trace=cuda,nvtx --sample=none --cpuctxsw=none --force-overwrite=true -o".split(' ');
     let program = ["gpulab", "demo", "ladder", &size];
-    fixed.into_iter().chain(program).chain(rungs.iter().copied()).map(str::to_string).collect()
+    fixed.chain([to]).chain(program).chain(rungs.iter().copied()).map(str::to_string).collect()
 }
 
 fn stats(from: &str) -> Vec<String> {
@@ -63,12 +54,8 @@ fn stats(from: &str) -> Vec<String> {
 /// [`Error::Unsupported`] where the program is missing, may not look, or ends without tables.
 pub fn nsys(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<Shared>> {
     let folder = std::env::temp_dir().join(format!("gpulab-nsys-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).map_err(|error| Error::File {
-        path: folder.clone(),
-        during: "make the folder".to_string(),
-        text: error.to_string(),
-        fix: "make room in the folder for temporary files".to_string(),
-    })?;
+    let fix = "make room in the folder for temporary files";
+    std::fs::create_dir_all(&folder).map_err(Error::file(&folder, "make the folder", fix))?;
     let to = folder.join("trace").to_string_lossy().into_owned();
     let done = started(&profile(&to, size.into(), rungs), Duration::from_secs(180));
     let read = done.and_then(|done| {

@@ -55,12 +55,8 @@ pub fn sanitize(source: &str, kernel: &str, n: usize, tool: &str) -> Result<Vec<
     let folder = std::env::temp_dir().join(format!("gpulab-sanitize-{}", std::process::id()));
     let file: PathBuf = folder.join("kernel.cu");
     let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, source));
-    written.map_err(|error| Error::File {
-        path: file.clone(),
-        during: "write the kernel for compute-sanitizer to".to_string(),
-        text: error.to_string(),
-        fix: "make room in the folder for temporary files".to_string(),
-    })?;
+    let during = "write the kernel for compute-sanitizer to";
+    written.map_err(Error::file(&file, during, "make room in the folder for temporary files"))?;
     let command = command(tool, &file.to_string_lossy(), kernel, n);
     let output = started(&command, Duration::from_secs(120));
     let _ = std::fs::remove_dir_all(&folder);

@@ -1,7 +1,7 @@
 //! Recording what the GPU does, and when.
 
-use crate::cupti::{self, Cupti, Raw, RawKind};
-use crate::{Activity, ActivityKind, NamedRange, Range, Trace};
+use crate::cupti::{self, Cupti};
+use crate::{NamedRange, NvtxRange, Trace};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::sim::needs_hardware;
@@ -19,7 +19,7 @@ pub struct TapeRange<'a> {
     tape: &'a Tape<'a>,
     name: String,
     start: u64,
-    _nvtx: Range,
+    _nvtx: NvtxRange,
 }
 
 impl Tape<'_> {
@@ -67,45 +67,20 @@ fn trace_boxed(gpu: &Gpu, work: &mut dyn FnMut(&Tape<'_>) -> Result<()>) -> Resu
         work(&tape).map(|()| tape.ranges.into_inner())
     };
     let (mut ranges, recorded) = cupti::trace(run, || gpu.synchronize())?;
-    for range in &mut ranges {
-        range.start_ns -= recorded.start.min(range.start_ns);
-        range.end_ns -= recorded.start.min(range.end_ns);
+    let mut activities = recorded.records;
+    let times = activities.iter_mut().flat_map(|one| [&mut one.start_ns, &mut one.end_ns]);
+    for time in times.chain(ranges.iter_mut().flat_map(|range| [&mut range.start_ns, &mut range.end_ns])) {
+        *time = time.saturating_sub(recorded.start);
     }
     ranges.sort_by_key(|range| (range.start_ns, std::cmp::Reverse(range.end_ns)));
-    let activities = recorded.records.iter().map(|raw| activity(raw, recorded.start)).collect();
     let total_ns = recorded.end - recorded.start;
     Ok(Trace { gpu: gpu.name().to_string(), activities, ranges, total_ns, lost: recorded.lost })
-}
-
-fn activity(raw: &Raw, start: u64) -> Activity {
-    let kind = match raw.kind {
-        RawKind::Kernel => ActivityKind::Kernel,
-        RawKind::Fill => ActivityKind::Fill,
-        RawKind::Copy(1 | 3) => ActivityKind::CopyToDevice,
-        RawKind::Copy(2 | 4) => ActivityKind::CopyToHost,
-        RawKind::Copy(_) => ActivityKind::CopyOnDevice,
-    };
-    let name = match kind {
-        ActivityKind::Kernel => raw.name.clone(),
-        _ => kind.words().to_string(),
-    };
-    Activity {
-        kind,
-        name,
-        start_ns: raw.start.saturating_sub(start),
-        end_ns: raw.end.saturating_sub(start),
-        stream: raw.stream,
-        bytes: raw.bytes,
-        grid: raw.grid,
-        block: raw.block,
-        registers: raw.registers,
-        shared_bytes: raw.shared_bytes,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ActivityKind;
 
     #[test]
     fn a_simulator_has_no_timeline_and_says_where_there_is_one() {

@@ -1,7 +1,7 @@
 //! What a GPU did from when to when, as plain data.
 
 use super::{Activity, ActivityKind, NamedRange};
-use gpulab::error::{Error, Result, bytes};
+use gpulab::error::{Result, bytes, save};
 use gpulab::measurement::{Span, figures};
 use gpulab::plot;
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ impl Trace {
     /// # Errors
     /// [`Error::File`](gpulab::Error::File) when it cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        write(path.as_ref(), &of_trace(self))
+        save(path.as_ref(), &of_trace(self).to_string(), "save the trace as")
     }
 
     /// What the notebook calls to show a value.
@@ -157,7 +157,7 @@ pub fn save_spans(spans: &[Span], path: impl AsRef<Path>) -> Result<()> {
         event(&span.label, track, span.start_ms * 1e3, span.end_ms * 1e3, json!({}))
     });
     let events: Vec<Value> = events.collect();
-    write(path.as_ref(), &tracks.file(events, "gpulab"))
+    save(path.as_ref(), &tracks.file(events, "gpulab").to_string(), "save the trace as")
 }
 
 pub(super) fn of_trace(trace: &Trace) -> Value {
@@ -211,21 +211,6 @@ impl Tracks {
         all.extend(events);
         json!({"displayTimeUnit": "ns", "traceEvents": all})
     }
-}
-
-pub(super) fn write(path: &Path, trace: &Value) -> Result<()> {
-    let write = || {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        std::fs::write(path, trace.to_string())
-    };
-    write().map_err(|error| Error::File {
-        path: path.to_path_buf(),
-        during: "save the trace as".to_string(),
-        text: error.to_string(),
-        fix: "choose a path in a folder where you may write, on a disk with room".to_string(),
-    })
 }
 
 #[cfg(test)]

@@ -79,17 +79,6 @@ fn linear(x: &[f32], batch: usize, inputs: usize, outputs: usize, relu: bool) ->
 /// Lets this process take `more` bytes of addresses beyond those that it has.
 #[cfg(target_os = "linux")]
 fn limit(more: u64) -> Result<()> {
-    use std::ffi::{c_int, c_ulong};
-    #[repr(C)]
-    struct Limit {
-        now: c_ulong,
-        most: c_ulong,
-    }
-    /// All addresses of the process (getrlimit(2)).
-    const RLIMIT_AS: c_int = 9;
-    unsafe extern "C" {
-        fn setrlimit(resource: c_int, limit: *const Limit) -> c_int;
-    }
     let taken = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {
         let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
         line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
@@ -99,9 +88,10 @@ fn limit(more: u64) -> Result<()> {
         fix: "run this on a Linux of your own; the notebook shows what it prints".to_string(),
     };
     let taken = taken.ok_or_else(|| unsupported("how many addresses this process has: /proc does not tell"))?;
-    let all = (taken * 1024).saturating_add(more) as c_ulong;
-    // SAFETY: the struct is the C library's `struct rlimit` on 64-bit Linux, and outlives the call, which only reads it.
-    match unsafe { setrlimit(RLIMIT_AS, &Limit { now: all, most: all }) } {
+    let all = (taken * 1024).saturating_add(more) as libc::rlim_t;
+    let limit = libc::rlimit { rlim_cur: all, rlim_max: all };
+    // SAFETY: the struct outlives the call, which only reads it.
+    match unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) } {
         0 => Ok(()),
         _ => Err(unsupported("a limit on this process's memory: the system refuses it")),
     }

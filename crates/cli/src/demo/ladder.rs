@@ -5,7 +5,7 @@ use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::Source;
 use gpulab_kernels::Ladder;
-use gpulab_kernels::topics::{Launches, Size, arrays_of};
+use gpulab_kernels::topics::{Launches, Size};
 use gpulab_profiling::{bare, range};
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub fn ladder(size: Size, rungs: &[String]) -> Result<String> {
 /// The calls alone in the ranges; gives how many kernels it launched.
 fn once(gpu: &Gpu, ladder: Ladder, size: Size, path: &str) -> Result<usize> {
     let rung = ladder.open(gpu, ladder.rung(path)?.path)?;
-    let (inputs, mut outputs) = arrays_of(&*rung, gpu, size, 1)?;
+    let (inputs, mut outputs) = rung.arrays(size, 1)?;
     let mut asked = Launches::resources();
     rung.call(&inputs, &mut outputs, size, &mut asked)?;
     gpu.synchronize()?;
@@ -45,12 +45,8 @@ fn once(gpu: &Gpu, ladder: Ladder, size: Size, path: &str) -> Result<usize> {
 /// # Errors
 /// [`Error::File`], those of a compilation, and what happens before the launch.
 pub fn launch(file: &Path, kernel: &str, n: u32) -> Result<String> {
-    let text = std::fs::read_to_string(file).map_err(|error| Error::File {
-        path: file.into(),
-        during: "read the kernel's source".to_string(),
-        text: error.to_string(),
-        fix: "give the path of a file with CUDA C".to_string(),
-    })?;
+    let failed = Error::file(file, "read the kernel's source", "give the path of a file with CUDA C");
+    let text = std::fs::read_to_string(file).map_err(failed)?;
     let Gpu::Cuda(gpu) = Gpu::open_index(0)? else { unreachable!("`open_index` opens CUDA GPUs") };
     let ptx = compile_to_ptx(&Source::text(&text), &Gpu::target(&gpu)?)?;
     Ok(match bare::launch(&gpu, &ptx, kernel, n)? {

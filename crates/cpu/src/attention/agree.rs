@@ -1,6 +1,6 @@
 //! Holding a result of attention against f64.
 
-use super::{AttentionMask, AttentionShape, ElementAt, attention_row};
+use super::{AttentionMask, AttentionRow, AttentionShape, ElementAt, attention_row};
 
 /// How a kernel rounds, and so how far off it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,25 +30,13 @@ pub fn attention_wrong(
     rows: &[usize],
     rounding: Rounding,
 ) -> Option<String> {
-    let (half, bf16) = (2.0_f64.powi(-24), 2.0_f64.powi(-9));
-    let (terms, width) = (shape.length as f64 + 8.0, shape.width as f64 + 8.0);
     for &row in rows {
         let exact = attention_row((q, k, v), shape, mask, row);
-        let in_f32 = half * (terms + 2.0 * width * exact.score_magnitude);
-        // The largest number that any launch of a GPU rounds to 0 as a weight: below the smallest normal f32.
-        let (weights, own) = match rounding {
-            Rounding::F32 => (in_f32, half),
-            Rounding::Bf16 => (in_f32 + 2.0 * bf16, 2.0 * bf16),
-            Rounding::Bf16Scores(times) => {
-                (in_f32 + 2.0 * bf16 + 2.0 * f64::from(times) * bf16 * exact.score_magnitude, 2.0 * bf16)
-            }
-        };
-        for d in 0..shape.width {
-            let (at, expected) = (row * shape.width + d, exact.values[d]);
+        for (d, (expected, allowed)) in exact.values.iter().zip(exact.allowed(shape, rounding)).enumerate() {
+            let at = row * shape.width + d;
             let error = (given(at) - expected).abs();
-            let most = weights * exact.magnitudes[d] + own * expected.abs() + f64::from(f32::MIN_POSITIVE);
             // Written so that NaN, which is neither more nor less, is wrong.
-            if error.is_nan() || error > most {
+            if error.is_nan() || error > allowed {
                 let (batch, head, query) = shape.place(row);
                 return Some(format!(
                     "sequence {batch}, head {head}, query {query}, number {d}: {} instead of {expected} ({shape})",
@@ -58,4 +46,24 @@ pub fn attention_wrong(
         }
     }
     None
+}
+
+impl AttentionRow {
+    /// How far off each of its numbers may be that a right kernel computes.
+    pub fn allowed(&self, shape: AttentionShape, rounding: Rounding) -> Vec<f64> {
+        let (half, bf16) = (2.0_f64.powi(-24), 2.0_f64.powi(-9));
+        let (terms, width) = (shape.length as f64 + 8.0, shape.width as f64 + 8.0);
+        let in_f32 = half * (terms + 2.0 * width * self.score_magnitude);
+        let (weights, own) = match rounding {
+            Rounding::F32 => (in_f32, half),
+            Rounding::Bf16 => (in_f32 + 2.0 * bf16, 2.0 * bf16),
+            Rounding::Bf16Scores(times) => {
+                (in_f32 + 2.0 * bf16 + 2.0 * f64::from(times) * bf16 * self.score_magnitude, 2.0 * bf16)
+            }
+        };
+        // The largest number that any launch of a GPU rounds to 0 as a weight: below the smallest normal f32.
+        let smallest = f64::from(f32::MIN_POSITIVE);
+        let numbers = self.magnitudes.iter().zip(&self.values);
+        numbers.map(|(magnitude, value)| weights * magnitude + own * value.abs() + smallest).collect()
+    }
 }

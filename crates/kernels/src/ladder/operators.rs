@@ -43,6 +43,14 @@ const MAX_METRES: u32 = 100_000;
 /// Warps a block of what works warp by warp, and what a thread has in flight.
 const BY_WARPS: &[(&str, u32)] = &[("WARPS", 8), ("BATCH", 8)];
 
+/// Of `decode/halves`, for GPT-2 with 124 million parameters.
+const HALVES: &[(&str, u32)] =
+    &[("WIDTH", 768), ("HIDDEN", 3072), ("HEAD", 64), ("THREADS", 384), ("RESIDENT", 2), ("SPLIT", 8), ("ROWS", 24)];
+
+/// Of `decode/whole`, for the same.
+const WHOLE: &[(&str, u32)] =
+    &[("WIDTH", 768), ("HIDDEN", 3072), ("HEAD", 64), ("THREADS", 384), ("SPLIT", 8), ("ROWS", 24), ("LINES", 4)];
+
 /// All operators of the course. The test `ladder` holds this table and the folders equal.
 pub const OPERATORS: &[Operator] = &[
     Operator { path: "attention/heads", kernels: &["split_heads", "merge_heads"], ..Operator::PLAIN },
@@ -78,33 +86,11 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         path: "decode/halves",
         kernels: &["attention_half", "mlp_half"],
-        defines: &[
-            ("WIDTH", 768),
-            ("HIDDEN", 3072),
-            ("HEAD", 64),
-            ("THREADS", 384),
-            ("RESIDENT", 2),
-            ("SPLIT", 8),
-            ("ROWS", 24),
-        ],
+        defines: HALVES,
         needs: (9, 0),
         ..Operator::PLAIN
     },
-    Operator {
-        path: "decode/whole",
-        kernels: &["whole"],
-        defines: &[
-            ("WIDTH", 768),
-            ("HIDDEN", 3072),
-            ("HEAD", 64),
-            ("THREADS", 384),
-            ("SPLIT", 8),
-            ("ROWS", 24),
-            ("LINES", 4),
-        ],
-        needs: (9, 0),
-        ..Operator::PLAIN
-    },
+    Operator { path: "decode/whole", kernels: &["whole"], defines: WHOLE, needs: (9, 0), ..Operator::PLAIN },
     Operator {
         path: "decode/operators",
         kernels: &["layer_norm", "matvec", "keep", "attend", "add", "gelu_each", "argmax"],

@@ -38,6 +38,10 @@ const WGMMA: Rung = Rung {
 /// A third warpgroup fetches; two barriers of 8 bytes a stage.
 const SPECIALISED: Rung = Rung { block: (384, 1), shared_bytes: stages(4) + 4 * 2 * 8, ..WGMMA };
 
+/// Of `matmul_bf16/10_cluster`.
+const CLUSTER: &[(&str, u32)] =
+    &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("STAGES", 4), ("GROUP", 8), ("C_BUFFERS", 2), ("CLUSTER", 2)];
+
 /// Tiles of 128 × 128, a thread computes 8 × 8.
 const MATMUL_8_BY_8: Rung = Rung {
     kernel: "matmul",
@@ -223,15 +227,7 @@ pub const RUNGS: &[Rung] = &[
     },
     Rung {
         path: "matmul_bf16/10_cluster",
-        defines: &[
-            ("TILE_M", 128),
-            ("TILE_N", 256),
-            ("TILE_K", 64),
-            ("STAGES", 4),
-            ("GROUP", 8),
-            ("C_BUFFERS", 2),
-            ("CLUSTER", 2),
-        ],
+        defines: CLUSTER,
         blocks_per_sm: 1,
         shared_bytes: SPECIALISED.shared_bytes + C_TILES,
         cluster: 2,
@@ -292,12 +288,9 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "vector_multiply/01_one_thread_each", kernel: "vector_multiply", ..PLAIN },
 ];
 
-/// Attention in one pass, for heads of 128 numbers: a row of its result is a head, and a tile counts the numbers of the
+/// Attention in one pass: a row of its result is a head, and a tile counts the numbers of the
 /// queries that a block answers.
-const FLASH: Rung = Rung { kernel: "flash_attention", needs: (8, 0), block: (128, 1), tile: (64 * 128, 1), ..PLAIN };
-
-/// The rungs for heads of 64 numbers; what they have in common.
-const FLASH_NARROW: Rung = Rung { tile: (64 * 64, 1), ..FLASH };
+const FLASH: Rung = Rung { kernel: "flash_attention", needs: (8, 0), block: (128, 1), ..PLAIN };
 
 /// From here on Hopper alone: warpgroups multiply, each of 64 queries, and one fetches.
 const FLASH_HOPPER: Rung = Rung {
@@ -328,92 +321,62 @@ const fn flash_barriers(stages: u32) -> u32 {
     8 + 4 * 8 * stages
 }
 
+/// The rungs for heads of HEAD numbers; from the seventh on all constants are those of `hopper`.
+const fn flash<const HEAD: u32>(hopper: Rung) -> [Rung; 9] {
+    [
+        Rung {
+            path: "flash_attention/01_one_pass",
+            defines: &[("HEAD", HEAD)],
+            block: (256, 1),
+            tile: (8 * HEAD, 1),
+            ..FLASH
+        },
+        Rung {
+            path: "flash_attention/02_shared_tiles",
+            defines: &[("HEAD", HEAD), ("WARPS", 16)],
+            block: (512, 1),
+            tile: (16 * HEAD, 1),
+            ..FLASH
+        },
+        Rung {
+            path: "flash_attention/03_tensor_cores",
+            defines: &[("HEAD", HEAD), ("WARPS", 4), ("KEYS", 64)],
+            tile: (64 * HEAD, 1),
+            ..FLASH
+        },
+        Rung {
+            path: "flash_attention/04_async_copies",
+            defines: &[("HEAD", HEAD), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
+            tile: (64 * HEAD, 1),
+            shared_bytes: 2 * 2 * 64 * (HEAD + 8) * 2,
+            ..FLASH
+        },
+        Rung {
+            path: "flash_attention/05_swizzle",
+            defines: &[("HEAD", HEAD), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
+            tile: (64 * HEAD, 1),
+            shared_bytes: flash_tiles(HEAD, 0, 64, 2),
+            ..FLASH
+        },
+        Rung {
+            path: "flash_attention/06_wgmma",
+            defines: &[("HEAD", HEAD), ("KEYS", 128), ("GROUPS", 2), ("STAGES", 2)],
+            block: (256, 1),
+            tile: (128 * HEAD, 1),
+            shared_bytes: flash_tiles(HEAD, 128, 128, 2),
+            ..hopper
+        },
+        Rung { path: "flash_attention/07_warp_specialised", ..hopper },
+        Rung { path: "flash_attention/08_overlap", ..hopper },
+        Rung { path: "flash_attention/09_ping_pong", ..hopper },
+    ]
+}
+
 /// The rungs for heads of 128 numbers, which stand in the course's table.
-pub(super) const FLASH_128: [Rung; 9] = [
-    Rung {
-        path: "flash_attention/01_one_pass",
-        defines: &[("HEAD", 128)],
-        block: (256, 1),
-        tile: (8 * 128, 1),
-        ..FLASH
-    },
-    Rung {
-        path: "flash_attention/02_shared_tiles",
-        defines: &[("HEAD", 128), ("WARPS", 16)],
-        block: (512, 1),
-        tile: (16 * 128, 1),
-        ..FLASH
-    },
-    Rung { path: "flash_attention/03_tensor_cores", defines: &[("HEAD", 128), ("WARPS", 4), ("KEYS", 64)], ..FLASH },
-    Rung {
-        path: "flash_attention/04_async_copies",
-        defines: &[("HEAD", 128), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
-        shared_bytes: 2 * 2 * 64 * (128 + 8) * 2,
-        ..FLASH
-    },
-    Rung {
-        path: "flash_attention/05_swizzle",
-        defines: &[("HEAD", 128), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
-        shared_bytes: flash_tiles(128, 0, 64, 2),
-        ..FLASH
-    },
-    Rung {
-        path: "flash_attention/06_wgmma",
-        defines: &[("HEAD", 128), ("KEYS", 128), ("GROUPS", 2), ("STAGES", 2)],
-        block: (256, 1),
-        shared_bytes: flash_tiles(128, 128, 128, 2),
-        ..FLASH_HOPPER
-    },
-    Rung { path: "flash_attention/07_warp_specialised", ..FLASH_HOPPER },
-    Rung { path: "flash_attention/08_overlap", ..FLASH_HOPPER },
-    Rung { path: "flash_attention/09_ping_pong", ..FLASH_HOPPER },
-];
+pub(super) const FLASH_128: [Rung; 9] = flash::<128>(FLASH_HOPPER);
 
 /// The same for heads of 64 numbers.
-pub(super) const FLASH_64: [Rung; 9] = [
-    Rung {
-        path: "flash_attention/01_one_pass",
-        defines: &[("HEAD", 64)],
-        block: (256, 1),
-        tile: (8 * 64, 1),
-        ..FLASH_NARROW
-    },
-    Rung {
-        path: "flash_attention/02_shared_tiles",
-        defines: &[("HEAD", 64), ("WARPS", 16)],
-        block: (512, 1),
-        tile: (16 * 64, 1),
-        ..FLASH_NARROW
-    },
-    Rung {
-        path: "flash_attention/03_tensor_cores",
-        defines: &[("HEAD", 64), ("WARPS", 4), ("KEYS", 64)],
-        ..FLASH_NARROW
-    },
-    Rung {
-        path: "flash_attention/04_async_copies",
-        defines: &[("HEAD", 64), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
-        shared_bytes: 2 * 2 * 64 * (64 + 8) * 2,
-        ..FLASH_NARROW
-    },
-    Rung {
-        path: "flash_attention/05_swizzle",
-        defines: &[("HEAD", 64), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
-        shared_bytes: flash_tiles(64, 0, 64, 2),
-        ..FLASH_NARROW
-    },
-    Rung {
-        path: "flash_attention/06_wgmma",
-        defines: &[("HEAD", 64), ("KEYS", 128), ("GROUPS", 2), ("STAGES", 2)],
-        block: (256, 1),
-        tile: (128 * 64, 1),
-        shared_bytes: flash_tiles(64, 128, 128, 2),
-        ..FLASH_HOPPER
-    },
-    Rung { path: "flash_attention/07_warp_specialised", ..FLASH_HOPPER_NARROW },
-    Rung { path: "flash_attention/08_overlap", ..FLASH_HOPPER_NARROW },
-    Rung { path: "flash_attention/09_ping_pong", ..FLASH_HOPPER_NARROW },
-];
+pub(super) const FLASH_64: [Rung; 9] = flash::<64>(FLASH_HOPPER_NARROW);
 
 impl Rung {
     /// The same rung for heads of that many numbers: other constants, tile and block.

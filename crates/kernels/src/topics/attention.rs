@@ -1,13 +1,13 @@
 //! Attention as a chain of the course's kernels, a line of its formula each: ready to run, to look into, and to time.
 
-use super::{Launches, length, wrong};
+use super::{Launches, length, lengths, wrong};
 use crate::code::Listing;
 use crate::ladder::{Operator, operator};
 use AttentionStep::*;
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::cpu::{AttentionMask, AttentionShape, Rounding, attention_inputs, attention_wrong};
-use gpulab::error::{Error, Result, bytes};
+use gpulab::error::{Result, bytes};
 use gpulab::gpu::{Buffer, Gpu, Kernel, TimedWork};
 use gpulab::inspect::Inspection;
 use gpulab::launch::{Element, LaunchConfig};
@@ -43,7 +43,7 @@ impl Attention {
     /// Compiles the kernels for f32, and checks them against f64 at awkward shapes, with and without masks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for kernels whose result is wrong; those of [`Gpu::compile`].
+    /// [`Error::Invalid`](gpulab::Error::Invalid) for kernels whose result is wrong; those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu) -> Result<Attention> {
         Attention::compiled(gpu, false)
     }
@@ -82,7 +82,7 @@ impl Attention {
     /// Holds both chains against f64 at a shape, on random numbers whose scores spread by `spread`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] that names the first wrong number; as [`Attention::attend`].
+    /// [`Error::Invalid`](gpulab::Error::Invalid) that names the first wrong number; as [`Attention::attend`].
     pub fn check(&self, shape: AttentionShape, mask: &AttentionMask, seed: u64, spread: f32) -> Result<()> {
         shape.check()?;
         let [q, k, v] = attention_inputs(shape, seed, spread).map(|x| self.rounded(x));
@@ -103,8 +103,9 @@ impl Attention {
     /// Runs the chain, a kernel a line of the formula, and gives the result.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] for arrays of another length than the shape's, [`Error::Invalid`] for a shape or mask that
-    /// is none, [`Error::OutOfMemory`], [`Error::Driver`].
+    /// [`Error::LengthMismatch`](gpulab::Error::LengthMismatch) for arrays of another length than the shape's,
+    /// [`Error::Invalid`](gpulab::Error::Invalid) for a shape or mask that
+    /// is none, [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
     pub fn attend(
         &self,
         q: &[f32],
@@ -132,7 +133,7 @@ impl Attention {
     /// What the simulator saw of each step on random numbers; of the first step the launch for q.
     ///
     /// # Errors
-    /// As [`Attention::attend`]; [`Error::Unsupported`] on a real GPU.
+    /// As [`Attention::attend`]; [`Error::Unsupported`](gpulab::Error::Unsupported) on a real GPU.
     pub fn inspect(&self, shape: AttentionShape, mask: &AttentionMask) -> Result<Vec<(AttentionStep, Inspection)>> {
         let mut held = self.random(shape, mask)?;
         let look = |&step: &AttentionStep| {
@@ -149,7 +150,9 @@ impl Attention {
     /// of each chain, on random numbers; the size is the length. Each round runs all steps in order.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a simulated GPU, [`Error::OutOfMemory`] where the scores do not fit, [`Error::Driver`].
+    /// [`Error::Unsupported`](gpulab::Error::Unsupported) on a simulated GPU,
+    /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory) where the scores do not fit,
+    /// [`Error::Driver`](gpulab::Error::Driver).
     pub fn time_steps(&self, shape: AttentionShape, mask: &AttentionMask, plan: &Bench) -> Result<Vec<Measurement>> {
         self.gpu.has_times()?;
         let held = RefCell::new(self.random(shape, mask)?);
@@ -196,13 +199,8 @@ impl Attention {
     fn held(&self, inputs: [&[f32]; 3], shape: AttentionShape, mask: &AttentionMask) -> Result<Held> {
         shape.check()?;
         mask.check(shape)?;
-        let wanted = [shape.q_numbers(), shape.kv_numbers(), shape.kv_numbers()];
-        for ((what, input), expected) in ["q", "k", "v"].into_iter().zip(inputs).zip(wanted) {
-            if input.len() != expected {
-                let what = format!("attention's `{what}`");
-                return Err(Error::LengthMismatch { what, expected, given: input.len() });
-            }
-        }
+        let ([q, k, v], kv_numbers) = (inputs.map(<[f32]>::len), shape.kv_numbers());
+        lengths("attention", &[("q", q, shape.q_numbers()), ("k", k, kv_numbers), ("v", v, kv_numbers)])?;
         Held::new(&self.gpu, self.bf16, inputs, shape, mask)
     }
 
@@ -333,9 +331,7 @@ impl AttentionStep {
     /// # Errors
     /// [`Error::File`](gpulab::Error::File) when the file cannot be read.
     pub fn source(self) -> Result<Listing> {
-        let path = self.kernel(false).0;
-        let source = operator(path)?.source()?;
-        Ok(Listing { name: format!("{path}.cu"), text: source.text, constants: source.defines })
+        operator(self.kernel(false).0)?.listing()
     }
 
     fn words(self) -> (&'static str, &'static str, &'static str, &'static str) {

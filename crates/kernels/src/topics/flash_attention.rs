@@ -1,12 +1,13 @@
 //! One rung of flash attention, ready to run and to time on a GPU.
 
-use super::{Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, spread_rows, wrong};
-use crate::ladder::{Rung, rung};
+use super::{
+    Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Size, Topic, lengths, spread_rows, wrong,
+};
+use crate::ladder::rung;
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding};
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Buffer, Gpu, Kernel, TensorMap};
-use gpulab::launch::signatures;
+use gpulab::gpu::{Buffer, Gpu, TensorMap};
 use gpulab::measurement::Summary;
 use std::sync::OnceLock;
 
@@ -43,15 +44,8 @@ pub struct FlashAttention {
     loaded: [OnceLock<Loaded>; 2],
 }
 
-/// The rung, compiled for one width.
-struct Loaded {
-    rung: Rung,
-    kernel: Kernel,
-    /// It fetches by the copy engine, which is told of the arrays.
-    maps: bool,
-    /// Keys of a tile.
-    keys: u32,
-}
+/// q, k, v and the result in device memory.
+type Arrays<'a> = (&'a Buffer<u16>, &'a Buffer<u16>, &'a Buffer<u16>, &'a mut Buffer<u16>);
 
 impl std::fmt::Debug for FlashAttention {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -80,11 +74,10 @@ impl FlashAttention {
     /// [`Error::LengthMismatch`] for an array that is not as long as its shape, [`Error::Invalid`] for a shape that is
     /// none or heads of another width than [`WIDTHS`], [`Error::OutOfMemory`], [`Error::Driver`].
     pub fn attend(&self, q: &[u16], k: &[u16], v: &[u16], shape: AttentionShape) -> Result<Vec<u16>> {
-        fits(shape, q.len(), [k.len(), v.len()], q.len())?;
         // Poisoned: a number that the kernel forgets comes back as NaN.
         let mut o = self.gpu.poison(q.len())?;
         let (q, k, v) = (self.gpu.to_device(q)?, self.gpu.to_device(k)?, self.gpu.to_device(v)?);
-        self.launch((&q, &k, &v), &mut o, shape)?;
+        self.launch(&mut Launches::queue(), (&q, &k, &v, &mut o), shape)?;
         o.to_host()
     }
 
@@ -106,32 +99,13 @@ impl FlashAttention {
         let mut sets = (0..count as u64).map(set).collect::<Result<Vec<_>>>()?;
         self.gpu.time(plan, |call| {
             let (inputs, o) = &mut sets[call % count];
-            self.launch((&inputs[0], &inputs[1], &inputs[2]), o, shape)
+            self.launch(&mut Launches::queue(), (&inputs[0], &inputs[1], &inputs[2], o), shape)
         })
     }
 
-    /// One launch, on the default stream.
-    ///
-    /// # Errors
-    /// As [`FlashAttention::attend`], before anything runs; the errors of [`Kernel::launch`].
-    pub fn launch(
-        &self,
-        qkv: (&Buffer<u16>, &Buffer<u16>, &Buffer<u16>),
-        o: &mut Buffer<u16>,
-        shape: AttentionShape,
-    ) -> Result<()> {
-        self.launch_by(&mut Launches::queue(), qkv, o, shape)
-    }
-
-    fn launch_by(
-        &self,
-        launches: &mut Launches,
-        (q, k, v): (&Buffer<u16>, &Buffer<u16>, &Buffer<u16>),
-        o: &mut Buffer<u16>,
-        shape: AttentionShape,
-    ) -> Result<()> {
-        fits(shape, q.len(), [k.len(), v.len()], o.len())?;
-        self.loaded(shape.width)?.launch(launches, (q, k, v), o, shape, self.causal)
+    fn launch(&self, launches: &mut Launches, arrays: Arrays<'_>, shape: AttentionShape) -> Result<()> {
+        fits(shape, [arrays.0, arrays.1, arrays.2, &*arrays.3])?;
+        launch(self.loaded(shape.width)?, launches, arrays, shape, self.causal)
     }
 
     /// The kernel for heads of that width, compiled and checked at its first use.
@@ -140,70 +114,60 @@ impl FlashAttention {
         if let Some(loaded) = self.loaded[at].get() {
             return Ok(loaded);
         }
-        let loaded = Loaded::new(&self.gpu, self.path, width)?;
+        let loaded = Loaded::of(&self.gpu, rung(self.path)?.for_heads_of(width)?)?;
         let checks = if matches!(self.gpu, Gpu::Simulated(_)) { 2 } else { AWKWARD.len() };
         for (turn, (q_heads, kv_heads, length)) in AWKWARD.into_iter().take(checks).enumerate() {
             let shape = AttentionShape { batch: 1, q_heads, kv_heads, length, width };
-            loaded.check(&self.gpu, shape, self.causal, [1.0, 8.0][turn % 2])?;
+            check(&loaded, shape, self.causal, [1.0, 8.0][turn % 2])?;
         }
         Ok(self.loaded[at].get_or_init(|| loaded))
     }
 }
 
-impl Loaded {
-    fn new(gpu: &Gpu, path: &str, width: usize) -> Result<Loaded> {
-        let rung = rung(path)?.for_heads_of(width)?;
-        let kernel = rung.compile(gpu)?;
-        let declared = signatures(&rung.source()?.text).into_iter().find(|signature| signature.name == rung.kernel);
-        let maps = declared.is_some_and(|declared| declared.parameters.iter().any(|it| it.text.contains("TensorMap")));
-        let keys = rung.defines.iter().find(|(name, _)| *name == "KEYS").map_or(0, |(_, keys)| *keys);
-        Ok(Loaded { rung, kernel, maps, keys })
+/// Compares one call on random numbers, whose scores spread so far, with f64.
+fn check(loaded: &Loaded, shape: AttentionShape, causal: bool, spread: f32) -> Result<()> {
+    let inputs = cpu::attention_inputs(shape, 1, spread).map(bf16);
+    let on_gpu = inputs.iter().map(|x| loaded.gpu.to_device(x)).collect::<Result<Vec<_>>>()?;
+    let mut o = loaded.gpu.poison(shape.q_numbers())?;
+    launch(loaded, &mut Launches::queue(), (&on_gpu[0], &on_gpu[1], &on_gpu[2], &mut o), shape, causal)?;
+    match off(&o.to_host()?, [&inputs[0], &inputs[1], &inputs[2]], shape, causal) {
+        Some(what) => Err(wrong(loaded.rung.path, what)),
+        None => Ok(()),
     }
+}
 
-    /// Compares one call on random numbers, whose scores spread so far, with f64.
-    fn check(&self, gpu: &Gpu, shape: AttentionShape, causal: bool, spread: f32) -> Result<()> {
-        let inputs = cpu::attention_inputs(shape, 1, spread).map(bf16);
-        let on_gpu = inputs.iter().map(|x| gpu.to_device(x)).collect::<Result<Vec<_>>>()?;
-        let mut o = gpu.poison(shape.q_numbers())?;
-        let qkv = (&on_gpu[0], &on_gpu[1], &on_gpu[2]);
-        self.launch(&mut Launches::queue(), qkv, &mut o, shape, causal)?;
-        let given = o.to_host()?;
-        match off(&given, [&inputs[0], &inputs[1], &inputs[2]], shape, causal) {
-            Some(what) => Err(wrong(self.rung.path, what)),
-            None => Ok(()),
-        }
+fn launch(
+    loaded: &Loaded,
+    launches: &mut Launches,
+    (q, k, v, o): Arrays<'_>,
+    shape: AttentionShape,
+    causal: bool,
+) -> Result<()> {
+    let AttentionShape { batch, q_heads, kv_heads, length, width } = shape;
+    let heads = batch * q_heads;
+    // A block for each tile of queries of each head; its tile counts their numbers.
+    let columns = length * width;
+    // exp(x) is a power of 2 of x times this, which the division by √width goes into.
+    let scale = std::f32::consts::LOG2_E / (width as f32).sqrt();
+    let (tokens, group, causal) = (length as i32, (q_heads / kv_heads) as i32, i32::from(causal));
+    if loaded.tensor_maps == 0 {
+        return loaded.launch(launches, columns, heads, (q, k, v, o, tokens, group, scale, causal));
     }
-
-    fn launch(
-        &self,
-        launches: &mut Launches,
-        (q, k, v): (&Buffer<u16>, &Buffer<u16>, &Buffer<u16>),
-        o: &mut Buffer<u16>,
-        shape: AttentionShape,
-        causal: bool,
-    ) -> Result<()> {
-        let AttentionShape { batch, q_heads, kv_heads, length, width } = shape;
-        let heads = batch * q_heads;
-        // A block for each tile of queries of each head; its tile counts their numbers.
-        let config = self.rung.launch(length * width, heads, 1);
-        // exp(x) is a power of 2 of x times this, which the division by √width goes into.
-        let scale = std::f32::consts::LOG2_E / (width as f32).sqrt();
-        let numbers = (length as i32, (q_heads / kv_heads) as i32, scale, i32::from(causal));
-        let (length, group, scale, causal) = numbers;
-        if !self.maps {
-            return launches.launch(&self.kernel, config, (q, k, v, o, length, group, scale, causal));
-        }
-        let stack = |heads: usize| (heads, shape.length, width);
-        let q = TensorMap::of_stack(q, stack(heads), Q_BOX)?;
-        let k = TensorMap::of_stack(k, stack(batch * kv_heads), self.keys)?;
-        let v = TensorMap::of_stack(v, stack(batch * kv_heads), self.keys)?;
-        let mut o = TensorMap::of_written_stack(o, stack(heads), Q_BOX)?;
-        launches.launch(&self.kernel, config, (&q, &k, &v, &mut o, length, group, scale, causal))
-    }
+    let keys = loaded.rung.defines.iter().find(|(name, _)| *name == "KEYS").map_or(0, |(_, keys)| *keys);
+    let stack = |heads: usize| (heads, length, width);
+    let q = TensorMap::of_stack(q, stack(heads), Q_BOX)?;
+    let k = TensorMap::of_stack(k, stack(batch * kv_heads), keys)?;
+    let v = TensorMap::of_stack(v, stack(batch * kv_heads), keys)?;
+    let mut o = TensorMap::of_written_stack(o, stack(heads), Q_BOX)?;
+    loaded.launch(launches, columns, heads, (&q, &k, &v, &mut o, tokens, group, scale, causal))
 }
 
 /// A size is (heads, tokens, numbers of a head). The arrays are q, k and v.
 impl Topic for FlashAttention {
+    fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
     fn work(&self, size: Size) -> Result<Cost> {
         let shape = shape(size)?;
         Ok(Cost::of_operations(shape.operations(self.causal), 8 * shape.q_numbers(), "bf16"))
@@ -218,18 +182,20 @@ impl Topic for FlashAttention {
     }
 
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()> {
-        let qkv = (inputs[0].bf16()?, inputs[1].bf16()?, inputs[2].bf16()?);
-        self.launch_by(launches, qkv, outputs[0].bf16_mut()?, shape(size)?)
+        let arrays = (inputs[0].bf16()?, inputs[1].bf16()?, inputs[2].bf16()?, outputs[0].bf16_mut()?);
+        self.launch(launches, arrays, shape(size)?)
     }
 
-    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
+    fn rows(&self, size: Size) -> Result<(usize, usize)> {
+        Ok((shape(size)?.rows(), 32))
+    }
+
+    fn exact_row(&self, inputs: &[HostArray], size: Size, row: usize) -> Result<Vec<Reference>> {
         let shape = shape(size)?;
         let get = |array: usize| move |at: usize| inputs[array].get(at);
-        let row = |row| {
-            let values = cpu::attention_row((&get(0), &get(1), &get(2)), shape, &mask(self.causal), row).values;
-            Reference { output: 0, from: row * shape.width, values }
-        };
-        Ok(spread_rows(shape.rows(), 32).into_iter().map(row).collect())
+        let exact = cpu::attention_row((&get(0), &get(1), &get(2)), shape, &mask(self.causal), row);
+        let allowed = exact.allowed(shape, Rounding::Bf16);
+        Ok(vec![Reference { output: 0, from: row * shape.width, values: exact.values, allowed }])
     }
 }
 
@@ -271,14 +237,11 @@ pub(crate) fn known_width(width: usize) -> Result<usize> {
 }
 
 /// An error where an array is not as long as its shape, or the shape is beyond what the kernels count.
-fn fits(shape: AttentionShape, q: usize, kv: [usize; 2], o: usize) -> Result<()> {
+fn fits(shape: AttentionShape, [q, k, v, o]: [&Buffer<u16>; 4]) -> Result<()> {
     shape.check()?;
-    let arrays = [("q", q, shape.q_numbers()), ("k", kv[0], shape.kv_numbers()), ("v", kv[1], shape.kv_numbers())];
-    for (what, given, expected) in arrays.into_iter().chain([("o", o, shape.q_numbers())]) {
-        if given != expected {
-            return Err(Error::LengthMismatch { what: format!("attention's `{what}`"), expected, given });
-        }
-    }
+    let (q_numbers, kv_numbers) = (shape.q_numbers(), shape.kv_numbers());
+    lengths("attention", &[("q", q.len(), q_numbers), ("k", k.len(), kv_numbers), ("v", v.len(), kv_numbers)])?;
+    lengths("attention", &[("o", o.len(), q_numbers)])?;
     known_width(shape.width)?;
     // Heads go along a grid's y; tokens are counted in `int`, a tile beyond the last one too.
     if shape.batch * shape.q_heads > 65_535 || shape.length > 1 << 30 {

@@ -2,6 +2,7 @@
 
 mod attention;
 mod embedding;
+mod errors;
 mod flash_attention;
 mod matmul;
 mod matmul_bf16;
@@ -17,6 +18,8 @@ mod vector_add;
 
 pub use attention::{Attention, AttentionStep, AttentionWork, StepWork, bytes_row};
 pub use embedding::Embedding;
+use errors::lengths;
+pub(crate) use errors::wrong;
 pub(crate) use flash_attention::known_width;
 pub use flash_attention::{FlashAttention, WIDTHS};
 pub use matmul::Matmul;
@@ -24,17 +27,18 @@ pub use matmul_bf16::MatmulBf16;
 pub use norm::{EPSILON, Norm, NormInputs};
 pub use reduction::Reduction;
 pub use residual_norm::ResidualNorm;
-pub use rope::{Angles, Rope};
+pub use rope::Rope;
 pub use size::{Shape, Size};
 pub use softmax::Softmax;
-pub use topic::{
-    Allocation, Array, Bound, Cost, HostArray, Launches, Reference, Topic, arrays_of, relative_error, spread_rows,
-};
+use topic::check;
+pub use topic::{Allocation, Array, Bound, Cost, HostArray, Launches, Reference, Topic, relative_error, spread_rows};
+pub(crate) use topic::{fits, on_gpu, poisoned};
 pub use vector_add::VectorAdd;
 
 use crate::ladder::{Rung, rung};
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Gpu, Kernel};
+use gpulab::gpu::{Args, Gpu, Kernel};
+use gpulab::launch::signatures;
 
 /// Sizes that a new kernel of one dimension is checked at: they fill neither a warp, a block, nor a tile.
 const AWKWARD: [usize; 5] = [0, 1, 31, 33, 1_000_003];
@@ -53,37 +57,36 @@ fn length(n: usize) -> Result<i32> {
     }
 }
 
-/// Pieces of an array of `n` numbers, at most 65,536 in all: where each begins, and how long it is.
-fn spread(n: usize) -> Vec<(usize, usize)> {
-    const PIECE: usize = 1024;
-    spread_rows(n / PIECE, 63)
-        .into_iter()
-        .map(|row| (row * PIECE, PIECE))
-        .chain([(n / PIECE * PIECE, n % PIECE)])
-        .collect()
+/// A rung, compiled for one GPU.
+#[derive(Debug, Clone)]
+struct Loaded {
+    gpu: Gpu,
+    rung: Rung,
+    kernel: Kernel,
+    /// How many of its parameters are tensor maps, by which the copy engine is told of an array.
+    tensor_maps: usize,
 }
 
-/// The rung of that path with its kernel, compiled for this GPU, if it runs there.
-fn compiled(gpu: &Gpu, path: &str) -> Result<(Rung, Kernel)> {
-    let rung = rung(path)?;
-    let kernel = rung.compile(gpu)?;
-    Ok((rung, kernel))
-}
-
-/// An error where so many sets of arrays have no room.
-pub(crate) fn fits(gpu: &Gpu, work: &Cost, sets: usize) -> Result<()> {
-    let (asked, stats) = ((work.held as u64).saturating_mul(sets as u64), gpu.memory()?);
-    match asked > stats.total {
-        true => Err(Error::OutOfMemory { asked, free: stats.free, total: stats.total, reserved: 0 }),
-        false => Ok(()),
+impl Loaded {
+    /// The rung of that path, if this GPU runs it.
+    fn new(gpu: &Gpu, path: &str) -> Result<Loaded> {
+        Loaded::of(gpu, rung(path)?)
     }
-}
 
-/// The error of a kernel whose result is wrong.
-pub(crate) fn wrong(path: &str, what: String) -> Error {
-    Error::Invalid {
-        what: format!("`{path}`: {what}"),
-        fix: "look for a missing bounds guard or barrier in that kernel; do not trust its times".to_string(),
+    fn of(gpu: &Gpu, rung: Rung) -> Result<Loaded> {
+        let declared = signatures(&rung.source()?.text).into_iter().find(|it| it.name == rung.kernel);
+        let parameters = declared.map_or_else(Vec::new, |declared| declared.parameters);
+        let tensor_maps = parameters.iter().filter(|parameter| parameter.text.contains("TensorMap")).count();
+        Ok(Loaded { gpu: gpu.clone(), rung, kernel: rung.compile(gpu)?, tensor_maps })
+    }
+
+    /// One launch for a result of so many columns and rows; none where there is nothing to compute, as a grid has at
+    /// least one block.
+    fn launch<'a>(&self, launches: &mut Launches, columns: usize, rows: usize, args: impl Args<'a>) -> Result<()> {
+        if columns == 0 || rows == 0 {
+            return Ok(());
+        }
+        launches.launch(&self.kernel, self.rung.launch(columns, rows, self.gpu.multiprocessors()), args)
     }
 }
 
@@ -99,4 +102,28 @@ pub(crate) fn reason(error: &Error) -> String {
 pub(crate) fn hardware() -> Option<Gpu> {
     let opened = Gpu::open_index(0);
     opened.map_err(|error| eprintln!("skipped: needs an NVIDIA GPU ({})", reason(&error))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ladder;
+    use gpulab::bench::Bench;
+
+    #[test]
+    fn every_rung_is_checked_and_timed_on_a_gpu() {
+        let Some(gpu) = hardware() else { return };
+        for &ladder in Ladder::ALL {
+            let sizes = [Size::One(33), Size::Two(33, 1000), Size::Three(33, 65, 64)];
+            let size = sizes.into_iter().find(|&size| ladder.size(size).is_ok_and(|taken| taken == size)).unwrap();
+            for rung in ladder.rungs() {
+                if let Err(error) = rung.supported_on(&gpu) {
+                    eprintln!("skipped: {error}");
+                    continue;
+                }
+                let topic = ladder.open(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
+                assert!(topic.time(size, &Bench::default().samples(5)).unwrap().median > 0.0, "{}", rung.path);
+            }
+        }
+    }
 }

@@ -1,30 +1,25 @@
 //! One rung of the reduction, ready to run and to time on a GPU.
 
-use super::{AWKWARD, Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, compiled, length, wrong};
-use crate::ladder::{Leaves, Rung};
-use gpulab::bench::Bench;
+use super::{AWKWARD, Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Size, Topic, check, length};
+use crate::ladder::Leaves;
 use gpulab::cpu;
 use gpulab::error::Result;
-use gpulab::gpu::{Buffer, Gpu, Kernel};
-use gpulab::measurement::Summary;
+use gpulab::gpu::{Buffer, Gpu};
 
-/// A reduction kernel of the course on one GPU: the sum of an f32 array, 4 bytes an element.
+/// A reduction kernel of the course on one GPU: the sum of an f32 array, 4 bytes an element. A size is the number of
+/// elements; the result is the first number of the first output.
 #[derive(Debug, Clone)]
-pub struct Reduction {
-    gpu: Gpu,
-    rung: Rung,
-    kernel: Kernel,
-}
+pub struct Reduction(Loaded);
 
 impl Reduction {
     /// Compiles the rung of that path, such as `reduction/04_no_conflicts`, and checks it at awkward sizes.
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
-    /// use gpulab_kernels::*;
+    /// use gpulab_kernels::{topics::Topic, *};
     /// let gpu = Gpu::open()?;
     /// let reduction = Reduction::new(&gpu, "reduction/04_no_conflicts")?;
-    /// println!("{} ms", reduction.time(1 << 28, &Bench::default())?);
+    /// println!("{} ms", reduction.time(Size::One(1 << 28), &Bench::default())?);
     /// # Ok::<(), Error>(())
     /// ```
     ///
@@ -32,10 +27,9 @@ impl Reduction {
     /// [`Error::Invalid`](gpulab::Error::Invalid) for a path that is none, or a kernel whose result is wrong;
     /// [`Error::Unsupported`](gpulab::Error::Unsupported) for a GPU that is too old for it; those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str) -> Result<Reduction> {
-        let (rung, kernel) = compiled(gpu, path)?;
-        let reduction = Reduction { gpu: gpu.clone(), rung, kernel };
+        let reduction = Reduction(Loaded::new(gpu, path)?);
         for n in AWKWARD {
-            agree(path, &reduction, n)?;
+            check(&reduction, path, &[HostArray::F32(whole(n))], n)?;
         }
         Ok(reduction)
     }
@@ -46,24 +40,9 @@ impl Reduction {
     /// [`Error::Invalid`](gpulab::Error::Invalid) for more than 2³¹ elements,
     /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
     pub fn sum(&self, a: &[f32]) -> Result<f32> {
-        length(a.len())?;
-        let (a, mut partial) = (self.gpu.to_device(a)?, self.partials(a.len())?);
+        let (a, mut partial) = (self.0.gpu.to_device(a)?, self.partials(a.len())?);
         self.launch(&a, &mut partial)?;
         Ok(partial[partial.len() - 1].to_host()?[0])
-    }
-
-    /// The launches alone for `n` random elements, by device events, in **ms a sum**: the array is on the GPU already.
-    /// Several are rotated, so that none is still in the cache from its last turn.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
-    pub fn time(&self, n: usize, plan: &Bench) -> Result<Summary> {
-        self.gpu.has_times()?;
-        let count = self.gpu.sets_past_cache(n * size_of::<f32>());
-        let random = |seed| self.gpu.to_device(&cpu::random_f32(n, seed));
-        let sets = (0..count as u64).map(random).collect::<Result<Vec<Buffer<f32>>>>()?;
-        let mut partial = self.partials(n)?;
-        self.gpu.time(plan, |call| self.launch(&sets[call % count], &mut partial))
     }
 
     /// Poisoned room for the partial sums of `n` elements: a buffer for each launch, in which it leaves one for each
@@ -73,18 +52,19 @@ impl Reduction {
     /// [`Error::Invalid`](gpulab::Error::Invalid) for more than 2³¹ elements,
     /// [`Error::OutOfMemory`](gpulab::Error::OutOfMemory), [`Error::Driver`](gpulab::Error::Driver).
     pub fn partials(&self, n: usize) -> Result<Vec<Buffer<f32>>> {
-        self.lengths(n)?.into_iter().map(|length| self.gpu.poison(length)).collect()
+        self.lengths(n)?.into_iter().map(|length| self.0.gpu.poison(length)).collect()
     }
 
     /// How many numbers each launch leaves.
     fn lengths(&self, n: usize) -> Result<Vec<usize>> {
         length(n)?;
+        let Loaded { gpu, rung, .. } = &self.0;
         let mut lengths = Vec::new();
         let mut left = n;
         loop {
-            left = self.rung.launch(left, 1, self.gpu.multiprocessors()).grid.0 as usize;
-            lengths.push(if self.rung.leaves == Leaves::Added { 1 } else { left });
-            if left == 1 || self.rung.leaves != Leaves::Partials {
+            left = rung.launch(left, 1, gpu.multiprocessors()).grid.0 as usize;
+            lengths.push(if rung.leaves == Leaves::Added { 1 } else { left });
+            if left == 1 || rung.leaves != Leaves::Partials {
                 return Ok(lengths);
             }
         }
@@ -107,19 +87,22 @@ impl Reduction {
     ) -> Result<()> {
         let mut from = a;
         for to in partial {
-            if self.rung.leaves == Leaves::Added {
+            if self.0.rung.leaves == Leaves::Added {
                 to.fill_bytes(0)?;
             }
-            let config = self.rung.launch(from.len(), 1, self.gpu.multiprocessors());
-            launches.launch(&self.kernel, config, (from, &mut *to, length(from.len())?))?;
+            // A sum of nothing is written, too.
+            self.0.launch(launches, from.len().max(1), 1, (from, &mut *to, length(from.len())?))?;
             from = to;
         }
         Ok(())
     }
 }
 
-/// A size is the number of elements. The result is the first number of the first output.
 impl Topic for Reduction {
+    fn gpu(&self) -> &Gpu {
+        &self.0.gpu
+    }
+
     fn work(&self, size: Size) -> Result<Cost> {
         let n = size.one()?;
         length(n).map(|_| Cost::of_bytes(4 * n, n as f64, "f32"))
@@ -138,21 +121,15 @@ impl Topic for Reduction {
         self.launch_by(launches, inputs[0].f32()?, partial.into_iter())
     }
 
-    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
-        let n = size.one()?;
-        Ok(vec![Reference { output: 0, from: 0, values: vec![(0..n).map(|at| inputs[0].get(at)).sum()] }])
+    fn rows(&self, _size: Size) -> Result<(usize, usize)> {
+        Ok((1, 1))
     }
-}
 
-/// Sums of small whole numbers are exact in f32 in any order, so one element forgotten or taken twice shows itself.
-fn agree(path: &str, reduction: &Reduction, n: usize) -> Result<()> {
-    let a = whole(n);
-    let expected: f64 = a.iter().copied().map(f64::from).sum();
-    let given = reduction.sum(&a)?;
-    // A sum that was never written is NaN, which equals nothing.
-    match f64::from(given) == expected {
-        true => Ok(()),
-        false => Err(wrong(path, format!("the sum of {n} elements: {given} on the GPU, {expected} on the CPU"))),
+    fn exact_row(&self, inputs: &[HostArray], size: Size, _row: usize) -> Result<Vec<Reference>> {
+        let sum = (0..size.one()?).map(|at| inputs[0].get(at)).sum();
+        // It is checked with whole numbers, whose sums are exact in f32 in any order: one that is forgotten, or taken
+        // twice, is off by at least 1.
+        Ok(vec![Reference::new(0, 0, vec![sum], |_, _| 0.5)])
     }
 }
 
@@ -164,9 +141,9 @@ fn whole(n: usize) -> Vec<f32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hardware;
     use super::*;
-    use crate::ladder::RUNGS;
+    use crate::ladder::{RUNGS, Rung};
+    use gpulab::prelude::*;
 
     #[test]
     fn whole_numbers_are_whole_and_none_is_zero() {
@@ -179,7 +156,7 @@ mod tests {
         let gpu = Gpu::simulated().unwrap();
         for rung in RUNGS.iter().filter(|rung| rung.kernel == "reduce") {
             let reduction = Reduction::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
-            assert!(reduction.time(33, &Bench::default()).unwrap_err().to_string().contains("next: "));
+            assert!(reduction.time(Size::One(33), &Bench::default()).unwrap_err().to_string().contains("next: "));
             // The same buffers again: whatever a launch leaves behind, the next one begins anew.
             let (a, mut partial) = (gpu.to_device(&[0.5; 70_000]).unwrap(), reduction.partials(70_000).unwrap());
             for _ in 0..3 {
@@ -190,22 +167,15 @@ mod tests {
     }
 
     #[test]
-    fn every_rung_is_checked_and_timed_on_a_gpu() {
-        let Some(gpu) = hardware() else { return };
-        for rung in RUNGS.iter().filter(|rung| rung.kernel == "reduce") {
-            let reduction = Reduction::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
-            assert!(reduction.time(33, &Bench::default().samples(5)).unwrap().median > 0.0);
-        }
-    }
-
-    #[test]
     fn elements_that_no_block_adds_are_found() {
         let gpu = Gpu::simulated().unwrap();
         let right = Reduction::new(&gpu, "reduction/06_warp_shuffles").unwrap();
         // Half as many blocks as the array needs.
-        let forgetful = Reduction { rung: Rung { tile: (1024, 1), ..right.rung }, ..right };
-        assert_eq!(agree("r", &forgetful, 512), Ok(()));
-        let text = agree("r", &forgetful, 1024).unwrap_err().to_string();
-        assert!(text.contains("the sum of 1024 elements") && text.contains("\nnext: "), "{text}");
+        let own = &right.0;
+        let forgetful = Reduction(Loaded { rung: Rung { tile: (1024, 1), ..own.rung }, ..own.clone() });
+        let checked = |n| check(&forgetful, "r", &[HostArray::F32(whole(n))], n);
+        assert_eq!(checked(512), Ok(()));
+        let text = checked(1024).unwrap_err().to_string();
+        assert!(text.contains("size 1024, row 0, number 0") && text.contains("\nnext: "), "{text}");
     }
 }

@@ -1,6 +1,6 @@
 //! What the topics that work on the rows of a bf16 table have in common.
 
-use super::{MOST, spread_rows, wrong};
+use super::{MOST, Size};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 
@@ -33,36 +33,24 @@ pub(super) fn sides(rows: usize, columns: usize) -> Result<(i32, i32)> {
     }
 }
 
-/// An error where an array has another length than its table.
-pub(super) fn holds(what: &str, given: usize, expected: usize) -> Result<()> {
-    match given == expected {
-        true => Ok(()),
-        false => Err(Error::LengthMismatch { what: what.to_string(), expected, given }),
-    }
+/// The sides of a table, and its numbers.
+///
+/// # Errors
+/// As [`sides`]; [`Error::Invalid`] for a size that is not of two numbers.
+pub(super) fn table(size: Size) -> Result<(usize, usize, usize)> {
+    let (rows, columns) = size.two()?;
+    sides(rows, columns).map(|_| (rows, columns, rows * columns))
 }
 
-/// Rows spread over a table, some 65,536 numbers in all, at least 16 rows.
-pub(super) fn some_rows(rows: usize, columns: usize) -> Vec<usize> {
-    spread_rows(rows, (65_536 / columns.max(1)).max(16))
+/// The table's rows, and how many of them are compared in a timed run: some 65,536 numbers, at least 16 rows.
+pub(super) fn compared(size: Size) -> Result<(usize, usize)> {
+    let (rows, columns, _) = table(size)?;
+    Ok((rows, (65_536 / columns.max(1)).max(16)))
 }
 
-/// Compares one row with what it is in f64: rounding to bf16 is off by at most 2⁻⁹ of the number, of which twice as much
-/// is allowed, and `slack` for each number.
-pub(super) fn agree(path: &str, place: &str, given: &[u16], exact: &[f64], slack: impl Fn(usize) -> f64) -> Result<()> {
-    for (column, (&bits, exact)) in given.iter().zip(exact).enumerate() {
-        let given = f64::from(cpu::f32_from_bf16(bits));
-        let error = (given - exact).abs();
-        // A number that was never written is NaN, which is greater than nothing.
-        if error.is_nan() || error > exact.abs() * 2.0_f64.powi(-8) + slack(column) {
-            return Err(wrong(path, format!("{place}, column {column}: {given} on the GPU, {exact} exactly")));
-        }
-    }
-    Ok(())
-}
-
-/// A row in f64.
-pub(super) fn in_f64(bits: &[u16]) -> Vec<f64> {
-    bits.iter().map(|&bits| f64::from(cpu::f32_from_bf16(bits))).collect()
+/// By how much a bf16 may be off that is rounded once, which is 2⁻⁹ of it: twice as much.
+pub(super) fn rounding(exact: f64) -> f64 {
+    exact.abs() * 2.0_f64.powi(-8)
 }
 
 #[cfg(test)]
@@ -70,21 +58,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_and_unwritten_numbers_are_named_and_rounding_is_not() {
-        let given = |x: f32| agree("s", "row 0", &[0x3F80, cpu::bf16_from_f32(x)], &[1.0, 100.0], |_| 0.2);
-        assert_eq!((given(100.3), given(99.7)), (Ok(()), Ok(())));
-        for off in [101.0, 99.0, f32::NAN, f32::INFINITY] {
-            let text = given(off).unwrap_err().to_string();
-            assert!(text.contains("row 0, column 1") && text.contains("\nnext: "), "{text}");
-        }
-    }
-
-    #[test]
     fn tables_that_no_int_counts_are_refused() {
         assert_eq!(sides(3, 4), Ok((3, 4)));
         for (rows, columns) in [(1 << 31, 1), (1, 1 << 31), (usize::MAX, 2), (MOST, MOST)] {
             assert!(sides(rows, columns).unwrap_err().to_string().contains("next: split the table"));
         }
-        assert_eq!((some_rows(1 << 15, 8192).len(), some_rows(7, 1).len()), (16, 7));
+        assert_eq!(compared(Size::Two(1 << 15, 8192)), Ok((1 << 15, 16)));
     }
 }

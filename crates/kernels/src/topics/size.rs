@@ -1,5 +1,6 @@
 //! How large a topic's work is: one number, or two, or three; and the sides of a matrix product.
 
+use super::errors::lengths;
 use gpulab::error::{Error, Result};
 use std::fmt;
 
@@ -142,6 +143,12 @@ impl Shape {
     /// Multiplications and additions of the product: 2mnk.
     pub fn operations(self) -> f64 {
         2.0 * self.m as f64 * self.n as f64 * self.k as f64
+    }
+
+    /// An error that names the first of the three matrices that holds another number of elements.
+    pub(super) fn lengths(self, a: usize, b: usize, c: usize) -> Result<()> {
+        let Shape { m, n, k } = self;
+        lengths("matmul", &[("a", a, m * k), ("b", b, k * n), ("c", c, m * n)])
     }
 
     /// Numbers of the three matrices.

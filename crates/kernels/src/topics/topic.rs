@@ -5,15 +5,21 @@
 //! [`Ladder`](super::Ladder), whose `match`es then ask for the rest.
 
 use super::Size;
+use super::errors::wrong;
+use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Args, Buffer, Gpu, Kernel, KernelResources};
 use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
-use std::fmt;
+use gpulab::measurement::Summary;
+use rayon::prelude::*;
 
 /// One rung of a topic, compiled and checked. All rungs of a topic work on the same arrays.
-pub trait Topic {
+pub trait Topic: Sync {
+    /// The GPU that it was compiled for.
+    fn gpu(&self) -> &Gpu;
+
     /// What a call at that size must do at least, whatever the rung; refuses sizes that are none.
     ///
     /// # Errors
@@ -35,19 +41,116 @@ pub trait Topic {
     /// Queues one call. Each launch goes through `launches`, which runs it, or looks into it.
     ///
     /// # Errors
-    /// As [`Kernel::launch`].
+    /// As [`Kernel::launch`]; [`Error::LengthMismatch`](gpulab::Error::LengthMismatch) for arrays of another size.
     fn call(&self, inputs: &[Array], outputs: &mut [Array], size: Size, launches: &mut Launches) -> Result<()>;
 
-    /// The results in f64, at places spread over the outputs: enough of them that an error shows.
+    /// How many rows the results have at that size, and of how many an error in a timed run shows.
     ///
     /// # Errors
     /// As [`Topic::inputs`].
-    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>>;
+    fn rows(&self, size: Size) -> Result<(usize, usize)>;
+
+    /// That row of each result in f64.
+    ///
+    /// # Errors
+    /// As [`Topic::inputs`].
+    fn exact_row(&self, inputs: &[HostArray], size: Size, row: usize) -> Result<Vec<Reference>>;
 
     /// The path of the rung that takes this size, where it is not the rung itself.
     fn hands_to(&self, _size: Size) -> Option<&'static str> {
         None
     }
+
+    /// The results in f64, at rows spread over the outputs: enough of them that an error shows.
+    ///
+    /// # Errors
+    /// As [`Topic::inputs`].
+    fn exact(&self, inputs: &[HostArray], size: Size) -> Result<Vec<Reference>> {
+        let (all, enough) = self.rows(size)?;
+        let rows = spread_rows(all, enough).into_par_iter().map(|row| self.exact_row(inputs, size, row));
+        Ok(rows.collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// Random inputs of that seed in device memory, and poisoned memory for the outputs.
+    ///
+    /// # Errors
+    /// As [`Topic::inputs`], [`Gpu::to_device`](gpulab::gpu::Gpu::to_device).
+    fn arrays(&self, size: Size, seed: u64) -> Result<(Vec<Array>, Vec<Array>)> {
+        // First what fails where there is no room, before the host makes as many numbers.
+        let outputs = poisoned(self.gpu(), &self.outputs(size)?)?;
+        Ok((on_gpu(self.gpu(), &self.inputs(size, seed)?)?, outputs))
+    }
+
+    /// All four steps: allocates, copies the inputs to the device, queues a call, and copies the outputs back.
+    ///
+    /// # Errors
+    /// As [`Topic::call`]; [`Error::OutOfMemory`](gpulab::Error::OutOfMemory).
+    fn results(&self, inputs: &[HostArray], size: Size) -> Result<Vec<HostArray>> {
+        // Poisoned: a number that the kernel forgets comes back as NaN.
+        let mut outputs = poisoned(self.gpu(), &self.outputs(size)?)?;
+        self.call(&on_gpu(self.gpu(), inputs)?, &mut outputs, size, &mut Launches::queue())?;
+        outputs.iter().map(Array::to_host).collect()
+    }
+
+    /// The launches alone, by device events, in **ms a call**: the arrays are on the GPU already. Several sets of them
+    /// are rotated, so that none is still in the cache from its last turn.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](gpulab::Error::Unsupported) on a simulated GPU; those of [`Topic::arrays`] and
+    /// [`Topic::call`].
+    fn time(&self, size: Size, plan: &Bench) -> Result<Summary> {
+        self.gpu().has_times()?;
+        let work = self.work(size)?;
+        let count = self.gpu().sets_past_cache(work.bytes);
+        fits(self.gpu(), &work, count)?;
+        let mut sets = (0..count as u64).map(|seed| self.arrays(size, seed)).collect::<Result<Vec<_>>>()?;
+        self.gpu().time(plan, |call| {
+            let (inputs, outputs) = &mut sets[call % count];
+            self.call(inputs, outputs, size, &mut Launches::queue())
+        })
+    }
+}
+
+/// Holds every number of the results of one call on those inputs against f64.
+///
+/// # Errors
+/// [`Error::Invalid`] that names the first number that is wrong, or was never written; as [`Topic::results`].
+pub(super) fn check(topic: &impl Topic, path: &str, inputs: &[HostArray], size: impl Into<Size>) -> Result<()> {
+    let size = size.into();
+    let given = topic.results(inputs, size)?;
+    for row in 0..topic.rows(size)?.0 {
+        for piece in topic.exact_row(inputs, size, row)? {
+            if let Some(what) = piece.wrong_in(&given) {
+                return Err(wrong(path, format!("size {size}, row {row}, {what}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An error where so many sets of arrays have no room.
+pub(crate) fn fits(gpu: &Gpu, work: &Cost, sets: usize) -> Result<()> {
+    let (asked, stats) = ((work.held as u64).saturating_mul(sets as u64), gpu.memory()?);
+    match asked > stats.total {
+        true => Err(Error::OutOfMemory { asked, free: stats.free, total: stats.total, reserved: 0 }),
+        false => Ok(()),
+    }
+}
+
+/// Copies of those arrays in device memory.
+///
+/// # Errors
+/// As [`Gpu::to_device`](gpulab::gpu::Gpu::to_device).
+pub(crate) fn on_gpu(gpu: &Gpu, hosts: &[HostArray]) -> Result<Vec<Array>> {
+    hosts.iter().map(|host| Array::new(gpu, host)).collect()
+}
+
+/// Poisoned memory for those arrays.
+///
+/// # Errors
+/// As [`Gpu::poison`](gpulab::gpu::Gpu::poison).
+pub(crate) fn poisoned(gpu: &Gpu, allocations: &[Allocation]) -> Result<Vec<Array>> {
+    allocations.iter().map(|&allocation| Array::poisoned(gpu, allocation)).collect()
 }
 
 /// What a call must do at least.
@@ -116,6 +219,29 @@ pub struct Reference {
     pub from: usize,
     /// What stands there.
     pub values: Vec<f64>,
+    /// How far off each number of a right kernel may be.
+    pub allowed: Vec<f64>,
+}
+
+impl Reference {
+    /// Those numbers of the output, from `from` on; number `at` of them may be `allowed(at, its exact value)` off.
+    pub fn new(output: usize, from: usize, values: Vec<f64>, allowed: impl Fn(usize, f64) -> f64) -> Reference {
+        let allowed = values.iter().enumerate().map(|(at, &exact)| allowed(at, exact)).collect();
+        Reference { output, from, values, allowed }
+    }
+
+    /// The first number that is further off, or was never written, in words.
+    pub(super) fn wrong_in(&self, given: &[HostArray]) -> Option<String> {
+        let given = &given[self.output];
+        let right = |at: usize| {
+            let (number, exact) = (given.get(self.from + at), self.values[at]);
+            let close = (number - exact).abs() <= self.allowed[at] || (number.is_nan() && exact.is_nan());
+            close && !given.is_poison(self.from + at)
+        };
+        let at = (0..self.values.len()).find(|&at| !right(at))?;
+        let (number, exact) = (given.get(self.from + at), self.values[at]);
+        Some(format!("number {at} of output {}: {number} on the GPU, {exact} exactly", self.output))
+    }
 }
 
 /// ‖given − exact‖ ÷ ‖exact‖ over those pieces of the results of several calls, each on its own set of inputs. NaN, which
@@ -138,17 +264,6 @@ pub fn relative_error(exact: &[Vec<Reference>], mut given: impl FnMut(usize) -> 
         }
     }
     Ok(if off == 0.0 { 0.0 } else { (off / all).sqrt() })
-}
-
-/// Random inputs of that seed in device memory, and poisoned room for the outputs.
-///
-/// # Errors
-/// As [`Topic::inputs`], [`Gpu::to_device`](gpulab::gpu::Gpu::to_device).
-pub fn arrays_of(rung: &dyn Topic, gpu: &Gpu, size: Size, seed: u64) -> Result<(Vec<Array>, Vec<Array>)> {
-    let inputs = rung.inputs(size, seed)?.iter().map(|host| Array::new(gpu, host)).collect::<Result<Vec<_>>>()?;
-    let outputs =
-        rung.outputs(size)?.into_iter().map(|output| Array::poisoned(gpu, output)).collect::<Result<Vec<_>>>()?;
-    Ok((inputs, outputs))
 }
 
 /// `count` of `all` rows (all, if there are fewer), spread evenly, with the first and the last.
@@ -226,6 +341,7 @@ pub enum HostArray {
 }
 
 /// Numbers in device memory.
+#[derive(Debug)]
 pub enum Array {
     /// f32.
     F32(Buffer<f32>),
@@ -284,6 +400,12 @@ impl HostArray {
             HostArray::Bf16(numbers) => f64::from(cpu::f32_from_bf16(numbers[at])),
             HostArray::Index(numbers) => f64::from(numbers[at]),
         }
+    }
+
+    /// Whether number `at` still is what poisoned memory holds.
+    pub(super) fn is_poison(&self, at: usize) -> bool {
+        let number = self.bytes().chunks(self.bytes().len() / self.len()).nth(at);
+        number.is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0xFF))
     }
 
     /// Numbers `from` to `from + count`, exactly.
@@ -422,32 +544,39 @@ impl Array {
     }
 }
 
-impl fmt::Debug for Array {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Array::F32(buffer) => write!(f, "{buffer:?}"),
-            Array::Bf16(buffer) => write!(f, "{buffer:?}"),
-            Array::Index(buffer) => write!(f, "{buffer:?}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_error_is_relative_and_nan_shows() {
-        let exact = [vec![Reference { output: 1, from: 1, values: vec![3.0, 4.0] }]];
+        let exact = [vec![Reference::new(1, 1, vec![3.0, 4.0], |_, _| 0.0)]];
         let error = |given: Vec<f32>| {
             relative_error(&exact, |_| Ok(vec![HostArray::F32(vec![]), HostArray::F32(given.clone())])).unwrap()
         };
         assert_eq!((error(vec![9.0, 3.0, 4.0]), error(vec![0.0, 3.0, 4.5])), (0.0, 0.1));
         assert!(error(vec![0.0, f32::NAN, 4.0]).is_nan());
         // Of two calls, one is off by 0.5 and the other by nothing.
-        let one = |value| vec![Reference { output: 0, from: 0, values: vec![value] }];
+        let one = |value| vec![Reference::new(0, 0, vec![value], |_, _| 0.0)];
         let twice = relative_error(&[one(3.0), one(4.0)], |set| Ok(vec![HostArray::F32(vec![[3.0, 4.5][set]])]));
         assert_eq!(twice, Ok(0.1));
+    }
+
+    #[test]
+    fn a_wrong_or_unwritten_number_is_named() {
+        let piece = Reference::new(1, 1, vec![3.0, f64::NAN], |_, exact| exact * 2.0_f64.powi(-8));
+        let wrong = |numbers: [f32; 2]| {
+            piece.wrong_in(&[HostArray::F32(vec![]), HostArray::F32([&[9.0], &numbers[..]].concat())])
+        };
+        assert_eq!((wrong([3.0, f32::NAN]), wrong([3.011, -f32::NAN])), (None, None));
+        assert_eq!(wrong([3.5, f32::NAN]).unwrap(), "number 0 of output 1: 3.5 on the GPU, 3 exactly");
+        assert!(wrong([3.012, f32::NAN]).is_some());
+        // What a kernel forgets is found, even where NaN is right.
+        let unwritten = f32::from_bits(u32::MAX);
+        assert!(wrong([unwritten, f32::NAN]).unwrap().contains("number 0 of output 1: NaN on the GPU"));
+        for forgotten in [unwritten, 7.0] {
+            assert!(wrong([3.0, forgotten]).unwrap().contains("NaN exactly"), "{forgotten}");
+        }
     }
 
     #[test]

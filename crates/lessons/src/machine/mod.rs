@@ -200,7 +200,7 @@ fn tool_text(tool: &Tool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpulab::cpu::Cache;
+    use gpulab::cpu::CpuCache;
 
     fn server() -> Machine {
         let h200 = NvidiaGpu {
@@ -226,7 +226,7 @@ mod tests {
                 physical_cores: Some(8),
                 logical_cores: Some(16),
                 usable_cores: 2,
-                caches: vec![Cache { name: "L1d".into(), bytes: 48 << 10, count: 8 }],
+                caches: vec![CpuCache { name: "L1d".into(), bytes: 48 << 10, count: 8 }],
                 memory_bytes: Some(64 << 30),
                 memory_limit_bytes: Some(8 << 30),
                 vectors: "AVX-512".into(),

@@ -54,7 +54,7 @@ fn an_x86_server_with_two_threads_a_core() {
     let info = read_linux(&root.0);
     assert_eq!(info.model, "Intel(R) Xeon(R) 8481C");
     assert_eq!((info.physical_cores, info.logical_cores), (Some(2), Some(4)));
-    let cache = |name: &str, kib: u64, count| Cache { name: name.into(), bytes: kib << 10, count };
+    let cache = |name: &str, kib: u64, count| CpuCache { name: name.into(), bytes: kib << 10, count };
     assert_eq!(info.caches, [cache("L1d", 48, 2), cache("L2", 2048, 2), cache("L3", 105 << 10, 1)]);
     assert_eq!((info.memory_bytes, info.memory_limit_bytes), (Some(16_384_000 << 10), Some(8 << 30)));
 }
@@ -126,7 +126,7 @@ fn an_apple_chip_shows_its_fast_cores_caches() {
     let info = parse_sysctl(text);
     assert_eq!((info.model.as_str(), info.physical_cores), ("Apple M2 Pro", Some(10)));
     assert_eq!(info.memory_bytes, Some(16 << 30));
-    let cache = |name: &str, bytes, count| Cache { name: name.into(), bytes, count };
+    let cache = |name: &str, bytes, count| CpuCache { name: name.into(), bytes, count };
     assert_eq!(info.caches, [cache("L1d", 131_072, 6), cache("L2", 16 << 20, 1)]);
 }
 

@@ -1,11 +1,12 @@
 //! Horizontal bars: a few figures side by side, with their ratio.
 
 use super::canvas::{
-    Align, Canvas, DASHED, FONT, Figure, INK, LINE, LONG, MARGIN, Pen, Rgb, SOLID, WIDTH, color, figure, width, wrap,
+    Align, Canvas, DASHED, FONT, Figure, INK, LINE, LONG, MARGIN, Pen, Point, Rgb, SOLID, WIDTH, color, figure, width,
+    wrap,
 };
-use super::curves::{better, count, fits_linear, fits_log, label, one_unit};
+use super::curves::{better, count, fits_linear, fits_log, label, linear_rows};
 use super::frame::{
-    AXIS, GRID, Scale, linear_ticks, log_range, log_ticks, notes, nothing, number, short, ticks, x_axis,
+    AXIS, GRID, Scale, linear_ticks, log_range, log_ticks, notes, nothing, number, short, ticks, x_axis, x_name,
 };
 use crate::measurement::{Backend, Measurement, figures};
 
@@ -24,7 +25,7 @@ use crate::measurement::{Backend, Measurement, figures};
 /// let svg = chart.title("A sum").prediction("your prediction", 2.0).draw().svg();
 /// assert!(svg.contains("A sum") && svg.contains("your prediction"));
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct BarChart {
     rows: Vec<Measurement>,
@@ -38,25 +39,13 @@ chart!(BarChart);
 
 impl BarChart {
     pub(super) fn new(rows: &[Measurement]) -> BarChart {
-        let mut notes = Vec::new();
-        let mut kept: Vec<Measurement> = one_unit(rows, None, &mut notes).into_iter().cloned().collect();
-        let all = kept.len();
-        kept.retain(|row| fits_linear(row.summary.median));
-        if kept.len() < all {
-            notes.push(format!("Not drawn: {} whose value is no number from 0 up.", count(all - kept.len(), "row")));
-        }
-        BarChart { rows: kept, notes, title: String::new(), log: false, predictions: Vec::new() }
+        let (rows, notes) = linear_rows(rows, None);
+        BarChart { rows, notes, ..BarChart::default() }
     }
 
     /// A logarithmic axis: for values that differ by more than about 50. Bars of the value 0 are then left out.
     pub fn log(mut self) -> BarChart {
         self.log = true;
-        self
-    }
-
-    /// Sorts the bars by value, the largest on top; without it they keep the order given.
-    pub fn sorted(mut self) -> BarChart {
-        self.rows.sort_by(|a, b| b.summary.median.total_cmp(&a.summary.median));
         self
     }
 
@@ -110,13 +99,7 @@ pub(super) fn plot(
     let with_size = rows.iter().any(|row| row.size != rows[0].size);
     let with_type = rows.iter().any(|row| row.dtype != rows[0].dtype);
 
-    let mut y = top;
-    for (label, value) in marks {
-        canvas.line((left, y + LINE / 2.0), (left + 32.0, y + LINE / 2.0), &PREDICTION);
-        let text = format!("{label}: {}", with_unit(&short(*value), &rows[0].unit));
-        canvas.text(&text, (left + 40.0, y + LINE / 2.0), Align::Left);
-        y += LINE + 2.0;
-    }
+    let mut y = predictions(canvas, marks, &rows[0].unit, (left, top));
     let start = y;
     let tick_values = if log { log_ticks(x.min, x.max) } else { linear_ticks(x.min, x.max, 6) };
     let labels: Vec<Vec<String>> = rows
@@ -155,8 +138,7 @@ pub(super) fn plot(
         (unit, log) => format!(" ({unit}{})", if log { ", log scale" } else { "" }),
     };
     let name = format!("{}{details}", rows[0].metric);
-    canvas.text(&name, ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
-    below + 8.0 + LINE
+    x_name(canvas, &x, below, &name)
 }
 
 fn scale(log: bool, rows: &[&Measurement], marks: &[&(String, f64)], start: f64, end: f64) -> Scale {
@@ -198,6 +180,17 @@ fn values(rows: &[&Measurement]) -> Vec<String> {
     let counted = values().all(|value| value.fract() == 0.0);
     let written = |value: f64| if counted { format!("{value}") } else { figures(value) };
     values().map(|value| format!("{}{}", with_unit(&written(value), &rows[0].unit), ratio(value))).collect()
+}
+
+/// A line for each prediction; where the bars begin.
+pub(super) fn predictions(canvas: &mut Canvas<'_>, marks: &[&(String, f64)], unit: &str, (x, mut y): Point) -> f64 {
+    for (label, value) in marks {
+        canvas.line((x, y + LINE / 2.0), (x + 32.0, y + LINE / 2.0), &PREDICTION);
+        let text = format!("{label}: {}", with_unit(&short(*value), unit));
+        canvas.text(&text, (x + 40.0, y + LINE / 2.0), Align::Left);
+        y += LINE + 2.0;
+    }
+    y
 }
 
 /// `4.2 ms`; a plain count has no unit.

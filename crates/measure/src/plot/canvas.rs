@@ -5,7 +5,7 @@
 
 #![allow(missing_docs)] // a vocabulary for drawing: the names say what each is
 
-use crate::{Error, Result};
+use crate::error::{Result, save};
 use plotters::prelude::{DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontDesc, FontFamily, FontStyle, RGBAColor, RGBColor, ShapeStyle, TextStyle};
@@ -268,19 +268,7 @@ impl Figure {
     /// # Errors
     /// [`Error::File`] when the folder or the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let write = || {
-            if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder)?;
-            }
-            std::fs::write(path, self.svg())
-        };
-        write().map_err(|error| Error::File {
-            path: path.to_path_buf(),
-            during: "save the figure as".to_string(),
-            text: error.to_string(),
-            fix: "choose a path in a folder where you may write, on a disk with room".to_string(),
-        })
+        save(path.as_ref(), &self.svg(), "save the figure as")
     }
 
     /// What the notebook calls to show a value: both forms, in one output of the cell.

@@ -55,6 +55,18 @@ pub(super) fn one_unit<'a>(
     same
 }
 
+/// The rows of one unit that a linear axis holds, and a note on the others.
+pub(super) fn linear_rows(rows: &[Measurement], metric: Option<&str>) -> (Vec<Measurement>, Vec<String>) {
+    let mut notes = Vec::new();
+    let same = one_unit(rows, metric, &mut notes);
+    let kept: Vec<Measurement> = same.iter().filter(|row| fits_linear(row.summary.median)).copied().cloned().collect();
+    if kept.len() < same.len() {
+        let left = count(same.len() - kept.len(), "row");
+        notes.push(format!("Not drawn: {left} whose value is no number from 0 up."));
+    }
+    (kept, notes)
+}
+
 /// `1 row`, `3 rows`.
 pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })

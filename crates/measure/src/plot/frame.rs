@@ -47,6 +47,12 @@ pub(super) fn x_axis(canvas: &mut Canvas<'_>, top: f64, bottom: f64, ticks: &[Ti
     bottom + 14.0 + LINE / 2.0
 }
 
+/// Writes an x axis' name in the middle below it; the y below the name.
+pub(super) fn x_name(canvas: &mut Canvas<'_>, x: &Scale, below: f64, name: &str) -> f64 {
+    canvas.text(name, ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
+    below + 8.0 + LINE
+}
+
 /// One axis: values from `min` to `max` lie at pixels from `start` to `end`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {

@@ -4,9 +4,9 @@ use super::bars::{bar, spread};
 use super::canvas::{
     Align, BLUE, Canvas, DASHED, DOTTED, FONT, Figure, GREY, INK, LINE, LONG, MARGIN, Pen, WIDTH, figure, width, wrap,
 };
-use super::curves::{count, fits_linear, one_unit};
+use super::curves::{fits_linear, linear_rows};
 use super::frame::{
-    AXIS, Flag, GRID, Scale, flags, linear_ticks, notes, nothing, number, short, sources, ticks, x_axis,
+    AXIS, Flag, GRID, Scale, flags, linear_ticks, notes, nothing, number, short, sources, ticks, x_axis, x_name,
 };
 use crate::measurement::{Measurement, figures};
 
@@ -14,7 +14,7 @@ use crate::measurement::{Measurement, figures};
 ///
 /// Whiskers reach from p10 to p90. Bars of recorded rows are lighter, with a dashed outline, and a line below the chart
 /// says on which machine they were recorded.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct LadderChart {
     pub(super) rows: Vec<Measurement>,
@@ -31,22 +31,8 @@ chart!(LadderChart);
 
 impl LadderChart {
     pub(super) fn new(rows: &[Measurement]) -> LadderChart {
-        let mut notes = Vec::new();
-        let mut kept: Vec<Measurement> = one_unit(rows, Some("rate"), &mut notes).into_iter().cloned().collect();
-        let all = kept.len();
-        kept.retain(|row| fits_linear(row.summary.median));
-        if kept.len() < all {
-            notes.push(format!("Not drawn: {} whose value is no number from 0 up.", count(all - kept.len(), "row")));
-        }
-        LadderChart {
-            rows: kept,
-            notes,
-            title: String::new(),
-            peer: String::new(),
-            ceilings: Vec::new(),
-            percents: Vec::new(),
-            ratios: Vec::new(),
-        }
+        let (rows, notes) = linear_rows(rows, Some("rate"));
+        LadderChart { rows, notes, ..LadderChart::default() }
     }
 
     /// The row that counts as 100 %, such as `cuBLAS` or `device copy`: the other bars carry their share of it.
@@ -82,7 +68,17 @@ impl LadderChart {
 
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
-        draw(self)
+        let mut remarks = self.notes.clone();
+        if self.rows.is_empty() {
+            return nothing(&self.title, &remarks);
+        }
+        let marks = marks(self, &mut remarks);
+        remarks.extend(sources(&self.rows));
+        figure(&self.title, |canvas| {
+            let y = canvas.title(&self.title);
+            let y = plot(canvas, self, &marks, y);
+            notes(canvas, &remarks, y) + MARGIN
+        })
     }
 }
 
@@ -100,20 +96,6 @@ struct Mark {
     value: f64,
     text: String,
     pen: Pen,
-}
-
-pub(super) fn draw(chart: &LadderChart) -> Figure {
-    let mut remarks = chart.notes.clone();
-    if chart.rows.is_empty() {
-        return nothing(&chart.title, &remarks);
-    }
-    let marks = marks(chart, &mut remarks);
-    remarks.extend(sources(&chart.rows));
-    figure(&chart.title, |canvas| {
-        let y = canvas.title(&chart.title);
-        let y = plot(canvas, chart, &marks, y);
-        notes(canvas, &remarks, y) + MARGIN
-    })
 }
 
 /// The peer's value, if its row is there.
@@ -207,8 +189,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &LadderChart, marks: &[Mark], top: f64) 
         canvas.describe(&mark.text);
         canvas.text(&mark.text, (place.x, flag_y(place.row)), place.align);
     }
-    canvas.text(&format!("{} ({unit})", rows[0].metric), ((left + right) / 2.0, below + 8.0), Align::Middle);
-    below + 8.0 + LINE
+    x_name(canvas, &x, below, &format!("{} ({unit})", rows[0].metric))
 }
 
 /// `92 %`; nothing where there is no peer.

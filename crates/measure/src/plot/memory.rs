@@ -11,7 +11,7 @@ use crate::measurement::MemoryPoint;
 
 /// A step chart of a pool's used and reserved memory in MiB, one step for each point.
 /// As the last expression of a cell it shows itself.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct MemoryChart {
     pub(super) points: Vec<MemoryPoint>,
@@ -26,8 +26,7 @@ chart!(MemoryChart);
 
 impl MemoryChart {
     pub(super) fn new(points: &[MemoryPoint]) -> MemoryChart {
-        let points = points.to_vec();
-        MemoryChart { points, title: String::new(), free: false, recorded: String::new(), used: None, reserved: None }
+        MemoryChart { points: points.to_vec(), ..MemoryChart::default() }
     }
 
     /// Adds a second, lower chart with the memory that is free on the whole device, on its own axis.
@@ -56,7 +55,19 @@ impl MemoryChart {
 
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
-        draw(self)
+        if self.points.is_empty() {
+            return nothing(&self.title, &[]);
+        }
+        figure(&self.title, |canvas| {
+            let mut remarks = Vec::new();
+            let y = canvas.title(&self.title);
+            let columns = Columns::of(self);
+            let y = pool(canvas, self, &columns, y, &mut remarks);
+            let y = if self.free { free(canvas, self, &columns, y) } else { y };
+            let y = columns.labels(canvas, self, y, &mut remarks);
+            let y = legend(canvas, &entries(self), y);
+            notes(canvas, &remarks, y) + MARGIN
+        })
     }
 }
 
@@ -64,22 +75,6 @@ const USED: Pen = Pen::solid(BLUE, 2.6);
 // Wider than the line of used memory, so that it shows on both sides where the two are equal.
 const RESERVED: Pen = Pen::solid(ORANGE, 6.0).alpha(0.6);
 const FREE: Pen = Pen::solid(GREEN, 2.4);
-
-pub(super) fn draw(chart: &MemoryChart) -> Figure {
-    if chart.points.is_empty() {
-        return nothing(&chart.title, &[]);
-    }
-    figure(&chart.title, |canvas| {
-        let mut remarks = Vec::new();
-        let y = canvas.title(&chart.title);
-        let columns = Columns::of(chart);
-        let y = pool(canvas, chart, &columns, y, &mut remarks);
-        let y = if chart.free { free(canvas, chart, &columns, y) } else { y };
-        let y = columns.labels(canvas, chart, y, &mut remarks);
-        let y = legend(canvas, &entries(chart), y);
-        notes(canvas, &remarks, y) + MARGIN
-    })
-}
 
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / 1048576.0

@@ -7,7 +7,7 @@ use super::canvas::{
 use super::curves::{Curve, Curves, Spot, better, count, cpu_and_gpu, crossings, curves, fits_log, value_at};
 use super::frame::{
     AXIS, Area, Flag, Sample, Scale, beside, flags, label_room, legend, log_range, log_ticks, notes, nothing, number,
-    short, size, size_ticks, ticks, x_axis, y_axis,
+    short, size, size_ticks, ticks, x_axis, x_name, y_axis,
 };
 use crate::error::bytes;
 use crate::measurement::{Measurement, figures};
@@ -28,7 +28,7 @@ use crate::measurement::{Measurement, figures};
 /// let svg = chart.draw().svg();
 /// assert!(["A sum", "numbers", "the GPU is faster", "a launch"].iter().all(|text| svg.contains(text)));
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct SizeChart {
     pub(super) data: Curves,
@@ -54,17 +54,7 @@ impl SizeChart {
         {
             data.notes.push(format!("None of the {} rows has the metric `{metric}`.", rows.len()));
         }
-        SizeChart {
-            data,
-            title: String::new(),
-            x_label: String::new(),
-            y_label: String::new(),
-            in_bytes: false,
-            crossover: false,
-            ceilings: Vec::new(),
-            sizes: Vec::new(),
-            values: Vec::new(),
-        }
+        SizeChart { data, ..SizeChart::default() }
     }
 
     /// What the sizes are, such as `matrix side n`. Without it the axis says `size`.
@@ -112,7 +102,17 @@ impl SizeChart {
 
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
-        draw(self)
+        if self.data.curves.is_empty() {
+            return nothing(&self.title, &self.data.notes);
+        }
+        let mut remarks = self.data.notes.clone();
+        let marks = Marks::of(self, &mut remarks);
+        figure(&self.title, |canvas| {
+            let top = canvas.title(&self.title);
+            let y = plot(canvas, self, &marks, top);
+            let y = legend(canvas, &entries(self), y);
+            notes(canvas, &remarks, y) + MARGIN
+        })
     }
 }
 
@@ -122,20 +122,6 @@ const CEILING: Pen = Pen::solid(INK, 1.6).dash(DASHED);
 const CROSSING: Pen = Pen::solid(INK, 1.4).dash(DOTTED);
 /// Marks farther than this factor from all points are named in a note: drawn, they would squeeze the curves.
 const FAR: f64 = 100.0;
-
-pub(super) fn draw(chart: &SizeChart) -> Figure {
-    if chart.data.curves.is_empty() {
-        return nothing(&chart.title, &chart.data.notes);
-    }
-    let mut remarks = chart.data.notes.clone();
-    let marks = Marks::of(chart, &mut remarks);
-    figure(&chart.title, |canvas| {
-        let top = canvas.title(&chart.title);
-        let y = plot(canvas, chart, &marks, top);
-        let y = legend(canvas, &entries(chart), y);
-        notes(canvas, &remarks, y) + MARGIN
-    })
-}
 
 /// What is marked in the chart besides the curves.
 struct Marks {
@@ -306,8 +292,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
         canvas.text(text, (left, middle), Align::Left);
     }
     let x_label = if chart.x_label.is_empty() { "size" } else { &chart.x_label };
-    canvas.text(&format!("{x_label} (log scale)"), ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
-    below + 8.0 + LINE
+    x_name(canvas, &x, below, &format!("{x_label} (log scale)"))
 }
 
 /// `time (ms, log scale), lower is faster`.

@@ -7,7 +7,7 @@ use super::canvas::{
 use super::curves::{count, fits_log};
 use super::frame::{
     AXIS, Sample, Scale, label_room, legend, log_ticks, notes, nothing, number, short, spread_out, ticks, x_axis,
-    y_axis,
+    x_name, y_axis,
 };
 use super::ladder::is_rung;
 use crate::measurement::figures;
@@ -27,7 +27,7 @@ pub struct Reached {
 
 /// Operations a byte against operations a second, both axes logarithmic, under the roofs that memory and arithmetic
 /// set. As the last expression of a cell it shows itself. Points of recorded figures are hollow.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct Roofline {
     pub(super) points: Vec<Reached>,
@@ -50,14 +50,7 @@ impl Roofline {
             let left = count(points.len() - kept.len(), "point");
             notes.push(format!("Not drawn: {left}; a logarithmic axis holds only numbers above 0."));
         }
-        Roofline {
-            points: kept,
-            notes,
-            title: String::new(),
-            memory: Vec::new(),
-            compute: Vec::new(),
-            refused: String::new(),
-        }
+        Roofline { points: kept, notes, ..Roofline::default() }
     }
 
     /// In place of a chart: why there can be none, and what to look at.
@@ -85,7 +78,39 @@ impl Roofline {
 
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
-        draw(self)
+        if !self.refused.is_empty() {
+            return figure(&self.title, |canvas| {
+                let y = canvas.title(&self.title);
+                notes(canvas, std::slice::from_ref(&self.refused), y) + MARGIN
+            });
+        }
+        let mut remarks = self.notes.clone();
+        if self.points.is_empty() {
+            return nothing(&self.title, &remarks);
+        }
+        let all = self.memory.iter().chain(&self.compute);
+        for (label, value) in all.filter(|roof| !fits_log(roof.1)) {
+            remarks.push(format!("Not drawn: {label}, {value}: a logarithmic axis holds no such number."));
+        }
+        let fit = |roofs: &'_ [(String, f64)]| -> Vec<usize> {
+            (0..roofs.len()).filter(|at| fits_log(roofs[*at].1)).collect()
+        };
+        let roofs = Roofs {
+            memory: fit(&self.memory).into_iter().map(|at| &self.memory[at]).collect(),
+            compute: fit(&self.compute).into_iter().map(|at| &self.compute[at]).collect(),
+        };
+        let above = |point: &&Reached| point.tflop_per_s > 1.03 * roofs.at(point.flop_per_byte);
+        let above: Vec<&str> = self.points.iter().filter(above).map(|point| point.name.as_str()).collect();
+        if !above.is_empty() {
+            let why = "A cache served part of the bytes, or the roof is a copy's and reading alone is faster.";
+            remarks.push(format!("Above the roof: {}. {why}", above.join(", ")));
+        }
+        figure(&self.title, |canvas| {
+            let top = canvas.title(&self.title);
+            let y = plot(canvas, &self.points, &roofs, top);
+            let y = legend(canvas, &entries(self, &roofs), y);
+            notes(canvas, &remarks, y) + MARGIN
+        })
     }
 }
 
@@ -121,41 +146,6 @@ impl Roofs<'_> {
             |memory: &&(String, f64)| self.compute.iter().map(|roof| roof.1 * 1000.0 / memory.1).collect::<Vec<_>>();
         self.memory.iter().flat_map(meet).collect()
     }
-}
-
-pub(super) fn draw(chart: &Roofline) -> Figure {
-    if !chart.refused.is_empty() {
-        return figure(&chart.title, |canvas| {
-            let y = canvas.title(&chart.title);
-            notes(canvas, std::slice::from_ref(&chart.refused), y) + MARGIN
-        });
-    }
-    let mut remarks = chart.notes.clone();
-    if chart.points.is_empty() {
-        return nothing(&chart.title, &remarks);
-    }
-    let all = chart.memory.iter().chain(&chart.compute);
-    for (label, value) in all.filter(|roof| !fits_log(roof.1)) {
-        remarks.push(format!("Not drawn: {label}, {value}: a logarithmic axis holds no such number."));
-    }
-    let fit =
-        |roofs: &'_ [(String, f64)]| -> Vec<usize> { (0..roofs.len()).filter(|at| fits_log(roofs[*at].1)).collect() };
-    let roofs = Roofs {
-        memory: fit(&chart.memory).into_iter().map(|at| &chart.memory[at]).collect(),
-        compute: fit(&chart.compute).into_iter().map(|at| &chart.compute[at]).collect(),
-    };
-    let above = |point: &&Reached| point.tflop_per_s > 1.03 * roofs.at(point.flop_per_byte);
-    let above: Vec<&str> = chart.points.iter().filter(above).map(|point| point.name.as_str()).collect();
-    if !above.is_empty() {
-        let why = "A cache served part of the bytes, or the roof is a copy's and reading alone is faster.";
-        remarks.push(format!("Above the roof: {}. {why}", above.join(", ")));
-    }
-    figure(&chart.title, |canvas| {
-        let top = canvas.title(&chart.title);
-        let y = plot(canvas, &chart.points, &roofs, top);
-        let y = legend(canvas, &entries(chart, &roofs), y);
-        notes(canvas, &remarks, y) + MARGIN
-    })
 }
 
 fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
@@ -212,8 +202,7 @@ fn plot(canvas: &mut Canvas<'_>, points: &[Reached], roofs: &Roofs<'_>, top: f64
         canvas.marker(marker, place(point), color, point.recorded);
     }
     let label = "operations for each byte of memory (FLOP/byte, log scale)";
-    canvas.text(label, ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
-    below + 8.0 + LINE
+    x_name(canvas, &x, below, label)
 }
 
 /// Each roof ends where it meets the highest one of the other kind, or leaves the chart.

@@ -1,17 +1,17 @@
 //! Horizontal bars made of parts: what a whole consists of, and how that changes from bar to bar.
 
-use super::bars::PREDICTION;
+use super::bars::{PREDICTION, predictions};
 use super::canvas::{Align, Canvas, DASHED, FONT, Figure, LINE, MARGIN, Pen, SOLID, WIDTH, color, figure, width, wrap};
 use super::curves::{count, fits_linear};
 use super::frame::{
-    AXIS, GRID, Sample, Scale, legend, linear_ticks, notes, nothing, number, short, sources, ticks, x_axis,
+    AXIS, GRID, Sample, Scale, legend, linear_ticks, notes, nothing, number, short, sources, ticks, x_axis, x_name,
 };
 use crate::measurement::{Measurement, figures};
 
 /// Stacked bars; as the last expression of a cell they show themselves. A bar is all rows of one experiment, a part of it
 /// one row, named by its metric. Parts have the same colour in every bar; those of recorded rows are lighter, with a dashed
 /// outline.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct StackedChart {
     rows: Vec<Measurement>,
@@ -35,7 +35,7 @@ impl StackedChart {
             let rows = count(rows.len() - kept.len(), "row");
             notes.push(format!("Not drawn: {rows} of another unit, or whose value is no number from 0 up."));
         }
-        StackedChart { rows: kept, notes, title: String::new(), predictions: Vec::new() }
+        StackedChart { rows: kept, notes, ..StackedChart::default() }
     }
 
     /// A predicted whole, in the chart's unit: a dashed mark across every bar.
@@ -82,12 +82,7 @@ impl StackedChart {
         let max = if most > 0.0 { most * 1.02 } else { 1.0 };
         let x = Scale { log: false, min: 0.0, max, start: MARGIN + 6.0, end: WIDTH - MARGIN - room };
 
-        let mut y = top;
-        for (label, value) in &marks {
-            canvas.line((x.start, y + LINE / 2.0), (x.start + 32.0, y + LINE / 2.0), &PREDICTION);
-            canvas.text(&format!("{label}: {}", written(*value)), (x.start + 40.0, y + LINE / 2.0), Align::Left);
-            y += LINE + 2.0;
-        }
+        let mut y = predictions(canvas, &marks, unit, (x.start, top));
         let labels: Vec<Vec<String>> = bars.iter().map(|bar| wrap(bar, FONT, WIDTH - 2.0 * MARGIN - 6.0)).collect();
         let lines: usize = labels.iter().map(Vec::len).sum();
         let bottom = y + lines as f64 * LINE + bars.len() as f64 * (BAR + GAP) + 4.0;
@@ -130,8 +125,7 @@ impl StackedChart {
             canvas.text(&text, (at, (bar_top + bar_end) / 2.0), Align::Left);
             y += BAR + GAP;
         }
-        canvas.text(&format!("sum of the parts ({unit})"), ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
-        below + 8.0 + LINE
+        x_name(canvas, &x, below, &format!("sum of the parts ({unit})"))
     }
 }
 

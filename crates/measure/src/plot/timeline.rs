@@ -12,7 +12,7 @@ pub(super) use crate::measurement::{Span, figures};
 
 /// Lanes of spans over a common time axis; lanes stand in the order in which they first appear.
 /// As the last expression of a cell it shows itself.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct Timeline {
     pub(super) spans: Vec<Span>,
@@ -35,8 +35,7 @@ impl Timeline {
         let sound = |span: &&Span| fits(span.start_ms) && fits(span.end_ms) && span.end_ms >= span.start_ms;
         let kept: Vec<Span> = spans.iter().filter(sound).cloned().collect();
         let unfit = spans.len() - kept.len();
-        let (title, recorded) = (String::new(), String::new());
-        Timeline { spans: kept, unfit, title, recorded, marks: Vec::new(), predictions: Vec::new() }
+        Timeline { spans: kept, unfit, ..Timeline::default() }
     }
 
     /// Says below the chart that these times were recorded, and on which machine.
@@ -59,7 +58,27 @@ impl Timeline {
 
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
-        draw(self)
+        let mut remarks = Vec::new();
+        if self.unfit > 0 {
+            let spans = count(self.unfit, "span");
+            remarks.push(format!("Not drawn: {spans} that end before they start, or whose times are no numbers."));
+        }
+        if self.spans.is_empty() {
+            return nothing(&self.title, &remarks);
+        }
+        if !self.recorded.is_empty() {
+            remarks.push(format!("Recorded on {}.", self.recorded));
+        }
+        let marks = self.marks.iter().chain(&self.predictions);
+        for (label, ms) in marks.filter(|mark| !fits(mark.1)) {
+            remarks.push(format!("Not drawn: {label}, at {ms} ms: the axis holds no such moment."));
+        }
+        figure(&self.title, |canvas| {
+            let y = canvas.title(&self.title);
+            let (y, unlabelled) = plot(canvas, self, y);
+            let y = legend(canvas, &unlabelled, y);
+            notes(canvas, &remarks, y) + MARGIN
+        })
     }
 }
 
@@ -67,30 +86,6 @@ const BAR: f64 = 30.0;
 const LANE: f64 = 44.0;
 const LANE_ROOM: f64 = 150.0;
 const FILL: f64 = 0.35;
-
-pub(super) fn draw(chart: &Timeline) -> Figure {
-    let mut remarks = Vec::new();
-    if chart.unfit > 0 {
-        let spans = count(chart.unfit, "span");
-        remarks.push(format!("Not drawn: {spans} that end before they start, or whose times are no numbers."));
-    }
-    if chart.spans.is_empty() {
-        return nothing(&chart.title, &remarks);
-    }
-    if !chart.recorded.is_empty() {
-        remarks.push(format!("Recorded on {}.", chart.recorded));
-    }
-    let marks = chart.marks.iter().chain(&chart.predictions);
-    for (label, ms) in marks.filter(|mark| !fits(mark.1)) {
-        remarks.push(format!("Not drawn: {label}, at {ms} ms: the axis holds no such moment."));
-    }
-    figure(&chart.title, |canvas| {
-        let y = canvas.title(&chart.title);
-        let (y, unlabelled) = plot(canvas, chart, y);
-        let y = legend(canvas, &unlabelled, y);
-        notes(canvas, &remarks, y) + MARGIN
-    })
-}
 
 /// Milliseconds, or microseconds where all is over in less than one: the unit's name, and how many of it a ms holds.
 fn unit(chart: &Timeline) -> (&'static str, f64) {

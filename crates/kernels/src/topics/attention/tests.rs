@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::topics::hardware;
+use gpulab::Error;
 use gpulab::sim::BlockOrder;
 
 fn shape(batch: usize, q_heads: usize, kv_heads: usize, length: usize, width: usize) -> AttentionShape {

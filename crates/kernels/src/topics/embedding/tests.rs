@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::Ladder;
-use crate::ladder::RUNGS;
-use crate::topics::hardware;
+use crate::ladder::{RUNGS, Rung};
 
 fn rungs() -> impl Iterator<Item = &'static Rung> {
     RUNGS.iter().filter(|rung| rung.kernel == "embedding")
@@ -26,12 +25,11 @@ fn every_rung_looks_up_any_shape_and_refuses_what_is_none() {
             let error = embedding.lookup(table, width, index).unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("\nnext: "), "{error}");
         }
-        let error = embedding.time(10, 8, 33, &Bench::default()).unwrap_err().to_string();
+        let error = embedding.time(Size::Three(10, 8, 33), &Bench::default()).unwrap_err().to_string();
         assert!(error.contains("next: "), "{error}");
-        let (table, index) = (gpu.to_device(&[1.0; 8]).unwrap(), gpu.to_device(&[0, 1]).unwrap());
-        let mut small = gpu.poison(7).unwrap();
-        let error = embedding.launch(&table, 4, &index, &mut small).unwrap_err().to_string();
-        assert!(error.contains("the result of a lookup"), "{error}");
+        let given = [HostArray::F32(vec![1.0; 8]), HostArray::Index(vec![0, 1])];
+        let error = embedding.results(&given, Size::Three(2, 4, 3)).unwrap_err().to_string();
+        assert!(error.contains("a lookup's `index`"), "{error}");
     }
     assert!(Embedding::new(&gpu, "embedding/99").unwrap_err().to_string().contains("embedding/01_"));
 }
@@ -50,32 +48,23 @@ fn a_size_of_two_numbers_is_one_of_three() {
 }
 
 #[test]
-fn every_rung_is_checked_and_timed_on_a_gpu() {
-    let Some(gpu) = hardware() else { return };
-    for rung in rungs() {
-        let embedding = Embedding::new(&gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
-        assert!(embedding.time(4000, 64, 1000, &Bench::default().samples(5)).unwrap().median > 0.0);
-        for (width, rows, text) in [(0, 4, "0 elements"), (4, 0, "0 rows")] {
-            let error = embedding.time(rows, width, 33, &Bench::default()).unwrap_err().to_string();
-            assert!(error.contains(text) && error.contains("next: "), "{error}");
-        }
-    }
-}
-
-#[test]
 fn a_wrong_row_and_a_number_where_nan_belongs_are_found() {
-    let (table, index) = ([1.0, 2.0, 3.0, 4.0], [1, -1]);
-    let good = [3.0, 4.0, f32::NAN, f32::NAN];
-    assert_eq!(agree("e", &good, &table, 2, &index), Ok(()));
+    let embedding = Embedding::new(&Gpu::simulated().unwrap(), "embedding/01_one_thread_each").unwrap();
+    let inputs = [HostArray::F32(vec![1.0, 2.0, 3.0, 4.0]), HostArray::Index(vec![1, -1])];
+    let exact = embedding.exact(&inputs, Size::Three(2, 2, 2)).unwrap();
+    let wrong = |given: [f32; 4]| exact.iter().find_map(|piece| piece.wrong_in(&[HostArray::F32(given.to_vec())]));
+    let (good, nan) = ([3.0, 4.0, f32::NAN, f32::NAN], f32::from_bits(u32::MAX));
+    assert_eq!(wrong(good), None);
     for (at, value, text) in [
-        (0, 1.0, "place 0 of 2, row 1 of 2, column 0 of 2: 1 on the GPU, 3 on the CPU"),
-        (1, f32::NAN, "column 1 of 2: NaN on the GPU, 4 on"),
-        (2, 7.0, "place 1 of 2, row -1 of 2, column 0 of 2: 7 on the GPU, NaN on the CPU"),
+        (0, 1.0, "number 0 of output 0: 1 on the GPU, 3 exactly"),
+        (1, f32::NAN, "number 1 of output 0: NaN on the GPU, 4 exactly"),
+        (2, 7.0, "number 0 of output 0: 7 on the GPU, NaN exactly"),
+        // Poison that was never written.
+        (3, nan, "number 1 of output 0: NaN on the GPU, NaN exactly"),
     ] {
         let mut given = good;
         given[at] = value;
-        let error = agree("e", &given, &table, 2, &index).unwrap_err().to_string();
-        assert!(error.contains(text) && error.contains("\nnext: "), "{error}");
+        assert_eq!(wrong(given).as_deref(), Some(text));
     }
 }
 

@@ -78,7 +78,7 @@ fn every_rung_is_checked_and_timed_on_a_gpu() {
             let flash = FlashAttention::new(&gpu, rung.path, causal).unwrap_or_else(|error| panic!("{error}"));
             for shape in [shape_of(4, 2, 1000, 128), shape_of(4, 2, 1024, 64), shape_of(1, 1, 1, 64)] {
                 let loaded = flash.loaded(shape.width).unwrap_or_else(|error| panic!("{error}"));
-                loaded.check(&gpu, shape, causal, 2.0).unwrap_or_else(|error| panic!("{error}"));
+                check(loaded, shape, causal, 2.0).unwrap_or_else(|error| panic!("{error}"));
                 assert!(flash.time(shape, &Bench::default().samples(5)).unwrap().median > 0.0);
             }
         }

@@ -1,9 +1,11 @@
 //! Lists cuDNN's algorithms for the CNN's second convolution: time and workspace of each, for all three passes.
 //!
-//! `cargo run --release -p gpulab-nn --example conv_algorithms`
+//! `cargo run --release -p gpulab-profiling --example conv_algorithms`
 
+mod cudnn;
+
+use cudnn::{ConvElement, ConvPass, Convolution, Cudnn};
 use gpulab::prelude::*;
-use gpulab_profiling::cudnn::{ConvElement, ConvPass, Convolution, Cudnn};
 
 fn main() -> Result<()> {
     let gpu = Gpu::open_index(0)?;

@@ -4,10 +4,10 @@
 //! linked to it as soon as candle is built with CUDA, and cannot be told a folder.
 
 use gpulab::cuda::driver_error;
-use gpulab::cudarc::driver::{CudaStream, CudaView, DevicePtr, DevicePtrMut, DeviceSlice};
+use gpulab::cudarc::driver::{CudaStream, DevicePtrMut};
 use gpulab::error::{Error, Result, bytes};
 use gpulab::gpu::{Buffer, Gpu};
-use gpulab::launch::{Element, as_bytes};
+use gpulab::launch::as_bytes;
 use gpulab::sim::needs_hardware;
 use gpulab::{cpu, places};
 use libloading::Library;
@@ -87,84 +87,6 @@ impl Cudnn {
             problem: (one.status != 0).then(|| self.library.name(one.status)),
         });
         Ok(CudnnAlgorithms { convolution: *convolution, pass, library: self.version()?, list: list.collect() })
-    }
-
-    /// Queues a pass with one algorithm: forward `to` = output of (input, filter); the input's gradient `to` of (filter,
-    /// output's gradient); the filter's gradient `to` of (input, output's gradient).
-    ///
-    /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::DeviceMismatch`], [`Error::Driver`] for an algorithm that does not take this
-    /// convolution or a workspace that is too small.
-    pub fn run<T: Element>(
-        &self,
-        convolution: &Convolution,
-        (pass, algorithm): (ConvPass, u32),
-        (a, b, to): (&Buffer<T>, &Buffer<T>, &mut Buffer<T>),
-        workspace: &mut Buffer<u8>,
-    ) -> Result<()> {
-        let (described, [x, w, y]) = described(convolution)?;
-        let lens = match pass {
-            ConvPass::Forward => [x, w, y],
-            ConvPass::BackwardData => [w, y, x],
-            ConvPass::BackwardFilter => [x, y, w],
-        };
-        for (at, (given, expected)) in [a.len(), b.len(), to.len()].into_iter().zip(lens).enumerate() {
-            if given != expected || size_of::<T>() != convolution.element.bytes() {
-                let what = format!("{}'s {} array of {}", pass.name(), ["first", "second", "third"][at], T::TYPE);
-                return Err(Error::LengthMismatch { what, expected, given });
-            }
-        }
-        self.owns(&a.as_cuda()?)?;
-        self.owns(&b.as_cuda()?)?;
-        self.owns(&to.as_cuda()?)?;
-        self.owns(&workspace.as_cuda()?)?;
-        let descriptors = self.library.describe(&described)?;
-        let during = "cuDNN's convolution";
-        let (name, [of_a, of_b, of_to]) = match pass {
-            ConvPass::Forward => (c"cudnnConvolutionForward", [0, 1, 2]),
-            ConvPass::BackwardData => (c"cudnnConvolutionBackwardData", [1, 2, 0]),
-            ConvPass::BackwardFilter => (c"cudnnConvolutionBackwardFilter", [0, 2, 1]),
-        };
-        let tensors = [&descriptors.input, &descriptors.filter, &descriptors.output].map(|owned| owned.object);
-        let (one, zero) = (1.0_f32, 0.0_f32);
-        let size = workspace.len();
-        let (a, b) = (a.as_cuda()?, b.as_cuda()?);
-        let (mut to, mut workspace) = (to.as_cuda_mut()?, workspace.as_cuda_mut()?);
-        let (a, _read_a) = a.device_ptr(&self.stream);
-        let (b, _read_b) = b.device_ptr(&self.stream);
-        let (to, _written) = to.device_ptr_mut(&self.stream);
-        let (room, _order) = workspace.device_ptr_mut(&self.stream);
-        // SAFETY: descriptors and buffers are alive, and as long as the descriptors say (the caller has checked); alpha and
-        // beta are read before the call returns.
-        let status = unsafe {
-            self.library.function::<Run>(name)?(
-                self.handle.object,
-                (&raw const one).cast(),
-                tensors[of_a],
-                a as *const c_void,
-                tensors[of_b],
-                b as *const c_void,
-                descriptors.convolution.object,
-                algorithm,
-                room as *mut c_void,
-                size,
-                (&raw const zero).cast(),
-                tensors[of_to],
-                to as *mut c_void,
-            )
-        };
-        self.library.check(status, during)
-    }
-
-    fn owns<T>(&self, array: &CudaView<'_, T>) -> Result<()> {
-        let context = array.stream().context();
-        match Arc::ptr_eq(context, self.stream.context()) {
-            true => Ok(()),
-            false => Err(Error::DeviceMismatch {
-                expected: self.gpu.to_string(),
-                found: format!("another context, of GPU {}", context.ordinal()),
-            }),
-        }
     }
 
     /// Runs every algorithm for a pass and says how long each took, fastest first. The buffers (whose lengths the caller has
@@ -562,23 +484,6 @@ type Find = unsafe extern "C" fn(
     *mut c_void,
     usize,
 ) -> u32;
-/// The three passes: handle, alpha, two operands, convolution, algorithm, workspace, size, beta, result.
-type Run = unsafe extern "C" fn(
-    Object,
-    *const c_void,
-    Object,
-    *const c_void,
-    Object,
-    *const c_void,
-    Object,
-    u32,
-    *mut c_void,
-    usize,
-    *const c_void,
-    Object,
-    *mut c_void,
-) -> u32;
-
 /// The library, loaded; it is never unloaded, as the driver may still run what it made.
 #[derive(Clone, Copy)]
 struct Loaded {
@@ -662,39 +567,6 @@ mod tests {
     #[test]
     fn a_simulated_gpu_has_no_cudnn() {
         assert!(matches!(Cudnn::new(&Gpu::simulated().unwrap()), Err(Error::Unsupported { .. })));
-    }
-
-    #[test]
-    #[ignore = "needs an NVIDIA GPU"]
-    fn every_algorithm_gives_what_the_definition_gives() {
-        let gpu = Gpu::open_index(0).unwrap();
-        let cudnn = match Cudnn::new(&gpu) {
-            Ok(cudnn) => cudnn,
-            Err(error) => return eprintln!("skipped: {}", error.to_string().lines().next().unwrap_or_default()),
-        };
-        let convolution =
-            Convolution { batch: 2, channels: 4, side: 8, outputs: 4, kernel: 3, ..Convolution::SECOND_OF_CNN };
-        let convolution = Convolution { element: ConvElement::F32, ..convolution };
-        let (x, w) = (cpu::random_f32(2 * 4 * 64, 1), cpu::random_f32(4 * 4 * 9, 2));
-        let (on_x, on_w) = (gpu.to_device(&x).unwrap(), gpu.to_device(&w).unwrap());
-        let found = cudnn.algorithms(&convolution, ConvPass::Forward).unwrap();
-        println!("{found}");
-        for one in found.list.iter().filter(|one| one.ms.is_some()) {
-            let mut y = gpu.poison::<f32>(2 * 4 * 36).unwrap();
-            let mut room = gpu.alloc(one.workspace as usize).unwrap();
-            cudnn.run(&convolution, (ConvPass::Forward, one.number), (&on_x, &on_w, &mut y), &mut room).unwrap();
-            for (at, given) in y.to_host().unwrap().into_iter().enumerate() {
-                let (image, out, row, column) = (at / 144, at / 36 % 4, at / 6 % 6, at % 6);
-                let exact: f32 = (0..36)
-                    .map(|i| {
-                        let (channel, tap) = (i / 9, i % 9);
-                        w[(out * 4 + channel) * 9 + tap]
-                            * x[((image * 4 + channel) * 8 + row + tap / 3) * 8 + column + tap % 3]
-                    })
-                    .sum();
-                assert!((given - exact).abs() < 1e-4, "{}, {at}: {given}, not {exact}", one.name);
-            }
-        }
     }
 
     #[test]
