@@ -10,7 +10,7 @@ mod cuda;
 pub use cuda::next_step;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What every fallible function of this crate returns. The second parameter is there for code that names its own error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -65,6 +65,23 @@ pub enum Error {
     Invalid { what: String, fix: String },
     /// This cannot be had on this machine.
     Unsupported { what: String, fix: String },
+}
+
+impl Error {
+    /// [`Error::Invalid`] of any texts.
+    pub fn invalid(what: impl Into<String>, fix: impl Into<String>) -> Error {
+        Error::Invalid { what: what.into(), fix: fix.into() }
+    }
+
+    /// [`Error::Unsupported`] of any texts.
+    pub fn unsupported(what: impl Into<String>, fix: impl Into<String>) -> Error {
+        Error::Unsupported { what: what.into(), fix: fix.into() }
+    }
+
+    /// [`Error::File`]: what was being done to the file, as the verb and preposition before its path, and what went wrong.
+    pub fn file(path: &Path, during: &str, text: impl ToString, fix: impl Into<String>) -> Error {
+        Error::File { path: path.to_path_buf(), during: during.to_string(), text: text.to_string(), fix: fix.into() }
+    }
 }
 
 /// How much of a compiler's log a message shows: an error in a long kernel gives hundreds of lines.

@@ -1,6 +1,5 @@
 //! safetensors files: numbers by name, with a few words about them. Written whole or not at all.
 
-use crate::unsupported;
 use candle_core::DType;
 use gpulab::error::{Error, Result};
 use half::{bf16, f16};
@@ -153,7 +152,7 @@ impl TensorFile {
         };
         let stored = self.tensors.iter().map(|(name, tensor)| Some((name, &tensor.shape, bytes(&tensor.values)?)));
         let stored = stored.collect::<Option<Vec<_>>>().ok_or_else(|| {
-            unsupported(format!("weights in a file as {}", dtype.as_str()), "write them as F32, BF16 or F16")
+            Error::unsupported(format!("weights in a file as {}", dtype.as_str()), "write them as F32, BF16 or F16")
         })?;
         let views = stored.iter().map(|(name, shape, (dtype, bytes))| {
             let view = TensorView::new(*dtype, shape.to_vec(), bytes);

@@ -125,12 +125,11 @@ pub fn of_file(path: &Path) -> Result<SpeedReport> {
 fn rows_of(path: &Path) -> Result<Vec<Measurement>> {
     let rows = results::read_all(path)?;
     if rows.is_empty() {
-        return Err(Error::Invalid {
-            what: format!("{} has no rows: there is nothing to report", path.display()),
-            fix: "run a lesson (`make run NB=10_vector_add`), which adds its rows; or remove the file, and the report is \
-                  on the recorded run"
-                .to_string(),
-        });
+        return Err(Error::invalid(
+            format!("{} has no rows: there is nothing to report", path.display()),
+            "run a lesson (`make run NB=10_vector_add`), which adds its rows; or remove the file, and the report is \
+                  on the recorded run",
+        ));
     }
     Ok(rows)
 }

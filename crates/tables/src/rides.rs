@@ -68,17 +68,17 @@ impl Rides {
         let n = self.len();
         for (name, column) in Rides::NAMES.iter().zip(self.columns()) {
             if column.len() != n {
-                return Err(Error::Invalid {
-                    what: format!("the column `{name}` has {} rows, and `zone` has {n}", column.len()),
-                    fix: "give all columns of a table the same length".to_string(),
-                });
+                return Err(Error::invalid(
+                    format!("the column `{name}` has {} rows, and `zone` has {n}", column.len()),
+                    "give all columns of a table the same length",
+                ));
             }
         }
         if n > 1 << 30 {
-            return Err(Error::Invalid {
-                what: format!("{n} rides are more than the kernels count (2³⁰)"),
-                fix: "take the rides in parts".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("{n} rides are more than the kernels count (2³⁰)"),
+                "take the rides in parts",
+            ));
         }
         Ok(())
     }
@@ -89,24 +89,24 @@ impl Drivers {
     /// [`Error::Invalid`] where the columns differ in length, a year is no year, or a licence stands twice.
     pub(crate) fn check(&self) -> Result<()> {
         if self.licence.len() != self.year.len() {
-            return Err(Error::Invalid {
-                what: format!("there are {} licences and {} years", self.licence.len(), self.year.len()),
-                fix: "give both columns the same length".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("there are {} licences and {} years", self.licence.len(), self.year.len()),
+                "give both columns the same length",
+            ));
         }
         if let Some(at) = self.year.iter().position(|&year| year == u32::MAX) {
-            return Err(Error::Invalid {
-                what: format!("the driver {} has the year {}, which marks an empty slot", self.licence[at], u32::MAX),
-                fix: "give the year that the car was built in".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("the driver {} has the year {}, which marks an empty slot", self.licence[at], u32::MAX),
+                "give the year that the car was built in",
+            ));
         }
         let mut sorted = self.licence.clone();
         sorted.par_sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Error::Invalid {
-                what: format!("the licence {} stands twice in the register of drivers", pair[0]),
-                fix: "keep one row for each licence: a ride is to find one driver".to_string(),
-            }),
+            Some(pair) => Err(Error::invalid(
+                format!("the licence {} stands twice in the register of drivers", pair[0]),
+                "keep one row for each licence: a ride is to find one driver",
+            )),
             None => Ok(()),
         }
     }
@@ -268,10 +268,10 @@ pub(crate) fn read_frame(path: &Path) -> Result<DataFrame> {
 
 /// What polars says, with what to do next.
 pub(crate) fn polars_error(during: &str, error: &polars::error::PolarsError) -> Error {
-    Error::Invalid {
-        what: format!("polars, at {during}: {error}"),
-        fix: "see that the columns have the names and the lengths of `Rides` and `Drivers`".to_string(),
-    }
+    Error::invalid(
+        format!("polars, at {during}: {error}"),
+        "see that the columns have the names and the lengths of `Rides` and `Drivers`",
+    )
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use super::images::ImageTensors;
 use super::{AdamW, Checkpoint, Cnn, Epoch, Kernels, Precision, State, TrainConfig, order};
 use crate::DeviceKind;
 use crate::data::Images;
-use crate::invalid;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu;
 use gpulab::error::{Error, Result, bytes};
@@ -393,7 +392,7 @@ fn largest(failed: u64, mut fits: impl FnMut(u64) -> bool) -> u64 {
 
 /// The error for a batch that is too large; `fits` names the largest that is not, 0 where none is.
 pub(super) fn too_large(batch: u64, fits: u64, why: &str) -> Error {
-    invalid(
+    Error::invalid(
         format!("a step of {batch} images does not fit into memory: {why}"),
         match fits {
             0 => "not even one image fits: end other programs that use this device".to_string(),
@@ -445,9 +444,9 @@ mod tests {
         let device = candle_core::Device::Cpu;
         let cnn = Cnn::new(&super::super::Parameters::zeros(), &device, Kernels::Candle, super::super::Precision::F32)
             .unwrap();
-        let other = Error::Invalid { what: "x".into(), fix: "y".into() };
+        let other = Error::invalid("x", "y");
         assert_eq!(explain(&cnn, 4, other.clone()), other);
-        let full = explain(&cnn, 4, Error::Invalid { what: "CUDA_ERROR_OUT_OF_MEMORY".into(), fix: "y".into() });
+        let full = explain(&cnn, 4, Error::invalid("CUDA_ERROR_OUT_OF_MEMORY", "y"));
         assert!(full.to_string().contains("next: use a batch of 3 or less"), "{full}");
     }
 }

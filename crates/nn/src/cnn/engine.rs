@@ -6,7 +6,6 @@
 use super::backend::{NotFinite, STEADY, TrainingBackend, too_large};
 use super::{Checkpoint, Epoch, Parameters, Precision, State, TrainConfig, order};
 use crate::data::Images;
-use crate::{invalid, unsupported};
 use gpulab::error::{Error, Result, bytes};
 use gpulab::gpu::{Buffer, Gpu, Graph, Kernel};
 use gpulab::launch::LaunchConfig;
@@ -74,7 +73,7 @@ impl CnnEngine {
     ) -> Result<CnnEngine> {
         let images = DeviceImages::new(gpu, pixels, labels)?;
         if settings.batch == 0 || checkpoint.state.seen as usize > images.count {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("a batch of {} images, after {} of {}", settings.batch, checkpoint.state.seen, images.count),
                 "give a batch of at least 1, and the images that the checkpoint was trained on",
             ));
@@ -191,7 +190,7 @@ pub(super) fn check_generation(name: &str, capability: (u32, u32)) -> Result<()>
     if capability >= needs {
         return Ok(());
     }
-    Err(unsupported(
+    Err(Error::unsupported(
         format!(
             "the course's kernels for this network need compute capability {}.{} (Ampere, 2020), and {name} has {}.{}",
             needs.0, needs.1, capability.0, capability.1
@@ -281,7 +280,7 @@ impl CnnEngine {
     pub fn collect(&mut self) -> Result<()> {
         match self.read()? {
             None => Ok(()),
-            Some(wrong) => Err(invalid(
+            Some(wrong) => Err(Error::invalid(
                 format!("{wrong}: training stopped there"),
                 "the parameters are those of the step before: go on from them with a smaller learning rate, or in \
                       another precision",
@@ -607,7 +606,7 @@ impl DeviceImages {
             });
         }
         if let Some(at) = labels.iter().position(|&label| label > 9) {
-            return Err(invalid(format!("image {at} has the label {}", labels[at]), "give labels from 0 to 9"));
+            return Err(Error::invalid(format!("image {at} has the label {}", labels[at]), "give labels from 0 to 9"));
         }
         let order: Vec<u32> = (0..count as u32).collect();
         Ok(DeviceImages {
@@ -622,7 +621,7 @@ impl DeviceImages {
     pub fn set_order(&mut self, order: &[u32]) -> Result<()> {
         match order.iter().find(|&&image| image as usize >= self.count) {
             None => self.order.copy_from(order),
-            Some(image) => Err(invalid(format!("image {image} of {}", self.count), "count images from 0")),
+            Some(image) => Err(Error::invalid(format!("image {image} of {}", self.count), "count images from 0")),
         }
     }
 }

@@ -1,10 +1,9 @@
 //! The images where the network computes, batches of them, and in which order an epoch goes through them.
 
 use crate::data::Set;
-use crate::invalid;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu::random::mix;
-use gpulab::error::Result;
+use gpulab::error::{Error, Result};
 use rayon::prelude::*;
 
 /// Those images of a set as `x` [B, 1, 28, 28] in 0 … 1, and their digits, on the device.
@@ -15,7 +14,7 @@ pub fn batch(set: &Set, which: &[u32], device: &Device) -> Result<(Tensor, Tenso
     let size = 28 * 28;
     if let Some(at) = which.iter().find(|&&at| at as usize >= set.len() || (at as usize + 1) * size > set.pixels.len())
     {
-        return Err(invalid(
+        return Err(Error::invalid(
             format!("there is no image {at} of 28 × 28 pixels: the set has {}", set.len()),
             "number images from 0",
         ));

@@ -3,10 +3,9 @@
 use super::AdamW;
 use super::fast::{Features, Linear};
 use crate::with_new_id;
-use crate::{invalid, unsupported};
 use candle_core::{DType, Device, Tensor, Var};
 use gpulab::cpu::random_f32;
-use gpulab::error::Result;
+use gpulab::error::{Error, Result};
 use gpulab::measurement::Span;
 use std::time::Instant;
 
@@ -30,7 +29,7 @@ impl Kernels {
         let all = [Kernels::Own, Kernels::Candle];
         all.into_iter()
             .find(|kernels| kernels.name() == name)
-            .ok_or_else(|| invalid(format!("there are no kernels `{name}`"), "name own or candle"))
+            .ok_or_else(|| Error::invalid(format!("there are no kernels `{name}`"), "name own or candle"))
     }
 
     /// `own`, `candle`.
@@ -63,13 +62,13 @@ impl Cnn {
     /// memory is full.
     pub fn new(parameters: &Parameters, device: &Device, kernels: Kernels, precision: Precision) -> Result<Cnn> {
         if kernels == Kernels::Own && !device.is_cpu() {
-            return Err(unsupported(
+            return Err(Error::unsupported(
                 "in a `Cnn`, `Kernels::Own` computes on the CPU, and this device is a GPU",
                 "use `Kernels::best(&device)`, or train with a `Trainer`, which has own kernels for NVIDIA's",
             ));
         }
         if precision == Precision::Tf32 {
-            return Err(unsupported(
+            return Err(Error::unsupported(
                 "TF32 is what tensor cores take, and candle's layers compute in f32, bf16 or f16",
                 "train in f32, or with own kernels on an NVIDIA GPU (--device cuda --kernels own)",
             ));
@@ -258,7 +257,7 @@ impl Precision {
     /// [`gpulab::Error::Invalid`] names the ones there are.
     pub fn from_name(name: &str) -> Result<Precision> {
         Precision::ALL.into_iter().find(|precision| precision.name() == name).ok_or_else(|| {
-            invalid(
+            Error::invalid(
                 format!("`{name}` is no kind of number that the network is trained in"),
                 "name f32, tf32, bf16 or f16",
             )

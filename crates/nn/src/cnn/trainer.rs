@@ -4,7 +4,6 @@ use super::backend::{NotFinite, TrainingBackend};
 use super::{Checkpoint, Cnn, Epoch, Kernels, Precision, State};
 use crate::DeviceKind;
 use crate::data::Images;
-use crate::invalid;
 use gpulab::error::{Error, Result};
 use std::fmt;
 use std::ops::ControlFlow;
@@ -96,7 +95,7 @@ impl Trainer {
     /// with the largest that does; when the epoch is over.
     pub fn step(&mut self) -> Result<()> {
         if self.backend.left() == 0 {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("epoch {} has no images left for a step", self.state().epoch + 1),
                 "go on with `run`, which tests the network and begins the next epoch",
             ));
@@ -164,7 +163,7 @@ fn not_finite(wrong: NotFinite, config: &TrainConfig, kept: Option<u64>) -> Erro
         (Some(path), Some(step)) => format!("{} holds it after step {step}", path.display()),
         _ => "no checkpoint of it was written yet".to_string(),
     };
-    invalid(
+    Error::invalid(
         format!("{wrong}: the run was stopped, and {kept}"),
         "begin again with a smaller learning rate (--learning-rate 0.0001), and look at the images of that step",
     )
@@ -219,26 +218,26 @@ impl TrainConfig {
     /// [`Error::Invalid`] names what makes no sense.
     pub(super) fn check(&self, images: &Images) -> Result<()> {
         images.check()?;
-        let invalid = |what: String, fix: &str| Err(invalid(what, fix));
+        let refuse = |what: String, fix: &str| Err(Error::invalid(what, fix));
         if self.epochs == 0 || self.batch == 0 || self.every == 0 {
-            return invalid(
+            return refuse(
                 "0 epochs, images a step, or steps between checkpoints train nothing".into(),
                 "give 1 or more",
             );
         }
         let count = images.train.len();
         if self.batch > count {
-            return invalid(
+            return refuse(
                 format!("a batch of {} is more than the {count} images to train on", self.batch),
                 &format!("use a batch of {count} or less"),
             );
         }
         if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return invalid(format!("the learning rate {} leads nowhere", self.learning_rate), "try 0.001");
+            return refuse(format!("the learning rate {} leads nowhere", self.learning_rate), "try 0.001");
         }
         let (wide, high) = (images.width, images.height);
         if (wide, high) != (28, 28) {
-            return invalid(
+            return refuse(
                 format!("this network reads images of 28 × 28 pixels, and these have {wide} × {high}"),
                 "use MNIST's files, or `Images::generated`",
             );
@@ -252,14 +251,14 @@ impl TrainConfig {
     /// [`Error::File`] and [`Error::Invalid`] as [`Checkpoint::read`], and for other images.
     pub(super) fn kept(&self, images: &str) -> Result<Checkpoint> {
         let Some(path) = &self.checkpoint else {
-            return Err(invalid(
+            return Err(Error::invalid(
                 "a run goes on from its checkpoint, and the config names none",
                 "set `checkpoint` to the file that the run was kept in",
             ));
         };
         let checkpoint = Checkpoint::read(path)?;
         if checkpoint.state.data != images {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("{} was trained on {}, and these images are {images}", path.display(), checkpoint.state.data),
                 "give it the same images (--data), or begin a new run without --resume",
             ));

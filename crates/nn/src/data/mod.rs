@@ -12,8 +12,7 @@ pub(crate) use fetch::curl;
 pub use fetch::{fetch_mnist, mnist_sources};
 pub use mnist::MnistFile;
 
-use crate::invalid;
-use gpulab::error::Result;
+use gpulab::error::{Error, Result};
 use gpulab::plot::Figure;
 use gpulab::plot::canvas::INK;
 use gpulab::plot::canvas::{Align, MARGIN, WIDTH, figure};
@@ -127,23 +126,21 @@ impl Images {
     /// [`gpulab::Error::Invalid`] names the part that does not fit.
     pub fn check(&self) -> Result<()> {
         for (part, set) in [("train", &self.train), ("test", &self.test)] {
-            let invalid = |what: String| {
-                invalid(
+            let unfit = |what: String| {
+                Error::invalid(
                     format!("the images to {part} of {} {what}", self.name),
                     "fill it as `gpulab::data::images(None)?` does, and compare",
                 )
             };
             if set.is_empty() {
-                return Err(invalid("are none".to_string()));
+                return Err(unfit("are none".to_string()));
             }
             if set.pixels.len() != set.len() * self.width * self.height {
                 let (labels, pixels) = (set.len(), set.pixels.len());
-                return Err(invalid(format!(
-                    "have {labels} labels, and {pixels} pixels, which are not as many images"
-                )));
+                return Err(unfit(format!("have {labels} labels, and {pixels} pixels, which are not as many images")));
             }
             if let Some(label) = set.labels.iter().find(|&&label| label > 9) {
-                return Err(invalid(format!("have the label {label}, which is no digit")));
+                return Err(unfit(format!("have the label {label}, which is no digit")));
             }
         }
         Ok(())

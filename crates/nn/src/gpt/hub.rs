@@ -2,7 +2,6 @@
 
 use super::Text;
 use crate::data::curl;
-use crate::invalid;
 use gpulab::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,7 +30,7 @@ fn fetch_into(models: &Path, name: &str, endpoint: Option<&str>) -> Result<PathB
     };
     // The name becomes a folder and a part of an address.
     if !matches!(name.split('/').collect::<Vec<_>>()[..], [owner, model] if plain(owner) && plain(model)) {
-        return Err(invalid(
+        return Err(Error::invalid(
             format!("`{name}` is no model's name on the hub"),
             "give owner and name, such as openai-community/gpt2",
         ));

@@ -1,7 +1,6 @@
 //! GPT-2 on candle.
 
 use super::{Config, Weights};
-use crate::invalid;
 use candle_core::{D, DType, Device, Tensor, Var};
 use gpulab::cpu;
 use gpulab::error::{Error, Result, bytes};
@@ -167,10 +166,11 @@ impl Gpt {
     pub(super) fn fits(&self, length: usize) -> Result<()> {
         let most = self.config.n_ctx;
         match length {
-            0 => {
-                Err(invalid("a text of no tokens has nothing to go on from", "give a prompt of at least one character"))
-            }
-            _ if length > most => Err(invalid(
+            0 => Err(Error::invalid(
+                "a text of no tokens has nothing to go on from",
+                "give a prompt of at least one character",
+            )),
+            _ if length > most => Err(Error::invalid(
                 format!("{length} tokens do not fit into the model's context of {most}"),
                 format!("shorten the prompt, or ask for fewer new tokens: together at most {most}"),
             )),
@@ -412,7 +412,7 @@ impl Gpt {
         self.fits(longest + new)?;
         let most = self.config().vocab_size;
         if let Some(token) = prompts.iter().flatten().find(|token| **token as usize >= most) {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("the prompt names token {token}, and the model has {most}"),
                 "use the tokenizer that belongs to the model",
             ));
@@ -442,7 +442,7 @@ impl Gpt {
             });
         }
         if cache.len() == cache.capacity() {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("the cache is full: its capacity is {} tokens", cache.capacity()),
                 "ask `prefill` for more new tokens",
             ));
@@ -485,7 +485,7 @@ fn check(a_text: u64, texts: u64, memory: u64) -> Result<()> {
     if texts <= fits {
         return Ok(());
     }
-    Err(invalid(
+    Err(Error::invalid(
         format!(
             "a batch of {texts} texts does not fit into memory: it needs about {} of {}",
             bytes(texts.saturating_mul(a_text)),

@@ -1,7 +1,6 @@
 //! Text: the course's own to learn from, tokens of it, and letters as they are generated.
 
 use super::Config;
-use crate::invalid;
 use gpulab::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -114,7 +113,7 @@ impl Tokenizer {
             .map_err(|error| fail(format!("it is damaged, or of a kind that this version does not know: {error}")))?;
         let known = pieces.get_vocab_size(true);
         match known > config.vocab_size {
-            true => Err(invalid(
+            true => Err(Error::invalid(
                 format!("{} knows {known} tokens, and the model {}", path.display(), config.vocab_size),
                 "take tokenizer.json and model.safetensors from the same checkpoint",
             )),
@@ -131,7 +130,7 @@ impl Tokenizer {
             Tokenizer::Bytes => Ok(text.bytes().map(u32::from).collect()),
             Tokenizer::Pieces(pieces) => match pieces.encode(text, false) {
                 Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-                Err(error) => Err(invalid(
+                Err(error) => Err(Error::invalid(
                     format!("the tokenizer cannot read this text: {error}"),
                     "give other text, or the tokenizer.json of another checkpoint",
                 )),

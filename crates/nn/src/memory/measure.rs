@@ -3,11 +3,10 @@
 use super::model::Model;
 use super::network::{Network, Optimiser, Prediction, part_row};
 use crate::DeviceKind;
-use crate::unsupported;
 use candle_core::{DType, Device};
 use candle_nn::{AdamW, Optimizer as _, ParamsAdamW, SGD};
 use gpulab::cpu;
-use gpulab::error::{Result, bytes};
+use gpulab::error::{Error, Result, bytes};
 use gpulab::gpu::Gpu;
 use gpulab::measurement::{Backend, Measurement, MemoryPoint};
 use gpulab::table::{Cell, Table};
@@ -246,7 +245,7 @@ impl Meter {
             }
             DeviceKind::Cuda => Some(Gpu::open_index(0)?),
             DeviceKind::Metal => {
-                return Err(unsupported(
+                return Err(Error::unsupported(
                     "the memory that tensors hold on a Mac's GPU: candle keeps freed buffers for itself there, \
                            and does not tell which",
                     "measure on the CPU, whose figures are the same but for workspace: `Meter::of(DeviceKind::Cpu)`",

@@ -476,10 +476,10 @@ impl GraphBuilder {
 }
 
 fn invalid(what: String) -> Error {
-    Error::Invalid {
-        what: format!("the graph does not fit together: {what}"),
-        fix: "correct that node, or the one that its input should come from".to_string(),
-    }
+    Error::invalid(
+        format!("the graph does not fit together: {what}"),
+        "correct that node, or the one that its input should come from",
+    )
 }
 
 /// The operators that exporters write, and [`super::GraphBuilder::finish`] lets pass: each is held against candle by a test.
@@ -594,20 +594,20 @@ impl Onnx {
     /// [`Error::Invalid`] for a version that is not written, or one that lacks an operator of the graph (named, with its node).
     pub fn with_opset(mut self, opset: i64) -> Result<Onnx> {
         if !(OLDEST..=OPSET).contains(&opset) {
-            return Err(Error::Invalid {
-                what: format!("operators of version {opset} are not written"),
-                fix: format!("ask for a version from {OLDEST} to {OPSET}"),
-            });
+            return Err(Error::invalid(
+                format!("operators of version {opset} are not written"),
+                format!("ask for a version from {OLDEST} to {OPSET}"),
+            ));
         }
         let came = |node: &Node| LATER.iter().find(|(name, _)| *name == node.operator).map_or(OLDEST, |(_, at)| *at);
         if let Some(newest) = self.nodes().iter().filter(|node| came(node) > opset).max_by_key(|node| came(node)) {
-            return Err(Error::Invalid {
-                what: format!(
+            return Err(Error::invalid(
+                format!(
                     "the node `{}` is a {}, which operators of version {opset} do not have as it is used here",
                     newest.name, newest.operator
                 ),
-                fix: format!("ask for version {} or newer", came(newest)),
-            });
+                format!("ask for version {} or newer", came(newest)),
+            ));
         }
         self.proto.ir_version = Some(format_of(opset));
         self.proto.opset_import = import(opset);

@@ -130,11 +130,10 @@ impl NetworkWriter<'_> {
                 self.graph.node(out, "Add", &[&x, &inner], &[])
             }
             Layer::Attention { .. } => {
-                return Err(Error::Unsupported {
-                    what: format!("the layer `{name}` ({}) is not exported from a list of layers", layer.name()),
-                    fix: "use `export::gpt`, which has attention with its KV cache, or a list without this layer"
-                        .to_string(),
-                });
+                return Err(Error::unsupported(
+                    format!("the layer `{name}` ({}) is not exported from a list of layers", layer.name()),
+                    "use `export::gpt`, which has attention with its KV cache, or a list without this layer",
+                ));
             }
         };
         Ok((value, shape))
@@ -163,10 +162,10 @@ impl NetworkWriter<'_> {
 }
 
 fn unfit(what: String) -> Error {
-    Error::Invalid {
-        what: format!("the arrays are not those of the layers: {what}"),
-        fix: "give one array for each shape that `Layer::parameters` lists, in order".to_string(),
-    }
+    Error::invalid(
+        format!("the arrays are not those of the layers: {what}"),
+        "give one array for each shape that `Layer::parameters` lists, in order",
+    )
 }
 
 /// What hides a key: exp of it is 0 in f32, and unlike −∞ it makes no NaN where a whole row is hidden.
