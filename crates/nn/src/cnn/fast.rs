@@ -119,8 +119,7 @@ fn parameter_gradients(gradient: &[f32], windows: &[f32], channels: usize) -> (V
 fn convolution(windows: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let inputs = weight.len() / bias.len();
     let places = windows.len() / inputs;
-    let mut out =
-        product(Matrix::rows(weight, inputs), Matrix::rows(windows, places), (bias.len(), inputs, places));
+    let mut out = product(Matrix::rows(weight, inputs), Matrix::rows(windows, places), (bias.len(), inputs, places));
     for (channel, bias) in out.chunks_exact_mut(places).zip(bias) {
         channel.iter_mut().for_each(|sum| *sum = (*sum + bias).max(0.0));
     }

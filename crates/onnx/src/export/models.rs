@@ -1,6 +1,6 @@
 //! The course's models as graphs: networks that are lists of layers, and GPT-2 with its KV cache.
 
-use super::graph::{Attribute, DataType, Dim, GraphBuilder, Onnx, TensorData, Value};
+use super::graph::{Attribute, DataType, Dim, GraphBuilder, Onnx, Value};
 use gpulab::error::{Error, Result};
 use gpulab_nn::cnn::Parameters;
 use gpulab_nn::gpt::{Config, Weights};
@@ -154,7 +154,7 @@ impl NetworkWriter<'_> {
                     first.len()
                 )));
             }
-            Ok(self.graph.weight(&format!("{name}.{part}"), shape, TensorData::F32(first)))
+            Ok(self.graph.weight(&format!("{name}.{part}"), shape, first))
         };
         let shapes = layer.parameters();
         Ok([take(&shapes[0], "weight")?, take(&shapes[1], "bias")?])
@@ -237,12 +237,12 @@ impl GptWriter<'_> {
 
     fn whole(&mut self, shape: &[usize], numbers: &[i64]) -> Value {
         self.constants += 1;
-        self.graph.weight(&format!("constant{}", self.constants), shape, TensorData::I64(numbers))
+        self.graph.weight(&format!("constant{}", self.constants), shape, numbers)
     }
 
     fn number(&mut self, number: f32) -> Value {
         self.constants += 1;
-        self.graph.weight(&format!("constant{}", self.constants), &[], TensorData::F32(&[number]))
+        self.graph.weight(&format!("constant{}", self.constants), &[], &[number])
     }
 
     fn reshape(&mut self, name: &str, x: &Value, shape: &[i64]) -> Value {
@@ -408,7 +408,7 @@ mod tests {
         assert!(wrong(|graph, x| graph.node("x", "Relu", &[x], &[])).contains("a name that is taken"));
         assert!(wrong(|_, _| Value("y".to_string())).contains("nothing gives the output `y`"));
         let text = wrong(|graph, x| {
-            let w = graph.weight("w", &[2, 2], TensorData::F32(&[1.0]));
+            let w = graph.weight("w", &[2, 2], &[1.0f32]);
             graph.node("y", "MatMul", &[x, &w], &[])
         });
         assert!(text.contains("`w` has 1 numbers for a shape of [2, 2]"), "{text}");

@@ -5,7 +5,7 @@
 //! `QuantizeLinear` and `DequantizeLinear` (QDQ), which a runtime turns into integer arithmetic. It also computes on
 //! candle what the integers make of an example, value by value.
 
-use super::graph::{Attribute, DataType, GraphBuilder, Node, Onnx, TensorData, Value, ValueInfo};
+use super::graph::{Attribute, DataType, GraphBuilder, Node, Onnx, Value, ValueInfo, WeightNumber};
 use super::models::{names, network};
 use candle_core::{Device, Tensor};
 use gpulab::error::{Error, Result};
@@ -448,11 +448,11 @@ impl Writer<'_> {
 
     fn quantise(&mut self, x: &Value, step: QuantParams) -> Value {
         let name = x.name();
-        let scale = self.graph.weight(&format!("{name}.scale"), &[], TensorData::F32(&[step.scale]));
+        let scale = self.graph.weight(&format!("{name}.scale"), &[], &[step.scale]);
         let zero = format!("{name}.zero");
         let zero = match step.qmin {
-            0 => self.graph.weight(&zero, &[], TensorData::U8(&[step.zero_point as u8])),
-            _ => self.graph.weight(&zero, &[], TensorData::I8(&[step.zero_point as i8])),
+            0 => self.graph.weight(&zero, &[], &[step.zero_point as u8]),
+            _ => self.graph.weight(&zero, &[], &[step.zero_point as i8]),
         };
         let integers = self.graph.node(&format!("{name}.integers"), "QuantizeLinear", &[x, &scale, &zero], &[]);
         self.graph.node(&format!("{name}.rounded"), "DequantizeLinear", &[&integers, &scale, &zero], &[])
@@ -470,24 +470,21 @@ impl Writer<'_> {
         let each = numbers.len() / of_sums.len();
         let wide = |(at, x): (usize, &f32)| (f64::from(*x) / f64::from(of_sums[at / each])).round_ties_even() as i32;
         let biases: Vec<i32> = numbers.iter().enumerate().map(wide).collect();
-        let weight = self.unpacked(weight, &shape, TensorData::I8(&integers), &scales);
-        let bias = self.unpacked(bias, &[numbers.len()], TensorData::I32(&biases), &of_sums);
+        let weight = self.unpacked(weight, &shape, &integers, &scales);
+        let bias = self.unpacked(bias, &[numbers.len()], &biases, &of_sums);
         (weight, bias)
     }
 
     /// The zero points are all 0, which is what a file means that names none; but ONNX Runtime computes a Gemm in integers only
     /// where they stand.
-    fn unpacked(&mut self, name: &str, shape: &[usize], integers: TensorData, scales: &[f32]) -> Value {
-        let (of_bias, of_weight) = (vec![0i32; scales.len()], vec![0i8; scales.len()]);
-        let zeros =
-            if matches!(integers, TensorData::I32(_)) { TensorData::I32(&of_bias) } else { TensorData::I8(&of_weight) };
+    fn unpacked<T: WeightNumber>(&mut self, name: &str, shape: &[usize], integers: &[T], scales: &[f32]) -> Value {
         let (axes, told) = match scales.len() {
             1 => (vec![], vec![]),
             many => (vec![many], vec![("axis", Attribute::Int(0))]),
         };
         let integers = self.graph.weight(&format!("{name}.integers"), shape, integers);
-        let scale = self.graph.weight(&format!("{name}.scale"), &axes, TensorData::F32(scales));
-        let zero = self.graph.weight(&format!("{name}.zero"), &axes, zeros);
+        let scale = self.graph.weight(&format!("{name}.scale"), &axes, scales);
+        let zero = self.graph.weight(&format!("{name}.zero"), &axes, &vec![T::default(); scales.len()]);
         self.graph.node(name, "DequantizeLinear", &[&integers, &scale, &zero], &told)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Files as in ONNX's own tests: `FOLDER/SET/input_0.pb`, …, `output_0.pb`, …, each a tensor with its name.
 
-use super::graph::TensorData;
+use super::graph::tensor as proto;
 use super::quantize::Quantised;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu;
@@ -139,9 +139,9 @@ impl Inputs {
 /// A tensor as a file. Whole numbers become i64, as the graphs take them.
 fn write(folder: &Path, word: &str, at: usize, name: &str, tensor: &Tensor) -> Result<()> {
     let flat = tensor.flatten_all()?;
-    let proto = match tensor.dtype() {
-        DType::F32 => TensorData::F32(&flat.to_vec1::<f32>()?).proto(name, tensor.dims()),
-        _ => TensorData::I64(&flat.to_dtype(DType::I64)?.to_vec1::<i64>()?).proto(name, tensor.dims()),
+    let file = match tensor.dtype() {
+        DType::F32 => proto(name, tensor.dims(), &flat.to_vec1::<f32>()?),
+        _ => proto(name, tensor.dims(), &flat.to_dtype(DType::I64)?.to_vec1::<i64>()?),
     };
-    write_whole(&folder.join(format!("{word}_{at}.pb")), &proto.encode_to_vec())
+    write_whole(&folder.join(format!("{word}_{at}.pb")), &file.encode_to_vec())
 }
