@@ -8,6 +8,7 @@ mod checkpoint;
 mod engine;
 mod fast;
 mod images;
+mod layers;
 mod model;
 mod report;
 mod trainer;
