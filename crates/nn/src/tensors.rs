@@ -97,13 +97,8 @@ fn what(error: &SafeTensorError, length: usize) -> String {
 }
 
 fn unreadable(path: &Path, text: String) -> Error {
-    Error::File {
-        path: path.to_path_buf(),
-        during: "read".to_string(),
-        text,
-        fix: "give the path of a whole safetensors file: copy or fetch it again, or go back to an earlier checkpoint"
-            .to_string(),
-    }
+    let fix = "give the path of a whole safetensors file: copy or fetch it again, or go back to an earlier checkpoint";
+    Error::file(path, "read", text, fix)
 }
 
 // ----------------------------------------------------------------------
@@ -158,7 +153,7 @@ impl TensorFile {
             (*name, view.expect("HostTensor holds shape and numbers against each other"))
         });
         let metadata = self.metadata.clone().into_iter().collect();
-        let file = safetensors::serialize(views, Some(metadata)).map_err(|error| fail(path, error.to_string()))?;
+        let file = safetensors::serialize(views, Some(metadata)).map_err(|error| fail(path, error))?;
         write_whole(path, &file)
     }
 }
@@ -180,7 +175,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// [`Error::File`]; the old file stays.
 pub fn write_whole_by(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
-    let failed = |error: std::io::Error| fail(path, error.to_string());
+    let failed = |error: std::io::Error| fail(path, error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(failed)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -200,13 +195,9 @@ pub fn write_whole_by(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io
     })
 }
 
-fn fail(path: &Path, text: String) -> Error {
-    Error::File {
-        path: path.to_path_buf(),
-        during: "write".to_string(),
-        text,
-        fix: "make room, or name a folder that can be written; what was there before is still there".to_string(),
-    }
+fn fail(path: &Path, error: impl ToString) -> Error {
+    let fix = "make room, or name a folder that can be written; what was there before is still there";
+    Error::file(path, "write", error, fix)
 }
 
 #[cfg(test)]

@@ -198,12 +198,8 @@ pub fn write_csv(path: impl AsRef<Path>, rides: &Rides) -> Result<u64> {
         }
         file.metadata().map(|data| data.len())
     };
-    write().map_err(|error| Error::File {
-        path: path.to_path_buf(),
-        during: "write the rides to".to_string(),
-        text: error.to_string(),
-        fix: "choose a folder where you may write, on a disk with room".to_string(),
-    })
+    let fix = "choose a folder where you may write, on a disk with room";
+    write().map_err(|error| Error::file(path, "write the rides to", error, fix))
 }
 
 fn text(rides: &Rides, start: usize) -> String {
@@ -232,12 +228,7 @@ pub fn read_csv(path: impl AsRef<Path>) -> Result<Rides> {
 
 /// The file as polars holds it.
 pub(crate) fn read_frame(path: &Path) -> Result<DataFrame> {
-    let wrong = |text: String, fix: &str| Error::File {
-        path: path.to_path_buf(),
-        during: "read rides from".to_string(),
-        text,
-        fix: fix.to_string(),
-    };
+    let wrong = |text: String, fix: &str| Error::file(path, "read rides from", text, fix);
     const GET: &str = "check the path, or write the file anew with `tables::write_csv`";
     const CORRECT: &str = "correct that line, or write the file anew with `tables::write_csv`";
     let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string(), GET))?;

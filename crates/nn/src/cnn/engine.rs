@@ -398,38 +398,6 @@ fn image_blocks(gpu: &Gpu, batch: usize) -> u32 {
     (batch as u32).min(gpu.multiprocessors().max(1))
 }
 
-fn features_shape(gpu: &Gpu, batch: usize) -> LaunchConfig {
-    launch((image_blocks(gpu, batch), 1, 1), 384, FILTER + A1_PITCHED + IMAGE)
-}
-
-fn fc1_shape(batch: usize) -> LaunchConfig {
-    launch((2, (batch as u32).div_ceil(64), 36), 256, 2 * 64 * 264)
-}
-
-fn head_shape(batch: usize) -> LaunchConfig {
-    launch((batch as u32, 1, 1), 128, 0)
-}
-
-fn tally_shape() -> LaunchConfig {
-    launch((1, 1, 1), 32, 0)
-}
-
-fn fc_backward_shape() -> LaunchConfig {
-    launch((128, 1, 1), 512, 128 * (136 + 76 + 72))
-}
-
-fn conv_backward_shape(gpu: &Gpu, batch: usize) -> LaunchConfig {
-    launch((image_blocks(gpu, batch), 1, 1), 384, A1_TURNED + KEPT + FILTER + IMAGE)
-}
-
-fn update_shape() -> LaunchConfig {
-    launch((OF_CONVOLUTIONS as u32 / 64 + OF_LINEAR.div_ceil(4 * 256), 1, 1), 256, 0)
-}
-
-fn pack_shape() -> LaunchConfig {
-    launch((FILTER / 256, 1, 1), 256, 0)
-}
-
 // ----------------------------------------------------------------------
 // What a step needs on the GPU, and its launches.
 
@@ -504,7 +472,7 @@ impl Workspace {
 
     /// Lays conv2's weight out for the tensor cores; from then on each update does it.
     pub fn pack(&mut self, kernels: &Kernels) -> Result<()> {
-        kernels.pack.launch(pack_shape(), (&self.w, &mut self.packed))
+        kernels.pack.launch(launch((FILTER / 256, 1, 1), 256, 0), (&self.w, &mut self.packed))
     }
 
     /// Queues a step.
@@ -519,11 +487,15 @@ impl Workspace {
         } = self;
         let args =
             (&*d_hidden, &*d_logits, &*hidden, &*pooled, &*w, &mut *d_pooled, &mut *gradient, &mut *state, count);
-        kernels.fc_backward.launch(fc_backward_shape(), args)?;
+        kernels.fc_backward.launch(launch((128, 1, 1), 512, 128 * (136 + 76 + 72)), args)?;
         let args = (pixels, order, &mut *state, &*w, &*packed, &*d_pooled, &*which, &mut *of_images, count);
-        kernels.conv_backward.launch(conv_backward_shape(gpu, batch), args)?;
+        kernels
+            .conv_backward
+            .launch(launch((image_blocks(gpu, batch), 1, 1), 384, A1_TURNED + KEPT + FILTER + IMAGE), args)?;
         let args = (w, m, v, gradient, &*of_images, packed, &*settings, &*state, &*scale, blocks);
-        kernels.update.launch(update_shape(), args)?;
+        kernels
+            .update
+            .launch(launch((OF_CONVOLUTIONS as u32 / 64 + OF_LINEAR.div_ceil(4 * 256), 1, 1), 256, 0), args)?;
         self.tally(kernels, batch)
     }
 
@@ -538,16 +510,19 @@ impl Workspace {
         let args = (
             pixels, order, &mut *state, &mut *scale, &*w, &*packed, &mut *pooled, which, count, i32::from(training),
         );
-        kernels.features.launch(features_shape(gpu, batch), args)?;
-        kernels.fc1.launch(fc1_shape(batch), (&*pooled, &*w, &mut *fc1, count))?;
+        kernels.features.launch(launch((image_blocks(gpu, batch), 1, 1), 384, FILTER + A1_PITCHED + IMAGE), args)?;
+        kernels.fc1.launch(
+            launch((2, (batch as u32).div_ceil(64), 36), 256, 2 * 64 * 264),
+            (&*pooled, &*w, &mut *fc1, count),
+        )?;
         let args = (&*fc1, labels, order, &*state, &*scale, &*w, hidden, d_hidden, d_logits, loss, hit, count);
-        kernels.head.launch(head_shape(batch), args)
+        kernels.head.launch(launch((batch as u32, 1, 1), 128, 0), args)
     }
 
     fn tally(&mut self, kernels: &Kernels, batch: usize) -> Result<()> {
         let Workspace { loss, hit, state, losses, hits, .. } = self;
         let steps = losses.len() as i32;
-        kernels.tally.launch(tally_shape(), (&*loss, &*hit, state, losses, hits, batch as i32, steps))
+        kernels.tally.launch(launch((1, 1, 1), 32, 0), (&*loss, &*hit, state, losses, hits, batch as i32, steps))
     }
 
     /// Back to the first image of an epoch.

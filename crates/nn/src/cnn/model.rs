@@ -345,9 +345,6 @@ pub fn share_lost(gradients: &[f32], loss_scale: f32, precision: Precision) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cnn::{Parameters, Precision, batch};
-    use crate::data::Images;
-    use candle_core::Device;
 
     #[test]
     fn first_values_fill_their_bounds_and_follow_the_seed() {

@@ -604,26 +604,15 @@ impl Kernels {
 
     /// One launch; with `early` it may start before the one in front has ended.
     fn launch<'a>(&self, name: &str, shape: LaunchConfig, early: bool, args: impl Args<'a>) -> Result<()> {
-        self.launch_in(name, shape, early, 1, args)
+        self.named[name].launch_with(shape, self.attributes(early), args)
     }
 
-    /// As [`Kernels::launch`], in clusters.
-    fn launch_in<'a>(
-        &self,
-        name: &str,
-        shape: LaunchConfig,
-        early: bool,
-        cluster: u32,
-        args: impl Args<'a>,
-    ) -> Result<()> {
-        let max_shared_carveout = early && self.tuning.max_shared_carveout;
-        let attributes = LaunchAttributes {
+    fn attributes(&self, early: bool) -> LaunchAttributes {
+        LaunchAttributes {
             programmatic_stream_serialization: early,
-            cluster,
-            max_shared_carveout,
+            max_shared_carveout: early && self.tuning.max_shared_carveout,
             ..LaunchAttributes::NONE
-        };
-        self.named[name].launch_with(shape, attributes, args)
+        }
     }
 }
 
@@ -733,7 +722,8 @@ fn halves(
     let context = config.n_ctx as i32;
     let args =
         (&model.weights, &model.vectors, caches, &*state, &mut *residual, layer, context, ahead as i64, bytes as i32);
-    kernels.launch_in("attention_half", shape, first, cluster, args)?;
+    let attributes = LaunchAttributes { cluster, ..kernels.attributes(first) };
+    kernels.named["attention_half"].launch_with(shape, attributes, args)?;
     let blocks = (4 * config.n_embd).div_ceil(kernels.tuning.units);
     let shape = LaunchConfig::new(blocks as u32, kernels.threads());
     let (ahead, bytes) = run_ahead(kernels, config, model, 2 * number + 1);

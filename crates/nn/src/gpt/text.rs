@@ -40,12 +40,8 @@ impl Text {
     /// # Errors
     /// [`Error::File`] when it cannot be read, or is too short to hold a block out.
     pub fn read(path: &Path) -> Result<Text> {
-        let fail = |text: String| Error::File {
-            path: path.to_path_buf(),
-            during: "learn from".to_string(),
-            text,
-            fix: "name a text file of at least 40 KB, paragraphs apart by empty lines".to_string(),
-        };
+        let fix = "name a text file of at least 40 KB, paragraphs apart by empty lines";
+        let fail = |text: String| Error::file(path, "learn from", text, fix);
         let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
         let text = Text::split(&bytes);
         match text.held_out.len() {
@@ -102,12 +98,8 @@ impl Tokenizer {
         if !path.exists() && config.vocab_size == 256 {
             return Ok(Tokenizer::Bytes);
         }
-        let fail = |text: String| Error::File {
-            path: path.clone(),
-            during: "read".to_string(),
-            text,
-            fix: "fetch the checkpoint's tokenizer.json again; it must lie beside model.safetensors".to_string(),
-        };
+        let fix = "fetch the checkpoint's tokenizer.json again; it must lie beside model.safetensors";
+        let fail = |text: String| Error::file(&path, "read", text, fix);
         let bytes = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
         let pieces = tokenizers::Tokenizer::from_bytes(&bytes)
             .map_err(|error| fail(format!("it is damaged, or of a kind that this version does not know: {error}")))?;

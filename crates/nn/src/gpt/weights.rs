@@ -41,12 +41,8 @@ impl Config {
     /// [`Error::File`] when it cannot be read or is no JSON, [`Error::Unsupported`] when it describes another
     /// architecture, [`Error::Invalid`] when its numbers do not fit each other.
     pub fn load(path: &Path) -> Result<Config> {
-        let damaged = |text: String| Error::File {
-            path: path.to_path_buf(),
-            during: "read".to_string(),
-            text,
-            fix: "fetch the checkpoint's config.json again; it must lie beside model.safetensors".to_string(),
-        };
+        let fix = "fetch the checkpoint's config.json again; it must lie beside model.safetensors";
+        let damaged = |text: String| Error::file(path, "read", text, fix);
         let text = std::fs::read_to_string(path).map_err(|error| damaged(error.to_string()))?;
         let json: Value = serde_json::from_str(&text).map_err(|error| damaged(format!("this is no JSON: {error}")))?;
         Config::from_json(&json)

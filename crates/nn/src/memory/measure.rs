@@ -8,7 +8,7 @@ use candle_nn::{AdamW, Optimizer as _, ParamsAdamW, SGD};
 use gpulab::cpu;
 use gpulab::error::{Error, Result, bytes};
 use gpulab::gpu::Gpu;
-use gpulab::measurement::{Backend, Measurement, MemoryPoint};
+use gpulab::measurement::{Measurement, MemoryPoint};
 use gpulab::table::{Cell, Table};
 
 /// What a step of training was seen to hold, in bytes. As a cell's last line it shows itself beside the prediction.
@@ -156,11 +156,7 @@ impl StepMemory {
 
     /// A row for each part, workspace and cache last, for [`gpulab::plot::stacked`]; `bar` names the bar.
     pub fn rows(&self, bar: &str) -> Vec<Measurement> {
-        let backend = match self.device_kind {
-            DeviceKind::Cpu => Backend::Cpu,
-            DeviceKind::Cuda => Backend::Cuda,
-            DeviceKind::Metal => Backend::Metal,
-        };
+        let backend = self.device_kind.backend();
         let beside = [("workspace", self.workspace()), ("cache", self.cache)];
         let parts = self.parts().into_iter().chain(beside);
         parts.map(|(part, bytes)| part_row(bar, self.predicted.batch, backend, part, bytes)).collect()

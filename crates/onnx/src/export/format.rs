@@ -220,14 +220,9 @@ fn newer(path: &Path, operators: i64, format: i64) -> Error {
 }
 
 fn damaged(path: &Path, text: String) -> Error {
-    Error::File {
-        path: path.to_path_buf(),
-        during: "read".to_string(),
-        text,
-        fix:
-            "give the path of a whole .onnx file, with its .data file beside it if it has one; export or copy it again"
-                .to_string(),
-    }
+    let fix =
+        "give the path of a whole .onnx file, with its .data file beside it if it has one; export or copy it again";
+    Error::file(path, "read", text, fix)
 }
 
 #[cfg(test)]
