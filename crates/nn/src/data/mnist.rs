@@ -70,10 +70,16 @@ pub(super) fn usual_folder() -> PathBuf {
     gpulab::repository().join("data/mnist")
 }
 
-pub(super) fn read(folder: &Path) -> Result<Images> {
-    let [train_images, train_labels, test_images, test_labels] =
-        MnistFile::ALL.map(|file| read_one(folder, &file, MnistFile::unpack));
-    put_together(folder, [train_images?, train_labels?, test_images?, test_labels?])
+impl Images {
+    /// MNIST's four IDX files of a folder, plain or with `.gz`, their checksums compared with the published ones.
+    ///
+    /// # Errors
+    /// [`gpulab::Error::File`] when one is missing or damaged.
+    pub fn mnist(folder: &Path) -> Result<Images> {
+        let [train_images, train_labels, test_images, test_labels] =
+            MnistFile::ALL.map(|file| read_one(folder, &file, MnistFile::unpack));
+        put_together(folder, [train_images?, train_labels?, test_images?, test_labels?])
+    }
 }
 
 type Unpack = fn(&MnistFile, Vec<u8>) -> Result<Vec<u8>, String>;

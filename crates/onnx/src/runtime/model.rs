@@ -3,7 +3,7 @@
 
 use super::library;
 use super::library::{BRING_IT, clear_log, not_opened, said};
-use super::provider::{CacheUse, EngineCache, ExecutionProvider, MissingProvider};
+use super::provider::{CacheUse, EngineCache, ExecutionProvider};
 use crate::export::{Dim, ValueInfo};
 use gpulab::error::{Error, Result};
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
@@ -30,7 +30,6 @@ pub struct OnnxModel {
     outputs: Vec<ValueInfo>,
     open_ms: f64,
     engines: Option<EngineCache>,
-    skipped: Vec<MissingProvider>,
 }
 
 impl OnnxModel {
@@ -56,30 +55,6 @@ impl OnnxModel {
         Ok(model)
     }
 
-    /// Opens it on the first of these providers that can be had; [`OnnxModel::skipped`] names the others with their reasons.
-    ///
-    /// # Errors
-    /// As [`OnnxModel::open`]; when none of them can be had, that of the last one.
-    pub fn open_on_first(path: impl AsRef<Path>, providers: &[ExecutionProvider]) -> Result<OnnxModel> {
-        let mut skipped = Vec::new();
-        for provider in providers {
-            match provider.look()? {
-                Some(missing) => skipped.push(missing),
-                None => {
-                    let mut model = OnnxModel::open(path, provider.clone())?;
-                    model.skipped = skipped;
-                    return Ok(model);
-                }
-            }
-        }
-        Err(skipped.pop().map(Error::from).unwrap_or_else(|| {
-            Error::invalid(
-                "no provider was named",
-                "name some, the best first: `&[ExecutionProvider::Cuda, ExecutionProvider::Cpu]`",
-            )
-        }))
-    }
-
     /// A session that was made by `ort` itself, with options of its own: `Session::builder(environment)?.with_…()?
     /// .commit_from_file(path)?`. `provider` says where its inputs and outputs are bound, `path` what errors name. Only a
     /// session with the configuration `session.record_ep_graph_assignment_info` = `1` tells who computes its nodes.
@@ -90,8 +65,8 @@ impl OnnxModel {
         let inputs = session.inputs().iter().map(value_info).collect::<Result<Vec<ValueInfo>>>()?;
         let outputs = session.outputs().iter().map(value_info).collect::<Result<Vec<ValueInfo>>>()?;
         let path = path.as_ref().to_path_buf();
-        let (bound, engines, skipped) = (None, None, Vec::new());
-        Ok(OnnxModel { bound, session, provider, path, inputs, outputs, open_ms: 0.0, engines, skipped })
+        let (bound, engines) = (None, None);
+        Ok(OnnxModel { bound, session, provider, path, inputs, outputs, open_ms: 0.0, engines })
     }
 
     /// What it takes.
@@ -117,11 +92,6 @@ impl OnnxModel {
     /// How long opening took, in ms: reading, optimising, and building TensorRT's engines where shapes are known.
     pub fn open_ms(&self) -> f64 {
         self.open_ms
-    }
-
-    /// Those that [`OnnxModel::open_on_first`] would have preferred.
-    pub fn skipped(&self) -> &[MissingProvider] {
-        &self.skipped
     }
 
     /// What TensorRT did with its cache since the file was opened; `None` on other providers.
