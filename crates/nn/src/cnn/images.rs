@@ -1,6 +1,6 @@
 //! The images where the network computes, batches of them, and in which order an epoch goes through them.
 
-use crate::data::Set;
+use crate::data::ImageSet;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu::random::mix;
 use gpulab::error::{Error, Result};
@@ -10,7 +10,7 @@ use rayon::prelude::*;
 ///
 /// # Errors
 /// [`gpulab::Error::Invalid`] names an image that the set does not have; candle's error when the device's memory is full.
-pub fn batch(set: &Set, which: &[u32], device: &Device) -> Result<(Tensor, Tensor)> {
+pub fn batch(set: &ImageSet, which: &[u32], device: &Device) -> Result<(Tensor, Tensor)> {
     let size = 28 * 28;
     if let Some(at) = which.iter().find(|&&at| at as usize >= set.len() || (at as usize + 1) * size > set.pixels.len())
     {
@@ -44,7 +44,7 @@ pub(super) enum ImageTensors {
 }
 
 impl ImageTensors {
-    pub(super) fn new(set: &Set, size: usize, device: &Device) -> Result<ImageTensors> {
+    pub(super) fn new(set: &ImageSet, size: usize, device: &Device) -> Result<ImageTensors> {
         if device.is_cpu() {
             return Ok(ImageTensors::Host { pixels: set.pixels.clone(), digits: set.labels.clone(), size });
         }

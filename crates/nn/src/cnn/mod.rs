@@ -22,7 +22,7 @@ pub use config::TrainConfig;
 pub use engine::{CnnEngine, EngineSettings};
 pub use images::{batch, order};
 pub use model::{Cnn, Kernels, Parameters, Precision, gradients, share_lost};
-pub use report::{Report, loss_chart, newest_times, time_chart};
+pub use report::{TrainingReport, loss_chart, newest_times, time_chart};
 pub use trainer::{Ended, Progress, Trainer};
 
 #[cfg(test)]

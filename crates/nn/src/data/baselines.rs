@@ -1,6 +1,6 @@
 //! What two simple readers make of the images: the bar that a network has to pass.
 
-use super::{Images, Set};
+use super::{ImageSet, Images};
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::loss::cross_entropy;
 use candle_nn::{AdamW, Optimizer, ParamsAdamW};
@@ -46,7 +46,7 @@ pub fn linear_accuracy(images: &Images, epochs: usize) -> f64 {
 
 fn trained_linear_accuracy(images: &Images, epochs: usize) -> candle_core::Result<f64> {
     let size = images.width * images.height;
-    let batch = |set: &Set, which: Range<usize>| -> candle_core::Result<(Tensor, Tensor)> {
+    let batch = |set: &ImageSet, which: Range<usize>| -> candle_core::Result<(Tensor, Tensor)> {
         let pixels = &set.pixels[which.start * size..which.end * size];
         let x = Tensor::from_slice(pixels, (which.len(), size), &Device::Cpu)?.to_dtype(DType::F32)?;
         let digits: Vec<u32> = set.labels[which].iter().map(|&digit| u32::from(digit)).collect();

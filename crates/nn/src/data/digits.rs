@@ -1,6 +1,6 @@
 //! Digits as a hand would write them, for where MNIST's files are not: each drawn from strokes that vary.
 
-use super::{Images, Set};
+use super::{ImageSet, Images};
 use gpulab::cpu::random::mix;
 use rayon::prelude::*;
 
@@ -24,7 +24,7 @@ impl Images {
 }
 
 /// `count` digits; each follows from the seed and its own number alone.
-fn set_of(seed: u64, count: usize) -> Set {
+fn set_of(seed: u64, count: usize) -> ImageSet {
     let mut pixels = vec![0; count * SIDE * SIDE];
     let mut labels = vec![0; count];
     pixels.par_chunks_mut(SIDE * SIDE).zip(&mut labels).enumerate().for_each(|(at, (image, label))| {
@@ -32,7 +32,7 @@ fn set_of(seed: u64, count: usize) -> Set {
         *label = rng.below(10) as u8;
         digit(*label, &mut rng, image);
     });
-    Set { pixels, labels }
+    ImageSet { pixels, labels }
 }
 
 // ----------------------------------------------------------------------

@@ -15,21 +15,21 @@ pub struct Images {
     /// Rows.
     pub height: usize,
     /// What a network is trained on.
-    pub train: Set,
+    pub train: ImageSet,
     /// What it is judged by, and never sees before.
-    pub test: Set,
+    pub test: ImageSet,
 }
 
 /// Images and what each of them shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Set {
+pub struct ImageSet {
     /// One byte a pixel, 0 is paper and 255 is ink, image after image and row after row.
     pub pixels: Vec<u8>,
     /// The digit, 0 to 9, of each image.
     pub labels: Vec<u8>,
 }
 
-impl Set {
+impl ImageSet {
     /// How many images there are.
     pub fn len(&self) -> usize {
         self.labels.len()
@@ -45,9 +45,9 @@ impl Set {
         &self.pixels[at * size..][..size]
     }
 
-    fn first(&self, count: usize, size: usize) -> Set {
+    fn first(&self, count: usize, size: usize) -> ImageSet {
         let count = count.min(self.len());
-        Set { pixels: self.pixels[..count * size].to_vec(), labels: self.labels[..count].to_vec() }
+        ImageSet { pixels: self.pixels[..count * size].to_vec(), labels: self.labels[..count].to_vec() }
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
             text
         };
         assert!(with(|i| i.train.labels[0] = 10).contains("train of generated digits, seed 3 have the label 10"));
-        assert!(with(|i| i.test = Set::default()).contains("to test of generated digits, seed 3 are none"));
+        assert!(with(|i| i.test = ImageSet::default()).contains("to test of generated digits, seed 3 are none"));
         assert!(with(|i| i.width = 27).contains("4 labels, and 3136 pixels"));
     }
 

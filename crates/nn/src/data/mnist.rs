@@ -1,6 +1,6 @@
 //! MNIST's four files: found, unpacked, their checksums compared.
 
-use super::{Images, Set};
+use super::{ImageSet, Images};
 use flate2::read::GzDecoder;
 use gpulab::error::{Error, Result};
 use sha2::{Digest, Sha256};
@@ -114,7 +114,7 @@ fn put_together(folder: &Path, [a, b, c, d]: [Idx; 4]) -> Result<Images> {
         if let Some(at) = labels.bytes.iter().position(|&label| label > 9) {
             return Err(fail(format!("label {at} of {with} is {}, which is no digit", labels.bytes[at])));
         }
-        Ok(Set { pixels: images.bytes, labels: labels.bytes })
+        Ok(ImageSet { pixels: images.bytes, labels: labels.bytes })
     };
     let (height, width) = (a.sizes[1], a.sizes[2]);
     if c.sizes[1..] != [height, width] {

@@ -11,7 +11,7 @@ mod mnist;
 pub use baselines::{linear_accuracy, nearest_mean_accuracy};
 pub(crate) use fetch::curl;
 pub use fetch::{fetch_mnist, mnist_sources};
-pub use images::{Images, Set};
+pub use images::{ImageSet, Images};
 pub use mnist::MnistFile;
 
 use gpulab::error::Result;

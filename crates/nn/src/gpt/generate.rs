@@ -1,6 +1,6 @@
 //! A model that is loaded once and writes text, one text or a batch of them.
 
-use super::{Gpt, Lines, Text, TextStream, Tokenizer, Weights};
+use super::{Gpt, LineWrapper, Text, TextStream, Tokenizer, Weights};
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu::random::mix;
 use gpulab::error::{Error, Result};
@@ -58,7 +58,7 @@ impl LanguageModel {
     /// # Errors
     /// As [`Gpt::prefill`] (a prompt that does not fit into the context) and [`Sampler::new`].
     pub fn write(&self, prompt: &str, new: usize, sampling: Sampling) -> Result<Generated> {
-        let (mut stream, mut lines) = (TextStream::default(), Lines::new(WIDTH));
+        let (mut stream, mut lines) = (TextStream::default(), LineWrapper::new(WIDTH));
         // A reader that ended (`gpulab generate … | head -1`) is no reason to panic.
         let print = |line: &String| drop(writeln!(std::io::stdout(), "{line}"));
         lines.push(prompt).iter().for_each(print);

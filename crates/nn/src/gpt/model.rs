@@ -126,7 +126,7 @@ impl Gpt {
     }
 
     /// As [`Gpt::logits`] for tokens that follow those in `cache`, and only after the last of them: `[texts, vocab_size]`.
-    pub(super) fn next_logits(&self, tokens: &Tensor, cache: &mut Cache) -> Result<Tensor> {
+    pub(super) fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
         let (texts, length) = tokens.dims2()?;
         let positions = cache.positions(length, self.device())?;
         let positions =
@@ -143,7 +143,7 @@ impl Gpt {
         tokens: &Tensor,
         positions: &Tensor,
         mask: Option<&Tensor>,
-        mut cache: Option<&mut Cache>,
+        mut cache: Option<&mut KvCache>,
     ) -> Result<Tensor> {
         let (texts, length) = tokens.dims2()?;
         let rows = self.token_embedding.index_select(&tokens.flatten_all()?, 0)?;
@@ -287,7 +287,7 @@ fn join_heads(x: &Tensor) -> Result<Tensor> {
 
 /// Keys and values of a batch of texts. Shorter texts are filled up on the left, so that all end at the same position.
 #[derive(Debug)]
-pub struct Cache {
+pub struct KvCache {
     /// Of each layer, `[texts, heads, capacity, d]`.
     layers: Vec<(Tensor, Tensor)>,
     /// Tokens that are in it, filling included.
@@ -303,13 +303,13 @@ struct LayerCache<'a> {
     filled: usize,
 }
 
-impl Cache {
+impl KvCache {
     /// Memory for `capacity` tokens of as many texts as `padding` has numbers: the tokens that fill up each of them.
-    fn new(config: Config, padding: Vec<usize>, capacity: usize, dtype: DType, device: &Device) -> Result<Cache> {
+    fn new(config: Config, padding: Vec<usize>, capacity: usize, dtype: DType, device: &Device) -> Result<KvCache> {
         let shape = (padding.len(), config.n_head, capacity, config.head());
         let layer = |_| Ok((Tensor::zeros(shape, dtype, device)?, Tensor::zeros(shape, dtype, device)?));
         let layers = (0..config.n_layer).map(layer).collect::<Result<_>>()?;
-        Ok(Cache { layers, filled: 0, capacity, padding })
+        Ok(KvCache { layers, filled: 0, capacity, padding })
     }
 
     /// Bytes of keys and values: 2 · layers · texts · capacity · n_embd numbers.
@@ -405,7 +405,7 @@ impl Gpt {
     /// # Errors
     /// [`Error::Invalid`] when there is no prompt, one is empty, one names a token that the model does not have, or the longest with `new` tokens does not
     /// fit into the context, or the batch into the CPU's memory (it names the largest that does); what candle says.
-    pub fn prefill(&self, prompts: &[Vec<u32>], new: usize) -> Result<(Cache, Tensor)> {
+    pub fn prefill(&self, prompts: &[Vec<u32>], new: usize) -> Result<(KvCache, Tensor)> {
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
         let shortest = prompts.iter().map(Vec::len).min().unwrap_or(0);
         self.fits(shortest)?;
@@ -424,7 +424,7 @@ impl Gpt {
             .zip(&padding)
             .flat_map(|(prompt, filling)| std::iter::repeat_n(0, *filling).chain(prompt.iter().copied()));
         let tokens = Tensor::from_vec(rows.collect::<Vec<u32>>(), (prompts.len(), longest), self.device())?;
-        let mut cache = Cache::new(self.config(), padding, longest + new, self.dtype(), self.device())?;
+        let mut cache = KvCache::new(self.config(), padding, longest + new, self.dtype(), self.device())?;
         let logits = self.next_logits(&tokens, &mut cache)?;
         Ok((cache, logits))
     }
@@ -433,7 +433,7 @@ impl Gpt {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] when there are not as many tokens as texts, [`Error::Invalid`] when the cache is full.
-    pub fn step(&self, tokens: &[u32], cache: &mut Cache) -> Result<Tensor> {
+    pub fn step(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
         if tokens.len() != cache.texts() {
             return Err(Error::LengthMismatch {
                 what: "tokens of a step".to_string(),

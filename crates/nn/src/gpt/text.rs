@@ -185,15 +185,15 @@ impl TextStream {
 
 /// Gathers text into lines of at most `width` letters, broken between words.
 #[derive(Debug)]
-pub struct Lines {
+pub struct LineWrapper {
     width: usize,
     line: String,
 }
 
-impl Lines {
+impl LineWrapper {
     /// Lines of at most `width` letters.
-    pub fn new(width: usize) -> Lines {
-        Lines { width: width.max(1), line: String::new() }
+    pub fn new(width: usize) -> LineWrapper {
+        LineWrapper { width: width.max(1), line: String::new() }
     }
 
     /// More text: gives the lines that are full by now.
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn lines_break_between_words_and_lose_no_letter() {
-        let mut lines = Lines::new(10);
+        let mut lines = LineWrapper::new(10);
         let mut all = Vec::new();
         for letter in "the warp waits\nfor ×××××××××××× memory".chars() {
             all.extend(lines.push(&letter.to_string()));

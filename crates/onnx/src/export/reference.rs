@@ -8,7 +8,7 @@ use candle_core::{DType, Device, Tensor};
 use gpulab::cpu;
 use gpulab::error::Result;
 use gpulab_nn::cnn::{Cnn, Kernels, Parameters, Precision};
-use gpulab_nn::gpt::{Cache, Gpt, Weights};
+use gpulab_nn::gpt::{Gpt, KvCache, Weights};
 use gpulab_nn::tensors::write_whole;
 use prost::Message;
 use std::path::Path;
@@ -115,7 +115,14 @@ struct Inputs {
 }
 
 impl Inputs {
-    fn write(&self, gpt: &Gpt, folder: &Path, past: Option<&Cache>, logits: &Tensor, present: &Cache) -> Result<()> {
+    fn write(
+        &self,
+        gpt: &Gpt,
+        folder: &Path,
+        past: Option<&KvCache>,
+        logits: &Tensor,
+        present: &KvCache,
+    ) -> Result<()> {
         write(folder, "input", 0, "input_ids", &self.ids)?;
         write(folder, "input", 1, "attention_mask", &self.mask)?;
         write(folder, "input", 2, "position_ids", &self.places)?;
