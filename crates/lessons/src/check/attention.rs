@@ -213,8 +213,6 @@ fn mistake_hint(error: &Error) -> &'static str {
         "do the sum for that thread by hand: of which head, which row and which column is the number that it asks for?"
     } else if is(&[Kind::GlobalRace, Kind::SharedRace]) {
         "two threads meet at one number, and each is to have its own: which do these two take?"
-    } else if is(&[Kind::StepBudget]) {
-        "a loop does not end: what does its step add?"
     } else {
         "read the line, the block and the thread above: what does that thread do there, and should it?"
     }

@@ -198,8 +198,6 @@ fn mistake_hint(error: &Error) -> &'static str {
     } else if is(&[Kind::GlobalRace]) {
         "two places name the same row, so two threads read, add and write one element: the sum of one is lost. Lesson 11 \
          has an addition that nobody can come between"
-    } else if is(&[Kind::StepBudget]) {
-        "what ends the loop, and does each step come nearer to it?"
     } else {
         "do the sum for that block and thread by hand: which element is its own, and does it exist?"
     }

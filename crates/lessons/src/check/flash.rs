@@ -7,7 +7,6 @@ use gpulab::cpu;
 use gpulab::cpu::{AttentionMask, AttentionRow, AttentionShape};
 use gpulab::error::Error;
 use gpulab::launch::LaunchConfig;
-use gpulab::warpsim::Kind;
 
 /// Numbers of a head of [`one_pass`]: a lane each.
 const WIDTH: usize = 32;
@@ -75,12 +74,8 @@ fn compare(given: &[f32], exact: &[f64], length: usize, spread: f32) -> Check {
 }
 
 /// What to ask oneself about the first mistake.
-fn mistake_hint(error: &Error) -> &'static str {
-    if kernels::first_is(error, &[Kind::StepBudget]) {
-        "a loop does not end: what does its step add?"
-    } else {
-        "read the line, the block and the thread above: a warp has one query, a lane one number of it"
-    }
+fn mistake_hint(_: &Error) -> &'static str {
+    "read the line, the block and the thread above: a warp has one query, a lane one number of it"
 }
 
 /// Checks `tiles(row0, rows, keys, length)`: how many tiles of `keys` keys a block needs that answers queries `row0` to

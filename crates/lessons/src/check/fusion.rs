@@ -126,8 +126,6 @@ fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::GlobalRace, Kind::SharedRace]) {
         "two threads meet at one number, and each is to have its own: which do these two take?"
-    } else if is(&[Kind::StepBudget]) {
-        "a loop does not end: what does its step add?"
     } else {
         "read the line, the block and the thread above: which number does that thread ask for, and is there one?"
     }

@@ -8,6 +8,7 @@ use gpulab::gpu::{Gpu, Kernel};
 use gpulab::warpsim::Kind;
 
 const COMPILE_HINT: &str = "fix the first error of the compiler; the lines are those of your kernel";
+const LOOP_HINT: &str = "what ends the loop, and does each step come nearer to it?";
 const LAUNCH_HINT: &str = "the check launches the kernel as it was given: keep its name and its parameters";
 
 /// The verdict on the kernel `entry` of `source`, which `check` runs on the simulator. `mistake_hint` says what to ask oneself
@@ -25,6 +26,7 @@ pub(super) fn verdict(
     };
     Verdict::of(exercise, run(), |error| match error {
         Error::Compile { .. } => COMPILE_HINT,
+        Error::Mistakes { .. } if first_is(error, &[Kind::StepBudget]) => LOOP_HINT,
         Error::Mistakes { .. } => mistake_hint(error),
         Error::NoSuchKernel { .. } | Error::ArgumentCount { .. } | Error::ArgumentType { .. } => LAUNCH_HINT,
         _ => "the message says what to do next",

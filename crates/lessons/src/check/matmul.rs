@@ -217,8 +217,6 @@ fn mistake_hint(error: &Error) -> &'static str {
         "every thread of the block must come by the barrier, also one whose element does not exist"
     } else if is(&[Kind::GlobalRace]) {
         "two threads write one element of the result: which rows are this thread's, and which its neighbour's?"
-    } else if is(&[Kind::StepBudget]) {
-        "what ends the loop, and does each step come nearer to it?"
     } else if is(&[Kind::Misaligned]) {
         "16 bytes are read at multiples of 16: so a row of the tile has a length that is a multiple of 4 floats"
     } else {

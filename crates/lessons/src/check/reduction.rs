@@ -163,8 +163,6 @@ fn mistake_hint(error: &Error) -> &'static str {
     } else if is(&[Kind::UninitialisedRead]) {
         "which thread writes that word? If another one does, it must have done so by then: a __syncthreads() belongs \
          between. If nobody does, a thread without an element must put something there too"
-    } else if is(&[Kind::StepBudget]) {
-        "what ends the loop, and does each step come nearer to it?"
     } else {
         "do the sum for that block and thread by hand: which element is its own, and does it exist?"
     }

@@ -166,8 +166,6 @@ fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::GlobalRace, Kind::SharedRace]) {
         "two threads meet at one element, and each is to have its own: which elements do these two take?"
-    } else if is(&[Kind::StepBudget]) {
-        "what ends the loop, and does each step come nearer to it?"
     } else if is(&[Kind::BarrierDivergence, Kind::Deadlock]) {
         "no thread needs what another one computes here: the kernel can do without a barrier"
     } else if is(&[Kind::UninitialisedRead]) {
