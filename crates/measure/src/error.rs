@@ -99,6 +99,29 @@ pub enum Error {
     Unsupported { what: String, fix: String },
 }
 
+impl Error {
+    /// [`Error::Invalid`] of any texts.
+    pub fn invalid(what: impl Into<String>, fix: impl Into<String>) -> Error {
+        Error::Invalid { what: what.into(), fix: fix.into() }
+    }
+
+    /// [`Error::Unsupported`] of any texts.
+    pub fn unsupported(what: impl Into<String>, fix: impl Into<String>) -> Error {
+        Error::Unsupported { what: what.into(), fix: fix.into() }
+    }
+
+    /// [`Error::File`]: what was being done to the file, as the verb and preposition before its path, and what went wrong.
+    pub fn file(path: &Path, during: &str, text: impl ToString, fix: impl Into<String>) -> Error {
+        Error::File { path: path.to_path_buf(), during: during.to_string(), text: text.to_string(), fix: fix.into() }
+    }
+
+    /// [`Error::file`] of what the system says: `read(path).map_err(Error::io(path, "read the kernel", "give …"))`.
+    pub fn io(path: &Path, during: &str, fix: &str) -> impl Fn(std::io::Error) -> Error + use<> {
+        let (path, during, fix) = (path.to_path_buf(), during.to_string(), fix.to_string());
+        move |error| Error::file(&path, &during, error, fix.as_str())
+    }
+}
+
 /// How much of a compiler's log a message shows: an error in a long kernel gives hundreds of lines.
 const LOG_LINES: usize = 40;
 
@@ -229,17 +252,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl Error {
-    /// Makes [`Error::File`] of what the system says: `read(path).map_err(Error::file(path, "read the kernel", "give …"))`.
-    pub fn file(path: &Path, during: &str, fix: &str) -> impl Fn(std::io::Error) -> Error + use<> {
-        let (path, during, fix) = (path.to_path_buf(), during.to_string(), fix.to_string());
-        move |error| {
-            let (path, during, text, fix) = (path.clone(), during.clone(), error.to_string(), fix.clone());
-            Error::File { path, during, text, fix }
-        }
-    }
-}
-
 /// Writes a file that a reader asked for, and the folders on its path; `during` is such as `save the figure as`.
 ///
 /// # Errors
@@ -247,7 +259,7 @@ impl Error {
 pub fn save(path: &Path, text: &str, during: &str) -> Result<()> {
     let folders = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     let fix = "choose a path in a folder where you may write, on a disk with room";
-    folders.and_then(|()| std::fs::write(path, text)).map_err(Error::file(path, during, fix))
+    folders.and_then(|()| std::fs::write(path, text)).map_err(Error::io(path, during, fix))
 }
 
 /// What to do about a kernel that does not compile.

@@ -300,7 +300,7 @@ fn fail(path: &Path, error: &std::io::Error) -> Error {
 pub fn read(path: &Path) -> Result<Vec<Measurement>> {
     let fix = "run the lesson first, which writes it; a recorded run comes with the repository (`git status` shows a \
                file that is missing)";
-    let fail = Error::file(path, "read", fix);
+    let fail = Error::io(path, "read", fix);
     let mut file = std::fs::File::open(path).map_err(&fail)?;
     // Waits for a row that is being written. Some network disks have no locks: a half row then shows as damage.
     let _ = file.lock_shared();

@@ -1,6 +1,5 @@
 //! Attention on candle, an operator for each line of the formula, to be held against the course's own kernels.
 
-use crate::invalid;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::ops::softmax_last_dim;
 use gpulab::bench::Bench;
@@ -167,7 +166,10 @@ impl At {
 }
 
 fn out_of_order() -> Error {
-    invalid("a step of attention before what it works on", "run the steps in the order of `AttentionStep::CHAIN`")
+    Error::invalid(
+        "a step of attention before what it works on",
+        "run the steps in the order of `AttentionStep::CHAIN`",
+    )
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Where candle computes: the CPU, an NVIDIA GPU, or a Mac's GPU; and how much memory this process holds.
 
-use crate::{invalid, unsupported};
 use candle_core::Device;
 use gpulab::command::output_of;
 use gpulab::error::{Error, Result};
@@ -31,9 +30,10 @@ impl DeviceKind {
             "cpu" => Ok(DeviceKind::Cpu),
             "cuda" => Ok(DeviceKind::Cuda),
             "mps" | "metal" => Ok(DeviceKind::Metal),
-            _ => {
-                Err(invalid(format!("`{name}` is no device that candle knows"), "name cpu, cuda, or mps (a Mac's GPU)"))
-            }
+            _ => Err(Error::invalid(
+                format!("`{name}` is no device that candle knows"),
+                "name cpu, cuda, or mps (a Mac's GPU)",
+            )),
         }
     }
 
@@ -96,7 +96,7 @@ impl DeviceKind {
             ),
             DeviceKind::Metal => ("a Mac's GPU for candle", "use a Mac with Apple silicon, or cpu, or cuda"),
         };
-        unsupported(format!("{what}: {why}"), fix)
+        Error::unsupported(format!("{what}: {why}"), fix)
     }
 }
 

@@ -21,7 +21,6 @@ pub use tensor_id::{reserve_tensor_ids, with_new_id};
 /// candle itself, which this crate stands on.
 pub use {candle_core, candle_nn};
 
-use gpulab::Error;
 use gpulab::lesson::Lesson;
 use gpulab::measurement::Measurement;
 
@@ -40,14 +39,4 @@ pub fn measure_at(
         _ => lesson.gpu().map_or(kind.name(), |gpu| gpu.name()),
     };
     Ok(lesson.store(experiment, machine, work()?))
-}
-
-/// The error for what makes no sense; `fix` says what to do.
-fn invalid(what: impl Into<String>, fix: impl Into<String>) -> Error {
-    Error::Invalid { what: what.into(), fix: fix.into() }
-}
-
-/// The error for what this machine, build or code does not do; `fix` says what to do.
-fn unsupported(what: impl Into<String>, fix: impl Into<String>) -> Error {
-    Error::Unsupported { what: what.into(), fix: fix.into() }
 }

@@ -1,6 +1,5 @@
 //! safetensors files: numbers by name, with a few words about them. Written whole or not at all.
 
-use crate::unsupported;
 use candle_core::DType;
 use gpulab::error::{Error, Result};
 use half::{bf16, f16};
@@ -9,9 +8,8 @@ use safetensors::Dtype;
 use safetensors::tensor::{SafeTensorError, SafeTensors, TensorView};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
 /// Numbers and their shape, on the host.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -99,13 +97,8 @@ fn what(error: &SafeTensorError, length: usize) -> String {
 }
 
 fn unreadable(path: &Path, text: String) -> Error {
-    Error::File {
-        path: path.to_path_buf(),
-        during: "read".to_string(),
-        text,
-        fix: "give the path of a whole safetensors file: copy or fetch it again, or go back to an earlier checkpoint"
-            .to_string(),
-    }
+    let fix = "give the path of a whole safetensors file: copy or fetch it again, or go back to an earlier checkpoint";
+    Error::file(path, "read", text, fix)
 }
 
 // ----------------------------------------------------------------------
@@ -153,14 +146,14 @@ impl TensorFile {
         };
         let stored = self.tensors.iter().map(|(name, tensor)| Some((name, &tensor.shape, bytes(&tensor.values)?)));
         let stored = stored.collect::<Option<Vec<_>>>().ok_or_else(|| {
-            unsupported(format!("weights in a file as {}", dtype.as_str()), "write them as F32, BF16 or F16")
+            Error::unsupported(format!("weights in a file as {}", dtype.as_str()), "write them as F32, BF16 or F16")
         })?;
         let views = stored.iter().map(|(name, shape, (dtype, bytes))| {
             let view = TensorView::new(*dtype, shape.to_vec(), bytes);
             (*name, view.expect("HostTensor holds shape and numbers against each other"))
         });
         let metadata = self.metadata.clone().into_iter().collect();
-        let file = safetensors::serialize(views, Some(metadata)).map_err(|error| fail(path, error.to_string()))?;
+        let file = safetensors::serialize(views, Some(metadata)).map_err(|error| fail(path, error))?;
         write_whole(path, &file)
     }
 }
@@ -182,15 +175,18 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// [`Error::File`]; the old file stays.
 pub fn write_whole_by(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
-    let failed = |error: std::io::Error| fail(path, error.to_string());
+    let failed = |error: std::io::Error| fail(path, error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(failed)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     // Two programs at once must not write into one temporary file.
     let beside = folder.join(format!(".{name}.{}.part", std::process::id()));
-    let written = Disk::create(&beside)
-        // The name must not become valid before the bytes are on the disk.
-        .and_then(|mut disk| write(&mut disk).and_then(|()| disk.finish()))
+    let written = File::create(&beside)
+        .and_then(|mut file| {
+            write(&mut file)?;
+            // The name must not become valid before the bytes are on the disk.
+            file.sync_all()
+        })
         .and_then(|()| std::fs::rename(&beside, path));
     written.map_err(|error| {
         // What is left of it is of no use; the first error is the one to tell.
@@ -199,102 +195,9 @@ pub fn write_whole_by(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io
     })
 }
 
-fn fail(path: &Path, text: String) -> Error {
-    Error::File {
-        path: path.to_path_buf(),
-        during: "write".to_string(),
-        text,
-        fix: "make room, or name a folder that can be written; what was there before is still there".to_string(),
-    }
-}
-
-// ----------------------------------------------------------------------
-// Bytes on their way to a new file.
-//
-// What goes through the system's cache of pages needs room there, and all of it must be written out before the file is safe:
-// half a gigabyte took 0.4 to 1.3 s so, and past the cache 0.3 to 0.6 s, in turns on four cores that others used as well.
-// Where the system takes it, blocks go past.
-
-/// Bytes in a block: enough to keep a disk at work, and a small part of a model.
-const BLOCK: usize = 8 << 20;
-/// What the system asks of memory and offsets that go past its cache; no disk that we know has larger sectors.
-const ALIGNED: usize = 4096;
-
-/// A file under construction, which is safe once [`Disk::finish`] came back.
-struct Disk {
-    path: PathBuf,
-    file: File,
-    /// The same file, past the cache: from the first whole block on, where the system can.
-    past: Option<File>,
-    /// A block at an aligned address, which begins at `start`.
-    buffer: Vec<u8>,
-    start: usize,
-    filled: usize,
-    /// Bytes of the file that were written.
-    written: u64,
-}
-
-impl Disk {
-    fn create(path: &Path) -> std::io::Result<Disk> {
-        let file = File::create(path)?;
-        let buffer = vec![0; BLOCK + ALIGNED];
-        let start = buffer.as_ptr().align_offset(ALIGNED);
-        Ok(Disk { path: path.to_path_buf(), file, past: None, buffer, start, filled: 0, written: 0 })
-    }
-
-    /// Writes the rest, and comes back when all of it is on the disk.
-    fn finish(mut self) -> std::io::Result<()> {
-        self.file.write_all_at(&self.buffer[self.start..][..self.filled], self.written)?;
-        self.filled = 0;
-        self.file.sync_all()
-    }
-
-    fn block(&mut self) -> std::io::Result<()> {
-        if self.written == 0 {
-            self.past = open_past(&self.path);
-        }
-        let block = &self.buffer[self.start..][..BLOCK];
-        match self.past.as_ref().map(|past| past.write_all_at(block, self.written)) {
-            Some(Ok(())) => {}
-            // There are file systems that refuse only now.
-            Some(Err(error)) if error.kind() != ErrorKind::InvalidInput => return Err(error),
-            _ => {
-                self.past = None;
-                self.file.write_all_at(block, self.written)?;
-            }
-        }
-        self.written += BLOCK as u64;
-        self.filled = 0;
-        Ok(())
-    }
-}
-
-impl Write for Disk {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let taken = bytes.len().min(BLOCK - self.filled);
-        self.buffer[self.start + self.filled..][..taken].copy_from_slice(&bytes[..taken]);
-        self.filled += taken;
-        if self.filled == BLOCK {
-            self.block()?;
-        }
-        Ok(taken)
-    }
-
-    /// Nothing is safe before the end, and then all is.
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn open_past(path: &Path) -> Option<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    File::options().write(true).custom_flags(libc::O_DIRECT).open(path).ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_past(_path: &Path) -> Option<File> {
-    None
+fn fail(path: &Path, error: impl ToString) -> Error {
+    let fix = "make room, or name a folder that can be written; what was there before is still there";
+    Error::file(path, "write", error, fix)
 }
 
 #[cfg(test)]

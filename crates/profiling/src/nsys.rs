@@ -55,7 +55,7 @@ fn stats(from: &str) -> Vec<String> {
 pub fn nsys(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<Shared>> {
     let folder = std::env::temp_dir().join(format!("gpulab-nsys-{}", std::process::id()));
     let fix = "make room in the folder for temporary files";
-    std::fs::create_dir_all(&folder).map_err(Error::file(&folder, "make the folder", fix))?;
+    std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "make the folder", fix))?;
     let to = folder.join("trace").to_string_lossy().into_owned();
     let done = started(&profile(&to, size.into(), rungs), Duration::from_secs(180));
     let read = done.and_then(|done| {

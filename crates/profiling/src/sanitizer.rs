@@ -56,7 +56,7 @@ pub fn sanitize(source: &str, kernel: &str, n: usize, tool: &str) -> Result<Vec<
     let file: PathBuf = folder.join("kernel.cu");
     let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, source));
     let during = "write the kernel for compute-sanitizer to";
-    written.map_err(Error::file(&file, during, "make room in the folder for temporary files"))?;
+    written.map_err(Error::io(&file, during, "make room in the folder for temporary files"))?;
     let command = command(tool, &file.to_string_lossy(), kernel, n);
     let output = started(&command, Duration::from_secs(120));
     let _ = std::fs::remove_dir_all(&folder);

@@ -4,7 +4,7 @@
 //! | you have | you call |
 //! | --- | --- |
 //! | nothing yet | [`rides`], [`drivers`]: made up from a seed, and wrong in a share of their rows as real ones are |
-//! | columns | [`write_csv`], [`read_csv`] |
+//! | columns | [`write_csv`] |
 //! | columns, and a CPU | [`OnCpu`]: polars, on all cores; [`OnCpu::from_frame`] takes polars' own table, [`OnCpu::joined`] hands it out |
 //! | columns, and a GPU | [`OnGpu`]: the kernels of `kernels/table/`; also on a simulated GPU |
 //! | results of both | [`PipelineResult::differs`] |
@@ -22,7 +22,7 @@ pub use on_cpu::OnCpu;
 pub use on_gpu::OnGpu;
 pub use pipeline::{Joined, Moments, PipelineResult, RideLimits, Stage, Zone, plain};
 pub use report::{SpeedReport, report};
-pub use rides::{Drivers, Rides, drivers, read_csv, rides, write_csv};
+pub use rides::{Drivers, Rides, drivers, rides, write_csv};
 pub use times::{cpu_times, gpu_times, read_times, transfer_times};
 
 /// The tables of [`OnCpu`], and all that polars does with them.

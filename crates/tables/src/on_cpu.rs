@@ -36,9 +36,7 @@ impl OnCpu {
     /// [`Error::Invalid`](gpulab::Error::Invalid) for columns of different lengths, and a licence that stands twice.
     pub fn new(rides: &Rides, drivers: &Drivers) -> Result<OnCpu> {
         rides.check()?;
-        let column = |(name, numbers): (&&str, &Vec<u32>)| Column::new((*name).into(), numbers.as_slice());
-        let columns = Rides::NAMES.iter().zip(rides.columns()).map(column).collect();
-        OnCpu::of(DataFrame::new(rides.len(), columns), drivers)
+        OnCpu::of(rides.frame(), drivers)
     }
 
     /// Takes rides that are polars' table already, with the columns of [`Rides::NAMES`] as `u32`: whatever polars read,
@@ -53,7 +51,8 @@ impl OnCpu {
     /// Reads the rides from a CSV file, which polars parses on all cores.
     ///
     /// # Errors
-    /// As [`super::read_csv`].
+    /// [`Error::File`](gpulab::Error::File) for a file that is missing, has other columns, or holds something that is no whole
+    /// number.
     pub fn read(path: impl AsRef<Path>, drivers: &Drivers) -> Result<OnCpu> {
         OnCpu::from_frame(read_frame(path.as_ref())?, drivers)
     }

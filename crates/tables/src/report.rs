@@ -1,13 +1,12 @@
-//! `make report`: `results/metrics.csv` summarised with polars, CPU against GPU by experiment, as tables and a chart.
+//! `make report`: `results/metrics.csv` summarised, CPU against GPU by experiment, as tables and a chart.
 
-use crate::rides::polars_error;
 use gpulab::error::{Error, Result};
 use gpulab::html::escape;
 use gpulab::measurement::{Backend, Measurement, Summary, figures};
 use gpulab::plot::Figure;
 use gpulab::table::{Cell, Table, show};
 use gpulab::{plot, results};
-use polars::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// What a file of results says.
@@ -94,7 +93,7 @@ fn report_on(own: &Path, reference: &Path) -> Result<SpeedReport> {
         rows.extend(rows_of(reference)?.into_iter().filter(of_gpu));
         source += ". No GPU was measured there: the GPU's figures are the recorded run's";
     }
-    of_rows(&rows, &source)
+    Ok(of_rows(&rows, &source))
 }
 
 /// Whether a row is a figure of a real GPU.
@@ -118,26 +117,61 @@ pub fn recorded() -> Result<SpeedReport> {
 /// has no rows.
 pub fn of_file(path: &Path) -> Result<SpeedReport> {
     let rows = rows_of(path)?;
-    of_rows(&rows, &format!("{} rows of {}", rows.len(), path.display()))
+    Ok(of_rows(&rows, &format!("{} rows of {}", rows.len(), path.display())))
 }
 
 /// The rows of a file that has some.
 fn rows_of(path: &Path) -> Result<Vec<Measurement>> {
     let rows = results::read_all(path)?;
     if rows.is_empty() {
-        return Err(Error::Invalid {
-            what: format!("{} has no rows: there is nothing to report", path.display()),
-            fix: "run a lesson (`make run NB=10_vector_add`), which adds its rows; or remove the file, and the report is \
-                  on the recorded run"
-                .to_string(),
-        });
+        return Err(Error::invalid(
+            format!("{} has no rows: there is nothing to report", path.display()),
+            "run a lesson (`make run NB=10_vector_add`), which adds its rows; or remove the file, and the report is \
+                  on the recorded run",
+        ));
     }
     Ok(rows)
 }
 
-fn of_rows(rows: &[Measurement], source: &str) -> Result<SpeedReport> {
-    let made = summary(rows).map_err(|error| polars_error("the report", &error))?;
-    Ok(SpeedReport { source: source.to_string(), ..made })
+fn of_rows(rows: &[Measurement], source: &str) -> SpeedReport {
+    // The newest of each figure: times of RFC 3339 in UTC sort as text.
+    let mut by_time: Vec<&Measurement> = rows.iter().collect();
+    by_time.sort_by_key(|row| &row.time);
+    let mut newest = BTreeMap::new();
+    for row in by_time {
+        let figure = (&row.experiment, row.backend.name(), &row.machine);
+        newest.insert((figure, &row.lesson, &row.dtype, &row.metric, &row.unit, row.size), row);
+    }
+    // Of each experiment and size the fastest row of each side.
+    let mut fastest: BTreeMap<_, [Option<&Measurement>; 2]> = BTreeMap::new();
+    for row in newest.into_values().filter(|row| speed(row) > 0.0) {
+        let Some(side) = ["cpu", "gpu"].iter().position(|name| *name == side(row.backend)) else { continue };
+        // `pipeline over rows: filter` and `pipeline over rows, polars: filter` are the same work.
+        let experiment = row.experiment.rsplit(": ").next().unwrap_or_default();
+        let key = (&row.lesson, experiment, &row.dtype, &row.metric, &row.unit);
+        let found = &mut fastest.entry((key, row.size)).or_default()[side];
+        if found.is_none_or(|other| speed(row) > speed(other)) {
+            *found = Some(row);
+        }
+    }
+    let (mut pairs, mut alone) = (BTreeMap::new(), 0);
+    for ((key, size), sides) in fastest {
+        let [Some(cpu), Some(gpu)] = sides else {
+            alone += 1;
+            continue;
+        };
+        let (on_cpu, on_gpu) = (cpu.summary.median, gpu.summary.median);
+        let point = SpeedPoint { size, cpu: on_cpu, gpu: on_gpu, speedup: speed(gpu) / speed(cpu) };
+        pairs.entry(key).or_insert_with(Vec::new).push(point);
+    }
+    let pair =
+        |((lesson, experiment, dtype, metric, unit), points): ((&String, &str, &String, &String, &String), _)| {
+            let [lesson, dtype, metric, unit] = [lesson, dtype, metric, unit].map(String::clone);
+            SpeedPair { lesson, experiment: experiment.to_string(), dtype, metric, unit, points }
+        };
+    let [cpus, gpus] = ["cpu", "gpu"].map(|side| machines(rows, side));
+    let pairs = pairs.into_iter().map(pair).collect();
+    SpeedReport { source: source.to_string(), cpus, gpus, lessons: lessons(rows), pairs, alone }
 }
 
 impl SpeedReport {
@@ -150,12 +184,9 @@ impl SpeedReport {
         let write = |name: &str, text: &str| -> Result<PathBuf> {
             let path = folder.join(name);
             let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, text));
-            written.map(|()| path.clone()).map_err(|error| Error::File {
-                path,
-                during: "write the report to".to_string(),
-                text: error.to_string(),
-                fix: "choose a folder where you may write, on a disk with room".to_string(),
-            })
+            let fix = "choose a folder where you may write, on a disk with room";
+            written.map_err(|error| Error::file(&path, "write the report to", error, fix))?;
+            Ok(path)
         };
         let mut files = vec![write("report.txt", &self.text())?, write("report.html", &self.page())?];
         if let Some(figure) = self.figure() {
@@ -170,50 +201,6 @@ impl SpeedReport {
     }
 }
 
-/// What two rows must have in common to be one experiment.
-const KEY: [&str; 6] = ["lesson", "experiment", "dtype", "metric", "unit", "size"];
-
-pub(super) fn summary(rows: &[Measurement]) -> PolarsResult<SpeedReport> {
-    let table = table(rows)?;
-    let lessons = lessons(&table)?;
-    let newest = newest(&table)?;
-    let is_speed = newest.column("speed")?.f64()?.gt(0.0);
-    let speeds = newest.filter(&is_speed)?;
-    let (cpu, gpu) = (fastest(&speeds, "cpu")?, fastest(&speeds, "gpu")?);
-    let both = cpu.join(&gpu, KEY, KEY, JoinArgs::new(JoinType::Inner), None)?;
-    let both = both.sort(KEY, SortMultipleOptions::default())?;
-    let alone = cpu.height() + gpu.height() - 2 * both.height();
-    let [cpus, gpus] = ["cpu", "gpu"].map(|side| machines(rows, side));
-    Ok(SpeedReport { source: String::new(), cpus, gpus, lessons, pairs: pairs(&both)?, alone })
-}
-
-/// The rows as columns. `speed` is higher for the faster one, in 1 ÷ unit for times; 0 for what is no speed.
-fn table(rows: &[Measurement]) -> PolarsResult<DataFrame> {
-    let text = |name: &str, of: &dyn Fn(&Measurement) -> String| {
-        Column::new(name.into(), rows.iter().map(of).collect::<Vec<String>>())
-    };
-    let speed: Vec<f64> = rows.iter().map(speed).collect();
-    let size: Vec<u64> = rows.iter().map(|row| row.size).collect();
-    DataFrame::new(
-        rows.len(),
-        vec![
-            text("time", &|row| row.time.clone()),
-            text("lesson", &|row| row.lesson.clone()),
-            text("stored", &|row| row.experiment.clone()),
-            // `pipeline over rows: filter` and `pipeline over rows, polars: filter` are the same work.
-            text("experiment", &|row| row.experiment.rsplit(": ").next().unwrap_or_default().to_string()),
-            text("backend", &|row| row.backend.name().to_string()),
-            text("side", &|row| side(row.backend).to_string()),
-            text("machine", &|row| row.machine.clone()),
-            text("dtype", &|row| row.dtype.clone()),
-            text("metric", &|row| row.metric.clone()),
-            text("unit", &|row| row.unit.clone()),
-            Column::new("size".into(), size),
-            Column::new("speed".into(), speed),
-        ],
-    )
-}
-
 fn side(backend: Backend) -> &'static str {
     match backend {
         Backend::Cpu | Backend::CpuOneCore => "cpu",
@@ -225,13 +212,14 @@ fn side(backend: Backend) -> &'static str {
 /// The machines of a side, each once.
 fn machines(rows: &[Measurement], of: &str) -> Vec<String> {
     let names = rows.iter().filter(|row| side(row.backend) == of).map(|row| row.machine.clone());
-    names.collect::<std::collections::BTreeSet<String>>().into_iter().collect()
+    names.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 fn is_time(metric: &str) -> bool {
     matches!(metric, "time" | "latency")
 }
 
+/// Higher for the faster one: in 1 ÷ unit for times; 0 for what is no speed.
 fn speed(row: &Measurement) -> f64 {
     match row.summary.median {
         value if value <= 0.0 => 0.0,
@@ -241,76 +229,20 @@ fn speed(row: &Measurement) -> f64 {
     }
 }
 
-/// Of each measurement on each machine, the newest.
-fn newest(table: &DataFrame) -> PolarsResult<DataFrame> {
-    let key = ["lesson", "stored", "experiment", "backend", "side", "machine", "dtype", "metric", "unit", "size"];
-    // Times of RFC 3339 in UTC sort as text.
-    let sorted = table.sort(["time"], SortMultipleOptions::default().with_maintain_order(true))?;
-    let groups = sorted.group_by_stable(key)?.select(["speed"]);
-    #[expect(deprecated, reason = "the newer way is part of polars' `lazy`, which doubles the crates to build")]
-    let mut newest = groups.last()?;
-    newest.rename("speed_last", "speed".into())?;
-    Ok(newest)
-}
-
-/// The fastest of a side, by experiment and size.
-fn fastest(speeds: &DataFrame, side: &str) -> PolarsResult<DataFrame> {
-    let of_side = speeds.filter(&speeds.column("side")?.str()?.equal(side))?;
-    let groups = of_side.group_by_stable(KEY)?.select(["speed"]);
-    #[expect(deprecated, reason = "the newer way is part of polars' `lazy`, which doubles the crates to build")]
-    let mut fastest = groups.max()?;
-    fastest.rename("speed_max", side.into())?;
-    Ok(fastest)
-}
-
-fn lessons(table: &DataFrame) -> PolarsResult<Vec<LessonRows>> {
-    let sorted = table.sort(["lesson", "time"], SortMultipleOptions::default())?;
-    let (lesson, side, time) = (sorted.column("lesson")?.str()?, sorted.column("side")?.str()?, sorted.column("time")?);
-    let mut lessons: Vec<LessonRows> = Vec::new();
-    for ((lesson, side), time) in lesson.iter().zip(side.iter()).zip(time.str()?.iter()) {
-        let (lesson, time) = (lesson.unwrap_or_default(), time.unwrap_or_default().to_string());
-        if lessons.last().is_none_or(|last| last.lesson != lesson) {
-            let lesson = lesson.to_string();
-            lessons.push(LessonRows { lesson, cpu: 0, gpu: 0, other: 0, newest: String::new() });
+/// How many rows each lesson has of each side.
+fn lessons(rows: &[Measurement]) -> Vec<LessonRows> {
+    let mut lessons = BTreeMap::new();
+    for row in rows {
+        let none = LessonRows { lesson: row.lesson.clone(), cpu: 0, gpu: 0, other: 0, newest: String::new() };
+        let lesson = lessons.entry(&row.lesson).or_insert(none);
+        match side(row.backend) {
+            "cpu" => lesson.cpu += 1,
+            "gpu" => lesson.gpu += 1,
+            _ => lesson.other += 1,
         }
-        let last = lessons.last_mut().expect("pushed above");
-        match side {
-            Some("cpu") => last.cpu += 1,
-            Some("gpu") => last.gpu += 1,
-            _ => last.other += 1,
-        }
-        last.newest = time;
+        lesson.newest = row.time.clone().max(std::mem::take(&mut lesson.newest));
     }
-    Ok(lessons)
-}
-
-/// Sizes of one experiment follow each other in `both`.
-fn pairs(both: &DataFrame) -> PolarsResult<Vec<SpeedPair>> {
-    let texts = ["lesson", "experiment", "dtype", "metric", "unit"].map(|name| both.column(name).and_then(Column::str));
-    let [lesson, experiment, dtype, metric, unit] = texts;
-    let columns = [lesson?, experiment?, dtype?, metric?, unit?];
-    let (size, cpu, gpu) = (both.column("size")?.u64()?, both.column("cpu")?.f64()?, both.column("gpu")?.f64()?);
-    let mut pairs: Vec<SpeedPair> = Vec::new();
-    for row in 0..both.height() {
-        let text = |k: usize| columns[k].get(row).unwrap_or_default().to_string();
-        let [cpu, gpu] = [cpu, gpu].map(|speed| speed.get(row).unwrap_or(f64::NAN));
-        let value = |speed: f64| if is_time(&text(3)) { 1.0 / speed } else { speed };
-        let size = size.get(row).unwrap_or(0);
-        let point = SpeedPoint { size, cpu: value(cpu), gpu: value(gpu), speedup: gpu / cpu };
-        let same = |pair: &SpeedPair| {
-            [&pair.lesson, &pair.experiment, &pair.dtype, &pair.metric, &pair.unit]
-                .into_iter()
-                .eq(&[0, 1, 2, 3, 4].map(text))
-        };
-        match pairs.last_mut().filter(|pair| same(pair)) {
-            Some(pair) => pair.points.push(point),
-            None => {
-                let [lesson, experiment, dtype, metric, unit] = [0, 1, 2, 3, 4].map(text);
-                pairs.push(SpeedPair { lesson, experiment, dtype, metric, unit, points: vec![point] });
-            }
-        }
-    }
-    Ok(pairs)
+    lessons.into_values().collect()
 }
 
 impl SpeedReport {
@@ -479,7 +411,7 @@ mod tests {
             row("over rows: join", Backend::Cuda, 1000, 3.0),
             row("over rows: join", Backend::Model, 100, 0.1),
         ];
-        let report = of_rows(&rows, "here").unwrap();
+        let report = of_rows(&rows, "here");
         let point = |size, cpu, gpu| SpeedPoint { size, cpu, gpu, speedup: cpu / gpu };
         assert_eq!(report.pairs.len(), 1);
         assert_eq!(report.pairs[0].points, [point(10, 1.0, 2.0), point(100, 8.0, 2.0)]);
@@ -508,7 +440,7 @@ mod tests {
             with("time", "ms", Backend::Cpu, 0.0),
             with("time", "ms", Backend::Cuda, 1.0),
         ];
-        let report = of_rows(&rows, "").unwrap();
+        let report = of_rows(&rows, "");
         assert_eq!(report.pairs.len(), 1);
         assert_eq!(report.pairs[0].points, [SpeedPoint { size: 1, cpu: 20.0, gpu: 100.0, speedup: 5.0 }]);
         assert_eq!(report.alone, 3);
@@ -516,7 +448,7 @@ mod tests {
 
     #[test]
     fn one_side_alone_is_said_and_needs_no_chart() {
-        let report = of_rows(&[row("a < b", Backend::Cpu, 1, 1.0)], "s").unwrap();
+        let report = of_rows(&[row("a < b", Backend::Cpu, 1, 1.0)], "s");
         assert!(report.figure().is_none());
         assert!(report.text().contains("Nothing was measured on a CPU and on a GPU"));
         let folder = Folder::new("alone");

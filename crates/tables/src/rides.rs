@@ -4,8 +4,7 @@ use gpulab::cpu::random::mix;
 use gpulab::error::{Error, Result};
 use polars::prelude::*;
 use rayon::prelude::*;
-use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -64,21 +63,27 @@ impl Rides {
 
     /// # Errors
     /// [`Error::Invalid`] where columns differ in length, or there are more rows than the kernels count.
+    /// The columns as polars' own.
+    pub(crate) fn frame(&self) -> PolarsResult<DataFrame> {
+        let column = |(name, numbers): (&&str, &Vec<u32>)| Column::new((*name).into(), numbers.as_slice());
+        DataFrame::new(self.len(), Rides::NAMES.iter().zip(self.columns()).map(column).collect())
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         let n = self.len();
         for (name, column) in Rides::NAMES.iter().zip(self.columns()) {
             if column.len() != n {
-                return Err(Error::Invalid {
-                    what: format!("the column `{name}` has {} rows, and `zone` has {n}", column.len()),
-                    fix: "give all columns of a table the same length".to_string(),
-                });
+                return Err(Error::invalid(
+                    format!("the column `{name}` has {} rows, and `zone` has {n}", column.len()),
+                    "give all columns of a table the same length",
+                ));
             }
         }
         if n > 1 << 30 {
-            return Err(Error::Invalid {
-                what: format!("{n} rides are more than the kernels count (2³⁰)"),
-                fix: "take the rides in parts".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("{n} rides are more than the kernels count (2³⁰)"),
+                "take the rides in parts",
+            ));
         }
         Ok(())
     }
@@ -89,24 +94,24 @@ impl Drivers {
     /// [`Error::Invalid`] where the columns differ in length, a year is no year, or a licence stands twice.
     pub(crate) fn check(&self) -> Result<()> {
         if self.licence.len() != self.year.len() {
-            return Err(Error::Invalid {
-                what: format!("there are {} licences and {} years", self.licence.len(), self.year.len()),
-                fix: "give both columns the same length".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("there are {} licences and {} years", self.licence.len(), self.year.len()),
+                "give both columns the same length",
+            ));
         }
         if let Some(at) = self.year.iter().position(|&year| year == u32::MAX) {
-            return Err(Error::Invalid {
-                what: format!("the driver {} has the year {}, which marks an empty slot", self.licence[at], u32::MAX),
-                fix: "give the year that the car was built in".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("the driver {} has the year {}, which marks an empty slot", self.licence[at], u32::MAX),
+                "give the year that the car was built in",
+            ));
         }
         let mut sorted = self.licence.clone();
         sorted.par_sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Error::Invalid {
-                what: format!("the licence {} stands twice in the register of drivers", pair[0]),
-                fix: "keep one row for each licence: a ride is to find one driver".to_string(),
-            }),
+            Some(pair) => Err(Error::invalid(
+                format!("the licence {} stands twice in the register of drivers", pair[0]),
+                "keep one row for each licence: a ride is to find one driver",
+            )),
             None => Ok(()),
         }
     }
@@ -177,9 +182,6 @@ fn draw(start: u64, i: usize, which: u64) -> u64 {
     mix(start.wrapping_add((16 * i as u64 + which).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }
 
-/// Rows that become text at a time.
-const ROWS_OF_TEXT: usize = 1 << 16;
-
 /// Writes rides as a CSV file with a header; gives its size in bytes.
 ///
 /// # Errors
@@ -187,57 +189,21 @@ const ROWS_OF_TEXT: usize = 1 << 16;
 pub fn write_csv(path: impl AsRef<Path>, rides: &Rides) -> Result<u64> {
     rides.check()?;
     let path = path.as_ref();
-    let starts: Vec<usize> = (0..rides.len()).step_by(ROWS_OF_TEXT).collect();
-    let write = || -> std::io::Result<u64> {
+    let write = || -> PolarsResult<u64> {
         let mut file = std::fs::File::create(path)?;
-        file.write_all(format!("{}\n", Rides::NAMES.join(",")).as_bytes())?;
-        // A few pieces at a time become text on all cores: the whole text would take more memory than the rides.
-        for some in starts.chunks(64) {
-            let texts: Vec<String> = some.par_iter().map(|&start| text(rides, start)).collect();
-            texts.iter().try_for_each(|text| file.write_all(text.as_bytes()))?;
-        }
-        file.metadata().map(|data| data.len())
+        CsvWriter::new(&mut file).finish(&mut rides.frame()?)?;
+        Ok(file.metadata()?.len())
     };
-    write().map_err(|error| Error::File {
-        path: path.to_path_buf(),
-        during: "write the rides to".to_string(),
-        text: error.to_string(),
-        fix: "choose a folder where you may write, on a disk with room".to_string(),
-    })
+    let fix = "choose a folder where you may write, on a disk with room";
+    write().map_err(|error| Error::file(path, "write the rides to", error, fix))
 }
 
-fn text(rides: &Rides, start: usize) -> String {
-    let mut text = String::new();
-    for i in start..rides.len().min(start + ROWS_OF_TEXT) {
-        let [zone, licence, metres, seconds, cents] = rides.columns().map(|column| column[i]);
-        writeln!(text, "{zone},{licence},{metres},{seconds},{cents}").expect("writing to memory does not fail");
-    }
-    text
-}
-
-/// Reads rides from a CSV file as [`write_csv`] writes it.
+/// A CSV file as polars holds it.
 ///
 /// # Errors
 /// [`Error::File`] for a file that is missing, has other columns, or holds something that is no whole number.
-pub fn read_csv(path: impl AsRef<Path>) -> Result<Rides> {
-    let frame = read_frame(path.as_ref())?;
-    let column = |name: &str| -> Result<Vec<u32>> {
-        let column = frame.column(name).and_then(|column| column.u32());
-        let numbers = column.map_err(|error| polars_error("reading a column", &error))?;
-        Ok(numbers.into_no_null_iter().collect())
-    };
-    let [zone, licence, metres, seconds, cents] = Rides::NAMES.map(column);
-    Ok(Rides { zone: zone?, licence: licence?, metres: metres?, seconds: seconds?, cents: cents? })
-}
-
-/// The file as polars holds it.
 pub(crate) fn read_frame(path: &Path) -> Result<DataFrame> {
-    let wrong = |text: String, fix: &str| Error::File {
-        path: path.to_path_buf(),
-        during: "read rides from".to_string(),
-        text,
-        fix: fix.to_string(),
-    };
+    let wrong = |text: String, fix: &str| Error::file(path, "read rides from", text, fix);
     const GET: &str = "check the path, or write the file anew with `tables::write_csv`";
     const CORRECT: &str = "correct that line, or write the file anew with `tables::write_csv`";
     let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string(), GET))?;
@@ -268,10 +234,10 @@ pub(crate) fn read_frame(path: &Path) -> Result<DataFrame> {
 
 /// What polars says, with what to do next.
 pub(crate) fn polars_error(during: &str, error: &polars::error::PolarsError) -> Error {
-    Error::Invalid {
-        what: format!("polars, at {during}: {error}"),
-        fix: "see that the columns have the names and the lengths of `Rides` and `Drivers`".to_string(),
-    }
+    Error::invalid(
+        format!("polars, at {during}: {error}"),
+        "see that the columns have the names and the lengths of `Rides` and `Drivers`",
+    )
 }
 
 #[cfg(test)]
@@ -332,7 +298,7 @@ mod tests {
             let rides = rides(count, 100, 2);
             let bytes = write_csv(&file.0, &rides).unwrap();
             assert_eq!(bytes, std::fs::metadata(&file.0).unwrap().len());
-            assert_eq!(read_csv(&file.0).unwrap(), rides);
+            assert!(read_frame(&file.0).unwrap().equals(&rides.frame().unwrap()));
         }
     }
 
@@ -351,13 +317,13 @@ mod tests {
         ];
         for (text, what) in cases {
             std::fs::write(&file.0, &text).unwrap();
-            let error = read_csv(&file.0).map(|rides| format!("{rides:?}")).unwrap_err().to_string();
+            let error = read_frame(&file.0).unwrap_err().to_string();
             assert!(
                 error.contains(what) && error.contains("gpulab-rides") && error.contains("\nnext: "),
                 "{text}: {error}"
             );
         }
-        let error = read_csv("/no/such/file.csv").unwrap_err().to_string();
+        let error = read_frame(Path::new("/no/such/file.csv")).unwrap_err().to_string();
         assert!(error.contains("/no/such/file.csv") && error.contains("\nnext: check the path"), "{error}");
     }
 }

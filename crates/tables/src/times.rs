@@ -7,7 +7,7 @@ use crate::rides::{Drivers, Rides};
 use crate::rides::{read_frame, write_csv};
 use gpulab::bench::Bench;
 use gpulab::cpu;
-use gpulab::error::Result;
+use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Pinned};
 use gpulab::measurement::{Backend, Measurement};
 use std::path::Path;
@@ -60,10 +60,10 @@ pub fn gpu_times(gpu: &Gpu, rides: &Rides, drivers: &Drivers, plan: &Bench) -> R
     let mut on_cpu = OnCpu::new(rides, drivers)?;
     on_cpu.run_all()?;
     if let Some(what) = on_cpu.outcome()?.differs(&on_gpu.outcome()?) {
-        return Err(gpulab::Error::Invalid {
-            what: format!("polars and the GPU do not agree: {what}"),
-            fix: "run `cargo test -p gpulab-tables`, which finds the stage".to_string(),
-        });
+        return Err(Error::invalid(
+            format!("polars and the GPU do not agree: {what}"),
+            "run `cargo test -p gpulab-tables`, which finds the stage",
+        ));
     }
     let row = |name: &str, summary| Measurement::time_ms(name, gpu.backend(), rides.len(), summary).dtype("u32");
     let mut rows = Vec::new();

@@ -45,7 +45,7 @@ fn once(gpu: &Gpu, ladder: Ladder, size: Size, path: &str) -> Result<usize> {
 /// # Errors
 /// [`Error::File`], those of a compilation, and what happens before the launch.
 pub fn launch(file: &Path, kernel: &str, n: u32) -> Result<String> {
-    let failed = Error::file(file, "read the kernel's source", "give the path of a file with CUDA C");
+    let failed = Error::io(file, "read the kernel's source", "give the path of a file with CUDA C");
     let text = std::fs::read_to_string(file).map_err(failed)?;
     let Gpu::Cuda(gpu) = Gpu::open_index(0)? else { unreachable!("`open_index` opens CUDA GPUs") };
     let ptx = compile_to_ptx(&Source::text(&text), &Gpu::target(&gpu)?)?;

@@ -1,5 +1,6 @@
 //! Exercises of lesson 30: pieces of attention that the learner writes, run in the simulator, which sees every access.
 
+use super::verdict::wrong;
 use super::{Verdict, kernels};
 use gpulab::cpu;
 use gpulab::cpu::{AttentionShape, attention_inputs};
@@ -18,8 +19,7 @@ const TURNED: &str = "hidden is what comes after the query, key > query: which o
 /// Checks a kernel `mask(float *s, int length)`, launched with a block of 64 threads for each query, that stores −∞ where
 /// `key > query`, leaves all else as it is, and reads nothing.
 pub fn causal_mask(source: &str) -> Verdict {
-    kernels::verdict("causal_mask", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("mask")?;
+    kernels::verdict("causal_mask", source, "mask", mistake_hint, |gpu, kernel| {
         for length in LENGTHS {
             let before = cpu::random_f32(length * length, 1);
             let mut scores = gpu.to_device(&before)?;
@@ -59,17 +59,17 @@ pub fn causal_mask(source: &str) -> Verdict {
                 let what = format!(
                     "{length} tokens: the score of query {query} and key {key} was {before}, and is {given}; it should be {expected}"
                 );
-                return Ok(Some((what, hint)));
+                return wrong(what, hint);
             }
             let seen = kernel.inspect(config, (&mut scores, length as i32))?;
             if seen.counters.global_load_requests > 0 {
                 let what =
                     format!("right, but it reads scores: {} loads of a warp", seen.counters.global_load_requests);
                 let hint = "who is hidden follows from the indices alone: store where it is so, and leave the rest";
-                return Ok(Some((what, hint)));
+                return wrong(what, hint);
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
@@ -77,8 +77,7 @@ pub fn causal_mask(source: &str) -> Verdict {
 /// weights in place: right for scores of any size, for −∞, and 0 for a row of nothing but −∞.
 pub fn softmax_row(source: &str) -> Verdict {
     const TABLES: [(usize, usize); 4] = [(1, 1), (31, 2), (33, 65), (100, 7)];
-    kernels::verdict("softmax_row", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("softmax")?;
+    kernels::verdict("softmax_row", source, "softmax", mistake_hint, |gpu, kernel| {
         for (rows, columns) in TABLES {
             for (scale, shift, masked) in
                 [(2.0, 0.0, 0), (60.0, 0.0, 0), (2.0, 500.0, 0), (2.0, -500.0, 0), (2.0, 0.0, 1), (2.0, 0.0, 2)]
@@ -126,10 +125,10 @@ pub fn softmax_row(source: &str) -> Verdict {
                     }
                     _ => "weights of a row are exp(score) over the sum of these, and add up to 1",
                 };
-                return Ok(Some((what, hint)));
+                return wrong(what, hint);
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
@@ -149,8 +148,7 @@ fn weights(row: &[f32]) -> Vec<f64> {
 pub fn grouped(source: &str) -> Verdict {
     const SHAPES: [(usize, usize, usize, usize, usize); 6] =
         [(1, 1, 1, 5, 4), (1, 4, 4, 5, 4), (2, 4, 2, 7, 8), (1, 6, 2, 33, 16), (2, 8, 1, 3, 5), (3, 6, 3, 31, 8)];
-    kernels::verdict("grouped", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("scores")?;
+    kernels::verdict("grouped", source, "scores", mistake_hint, |gpu, kernel| {
         for (batch, q_heads, kv_heads, length, width) in SHAPES {
             let shape = AttentionShape { batch, q_heads, kv_heads, length, width };
             let [q, k, _] = attention_inputs(shape, 1, 2.0);
@@ -202,9 +200,9 @@ pub fn grouped(source: &str) -> Verdict {
                 at % length,
                 given[at]
             );
-            return Ok(Some((what, hint)));
+            return wrong(what, hint);
         }
-        Ok(None)
+        Ok(())
     })
 }
 
@@ -215,8 +213,6 @@ fn mistake_hint(error: &Error) -> &'static str {
         "do the sum for that thread by hand: of which head, which row and which column is the number that it asks for?"
     } else if is(&[Kind::GlobalRace, Kind::SharedRace]) {
         "two threads meet at one number, and each is to have its own: which do these two take?"
-    } else if is(&[Kind::StepBudget]) {
-        "a loop does not end: what does its step add?"
     } else {
         "read the line, the block and the thread above: what does that thread do there, and should it?"
     }

@@ -1,7 +1,7 @@
 //! Exercises of lesson 01.
 
 use super::Verdict;
-use super::verdict::{PANIC_HINT, run};
+use super::verdict::{ask, run, verdict, wrong};
 use crate::device::{ComputeDevice, DeviceVector};
 use gpulab::error::{Error, Result};
 
@@ -35,40 +35,38 @@ const LEAST: (u32, u32) = (8, 0);
 /// Checks a function that gives the index of the GPU with the most free memory among those of compute capability 8.0
 /// or higher, and `None` when there is none.
 pub fn choose_device(answer: fn(&[Candidate]) -> Option<usize>) -> Verdict {
-    const NAME: &str = "choose_device";
-    let volta = Candidate::new("Tesla V100", (7, 0), 30);
-    let turing = Candidate::new("T4", (7, 5), 15);
-    let small = Candidate::new("A2", (8, 6), 14);
-    let large = Candidate::new("A100", (8, 0), 38);
-    let ada = Candidate::new("L4", (8, 9), 21);
-    let blackwell = Candidate::new("RTX PRO 6000", (12, 0), 90);
-    let cases: [(&[Candidate], Option<usize>, &str); 7] = [
-        (std::slice::from_ref(&large), Some(0), "8.0 itself is high enough: `>=`, not `>`"),
-        (
-            &[small.clone(), large.clone(), ada.clone()],
-            Some(1),
-            "the most free memory wins, not the first, the last or the newest",
-        ),
-        (&[volta.clone(), small.clone(), ada.clone()], Some(2), "7.0 is below 8.0, however much memory it has"),
-        (&[small, turing.clone()], Some(0), "7.5 is below 8.0: compare the major number first"),
-        (&[ada, blackwell], Some(1), "12.0 is above 8.0: compare numbers, not text, and the pair (major, minor)"),
-        (&[volta, turing], None, "none of them has 8.0, so the answer is `None`"),
-        (&[], None, "an empty list has no best GPU: answer `None`, do not index it"),
-    ];
-    for (gpus, expected, hint) in cases {
-        let list: Vec<String> = gpus.iter().map(Candidate::text).collect();
-        let list = if list.is_empty() { "no GPU at all".to_string() } else { list.join(", ") };
-        match run(|| answer(gpus)) {
-            Err(panic) => return Verdict::not_yet(NAME, format!("for {list}: {panic}"), PANIC_HINT),
-            Ok(given) if given != expected => {
+    verdict("choose_device", || {
+        let volta = Candidate::new("Tesla V100", (7, 0), 30);
+        let turing = Candidate::new("T4", (7, 5), 15);
+        let small = Candidate::new("A2", (8, 6), 14);
+        let large = Candidate::new("A100", (8, 0), 38);
+        let ada = Candidate::new("L4", (8, 9), 21);
+        let blackwell = Candidate::new("RTX PRO 6000", (12, 0), 90);
+        let cases: [(&[Candidate], Option<usize>, &str); 7] = [
+            (std::slice::from_ref(&large), Some(0), "8.0 itself is high enough: `>=`, not `>`"),
+            (
+                &[small.clone(), large.clone(), ada.clone()],
+                Some(1),
+                "the most free memory wins, not the first, the last or the newest",
+            ),
+            (&[volta.clone(), small.clone(), ada.clone()], Some(2), "7.0 is below 8.0, however much memory it has"),
+            (&[small, turing.clone()], Some(0), "7.5 is below 8.0: compare the major number first"),
+            (&[ada, blackwell], Some(1), "12.0 is above 8.0: compare numbers, not text, and the pair (major, minor)"),
+            (&[volta, turing], None, "none of them has 8.0, so the answer is `None`"),
+            (&[], None, "an empty list has no best GPU: answer `None`, do not index it"),
+        ];
+        for (gpus, expected, hint) in cases {
+            let list: Vec<String> = gpus.iter().map(Candidate::text).collect();
+            let list = if list.is_empty() { "no GPU at all".to_string() } else { list.join(", ") };
+            let given = ask(&format!("for {list}"), || answer(gpus))?;
+            if given != expected {
                 let (given_text, expected_text) = (named(gpus, given), named(gpus, expected));
                 let what = format!("for {list}: your answer is {given_text}, and it should be {expected_text}");
-                return Verdict::not_yet(NAME, what, filtered_first(gpus, given, expected).unwrap_or(hint));
+                return wrong(what, filtered_first(gpus, given, expected).unwrap_or(hint));
             }
-            Ok(_) => {}
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 /// `Some(1), the A100`.
@@ -88,71 +86,56 @@ fn filtered_first(gpus: &[Candidate], given: Option<usize>, expected: Option<usi
 
 /// Checks a function that computes `weight × x + bias` where `weight` and `bias` (the model) live, wherever `x` is.
 pub fn fix_mismatch(answer: fn(&DeviceVector, &DeviceVector, &DeviceVector) -> Result<DeviceVector>) -> Verdict {
-    const NAME: &str = "fix_mismatch";
-    let other = ComputeDevice::other();
-    match mismatch_cases(answer, &other) {
-        Ok(verdict) => verdict.unwrap_or_else(|| Verdict::pass(NAME)),
-        // The check's own copies failed: no fault of the answer, but no pass either.
-        Err(error) => {
-            Verdict::not_yet(NAME, format!("the check could not run: {error}"), "run the notebook from the top")
-        }
-    }
-}
-
-fn mismatch_cases(
-    answer: fn(&DeviceVector, &DeviceVector, &DeviceVector) -> Result<DeviceVector>,
-    other: &ComputeDevice,
-) -> Result<Option<Verdict>> {
-    const NAME: &str = "fix_mismatch";
-    let places = [
-        (&ComputeDevice::Cpu, &ComputeDevice::Cpu),
-        (other, other),
-        (&ComputeDevice::Cpu, other),
-        (other, &ComputeDevice::Cpu),
-    ];
-    for (model, data) in places {
-        let (weight, bias) = (model.vector(&[2.0, 3.0, -1.0])?, model.vector(&[0.5, 0.0, 1.0])?);
-        let x = data.vector(&[1.0, 2.0, 4.0])?;
-        let place = format!("with the model on {model} and the data on {data}");
-        let wrong = |what: String, hint| Ok(Some(Verdict::not_yet(NAME, what, hint)));
-        let given = match run(|| answer(&weight, &bias, &x)) {
-            Err(panic) => return wrong(format!("{place}: {panic}"), PANIC_HINT),
-            Ok(Err(error @ Error::DeviceMismatch { .. })) => {
+    verdict("fix_mismatch", || {
+        let other = &ComputeDevice::other();
+        let places = [
+            (&ComputeDevice::Cpu, &ComputeDevice::Cpu),
+            (other, other),
+            (&ComputeDevice::Cpu, other),
+            (other, &ComputeDevice::Cpu),
+        ];
+        for (model, data) in places {
+            let (weight, bias) = (model.vector(&[2.0, 3.0, -1.0])?, model.vector(&[0.5, 0.0, 1.0])?);
+            let x = data.vector(&[1.0, 2.0, 4.0])?;
+            let place = format!("with the model on {model} and the data on {data}");
+            let given = match ask(&place, || answer(&weight, &bias, &x))? {
+                Err(error) => {
+                    let hint = match error {
+                        Error::DeviceMismatch { .. } => {
+                            "bring `x` to the device of `weight` before the first operation"
+                        }
+                        _ => "these three fit: what does your code combine?",
+                    };
+                    return wrong(format!("{place}: {error}"), hint);
+                }
+                Ok(given) => given,
+            };
+            if !given.device().same_as(model) {
+                let hint = if given.device().same_as(data) {
+                    "move the data to the model, not the model to the data: a model is large and used again"
+                } else {
+                    "compute where `weight` lives: `weight.device()` says where, and it is not always the CPU"
+                };
+                return wrong(format!("{place}: the result is on {}", given.device()), hint);
+            }
+            let values = given.to_host()?;
+            if values != [2.5, 6.0, -3.0] {
                 return wrong(
-                    format!("{place}: {error}"),
-                    "bring `x` to the device of `weight` before the first operation",
+                    format!("{place}: the result is {values:?}, and it should be [2.5, 6.0, -3.0]"),
+                    "the formula is weight × x + bias, element by element",
                 );
             }
-            Ok(Err(error)) => {
-                return wrong(format!("{place}: {error}"), "these three fit: what does your code combine?");
-            }
-            Ok(Ok(given)) => given,
+        }
+        let (weight, bias) = (ComputeDevice::Cpu.vector(&[2.0, 3.0])?, ComputeDevice::Cpu.vector(&[0.5, 0.0])?);
+        let short = other.vector(&[1.0])?;
+        let what = match run(|| answer(&weight, &bias, &short)) {
+            Ok(Err(_)) => return Ok(()),
+            Ok(Ok(_)) => "your code gave a result".to_string(),
+            Err(panic) => panic,
         };
-        if !given.device().same_as(model) {
-            let hint = if given.device().same_as(data) {
-                "move the data to the model, not the model to the data: a model is large and used again"
-            } else {
-                "compute where `weight` lives: `weight.device()` says where, and it is not always the CPU"
-            };
-            return wrong(format!("{place}: the result is on {}", given.device()), hint);
-        }
-        let values = given.to_host()?;
-        if values != [2.5, 6.0, -3.0] {
-            return wrong(
-                format!("{place}: the result is {values:?}, and it should be [2.5, 6.0, -3.0]"),
-                "the formula is weight × x + bias, element by element",
-            );
-        }
-    }
-    let (weight, bias) = (ComputeDevice::Cpu.vector(&[2.0, 3.0])?, ComputeDevice::Cpu.vector(&[0.5, 0.0])?);
-    let short = other.vector(&[1.0])?;
-    let what = match run(|| answer(&weight, &bias, &short)) {
-        Ok(Err(_)) => return Ok(None),
-        Ok(Ok(_)) => "your code gave a result".to_string(),
-        Err(panic) => panic,
-    };
-    let what = format!("with two weights and one number of data, which is an error: {what}");
-    Ok(Some(Verdict::not_yet(NAME, what, "pass every error on with `?`: whoever calls your function decides")))
+        let what = format!("with two weights and one number of data, which is an error: {what}");
+        wrong(what, "pass every error on with `?`: whoever calls your function decides")
+    })
 }
 
 /// A kernel as it was compiled, and the machine that is to run it. Versions are (major, minor).
@@ -171,45 +154,42 @@ pub struct Pairing {
 /// Checks a function that says whether a machine runs a kernel that comes as PTX: the GPU's compute capability must
 /// reach what it was compiled for, and the driver must not be older than the compiler.
 pub fn will_it_run(answer: fn(&Pairing) -> bool) -> Verdict {
-    const NAME: &str = "will_it_run";
-    const GPU: &str = "the GPU needs at least the compute capability that the PTX was compiled for; higher is fine";
-    const DRIVER: &str = "the driver must support at least the compiler's CUDA version; newer is fine";
-    const MINOR: &str = "as a pair, 8.6 is below 8.9: where the majors are equal, the minors decide";
-    const MAJOR: &str = "as a pair, 12.0 is above 8.9: the minors count only where the majors are equal";
-    const NEW: &str = "as a pair, 12.9 is below 13.0: compare the majors first, then the minors";
-    let same = Pairing { compiled_for: (8, 0), compiler: (12, 8), gpu: (8, 0), driver: (12, 8) };
-    let cases = [
-        (same, true, "equal versions fit: `>=`, not `>`"),
-        (Pairing { gpu: (9, 0), ..same }, true, GPU),
-        (Pairing { driver: (13, 0), ..same }, true, DRIVER),
-        (Pairing { gpu: (7, 5), ..same }, false, GPU),
-        (Pairing { driver: (12, 4), ..same }, false, DRIVER),
-        (Pairing { compiled_for: (8, 9), gpu: (8, 6), ..same }, false, MINOR),
-        (Pairing { compiled_for: (8, 9), gpu: (12, 0), ..same }, true, MAJOR),
-        (Pairing { compiler: (13, 0), driver: (12, 9), ..same }, false, NEW),
-        (Pairing { compiler: (12, 9), driver: (13, 0), ..same }, true, NEW),
-        (Pairing { gpu: (9, 0), compiler: (13, 0), driver: (12, 4), ..same }, false, DRIVER),
-        (Pairing { gpu: (7, 5), driver: (13, 0), ..same }, false, GPU),
-    ];
-    for (case, expected, hint) in cases {
-        let text = |(major, minor): (u32, u32)| format!("{major}.{minor}");
-        let shown = format!(
-            "PTX for compute capability {}, compiled by CUDA {}, on a GPU of {} with a driver for CUDA {}",
-            text(case.compiled_for),
-            text(case.compiler),
-            text(case.gpu),
-            text(case.driver)
-        );
-        match run(|| answer(&case)) {
-            Err(panic) => return Verdict::not_yet(NAME, format!("{shown}: {panic}"), PANIC_HINT),
-            Ok(given) if given != expected => {
-                let what = format!("{shown}: your answer is {given}, and it should be {expected}");
-                return Verdict::not_yet(NAME, what, hint);
+    verdict("will_it_run", || {
+        const GPU: &str = "the GPU needs at least the compute capability that the PTX was compiled for; higher is fine";
+        const DRIVER: &str = "the driver must support at least the compiler's CUDA version; newer is fine";
+        const MINOR: &str = "as a pair, 8.6 is below 8.9: where the majors are equal, the minors decide";
+        const MAJOR: &str = "as a pair, 12.0 is above 8.9: the minors count only where the majors are equal";
+        const NEW: &str = "as a pair, 12.9 is below 13.0: compare the majors first, then the minors";
+        let same = Pairing { compiled_for: (8, 0), compiler: (12, 8), gpu: (8, 0), driver: (12, 8) };
+        let cases = [
+            (same, true, "equal versions fit: `>=`, not `>`"),
+            (Pairing { gpu: (9, 0), ..same }, true, GPU),
+            (Pairing { driver: (13, 0), ..same }, true, DRIVER),
+            (Pairing { gpu: (7, 5), ..same }, false, GPU),
+            (Pairing { driver: (12, 4), ..same }, false, DRIVER),
+            (Pairing { compiled_for: (8, 9), gpu: (8, 6), ..same }, false, MINOR),
+            (Pairing { compiled_for: (8, 9), gpu: (12, 0), ..same }, true, MAJOR),
+            (Pairing { compiler: (13, 0), driver: (12, 9), ..same }, false, NEW),
+            (Pairing { compiler: (12, 9), driver: (13, 0), ..same }, true, NEW),
+            (Pairing { gpu: (9, 0), compiler: (13, 0), driver: (12, 4), ..same }, false, DRIVER),
+            (Pairing { gpu: (7, 5), driver: (13, 0), ..same }, false, GPU),
+        ];
+        for (case, expected, hint) in cases {
+            let text = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+            let shown = format!(
+                "PTX for compute capability {}, compiled by CUDA {}, on a GPU of {} with a driver for CUDA {}",
+                text(case.compiled_for),
+                text(case.compiler),
+                text(case.gpu),
+                text(case.driver)
+            );
+            let given = ask(&shown, || answer(&case))?;
+            if given != expected {
+                return wrong(format!("{shown}: your answer is {given}, and it should be {expected}"), hint);
             }
-            Ok(_) => {}
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Exercises of lesson 13: gathers that the learner writes, run in the simulator, which sees every access.
 
+use super::verdict::{none_wrong, wrong};
 use super::{Verdict, kernels};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
@@ -53,17 +54,16 @@ impl Lookup {
 /// a place, that copies rows with 16 bytes a lane where the width is a multiple of 4.
 pub fn gather_four(source: &str) -> Verdict {
     const WIDTHS: [usize; 6] = [128, 1, 4, 31, 65, 516];
-    kernels::verdict("gather_four", element_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("gather")?;
+    kernels::verdict("gather_four", source, "gather", element_hint, |gpu, kernel| {
         for (width, count) in WIDTHS.into_iter().flat_map(|width| COUNTS.map(|count| (width, count))) {
             let work = Lookup::new(count, width);
-            let (seen, given) = run_four(gpu, &kernel, &work)?;
+            let (seen, given) = run_four(gpu, kernel, &work)?;
             if let Some(what) = work.first_wrong(&given) {
                 let hint = match width % 4 {
                     0 => "counted in float4, a row has width / 4 elements, in the table and in the result alike",
                     _ => "these rows are no whole number of four: they need the loop over single floats",
                 };
-                return Ok(Some((what, hint)));
+                return wrong(what, hint);
             }
             // 128 floats are 32 lanes of 16 bytes.
             let stores = seen.counters.global_store_requests;
@@ -73,7 +73,7 @@ pub fn gather_four(source: &str) -> Verdict {
                     stores as f64 / count as f64
                 );
                 let hint = "let the loop run over `(const float4 *)table`, `(float4 *)out` and a width that is counted in fours";
-                return Ok(Some((what, hint)));
+                return wrong(what, hint);
             }
             let loads = seen.counters.global_load_requests;
             if width == 128 && loads > 3 * count as u64 {
@@ -82,10 +82,10 @@ pub fn gather_four(source: &str) -> Verdict {
                     loads as f64 / count as f64
                 );
                 let hint = "read the row as float4 too, into a variable of that type, and store this";
-                return Ok(Some((what, hint)));
+                return wrong(what, hint);
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
@@ -103,14 +103,11 @@ fn run_four(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Result<(Inspection, Ve
 /// Checks a kernel `gather(const float *table, const int *index, float *out, int count, int width, int rows)`, launched
 /// with a thread an element, that gives 0 where an index names no row, and then reads nothing of the table.
 pub fn padding(source: &str) -> Verdict {
-    kernels::verdict("padding", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("gather")?;
+    kernels::verdict("padding", source, "gather", mistake_hint, |gpu, kernel| {
         for (count, width) in COUNTS.into_iter().flat_map(|count| [(count, 1), (count, 64), (count, 33)]) {
             let mut work = Lookup::new(count, width);
-            if let Some(what) = run_padded(gpu, &kernel, &work)?.1 {
-                let hint = "these indices all name a row: they are copied as before";
-                return Ok(Some((what, hint)));
-            }
+            let hint = "these indices all name a row: they are copied as before";
+            none_wrong(run_padded(gpu, kernel, &work)?.1, hint)?;
             // Infinite, so that a row that is read and then multiplied by 0 shows itself.
             work.table[..width].fill(f32::INFINITY);
             work.table[49 * width..].fill(f32::INFINITY);
@@ -119,21 +116,17 @@ pub fn padding(source: &str) -> Verdict {
                     *index = bad;
                 }
             }
-            if let Some(what) = run_padded(gpu, &kernel, &work)?.1 {
-                let hint = "store 0.0f itself where the index names no row: what is not read cannot be wrong";
-                return Ok(Some((what, hint)));
-            }
+            let hint = "store 0.0f itself where the index names no row: what is not read cannot be wrong";
+            none_wrong(run_padded(gpu, kernel, &work)?.1, hint)?;
         }
         let none = Lookup { index: vec![-1; 8], ..Lookup::new(8, 64) };
-        let (seen, _) = run_padded(gpu, &kernel, &none)?;
+        let (seen, _) = run_padded(gpu, kernel, &none)?;
         // 16 warps, each with half a row: a sector each for the index, and 8 more for what they might read of the table.
         let sectors = seen.counters.global_load_sectors;
-        Ok((sectors > 32).then(|| {
-            let what = format!(
-                "right, but 8 places of padding, 16 warps, fetch {sectors} sectors: the table is read all the same"
-            );
-            (what, "read the table only behind the comparison, not before it")
-        }))
+        let what = (sectors > 32).then(|| {
+            format!("right, but 8 places of padding, 16 warps, fetch {sectors} sectors: the table is read all the same")
+        });
+        none_wrong(what, "read the table only behind the comparison, not before it")
     })
 }
 
@@ -151,8 +144,7 @@ fn run_padded(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Result<(Inspection, 
 /// Checks a kernel `backward(float *grad_table, const int *index, const float *grad_out, int count, int width)`, launched
 /// with a thread an element, that adds each row of `grad_out` to the row of `grad_table` that its index names.
 pub fn backward(source: &str) -> Verdict {
-    kernels::verdict("backward", element_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("backward")?;
+    kernels::verdict("backward", source, "backward", element_hint, |gpu, kernel| {
         for (count, width) in [(1, 1), (31, 33), (40, 64), (100, 5), (200, 31)] {
             let Lookup { index, .. } = Lookup::new(count, width);
             // Whole numbers: their sums are exact in any order.
@@ -177,10 +169,10 @@ pub fn backward(source: &str) -> Verdict {
                     given[at], expected[at]
                 );
                 let hint = "what was in the table before stays, and every place that names the row adds to it";
-                return Ok(Some((what, hint)));
+                return wrong(what, hint);
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
@@ -206,8 +198,6 @@ fn mistake_hint(error: &Error) -> &'static str {
     } else if is(&[Kind::GlobalRace]) {
         "two places name the same row, so two threads read, add and write one element: the sum of one is lost. Lesson 11 \
          has an addition that nobody can come between"
-    } else if is(&[Kind::StepBudget]) {
-        "what ends the loop, and does each step come nearer to it?"
     } else {
         "do the sum for that block and thread by hand: which element is its own, and does it exist?"
     }

@@ -1,33 +1,32 @@
 //! Exercises of lesson 42.
 
 use super::Verdict;
-use super::verdict::{PANIC_HINT, run};
+use super::verdict::{Check, ask, verdict, wrong};
 use gpulab_onnx::export::quantize::{Activations, QuantParams, ValueRange};
 use gpulab_onnx::export::{Attribute, DataType, Dim, GraphBuilder, Onnx, Value};
 
 /// Checks a function that gives the step and the zero point of a value in 0 … 255 from the smallest and the largest number that
 /// was seen of it. 0 must stay exactly 0, whatever was seen.
 pub fn eight_bits(answer: fn(f32, f32) -> (f32, i32)) -> Verdict {
-    const NAME: &str = "eight_bits";
-    for (low, high) in [(0.0, 2.55), (-1.0, 3.0), (-0.3, 0.7), (-5.0, 0.0), (1.0, 4.0), (-8.0, -2.0)] {
-        let (scale, zero) = match run(|| answer(low, high)) {
-            Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
-            Ok(given) => given,
-        };
-        let right = QuantParams::of(ValueRange { low: f32::min(low, 0.0), high: f32::max(high, 0.0) }, Activations::U8);
-        let near = (scale / right.scale - 1.0).abs() < 1e-4;
-        // Halfway between two integers either will do.
-        let nearest =
-            (f64::from(zero) - f64::from(-low.min(0.0) / right.scale)).abs() <= 0.501 && (0..=255).contains(&zero);
-        if !near || !nearest {
-            let what = format!(
-                "seen {low} to {high}\nyou give a step of {scale} and the zero point {zero}; {} and {} are right",
-                right.scale, right.zero_point
-            );
-            return Verdict::not_yet(NAME, what, step_hint(low, high, scale, zero, right));
+    verdict("eight_bits", || {
+        for (low, high) in [(0.0, 2.55), (-1.0, 3.0), (-0.3, 0.7), (-5.0, 0.0), (1.0, 4.0), (-8.0, -2.0)] {
+            let (scale, zero) = ask("", || answer(low, high))?;
+            let right =
+                QuantParams::of(ValueRange { low: f32::min(low, 0.0), high: f32::max(high, 0.0) }, Activations::U8);
+            let near = (scale / right.scale - 1.0).abs() < 1e-4;
+            // Halfway between two integers either will do.
+            let nearest =
+                (f64::from(zero) - f64::from(-low.min(0.0) / right.scale)).abs() <= 0.501 && (0..=255).contains(&zero);
+            if !near || !nearest {
+                let what = format!(
+                    "seen {low} to {high}\nyou give a step of {scale} and the zero point {zero}; {} and {} are right",
+                    right.scale, right.zero_point
+                );
+                return wrong(what, step_hint(low, high, scale, zero, right));
+            }
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 /// Which mistake gives such a step.
@@ -54,89 +53,74 @@ fn step_hint(low: f32, high: f32, scale: f32, zero: i32, right: QuantParams) -> 
 
 /// Checks a function that gives the places of `new` tokens which follow `past` tokens that are in the cache.
 pub fn positions(answer: fn(usize, usize) -> Vec<i64>) -> Verdict {
-    const NAME: &str = "positions";
-    for (past, new) in [(0, 5), (5, 1), (6, 1), (9, 3), (0, 1)] {
-        let given = match run(|| answer(past, new)) {
-            Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
-            Ok(given) => given,
-        };
-        let (from, wanted): (i64, Vec<i64>) = (past as i64, (past as i64..(past + new) as i64).collect());
-        if given != wanted {
-            let hint = if past > 0 && given.len() == past + new {
-                "only the new tokens are given to the model: their places alone are asked for"
-            } else if given.len() != new {
-                "each new token has one place"
-            } else if given.iter().eq((0..new as i64).collect::<Vec<_>>().iter()) {
-                "these are the places in the call, not in the text: the tokens in the cache come before them"
-            } else if given.iter().all(|place| *place == given[0]) {
-                "each token has a place of its own"
-            } else if given.iter().zip(&wanted).all(|(a, b)| *a == b + 1) || given.first() == Some(&(from + 1)) {
-                "places count from 0: the first token behind `past` others has the place `past`"
-            } else {
-                "the first new token has the place `past`, the next one the place behind it"
-            };
-            return Verdict::not_yet(NAME, format!("{past} in the cache, {new} new\nyou give {given:?}"), hint);
+    verdict("positions", || {
+        for (past, new) in [(0, 5), (5, 1), (6, 1), (9, 3), (0, 1)] {
+            let given = ask("", || answer(past, new))?;
+            let (from, wanted): (i64, Vec<i64>) = (past as i64, (past as i64..(past + new) as i64).collect());
+            if given != wanted {
+                let hint = if past > 0 && given.len() == past + new {
+                    "only the new tokens are given to the model: their places alone are asked for"
+                } else if given.len() != new {
+                    "each new token has one place"
+                } else if given.iter().eq((0..new as i64).collect::<Vec<_>>().iter()) {
+                    "these are the places in the call, not in the text: the tokens in the cache come before them"
+                } else if given.iter().all(|place| *place == given[0]) {
+                    "each token has a place of its own"
+                } else if given.iter().zip(&wanted).all(|(a, b)| *a == b + 1) || given.first() == Some(&(from + 1)) {
+                    "places count from 0: the first token behind `past` others has the place `past`"
+                } else {
+                    "the first new token has the place `past`, the next one the place behind it"
+                };
+                return wrong(format!("{past} in the cache, {new} new\nyou give {given:?}"), hint);
+            }
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 /// Checks a function that adds to the graph what makes probabilities of the logits [batch, 10], and gives them.
 pub fn probabilities(answer: fn(&mut GraphBuilder, &Value) -> Value) -> Verdict {
-    const NAME: &str = "probabilities";
-    let shape: [Dim; 2] = ["batch".into(), 10.into()];
-    let built = run(|| {
-        let mut graph = GraphBuilder::new("head");
-        let logits = graph.input("logits", DataType::F32, &shape);
-        let value = answer(&mut graph, &logits);
-        graph.output(&value, DataType::F32, &shape);
-        graph.finish()
-    });
-    match built {
-        Err(panic) => Verdict::not_yet(NAME, panic, PANIC_HINT),
-        Ok(Err(error)) => Verdict::not_yet(
-            NAME,
-            error.to_string(),
-            "each node takes values that were there before it, by their `Value`",
-        ),
-        Ok(Ok(model)) => match wrong_head(&model) {
-            Some((what, hint)) => Verdict::not_yet(NAME, what, hint),
-            None => Verdict::pass(NAME),
-        },
-    }
+    verdict("probabilities", || {
+        let shape: [Dim; 2] = ["batch".into(), 10.into()];
+        let built = ask("", || {
+            let mut graph = GraphBuilder::new("head");
+            let logits = graph.input("logits", DataType::F32, &shape);
+            let value = answer(&mut graph, &logits);
+            graph.output(&value, DataType::F32, &shape);
+            graph.finish()
+        })?;
+        match built {
+            Err(error) => {
+                wrong(error.to_string(), "each node takes values that were there before it, by their `Value`")
+            }
+            Ok(model) => check_head(&model),
+        }
+    })
 }
 
-fn wrong_head(model: &Onnx) -> Option<(String, &'static str)> {
+fn check_head(model: &Onnx) -> Check {
     let nodes = model.nodes();
     let Some(last) = nodes.iter().find(|node| Some(&node.outputs[0]) == model.outputs().first().map(|port| &port.name))
     else {
-        return Some(("the output is no node's".to_string(), "give back what the new node gives"));
+        return wrong("the output is no node's".to_string(), "give back what the new node gives");
     };
     if last.operator != "Softmax" {
         let what = format!("the output comes from `{}`, a {}", last.name, last.operator);
-        return Some((
-            what,
-            "ONNX has an operator that makes numbers above 0 with the sum 1 of any numbers: `Softmax`",
-        ));
+        return wrong(what, "ONNX has an operator that makes numbers above 0 with the sum 1 of any numbers: `Softmax`");
     }
     if last.inputs != ["logits"] {
         let what = format!("`{}` takes {}", last.name, last.inputs.join(", "));
-        return Some((
-            what,
-            "softmax is taken of the logits themselves: another function before it changes the shares",
-        ));
+        return wrong(what, "softmax is taken of the logits themselves: another function before it changes the shares");
     }
     let axis = last.attributes.iter().find(|(name, _)| name == "axis").map(|(_, value)| value.clone());
     match axis {
         // Left out, it is the last one.
-        None | Some(Attribute::Int(1 | -1)) if last.attributes.len() <= 1 => None,
-        Some(Attribute::Int(axis)) => Some((
+        None | Some(Attribute::Int(1 | -1)) if last.attributes.len() <= 1 => Ok(()),
+        Some(Attribute::Int(axis)) => wrong(
             format!("`{}` sums over the axis {axis}", last.name),
             "the ten numbers of one image have the sum 1: that is axis 1, or -1, the last. Axis 0 are the images",
-        )),
-        _ => {
-            Some((format!("`{}` is told {:?}", last.name, last.attributes), "Softmax is told its `axis`, and no more"))
-        }
+        ),
+        _ => wrong(format!("`{}` is told {:?}", last.name, last.attributes), "Softmax is told its `axis`, and no more"),
     }
 }
 

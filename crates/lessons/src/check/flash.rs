@@ -1,12 +1,12 @@
 //! Exercises of lesson 31: one pass over the keys, tiles that a causal mask hides, and parts that are merged.
 
 use super::Verdict;
-use super::kernels::{self, Wrong};
+use super::kernels;
+use super::verdict::{Check, verdict, wrong};
 use gpulab::cpu;
 use gpulab::cpu::{AttentionMask, AttentionRow, AttentionShape};
 use gpulab::error::Error;
 use gpulab::launch::LaunchConfig;
-use gpulab::warpsim::Kind;
 
 /// Numbers of a head of [`one_pass`]: a lane each.
 const WIDTH: usize = 32;
@@ -27,8 +27,7 @@ pub struct Part {
 /// Checks a kernel `attend(const float *q, const float *k, const float *v, float *o, int n)`: attention with one head of
 /// 32 numbers, a warp a query, 8 queries a block. It must be right for scores of any size, and read k and v once.
 pub fn one_pass(source: &str) -> Verdict {
-    kernels::verdict("one_pass", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("attend")?;
+    kernels::verdict("one_pass", source, "attend", mistake_hint, |gpu, kernel| {
         for (length, spread) in LENGTHS.into_iter().flat_map(|length| [(length, 2.0), (length, 200.0)]) {
             let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length, width: WIDTH };
             let [q, k, v] = cpu::attention_inputs(shape, 7, spread);
@@ -37,10 +36,7 @@ pub fn one_pass(source: &str) -> Verdict {
             let config = LaunchConfig::for_elements(length * 32, 256);
             kernel.launch(config, (&on_q, &on_k, &on_v, &mut o, length as i32))?;
             let exact = cpu::attention_f64(&q, &k, &v, shape, &AttentionMask::none())?;
-            if let Some((what, hint)) = first_wrong(&o.to_host()?, &exact, spread) {
-                let what = format!("{length} tokens, scores of about {spread}: {what}");
-                return Ok(Some((what, hint)));
-            }
+            compare(&o.to_host()?, &exact, length, spread)?;
             if (length, spread) == (LENGTHS[3], 200.0) {
                 let seen = kernel.inspect(config, (&on_q, &on_k, &on_v, &mut o, length as i32))?;
                 let (read, must) =
@@ -50,17 +46,17 @@ pub fn one_pass(source: &str) -> Verdict {
                         format!("right, but {read} bytes are read; q once, and k and v once a query, are {must}");
                     let hint = "when a larger score comes, what is summed so far shrinks by exp(old maximum - new one): \
                                 then the first loop is not needed";
-                    return Ok(Some((what, hint)));
+                    return wrong(what, hint);
                 }
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
-fn first_wrong(given: &[f32], exact: &[f64], spread: f32) -> Wrong {
+fn compare(given: &[f32], exact: &[f64], length: usize, spread: f32) -> Check {
     let near = |given: f32, exact: f64| (f64::from(given) - exact).abs() <= 1e-3 * exact.abs().max(1.0);
-    let at = given.iter().zip(exact).position(|(&given, &exact)| !near(given, exact))?;
+    let Some(at) = given.iter().zip(exact).position(|(&given, &exact)| !near(given, exact)) else { return Ok(()) };
     let hint = match given[at].is_finite() {
         false if spread > 100.0 => {
             "exp(200) is more than a float holds: take the largest score so far off each exponent"
@@ -72,87 +68,86 @@ fn first_wrong(given: &[f32], exact: &[f64], spread: f32) -> Wrong {
             "if the maximum moves, both the sum and the output were counted too high: shrink both, by the same factor"
         }
     };
-    let what = format!("query {}, number {} is {}, and it should be {}", at / WIDTH, at % WIDTH, given[at], exact[at]);
-    Some((what, hint))
+    let (query, number, given, exact) = (at / WIDTH, at % WIDTH, given[at], exact[at]);
+    let around = format!("{length} tokens, scores of about {spread}");
+    wrong(format!("{around}: query {query}, number {number} is {given}, and it should be {exact}"), hint)
 }
 
 /// What to ask oneself about the first mistake.
-fn mistake_hint(error: &Error) -> &'static str {
-    if kernels::first_is(error, &[Kind::StepBudget]) {
-        "a loop does not end: what does its step add?"
-    } else {
-        "read the line, the block and the thread above: a warp has one query, a lane one number of it"
-    }
+fn mistake_hint(_: &Error) -> &'static str {
+    "read the line, the block and the thread above: a warp has one query, a lane one number of it"
 }
 
 /// Checks `tiles(row0, rows, keys, length)`: how many tiles of `keys` keys a block needs that answers queries `row0` to
 /// `row0 + rows - 1` of `length` tokens under a causal mask.
 pub fn causal_tiles(tiles: fn(usize, usize, usize, usize) -> usize) -> Verdict {
-    const NAME: &str = "causal_tiles";
-    for (rows, keys, length) in
-        [(64, 64, 256), (128, 64, 512), (64, 128, 512), (64, 64, 100), (192, 128, 1000), (1, 1, 5)]
-    {
-        for row0 in (0..length).step_by(rows) {
-            // The tiles in which one of the block's queries sees a key.
-            let seen = |tile: usize| (row0..(row0 + rows).min(length)).any(|row| tile * keys <= row);
-            let (needed, all) = ((0..length.div_ceil(keys)).filter(|&tile| seen(tile)).count(), length.div_ceil(keys));
-            let given = tiles(row0, rows, keys, length);
-            if given == needed {
-                continue;
+    verdict("causal_tiles", || {
+        for (rows, keys, length) in
+            [(64, 64, 256), (128, 64, 512), (64, 128, 512), (64, 64, 100), (192, 128, 1000), (1, 1, 5)]
+        {
+            for row0 in (0..length).step_by(rows) {
+                // The tiles in which one of the block's queries sees a key.
+                let seen = |tile: usize| (row0..(row0 + rows).min(length)).any(|row| tile * keys <= row);
+                let (needed, all) =
+                    ((0..length.div_ceil(keys)).filter(|&tile| seen(tile)).count(), length.div_ceil(keys));
+                let given = tiles(row0, rows, keys, length);
+                if given == needed {
+                    continue;
+                }
+                let what = format!(
+                    "queries {row0} to {} of {length}, tiles of {keys} keys: {given} tiles, and {needed} are needed of {all}",
+                    (row0 + rows).min(length) - 1
+                );
+                let hint = match given {
+                    _ if given > all => "the last block may reach beyond the last token: there are no keys there",
+                    _ if given == all => "keys behind the block's last query are hidden from all of its queries",
+                    _ if given > needed => "which is the last key that the block's last query sees?",
+                    _ => {
+                        "the last query of the block sees itself too, and a tile of which it sees one key counts whole"
+                    }
+                };
+                return wrong(what, hint);
             }
-            let what = format!(
-                "queries {row0} to {} of {length}, tiles of {keys} keys: {given} tiles, and {needed} are needed of {all}",
-                (row0 + rows).min(length) - 1
-            );
-            let hint = match given {
-                _ if given > all => "the last block may reach beyond the last token: there are no keys there",
-                _ if given == all => "keys behind the block's last query are hidden from all of its queries",
-                _ if given > needed => "which is the last key that the block's last query sees?",
-                _ => "the last query of the block sees itself too, and a tile of which it sees one key counts whole",
-            };
-            return Verdict::not_yet(NAME, what, hint);
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 /// Checks `merge(a, b)`: the same for one query over the keys of both parts.
 pub fn merge_parts(merge: fn(&Part, &Part) -> Part) -> Verdict {
-    const NAME: &str = "merge_parts";
-    let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length: 24, width: 4 };
-    for spread in [1.0, 300.0] {
-        let [q, k, v] =
-            cpu::attention_inputs(shape, 3, spread).map(|x| x.into_iter().map(f64::from).collect::<Vec<_>>());
-        for (row, cut) in [(0, 12), (3, 5), (9, 1), (11, 23)] {
-            let whole = part(&q, &k, &v, row, 0..24);
-            let given = merge(&part(&q, &k, &v, row, 0..cut), &part(&q, &k, &v, row, cut..24));
-            // One keeps to the whole's numbers, whichever maximum it chose.
-            let sum = given.sum * (given.most - whole.most).exp();
-            let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
-            let fault = if given.out.len() != whole.out.len() {
-                Some(("out has another length".to_string(), "each number of out is merged for itself"))
-            } else if given.out.iter().any(|x| !x.is_finite()) || !sum.is_finite() {
-                Some((
-                    "not a finite number".to_string(),
-                    "take the larger of both maxima off before exp: no exponent is then above 0",
-                ))
-            } else if !near(given.most, whole.most) {
-                Some((format!("most is {}, and it should be {}", given.most, whole.most), "the larger of both"))
-            } else if !near(sum, whole.sum) {
-                let hint = "each sum was taken below its own maximum: bring both to the new one before you add them";
-                Some((format!("sum is {}, and it should be {}", given.sum, whole.sum), hint))
-            } else if given.out.iter().zip(&whole.out).any(|(&a, &b)| !near(a, b)) {
-                let hint = "out is divided by its part's sum already: how much of the new sum is that part's?";
-                Some((format!("out is {:?}, and it should be {:?}", given.out, whole.out), hint))
-            } else {
-                None
-            };
-            if let Some((what, hint)) = fault {
-                return Verdict::not_yet(NAME, format!("{cut} and {} keys: {what}", 24 - cut), hint);
+    verdict("merge_parts", || {
+        let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length: 24, width: 4 };
+        for spread in [1.0, 300.0] {
+            let [q, k, v] =
+                cpu::attention_inputs(shape, 3, spread).map(|x| x.into_iter().map(f64::from).collect::<Vec<_>>());
+            for (row, cut) in [(0, 12), (3, 5), (9, 1), (11, 23)] {
+                let whole = part(&q, &k, &v, row, 0..24);
+                let given = merge(&part(&q, &k, &v, row, 0..cut), &part(&q, &k, &v, row, cut..24));
+                // One keeps to the whole's numbers, whichever maximum it chose.
+                let sum = given.sum * (given.most - whole.most).exp();
+                let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
+                let (what, hint) = if given.out.len() != whole.out.len() {
+                    ("out has another length".to_string(), "each number of out is merged for itself")
+                } else if given.out.iter().any(|x| !x.is_finite()) || !sum.is_finite() {
+                    let hint = "take the larger of both maxima off before exp: no exponent is then above 0";
+                    ("not a finite number".to_string(), hint)
+                } else if !near(given.most, whole.most) {
+                    (format!("most is {}, and it should be {}", given.most, whole.most), "the larger of both")
+                } else if !near(sum, whole.sum) {
+                    let hint =
+                        "each sum was taken below its own maximum: bring both to the new one before you add them";
+                    (format!("sum is {}, and it should be {}", given.sum, whole.sum), hint)
+                } else if given.out.iter().zip(&whole.out).any(|(&a, &b)| !near(a, b)) {
+                    let hint = "out is divided by its part's sum already: how much of the new sum is that part's?";
+                    (format!("out is {:?}, and it should be {:?}", given.out, whole.out), hint)
+                } else {
+                    continue;
+                };
+                return wrong(format!("{cut} and {} keys: {what}", 24 - cut), hint);
             }
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 /// One query over some of the keys, as [`Part`] has it.

@@ -1,7 +1,8 @@
 //! Exercises of lesson 14: kernels that are right already, and move more bytes than they must. The simulator counts them.
 
 use super::Verdict;
-use super::kernels::{self, Wrong};
+use super::kernels;
+use super::verdict::{Check, none_wrong, wrong};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::inspect::Inspection;
@@ -19,8 +20,7 @@ const TABLES: [(usize, usize); 4] = [(1, 1), (31, 2), (33, 65), (512, 100)];
 /// Checks a kernel `swiglu(const float *gate, const float *up, float *t, float *y, int n)` that sets `y[i]` to
 /// `gate[i] / (1 + exp(-gate[i])) * up[i]`, by 512 threads that walk over the elements: 12 bytes an element.
 pub fn swiglu(source: &str) -> Verdict {
-    kernels::verdict("swiglu", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("swiglu")?;
+    kernels::verdict("swiglu", source, "swiglu", mistake_hint, |gpu, kernel| {
         let config = LaunchConfig::for_elements(WALKERS, BLOCK);
         for n in SIZES {
             let (gate, up) = (cpu::random_f32(n, 1), cpu::random_f32(n, 2));
@@ -30,27 +30,22 @@ pub fn swiglu(source: &str) -> Verdict {
             kernel.launch(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
             let one = |(&gate, &up): (&f32, &f32)| gate / (1.0 + (-gate).exp()) * up;
             let expected: Vec<f32> = gate.iter().zip(&up).map(one).collect();
-            if let Some(what) = first_wrong("element", n, &y.to_host()?, &expected) {
-                let hint = "y[i] is what the two loops made of gate[i] and up[i]: it may be one formula, in one loop \
+            let hint = "y[i] is what the two loops made of gate[i] and up[i]: it may be one formula, in one loop \
                             that takes steps of all threads";
-                return Ok(Some((what, hint)));
-            }
+            none_wrong(first_wrong("element", n, &y.to_host()?, &expected), hint)?;
             if n == SIZES[4] {
                 let seen = kernel.inspect(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
-                if let Some((what, hint)) = moved(&seen, 2 * 4 * n, 4 * n) {
-                    return Ok(Some((what, hint)));
-                }
+                moved(&seen, 2 * 4 * n, 4 * n)?;
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
 /// Checks a kernel `log_sum_exp(const float *x, float *y, int rows, int columns)` that sets `y[row]` to the logarithm of
 /// the sum of `exp(x[column * rows + row])`, a thread a row: right for numbers of any size, and reads each once.
 pub fn log_sum_exp(source: &str) -> Verdict {
-    kernels::verdict("log_sum_exp", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("log_sum_exp")?;
+    kernels::verdict("log_sum_exp", source, "log_sum_exp", mistake_hint, |gpu, kernel| {
         for ((rows, columns), (scale, shift)) in
             TABLES.into_iter().flat_map(|table| [(4.0, 0.0), (50.0, 10_000.0), (50.0, -10_000.0)].map(|x| (table, x)))
         {
@@ -77,16 +72,14 @@ pub fn log_sum_exp(source: &str) -> Verdict {
                     _ => "all numbers of a row may be far below 0: which maximum does an empty row have?",
                 };
                 let what = format!("{what} (numbers around {shift})");
-                return Ok(Some((what, hint)));
+                return wrong(what, hint);
             }
             if (rows, columns) == TABLES[3] {
                 let seen = kernel.inspect(config, (&on_x, &mut y, rows as i32, columns as i32))?;
-                if let Some((what, hint)) = moved(&seen, 4 * rows * columns, 4 * rows) {
-                    return Ok(Some((what, hint)));
-                }
+                moved(&seen, 4 * rows * columns, 4 * rows)?;
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
@@ -98,13 +91,13 @@ fn exact(x: &[f32], row: usize, rows: usize) -> f32 {
 }
 
 /// What it moved beyond what must be read and written.
-fn moved(seen: &Inspection, reads: usize, writes: usize) -> Wrong {
+fn moved(seen: &Inspection, reads: usize, writes: usize) -> Check {
     let c = &seen.counters;
     let (read, written) = (32 * c.global_load_sectors as usize, 32 * c.global_store_sectors as usize);
     // Neighbours that read no neighbours fetch more sectors, though each number is read once.
     let scattered = c.global_load_sectors > 4 * c.global_load_requests;
     let hint = match (read > reads, written > writes) {
-        (false, false) => return None,
+        (false, false) => return Ok(()),
         _ if scattered => "neighbouring threads are to read neighbouring numbers: keep who takes which",
         (true, false) => "each number need be read once only: what the first look at it gave can stay in a register",
         (true, true) => "what one step leaves for the next can stay in a register: then nobody writes or reads it",
@@ -113,7 +106,7 @@ fn moved(seen: &Inspection, reads: usize, writes: usize) -> Wrong {
     let what = format!(
         "right, but it moves too much: {read} bytes are read and {written} written, {reads} and {writes} would do"
     );
-    Some((what, hint))
+    wrong(what, hint)
 }
 
 /// Equal but for the rounding of `expf` and a few sums; NaN is never.
@@ -133,8 +126,6 @@ fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::GlobalRace, Kind::SharedRace]) {
         "two threads meet at one number, and each is to have its own: which do these two take?"
-    } else if is(&[Kind::StepBudget]) {
-        "a loop does not end: what does its step add?"
     } else {
         "read the line, the block and the thread above: which number does that thread ask for, and is there one?"
     }

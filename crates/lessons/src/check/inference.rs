@@ -1,42 +1,41 @@
 //! Exercises of lesson 40.
 
 use super::Verdict;
-use super::verdict::{PANIC_HINT, run};
+use super::verdict::{ask, verdict, wrong};
 use gpulab::measurement::figures;
 
 /// Checks a function that gives the numbers of the likeliest tokens that together have at least the probability `top_p`,
 /// likeliest first: the fewest that do, and never none.
 pub fn top_p(answer: fn(&[f64], f64) -> Vec<usize>) -> Verdict {
-    const NAME: &str = "top_p";
-    // Halves and their sums are exact, so that no rounding decides.
-    let cases: [(&[f64], f64); 8] = [
-        (&[0.5, 0.25, 0.125, 0.125], 0.7),
-        (&[0.125, 0.5, 0.125, 0.25], 0.7),
-        (&[0.125, 0.5, 0.125, 0.25], 0.75),
-        (&[0.0625, 0.0625, 0.0625, 0.0625, 0.75], 0.9),
-        (&[0.25, 0.75], 0.0),
-        (&[0.25, 0.125, 0.625], 1.0),
-        (&[0.125, 0.875], 0.5),
-        (&[1.0], 0.9),
-    ];
-    for (probabilities, p) in cases {
-        let given = match run(|| answer(probabilities, p)) {
-            Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
-            Ok(given) => given,
-        };
-        let wanted = nucleus(probabilities, p);
-        // Equally likely tokens may come in any order, and any of them may be the last.
-        let of = |tokens: &[usize]| tokens.iter().map(|t| probabilities.get(*t).copied()).collect::<Vec<_>>();
-        let mut sorted = given.clone();
-        sorted.sort_unstable();
-        let twice = sorted.windows(2).any(|pair| pair[0] == pair[1]);
-        if of(&given) != of(&wanted) || twice {
-            let what =
-                format!("probabilities {probabilities:?} with top_p {p}: you give {given:?}, and {wanted:?} is right");
-            return Verdict::not_yet(NAME, what, nucleus_hint(probabilities, p, &given, &wanted));
+    verdict("top_p", || {
+        // Halves and their sums are exact, so that no rounding decides.
+        let cases: [(&[f64], f64); 8] = [
+            (&[0.5, 0.25, 0.125, 0.125], 0.7),
+            (&[0.125, 0.5, 0.125, 0.25], 0.7),
+            (&[0.125, 0.5, 0.125, 0.25], 0.75),
+            (&[0.0625, 0.0625, 0.0625, 0.0625, 0.75], 0.9),
+            (&[0.25, 0.75], 0.0),
+            (&[0.25, 0.125, 0.625], 1.0),
+            (&[0.125, 0.875], 0.5),
+            (&[1.0], 0.9),
+        ];
+        for (probabilities, p) in cases {
+            let given = ask("", || answer(probabilities, p))?;
+            let wanted = nucleus(probabilities, p);
+            // Equally likely tokens may come in any order, and any of them may be the last.
+            let of = |tokens: &[usize]| tokens.iter().map(|t| probabilities.get(*t).copied()).collect::<Vec<_>>();
+            let mut sorted = given.clone();
+            sorted.sort_unstable();
+            let twice = sorted.windows(2).any(|pair| pair[0] == pair[1]);
+            if of(&given) != of(&wanted) || twice {
+                let what = format!(
+                    "probabilities {probabilities:?} with top_p {p}: you give {given:?}, and {wanted:?} is right"
+                );
+                return wrong(what, nucleus_hint(probabilities, p, &given, &wanted));
+            }
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 fn nucleus(probabilities: &[f64], p: f64) -> Vec<usize> {
@@ -81,27 +80,25 @@ fn nucleus_hint(probabilities: &[f64], p: f64, given: &[usize], wanted: &[usize]
 /// Checks a function that says whether a key is hidden from a query, in a text whose first `padding` places are filled up: what comes
 /// later is hidden, and so is the filling. Queries in the filling may see what they like: nobody reads what comes of them.
 pub fn padding_mask(answer: fn(query: usize, key: usize, padding: usize) -> bool) -> Verdict {
-    const NAME: &str = "padding_mask";
-    const LENGTH: usize = 8;
-    for padding in [0, 1, 3] {
-        for query in padding..LENGTH {
-            for key in 0..LENGTH {
-                let hidden = match run(|| answer(query, key, padding)) {
-                    Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
-                    Ok(hidden) => hidden,
-                };
-                if hidden == (key > query || key < padding) {
-                    continue;
+    verdict("padding_mask", || {
+        const LENGTH: usize = 8;
+        for padding in [0, 1, 3] {
+            for query in padding..LENGTH {
+                for key in 0..LENGTH {
+                    let hidden = ask("", || answer(query, key, padding))?;
+                    if hidden == (key > query || key < padding) {
+                        continue;
+                    }
+                    let what = format!(
+                        "{padding} places of filling, the query at place {query}, the key at place {key}: you say {}",
+                        if hidden { "hidden" } else { "seen" }
+                    );
+                    return wrong(what, mask_hint(hidden, query, key, padding));
                 }
-                let what = format!(
-                    "{padding} places of filling, the query at place {query}, the key at place {key}: you say {}",
-                    if hidden { "hidden" } else { "seen" }
-                );
-                return Verdict::not_yet(NAME, what, mask_hint(hidden, query, key, padding));
             }
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 fn mask_hint(hidden: bool, query: usize, key: usize, padding: usize) -> &'static str {
@@ -139,28 +136,33 @@ pub struct Decode {
 
 /// Checks a function that gives the least time of a step, in milliseconds: each parameter and the whole cache must come from memory once.
 pub fn token_floor(answer: fn(Decode) -> f64) -> Verdict {
-    const NAME: &str = "token_floor";
-    let gpt2 =
-        Decode { parameters: 124_439_808, layers: 12, width: 768, texts: 1, context: 512, bytes: 2, gb_per_s: 4200.0 };
-    let cases = [
-        gpt2,
-        Decode { context: 0, bytes: 4, gb_per_s: 20.0, ..gpt2 },
-        Decode { texts: 64, context: 1024, ..gpt2 },
-        Decode { parameters: 851_968, layers: 4, width: 128, context: 256, bytes: 4, gb_per_s: 10.0, texts: 16 },
-    ];
-    for case in cases {
-        let given = match run(|| answer(case)) {
-            Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
-            Ok(given) => given,
+    verdict("token_floor", || {
+        let gpt2 = Decode {
+            parameters: 124_439_808,
+            layers: 12,
+            width: 768,
+            texts: 1,
+            context: 512,
+            bytes: 2,
+            gb_per_s: 4200.0,
         };
-        let wanted = floor(case);
-        let right = (given / wanted - 1.0).abs() <= 1e-6;
-        if !right {
-            let what = format!("{case:?}\nyou give {} ms, and {} ms is right", figures(given), figures(wanted));
-            return Verdict::not_yet(NAME, what, floor_hint(case, given, wanted));
+        let cases = [
+            gpt2,
+            Decode { context: 0, bytes: 4, gb_per_s: 20.0, ..gpt2 },
+            Decode { texts: 64, context: 1024, ..gpt2 },
+            Decode { parameters: 851_968, layers: 4, width: 128, context: 256, bytes: 4, gb_per_s: 10.0, texts: 16 },
+        ];
+        for case in cases {
+            let given = ask("", || answer(case))?;
+            let wanted = floor(case);
+            let right = (given / wanted - 1.0).abs() <= 1e-6;
+            if !right {
+                let what = format!("{case:?}\nyou give {} ms, and {} ms is right", figures(given), figures(wanted));
+                return wrong(what, floor_hint(case, given, wanted));
+            }
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 /// Numbers of the cache: a key and a value for each token, layer and text.

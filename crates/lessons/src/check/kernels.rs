@@ -1,37 +1,50 @@
 //! What the checks of kernels have in common: errors of a launch in the simulator become verdicts.
 
 use super::Verdict;
+use super::verdict::Check;
 use gpulab::cpu;
-use gpulab::error::{Error, Result};
-use gpulab::gpu::Gpu;
+use gpulab::error::Error;
+use gpulab::gpu::{Gpu, Kernel};
 use gpulab::warpsim::Kind;
 
 const COMPILE_HINT: &str = "fix the first error of the compiler; the lines are those of your kernel";
+const LOOP_HINT: &str = "what ends the loop, and does each step come nearer to it?";
 const LAUNCH_HINT: &str = "the check launches the kernel as it was given: keep its name and its parameters";
 
-/// What is wrong with an answer, and a hint.
-pub(super) type Wrong = Option<(String, &'static str)>;
-
-/// The verdict on a kernel that `check` runs on the simulator: `None` passes. `mistake_hint` says what to ask oneself about
-/// a kernel's mistake.
+/// The verdict on the kernel `entry` of `source`, which `check` runs on the simulator. `mistake_hint` says what to ask oneself
+/// about a kernel's mistake.
 pub(super) fn verdict(
-    name: &str,
+    exercise: &str,
+    source: &str,
+    entry: &str,
     mistake_hint: fn(&Error) -> &'static str,
-    check: impl FnOnce(&Gpu) -> Result<Wrong>,
+    check: impl FnOnce(&Gpu, &Kernel) -> Check,
 ) -> Verdict {
-    match Gpu::simulated().and_then(|gpu| check(&gpu)) {
-        Ok(None) => Verdict::pass(name),
-        Ok(Some((what, hint))) => Verdict::not_yet(name, what, hint),
-        Err(error) => {
-            let hint = match &error {
-                Error::Compile { .. } => COMPILE_HINT,
-                Error::Mistakes { .. } => mistake_hint(&error),
-                Error::NoSuchKernel { .. } | Error::ArgumentCount { .. } | Error::ArgumentType { .. } => LAUNCH_HINT,
-                _ => "the message says what to do next",
-            };
-            Verdict::not_yet(name, error.to_string(), hint)
-        }
-    }
+    let run = || -> Check {
+        let gpu = Gpu::simulated()?;
+        check(&gpu, &gpu.compile(source)?.kernel(entry)?)
+    };
+    Verdict::of(exercise, run(), |error| match error {
+        Error::Compile { .. } => COMPILE_HINT,
+        Error::Mistakes { .. } if first_is(error, &[Kind::StepBudget]) => LOOP_HINT,
+        Error::Mistakes { .. } => mistake_hint(error),
+        Error::NoSuchKernel { .. } | Error::ArgumentCount { .. } | Error::ArgumentType { .. } => LAUNCH_HINT,
+        _ => "the message says what to do next",
+    })
+}
+
+/// The first number that is not the expected one, by its place, and how many are wrong.
+pub(super) fn first_wrong(
+    with: &str,
+    given: &[f32],
+    expected: &[f32],
+    place: impl Fn(usize) -> String,
+) -> Option<String> {
+    let wrong = |at: &usize| given[*at] != expected[*at];
+    let (at, all) = ((0..expected.len()).find(wrong)?, expected.len());
+    let is = if given[at].is_nan() { "was never written".to_string() } else { format!("is {}", given[at]) };
+    let (place, count) = (place(at), (0..all).filter(wrong).count());
+    Some(format!("with {with}: {place} {is}, and it should be {}; {count} of {all} are wrong", expected[at]))
 }
 
 /// Whole numbers from -3 to 3, none of them 0: sums of them are exact in any order, so an element forgotten shows.

@@ -1,9 +1,9 @@
 //! Exercises of lesson 12: pieces of a matrix multiplication, run in the simulator, which counts what shared memory serves.
 
 use super::Verdict;
-use super::kernels::whole;
-use super::kernels::{self, Wrong};
-use gpulab::error::{Error, Result};
+use super::kernels::{self, first_wrong, whole};
+use super::verdict::{Check, none_wrong, wrong};
+use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::{AccessKind, Inspection, Space};
 use gpulab::launch::LaunchConfig;
@@ -23,28 +23,18 @@ const SHAPES: [(usize, usize, usize); 5] = [(32, 32, 64), (1, 1, 1), (17, 33, 5)
 /// Checks a kernel `tiled(const float *a, const float *b, float *c, int m, int n, int k)`: a matrix product by tiles of 16 × 16 in
 /// shared memory, launched with one thread an element.
 pub fn tiled(source: &str) -> Verdict {
-    kernels::verdict("tiled", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("tiled")?;
+    kernels::verdict("tiled", source, "tiled", mistake_hint, |gpu, kernel| {
         for shape in SHAPES {
             let config = LaunchConfig::for_table(shape.0, shape.1, (TILE as u32, TILE as u32));
-            let seen = match product(gpu, &kernel, config, shape)? {
-                Ok(seen) => seen,
-                Err(what) => {
-                    let hint =
-                        "look at what the threads beyond an edge put into the tiles, and which of them may store";
-                    return Ok(Some((what, hint)));
-                }
-            };
-            if let Some((what, hint)) = not_by_tiles(&seen, shape) {
-                return Ok(Some((what, hint)));
-            }
+            let hint = "look at what the threads beyond an edge put into the tiles, and which of them may store";
+            not_by_tiles(&product(gpu, kernel, config, shape, hint)?, shape)?;
         }
-        Ok(None)
+        Ok(())
     })
 }
 
 /// Where tiles do not save what they are there for, and a hint.
-fn not_by_tiles(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Wrong {
+fn not_by_tiles(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Check {
     let c = &seen.counters;
     let blocks = m.div_ceil(TILE) * n.div_ceil(TILE);
     let (steps, warps) = (k.div_ceil(TILE), TILE * TILE / 32);
@@ -55,23 +45,26 @@ fn not_by_tiles(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Wrong {
             "with m, n, k = {m}, {n}, {k} warps load from global memory {} times, where {loads} are enough",
             c.global_load_requests
         );
-        return Some((what, "the inner loop is to read the tiles alone, as they lie in shared memory"));
+        return wrong(what, "the inner loop is to read the tiles alone, as they lie in shared memory");
     }
     let barriers = (blocks * steps * warps * 2) as u64;
-    (c.barriers > barriers).then(|| {
+    if c.barriers > barriers {
         let what = format!(
             "with m, n, k = {m}, {n}, {k} warps arrive at barriers {} times, where {barriers} are enough",
             c.barriers
         );
-        (what, "it is right. Two barriers a tile: one when it is filled, one when all have used it; none in the inner loop")
-    })
+        return wrong(
+            what,
+            "it is right. Two barriers a tile: one when it is filled, one when all have used it; none in the inner loop",
+        );
+    }
+    Ok(())
 }
 
 /// Checks a kernel `thin(const float *a, const float *x, float *y, int m)` that computes y = a · x for a matrix of 8 columns, launched
 /// with 256 threads for every 128 rows: each sector fetched once, 16 bytes a read of the tile, and no bank conflict.
 pub fn thin(source: &str) -> Verdict {
-    kernels::verdict("thin", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("thin")?;
+    kernels::verdict("thin", source, "thin", mistake_hint, |gpu, kernel| {
         for m in [ROWS, 1, 31, 33, 300] {
             let (a, x) = (whole(m * COLUMNS, 1), whole(COLUMNS, 2));
             let (on_a, on_x, mut y) = (gpu.to_device(&a)?, gpu.to_device(&x)?, gpu.poison::<f32>(m)?);
@@ -80,29 +73,25 @@ pub fn thin(source: &str) -> Verdict {
             kernel.launch(config, (&on_a, &on_x, &mut y, m as i32))?;
             let dot = |row: &[f32]| row.iter().zip(&x).map(|(a, x)| a * x).sum();
             let expected: Vec<f32> = a.chunks(COLUMNS).map(dot).collect();
-            if let Some(what) = first_wrong(&format!("m = {m}"), 1, &y.to_host()?, &expected) {
-                let hint = "row r of column k is tile[k][r], where it is written and where it is read";
-                return Ok(Some((what, hint)));
-            }
+            let hint = "row r of column k is tile[k][r], where it is written and where it is read";
+            none_wrong(first_wrong(&format!("m = {m}"), &y.to_host()?, &expected, |row| format!("row {row}")), hint)?;
             let seen = kernel.inspect(config, (&on_a, &on_x, &mut y, m as i32))?;
-            if let Some((what, hint)) = wasteful(&seen, m) {
-                return Ok(Some((what, hint)));
-            }
+            wasteful(&seen, m)?;
         }
-        Ok(None)
+        Ok(())
     })
 }
 
 /// Sectors that lie apart, conflicts, and reads that are not wide.
-fn wasteful(seen: &Inspection, m: usize) -> Wrong {
+fn wasteful(seen: &Inspection, m: usize) -> Check {
     let c = &seen.counters;
     let of_a = |line: &&gpulab::inspect::Access| line.space == Space::Global && line.variable == "a";
     if let Some(load) = seen.accesses.iter().filter(of_a).find(|load| load.sectors > 4) {
         let what = format!("with m = {m} one load of `a` touches {} sectors, where 4 would do", load.sectors);
-        return Some((
+        return wrong(
             what,
             "let the lanes read neighbours of `a`, as they did: the conflict is in the shape of the tile",
-        ));
+        );
     }
     let (loads, stores) = (c.shared_load_bank_conflicts, c.shared_store_bank_conflicts);
     if loads + stores > 0 {
@@ -111,66 +100,61 @@ fn wasteful(seen: &Inspection, m: usize) -> Wrong {
         if stores == 0 {
             let hint = "now the lanes meet where they read: keep tile[k][r] and the `float4` as they were, and change the \
                         length of the tile's rows alone";
-            return Some((what, hint));
+            return wrong(what, hint);
         }
         let hint = "word w lies in bank w % 32. A warp stores 4 rows of 8 columns, at word k * (length of a row) + r: \
                     which length puts k = 0 to 7, r = 0 to 3 into 32 banks? It must stay a multiple of 4";
-        return Some((what, hint));
+        return wrong(what, hint);
     }
     let narrow = |read: &&gpulab::inspect::Access| {
         read.space == Space::Shared && read.kind == AccessKind::Load && read.bytes < 16
     };
-    seen.accesses.iter().find(narrow).map(|read| {
+    if let Some(read) = seen.accesses.iter().find(narrow) {
         let what = format!("no conflicts, but a lane reads {} bytes of the tile at a time, not 16", read.bytes);
-        (what, "keep the `float4`: four times fewer instructions, and the rows' length can serve both sides")
-    })
+        return wrong(
+            what,
+            "keep the `float4`: four times fewer instructions, and the rows' length can serve both sides",
+        );
+    }
+    Ok(())
 }
 
 /// Checks a kernel `four_rows(const float *a, const float *b, float *c, int m, int n, int k)`: a matrix product by tiles of 32 × 32,
 /// launched with blocks of 32 × 8 threads, four elements a thread; at most 5 reads of shared memory for 4 multiply-adds.
 pub fn four_rows(source: &str) -> Verdict {
-    kernels::verdict("four_rows", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("four_rows")?;
+    kernels::verdict("four_rows", source, "four_rows", mistake_hint, |gpu, kernel| {
         for shape in SHAPES {
             let mut config = LaunchConfig::for_table(shape.0, shape.1, (WIDE as u32, WIDE as u32));
             config.block = (WIDE as u32, WIDE as u32 / 4, 1);
-            let seen = match product(gpu, &kernel, config, shape)? {
-                Ok(seen) => seen,
-                Err(what) => {
-                    let hint = "a thread has four sums, of rows that are its own: are the rows of its sums those it stores to?";
-                    return Ok(Some((what, hint)));
-                }
-            };
-            if let Some((what, hint)) = too_many_reads(&seen, shape) {
-                return Ok(Some((what, hint)));
-            }
+            let hint = "a thread has four sums, of rows that are its own: are the rows of its sums those it stores to?";
+            too_many_reads(&product(gpu, kernel, config, shape, hint)?, shape)?;
         }
-        Ok(None)
+        Ok(())
     })
 }
 
 /// More reads a multiply-add than four sums a thread need. Only whole tiles are judged.
-fn too_many_reads(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Wrong {
+fn too_many_reads(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Check {
     if [m, n, k].iter().any(|side| !side.is_multiple_of(WIDE)) {
-        return None;
+        return Ok(());
     }
     let c = &seen.counters;
     if c.local_load_requests > 0 {
         let what =
             format!("warps load from local memory {} times: the sums do not lie in registers", c.local_load_requests);
-        return Some((
+        return wrong(
             what,
             "an array lies in registers only where each index is known to the compiler: unroll the loop over it",
-        ));
+        );
     }
     let needed = (m * n * k / WIDE / WIDE * 2) as u64;
     let loads = seen.counters.global_load_requests;
     if loads > needed {
         let what = format!("warps load from global memory {loads} times, where {needed} are enough");
-        return Some((
+        return wrong(
             what,
             "each value is to be loaded once a block: one walk over k in place of four, with four sums in registers, and the inner loop reads the tiles alone",
-        ));
+        );
     }
     let (reads, multiplied) = (c.shared_load_wavefronts, (m * n * k / 32) as u64);
     // 5 for 4, and a little for a kernel that reads ahead.
@@ -180,15 +164,19 @@ fn too_many_reads(seen: &Inspection, (m, n, k): (usize, usize, usize)) -> Wrong 
             "{each:.2} turns of shared memory a multiply-add, {} of them conflicts",
             c.shared_load_bank_conflicts
         );
-        return Some((
+        return wrong(
             what,
             "lanes of a warp that read different rows of a tile meet in one bank: let them read one row, or make the rows longer",
-        ));
+        );
     }
-    (each > 1.3).then(|| {
+    if each > 1.3 {
         let what = format!("it is right, and reads shared memory {each:.2} times a multiply-add; 1.25 is to be had");
-        (what, "one walk over k in place of four, with four sums in registers: for each i a thread reads its value of b once, and uses it four times")
-    })
+        return wrong(
+            what,
+            "one walk over k in place of four, with four sums in registers: for each i a thread reads its value of b once, and uses it four times",
+        );
+    }
+    Ok(())
 }
 
 /// What a launch did that multiplied two matrices, or what is wrong with its result.
@@ -197,7 +185,8 @@ fn product(
     kernel: &Kernel,
     config: LaunchConfig,
     (m, n, k): (usize, usize, usize),
-) -> Result<std::result::Result<Inspection, String>> {
+    hint: &'static str,
+) -> Check<Inspection> {
     let (a, b) = (whole(m * k, 1), whole(k * n, 2));
     let (on_a, on_b, mut c) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.poison::<f32>(m * n)?);
     let sides = (m as i32, n as i32, k as i32);
@@ -207,20 +196,9 @@ fn product(
     let seen = kernel.inspect(config, (&on_a, &on_b, &mut c, sides.0, sides.1, sides.2))?;
     let at = |at: usize| (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum();
     let expected: Vec<f32> = (0..m * n).map(at).collect();
-    Ok(match first_wrong(&format!("m, n, k = {m}, {n}, {k}"), n, &given, &expected) {
-        Some(what) => Err(what),
-        None => Ok(seen),
-    })
-}
-
-/// The first element that is not as it should be, in words; NaN never is.
-fn first_wrong(with: &str, columns: usize, given: &[f32], expected: &[f32]) -> Option<String> {
-    let at = given.iter().zip(expected).position(|(given, expected)| given != expected)?;
-    let count = given.iter().zip(expected).filter(|(given, expected)| given != expected).count();
-    let is = if given[at].is_nan() { "was never written".to_string() } else { format!("is {}", given[at]) };
-    let (row, column, all) = (at / columns, at % columns, expected.len());
-    let place = if columns > 1 { format!("row {row}, column {column}") } else { format!("row {row}") };
-    Some(format!("with {with}: {place} {is}, and it should be {}; {count} of {all} are wrong", expected[at]))
+    let place = |at: usize| format!("row {}, column {}", at / n, at % n);
+    none_wrong(first_wrong(&format!("m, n, k = {m}, {n}, {k}"), &given, &expected, place), hint)?;
+    Ok(seen)
 }
 
 /// What to ask oneself about the first mistake of threads that share tiles.
@@ -239,8 +217,6 @@ fn mistake_hint(error: &Error) -> &'static str {
         "every thread of the block must come by the barrier, also one whose element does not exist"
     } else if is(&[Kind::GlobalRace]) {
         "two threads write one element of the result: which rows are this thread's, and which its neighbour's?"
-    } else if is(&[Kind::StepBudget]) {
-        "what ends the loop, and does each step come nearer to it?"
     } else if is(&[Kind::Misaligned]) {
         "16 bytes are read at multiples of 16: so a row of the tile has a length that is a multiple of 4 floats"
     } else {

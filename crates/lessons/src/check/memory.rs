@@ -1,7 +1,7 @@
 //! Exercises of lesson 03.
 
 use super::Verdict;
-use super::verdict::{PANIC_HINT, run};
+use super::verdict::{PANIC_HINT, run, verdict, wrong};
 use crate::practice::PracticePool;
 use gpulab::error::{Error, Result};
 
@@ -13,43 +13,45 @@ const STEP: u64 = 64 * MIB;
 /// Checks a training loop: each of its `steps` steps allocates 64 MiB and notes its loss, 1 ÷ (1 + step). It must run for
 /// any number of steps, return the losses in order, keep no step's memory longer than that step, and leave nothing behind.
 pub fn no_leak(answer: fn(&PracticePool, usize) -> Result<Vec<f32>>) -> Verdict {
-    const NAME: &str = "no_leak";
-    for steps in [1, 500, 3, 0] {
-        let pool = PracticePool::new(1024 * MIB);
-        let outcome = run(|| answer(&pool, steps));
-        let stats = pool.memory();
-        let most = format!("with {} in 1024 MiB (most in use: {} MiB)", count(steps), stats.used_high / MIB);
-        let full = "which variable still owns each step's buffer when the step is over?";
-        let losses = match outcome {
-            Err(panic) => {
-                let hint = if panic.contains("OutOfMemory") { full } else { PANIC_HINT };
-                return Verdict::not_yet(NAME, format!("{most}: {panic}"), hint);
-            }
-            Ok(Err(error)) => return Verdict::not_yet(NAME, format!("{most}: {error}"), full),
-            Ok(Ok(losses)) => losses,
-        };
-        let right = |step: usize| 1.0 / (1.0 + step as f32);
-        let wrong = losses.iter().enumerate().find(|&(step, loss)| loss.is_nan() || (loss - right(step)).abs() > 1e-6);
-        let (what, hint) = if stats.used != 0 {
-            let what = format!("after {}, {} MiB are still in use", count(steps), stats.used / MIB);
-            (what, "a forgotten buffer (`std::mem::forget`, `Box::leak`) never comes back")
-        } else if losses.len() != steps {
-            let what = format!("{} gave {} losses", count(steps), losses.len());
-            (what, "keep the loss of every step: numbers are small, buffers are not")
-        } else if let Some((step, loss)) = wrong {
-            let what = format!("step {step} gave the loss {loss}, and it should be {}", right(step));
-            (what, "return the losses as they were, in the order of the steps")
-        } else if pool.handed_out() < steps as u64 * STEP {
-            let what = format!("{} allocated {} MiB in all", count(steps), pool.handed_out() / MIB);
-            (what, "each step still allocates its 64 MiB; it only must not keep them")
-        } else if stats.used_high > 2 * STEP {
-            (most, "it ran, but some steps' buffers outlived their step: drop each before the next step")
-        } else {
-            continue;
-        };
-        return Verdict::not_yet(NAME, what, hint);
-    }
-    Verdict::pass(NAME)
+    verdict("no_leak", || {
+        for steps in [1, 500, 3, 0] {
+            let pool = PracticePool::new(1024 * MIB);
+            let outcome = run(|| answer(&pool, steps));
+            let stats = pool.memory();
+            let most = format!("with {} in 1024 MiB (most in use: {} MiB)", count(steps), stats.used_high / MIB);
+            let full = "which variable still owns each step's buffer when the step is over?";
+            let losses = match outcome {
+                Err(panic) => {
+                    let hint = if panic.contains("OutOfMemory") { full } else { PANIC_HINT };
+                    return wrong(format!("{most}: {panic}"), hint);
+                }
+                Ok(Err(error)) => return wrong(format!("{most}: {error}"), full),
+                Ok(Ok(losses)) => losses,
+            };
+            let right = |step: usize| 1.0 / (1.0 + step as f32);
+            let off =
+                losses.iter().enumerate().find(|&(step, loss)| loss.is_nan() || (loss - right(step)).abs() > 1e-6);
+            let (what, hint) = if stats.used != 0 {
+                let what = format!("after {}, {} MiB are still in use", count(steps), stats.used / MIB);
+                (what, "a forgotten buffer (`std::mem::forget`, `Box::leak`) never comes back")
+            } else if losses.len() != steps {
+                let what = format!("{} gave {} losses", count(steps), losses.len());
+                (what, "keep the loss of every step: numbers are small, buffers are not")
+            } else if let Some((step, loss)) = off {
+                let what = format!("step {step} gave the loss {loss}, and it should be {}", right(step));
+                (what, "return the losses as they were, in the order of the steps")
+            } else if pool.handed_out() < steps as u64 * STEP {
+                let what = format!("{} allocated {} MiB in all", count(steps), pool.handed_out() / MIB);
+                (what, "each step still allocates its 64 MiB; it only must not keep them")
+            } else if stats.used_high > 2 * STEP {
+                (most, "it ran, but some steps' buffers outlived their step: drop each before the next step")
+            } else {
+                continue;
+            };
+            return wrong(what, hint);
+        }
+        Ok(())
+    })
 }
 
 fn count(steps: usize) -> String {
@@ -59,91 +61,94 @@ fn count(steps: usize) -> String {
 /// Checks a function that gives the largest of `wanted`, `wanted ÷ 2`, `wanted ÷ 4` … items that fit when each takes
 /// `bytes` bytes. Out of memory with a single item, or any other error, is passed on.
 pub fn largest_batch(answer: fn(&PracticePool, usize, u64) -> Result<usize>) -> Verdict {
-    const NAME: &str = "largest_batch";
-    let cases = [
-        (1024, 256, MIB, Some(256)),
-        (1024, 256, 10 * MIB, Some(64)),
-        (96, 7, 64 * MIB, Some(1)),
-        (64, 8, 65 * MIB, None),
-    ];
-    for (total_mib, wanted, bytes, expected) in cases {
-        let pool = PracticePool::new(total_mib * MIB);
-        let case = format!("{wanted} items of {} MiB in {total_mib} MiB", bytes / MIB);
-        let given = match run(|| answer(&pool, wanted, bytes)) {
-            Err(panic) => {
-                let hint = if panic.contains("endless") {
-                    "stop when the batch is 1 and still does not fit, and pass the error on"
-                } else if panic.contains("OutOfMemory") {
-                    "`unwrap` ends the program: `match` on the result, and halve the batch when it is out of memory"
-                } else {
-                    PANIC_HINT
-                };
-                return Verdict::not_yet(NAME, format!("{case}: {panic}"), hint);
+    verdict("largest_batch", || {
+        let cases = [
+            (1024, 256, MIB, Some(256)),
+            (1024, 256, 10 * MIB, Some(64)),
+            (96, 7, 64 * MIB, Some(1)),
+            (64, 8, 65 * MIB, None),
+        ];
+        for (total_mib, wanted, bytes, expected) in cases {
+            let pool = PracticePool::new(total_mib * MIB);
+            let case = format!("{wanted} items of {} MiB in {total_mib} MiB", bytes / MIB);
+            let given = match run(|| answer(&pool, wanted, bytes)) {
+                Err(panic) => {
+                    let hint = if panic.contains("endless") {
+                        "stop when the batch is 1 and still does not fit, and pass the error on"
+                    } else if panic.contains("OutOfMemory") {
+                        "`unwrap` ends the program: `match` on the result, and halve the batch when it is out of memory"
+                    } else {
+                        PANIC_HINT
+                    };
+                    return wrong(format!("{case}: {panic}"), hint);
+                }
+                Ok(given) => given,
+            };
+            if pool.memory().used != 0 {
+                let what = format!("{case}: {} MiB are still in use afterwards", pool.memory().used / MIB);
+                return wrong(what, "drop the batch's buffer before you return");
             }
-            Ok(given) => given,
-        };
-        if pool.memory().used != 0 {
-            let what = format!("{case}: {} MiB are still in use afterwards", pool.memory().used / MIB);
-            return Verdict::not_yet(NAME, what, "drop the batch's buffer before you return");
+            let (what, hint) = match (given, expected) {
+                (Ok(given), Some(expected)) if given == expected => continue,
+                (Err(Error::OutOfMemory { .. }), None) => continue,
+                (Ok(0), None) => (
+                    "a batch of 0".to_string(),
+                    "not even one item fits: pass the out-of-memory error on, a batch of 0 trains nothing",
+                ),
+                (Ok(given), Some(expected)) => {
+                    let hint = if given as u64 * bytes > total_mib * MIB {
+                        "that does not fit either: try the halved batch too, and halve again until one fits"
+                    } else if given > expected {
+                        "try the wanted number, a half of it, a quarter of it …: this is none of these"
+                    } else {
+                        "halve only when it does not fit"
+                    };
+                    (format!("a batch of {given}, and it should be {expected}"), hint)
+                }
+                (Ok(given), None) => (format!("a batch of {given}"), "not even one item fits: pass the error on"),
+                (Err(error), Some(_)) => (
+                    error.to_string(),
+                    "catch `Error::OutOfMemory { .. }` with a `match`, halve the batch, and try again",
+                ),
+                (Err(error), None) => (error.to_string(), "pass the out-of-memory error on as it is"),
+            };
+            return wrong(format!("{case}: {what}"), hint);
         }
-        let (what, hint) = match (given, expected) {
-            (Ok(given), Some(expected)) if given == expected => continue,
-            (Err(Error::OutOfMemory { .. }), None) => continue,
-            (Ok(0), None) => (
-                "a batch of 0".to_string(),
-                "not even one item fits: pass the out-of-memory error on, a batch of 0 trains nothing",
-            ),
-            (Ok(given), Some(expected)) => {
-                let hint = if given as u64 * bytes > total_mib * MIB {
-                    "that does not fit either: try the halved batch too, and halve again until one fits"
-                } else if given > expected {
-                    "try the wanted number, a half of it, a quarter of it …: this is none of these"
-                } else {
-                    "halve only when it does not fit"
-                };
-                (format!("a batch of {given}, and it should be {expected}"), hint)
-            }
-            (Ok(given), None) => (format!("a batch of {given}"), "not even one item fits: pass the error on"),
-            (Err(error), Some(_)) => {
-                (error.to_string(), "catch `Error::OutOfMemory { .. }` with a `match`, halve the batch, and try again")
-            }
-            (Err(error), None) => (error.to_string(), "pass the out-of-memory error on as it is"),
-        };
-        return Verdict::not_yet(NAME, format!("{case}: {what}"), hint);
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 /// Checks a prediction of the pool's (used, reserved) in MiB after each of five steps: allocate 100 MiB; drop it and
 /// wait; set the release threshold to the maximum, allocate 100 MiB and drop it and wait; allocate 40 MiB; drop it and
 /// trim to 0. The pool takes memory in pieces of 32 MiB.
 pub fn pool_numbers(answer: [(u64, u64); 5]) -> Verdict {
-    const NAME: &str = "pool_numbers";
-    let truth = match pool_steps() {
-        Ok(truth) => truth,
-        Err(error) => return Verdict::not_yet(NAME, error.to_string(), "run the notebook from the top"),
-    };
-    let steps = [
-        ("allocate 100 MiB", "the pool takes whole pieces of 32 MiB"),
-        ("drop it and wait", "with a threshold of 0, a wait gives all unused memory back"),
-        ("threshold at maximum; allocate 100 MiB, drop it and wait", "the pool now keeps what it has"),
-        ("allocate 40 MiB", "the pool has enough already: nothing new is reserved"),
-        ("drop it and trim to 0", "trim gives back everything that is not in use"),
-    ];
-    for (at, ((step, hint), (given, truth))) in steps.into_iter().zip(answer.into_iter().zip(truth)).enumerate() {
-        const USED: &str = "used is what live buffers hold, as many bytes as they asked for";
-        for (what, given, truth, hint) in [("used", given.0, truth.0, USED), ("reserved", given.1, truth.1, hint)] {
-            if given != truth {
-                let hint = if given >= MIB { "the numbers are to be in MiB" } else { hint };
-                let what = format!(
-                    "step {} ({step}): you predict {given} MiB {what}, and the pool has another number",
-                    at + 1
-                );
-                return Verdict::not_yet(NAME, what, hint);
+    verdict("pool_numbers", || {
+        let truth = match pool_steps() {
+            Ok(truth) => truth,
+            Err(error) => return wrong(error.to_string(), "run the notebook from the top"),
+        };
+        let steps = [
+            ("allocate 100 MiB", "the pool takes whole pieces of 32 MiB"),
+            ("drop it and wait", "with a threshold of 0, a wait gives all unused memory back"),
+            ("threshold at maximum; allocate 100 MiB, drop it and wait", "the pool now keeps what it has"),
+            ("allocate 40 MiB", "the pool has enough already: nothing new is reserved"),
+            ("drop it and trim to 0", "trim gives back everything that is not in use"),
+        ];
+        for (at, ((step, hint), (given, truth))) in steps.into_iter().zip(answer.into_iter().zip(truth)).enumerate() {
+            const USED: &str = "used is what live buffers hold, as many bytes as they asked for";
+            for (what, given, truth, hint) in [("used", given.0, truth.0, USED), ("reserved", given.1, truth.1, hint)] {
+                if given != truth {
+                    let hint = if given >= MIB { "the numbers are to be in MiB" } else { hint };
+                    let what = format!(
+                        "step {} ({step}): you predict {given} MiB {what}, and the pool has another number",
+                        at + 1
+                    );
+                    return wrong(what, hint);
+                }
             }
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 fn pool_steps() -> Result<[(u64, u64); 5]> {

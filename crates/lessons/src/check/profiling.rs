@@ -2,9 +2,10 @@
 //! number that shows it; then the kernel is fixed. The simulator's counters are the evidence.
 
 use super::Verdict;
-use super::kernels::{self, Wrong};
+use super::kernels::{self, first_wrong};
+use super::verdict::{Check, none_wrong, wrong};
 use gpulab::cpu;
-use gpulab::error::{Error, Result};
+use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
@@ -59,36 +60,34 @@ const WHOLE: usize = 4096;
 /// Checks the answer to the first case: why a kernel `scale_rows` (as for [`fix_scale`]) is slow, and how many sectors
 /// one load request of its `x` touches.
 pub fn case_one(slow: &str, cause: Cause, sectors: u64) -> Verdict {
-    kernels::verdict("case_one", mistake_hint, |gpu| {
-        let seen = scaled(gpu, &gpu.compile(slow)?.kernel("scale_rows")?, 64)?.1;
-        if let Some((what, hint)) = acquitted(&seen, cause, Cause::LanesApart) {
-            return Ok(Some((what, hint)));
-        }
+    kernels::verdict("case_one", slow, "scale_rows", mistake_hint, |gpu, kernel| {
+        let seen = scaled(gpu, kernel, 64)?.1;
+        acquitted(&seen, cause, Cause::LanesApart)?;
         let most = worst_load(&seen);
-        Ok((sectors != most).then(|| {
+        if sectors != most {
             let what = format!("the cause is right, but no load of `x` touches {sectors} sectors a request");
             let hint = "the table of counters gives the mean over all loads, those of `factor` too; `scale_a.sectors(\"x[\")?` draws \
                         one of `x`";
-            (what, hint)
-        }))
+            return wrong(what, hint);
+        }
+        Ok(())
     })
 }
 
 /// Checks the answer to the second case: why a kernel `block_sums` (as for [`fix_sums`]) is slow, and how many lanes are
 /// active in the line that costs the most instructions.
 pub fn case_two(slow: &str, cause: Cause, lanes: u64) -> Verdict {
-    kernels::verdict("case_two", mistake_hint, |gpu| {
-        let seen = summed(gpu, &gpu.compile(slow)?.kernel("block_sums")?, WHOLE)?.1;
-        if let Some((what, hint)) = acquitted(&seen, cause, Cause::OneThreadWorks) {
-            return Ok(Some((what, hint)));
-        }
+    kernels::verdict("case_two", slow, "block_sums", mistake_hint, |gpu, kernel| {
+        let seen = summed(gpu, kernel, WHOLE)?.1;
+        acquitted(&seen, cause, Cause::OneThreadWorks)?;
         let dearest = dearest_lanes(&seen);
-        Ok((lanes as f64 != dearest.round()).then(|| {
+        if lanes as f64 != dearest.round() {
             let what = format!("the cause is right, but {lanes} lanes are not what the dearest line has");
             let hint =
                 "`sums_a.source()` shows each line's instructions and how many lanes were active in them, on average";
-            (what, hint)
-        }))
+            return wrong(what, hint);
+        }
+        Ok(())
     })
 }
 
@@ -96,14 +95,10 @@ pub fn case_two(slow: &str, cause: Cause, lanes: u64) -> Verdict {
 /// matrix by `factor[r]`, launched with a grid of blocks of 32 × 32 threads that covers the matrix: right, and no request of a
 /// warp touches more sectors than it must.
 pub fn fix_scale(source: &str) -> Verdict {
-    kernels::verdict("fix_scale", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("scale_rows")?;
+    kernels::verdict("fix_scale", source, "scale_rows", mistake_hint, |gpu, kernel| {
         for n in SIDES {
-            let (wrong, seen) = scaled(gpu, &kernel, n)?;
-            if let Some(what) = wrong {
-                let hint = "every element is its own times the factor of its row: which index is the row?";
-                return Ok(Some((what, hint)));
-            }
+            let (what, seen) = scaled(gpu, kernel, n)?;
+            none_wrong(what, "every element is its own times the factor of its row: which index is the row?")?;
             let c = &seen.counters;
             let (loads, stores) = (worst_load(&seen), c.global_store_sectors as f64 / c.global_store_requests as f64);
             // The rows of the smaller matrices begin within a sector.
@@ -111,37 +106,33 @@ pub fn fix_scale(source: &str) -> Verdict {
                 let what =
                     format!("a load request touches up to {loads} sectors, a store request {stores:.0}; 4 suffice");
                 let hint = "the lanes of a warp differ in `threadIdx.x`: is that the index that runs along a row?";
-                return Ok(Some((what, hint)));
+                return wrong(what, hint);
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
 /// Checks a kernel `block_sums(const float *x, float *sums, int n)` that leaves the sum of each 1024 elements in
 /// `sums[blockIdx.x]`, launched with blocks of 1024 threads, one an element: right, and the work shared among the lanes.
 pub fn fix_sums(source: &str) -> Verdict {
-    kernels::verdict("fix_sums", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("block_sums")?;
+    kernels::verdict("fix_sums", source, "block_sums", mistake_hint, |gpu, kernel| {
         for n in SIZES {
-            let (wrong, seen) = summed(gpu, &kernel, n)?;
-            if let Some(what) = wrong {
-                let hint =
-                    "in each step half as many threads add as before, each one other value: which two are added?";
-                return Ok(Some((what, hint)));
-            }
-            if n == WHOLE
-                && let Some((what, hint)) = alone(&seen)
-            {
-                return Ok(Some((what, hint)));
+            let (what, seen) = summed(gpu, kernel, n)?;
+            none_wrong(
+                what,
+                "in each step half as many threads add as before, each one other value: which two are added?",
+            )?;
+            if n == WHOLE {
+                alone(&seen)?;
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
 /// What is wrong with the result, if anything, and what the launch did.
-fn scaled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<(Option<String>, Inspection)> {
+fn scaled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check<(Option<String>, Inspection)> {
     let (x, factor) = (cpu::random_f32(n * n, 1), cpu::random_f32(n, 2));
     let (on_x, on_factor, mut y) = (gpu.to_device(&x)?, gpu.to_device(&factor)?, gpu.poison::<f32>(n * n)?);
     // Square, so that x may run along rows or along columns.
@@ -150,10 +141,10 @@ fn scaled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<(Option<String>, Inspe
     kernel.launch(config, (&on_x, &on_factor, &mut y, n as i32))?;
     let seen = kernel.inspect(config, (&on_x, &on_factor, &mut y, n as i32))?;
     let expected: Vec<f32> = x.iter().enumerate().map(|(at, x)| x * factor[at / n]).collect();
-    Ok((first_wrong(&format!("n = {n}"), &y.to_host()?, &expected), seen))
+    Ok((first_wrong(&format!("n = {n}"), &y.to_host()?, &expected, element), seen))
 }
 
-fn summed(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<(Option<String>, Inspection)> {
+fn summed(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check<(Option<String>, Inspection)> {
     // Small whole numbers: their sum is exact in any order.
     let x: Vec<f32> = cpu::random_f32(n, 3).iter().map(|x| (x * 8.0).trunc() + 1.0).collect();
     let blocks = n.div_ceil(BLOCK as usize);
@@ -162,7 +153,7 @@ fn summed(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<(Option<String>, Inspe
     kernel.launch(config, (&on_x, &mut sums, n as i32))?;
     let seen = kernel.inspect(config, (&on_x, &mut sums, n as i32))?;
     let expected: Vec<f32> = x.chunks(BLOCK as usize).map(|part| part.iter().sum()).collect();
-    Ok((first_wrong(&format!("n = {n}"), &sums.to_host()?, &expected), seen))
+    Ok((first_wrong(&format!("n = {n}"), &sums.to_host()?, &expected, element), seen))
 }
 
 /// The most sectors that a load of the watched warp touches.
@@ -178,43 +169,43 @@ fn dearest_lanes(seen: &Inspection) -> f64 {
 }
 
 /// One thread, or lanes one after the other, where all could work.
-fn alone(seen: &Inspection) -> Wrong {
+fn alone(seen: &Inspection) -> Check {
     let c = &seen.counters;
     let lanes = c.active_lanes_per_instruction();
     if lanes < 16.0 {
-        return Some((
+        return wrong(
             format!("the sums are right, but {lanes:.1} of 32 lanes are active in the average instruction"),
             "let half of the threads add one value each, then half of those, and so on: `__syncthreads()` between the steps, \
              outside of the `if`",
-        ));
+        );
     }
     // Each warp may add its own sum.
     let warps = u64::from(seen.grid[0] * BLOCK / 32);
     if c.shared_atomic_wavefronts > 2 * warps || c.global_atomics > warps {
-        return Some((
+        return wrong(
             format!(
                 "the lanes take turns at one address: {} passes of atomics in shared memory, {} atomics in global \
                      memory, for {warps} warps",
                 c.shared_atomic_wavefronts, c.global_atomics
             ),
             "an atomic of a whole warp on one address is done lane after lane: add within the warp first (`__shfl_down_sync`)",
-        ));
+        );
     }
-    None
+    Ok(())
 }
 
 /// Why the evidence speaks against a cause that was named; `None` when it is the right one.
-fn acquitted(seen: &Inspection, named: Cause, right: Cause) -> Wrong {
+fn acquitted(seen: &Inspection, named: Cause, right: Cause) -> Check {
     let c = &seen.counters;
     let conflicts = c.shared_load_bank_conflicts + c.shared_store_bank_conflicts;
     let each = c.global_load_sectors as f64 / c.global_load_requests.max(1) as f64;
     let said = match named {
-        _ if named == right => return None,
+        _ if named == right => return Ok(()),
         Cause::Unknown => {
-            return Some((
+            return wrong(
                 "no cause is named yet".to_string(),
                 "look at the counters of both kernels side by side: where do they differ most?",
-            ));
+            );
         }
         Cause::LanesApart => {
             format!("its loads touch {each:.1} sectors a request, and 4 is what neighbouring floats need")
@@ -234,17 +225,14 @@ fn acquitted(seen: &Inspection, named: Cause, right: Cause) -> Wrong {
             format!("it makes {} requests to local memory", c.local_load_requests + c.local_store_requests)
         }
     };
-    Some((
+    wrong(
         format!("the evidence speaks against {named:?}: {said}"),
         "compare A and B counter by counter, then look at A line by line (`scale_a.source()`, or `sums_a.source()`)",
-    ))
+    )
 }
 
-/// The first element that is not as it should be, in words. NaN, which was never written, equals nothing.
-fn first_wrong(which: &str, given: &[f32], expected: &[f32]) -> Option<String> {
-    let at = (0..expected.len()).find(|&at| given[at] != expected[at])?;
-    let is = if given[at].is_nan() { "was never written".to_string() } else { format!("is {}", given[at]) };
-    Some(format!("with {which} element {at} of the result {is}, and it should be {}", expected[at]))
+fn element(at: usize) -> String {
+    format!("element {at}")
 }
 
 fn mistake_hint(error: &Error) -> &'static str {
@@ -315,7 +303,7 @@ mod tests {
         let right = FAST_SCALE;
         assert!(fix_scale(right).passed(), "{}", fix_scale(right).text());
         red(fix_scale(SLOW_SCALE), "up to 32 sectors");
-        red(fix_scale(&right.replace("factor[row]", "factor[column]")), "element 1 of the result");
+        red(fix_scale(&right.replace("factor[row]", "factor[column]")), "element 1 is");
         red(fix_scale(&right.replace("row < n && ", "")), "past the end");
         red(fix_scale(&right.replace("if (row < n && column < n)", "if (row + 1 < n && column < n)")), "never written");
         red(fix_scale(&right.replace("scale_rows", "scale_row")), "no kernel `scale_rows`");
@@ -350,7 +338,7 @@ mod tests {
         red(fix_sums(&right.replace(barrier, outside)), "needs its own `__syncthreads()`");
         let inside = right.replace("+ half]; }\n        __syncthreads();", "+ half]; __syncthreads(); }");
         red(fix_sums(&inside), "outside of the `if`");
-        red(fix_sums(&right.replace("half = 512", "half = 256")), "element 0 of the result is");
+        red(fix_sums(&right.replace("half = 512", "half = 256")), "element 0 is");
         red(fix_sums(&right.replace("i < n ? x[i] : 0.0f", "x[i]")), "does that element exist");
         let turns = format!(
             "{}{}",

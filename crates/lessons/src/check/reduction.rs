@@ -1,10 +1,10 @@
 //! Exercises of lesson 11: kernels whose threads work together, run in the simulator, which sees who waits for whom.
 
 use super::Verdict;
-use super::kernels::whole;
-use super::kernels::{self, Wrong};
+use super::kernels::{self, first_wrong, whole};
+use super::verdict::{Check, none_wrong, wrong};
 use gpulab::cpu;
-use gpulab::error::{Error, Result};
+use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::{AccessKind, Inspection};
 use gpulab::launch::LaunchConfig;
@@ -21,8 +21,7 @@ const DOT_BLOCKS: u32 = 8;
 /// Checks a kernel `largest(const float *a, float *partial, int n)` that leaves the largest of each 256 elements in
 /// `partial[blockIdx.x]`, launched with blocks of 256 threads, one an element.
 pub fn largest(source: &str) -> Verdict {
-    kernels::verdict("largest", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("largest")?;
+    kernels::verdict("largest", source, "largest", mistake_hint, |gpu, kernel| {
         // The largest one is the last, the first, anywhere.
         let order: [fn(usize) -> Vec<f32>; 3] = [
             |n| (0..n).map(|i| i as f32).collect(),
@@ -35,20 +34,20 @@ pub fn largest(source: &str) -> Verdict {
             kernel.launch(LaunchConfig::for_elements(n, BLOCK), (&on_a, &mut partial, n as i32))?;
             let expected: Vec<f32> =
                 a.chunks(BLOCK as usize).map(|part| part.iter().copied().fold(f32::MIN, f32::max)).collect();
-            if let Some(what) = first_wrong("block", n, &partial.to_host()?, &expected) {
-                let hint = "each step halves how many threads compare, until one is left: which two does it compare?";
-                return Ok(Some((what, hint)));
-            }
+            let hint = "each step halves how many threads compare, until one is left: which two does it compare?";
+            none_wrong(
+                first_wrong(&format!("n = {n}"), &partial.to_host()?, &expected, |at| format!("block {at}")),
+                hint,
+            )?;
         }
-        Ok(None)
+        Ok(())
     })
 }
 
 /// Checks a kernel `row_sums(const float *a, float *sums, int rows)` for rows of 32 elements, launched with one warp for every
 /// 32 rows: right, each sector of `a` fetched once, and no bank conflict.
 pub fn row_sums(source: &str) -> Verdict {
-    kernels::verdict("row_sums", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("row_sums")?;
+    kernels::verdict("row_sums", source, "row_sums", mistake_hint, |gpu, kernel| {
         for rows in [64, 1, 31, 33, 100] {
             let a = whole(rows * COLUMNS, 1);
             let (on_a, mut sums) = (gpu.to_device(&a)?, gpu.poison::<f32>(rows)?);
@@ -56,64 +55,59 @@ pub fn row_sums(source: &str) -> Verdict {
             // First as any launch: its mistakes come as an error.
             kernel.launch(config, (&on_a, &mut sums, rows as i32))?;
             let expected: Vec<f32> = a.chunks(COLUMNS).map(|row| row.iter().sum()).collect();
-            if let Some(what) = first_wrong("row", rows, &sums.to_host()?, &expected) {
-                let hint =
-                    "thread t adds up row t of the tile: its first index is the row, in the store and in the load";
-                return Ok(Some((what, hint)));
-            }
+            let hint = "thread t adds up row t of the tile: its first index is the row, in the store and in the load";
+            none_wrong(
+                first_wrong(&format!("{rows} rows"), &sums.to_host()?, &expected, |at| format!("row {at}")),
+                hint,
+            )?;
             let seen = kernel.inspect(config, (&on_a, &mut sums, rows as i32))?;
-            if let Some((what, hint)) = wasteful(&seen, rows) {
-                return Ok(Some((what, hint)));
-            }
+            wasteful(&seen, rows)?;
         }
-        Ok(None)
+        Ok(())
     })
 }
 
 /// Sectors fetched more than once, and conflicts.
-fn wasteful(seen: &Inspection, rows: usize) -> Wrong {
+fn wasteful(seen: &Inspection, rows: usize) -> Check {
     let c = &seen.counters;
     let needed = (rows * COLUMNS * 4 / 32) as u64;
     if c.global_load_sectors > needed {
-        return Some((
+        return wrong(
             format!("with {rows} rows its loads touch {} sectors, and the matrix has {needed}", c.global_load_sectors),
             "the way through shared memory is there so that the lanes read neighbours of `a`: keep that loop",
-        ));
+        );
     }
     let (loads, stores) = (c.shared_load_bank_conflicts, c.shared_store_bank_conflicts);
-    (loads + stores > 0).then(|| {
-        (
-            format!(
-                "with {rows} rows there are {loads} bank conflicts of loads from shared memory, and {stores} of stores"
-            ),
-            if loads == 0 {
-                "now the lanes meet where they store: put the store back as it was. Lane t reads word \
+    if loads + stores > 0 {
+        let what = format!(
+            "with {rows} rows there are {loads} bank conflicts of loads from shared memory, and {stores} of stores"
+        );
+        let hint = if loads == 0 {
+            "now the lanes meet where they store: put the store back as it was. Lane t reads word \
                  t * (length of a row) + column: which length puts the 32 lanes into 32 banks, w % 32?"
-            } else {
-                "word w lies in bank w % 32. Lane t reads word t * (length of a row) + column: \
+        } else {
+            "word w lies in bank w % 32. Lane t reads word t * (length of a row) + column: \
                  which length puts the 32 lanes into 32 banks?"
-            },
-        )
-    })
+        };
+        return wrong(what, hint);
+    }
+    Ok(())
 }
 
 /// Checks a kernel `dot(const float *a, const float *b, float *result, int n)` that adds the sum of all `a[i] * b[i]` to `result[0]`.
 /// It is launched with 8 blocks of 256 threads, whatever `n` is: every thread takes many elements, and a warp hands its
 /// sum over in registers.
 pub fn dot(source: &str) -> Verdict {
-    kernels::verdict("dot", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("dot")?;
+    kernels::verdict("dot", source, "dot", mistake_hint, |gpu, kernel| {
         for n in [1, 31, 33, 2048, 5000, 100_003] {
-            if let Some((what, hint)) = wrong_product(gpu, &kernel, n)? {
-                return Ok(Some((what, hint)));
-            }
+            wrong_product(gpu, kernel, n)?;
         }
-        took_turns(gpu, &kernel)
+        took_turns(gpu, kernel)
     })
 }
 
 /// What is wrong with the result for that length, and a hint.
-fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Wrong> {
+fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check {
     let (a, b) = (whole(n, 1), whole(n, 2));
     let (on_a, on_b, mut result) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.zeros::<f32>(1)?);
     kernel.launch(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&on_a, &on_b, &mut result, n as i32))?;
@@ -124,11 +118,12 @@ fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Wrong> {
         false => "is every element taken once, and every warp's sum added once? Lane 0 alone has the sum of its warp",
     };
     // NaN equals nothing.
-    Ok((given != exact).then(|| (format!("with n = {n} the result is {given}, and it should be {exact}"), hint)))
+    let what = (given != exact).then(|| format!("with n = {n} the result is {given}, and it should be {exact}"));
+    none_wrong(what, hint)
 }
 
 /// Where threads wait for each other more than they must, and a hint.
-fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Result<Wrong> {
+fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Check {
     let n = 5000;
     let (a, b, mut result) = (gpu.to_device(&whole(n, 1))?, gpu.to_device(&whole(n, 2))?, gpu.zeros::<f32>(1)?);
     let seen = kernel.inspect(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&a, &b, &mut result, n as i32))?;
@@ -142,20 +137,14 @@ fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Result<Wrong> {
         );
         let hint = "first add up in a register what a thread takes, then over the warp with __shfl_down_sync, \
                     and let lane 0 alone call atomicAdd";
-        return Ok(Some((what, hint)));
+        return wrong(what, hint);
     }
     // One barrier serves a block whose warps leave their sums in shared memory.
-    Ok((c.barriers > 2 * warps).then(|| {
+    if c.barriers > 2 * warps {
         let what = format!("its {warps} warps arrive at barriers {} times", c.barriers);
-        (what, "that is a tree in shared memory, and it is right; within a warp shuffles need no barrier")
-    }))
-}
-
-/// The first figure that is not as it should be, in words; NaN never is.
-fn first_wrong(what: &str, n: usize, given: &[f32], expected: &[f32]) -> Option<String> {
-    let at = given.iter().zip(expected).position(|(given, expected)| given != expected)?;
-    let is = if given[at].is_nan() { "was never written".to_string() } else { format!("gives {}", given[at]) };
-    Some(format!("of {n}, {what} {at} {is}, and it should give {}", expected[at]))
+        return wrong(what, "that is a tree in shared memory, and it is right; within a warp shuffles need no barrier");
+    }
+    Ok(())
 }
 
 /// What to ask oneself about the first mistake of threads that work together.
@@ -174,8 +163,6 @@ fn mistake_hint(error: &Error) -> &'static str {
     } else if is(&[Kind::UninitialisedRead]) {
         "which thread writes that word? If another one does, it must have done so by then: a __syncthreads() belongs \
          between. If nobody does, a thread without an element must put something there too"
-    } else if is(&[Kind::StepBudget]) {
-        "what ends the loop, and does each step come nearer to it?"
     } else {
         "do the sum for that block and thread by hand: which element is its own, and does it exist?"
     }
@@ -231,7 +218,7 @@ mod tests {
                 ("__syncthreads(); // all are done", "", "done by all threads before"),
                 ("most[thread] = fmaxf(most[thread], most[thread + distance]);", "__syncthreads();", "no `if` keeps"),
                 ("distance = 128", "distance = 64", "which two does it compare"),
-                ("fmaxf", "fminf", "block 0 gives"),
+                ("fmaxf", "fminf", "block 0 is"),
                 ("min(blockIdx.x * 256 + thread, n - 1)", "blockIdx.x * 256 + thread", "which element is its own"),
                 ("if (thread == 0)", "if (thread == 256)", "was never written"),
                 ("__shared__ float", "__shared__ flaot", "the compiler"),

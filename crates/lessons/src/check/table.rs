@@ -1,9 +1,10 @@
 //! Exercises of lesson 15: a filter and a group-by, run in the simulator, which counts who takes turns.
 
 use super::Verdict;
-use super::kernels::{self, Wrong};
+use super::kernels;
+use super::verdict::{Check, none_wrong, wrong};
 use gpulab::cpu;
-use gpulab::error::{Error, Result};
+use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::AccessKind;
 use gpulab::launch::LaunchConfig;
@@ -20,14 +21,11 @@ const BLOCKS: u32 = 4;
 /// in `out`, side by side and in any order, and how many there are in `count[0]`, which is 0 before. Launched with at least one
 /// thread an element; a warp may go to the counter once.
 pub fn keep_fares(source: &str) -> Verdict {
-    kernels::verdict("keep_fares", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("keep")?;
+    kernels::verdict("keep_fares", source, "keep", mistake_hint, |gpu, kernel| {
         for n in [1, 31, 33, 256, 1000, 5000] {
-            if let Some((what, hint)) = wrong_fares(gpu, &kernel, n)? {
-                return Ok(Some((what, hint)));
-            }
+            wrong_fares(gpu, kernel, n)?;
         }
-        one_by_one(gpu, &kernel)
+        one_by_one(gpu, kernel)
     })
 }
 
@@ -36,7 +34,7 @@ fn random(n: usize, most: usize, seed: u64) -> Vec<u32> {
     cpu::random_f32(n, seed).into_iter().map(|x| ((x + 1.0) / 2.0 * most as f32) as u32).collect()
 }
 
-fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Wrong> {
+fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check {
     // A third is below the limit, and none is there twice: each keeps its row's number.
     let cents: Vec<u32> = random(n, 600, n as u64).into_iter().enumerate().map(|(i, x)| x + 1000 * i as u32).collect();
     let cents: Vec<u32> = cents.into_iter().map(|x| if x % 1000 < LEAST { x % LEAST } else { x }).collect();
@@ -47,45 +45,45 @@ fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Wrong> {
     if counted != expected.len() {
         let what = format!("with n = {n} the count is {counted}, and {} fares are to be kept", expected.len());
         let hint = "each kept fare counts once: of a warp, __popc counts the ones of its ballot";
-        return Ok(Some((what, hint)));
+        return wrong(what, hint);
     }
     let mut given = out.to_host()?[..counted].to_vec();
     if let Some(at) = given.iter().position(|&fare| fare == u32::MAX) {
         let what = format!("with n = {n} place {at} of the {counted} was never written");
         let hint = "two lanes have one place, or a place is passed over: lane l comes after the kept lanes below it, which are \
                     __popc(ballot & ((1u << l) - 1))";
-        return Ok(Some((what, hint)));
+        return wrong(what, hint);
     }
     given.sort_unstable();
     expected.sort_unstable();
-    Ok(given.iter().zip(&expected).find(|(given, expected)| given != expected).map(|(given, expected)| {
-        let what = format!("with n = {n} there is {given} where {expected} should be, both in rising order");
-        (what, "a lane stores its own fare, and only if that is at least 200")
-    }))
+    let differ = given.iter().zip(&expected).find(|(given, expected)| given != expected).map(|(given, expected)| {
+        format!("with n = {n} there is {given} where {expected} should be, both in rising order")
+    });
+    none_wrong(differ, "a lane stores its own fare, and only if that is at least 200")
 }
 
 /// Where lanes of a warp go to the counter one by one, and a hint.
-fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Result<Wrong> {
+fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Check {
     let n = 1024;
     let cents = vec![LEAST; n];
     let (cents, mut out, mut count) = (gpu.to_device(&cents)?, gpu.poison::<u32>(n)?, gpu.zeros::<u32>(1)?);
     let seen = kernel.inspect(LaunchConfig::for_elements(n, BLOCK), (&cents, &mut out, &mut count, n as i32))?;
     let lanes = |access: &gpulab::inspect::Access| access.offsets.iter().flatten().count();
     let most = seen.accesses.iter().filter(|access| access.kind == AccessKind::Atomic).map(lanes).max().unwrap_or(0);
-    Ok((most > 1).then(|| {
+    if most > 1 {
         let what = format!("it is right; but {most} lanes of one warp go to one counter, and take turns there");
         let hint = "let the lanes count themselves first: __ballot_sync(0xffffffff, stays) has a bit for each. Then lane 0 alone calls \
                     atomicAdd with their number, and __shfl_sync gives the others what it returned";
-        (what, hint)
-    }))
+        return wrong(what, hint);
+    }
+    Ok(())
 }
 
 /// Checks a kernel `group(const unsigned *zone, const unsigned *cents, unsigned *sums, int n)` that adds each fare to the sum of its
 /// zone, 0 to 63; the sums are 0 before. It is launched with 4 blocks of 256 threads, whatever `n` is, and each block may go to
 /// the common sums once for each zone.
 pub fn sums_by_zone(source: &str) -> Verdict {
-    kernels::verdict("sums_by_zone", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("group")?;
+    kernels::verdict("sums_by_zone", source, "group", mistake_hint, |gpu, kernel| {
         let config = LaunchConfig::new(BLOCKS, BLOCK);
         for n in [1, 31, 33, 1000, 5000, 40_003] {
             let (zone, cents) = (random(n, ZONES, 1), random(n, 5000, 2));
@@ -94,9 +92,7 @@ pub fn sums_by_zone(source: &str) -> Verdict {
             kernel.launch(config, (&on_zone, &on_cents, &mut sums, n as i32))?;
             let mut expected = vec![0; ZONES];
             zone.iter().zip(&cents).for_each(|(&zone, &cents)| expected[zone as usize] += cents);
-            if let Some((what, hint)) = wrong_sum(n, &sums.to_host()?, &expected) {
-                return Ok(Some((what, hint)));
-            }
+            wrong_sum(n, &sums.to_host()?, &expected)?;
         }
         let n = 40_003;
         let (zone, cents) = (gpu.to_device(&random(n, ZONES, 1))?, gpu.to_device(&vec![1u32; n])?);
@@ -105,19 +101,20 @@ pub fn sums_by_zone(source: &str) -> Verdict {
         // An instruction of a warp serves up to 32 zones; with fewer lanes it is more of them, so this is generous.
         let most = u64::from(BLOCKS) * ZONES as u64;
         let asked = seen.counters.global_atomics;
-        Ok((asked > most).then(|| {
+        if asked > most {
             let what = format!(
                 "it is right; but with n = {n} its warps send {asked} atomic instructions to the common sums, and {most} would be plenty"
             );
             let hint = "give each block sums of its own: __shared__ unsigned own[64], set to 0 by all, added to with atomicAdd, and handed \
                         over at the end, by one thread a zone";
-            (what, hint)
-        }))
+            return wrong(what, hint);
+        }
+        Ok(())
     })
 }
 
-fn wrong_sum(n: usize, given: &[u32], expected: &[u32]) -> Wrong {
-    let at = given.iter().zip(expected).position(|(given, expected)| given != expected)?;
+fn wrong_sum(n: usize, given: &[u32], expected: &[u32]) -> Check {
+    let Some(at) = (0..ZONES).find(|&at| given[at] != expected[at]) else { return Ok(()) };
     let (given, expected) = (given[at], expected[at]);
     let hint = match given {
         0 => {
@@ -128,7 +125,7 @@ fn wrong_sum(n: usize, given: &[u32], expected: &[u32]) -> Wrong {
         }
         _ => "some fares are in there more than once: one thread hands a zone over, and only once",
     };
-    Some((format!("with n = {n} zone {at} has {given} cents, and it should have {expected}"), hint))
+    wrong(format!("with n = {n} zone {at} has {given} cents, and it should have {expected}"), hint)
 }
 
 /// What to ask oneself about the first mistake of threads that share a place.

@@ -1,7 +1,7 @@
 //! Exercises of lesson 02.
 
 use super::Verdict;
-use super::verdict::{PANIC_HINT, run};
+use super::verdict::{PANIC_HINT, ask, run, verdict, wrong};
 use crate::practice::{PracticeKernel, PracticeQueue};
 use gpulab::error::Result;
 use gpulab::measurement::figures;
@@ -9,37 +9,42 @@ use gpulab::measurement::figures;
 /// Checks a function that gives the time of one kernel on the GPU, in µs, as a fair measurement finds it: the queue may
 /// hold work already, the first launch is special, and single samples may be off.
 pub fn time_kernel(answer: fn(&mut PracticeQueue, PracticeKernel) -> Result<f64>) -> Verdict {
-    const NAME: &str = "time_kernel";
-    // (kernel, work queued before, is it the queue's first launch)
-    for (us, before_us, first) in
-        [(250.0, 0.0, false), (250.0, 0.0, true), (400.0, 60_000.0, false), (3000.0, 500.0, true)]
-    {
-        // So many seeds that a median of only three samples meets two disturbed ones.
-        for seed in 1..=40 {
-            let mut queue = PracticeQueue::with_seed(seed);
-            let prepared = prepare(&mut queue, before_us, first);
-            let launches = queue.launches();
-            let given = match prepared.and_then(|()| run(|| answer(&mut queue, PracticeKernel::of_us(us)))) {
-                Err(panic) => {
-                    let hint =
-                        if panic.contains("endless") { "let the loop end, after 21 samples say" } else { PANIC_HINT };
-                    return Verdict::not_yet(NAME, panic, hint);
+    verdict("time_kernel", || {
+        // (kernel, work queued before, is it the queue's first launch)
+        for (us, before_us, first) in
+            [(250.0, 0.0, false), (250.0, 0.0, true), (400.0, 60_000.0, false), (3000.0, 500.0, true)]
+        {
+            // So many seeds that a median of only three samples meets two disturbed ones.
+            for seed in 1..=40 {
+                let mut queue = PracticeQueue::with_seed(seed);
+                let prepared = prepare(&mut queue, before_us, first);
+                let launches = queue.launches();
+                let given = match prepared.and_then(|()| run(|| answer(&mut queue, PracticeKernel::of_us(us)))) {
+                    Err(panic) => {
+                        let hint = if panic.contains("endless") {
+                            "let the loop end, after 21 samples say"
+                        } else {
+                            PANIC_HINT
+                        };
+                        return wrong(panic, hint);
+                    }
+                    Ok(Err(error)) => {
+                        return wrong(error.to_string(), "this queue has no fault: what failed?");
+                    }
+                    Ok(Ok(given)) => given,
+                };
+                // The launch's own 4 µs and a median's noise are within; the smallest mistake, a mean, is 10 % off.
+                if (given / us - 1.0).abs() <= 0.04 {
+                    continue;
                 }
-                Ok(Err(error)) => {
-                    return Verdict::not_yet(NAME, error.to_string(), "this queue has no fault: what failed?");
-                }
-                Ok(Ok(given)) => given,
-            };
-            // The launch's own 4 µs and a median's noise are within; the smallest mistake, a mean, is 10 % off.
-            if (given / us - 1.0).abs() <= 0.04 {
-                continue;
+                let taken = Taken { given, us, before_us, first, launches: queue.launches() - launches };
+                let what =
+                    format!("a kernel of {us} µs was measured as {} µs\n{}", figures(given), taken.circumstances());
+                return wrong(what, taken.hint());
             }
-            let taken = Taken { given, us, before_us, first, launches: queue.launches() - launches };
-            let what = format!("a kernel of {us} µs was measured as {} µs\n{}", figures(given), taken.circumstances());
-            return Verdict::not_yet(NAME, what, taken.hint());
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 fn prepare(queue: &mut PracticeQueue, before_us: f64, first: bool) -> std::result::Result<(), String> {
@@ -117,41 +122,39 @@ fn times(count: usize) -> String {
 /// Checks a function that launches all the work, in order, and gives the index of the launch that fails on the GPU,
 /// or `None`.
 pub fn find_fault(answer: fn(&mut PracticeQueue, &[PracticeKernel]) -> Option<usize>) -> Verdict {
-    const NAME: &str = "find_fault";
-    // Launches are faster than these kernels, but not by so much that none of them meets the error of an earlier one.
-    let work = vec![PracticeKernel::of_us(10.0); 40];
-    for fault in [Some(5), Some(0), Some(39), None] {
-        let mut queue = PracticeQueue::with_seed(7);
-        if let Some(at) = fault {
-            queue = queue.with_fault_at(at);
+    verdict("find_fault", || {
+        // Launches are faster than these kernels, but not by so much that none of them meets the error of an earlier one.
+        let work = vec![PracticeKernel::of_us(10.0); 40];
+        for fault in [Some(5), Some(0), Some(39), None] {
+            let mut queue = PracticeQueue::with_seed(7);
+            if let Some(at) = fault {
+                queue = queue.with_fault_at(at);
+            }
+            let given = ask("", || answer(&mut queue, &work))?;
+            if given == fault {
+                continue;
+            }
+            let what = match fault {
+                Some(at) => format!("launch {at} fails, and your answer is {given:?}"),
+                None => format!("no launch fails, and your answer is {given:?}"),
+            };
+            let hint = match (given, fault) {
+                _ if queue.launches() == 0 => "nothing was launched: launch the work in order, and see what fails",
+                (Some(given), Some(at)) if given == at + 1 => {
+                    "one too many: `synchronize` right after each launch, before the next one, and count from 0"
+                }
+                (Some(given), Some(at)) if given > at => {
+                    "that call reports the error of an earlier launch: `synchronize` after each launch, and see what it returns"
+                }
+                (None, Some(_)) => {
+                    "an error that arrives after the last launch shows itself only when you wait for the queue"
+                }
+                _ => "count from 0, and answer `None` when everything ended well",
+            };
+            return wrong(what, hint);
         }
-        let given = match run(|| answer(&mut queue, &work)) {
-            Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
-            Ok(given) => given,
-        };
-        if given == fault {
-            continue;
-        }
-        let what = match fault {
-            Some(at) => format!("launch {at} fails, and your answer is {given:?}"),
-            None => format!("no launch fails, and your answer is {given:?}"),
-        };
-        let hint = match (given, fault) {
-            _ if queue.launches() == 0 => "nothing was launched: launch the work in order, and see what fails",
-            (Some(given), Some(at)) if given == at + 1 => {
-                "one too many: `synchronize` right after each launch, before the next one, and count from 0"
-            }
-            (Some(given), Some(at)) if given > at => {
-                "that call reports the error of an earlier launch: `synchronize` after each launch, and see what it returns"
-            }
-            (None, Some(_)) => {
-                "an error that arrives after the last launch shows itself only when you wait for the queue"
-            }
-            _ => "count from 0, and answer `None` when everything ended well",
-        };
-        return Verdict::not_yet(NAME, what, hint);
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 /// A curve: (size, ms) in rising order of size.
@@ -160,50 +163,46 @@ pub type Curve = [(usize, f64)];
 /// Checks a function that gives the smallest measured size from which on the GPU is faster, there and at every larger
 /// size, or `None`. Both lists hold (size, ms) of the same sizes, in rising order.
 pub fn crossover(answer: fn(&Curve, &Curve) -> Option<usize>) -> Verdict {
-    const NAME: &str = "crossover";
-    const SIZES: [usize; 5] = [64, 128, 256, 512, 1024];
-    type Case = ([f64; 5], [f64; 5], Option<usize>, &'static str);
-    let cases: [Case; 5] = [
-        (
-            [0.01, 0.08, 0.6, 5.0, 40.0],
-            [0.2, 0.2, 0.2, 0.3, 0.5],
-            Some(256),
-            "the smallest size from which on the GPU's time is below the CPU's, to the right end of the lists",
-        ),
-        (
-            [0.3, 0.08, 0.6, 5.0, 40.0],
-            [0.2, 0.2, 0.2, 0.3, 0.5],
-            Some(256),
-            "a lucky win at one small size is no crossover: the GPU must stay ahead from there on. Look from the large end",
-        ),
-        ([0.1; 5], [0.2, 0.2, 0.2, 0.2, 0.2], None, "the GPU never wins here: answer `None`"),
-        ([0.5; 5], [0.2; 5], Some(64), "the GPU wins everywhere, so the answer is the smallest size"),
-        (
-            [0.1, 0.2, 0.4, 0.8, 1.0],
-            [0.2, 0.1, 0.2, 0.4, 1.0],
-            None,
-            "equal is not faster, and the largest size counts too",
-        ),
-    ];
-    let pairs = |times: [f64; 5]| SIZES.into_iter().zip(times).collect::<Vec<_>>();
-    for (cpu, gpu, expected, hint) in cases {
-        let curves = format!("sizes {SIZES:?}\nCPU {cpu:?} ms\nGPU {gpu:?} ms");
-        match run(|| answer(&pairs(cpu), &pairs(gpu))) {
-            Err(panic) => return Verdict::not_yet(NAME, format!("{curves}\n{panic}"), PANIC_HINT),
-            Ok(given) if given != expected => {
+    verdict("crossover", || {
+        const SIZES: [usize; 5] = [64, 128, 256, 512, 1024];
+        type Case = ([f64; 5], [f64; 5], Option<usize>, &'static str);
+        let cases: [Case; 5] = [
+            (
+                [0.01, 0.08, 0.6, 5.0, 40.0],
+                [0.2, 0.2, 0.2, 0.3, 0.5],
+                Some(256),
+                "the smallest size from which on the GPU's time is below the CPU's, to the right end of the lists",
+            ),
+            (
+                [0.3, 0.08, 0.6, 5.0, 40.0],
+                [0.2, 0.2, 0.2, 0.3, 0.5],
+                Some(256),
+                "a lucky win at one small size is no crossover: the GPU must stay ahead from there on. Look from the large end",
+            ),
+            ([0.1; 5], [0.2, 0.2, 0.2, 0.2, 0.2], None, "the GPU never wins here: answer `None`"),
+            ([0.5; 5], [0.2; 5], Some(64), "the GPU wins everywhere, so the answer is the smallest size"),
+            (
+                [0.1, 0.2, 0.4, 0.8, 1.0],
+                [0.2, 0.1, 0.2, 0.4, 1.0],
+                None,
+                "equal is not faster, and the largest size counts too",
+            ),
+        ];
+        let pairs = |times: [f64; 5]| SIZES.into_iter().zip(times).collect::<Vec<_>>();
+        for (cpu, gpu, expected, hint) in cases {
+            let curves = format!("sizes {SIZES:?}\nCPU {cpu:?} ms\nGPU {gpu:?} ms");
+            let given = ask(&curves, || answer(&pairs(cpu), &pairs(gpu)))?;
+            if given != expected {
                 let place = given.is_some_and(|given| given < SIZES.len());
                 let hint = if place { "that is a place in the list: give the size that stands there" } else { hint };
-                let what = format!("{curves}\nyour answer is {given:?}, and it should be {expected:?}");
-                return Verdict::not_yet(NAME, what, hint);
+                return wrong(format!("{curves}\nyour answer is {given:?}, and it should be {expected:?}"), hint);
             }
-            Ok(_) => {}
         }
-    }
-    match run(|| answer(&[], &[])) {
-        Ok(None) => Verdict::pass(NAME),
-        Ok(given) => Verdict::not_yet(NAME, format!("without any size your answer is {given:?}"), "answer `None`"),
-        Err(panic) => Verdict::not_yet(NAME, format!("without any size, {panic}"), PANIC_HINT),
-    }
+        match ask("without any size", || answer(&[], &[]))? {
+            None => Ok(()),
+            given => wrong(format!("without any size your answer is {given:?}"), "answer `None`"),
+        }
+    })
 }
 
 #[cfg(test)]

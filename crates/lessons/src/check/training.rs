@@ -1,7 +1,7 @@
 //! Exercises of lesson 20.
 
 use super::Verdict;
-use super::verdict::{PANIC_HINT, run};
+use super::verdict::{ask, verdict, wrong};
 
 type Numbers = [f64; 3];
 
@@ -13,26 +13,24 @@ const EPSILON: f64 = 1e-8;
 /// squares, and the gradient, to the first three after it. The learning rate is 0.001, the decay 0.01, the betas 0.9 and
 /// 0.999, epsilon 1e-8.
 pub fn adamw(answer: fn(state: [f64; 3], gradient: f64, t: i32) -> [f64; 3]) -> Verdict {
-    const NAME: &str = "adamw";
-    for gradients in [[0.5, 0.25, -1.0, 2.0], [0.0; 4], [1e-9, -1e-9, 3e-9, 1e-9]] {
-        let mut state = [0.8, 0.0, 0.0];
-        for (at, gradient) in gradients.into_iter().enumerate() {
-            let t = at as i32 + 1;
-            let expected = step(state, gradient, t);
-            let given = match run(|| answer(state, gradient, t)) {
-                Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
-                Ok(given) => given,
-            };
-            if !same(given, expected) {
-                let what = format!(
-                    "step {t}, weight, m and v {state:?}, gradient {gradient}: you give {given:?}, and it should be {expected:?}"
-                );
-                return Verdict::not_yet(NAME, what, hint(given, expected, state, gradient, t));
+    verdict("adamw", || {
+        for gradients in [[0.5, 0.25, -1.0, 2.0], [0.0; 4], [1e-9, -1e-9, 3e-9, 1e-9]] {
+            let mut state = [0.8, 0.0, 0.0];
+            for (at, gradient) in gradients.into_iter().enumerate() {
+                let t = at as i32 + 1;
+                let expected = step(state, gradient, t);
+                let given = ask("", || answer(state, gradient, t))?;
+                if !same(given, expected) {
+                    let what = format!(
+                        "step {t}, weight, m and v {state:?}, gradient {gradient}: you give {given:?}, and it should be {expected:?}"
+                    );
+                    return wrong(what, hint(given, expected, state, gradient, t));
+                }
+                state = expected;
             }
-            state = expected;
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 fn step([w, m, v]: Numbers, g: f64, t: i32) -> Numbers {
@@ -92,36 +90,34 @@ const STEADY: u64 = 200;
 /// both of this step and whether all its gradients were finite: halved at once where they were not, doubled after 200 good
 /// steps, never below 1.
 pub fn loss_scale(answer: fn(scale: f32, good_steps: u64, finite: bool) -> (f32, u64)) -> Verdict {
-    const NAME: &str = "loss_scale";
-    let cases = [
-        (1024.0, 5, true, (1024.0, 6), "a good step changes nothing but the count of good steps"),
-        (1024.0, 5, false, (512.0, 0), "gradients that overflowed: halve the scale, and begin to count anew"),
-        (
-            1024.0,
-            STEADY - 1,
-            true,
-            (2048.0, 0),
-            "this is the 200th good step: double the scale, and begin to count anew",
-        ),
-        (1024.0, STEADY - 2, true, (1024.0, STEADY - 1), "this is the 199th good step: not yet"),
-        (1.0, 3, false, (1.0, 0), "below 1 a scale takes away what it is to save: keep it at 1"),
-        (1.0, STEADY - 1, true, (2.0, 0), "a scale of 1 may grow again"),
-        (1024.0, STEADY - 1, false, (512.0, 0), "a step that overflowed is no good step, whatever came before it"),
-    ];
-    for (scale, good, finite, expected, hint) in cases {
-        let given = match run(|| answer(scale, good, finite)) {
-            Err(panic) => return Verdict::not_yet(NAME, panic, PANIC_HINT),
-            Ok(given) => given,
-        };
-        if given != expected {
-            let gradients = if finite { "finite" } else { "not finite" };
-            let what = format!(
-                "scale {scale}, {good} good steps before, gradients {gradients}: you give {given:?}, and it should be {expected:?}"
-            );
-            return Verdict::not_yet(NAME, what, hint);
+    verdict("loss_scale", || {
+        let cases = [
+            (1024.0, 5, true, (1024.0, 6), "a good step changes nothing but the count of good steps"),
+            (1024.0, 5, false, (512.0, 0), "gradients that overflowed: halve the scale, and begin to count anew"),
+            (
+                1024.0,
+                STEADY - 1,
+                true,
+                (2048.0, 0),
+                "this is the 200th good step: double the scale, and begin to count anew",
+            ),
+            (1024.0, STEADY - 2, true, (1024.0, STEADY - 1), "this is the 199th good step: not yet"),
+            (1.0, 3, false, (1.0, 0), "below 1 a scale takes away what it is to save: keep it at 1"),
+            (1.0, STEADY - 1, true, (2.0, 0), "a scale of 1 may grow again"),
+            (1024.0, STEADY - 1, false, (512.0, 0), "a step that overflowed is no good step, whatever came before it"),
+        ];
+        for (scale, good, finite, expected, hint) in cases {
+            let given = ask("", || answer(scale, good, finite))?;
+            if given != expected {
+                let gradients = if finite { "finite" } else { "not finite" };
+                let what = format!(
+                    "scale {scale}, {good} good steps before, gradients {gradients}: you give {given:?}, and it should be {expected:?}"
+                );
+                return wrong(what, hint);
+            }
         }
-    }
-    Verdict::pass(NAME)
+        Ok(())
+    })
 }
 
 #[cfg(test)]

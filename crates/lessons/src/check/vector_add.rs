@@ -1,9 +1,10 @@
 //! Exercises of lesson 10: kernels that the learner writes, run in the simulator, which sees every access.
 
 use super::Verdict;
-use super::kernels::{self, Wrong};
+use super::kernels;
+use super::verdict::{Check, none_wrong, wrong};
 use gpulab::cpu;
-use gpulab::error::{Error, Result};
+use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
@@ -19,8 +20,7 @@ const WHOLE: usize = 1024;
 /// Checks a kernel `axpy(float s, const float *x, float *y, int n)` that replaces `y[i]` by `s * x[i] + y[i]`, launched with at least
 /// one thread an element.
 pub fn axpy(source: &str) -> Verdict {
-    kernels::verdict("axpy", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("axpy")?;
+    kernels::verdict("axpy", source, "axpy", mistake_hint, |gpu, kernel| {
         for n in SIZES {
             let (s, x, y) = (0.5f32, cpu::random_f32(n, 1), cpu::random_f32(n, 2));
             let (on_x, mut on_y) = (gpu.to_device(&x)?, gpu.to_device(&y)?);
@@ -36,38 +36,27 @@ pub fn axpy(source: &str) -> Verdict {
                     true => "y[i] is to become s * x[i] + y[i]: look at the formula",
                     false => "one block is right, several are not: which elements do the threads of block 1 take?",
                 };
-                return Ok(Some((what, hint)));
+                return wrong(what, hint);
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
 /// Checks a kernel `scale(const float *x, float *y, int n)` that sets `y[i]` to `2 * x[i]`, launched with one thread for four
 /// elements: as few sectors a request as there can be.
 pub fn scale(source: &str) -> Verdict {
-    kernels::verdict("scale", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("scale")?;
+    kernels::verdict("scale", source, "scale", mistake_hint, |gpu, kernel| {
         // The last one is several blocks, of four elements a thread.
         for n in [WHOLE, 1, 31, 33, 1000, 5000] {
-            let seen = match doubled(gpu, &kernel, n)? {
-                Ok(seen) => seen,
-                Err(what) => {
-                    let hint = "each thread still takes four elements, and together they take all of them once: \
-                                how far apart are the four of one thread?";
-                    return Ok(Some((what, hint)));
-                }
-            };
-            if let Some(wrong) = scattered(&seen, n) {
-                return Ok(Some((wrong.0, wrong.1)));
-            }
+            scattered(&doubled(gpu, kernel, n)?, n)?;
         }
-        Ok(None)
+        Ok(())
     })
 }
 
 /// What the launch did, or what is wrong with its result.
-fn doubled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<std::result::Result<Inspection, String>> {
+fn doubled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check<Inspection> {
     let x = cpu::random_f32(n, 1);
     let (on_x, mut on_y) = (gpu.to_device(&x)?, gpu.poison::<f32>(n)?);
     let config = LaunchConfig::for_elements(n.div_ceil(4), BLOCK);
@@ -75,14 +64,14 @@ fn doubled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<std::result::Result<I
     kernel.launch(config, (&on_x, &mut on_y, n as i32))?;
     let seen = kernel.inspect(config, (&on_x, &mut on_y, n as i32))?;
     let expected: Vec<f32> = x.iter().map(|x| 2.0 * x).collect();
-    Ok(match first_wrong(n, &on_y.to_host()?, &expected) {
-        Some(what) => Err(what),
-        None => Ok(seen),
-    })
+    let hint = "each thread still takes four elements, and together they take all of them once: \
+                how far apart are the four of one thread?";
+    none_wrong(first_wrong(n, &on_y.to_host()?, &expected), hint)?;
+    Ok(seen)
 }
 
 /// Where more is fetched than must be: only whole warps are judged.
-fn scattered(seen: &Inspection, n: usize) -> Wrong {
+fn scattered(seen: &Inspection, n: usize) -> Check {
     let bytes = n as u64 * 4;
     let c = &seen.counters;
     let all = [
@@ -102,41 +91,37 @@ fn scattered(seen: &Inspection, n: usize) -> Wrong {
                     "neighbouring lanes must take neighbouring elements in each step: then the four elements of one thread lie far apart"
                 }
             };
-            return Some((
+            return wrong(
                 format!(
                     "with n = {n} its {what} make {requests} requests and touch {sectors} sectors, {each:.1} a request; \
                      the array has {} sectors",
                     bytes.div_ceil(32)
                 ),
                 hint,
-            ));
+            );
         }
     }
-    None
+    Ok(())
 }
 
 /// Checks a kernel `two_kinds(float *x, int n)` that treats even and odd elements differently without letting the lanes of a warp
 /// part; launched with at least one thread an element, in whole blocks.
 pub fn two_kinds(source: &str) -> Verdict {
-    kernels::verdict("two_kinds", mistake_hint, |gpu| {
-        let kernel = gpu.compile(source)?.kernel("two_kinds")?;
+    kernels::verdict("two_kinds", source, "two_kinds", mistake_hint, |gpu, kernel| {
         for n in [WHOLE, 1, 2, 33, 1000] {
             let x = cpu::random_f32(n, 1);
             let mut on_x = gpu.to_device(&x)?;
             let config = LaunchConfig::for_elements(n, BLOCK);
             kernel.launch(config, (&mut on_x, n as i32))?;
             let expected: Vec<f32> = x.iter().enumerate().map(|(i, &x)| one_kind(i, x)).collect();
-            if let Some(what) = first_wrong(n, &on_x.to_host()?, &expected) {
-                let hint = "every element once: give each thread another element, and keep what is done to even and odd elements";
-                return Ok(Some((what, hint)));
-            }
-            if n == WHOLE
-                && let Some(wrong) = parted(&kernel.inspect(config, (&mut on_x, n as i32))?)
-            {
-                return Ok(Some((wrong.0, wrong.1)));
+            let hint =
+                "every element once: give each thread another element, and keep what is done to even and odd elements";
+            none_wrong(first_wrong(n, &on_x.to_host()?, &expected), hint)?;
+            if n == WHOLE {
+                parted(&kernel.inspect(config, (&mut on_x, n as i32))?)?;
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
@@ -145,26 +130,22 @@ fn one_kind(i: usize, x: f32) -> f32 {
     (0..64).fold(x, |x, _| if i.is_multiple_of(2) { x.mul_add(0.5, 1.0) } else { x.mul_add(x, -0.5) })
 }
 
-fn parted(seen: &Inspection) -> Wrong {
+fn parted(seen: &Inspection) -> Check {
     let c = &seen.counters;
     if c.divergent_branches > 0 {
-        return Some((
+        return wrong(
             format!(
                 "at {} branches the lanes of a warp part: {:.1} of 32 lanes are active in the average instruction",
                 c.divergent_branches,
                 c.active_lanes_per_instruction()
             ),
             "let the threads of one warp (t / 32 is its number) all take even elements, and those of the next one all take odd ones",
-        ));
+        );
     }
     // 64 steps of one kind and the way there are about 100 instructions; both kinds are 64 more.
     let each = c.thread_instructions as f64 / WHOLE as f64;
-    (each > 125.0).then(|| {
-        (
-            format!("no lanes part, but each thread runs {each:.0} instructions"),
-            "computing both and choosing one costs what divergence costs: each thread is to do one kind only",
-        )
-    })
+    let what = (each > 125.0).then(|| format!("no lanes part, but each thread runs {each:.0} instructions"));
+    none_wrong(what, "computing both and choosing one costs what divergence costs: each thread is to do one kind only")
 }
 
 /// Equal but for rounding; NaN is never.
@@ -185,8 +166,6 @@ fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::GlobalRace, Kind::SharedRace]) {
         "two threads meet at one element, and each is to have its own: which elements do these two take?"
-    } else if is(&[Kind::StepBudget]) {
-        "what ends the loop, and does each step come nearer to it?"
     } else if is(&[Kind::BarrierDivergence, Kind::Deadlock]) {
         "no thread needs what another one computes here: the kernel can do without a barrier"
     } else if is(&[Kind::UninitialisedRead]) {

@@ -1,5 +1,6 @@
 //! What a check says, also about code that panics.
 
+use gpulab::error::Error;
 use gpulab::html::{escape, marked};
 use serde_json::json;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -13,13 +14,46 @@ pub struct Verdict {
     wrong: Option<(String, String)>,
 }
 
-impl Verdict {
-    pub(super) fn pass(exercise: &str) -> Verdict {
-        Verdict { exercise: exercise.to_string(), wrong: None }
-    }
+/// Why an answer does not pass yet.
+pub(super) enum NotYet {
+    /// What the check saw, and a hint.
+    Wrong(String, &'static str),
+    /// The check, or the kernel that it launched, ended with this error.
+    Error(Error),
+}
 
-    pub(super) fn not_yet(exercise: &str, what: impl Into<String>, hint: &str) -> Verdict {
-        Verdict { exercise: exercise.to_string(), wrong: Some((what.into(), hint.to_string())) }
+impl From<Error> for NotYet {
+    fn from(error: Error) -> NotYet {
+        NotYet::Error(error)
+    }
+}
+
+/// What the steps of a check return: `?` ends it at the first mistake.
+pub(super) type Check<T = ()> = Result<T, NotYet>;
+
+/// Ends a check: what it saw, and a hint.
+pub(super) fn wrong<T>(what: impl Into<String>, hint: &'static str) -> Check<T> {
+    Err(NotYet::Wrong(what.into(), hint))
+}
+
+/// Ends a check where something is wrong.
+pub(super) fn none_wrong(what: Option<String>, hint: &'static str) -> Check {
+    what.map_or(Ok(()), |what| wrong(what, hint))
+}
+
+/// The verdict on an exercise whose answer is Rust.
+pub(super) fn verdict(exercise: &str, check: impl FnOnce() -> Check) -> Verdict {
+    Verdict::of(exercise, check(), |_| "run the notebook from the top")
+}
+
+impl Verdict {
+    /// `hint` is that for an error.
+    pub(super) fn of(exercise: &str, outcome: Check, hint: impl FnOnce(&Error) -> &'static str) -> Verdict {
+        let wrong = outcome.err().map(|not_yet| match not_yet {
+            NotYet::Wrong(what, hint) => (what, hint.to_string()),
+            NotYet::Error(error) => (error.to_string(), hint(&error).to_string()),
+        });
+        Verdict { exercise: exercise.to_string(), wrong }
     }
 
     /// True when the exercise is solved.
@@ -79,15 +113,21 @@ pub(super) fn run<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 /// The hint for a panic.
 pub(super) const PANIC_HINT: &str = "make it return instead of panicking, also for the odd cases; `todo!()` panics too";
 
+/// [`run`], where a panic ends the check; `case` says what the answer was asked, or nothing.
+pub(super) fn ask<T>(case: &str, work: impl FnOnce() -> T) -> Check<T> {
+    let before = if case.is_empty() { String::new() } else { format!("{case}: ") };
+    run(work).or_else(|panic| wrong(before + &panic, PANIC_HINT))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_red_verdict_says_what_and_how_to_go_on() {
-        let verdict = Verdict::not_yet("time it", "took 4 µs", "wait first");
-        assert!(!verdict.passed());
-        assert_eq!(verdict.text(), "NOT YET: time it\ntook 4 µs\nhint: wait first");
-        assert_eq!(Verdict::pass("time it").text(), "PASS: time it");
+        let red = verdict("time it", || wrong("took 4 µs", "wait first"));
+        assert!(!red.passed());
+        assert_eq!(red.text(), "NOT YET: time it\ntook 4 µs\nhint: wait first");
+        assert_eq!(verdict("time it", || Ok(())).text(), "PASS: time it");
     }
 }

@@ -1,10 +1,9 @@
 //! What a training run needs to go on as if it had never stopped.
 
 use super::Parameters;
-use crate::invalid;
 use crate::tensors::{HostTensor, TensorFile};
 use candle_core::DType;
-use gpulab::error::Result;
+use gpulab::error::{Error, Result};
 use std::path::Path;
 
 /// Where a run stands, and what it has seen so far.
@@ -145,8 +144,8 @@ impl Checkpoint {
     /// message names the first array that is missing or of another shape.
     pub fn read(path: &Path) -> Result<Checkpoint> {
         let mut file = TensorFile::read(path)?;
-        let invalid = |text: String| {
-            invalid(
+        let wrong = |text: String| {
+            Error::invalid(
                 format!("{} is no checkpoint of this network: {text}", path.display()),
                 "name a file that `gpulab train` wrote, or train without --resume",
             )
@@ -155,9 +154,9 @@ impl Checkpoint {
             let mut found = Parameters::zeros();
             for ((name, shape), numbers) in Parameters::SHAPES.iter().zip(&mut found.arrays) {
                 let name = format!("{prefix}{name}");
-                let array = file.tensors.remove(&name).ok_or_else(|| invalid(format!("`{name}` is missing")))?;
+                let array = file.tensors.remove(&name).ok_or_else(|| wrong(format!("`{name}` is missing")))?;
                 if array.shape != *shape {
-                    return Err(invalid(format!("`{name}` has the shape {:?}, and {shape:?} is needed", array.shape)));
+                    return Err(wrong(format!("`{name}` has the shape {:?}, and {shape:?} is needed", array.shape)));
                 }
                 *numbers = array.values;
             }
@@ -169,7 +168,7 @@ impl Checkpoint {
         let text = |name: &str| file.metadata.get(name).map_or("", String::as_str);
         let number = |name: &str| {
             let value = text(name).parse::<u64>();
-            value.map_err(|_| invalid(format!("`{name}` in its metadata is `{}`, no whole number", text(name))))
+            value.map_err(|_| wrong(format!("`{name}` in its metadata is `{}`, no whole number", text(name))))
         };
         let state = State {
             step: number("step")?,

@@ -6,7 +6,6 @@
 use super::backend::{NotFinite, STEADY, TrainingBackend, too_large};
 use super::{Checkpoint, Epoch, Parameters, Precision, State, TrainConfig, order};
 use crate::data::Images;
-use crate::{invalid, unsupported};
 use gpulab::error::{Error, Result, bytes};
 use gpulab::gpu::{Buffer, Gpu, Graph, Kernel};
 use gpulab::launch::LaunchConfig;
@@ -74,7 +73,7 @@ impl CnnEngine {
     ) -> Result<CnnEngine> {
         let images = DeviceImages::new(gpu, pixels, labels)?;
         if settings.batch == 0 || checkpoint.state.seen as usize > images.count {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("a batch of {} images, after {} of {}", settings.batch, checkpoint.state.seen, images.count),
                 "give a batch of at least 1, and the images that the checkpoint was trained on",
             ));
@@ -191,7 +190,7 @@ pub(super) fn check_generation(name: &str, capability: (u32, u32)) -> Result<()>
     if capability >= needs {
         return Ok(());
     }
-    Err(unsupported(
+    Err(Error::unsupported(
         format!(
             "the course's kernels for this network need compute capability {}.{} (Ampere, 2020), and {name} has {}.{}",
             needs.0, needs.1, capability.0, capability.1
@@ -281,7 +280,7 @@ impl CnnEngine {
     pub fn collect(&mut self) -> Result<()> {
         match self.read()? {
             None => Ok(()),
-            Some(wrong) => Err(invalid(
+            Some(wrong) => Err(Error::invalid(
                 format!("{wrong}: training stopped there"),
                 "the parameters are those of the step before: go on from them with a smaller learning rate, or in \
                       another precision",
@@ -399,38 +398,6 @@ fn image_blocks(gpu: &Gpu, batch: usize) -> u32 {
     (batch as u32).min(gpu.multiprocessors().max(1))
 }
 
-fn features_shape(gpu: &Gpu, batch: usize) -> LaunchConfig {
-    launch((image_blocks(gpu, batch), 1, 1), 384, FILTER + A1_PITCHED + IMAGE)
-}
-
-fn fc1_shape(batch: usize) -> LaunchConfig {
-    launch((2, (batch as u32).div_ceil(64), 36), 256, 2 * 64 * 264)
-}
-
-fn head_shape(batch: usize) -> LaunchConfig {
-    launch((batch as u32, 1, 1), 128, 0)
-}
-
-fn tally_shape() -> LaunchConfig {
-    launch((1, 1, 1), 32, 0)
-}
-
-fn fc_backward_shape() -> LaunchConfig {
-    launch((128, 1, 1), 512, 128 * (136 + 76 + 72))
-}
-
-fn conv_backward_shape(gpu: &Gpu, batch: usize) -> LaunchConfig {
-    launch((image_blocks(gpu, batch), 1, 1), 384, A1_TURNED + KEPT + FILTER + IMAGE)
-}
-
-fn update_shape() -> LaunchConfig {
-    launch((OF_CONVOLUTIONS as u32 / 64 + OF_LINEAR.div_ceil(4 * 256), 1, 1), 256, 0)
-}
-
-fn pack_shape() -> LaunchConfig {
-    launch((FILTER / 256, 1, 1), 256, 0)
-}
-
 // ----------------------------------------------------------------------
 // What a step needs on the GPU, and its launches.
 
@@ -505,7 +472,7 @@ impl Workspace {
 
     /// Lays conv2's weight out for the tensor cores; from then on each update does it.
     pub fn pack(&mut self, kernels: &Kernels) -> Result<()> {
-        kernels.pack.launch(pack_shape(), (&self.w, &mut self.packed))
+        kernels.pack.launch(launch((FILTER / 256, 1, 1), 256, 0), (&self.w, &mut self.packed))
     }
 
     /// Queues a step.
@@ -520,11 +487,15 @@ impl Workspace {
         } = self;
         let args =
             (&*d_hidden, &*d_logits, &*hidden, &*pooled, &*w, &mut *d_pooled, &mut *gradient, &mut *state, count);
-        kernels.fc_backward.launch(fc_backward_shape(), args)?;
+        kernels.fc_backward.launch(launch((128, 1, 1), 512, 128 * (136 + 76 + 72)), args)?;
         let args = (pixels, order, &mut *state, &*w, &*packed, &*d_pooled, &*which, &mut *of_images, count);
-        kernels.conv_backward.launch(conv_backward_shape(gpu, batch), args)?;
+        kernels
+            .conv_backward
+            .launch(launch((image_blocks(gpu, batch), 1, 1), 384, A1_TURNED + KEPT + FILTER + IMAGE), args)?;
         let args = (w, m, v, gradient, &*of_images, packed, &*settings, &*state, &*scale, blocks);
-        kernels.update.launch(update_shape(), args)?;
+        kernels
+            .update
+            .launch(launch((OF_CONVOLUTIONS as u32 / 64 + OF_LINEAR.div_ceil(4 * 256), 1, 1), 256, 0), args)?;
         self.tally(kernels, batch)
     }
 
@@ -539,16 +510,19 @@ impl Workspace {
         let args = (
             pixels, order, &mut *state, &mut *scale, &*w, &*packed, &mut *pooled, which, count, i32::from(training),
         );
-        kernels.features.launch(features_shape(gpu, batch), args)?;
-        kernels.fc1.launch(fc1_shape(batch), (&*pooled, &*w, &mut *fc1, count))?;
+        kernels.features.launch(launch((image_blocks(gpu, batch), 1, 1), 384, FILTER + A1_PITCHED + IMAGE), args)?;
+        kernels.fc1.launch(
+            launch((2, (batch as u32).div_ceil(64), 36), 256, 2 * 64 * 264),
+            (&*pooled, &*w, &mut *fc1, count),
+        )?;
         let args = (&*fc1, labels, order, &*state, &*scale, &*w, hidden, d_hidden, d_logits, loss, hit, count);
-        kernels.head.launch(head_shape(batch), args)
+        kernels.head.launch(launch((batch as u32, 1, 1), 128, 0), args)
     }
 
     fn tally(&mut self, kernels: &Kernels, batch: usize) -> Result<()> {
         let Workspace { loss, hit, state, losses, hits, .. } = self;
         let steps = losses.len() as i32;
-        kernels.tally.launch(tally_shape(), (&*loss, &*hit, state, losses, hits, batch as i32, steps))
+        kernels.tally.launch(launch((1, 1, 1), 32, 0), (&*loss, &*hit, state, losses, hits, batch as i32, steps))
     }
 
     /// Back to the first image of an epoch.
@@ -607,7 +581,7 @@ impl DeviceImages {
             });
         }
         if let Some(at) = labels.iter().position(|&label| label > 9) {
-            return Err(invalid(format!("image {at} has the label {}", labels[at]), "give labels from 0 to 9"));
+            return Err(Error::invalid(format!("image {at} has the label {}", labels[at]), "give labels from 0 to 9"));
         }
         let order: Vec<u32> = (0..count as u32).collect();
         Ok(DeviceImages {
@@ -622,7 +596,7 @@ impl DeviceImages {
     pub fn set_order(&mut self, order: &[u32]) -> Result<()> {
         match order.iter().find(|&&image| image as usize >= self.count) {
             None => self.order.copy_from(order),
-            Some(image) => Err(invalid(format!("image {image} of {}", self.count), "count images from 0")),
+            Some(image) => Err(Error::invalid(format!("image {image} of {}", self.count), "count images from 0")),
         }
     }
 }

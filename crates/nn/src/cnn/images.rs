@@ -1,21 +1,20 @@
 //! The images where the network computes, batches of them, and in which order an epoch goes through them.
 
-use crate::data::Set;
-use crate::invalid;
+use crate::data::ImageSet;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu::random::mix;
-use gpulab::error::Result;
+use gpulab::error::{Error, Result};
 use rayon::prelude::*;
 
 /// Those images of a set as `x` [B, 1, 28, 28] in 0 … 1, and their digits, on the device.
 ///
 /// # Errors
 /// [`gpulab::Error::Invalid`] names an image that the set does not have; candle's error when the device's memory is full.
-pub fn batch(set: &Set, which: &[u32], device: &Device) -> Result<(Tensor, Tensor)> {
+pub fn batch(set: &ImageSet, which: &[u32], device: &Device) -> Result<(Tensor, Tensor)> {
     let size = 28 * 28;
     if let Some(at) = which.iter().find(|&&at| at as usize >= set.len() || (at as usize + 1) * size > set.pixels.len())
     {
-        return Err(invalid(
+        return Err(Error::invalid(
             format!("there is no image {at} of 28 × 28 pixels: the set has {}", set.len()),
             "number images from 0",
         ));
@@ -45,7 +44,7 @@ pub(super) enum ImageTensors {
 }
 
 impl ImageTensors {
-    pub(super) fn new(set: &Set, size: usize, device: &Device) -> Result<ImageTensors> {
+    pub(super) fn new(set: &ImageSet, size: usize, device: &Device) -> Result<ImageTensors> {
         if device.is_cpu() {
             return Ok(ImageTensors::Host { pixels: set.pixels.clone(), digits: set.labels.clone(), size });
         }

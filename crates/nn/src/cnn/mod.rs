@@ -4,21 +4,26 @@
 
 mod adamw;
 mod backend;
+mod candle;
 mod checkpoint;
+mod config;
 mod engine;
 mod fast;
 mod images;
+mod layers;
 mod model;
 mod report;
+mod target;
 mod trainer;
 
 pub use adamw::AdamW;
 pub use checkpoint::{Checkpoint, Epoch, State};
+pub use config::TrainConfig;
 pub use engine::{CnnEngine, EngineSettings};
 pub use images::{batch, order};
 pub use model::{Cnn, Kernels, Parameters, Precision, gradients, share_lost};
-pub use report::{Report, loss_chart, newest_times, time_chart};
-pub use trainer::{Ended, Progress, TrainConfig, Trainer};
+pub use report::{TrainingReport, loss_chart, newest_times, time_chart};
+pub use trainer::{Ended, Progress, Trainer};
 
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,10 @@
 //! The network on candle.
 
-use super::AdamW;
 use super::fast::{Features, Linear};
 use crate::with_new_id;
-use crate::{invalid, unsupported};
 use candle_core::{DType, Device, Tensor, Var};
 use gpulab::cpu::random_f32;
-use gpulab::error::Result;
-use gpulab::measurement::Span;
-use std::time::Instant;
+use gpulab::error::{Error, Result};
 
 /// Whose layers compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +26,7 @@ impl Kernels {
         let all = [Kernels::Own, Kernels::Candle];
         all.into_iter()
             .find(|kernels| kernels.name() == name)
-            .ok_or_else(|| invalid(format!("there are no kernels `{name}`"), "name own or candle"))
+            .ok_or_else(|| Error::invalid(format!("there are no kernels `{name}`"), "name own or candle"))
     }
 
     /// `own`, `candle`.
@@ -63,13 +59,13 @@ impl Cnn {
     /// memory is full.
     pub fn new(parameters: &Parameters, device: &Device, kernels: Kernels, precision: Precision) -> Result<Cnn> {
         if kernels == Kernels::Own && !device.is_cpu() {
-            return Err(unsupported(
+            return Err(Error::unsupported(
                 "in a `Cnn`, `Kernels::Own` computes on the CPU, and this device is a GPU",
                 "use `Kernels::best(&device)`, or train with a `Trainer`, which has own kernels for NVIDIA's",
             ));
         }
         if precision == Precision::Tf32 {
-            return Err(unsupported(
+            return Err(Error::unsupported(
                 "TF32 is what tensor cores take, and candle's layers compute in f32, bf16 or f16",
                 "train in f32, or with own kernels on an NVIDIA GPU (--device cuda --kernels own)",
             ));
@@ -105,32 +101,15 @@ impl Cnn {
     /// candle's error when `x` has another shape, or lies on another device.
     pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
         self.reserve_tensor_ids([x])?;
-        let parameter = |at: usize| self.precision.apply(self.vars[at].as_tensor());
-        let x = self.precision.apply(&with_new_id(x)?)?;
+        let parameters = self.vars.iter().map(|var| self.precision.apply(var.as_tensor()));
+        let parameters = parameters.collect::<candle_core::Result<Vec<Tensor>>>()?;
+        let mut x = self.precision.apply(&with_new_id(x)?)?;
         x.dims4()?;
-        let features = match self.kernels {
-            Kernels::Own => {
-                let first = Tensor::cat(&[parameter(0)?.flatten_all()?, parameter(1)?], 0)?;
-                let second = Tensor::cat(&[parameter(2)?.flatten_all()?, parameter(3)?], 0)?;
-                x.contiguous()?.apply_op3(&first, &second, Features::default())?
-            }
-            Kernels::Candle => {
-                let bias = |at: usize| parameter(at)?.reshape((1, (), 1, 1));
-                let x = x.conv2d(&parameter(0)?, 0, 1, 1, 1)?.broadcast_add(&bias(1)?)?.relu()?;
-                let x = x.conv2d(&parameter(2)?, 0, 1, 1, 1)?.broadcast_add(&bias(3)?)?.relu()?;
-                // Not `max_pool2d`, whose backward pass divides by four where one of the four is the largest (candle 0.11.1), and not
-                // `max`, which gives each of several equal ones the whole gradient: on an even background all four are equal.
-                let (count, channels, high, wide) = x.dims4()?;
-                let fours = x.reshape((count, channels, high / 2, 2, wide / 2, 2))?.permute((0, 1, 2, 4, 3, 5))?;
-                let fours = fours.contiguous()?.flatten_from(4)?;
-                fours.gather(&fours.argmax_keepdim(4)?, 4)?.flatten_from(1)?
-            }
-        };
-        let features = self.round(features)?;
-        let hidden = self.round(self.linear(&features, parameter(4)?, parameter(5)?, true)?)?;
-        let logits = self.linear(&hidden, parameter(6)?, parameter(7)?, false)?;
+        for (_, layer) in self.layers() {
+            x = self.round(layer(&parameters, &x)?)?;
+        }
         // The exponentials of the loss need f32.
-        Ok(logits.to_dtype(DType::F32)?)
+        Ok(x.to_dtype(DType::F32)?)
     }
 
     /// Parameters, images and digits may be another cell's.
@@ -138,12 +117,9 @@ impl Cnn {
         crate::reserve_tensor_ids(self.vars.iter().map(|var| var.as_tensor()).chain(others))
     }
 
-    fn linear(&self, x: &Tensor, weight: Tensor, bias: Tensor, relu: bool) -> candle_core::Result<Tensor> {
-        if self.kernels == Kernels::Own {
-            return x.apply_op3(&weight, &bias, Linear { relu });
-        }
-        let sum = x.matmul(&weight.t()?)?.broadcast_add(&bias)?;
-        if relu { sum.relu() } else { Ok(sum) }
+    /// Its layers, from the images to the logits.
+    pub(super) fn layers(&self) -> &'static [Layer] {
+        if self.kernels == Kernels::Own { &OWN } else { &CANDLE }
     }
 
     /// Where layers hand numbers on, the CPU rounds them as a GPU's 16-bit layers do.
@@ -173,6 +149,36 @@ impl Cnn {
         Ok(found)
     }
 }
+
+/// A layer's name, and what it computes of the parameters (in the order of [`Parameters::SHAPES`]) and its input.
+pub(super) type Layer = (&'static str, fn(&[Tensor], &Tensor) -> candle_core::Result<Tensor>);
+
+const CANDLE: [Layer; 8] = [
+    ("conv1", |p, x| x.conv2d(&p[0], 0, 1, 1, 1)?.broadcast_add(&p[1].reshape((1, (), 1, 1))?)),
+    ("ReLU 1", |_, x| x.relu()),
+    ("conv2", |p, x| x.conv2d(&p[2], 0, 1, 1, 1)?.broadcast_add(&p[3].reshape((1, (), 1, 1))?)),
+    ("ReLU 2", |_, x| x.relu()),
+    ("max-pool", |_, x| {
+        // Not `max_pool2d`, whose backward pass divides by four where one of the four is the largest (candle 0.11.1), and not
+        // `max`, which gives each of several equal ones the whole gradient: on an even background all four are equal.
+        let (count, channels, high, wide) = x.dims4()?;
+        let fours = x.reshape((count, channels, high / 2, 2, wide / 2, 2))?.permute((0, 1, 2, 4, 3, 5))?;
+        let fours = fours.contiguous()?.flatten_from(4)?;
+        fours.gather(&fours.argmax_keepdim(4)?, 4)?.flatten_from(1)
+    }),
+    ("linear 1", |p, x| x.matmul(&p[4].t()?)?.broadcast_add(&p[5])),
+    ("ReLU 3", |_, x| x.relu()),
+    ("linear 2", |p, x| x.matmul(&p[6].t()?)?.broadcast_add(&p[7])),
+];
+
+const OWN: [Layer; 3] = [
+    ("convolutions", |p, x| {
+        let pair = |at: usize| Tensor::cat(&[p[at].flatten_all()?, p[at + 1].clone()], 0);
+        x.contiguous()?.apply_op3(&pair(0)?, &pair(2)?, Features::default())
+    }),
+    ("linear 1", |p, x| x.apply_op3(&p[4], &p[5], Linear { relu: true })),
+    ("linear 2", |p, x| x.apply_op3(&p[6], &p[7], Linear { relu: false })),
+];
 
 // ----------------------------------------------------------------------
 // The network's parameters on the host: names, shapes, first values.
@@ -258,7 +264,7 @@ impl Precision {
     /// [`gpulab::Error::Invalid`] names the ones there are.
     pub fn from_name(name: &str) -> Result<Precision> {
         Precision::ALL.into_iter().find(|precision| precision.name() == name).ok_or_else(|| {
-            invalid(
+            Error::invalid(
                 format!("`{name}` is no kind of number that the network is trained in"),
                 "name f32, tf32, bf16 or f16",
             )
@@ -336,94 +342,9 @@ pub fn share_lost(gradients: &[f32], loss_scale: f32, precision: Precision) -> R
     Ok(lost as f64 / count.max(1) as f64)
 }
 
-// ----------------------------------------------------------------------
-// One step taken apart: how long each layer takes forward and backward, and the update.
-
-type Layer = (&'static str, fn(&Cnn, &Tensor) -> candle_core::Result<Tensor>);
-
-const CANDLE: [Layer; 8] = [
-    ("conv1", |cnn, x| x.conv2d(&cnn.vars[0], 0, 1, 1, 1)?.broadcast_add(&cnn.vars[1].reshape((1, (), 1, 1))?)),
-    ("ReLU 1", |_, x| x.relu()),
-    ("conv2", |cnn, x| x.conv2d(&cnn.vars[2], 0, 1, 1, 1)?.broadcast_add(&cnn.vars[3].reshape((1, (), 1, 1))?)),
-    ("ReLU 2", |_, x| x.relu()),
-    ("max-pool", |_, x| {
-        let (count, channels, high, wide) = x.dims4()?;
-        x.reshape((count, channels, high / 2, 2, wide / 2, 2))?.max(5)?.max(3)?.flatten_from(1)
-    }),
-    ("linear 1", |cnn, x| x.matmul(&cnn.vars[4].t()?)?.broadcast_add(&cnn.vars[5])),
-    ("ReLU 3", |_, x| x.relu()),
-    ("linear 2", |cnn, x| x.matmul(&cnn.vars[6].t()?)?.broadcast_add(&cnn.vars[7])),
-];
-
-const OWN: [Layer; 3] = [
-    ("convolutions", |cnn, x| {
-        let pair = |at: usize| Tensor::cat(&[cnn.vars[at].flatten_all()?, cnn.vars[at + 1].as_tensor().clone()], 0);
-        x.contiguous()?.apply_op3(&pair(0)?, &pair(2)?, Features::default())
-    }),
-    ("linear 1", |cnn, x| x.apply_op3(&cnn.vars[4], &cnn.vars[5], Linear { relu: true })),
-    ("linear 2", |cnn, x| x.apply_op3(&cnn.vars[6], &cnn.vars[7], Linear { relu: false })),
-];
-
-impl Cnn {
-    /// The layers of one step, one after the other: forward, backward in reverse, and AdamW's update, which changes
-    /// nothing that is kept. Times are honest on the CPU, where a call returns when its work is done.
-    ///
-    /// Each layer's backward pass begins from the gradient of what it gave; handing that over costs a pass over it, which counts
-    /// for the layer. The lane is `lane`.
-    ///
-    /// # Errors
-    /// candle's error when `x` or the digits have another shape.
-    pub fn step_by_layer(&self, x: &Tensor, digits: &Tensor, lane: &str) -> Result<Vec<Span>> {
-        self.reserve_tensor_ids([x, digits])?;
-        let digits = &crate::with_new_id(digits)?;
-        // Of its own: the update must not change this network.
-        let cnn = Cnn::new(&self.parameters()?, self.device(), self.kernels(), self.precision())?;
-        let mut adamw = AdamW::new(&cnn)?;
-        let layers: &[Layer] = if cnn.kernels() == Kernels::Own { &OWN } else { &CANDLE };
-        let (start, mut spans) = (Instant::now(), Vec::new());
-        let now = || 1e3 * start.elapsed().as_secs_f64();
-        let mut inputs = vec![Var::from_tensor(x)?];
-        let mut outputs = Vec::new();
-        for (name, layer) in layers {
-            let begun = now();
-            let output = layer(&cnn, inputs.last().expect("one more than layers so far"))?;
-            spans.push(Span::new(lane, name, begun, now()));
-            inputs.push(Var::from_tensor(&output)?);
-            outputs.push(output);
-        }
-        let begun = now();
-        let last = inputs.pop().expect("one for each layer, and one more");
-        let loss = candle_nn::loss::cross_entropy(&last, digits)?;
-        let mut gradients = loss.backward()?;
-        spans.push(Span::new(lane, "loss", begun, now()));
-        let mut gradient = gradients.remove(&last);
-        let mut all = Vec::new();
-        for (((name, _), input), output) in layers.iter().zip(&inputs).zip(&outputs).rev() {
-            let begun = now();
-            let handed = gradient.take().ok_or_else(|| candle_core::Error::Msg(format!("{name} got no gradient")))?;
-            let mut found = (output * handed)?.sum_all()?.backward()?;
-            spans.push(Span::new(lane, &format!("{name}, back"), begun, now()));
-            gradient = found.remove(input);
-            all.push(found);
-        }
-        // Where each layer's own graph has the gradients of its own parameters.
-        let begun = now();
-        for (at, var) in cnn.vars.iter().enumerate() {
-            if let Some(found) = all.iter().find(|found| found.get(var).is_some()) {
-                adamw.update(&cnn, at, found)?;
-            }
-        }
-        spans.push(Span::new(lane, "AdamW", begun, now()));
-        Ok(spans)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cnn::{Parameters, Precision, batch};
-    use crate::data::Images;
-    use candle_core::Device;
 
     #[test]
     fn first_values_fill_their_bounds_and_follow_the_seed() {
@@ -448,23 +369,4 @@ mod tests {
         assert_eq!(lost(1.0, Precision::Bf16), 0.0);
         assert_eq!(share_lost(&[], 1.0, Precision::F16).unwrap(), 0.0);
     }
-
-    #[test]
-    fn every_layer_shows_once_forward_and_once_backward() {
-        let (x, digits) = batch(&Images::generated(1, 2, 1).train, &[0, 1], &Device::Cpu).unwrap();
-        for (kernels, spans) in [(Kernels::Candle, 18), (Kernels::Own, 8)] {
-            let cnn = Cnn::new(&Parameters::random(1), &Device::Cpu, kernels, Precision::F32).unwrap();
-            let found = cnn.step_by_layer(&x, &digits, "here").unwrap();
-            assert_eq!(found.len(), spans);
-            assert!(found.windows(2).all(|pair| pair[0].end_ms <= pair[1].start_ms));
-            assert!(found.iter().all(|span| span.lane == "here"));
-            assert_eq!(
-                (found[0].label.as_str(), found[spans - 1].label.as_str()),
-                (CNN_FIRST[usize::from(spans == 8)], "AdamW")
-            );
-            assert_eq!(cnn.parameters().unwrap(), Parameters::random(1));
-        }
-    }
-
-    const CNN_FIRST: [&str; 2] = ["conv1", "convolutions"];
 }

@@ -19,7 +19,7 @@ impl Trainer {
     }
 
     /// The epochs as a table; it shows itself as the last line of a cell.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> TrainingReport {
         let (state, config) = (self.state(), self.config());
         let title = format!(
             "CNN on {}: {}, {}, batch {}, layers: {}",
@@ -39,7 +39,7 @@ impl Trainer {
             Precision::Tf32 => table.notes.push("tf32: factors of products rounded to 11 bits".to_string()),
             _ => (),
         }
-        Report(table)
+        TrainingReport(table)
     }
 }
 
@@ -51,15 +51,15 @@ fn experiment(data: &str, kernels: Kernels) -> String {
 
 /// A table of epochs.
 #[derive(Debug, Clone)]
-pub struct Report(Table);
+pub struct TrainingReport(Table);
 
-impl std::fmt::Display for Report {
+impl std::fmt::Display for TrainingReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0.text().trim_end())
     }
 }
 
-impl Report {
+impl TrainingReport {
     /// What the notebook calls to show it.
     pub fn evcxr_display(&self) {
         self.0.show();

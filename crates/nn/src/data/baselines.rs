@@ -1,7 +1,11 @@
 //! What two simple readers make of the images: the bar that a network has to pass.
 
-use super::{Images, Set};
+use super::{ImageSet, Images};
+use candle_core::{DType, Device, Tensor, Var};
+use candle_nn::loss::cross_entropy;
+use candle_nn::{AdamW, Optimizer, ParamsAdamW};
 use rayon::prelude::*;
+use std::ops::Range;
 
 const DIGITS: usize = 10;
 /// Images of one step of the linear classifier.
@@ -24,103 +28,45 @@ pub fn nearest_mean_accuracy(images: &Images) -> f64 {
     let distance = |mean: &[f64], image: &[u8]| -> f64 {
         mean.iter().zip(image).map(|(mean, &pixel)| (mean - f64::from(pixel)).powi(2)).sum()
     };
-    share_right(&images.test, size, |image| {
-        let distances = means.iter().map(|mean| -distance(mean, image));
-        best(distances)
-    })
+    let nearest = |image: &[u8]| {
+        let distances = means.iter().map(|mean| distance(mean, image)).enumerate();
+        distances.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(digit, _)| digit)
+    };
+    let set = &images.test;
+    let right =
+        (0..set.len()).into_par_iter().filter(|&at| nearest(set.image(at, size)) == usize::from(set.labels[at]));
+    right.count() as f64 / set.len().max(1) as f64
 }
 
 /// The share of test images, 0 to 1, that a linear classifier reads right (ten weighted sums of the pixels), trained for
 /// so many epochs with Adam on cross-entropy, its step falling to 0.
 pub fn linear_accuracy(images: &Images, epochs: usize) -> f64 {
+    trained_linear_accuracy(images, epochs).expect("two small matrices on the CPU")
+}
+
+fn trained_linear_accuracy(images: &Images, epochs: usize) -> candle_core::Result<f64> {
     let size = images.width * images.height;
-    let weights = trained(images, size, epochs);
-    share_right(&images.test, size, |image| {
-        let pixels: Vec<f32> = image.iter().map(|&pixel| f32::from(pixel) / 255.0).collect();
-        best(logits(&weights, &pixels).into_iter().map(f64::from))
-    })
-}
-
-fn share_right(set: &Set, size: usize, read: impl Fn(&[u8]) -> usize + Sync) -> f64 {
-    let right = (0..set.len()).into_par_iter().filter(|&at| read(set.image(at, size)) == usize::from(set.labels[at]));
-    right.count() as f64 / set.len().max(1) as f64
-}
-
-fn best(scores: impl Iterator<Item = f64>) -> usize {
-    scores.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(at, _)| at)
-}
-
-/// A row of weights for each digit, the bias at its end.
-fn logits(weights: &[f32], pixels: &[f32]) -> [f32; DIGITS] {
-    let row = pixels.len() + 1;
-    std::array::from_fn(|digit| {
-        let own = &weights[digit * row..][..row];
-        // Eight sums side by side: the compiler may not reorder a single one.
-        let mut sums = [0f32; 8];
-        let (chunks, rest) = pixels.as_chunks::<8>();
-        for (x, w) in chunks.iter().zip(own.as_chunks::<8>().0) {
-            (0..8).for_each(|lane| sums[lane] += x[lane] * w[lane]);
-        }
-        let start = pixels.len() - rest.len();
-        let tail: f32 = rest.iter().zip(&own[start..]).map(|(x, w)| x * w).sum();
-        sums.iter().sum::<f32>() + tail + own[row - 1]
-    })
-}
-
-fn trained(images: &Images, size: usize, epochs: usize) -> Vec<f32> {
-    let set = &images.train;
-    let row = size + 1;
-    let mut weights = vec![0f32; DIGITS * row];
-    let (mut m, mut v) = (weights.clone(), weights.clone());
-    let steps = (epochs * set.len().div_ceil(BATCH)) as f32;
-    let mut step = 0f32;
-    for _ in 0..epochs {
-        for start in (0..set.len()).step_by(BATCH) {
-            let end = (start + BATCH).min(set.len());
-            let gradient = gradient(set, start..end, size, &weights);
-            step += 1.0;
-            let rate = 3e-3 * (1.0 - step / steps);
-            let (m_scale, v_scale) = (1.0 / (1.0 - 0.9f32.powf(step)), 1.0 / (1.0 - 0.999f32.powf(step)));
-            for (((w, m), v), g) in weights.iter_mut().zip(&mut m).zip(&mut v).zip(gradient) {
-                *m += 0.1 * (g - *m);
-                *v += 0.001 * (g * g - *v);
-                *w -= rate * *m * m_scale / ((*v * v_scale).sqrt() + 1e-8);
-            }
-        }
+    let batch = |set: &ImageSet, which: Range<usize>| -> candle_core::Result<(Tensor, Tensor)> {
+        let pixels = &set.pixels[which.start * size..which.end * size];
+        let x = Tensor::from_slice(pixels, (which.len(), size), &Device::Cpu)?.to_dtype(DType::F32)?;
+        let digits: Vec<u32> = set.labels[which].iter().map(|&digit| u32::from(digit)).collect();
+        Ok(((x / 255.0)?, Tensor::new(digits, &Device::Cpu)?))
+    };
+    let weight = Var::zeros((size, DIGITS), DType::F32, &Device::Cpu)?;
+    let bias = Var::zeros(DIGITS, DType::F32, &Device::Cpu)?;
+    let logits = |x: &Tensor| x.matmul(&weight)?.broadcast_add(&bias);
+    let settings = ParamsAdamW { weight_decay: 0.0, ..ParamsAdamW::default() };
+    let mut adam = AdamW::new(vec![weight.clone(), bias.clone()], settings)?;
+    let (count, in_epoch) = (images.train.len(), images.train.len().div_ceil(BATCH));
+    for step in 0..epochs * in_epoch {
+        let start = step % in_epoch * BATCH;
+        let (x, digits) = batch(&images.train, start..(start + BATCH).min(count))?;
+        adam.set_learning_rate(3e-3 * (1.0 - (step + 1) as f64 / (epochs * in_epoch) as f64));
+        adam.backward_step(&cross_entropy(&logits(&x)?, &digits)?)?;
     }
-    weights
-}
-
-fn gradient(set: &Set, batch: std::ops::Range<usize>, size: usize, weights: &[f32]) -> Vec<f32> {
-    let count = batch.len() as f32;
-    // Parts of a fixed size, added in their order: the same sum on any number of cores.
-    let parts: Vec<Vec<f32>> = batch
-        .clone()
-        .into_par_iter()
-        .step_by(32)
-        .map(|start| {
-            let mut sum = vec![0f32; weights.len()];
-            for at in start..(start + 32).min(batch.end) {
-                let pixels: Vec<f32> = set.image(at, size).iter().map(|&p| f32::from(p) / 255.0).collect();
-                let logits = logits(weights, &pixels);
-                let largest = logits.iter().fold(f32::MIN, |a, &b| a.max(b));
-                let powers = logits.map(|logit| (logit - largest).exp());
-                let all: f32 = powers.iter().sum();
-                for (digit, power) in powers.into_iter().enumerate() {
-                    let wrong = power / all - f32::from(u8::from(digit == usize::from(set.labels[at])));
-                    let own = &mut sum[digit * (size + 1)..][..size + 1];
-                    own.iter_mut().zip(&pixels).for_each(|(sum, x)| *sum += wrong * x);
-                    own[size] += wrong;
-                }
-            }
-            sum
-        })
-        .collect();
-    let mut sum = vec![0f32; weights.len()];
-    for part in parts {
-        sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part / count);
-    }
-    sum
+    let (x, digits) = batch(&images.test, 0..images.test.len())?;
+    let right = logits(&x)?.argmax(1)?.eq(&digits)?.to_dtype(DType::F32)?.mean_all()?;
+    Ok(right.to_scalar::<f32>()?.into())
 }
 
 #[cfg(test)]

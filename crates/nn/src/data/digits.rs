@@ -1,14 +1,30 @@
 //! Digits as a hand would write them, for where MNIST's files are not: each drawn from strokes that vary.
 
-use super::Set;
+use super::{ImageSet, Images};
 use gpulab::cpu::random::mix;
 use rayon::prelude::*;
 
 /// Pixels of a row, and rows.
-pub(super) const SIDE: usize = 28;
+const SIDE: usize = 28;
+
+impl Images {
+    /// Digits as a hand would write them, 28 × 28 pixels: strokes that differ in shape, slant, size, place and
+    /// thickness, with noise. The same seed gives the same images on every machine, and the first ones of a larger set are
+    /// those of a smaller.
+    pub fn generated(seed: u64, train: usize, test: usize) -> Images {
+        let set = |which: u64, count: usize| set_of(seed.wrapping_mul(2).wrapping_add(which), count);
+        Images {
+            name: format!("generated digits, seed {seed}"),
+            width: SIDE,
+            height: SIDE,
+            train: set(0, train),
+            test: set(1, test),
+        }
+    }
+}
 
 /// `count` digits; each follows from the seed and its own number alone.
-pub(super) fn set(seed: u64, count: usize) -> Set {
+fn set_of(seed: u64, count: usize) -> ImageSet {
     let mut pixels = vec![0; count * SIDE * SIDE];
     let mut labels = vec![0; count];
     pixels.par_chunks_mut(SIDE * SIDE).zip(&mut labels).enumerate().for_each(|(at, (image, label))| {
@@ -16,7 +32,7 @@ pub(super) fn set(seed: u64, count: usize) -> Set {
         *label = rng.below(10) as u8;
         digit(*label, &mut rng, image);
     });
-    Set { pixels, labels }
+    ImageSet { pixels, labels }
 }
 
 // ----------------------------------------------------------------------
@@ -233,7 +249,7 @@ mod tests {
 
     #[test]
     fn every_digit_comes_about_as_often_and_has_ink_inside() {
-        let set = set(5, 2000);
+        let set = set_of(5, 2000);
         for digit in 0..10 {
             let count = set.labels.iter().filter(|&&label| label == digit).count();
             // 200 each; the standard deviation is 13.

@@ -3,7 +3,7 @@
 use super::mnist::{MnistFile, usual_folder};
 use gpulab::command;
 use gpulab::error::{Error, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Where the files are looked for, in this order. Whatever comes has to have the published checksum.
@@ -48,15 +48,10 @@ pub fn fetch_mnist(folder: Option<&Path>, sources: &[String]) -> Result<String> 
 type Unpack = fn(&MnistFile, Vec<u8>) -> Result<Vec<u8>, String>;
 
 fn fetch(folder: &Path, file: &MnistFile, sources: &[String], unpack: Unpack) -> Result<()> {
-    let fail = |path: PathBuf, text: String| Error::File {
-        path,
-        during: "fetch MNIST into".to_string(),
-        text,
-        fix: "see that this machine has a network, or put the four files there yourself; without them the lessons use \
-              generated digits"
-            .to_string(),
-    };
-    std::fs::create_dir_all(folder).map_err(|error| fail(folder.to_path_buf(), error.to_string()))?;
+    let fix = "see that this machine has a network, or put the four files there yourself; without them the lessons use \
+               generated digits";
+    let fail = |path: &Path, text: String| Error::file(path, "fetch MNIST into", text, fix);
+    std::fs::create_dir_all(folder).map_err(|error| fail(folder, error.to_string()))?;
     let path = folder.join(format!("{}.gz", file.name));
     let part = folder.join(format!(".{}.{}.part", file.name, std::process::id()));
     let mut said = Vec::new();
@@ -64,12 +59,12 @@ fn fetch(folder: &Path, file: &MnistFile, sources: &[String], unpack: Unpack) ->
         let url = format!("{source}/{}.gz", file.name);
         let got = download(&url, &part).and_then(|bytes| unpack(file, bytes).map_err(|text| format!("{url}: {text}")));
         match got {
-            Ok(_) => return std::fs::rename(&part, &path).map_err(|error| fail(path.clone(), error.to_string())),
+            Ok(_) => return std::fs::rename(&part, &path).map_err(|error| fail(&path, error.to_string())),
             Err(text) => said.push(text),
         }
         let _ = std::fs::remove_file(&part);
     }
-    Err(fail(folder.to_path_buf(), format!("no source gave {}:\n  {}", file.name, said.join("\n  "))))
+    Err(fail(folder, format!("no source gave {}:\n  {}", file.name, said.join("\n  "))))
 }
 
 fn download(url: &str, part: &Path) -> Result<Vec<u8>, String> {

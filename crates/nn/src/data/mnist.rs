@@ -1,6 +1,6 @@
 //! MNIST's four files: found, unpacked, their checksums compared.
 
-use super::{Images, Set};
+use super::{ImageSet, Images};
 use flate2::read::GzDecoder;
 use gpulab::error::{Error, Result};
 use sha2::{Digest, Sha256};
@@ -70,44 +70,41 @@ pub(super) fn usual_folder() -> PathBuf {
     gpulab::repository().join("data/mnist")
 }
 
-pub(super) fn read(folder: &Path) -> Result<Images> {
-    let [train_images, train_labels, test_images, test_labels] =
-        MnistFile::ALL.map(|file| read_one(folder, &file, MnistFile::unpack));
-    put_together(folder, [train_images?, train_labels?, test_images?, test_labels?])
+impl Images {
+    /// MNIST's four IDX files of a folder, plain or with `.gz`, their checksums compared with the published ones.
+    ///
+    /// # Errors
+    /// [`gpulab::Error::File`] when one is missing or damaged.
+    pub fn mnist(folder: &Path) -> Result<Images> {
+        let [train_images, train_labels, test_images, test_labels] =
+            MnistFile::ALL.map(|file| read_one(folder, &file, MnistFile::unpack));
+        put_together(folder, [train_images?, train_labels?, test_images?, test_labels?])
+    }
 }
 
 type Unpack = fn(&MnistFile, Vec<u8>) -> Result<Vec<u8>, String>;
 
 fn read_one(folder: &Path, file: &MnistFile, unpack: Unpack) -> Result<Idx> {
-    let fail = |path: PathBuf, text: String, fix: &str| Error::File {
-        path,
-        during: "read MNIST from".to_string(),
-        text,
-        fix: fix.to_string(),
-    };
+    let fail = |path: &Path, text: String, fix: &str| Error::file(path, "read MNIST from", text, fix);
     let Some(path) = file.find(folder) else {
         return Err(fail(
-            folder.to_path_buf(),
+            folder,
             format!("{} is not there, neither plain nor as .gz", file.name),
             "put MNIST's four files into that folder (`make mnist` fetches them), or leave --data away: \
              then digits are generated",
         ));
     };
     let bytes = std::fs::read(&path)
-        .map_err(|error| fail(path.clone(), error.to_string(), "make the file readable, or fetch it again"))?;
+        .map_err(|error| fail(&path, error.to_string(), "make the file readable, or fetch it again"))?;
     let content = unpack(file, bytes).and_then(|bytes| parse(&bytes, file.dimensions));
-    content.map_err(|text| fail(path, text, "the file is damaged: fetch it again with `make mnist`"))
+    content.map_err(|text| fail(&path, text, "the file is damaged: fetch it again with `make mnist`"))
 }
 
 fn put_together(folder: &Path, [a, b, c, d]: [Idx; 4]) -> Result<Images> {
+    let fix = "the files are of different sets: fetch all four again with `make mnist`";
+    let fail = |text: String| Error::file(folder, "use the files of", text, fix);
     let set = |images: Idx, labels: Idx, which: usize| {
         let (name, with) = (MnistFile::ALL[which].name, MnistFile::ALL[which + 1].name);
-        let fail = |text: String| Error::File {
-            path: folder.to_path_buf(),
-            during: "use the files of".to_string(),
-            text,
-            fix: "the files are of different sets: fetch all four again with `make mnist`".to_string(),
-        };
         if images.sizes[0] != labels.sizes[0] {
             return Err(fail(format!(
                 "{name} has {} images, and {with} has {} labels",
@@ -117,16 +114,11 @@ fn put_together(folder: &Path, [a, b, c, d]: [Idx; 4]) -> Result<Images> {
         if let Some(at) = labels.bytes.iter().position(|&label| label > 9) {
             return Err(fail(format!("label {at} of {with} is {}, which is no digit", labels.bytes[at])));
         }
-        Ok(Set { pixels: images.bytes, labels: labels.bytes })
+        Ok(ImageSet { pixels: images.bytes, labels: labels.bytes })
     };
     let (height, width) = (a.sizes[1], a.sizes[2]);
     if c.sizes[1..] != [height, width] {
-        return Err(Error::File {
-            path: folder.to_path_buf(),
-            during: "use the files of".to_string(),
-            text: format!("images to train on are {height} × {width}, those to test {:?}", &c.sizes[1..]),
-            fix: "the files are of different sets: fetch all four again with `make mnist`".to_string(),
-        });
+        return Err(fail(format!("images to train on are {height} × {width}, those to test {:?}", &c.sizes[1..])));
     }
     Ok(Images { name: "MNIST".to_string(), width, height, train: set(a, b, 0)?, test: set(c, d, 2)? })
 }

@@ -4,9 +4,8 @@
 //! waiting: kernels for each other, the GPU for the CPU. [`DecodePlan`] and [`LaunchMode`] are the ways to wait less, one by one.
 
 use super::{Config, Weights};
-use crate::{invalid, unsupported};
 use gpulab::cpu;
-use gpulab::error::Result;
+use gpulab::error::{Error, Result};
 use gpulab::gpu::{Args, Buffer, Gpu, Graph, Kernel};
 use gpulab::launch::{LaunchAttributes, LaunchConfig, Source};
 use gpulab_kernels::ladder::operator;
@@ -121,7 +120,7 @@ impl Decoder {
     /// temperature that is none; [`gpulab::Error::Driver`].
     pub fn begin(&mut self, prompt: &[u32], draw: DecodeSampling) -> Result<()> {
         let Config { n_ctx, vocab_size, .. } = self.config;
-        let refuse = |what: String, fix: String| Err(invalid(what, fix));
+        let refuse = |what: String, fix: String| Err(Error::invalid(what, fix));
         if prompt.is_empty() {
             return refuse("the prompt is empty".to_string(), "give at least one token to begin with".to_string());
         }
@@ -157,7 +156,7 @@ impl Decoder {
     /// [`gpulab::Error::Invalid`] before [`Decoder::begin`], and when the context is full; [`gpulab::Error::Driver`].
     pub fn step(&mut self) -> Result<()> {
         if self.prompt == 0 || self.position >= self.config.n_ctx {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("there is nothing to read at position {}", self.position),
                 format!("call `begin` with a prompt; the context has {} positions", self.config.n_ctx),
             ));
@@ -347,7 +346,7 @@ impl DecodePlan {
     /// # Errors
     /// [`gpulab::Error::Unsupported`] says what does not fit.
     pub fn suits(self, config: &Config) -> Result<()> {
-        let refuse = |what: String, fix: &str| Err(unsupported(what, fix));
+        let refuse = |what: String, fix: &str| Err(Error::unsupported(what, fix));
         let (width, head) = (config.n_embd, config.head());
         if !head.is_power_of_two() || !(8..=256).contains(&head) {
             return refuse(
@@ -584,7 +583,7 @@ impl Kernels {
             let shape = LaunchConfig::new(cluster, kernels.threads()).shared(kernels.tiles(config));
             let fit = whole.clusters_at_a_time(shape, cluster)?;
             if fit == 0 {
-                return Err(unsupported(
+                return Err(Error::unsupported(
                     format!("a cluster of {cluster} blocks of {} threads has no room on this GPU", tuning.threads),
                     "use fewer threads, or `DecodePlan::HalfLayers`",
                 ));
@@ -605,26 +604,15 @@ impl Kernels {
 
     /// One launch; with `early` it may start before the one in front has ended.
     fn launch<'a>(&self, name: &str, shape: LaunchConfig, early: bool, args: impl Args<'a>) -> Result<()> {
-        self.launch_in(name, shape, early, 1, args)
+        self.named[name].launch_with(shape, self.attributes(early), args)
     }
 
-    /// As [`Kernels::launch`], in clusters.
-    fn launch_in<'a>(
-        &self,
-        name: &str,
-        shape: LaunchConfig,
-        early: bool,
-        cluster: u32,
-        args: impl Args<'a>,
-    ) -> Result<()> {
-        let max_shared_carveout = early && self.tuning.max_shared_carveout;
-        let attributes = LaunchAttributes {
+    fn attributes(&self, early: bool) -> LaunchAttributes {
+        LaunchAttributes {
             programmatic_stream_serialization: early,
-            cluster,
-            max_shared_carveout,
+            max_shared_carveout: early && self.tuning.max_shared_carveout,
             ..LaunchAttributes::NONE
-        };
-        self.named[name].launch_with(shape, attributes, args)
+        }
     }
 }
 
@@ -734,7 +722,8 @@ fn halves(
     let context = config.n_ctx as i32;
     let args =
         (&model.weights, &model.vectors, caches, &*state, &mut *residual, layer, context, ahead as i64, bytes as i32);
-    kernels.launch_in("attention_half", shape, first, cluster, args)?;
+    let attributes = LaunchAttributes { cluster, ..kernels.attributes(first) };
+    kernels.named["attention_half"].launch_with(shape, attributes, args)?;
     let blocks = (4 * config.n_embd).div_ceil(kernels.tuning.units);
     let shape = LaunchConfig::new(blocks as u32, kernels.threads());
     let (ahead, bytes) = run_ahead(kernels, config, model, 2 * number + 1);

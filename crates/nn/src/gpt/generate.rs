@@ -1,10 +1,9 @@
 //! A model that is loaded once and writes text, one text or a batch of them.
 
-use super::{Gpt, Lines, Text, TextStream, Tokenizer, Weights};
-use crate::invalid;
+use super::{Gpt, LineWrapper, Text, TextStream, Tokenizer, Weights};
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu::random::mix;
-use gpulab::error::Result;
+use gpulab::error::{Error, Result};
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
@@ -59,7 +58,7 @@ impl LanguageModel {
     /// # Errors
     /// As [`Gpt::prefill`] (a prompt that does not fit into the context) and [`Sampler::new`].
     pub fn write(&self, prompt: &str, new: usize, sampling: Sampling) -> Result<Generated> {
-        let (mut stream, mut lines) = (TextStream::default(), Lines::new(WIDTH));
+        let (mut stream, mut lines) = (TextStream::default(), LineWrapper::new(WIDTH));
         // A reader that ended (`gpulab generate … | head -1`) is no reason to panic.
         let print = |line: &String| drop(writeln!(std::io::stdout(), "{line}"));
         lines.push(prompt).iter().for_each(print);
@@ -155,7 +154,7 @@ impl Sampling {
         if let Sampling::Random { temperature, top_p, .. } = self {
             let sound = temperature.is_finite() && temperature > 0.0 && (0.0..=1.0).contains(&top_p);
             if !sound {
-                return Err(invalid(
+                return Err(Error::invalid(
                     format!("a temperature of {temperature} with top_p {top_p} chooses nothing"),
                     "give a temperature above 0 and a top_p from 0 to 1, or Sampling::Greedy",
                 ));
@@ -191,7 +190,7 @@ impl Sampler {
     /// [`gpulab::Error::Invalid`] when there are none, or one is NaN.
     pub fn pick(&mut self, logits: &[f32]) -> Result<u32> {
         if logits.is_empty() || logits.iter().any(|logit| logit.is_nan()) {
-            return Err(invalid(
+            return Err(Error::invalid(
                 "the model's logits are NaN",
                 "its weights are damaged, or too large for this kind of number: load it as F32 or BF16",
             ));

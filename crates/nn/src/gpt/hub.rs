@@ -2,7 +2,6 @@
 
 use super::Text;
 use crate::data::curl;
-use crate::invalid;
 use gpulab::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,7 +30,7 @@ fn fetch_into(models: &Path, name: &str, endpoint: Option<&str>) -> Result<PathB
     };
     // The name becomes a folder and a part of an address.
     if !matches!(name.split('/').collect::<Vec<_>>()[..], [owner, model] if plain(owner) && plain(model)) {
-        return Err(invalid(
+        return Err(Error::invalid(
             format!("`{name}` is no model's name on the hub"),
             "give owner and name, such as openai-community/gpt2",
         ));
@@ -42,14 +41,9 @@ fn fetch_into(models: &Path, name: &str, endpoint: Option<&str>) -> Result<PathB
     for file in FILES {
         let (path, url) = (folder.join(file), format!("{hub}/{name}/resolve/main/{file}"));
         if !path.exists() {
-            download(&url, &path).map_err(|text| Error::File {
-                path,
-                during: "fetch".to_string(),
-                text,
-                fix: "see that this machine has a network and the name is right, or put config.json, model.safetensors and \
-                      tokenizer.json into a folder yourself: every command takes one with --model"
-                    .to_string(),
-            })?;
+            let fix = "see that this machine has a network and the name is right, or put config.json, model.safetensors and \
+                       tokenizer.json into a folder yourself: every command takes one with --model";
+            download(&url, &path).map_err(|text| Error::file(&path, "fetch", text, fix))?;
         }
     }
     Ok(folder)

@@ -12,6 +12,6 @@ mod weights;
 
 pub use generate::{Generated, LanguageModel, Sampler, Sampling, SplitMix64, nucleus, probabilities};
 pub use hub::fetch;
-pub use model::{Cache, Gpt};
-pub use text::{Lines, Text, TextStream, Tokenizer, best_bigram_loss, unigram_loss};
+pub use model::{Gpt, KvCache};
+pub use text::{LineWrapper, Text, TextStream, Tokenizer, best_bigram_loss, unigram_loss};
 pub use weights::{Config, Weights};

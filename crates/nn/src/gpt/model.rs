@@ -1,7 +1,6 @@
 //! GPT-2 on candle.
 
 use super::{Config, Weights};
-use crate::invalid;
 use candle_core::{D, DType, Device, Tensor, Var};
 use gpulab::cpu;
 use gpulab::error::{Error, Result, bytes};
@@ -127,7 +126,7 @@ impl Gpt {
     }
 
     /// As [`Gpt::logits`] for tokens that follow those in `cache`, and only after the last of them: `[texts, vocab_size]`.
-    pub(super) fn next_logits(&self, tokens: &Tensor, cache: &mut Cache) -> Result<Tensor> {
+    pub(super) fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
         let (texts, length) = tokens.dims2()?;
         let positions = cache.positions(length, self.device())?;
         let positions =
@@ -144,7 +143,7 @@ impl Gpt {
         tokens: &Tensor,
         positions: &Tensor,
         mask: Option<&Tensor>,
-        mut cache: Option<&mut Cache>,
+        mut cache: Option<&mut KvCache>,
     ) -> Result<Tensor> {
         let (texts, length) = tokens.dims2()?;
         let rows = self.token_embedding.index_select(&tokens.flatten_all()?, 0)?;
@@ -167,10 +166,11 @@ impl Gpt {
     pub(super) fn fits(&self, length: usize) -> Result<()> {
         let most = self.config.n_ctx;
         match length {
-            0 => {
-                Err(invalid("a text of no tokens has nothing to go on from", "give a prompt of at least one character"))
-            }
-            _ if length > most => Err(invalid(
+            0 => Err(Error::invalid(
+                "a text of no tokens has nothing to go on from",
+                "give a prompt of at least one character",
+            )),
+            _ if length > most => Err(Error::invalid(
                 format!("{length} tokens do not fit into the model's context of {most}"),
                 format!("shorten the prompt, or ask for fewer new tokens: together at most {most}"),
             )),
@@ -287,7 +287,7 @@ fn join_heads(x: &Tensor) -> Result<Tensor> {
 
 /// Keys and values of a batch of texts. Shorter texts are filled up on the left, so that all end at the same position.
 #[derive(Debug)]
-pub struct Cache {
+pub struct KvCache {
     /// Of each layer, `[texts, heads, capacity, d]`.
     layers: Vec<(Tensor, Tensor)>,
     /// Tokens that are in it, filling included.
@@ -303,13 +303,13 @@ struct LayerCache<'a> {
     filled: usize,
 }
 
-impl Cache {
+impl KvCache {
     /// Memory for `capacity` tokens of as many texts as `padding` has numbers: the tokens that fill up each of them.
-    fn new(config: Config, padding: Vec<usize>, capacity: usize, dtype: DType, device: &Device) -> Result<Cache> {
+    fn new(config: Config, padding: Vec<usize>, capacity: usize, dtype: DType, device: &Device) -> Result<KvCache> {
         let shape = (padding.len(), config.n_head, capacity, config.head());
         let layer = |_| Ok((Tensor::zeros(shape, dtype, device)?, Tensor::zeros(shape, dtype, device)?));
         let layers = (0..config.n_layer).map(layer).collect::<Result<_>>()?;
-        Ok(Cache { layers, filled: 0, capacity, padding })
+        Ok(KvCache { layers, filled: 0, capacity, padding })
     }
 
     /// Bytes of keys and values: 2 · layers · texts · capacity · n_embd numbers.
@@ -405,14 +405,14 @@ impl Gpt {
     /// # Errors
     /// [`Error::Invalid`] when there is no prompt, one is empty, one names a token that the model does not have, or the longest with `new` tokens does not
     /// fit into the context, or the batch into the CPU's memory (it names the largest that does); what candle says.
-    pub fn prefill(&self, prompts: &[Vec<u32>], new: usize) -> Result<(Cache, Tensor)> {
+    pub fn prefill(&self, prompts: &[Vec<u32>], new: usize) -> Result<(KvCache, Tensor)> {
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
         let shortest = prompts.iter().map(Vec::len).min().unwrap_or(0);
         self.fits(shortest)?;
         self.fits(longest + new)?;
         let most = self.config().vocab_size;
         if let Some(token) = prompts.iter().flatten().find(|token| **token as usize >= most) {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("the prompt names token {token}, and the model has {most}"),
                 "use the tokenizer that belongs to the model",
             ));
@@ -424,7 +424,7 @@ impl Gpt {
             .zip(&padding)
             .flat_map(|(prompt, filling)| std::iter::repeat_n(0, *filling).chain(prompt.iter().copied()));
         let tokens = Tensor::from_vec(rows.collect::<Vec<u32>>(), (prompts.len(), longest), self.device())?;
-        let mut cache = Cache::new(self.config(), padding, longest + new, self.dtype(), self.device())?;
+        let mut cache = KvCache::new(self.config(), padding, longest + new, self.dtype(), self.device())?;
         let logits = self.next_logits(&tokens, &mut cache)?;
         Ok((cache, logits))
     }
@@ -433,7 +433,7 @@ impl Gpt {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] when there are not as many tokens as texts, [`Error::Invalid`] when the cache is full.
-    pub fn step(&self, tokens: &[u32], cache: &mut Cache) -> Result<Tensor> {
+    pub fn step(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
         if tokens.len() != cache.texts() {
             return Err(Error::LengthMismatch {
                 what: "tokens of a step".to_string(),
@@ -442,7 +442,7 @@ impl Gpt {
             });
         }
         if cache.len() == cache.capacity() {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("the cache is full: its capacity is {} tokens", cache.capacity()),
                 "ask `prefill` for more new tokens",
             ));
@@ -485,7 +485,7 @@ fn check(a_text: u64, texts: u64, memory: u64) -> Result<()> {
     if texts <= fits {
         return Ok(());
     }
-    Err(invalid(
+    Err(Error::invalid(
         format!(
             "a batch of {texts} texts does not fit into memory: it needs about {} of {}",
             bytes(texts.saturating_mul(a_text)),

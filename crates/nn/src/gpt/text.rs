@@ -1,7 +1,6 @@
 //! Text: the course's own to learn from, tokens of it, and letters as they are generated.
 
 use super::Config;
-use crate::invalid;
 use gpulab::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -41,12 +40,8 @@ impl Text {
     /// # Errors
     /// [`Error::File`] when it cannot be read, or is too short to hold a block out.
     pub fn read(path: &Path) -> Result<Text> {
-        let fail = |text: String| Error::File {
-            path: path.to_path_buf(),
-            during: "learn from".to_string(),
-            text,
-            fix: "name a text file of at least 40 KB, paragraphs apart by empty lines".to_string(),
-        };
+        let fix = "name a text file of at least 40 KB, paragraphs apart by empty lines";
+        let fail = |text: String| Error::file(path, "learn from", text, fix);
         let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
         let text = Text::split(&bytes);
         match text.held_out.len() {
@@ -103,18 +98,14 @@ impl Tokenizer {
         if !path.exists() && config.vocab_size == 256 {
             return Ok(Tokenizer::Bytes);
         }
-        let fail = |text: String| Error::File {
-            path: path.clone(),
-            during: "read".to_string(),
-            text,
-            fix: "fetch the checkpoint's tokenizer.json again; it must lie beside model.safetensors".to_string(),
-        };
+        let fix = "fetch the checkpoint's tokenizer.json again; it must lie beside model.safetensors";
+        let fail = |text: String| Error::file(&path, "read", text, fix);
         let bytes = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
         let pieces = tokenizers::Tokenizer::from_bytes(&bytes)
             .map_err(|error| fail(format!("it is damaged, or of a kind that this version does not know: {error}")))?;
         let known = pieces.get_vocab_size(true);
         match known > config.vocab_size {
-            true => Err(invalid(
+            true => Err(Error::invalid(
                 format!("{} knows {known} tokens, and the model {}", path.display(), config.vocab_size),
                 "take tokenizer.json and model.safetensors from the same checkpoint",
             )),
@@ -131,7 +122,7 @@ impl Tokenizer {
             Tokenizer::Bytes => Ok(text.bytes().map(u32::from).collect()),
             Tokenizer::Pieces(pieces) => match pieces.encode(text, false) {
                 Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-                Err(error) => Err(invalid(
+                Err(error) => Err(Error::invalid(
                     format!("the tokenizer cannot read this text: {error}"),
                     "give other text, or the tokenizer.json of another checkpoint",
                 )),
@@ -194,15 +185,15 @@ impl TextStream {
 
 /// Gathers text into lines of at most `width` letters, broken between words.
 #[derive(Debug)]
-pub struct Lines {
+pub struct LineWrapper {
     width: usize,
     line: String,
 }
 
-impl Lines {
+impl LineWrapper {
     /// Lines of at most `width` letters.
-    pub fn new(width: usize) -> Lines {
-        Lines { width: width.max(1), line: String::new() }
+    pub fn new(width: usize) -> LineWrapper {
+        LineWrapper { width: width.max(1), line: String::new() }
     }
 
     /// More text: gives the lines that are full by now.
@@ -373,7 +364,7 @@ mod tests {
 
     #[test]
     fn lines_break_between_words_and_lose_no_letter() {
-        let mut lines = Lines::new(10);
+        let mut lines = LineWrapper::new(10);
         let mut all = Vec::new();
         for letter in "the warp waits\nfor ×××××××××××× memory".chars() {
             all.extend(lines.push(&letter.to_string()));

@@ -1,11 +1,10 @@
 //! Training a GPT on a text: batches, AdamW, a checkpoint to go on from, the loss on what was held out.
 
 use super::{Config, Gpt, SplitMix64, Text, Weights};
-use crate::invalid;
 use crate::tensors::{HostTensor, TensorFile};
 use candle_core::backprop::GradStore;
 use candle_core::{D, DType, Device, Tensor, Var};
-use gpulab::error::Result;
+use gpulab::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -71,7 +70,7 @@ impl GptTrainer {
     }
 
     fn with(plan: GptTrainConfig, text: Text, weights: &Weights, device: &Device) -> Result<GptTrainer> {
-        let refuse = |what: String, fix: &str| Err(invalid(what, fix));
+        let refuse = |what: String, fix: &str| Err(Error::invalid(what, fix));
         if plan.config.vocab_size != 256 {
             return refuse(
                 format!("a model with {} tokens does not read bytes", plan.config.vocab_size),
@@ -113,7 +112,7 @@ impl GptTrainer {
         let gradients = loss.backward()?;
         let norm = self.optimiser.norm(&self.parameters, &gradients)?;
         if !value.is_finite() || !norm.is_finite() {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("step {}: the loss is {value}, the gradients' norm {norm}", self.step + 1),
                 "the last checkpoint is good: go on from it with --resume and a smaller --rate",
             ));
@@ -369,7 +368,7 @@ impl GptTrainer {
     pub fn resume(path: &Path, text: Text, device: &Device) -> Result<GptTrainer> {
         let file = TensorFile::read(path)?;
         let wrong = |what: String| {
-            invalid(
+            Error::invalid(
                 format!("{}: {what}", path.display()),
                 "name the checkpoint.safetensors that `gpulab train-gpt` wrote, or begin again without --resume",
             )

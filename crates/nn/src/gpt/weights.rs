@@ -1,7 +1,6 @@
 //! What a GPT-2 looks like (`config.json`), and its weights on the host, by GPT-2's names.
 
 use crate::tensors::{HostTensor, TensorFile};
-use crate::{invalid, unsupported};
 use candle_core::DType;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
@@ -42,12 +41,8 @@ impl Config {
     /// [`Error::File`] when it cannot be read or is no JSON, [`Error::Unsupported`] when it describes another
     /// architecture, [`Error::Invalid`] when its numbers do not fit each other.
     pub fn load(path: &Path) -> Result<Config> {
-        let damaged = |text: String| Error::File {
-            path: path.to_path_buf(),
-            during: "read".to_string(),
-            text,
-            fix: "fetch the checkpoint's config.json again; it must lie beside model.safetensors".to_string(),
-        };
+        let fix = "fetch the checkpoint's config.json again; it must lie beside model.safetensors";
+        let damaged = |text: String| Error::file(path, "read", text, fix);
         let text = std::fs::read_to_string(path).map_err(|error| damaged(error.to_string()))?;
         let json: Value = serde_json::from_str(&text).map_err(|error| damaged(format!("this is no JSON: {error}")))?;
         Config::from_json(&json)
@@ -61,7 +56,7 @@ impl Config {
         known(json)?;
         let number = |names: &[&str]| {
             names.iter().find_map(|name| json[*name].as_u64()).map(|n| n as usize).ok_or_else(|| {
-                invalid(
+                Error::invalid(
                     format!("config.json has no number `{}`", names.join("` or `")),
                     "use the config.json of a GPT-2, which has it",
                 )
@@ -100,14 +95,14 @@ impl Config {
             ("vocab_size", vocab_size, 1 << 24),
         ];
         if let Some((name, value, most)) = named.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("`{name}` of the model is {value}"),
                 format!("give a number from 1 to {most}"),
             ));
         }
         match n_embd % n_head {
             0 => Ok(self),
-            _ => Err(invalid(
+            _ => Err(Error::invalid(
                 format!("`n_embd` is {n_embd}, which {n_head} heads cannot share evenly"),
                 "choose n_head so that it divides n_embd",
             )),
@@ -152,7 +147,7 @@ impl Config {
 
 /// An error when the file describes what this code does not compute.
 fn known(json: &Value) -> Result<()> {
-    let refuse = |what: String| Err(unsupported(what, "load a GPT-2 checkpoint"));
+    let refuse = |what: String| Err(Error::unsupported(what, "load a GPT-2 checkpoint"));
     let (kind, width) = (json["model_type"].as_str(), json["n_embd"].as_u64());
     if kind.is_some_and(|kind| kind != "gpt2") {
         return refuse(format!("config.json is of a `{}`, and this code computes GPT-2", kind.unwrap_or_default()));
@@ -232,7 +227,7 @@ impl Weights {
         let config = Config::load(&folder.join("config.json"))?;
         let path = folder.join("model.safetensors");
         if !path.exists() && folder.join("model.safetensors.index.json").exists() {
-            return Err(unsupported(
+            return Err(Error::unsupported(
                 format!("the checkpoint in {} is cut into several files", folder.display()),
                 "use a checkpoint with one model.safetensors, as all GPT-2 have",
             ));
@@ -317,7 +312,7 @@ fn plain(name: &str) -> &str {
 }
 
 fn wrong(what: String) -> Error {
-    invalid(what, "take config.json and model.safetensors from the same checkpoint, or fetch both again")
+    Error::invalid(what, "take config.json and model.safetensors from the same checkpoint, or fetch both again")
 }
 
 #[cfg(test)]

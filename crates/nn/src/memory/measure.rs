@@ -3,13 +3,12 @@
 use super::model::Model;
 use super::network::{Network, Optimiser, Prediction, part_row};
 use crate::DeviceKind;
-use crate::unsupported;
 use candle_core::{DType, Device};
 use candle_nn::{AdamW, Optimizer as _, ParamsAdamW, SGD};
 use gpulab::cpu;
-use gpulab::error::{Result, bytes};
+use gpulab::error::{Error, Result, bytes};
 use gpulab::gpu::Gpu;
-use gpulab::measurement::{Backend, Measurement, MemoryPoint};
+use gpulab::measurement::{Measurement, MemoryPoint};
 use gpulab::table::{Cell, Table};
 
 /// What a step of training was seen to hold, in bytes. As a cell's last line it shows itself beside the prediction.
@@ -157,11 +156,7 @@ impl StepMemory {
 
     /// A row for each part, workspace and cache last, for [`gpulab::plot::stacked`]; `bar` names the bar.
     pub fn rows(&self, bar: &str) -> Vec<Measurement> {
-        let backend = match self.device_kind {
-            DeviceKind::Cpu => Backend::Cpu,
-            DeviceKind::Cuda => Backend::Cuda,
-            DeviceKind::Metal => Backend::Metal,
-        };
+        let backend = self.device_kind.backend();
         let beside = [("workspace", self.workspace()), ("cache", self.cache)];
         let parts = self.parts().into_iter().chain(beside);
         parts.map(|(part, bytes)| part_row(bar, self.predicted.batch, backend, part, bytes)).collect()
@@ -246,7 +241,7 @@ impl Meter {
             }
             DeviceKind::Cuda => Some(Gpu::open_index(0)?),
             DeviceKind::Metal => {
-                return Err(unsupported(
+                return Err(Error::unsupported(
                     "the memory that tensors hold on a Mac's GPU: candle keeps freed buffers for itself there, \
                            and does not tell which",
                     "measure on the CPU, whose figures are the same but for workspace: `Meter::of(DeviceKind::Cpu)`",

@@ -1,11 +1,10 @@
 //! A network with parameters on a device: its loss, and its gradients at once or in pieces.
 
 use super::network::{Layer, Loss, Network};
-use crate::invalid;
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 use gpulab::cpu::random_f32;
-use gpulab::error::Result;
+use gpulab::error::{Error, Result};
 
 /// A [`Network`] with parameters, on candle.
 #[derive(Debug)]
@@ -145,7 +144,7 @@ impl Batch {
     pub fn micro_batches(&self, pieces: usize) -> Result<Vec<Batch>> {
         let examples = self.examples();
         if pieces == 0 || !examples.is_multiple_of(pieces) {
-            return Err(invalid(
+            return Err(Error::invalid(
                 format!("{examples} examples cannot be cut into {pieces} pieces of equal size"),
                 "take a number of pieces that divides the batch",
             ));
@@ -243,14 +242,14 @@ impl Model {
     /// [`gpulab::Error::Invalid`] when `every` is 0; what candle reports.
     pub fn gradients_checkpointed(&self, batch: &Batch, every: usize) -> Result<Gradients> {
         if every == 0 {
-            return Err(invalid(
+            return Err(Error::invalid(
                 "a segment of 0 layers between two checkpoints",
                 "give how many layers lie between two of them: 1 or more",
             ));
         }
         let segments = self.segments(every);
         let (last, before) =
-            segments.split_last().ok_or_else(|| invalid("a network without layers", "give it a layer"))?;
+            segments.split_last().ok_or_else(|| Error::invalid("a network without layers", "give it a layer"))?;
 
         self.reserve_ids(batch)?;
         // Forward. Tensors that are cut off from the variables keep nothing but themselves.

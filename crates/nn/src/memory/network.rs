@@ -1,9 +1,8 @@
 //! A network as a list of layers, and what a step of training must hold, from the list alone.
 
 use crate::gpt::Config;
-use crate::invalid;
 use candle_core::{D, DType, Tensor};
-use gpulab::error::{Result, bytes};
+use gpulab::error::{Error, Result, bytes};
 use gpulab::measurement::{Backend, Measurement, Summary};
 use gpulab::table::{Cell, Table};
 
@@ -157,7 +156,7 @@ impl Network {
         if fits >= 1.0 {
             return Ok(fits as usize);
         }
-        Err(invalid(
+        Err(Error::invalid(
             format!(
                 "{} do not hold a step of {} with even one example, which takes {}",
                 gpulab::error::bytes(budget),

@@ -4,13 +4,12 @@ use super::graph::{OPSET, Onnx, check_edges, check_weight};
 use super::schema::tensor_proto::DataLocation;
 use super::schema::{ModelProto, StringStringEntryProto, TensorProto};
 use gpulab::error::{Error, Result};
-use gpulab_nn::tensors::write_whole_by;
+use gpulab_nn::tensors::{write_whole, write_whole_by};
 use prost::Message;
-use prost::bytes::buf::UninitSlice;
-use prost::bytes::{Buf, BufMut, Bytes};
+use prost::bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 /// The newest versions that the schema in this repository (ONNX 1.23) describes: operators, and file format.
@@ -31,7 +30,7 @@ impl Onnx {
     /// it was until the new one is complete.
     ///
     /// # Errors
-    /// As [`write_whole_by`]: when the folder cannot be written, or the disk is full.
+    /// As [`write_whole`]: when the folder cannot be written, or the disk is full.
     pub fn write(&self, path: &Path) -> Result<()> {
         self.write_with(path, EXTERNAL_ABOVE)
     }
@@ -43,7 +42,7 @@ impl Onnx {
     pub fn write_with(&self, path: &Path, external_above: u64) -> Result<()> {
         let before = data_file(path);
         if self.weight_bytes() <= external_above.min(EXTERNAL_ABOVE) {
-            write_whole_by(path, |out| encode(&self.proto, out))?;
+            write_whole(path, &self.proto.encode_to_vec())?;
         } else {
             let data = new_data_file(path);
             let written = self.write_apart(path, &data);
@@ -79,7 +78,7 @@ impl Onnx {
             }
             Ok(())
         })?;
-        write_whole_by(path, |out| encode(&light, out))
+        write_whole(path, &light.encode_to_vec())
     }
 }
 
@@ -121,73 +120,6 @@ fn data_file(path: &Path) -> Option<PathBuf> {
     let place = external.into_iter().find(|entry| entry.key() == "location")?.value?;
     let ours = place.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(".data"));
     ours.filter(|number| number.chars().all(|c| c.is_ascii_hexdigit())).map(|_| path.with_file_name(&place))
-}
-
-/// Bytes that are gathered, so that not each name and number is a write of its own; what is longer is written as it lies.
-const GATHERED: usize = 1 << 16;
-
-/// Writes what `encode_to_vec` would give, which of a large model would be half a gigabyte a second time.
-pub(super) fn encode(message: &impl Message, out: &mut dyn Write) -> std::io::Result<()> {
-    let mut stream = Stream { gathered: Vec::with_capacity(GATHERED), out, outcome: Ok(()) };
-    message.encode(&mut stream).map_err(std::io::Error::other)?;
-    stream.pass_on();
-    stream.outcome
-}
-
-struct Stream<'a> {
-    gathered: Vec<u8>,
-    out: &'a mut dyn Write,
-    /// prost cannot be told of errors: after the first one nothing more is written.
-    outcome: std::io::Result<()>,
-}
-
-impl Stream<'_> {
-    fn write(&mut self, bytes: &[u8]) {
-        if self.outcome.is_ok() {
-            self.outcome = self.out.write_all(bytes);
-        }
-    }
-
-    fn pass_on(&mut self) {
-        let mut gathered = std::mem::take(&mut self.gathered);
-        self.write(&gathered);
-        gathered.clear();
-        self.gathered = gathered;
-    }
-}
-
-// SAFETY: the memory that is given out, and the count of bytes that fill it, are the vector's own.
-unsafe impl BufMut for Stream<'_> {
-    fn remaining_mut(&self) -> usize {
-        self.gathered.remaining_mut()
-    }
-
-    unsafe fn advance_mut(&mut self, count: usize) {
-        // SAFETY: what the caller promises is what the vector asks for.
-        unsafe { self.gathered.advance_mut(count) }
-    }
-
-    fn chunk_mut(&mut self) -> &mut UninitSlice {
-        self.gathered.chunk_mut()
-    }
-
-    fn put_slice(&mut self, bytes: &[u8]) {
-        if self.gathered.len() + bytes.len() > GATHERED {
-            self.pass_on();
-        }
-        match bytes.len() {
-            ..=GATHERED => self.gathered.extend_from_slice(bytes),
-            _ => self.write(bytes),
-        }
-    }
-
-    fn put<T: Buf>(&mut self, mut bytes: T) {
-        while bytes.has_remaining() {
-            let length = bytes.chunk().len();
-            self.put_slice(bytes.chunk());
-            bytes.advance(length);
-        }
-    }
 }
 
 impl Onnx {
@@ -288,20 +220,15 @@ fn newer(path: &Path, operators: i64, format: i64) -> Error {
 }
 
 fn damaged(path: &Path, text: String) -> Error {
-    Error::File {
-        path: path.to_path_buf(),
-        during: "read".to_string(),
-        text,
-        fix:
-            "give the path of a whole .onnx file, with its .data file beside it if it has one; export or copy it again"
-                .to_string(),
-    }
+    let fix =
+        "give the path of a whole .onnx file, with its .data file beside it if it has one; export or copy it again";
+    Error::file(path, "read", text, fix)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::{DataType, GraphBuilder, IR, TensorData, gpt, schema};
+    use crate::export::{IR, gpt, schema};
     use gpulab_nn::gpt::{Config, Weights};
 
     struct Folder(PathBuf);
@@ -487,88 +414,6 @@ mod tests {
             let text = small(1).write_with(&path, above).unwrap_err().to_string();
             assert!(text.contains("cannot write") && text.contains("still there"), "{text}");
             assert_eq!(folder.names(), ["m.onnx"]);
-        }
-    }
-
-    /// Notes each write: where its bytes lie, and how many they are. Takes so many bytes and is full.
-    struct Noted {
-        bytes: Vec<u8>,
-        writes: Vec<(usize, usize)>,
-        capacity: usize,
-    }
-
-    impl Noted {
-        fn new(capacity: usize) -> Noted {
-            Noted { bytes: Vec::new(), writes: Vec::new(), capacity }
-        }
-    }
-
-    impl Write for Noted {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            let taken = bytes.len().min(self.capacity - self.bytes.len());
-            self.bytes.extend_from_slice(&bytes[..taken]);
-            self.writes.push((bytes.as_ptr() as usize, taken));
-            if taken == 0 { Err(std::io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    /// A table of 400 KB, and weights of less than is gathered.
-    fn weights() -> Weights {
-        Weights::random(Config { n_layer: 3, n_head: 2, n_embd: 64, n_ctx: 24, vocab_size: 1600 }, 5).unwrap()
-    }
-
-    #[test]
-    fn a_stream_is_what_prost_gives_at_once() {
-        let model = gpt(&weights()).unwrap();
-        let mut noted = Noted::new(usize::MAX);
-        encode(&model.proto, &mut noted).unwrap();
-        assert!(noted.bytes == model.proto.encode_to_vec());
-
-        // Weights around the length that is gathered, one of no bytes, and a graph of nothing.
-        let mut graph = GraphBuilder::new("lengths");
-        for length in [0, 1, GATHERED - 1, GATHERED, GATHERED + 1, 3 * GATHERED] {
-            graph.weight(&format!("w{length}"), &[length], TensorData::U8(&vec![length as u8; length]));
-        }
-        let port = graph.input("x", DataType::F32, &[]);
-        let y = graph.node("y", "Relu", &[&port], &[]);
-        graph.output(&y, DataType::F32, &[]);
-        for proto in [graph.finish().unwrap().proto, Default::default()] {
-            let mut noted = Noted::new(usize::MAX);
-            encode(&proto, &mut noted).unwrap();
-            assert!(noted.bytes == proto.encode_to_vec());
-        }
-    }
-
-    #[test]
-    fn large_weights_are_written_from_where_they_lie() {
-        let weights = weights();
-        let mut noted = Noted::new(usize::MAX);
-        encode(&gpt(&weights).unwrap().proto, &mut noted).unwrap();
-        let mut large = 0;
-        for (name, tensor) in weights.iter().filter(|(_, tensor)| 4 * tensor.values.len() > GATHERED) {
-            let own = (tensor.values.as_ptr() as usize, 4 * tensor.values.len());
-            assert!(noted.writes.contains(&own), "{name} was copied");
-            large += 1;
-        }
-        assert_eq!(large, 1);
-        // All else is gathered.
-        assert!(noted.writes.len() < 20, "{}", noted.writes.len());
-    }
-
-    #[test]
-    fn a_full_disk_is_told_wherever_it_is_full() {
-        let proto = gpt(&weights()).unwrap().proto;
-        let whole = proto.encode_to_vec();
-        for capacity in (0..whole.len()).step_by(whole.len() / 50).chain([whole.len() - 1]) {
-            let mut noted = Noted::new(capacity);
-            let error = encode(&proto, &mut noted).unwrap_err();
-            assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
-            // Nothing comes after the gap.
-            assert!(noted.bytes == whole[..capacity]);
         }
     }
 }

@@ -10,7 +10,6 @@ use super::schema::{
 use gpulab::error::{Error, Result};
 use gpulab_nn::tensors::HostTensor;
 use prost::bytes::Bytes;
-use rayon::prelude::*;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -227,37 +226,30 @@ impl std::fmt::Display for Dim {
     }
 }
 
-/// A weight's numbers.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[allow(missing_docs)] // the kinds are explained in `DataType`
-pub enum TensorData<'a> {
-    F32(&'a [f32]),
-    I64(&'a [i64]),
-    I32(&'a [i32]),
-    I8(&'a [i8]),
-    U8(&'a [u8]),
+/// A type that a weight's numbers have.
+pub trait WeightNumber: bytemuck::NoUninit + Default {
+    /// Its kind.
+    const KIND: DataType;
 }
 
-impl TensorData<'_> {
-    pub(super) fn kind(self) -> DataType {
-        match self {
-            TensorData::F32(_) => DataType::F32,
-            TensorData::I64(_) => DataType::I64,
-            TensorData::I32(_) => DataType::I32,
-            TensorData::I8(_) => DataType::I8,
-            TensorData::U8(_) => DataType::U8,
-        }
-    }
+impl WeightNumber for f32 {
+    const KIND: DataType = DataType::F32;
+}
 
-    pub(super) fn count(self) -> usize {
-        match self {
-            TensorData::F32(values) => values.len(),
-            TensorData::I64(values) => values.len(),
-            TensorData::I32(values) => values.len(),
-            TensorData::I8(values) => values.len(),
-            TensorData::U8(values) => values.len(),
-        }
-    }
+impl WeightNumber for i64 {
+    const KIND: DataType = DataType::I64;
+}
+
+impl WeightNumber for i32 {
+    const KIND: DataType = DataType::I32;
+}
+
+impl WeightNumber for i8 {
+    const KIND: DataType = DataType::I8;
+}
+
+impl WeightNumber for u8 {
+    const KIND: DataType = DataType::U8;
 }
 
 /// An input or output as the format wants it.
@@ -389,10 +381,10 @@ impl GraphBuilder {
         Value(name.to_string())
     }
 
-    /// TensorData that belong to the model; an empty shape is a single number.
-    pub fn weight(&mut self, name: &str, shape: &[usize], numbers: TensorData) -> Value {
-        self.fits(name, shape, numbers.count());
-        self.graph.initializer.push(numbers.proto(name, shape));
+    /// Numbers that belong to the model; an empty shape is a single number.
+    pub fn weight(&mut self, name: &str, shape: &[usize], numbers: &[impl WeightNumber]) -> Value {
+        self.fits(name, shape, numbers.len());
+        self.graph.initializer.push(tensor(name, shape, numbers));
         Value(name.to_string())
     }
 
@@ -476,51 +468,26 @@ impl GraphBuilder {
 }
 
 fn invalid(what: String) -> Error {
-    Error::Invalid {
-        what: format!("the graph does not fit together: {what}"),
-        fix: "correct that node, or the one that its input should come from".to_string(),
-    }
+    Error::invalid(
+        format!("the graph does not fit together: {what}"),
+        "correct that node, or the one that its input should come from",
+    )
 }
 
 /// The operators that exporters write, and [`super::GraphBuilder::finish`] lets pass: each is held against candle by a test.
-pub(super) const OPERATORS: [&str; 26] = [
-    "Add",
-    "Concat",
-    "Conv",
-    "DequantizeLinear",
-    "Equal",
-    "Flatten",
-    "Gather",
-    "Gelu",
-    "Gemm",
-    "Greater",
-    "LayerNormalization",
-    "MatMul",
-    "MaxPool",
-    "Mul",
-    "Or",
-    "QuantizeLinear",
-    "Range",
-    "Relu",
-    "Reshape",
-    "Shape",
-    "Softmax",
-    "Split",
-    "Sub",
-    "Transpose",
-    "Unsqueeze",
-    "Where",
-];
+const OPERATORS: &str = "Add, Concat, Conv, DequantizeLinear, Equal, Flatten, Gather, Gelu, Gemm, \
+     Greater, LayerNormalization, MatMul, MaxPool, Mul, Or, QuantizeLinear, Range, Relu, \
+     Reshape, Shape, Softmax, Split, Sub, Transpose, Unsqueeze, Where";
 
 /// The first node whose operator is not among those that are exported.
 pub(super) fn check_operators(graph: &GraphProto) -> Result<(), String> {
-    match graph.node.iter().find(|node| !OPERATORS.contains(&node.op_type())) {
+    match graph.node.iter().find(|node| !OPERATORS.split(", ").any(|known| known == node.op_type())) {
         None => Ok(()),
         Some(node) => Err(format!(
             "the node `{}` asks for the operator `{}`, and these are exported: {}",
             node.name(),
             node.op_type(),
-            OPERATORS.join(", ")
+            OPERATORS
         )),
     }
 }
@@ -568,7 +535,7 @@ pub(super) fn check_weight(weight: &TensorProto, external: Option<u64>) -> Resul
         (Some(room), Some(held)) if room != held => {
             Err(format!("the weight `{name}` of shape {:?} takes {room} bytes and has {held}", weight.dims))
         }
-        // TensorData may also stand in lists of their own kind: other programs write small weights so.
+        // Numbers may also stand in lists of their own kind: other programs write small weights so.
         _ => Ok(()),
     }
 }
@@ -594,20 +561,20 @@ impl Onnx {
     /// [`Error::Invalid`] for a version that is not written, or one that lacks an operator of the graph (named, with its node).
     pub fn with_opset(mut self, opset: i64) -> Result<Onnx> {
         if !(OLDEST..=OPSET).contains(&opset) {
-            return Err(Error::Invalid {
-                what: format!("operators of version {opset} are not written"),
-                fix: format!("ask for a version from {OLDEST} to {OPSET}"),
-            });
+            return Err(Error::invalid(
+                format!("operators of version {opset} are not written"),
+                format!("ask for a version from {OLDEST} to {OPSET}"),
+            ));
         }
         let came = |node: &Node| LATER.iter().find(|(name, _)| *name == node.operator).map_or(OLDEST, |(_, at)| *at);
         if let Some(newest) = self.nodes().iter().filter(|node| came(node) > opset).max_by_key(|node| came(node)) {
-            return Err(Error::Invalid {
-                what: format!(
+            return Err(Error::invalid(
+                format!(
                     "the node `{}` is a {}, which operators of version {opset} do not have as it is used here",
                     newest.name, newest.operator
                 ),
-                fix: format!("ask for version {} or newer", came(newest)),
-            });
+                format!("ask for version {} or newer", came(newest)),
+            ));
         }
         self.proto.ir_version = Some(format_of(opset));
         self.proto.opset_import = import(opset);
@@ -632,25 +599,13 @@ fn format_of(opset: i64) -> i64 {
     }
 }
 
-impl TensorData<'_> {
-    /// A weight with bytes of its own.
-    pub(super) fn proto(self, name: &str, shape: &[usize]) -> TensorProto {
-        let bytes = match self {
-            TensorData::F32(values) => spread(values, f32::to_le_bytes),
-            TensorData::I64(values) => spread(values, i64::to_le_bytes),
-            TensorData::I32(values) => spread(values, i32::to_le_bytes),
-            TensorData::I8(values) => spread(values, i8::to_le_bytes),
-            TensorData::U8(values) => values.to_vec(),
-        };
-        proto(name, self.kind(), shape, bytes.into())
-    }
+/// A weight with bytes of its own. The format's bytes are little-endian, as all machines are that have a GPU of the course.
+pub(super) fn tensor<T: WeightNumber>(name: &str, shape: &[usize], numbers: &[T]) -> TensorProto {
+    proto(name, T::KIND, shape, Bytes::copy_from_slice(bytemuck::cast_slice(numbers)))
 }
 
-/// A weight whose bytes are the tensor's own memory, where the machine keeps numbers as the file does.
+/// A weight whose bytes are the tensor's own memory.
 pub(super) fn shared(name: &str, tensor: &Arc<HostTensor>) -> TensorProto {
-    if cfg!(target_endian = "big") {
-        return TensorData::F32(&tensor.values).proto(name, &tensor.shape);
-    }
     proto(name, DataType::F32, &tensor.shape, Bytes::from_owner(Memory(tensor.clone())))
 }
 
@@ -670,18 +625,6 @@ fn proto(name: &str, kind: DataType, shape: &[usize], bytes: Bytes) -> TensorPro
         raw_data: Some(bytes),
         ..TensorProto::default()
     }
-}
-
-/// On all cores: a large layer is a hundred megabytes.
-fn spread<T: Copy + Sync, const N: usize>(values: &[T], bytes: impl Fn(T) -> [u8; N] + Sync) -> Vec<u8> {
-    const CHUNK: usize = 1 << 16;
-    let mut all = vec![0; values.len() * N];
-    all.par_chunks_mut(CHUNK * N).zip(values.par_chunks(CHUNK)).for_each(|(to, from)| {
-        for (to, from) in to.as_chunks_mut::<N>().0.iter_mut().zip(from) {
-            *to = bytes(*from);
-        }
-    });
-    all
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ mod trained;
 
 pub use format::{EXTERNAL_ABOVE, NEWEST};
 pub use graph::{
-    Attribute, CUDA_OPSET, DataType, Dim, GraphBuilder, IR, Node, OPSET, Onnx, TensorData, Value, ValueInfo,
+    Attribute, CUDA_OPSET, DataType, Dim, GraphBuilder, IR, Node, OPSET, Onnx, Value, ValueInfo, WeightNumber,
 };
 pub use models::{cnn, gpt, network};
 pub use trained::{Int8, trained_cnn, trained_int8};

@@ -1,6 +1,6 @@
 //! The course's models as graphs: networks that are lists of layers, and GPT-2 with its KV cache.
 
-use super::graph::{Attribute, DataType, Dim, GraphBuilder, Onnx, TensorData, Value};
+use super::graph::{Attribute, DataType, Dim, GraphBuilder, Onnx, Value};
 use gpulab::error::{Error, Result};
 use gpulab_nn::cnn::Parameters;
 use gpulab_nn::gpt::{Config, Weights};
@@ -130,11 +130,10 @@ impl NetworkWriter<'_> {
                 self.graph.node(out, "Add", &[&x, &inner], &[])
             }
             Layer::Attention { .. } => {
-                return Err(Error::Unsupported {
-                    what: format!("the layer `{name}` ({}) is not exported from a list of layers", layer.name()),
-                    fix: "use `export::gpt`, which has attention with its KV cache, or a list without this layer"
-                        .to_string(),
-                });
+                return Err(Error::unsupported(
+                    format!("the layer `{name}` ({}) is not exported from a list of layers", layer.name()),
+                    "use `export::gpt`, which has attention with its KV cache, or a list without this layer",
+                ));
             }
         };
         Ok((value, shape))
@@ -155,7 +154,7 @@ impl NetworkWriter<'_> {
                     first.len()
                 )));
             }
-            Ok(self.graph.weight(&format!("{name}.{part}"), shape, TensorData::F32(first)))
+            Ok(self.graph.weight(&format!("{name}.{part}"), shape, first))
         };
         let shapes = layer.parameters();
         Ok([take(&shapes[0], "weight")?, take(&shapes[1], "bias")?])
@@ -163,10 +162,10 @@ impl NetworkWriter<'_> {
 }
 
 fn unfit(what: String) -> Error {
-    Error::Invalid {
-        what: format!("the arrays are not those of the layers: {what}"),
-        fix: "give one array for each shape that `Layer::parameters` lists, in order".to_string(),
-    }
+    Error::invalid(
+        format!("the arrays are not those of the layers: {what}"),
+        "give one array for each shape that `Layer::parameters` lists, in order",
+    )
 }
 
 /// What hides a key: exp of it is 0 in f32, and unlike −∞ it makes no NaN where a whole row is hidden.
@@ -238,12 +237,12 @@ impl GptWriter<'_> {
 
     fn whole(&mut self, shape: &[usize], numbers: &[i64]) -> Value {
         self.constants += 1;
-        self.graph.weight(&format!("constant{}", self.constants), shape, TensorData::I64(numbers))
+        self.graph.weight(&format!("constant{}", self.constants), shape, numbers)
     }
 
     fn number(&mut self, number: f32) -> Value {
         self.constants += 1;
-        self.graph.weight(&format!("constant{}", self.constants), &[], TensorData::F32(&[number]))
+        self.graph.weight(&format!("constant{}", self.constants), &[], &[number])
     }
 
     fn reshape(&mut self, name: &str, x: &Value, shape: &[i64]) -> Value {
@@ -409,7 +408,7 @@ mod tests {
         assert!(wrong(|graph, x| graph.node("x", "Relu", &[x], &[])).contains("a name that is taken"));
         assert!(wrong(|_, _| Value("y".to_string())).contains("nothing gives the output `y`"));
         let text = wrong(|graph, x| {
-            let w = graph.weight("w", &[2, 2], TensorData::F32(&[1.0]));
+            let w = graph.weight("w", &[2, 2], &[1.0f32]);
             graph.node("y", "MatMul", &[x, &w], &[])
         });
         assert!(text.contains("`w` has 1 numbers for a shape of [2, 2]"), "{text}");

@@ -5,7 +5,7 @@
 //! `QuantizeLinear` and `DequantizeLinear` (QDQ), which a runtime turns into integer arithmetic. It also computes on
 //! candle what the integers make of an example, value by value.
 
-use super::graph::{Attribute, DataType, GraphBuilder, Node, Onnx, TensorData, Value, ValueInfo};
+use super::graph::{Attribute, DataType, GraphBuilder, Node, Onnx, Value, ValueInfo, WeightNumber};
 use super::models::{names, network};
 use candle_core::{Device, Tensor};
 use gpulab::error::{Error, Result};
@@ -138,10 +138,10 @@ pub struct Calibration {
 /// error when they have another shape.
 pub fn calibrate(network: &Network, parameters: &[&[f32]], examples: &Tensor, outside: f64) -> Result<Calibration> {
     if examples.dim(0)? == 0 {
-        return Err(Error::Invalid {
-            what: "there are no examples to take ranges from".to_string(),
-            fix: "give some hundred of those that the network is for; they need no labels".to_string(),
-        });
+        return Err(Error::invalid(
+            "there are no examples to take ranges from",
+            "give some hundred of those that the network is for; they need no labels",
+        ));
     }
     let mut ranges = Vec::new();
     let mut note = |name: &str, value: &Tensor| -> Result<Tensor> {
@@ -171,10 +171,10 @@ pub(super) fn walk(
     let mut x = change("input", examples)?;
     for (at, (layer, name)) in network.layers.iter().zip(&names).enumerate() {
         if !matches!(layer, Layer::Conv { .. } | Layer::Linear { .. } | Layer::Relu | Layer::MaxPool | Layer::Flatten) {
-            return Err(Error::Unsupported {
-                what: format!("the layer `{name}` ({}) is not quantised", layer.name()),
-                fix: "quantise a network of convolutions, linear layers, ReLU, max-pool and flatten".to_string(),
-            });
+            return Err(Error::unsupported(
+                format!("the layer `{name}` ({}) is not quantised", layer.name()),
+                "quantise a network of convolutions, linear layers, ReLU, max-pool and flatten",
+            ));
         }
         x = layer.run(&mut rest, &x)?;
         let next = network.layers.get(at + 1);
@@ -233,14 +233,10 @@ impl Quantised {
     ) -> Result<Quantised> {
         let shapes: Vec<Vec<usize>> = network.layers.iter().flat_map(Layer::parameters).collect();
         if shapes.len() != parameters.len() {
-            return Err(Error::Invalid {
-                what: format!(
-                    "the network has {} parameters, and {} arrays were given",
-                    shapes.len(),
-                    parameters.len()
-                ),
-                fix: "give one array for each shape that `Layer::parameters` lists, in order".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("the network has {} parameters, and {} arrays were given", shapes.len(), parameters.len()),
+                "give one array for each shape that `Layer::parameters` lists, in order",
+            ));
         }
         let step = |(name, range): &(String, ValueRange)| (name.clone(), QuantParams::of(*range, settings.activations));
         let weight = |(shape, numbers): (&Vec<usize>, &&[f32])| {
@@ -307,9 +303,8 @@ impl Quantised {
     }
 
     fn round(&self, name: &str, value: &Tensor) -> Result<Tensor> {
-        let step = self.step(name).ok_or_else(|| Error::Invalid {
-            what: format!("the calibration has no range of `{name}`"),
-            fix: "calibrate the same network".to_string(),
+        let step = self.step(name).ok_or_else(|| {
+            Error::invalid(format!("the calibration has no range of `{name}`"), "calibrate the same network")
         })?;
         let mut numbers: Vec<f32> = value.flatten_all()?.to_vec1()?;
         numbers.par_iter_mut().for_each(|x| *x = step.fake_quantize(*x));
@@ -426,10 +421,10 @@ impl Writer<'_> {
                 self.graph.node(&node.name, "Relu", &[&x], &told)
             }
             other => {
-                return Err(Error::Unsupported {
-                    what: format!("the node `{}` ({other}) is not quantised", node.name),
-                    fix: "quantise a network of convolutions, linear layers, ReLU, max-pool and flatten".to_string(),
-                });
+                return Err(Error::unsupported(
+                    format!("the node `{}` ({other}) is not quantised", node.name),
+                    "quantise a network of convolutions, linear layers, ReLU, max-pool and flatten",
+                ));
             }
         };
         self.exact.insert(node.name.clone(), value);
@@ -442,9 +437,8 @@ impl Writer<'_> {
             return Ok(found.clone());
         }
         let own = if name == self.input { "input" } else { name };
-        let step = self.from.step(own).ok_or_else(|| Error::Invalid {
-            what: format!("the calibration has no range of `{own}`"),
-            fix: "calibrate the same network".to_string(),
+        let step = self.from.step(own).ok_or_else(|| {
+            Error::invalid(format!("the calibration has no range of `{own}`"), "calibrate the same network")
         })?;
         let x = self.exact[name].clone();
         let pair = (self.quantise(&x, step), step);
@@ -454,11 +448,11 @@ impl Writer<'_> {
 
     fn quantise(&mut self, x: &Value, step: QuantParams) -> Value {
         let name = x.name();
-        let scale = self.graph.weight(&format!("{name}.scale"), &[], TensorData::F32(&[step.scale]));
+        let scale = self.graph.weight(&format!("{name}.scale"), &[], &[step.scale]);
         let zero = format!("{name}.zero");
         let zero = match step.qmin {
-            0 => self.graph.weight(&zero, &[], TensorData::U8(&[step.zero_point as u8])),
-            _ => self.graph.weight(&zero, &[], TensorData::I8(&[step.zero_point as i8])),
+            0 => self.graph.weight(&zero, &[], &[step.zero_point as u8]),
+            _ => self.graph.weight(&zero, &[], &[step.zero_point as i8]),
         };
         let integers = self.graph.node(&format!("{name}.integers"), "QuantizeLinear", &[x, &scale, &zero], &[]);
         self.graph.node(&format!("{name}.rounded"), "DequantizeLinear", &[&integers, &scale, &zero], &[])
@@ -476,24 +470,21 @@ impl Writer<'_> {
         let each = numbers.len() / of_sums.len();
         let wide = |(at, x): (usize, &f32)| (f64::from(*x) / f64::from(of_sums[at / each])).round_ties_even() as i32;
         let biases: Vec<i32> = numbers.iter().enumerate().map(wide).collect();
-        let weight = self.unpacked(weight, &shape, TensorData::I8(&integers), &scales);
-        let bias = self.unpacked(bias, &[numbers.len()], TensorData::I32(&biases), &of_sums);
+        let weight = self.unpacked(weight, &shape, &integers, &scales);
+        let bias = self.unpacked(bias, &[numbers.len()], &biases, &of_sums);
         (weight, bias)
     }
 
     /// The zero points are all 0, which is what a file means that names none; but ONNX Runtime computes a Gemm in integers only
     /// where they stand.
-    fn unpacked(&mut self, name: &str, shape: &[usize], integers: TensorData, scales: &[f32]) -> Value {
-        let (of_bias, of_weight) = (vec![0i32; scales.len()], vec![0i8; scales.len()]);
-        let zeros =
-            if matches!(integers, TensorData::I32(_)) { TensorData::I32(&of_bias) } else { TensorData::I8(&of_weight) };
+    fn unpacked<T: WeightNumber>(&mut self, name: &str, shape: &[usize], integers: &[T], scales: &[f32]) -> Value {
         let (axes, told) = match scales.len() {
             1 => (vec![], vec![]),
             many => (vec![many], vec![("axis", Attribute::Int(0))]),
         };
         let integers = self.graph.weight(&format!("{name}.integers"), shape, integers);
-        let scale = self.graph.weight(&format!("{name}.scale"), &axes, TensorData::F32(scales));
-        let zero = self.graph.weight(&format!("{name}.zero"), &axes, zeros);
+        let scale = self.graph.weight(&format!("{name}.scale"), &axes, scales);
+        let zero = self.graph.weight(&format!("{name}.zero"), &axes, &vec![T::default(); scales.len()]);
         self.graph.node(name, "DequantizeLinear", &[&integers, &scale, &zero], &told)
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! Files as in ONNX's own tests: `FOLDER/SET/input_0.pb`, …, `output_0.pb`, …, each a tensor with its name.
 
-use super::graph::TensorData;
+use super::graph::tensor as proto;
 use super::quantize::Quantised;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu;
 use gpulab::error::Result;
 use gpulab_nn::cnn::{Cnn, Kernels, Parameters, Precision};
-use gpulab_nn::gpt::{Cache, Gpt, Weights};
+use gpulab_nn::gpt::{Gpt, KvCache, Weights};
 use gpulab_nn::tensors::write_whole;
 use prost::Message;
 use std::path::Path;
@@ -115,7 +115,14 @@ struct Inputs {
 }
 
 impl Inputs {
-    fn write(&self, gpt: &Gpt, folder: &Path, past: Option<&Cache>, logits: &Tensor, present: &Cache) -> Result<()> {
+    fn write(
+        &self,
+        gpt: &Gpt,
+        folder: &Path,
+        past: Option<&KvCache>,
+        logits: &Tensor,
+        present: &KvCache,
+    ) -> Result<()> {
         write(folder, "input", 0, "input_ids", &self.ids)?;
         write(folder, "input", 1, "attention_mask", &self.mask)?;
         write(folder, "input", 2, "position_ids", &self.places)?;
@@ -139,9 +146,9 @@ impl Inputs {
 /// A tensor as a file. Whole numbers become i64, as the graphs take them.
 fn write(folder: &Path, word: &str, at: usize, name: &str, tensor: &Tensor) -> Result<()> {
     let flat = tensor.flatten_all()?;
-    let proto = match tensor.dtype() {
-        DType::F32 => TensorData::F32(&flat.to_vec1::<f32>()?).proto(name, tensor.dims()),
-        _ => TensorData::I64(&flat.to_dtype(DType::I64)?.to_vec1::<i64>()?).proto(name, tensor.dims()),
+    let file = match tensor.dtype() {
+        DType::F32 => proto(name, tensor.dims(), &flat.to_vec1::<f32>()?),
+        _ => proto(name, tensor.dims(), &flat.to_dtype(DType::I64)?.to_vec1::<i64>()?),
     };
-    write_whole(&folder.join(format!("{word}_{at}.pb")), &proto.encode_to_vec())
+    write_whole(&folder.join(format!("{word}_{at}.pb")), &file.encode_to_vec())
 }

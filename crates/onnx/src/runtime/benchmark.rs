@@ -129,7 +129,7 @@ impl Implementation for CandleCnn {
     fn set(&mut self, inputs: &[(&str, &OnnxTensor)]) -> Result<()> {
         let Some((_, images)) = inputs.first() else {
             let fix = "give the images".to_string();
-            return Err(Error::Invalid { what: "the CNN takes one input".to_string(), fix });
+            return Err(Error::invalid("the CNN takes one input", fix));
         };
         self.images = Some(images.to_candle(self.cnn.device())?);
         Ok(())
@@ -151,10 +151,8 @@ impl Implementation for CandleCnn {
 
 impl CandleCnn {
     fn logits(&self) -> Result<Tensor> {
-        let images = self.images.as_ref().ok_or_else(|| Error::Invalid {
-            what: "the CNN was given no images".to_string(),
-            fix: "call `set` first".to_string(),
-        })?;
+        let images =
+            self.images.as_ref().ok_or_else(|| Error::invalid("the CNN was given no images", "call `set` first"))?;
         // Weights that are variables would keep each call for a backward pass.
         self.cnn.logits(images).map(|logits| logits.detach())
     }
@@ -373,13 +371,10 @@ impl Benchmark {
                 "i64" => vec![0i64; count].into(),
                 "i32" => vec![0i32; count].into(),
                 other => {
-                    return Err(Error::Unsupported {
-                        what: format!(
-                            "input `{}` is of {other}, and inputs are made of f32 and whole numbers",
-                            port.name
-                        ),
-                        fix: "time a model with such inputs".to_string(),
-                    });
+                    return Err(Error::unsupported(
+                        format!("input `{}` is of {other}, and inputs are made of f32 and whole numbers", port.name),
+                        "time a model with such inputs",
+                    ));
                 }
             };
             Ok((port.name.clone(), OnnxTensor::new(&shape, data)?))
@@ -415,14 +410,14 @@ fn measure_batch(entries: &mut [BenchmarkEntry], inputs: &[(&str, &OnnxTensor)],
         }
         let error = max_relative_error(&first, &output);
         if error.is_nan() || error > entry.tolerance {
-            return Err(Error::Invalid {
-                what: format!(
+            return Err(Error::invalid(
+                format!(
                     "at batch {batch} the outputs of {} lie {error:.1e} from those of the first implementation; {:.0e} was allowed",
                     entry.implementation.name(),
                     entry.tolerance
                 ),
-                fix: "its times mean nothing: see that both have the same weights and inputs".to_string(),
-            });
+                "its times mean nothing: see that both have the same weights and inputs",
+            ));
         }
         let (backend, dtype) = (entry.implementation.backend(), entry.implementation.dtype());
         found.push(Latency {

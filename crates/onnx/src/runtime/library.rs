@@ -69,10 +69,10 @@ fn find(named: Option<PathBuf>, folders: &[PathBuf]) -> Result<PathBuf> {
     if let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) {
         return match named.is_file() {
             true => Ok(named),
-            false => Err(Error::Unsupported {
-                what: format!("ORT_DYLIB_PATH names {}, and there is no such file", named.display()),
-                fix: format!("unset ORT_DYLIB_PATH, or let it name a libonnxruntime; without it: {BRING_IT}"),
-            }),
+            false => Err(Error::unsupported(
+                format!("ORT_DYLIB_PATH names {}, and there is no such file", named.display()),
+                format!("unset ORT_DYLIB_PATH, or let it name a libonnxruntime; without it: {BRING_IT}"),
+            )),
         };
     }
     let stem = if cfg!(target_os = "macos") { "libonnxruntime" } else { "libonnxruntime.so" };
@@ -82,10 +82,10 @@ fn find(named: Option<PathBuf>, folders: &[PathBuf]) -> Result<PathBuf> {
 }
 
 fn unloadable(file: &Path, why: &str) -> Error {
-    Error::Unsupported {
-        what: format!("ONNX Runtime's library was not loaded: {why} (looked for {})", file.display()),
-        fix: BRING_IT.to_string(),
-    }
+    Error::unsupported(
+        format!("ONNX Runtime's library was not loaded: {why} (looked for {})", file.display()),
+        BRING_IT.to_string(),
+    )
 }
 
 /// The first fields of ONNX Runtime's entry point, which have been the same in every version.
@@ -123,13 +123,13 @@ fn new_enough(version: &str, file: &Path) -> Result<()> {
     {
         return Ok(());
     }
-    Err(Error::Unsupported {
-        what: format!(
+    Err(Error::unsupported(
+        format!(
             "ONNX Runtime {version} is too old: the course needs 1.{OLDEST} or newer ({} was loaded)",
             file.display()
         ),
-        fix: format!("unset ORT_DYLIB_PATH if it names that one, then {BRING_IT}"),
-    })
+        format!("unset ORT_DYLIB_PATH if it names that one, then {BRING_IT}"),
+    ))
 }
 
 /// Those that the CUDA and TensorRT providers name, dependencies first; of each the newest that is there is not right, but
@@ -271,10 +271,7 @@ pub(super) fn words(message: &str) -> String {
 
 /// What was being done, ONNX Runtime's message, the next step.
 pub(super) fn said<R>(during: &str, error: &ort::Error<R>, fix: &str) -> Error {
-    Error::Unsupported {
-        what: format!("{during}. ONNX Runtime says: {}", error.message().trim()),
-        fix: fix.to_string(),
-    }
+    Error::unsupported(format!("{during}. ONNX Runtime says: {}", error.message().trim()), fix.to_string())
 }
 
 /// Why a file was not opened.
@@ -310,10 +307,10 @@ pub(super) fn not_opened<R>(path: &Path, version: &str, error: &ort::Error<R>) -
             ("was not opened".to_string(), "read ONNX Runtime's words above; export the model again if it is not whole")
         }
     };
-    Error::Unsupported {
-        what: format!("{} {why}. ONNX Runtime says: {}", path.display(), words(error.message())),
-        fix: fix.to_string(),
-    }
+    Error::unsupported(
+        format!("{} {why}. ONNX Runtime says: {}", path.display(), words(error.message())),
+        fix.to_string(),
+    )
 }
 
 fn damaged() -> (String, &'static str) {

@@ -3,7 +3,7 @@
 
 use super::library;
 use super::library::{BRING_IT, clear_log, not_opened, said};
-use super::provider::{CacheUse, EngineCache, ExecutionProvider, MissingProvider};
+use super::provider::{CacheUse, EngineCache, ExecutionProvider};
 use crate::export::{Dim, ValueInfo};
 use gpulab::error::{Error, Result};
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
@@ -30,7 +30,6 @@ pub struct OnnxModel {
     outputs: Vec<ValueInfo>,
     open_ms: f64,
     engines: Option<EngineCache>,
-    skipped: Vec<MissingProvider>,
 }
 
 impl OnnxModel {
@@ -56,28 +55,6 @@ impl OnnxModel {
         Ok(model)
     }
 
-    /// Opens it on the first of these providers that can be had; [`OnnxModel::skipped`] names the others with their reasons.
-    ///
-    /// # Errors
-    /// As [`OnnxModel::open`]; when none of them can be had, that of the last one.
-    pub fn open_on_first(path: impl AsRef<Path>, providers: &[ExecutionProvider]) -> Result<OnnxModel> {
-        let mut skipped = Vec::new();
-        for provider in providers {
-            match provider.look()? {
-                Some(missing) => skipped.push(missing),
-                None => {
-                    let mut model = OnnxModel::open(path, provider.clone())?;
-                    model.skipped = skipped;
-                    return Ok(model);
-                }
-            }
-        }
-        Err(skipped.pop().map(Error::from).unwrap_or_else(|| Error::Invalid {
-            what: "no provider was named".to_string(),
-            fix: "name some, the best first: `&[ExecutionProvider::Cuda, ExecutionProvider::Cpu]`".to_string(),
-        }))
-    }
-
     /// A session that was made by `ort` itself, with options of its own: `Session::builder(environment)?.with_…()?
     /// .commit_from_file(path)?`. `provider` says where its inputs and outputs are bound, `path` what errors name. Only a
     /// session with the configuration `session.record_ep_graph_assignment_info` = `1` tells who computes its nodes.
@@ -88,8 +65,8 @@ impl OnnxModel {
         let inputs = session.inputs().iter().map(value_info).collect::<Result<Vec<ValueInfo>>>()?;
         let outputs = session.outputs().iter().map(value_info).collect::<Result<Vec<ValueInfo>>>()?;
         let path = path.as_ref().to_path_buf();
-        let (bound, engines, skipped) = (None, None, Vec::new());
-        Ok(OnnxModel { bound, session, provider, path, inputs, outputs, open_ms: 0.0, engines, skipped })
+        let (bound, engines) = (None, None);
+        Ok(OnnxModel { bound, session, provider, path, inputs, outputs, open_ms: 0.0, engines })
     }
 
     /// What it takes.
@@ -115,11 +92,6 @@ impl OnnxModel {
     /// How long opening took, in ms: reading, optimising, and building TensorRT's engines where shapes are known.
     pub fn open_ms(&self) -> f64 {
         self.open_ms
-    }
-
-    /// Those that [`OnnxModel::open_on_first`] would have preferred.
-    pub fn skipped(&self) -> &[MissingProvider] {
-        &self.skipped
     }
 
     /// What TensorRT did with its cache since the file was opened; `None` on other providers.
@@ -222,10 +194,10 @@ impl OnnxModel {
 }
 
 fn unbound() -> Error {
-    Error::Invalid {
-        what: "this model's inputs are not bound".to_string(),
-        fix: "call `model.bind(&[(name, &tensor)])?` first, or use `model.run`".to_string(),
-    }
+    Error::invalid(
+        "this model's inputs are not bound",
+        "call `model.bind(&[(name, &tensor)])?` first, or use `model.run`",
+    )
 }
 
 impl Drop for OnnxModel {
@@ -292,10 +264,10 @@ fn readable(path: &Path) -> Result<()> {
 /// An input or an output as the session tells it.
 fn value_info(outlet: &Outlet) -> Result<ValueInfo> {
     let ValueType::Tensor { ty, shape, dimension_symbols } = outlet.dtype() else {
-        return Err(Error::Unsupported {
-            what: format!("`{}` is a {}, and no tensor", outlet.name(), outlet.dtype()),
-            fix: "export a model whose inputs and outputs are tensors".to_string(),
-        });
+        return Err(Error::unsupported(
+            format!("`{}` is a {}, and no tensor", outlet.name(), outlet.dtype()),
+            "export a model whose inputs and outputs are tensors",
+        ));
     };
     let dim = |(at, extent): (usize, &i64)| match usize::try_from(*extent) {
         Ok(extent) => Dim::Fixed(extent),
@@ -308,7 +280,7 @@ fn value_info(outlet: &Outlet) -> Result<ValueInfo> {
 impl ValueInfo {
     /// Whether a tensor fits; `named` holds the extents that names have got so far.
     fn takes(&self, tensor: &OnnxTensor, named: &mut BTreeMap<String, (usize, String)>) -> Result<()> {
-        let refuse = |what: String, fix: &str| Err(Error::Invalid { what, fix: fix.to_string() });
+        let refuse = |what: String, fix: &str| Err(Error::invalid(what, fix.to_string()));
         if tensor.data.dtype() != self.dtype {
             let fix = format!("give `{}` a tensor of {}", self.name, self.dtype);
             return refuse(
@@ -353,23 +325,23 @@ pub(super) fn check_inputs(ports: &[ValueInfo], inputs: &[(&str, &OnnxTensor)]) 
     let all = ports.iter().map(|port| format!("`{port}`")).collect::<Vec<String>>().join(", ");
     for (at, (name, _)) in inputs.iter().enumerate() {
         if !ports.iter().any(|port| port.name == *name) {
-            return Err(Error::Invalid {
-                what: format!("the model has no input `{name}`; it takes {all}"),
-                fix: "give each of these by its name; `model.inputs()` lists them".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("the model has no input `{name}`; it takes {all}"),
+                "give each of these by its name; `model.inputs()` lists them",
+            ));
         }
         if inputs[..at].iter().any(|(before, _)| before == name) {
             let fix = "give each input once".to_string();
-            return Err(Error::Invalid { what: format!("input `{name}` was given twice"), fix });
+            return Err(Error::invalid(format!("input `{name}` was given twice"), fix));
         }
     }
     let mut named = BTreeMap::new();
     for port in ports {
         let Some((_, tensor)) = inputs.iter().find(|(name, _)| *name == port.name) else {
-            return Err(Error::Invalid {
-                what: format!("input `{port}` is missing; the model takes {all}"),
-                fix: "give all of them by their names".to_string(),
-            });
+            return Err(Error::invalid(
+                format!("input `{port}` is missing; the model takes {all}"),
+                "give all of them by their names",
+            ));
         };
         port.takes(tensor, &mut named)?;
     }
@@ -467,10 +439,10 @@ impl OnnxTensor {
     pub fn f32s(&self) -> Result<&[f32]> {
         match &self.data {
             OnnxData::F32(data) => Ok(data),
-            other => Err(Error::Invalid {
-                what: format!("this tensor holds {}, and no f32", other.dtype()),
-                fix: "match on its field `data`".to_string(),
-            }),
+            other => Err(Error::invalid(
+                format!("this tensor holds {}, and no f32", other.dtype()),
+                "match on its field `data`",
+            )),
         }
     }
 
@@ -506,10 +478,10 @@ impl OnnxTensor {
         let fix = "export the model with outputs of f32 or whole numbers".to_string();
         match extract() {
             Ok(Some(tensor)) => Ok(tensor),
-            Ok(None) => Err(Error::Unsupported {
-                what: format!("output `{name}` is a {}, which this crate does not read", value.dtype()),
+            Ok(None) => Err(Error::unsupported(
+                format!("output `{name}` is a {}, which this crate does not read", value.dtype()),
                 fix,
-            }),
+            )),
             Err(error) => Err(said(&format!("output `{name}` was not read"), &error, &fix)),
         }
     }
@@ -556,10 +528,10 @@ mod candle {
                     Tensor::from_slice(&data, shape, device)
                 }
                 other => {
-                    return Err(Error::Unsupported {
-                        what: format!("candle has no tensors of {}", other.dtype()),
-                        fix: "read the field `data` itself".to_string(),
-                    });
+                    return Err(Error::unsupported(
+                        format!("candle has no tensors of {}", other.dtype()),
+                        "read the field `data` itself",
+                    ));
                 }
             };
             made.map_err(|error| failed("make a candle tensor", &error))
@@ -567,10 +539,7 @@ mod candle {
     }
 
     fn failed(what: &str, error: &candle_core::Error) -> Error {
-        Error::Unsupported {
-            what: format!("cannot {what}: {error}"),
-            fix: "look at the tensor's device, type and shape".to_string(),
-        }
+        Error::unsupported(format!("cannot {what}: {error}"), "look at the tensor's device, type and shape")
     }
 }
 

@@ -47,7 +47,7 @@ impl fmt::Display for MissingProvider {
 
 impl From<MissingProvider> for Error {
     fn from(missing: MissingProvider) -> Error {
-        Error::Unsupported { what: format!("{} is missing: {}", missing.provider, missing.why), fix: missing.add }
+        Error::unsupported(format!("{} is missing: {}", missing.provider, missing.why), missing.add)
     }
 }
 
