@@ -12,12 +12,16 @@ from env.command import run
 from env.console import SetupError, Step
 from env.kernel_cache import recipe, renew
 from env.kernel_cache.lock import locked
+from env.kernel_cache.progress import Counter
 from env.kernel_cache.tree import linked_copy
-from env.setup.rust import Toolchain
+from env.setup.rust import CRATES_S, Toolchain
 
 # Two set-ups at once: the second waits, then finds it done.
 BUILD_LOCK = paths.GENERATED / "warm-build.lock"
 WORK = paths.WARM / "building"
+BEGUN = "begun.txt"
+# Of the crates that each set-up builds, as in env/setup/rust.py.
+CURVE = ()
 
 
 def lesson_lines(lessons: list[str]) -> list[str]:
@@ -62,6 +66,7 @@ def warm(rust: Toolchain, evcxr: Path, lines: str) -> None:
         _prepare(folder if stamp.get("compiler") == now["compiler"] else None, now["compiler"])
         _build(step, rust, evcxr, lines)
         shutil.rmtree(WORK / "config", ignore_errors=True)
+        (WORK / BEGUN).unlink(missing_ok=True)
         served = [*stamp["lines"], lines] if fresh else [lines]
         since = stamp.get("since", started) if fresh else started
         _put_in_place({**now, "built": started, "since": since, "lines": served})
@@ -69,7 +74,10 @@ def warm(rust: Toolchain, evcxr: Path, lines: str) -> None:
 
 
 def _prepare(before: Path | None, compiler: str) -> None:
-    """The folder to build in: that of an interrupted build, a copy of the last build, or an empty one."""
+    """The folder to build in: that of an interrupted build, a copy of the last build, or an empty one.
+
+    In `begun.txt` are the crates that an interrupted build has begun; a copy has none, as only what changed is built.
+    """
     mark = WORK / "compiler"
     if mark.is_file() and mark.read_text() == compiler:
         return
@@ -78,6 +86,8 @@ def _prepare(before: Path | None, compiler: str) -> None:
         linked_copy(before, WORK, incremental=True)
         (WORK / recipe.STAMP).unlink()
     WORK.mkdir(parents=True, exist_ok=True)
+    if not before:
+        (WORK / BEGUN).touch()
     mark.write_text(compiler)
 
 
@@ -85,13 +95,23 @@ def _build(step: Step, rust: Toolchain, evcxr: Path, lines: str) -> None:
     """Runs cells through the real kernel in the folder: the same calls of cargo that notebooks will make."""
     shutil.copyfile(paths.ROOT / "Cargo.lock", WORK / "gpulab.lock")
     paths.NOTEBOOKS.mkdir(exist_ok=True)
-    count: list[str] = []
-    with step.heartbeat(lambda: f"{len(count)} crates built, the last one {count[-1] if count else '-'}"):
+    # On top of another build cargo builds what changed: how much that is, it does not say before.
+    new = (WORK / BEGUN).is_file()
+    total = rust.crates(*recipe.crates(lines).split(", ")) if new else None
+    plain = lines == recipe.PLAIN
+    counter = Counter(
+        "building the crates",
+        total,
+        expected_s=CRATES_S if plain else None,
+        curve=CURVE if plain else (),
+        kept=WORK / BEGUN if new else None,
+    )
+    with counter.told(step):
         run(
             [paths.VENV_PYTHON, "-m", "env.kernel_cache.first_cells", WORK, rust.folder, evcxr, lines],
             f"the kernel could not build {recipe.crates(lines)}",
             "look at the message above; `cargo check -p gpulab-lessons` shows the compiler's view. Notebooks keep the last build",
-            on_line=lambda text: count.append(text.split()[1]) if text.strip().startswith("Compiling ") else None,
+            on_line=counter.compiling,
         )
 
 

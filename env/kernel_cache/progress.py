@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -10,7 +12,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from env import paths
+from env.console import SetupError, Step, every
 from env.kernel_cache import lock
+
+# With less of a step done, its speed says nothing yet about this machine.
+FIRST_SHARE = 0.05
 
 
 def file() -> Path:
@@ -33,7 +39,7 @@ class Progress:
     total: int | None = None
     # Until kernels can start, as far as it can be estimated.
     seconds_left: float | None = None
-    # When the set-up began, in seconds since 1970.
+    # When this began, in seconds since 1970.
     since: float = field(default_factory=time.time)
     pid: int = field(default_factory=os.getpid)
     # What went wrong, and in its last line `next: …`; the set-up has ended then.
@@ -42,19 +48,17 @@ class Progress:
 
     def text(self) -> str:
         """One line for people: `building the crates: 12 of 80 crates, about 2 minutes`."""
-        counted = (
-            f"{self.done} of {self.total} {self.unit}" if self.total else f"{self.done} {self.unit}" * bool(self.done)
-        )
-        return (
-            f"{self.phase}: {', '.join(known)}" if (known := list(filter(None, (counted, self.left())))) else self.phase
-        )
+        return ": ".join(filter(None, [self.phase, self.amount()]))
 
-    def left(self) -> str:
-        """`about 2 minutes`; nothing where there is no estimate."""
-        if self.seconds_left is None:
-            return ""
-        minutes = round(self.seconds_left / 60)
-        return f"about {minutes} minute{'s' * (minutes > 1)}" if minutes else "less than a minute"
+    def amount(self) -> str:
+        """`12 of 80 crates, about 2 minutes`, as far as it is known."""
+        known = [
+            f"{self.done} of {self.total} {self.unit}" if self.total else f"{self.done} {self.unit}" * bool(self.done)
+        ]
+        if self.seconds_left is not None:
+            minutes = round(self.seconds_left / 60)
+            known.append(f"about {minutes} minute{'s' * (minutes > 1)}" if minutes else "less than a minute")
+        return ", ".join(filter(None, known))
 
 
 def read() -> Progress | None:
@@ -68,14 +72,112 @@ def read() -> Progress | None:
 
 
 def write(progress: Progress) -> None:
-    """Tells it, whole or not at all."""
-    paths.write_json(file(), asdict(progress))
+    """Tells it, whole or not at all; on a full disk nothing."""
+    with contextlib.suppress(OSError):
+        paths.write_json(file(), asdict(progress))
 
 
 @contextmanager
 def working() -> Iterator[None]:
-    """Holds the lock for one set-up, as two at once wait for each other; what a failed one said is gone with it."""
-    with lock.locked(lock_file()):
-        write(Progress("beginning"))
-        yield
+    """For one set-up at a time, a second one waits for the first. Kernels are told how it ended, if that was an error."""
+    step = Step("set-up")
+    if not lock.is_free(lock_file()) and read():
+        step.begin("another one is at work: waiting for it")
+    with contextlib.ExitStack() as stack:
+        with step.heartbeat(lambda: found.text() if (found := read()) else "waiting"):
+            stack.enter_context(lock.locked(lock_file()))
+        write(Progress("the set-up looks for what is missing"))
+        try:
+            yield
+        except SetupError as error:
+            write(Progress("failed", error=str(error)))
+            raise
+        except BaseException:
+            file().unlink(missing_ok=True)
+            raise
         file().unlink(missing_ok=True)
+
+
+class Counter:
+    """Counts what a long step does, and estimates how long the rest takes."""
+
+    def __init__(
+        self,
+        phase: str,
+        total: int | None = None,
+        unit: str = "crates",
+        expected_s: float | None = None,
+        later_s: float = 0.0,
+        curve: tuple[int, ...] = (),
+        kept: Path | None = None,
+    ) -> None:
+        """`expected_s` is what it takes on 2 cores, `later_s` what comes after it, before kernels can start.
+
+        `curve` has how many were begun after equal shares of a measured build's time: some crates take a minute, and most
+        of them a second. `kept` is a file with the names of those that an interrupted build has done.
+        """
+        self.phase, self.total, self.unit = phase, total, unit
+        self.expected_s, self.later_s, self.curve, self.kept = expected_s, later_s, curve, kept
+        self.names: dict[str, None] = {}
+        if kept and kept.is_file():
+            self.names = dict.fromkeys(kept.read_text(encoding="utf-8").splitlines())
+        self.began = self.at = time.monotonic()
+        self.since = time.time()
+        self.first = self._share(len(self.names))
+
+    def add(self, name: str) -> None:
+        """One more is begun, unless it was counted already."""
+        if name in self.names:
+            return
+        self.names[name] = None
+        self.at = time.monotonic()
+        if self.kept:
+            with contextlib.suppress(OSError), self.kept.open("a", encoding="utf-8") as kept:
+                kept.write(f"{name}\n")
+
+    def compiling(self, line: str) -> None:
+        """Takes a line of cargo's."""
+        word, _, rest = line.strip().partition(" ")
+        if word == "Compiling":
+            self.add(" ".join(rest.split()[:2]))
+
+    def _share(self, done: int) -> float:
+        """How much of the time has gone when so many are begun."""
+        if not self.total:
+            return 0.0
+        curve = self.curve or (0, self.total)
+        done = min(done, self.total) * curve[-1] / self.total
+        after = max(1, bisect.bisect_left(curve, done))
+        below, above = curve[after - 1], curve[after]
+        return (after - 1 + (done - below) / (above - below)) / (len(curve) - 1)
+
+    def seconds_left(self) -> float | None:
+        """By this machine's speed so far, or by the one that was measured."""
+        done = len(self.names)
+        share, passed = self._share(done), self.at - self.began
+        whole = passed / (share - self.first) if share - self.first > FIRST_SHARE else self.expected_s
+        if whole is None or not self.total:
+            return None
+        # The one that is begun takes up to the share where the next one begins.
+        rest = max(whole * (1 - share) - (time.monotonic() - self.at), whole * (1 - self._share(done + 1)), 0.0)
+        return rest + self.later_s * (whole / self.expected_s if self.expected_s else 1)
+
+    def progress(self) -> Progress:
+        """As kernels are told."""
+        done = min(len(self.names), self.total or len(self.names))
+        return Progress(self.phase, done, self.total, self.seconds_left(), self.since, unit=self.unit)
+
+    def text(self) -> str:
+        """As the terminal is told."""
+        last = next(reversed(self.names), "")
+        return ", ".join(filter(None, [self.progress().amount(), last and f"now {last}"])) or "downloading"
+
+    @contextmanager
+    def told(self, step: Step, kernels: bool = True) -> Iterator[None]:
+        """While the block runs, the terminal is told, and kernels that wait."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(step.heartbeat(self.text))
+            if kernels:
+                write(self.progress())
+                stack.enter_context(every(1, lambda: write(self.progress())))
+            yield

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from env import paths
+from env.console import SetupError, Step
 from env.kernel_cache import progress
-from env.kernel_cache.progress import Progress
+from env.kernel_cache.progress import Counter, Progress
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +48,80 @@ def test_only_a_set_up_that_runs_is_waited_for(generated: Path) -> None:
 
 
 def test_a_failed_set_up_is_told_until_the_next_one() -> None:
-    with pytest.raises(RuntimeError), progress.working():
-        progress.write(Progress("building the crates", error="no network\nnext: connect it"))
-        raise RuntimeError
+    with pytest.raises(SetupError), progress.working():
+        raise SetupError("no network", "connect it")
     found = progress.read()
     assert found and found.error == "no network\nnext: connect it"
     with progress.working():
         assert progress.read().error is None
+    with pytest.raises(KeyboardInterrupt), progress.working():
+        raise KeyboardInterrupt
+    assert progress.read() is None
+
+
+def test_two_set_ups_wait_for_each_other(generated: Path) -> None:
+    code = "import sys; from pathlib import Path; from env import paths; paths.GENERATED = Path(sys.argv[1])\n"
+    code += "from env.kernel_cache import progress\nwith progress.working(): print('in', flush=True); input()"
+    command = [sys.executable, "-c", code, str(generated)]
+    with subprocess.Popen(command, cwd=paths.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdin and first.stdout and first.stdout.readline() == "in\n"
+        assert progress.read() is not None
+        command[2] = code.replace("; input()", "")
+        with subprocess.Popen(command, cwd=paths.ROOT, stdout=subprocess.PIPE, text=True) as second:
+            assert second.stdout and "another one is at work" in second.stdout.readline()
+            assert second.poll() is None
+            first.stdin.write("\n")
+            first.stdin.flush()
+            assert second.stdout.read().endswith("in\n") and second.wait(10) == 0
+        first.wait(10)
+    assert not progress.file().exists()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_the_estimate_follows_the_measured_curve(clock: list[float]) -> None:
+    # Nine crates are begun in half of the time; the last one takes the other half.
+    counter = Counter("building", 10, expected_s=100, later_s=20, curve=(0, 9, 10))
+    assert counter.seconds_left() == pytest.approx(120)
+    for number in range(9):
+        clock[0] = number * 10.0
+        counter.compiling(f"   Compiling crate{number} v1.0.0")
+    counter.compiling("   Compiling crate8 v1.0.0 (/some/where)")
+    counter.compiling("    Finished it")
+    # Half of it took 80 s here, so that the whole takes 160, and what comes later 1.6 times as long, too.
+    assert counter.seconds_left() == pytest.approx(80 + 32)
+    assert counter.progress().text() == "building: 9 of 10 crates, about 2 minutes"
+    clock[0] += 60
+    assert counter.seconds_left() == pytest.approx(20 + 32)
+    clock[0] += 600
+    assert counter.seconds_left() == pytest.approx(32)
+    assert "now crate8 v1.0.0" in counter.text()
+
+
+def test_an_interrupted_build_goes_on_counting(tmp_path: Path, clock: list[float]) -> None:
+    kept = tmp_path / "begun.txt"
+    first = Counter("building", 4, kept=kept)
+    first.add("a v1")
+    first.add("b v1")
+    clock[0] = 5.0
+    again = Counter("building", 4, kept=kept)
+    assert again.progress().done == 2 and again.seconds_left() is None
+    clock[0] = 15.0
+    again.add("b v1")
+    again.add("c v1")
+    # A quarter took ten seconds; another quarter is left once c is done.
+    assert again.seconds_left() == pytest.approx(10)
+    assert kept.read_text().split("\n") == ["a v1", "b v1", "c v1", ""]
+
+
+def test_a_build_that_no_one_measured_is_counted_only(capsys: pytest.CaptureFixture[str]) -> None:
+    counter = Counter("building", None)
+    counter.add("a v1")
+    assert counter.seconds_left() is None and counter.progress().text() == "building: 1 crates"
+    with progress.working(), counter.told(Step("x")):
+        assert progress.read().text() == "building: 1 crates"
