@@ -12,16 +12,17 @@ from env.command import run
 from env.console import SetupError, Step
 from env.kernel_cache import recipe, renew
 from env.kernel_cache.lock import locked
-from env.kernel_cache.progress import Counter
+from env.kernel_cache.progress import Counter, built
 from env.kernel_cache.tree import linked_copy
 from env.setup.rust import CRATES_S, Toolchain
 
 # Two set-ups at once: the second waits, then finds it done.
 BUILD_LOCK = paths.GENERATED / "warm-build.lock"
 WORK = paths.WARM / "building"
-BEGUN = "begun.txt"
-# Of the crates that each set-up builds, as in env/setup/rust.py.
-CURVE = ()
+# Names the compiler; what is older than it was there before.
+MARK = "compiler"
+# Of the crates that each set-up builds: how many were done after each twentieth of the time, as in env/setup/rust.py.
+CURVE = (0, 49)
 
 
 def lesson_lines(lessons: list[str]) -> list[str]:
@@ -66,7 +67,6 @@ def warm(rust: Toolchain, evcxr: Path, lines: str) -> None:
         _prepare(folder if stamp.get("compiler") == now["compiler"] else None, now["compiler"])
         _build(step, rust, evcxr, lines)
         shutil.rmtree(WORK / "config", ignore_errors=True)
-        (WORK / BEGUN).unlink(missing_ok=True)
         served = [*stamp["lines"], lines] if fresh else [lines]
         since = stamp.get("since", started) if fresh else started
         _put_in_place({**now, "built": started, "since": since, "lines": served})
@@ -74,11 +74,8 @@ def warm(rust: Toolchain, evcxr: Path, lines: str) -> None:
 
 
 def _prepare(before: Path | None, compiler: str) -> None:
-    """The folder to build in: that of an interrupted build, a copy of the last build, or an empty one.
-
-    In `begun.txt` are the crates that an interrupted build has begun; a copy has none, as only what changed is built.
-    """
-    mark = WORK / "compiler"
+    """The folder to build in: that of an interrupted build, a copy of the last build, or an empty one."""
+    mark = WORK / MARK
     if mark.is_file() and mark.read_text() == compiler:
         return
     shutil.rmtree(WORK, ignore_errors=True)
@@ -86,8 +83,6 @@ def _prepare(before: Path | None, compiler: str) -> None:
         linked_copy(before, WORK, incremental=True)
         (WORK / recipe.STAMP).unlink()
     WORK.mkdir(parents=True, exist_ok=True)
-    if not before:
-        (WORK / BEGUN).touch()
     mark.write_text(compiler)
 
 
@@ -95,23 +90,22 @@ def _build(step: Step, rust: Toolchain, evcxr: Path, lines: str) -> None:
     """Runs cells through the real kernel in the folder: the same calls of cargo that notebooks will make."""
     shutil.copyfile(paths.ROOT / "Cargo.lock", WORK / "gpulab.lock")
     paths.NOTEBOOKS.mkdir(exist_ok=True)
-    # On top of another build cargo builds what changed: how much that is, it does not say before.
-    new = (WORK / BEGUN).is_file()
-    total = rust.crates(*recipe.crates(lines).split(", ")) if new else None
-    plain = lines == recipe.PLAIN
+    target, began = WORK / "target", (WORK / MARK).stat().st_mtime
+    missing = rust.crates(*recipe.crates(lines).split(", ")) - (set(built(target)) - set(built(target, began)))
+    plain = lines == recipe.PLAIN and len(missing) > CURVE[-1] / 2
     counter = Counter(
         "building the crates",
-        total,
+        # Of our own crates cargo builds those again that changed, and which that are it does not say before.
+        len(missing) or None,
+        look=lambda: built(target, began),
         expected_s=CRATES_S if plain else None,
         curve=CURVE if plain else (),
-        kept=WORK / BEGUN if new else None,
     )
     with counter.told(step):
         run(
             [paths.VENV_PYTHON, "-m", "env.kernel_cache.first_cells", WORK, rust.folder, evcxr, lines],
             f"the kernel could not build {recipe.crates(lines)}",
             "look at the message above; `cargo check -p gpulab-lessons` shows the compiler's view. Notebooks keep the last build",
-            on_line=counter.compiling,
         )
 
 

@@ -6,7 +6,7 @@ import bisect
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -98,58 +98,59 @@ def working() -> Iterator[None]:
         file().unlink(missing_ok=True)
 
 
+def built(target: Path, since: float = 0.0) -> list[str]:
+    """The crates whose library stands in one of cargo's build folders, and was made after a moment, the newest last.
+
+    cargo's own lines come through evcxr with gaps, and of what an interrupted build has done they say nothing.
+    """
+    times: dict[str, float] = {}
+    for file in (file for folder in ("*/deps", "*/*/deps") for file in target.glob(f"{folder}/lib*")):
+        if file.suffix in (".rmeta", ".so", ".dylib"):
+            with contextlib.suppress(OSError):
+                times[file.name.removeprefix("lib").split("-")[0]] = file.stat().st_mtime
+    return sorted((name for name, time in times.items() if time >= since), key=times.__getitem__)
+
+
 class Counter:
-    """Counts what a long step does, and estimates how long the rest takes."""
+    """Counts what a long step has done, and estimates how long the rest takes."""
 
     def __init__(
         self,
         phase: str,
         total: int | None = None,
         unit: str = "crates",
+        look: Callable[[], Iterable[str]] = lambda: (),
         expected_s: float | None = None,
         later_s: float = 0.0,
         curve: tuple[int, ...] = (),
-        kept: Path | None = None,
     ) -> None:
         """`expected_s` is what it takes on 2 cores, `later_s` what comes after it, before kernels can start.
 
-        `curve` has how many were begun after equal shares of a measured build's time: some crates take a minute, and most
-        of them a second. `kept` is a file with the names of those that an interrupted build has done.
+        `curve` has how many were done after equal shares of a measured build's time: some crates take a minute, and most
+        of them a second. `look` gives the names of all that are done; without it they are told (`add`).
         """
-        self.phase, self.total, self.unit = phase, total, unit
-        self.expected_s, self.later_s, self.curve, self.kept = expected_s, later_s, curve, kept
-        self.names: dict[str, None] = {}
-        if kept and kept.is_file():
-            self.names = dict.fromkeys(kept.read_text(encoding="utf-8").splitlines())
+        self.phase, self.total, self.unit, self.look = phase, total, unit, look
+        self.expected_s, self.later_s, self.curve = expected_s, later_s, curve
+        self.names = dict.fromkeys(look())
         self.began = self.at = time.monotonic()
         self.since = time.time()
         self.first = self._share(len(self.names))
 
-    def add(self, name: str) -> None:
-        """One more is begun, unless it was counted already."""
-        if name in self.names:
-            return
-        self.names[name] = None
-        self.at = time.monotonic()
-        if self.kept:
-            with contextlib.suppress(OSError), self.kept.open("a", encoding="utf-8") as kept:
-                kept.write(f"{name}\n")
-
-    def compiling(self, line: str) -> None:
-        """Takes a line of cargo's."""
-        word, _, rest = line.strip().partition(" ")
-        if word == "Compiling":
-            self.add(" ".join(rest.split()[:2]))
+    def add(self, *names: str) -> None:
+        """These are done; what was counted before is not counted again."""
+        if new := dict.fromkeys(name for name in names if name not in self.names):
+            self.names |= new
+            self.at = time.monotonic()
 
     def _share(self, done: int) -> float:
-        """How much of the time has gone when so many are begun."""
+        """How much of the time has gone when so many are done."""
         if not self.total:
             return 0.0
         curve = self.curve or (0, self.total)
         done = min(done, self.total) * curve[-1] / self.total
         after = max(1, bisect.bisect_left(curve, done))
         below, above = curve[after - 1], curve[after]
-        return (after - 1 + (done - below) / (above - below)) / (len(curve) - 1)
+        return (after - 1 + (done - below) / max(above - below, 1)) / (len(curve) - 1)
 
     def seconds_left(self) -> float | None:
         """By this machine's speed so far, or by the one that was measured."""
@@ -158,7 +159,7 @@ class Counter:
         whole = passed / (share - self.first) if share - self.first > FIRST_SHARE else self.expected_s
         if whole is None or not self.total:
             return None
-        # The one that is begun takes up to the share where the next one begins.
+        # The next one is not done yet.
         rest = max(whole * (1 - share) - (time.monotonic() - self.at), whole * (1 - self._share(done + 1)), 0.0)
         return rest + self.later_s * (whole / self.expected_s if self.expected_s else 1)
 
@@ -170,14 +171,17 @@ class Counter:
     def text(self) -> str:
         """As the terminal is told."""
         last = next(reversed(self.names), "")
-        return ", ".join(filter(None, [self.progress().amount(), last and f"now {last}"])) or "downloading"
+        return ", ".join(filter(None, [self.progress().amount(), last and f"the last one {last}"])) or "downloading"
+
+    def tell(self) -> None:
+        """Looks again, and tells kernels that wait."""
+        self.add(*self.look())
+        write(self.progress())
 
     @contextmanager
     def told(self, step: Step, kernels: bool = True) -> Iterator[None]:
         """While the block runs, the terminal is told, and kernels that wait."""
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(step.heartbeat(self.text))
-            if kernels:
-                write(self.progress())
-                stack.enter_context(every(1, lambda: write(self.progress())))
+        tell = self.tell if kernels else lambda: self.add(*self.look())
+        tell()
+        with step.heartbeat(self.text), every(1, tell):
             yield

@@ -8,7 +8,7 @@ import time
 from env import paths
 from env.command import run
 from env.console import SetupError, Step, say
-from env.kernel_cache import recipe
+from env.kernel_cache import progress, recipe
 from env.kernel_cache.progress import Counter
 from env.setup.rust import Toolchain, check_linker
 
@@ -28,14 +28,15 @@ def program(rust: Toolchain, quiet: bool = False) -> None:
         return step.skipped("target/release/gpulab")
     check_linker()
     step.begin("building `gpulab verify`")
-    counter = Counter("building `gpulab verify`", rust.crates("gpulab-cli"))
+    began = time.time()
+    total = len(rust.crates("gpulab-cli")) or None
+    counter = Counter("building `gpulab verify`", total, look=lambda: progress.built(paths.TARGET, began))
     with counter.told(step, kernels=False):
         run(
             ["cargo", "build", "--release", "-p", "gpulab-cli", "--bin", "gpulab"],
             "the program `gpulab` could not be built",
             "look at the compiler's message above; `cargo build --release -p gpulab-cli` shows all of it",
             env={"CARGO_TARGET_DIR": str(paths.TARGET), **SETTINGS},
-            on_line=counter.compiling,
             loses="`make verify` does not run, and recorded runs cannot name their machine",
         )
     paths.write_json(stamp, wanted)

@@ -11,13 +11,13 @@ from pathlib import Path
 from env import paths
 from env.command import output, run
 from env.console import SetupError, Step
-from env.kernel_cache.progress import Counter
+from env.kernel_cache.progress import Counter, built
 from env.setup import prebuilt
 
 INSTALLER, WEB = "https://sh.rustup.rs", "https://rustup.rs"
-# Measured on 2 cores: the seconds, and how many crates were begun after each twentieth of them.
+# Measured on 2 cores: the seconds, and how many crates were done after each twentieth of them.
 EXPECTED_S = 530
-CURVE = (0, 24, 64, 89, 124, 139, 141, 142, 151, 155, 161, 181, 213, 233, 237, 245, 251, 255, 266, 271, 273)
+CURVE = (0, 36, 72, 77, 90, 114, 123, 142, 142, 143, 143, 144, 144, 148, 148, 164, 213, 227, 237, 256, 263)
 # The crates that notebooks start on are built after it.
 CRATES_S = 120
 NETWORK = "connect this machine to the internet and run `make setup` again; without internet, see `make bundle`"
@@ -36,12 +36,12 @@ class Toolchain:
         """Such as `rustc 1.95.0`."""
         return " ".join(self.version.split()[:2])
 
-    def crates(self, *names: str) -> int | None:
-        """How many crates a build of these crates of ours takes, with their own; None where cargo does not say."""
+    def crates(self, *names: str) -> set[str]:
+        """The libraries that a build of these crates of ours takes, with their own; none where cargo does not say."""
         wanted = [word for name in names for word in ("-p", name)]
         command = [self.folder / "bin" / "cargo", "tree", "--locked", "--edges", "normal,build", "--prefix", "none"]
         tree = output([*command, "--format", "{p}", *wanted])
-        return len({" ".join(line.split()[:2]) for line in tree.splitlines()}) if tree else None
+        return {line.split()[0].replace("-", "_") for line in (tree or "").splitlines()}
 
 
 def add_to_path() -> None:
@@ -175,9 +175,14 @@ def evcxr(known: str) -> Path:
     step.begin(f"building the Rust kernel {paths.EVCXR_VERSION}, once")
     # A folder of its own, so that an interrupted build goes on where it was.
     target = paths.GENERATED / "build-evcxr"
-    target.mkdir(parents=True, exist_ok=True)
-    phase, kept = "building the Rust kernel", target / "begun.txt"
-    counter = Counter(phase, CURVE[-1], expected_s=EXPECTED_S, later_s=CRATES_S, curve=CURVE, kept=kept)
+    counter = Counter(
+        "building the Rust kernel",
+        CURVE[-1],
+        look=lambda: built(target),
+        expected_s=EXPECTED_S,
+        later_s=CRATES_S,
+        curve=CURVE,
+    )
     command = ["cargo", "install", "--locked", f"evcxr_jupyter@{paths.EVCXR_VERSION}", "--root", root, "--force"]
     with counter.told(step):
         run(
@@ -185,7 +190,6 @@ def evcxr(known: str) -> Path:
             "evcxr_jupyter could not be built",
             f"{NETWORK}; where it is a crate that does not compile: `rustup update stable`",
             env={"CARGO_TARGET_DIR": str(target)},
-            on_line=counter.compiling,
         )
     shutil.rmtree(target, ignore_errors=True)
     step.done(f"{paths.EVCXR_VERSION}, {root / 'bin'}")

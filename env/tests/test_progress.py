@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -85,43 +86,45 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_the_estimate_follows_the_measured_curve(clock: list[float]) -> None:
-    # Nine crates are begun in half of the time; the last one takes the other half.
-    counter = Counter("building", 10, expected_s=100, later_s=20, curve=(0, 9, 10))
+    # Nine crates are done in half of the time; the last one takes the other half.
+    counter = Counter("building", 10, expected_s=100, later_s=20, curve=(0, 0, 9, 9, 10))
     assert counter.seconds_left() == pytest.approx(120)
-    for number in range(9):
+    for number in range(1, 10):
         clock[0] = number * 10.0
-        counter.compiling(f"   Compiling crate{number} v1.0.0")
-    counter.compiling("   Compiling crate8 v1.0.0 (/some/where)")
-    counter.compiling("    Finished it")
-    # Half of it took 80 s here, so that the whole takes 160, and what comes later 1.6 times as long, too.
-    assert counter.seconds_left() == pytest.approx(80 + 32)
+        counter.add(f"crate{number}")
+    clock[0] += 5
+    counter.add("crate9")
+    # Half of it took 90 s here, so that the whole takes 180, and what comes later 1.8 times as long, too.
+    assert counter.seconds_left() == pytest.approx(90 - 5 + 36)
     assert counter.progress().text() == "building: 9 of 10 crates, about 2 minutes"
-    clock[0] += 60
-    assert counter.seconds_left() == pytest.approx(20 + 32)
     clock[0] += 600
-    assert counter.seconds_left() == pytest.approx(32)
-    assert "now crate8 v1.0.0" in counter.text()
+    assert counter.seconds_left() == pytest.approx(36)
+    assert "the last one crate9" in counter.text()
+    counter.add("crate10", "crate11")
+    assert (counter.progress().done, counter.progress().total) == (10, 10)
 
 
 def test_an_interrupted_build_goes_on_counting(tmp_path: Path, clock: list[float]) -> None:
-    kept = tmp_path / "begun.txt"
-    first = Counter("building", 4, kept=kept)
-    first.add("a v1")
-    first.add("b v1")
-    clock[0] = 5.0
-    again = Counter("building", 4, kept=kept)
-    assert again.progress().done == 2 and again.seconds_left() is None
-    clock[0] = 15.0
-    again.add("b v1")
-    again.add("c v1")
-    # A quarter took ten seconds; another quarter is left once c is done.
-    assert again.seconds_left() == pytest.approx(10)
-    assert kept.read_text().split("\n") == ["a v1", "b v1", "c v1", ""]
+    deps = tmp_path / "release/deps"
+    deps.mkdir(parents=True)
+    for number, name in enumerate(["liba-1.rmeta", "libb_c-2.so", "libb_c-3.rlib", "main-4"]):
+        (deps / name).touch()
+        os.utime(deps / name, (number, number))
+    assert progress.built(tmp_path) == ["a", "b_c"] and progress.built(tmp_path, since=1) == ["b_c"]
+    counter = Counter("building", 4, look=lambda: progress.built(tmp_path))
+    assert counter.progress().done == 2 and counter.seconds_left() is None
+    other = tmp_path / "x86_64-unknown-linux-gnu/debug/deps"
+    other.mkdir(parents=True)
+    (other / "libd-1.rmeta").touch()
+    clock[0] = 10.0
+    counter.tell()
+    # A quarter took ten seconds, and another quarter is left.
+    assert counter.seconds_left() == pytest.approx(10) and counter.progress().done == 3
 
 
 def test_a_build_that_no_one_measured_is_counted_only(capsys: pytest.CaptureFixture[str]) -> None:
     counter = Counter("building", None)
-    counter.add("a v1")
+    counter.add("a")
     assert counter.seconds_left() is None and counter.progress().text() == "building: 1 crates"
     with progress.working(), counter.told(Step("x")):
         assert progress.read().text() == "building: 1 crates"
