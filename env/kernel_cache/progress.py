@@ -105,7 +105,8 @@ def built(target: Path, since: float = 0.0) -> list[str]:
     """
     times: dict[str, float] = {}
     for file in (file for folder in ("*/deps", "*/*/deps") for file in target.glob(f"{folder}/lib*")):
-        if file.suffix in (".rmeta", ".so", ".dylib"):
+        # libctx is that of evcxr's own cells.
+        if file.suffix in (".rmeta", ".so", ".dylib") and not file.name.startswith("libctx."):
             with contextlib.suppress(OSError):
                 times[file.name.removeprefix("lib").split("-")[0]] = file.stat().st_mtime
     return sorted((name for name, time in times.items() if time >= since), key=times.__getitem__)

@@ -80,8 +80,9 @@ def environment(groups: Iterable[str] = ()) -> None:
             # Of another Python, or another system.
             counter.total -= 1
 
-    # Compiled when it is first imported: most of it never is.
-    command = [paths.VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "--no-color"]
+    command = [paths.VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-color"]
+    # Compiled when it is first imported, as most of it never is; unless Python is told to keep nothing then.
+    command += [] if sys.dont_write_bytecode else ["--no-compile"]
     command += [] if "offline" in lists else ["--require-hashes"]
     with counter.told(step, kernels=False):
         run(

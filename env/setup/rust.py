@@ -41,7 +41,7 @@ class Toolchain:
         wanted = [word for name in names for word in ("-p", name)]
         command = [self.folder / "bin" / "cargo", "tree", "--locked", "--edges", "normal,build", "--prefix", "none"]
         tree = output([*command, "--format", "{p}", *wanted])
-        return {line.split()[0].replace("-", "_") for line in (tree or "").splitlines()}
+        return {line.split()[0].replace("-", "_") for line in (tree or "").splitlines() if line}
 
 
 def add_to_path() -> None:
