@@ -91,3 +91,24 @@ def test_another_jupyter_finds_the_kernel(tmp_path: Path) -> None:
     call("--remove")
     assert not (tmp_path / "data/kernels/gpulab-rust").exists()
     call("--remove")
+
+
+def test_the_kernel_that_builds_the_crates_ends_with_the_set_up(tmp_path: Path) -> None:
+    """The signal comes twice: to the whole group, and from the set-up to what it started."""
+    kernel = tmp_path / "bin/evcxr_jupyter"
+    paths.write_text(
+        kernel, f"#!/bin/sh\necho $$ > {tmp_path}/part; mv {tmp_path}/part {tmp_path}/pid; exec sleep 100\n"
+    )
+    kernel.chmod(0o755)
+    (tmp_path / "build").mkdir()
+    words = [tmp_path / "build", tmp_path / "toolchain", kernel, ":dep gpulab"]
+    command = [sys.executable, "-m", "env.kernel_cache.first_cells", *map(str, words)]
+    with subprocess.Popen(command, cwd=paths.ROOT, stderr=subprocess.PIPE) as process:
+        while not (tmp_path / "pid").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        for _ in range(20):
+            process.terminate()
+            time.sleep(0.01)
+        assert process.wait(30) != 0
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
