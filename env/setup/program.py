@@ -12,8 +12,8 @@ from env.kernel_cache import progress, recipe
 from env.kernel_cache.progress import Counter
 from env.setup.rust import Toolchain, check_linker
 
-# It looks, and prints a table: what takes time, `make train-cpu` and others, build one of their own.
-SETTINGS = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "1"}
+# It looks, and prints a table, at once either way: what computes, `make train-cpu` and others, build one of their own.
+SETTINGS = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "0"}
 # So many processes waited for a core within the last minute, on average.
 IDLE_LOAD = 0.5
 

@@ -35,7 +35,7 @@ def built(tmp_path, monkeypatch) -> list[dict[str, str]]:
 def test_it_is_built_once(built):
     for _ in range(2):
         program.program(RUST)
-    assert [one["CARGO_PROFILE_RELEASE_OPT_LEVEL"] for one in built] == ["1"]
+    assert [one["CARGO_PROFILE_RELEASE_OPT_LEVEL"] for one in built] == ["0"]
 
 
 def test_in_the_background_it_waits_until_nothing_else_runs(built, monkeypatch, capsys):
