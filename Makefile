@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test test-gpu verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset clean
+.PHONY: help setup lab kernel run test test-gpu verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container requirements kernel-asset clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -24,8 +24,11 @@ python:
 setup: python ## install what is missing, build once what all notebooks use (LESSONS=20,21 or all, NVRTC=12, TENSORRT=1)
 	@$(PYTHON) -m env.setup
 
-lab: setup ## open JupyterLab on the first lesson (LESSONS=20 NO_BROWSER=1 PORT=8888)
+lab: python ## open JupyterLab on the first lesson, while the set-up goes on (LESSONS=20 NO_BROWSER=1 PORT=8888)
 	@$(PYTHON) -m env.lab
+
+kernel: setup ## let VS Code, JupyterHub and your own Jupyter find the Rust kernel (REMOVE=1 takes it away)
+	@.venv/bin/python -m env.setup.user_kernel $(if $(REMOVE),--remove)
 
 run: python ## execute all notebooks, or one: NB=02_async_timing; results in results/run/; NVRTC=none: as on a Mac, where no CUDA C compiles
 	@NVRTC=$(filter-out none,$(NVRTC)) $(PYTHON) -m env.run $(if $(filter none,$(NVRTC)),--without-nvrtc)
@@ -60,11 +63,11 @@ train-mps: python ## the same on a Mac's GPU
 train-gpt: python ## a small GPT learns the course's own text; ARGS="--steps 3000 --text FILE --out DIR --resume"
 	@$(PYTHON) -m env.train train-gpt
 
-export-onnx: setup ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"
-	@.venv/bin/python -m env.onnx
+export-onnx: python ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"
+	@$(PYTHON) -m env.onnx
 
-trt-benchmark: setup ## latency and throughput of the exported CNN: candle, ONNX Runtime on CPU, CUDA, TensorRT; ARGS="--model FILE --batches 1,32"
-	@.venv/bin/python -m env.onnx.benchmark
+trt-benchmark: python ## latency and throughput of the exported CNN: candle, ONNX Runtime on CPU, CUDA, TensorRT; ARGS="--model FILE --batches 1,32"
+	@$(PYTHON) -m env.onnx.benchmark
 
 onnx-types: python ## generate the Rust types of ONNX's schema anew (crates/onnx/schema/README.md)
 	@cd crates/onnx/schema/generate && cargo run --locked -- ../onnx.proto ../../src/export/schema.rs
@@ -92,6 +95,9 @@ test-container: python ## build the container's image on a clean Ubuntu, without
 
 kernel-asset: python ## build the prebuilt Rust kernel that the set-up takes, in dist/kernel/; ARGS="--target aarch64-unknown-linux-gnu --url ADDRESS"
 	@$(PYTHON) -m env.setup.pack_kernel $(ARGS)
+
+requirements: python ## pin the Python packages of env/requirements/*.in anew, with their sums (needs uv)
+	@sh env/requirements/pin.sh
 
 clean: ## remove what set-up made; keeps results/ and the compiled crates in target/
 	@rm -rf .venv .gpulab

@@ -12,6 +12,8 @@ from pathlib import Path
 from env import paths
 from env.console import SetupError
 
+# What runs now, in whichever thread.
+_running: set[subprocess.Popen] = set()
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -40,6 +42,7 @@ def run(
     except OSError as error:
         raise SetupError(f"{failed}: {error}", next_step, loses) from error
     assert process.stdout is not None
+    _running.add(process)
     with process:
         try:
             for line in process.stdout:
@@ -51,9 +54,17 @@ def run(
             # Ended by a signal: what was started must not outlive us.
             process.terminate()
             raise
+        finally:
+            _running.discard(process)
     if process.returncode != 0:
         said = "\n".join(f"  {line}" for line in last)
         raise SetupError(f"{failed} (exit status {process.returncode}):\n{said}", next_step, loses)
+
+
+def stop() -> None:
+    """Ends what other threads have started: an interrupt reaches the main thread alone."""
+    for process in list(_running):
+        process.terminate()
 
 
 def output(command: list[str | Path], cwd: Path = paths.ROOT) -> str | None:

@@ -65,18 +65,25 @@ class Step:
             say(self.name, f"skipped: already there ({why})")
 
     @contextmanager
-    def heartbeat(self, text: Callable[[], str], every_s: float = 20) -> Iterator[None]:
+    def heartbeat(self, text: Callable[[], str]) -> Iterator[None]:
         """Says every 20 s that it is still at work, while the block runs."""
-        stop = threading.Event()
-
-        def beat() -> None:
-            while not stop.wait(every_s):
-                say(self.name, f"... {seconds(time.monotonic() - self.started)}: {text()}")
-
-        thread = threading.Thread(target=beat, daemon=True)
-        thread.start()
-        try:
+        with every(20, lambda: say(self.name, f"... {seconds(time.monotonic() - self.started)}: {text()}")):
             yield
-        finally:
-            stop.set()
-            thread.join()
+
+
+@contextmanager
+def every(period_s: float, call: Callable[[], None]) -> Iterator[None]:
+    """Calls it again and again while the block runs."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(period_s):
+            call()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

@@ -11,14 +11,25 @@ from env.paths import ROOT, VENV_PYTHON
 DONE = "GPULAB_SET_UP"
 
 
-def enter(set_up: bool = True) -> None:
-    """Returns only inside `.venv`; ends the process when the set-up fails, or is missing and not asked for."""
+def chosen_python() -> None:
+    """Goes on in the Python that the offline bundle's packages are for, whichever was called."""
+    chosen = os.environ.get("GPULAB_PYTHON", "")
+    if chosen and os.path.realpath(chosen) != os.path.realpath(sys.executable):
+        os.execv(chosen, [chosen, *sys.orig_argv[1:]])
+
+
+def enter(*packages: str, set_up: bool = True) -> None:
+    """Returns only inside `.venv`; ends the process when the set-up fails, or is missing and not asked for.
+
+    `packages` names what is needed beyond a learner's packages: `onnx`, `tests`.
+    """
     if os.environ.get(DONE) == "1":
         return
     status = 0
     if set_up:
+        command = [sys.executable, "-m", "env.setup", *(word for name in packages for word in ("--packages", name))]
         try:
-            status = subprocess.run([sys.executable, "-m", "env.setup"], cwd=ROOT, check=False).returncode
+            status = subprocess.run(command, cwd=ROOT, check=False).returncode
         except KeyboardInterrupt:
             status = 130
     if status != 0:

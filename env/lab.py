@@ -1,4 +1,7 @@
-"""Starts JupyterLab on the first lesson, or shows the one that runs already. `make lab` calls it after the set-up."""
+"""JupyterLab on the first lesson (`make lab`): it opens as soon as Python's packages are there, while the set-up goes on.
+
+A cell that runs before the Rust kernel is there waits for it (env/kernel_cache/progress.py).
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,14 @@ import urllib.error
 import urllib.request
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NoReturn
 
-from env import paths
+from env import in_venv, paths
+from env.command import output
 from env.console import SetupError, problem, seconds
+from env.setup import python
 
 FIRST = "notebooks/00_welcome.ipynb"
 RUNNING = paths.GENERATED / "lab.json"
@@ -32,10 +38,20 @@ IN_CONTAINER = bool(os.environ.get("GPULAB_CONTAINER"))
 TOKEN = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 
+def first() -> str:
+    """The first lesson's place on the server."""
+    return f"/lab/tree/{FIRST}" if (paths.ROOT / FIRST).is_file() else "/lab"
+
+
 def address(port: int, token: str) -> str:
-    """What to open in a browser: the first lesson."""
-    there = (paths.ROOT / FIRST).is_file()
-    return f"http://localhost:{port}/lab{'/tree/' + FIRST if there else ''}?token={token}"
+    """What to open in a browser."""
+    return f"http://localhost:{port}{first()}?token={token}"
+
+
+def page(server: int) -> Path:
+    """The file by which Jupyter's server has a browser led to it: the token is in there, and in no program's arguments."""
+    folder = output([paths.VENV_PYTHON, "-c", "from jupyter_core.paths import jupyter_runtime_dir as d; print(d())"])
+    return Path(folder or "") / f"jpserver-{server}-open.html"
 
 
 def answers(port: int, token: str) -> bool:
@@ -87,6 +103,7 @@ def command(port: int) -> list[str]:
     """JupyterLab with this checkout as its folder. Its settings are files in .venv/etc, from env/jupyter."""
     options = ["--no-browser", "--ServerApp.port_retries=0", f"--ServerApp.port={port}"]
     options += ["--ServerApp.ip=0.0.0.0"] if IN_CONTAINER else []
+    options += [f"--LabApp.default_url={first()}"]
     options += [f"--ServerApp.root_dir={paths.ROOT}", *(["--allow-root"] if os.geteuid() == 0 else [])]
     return [str(paths.VENV_PYTHON), "-m", "jupyterlab", *options]
 
@@ -114,7 +131,8 @@ def running(port: int, token: str) -> Iterator[subprocess.Popen[bytes]]:
         print(f"JupyterLab answers after {seconds(time.monotonic() - started)}; Ctrl-C here ends it and its kernels")
         # For this user's eyes only: the token opens a shell.
         RUNNING.touch(mode=0o600)
-        RUNNING.write_text(json.dumps({"port": port, "token": token}), encoding="utf-8")
+        known = {"port": port, "token": token, "pid": server.pid}
+        RUNNING.write_text(json.dumps(known), encoding="utf-8")
         yield server
     finally:
         server.terminate()
@@ -122,11 +140,32 @@ def running(port: int, token: str) -> Iterator[subprocess.Popen[bytes]]:
         RUNNING.unlink(missing_ok=True)
 
 
-def show(url: str) -> None:
+def show(port: int, token: str, server: int) -> None:
     """Prints the address, and opens it unless NO_BROWSER is set."""
-    print(f"\n  {url}\n", flush=True)
-    if not os.environ.get("NO_BROWSER") and not webbrowser.open(url):
+    print(f"\n  {address(port, token)}\n", flush=True)
+    if not os.environ.get("NO_BROWSER") and not webbrowser.open(page(server).as_uri()):
         print("no browser opened: open this address yourself (make lab NO_BROWSER=1 does not try)", flush=True)
+
+
+@contextmanager
+def set_up() -> Iterator[subprocess.Popen[bytes]]:
+    """The set-up, in a process group of its own, which ends with the block; interrupted, it goes on next time."""
+    process = subprocess.Popen([sys.executable, "-m", "env.setup", "--idle"], cwd=paths.ROOT, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+def wait_for_packages(process: subprocess.Popen[bytes]) -> bool:
+    """Until JupyterLab can start; false where the set-up ended before, and said why."""
+    while not python.ready():
+        if process.poll() is not None:
+            return python.ready()
+        time.sleep(0.1)
+    return True
 
 
 def leave(*_: object) -> NoReturn:
@@ -138,18 +177,23 @@ def leave(*_: object) -> NoReturn:
 
 def main() -> int:
     """Runs until Ctrl-C, a closed terminal or `kill`, or until the server ends."""
-    known = paths.read_json(RUNNING)
-    if known and answers(known["port"], known["token"]):
-        print("JupyterLab runs already; end it with Ctrl-C where it was started")
-        show(address(known["port"], known["token"]))
-        return 0
     for number in ENDINGS:
         signal.signal(number, leave)
+    known = paths.read_json(RUNNING)
     try:
+        if known and answers(known["port"], known["token"]):
+            print("JupyterLab runs already; end it with Ctrl-C where it was started")
+            show(known["port"], known["token"], known["pid"])
+            # The course may be newer than when that one was started.
+            with set_up() as process:
+                return process.wait()
         port, token = choose_port(os.environ.get("PORT", "")), choose_token(os.environ.get("GPULAB_TOKEN", ""))
-        with running(port, token) as server:
-            show(address(port, token))
-            return server.wait()
+        with set_up() as process:
+            if not wait_for_packages(process):
+                return process.returncode or 1
+            with running(port, token) as server:
+                show(port, token, server.pid)
+                return server.wait()
     except SetupError as error:
         problem(error)
         return 1
@@ -159,4 +203,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    in_venv.chosen_python()
     sys.exit(main())

@@ -8,6 +8,28 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ENV = ROOT / "env"
+
+
+def read_json(path: Path) -> dict:
+    """The object in a file; an empty one where there is no file, or where it is damaged: it is made again then."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def apply_offline(file: Path = ROOT / "offline.json") -> None:
+    """Where the offline bundle is unpacked: its own Rust, Python packages and crates, for whatever is run here."""
+    settings = read_json(file).get("settings", {})
+    path = settings.pop("PATH", "")
+    # Programs that this one starts have it already.
+    if path and not os.environ.get("PATH", "").startswith(path):
+        settings["PATH"] = os.pathsep.join(filter(None, [path, os.environ.get("PATH", "")]))
+    os.environ.update(settings)
+
+
+apply_offline()
 NOTEBOOKS = ROOT / "notebooks"
 CRATE = ROOT / "support-crate"
 CRATES = ROOT / "crates"
@@ -30,15 +52,6 @@ PROGRAMS = TARGET / "release"
 
 EVCXR_VERSION = "0.22.0"
 KERNEL_NAME = "gpulab-rust"
-
-
-def read_json(path: Path) -> dict:
-    """The object in a file; an empty one where there is no file, or where it is damaged: it is made again then."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def write_text(path: Path, text: str) -> None:

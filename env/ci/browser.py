@@ -200,5 +200,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    in_venv.enter()
+    in_venv.enter("tests")
     sys.exit(main())

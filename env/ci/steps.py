@@ -13,6 +13,7 @@ from env.ci.processes import ROOT, Commands
 from env.paths import VENV_PYTHON, library_path
 
 PYTHON = str(VENV_PYTHON)
+TESTS_TOO = ("--packages", "tests")
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 MAC = "aarch64-apple-darwin"
 RUN = ROOT / "results" / "run"
@@ -40,12 +41,14 @@ def _skip(name: str, why: str) -> tuple[list[Check], str]:
 
 def packages(commands: Commands) -> tuple[list[Check], str]:
     """The set-up's Python packages and libraries: all that the tests of the crates need of it."""
-    return _one(commands, "packages", [sys.executable, "-m", "env.setup", "--part", "python", "--lessons", "all"])
+    return _one(
+        commands, "packages", [sys.executable, "-m", "env.setup", "--part", "python", "--lessons", "all", *TESTS_TOO]
+    )
 
 
 def set_up(commands: Commands) -> tuple[list[Check], str]:
     """What is missing is installed, and the builds that the lessons start on are warmed."""
-    return _one(commands, "set-up", [sys.executable, "-m", "env.setup", "--lessons", "all"])
+    return _one(commands, "set-up", [sys.executable, "-m", "env.setup", "--lessons", "all", *TESTS_TOO])
 
 
 def formatted(commands: Commands) -> tuple[list[Check], str]:

@@ -12,12 +12,17 @@ from env.command import run
 from env.console import SetupError, Step
 from env.kernel_cache import recipe, renew
 from env.kernel_cache.lock import locked
+from env.kernel_cache.progress import Counter, built
 from env.kernel_cache.tree import linked_copy
-from env.setup.rust import Toolchain
+from env.setup.rust import CRATES_S, Toolchain
 
 # Two set-ups at once: the second waits, then finds it done.
 BUILD_LOCK = paths.GENERATED / "warm-build.lock"
 WORK = paths.WARM / "building"
+# Names the compiler; what is older than it was there before.
+MARK = "compiler"
+# Of the crates that each set-up builds: how many were done after each twentieth of the time, as in env/setup/rust.py.
+CURVE = (0, 2, 14, 27, 31, 35, 36, 36, 38, 40, 42, 44, 44, 44, 47, 47, 48, 48, 48, 48, 48)
 
 
 def lesson_lines(lessons: list[str]) -> list[str]:
@@ -70,7 +75,7 @@ def warm(rust: Toolchain, evcxr: Path, lines: str) -> None:
 
 def _prepare(before: Path | None, compiler: str) -> None:
     """The folder to build in: that of an interrupted build, a copy of the last build, or an empty one."""
-    mark = WORK / "compiler"
+    mark = WORK / MARK
     if mark.is_file() and mark.read_text() == compiler:
         return
     shutil.rmtree(WORK, ignore_errors=True)
@@ -85,13 +90,22 @@ def _build(step: Step, rust: Toolchain, evcxr: Path, lines: str) -> None:
     """Runs cells through the real kernel in the folder: the same calls of cargo that notebooks will make."""
     shutil.copyfile(paths.ROOT / "Cargo.lock", WORK / "gpulab.lock")
     paths.NOTEBOOKS.mkdir(exist_ok=True)
-    count: list[str] = []
-    with step.heartbeat(lambda: f"{len(count)} crates built, the last one {count[-1] if count else '-'}"):
+    target, began = WORK / "target", (WORK / MARK).stat().st_mtime
+    missing = rust.crates(*recipe.crates(lines).split(", ")) - (set(built(target)) - set(built(target, began)))
+    plain = lines == recipe.PLAIN and len(missing) > CURVE[-1] / 2
+    counter = Counter(
+        "building the crates",
+        # Of our own crates cargo builds those again that changed, and which that are it does not say before.
+        len(missing) or None,
+        look=lambda: built(target, began),
+        expected_s=CRATES_S if plain else None,
+        curve=CURVE if plain else (),
+    )
+    with counter.told(step):
         run(
             [paths.VENV_PYTHON, "-m", "env.kernel_cache.first_cells", WORK, rust.folder, evcxr, lines],
             f"the kernel could not build {recipe.crates(lines)}",
             "look at the message above; `cargo check -p gpulab-lessons` shows the compiler's view. Notebooks keep the last build",
-            on_line=lambda text: count.append(text.split()[1]) if text.strip().startswith("Compiling ") else None,
         )
 
 

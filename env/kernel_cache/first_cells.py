@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from jupyter_client.manager import KernelManager
 
@@ -17,6 +17,7 @@ from env import paths
 from env.kernel_cache import recipe
 
 START_S, CELL_S = 300, 3600
+ENDINGS = (signal.SIGINT, signal.SIGTERM)
 # One of each kind that lessons use: imports, a variable, a line, a value. Each answer proves that the kind works.
 CELLS = (
     ("use gpulab::prelude::*;", ""),
@@ -47,19 +48,27 @@ def run_cell(client: Any, source: str) -> tuple[bool, str]:
     return good and reply["content"]["status"] == "ok", "".join(said)
 
 
+def leave(*_: object) -> NoReturn:
+    """By way of `finally`, which ends the kernel. Once: a second signal, of the set-up's group, must not stop that."""
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit("ended by a signal")
+
+
 def main(folder: Path, toolchain: Path, evcxr: Path, lines: str) -> None:
     """All cells in one kernel, after the `:dep` lines."""
-    # By way of `finally`, which ends the kernel.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
+    for number in ENDINGS:
+        signal.signal(number, leave)
     manager = KernelManager(kernel_name="python3")
     assert manager.kernel_spec is not None
     manager.kernel_spec.argv = [str(evcxr), "--control_file", "{connection_file}"]
     recipe.write_config(folder, None)
-    manager.start_kernel(env=recipe.environment(dict(os.environ), folder, toolchain, evcxr), cwd=str(paths.NOTEBOOKS))
-    client = manager.client()
+    environment = recipe.environment(dict(os.environ), folder, toolchain, evcxr)
+    source = "(the start)"
     try:
+        manager.start_kernel(env=environment, cwd=str(paths.NOTEBOOKS))
+        client = manager.client()
         client.start_channels()
-        source = "(the start)"
         client.wait_for_ready(timeout=START_S)
         for source, expected in ((lines, ""), *CELLS):
             good, said = run_cell(client, source)
@@ -69,7 +78,6 @@ def main(folder: Path, toolchain: Path, evcxr: Path, lines: str) -> None:
         # Of a kernel that ends; what it printed stands above.
         sys.exit(f"the Rust kernel ended or did not answer at: {source}\n{error}")
     finally:
-        client.stop_channels()
         manager.shutdown_kernel(now=True)
 
 

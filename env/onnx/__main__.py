@@ -61,5 +61,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    in_venv.enter()
+    in_venv.enter("onnx")
     sys.exit(main())

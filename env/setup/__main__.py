@@ -15,9 +15,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from env import paths
+from env import command, in_venv, paths
 from env.console import SetupError, problem, seconds
-from env.kernel_cache import build, candle, recipe
+from env.kernel_cache import build, candle, progress, recipe
 from env.setup import cupti, nvrtc, onnxruntime, program, python, rust
 
 # With less than this, a step that fails most likely failed for want of room.
@@ -31,6 +31,8 @@ def main() -> int:
         "--lessons", default=os.environ.get("LESSONS", ""), help="also warm these, such as 20,21; or all"
     )
     parser.add_argument("--part", choices=("python",), help="this part alone: an image is made layer by layer")
+    parser.add_argument("--packages", action="append", default=[], choices=python.GROUPS, help="Python packages, too")
+    parser.add_argument("--idle", action="store_true", help="what no notebook needs is built when nothing else runs")
     wishes = parser.parse_args()
     lessons = [name for name in wishes.lessons.replace(",", " ").split() if name]
     started = time.monotonic()
@@ -41,18 +43,40 @@ def main() -> int:
         check_place(paths.ROOT)
         nvrtc.check_wish(os.environ.get("NVRTC", ""))
         onnxruntime.wish()
-        lost = install(build.lesson_lines(lessons), wishes.part)
+        lines = build.lesson_lines(lessons)
+        groups = [*wishes.packages, *(["onnx"] if onnxruntime.needed(lines) else [])]
+        with progress.working():
+            try:
+                lost, found = install(lines, groups, wishes.part)
+            except (SetupError, OSError) as error:
+                raise disk_error(error) from error
+        took = seconds(time.monotonic() - started)
+        if found and not wishes.idle:
+            lost += attempt(lambda: program.program(found))
     except (SetupError, OSError) as error:
         problem(disk_error(error))
         return 1
     except KeyboardInterrupt:
-        print("\nstopped; `make setup` goes on from here", file=sys.stderr)
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
         return 130
     for error in lost:
         problem(error)
         print(f"it goes on without: {error.loses}", file=sys.stderr)
-    print(f"set-up: {'ready' if not lost else 'ready, with parts missing'} ({seconds(time.monotonic() - started)})")
+    print(f"set-up: {'ready' if not lost else 'ready, with parts missing'} ({took})", flush=True)
+    if found and wishes.idle:
+        program.when_idle(found)
     return 0
+
+
+def attempt(step: Callable[[], None]) -> list[SetupError]:
+    """The step's error, where the course can do without it."""
+    try:
+        step()
+    except SetupError as error:
+        if not error.loses:
+            raise
+        return [error]
+    return []
 
 
 def disk_error(error: SetupError | OSError) -> SetupError:
@@ -79,40 +103,39 @@ def check_place(root: Path) -> None:
         raise SetupError(what, "move the project to a path without spaces, then make setup")
 
 
-def install(lines: list[str], part: str | None = None) -> list[SetupError]:
-    """All steps: Python's beside Rust's, then the build that needs both. Gives the optional parts that failed."""
+def install(
+    lines: list[str], groups: list[str], part: str | None = None
+) -> tuple[list[SetupError], rust.Toolchain | None]:
+    """All that notebooks need: Python's steps beside Rust's, then the build that needs both.
+
+    Gives the optional parts that failed, and the Rust that was found.
+    """
     lost: list[SetupError] = []
 
-    def optional(step: Callable[[], None]) -> None:
-        try:
-            step()
-        except SetupError as error:
-            if not error.loses:
-                raise
-            lost.append(error)
-
     def python_row() -> None:
-        python.environment()
+        # JupyterLab opens as soon as these two are done.
+        python.environment(groups)
         python.jupyter()
-        optional(nvrtc.nvrtc)
-        optional(cupti.cupti)
-        optional(lambda: onnxruntime.onnxruntime(lines, onnxruntime.wish()))
+        for step in (nvrtc.nvrtc, cupti.cupti, lambda: onnxruntime.onnxruntime(lines, onnxruntime.wish())):
+            lost.extend(attempt(step))
 
     def rust_row() -> tuple[rust.Toolchain, Path]:
         rust.check_linker()
         found = rust.toolchain()
         rust.sources(found)
-        evcxr = rust.evcxr(paths.read_json(paths.STATE).get("evcxr", ""))
-        optional(lambda: program.program(found))
-        return found, evcxr
+        return found, rust.evcxr(paths.read_json(paths.STATE).get("evcxr", ""))
 
     if part == "python":
         python_row()
-        return lost
+        return lost, None
     with ThreadPoolExecutor(2) as rows:
         python_result, rust_result = rows.submit(python_row), rows.submit(rust_row)
         results = (python_result, rust_result)
-        errors = [error for row in results if isinstance(error := row.exception(), SetupError)]
+        try:
+            errors = [error for row in results if isinstance(error := row.exception(), SetupError)]
+        except KeyboardInterrupt:
+            command.stop()
+            raise
         if len(errors) == len(results):
             # Both at once: nobody likes to fix one thing and then hear of the next.
             problem(errors[0])
@@ -133,8 +156,8 @@ def install(lines: list[str], part: str | None = None) -> list[SetupError]:
     # A lesson's own crates can fail to build (a missing toolkit, say) without harm to the others.
     for one in dict.fromkeys(wanted):
         if not recipe.serves([recipe.PLAIN], one):
-            optional(lambda one=one: _lesson(toolchain, evcxr, one))
-    return lost
+            lost += attempt(lambda one=one: _lesson(toolchain, evcxr, one))
+    return lost, toolchain
 
 
 def _lesson(toolchain: rust.Toolchain, evcxr: Path, lines: str) -> None:
@@ -146,4 +169,5 @@ def _lesson(toolchain: rust.Toolchain, evcxr: Path, lines: str) -> None:
 
 
 if __name__ == "__main__":
+    in_venv.chosen_python()
     sys.exit(main())

@@ -140,9 +140,12 @@ def onnxruntime(lines: list[str], wish: str = "") -> None:
     with step.heartbeat(lambda: "downloading"):
         if before.get("package") != wanted or not any(FOLDER.glob("libonnxruntime.*")):
             fetch(wanted)
-        if libraries:
-            index = ["--extra-index-url", "https://pypi.nvidia.com"] if wish else []
-            pip("install", "--no-deps", *index, *libraries, failed="the CUDA libraries could not be installed")
+        if plain := [name for name in libraries if name != TENSORRT.get(wanted)]:
+            pip("install", "--no-deps", *plain, failed="the CUDA libraries could not be installed")
+        if len(plain) < len(libraries):
+            # From NVIDIA's own index and no other: one name in two indexes could be anybody's.
+            index = ["--index-url", "https://pypi.nvidia.com"]
+            pip("install", "--no-deps", *index, TENSORRT[wanted], failed="TensorRT could not be installed")
     paths.write_json(stamp, {"package": wanted, "libraries": libraries})
     return step.done(f"{wanted}, in .gpulab/lib/onnxruntime")
 

@@ -3,38 +3,57 @@
 from __future__ import annotations
 
 import os
+import time
 
 from env import paths
 from env.command import run
-from env.console import Step
-from env.kernel_cache import recipe
+from env.console import SetupError, Step, say
+from env.kernel_cache import progress, recipe
+from env.kernel_cache.progress import Counter
 from env.setup.rust import Toolchain, check_linker
 
-# Where nobody waits for it twice (GPULAB_QUICK_BUILD, which CI sets): `verify` answers at once either way.
-QUICK = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "0"}
+# It looks, and prints a table, at once either way: what computes, `make train-cpu` and others, build one of their own.
+SETTINGS = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "0"}
+# So many processes waited for a core within the last minute, on average.
+IDLE_LOAD = 0.5
 
 
 def program(rust: Toolchain, quiet: bool = False) -> None:
     """Builds it when its sources changed."""
     step = Step("gpulab program", quiet)
     stamp = paths.GENERATED / "program.json"
-    settings = QUICK if os.environ.get("GPULAB_QUICK_BUILD") else {}
-    # Of other settings it is another program, which a reader's own set-up replaces.
-    wanted = {"sources": recipe.sources_key(), "rustc": rust.version, **settings}
+    wanted = {"sources": recipe.sources_key(), "rustc": rust.version, **SETTINGS}
     built = paths.PROGRAMS / "gpulab"
     if built.is_file() and paths.read_json(stamp) == wanted:
         return step.skipped("target/release/gpulab")
     check_linker()
     step.begin("building `gpulab verify`")
-    count: list[str] = []
-    with step.heartbeat(lambda: f"{len(count)} crates built"):
+    began = time.time()
+    total = len(rust.crates("gpulab-cli")) or None
+    counter = Counter("building `gpulab verify`", total, look=lambda: progress.built(paths.TARGET, began))
+    with counter.told(step, kernels=False):
         run(
             ["cargo", "build", "--release", "-p", "gpulab-cli", "--bin", "gpulab"],
             "the program `gpulab` could not be built",
             "look at the compiler's message above; `cargo build --release -p gpulab-cli` shows all of it",
-            env={"CARGO_TARGET_DIR": str(paths.TARGET), **settings},
-            on_line=lambda line: count.append(line) if line.strip().startswith("Compiling ") else None,
+            env={"CARGO_TARGET_DIR": str(paths.TARGET), **SETTINGS},
             loses="`make verify` does not run, and recorded runs cannot name their machine",
         )
     paths.write_json(stamp, wanted)
     return step.done("target/release/gpulab")
+
+
+def when_idle(rust: Toolchain) -> None:
+    """Builds it once the machine has had little to do for a minute, and after all others: lessons take times.
+
+    `make verify` builds it itself where that moment never came, so that a failure here is no more than a line.
+    """
+    try:
+        os.nice(19)
+        while os.getloadavg()[0] > IDLE_LOAD:
+            time.sleep(5)
+        program(rust, quiet=True)
+    except KeyboardInterrupt:
+        return
+    except (SetupError, OSError) as error:
+        say("gpulab program", str(error))

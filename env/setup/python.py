@@ -6,45 +6,93 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from env import paths
 from env.command import output, run
 from env.console import SetupError, Step
+from env.kernel_cache.progress import Counter
 
 OLDEST = (3, 10)
+VERSION = ".".join(map(str, sys.version_info[:2]))
+# Each a list in env/requirements/, with the sums of its packages; `make requirements` makes them anew.
+GROUPS = ("learner", "onnx", "tests")
+# For the learner's, with an ordinary connection.
+INSTALL_S = 40
 SETTINGS = paths.ENV / "jupyter"
 
 
-def environment() -> None:
-    """The packages of env/requirements.txt, at their pinned versions."""
-    step = Step("python packages")
-    # A machine without internet has what the offline bundle brought.
-    requirements = Path(os.environ.get("GPULAB_REQUIREMENTS") or paths.ENV / "requirements.txt")
-    stamp = paths.VENV / "gpulab.json"
-    version = ".".join(map(str, sys.version_info[:2]))
-    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
+def requirements(groups: Iterable[str] = ()) -> dict[str, Path]:
+    """The lists of packages: the learner's, those asked for, and those that were installed before."""
+    # A machine without internet has one list, of what the offline bundle brought.
+    if offline := os.environ.get("GPULAB_REQUIREMENTS"):
+        return {"offline": Path(offline)}
+    wanted = {GROUPS[0], *groups, *paths.read_json(_stamp()).get("requirements", {})}
+    return {group: paths.ENV / "requirements" / f"{group}.txt" for group in GROUPS if group in wanted}
+
+
+def _stamp() -> Path:
+    return paths.VENV / "gpulab.json"
+
+
+def _state(lists: dict[str, Path]) -> dict:
+    """What the stamp of an environment with these packages says."""
+    digests = {group: hashlib.sha256(file.read_bytes()).hexdigest() for group, file in lists.items()}
     # Its place, too: a virtual environment that was moved does not run.
-    wanted = {"requirements": digest, "python": version, "folder": str(paths.VENV)}
-    if paths.read_json(stamp) == wanted and paths.VENV_PYTHON.exists():
-        return step.skipped("JupyterLab and what goes with it, in .venv")
-    step.begin("installing JupyterLab and what goes with it into .venv")
+    return {"requirements": digests, "python": VERSION, "folder": str(paths.VENV)}
+
+
+def ready() -> bool:
+    """Whether JupyterLab can start: the packages are there, and so are its settings and the kernel's entry."""
+    installed = paths.read_json(_stamp()) == _state(requirements()) and paths.VENV_PYTHON.exists()
+    return installed and not stale_files()
+
+
+def environment(groups: Iterable[str] = ()) -> None:
+    """The learner's packages and those of more groups, at the versions and with the sums of env/requirements/."""
+    step = Step("python packages")
+    lists = requirements(groups)
+    wanted, before = _state(lists), paths.read_json(_stamp())
+    what = f"for {', '.join(lists)}, in .venv"
+    if before == wanted and paths.VENV_PYTHON.exists():
+        return step.skipped(what)
+    step.begin(f"installing those {what}")
     found = output([paths.VENV_PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2], sys.prefix)"])
-    if found != f"{version} {paths.VENV}":
+    if found != f"{VERSION} {paths.VENV}":
         make(paths.VENV)
-    pip = [paths.VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
-    count: list[str] = []
-    with step.heartbeat(lambda: "downloading and unpacking"):
+        before = {}
+    known = before.get("requirements", {})
+    changed = [file for group, file in lists.items() if known.get(group) != wanted["requirements"][group]]
+    text = "".join(file.read_text(encoding="utf-8") for file in changed)
+    total = len(re.findall(r"^[\w-]+==", text, re.MULTILINE))
+    # pip fetches them one after the other; then it puts all in place, in a third of the time, and says nothing.
+    counter = Counter("installing JupyterLab", total, "packages", expected_s=INSTALL_S, curve=(0, 1, 2, 2))
+
+    def heard(line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if word == "Collecting" or line.startswith("Requirement already satisfied"):
+            counter.add(rest.removeprefix("already satisfied: ").split("==")[0])
+        elif word == "Ignoring" and counter.total:
+            # Of another Python, or another system.
+            counter.total -= 1
+
+    command = [paths.VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-color"]
+    # Compiled when it is first imported, as most of it never is; unless Python is told to keep nothing then.
+    command += [] if sys.dont_write_bytecode else ["--no-compile"]
+    command += [] if "offline" in lists else ["--require-hashes"]
+    with counter.told(step, kernels=False):
         run(
-            [*pip, "-r", requirements],
+            [*command, "--progress-bar=off", *(word for file in changed for word in ("-r", file))],
             "the Python packages could not be installed",
             "connect this machine to the internet and run `make setup` again; without internet, see `make bundle`",
-            on_line=count.append,
+            on_line=heard,
         )
-    paths.write_json(stamp, wanted)
-    return step.done("JupyterLab and what goes with it, in .venv")
+    paths.write_json(_stamp(), wanted)
+    return step.done(what)
 
 
 def make(folder: Path) -> None:
@@ -71,11 +119,13 @@ def check_version() -> None:
 def kernel_spec() -> dict:
     """What Jupyter starts for a notebook of this course."""
     return {
-        "argv": [str(paths.VENV_PYTHON), "-m", "env.launcher", "{connection_file}"],
+        # Isolated (-I): a folder `env` beside the notebook, or a PYTHONPATH, must not get in the way.
+        "argv": [str(paths.VENV_PYTHON), "-I", "-m", "env.launcher", "{connection_file}"],
         "display_name": "Rust (gpulab)",
         "language": "rust",
         # evcxr ends its child process for an interrupt; a signal would end the kernel.
         "interrupt_mode": "message",
+        **({"env": {"GPULAB_HOME": str(paths.MADE)}} if paths.LAYERED else {}),
     }
 
 
@@ -96,11 +146,16 @@ def jupyter_files() -> dict[Path, str]:
     return files
 
 
+def stale_files() -> list[Path]:
+    """Those that are missing, or of another version of the course."""
+    files = jupyter_files()
+    return [path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+
+
 def jupyter() -> None:
     """Writes the kernel's entry and JupyterLab's settings into the virtual environment."""
     step = Step("kernel spec")
-    files = jupyter_files()
-    stale = [path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    files, stale = jupyter_files(), stale_files()
     for path in stale:
         paths.write_text(path, files[path])
     if stale:

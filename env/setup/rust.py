@@ -11,10 +11,15 @@ from pathlib import Path
 from env import paths
 from env.command import output, run
 from env.console import SetupError, Step
+from env.kernel_cache.progress import Counter, built
 from env.setup import prebuilt
 
 INSTALLER, WEB = "https://sh.rustup.rs", "https://rustup.rs"
-EVCXR_MINUTES = 7
+# Measured on 2 cores: the seconds, and how many crates were done after each twentieth of them.
+EXPECTED_S = 530
+CURVE = (0, 36, 72, 77, 90, 114, 123, 142, 142, 143, 143, 144, 144, 148, 148, 164, 213, 227, 237, 256, 263)
+# The crates that notebooks start on are built after it.
+CRATES_S = 120
 NETWORK = "connect this machine to the internet and run `make setup` again; without internet, see `make bundle`"
 
 
@@ -30,6 +35,13 @@ class Toolchain:
     def short(self) -> str:
         """Such as `rustc 1.95.0`."""
         return " ".join(self.version.split()[:2])
+
+    def crates(self, *names: str) -> set[str]:
+        """The libraries that a build of these crates of ours takes, with their own; none where cargo does not say."""
+        wanted = [word for name in names for word in ("-p", name)]
+        command = [self.folder / "bin" / "cargo", "tree", "--locked", "--edges", "normal,build", "--prefix", "none"]
+        tree = output([*command, "--format", "{p}", *wanted])
+        return {line.split()[0].replace("-", "_") for line in (tree or "").splitlines() if line}
 
 
 def add_to_path() -> None:
@@ -51,9 +63,17 @@ def toolchain(quiet: bool = False) -> Toolchain:
             )
             raise SetupError("there is no Rust on this machine, and no curl to fetch it with", next_step)
         step.begin("installing Rust with rustup")
+        # The compiler, cargo, the standard library.
+        counter = Counter("installing Rust", 3, "parts")
         curl = f"curl --proto '=https' --tlsv1.2 -sSf {INSTALLER} | sh -s -- -y --profile minimal --no-modify-path"
         # Without pipefail a failed download would be an empty script that succeeds.
-        run(["bash", "-o", "pipefail", "-c", curl], "Rust could not be installed", NETWORK)
+        with counter.told(step):
+            run(
+                ["bash", "-o", "pipefail", "-c", curl],
+                "Rust could not be installed",
+                NETWORK,
+                on_line=lambda line: counter.add(line.split()[-1]) if "installing component" in line else None,
+            )
     folder, version = output(["rustc", "--print", "sysroot"]), output(["rustc", "-vV"])
     if not folder or not version:
         raise SetupError("`rustc` does not run", "run `rustc --version` to see why; `rustup default stable` fixes most")
@@ -152,18 +172,24 @@ def evcxr(known: str) -> Path:
     if (paths.cargo_bin() / "evcxr_jupyter").exists():
         # A reader's own version stays; ours goes beside it.
         root = paths.GENERATED / "tools"
-    step.begin(f"building the Rust kernel {paths.EVCXR_VERSION}, once: about {EVCXR_MINUTES} minutes on 2 cores")
-    built: list[str] = []
+    step.begin(f"building the Rust kernel {paths.EVCXR_VERSION}, once")
     # A folder of its own, so that an interrupted build goes on where it was.
     target = paths.GENERATED / "build-evcxr"
+    counter = Counter(
+        "building the Rust kernel",
+        CURVE[-1],
+        look=lambda: built(target),
+        expected_s=EXPECTED_S,
+        later_s=CRATES_S,
+        curve=CURVE,
+    )
     command = ["cargo", "install", "--locked", f"evcxr_jupyter@{paths.EVCXR_VERSION}", "--root", root, "--force"]
-    with step.heartbeat(lambda: f"{len(built)} crates built, the last one {built[-1] if built else '(downloading)'}"):
+    with counter.told(step):
         run(
             command,
             "evcxr_jupyter could not be built",
             f"{NETWORK}; where it is a crate that does not compile: `rustup update stable`",
             env={"CARGO_TARGET_DIR": str(target)},
-            on_line=lambda line: built.append(line.split()[1]) if line.strip().startswith("Compiling ") else None,
         )
     shutil.rmtree(target, ignore_errors=True)
     step.done(f"{paths.EVCXR_VERSION}, {root / 'bin'}")

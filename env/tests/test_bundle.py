@@ -77,16 +77,56 @@ def test_make_reads_the_settings_of_an_unpacked_course(tmp_path: Path, monkeypat
     to = tmp_path / "there"
     assert unpack(small_bundle(tmp_path, monkeypatch), to).returncode == 0
     shutil.copy(ENV.parent / "Makefile", to / "gpulab")
-    extra = "\nshow:\n\t@echo $$PIP_NO_INDEX $$GPULAB_REQUIREMENTS $(PYTHON); echo $$PATH\n"
+    shutil.copy(ENV / "paths.py", to / "gpulab/env")
+    extra = """\nshow:\n\t@echo $(PYTHON); python3 -c 'import os; from env import paths; """
+    extra += """print(os.environ["PIP_NO_INDEX"], paths.cargo_bin(), os.environ["GPULAB_REQUIREMENTS"], os.environ["PATH"])'\n"""
     with (to / "gpulab/Makefile").open("a") as file:
         file.write(extra)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     said = subprocess.run(
         ["make", "-s", "show"], cwd=to / "gpulab", capture_output=True, text=True, env=clean, check=True
     )
-    first, path = said.stdout.splitlines()
-    assert first.startswith(f"1 {to}/tools/requirements.txt /")
-    assert path.startswith(f"{to}/tools/rust/bin:{to}/tools/cargo/bin:")
+    python, settings = said.stdout.splitlines()
+    assert Path(python).is_absolute()
+    expected = f"1 {to}/tools/cargo/bin {to}/tools/requirements.txt {to}/tools/rust/bin:{to}/tools/cargo/bin:"
+    assert settings.startswith(expected)
+
+
+def test_any_command_of_an_unpacked_course_stays_off_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by make: as `python3 -m env.…`, which asks the set-up first, and as a kernel that another Jupyter starts."""
+    to = tmp_path / "there"
+    assert unpack(small_bundle(tmp_path, monkeypatch), to).returncode == 0
+    course = to / "gpulab"
+    for name in ("paths.py", "in_venv.py", "__init__.py"):
+        shutil.copy(ENV / name, course / "env")
+    show = "import os; from env import paths\nprint(*(os.environ[n] for n in ('PIP_NO_INDEX', 'CARGO_NET_OFFLINE', 'GPULAB_COMMIT')))"
+    (course / "env/setup/__main__.py").write_text(show)
+    (course / "env/run.py").write_text("from env import in_venv; in_venv.enter()")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GPULAB")}
+    command = [sys.executable, "-m", "env.run"]
+    said = subprocess.run(command, cwd=course, capture_output=True, text=True, env=clean, check=False)
+    assert said.stdout == "1 true c0ffee1\n"
+    # The whole environment is handed on: a second start adds nothing to it.
+    code = "import os; from env import paths; before = os.environ['PATH']; paths.apply_offline(); print(before == os.environ['PATH'])"
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=course, capture_output=True, text=True, env=clean, check=True
+    )
+    assert said.stdout == "True\n"
+    # Another Python than the one that its packages are for becomes that one.
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho chosen $GPULAB_PYTHON $*\n")
+    other.chmod(0o755)
+    record = course / "offline.json"
+    about = json.loads(record.read_text())
+    about["settings"]["GPULAB_PYTHON"] = str(other)
+    record.write_text(json.dumps(about))
+    code = "from env import in_venv; in_venv.chosen_python()"
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=course, capture_output=True, text=True, env=clean, check=True
+    )
+    assert said.stdout.startswith(f"chosen {other} -c from env")
 
 
 def test_make_bundle_takes_a_version_for_python() -> None:
@@ -182,7 +222,7 @@ def test_packages_are_those_of_the_other_python() -> None:
     assert "exceptiongroup" in " ".join(old) and "exceptiongroup" not in " ".join(new)
     for chosen in (old, new):
         names = [one.split("==")[0] for one in chosen]
-        assert len(set(names)) == len(names) and "jupyterlab" in names and not wheels.TEST_ONLY & set(names)
+        assert len(set(names)) == len(names) and {"jupyterlab", "onnx"} <= set(names) and "pytest" not in names
         assert all(";" not in one and "==" in one for one in chosen)
 
 

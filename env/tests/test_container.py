@@ -83,13 +83,13 @@ def test_a_changed_notebook_comes_after_all_that_takes_long() -> None:
 
 
 def test_only_the_lines_that_load_the_crates_are_left_of_a_notebook(tmp_path: Path) -> None:
-    call = [sys.executable, SCRIPTS / "lessons.py", paths.NOTEBOOKS, tmp_path / "one"]
+    call = [sys.executable, SCRIPTS / "lesson_lines.py", paths.NOTEBOOKS, tmp_path / "one"]
     subprocess.run(call, check=True)
     changed = tmp_path / "notebooks"
     shutil.copytree(paths.NOTEBOOKS, changed, ignore=shutil.ignore_patterns("solutions"))
     for file in changed.glob("*.ipynb"):
         file.write_text(file.read_text(encoding="utf-8").replace("prediction", "guess"), encoding="utf-8")
-    subprocess.run([sys.executable, SCRIPTS / "lessons.py", changed, tmp_path / "two"], check=True)
+    subprocess.run([sys.executable, SCRIPTS / "lesson_lines.py", changed, tmp_path / "two"], check=True)
     for file in sorted(paths.NOTEBOOKS.glob("*.ipynb")):
         one, two = tmp_path / "one" / file.name, tmp_path / "two" / file.name
         assert one.read_bytes() == two.read_bytes() and one.stat().st_mtime == two.stat().st_mtime == 0

@@ -70,13 +70,13 @@ def test_a_rebuild_in_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
 
 
 def test_folders_of_dead_kernels_go_and_others_stay(tmp_path: Path) -> None:
-    code = "import sys; from warm import lock; from pathlib import Path; lock.take(Path(sys.argv[1])); print('held', flush=True); input()"
+    code = "import sys; from env.kernel_cache import lock; from pathlib import Path; lock.take(Path(sys.argv[1])); print('held', flush=True); input()"
     alive, dead = tmp_path / "alive", tmp_path / "dead"
     for folder in (alive, dead):
         folder.mkdir()
     (dead / launcher.OWNER).touch()
     command = [sys.executable, "-c", code, str(alive / launcher.OWNER)]
-    with subprocess.Popen(command, cwd=paths.ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(command, cwd=paths.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         launcher.remove_dead(tmp_path)
@@ -88,11 +88,11 @@ def test_folders_of_dead_kernels_go_and_others_stay(tmp_path: Path) -> None:
 
 def test_a_lock_outlives_the_program_that_took_it(tmp_path: Path) -> None:
     """The launcher turns into another program, which must go on holding the folder."""
-    code = "import os, sys; from warm import lock; from pathlib import Path; lock.take(Path(sys.argv[1]))\n"
+    code = "import os, sys; from env.kernel_cache import lock; from pathlib import Path; lock.take(Path(sys.argv[1]))\n"
     code += "os.execvp('sh', ['sh', '-c', 'echo held; exec sleep 30'])"
     owner = tmp_path / "owner.lock"
     command = [sys.executable, "-c", code, str(owner)]
-    holder = subprocess.Popen(command, cwd=paths.ENV, stdout=subprocess.PIPE, start_new_session=True)
+    holder = subprocess.Popen(command, cwd=paths.ROOT, stdout=subprocess.PIPE, start_new_session=True)
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"

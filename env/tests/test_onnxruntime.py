@@ -91,10 +91,11 @@ def test_with_a_driver_library_and_cuda_come_once_and_tensorrt_on_wish(
     onnxruntime.onnxruntime([])
     assert len(machine) == 2
     onnxruntime.onnxruntime([LINE], "1")
-    assert len(machine) == 3 and machine[2][-1] == onnxruntime.TENSORRT[onnxruntime.CUDA_13]
-    assert "https://pypi.nvidia.com" in machine[2]
+    assert len(machine) == 4 and machine[3][-1] == onnxruntime.TENSORRT[onnxruntime.CUDA_13]
+    # Each name from one index: NVIDIA's for TensorRT alone.
+    assert ["--index-url" in call for call in machine] == [False, False, False, True]
     onnxruntime.onnxruntime([LINE])
-    assert len(machine) == 3
+    assert len(machine) == 4
 
 
 def test_a_wheel_without_the_library_is_said(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from env import paths
+from env.console import SetupError
 from env.kernel_cache import recipe
 from env.setup import program
 
-RUST = SimpleNamespace(version="rustc 1")
+RUST = SimpleNamespace(version="rustc 1", crates=lambda *names: {"gpulab"})
 
 
 @pytest.fixture
@@ -34,14 +35,22 @@ def built(tmp_path, monkeypatch) -> list[dict[str, str]]:
 def test_it_is_built_once(built):
     for _ in range(2):
         program.program(RUST)
-    assert [set(one) for one in built] == [{"CARGO_TARGET_DIR"}]
+    assert [one["CARGO_PROFILE_RELEASE_OPT_LEVEL"] for one in built] == ["0"]
 
 
-def test_a_reader_gets_no_program_of_a_quick_build(built, monkeypatch):
-    monkeypatch.setenv("GPULAB_QUICK_BUILD", "1")
-    for _ in range(2):
-        program.program(RUST)
-    assert [one.get("CARGO_PROFILE_RELEASE_OPT_LEVEL") for one in built] == ["0"]
-    monkeypatch.delenv("GPULAB_QUICK_BUILD")
-    program.program(RUST)
-    assert len(built) == 2 and "CARGO_PROFILE_RELEASE_OPT_LEVEL" not in built[1]
+def test_in_the_background_it_waits_until_nothing_else_runs(built, monkeypatch, capsys):
+    loads, waited = [2.0, 0.7, 0.3], []
+    monkeypatch.setattr(program.os, "getloadavg", lambda: (loads[len(waited)], 0.0, 0.0))
+    monkeypatch.setattr(program.os, "nice", lambda by: waited.clear())
+    monkeypatch.setattr(program.time, "sleep", waited.append)
+    program.when_idle(RUST)
+    assert len(waited) == 2 and len(built) == 1
+
+    def fail(*_: object, **__: object) -> None:
+        raise SetupError("no room", "make room")
+
+    waited.clear()
+    monkeypatch.setattr(recipe, "sources_key", lambda: "changed")
+    monkeypatch.setattr(program, "run", fail)
+    program.when_idle(RUST)
+    assert "next: make room" in capsys.readouterr().out

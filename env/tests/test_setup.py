@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +13,102 @@ from pathlib import Path
 import pytest
 from env import console, lab, paths
 from env.baselines import bench_cells
-from env.kernel_cache import build, recipe
+from env.kernel_cache import build, progress, recipe
 from env.setup import __main__ as setup
 from env.setup import nvrtc, python, rust
 
 
-def test_every_package_is_pinned() -> None:
-    lines = (paths.ENV / "requirements.txt").read_text().splitlines()
-    named = [line for line in lines if line and not line.startswith("#")]
-    assert len(named) > 50
-    assert not [line for line in named if not re.match(r"[a-z0-9-]+==[\w.]+( ; .+)?$", line)]
+def locked(group: str) -> dict[str, str]:
+    """The packages of a group's list, each with its sums; and nothing else stands there."""
+    text = (paths.ENV / "requirements" / f"{group}.txt").read_text().replace("\\\n", "")
+    found = [
+        re.fullmatch(r"([a-z0-9-]+==[\w.]+)( ; [^#]+?)?((?: +--hash=sha256:[0-9a-f]{64})+)", line.strip())
+        for line in text.splitlines()
+    ]
+    assert all(found), "a package without a version or a sum, or the name of an index"
+    return {one[1] + (one[2] or ""): one[3] for one in found if one}
+
+
+def test_every_package_is_pinned_with_its_sums_and_what_two_groups_share_is_the_same() -> None:
+    groups = {group: locked(group) for group in python.GROUPS}
+    pins = {group: {one.split(" ;")[0] for one in packages} for group, packages in groups.items()}
+    names = {group: {one.split("==")[0] for one in found} for group, found in pins.items()}
+    assert len(names["learner"]) > 80
+    for group in python.GROUPS:
+        asked = (paths.ENV / "requirements" / f"{group}.in").read_text().splitlines()
+        for line in (line.split(" ;")[0] for line in asked if not line.startswith("#")):
+            assert line in (pins[group] if "==" in line else names[group]), f"{line}: make requirements"
+        shared = {one for one in pins[group] if one.split("==")[0] in names["learner"]}
+        assert shared <= pins["learner"]
+    # What only tests and lesson 42 need is no learner's.
+    assert not names["learner"] & {"pytest", "ruff", "playwright", "onnx", "onnxruntime", "numpy"}
+
+
+@pytest.fixture
+def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """An empty virtual environment, and the commands that would fill it."""
+    calls: list[list[str]] = []
+    for name, place in (("ENV", "env"), ("VENV", "venv"), ("VENV_PYTHON", "venv/bin/python")):
+        monkeypatch.setattr(paths, name, tmp_path / place)
+    for group in python.GROUPS:
+        paths.write_text(tmp_path / "env/requirements" / f"{group}.txt", f"{group}==1\nother==2\n")
+    shutil.copytree(python.SETTINGS, tmp_path / "env/jupyter")
+
+    def run(command: list, *_: str, on_line: object = None, **__: object) -> None:
+        calls.append([str(word) for word in command])
+        if on_line:
+            for line in ("Collecting learner==1 (from -r x)", "Ignoring other: markers", "Collecting learner>=1"):
+                on_line(line)
+
+    def make(folder: Path) -> None:
+        calls.append(["make"])
+        paths.write_text(folder / "bin/python", "")
+
+    monkeypatch.delenv("GPULAB_REQUIREMENTS", raising=False)
+    monkeypatch.setattr(python, "run", run)
+    monkeypatch.setattr(python, "make", make)
+    monkeypatch.setattr(python, "output", lambda _: f"{python.VERSION} {paths.VENV}" if len(calls) else None)
+    return calls
+
+
+def lists(command: list[str]) -> list[str]:
+    return [Path(word).stem for before, word in itertools.pairwise(command) if before == "-r"]
+
+
+def test_a_group_of_packages_comes_when_it_is_asked_for_and_stays(venv: list[list[str]]) -> None:
+    assert not python.ready()
+    python.environment()
+    assert venv[0] == ["make"] and lists(venv[1]) == ["learner"] and "--require-hashes" in venv[1]
+    assert not python.ready(), "the kernel's entry is missing"
+    python.jupyter()
+    assert python.ready()
+    python.environment()
+    assert len(venv) == 2
+    python.environment(["tests"])
+    assert lists(venv[2]) == ["tests"] and python.ready()
+    # A new version of the lists, of all groups that are there.
+    for group in python.GROUPS:
+        paths.write_text(paths.ENV / "requirements" / f"{group}.txt", f"{group}==2\n")
+    assert not python.ready()
+    python.environment()
+    assert lists(venv[3]) == ["learner", "tests"] and python.ready()
+
+
+def test_a_bundles_list_has_no_sums(venv: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths.write_text(tmp_path / "bundle.txt", "a==1\n")
+    monkeypatch.setenv("GPULAB_REQUIREMENTS", str(tmp_path / "bundle.txt"))
+    python.environment(["tests"])
+    assert lists(venv[1]) == ["bundle"] and "--require-hashes" not in venv[1]
+
+
+def test_no_index_beside_another_and_no_token_among_arguments() -> None:
+    for file in [paths.ROOT / "Makefile", *paths.ENV.rglob("*.py"), *paths.ENV.rglob("*.sh")]:
+        if "tests" not in file.parts:
+            text = file.read_text(encoding="utf-8")
+            assert "--extra-index-url" not in text, file
+    token = "0123456789abcdef"
+    assert token not in " ".join(lab.command(8888))
+    assert lab.environment(token)["JUPYTER_TOKEN"] == token
 
 
 @pytest.mark.parametrize(
@@ -104,7 +192,7 @@ def test_jupyter_gets_the_kernel_and_valid_settings() -> None:
     assert texts.pop("gpulab-tools.pth") == f"{paths.ROOT}\n"
     files = {name: json.loads(text) for name, text in texts.items()}
     assert set(files) == {"kernel.json", "overrides.json", "page_config.json", "jupyter_server_config.json"}
-    assert files["kernel.json"]["argv"][1:] == ["-m", "env.launcher", "{connection_file}"]
+    assert files["kernel.json"]["argv"][1:] == ["-I", "-m", "env.launcher", "{connection_file}"]
     assert files["kernel.json"]["interrupt_mode"] == "message"
     # JupyterLab would rewrite a file without this entry, and each set-up write it back.
     assert files["page_config.json"]["lockedExtensions"] == files["page_config.json"]["disabledExtensions"]
@@ -153,10 +241,11 @@ def test_durations_are_for_people() -> None:
 
 
 def test_an_optional_part_that_fails_does_not_stop_the_set_up(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lost = console.SetupError("no wheel", "make setup", "lesson 03 shows the recorded run")
-    monkeypatch.setattr(setup, "install", lambda lines, part: [lost])
+    monkeypatch.setattr(setup, "install", lambda lines, groups, part: ([lost], None))
+    monkeypatch.setattr(paths, "GENERATED", tmp_path)
     monkeypatch.setattr(sys, "argv", ["setup.py", "--lessons", ""])
     monkeypatch.delenv("NVRTC", raising=False)
     assert setup.main() == 0
@@ -166,15 +255,20 @@ def test_an_optional_part_that_fails_does_not_stop_the_set_up(
     assert "lesson 03" in said.err
 
 
-def test_a_part_that_is_needed_does(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(lines: list[str], part: str | None) -> list[console.SetupError]:
+def test_a_part_that_is_needed_does_and_a_cell_that_waits_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(lines: list[str], groups: list[str], part: str | None) -> None:
         raise console.SetupError("no Rust", "install it")
 
+    monkeypatch.setattr(paths, "GENERATED", tmp_path)
     monkeypatch.setattr(setup, "install", fail)
     monkeypatch.setattr(sys, "argv", ["setup.py", "--lessons", ""])
     monkeypatch.delenv("NVRTC", raising=False)
     assert setup.main() == 1
     assert capsys.readouterr().err == "error: no Rust\nnext: install it\n"
+    found = progress.read()
+    assert found and found.error == "no Rust\nnext: install it"
 
 
 def test_without_rust_and_curl_the_next_step_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,10 +293,10 @@ def test_what_both_rows_lack_is_told_at_once(
     def fail(what: str) -> None:
         raise console.SetupError(what, "fix it")
 
-    monkeypatch.setattr(python, "environment", lambda: fail("no packages"))
+    monkeypatch.setattr(python, "environment", lambda groups: fail("no packages"))
     monkeypatch.setattr(rust, "check_linker", lambda: fail("no compiler"))
     with pytest.raises(console.SetupError, match="no compiler"):
-        setup.install([])
+        setup.install([], [])
     assert capsys.readouterr().err == "error: no packages\nnext: fix it\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -10,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .archives import Problem
+from .archives import INFO, Problem
 
 
 def find_python(wish: str, version: str) -> str:
@@ -60,13 +61,13 @@ def settings(folder: Path, python: str, commit: str) -> dict[str, str]:
         "PIP_FIND_LINKS": str(tools / "wheels"),
         "GPULAB_REQUIREMENTS": str(tools / "requirements.txt"),
         "GPULAB_COMMIT": commit,
-        "PYTHON": python,
+        "GPULAB_PYTHON": python,
         "PATH": os.pathsep.join([str(tools / "rust/bin"), str(tools / "cargo/bin")]),
     }
 
 
 def configure(folder: Path, info: dict, chosen: dict[str, str]) -> None:
-    """Writes the settings where cargo and make read them by themselves."""
+    """Writes the settings where cargo, make and the course's own tools (env/paths.py) read them by themselves."""
     # cargo looks in the folders above the one where it runs: that of a kernel, and the standard library's own.
     config = folder / ".cargo" / "config.toml"
     config.parent.mkdir(exist_ok=True)
@@ -76,9 +77,10 @@ def configure(folder: Path, info: dict, chosen: dict[str, str]) -> None:
         encoding="utf-8",
     )
     (folder / "tools/requirements.txt").write_text("\n".join(info["requirements"]) + "\n", encoding="utf-8")
-    lines = [f"export {name} := {value}" for name, value in chosen.items() if name != "PATH"]
-    lines.append(f"export PATH := {chosen['PATH']}:$(PATH)")
-    text = "# Written by unpack.sh; read by the Makefile.\n" + "\n".join(lines) + "\n"
+    known = folder / "gpulab" / INFO["course"]
+    about = json.loads(known.read_text(encoding="utf-8"))
+    known.write_text(json.dumps({**about, "settings": chosen}, indent=1), encoding="utf-8")
+    text = f"# Written by unpack.sh; read by the Makefile.\nPYTHON := {chosen['GPULAB_PYTHON']}\n"
     (folder / "gpulab/offline.mk").write_text(text, encoding="utf-8")
 
 

@@ -86,7 +86,7 @@ def main() -> int:
         return 1
     if arguments.command:
         return subprocess.run(arguments.command, cwd=folder, env=run, check=False).returncode
-    print(f"next: cd {folder} && make lab")
+    print(f"next: cd {folder} && make lab; no command there asks for a network")
     return 0
 
 

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Writes the three lists that the set-up installs: for Python 3.10 and newer on every system, each package with its sums.
+set -eu
+cd "$(dirname "$0")"
+pin() {
+    uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+        --no-header --no-annotate --no-emit-index-url --no-emit-find-links "$@"
+}
+pin learner.in -o learner.txt
+# What two lists name has one version.
+pin onnx.in -c learner.txt -o onnx.txt
+pin tests.in -c learner.txt -c onnx.txt -o tests.txt
