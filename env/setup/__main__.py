@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument(
         "--lessons", default=os.environ.get("LESSONS", ""), help="also warm these, such as 20,21; or all"
     )
-    parser.add_argument("--part", choices=("python",), help="this part alone: an image is made layer by layer")
+    parser.add_argument("--part", choices=("python", "rust"), help="this part alone: an image is made layer by layer")
     wishes = parser.parse_args()
     lessons = [name for name in wishes.lessons.replace(",", " ").split() if name]
     started = time.monotonic()
@@ -108,6 +108,9 @@ def install(lines: list[str], part: str | None = None) -> list[SetupError]:
 
     if part == "python":
         python_row()
+        return lost
+    if part == "rust":
+        rust_row()
         return lost
     with ThreadPoolExecutor(2) as rows:
         python_result, rust_result = rows.submit(python_row), rows.submit(rust_row)
