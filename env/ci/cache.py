@@ -73,11 +73,11 @@ def keep(settings: dict[str, str]) -> None:
     where = folder()
     if where is None or (where / key(settings)).exists():
         return
-    part = where / "part"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    where.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(where).free < disk.held(paths.TARGET) + ROOM:
         return
+    part = where / "part"
+    shutil.rmtree(part, ignore_errors=True)
     _copy(paths.TARGET, part)
     (part / SUMS).write_text(json.dumps(sums(part)), encoding="utf-8")
     for old in where.glob(f"*/{SUMS}"):
