@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +14,7 @@ from env.ci import cache as kept
 from env.ci import gpu
 from env.ci.checks import FAILED, PASSED, SKIPPED, Check, of_junit, of_notebooks, of_pages
 from env.ci.processes import ROOT, Commands
+from env.command import output as output_of
 from env.kernel_cache import build, recipe
 from env.paths import TARGET, VENV_PYTHON, library_path
 
@@ -48,12 +48,11 @@ def cargo(command: str, *arguments: str) -> list[str]:
 @cache
 def environment() -> dict[str, str]:
     """What cargo and the tests that it runs need in their environment."""
-    said = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=False).stdout
-    host = re.search(r"^host: (.+)$", said, flags=re.MULTILINE)
+    host = re.search(r"^host: (.+)$", output_of(["rustc", "-vV"]) or "", flags=re.MULTILINE)
     # Named as the kernels name it: build scripts and derives are then the same in all builds.
     target = {"CARGO_BUILD_TARGET": host[1]} if host else {}
     profile = recipe.profile(bool(os.environ.get("GPULAB_QUICK_BUILD")))
-    return {**target, **profile, "CARGO_INCREMENTAL": "0", "LD_LIBRARY_PATH": library_path()}
+    return {**target, **profile, "LD_LIBRARY_PATH": library_path()}
 
 
 def _one(commands: Commands, name: str, command: list[str], **environment: str) -> tuple[list[Check], str]:
