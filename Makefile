@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab kernel run test test-gpu verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container requirements kernel-asset clean
+.PHONY: help setup lab kernel run test test-all test-gpu verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container requirements kernel-asset clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -35,6 +35,9 @@ run: python ## execute all notebooks, or one: NB=02_async_timing; results in res
 
 test: python ## prove the course: style, tests, kernels, notebooks with their solutions, the browser
 	@$(PYTHON) -m env.ci
+
+test-all: python ## all that `make test` proves, and more: the check for Macs, all of Colab, pictures of the book, the container (as root)
+	@$(PYTHON) -m env.ci --all
 
 test-gpu: python ## the tests that need an NVIDIA GPU; fails where there is none (ARGS="-p gpulab-nn")
 	@$(PYTHON) -m env.ci.gpu

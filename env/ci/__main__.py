@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -25,9 +24,10 @@ class Test:
         self.commands = Commands(steps.log_folder())
         self.checks: list[Check] = []
         self.lock = threading.Lock()
-        self.packages_done, self.set_up_done = threading.Event(), threading.Event()
-        self.packages_good = self.set_up_good = False
         self.running: dict[str, float] = {}
+        # Of each step whether it went well, once it has ended.
+        self.good: dict[steps.Step, bool] = {}
+        self.ended: dict[steps.Step, threading.Event] = {}
 
     def step(self, step: steps.Step) -> bool:
         """Runs one step and prints its line; on failure what it printed."""
@@ -60,40 +60,27 @@ class Test:
                 lines = output.strip().splitlines()[-TAIL_LINES:]
                 print("       | " + "\n       | ".join(lines), flush=True)
 
-    def rust(self) -> None:
-        """The row of cargo's steps; they share one build folder, so they go one after the other."""
-        if shutil.which("cargo") is None:
-            self.set_up_done.wait()
-        for step in steps.RUST:
-            self.step(step)
-        self.packages_done.wait()
-        self.after("packages", self.packages_good, steps.RUST_AFTER_PACKAGES)
-        self.set_up_done.wait()
-        self.after("set-up", self.set_up_good, steps.RUST_AFTER_SET_UP)
-
-    def python(self) -> None:
-        """The row of the set-up and what needs it."""
-        try:
-            self.packages_good = self.step(steps.packages)
-            self.packages_done.set()
-            self.set_up_good = self.step(steps.set_up)
-        finally:
-            self.packages_done.set()
-            self.set_up_done.set()
-        self.after("set-up", self.set_up_good, steps.PYTHON_AFTER_SET_UP)
-
-    def after(self, what: str, good: bool, row: list[steps.Step]) -> None:
-        """Runs steps that need another one; without it each counts as failed."""
+    def row(self, row: list[steps.Step]) -> None:
+        """Runs steps one after the other; each waits for those that it needs, and fails where one of them did."""
         for step in row:
-            if good:
-                self.step(step)
-            else:
-                self._report(step, [Check(step.__name__, FAILED, f"not run: the step {what} failed")], "", 0.0)
+            needs = [one for one in steps.NEEDS.get(step, []) if one in self.ended]
+            for other in (*needs, *(one for one in steps.AFTER.get(step, []) if one in self.ended)):
+                self.ended[other].wait()
+            lost = [other.__name__.replace("_", "-") for other in needs if not self.good[other]]
+            try:
+                self.good[step] = not lost and self.step(step)
+                if lost and not self.commands.stopped:
+                    why = f"not run: the step {lost[0]} failed"
+                    self._report(step, [Check(step.__name__, FAILED, why)], "", 0.0)
+            finally:
+                self.good.setdefault(step, False)
+                self.ended[step].set()
 
-    def run(self) -> int:
+    def run(self, first: list[steps.Step], second: list[steps.Step]) -> int:
         """Both rows to their end."""
         started = time.monotonic()
-        rows = [threading.Thread(target=row) for row in (self.rust, self.python)]
+        self.ended = {step: threading.Event() for step in (*first, *second)}
+        rows = [threading.Thread(target=self.row, args=(row,)) for row in (first, second)]
         for row in rows:
             row.start()
         told = started
@@ -115,13 +102,13 @@ class Test:
         return 1 if any(check.state == FAILED for check in self.checks) else 0
 
 
-def main() -> int:
-    """1 at once where the disk has no room for what the steps write."""
+def main(more: bool = False) -> int:
+    """1 at once where the disk has no room for what the steps write; `more` is `make test-all`."""
     if problem := disk.missing(ROOT):
         print(f"error: {problem}", file=sys.stderr, flush=True)
         print(count([Check("room on the disk", FAILED)]), flush=True)
         return 1
-    return Test().run()
+    return Test().run([*steps.CARGO, *(steps.MORE if more else [])], steps.SET_UP)
 
 
 if __name__ == "__main__":
@@ -129,4 +116,4 @@ if __name__ == "__main__":
     # rustup's folder, for a Rust that the set-up installs while this runs.
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", ""), os.path.expanduser("~/.cargo/bin")])
     os.environ["GPULAB_SET_UP"] = "1"
-    sys.exit(main())
+    sys.exit(main("--all" in sys.argv[1:]))

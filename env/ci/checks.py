@@ -1,4 +1,4 @@
-"""What a test step found: single checks, read from the output of the tools that made them. Standard library only."""
+"""What a test step found: single checks, read from the reports of the tools that made them. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-TEST = re.compile(r"^test (.+?)(?: - (?:should panic|compile fail|compile))? \.\.\. (ok|FAILED|ignored)(?:, (.*))?$")
-SHOWN = re.compile(r"^---- (.+) stdout ----$")
-BINARY = re.compile(r"^\s*(?:Running|Doc-tests) (.+?)(?: \(.*\))?$")
+# A Rust test that cannot run on this machine says so and passes.
+REASON = re.compile(r"^skipped: (.*)$", re.MULTILINE)
 
 
 @dataclass
@@ -23,40 +22,21 @@ class Check:
     note: str = ""
 
 
-def of_cargo(output: str) -> list[Check]:
-    """The tests in the output of `cargo test -- --show-output`. A test that prints `skipped: why` was skipped."""
-    found: dict[tuple[str, str], Check] = {}
-    helpers: set[tuple[str, str]] = set()
-    binary, shown = "", None
-    for line in output.splitlines():
-        if match := BINARY.match(line):
-            binary, shown = match[1], None
-        elif match := TEST.match(line):
-            # Not a test: what another test starts as a process of its own.
-            if (match[3] or "").startswith("the other process of"):
-                helpers.add((binary, match[1]))
-            state = {"ok": PASSED, "FAILED": FAILED, "ignored": SKIPPED}[match[2]]
-            found[binary, match[1]] = Check(f"{binary}: {match[1]}", state, match[3] or "")
-        elif match := SHOWN.match(line):
-            shown = found.get((binary, match[1]))
-        elif shown is not None and line.startswith("skipped: ") and shown.state == PASSED:
-            shown.state, shown.note = SKIPPED, line.removeprefix("skipped: ")
-        elif shown is not None and shown.state == FAILED:
-            shown.note += line + "\n"
-    return [check for key, check in found.items() if key not in helpers]
-
-
-def of_pytest(report: Path) -> list[Check]:
-    """The tests in a report that pytest wrote with --junitxml."""
+def of_junit(report: Path) -> list[Check]:
+    """The tests in a JUnit report, as pytest and nextest write it; none where there is no report."""
     if not report.exists():
         return []
     found = []
     for case in ElementTree.parse(report).iter("testcase"):
         check = Check(f"{case.get('classname')}: {case.get('name')}")
+        if reason := REASON.search("\n".join(case.findtext(stream) or "" for stream in ("system-out", "system-err"))):
+            check.state, check.note = SKIPPED, reason[1]
         for kind, state in (("failure", FAILED), ("error", FAILED), ("skipped", SKIPPED)):
             part = case.find(kind)
             if part is not None:
-                check.state, check.note = state, part.get("message") or ""
+                # pytest's text of a skip is the file and the line.
+                text = part.text if state == FAILED else ""
+                check.state, check.note = state, (text or part.get("message") or "").strip()
         found.append(check)
     return found
 

@@ -18,6 +18,8 @@ from env.kernel_cache import candle
 
 MARK = re.compile(r'#\[ignore = "(?P<why>[^"]*)"\]\s*(?:#\[[^\]]*\]\s*)*fn (?P<name>\w+)')
 NEEDED = "needs an NVIDIA GPU"
+# Not a test: what another test starts as a process of its own.
+HELPER = "the other process of"
 # Building candle and polars takes minutes; ARGS names them where they are wanted.
 CRATES = ["gpulab", "gpulab-kernels", "gpulab-profiling"]
 

@@ -3,27 +3,57 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
-from env.ci.checks import FAILED, PASSED, SKIPPED, Check, of_cargo, of_notebooks, of_pages, of_pytest
+from env.ci import cache as kept
+from env.ci import gpu
+from env.ci.checks import FAILED, PASSED, SKIPPED, Check, of_junit, of_notebooks, of_pages
 from env.ci.processes import ROOT, Commands
-from env.paths import VENV_PYTHON, library_path
+from env.command import output as output_of
+from env.kernel_cache import build, recipe
+from env.paths import TARGET, VENV_PYTHON, library_path
 
 PYTHON = str(VENV_PYTHON)
 TESTS_TOO = ("--packages", "tests")
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 MAC = "aarch64-apple-darwin"
 RUN = ROOT / "results" / "run"
-LONG_S = 5000
-# The first lesson, and one with plots, an expected error and exercises.
-COLAB = "00,01"
+# Against what hangs, and no limit to a slow machine.
+LONG_S = 6 * 3600
 # Kernels in cells, in exercises and in solutions, with mistakes that the simulator tells by line.
 PACKED = "10"
-TESTS = ("--workspace", "--all-features", "--locked")
+SETTINGS = ROOT / "env" / "ci" / "cargo.toml"
+# The crates in two builds, whose dependencies have the very features that the notebooks' builds ask for: what is built for
+# the tests serves the notebooks (test_lines.py compares them). A new crate belongs to the first one.
+CANDLE = ("gpulab-nn", "gpulab-onnx", "gpulab-lessons", "gpulab-cli")
+BUILDS = {
+    "tables": ["--workspace", *(word for crate in CANDLE for word in ("--exclude", crate))],
+    "candle": [
+        *(word for crate in CANDLE for word in ("--package", crate)),
+        *("--features", "gpulab-lessons/onnx,gpulab-cli/onnx"),
+    ],
+}
 Step = Callable[[Commands], tuple[list[Check], str]]
+
+
+def cargo(command: str, *arguments: str) -> list[str]:
+    """A call of cargo that builds as all steps do."""
+    return ["cargo", *command.split(), "--locked", "--config", str(SETTINGS), *arguments]
+
+
+@cache
+def environment() -> dict[str, str]:
+    """What cargo and the tests that it runs need in their environment."""
+    host = re.search(r"^host: (.+)$", output_of(["rustc", "-vV"]) or "", flags=re.MULTILINE)
+    # Named as the kernels name it: build scripts and derives are then the same in all builds.
+    target = {"CARGO_BUILD_TARGET": host[1]} if host else {}
+    profile = recipe.profile(bool(os.environ.get("GPULAB_QUICK_BUILD")))
+    return {**target, **profile, "LD_LIBRARY_PATH": library_path()}
 
 
 def _one(commands: Commands, name: str, command: list[str], **environment: str) -> tuple[list[Check], str]:
@@ -46,9 +76,15 @@ def packages(commands: Commands) -> tuple[list[Check], str]:
     )
 
 
+def kernel(commands: Commands) -> tuple[list[Check], str]:
+    """Rust, the Rust kernel and the program `gpulab`."""
+    return _one(commands, "kernel", [sys.executable, "-m", "env.setup", "--part", "rust"])
+
+
 def set_up(commands: Commands) -> tuple[list[Check], str]:
-    """What is missing is installed, and the builds that the lessons start on are warmed."""
-    return _one(commands, "set-up", [sys.executable, "-m", "env.setup", "--lessons", "all", *TESTS_TOO])
+    """The builds that the lessons start on are warmed, from the dependencies that the tests have built."""
+    command = [sys.executable, "-m", "env.setup", "--lessons", "all", *TESTS_TOO]
+    return _one(commands, "set-up", command, **{build.OTHERS: str(TARGET)})
 
 
 def formatted(commands: Commands) -> tuple[list[Check], str]:
@@ -58,14 +94,15 @@ def formatted(commands: Commands) -> tuple[list[Check], str]:
 
 def clippy(commands: Commands) -> tuple[list[Check], str]:
     """clippy, tests and programs included; a warning is a failure."""
-    command = ["cargo", "clippy", "--workspace", "--all-features", "--all-targets", "--locked", "--", "-D", "warnings"]
-    return _one(commands, "clippy", command)
+    kept.restore(environment())
+    command = cargo("clippy", "--workspace", "--all-features", "--all-targets", "--", "-D", "warnings")
+    return _one(commands, "clippy", command, **environment())
 
 
 def rustdoc(commands: Commands) -> tuple[list[Check], str]:
     """The crates' pages; a warning is a failure."""
-    command = ["cargo", "doc", "--workspace", "--all-features", "--no-deps", "--locked"]
-    return _one(commands, "rustdoc", command, RUSTDOCFLAGS="-D warnings")
+    command = cargo("doc", "--workspace", "--all-features", "--no-deps")
+    return _one(commands, "rustdoc", command, **environment(), RUSTDOCFLAGS="-D warnings")
 
 
 def mac(commands: Commands) -> tuple[list[Check], str]:
@@ -73,40 +110,64 @@ def mac(commands: Commands) -> tuple[list[Check], str]:
     name = f"type check for {MAC}"
     if shutil.which("rustup") is None:
         return _skip(name, f"no rustup, which adds the target {MAC}")
-    status, output = commands.run("mac target", ["rustup", "target", "add", MAC], 300)
+    status, output = commands.run("mac target", ["rustup", "target", "add", MAC], LONG_S)
     if status != 0:
         return _skip(name, f"the target {MAC} could not be added: {output.strip()[-300:]}")
     # All crates but gpulab-tables; the command's own features, and those of the checks, must not bring polars back.
     features = "gpulab-cli/onnx,gpulab-lessons/onnx"
     crates = ["--workspace", "--exclude", "gpulab-tables", "--features", features]
-    return _one(commands, name, ["cargo", "check", *crates, "--target", MAC, "--locked"])
+    return _one(commands, name, cargo("check", *crates, "--target", MAC), **environment())
 
 
 def build_tests(commands: Commands) -> tuple[list[Check], str]:
-    """All tests built, while the set-up builds what the notebooks start on."""
-    return _one(commands, "tests build", ["cargo", "test", *TESTS, "--no-run"])
+    """All tests built, and with them most of what the notebooks start on."""
+    checks, output = [], ""
+    for name, crates in BUILDS.items():
+        command = cargo("test", "--no-run", "--tests", *crates)
+        found, text = _one(commands, f"tests build: {name}", command, **environment())
+        checks, output = checks + found, output + text
+    if all(check.state == PASSED for check in checks):
+        kept.keep(environment())
+    return checks, output
 
 
 def rust_tests(commands: Commands) -> tuple[list[Check], str]:
     """Unit tests, doc tests, and every CUDA C source through NVRTC."""
-    command = ["cargo", "test", *TESTS, "--no-fail-fast", "--", "--show-output"]
-    status, output = commands.run("rust tests", command, LONG_S, LD_LIBRARY_PATH=library_path())
-    checks = of_cargo(output)
-    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
-        checks.append(Check("rust tests", FAILED, "did not build, or found no test"))
-    return checks, output
+    checks, output = [], ""
+    for name, crates in BUILDS.items():
+        if shutil.which("cargo-nextest"):
+            # nextest writes it there: .config/nextest.toml.
+            report = TARGET / "nextest" / "ci" / "junit.xml"
+            report.unlink(missing_ok=True)
+            command = cargo("nextest run", "--profile", "ci", "--tests", *crates)
+            status, text = commands.run(f"rust tests: {name}", command, LONG_S, **environment())
+            found = _complete(f"rust tests: {name}", status, of_junit(report))
+            if report.exists():
+                shutil.copyfile(report, log_folder() / f"rust-{name}.xml")
+        else:
+            command = cargo("test", "--tests", "--no-fail-fast", *crates)
+            found, text = _one(commands, f"rust tests as one: {name}", command, **environment())
+        docs, more = _one(commands, f"doc tests: {name}", cargo("test", "--doc", *crates), **environment())
+        checks, output = checks + found + docs, output + text + more
+    # Neither nextest's report nor its list says why a test is ignored.
+    reasons = {name: why for name, why in gpu.ignored().items() if not why.startswith(gpu.HELPER)}
+    return checks + [Check(name, SKIPPED, why) for name, why in reasons.items()], output
+
+
+def _complete(name: str, status: int, checks: list[Check]) -> list[Check]:
+    """The checks of a report, with one more where they do not explain the status."""
+    if (status != 0 and all(check.state != FAILED for check in checks)) or not checks:
+        return [*checks, Check(name, FAILED, "did not build or ended early, or found nothing to check")]
+    return checks
 
 
 def python_tests(commands: Commands) -> tuple[list[Check], str]:
-    """The tools' own tests: planted faults in notebooks, in lessons, in the set-up."""
+    """The tools' own tests: planted faults in notebooks, in lessons, in the set-up. Those of one file share what they made."""
     report = RUN / "test" / "pytest.xml"
     report.unlink(missing_ok=True)
     command = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "env/tests"]
-    status, output = commands.run("python tests", command, LONG_S)
-    checks = of_pytest(report)
-    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
-        checks.append(Check("python tests", FAILED, "pytest ended early, or found no test"))
-    return checks, output
+    status, output = commands.run("python tests", [*command, "-n", "2", "--dist", "loadfile"], LONG_S)
+    return _complete("python tests", status, of_junit(report)), output
 
 
 def ruff(commands: Commands) -> tuple[list[Check], str]:
@@ -126,44 +187,33 @@ def lint(commands: Commands) -> tuple[list[Check], str]:
 def pages(commands: Commands) -> tuple[list[Check], str]:
     """What pages tell the reader to type: each block that is run is a check, each that is not a skip with its reason."""
     status, output = commands.run("pages", [PYTHON, "-m", "env.ci.page_blocks"], LONG_S)
-    checks = of_pages(output)
-    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
-        checks.append(Check("pages", FAILED))
-    return checks, output
+    return _complete("pages", status, of_pages(output)), output
+
+
+def _run(commands: Commands, name: str, folder: Path, *arguments: str) -> tuple[list[Check], str]:
+    """A call of the notebook runner, with the solutions; `folder` gets the copies."""
+    (folder / "summary.json").unlink(missing_ok=True)
+    command = [PYTHON, "-m", "env.run", *arguments, "--solutions"]
+    status, output = commands.run(name, command, LONG_S, NB="")
+    checks = of_notebooks(folder / "summary.json")
+    if folder != RUN:
+        checks = [Check(f"{name}: {check.name}", check.state, check.note) for check in checks]
+    return _complete(name, status, checks), output
 
 
 def notebooks(commands: Commands) -> tuple[list[Check], str]:
     """Every notebook as shipped, and after each red check its solution and the check again, in one kernel."""
-    summary = RUN / "summary.json"
-    summary.unlink(missing_ok=True)
-    status, output = commands.run("notebooks", [PYTHON, "-m", "env.run", "--solutions"], LONG_S, NB="")
-    checks = of_notebooks(summary)
-    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
-        checks.append(Check("notebooks", FAILED, "the runner ended early, or found no notebook"))
-    return checks, output
+    return _run(commands, "notebooks", RUN)
 
 
 def colab(commands: Commands) -> tuple[list[Check], str]:
-    """Two notebooks of the Colab edition, with Colab's versions of what runs them; `make test-colab` runs all."""
-    summary = RUN / "colab" / "summary.json"
-    summary.unlink(missing_ok=True)
-    status, output = commands.run("colab", [PYTHON, "-m", "env.run", COLAB, "--colab", "--solutions"], LONG_S, NB="")
-    checks = [Check(f"colab: {check.name}", check.state, check.note) for check in of_notebooks(summary)]
-    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
-        checks.append(Check("colab", FAILED, "the runner ended early, or found no notebook"))
-    return checks, output
+    """The Colab edition, with Colab's versions of what runs it."""
+    return _run(commands, "colab", RUN / "colab", "--colab")
 
 
 def without_nvrtc(commands: Commands) -> tuple[list[Check], str]:
     """A lesson full of kernels, as where nothing compiles (a Mac): all comes from the pack. `--without-nvrtc` runs any."""
-    summary = RUN / "without-nvrtc" / "summary.json"
-    summary.unlink(missing_ok=True)
-    command = [PYTHON, "-m", "env.run", PACKED, "--without-nvrtc", "--solutions"]
-    status, output = commands.run("without nvrtc", command, LONG_S, NB="")
-    checks = [Check(f"without NVRTC: {check.name}", check.state, check.note) for check in of_notebooks(summary)]
-    if status != 0 and all(check.state != FAILED for check in checks) or not checks:
-        checks.append(Check("without NVRTC", FAILED, "the runner ended early, or found no notebook"))
-    return checks, output
+    return _run(commands, "without nvrtc", RUN / "without-nvrtc", PACKED, "--without-nvrtc")
 
 
 def browser(commands: Commands) -> tuple[list[Check], str]:
@@ -182,13 +232,29 @@ def book(commands: Commands) -> tuple[list[Check], str]:
     return [Check("book", PASSED if status == 0 else FAILED)], output
 
 
-# What needs nothing but Rust, then what needs packages, then what needs the set-up: two rows, side by side, about as long.
-# The crates' tests are built and run beside the set-up, which leaves a core idle while it builds one large crate; the
-# tools' tests and the browser's steps run beside the notebooks.
-RUST: list[Step] = [formatted, clippy, rustdoc, mac, build_tests]
-RUST_AFTER_PACKAGES: list[Step] = [rust_tests]
-RUST_AFTER_SET_UP: list[Step] = [python_tests, browser, book]
-PYTHON_AFTER_SET_UP: list[Step] = [ruff, lint, pages, notebooks, colab, without_nvrtc]
+def container(commands: Commands) -> tuple[list[Check], str]:
+    """The container's image, built on a clean Ubuntu and tried."""
+    if os.geteuid() != 0:
+        return _skip("container", "it mounts and changes owners, so it must be root")
+    return _one(commands, "container", [sys.executable, "-m", "env.container"])
+
+
+# Two rows, side by side: what cargo builds for the tests, then the tests; what the set-up makes, then the notebooks.
+# Style comes first in each.
+CARGO: list[Step] = [formatted, clippy, rustdoc, build_tests, rust_tests, python_tests, browser]
+SET_UP: list[Step] = [packages, ruff, lint, kernel, set_up, notebooks, without_nvrtc, pages]
+# `make test-all`: of other machines, or minutes of what the tests show in small.
+MORE: list[Step] = [mac, book, colab, container]
+# Steps that must have gone well before one begins.
+NEEDS: dict[Step, list[Step]] = {
+    ruff: [packages],
+    lint: [packages],
+    rust_tests: [packages, build_tests],
+    set_up: [packages, kernel],
+    **{step: [set_up] for step in (python_tests, browser, pages, notebooks, without_nvrtc, book, colab)},
+}
+# Steps that must only have ended.
+AFTER: dict[Step, list[Step]] = {set_up: [build_tests], **({} if shutil.which("cargo") else {formatted: [kernel]})}
 
 
 def log_folder() -> Path:

@@ -13,7 +13,7 @@ from env.console import SetupError, Step
 from env.kernel_cache import recipe, renew
 from env.kernel_cache.lock import locked
 from env.kernel_cache.progress import Counter, built
-from env.kernel_cache.tree import linked_copy
+from env.kernel_cache.tree import dependencies, linked_copy
 from env.setup.rust import CRATES_S, Toolchain
 
 # Two set-ups at once: the second waits, then finds it done.
@@ -23,6 +23,8 @@ WORK = paths.WARM / "building"
 MARK = "compiler"
 # Of the crates that each set-up builds: how many were done after each twentieth of the time, as in env/setup/rust.py.
 CURVE = (0, 2, 14, 27, 31, 35, 36, 36, 38, 40, 42, 44, 44, 44, 47, 47, 48, 48, 48, 48, 48)
+# Names a folder in which cargo has built dependencies with the kernels' settings (`make test` does): what fits is not built again.
+OTHERS = "GPULAB_BUILT"
 
 
 def lesson_lines(lessons: list[str]) -> list[str]:
@@ -74,7 +76,7 @@ def warm(rust: Toolchain, evcxr: Path, lines: str) -> None:
 
 
 def _prepare(before: Path | None, compiler: str) -> None:
-    """The folder to build in: that of an interrupted build, a copy of the last build, or an empty one."""
+    """The folder to build in: that of an interrupted build, a copy of the last build, or one with what others have built."""
     mark = WORK / MARK
     if mark.is_file() and mark.read_text() == compiler:
         return
@@ -82,6 +84,9 @@ def _prepare(before: Path | None, compiler: str) -> None:
     if before:
         linked_copy(before, WORK, incremental=True)
         (WORK / recipe.STAMP).unlink()
+    elif others := os.environ.get(OTHERS):
+        for folder in (Path(others) / "debug", *Path(others).glob("*-*/debug")):
+            dependencies(folder, WORK / "target" / folder.relative_to(others), renew.CRATES, checked=False)
     WORK.mkdir(parents=True, exist_ok=True)
     mark.write_text(compiler)
 

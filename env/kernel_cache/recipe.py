@@ -40,9 +40,9 @@ PUT_LOCK_BACK = '!cp -f "$EVCXR_TMPDIR/gpulab.lock" "$EVCXR_TMPDIR/Cargo.lock"'
 LOAD_TYPES = "let gpulab_types = vec![0f32]; drop(gpulab_types);"
 
 
-def profile() -> dict[str, str]:
+def profile(quick: bool | None = None) -> dict[str, str]:
     """The settings that the set-up decided on; the kernels' are the same, or cargo would build all again."""
-    return {**PROFILE, **(QUICK if paths.read_json(paths.STATE).get("quick") else {})}
+    return {**PROFILE, **(QUICK if (paths.read_json(paths.STATE).get("quick") if quick is None else quick) else {})}
 
 
 def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path) -> dict[str, str]:

@@ -8,12 +8,16 @@ notebook's cell would change another's build.
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 LINKED = (".rlib", ".rmeta", ".so", ".dylib", ".a")
 # What the cells of another kernel left behind.
 CELL_FILES = ("libctx.", "libcode_", "ctx.d", "ctx-")
+# What cargo adds to a name for each way to build the same crate.
+HASHED = re.compile(r"-([0-9a-f]{16})(?:\.\w+)?$")
 
 
 def is_linked(name: str) -> bool:
@@ -28,19 +32,26 @@ def is_left_out(name: str, folder: str, incremental: bool) -> bool:
     return not incremental and folder == "incremental"
 
 
-def linked_copy(source: Path, target: Path, incremental: bool = False, soft: bool = False) -> None:
+def linked_copy(
+    source: Path,
+    target: Path,
+    incremental: bool = False,
+    soft: bool = False,
+    wanted: Callable[[str], bool] = lambda name: True,
+) -> None:
     """Copies the folder `source` to `target`, which must not exist.
 
     `incremental` takes along what speeds up building a changed support crate; no cell needs it. `soft` makes symbolic
-    links, for a `source` that stays: in a container's layers a hard link copies the whole file.
+    links, for a `source` that stays: in a container's layers a hard link copies the whole file. `wanted` is asked for
+    each name.
     """
     for folder, folders, files in os.walk(source):
         name = os.path.basename(folder)
-        folders[:] = [f for f in folders if not is_left_out(f, name, incremental)]
+        folders[:] = [f for f in folders if wanted(f) and not is_left_out(f, name, incremental)]
         new = os.path.join(target, os.path.relpath(folder, source))
         os.makedirs(new)
         for file in files:
-            if is_left_out(file, name, incremental):
+            if not wanted(file) or is_left_out(file, name, incremental):
                 continue
             old = os.path.join(folder, file)
             if is_linked(file):
@@ -59,3 +70,23 @@ def _link(old: str, new: str, soft: bool) -> None:
     except OSError:
         # A file system without hard links, or too many of them.
         shutil.copy2(old, new)
+
+
+def dependencies(source: Path, target: Path, own: tuple[str, ...], checked: bool = True) -> None:
+    """Copies of a folder that cargo builds in, such as target/debug, what is of dependencies: `own` begins our crates' names.
+
+    Without `checked`, what `cargo check` and clippy left there is not copied.
+    """
+    ours = tuple(f"{prefix}{name}" for name in own for prefix in ("", "lib"))
+    files = [file for file in (source / "deps").glob("*.*") if file.suffix in (".rlib", ".so", ".dylib")]
+    built = {found[1] for path in (*files, *(source / "build").glob("*")) if (found := HASHED.search(path.name))}
+    for part in (".fingerprint", "build", "deps"):
+
+        def wanted(name: str, part: str = part) -> bool:
+            found = HASHED.search(name)
+            # A file without a suffix is a test or a program, of ours.
+            is_ours = name.startswith(ours) or (part == "deps" and "." not in name)
+            return not is_ours and (checked or not found or found[1] in built)
+
+        if (source / part).is_dir():
+            linked_copy(source / part, target / part, wanted=wanted)

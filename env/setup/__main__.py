@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument(
         "--lessons", default=os.environ.get("LESSONS", ""), help="also warm these, such as 20,21; or all"
     )
-    parser.add_argument("--part", choices=("python",), help="this part alone: an image is made layer by layer")
+    parser.add_argument("--part", choices=("python", "rust"), help="this part alone: an image is made layer by layer")
     parser.add_argument("--packages", action="append", default=[], choices=python.GROUPS, help="Python packages, too")
     parser.add_argument("--idle", action="store_true", help="what no notebook needs is built when nothing else runs")
     wishes = parser.parse_args()
@@ -127,6 +127,9 @@ def install(
 
     if part == "python":
         python_row()
+        return lost, None
+    if part == "rust":
+        rust_row()
         return lost, None
     with ThreadPoolExecutor(2) as rows:
         python_result, rust_result = rows.submit(python_row), rows.submit(rust_row)

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from env.ci.steps import TESTS
+from env.ci import steps
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -24,9 +24,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Written by the crate's own test, with candle's outputs; the same build as that of the Rust tests."""
     folder = tmp_path_factory.mktemp("exported")
     done = subprocess.run(
-        ["cargo", "test", *TESTS, "--test", "export"],
+        steps.cargo("test", *steps.BUILDS["candle"], "--test", "export"),
         cwd=ROOT,
-        env={**os.environ, "GPULAB_EXPORTED": str(folder)},
+        env={**os.environ, **steps.environment(), "GPULAB_EXPORTED": str(folder)},
         capture_output=True,
         text=True,
         check=False,

@@ -8,7 +8,7 @@ from env.ci import gpu
 def test_ignored_tests_say_why():
     why = gpu.ignored()
     assert sum(reason == gpu.NEEDED for reason in why.values()) > 10
-    assert all(reason == gpu.NEEDED or reason.startswith("the other process of") for reason in why.values()), why
+    assert all(reason == gpu.NEEDED or reason.startswith(gpu.HELPER) for reason in why.values()), why
 
 
 def test_without_a_gpu_it_is_an_error(monkeypatch, capsys):

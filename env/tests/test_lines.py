@@ -7,6 +7,7 @@ import re
 import subprocess
 from functools import cache
 
+from env.ci import steps
 from env.kernel_cache import recipe
 from env.notebooks import FOLDER, ROOT
 
@@ -16,11 +17,17 @@ LOAD = re.compile(r':dep ([\w-]+) = \{ path = "[^"]+"(?:, features = \[([^\]]*)\
 @cache
 def crates(lines: str) -> set[str]:
     """Every crate that a kernel with these lines builds: name, version, features."""
-    command = ["cargo", "tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p} {f}"]
+    chosen: list[str] = []
     for name, features in (LOAD.fullmatch(line).groups() for line in lines.splitlines()):
-        command += ["--package", name]
+        chosen += ["--package", name]
         for feature in re.findall(r"\w+", features or ""):
-            command += ["--features", f"{name}/{feature}"]
+            chosen += ["--features", f"{name}/{feature}"]
+    return tree("normal,build", chosen)
+
+
+def tree(edges: str, chosen: list[str]) -> set[str]:
+    """The same of any choice of packages and features."""
+    command = ["cargo", "tree", "--locked", "--edges", edges, "--prefix", "none", "--format", "{p} {f}", *chosen]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return {line.removesuffix(" (*)") for line in done.stdout.splitlines() if line}
 
@@ -54,6 +61,19 @@ def test_candle_is_built_once_for_all_lessons():
     first = next(lines for name, lines in lessons().items() if name.startswith("20_"))
     for lines in asked:
         assert others[first] <= others[lines], f"{recipe.crates(lines)} builds others: {others[first] - others[lines]}"
+
+
+def test_what_the_tests_have_built_serves_the_notebooks():
+    """polars, candle and all below them. The crates that every set-up builds are few, and built anew."""
+    built = {name: tree("normal,build,dev", chosen) for name, chosen in steps.BUILDS.items()}
+    for lines in {*lessons().values()} - {recipe.PLAIN}:
+        if not recipe.serves([recipe.PLAIN], lines):
+            others = {one for one in crates(lines) if "(/" not in one}
+            # Its own tests pack, too: a feature that no lesson has.
+            missing = {
+                one for one in others - built["tables" if "gpulab-tables" in lines else "candle"] if "lzma" not in one
+            }
+            assert len(others) > 100 and not missing, f"{recipe.crates(lines)} builds anew: {missing}"
 
 
 def test_only_what_names_a_set_serves_it():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -12,58 +13,57 @@ import pytest
 from env.ci import checks, disk, processes, steps
 
 ROOT = Path(__file__).resolve().parents[2]
-CARGO = """\
-     Running unittests src/lib.rs (target/debug/deps/gpulab-cfc71ba98c68b524)
-
-running 3 tests
-test launch::the_limit_is_named ... ok
-test launch::slow ... ignored, takes minutes
-test launch::writer ... ignored, the other process of wrong
-test launch::writer ... ok
-test launch::wrong ... FAILED
-
-successes:
-
----- launch::the_limit_is_named stdout ----
-some line
-
-successes:
-    launch::the_limit_is_named
-
-failures:
-
----- launch::wrong stdout ----
-thread 'launch::wrong' panicked at src/lib.rs:3:4:
-left is not right
-
-test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
-
-     Running tests/gpu.rs (target/debug/deps/gpu-cfc71ba98c68b524)
-
-running 1 test
-test the_four_steps ... ok
-
-successes:
-
----- the_four_steps stdout ----
-skipped: needs an NVIDIA GPU (no GPU was found:)
-
-   Doc-tests gpulab
-
-running 2 tests
-test support-crate/src/bench.rs - bench::Bench (line 12) ... ok
-test support-crate/src/gpu.rs - gpu::Gpu (line 7) - compile ... ok
+# As nextest writes it.
+NEXTEST = """\
+<testsuites name="nextest-run" tests="3" failures="1"><testsuite name="gpulab::gpu" tests="3">
+<testcase name="the_limit" classname="gpulab::gpu" time="0.1"><system-out>ok</system-out></testcase>
+<testcase name="wrong" classname="gpulab::gpu" time="0.1">
+<failure message="thread panicked" type="test failure">panicked at src/lib.rs:3:4: left is not right</failure>
+<system-out>skipped: a failure is a failure</system-out></testcase>
+<testcase name="four_steps" classname="gpulab::gpu" time="0.1"><system-out>
+test four_steps ...</system-out><system-err>skipped: needs an NVIDIA GPU (no GPU was found:)
+</system-err></testcase>
+</testsuite></testsuites>
 """
 
 
-def test_cargo_tests_are_counted_one_by_one():
-    found = checks.of_cargo(CARGO)
-    assert checks.count(found) == "3 passed, 1 failed, 2 skipped"
+def test_rust_tests_are_counted_one_by_one(tmp_path):
+    report = tmp_path / "junit.xml"
+    report.write_text(NEXTEST)
+    found = checks.of_junit(report)
+    assert checks.count(found) == "1 passed, 1 failed, 1 skipped"
     by_name = {check.name: check for check in found}
-    assert by_name["tests/gpu.rs: the_four_steps"].note == "needs an NVIDIA GPU (no GPU was found:)"
-    assert "left is not right" in by_name["unittests src/lib.rs: launch::wrong"].note
-    assert by_name["unittests src/lib.rs: launch::slow"].note == "takes minutes"
-    assert checks.of_cargo("error: could not compile `gpulab`") == []
+    assert by_name["gpulab::gpu: four_steps"].note == "needs an NVIDIA GPU (no GPU was found:)"
+    assert "left is not right" in by_name["gpulab::gpu: wrong"].note
+
+
+@pytest.mark.parametrize("found", ["cargo-nextest", None])
+def test_without_nextest_cargo_runs_the_tests(found, monkeypatch, tmp_path):
+    """Each build is then one check; what is ignored has its reason either way."""
+    monkeypatch.setattr(steps, "RUN", tmp_path)
+    monkeypatch.setattr(steps, "TARGET", tmp_path)
+    monkeypatch.setattr(steps.shutil, "which", lambda name: name if name != "cargo-nextest" else found)
+    asked: list[list[str]] = []
+    monkeypatch.setattr(Answers, "run", lambda self, name, command, *_, **__: asked.append(command) or (0, ""))
+    checked, _ = steps.rust_tests(Answers(0, ""))
+    # nextest that leaves no report has shown nothing.
+    assert [check.state for check in checked].count("failed") == (len(steps.BUILDS) if found else 0)
+    assert sum("nextest" in command for command in asked) == (len(steps.BUILDS) if found else 0)
+    assert {check.note for check in checked if check.state == "skipped"} == {"needs an NVIDIA GPU"}
+    assert all("--doc" in command for command in asked[1::2]) and len(asked) == 2 * len(steps.BUILDS)
+
+
+def test_each_crate_of_ours_keeps_its_checks():
+    """Else it would be compiled as a dependency: without, and at length."""
+    settings = steps.SETTINGS.read_text()
+    crates = re.findall(r'\[package\]\nname = "(.+)"', "".join(file.read_text() for file in manifests()))
+    for name in crates:
+        assert re.search(rf"^{name} = .*debug-assertions = true, overflow-checks = true", settings, re.MULTILINE), name
+    assert len(crates) > 10
+
+
+def manifests() -> list[Path]:
+    return [ROOT / "support-crate" / "Cargo.toml", *ROOT.glob("crates/*/Cargo.toml")]
 
 
 def test_pytest_report(tmp_path):
@@ -74,10 +74,10 @@ def test_pytest_report(tmp_path):
     report = tmp_path / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "test_x.py"]
     subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-    found = checks.of_pytest(report)
+    found = checks.of_junit(report)
     assert checks.count(found) == "1 passed, 2 failed, 1 skipped"
     assert any("planted" in check.note for check in found) and any(check.note == "no GPU" for check in found)
-    assert checks.of_pytest(tmp_path / "none.xml") == []
+    assert checks.of_junit(tmp_path / "none.xml") == []
 
 
 def test_each_notebook_and_each_colour_of_an_exercise_counts(tmp_path):
@@ -132,7 +132,7 @@ class Answers:
         return self.answer
 
 
-@pytest.mark.parametrize("step", [steps.rust_tests, steps.python_tests, steps.notebooks])
+@pytest.mark.parametrize("step", [steps.python_tests, steps.notebooks, steps.colab, steps.without_nvrtc, steps.pages])
 @pytest.mark.parametrize("status", [0, 1])
 def test_a_step_that_finds_nothing_fails(step, status, monkeypatch, tmp_path):
     monkeypatch.setattr(steps, "RUN", tmp_path)
@@ -149,38 +149,51 @@ def test_without_a_browser_the_reason_is_told(monkeypatch):
     assert found[0].state == "skipped" and "no Chromium" in found[0].note and "next: " in found[0].note
 
 
-FRONT = "import sys, time; from env.ci import __main__ as test, steps; from env.ci.checks import Check\n"
+FRONT = """
+import sys
+from env.ci import __main__ as test, steps
+from env.ci.checks import Check
+def good(c): return [Check('a')], ''
+def other(c): return [Check('o')], ''
+def bad(c): return [Check('b', 'failed')], 'planted output'
+def broken(c): raise OSError(28, 'No space left on device')
+def last(c): return [Check('last')], ''
+"""
+
+
+def ended(program: str) -> tuple[int, str]:
+    command = [sys.executable, "-c", FRONT + program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout + done.stderr
 
 
 def test_the_last_line_counts_and_failures_are_shown():
-    program = FRONT + (
-        "def good(c): return [Check('a')], ''\n"
-        "def bad(c): return [Check('b', 'failed')], 'planted output'\n"
-        "def broken(c): raise OSError(28, 'No space left on device')\n"
-        "steps.packages = steps.set_up = good; steps.RUST = [bad]; steps.RUST_AFTER_PACKAGES = [good]\n"
-        "steps.RUST_AFTER_SET_UP = [broken]; steps.PYTHON_AFTER_SET_UP = [good]\n"
-        "sys.exit(test.Test().run())"
-    )
-    folder = ROOT
-    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    assert done.returncode == 1 and lines[-1] == "4 passed, 2 failed, 0 skipped", done.stdout + done.stderr
-    assert "planted output" in done.stdout and "No space left" in done.stdout
+    status, said = ended("sys.exit(test.Test().run([bad, good], [broken, other]))")
+    assert status == 1 and said.splitlines()[-1] == "2 passed, 2 failed, 0 skipped", said
+    assert "planted output" in said and "No space left" in said
 
 
-@pytest.mark.parametrize(("lost", "count"), [("packages", "4 passed, 2 failed"), ("set_up", "3 passed, 3 failed")])
-def test_without_the_set_up_what_needs_it_fails(lost, count):
-    program = FRONT + (
-        "def bad(c): return [Check('lost', 'failed')], 'planted'\n"
-        "def good(c): return [Check('a')], ''\n"
-        f"steps.packages = steps.set_up = good; steps.{lost} = bad\n"
-        "steps.RUST = steps.RUST_AFTER_PACKAGES = steps.RUST_AFTER_SET_UP = steps.PYTHON_AFTER_SET_UP = [good]\n"
-        "sys.exit(test.Test().run())"
-    )
-    folder = ROOT
-    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines()[-1] == f"{count}, 0 skipped", done.stdout + done.stderr
-    assert f"not run: the step {lost.replace('_', '-')} failed" in done.stdout
+@pytest.mark.parametrize(("lost", "count"), [("bad", "2 passed, 2 failed"), ("good", "4 passed, 0 failed")])
+def test_without_what_it_needs_a_step_fails(lost, count):
+    """And what a failed step is needed by waits for it, in the other row too; what comes after any end runs."""
+    first = f"steps.NEEDS = {{last: [{lost}]}}; steps.AFTER = {{other: [{lost}]}}\n"
+    rows = "[last, other], [bad, good]" if lost == "bad" else "[last, other], [good, broken_no]"
+    program = f"def broken_no(c): return [Check('n')], ''\n{first}sys.exit(test.Test().run({rows}))"
+    _, said = ended(program)
+    assert said.splitlines()[-1] == f"{count}, 0 skipped", said
+    assert ("not run: the step bad failed" in said) == (lost == "bad")
+
+
+def test_no_step_waits_for_one_that_waits_for_it():
+    """In both rows as they are, with and without cargo."""
+    for after in (steps.AFTER, {**steps.AFTER, steps.formatted: [steps.kernel]}):
+        rows = [[*steps.CARGO, *steps.MORE], list(steps.SET_UP)]
+        done: set = set()
+        while any(rows):
+            ready = [row for row in rows if row and {*steps.NEEDS.get(row[0], []), *after.get(row[0], [])} <= done]
+            assert ready, [row[0].__name__ for row in rows if row]
+            done.add(ready[0].pop(0))
+        assert len(done) > 15
 
 
 def test_a_full_disk_ends_it_at_once():
