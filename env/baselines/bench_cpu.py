@@ -92,12 +92,17 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--cores", type=int, help="how many cores 'all' means; without it, all that are usable")
+    made.add_argument("--turns", type=int, default=9, help="how many times the two sides alternate")
+    return made
+
+
 def main() -> None:
     """Measure every case on all the cores and on one, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cores", type=int, help="how many cores 'all' means; without it, all that are usable")
-    parser.add_argument("--turns", type=int, default=9, help="how many times the two sides alternate")
-    options = parser.parse_args()
+    options = parser().parse_args()
     cores = usable_cores()[: options.cores]
     commands = prepare()
     print(

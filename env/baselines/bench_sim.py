@@ -21,12 +21,13 @@ import threading
 import venv
 
 from env import in_venv
+from env.console import ToolError
 
 if __name__ == "__main__":
     in_venv.enter(set_up=not {"-h", "--help"} & set(sys.argv[1:]))
 
 from env import paths
-from env.notebooks import FOLDER, Problem
+from env.notebooks import FOLDER
 from env.run.judge import complaints
 from env.run.session import RunningKernel
 
@@ -92,7 +93,7 @@ class Answers:
             answer = self.child.stdout.readline()
             return seconds(answer)
         except (BrokenPipeError, IndexError, ValueError):
-            raise Problem(f"{self.child.args[0]} answered {question!r} with {answer!r}\nnext: see above") from None
+            raise ToolError(f"{self.child.args[0]} answered {question!r} with {answer!r}", "see above") from None
 
     def close(self) -> None:
         """End it by closing what it reads."""
@@ -119,7 +120,7 @@ class Notebook:
         done = self.kernel.execute(cell, CELL_LIMIT_S)
         said = complaints(done)
         if done.status != "ok" or said:
-            raise Problem(f"this cell failed: {cell}\n{said}\nnext: make setup")
+            raise ToolError(f"this cell failed: {cell}\n{said}", "make setup")
         return "".join(output.get("text", "") for output in done.outputs)
 
     def ask(self, question: str) -> tuple[float, float]:
@@ -143,7 +144,7 @@ def benchmark() -> list[str]:
         [*build, "--message-format=json"], cwd=paths.ROOT, stdout=subprocess.PIPE, text=True, check=False
     )
     if run.returncode:
-        raise Problem("the benchmark does not build\nnext: cargo bench -p warpsim")
+        raise ToolError("the benchmark does not build", "cargo bench -p warpsim")
     built = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     # The crate's own program is built beside it.
     programs = [one["executable"] for one in built if one.get("target", {}).get("name") == "throughput"]
@@ -204,13 +205,18 @@ def beside_numba(bench: Answers, peer: Answers, cores: list[int], rounds: int) -
             print(f"{text}| {NUMBA_LIMIT} | {verdict(ratio, NUMBA_LIMIT, False)} |", flush=True)
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--cores", type=int, help="how many cores to use; without it, all that are usable")
+    made.add_argument("--rounds", type=int, default=5, help="how many times the sides take turns")
+    made.add_argument("--numba", action="store_true", help="also Numba's CUDA simulator (downloads Numba)")
+    return made
+
+
 def main() -> int:
     """Measure and print. Speed is recorded, so a limit that was exceeded is no failure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cores", type=int, help="how many cores to use; without it, all that are usable")
-    parser.add_argument("--rounds", type=int, default=5, help="how many times the sides take turns")
-    parser.add_argument("--numba", action="store_true", help="also Numba's CUDA simulator (downloads Numba)")
-    options = parser.parse_args()
+    options = parser().parse_args()
     cores = list(range(os.cpu_count() or 1))
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -235,7 +241,7 @@ def main() -> int:
             beside_numba(bench, peer, cores, options.rounds)
             peer.close()
         bench.close()
-    except Problem as error:
+    except ToolError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

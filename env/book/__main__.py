@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from env import in_venv
-from env.console import SetupError, problem
+from env.console import ToolError, problem
 from env.setup import python
 
 
@@ -21,23 +21,28 @@ def set_up() -> None:
         try:
             python.check_version()
             python.environment()
-        except SetupError as error:
+        except ToolError as error:
             problem(error)
             sys.exit(1)
     in_venv.enter(set_up=False)
 
 
-def main() -> int:
-    """0 when all pages were written and every link leads somewhere; 3 when they were to be looked at without a browser."""
-    parser = argparse.ArgumentParser(prog="python3 -m env.book", description=__doc__)
-    parser.add_argument("--out", type=Path, help="the folder (default: dist/book)")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python3 -m env.book", description=__doc__)
+    made.add_argument("--out", type=Path, help="the folder (default: dist/book)")
+    made.add_argument(
         "--look", action="store_true", help="then drive it in a browser; screenshots in results/run/screens"
     )
-    chosen = parser.parse_args()
+    return made
+
+
+def main() -> int:
+    """0 when all pages were written and every link leads somewhere; 3 when they were to be looked at without a browser."""
+    chosen = parser().parse_args()
     from env.book import broken_links, look, site
     from env.ci.browser import SKIPPED, chromium
-    from env.notebooks import ROOT, Problem, relative
+    from env.notebooks import ROOT, relative
 
     started = time.monotonic()
     out = (chosen.out or site.OUT).resolve()
@@ -47,7 +52,7 @@ def main() -> int:
         took = time.monotonic() - started
         browser = chromium() if chosen.look else None
         seen = look.look(out, browser, ROOT / "results" / "run" / "screens") if browser and not broken else ""
-    except Problem as problem:
+    except ToolError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1
     except OSError as error:

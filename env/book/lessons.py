@@ -8,9 +8,10 @@ from env.book import markdown
 from env.book.cells import Outputs, words
 from env.book.page import Page
 from env.book.records import RUNS, Record
+from env.console import ToolError
 from env.kernel_cache import recipe
 from env.lint import reading_times
-from env.notebooks import ROOT, Lesson, Problem, relative
+from env.notebooks import ROOT, Lesson, relative
 
 BUILDS_ON = re.compile(r"\bbuilds on:\s*", re.IGNORECASE)
 
@@ -23,7 +24,7 @@ def read(lesson: Lesson, record: Record | None) -> Page:
     minutes = reading_times.stated(lesson)
     if minutes is None:
         what = f"{relative(lesson.path)} does not state its minutes on both paths"
-        raise Problem(f"{what}\nnext: write `About 30 minutes (quick path: 20)` in its first cell")
+        raise ToolError(what, "write `About 30 minutes (quick path: 20)` in its first cell")
     page = Page(
         f"lessons/{lesson.name}.html",
         title,

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from env.notebooks import Problem, relative
+from env.console import ToolError
+from env.notebooks import relative
 
 DESK, PHONE = {"width": 1440, "height": 950}, {"width": 390, "height": 844}
 # What each of these finds is a part of this page: words of a text, a piece of code, a title.
@@ -37,7 +38,7 @@ class Watch:
     def check(self, where: str) -> None:
         """Nothing from elsewhere, no error."""
         if self.wrong:
-            raise Problem(f"{where}: {'; '.join(self.wrong[:3])}\nnext: open it in a browser, and look at its console")
+            raise ToolError(f"{where}: {'; '.join(self.wrong[:3])}", "open it in a browser, and look at its console")
 
 
 def look(out: Path, browser: str, pictures: Path) -> str:
@@ -52,7 +53,7 @@ def look(out: Path, browser: str, pictures: Path) -> str:
             started = playwright.chromium.launch(executable_path=browser, headless=True, args=FLAGS)
         except Error as error:
             step = "start the browser by hand, or name another with CHROMIUM"
-            raise Problem(f"{browser} does not start: {error.message[:600]}\nnext: {step}") from None
+            raise ToolError(f"{browser} does not start: {error.message[:600]}", step) from None
         try:
             _widths(started, files)
             _search(started, out)
@@ -74,7 +75,7 @@ def _widths(browser: Any, files: list[Path]) -> None:
         wide = page.evaluate("document.documentElement.scrollWidth")
         if wide > PHONE["width"]:
             step = "find what sticks out, and give it a box that scrolls"
-            raise Problem(f"{relative(file)} is {wide} pixels wide on a phone of {PHONE['width']}\nnext: {step}")
+            raise ToolError(f"{relative(file)} is {wide} pixels wide on a phone of {PHONE['width']}", step)
         watch.check(relative(file))
     context.close()
 
@@ -89,16 +90,16 @@ def _search(browser: Any, out: Path) -> None:
         page.fill("dialog.search input", words)
         found = page.eval_on_selector_all("dialog.search .hits a", "links => links.map(link => link.href)")
         if not any(wanted in address for address in found):
-            raise Problem(f"the search for `{words}` does not find {wanted}, but {found[:3]}\nnext: look at search.js")
+            raise ToolError(f"the search for `{words}` does not find {wanted}, but {found[:3]}", "look at search.js")
     page.fill("dialog.search input", NOTHING)
     if page.locator("dialog.search .hits a").count() or page.inner_text(".status") != "nothing found":
-        raise Problem("the search finds what is not there\nnext: look at env/book/static/search.js")
+        raise ToolError("the search finds what is not there", "look at env/book/static/search.js")
     page.fill("dialog.search input", "bank conflict")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"\.html#"))
     seen = page.evaluate("document.querySelector(':target')?.getBoundingClientRect().top ?? -1")
     if not 0 <= seen < DESK["height"]:
-        raise Problem(f"the first place found is not in sight: {page.url}\nnext: look at its anchor")
+        raise ToolError(f"the first place found is not in sight: {page.url}", "look at its anchor")
     watch.check("the search")
     context.close()
 
@@ -110,7 +111,7 @@ def _switches(browser: Any, out: Path) -> None:
     page.goto((out / "index.html").as_uri())
     link = page.locator("nav.pages a[href='lessons/10_vector_add.html']")
     if link.is_visible():
-        raise Problem("the list of pages covers a phone's screen at the start\nnext: look at env/book/static/book.css")
+        raise ToolError("the list of pages covers a phone's screen at the start", "look at env/book/static/book.css")
     page.click("button.menu")
     link.click()
     page.wait_for_url(re.compile("10_vector_add"))
@@ -120,9 +121,7 @@ def _switches(browser: Any, out: Path) -> None:
     dark = page.evaluate(ground)
     page.goto((out / "lessons" / "12_matmul.html").as_uri())
     if light == dark or page.evaluate(ground) != dark:
-        raise Problem(
-            "the button for the colours does nothing, or is forgotten\nnext: look at env/book/static/theme.js"
-        )
+        raise ToolError("the button for the colours does nothing, or is forgotten", "look at env/book/static/theme.js")
     watch.check("the list of pages and the colours")
     context.close()
 

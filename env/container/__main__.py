@@ -100,7 +100,8 @@ class Trial:
 
     def notebook(self, seat: engine.Container, notebook: str, port: str, token: str) -> str:
         """Runs one through JupyterLab; what it printed."""
-        program = ["/opt/gpulab/.venv/bin/python", "-B", "/workspace/env/container/notebook_check.py"]
+        program = ["/usr/bin/env", "-C", "/workspace", "/opt/gpulab/.venv/bin/python", "-B", "-m"]
+        program += ["env.container.notebook_check"]
         before = held(seat.layer())
         done = seat.run(OWNER, *program, port, token, notebook)
         if done.returncode != 0:

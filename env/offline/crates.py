@@ -13,8 +13,8 @@ import shutil
 from pathlib import Path
 
 from env import paths
+from env.command import answer
 from env.offline.pack import Component, digest
-from env.offline.problem import output
 from env.offline.toolchain import Toolchain
 
 ADVICE = "check the network, and that Cargo.lock is up to date (`cargo metadata --locked`), and run again"
@@ -49,7 +49,7 @@ def vendor(toolchain: Toolchain, folder: Path) -> None:
     """Fetches every crate of both lock files, and empties those that this kind of machine never compiles."""
     library = str(toolchain.library / "Cargo.toml")
     command = ["cargo", "vendor", "--locked", "--versioned-dirs", "--sync", library, str(folder)]
-    output(command, paths.ROOT, ADVICE, **OWN_FEATURES)
+    answer(command, ADVICE, **OWN_FEATURES)
     used = used_crates(paths.ROOT / "Cargo.toml", toolchain.host) | used_crates(Path(library), toolchain.host)
     for crate in sorted(folder.iterdir()):
         if crate.name not in used:
@@ -59,8 +59,8 @@ def vendor(toolchain: Toolchain, folder: Path) -> None:
 def used_crates(manifest: Path, host: str) -> set[str]:
     """`name-version` of all crates that a build for `host` can need, whatever the features."""
     command = ["cargo", "metadata", "--format-version=1", "--locked", "--all-features", "--filter-platform", host]
-    answer = output([*command, "--manifest-path", str(manifest)], paths.ROOT, ADVICE, **OWN_FEATURES)
-    return {f"{package['name']}-{package['version']}" for package in json.loads(answer)["packages"]}
+    found = answer([*command, "--manifest-path", str(manifest)], ADVICE, **OWN_FEATURES)
+    return {f"{package['name']}-{package['version']}" for package in json.loads(found)["packages"]}
 
 
 def empty(crate: Path) -> None:

@@ -6,8 +6,9 @@ import hashlib
 from pathlib import Path
 
 from env import paths
+from env.command import answer
+from env.console import ToolError
 from env.offline.pack import Component, digest
-from env.offline.problem import Problem, output
 from env.setup.rust import find_evcxr
 
 ADVICE = "make setup"
@@ -19,17 +20,17 @@ class Toolchain:
     """The toolchain that this repository is built with."""
 
     def __init__(self) -> None:
-        self.version = output(["rustc", "-vV"], paths.ROOT, ADVICE).strip()
-        self.sysroot = Path(output(["rustc", "--print", "sysroot"], paths.ROOT, ADVICE).strip())
+        self.version = answer(["rustc", "-vV"], ADVICE)
+        self.sysroot = Path(answer(["rustc", "--print", "sysroot"], ADVICE))
         self.host = next(line.split()[1] for line in self.version.splitlines() if line.startswith("host:"))
         self.library = self.sysroot / "lib/rustlib/src/rust/library"
         if not (self.sysroot / "lib/rustlib/components").is_file():
             text = (
                 f"the Rust in {self.sysroot} was not installed by rustup, and cannot be told from what lies beside it"
             )
-            raise Problem(f"{text}\nnext: install Rust with rustup (https://rustup.rs), and run again")
+            raise ToolError(text, "install Rust with rustup (https://rustup.rs), and run again")
         if not (self.library / "Cargo.lock").is_file():
-            raise Problem(f"the standard library's sources are not installed\nnext: {ADVICE}")
+            raise ToolError("the standard library's sources are not installed", ADVICE)
 
     def components(self) -> list[Component]:
         """The compiler's big library apart from the rest, so that two cores pack them side by side."""
@@ -58,7 +59,7 @@ def kernel() -> Component:
     """evcxr_jupyter, of the version that the course is made with."""
     found = find_evcxr(paths.read_json(paths.STATE).get("evcxr", ""))
     if found is None:
-        raise Problem(f"evcxr_jupyter {paths.EVCXR_VERSION} is not installed\nnext: {ADVICE}")
+        raise ToolError(f"evcxr_jupyter {paths.EVCXR_VERSION} is not installed", ADVICE)
     key = digest(hashlib.sha256(found.read_bytes()).hexdigest())
     return Component("kernel", key, {f"cargo/bin/{found.name}": found}, machine_code=True)
 

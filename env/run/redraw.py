@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from env import in_venv
+from env.console import ToolError
 
 SVG, PNG, HTML = "image/svg+xml", "image/png", "text/html"
 FONT_FOLDERS = (
@@ -33,13 +34,11 @@ def png(svg: str, name: str) -> bytes:
     """The picture, at twice the size of the figure."""
     import resvg_py
 
-    from env.notebooks import Problem
-
     try:
         return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=2))
     except Exception as error:
         text = f"the plot of cell {name} is no SVG that can be drawn: {error}"
-        raise Problem(f"{text}\nnext: look at the SVG; the crate's `plot` room writes it") from error
+        raise ToolError(text, "look at the SVG; the crate's `plot` room writes it") from error
 
 
 def with_pictures(notebook):

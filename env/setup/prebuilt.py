@@ -57,7 +57,7 @@ def take(parts: list[Path], target: Path) -> bool:
     """Takes the kernel out of the first parts of a bundle; false where it lies further on."""
     new = target.with_name(f".{target.name}.new")
     try:
-        with Joined(parts) as joined, tarfile.open(fileobj=io.BufferedReader(joined), mode="r:") as outer:
+        with Joined(parts) as joined, tarfile.open(fileobj=io.BufferedReader(joined), mode="r|") as outer:
             while (member := outer.next()) is not None:
                 content = outer.extractfile(member)
                 assert content is not None
