@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -188,3 +189,20 @@ def prepare(data: Data, asked: dict) -> list[Timed]:
     if precision != "f16":  # its loss scale is read by the host
         ways.append(Timed("torch, graph", make(graph=True), steps))
     return ways
+
+
+class Partner:
+    """What answers the program's lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data: Data | None = None
+        self.ways: list[Timed] = []
+
+    def answer(self, line: str) -> str:
+        """The ms of a sample to `go 0`, else the ways that will be timed."""
+        if line.startswith("go "):
+            return f"{self.ways[int(line[3:])].sample():.6f}"
+        self.data = self.data or Data(self.folder)
+        self.ways = prepare(self.data, json.loads(line))
+        return json.dumps([{"name": way.name, "losses": way.losses, "parts": way.parts} for way in self.ways])

@@ -121,3 +121,18 @@ class Peers:
     def sample(self, at: int) -> float:
         """One sample of the one with that number."""
         return timed(self.work[at])
+
+
+class Partner:
+    """What answers the program's lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.peers: Peers | None = None
+
+    def answer(self, line: str) -> str:
+        """What it times, to `ready`; the µs of a sample, to `go 0`."""
+        if line == "ready":
+            self.peers = Peers(self.folder)
+            return json.dumps({"names": self.peers.names, "errors": self.peers.errors})
+        return f"{self.peers.sample(int(line.removeprefix('go '))):.4f}"
