@@ -83,13 +83,13 @@ def test_a_changed_notebook_comes_after_all_that_takes_long() -> None:
 
 
 def test_only_the_lines_that_load_the_crates_are_left_of_a_notebook(tmp_path: Path) -> None:
-    call = [sys.executable, SCRIPTS / "lessons.py", paths.NOTEBOOKS, tmp_path / "one"]
+    call = [sys.executable, SCRIPTS / "lesson_lines.py", paths.NOTEBOOKS, tmp_path / "one"]
     subprocess.run(call, check=True)
     changed = tmp_path / "notebooks"
     shutil.copytree(paths.NOTEBOOKS, changed, ignore=shutil.ignore_patterns("solutions"))
     for file in changed.glob("*.ipynb"):
         file.write_text(file.read_text(encoding="utf-8").replace("prediction", "guess"), encoding="utf-8")
-    subprocess.run([sys.executable, SCRIPTS / "lessons.py", changed, tmp_path / "two"], check=True)
+    subprocess.run([sys.executable, SCRIPTS / "lesson_lines.py", changed, tmp_path / "two"], check=True)
     for file in sorted(paths.NOTEBOOKS.glob("*.ipynb")):
         one, two = tmp_path / "one" / file.name, tmp_path / "two" / file.name
         assert one.read_bytes() == two.read_bytes() and one.stat().st_mtime == two.stat().st_mtime == 0
@@ -157,6 +157,23 @@ def test_a_token_that_can_be_guessed_is_refused() -> None:
             lab.choose_token(wish)
 
 
+def test_what_the_image_copies_before_the_course_is_enough_for_the_set_up(tmp_path: Path) -> None:
+    text = DOCKERFILE.read_text(encoding="utf-8").partition("RUN python3 -m env.setup")[0]
+    for line in text.splitlines():
+        *files, to = line.split()[1:] if line.startswith("COPY --chown=gpulab env/") else [""]
+        target = tmp_path / to.removeprefix("/workspace/")
+        for file in (paths.ROOT / name for name in files if name.startswith("env/")):
+            if file.is_dir():
+                shutil.copytree(file, target)
+            else:
+                target.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, target)
+    code = "import env.setup.__main__, env.kernel_cache.first_cells as cells; print(cells.__file__)"
+    call = [sys.executable, "-c", code]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(str(tmp_path)), done.stderr
+
+
 def test_in_a_container_jupyterlab_is_reached_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("ServerApp.ip" in option for option in lab.command(8888))
     monkeypatch.setattr(lab, "IN_CONTAINER", True)
@@ -173,10 +190,10 @@ def test_an_image_is_built_for_a_driver_that_comes_later(monkeypatch: pytest.Mon
 
 
 def test_what_set_up_makes_can_lie_elsewhere(tmp_path: Path) -> None:
-    code = "import paths; print(paths.VENV, paths.GENERATED, paths.PROGRAMS, paths.LAYERED)"
+    code = "from env import paths; print(paths.VENV, paths.GENERATED, paths.PROGRAMS, paths.LAYERED)"
     where = {**os.environ, "GPULAB_HOME": str(tmp_path)}
     call = [sys.executable, "-c", code]
-    done = subprocess.run(call, cwd=paths.ENV, env=where, capture_output=True, text=True, check=True)
+    done = subprocess.run(call, cwd=paths.ROOT, env=where, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [f"{tmp_path}/.venv", f"{tmp_path}/.gpulab", f"{tmp_path}/target/release", "True"]
 
 
@@ -257,4 +274,8 @@ def test_a_container_ends_with_all_that_it_started() -> None:
         pytest.skip("this system makes no namespaces")
     assert asleep()
     engine.end(process)
+    # Those of a namespace end a moment after its first process.
+    deadline = time.monotonic() + 5
+    while asleep() and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert not asleep()
