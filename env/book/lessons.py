@@ -7,11 +7,11 @@ import re
 from env.book import markdown
 from env.book.cells import Outputs, words
 from env.book.page import Page
-from env.book.records import RUNS, Record
+from env.book.records import FOLDER, Record
 from env.console import ToolError
 from env.kernel_cache import recipe
 from env.lint import reading_times
-from env.notebooks import ROOT, Lesson, relative
+from env.notebooks import Lesson, relative
 
 BUILDS_ON = re.compile(r"\bbuilds on:\s*", re.IGNORECASE)
 
@@ -29,7 +29,7 @@ def read(lesson: Lesson, record: Record | None) -> Page:
         f"lessons/{lesson.name}.html",
         title,
         title.split(" · ", 1)[-1].split(":")[0].split(",")[0],
-        [lesson.path, *(ROOT / "results" / run / lesson.path.name for run in RUNS)],
+        [lesson.path, FOLDER / lesson.path.name],
         group=reading_times.PARTS.get(number[0], "more").capitalize(),
         minutes=minutes,
         template="lesson.html",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import nbformat
@@ -136,25 +137,15 @@ def test_outputs_are_shown_in_their_best_form():
         outputs.output(new_output("display_data", {"application/x-unknown": "?"}), "x")
 
 
-def recorded(folder: Path, run: str, said: str, *made: nbformat.NotebookNode) -> None:
-    (folder / run).mkdir()
-    (folder / run / "10_lesson.ipynb").write_text(nbformat.writes(new_notebook(cells=list(made))), encoding="utf-8")
-    (folder / run / "README.md").write_text(said, encoding="utf-8")
-
-
-def test_the_gpus_run_is_taken_and_names_its_machine(tmp_path: Path):
+def test_a_record_names_its_machine_and_day(tmp_path: Path):
     lesson = Lesson(Path("10_lesson.ipynb"), new_notebook())
     assert records.find(lesson, tmp_path) is None
-    table = (
-        "| notebook | machine | date |\n| --- | --- | --- |\n| [10_lesson](10_lesson.ipynb) | a CPU | 2026-01-02 |\n"
-    )
-    recorded(tmp_path, "cpu", table, cell("old()"))
+    (tmp_path / "10_lesson.ipynb").write_text(nbformat.writes(new_notebook(cells=[cell("old()")])), encoding="utf-8")
+    (tmp_path / "README.md").write_text("| what | |\n| --- | --- |\n| machine | a GPU |\n", encoding="utf-8")
+    run = {"notebook": "10_lesson", "run": {"began": "2026-03-04T05:06:07Z"}}
+    (tmp_path / "summary.json").write_text(json.dumps([run]), encoding="utf-8")
     found = records.find(lesson, tmp_path)
-    assert found and (found.machine, found.date, found.on_gpu) == ("a CPU", "2026-01-02", False)
-    about = "| what | |\n| --- | --- |\n| began (UTC) | 2026-03-04T05:06:07Z |\n\n| what | |\n| --- | --- |\n| machine | a GPU |\n"
-    recorded(tmp_path, "h200", about, cell("old()"))
-    found = records.find(lesson, tmp_path)
-    assert found and (found.machine, found.date, found.on_gpu) == ("a GPU", "2026-03-04", True)
+    assert found and (found.machine, found.date) == ("a GPU", "2026-03-04")
     assert found.outputs(cell("old()")) == []
     assert found.outputs(cell("new()")) is None
     assert found.outputs(cell("old()", "check", "other")) is None
