@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from env.baselines.cuda_clock import timed
+
 SAMPLE_MS = 1.0
 WARM_UP_MS = 10.0
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32}
@@ -42,14 +44,12 @@ class Job:
 
     def timed(self, calls: int) -> float:
         """The ms of a call, the mean of so many."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(calls):
+
+        def work() -> None:
             self.calls[self.turn % len(self.calls)]()
             self.turn += 1
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / calls
+
+        return timed(work, calls)
 
     def sample(self) -> float:
         """One sample. Calls that are not counted come first: the GPU has worked for another process, and then rested for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 from env import paths
@@ -66,14 +67,5 @@ def kernel() -> Component:
 
 def needed_glibc(files: list[Path]) -> str:
     """The newest version of the C library that these programs ask for."""
-    versions = {(0, 0)}
-    for file in files:
-        data = file.read_bytes()
-        at = data.find(b"GLIBC_2.")
-        while at >= 0:
-            end = data.find(b"\0", at)
-            digits = data[at + 6 : end].split(b".") if 0 < end - at < 16 else []
-            if len(digits) >= 2 and all(part.isdigit() for part in digits):
-                versions.add((int(digits[0]), int(digits[1])))
-            at = data.find(b"GLIBC_2.", at + 1)
-    return ".".join(map(str, max(versions)))
+    minors = (re.findall(rb"GLIBC_2\.(\d+)", file.read_bytes()) for file in files)
+    return f"2.{max((int(minor) for found in minors for minor in found), default=0)}"

@@ -50,6 +50,11 @@ class Outcome:
     failures: list[Failure] = field(default_factory=list)
     stopped: bool = False
 
+    def fail(self, text: str, cell: NotebookNode | None = None, number: int = 0) -> None:
+        """Notes what went wrong, and in which cell."""
+        begins = first_words(cell.source) if cell else ""
+        self.failures.append(Failure(self.notebook, number, cell.get("id", "") if cell else "", begins, text))
+
     def summary(self) -> dict[str, object]:
         """Plain data, for other tools."""
         return asdict(self)
@@ -84,7 +89,7 @@ class Run:
             with self.kernel(self.lesson.path.parent, environment, stop) as kernel:
                 self._cells(cells, kernel)
         except ToolError as problem:
-            self.outcome.failures.append(Failure(self.lesson.name, 0, "", "", str(problem)))
+            self.outcome.fail(str(problem))
         except KeyboardInterrupt:
             self.outcome.stopped = True
         self.outcome.seconds = time.monotonic() - started
@@ -101,7 +106,7 @@ class Run:
                 raise KeyboardInterrupt
             wrong = judge(cell, done, self.limit_s, kernel.said() if done.status == "died" else "")
             if wrong:
-                self._fail(number, cell, wrong)
+                self.outcome.fail(wrong, cell, number)
                 if not self.keep_going or done.status in ("died", "timeout"):
                     return
                 continue
@@ -113,7 +118,7 @@ class Run:
         name = cell.metadata.get("check", "")
         wrong = judge_check(cell, done, RED)
         if wrong:
-            self._fail(number, cell, wrong)
+            self.outcome.fail(wrong, cell, number)
         else:
             self.outcome.red.append(name)
         if not self.solutions or name not in self.lesson.solutions:
@@ -125,11 +130,11 @@ class Run:
                 raise KeyboardInterrupt
             wrong = judge(nbformat.v4.new_code_cell(source), done, self.limit_s)
             if wrong:
-                self._fail(number, cell, f"with the solution, {what} {wrong}")
+                self.outcome.fail(f"with the solution, {what} {wrong}", cell, number)
                 return False
         wrong = judge_check(cell, done, GREEN)
         if wrong:
-            self._fail(number, cell, wrong)
+            self.outcome.fail(wrong, cell, number)
         else:
             self.outcome.green.append(name)
         return True
@@ -147,12 +152,7 @@ class Run:
             wrong += [f"{file} has no section `// exercise: {name}`" for name in exercises if name not in known]
             wrong += [f"{file} solves `{name}`, which is no exercise" for name in known if name not in exercises]
         for text in wrong:
-            step = "give notebook and solutions the same names"
-            self.outcome.failures.append(Failure(self.lesson.name, 0, "", "", f"{text}\nnext: {step}"))
-
-    def _fail(self, number: int, cell: NotebookNode, text: str) -> None:
-        begins = first_words(cell.source)
-        self.outcome.failures.append(Failure(self.lesson.name, number, cell.get("id", ""), begins, text))
+            self.outcome.fail(f"{text}\nnext: give notebook and solutions the same names")
 
 
 def _fill(cell: NotebookNode, done: Execution, number: int) -> None:

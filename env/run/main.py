@@ -15,7 +15,7 @@ from pathlib import Path
 from env.console import ToolError
 from env.notebooks import FOLDER, ROOT, find, load, relative
 from env.run import exports, in_colab, metrics, provenance, redraw, without_nvrtc
-from env.run.execute import Failure, Outcome, Run
+from env.run.execute import Outcome, Run
 from env.run.judge import unsaved
 from env.run.session import RunningKernel
 
@@ -86,17 +86,16 @@ class Runner:
         environment |= without_nvrtc.HIDDEN if self.chosen.without_nvrtc else {without_nvrtc.LOG: str(compiled)}
         outcome = run.run(environment, self.stop)
         if not self.chosen.colab and (unpacked := without_nvrtc.missing(compiled)):
-            outcome.failures.append(Failure(name, 0, "", "", unpacked))
-        lost = unsaved(run.executed)
-        if lost:
-            outcome.failures.append(Failure(name, 0, "", "", lost))
+            outcome.fail(unpacked)
+        if lost := unsaved(run.executed):
+            outcome.fail(lost)
         # A disk that is full by now must not hide what the cells gave.
         try:
             self.save(run, outcome, before)
             if self.chosen.colab:
                 outcome.failures += in_colab.differences(self.chosen.out / path.name, DEFAULT_OUT / path.name)
         except ToolError as problem:
-            outcome.failures.append(Failure(name, 0, "", "", str(problem)))
+            outcome.fail(str(problem))
         return outcome
 
     def save(self, run: Run, outcome: Outcome, rows_before: int) -> None:
@@ -127,11 +126,11 @@ class Runner:
 
 
 def _result(path: Path, future: Future[Outcome]) -> Outcome:
-    error = future.exception()
-    if error is None:
+    if (error := future.exception()) is None:
         return future.result()
-    text = str(error) if isinstance(error, ToolError) else f"{error!r}\nnext: this is a fault of the runner; report it"
-    return Outcome(path.stem, failures=[Failure(path.stem, 0, "", "", text)])
+    outcome = Outcome(path.stem)
+    outcome.fail(str(error) if isinstance(error, ToolError) else f"{error!r}\nnext: a fault of the runner; report it")
+    return outcome
 
 
 def table(outcomes: list[Outcome]) -> str:

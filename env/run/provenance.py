@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from env.command import output
 from env.console import ToolError
-from env.notebooks import ROOT, relative, write
+from env.notebooks import relative, write
 from env.paths import PROGRAMS, library_path
 from env.run import exports, metrics
 from env.run.execute import Outcome
@@ -42,12 +43,7 @@ def commit(out: Path, since: str) -> str:
     named = {row.get("commit") or "unknown" for row in rows} - {"unknown"}
     if named:
         return ", ".join(sorted(named))
-    if told := os.environ.get("GPULAB_COMMIT"):
-        return told
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+    return os.environ.get("GPULAB_COMMIT") or output(["git", "rev-parse", "--short", "HEAD"]) or "unknown"
 
 
 def machine_lines(machine: dict[str, Any]) -> list[tuple[str, str]]:
