@@ -9,9 +9,11 @@ import json
 import sys
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import nbformat
+import websocket
 from jupyter_server.gateway.gateway_client import GatewayClient
 from jupyter_server.gateway.managers import GatewayKernelManager
 
@@ -52,8 +54,11 @@ class ServerKernel(RunningKernel):
         super().__init__(Path(path).parent, {})
         wish = {"path": path, "name": path, "type": "notebook", "kernel": {"name": KERNEL}}
         self.options = {"kernel_id": json.loads(server.ask("api/sessions", "POST", wish))["kernel"]["id"]}
+        # The gateway's client sends its token with requests alone.
+        header = [f"Authorization: token {server.token}"]
+        websocket.create_connection = partial(websocket.create_connection, header=header)
         gateway = GatewayClient.instance()
-        gateway.url, gateway.auth_token, gateway.auth_scheme = server.address, server.token, "token"
+        gateway.url, gateway.auth_token, gateway.KERNEL_LAUNCH_TIMEOUT = server.address, server.token, CELL_S
 
     def manager(self) -> GatewayKernelManager:
         return GatewayKernelManager()
