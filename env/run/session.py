@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -43,10 +44,11 @@ class _Client(NotebookClient):
     """nbclient's, with lines that come after "idle", the time of that, and a stream's neighbouring pieces as one."""
 
     idle_at = 0.0
+    listening: asyncio.Task | None = None
 
     async def _async_poll_output_msg(self, parent_msg_id: str, cell: NotebookNode, cell_index: int) -> None:
         assert self.kc is not None
-        self.idle_at = 0.0
+        self.idle_at, self.listening = 0.0, asyncio.current_task()
         with contextlib.suppress(Empty):
             while True:
                 message = await self.kc.iopub_channel.get_msg(timeout=SILENCE_S if self.idle_at else None)
@@ -158,6 +160,8 @@ class RunningKernel:
             self.client.execute_cell(cell, len(self.notebook.cells) - 1)
         except CellTimeoutError:
             self.status = "timeout"
+            # nbclient would leave it behind, and asyncio complain of it at the end.
+            self.client.listening.cancel()
         except DeadKernelError:
             self.status = "stopped" if self.stop.is_set() else "died"
         # A kernel that is gone has no "idle" of its own.

@@ -10,7 +10,8 @@ import pytest
 from env.book import ansi, cells, code, figures, records, search
 from env.book.links import Links
 from env.book.page import Page
-from env.notebooks import ROOT, VERDICT, Lesson, Problem
+from env.console import ToolError
+from env.notebooks import ROOT, VERDICT, Lesson
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 SVG = (
@@ -93,7 +94,7 @@ def test_a_description_is_found_under_its_new_name():
     ],
 )
 def test_a_plot_that_cannot_be_shown_is_named(svg: str, said: str):
-    with pytest.raises(Problem, match=said) as found:
+    with pytest.raises(ToolError, match=said) as found:
         figures.inline(svg, "a-cell")
     assert "\nnext: " in str(found.value)
 
@@ -133,7 +134,7 @@ def test_outputs_are_shown_in_their_best_form():
     assert "<style>" not in outputs.output(styled, "y")
     assert "tall" in outputs.output(new_output("stream", name="stdout", text="line\n" * 60), "x")
     assert outputs.output(new_output("execute_result", {"text/plain": "()"}), "x") == ""
-    with pytest.raises(Problem, match="application/x-unknown"):
+    with pytest.raises(ToolError, match="application/x-unknown"):
         outputs.output(new_output("display_data", {"application/x-unknown": "?"}), "x")
 
 
@@ -187,7 +188,7 @@ def test_what_is_linked_comes_along_but_no_solution():
     ],
 )
 def test_a_link_that_leads_nowhere_stops_the_book(text: str, said: str):
-    with pytest.raises(Problem, match=said):
+    with pytest.raises(ToolError, match=said):
         resolved(f"# T\n\n{text}", Links(), page())
 
 
@@ -212,5 +213,5 @@ def test_a_comment_at_the_end_is_one():
 
 @pytest.mark.parametrize(("text", "said"), [("$a_$", "MissingSuper"), (r"$\nosuch{a}$", "nosuch` is not known")])
 def test_a_formula_that_cannot_be_drawn_is_named(text: str, said: str):
-    with pytest.raises(Problem, match=said):
+    with pytest.raises(ToolError, match=said):
         page().prose(f"# T\n\n{text}")
