@@ -90,10 +90,5 @@ def draw(plots: Iterable[Path]) -> None:
     """A PNG beside each plot."""
     from env.run import redraw
 
-    plots = list(plots)
-    if plots and redraw.fonts_missing():
-        print("no PNGs beside the plots: no font is installed\nnext: install one (apt install fonts-dejavu-core)")
-        return
-    for plot in plots:
-        plot.with_suffix(".png").write_bytes(redraw.png(plot.read_text(encoding="utf-8"), plot.stem))
-        print(f"         {plot.with_suffix('.png')}")
+    for picture in redraw.beside(plots):
+        print(f"         {picture}")

@@ -44,7 +44,7 @@ def components(python: str, wish: str, machine: str) -> tuple[list[pack.Componen
     """What goes into the unchanging part, and what the other machine is told about it."""
     toolchain = Toolchain()
     packages = [wheels.PIP, *wheels.requirements(python)]
-    # The kernel first: whoever wants it alone then needs the first part only (install/prebuilt.py).
+    # The kernel first: whoever wants it alone then needs the first part only (setup/prebuilt.py).
     found = [kernel(), *toolchain.components()]
     say("rust", f"{toolchain.version.splitlines()[0]}, {toolchain.sysroot.name}")
     found.append(crates.component(toolchain, SCRATCH))

@@ -22,7 +22,9 @@ def join(source: Path, into: Path) -> list[str]:
     pages = [folder / "README.md" for folder in (source, into)]
     for page in pages:
         if not page.is_file():
-            raise ToolError(f"{page.parent} holds no recorded run", "name a folder that env/run.py --out wrote")
+            raise ToolError(
+                f"{page.parent} holds no recorded run", "name a folder that `python3 -m env.run --out` wrote"
+            )
     machines = [provenance.machine_of(page) for page in pages]
     if machines[0] != machines[1]:
         raise ToolError(f"{source} was run on {machines[0]}, {into} on {machines[1]}", "keep them apart")

@@ -95,7 +95,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     environment = {**os.environ, "GPULAB_SET_UP": "1", **environment}
     environment.pop("NB", None)
     command = [sys.executable, "-m", "env.run", *arguments]
-    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=1100)
+    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")
