@@ -1,4 +1,4 @@
-"""Running a program as part of a step, with its last words kept for the error."""
+"""Running other programs: as a step with its last words kept for the error, or for what they print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from env import paths
-from env.console import SetupError
+from env.console import ToolError
 
 # What runs now, in whichever thread.
 _running: set[subprocess.Popen] = set()
@@ -26,7 +26,7 @@ def run(
     on_line: Callable[[str], None] = lambda line: None,
     loses: str = "",
 ) -> None:
-    """Runs to the end, giving each line of output to `on_line`. Anything but success is a `SetupError`."""
+    """Runs to the end, giving each line of output to `on_line`. Anything but success is a `ToolError`."""
     last: deque[str] = deque(maxlen=12)
     try:
         process = subprocess.Popen(
@@ -40,7 +40,7 @@ def run(
             errors="replace",
         )
     except OSError as error:
-        raise SetupError(f"{failed}: {error}", next_step, loses) from error
+        raise ToolError(f"{failed}: {error}", next_step, loses) from error
     assert process.stdout is not None
     _running.add(process)
     with process:
@@ -58,7 +58,23 @@ def run(
             _running.discard(process)
     if process.returncode != 0:
         said = "\n".join(f"  {line}" for line in last)
-        raise SetupError(f"{failed} (exit status {process.returncode}):\n{said}", next_step, loses)
+        raise ToolError(f"{failed} (exit status {process.returncode}):\n{said}", next_step, loses)
+
+
+def answer(command: list[str | Path], next_step: str, cwd: Path = paths.ROOT, **environment: str) -> str:
+    """What a program prints on stdout; a failure is a `ToolError` with its own words."""
+    words = [str(part) for part in command]
+    settings = {**os.environ, **environment}
+    try:
+        done = subprocess.run(
+            words, cwd=cwd, env=settings, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise ToolError(f"`{words[0]}` could not be started: {error}", next_step) from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()[-1500:]
+        raise ToolError(f"`{' '.join(words[:4])} …` failed:\n{said}", next_step)
+    return done.stdout.strip()
 
 
 def stop() -> None:
@@ -70,15 +86,6 @@ def stop() -> None:
 def output(command: list[str | Path], cwd: Path = paths.ROOT) -> str | None:
     """What a program prints on stdout; None where it is missing or fails."""
     try:
-        done = subprocess.run(
-            [str(part) for part in command],
-            check=False,
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return answer(command, "", cwd)
+    except ToolError:
         return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -7,16 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 _lock = threading.Lock()
 NAME_WIDTH = 18
 
 
-class SetupError(Exception):
-    """A step that failed. `loses` names what the course loses without an optional part."""
+class ToolError(Exception):
+    """What keeps a tool from its work, and what to do about it. `loses` names what the course loses without an optional part."""
 
-    def __init__(self, what: str, next_step: str, loses: str = "") -> None:
-        super().__init__(what)
+    def __init__(self, what: str, next_step: str = "", loses: str = "") -> None:
+        # All of them: an error of a worker process is made again here.
+        super().__init__(what, next_step, loses)
+        if not next_step:
+            what, _, next_step = what.partition("\nnext: ")
         self.what, self.next_step, self.loses = what, next_step, loses
 
     def __str__(self) -> str:
@@ -31,10 +35,26 @@ def say(name: str, text: str) -> None:
         print("\n".join(lines), flush=True)
 
 
-def problem(error: SetupError) -> None:
+def problem(error: ToolError) -> None:
     """An error and its next step, on stderr."""
     with _lock:
         print(f"error: {error}", file=sys.stderr, flush=True)
+
+
+def tool(main: Callable[[], int | None], failed: int = 1) -> NoReturn:
+    """Ends the process with what `main` gives back: every tool's last line. `failed` is the status after an error."""
+    try:
+        status = main() or 0
+    except ToolError as error:
+        problem(error)
+        status = failed
+    except OSError as error:
+        problem(ToolError(str(error), "see that the folder is writable and its disk has room, and run again"))
+        status = failed
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        status = 130
+    sys.exit(status)
 
 
 def seconds(value: float) -> str:

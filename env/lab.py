@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from env import in_venv, paths
 from env.command import output
-from env.console import SetupError, problem, seconds
+from env.console import ToolError, problem, seconds
 from env.setup import python
 
 FIRST = "notebooks/00_welcome.ipynb"
@@ -81,13 +81,13 @@ def choose_port(wish: str) -> int:
     if not wish:
         return next(port for port in range(8888, 65536) if is_free(port))
     if not wish.isdigit() or not 1024 <= int(wish) <= 65535:
-        raise SetupError(f"PORT={wish} is no port number from 1024 to 65535", "make lab PORT=8888")
+        raise ToolError(f"PORT={wish} is no port number from 1024 to 65535", "make lab PORT=8888")
     if not is_free(int(wish)):
         other = int(wish) % 65535 + 1
         ways = f"make lab PORT={other}, or without PORT"
         if IN_CONTAINER:
             ways = f"docker run -e PORT={other} -p {other}:{other} …"
-        raise SetupError(f"something else uses port {wish}", ways)
+        raise ToolError(f"something else uses port {wish}", ways)
     return int(wish)
 
 
@@ -95,7 +95,7 @@ def choose_token(wish: str) -> str:
     """GPULAB_TOKEN if it was given; else one that nobody can guess."""
     if wish and not TOKEN.fullmatch(wish):
         what = "GPULAB_TOKEN is no 16 or more of the characters A-Z a-z 0-9 _ -"
-        raise SetupError(what, "leave it away for a random one, or take what `openssl rand -hex 16` prints")
+        raise ToolError(what, "leave it away for a random one, or take what `openssl rand -hex 16` prints")
     return wish or secrets.token_hex(16)
 
 
@@ -126,7 +126,7 @@ def running(port: int, token: str) -> Iterator[subprocess.Popen[bytes]]:
         while not answers(port, token):
             if server.poll() is not None or time.monotonic() - started > START_LIMIT_S:
                 said = LOG.read_text(encoding="utf-8", errors="replace")[-1500:].strip()
-                raise SetupError(f"JupyterLab did not start:\n{said}", "make clean, then make lab")
+                raise ToolError(f"JupyterLab did not start:\n{said}", "make clean, then make lab")
             time.sleep(0.1)
         print(f"JupyterLab answers after {seconds(time.monotonic() - started)}; Ctrl-C here ends it and its kernels")
         # For this user's eyes only: the token opens a shell.
@@ -194,11 +194,11 @@ def main() -> int:
             with running(port, token) as server:
                 show(port, token, server.pid)
                 return server.wait()
-    except SetupError as error:
+    except ToolError as error:
         problem(error)
         return 1
     except OSError as error:
-        problem(SetupError(str(error), f"see that {paths.GENERATED} is writable, with room on its disk"))
+        problem(ToolError(str(error), f"see that {paths.GENERATED} is writable, with room on its disk"))
         return 1
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 
+from env.console import ToolError
 from env.paths import ROOT
 
 FOLDER = ROOT / "notebooks"
@@ -19,8 +19,7 @@ VERDICT = "application/vnd.gpulab.verdict+json"
 SECTION = re.compile(r"^//\s*exercise:\s*(\S+)\s*$")
 
 
-class Problem(Exception):
-    """Something that the person who runs a tool has to fix. The text ends with a line `next: …`."""
+Problem = ToolError
 
 
 @dataclass
@@ -58,7 +57,7 @@ def find(names: str = "", folder: Path = FOLDER) -> list[Path]:
     """The notebooks in `folder` called `names` (separated by commas; the number is enough); all without names."""
     every = sorted(path for path in folder.glob("*.ipynb") if not path.name.startswith("."))
     if not every:
-        raise Problem(f"there is no notebook in {relative(folder)}\nnext: check out the whole repository again")
+        raise ToolError(f"there is no notebook in {relative(folder)}", "check out the whole repository again")
     wanted = [name.strip().removesuffix(".ipynb") for name in names.split(",") if name.strip()]
     if not wanted:
         return every
@@ -67,7 +66,7 @@ def find(names: str = "", folder: Path = FOLDER) -> list[Path]:
         hits = [path for path in every if path.stem == name or path.stem.split("_")[0] == name]
         if not hits:
             there = ", ".join(path.stem for path in every)
-            raise Problem(f"no notebook is called `{name}`; there are: {there}\nnext: name one of these, as in NB=00")
+            raise ToolError(f"no notebook is called `{name}`; there are: {there}", "name one of these, as in NB=00")
         found += [path for path in hits if path not in found]
     return found
 
@@ -77,10 +76,10 @@ def load(path: Path) -> Lesson:
     try:
         notebook = nbformat.read(path, as_version=4)
     except OSError as error:
-        raise Problem(f"cannot read {relative(path)}: {error.strerror}\nnext: check the path") from error
+        raise ToolError(f"cannot read {relative(path)}: {error.strerror}", "check the path") from error
     except Exception as error:  # nbformat raises several kinds for a file that is no notebook
         text = f"{relative(path)} is not a notebook: {str(error).splitlines()[0]}"
-        raise Problem(f"{text}\nnext: restore it with git, or open it in an editor and correct the JSON") from error
+        raise ToolError(text, "restore it with git, or open it in an editor and correct the JSON") from error
     solutions_file = path.parent / "solutions" / f"{path.stem}.rs"
     text = solutions_file.read_text(encoding="utf-8") if solutions_file.exists() else ""
     return Lesson(path, notebook, sections(text, solutions_file))
@@ -95,7 +94,7 @@ def sections(text: str, where: Path) -> dict[str, str]:
         if start:
             name = start[1]
             if name in found:
-                raise Problem(f"{relative(where)}: two sections `{name}`\nnext: join them or rename one")
+                raise ToolError(f"{relative(where)}: two sections `{name}`", "join them or rename one")
             found[name] = []
         elif name is not None:
             found[name].append(line)
@@ -112,21 +111,14 @@ def relative(path: Path) -> str:
 
 def write(path: Path, content: str | bytes) -> None:
     """Writes the whole file or nothing."""
-    data = content.encode("utf-8") if isinstance(content, str) else content
+    part = path.with_name(f".writing-{os.getpid()}-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        part.replace(path)
     except OSError as error:
         fix = "make room on the disk and the folder writable, or choose another: python3 -m env.run --out DIR"
-        raise Problem(f"cannot write {relative(path)}: {error.strerror}\nnext: {fix}") from error
+        raise ToolError(f"cannot write {relative(path)}: {error.strerror}", fix) from error
 
 
 def strip(notebook: NotebookNode) -> bool:

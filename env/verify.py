@@ -7,28 +7,20 @@ import os
 import sys
 
 from env import paths
-from env.console import SetupError, problem
+from env.console import tool
 from env.setup import program, rust
 
 
-def main() -> int:
+def main() -> None:
     """Prints the accelerators found; as JSON with JSON=1 or --json."""
-    try:
-        # Only the answer on stdout: with JSON=1 another program reads it.
-        with contextlib.redirect_stdout(sys.stderr):
-            program.program(rust.toolchain(quiet=True), quiet=True)
-    except SetupError as error:
-        problem(error)
-        return 1
-    except OSError as error:
-        problem(SetupError(str(error), f"see that {paths.ROOT} is writable, with room on its disk"))
-        return 1
+    # Only the answer on stdout: with JSON=1 another program reads it.
+    with contextlib.redirect_stdout(sys.stderr):
+        program.program(rust.toolchain(quiet=True), quiet=True)
     wants_json = bool(os.environ.get("JSON")) or "--json" in sys.argv[1:]
     command = [str(paths.PROGRAMS / "gpulab"), "verify", *(["--json"] if wants_json else [])]
-    environment = {**os.environ, "LD_LIBRARY_PATH": paths.library_path()}
     sys.stdout.flush()
-    os.execve(command[0], command, environment)
+    os.execve(command[0], command, {**os.environ, "LD_LIBRARY_PATH": paths.library_path()})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tool(main)

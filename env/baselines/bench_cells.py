@@ -9,17 +9,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from env import lab, paths
-from env.notebooks import FOLDER, Problem, load
+from env.console import ToolError, tool
+from env.notebooks import FOLDER, load
 from env.run import provenance
-from env.run.judge import complaints
-from env.run.session import Execution, RunningKernel
+from env.run.judge import checked
+from env.run.session import RunningKernel
 
 REPEATS = 5
 CELL_LIMIT_S = 600
@@ -62,33 +63,25 @@ class Row:
         return "kept" if self.median <= self.limit_s else "exceeded"
 
 
-def checked(kernel: RunningKernel, source: str) -> Execution:
-    """Runs a cell that must go well: a failing cell is often a fast one."""
-    done = kernel.execute(source, CELL_LIMIT_S)
-    said = complaints(done)
-    if done.status != "ok" or said:
-        raise Problem(f"this cell failed: {source}\n{said}\nnext: make run NB=00_welcome")
-    return done
-
-
 def open_notebook(results: Path) -> Times:
     """Opens the first lesson, runs it as far as its first plot, then the two cells that are timed."""
     started = time.monotonic()
     # As JupyterLab does, so that the kernel knows what it is started for.
-    environment = {"JPY_SESSION_NAME": str(WELCOME), "GPULAB_RESULTS": str(results)}
-    with RunningKernel(FOLDER, environment, threading.Event()) as kernel:
+    environment = {**os.environ, "JPY_SESSION_NAME": str(WELCOME), "GPULAB_RESULTS": str(results)}
+    with RunningKernel(FOLDER, environment) as kernel:
+        run = partial(checked, kernel, limit_s=CELL_LIMIT_S, next_step="make run NB=00_welcome")
         first_plot = None
         for cell in load(WELCOME).code:
-            done = checked(kernel, cell.source)
+            done = run(cell.source)
             if any(SVG in out.get("data", {}) for out in done.outputs):
                 first_plot = time.monotonic() - started
                 break
         if first_plot is None:
-            raise Problem(f"{WELCOME.name} shows no plot\nnext: make run NB=00_welcome")
-        checked(kernel, ROWS)
-        line, plot = checked(kernel, PRINT), checked(kernel, PLOT)
+            raise ToolError(f"{WELCOME.name} shows no plot", "make run NB=00_welcome")
+        run(ROWS)
+        line, plot = run(PRINT), run(PLOT)
         if not any(SVG in out.get("data", {}) for out in plot.outputs):
-            raise Problem("the plot helper gave no SVG\nnext: cargo test -p gpulab plot")
+            raise ToolError("the plot helper gave no SVG", "cargo test -p gpulab plot")
         return Times(first_plot, line.seconds, plot.seconds, kernel.said().count("Compiling "))
 
 
@@ -113,7 +106,7 @@ def second_lab() -> float:
         ended = time.monotonic() + 30
         while lab.RUNNING.exists() and time.monotonic() < ended:
             time.sleep(0.05)
-    raise Problem("`make lab` gave no address:\n" + "".join(said[-10:]) + "\nnext: make lab")
+    raise ToolError("`make lab` gave no address:\n" + "".join(said[-10:]), "make lab")
 
 
 def measure(results: Path) -> tuple[list[Row], int]:
@@ -154,26 +147,21 @@ def table(machine: str, rows: list[Row], crates: int) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main() -> None:
     """Prints the table, or JSON. Speed is recorded, so a limit that was exceeded is no failure."""
-    try:
-        machine = provenance.verify()["short_name"]
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        with tempfile.TemporaryDirectory() as folder:
-            # The recorded runs are there to read; the rows of these runs go nowhere.
-            for recorded in (paths.ROOT / "results").glob("*/metrics.csv"):
-                (Path(folder) / recorded.parent.name).symlink_to(recorded.parent)
-            rows, crates = measure(Path(folder))
-    except Problem as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    machine = provenance.verify()["short_name"]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with tempfile.TemporaryDirectory() as folder:
+        # The recorded runs are there to read; the rows of these runs go nowhere.
+        for recorded in (paths.ROOT / "results").glob("*/metrics.csv"):
+            (Path(folder) / recorded.parent.name).symlink_to(recorded.parent)
+        rows, crates = measure(Path(folder))
     if "--json" in sys.argv[1:]:
         listed = [{**asdict(row), "median": row.median, "verdict": row.verdict} for row in rows]
         print(json.dumps({"machine": machine, "cores": cores, "rows": listed, "crates_built": crates}, indent=1))
     else:
         print(table(f"{machine} ({cores} in use)", rows, crates))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tool(main)

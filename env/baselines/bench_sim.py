@@ -17,17 +17,18 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
-import venv
 
 from env import in_venv
+from env.console import ToolError
 
 if __name__ == "__main__":
     in_venv.enter(set_up=not {"-h", "--help"} & set(sys.argv[1:]))
 
 from env import paths
-from env.notebooks import FOLDER, Problem
-from env.run.judge import complaints
+from env.baselines.asked import Asked, own_python, usable_cores
+from env.console import tool
+from env.notebooks import FOLDER
+from env.run.judge import checked, text
 from env.run.session import RunningKernel
 
 BENCH = paths.SIMULATOR / "benches" / "throughput"
@@ -69,71 +70,26 @@ CELLS = (
 )
 
 
-def seconds(answer: str) -> tuple[float, float]:
-    """Return the median and the fastest of an answer; a single launch is both."""
-    words = [float(word) for word in answer.split()]
-    return words[0], words[min(1, len(words) - 1)]
-
-
-class Answers:
-    """A program that answers a line with a line that starts with seconds: the median, and perhaps the fastest."""
-
-    def __init__(self, command: list[str]) -> None:
-        """Start it."""
-        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, question: str) -> tuple[float, float]:
-        """Return the seconds that it answers, median and fastest."""
-        assert self.child.stdin is not None and self.child.stdout is not None
-        answer = ""
-        try:
-            self.child.stdin.write(question + "\n")
-            self.child.stdin.flush()
-            answer = self.child.stdout.readline()
-            return seconds(answer)
-        except (BrokenPipeError, IndexError, ValueError):
-            raise Problem(f"{self.child.args[0]} answered {question!r} with {answer!r}\nnext: see above") from None
-
-    def close(self) -> None:
-        """End it by closing what it reads."""
-        assert self.child.stdin is not None
-        self.child.stdin.close()
-        self.child.wait()
-
-
 class Notebook:
     """A notebook's kernel with the measuring code loaded."""
 
-    def __init__(self) -> None:
-        """Start it, and load the code."""
-        self.kernel = RunningKernel(FOLDER, {}, threading.Event()).__enter__()
-        try:
-            for cell in CELLS:
-                self.run(cell)
-        except BaseException:
-            self.close()
-            raise
+    def __init__(self, kernel: RunningKernel) -> None:
+        self.kernel = kernel
+        for cell in CELLS:
+            self.run(cell)
 
-    def run(self, cell: str) -> str:
-        """Run a cell that must go well; return what it printed."""
-        done = self.kernel.execute(cell, CELL_LIMIT_S)
-        said = complaints(done)
-        if done.status != "ok" or said:
-            raise Problem(f"this cell failed: {cell}\n{said}\nnext: make setup")
-        return "".join(output.get("text", "") for output in done.outputs)
+    def run(self, cell: str) -> list[float]:
+        """Runs a cell that must go well; the numbers that it printed."""
+        return [float(word) for word in text(checked(self.kernel, cell, CELL_LIMIT_S, "make setup")).split()]
 
-    def ask(self, question: str) -> tuple[float, float]:
-        """Return the seconds of the benchmark's own code in a cell."""
+    def ask(self, question: str) -> list[float]:
+        """The seconds of the benchmark's own code in a cell."""
         code = f'measure::answer("{question}", "{paths.SIMULATOR}").expect("an answer")'
-        return seconds(self.run(f'println!("{{}}", {code});'))
+        return self.run(f'println!("{{}}", {code});')
 
-    def launch(self, name: str, n: int) -> tuple[float, float]:
-        """Return the seconds of `kernel.launch`."""
-        return seconds(self.run(f'println!("{{}}", launches("{name}", {n}, {LAUNCHES}).expect("it runs"));'))
-
-    def close(self) -> None:
-        """End the kernel."""
-        self.kernel.__exit__()
+    def launch(self, name: str, n: int) -> list[float]:
+        """The seconds of `kernel.launch`."""
+        return self.run(f'println!("{{}}", launches("{name}", {n}, {LAUNCHES}).expect("it runs"));')
 
 
 def benchmark() -> list[str]:
@@ -143,20 +99,11 @@ def benchmark() -> list[str]:
         [*build, "--message-format=json"], cwd=paths.ROOT, stdout=subprocess.PIPE, text=True, check=False
     )
     if run.returncode:
-        raise Problem("the benchmark does not build\nnext: cargo bench -p warpsim")
+        raise ToolError("the benchmark does not build", "cargo bench -p warpsim")
     built = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     # The crate's own program is built beside it.
     programs = [one["executable"] for one in built if one.get("target", {}).get("name") == "throughput"]
     return [next(filter(None, programs)), "--ask"]
-
-
-def numba() -> list[str]:
-    """Install Numba, apart from what the course needs; return the command of its side."""
-    python = NUMBA / "bin" / "python"
-    if not python.exists():
-        venv.create(NUMBA, with_pip=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "numba"], check=True)
-    return [str(python), str(PEER)]
 
 
 def verdict(ratio: float, limit: float, most: bool) -> str:
@@ -164,7 +111,7 @@ def verdict(ratio: float, limit: float, most: bool) -> str:
     return "kept" if (ratio <= limit if most else ratio >= limit) else "exceeded" if most else "not reached"
 
 
-def beside_a_cell(bench: Answers, notebook: Notebook, cores: list[int], rounds: int) -> None:
+def beside_a_cell(bench: Asked, notebook: Notebook, cores: list[int], rounds: int) -> None:
     """Print the table of the benchmark and the cell."""
     print("| kernel | looked at | cores | benchmark, ms | cell, ms | cell / benchmark | of the fastest | limit | |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |")
@@ -179,67 +126,62 @@ def beside_a_cell(bench: Answers, notebook: Notebook, cores: list[int], rounds: 
                 for _ in range(rounds):
                     cell = notebook.launch(name, n) if mode == "launch" else notebook.ask(question)
                     turns.append((bench.ask(question), cell))
-                ours, theirs = (statistics.median(median for median, _ in side) * 1e3 for side in zip(*turns))
+                ours, theirs = (statistics.median(median for median, *_ in side) * 1e3 for side in zip(*turns))
                 ratio = statistics.median(cell[0] / own[0] for own, cell in turns)
                 least = statistics.median(cell[1] / own[1] for own, cell in turns)
-                text = f"| {name} {n} | {mode} | {count} | {ours:.1f} | {theirs:.1f} | {ratio:.2f} | {least:.2f} "
-                print(f"{text}| {CELL_LIMIT:g} | {verdict(least, CELL_LIMIT, True)} |", flush=True)
+                line = f"| {name} {n} | {mode} | {count} | {ours:.1f} | {theirs:.1f} | {ratio:.2f} | {least:.2f} "
+                print(f"{line}| {CELL_LIMIT:g} | {verdict(least, CELL_LIMIT, True)} |", flush=True)
 
 
-def beside_numba(bench: Answers, peer: Answers, cores: list[int], rounds: int) -> None:
+def beside_numba(bench: Asked, peer: Asked, cores: list[int], rounds: int) -> None:
     """Print the table of the simulators."""
     print("\n| kernel | cores | Numba's simulator, s | looked at | warpsim, ms | ratio | limit | |")
     print("| --- | ---: | ---: | --- | ---: | ---: | ---: | --- |")
     for name, n in NUMBA_CASES:
         turns: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
         for _ in range(rounds):
-            theirs, _ = peer.ask(f"{name} {n} 1")
+            theirs = peer.ask(f"{name} {n} 1")[0]
             for mode in MODES:
-                own, _ = bench.ask(f"{name} {n} {mode} {len(cores)} 31")
+                own = bench.ask(f"{name} {n} {mode} {len(cores)} 31")[0]
                 turns[mode].append((own, theirs))
         for mode, times in turns.items():
             own, theirs = (statistics.median(side) for side in zip(*times))
             ratio = statistics.median(theirs / own for own, theirs in times)
-            text = f"| {name} {n} | {len(cores)} | {theirs:.2f} | {mode} | {own * 1e3:.2f} | {ratio:.0f} "
-            print(f"{text}| {NUMBA_LIMIT} | {verdict(ratio, NUMBA_LIMIT, False)} |", flush=True)
+            line = f"| {name} {n} | {len(cores)} | {theirs:.2f} | {mode} | {own * 1e3:.2f} | {ratio:.0f} "
+            print(f"{line}| {NUMBA_LIMIT} | {verdict(ratio, NUMBA_LIMIT, False)} |", flush=True)
 
 
-def main() -> int:
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--cores", type=int, help="how many cores to use; without it, all that are usable")
+    made.add_argument("--rounds", type=int, default=5, help="how many times the sides take turns")
+    made.add_argument("--numba", action="store_true", help="also Numba's CUDA simulator (downloads Numba)")
+    return made
+
+
+def main() -> None:
     """Measure and print. Speed is recorded, so a limit that was exceeded is no failure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cores", type=int, help="how many cores to use; without it, all that are usable")
-    parser.add_argument("--rounds", type=int, default=5, help="how many times the sides take turns")
-    parser.add_argument("--numba", action="store_true", help="also Numba's CUDA simulator (downloads Numba)")
-    options = parser.parse_args()
-    cores = list(range(os.cpu_count() or 1))
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
+    options = parser().parse_args()
     # The last ones: what else runs usually starts on the first.
+    cores = usable_cores()
     cores = cores[-(options.cores or len(cores)) :]
-    try:
-        command = benchmark()
-        other = numba() if options.numba else None
-        if hasattr(os, "sched_setaffinity"):
-            # All that is started from here on stays on these.
-            os.sched_setaffinity(0, cores)
-        bench = Answers(command)
-        load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "not known"
-        print(f"Medians of {options.rounds} rounds of {LAUNCHES} launches; load of the machine before: {load}.\n")
-        notebook = Notebook()
-        try:
-            beside_a_cell(bench, notebook, cores, options.rounds)
-        finally:
-            notebook.close()
-        if other:
-            peer = Answers(other)
-            beside_numba(bench, peer, cores, options.rounds)
-            peer.close()
-        bench.close()
-    except Problem as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    command = benchmark()
+    other = [own_python(NUMBA, "numba"), str(PEER)] if options.numba else None
+    if hasattr(os, "sched_setaffinity"):
+        # All that is started from here on stays on these.
+        os.sched_setaffinity(0, cores)
+    bench = Asked(command, cores)
+    load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "not known"
+    print(f"Medians of {options.rounds} rounds of {LAUNCHES} launches; load of the machine before: {load}.\n")
+    with RunningKernel(FOLDER, dict(os.environ)) as kernel:
+        beside_a_cell(bench, Notebook(kernel), cores, options.rounds)
+    if other:
+        peer = Asked(other, cores)
+        beside_numba(bench, peer, cores, options.rounds)
+        peer.close()
+    bench.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tool(main)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+
+from env.baselines.cuda_clock import timed, warmed_up
 
 SAMPLE_MS = 8.0
 WARM_UP_MS = 30.0
@@ -68,12 +72,7 @@ class Step:
 
     def captured(self) -> torch.cuda.CUDAGraph:
         """Warm-up steps come before a capture, so parameters and moments are put back afterwards."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self.work()
-        torch.cuda.current_stream().wait_stream(side)
+        warmed_up(self.work)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self.work()
@@ -119,23 +118,13 @@ class Timed:
             step()
             self.losses.append(step.loss.item())
         self.repeats = 20
-        few = self.timed(self.repeats)
+        few = timed(self.step, self.repeats)
         self.repeats, self.warm_ups = max(5, round(SAMPLE_MS / few)), max(5, round(WARM_UP_MS / few))
-
-    def timed(self, calls: int) -> float:
-        """The ms of a step, the mean of so many."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(calls):
-            self.step()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / calls
 
     def sample(self) -> float:
         """One sample, after steps that do not count: the GPU has worked for another process."""
-        self.timed(self.warm_ups)
-        return self.timed(self.repeats)
+        timed(self.step, self.warm_ups)
+        return timed(self.step, self.repeats)
 
 
 def kernels(step: Step) -> list[tuple[str, float]]:
@@ -162,16 +151,7 @@ def optimisers(data: Data) -> list[tuple[str, float]]:
         for parameter in parameters:
             parameter.grad = torch.randn_like(parameter)
         optimiser = torch.optim.AdamW(parameters, lr=1e-3, **options)
-        samples = []
-        for _ in range(15):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            for _ in range(10):
-                optimiser.step()
-            end.record()
-            end.synchronize()
-            samples.append(start.elapsed_time(end) * 100)
-        found.append((name, sorted(samples)[len(samples) // 2]))
+        found.append((name, statistics.median(timed(optimiser.step, 10) * 1e3 for _ in range(15))))
     return found
 
 
@@ -188,3 +168,20 @@ def prepare(data: Data, asked: dict) -> list[Timed]:
     if precision != "f16":  # its loss scale is read by the host
         ways.append(Timed("torch, graph", make(graph=True), steps))
     return ways
+
+
+class Partner:
+    """What answers the program's lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data: Data | None = None
+        self.ways: list[Timed] = []
+
+    def answer(self, line: str) -> str:
+        """The ms of a sample to `go 0`, else the ways that will be timed."""
+        if line.startswith("go "):
+            return f"{self.ways[int(line[3:])].sample():.6f}"
+        self.data = self.data or Data(self.folder)
+        self.ways = prepare(self.data, json.loads(line))
+        return json.dumps([{"name": way.name, "losses": way.losses, "parts": way.parts} for way in self.ways])

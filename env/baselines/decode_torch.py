@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from env.baselines import cuda_clock
+
 LAYERS, HEADS, WIDTH, CONTEXT = 12, 12, 768, 1024
 # As in the example: the position that is held against f64, the token there, and the tokens of a sample.
 AT, TOKEN, TOKENS = 511, 4242, 64
@@ -75,13 +77,8 @@ def timed(work: Callable[[int], None]) -> float:
     """The µs of a token, the mean of a sample, after a few that do not count."""
     for call in range(WARM_UP):
         work(call)
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for call in range(TOKENS):
-        work(call)
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) * 1e3 / TOKENS
+    numbers = iter(range(TOKENS))
+    return cuda_clock.timed(lambda: work(next(numbers)), TOKENS) * 1e3
 
 
 class Peers:
@@ -103,11 +100,7 @@ class Peers:
         self.names = ["torch eager"]
         self.work: list[Callable[[int], None]] = [lambda call: self.model.step(AT + 1 - TOKENS // 2 + call)]
         self.graph = torch.cuda.CUDAGraph()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self.model.step(AT)
+        cuda_clock.warmed_up(lambda: self.model.step(AT))
         torch.cuda.synchronize()
         with torch.cuda.graph(self.graph):
             self.model.step(AT)
@@ -121,3 +114,18 @@ class Peers:
     def sample(self, at: int) -> float:
         """One sample of the one with that number."""
         return timed(self.work[at])
+
+
+class Partner:
+    """What answers the program's lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.peers: Peers | None = None
+
+    def answer(self, line: str) -> str:
+        """What it times, to `ready`; the µs of a sample, to `go 0`."""
+        if line == "ready":
+            self.peers = Peers(self.folder)
+            return json.dumps({"names": self.peers.names, "errors": self.peers.errors})
+        return f"{self.peers.sample(int(line.removeprefix('go '))):.4f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -81,3 +82,27 @@ def sessions(model: str) -> list[Session]:
         else:
             print(f"Python's onnxruntime on {name}: left out, it fell back to the CPU", file=sys.stderr)
     return made
+
+
+class Partner:
+    """What answers the program's lines; others than objects are its own words."""
+
+    def __init__(self, _folder: Path) -> None:
+        self.sessions: list[Session] = []
+
+    def answer(self, line: str) -> str | None:
+        """The sessions of a model, or what one of them is asked for."""
+        if not line.startswith("{"):
+            return None
+        asked = json.loads(line)
+        if "model" in asked:
+            self.sessions += sessions(asked["model"])
+            return json.dumps([session.provider for session in self.sessions])
+        session = self.sessions[asked["session"]]
+        if "calls" in asked:
+            return json.dumps(session.calls(asked["calls"]))
+        if "set" in asked:
+            session.set(asked["set"])
+        else:
+            session.output(asked["output"])
+        return json.dumps("ok")

@@ -11,9 +11,9 @@ import argparse
 import csv
 import io
 import subprocess
-import sys
 from pathlib import Path
 
+from env.console import ToolError, tool
 from env.paths import ROOT, SIMULATOR
 
 FOLDER = SIMULATOR / "tests" / "hardware"
@@ -66,12 +66,11 @@ def counted(printed: str) -> list[dict[str, int]]:
 
 
 def run(table: str) -> str:
-    """What ncu prints of a table's launches; stops the program when it counts nothing."""
+    """What ncu prints of a table's launches."""
     done = subprocess.run([*NCU, *EXAMPLE, table], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0 or '"ID"' not in done.stdout:
-        print(f"error: ncu counted nothing\n{done.stdout[-2000:]}{done.stderr[-2000:]}", file=sys.stderr)
-        print("next: run this on a machine with an NVIDIA GPU whose counters may be read", file=sys.stderr)
-        sys.exit(1)
+        step = "run this on a machine with an NVIDIA GPU whose counters may be read"
+        raise ToolError(f"ncu counted nothing\n{done.stdout[-2000:]}{done.stderr[-2000:]}", step)
     return done.stdout
 
 
@@ -85,24 +84,27 @@ def write(table: str, launches: list[dict[str, int]], machine: str) -> None:
     (FOLDER / "h200" / f"{table}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def main() -> int:
-    """Writes the tables; 1 when not every scenario was counted."""
-    parser = argparse.ArgumentParser(prog="python3 -m env.baselines.record_counters", description=__doc__)
-    parser.add_argument("--from", dest="source", type=Path, help="the folder of what `ncu --csv` printed")
-    parser.add_argument("--only", help="one table")
-    parser.add_argument("--machine", default="NVIDIA H200", help="for the first line of each table")
-    chosen = parser.parse_args()
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python3 -m env.baselines.record_counters", description=__doc__)
+    made.add_argument("--from", dest="source", type=Path, help="the folder of what `ncu --csv` printed")
+    made.add_argument("--only", help="one table")
+    made.add_argument("--machine", default="NVIDIA H200", help="for the first line of each table")
+    return made
+
+
+def main() -> None:
+    """Writes the tables, as long as every scenario was counted."""
+    chosen = parser().parse_args()
     for table in [chosen.only] if chosen.only else sorted(path.stem for path in FOLDER.glob("*.csv")):
         printed = (chosen.source / f"{table}.csv").read_text(encoding="utf-8") if chosen.source else run(table)
         launches = counted(printed)
         if len(launches) != len(names(table)):
-            print(f"error: {table} has {len(names(table))} scenarios, and ncu counted {len(launches)}", file=sys.stderr)
-            print("next: run the example alone: " + " ".join([*EXAMPLE, table]), file=sys.stderr)
-            return 1
+            what = f"{table} has {len(names(table))} scenarios, and ncu counted {len(launches)}"
+            raise ToolError(what, "run the example alone: " + " ".join([*EXAMPLE, table]))
         write(table, launches, chosen.machine)
         print(f"{table}: {len(launches)} launches recorded")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tool(main)

@@ -10,11 +10,13 @@ import argparse
 import re
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent.parent / "crates" / "warpsim" / "tests" / "findings"
+from env.console import ToolError, tool
+from env.paths import PROGRAMS, ROOT, SIMULATOR
+
+FOLDER = SIMULATOR / "tests" / "findings"
 BUILD = ["cargo", "build", "--quiet", "--release", "-p", "gpulab-profiling", "--example", "record_findings"]
 TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 PLACES = ["/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer"]
@@ -77,60 +79,54 @@ def launch(tools: str, program: Path, folder: Path, logs: Path, scenario: str, t
     log_of(logs, scenario, tool).write_text(printed, encoding="utf-8")
 
 
-def sanitizer() -> str | None:
-    """compute-sanitizer, if this machine has it."""
-    return shutil.which("compute-sanitizer") or next((place for place in PLACES if Path(place).exists()), None)
-
-
-def record(program: Path | None, folder: Path, logs: Path, jobs: int) -> bool:
-    """Launches everything; false when the tools are not here."""
-    tools = sanitizer()
+def record(program: Path | None, folder: Path, logs: Path, jobs: int) -> None:
+    """Launches everything."""
+    tools = shutil.which("compute-sanitizer") or next((place for place in PLACES if Path(place).exists()), None)
     if tools is None:
-        print("error: compute-sanitizer is not found", file=sys.stderr)
-        print("next: run this where the CUDA toolkit is installed, on a machine with an NVIDIA GPU", file=sys.stderr)
-        return False
+        step = "run this where the CUDA toolkit is installed, on a machine with an NVIDIA GPU"
+        raise ToolError("compute-sanitizer is not found", step)
     if program is None:
-        root = FOLDER.parents[2]
-        subprocess.run(BUILD, cwd=root, check=True)
-        program = root / "target" / "release" / "examples" / "record_findings"
+        subprocess.run(BUILD, cwd=ROOT, check=True)
+        program = PROGRAMS / "examples" / "record_findings"
     logs.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(lambda run: launch(tools, program, folder, logs, *run), wanted(folder)))
-    return True
 
 
-def main() -> int:
-    """Writes the table; 1 when a run is missing or did not come to an end."""
-    parser = argparse.ArgumentParser(prog="python3 -m env.baselines.record_findings", description=__doc__)
-    parser.add_argument("--from", dest="source", type=Path, help="a folder with the logs of another machine")
-    parser.add_argument("--scenarios", type=Path, default=FOLDER, help="where scenarios.csv and the PTX lie")
-    parser.add_argument("--program", type=Path, help="the example, built already")
-    parser.add_argument("--logs", type=Path, default=Path("sanitizer-logs"), help="where the logs go")
-    parser.add_argument("--jobs", type=int, default=4, help="launches at a time")
-    parser.add_argument("--machine", default="NVIDIA H200", help="for the first line of the table")
-    chosen = parser.parse_args()
-    if chosen.source is None and not record(chosen.program, chosen.scenarios, chosen.logs, chosen.jobs):
-        return 1
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python3 -m env.baselines.record_findings", description=__doc__)
+    made.add_argument("--from", dest="source", type=Path, help="a folder with the logs of another machine")
+    made.add_argument("--scenarios", type=Path, default=FOLDER, help="where scenarios.csv and the PTX lie")
+    made.add_argument("--program", type=Path, help="the example, built already")
+    made.add_argument("--logs", type=Path, default=Path("sanitizer-logs"), help="where the logs go")
+    made.add_argument("--jobs", type=int, default=4, help="launches at a time")
+    made.add_argument("--machine", default="NVIDIA H200", help="for the first line of the table")
+    return made
+
+
+def main() -> None:
+    """Writes the table, unless a run is missing or did not come to an end."""
+    chosen = parser().parse_args()
+    if chosen.source is None:
+        record(chosen.program, chosen.scenarios, chosen.logs, chosen.jobs)
     logs = chosen.source or chosen.logs
     lines = [f"# Said by compute-sanitizer on one {chosen.machine}; written by env/baselines/record_findings.py."]
     lines.append("name;tool;kind;times;lines;words")
     broken = []
-    for scenario, tool in wanted(chosen.scenarios):
-        path = log_of(logs, scenario, tool)
+    for scenario, by in wanted(chosen.scenarios):
+        path = log_of(logs, scenario, by)
         log = path.read_text(encoding="utf-8") if path.exists() else ""
         # Without a launch and a tool's last word, nothing said is no "all is well".
         if f"{scenario}: launched" not in log or "SUMMARY" not in log:
-            broken.append(f"{scenario} under {tool}")
+            broken.append(f"{scenario} under {by}")
         for kind, count, at, words in found(log) or [("none", 0, "", "")]:
-            lines.append(";".join([scenario, tool, kind, str(count), at, words]))
+            lines.append(";".join([scenario, by, kind, str(count), at, words]))
     if broken:
-        print(f"error: no result of {len(broken)} runs: {', '.join(broken[:5])}", file=sys.stderr)
-        print(f"next: read their logs in {logs}", file=sys.stderr)
-        return 1
+        raise ToolError(f"no result of {len(broken)} runs: {', '.join(broken[:5])}", f"read their logs in {logs}")
     (chosen.scenarios / "h200.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"{len(wanted(chosen.scenarios))} runs recorded")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tool(main)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from env.baselines.cuda_clock import timed
 
 SAMPLE_MS = 1.0
 WARM_UP_MS = 10.0
@@ -40,14 +44,12 @@ class Job:
 
     def timed(self, calls: int) -> float:
         """The ms of a call, the mean of so many."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(calls):
+
+        def work() -> None:
             self.calls[self.turn % len(self.calls)]()
             self.turn += 1
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / calls
+
+        return timed(work, calls)
 
     def sample(self) -> float:
         """One sample. Calls that are not counted come first: the GPU has worked for another process, and then rested for
@@ -75,6 +77,34 @@ def load(path: Path, dtype: torch.dtype, count: int) -> torch.Tensor:
 def release() -> None:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
+
+
+class Partner:
+    """What answers the program's lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.job: Job | None = None
+
+    def answer(self, line: str) -> str:
+        """The ms of a sample to `go` (of another way to `go 1`), else what will be timed."""
+        if line == "go":
+            return f"{self.job.sample():.6f}"
+        if line.startswith("go "):
+            return f"{self.job.others[int(line[3:]) - 1].sample():.6f}"
+        self.job = None
+        release()
+        asked = json.loads(line)
+        why = "it has nothing for that"
+        try:
+            self.job = prepare(asked, self.folder)
+        except RuntimeError as error:  # such as memory that is short: the rungs are timed without it
+            why = str(error)
+        if self.job is None:
+            print(f"PyTorch: left out at {asked['topic']}: {why}", file=sys.stderr)
+            return "{}"
+        ways = [{"name": job.name, "error": job.error} for job in (self.job, *self.job.others)]
+        return json.dumps({**ways[0], "others": ways[1:]})
 
 
 def prepare(asked: dict, folder: Path) -> Job | None:

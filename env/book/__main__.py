@@ -11,58 +11,52 @@ from collections import Counter
 from pathlib import Path
 
 from env import in_venv
-from env.console import SetupError, problem
-from env.setup import python
+from env.console import tool
 
 
 def set_up() -> None:
     """Goes on inside the virtual environment; the Rust kernel is not needed, so that it is not built."""
+    from env.setup import python
+
     if os.environ.get(in_venv.DONE) != "1":
-        try:
-            python.check_version()
-            python.environment()
-        except SetupError as error:
-            problem(error)
-            sys.exit(1)
+        python.check_version()
+        python.environment()
     in_venv.enter(set_up=False)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python3 -m env.book", description=__doc__)
+    made.add_argument("--out", type=Path, help="the folder (default: dist/book)")
+    made.add_argument("--look", action="store_true", help="then drive it in a browser, with screenshots")
+    return made
 
 
 def main() -> int:
     """0 when all pages were written and every link leads somewhere; 3 when they were to be looked at without a browser."""
-    parser = argparse.ArgumentParser(prog="python3 -m env.book", description=__doc__)
-    parser.add_argument("--out", type=Path, help="the folder (default: dist/book)")
-    parser.add_argument(
-        "--look", action="store_true", help="then drive it in a browser; screenshots in results/run/screens"
-    )
-    chosen = parser.parse_args()
+    chosen = parser().parse_args()
+    set_up()
     from env.book import broken_links, look, site
     from env.ci.browser import SKIPPED, chromium
-    from env.notebooks import ROOT, Problem, relative
+    from env.notebooks import ROOT, relative
 
     started = time.monotonic()
     out = (chosen.out or site.OUT).resolve()
-    try:
-        built = site.build(out)
-        broken = broken_links.broken(out)
-        took = time.monotonic() - started
-        browser = chromium() if chosen.look else None
-        seen = look.look(out, browser, ROOT / "results" / "run" / "screens") if browser and not broken else ""
-    except Problem as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error}\nnext: make {relative(out.parent)} writable, with room on its disk", file=sys.stderr)
-        return 1
+    built = site.build(out)
+    broken = broken_links.broken(out)
     for line in broken:
         print(f"error: {line}", file=sys.stderr)
     machines = Counter(machine or "no recorded run yet" for machine in built.lessons.values())
     for machine, count in machines.items():
         print(f"{count:3} {'lesson' if count == 1 else 'lessons'}: {machine}")
-    print(f"book: {built.pages} pages, {built.bytes / 1e6:.1f} MB, {took:.1f} s")
+    print(f"book: {built.pages} pages, {built.bytes / 1e6:.1f} MB, {time.monotonic() - started:.1f} s")
     if broken:
         return 1
-    print(seen or f"next: open {relative(out / 'index.html')} in a browser")
-    if chosen.look and browser is None:
+    if not chosen.look:
+        print(f"next: open {relative(out / 'index.html')} in a browser")
+    elif browser := chromium():
+        print(look.look(out, browser, ROOT / "results" / "run" / "screens"))
+    else:
         print(
             "not looked at: no Chromium on PATH\nnext: install it (Debian: apt-get install chromium), or set CHROMIUM"
         )
@@ -71,5 +65,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    set_up()
-    sys.exit(main())
+    tool(main)

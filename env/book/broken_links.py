@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -16,45 +15,37 @@ FETCHES = {"src", "poster", "data", "srcset"}
 IN_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?\s*((?:https?:)?//[^"')\s]+)""")
 
 
-@dataclass
-class _Seen:
-    ids: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    fetched: list[str] = field(default_factory=list)
+class Seen(HTMLParser):
+    """The ids and links of a page, what it fetches, and its pictures without words."""
 
-
-class _Reader(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self, page: str) -> None:
         super().__init__()
-        self.seen = _Seen()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.unnamed: list[str] = []
+        self.fetched: list[str] = IN_STYLE.findall(page)
+        self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         said = {name: value or "" for name, value in attrs}
-        if "id" in said:
-            self.seen.ids.append(said["id"])
-        own = {name for name in said if name in FETCHES or (name in ("href", "xlink:href") and tag != "a")}
-        self.seen.fetched += [said[name] for name in own]
-        if tag == "a" and "href" in said:
-            self.seen.links.append(said["href"])
+        self.ids += [said["id"]] if "id" in said else []
+        self.links += [said["href"]] if tag == "a" and "href" in said else []
+        self.fetched += [
+            said[name] for name in said if name in FETCHES or (name in ("href", "xlink:href") and tag != "a")
+        ]
         if tag == "img" and not said.get("alt", "").strip():
-            self.seen.fetched.append(f"//no alternative text: {said.get('src', '')[:60]}")
-
-
-def read(page: str) -> _Seen:
-    """The ids, links and fetched files of a page."""
-    reader = _Reader()
-    reader.feed(page)
-    return reader.seen
+            self.unnamed.append(said.get("src", "")[:60])
 
 
 def broken(out: Path) -> list[str]:
     """What is wrong with the book in this folder, a line each with its next step."""
-    pages = {file: read(file.read_text(encoding="utf-8")) for file in sorted(out.rglob("*.html"))}
+    pages = {file: Seen(file.read_text(encoding="utf-8")) for file in sorted(out.rglob("*.html"))}
     found = []
     for file, seen in pages.items():
         name = relative(file)
         twice = {one for one in seen.ids if seen.ids.count(one) > 1}
         found += [f"{name} has the id `{one}` twice\nnext: rename one heading or cell" for one in sorted(twice)]
+        found += [f"{name}: no alternative text: {address}\nnext: say what it shows" for address in seen.unnamed]
         for address in seen.fetched:
             if WEB.match(address):
                 found.append(f"{name} fetches {address}\nnext: bring it into the repository")
@@ -63,12 +54,10 @@ def broken(out: Path) -> list[str]:
         for address in (one for one in seen.links if not re.match(r"^[a-z][a-z0-9+.-]*:", one, re.IGNORECASE)):
             if wrong := _wrong(address, file, pages):
                 found.append(f"{name} links to {address}: {wrong}\nnext: fix the link in its source")
-        for address in IN_STYLE.findall(file.read_text(encoding="utf-8")):
-            found.append(f"{name} fetches {address}\nnext: bring it into the repository")
     return found
 
 
-def _wrong(address: str, file: Path, pages: dict[Path, _Seen]) -> str | None:
+def _wrong(address: str, file: Path, pages: dict[Path, Seen]) -> str | None:
     path, _, anchor = unquote(address).partition("#")
     if address.startswith("data:"):
         return None

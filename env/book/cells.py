@@ -9,7 +9,8 @@ from bs4 import BeautifulSoup
 from nbformat import NotebookNode
 
 from env.book import ansi, code, figures
-from env.notebooks import VERDICT, Problem, tags
+from env.console import ToolError
+from env.notebooks import VERDICT, tags
 
 SVG, HTML, TEXT = "image/svg+xml", "text/html", "text/plain"
 STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
@@ -51,7 +52,7 @@ class Outputs:
         if TEXT in data:
             return _text(data[TEXT], "stdout") if data[TEXT].strip() not in ("", "()") else ""
         kinds = ", ".join(data)
-        raise Problem(f"{self.page}, cell {cell}: no page can show {kinds}\nnext: show SVG, HTML or text, too")
+        raise ToolError(f"{self.page}, cell {cell}: no page can show {kinds}", "show SVG, HTML or text, too")
 
     def _html(self, html: str, verdict: bool) -> str:
         for style in STYLE.findall(html):

@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from env.book.page import Page
+from env.console import ToolError
 from env.lint import page_rules
-from env.notebooks import ROOT, Problem, relative
+from env.notebooks import ROOT, relative
 
 # In the order of the book's index; a page that is not listed comes behind them.
 GUIDES = ["quickstart", "plain-words", "quick-reference", "troubleshooting"]
@@ -28,7 +29,7 @@ def read(path: Path, out: str, group: str, short: str = "", text: str | None = N
     text = path.read_text(encoding="utf-8") if text is None else text
     titles = [one.text for one in page_rules.headings(text) if one.level == 1]
     if not titles:
-        raise Problem(f"{relative(path)} has no title\nnext: begin with one `# title`")
+        raise ToolError(f"{relative(path)} has no title", "begin with one `# title`")
     title = re.sub(r"[`*]", "", titles[0])
     page = Page(out, title, short or SHORT.get(path.stem, title.split(":")[0]), [path], group=group)
     page.prose(text)

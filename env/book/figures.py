@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from env.notebooks import Problem
+from env.console import ToolError
 
 ROOT = re.compile(r"<svg\b[^>]*>")
 GROUND = re.compile(r'<rect width="100%" height="100%" fill="#ffffff"/>\s*')
@@ -22,12 +22,12 @@ def inline(svg: str, where: str, label: str = "") -> str:
     """
     start = ROOT.search(svg)
     if start is None:
-        raise Problem(f"the plot of {where} is no SVG\nnext: look at the output; the crate's `plot` room writes it")
+        raise ToolError(f"the plot of {where} is no SVG", "look at the output; the crate's `plot` room writes it")
     head = start[0]
     said = LABEL.search(head)
     if said is None or not said[1].strip():
         if not label.strip():
-            raise Problem(f"the plot of {where} has no label\nnext: give it a title, which is its label, too")
+            raise ToolError(f"the plot of {where} has no label", "give it a title, which is its label, too")
         head = re.sub(LABEL, "", head).replace("<svg", f'<svg aria-label="{escape(label)}"', 1)
     if "role=" not in head:
         head = head.replace("<svg", '<svg role="img"', 1)
@@ -44,7 +44,7 @@ def inline(svg: str, where: str, label: str = "") -> str:
         foreign = {name.strip() for name in re.findall(r"([^{}]+)\{", style)} - OWN
         if foreign:
             text = f"the picture of {where} has styles for {', '.join(sorted(foreign))}, which would hold for the whole page"
-            raise Problem(f"{text}\nnext: draw it with attributes in place of these styles")
+            raise ToolError(text, "draw it with attributes in place of these styles")
     body = STYLE.sub("", body)
     return f'<div class="figure" tabindex="0">{head}{body.strip()}</div>'
 

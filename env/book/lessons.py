@@ -7,10 +7,11 @@ import re
 from env.book import markdown
 from env.book.cells import Outputs, words
 from env.book.page import Page
-from env.book.records import RUNS, Record
+from env.book.records import FOLDER, Record
+from env.console import ToolError
 from env.kernel_cache import recipe
 from env.lint import reading_times
-from env.notebooks import ROOT, Lesson, Problem, relative
+from env.notebooks import Lesson, relative
 
 BUILDS_ON = re.compile(r"\bbuilds on:\s*", re.IGNORECASE)
 
@@ -23,12 +24,12 @@ def read(lesson: Lesson, record: Record | None) -> Page:
     minutes = reading_times.stated(lesson)
     if minutes is None:
         what = f"{relative(lesson.path)} does not state its minutes on both paths"
-        raise Problem(f"{what}\nnext: write `About 30 minutes (quick path: 20)` in its first cell")
+        raise ToolError(what, "write `About 30 minutes (quick path: 20)` in its first cell")
     page = Page(
         f"lessons/{lesson.name}.html",
         title,
         title.split(" · ", 1)[-1].split(":")[0].split(",")[0],
-        [lesson.path, *(ROOT / "results" / run / lesson.path.name for run in RUNS)],
+        [lesson.path, FOLDER / lesson.path.name],
         group=reading_times.PARTS.get(number[0], "more").capitalize(),
         minutes=minutes,
         template="lesson.html",

@@ -9,8 +9,9 @@ from bs4 import BeautifulSoup, Tag
 
 from env.book import code, figures
 from env.book.page import Page
+from env.console import ToolError
 from env.lint.page_rules import ELSEWHERE
-from env.notebooks import ROOT, Problem, relative
+from env.notebooks import ROOT, relative
 
 CODE = {".rs", ".py", ".cu", ".cuh", ".metal", ".toml", ".sh", ".yaml", ".yml", ".cuda", ""}
 FILES = {".csv", ".json", ".jsonl", ".txt", ".png", ".jpg", ".svg", ".log"}
@@ -40,7 +41,7 @@ class Links:
         if there is not None:
             known = there.anchors.of.get(anchor)
             if anchor and known is None:
-                raise Problem(f"{relative(source)} links to `{address}`: no such heading\nnext: fix the link")
+                raise ToolError(f"{relative(source)} links to `{address}`: no such heading", "fix the link")
             if there is page and known:
                 return f"#{known}"
             return page.up + there.out + (f"#{known}" if known else "")
@@ -86,15 +87,13 @@ class Links:
     def _image(self, tree: BeautifulSoup, tag: Tag, source: Path, page: Page) -> None:
         address, label = str(tag["src"]), str(tag.get("alt", ""))
         if not label.strip():
-            raise Problem(
-                f"{relative(source)}: the picture `{address}` has no alternative text\nnext: say what it shows"
-            )
+            raise ToolError(f"{relative(source)}: the picture `{address}` has no alternative text", "say what it shows")
         if address.startswith("data:"):
             return
         file = (source.parent / unquote(address)).resolve()
         drawn = file.with_suffix(".svg")
         if ELSEWHERE.match(address) or not (file.is_file() or drawn.is_file()):
-            raise Problem(f"{relative(source)}: the picture `{address}` is not in the repository\nnext: bring it there")
+            raise ToolError(f"{relative(source)}: the picture `{address}` is not in the repository", "bring it there")
         if drawn.is_file():
             picture = figures.inline(drawn.read_text(encoding="utf-8"), f"{page.out}-{drawn.stem}", label)
             tag.replace_with(page.picture(picture))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from env.notebooks import Problem, relative
+from env.console import ToolError
+from env.notebooks import relative
 
 DESK, PHONE = {"width": 1440, "height": 950}, {"width": 390, "height": 844}
 # What each of these finds is a part of this page: words of a text, a piece of code, a title.
@@ -17,27 +20,27 @@ KNOWN = {
     "online softmax": "lessons/31_flash_attention.html",
     "No Kernel": "docs/troubleshooting.html",
 }
+LOCAL = re.compile("file:|data:")
 NOTHING = "no such word anywhere qzx"
 SHOTS = ["index", "lessons/10_vector_add", "lessons/12_matmul", "lessons/31_flash_attention"]
 
 
-class Watch:
-    """Keeps what a page asks for and complains about."""
+@contextmanager
+def visit(browser: Any, where: str, **settings: Any) -> Iterator[Any]:
+    """A page of its own, which may ask for files alone and complain about nothing."""
+    context = browser.new_context(**settings)
+    page, wrong = context.new_page(), []
 
-    def __init__(self, context: Any) -> None:
-        self.wrong: list[str] = []
-        context.on("request", self._request)
-        context.on("console", lambda message: message.type == "error" and self.wrong.append(message.text))
-        context.on("weberror", lambda error: self.wrong.append(str(error.error)))
+    def note(text: str) -> None:
+        wrong.append(f"{page.url}: {text[:200]}")
 
-    def _request(self, request: Any) -> None:
-        if not request.url.startswith(("file:", "data:")):
-            self.wrong.append(f"asks for {request.url[:200]}")
-
-    def check(self, where: str) -> None:
-        """Nothing from elsewhere, no error."""
-        if self.wrong:
-            raise Problem(f"{where}: {'; '.join(self.wrong[:3])}\nnext: open it in a browser, and look at its console")
+    context.on("request", lambda asked: LOCAL.match(asked.url) or note(f"asks for {asked.url}"))
+    context.on("console", lambda message: message.type == "error" and note(message.text))
+    context.on("weberror", lambda error: note(str(error.error)))
+    yield page
+    if wrong:
+        raise ToolError(f"{where}: {'; '.join(wrong[:3])}", "open it in a browser, and look at its console")
+    context.close()
 
 
 def look(out: Path, browser: str, pictures: Path) -> str:
@@ -52,7 +55,7 @@ def look(out: Path, browser: str, pictures: Path) -> str:
             started = playwright.chromium.launch(executable_path=browser, headless=True, args=FLAGS)
         except Error as error:
             step = "start the browser by hand, or name another with CHROMIUM"
-            raise Problem(f"{browser} does not start: {error.message[:600]}\nnext: {step}") from None
+            raise ToolError(f"{browser} does not start: {error.message[:600]}", step) from None
         try:
             _widths(started, files)
             _search(started, out)
@@ -67,64 +70,59 @@ def look(out: Path, browser: str, pictures: Path) -> str:
 
 def _widths(browser: Any, files: list[Path]) -> None:
     """On a phone no page is wider than the screen: what is wide scrolls in a box of its own."""
-    context = browser.new_context(viewport=PHONE)
-    watch, page = Watch(context), context.new_page()
-    for file in files:
-        page.goto(file.as_uri())
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        if wide > PHONE["width"]:
-            step = "find what sticks out, and give it a box that scrolls"
-            raise Problem(f"{relative(file)} is {wide} pixels wide on a phone of {PHONE['width']}\nnext: {step}")
-        watch.check(relative(file))
-    context.close()
+    with visit(browser, "on a phone", viewport=PHONE) as page:
+        for file in files:
+            page.goto(file.as_uri())
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            if wide > PHONE["width"]:
+                step = "find what sticks out, and give it a box that scrolls"
+                raise ToolError(f"{relative(file)} is {wide} pixels wide on a phone of {PHONE['width']}", step)
 
 
 def _search(browser: Any, out: Path) -> None:
-    context = browser.new_context(viewport=DESK)
-    watch, page = Watch(context), context.new_page()
-    page.goto((out / "lessons" / "00_welcome.html").as_uri())
-    page.keyboard.press("/")
-    page.wait_for_function("window.BOOK_INDEX !== undefined")
-    for words, wanted in KNOWN.items():
-        page.fill("dialog.search input", words)
-        found = page.eval_on_selector_all("dialog.search .hits a", "links => links.map(link => link.href)")
-        if not any(wanted in address for address in found):
-            raise Problem(f"the search for `{words}` does not find {wanted}, but {found[:3]}\nnext: look at search.js")
-    page.fill("dialog.search input", NOTHING)
-    if page.locator("dialog.search .hits a").count() or page.inner_text(".status") != "nothing found":
-        raise Problem("the search finds what is not there\nnext: look at env/book/static/search.js")
-    page.fill("dialog.search input", "bank conflict")
-    page.keyboard.press("Enter")
-    page.wait_for_url(re.compile(r"\.html#"))
-    seen = page.evaluate("document.querySelector(':target')?.getBoundingClientRect().top ?? -1")
-    if not 0 <= seen < DESK["height"]:
-        raise Problem(f"the first place found is not in sight: {page.url}\nnext: look at its anchor")
-    watch.check("the search")
-    context.close()
+    with visit(browser, "the search", viewport=DESK) as page:
+        page.goto((out / "lessons" / "00_welcome.html").as_uri())
+        page.keyboard.press("/")
+        page.wait_for_function("window.BOOK_INDEX !== undefined")
+        for words, wanted in KNOWN.items():
+            page.fill("dialog.search input", words)
+            found = page.eval_on_selector_all("dialog.search .hits a", "links => links.map(link => link.href)")
+            if not any(wanted in address for address in found):
+                raise ToolError(
+                    f"the search for `{words}` does not find {wanted}, but {found[:3]}", "look at search.js"
+                )
+        page.fill("dialog.search input", NOTHING)
+        if page.locator("dialog.search .hits a").count() or page.inner_text(".status") != "nothing found":
+            raise ToolError("the search finds what is not there", "look at env/book/static/search.js")
+        page.fill("dialog.search input", "bank conflict")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"\.html#"))
+        seen = page.evaluate("document.querySelector(':target')?.getBoundingClientRect().top ?? -1")
+        if not 0 <= seen < DESK["height"]:
+            raise ToolError(f"the first place found is not in sight: {page.url}", "look at its anchor")
 
 
 def _switches(browser: Any, out: Path) -> None:
     """The list of pages on a phone, and the colours, which the next page keeps."""
-    context = browser.new_context(viewport=PHONE, color_scheme="light")
-    watch, page = Watch(context), context.new_page()
-    page.goto((out / "index.html").as_uri())
-    link = page.locator("nav.pages a[href='lessons/10_vector_add.html']")
-    if link.is_visible():
-        raise Problem("the list of pages covers a phone's screen at the start\nnext: look at env/book/static/book.css")
-    page.click("button.menu")
-    link.click()
-    page.wait_for_url(re.compile("10_vector_add"))
-    ground = "getComputedStyle(document.body).backgroundColor"
-    light = page.evaluate(ground)
-    page.click("button.theme")
-    dark = page.evaluate(ground)
-    page.goto((out / "lessons" / "12_matmul.html").as_uri())
-    if light == dark or page.evaluate(ground) != dark:
-        raise Problem(
-            "the button for the colours does nothing, or is forgotten\nnext: look at env/book/static/theme.js"
-        )
-    watch.check("the list of pages and the colours")
-    context.close()
+    with visit(browser, "the list of pages and the colours", viewport=PHONE, color_scheme="light") as page:
+        page.goto((out / "index.html").as_uri())
+        link = page.locator("nav.pages a[href='lessons/10_vector_add.html']")
+        if link.is_visible():
+            raise ToolError(
+                "the list of pages covers a phone's screen at the start", "look at env/book/static/book.css"
+            )
+        page.click("button.menu")
+        link.click()
+        page.wait_for_url(re.compile("10_vector_add"))
+        ground = "getComputedStyle(document.body).backgroundColor"
+        light = page.evaluate(ground)
+        page.click("button.theme")
+        dark = page.evaluate(ground)
+        page.goto((out / "lessons" / "12_matmul.html").as_uri())
+        if light == dark or page.evaluate(ground) != dark:
+            raise ToolError(
+                "the button for the colours does nothing, or is forgotten", "look at env/book/static/theme.js"
+            )
 
 
 def _screenshots(browser: Any, out: Path, pictures: Path) -> int:
@@ -132,16 +130,13 @@ def _screenshots(browser: Any, out: Path, pictures: Path) -> int:
     taken = 0
     for colours in ("light", "dark"):
         for device, size in (("desk", DESK), ("phone", PHONE)):
-            context = browser.new_context(viewport=size, color_scheme=colours)
-            page = context.new_page()
-            for name in SHOTS:
-                page.goto((out / f"{name}.html").as_uri())
-                page.screenshot(path=pictures / f"book-{name.split('/')[-1]}-{device}-{colours}.png")
-                taken += 1
-            page.keyboard.press("/")
-            page.wait_for_function("window.BOOK_INDEX !== undefined")
-            page.fill("dialog.search input", "bank conflict")
-            page.screenshot(path=pictures / f"book-search-{device}-{colours}.png")
-            taken += 1
-            context.close()
+            with visit(browser, "the screenshots", viewport=size, color_scheme=colours) as page:
+                for name in SHOTS:
+                    page.goto((out / f"{name}.html").as_uri())
+                    page.screenshot(path=pictures / f"book-{name.split('/')[-1]}-{device}-{colours}.png")
+                page.keyboard.press("/")
+                page.wait_for_function("window.BOOK_INDEX !== undefined")
+                page.fill("dialog.search input", "bank conflict")
+                page.screenshot(path=pictures / f"book-search-{device}-{colours}.png")
+            taken += len(SHOTS) + 1
     return taken

@@ -10,8 +10,8 @@ from latex2mathml.converter import convert
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from env.book import code
+from env.console import ToolError
 from env.lint.page_rules import Heading
-from env.notebooks import Problem
 
 
 def formula(text: str, display: str = "inline") -> str:
@@ -26,9 +26,9 @@ def formula(text: str, display: str = "inline") -> str:
     return made
 
 
-def _no_formula(text: str, why: str) -> Problem:
-    return Problem(
-        f"the formula ${text}$ cannot be drawn: {why}\nnext: write it with the commands that latex2mathml knows"
+def _no_formula(text: str, why: str) -> ToolError:
+    return ToolError(
+        f"the formula ${text}$ cannot be drawn: {why}", "write it with the commands that latex2mathml knows"
     )
 
 

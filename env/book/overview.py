@@ -6,7 +6,8 @@ import re
 
 from env.book import documents, markdown
 from env.book.page import Page
-from env.notebooks import ROOT, Problem
+from env.console import ToolError
+from env.notebooks import ROOT
 
 README = ROOT / "README.md"
 # The sections that the first page shows; the page "About the project" has the whole README.
@@ -28,7 +29,7 @@ def read(chapters: list[Page]) -> Page:
     for chapter in chapters:
         name = chapter.sources[0].stem
         if name not in seen:
-            raise Problem(f"README.md's table has no row of {name}\nnext: give it one, with what one sees in it")
+            raise ToolError(f"README.md's table has no row of {name}", "give it one, with what one sees in it")
         paragraph = seen[name].p
         chapter.facts["seen"] = paragraph.decode_contents() if paragraph else ""
     page.facts |= {

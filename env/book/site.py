@@ -14,7 +14,8 @@ from markupsafe import Markup
 from env.book import documents, lessons, overview, records, search
 from env.book.links import Links
 from env.book.page import Page
-from env.notebooks import ROOT, Problem, find, load, relative
+from env.console import ToolError
+from env.notebooks import ROOT, find, load, relative
 
 HERE = Path(__file__).resolve().parent
 OUT = ROOT / "dist" / "book"
@@ -80,7 +81,7 @@ def _finish(page: Page, links: Links) -> None:
 def _check_ours(out: Path) -> None:
     if out.exists() and not (out / MARK).is_file() and (out.is_file() or any(out.iterdir())):
         what = f"{relative(out)} holds what is not the book's"
-        raise Problem(f"{what}\nnext: choose an empty folder: python3 -m env.book --out DIR")
+        raise ToolError(what, "choose an empty folder: python3 -m env.book --out DIR")
 
 
 def _write(file: Path, content: bytes) -> None:

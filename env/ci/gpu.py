@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 from env import paths
-from env.console import SetupError, problem
+from env.console import ToolError, problem
 from env.kernel_cache import candle
 
 MARK = re.compile(r'#\[ignore = "(?P<why>[^"]*)"\]\s*(?:#\[[^\]]*\]\s*)*fn (?P<name>\w+)')
@@ -43,7 +43,7 @@ def has_gpu() -> bool:
 def main() -> int:
     """0 when at least one test ran and all passed."""
     if not has_gpu():
-        problem(SetupError("there is no NVIDIA GPU: `nvidia-smi -L` shows none", "run this on a machine with one"))
+        problem(ToolError("there is no NVIDIA GPU: `nvidia-smi -L` shows none", "run this on a machine with one"))
         return 1
     others = [name for name, why in ignored().items() if why != NEEDED]
     crates = sys.argv[1:] or os.environ.get("ARGS", "").split() or [part for c in CRATES for part in ("-p", c)]
@@ -56,7 +56,7 @@ def main() -> int:
     print(done.stdout, end="")
     ran = sum(int(count) for count in re.findall(r"test result: \w+\. (\d+) passed", done.stdout))
     if done.returncode == 0 and ran == 0:
-        problem(SetupError("no test ran", f"see that tests are marked `{NEEDED}`"))
+        problem(ToolError("no test ran", f"see that tests are marked `{NEEDED}`"))
         return 1
     return done.returncode
 

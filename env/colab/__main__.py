@@ -5,30 +5,26 @@ from __future__ import annotations
 import sys
 
 from env import in_venv
+from env.console import ToolError, tool
 
 
-def main(check: bool) -> int:
-    """0 when all files are as they must be."""
+def main() -> None:
+    """Ends well when all files are as they must be."""
     from env.colab import written
-    from env.notebooks import Problem, write
+    from env.notebooks import write
 
-    try:
-        stale = written.stale()
-        if check and stale:
-            raise Problem(f"not as the notebooks are: {written.names(stale)}\nnext: make colab")
-        texts = written.wanted()
-        for path in stale:
-            if path in texts:
-                write(path, texts[path])
-            else:
-                path.unlink()
-    except Problem as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 1
+    stale = written.stale()
+    if stale and "--check" in sys.argv[1:]:
+        raise ToolError(f"not as the notebooks are: {written.names(stale)}", "make colab")
+    texts = written.wanted()
+    for path in stale:
+        if path in texts:
+            write(path, texts[path])
+        else:
+            path.unlink()
     print(f"written: {written.names(stale)}" if stale else "the Colab edition is as the notebooks are")
-    return 0
 
 
 if __name__ == "__main__":
     in_venv.enter(set_up=False)
-    sys.exit(main("--check" in sys.argv[1:]))
+    tool(main)

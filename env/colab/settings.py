@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from env.notebooks import Problem, relative
+from env.console import ToolError
+from env.notebooks import relative
 from env.paths import ENV
 
 FILE = ENV / "colab" / "settings.json"
@@ -48,23 +49,21 @@ class Settings:
 
 
 def load(file: Path = FILE) -> Settings:
-    """The settings; what Colab could not use is a `Problem`."""
+    """The settings; what Colab could not use is a `ToolError`."""
     here = relative(file)
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         texts = {name: str(values[name]).strip() for name in ("repository", "branch", "bundle")}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Problem(f"{here} is damaged: {error!r}\nnext: restore it with git") from error
+        raise ToolError(f"{here} is damaged: {error!r}", "restore it with git") from error
     address = ADDRESS.fullmatch(texts["repository"])
     if texts["repository"] and not address:
         text = f"{here}: `{texts['repository']}` is no address that Colab opens"
-        raise Problem(f"{text}\nnext: write https://github.com/OWNER/NAME, or nothing")
+        raise ToolError(text, "write https://github.com/OWNER/NAME, or nothing")
     if not BRANCH.fullmatch(texts["branch"]):
-        raise Problem(
-            f"{here}: `{texts['branch']}` is no branch\nnext: write the branch that is published, such as main"
-        )
+        raise ToolError(f"{here}: `{texts['branch']}` is no branch", "write the branch that is published, such as main")
     if texts["bundle"] and not BUNDLE.fullmatch(texts["bundle"]):
         step = "write the address of the folder with the files of `make bundle`, a / at its end, or nothing"
-        raise Problem(f"{here}: `{texts['bundle']}` is no address of a bundle\nnext: {step}")
+        raise ToolError(f"{here}: `{texts['bundle']}` is no address of a bundle", step)
     owner, name = address.groups() if address else ("", "")
     return Settings(owner, name, texts["branch"], texts["bundle"])

@@ -9,7 +9,8 @@ import nbformat
 
 from env.colab.edition import make
 from env.colab.settings import Settings, load
-from env.notebooks import ROOT, Problem, find, relative
+from env.console import ToolError
+from env.notebooks import ROOT, find, relative
 from env.notebooks import load as load_lesson
 
 FOLDER = ROOT / "colab"
@@ -43,7 +44,7 @@ def wanted() -> dict[Path, str]:
     text = README.read_text(encoding="utf-8")
     block = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
     if len(block.findall(text)) != 1:
-        raise Problem(f"README.md lacks its part about Colab\nnext: put `{BEGIN}` and `{END}` there, a line each")
+        raise ToolError("README.md lacks its part about Colab", f"put `{BEGIN}` and `{END}` there, a line each")
     part = readme_part([lesson.name for lesson in lessons], settings)
     files[README] = block.sub(lambda _: f"{BEGIN}\n{part}\n{END}", text)
     return files

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,9 +19,9 @@ from pathlib import Path
 
 from env import paths
 from env.ci.disk import held
-from env.console import seconds
+from env.console import ToolError, seconds, tool
 from env.container import engine
-from env.container.builder import Builder, Failed
+from env.container.builder import Builder
 
 DOCKERFILE = "env/Dockerfile.cuda"
 FOLDER = paths.GENERATED / "clean-root"
@@ -100,7 +99,8 @@ class Trial:
 
     def notebook(self, seat: engine.Container, notebook: str, port: str, token: str) -> str:
         """Runs one through JupyterLab; what it printed."""
-        program = ["/opt/gpulab/.venv/bin/python", "-B", "/workspace/env/container/notebook_check.py"]
+        program = ["/usr/bin/env", "-C", "/workspace", "/opt/gpulab/.venv/bin/python", "-B", "-m"]
+        program += ["env.container.notebook_check"]
         before = held(seat.layer())
         done = seat.run(OWNER, *program, port, token, notebook)
         if done.returncode != 0:
@@ -119,7 +119,7 @@ class Trial:
 
     def other_user(self, work: Path) -> None:
         """`--user`, and an empty folder."""
-        own(work, OTHER)
+        engine.own(work, OTHER)
         port = free_port()
         with engine.started(self.builder, "user", work, user=OTHER, PORT=str(port), GPULAB_TOKEN="f" * 32) as seat:
             _, token, waited = seat.address()
@@ -142,13 +142,13 @@ class Trial:
             ("short-token", OWNER, None, {"GPULAB_TOKEN": "short"}, "16 or more"),
         ]
         for name, owner, user, environment, expected in cases:
-            own(work, owner)
+            engine.own(work, owner)
             said = engine.refusal(self.builder, name, work, user=user, **environment)
             self.check(f"refused: {name}", expected in said)
         shutil.rmtree(work)
         work.mkdir()
         (work / "thesis.txt").write_text("not the course")
-        own(work, OWNER)
+        engine.own(work, OWNER)
         said = engine.refusal(self.builder, "foreign", work)
         self.check("refused: a folder with other things", "neither empty" in said and len(list(work.iterdir())) == 1)
 
@@ -172,18 +172,12 @@ class Trial:
                 work = FOLDER / "work" / name
                 work.mkdir(parents=True)
                 step(work)
-        except Failed as error:
+        except ToolError as error:
             self.check("it went to its end", False, str(error))
         finally:
             self.builder.remove()
         print(f"{seconds(time.monotonic() - began)}\n{self.passed} passed, {self.failed} failed", flush=True)
         return 1 if self.failed else 0
-
-
-def own(folder: Path, user: int) -> None:
-    """Gives a folder and all in it to a user."""
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, user, user, follow_symlinks=False)
 
 
 def free_port() -> int:
@@ -193,29 +187,27 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def problem() -> str | None:
-    """Why it cannot run here, with the next step."""
+def check_machine() -> None:
+    """Whether it can run here."""
     if os.geteuid() != 0:
-        return "it mounts and changes owners, so it must be root\nnext: sudo make test-container"
+        raise ToolError("it mounts and changes owners, so it must be root", "sudo make test-container")
     if missing := [package for tool, package in TOOLS.items() if shutil.which(tool) is None]:
-        return f"{', '.join(missing)} missing\nnext: sudo apt install {' '.join(missing)}"
+        raise ToolError(f"{', '.join(missing)} missing", f"sudo apt install {' '.join(missing)}")
     paths.GENERATED.mkdir(parents=True, exist_ok=True)
     if (free := shutil.disk_usage(paths.GENERATED).free) < ROOM:
-        return f"{free / 1e9:.1f} GB are free in {paths.GENERATED}\nnext: make room for {ROOM / 1e9:.0f} GB"
-    return None
+        raise ToolError(f"{free / 1e9:.1f} GB are free in {paths.GENERATED}", f"make room for {ROOM / 1e9:.0f} GB")
 
 
 def main() -> int:
-    """2 where it cannot run."""
+    """1 when a check failed."""
     # Ended from outside, it leaves nothing behind either.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if why := problem():
-        print(f"error: {why}", file=sys.stderr)
-        return 2
+    check_machine()
     Builder(FOLDER).remove()
     FOLDER.mkdir(parents=True)
     return Trial().run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # 2: it cannot run here.
+    tool(main, failed=2)

@@ -8,9 +8,11 @@ import re
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+from env.command import answer, run
+from env.console import ToolError
 
 SUITE = "noble"
 ARCHIVE = "http://archive.ubuntu.com/ubuntu"
@@ -21,10 +23,6 @@ KEYRING_SHA256 = "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8
 CERTIFICATES = Path("/usr/local/share/ca-certificates")
 BASE, IMAGE = "localhost/gpulab-clean-root", "localhost/gpulab-test"
 STEP = re.compile(r"(?:\[\d+/\d+\] )?STEP \d+/\d+: (.*)")
-
-
-class Failed(Exception):
-    """A command that failed, with its last words and a line `next: …`."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +38,13 @@ class Builder:
     """buildah with a store of its own, so that nobody's images are touched."""
 
     folder: Path
-    say: Callable[[str], None] = field(default=print)
 
     def buildah(self, *arguments: str | Path) -> str:
         """What it prints on stdout."""
-        command = ["buildah", "--root", str(self.folder / "store"), "--runroot", str(self.folder / "run")]
-        done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise Failed(f"`buildah {arguments[0]}` failed: {done.stderr.strip()[-800:]}\nnext: read its message")
-        return done.stdout.strip()
+        return answer([*self._program(), *arguments], "read its message")
+
+    def _program(self) -> list[str | Path]:
+        return ["buildah", "--root", self.folder / "store", "--runroot", self.folder / "run"]
 
     def base(self) -> None:
         """Ubuntu's smallest system, as the image BASE."""
@@ -58,20 +54,11 @@ class Builder:
         command = ["debootstrap", "--variant=minbase", "--include=ca-certificates", "--components=main,universe"]
         # Every Ubuntu is made alike; a Debian's debootstrap may not know the name of a new one.
         script = "/usr/share/debootstrap/scripts/gutsy"
-        log = self.folder / "debootstrap.log"
-        with log.open("wb") as file:
-            done = subprocess.run(
-                [*command, f"--keyring={keyring}", SUITE, str(root), ARCHIVE, script],
-                stdout=file,
-                stderr=file,
-                check=False,
-            )
-        if done.returncode != 0:
-            said = log.read_text(encoding="utf-8", errors="replace")[-800:]
-            raise Failed(f"debootstrap failed:\n{said}\nnext: read its message; it needs {ARCHIVE}")
+        command += [f"--keyring={keyring}", SUITE, str(root), ARCHIVE, script]
+        run(command, "debootstrap failed", f"read its message; it needs {ARCHIVE}")
         for file in CERTIFICATES.glob("*.crt"):
             shutil.copy(file, root / CERTIFICATES.relative_to("/"))
-        subprocess.run(["chroot", root, "update-ca-certificates"], check=True, capture_output=True)
+        answer(["chroot", root, "update-ca-certificates"], "read its message")
         self.buildah("config", "--cmd", "/bin/bash", container)
         self.buildah("commit", container, BASE)
         self.buildah("rm", container)
@@ -81,35 +68,37 @@ class Builder:
         with urllib.request.urlopen(KEYRING, timeout=60) as reply:
             data = reply.read()
         if hashlib.sha256(data).hexdigest() != KEYRING_SHA256:
-            raise Failed(f"{KEYRING} is not the file that it was\nnext: compare it with Ubuntu's own list of packages")
+            raise ToolError(f"{KEYRING} is not the file that it was", "compare it with Ubuntu's own list of packages")
         archive.write_bytes(data)
-        subprocess.run(["dpkg-deb", "-x", archive, there], check=True)
+        answer(["dpkg-deb", "-x", archive, there], "read its message")
         return there / "usr/share/keyrings/ubuntu-archive-keyring.gpg"
 
     def build(self, context: Path, dockerfile: str, arguments: dict[str, str]) -> None:
         """Builds IMAGE as `docker build` would, with what is known from an earlier build."""
-        command = ["buildah", "--root", str(self.folder / "store"), "--runroot", str(self.folder / "run"), "bud"]
         # Docker's own format: HEALTHCHECK is no part of the other one.
-        command += ["--layers", "--isolation", "chroot", "--network", "host", "--format", "docker"]
+        command = [
+            *self._program(),
+            "bud",
+            "--layers",
+            "--isolation",
+            "chroot",
+            "--network",
+            "host",
+            "--format",
+            "docker",
+        ]
         for name, value in {"BASE": BASE, **arguments}.items():
             command += ["--build-arg", f"{name}={value}"]
         command += ["-f", dockerfile, "-t", IMAGE, "."]
-        lines: list[str] = []
         with (self.folder / "build.log").open("w", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                command, cwd=context, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-            )
-            assert process.stdout is not None
-            with process:
-                for line in process.stdout:
-                    log.write(line)
-                    log.flush()
-                    lines.append(line.rstrip())
-                    if STEP.match(line):
-                        self.say(f"  {line.strip()[:110]}")
-        if process.returncode != 0:
-            said = "\n".join(lines[-15:])
-            raise Failed(f"the image could not be built:\n{said}\nnext: {self.folder}/build.log has all of it")
+
+            def said(line: str) -> None:
+                print(line, file=log, flush=True)
+                if STEP.match(line):
+                    print(f"  {line.strip()[:110]}", flush=True)
+
+            step = f"{self.folder}/build.log has all of it"
+            run(command, "the image could not be built", step, cwd=context, on_line=said)
 
     def layers(self) -> list[Layer]:
         """IMAGE's layers, the base first."""
@@ -129,7 +118,7 @@ class Builder:
         for place in mounted(self.folder):
             subprocess.run(["umount", "--lazy", place], check=False)
         if there := mounted(self.folder):
-            raise Failed(f"{there[0]} is still mounted\nnext: umount it, then remove {self.folder}")
+            raise ToolError(f"{there[0]} is still mounted", f"umount it, then remove {self.folder}")
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from env.container.builder import IMAGE, Builder, Failed
+from env.command import answer
+from env.console import ToolError
+from env.container.builder import IMAGE, Builder
 
 # What Docker lets a container's root do.
 CAPABILITIES = (
@@ -51,17 +53,14 @@ class Container:
 
     def first(self) -> int:
         """The number of its first process, as seen from here."""
-        children = (
-            Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="ascii").split()
-        )
-        return int(children[0])
+        return children(self.process)[0]
 
     def address(self) -> tuple[int, str, float]:
         """The port and the token that it prints, and after how many seconds."""
         started = time.monotonic()
         while not (found := ADDRESS.search(self.said())):
             if self.process.poll() is not None or time.monotonic() - started > ANSWER_S:
-                raise Failed(f"no address was printed:\n{self.said()[-1500:]}\nnext: read its message")
+                raise ToolError(f"no address was printed:\n{self.said()[-1500:]}", "read its message")
             time.sleep(0.1)
         return int(found[1]), found[2], time.monotonic() - started
 
@@ -126,14 +125,16 @@ def started(
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """With their first one all processes of the container end; `--kill-child` is lost when that becomes another user."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    inside = children.read_text(encoding="ascii").split() if children.exists() else []
-    for number in (*map(int, inside), process.pid) if process.poll() is None else ():
-        try:
+    for number in (*children(process), process.pid) if process.poll() is None else ():
+        with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
     process.wait()
+
+
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    """The processes that it has started and that still run."""
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(number) for number in listed.read_text(encoding="ascii").split()] if listed.exists() else []
 
 
 def refusal(builder: Builder, name: str, work: Path | None, *command: str, **options: object) -> str:
@@ -142,15 +143,13 @@ def refusal(builder: Builder, name: str, work: Path | None, *command: str, **opt
         status = container.process.wait(timeout=ANSWER_S)
         said = container.said()
     if status == 0 or "error: " not in said or "next: " not in said:
-        raise Failed(f"{name}: it ended with {status} and said:\n{said}\nnext: it should be an error with a next step")
+        raise ToolError(f"{name}: it ended with {status} and said:\n{said}", "it should be an error with a next step")
     return said
 
 
 def checkout(source: Path, target: Path) -> None:
     """The project without what git leaves out."""
-    command = ["git", "ls-files", "-co", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=source, capture_output=True, text=True, check=True)
-    for name in listed.stdout.splitlines():
+    for name in answer(["git", "ls-files", "-co", "--exclude-standard"], "run this in a checkout", source).splitlines():
         if os.path.lexists(source / name):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             copy_new(source / name, target / name)
@@ -159,8 +158,13 @@ def checkout(source: Path, target: Path) -> None:
 def clone(source: Path, target: Path, owner: int) -> None:
     """A caller's own copy of a checkout, with times of now, as a clone has."""
     shutil.copytree(source, target, symlinks=True, copy_function=copy_new, dirs_exist_ok=True)
-    for path in (target, *target.rglob("*")):
-        os.chown(path, owner, owner, follow_symlinks=False)
+    own(target, owner)
+
+
+def own(folder: Path, user: int) -> None:
+    """Gives a folder and all in it to a user."""
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user, user, follow_symlinks=False)
 
 
 def copy_new(source: str | Path, target: str | Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from env import paths
 from env.command import run
-from env.console import SetupError, Step
+from env.console import Step, ToolError
 from env.kernel_cache import recipe, renew
 from env.kernel_cache.lock import locked
 from env.kernel_cache.progress import Counter, built
@@ -36,7 +36,7 @@ def lesson_lines(lessons: list[str]) -> list[str]:
         matches = sorted(paths.NOTEBOOKS.glob(f"{lesson}_*.ipynb")) or sorted(paths.NOTEBOOKS.glob(f"{lesson}.ipynb"))
         if not matches:
             there = ", ".join(file.stem for file in sorted(paths.NOTEBOOKS.glob("*.ipynb"))) or "none"
-            raise SetupError(f"there is no lesson {lesson!r} in notebooks/", f"name one of these: {there}")
+            raise ToolError(f"there is no lesson {lesson!r} in notebooks/", f"name one of these: {there}")
         found += [lines for file in matches if (lines := recipe.dep_lines(paths.read_json(file)))]
     return list(dict.fromkeys(found))
 

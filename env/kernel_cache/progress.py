@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from env import paths
-from env.console import SetupError, Step, every
+from env.console import Step, ToolError, every
 from env.kernel_cache import lock
 
 # With less of a step done, its speed says nothing yet about this machine.
@@ -89,7 +89,7 @@ def working() -> Iterator[None]:
         write(Progress("the set-up looks for what is missing"))
         try:
             yield
-        except SetupError as error:
+        except ToolError as error:
             write(Progress("failed", error=str(error)))
             raise
         except BaseException:

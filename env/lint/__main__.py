@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from env import in_venv
+from env.console import ToolError, tool
 
 
 def strip(paths: list[Path]) -> int:
@@ -35,7 +35,7 @@ def lint(paths: list[Path]) -> int:
     for path in paths or notebooks.find():
         try:
             lessons.append(notebooks.load(path.resolve()))
-        except notebooks.Problem as problem:
+        except ToolError as problem:
             found.append(str(problem))
     found += [str(finding) for lesson in lessons for finding in notebook_rules.check(lesson)]
     if not paths:
@@ -51,21 +51,20 @@ def lint(paths: list[Path]) -> int:
     return 1 if found else 0
 
 
-def main() -> int:
-    """0 when nothing was found."""
-    parser = argparse.ArgumentParser(prog="python3 -m env.lint", description=__doc__)
-    parser.add_argument("notebooks", nargs="*", type=Path, help="only these notebooks (default: everything)")
-    parser.add_argument("--strip", action="store_true", help="remove outputs instead of checking")
-    chosen = parser.parse_args()
-    from env.notebooks import Problem
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python3 -m env.lint", description=__doc__)
+    made.add_argument("notebooks", nargs="*", type=Path, help="only these notebooks (default: everything)")
+    made.add_argument("--strip", action="store_true", help="remove outputs instead of checking")
+    return made
 
-    try:
-        return strip(chosen.notebooks) if chosen.strip else lint(chosen.notebooks)
-    except Problem as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
+
+def main() -> int:
+    """0 when nothing was found, 2 when nothing could be checked."""
+    chosen = parser().parse_args()
+    return strip(chosen.notebooks) if chosen.strip else lint(chosen.notebooks)
 
 
 if __name__ == "__main__":
     in_venv.enter(set_up=False)
-    sys.exit(main())
+    tool(main, failed=2)

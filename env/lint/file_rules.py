@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from env.lint import blocks, error_rows, page_rules, reading_times, typed_commands
+from env.lint import blocks, page_rules, reading_times, typed_commands
 from env.lint.notebook_rules import Finding, minutes
 from env.notebooks import FOLDER, ROOT, Lesson, load
 
@@ -39,7 +39,6 @@ def check(lessons: list[Lesson], everything: list[Path]) -> list[Finding]:
     """All findings outside the notebooks' own rules."""
     found = [
         *_pages(everything),
-        *_errors(),
         *_readme(lessons),
         *_times(lessons),
         *_recorded(lessons),
@@ -82,13 +81,6 @@ def typed(page: Path) -> Iterator[Finding]:
     for command in [] if recorded else typed_commands.spans(text):
         if problem := typed_commands.wrong(command):
             yield Finding(page, "", f"`{command}`: {problem}", "fix the command")
-
-
-def _errors() -> Iterator[Finding]:
-    """Each kind of error that the project prints has a row on the page of troubles."""
-    page = error_rows.PAGE.read_text(encoding="utf-8") if error_rows.PAGE.exists() else ""
-    for what, step in error_rows.wrong(page, error_rows.kinds()):
-        yield Finding(error_rows.PAGE, "", what, step)
 
 
 def _readme(lessons: list[Lesson]) -> Iterator[Finding]:

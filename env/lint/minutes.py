@@ -39,11 +39,16 @@ def with_sums(readme: str, lessons: list, rows: list[str]) -> str:
     return block.sub("\n".join([*rows, ""]), readme)
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python3 -m env.lint.minutes", description=__doc__)
+    made.add_argument("--write", action="store_true", help="write the estimates where the statements are off")
+    return made
+
+
 def main() -> int:
     """Prints the estimates and the table; 1 where a lesson's statement is off."""
-    parser = argparse.ArgumentParser(prog="python3 -m env.lint.minutes", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the estimates where the statements are off")
-    chosen = parser.parse_args()
+    chosen = parser().parse_args()
     from env import notebooks
     from env.lint import reading_times
 

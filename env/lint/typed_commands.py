@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import re
+import shlex
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from itertools import dropwhile, pairwise
 from pathlib import Path
 
+from env.command import answer
 from env.lint import page_rules
 from env.lint.blocks import first_word
 from env.notebooks import ROOT
@@ -91,13 +97,11 @@ def _options() -> set[str]:
 
 
 @cache
-def _crates() -> dict[str, Path]:
-    """The workspace's crates by their names."""
-    manifests = [ROOT / "support-crate" / "Cargo.toml", *(ROOT / "crates").glob("*/Cargo.toml")]
-    found = (
-        (re.search(r'^name = "([\w-]+)"', file.read_text("utf-8"), re.MULTILINE), file.parent) for file in manifests
-    )
-    return {name[1]: folder for name, folder in found if name}
+def _packages() -> dict[str, dict]:
+    """The workspace's crates by their names, as cargo reads them."""
+    command = ["cargo", "metadata", "--no-deps", "--offline", "--format-version=1"]
+    packages = json.loads(answer(command, "make setup"))["packages"]
+    return {package["name"]: package for package in packages}
 
 
 def _program(command: str) -> str | None:
@@ -119,32 +123,40 @@ def _make(words: list[str]) -> str | None:
 
 
 def _tool(module: str, command: str) -> str | None:
-    if module != "env" and not module.startswith("env."):
-        return None
+    """What the tool itself says of its options, by its function `parser`."""
     place = ROOT.joinpath(*module.split("."))
-    if not place.with_suffix(".py").is_file() and not (place / "__main__.py").is_file():
-        return f"there is no tool {module}"
-    missing = [flag for flag in FLAG.findall(command) if f'"--{flag}"' not in _tools()]
-    return f"no tool in env/ knows --{missing[0]}" if missing else None
+    files = [place.with_suffix(".py"), place / "main.py", place / "__main__.py"]
+    there = [file for file in files if file.is_file()]
+    if module.split(".")[0] != "env" or not there:
+        return f"there is no tool {module}" if module.startswith("env") else None
+    tool = import_module(".".join(there[0].relative_to(ROOT).with_suffix("").parts))
+    words = shlex.split(re.split(r"\s(?:&&|\|)\s", command.split(f"-m {module}")[1])[0])
+    if not hasattr(tool, "parser"):
+        missing = [flag for flag in words if flag.startswith("--") and f'"{flag}"' not in there[0].read_text("utf-8")]
+        return f"{module} knows no {missing[0]}" if missing else None
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            tool.parser().parse_args(words)
+    except SystemExit as end:
+        return said.getvalue().strip().splitlines()[-1] if end.code else None
+    return None
 
 
 def _cargo(words: list[str]) -> str | None:
     after = dict(pairwise(words))
     name = after.get("-p") or after.get("--package")
-    if name is None and {"--example", "--test", "--bench", "--features"} & set(after):
-        return "no crate is named: `-p NAME`"
     if name is None:
-        return None
-    crate = _crates().get(name)
-    if crate is None:
+        asked = {"--example", "--test", "--bench", "--features"} & set(after)
+        return "no crate is named: `-p NAME`" if asked else None
+    package = _packages().get(name)
+    if package is None:
         return f"there is no crate {name}"
-    for option, room in (("--example", "examples"), ("--test", "tests"), ("--bench", "benches")):
-        wanted = after.get(option)
-        if wanted and not ((crate / room / f"{wanted}.rs").exists() or (crate / room / wanted).is_dir()):
-            return f"{name} has no {option[2:]} `{wanted}`"
-    features = (crate / "Cargo.toml").read_text(encoding="utf-8").partition("[features]")[2].partition("\n[")[0]
-    known = re.findall(r"^(\w+) *=", features, flags=re.MULTILINE)
-    unknown = [one for one in (after.get("--features") or "").split(",") if one and one not in known]
+    targets = {(kind, target["name"]) for target in package["targets"] for kind in target["kind"]}
+    for kind in ("example", "test", "bench"):
+        if (wanted := after.get(f"--{kind}")) and (kind, wanted) not in targets:
+            return f"{name} has no {kind} `{wanted}`"
+    unknown = [one for one in (after.get("--features") or "").split(",") if one and one not in package["features"]]
     return f"{name} has no feature `{unknown[0]}`" if unknown else None
 
 

@@ -17,8 +17,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 
 from env import paths
+from env.console import ToolError, tool
 from env.offline import course, crates, pack, wheels
-from env.offline.problem import Problem
 from env.offline.toolchain import Toolchain, kernel, needed_glibc
 from env.setup import headers
 from env.setup.nvrtc import CUDA_12, CUDA_13
@@ -26,6 +26,8 @@ from env.setup.nvrtc import CUDA_12, CUDA_13
 SCRATCH = paths.GENERATED / "bundle"
 DIST = paths.ROOT / "dist"
 PARTS = paths.ENV / "offline"
+# What travels in `unpack.pyz`, with the one error class.
+UNPACK = ("__init__", "archives", "target", "unpacker")
 
 
 def nvrtc_package(wish: str) -> str | None:
@@ -34,7 +36,7 @@ def nvrtc_package(wish: str) -> str | None:
     known |= {f"12.{minor}": f"nvidia-cuda-nvrtc-cu12=={version}" for minor, version in CUDA_12.items()}
     known["12"] = known[f"12.{max(CUDA_12)}"]
     if wish not in known:
-        raise Problem(f"NVRTC={wish} is unknown\nnext: make bundle NVRTC=13; also known: {', '.join(sorted(known))}")
+        raise ToolError(f"NVRTC={wish} is unknown", f"make bundle NVRTC=13; also known: {', '.join(sorted(known))}")
     return known[wish]
 
 
@@ -42,7 +44,7 @@ def components(python: str, wish: str, machine: str) -> tuple[list[pack.Componen
     """What goes into the unchanging part, and what the other machine is told about it."""
     toolchain = Toolchain()
     packages = [wheels.PIP, *wheels.requirements(python)]
-    # The kernel first: whoever wants it alone then needs the first part only (install/prebuilt.py).
+    # The kernel first: whoever wants it alone then needs the first part only (setup/prebuilt.py).
     found = [kernel(), *toolchain.components()]
     say("rust", f"{toolchain.version.splitlines()[0]}, {toolchain.sysroot.name}")
     found.append(crates.component(toolchain, SCRATCH))
@@ -97,8 +99,15 @@ def write_script(sums: dict[str, str]) -> None:
     shutil.copyfile(PARTS / "unpack.sh", script)
     script.chmod(0o755)
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(PARTS / "unpack", Path(folder) / "unpack", ignore=shutil.ignore_patterns("__pycache__"))
-        zipapp.create_archive(folder, DIST / "unpack.pyz", main="unpack.unpacker:run", compressed=True)
+        for file in (
+            "__init__.py",
+            "console.py",
+            "offline/__init__.py",
+            *(f"offline/unpack/{one}.py" for one in UNPACK),
+        ):
+            (Path(folder) / "env" / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(paths.ENV / file, Path(folder) / "env" / file)
+        zipapp.create_archive(folder, DIST / "unpack.pyz", main="env.offline.unpack.unpacker:run", compressed=True)
     lines = [f"{sum_}  {name}\n" for name, sum_ in sorted(sums.items())]
     (DIST / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
 
@@ -107,7 +116,7 @@ def wishes() -> tuple[str, int, str, str]:
     """This machine, the largest part, the other machine's Python and compiler; a wish that cannot be kept ends it."""
     machine = platform.machine()
     if sys.platform != "linux" or machine not in ("x86_64", "aarch64"):
-        raise Problem(f"a bundle can be made on Linux only, not on {sys.platform} {machine}\nnext: use a Linux machine")
+        raise ToolError(f"a bundle can be made on Linux only, not on {sys.platform} {machine}", "use a Linux machine")
     size = pack.parse_size(os.environ.get("PART") or "60M")
     python = wheels.check_version(os.environ.get("BUNDLE_PYTHON") or "3.12")
     wish = os.environ.get("NVRTC") or "13"
@@ -144,23 +153,13 @@ def make() -> None:
     print("next: carry all files in dist/ to the other machine, and run there: sh unpack.sh")
 
 
-def main() -> int:
-    """0 when dist/ holds a whole bundle; with `--check`, when what was asked for can be had."""
-    try:
-        if sys.argv[1:] == ["--check"]:
-            wishes()
-        else:
-            make()
-    except Problem as problem:
-        print(f"bundle: {problem}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(
-            f"bundle: {error}\nnext: see that there is room on this disk (about 3 GB), and run again", file=sys.stderr
-        )
-        return 1
-    return 0
+def main() -> None:
+    """Leaves a whole bundle in dist/; with `--check`, says whether what was asked for can be had."""
+    if sys.argv[1:] == ["--check"]:
+        wishes()
+    else:
+        make()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tool(main)

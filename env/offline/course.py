@@ -6,21 +6,20 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from env import paths
+from env.command import answer
 from env.offline.pack import Component
-from env.offline.problem import output
 
 ADVICE = "make the bundle in a git checkout of the course"
 
 
 def component(scratch: Path) -> tuple[Component, dict]:
     """The files at HEAD, and the commit's name, which results are to carry where there is no git to ask."""
-    commit = output(["git", "rev-parse", "--short", "HEAD"], paths.ROOT, ADVICE).strip()
+    commit = answer(["git", "rev-parse", "--short", "HEAD"], ADVICE)
     folder = scratch / "course"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     plain = scratch / "course.tar"
-    output(["git", "archive", "--format=tar", f"--output={plain}", "HEAD"], paths.ROOT, ADVICE)
+    answer(["git", "archive", "--format=tar", f"--output={plain}", "HEAD"], ADVICE)
     with tarfile.open(plain) as archive:
         if hasattr(tarfile, "data_filter"):
             archive.extraction_filter = tarfile.data_filter
@@ -28,11 +27,11 @@ def component(scratch: Path) -> tuple[Component, dict]:
     plain.unlink()
     files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_symlink() or file.is_file()}
     # The full name of the commit: two commits can begin alike.
-    full = output(["git", "rev-parse", "HEAD"], paths.ROOT, ADVICE).strip()
+    full = answer(["git", "rev-parse", "HEAD"], ADVICE)
     return Component("course", full[:12], files), {"commit": commit}
 
 
 def notes() -> list[str]:
     """What the maker of the bundle may not have meant."""
-    changed = output(["git", "status", "--porcelain"], paths.ROOT, ADVICE).splitlines()
+    changed = answer(["git", "status", "--porcelain"], ADVICE).splitlines()
     return [f"{len(changed)} changed or new files are not committed, and not in the bundle"] if changed else []

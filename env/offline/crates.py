@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 
 from env import paths
-from env.offline.pack import Component, digest
-from env.offline.problem import output
+from env.command import answer
+from env.offline.pack import Component, digest, kept
 from env.offline.toolchain import Toolchain
 
 ADVICE = "check the network, and that Cargo.lock is up to date (`cargo metadata --locked`), and run again"
@@ -25,22 +24,10 @@ KEPT = ("cargo.toml", "license", "licence", "copying", "notice", "unlicense", "c
 
 def component(toolchain: Toolchain, scratch: Path) -> Component:
     """The vendored crates; made again when a lock file or a manifest has changed."""
-    inputs = [
-        paths.ROOT / "Cargo.lock",
-        paths.ROOT / "Cargo.toml",
-        paths.CRATE / "Cargo.toml",
-        *sorted(paths.CRATES.glob("*/Cargo.toml")),
-    ]
-    inputs += [toolchain.library / "Cargo.lock"]
+    inputs = [paths.ROOT / "Cargo.lock", paths.ROOT / "Cargo.toml", paths.CRATE / "Cargo.toml"]
+    inputs += [*sorted(paths.CRATES.glob("*/Cargo.toml")), toolchain.library / "Cargo.lock"]
     key = digest(toolchain.host, *(file.read_bytes() for file in inputs))
-    folder = scratch / f"crates-{key}"
-    if not folder.is_dir():
-        for old in scratch.glob("crates-????????????"):
-            shutil.rmtree(old)
-        part = scratch / "crates.part"
-        shutil.rmtree(part, ignore_errors=True)
-        vendor(toolchain, part)
-        part.rename(folder)
+    folder = kept(scratch, "crates", key, lambda part: vendor(toolchain, part))
     files = {f"crates/{file.relative_to(folder)}": file for file in folder.rglob("*") if file.is_file()}
     return Component("crates", key, files)
 
@@ -49,7 +36,7 @@ def vendor(toolchain: Toolchain, folder: Path) -> None:
     """Fetches every crate of both lock files, and empties those that this kind of machine never compiles."""
     library = str(toolchain.library / "Cargo.toml")
     command = ["cargo", "vendor", "--locked", "--versioned-dirs", "--sync", library, str(folder)]
-    output(command, paths.ROOT, ADVICE, **OWN_FEATURES)
+    answer(command, ADVICE, **OWN_FEATURES)
     used = used_crates(paths.ROOT / "Cargo.toml", toolchain.host) | used_crates(Path(library), toolchain.host)
     for crate in sorted(folder.iterdir()):
         if crate.name not in used:
@@ -59,8 +46,8 @@ def vendor(toolchain: Toolchain, folder: Path) -> None:
 def used_crates(manifest: Path, host: str) -> set[str]:
     """`name-version` of all crates that a build for `host` can need, whatever the features."""
     command = ["cargo", "metadata", "--format-version=1", "--locked", "--all-features", "--filter-platform", host]
-    answer = output([*command, "--manifest-path", str(manifest)], paths.ROOT, ADVICE, **OWN_FEATURES)
-    return {f"{package['name']}-{package['version']}" for package in json.loads(answer)["packages"]}
+    found = answer([*command, "--manifest-path", str(manifest)], ADVICE, **OWN_FEATURES)
+    return {f"{package['name']}-{package['version']}" for package in json.loads(found)["packages"]}
 
 
 def empty(crate: Path) -> None:

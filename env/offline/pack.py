@@ -8,19 +8,22 @@ import json
 import lzma
 import os
 import re
+import shutil
 import tarfile
+import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from env.offline.problem import Problem
+from env.command import answer
+from env.console import ToolError
+from env.offline.unpack.archives import sum_of
 
 # Raise it when the way in which components are made changes: archives kept from before are then made again.
 LAYOUT = 1
 # Archives of the same files are the same bytes, whenever and by whomever they are made.
 TIME = 1_700_000_000
-BLOCK = 1 << 20
 
 
 @dataclass
@@ -42,14 +45,25 @@ def digest(*parts: object) -> str:
     return sum_.hexdigest()[:12]
 
 
+def kept(scratch: Path, name: str, key: str, make: Callable[[Path], None]) -> Path:
+    """The folder of that key, from an earlier bundle or made now; those of older keys go."""
+    folder = scratch / f"{name}-{key}"
+    if not folder.is_dir():
+        for old in (*scratch.glob(f"{name}-????????????"), part := scratch / f"{name}.part"):
+            shutil.rmtree(old, ignore_errors=True)
+        make(part)
+        part.rename(folder)
+    return folder
+
+
 def parse_size(text: str) -> int:
     """`60M` as bytes, with K, M and G as powers of 1024."""
     found = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
     if not found or int(found[1]) == 0:
-        raise Problem(f"PART={text} is no size\nnext: make bundle PART=60M")
+        raise ToolError(f"PART={text} is no size", "make bundle PART=60M")
     size = int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
     if size < 64 << 10:
-        raise Problem(f"parts of {size} bytes would be too many to handle\nnext: make bundle PART=60M")
+        raise ToolError(f"parts of {size} bytes would be too many to handle", "make bundle PART=60M")
     return size
 
 
@@ -90,49 +104,21 @@ def compress(component: Component, folder: Path) -> tuple[Path, int, float]:
     return done, size, time.monotonic() - began
 
 
-def _tar(info: dict, archives: Iterable[Path]) -> Iterator[bytes]:
-    """The bytes of a plain tar file: `info.json` first, then the archives."""
+def write_parts(target: Path, stem: str, part_size: int, info: dict, archives: list[Path]) -> dict[str, str]:
+    """Writes `STEM.part01`, `STEM.part02` … of at most `part_size` bytes, and says their names and SHA-256 sums.
 
-    def header(name: str, size: int) -> bytes:
-        entry = tarfile.TarInfo(name)
-        entry.size = size
-        return _plain(entry).tobuf(tarfile.GNU_FORMAT)
-
+    Together they are a plain tar file: `info.json` first, then the archives.
+    """
     text = json.dumps(info, indent=1, sort_keys=True).encode()
-    sources = [("info.json", io.BytesIO(text), len(text))]
-    for path in archives:
-        sources.append((path.name.rsplit("-", 1)[0] + ".tar.xz", path.open("rb"), path.stat().st_size))
-    for name, source, size in sources:
-        yield header(name, size)
-        with source:
-            while block := source.read(BLOCK):
-                yield block
-        yield b"\0" * (-size % tarfile.BLOCKSIZE)
-    yield b"\0" * (2 * tarfile.BLOCKSIZE)
-
-
-def write_parts(target: Path, stem: str, part_size: int, info: dict, archives: Iterable[Path]) -> dict[str, str]:
-    """Writes `STEM.part01`, `STEM.part02` … of at most `part_size` bytes, and says their names and SHA-256 sums."""
-    sums: dict[str, str] = {}
-    file, sum_, room = None, hashlib.sha256(), 0
-    try:
-        for block in _tar(info, archives):
-            view = memoryview(block)
-            while view:
-                if file is None or room == 0:
-                    if file is not None:
-                        file.close()
-                        sums[Path(file.name).name] = sum_.hexdigest()
-                    file = (target / f"{stem}.part{len(sums) + 1:02}").open("wb")
-                    sum_, room = hashlib.sha256(), part_size
-                piece = view[:room]
-                file.write(piece)
-                sum_.update(piece)
-                room -= len(piece)
-                view = view[len(piece) :]
-    finally:
-        if file is not None:
-            file.close()
-    if file is not None:
-        sums[Path(file.name).name] = sum_.hexdigest()
-    return sums
+    with tempfile.TemporaryDirectory(dir=target) as folder:
+        whole = Path(folder) / "whole.tar"
+        with tarfile.open(whole, "w") as tar:
+            first = tarfile.TarInfo("info.json")
+            first.size = len(text)
+            tar.addfile(_plain(first), io.BytesIO(text))
+            for path in archives:
+                tar.add(path, path.name.rsplit("-", 1)[0] + ".tar.xz", filter=_plain)
+        digits = max(2, len(str(whole.stat().st_size // part_size + 1)))
+        split = ["split", f"--bytes={part_size}", "--numeric-suffixes=1", f"--suffix-length={digits}"]
+        answer([*split, whole, target / f"{stem}.part"], "see that there is room in dist/, and run again")
+    return {part.name: sum_of(part) for part in sorted(target.glob(f"{stem}.part*"))}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 from env import paths
+from env.command import answer
+from env.console import ToolError
 from env.offline.pack import Component, digest
-from env.offline.problem import Problem, output
 from env.setup.rust import find_evcxr
 
 ADVICE = "make setup"
@@ -19,17 +21,17 @@ class Toolchain:
     """The toolchain that this repository is built with."""
 
     def __init__(self) -> None:
-        self.version = output(["rustc", "-vV"], paths.ROOT, ADVICE).strip()
-        self.sysroot = Path(output(["rustc", "--print", "sysroot"], paths.ROOT, ADVICE).strip())
+        self.version = answer(["rustc", "-vV"], ADVICE)
+        self.sysroot = Path(answer(["rustc", "--print", "sysroot"], ADVICE))
         self.host = next(line.split()[1] for line in self.version.splitlines() if line.startswith("host:"))
         self.library = self.sysroot / "lib/rustlib/src/rust/library"
         if not (self.sysroot / "lib/rustlib/components").is_file():
             text = (
                 f"the Rust in {self.sysroot} was not installed by rustup, and cannot be told from what lies beside it"
             )
-            raise Problem(f"{text}\nnext: install Rust with rustup (https://rustup.rs), and run again")
+            raise ToolError(text, "install Rust with rustup (https://rustup.rs), and run again")
         if not (self.library / "Cargo.lock").is_file():
-            raise Problem(f"the standard library's sources are not installed\nnext: {ADVICE}")
+            raise ToolError("the standard library's sources are not installed", ADVICE)
 
     def components(self) -> list[Component]:
         """The compiler's big library apart from the rest, so that two cores pack them side by side."""
@@ -58,21 +60,12 @@ def kernel() -> Component:
     """evcxr_jupyter, of the version that the course is made with."""
     found = find_evcxr(paths.read_json(paths.STATE).get("evcxr", ""))
     if found is None:
-        raise Problem(f"evcxr_jupyter {paths.EVCXR_VERSION} is not installed\nnext: {ADVICE}")
+        raise ToolError(f"evcxr_jupyter {paths.EVCXR_VERSION} is not installed", ADVICE)
     key = digest(hashlib.sha256(found.read_bytes()).hexdigest())
     return Component("kernel", key, {f"cargo/bin/{found.name}": found}, machine_code=True)
 
 
 def needed_glibc(files: list[Path]) -> str:
     """The newest version of the C library that these programs ask for."""
-    versions = {(0, 0)}
-    for file in files:
-        data = file.read_bytes()
-        at = data.find(b"GLIBC_2.")
-        while at >= 0:
-            end = data.find(b"\0", at)
-            digits = data[at + 6 : end].split(b".") if 0 < end - at < 16 else []
-            if len(digits) >= 2 and all(part.isdigit() for part in digits):
-                versions.add((int(digits[0]), int(digits[1])))
-            at = data.find(b"GLIBC_2.", at + 1)
-    return ".".join(map(str, max(versions)))
+    minors = (re.findall(rb"GLIBC_2\.(\d+)", file.read_bytes()) for file in files)
+    return f"2.{max((int(minor) for found in minors for minor in found), default=0)}"

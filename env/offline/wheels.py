@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import zipfile
 from pathlib import Path
 
 from env import paths
-from env.offline.pack import Component, digest
-from env.offline.problem import Problem, output
+from env.command import answer
+from env.console import ToolError
+from env.offline.pack import Component, digest, kept
 
 # All but what only `make test` uses; it needs the internet anyway.
 GROUPS = ("learner", "onnx")
@@ -25,16 +25,14 @@ ADVICE = "check the network, and run again"
 def check_version(python: str) -> str:
     """`3.12`, or a complaint."""
     if not re.fullmatch(r"3\.1[0-3]", python):
-        raise Problem(f"PYTHON={python} is not one of 3.10 to 3.13\nnext: make bundle PYTHON=3.12")
+        raise ToolError(f"PYTHON={python} is not one of 3.10 to 3.13", "make bundle PYTHON=3.12")
     return python
 
 
 def requirements(python: str) -> list[str]:
     """`name==version` of each package that set-up installs on Linux with that Python, without those for tests."""
-    try:
-        from packaging.requirements import Requirement
-    except ImportError as error:
-        raise Problem(f"this Python lacks the package `packaging`: {error}\nnext: make setup") from error
+    from packaging.requirements import Requirement
+
     there = {
         "python_version": python,
         "python_full_version": f"{python}.0",
@@ -55,16 +53,7 @@ def requirements(python: str) -> list[str]:
 def component(name: str, wanted: list[str], python: str, machine: str, scratch: Path) -> Component:
     """The wheels of `wanted`, downloaded once."""
     key = digest(wanted, python, machine)
-    folder = scratch / f"{name}-{key}"
-    if not folder.is_dir():
-        for old in scratch.glob(f"{name}-????????????"):
-            shutil.rmtree(old)
-        part = scratch / f"{name}.part"
-        shutil.rmtree(part, ignore_errors=True)
-        download(wanted, python, machine, part)
-        for wheel in part.glob("*.whl"):
-            loosen(wheel)
-        part.rename(folder)
+    folder = kept(scratch, name, key, lambda part: download(wanted, python, machine, part))
     files = {f"wheels/{file.name}": file for file in folder.iterdir()}
     return Component(name, key, files, machine_code=name == "nvrtc")
 
@@ -74,7 +63,9 @@ def download(wanted: list[str], python: str, machine: str, folder: Path) -> None
     platforms = [item for tag in PLATFORMS for item in ("--platform", f"{tag}_{machine}")]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--implementation", "cp", "--python-version", python]
-    output([*command, *platforms, "--dest", str(folder), *wanted], paths.ROOT, ADVICE)
+    answer([*command, *platforms, "--dest", str(folder), *wanted], ADVICE)
+    for wheel in folder.glob("*.whl"):
+        loosen(wheel)
 
 
 def loosen(wheel: Path) -> None:

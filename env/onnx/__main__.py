@@ -5,12 +5,10 @@ What stands in ARGS goes to the program: `make export-onnx ARGS="gpt --out DIR"`
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
 from pathlib import Path
 
-from env import in_venv, train
+from env import in_venv, program
+from env.console import tool
 
 
 def written(output: str) -> list[Path]:
@@ -46,20 +44,12 @@ def judge(files: list[Path]) -> int:
 
 def main() -> int:
     """Builds, exports, checks, compares."""
-    from env.console import SetupError, problem
-
-    arguments = [*sys.argv[1:], *shlex.split(os.environ.get("ARGS", ""))]
-    try:
-        train.build("onnx")
-    except SetupError as error:
-        problem(error)
-        return 1
-    looking = "check" in arguments
-    status, output = train.answer(["export-onnx", *arguments, *([] if looking else ["--reference"])])
-    print(output, end="", flush=True)
+    chosen = program.arguments()
+    reference = [] if "check" in chosen else ["--reference"]
+    status, output = program.answer([program.with_candle("onnx"), "export-onnx", *chosen, *reference])
     return status or judge(written(output))
 
 
 if __name__ == "__main__":
     in_venv.enter("onnx")
-    sys.exit(main())
+    tool(main)

@@ -6,6 +6,8 @@ from env import in_venv
 
 if __name__ == "__main__":
     in_venv.enter(set_up=not {"-h", "--help"} & set(sys.argv[1:]))
-    from env.run import main
+    from env.console import tool
+    from env.run.main import main
 
-    sys.exit(main.main())
+    # 2: nothing could be run.
+    tool(main, failed=2)

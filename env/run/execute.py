@@ -7,29 +7,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 import nbformat
 from nbformat import NotebookNode
 
-from env.notebooks import Lesson, Problem, first_words, tags
+from env.console import ToolError
+from env.notebooks import Lesson, first_words, tags
 from env.run.judge import GREEN, RED, judge, judge_check
 from env.run.session import Execution, RunningKernel
-
-
-class Kernel(Protocol):
-    """What runs a notebook's cells, one after the other; used in a `with` block."""
-
-    def __init__(self, folder: Path, environment: dict[str, str], stop: threading.Event) -> None: ...
-    def __enter__(self) -> Kernel: ...  # noqa: PYI034 (`Self` needs Python 3.11)
-    def __exit__(self, *_: object) -> None: ...
-    def execute(self, source: str, limit_s: float) -> Execution:
-        """Executes one cell. After "died", "timeout" and "stopped" the kernel is of no more use."""
-
-    def said(self) -> str:
-        """The end of what the kernel process itself printed."""
-
 
 # notebook, number of the code cell, how many there are, seconds, what to call the cell
 Progress = Callable[[str, int, int, float, str], None]
@@ -65,6 +50,11 @@ class Outcome:
     failures: list[Failure] = field(default_factory=list)
     stopped: bool = False
 
+    def fail(self, text: str, cell: NotebookNode | None = None, number: int = 0) -> None:
+        """Notes what went wrong, and in which cell."""
+        begins = first_words(cell.source) if cell else ""
+        self.failures.append(Failure(self.notebook, number, cell.get("id", "") if cell else "", begins, text))
+
     def summary(self) -> dict[str, object]:
         """Plain data, for other tools."""
         return asdict(self)
@@ -80,7 +70,7 @@ class Run:
         cell_limit_s: float,
         progress: Progress,
         keep_going: bool = False,
-        kernel: type[Kernel] = RunningKernel,
+        kernel: type[RunningKernel] = RunningKernel,
     ) -> None:
         self.lesson, self.solutions, self.keep_going = lesson, solutions, keep_going
         self.limit_s, self.progress, self.kernel = cell_limit_s, progress, kernel
@@ -98,15 +88,15 @@ class Run:
         try:
             with self.kernel(self.lesson.path.parent, environment, stop) as kernel:
                 self._cells(cells, kernel)
-        except Problem as problem:
-            self.outcome.failures.append(Failure(self.lesson.name, 0, "", "", str(problem)))
+        except ToolError as problem:
+            self.outcome.fail(str(problem))
         except KeyboardInterrupt:
             self.outcome.stopped = True
         self.outcome.seconds = time.monotonic() - started
         self.executed.metadata["gpulab"] = {"seconds": round(self.outcome.seconds, 2)}
         return self.outcome
 
-    def _cells(self, cells: list[NotebookNode], kernel: Kernel) -> None:
+    def _cells(self, cells: list[NotebookNode], kernel: RunningKernel) -> None:
         for number, cell in enumerate(cells, 1):
             done = kernel.execute(cell.source, self.limit_s)
             _fill(cell, done, number)
@@ -116,19 +106,19 @@ class Run:
                 raise KeyboardInterrupt
             wrong = judge(cell, done, self.limit_s, kernel.said() if done.status == "died" else "")
             if wrong:
-                self._fail(number, cell, wrong)
+                self.outcome.fail(wrong, cell, number)
                 if not self.keep_going or done.status in ("died", "timeout"):
                     return
                 continue
             if "check" in tags(cell) and not self._check(kernel, number, len(cells), cell, done):
                 return
 
-    def _check(self, kernel: Kernel, number: int, count: int, cell: NotebookNode, done: Execution) -> bool:
+    def _check(self, kernel: RunningKernel, number: int, count: int, cell: NotebookNode, done: Execution) -> bool:
         """Judges a check cell, then proves the solution of its exercise. False when the kernel is lost."""
         name = cell.metadata.get("check", "")
         wrong = judge_check(cell, done, RED)
         if wrong:
-            self._fail(number, cell, wrong)
+            self.outcome.fail(wrong, cell, number)
         else:
             self.outcome.red.append(name)
         if not self.solutions or name not in self.lesson.solutions:
@@ -140,11 +130,11 @@ class Run:
                 raise KeyboardInterrupt
             wrong = judge(nbformat.v4.new_code_cell(source), done, self.limit_s)
             if wrong:
-                self._fail(number, cell, f"with the solution, {what} {wrong}")
+                self.outcome.fail(f"with the solution, {what} {wrong}", cell, number)
                 return False
         wrong = judge_check(cell, done, GREEN)
         if wrong:
-            self._fail(number, cell, wrong)
+            self.outcome.fail(wrong, cell, number)
         else:
             self.outcome.green.append(name)
         return True
@@ -162,12 +152,7 @@ class Run:
             wrong += [f"{file} has no section `// exercise: {name}`" for name in exercises if name not in known]
             wrong += [f"{file} solves `{name}`, which is no exercise" for name in known if name not in exercises]
         for text in wrong:
-            step = "give notebook and solutions the same names"
-            self.outcome.failures.append(Failure(self.lesson.name, 0, "", "", f"{text}\nnext: {step}"))
-
-    def _fail(self, number: int, cell: NotebookNode, text: str) -> None:
-        begins = first_words(cell.source)
-        self.outcome.failures.append(Failure(self.lesson.name, number, cell.get("id", ""), begins, text))
+            self.outcome.fail(f"{text}\nnext: give notebook and solutions the same names")
 
 
 def _fill(cell: NotebookNode, done: Execution, number: int) -> None:

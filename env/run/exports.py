@@ -33,17 +33,14 @@ def save_plots(notebook: NotebookNode, folder: Path, name: str) -> int:
     for old in folder.glob(f"{name}-*.*"):
         if old.suffix in (".svg", ".png"):
             old.unlink()
-    count = 0
+    plots = []
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            svg = output.get("data", {}).get("image/svg+xml")
-            if svg:
-                count += 1
-                target = folder / f"{name}-{cell.id}"
-                write(target.with_suffix(".svg"), svg)
-                if not redraw.fonts_missing():
-                    write(target.with_suffix(".png"), redraw.png(svg, cell.id))
-    return count
+            if svg := output.get("data", {}).get(redraw.SVG):
+                plots.append(folder / f"{name}-{cell.id}.svg")
+                write(plots[-1], svg)
+    redraw.beside(plots)
+    return len(plots)
 
 
 def without_machine_paths(value: Any) -> Any:

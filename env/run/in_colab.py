@@ -1,32 +1,24 @@
 """The Colab edition's notebooks executed with Colab's own versions of IPython, ipykernel and jupyter_client.
 
-The front end is nbclient, which keeps displays, updates and clearings as a notebook page does. What comes of it is
-judged as a native run is, and held against that run: every cell has to show the same kinds of output.
+What comes of it is judged as a native run is, and held against that run: every cell has to show the same kinds of output.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
-import nbformat
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
-from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 
 from env import paths
 from env.colab import edition
 from env.colab.written import FOLDER
 from env.command import run
-from env.console import SetupError
-from env.notebooks import Lesson, Problem, first_words, load
+from env.console import ToolError
+from env.notebooks import Lesson, first_words, load
 from env.run.execute import Failure
-from env.run.session import Execution
+from env.run.session import Execution, RunningKernel
 
 PACKAGES = paths.ENV / "colab" / "colab.txt"
 PLACE = paths.GENERATED / "colab-python"
@@ -42,80 +34,30 @@ def python() -> Path:
     if paths.read_json(stamp) == wanted:
         return program
     print(f"installing what Colab has ({PACKAGES.name}) into {PLACE.relative_to(paths.ROOT)}", flush=True)
-    try:
-        run([sys.executable, "-m", "venv", "--clear", PLACE], "the virtual environment could not be made", "make setup")
-        install = [program, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "-r", PACKAGES]
-        run(install, "Colab's packages could not be installed", "connect this machine to the internet, and run again")
-    except SetupError as error:
-        raise Problem(str(error)) from error
+    run([sys.executable, "-m", "venv", "--clear", PLACE], "the virtual environment could not be made", "make setup")
+    install = [program, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "-r", PACKAGES]
+    run(install, "Colab's packages could not be installed", "connect this machine to the internet, and run again")
     paths.write_json(stamp, wanted)
     return program
 
 
-class ColabKernel:
-    """A Python kernel of its own for one notebook of the edition. Use it in a `with` block."""
+class ColabKernel(RunningKernel):
+    """A Python kernel of its own for one notebook of the edition."""
 
     def __init__(self, folder: Path, environment: dict[str, str], stop: threading.Event) -> None:
-        self.folder, self.environment, self.stop = folder, environment, stop
-
-    def __enter__(self) -> ColabKernel:  # noqa: PYI034 (`Self` needs Python 3.11)
-        manager = AsyncKernelManager(kernel_name="python3")
-        assert manager.kernel_spec is not None
         command = [str(python()), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        manager.kernel_spec.argv = command
-        self.notebook = nbformat.v4.new_notebook()
-        resources = {"metadata": {"path": str(self.folder)}}
-        self.client = NotebookClient(self.notebook, km=manager, allow_errors=True, resources=resources)
-        self.inside = self.client.setup_kernel(env={**os.environ, **QUIET, **self.environment}, cleanup_kc=True)
-        try:
-            self.inside.__enter__()
-        except RuntimeError as error:
-            raise Problem(f"the Python kernel did not start: {error}\nnext: rm -r {PLACE}, and run again") from error
-        self.done = threading.Event()
-        threading.Thread(target=self._end_when_stopped, daemon=True).start()
-        return self
-
-    def _end_when_stopped(self) -> None:
-        """nbclient knows nothing of `stop`: it notices that its kernel is gone."""
-        while not self.done.wait(0.2):
-            if self.stop.is_set():
-                os.kill(self.client.km.provisioner.pid, signal.SIGKILL)
-                return
-
-    def said(self) -> str:
-        """nbclient keeps nothing of what a kernel prints."""
-        return ""
+        super().__init__(folder, {**QUIET, **environment}, stop, command)
 
     def execute(self, source: str, limit_s: float) -> Execution:
-        """Executes one cell as a page would; `stopped` and `died` as in a native run."""
-        if self.stop.is_set():
-            return Execution(status="stopped")
-        started = time.monotonic()
-        cell = nbformat.v4.new_code_cell(source)
-        self.notebook.cells.append(cell)
-        # The set-up cell builds what has changed since the last set-up.
-        self.client.timeout = int(limit_s if source.startswith(edition.MAGIC) else max(limit_s, SET_UP_S))
-        status = "ok"
-        try:
-            self.client.execute_cell(cell, len(self.notebook.cells) - 1)
-        except CellTimeoutError:
-            status = "timeout"
-        except DeadKernelError:
-            status = "stopped" if self.stop.is_set() else "died"
-        if status == "ok" and any(output.output_type == "error" for output in cell.outputs):
-            status = "error"
-        return Execution(cell.outputs, time.monotonic() - started, status)
-
-    def __exit__(self, *_: object) -> None:
-        self.done.set()
-        self.inside.__exit__(None, None, None)
+        """As the page would; the set-up cell builds what has changed since the last set-up."""
+        return super().execute(source, limit_s if source.startswith(edition.MAGIC) else max(limit_s, SET_UP_S))
 
 
 def lesson(path: Path) -> Lesson:
     """The edition's notebook of a lesson, with the lesson's solutions as its cells."""
     file = FOLDER / path.name
     if not file.is_file():
-        raise Problem(f"{file.name} is not in colab/\nnext: make colab")
+        raise ToolError(f"{file.name} is not in colab/", "make colab")
     return Lesson(file, load(file).notebook, edition.solutions(load(path)))
 
 

@@ -9,28 +9,29 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 from pathlib import Path
 
 from env import in_venv
+from env.console import ToolError, tool
 
 
 def join(source: Path, into: Path) -> list[str]:
     """The notebooks that were taken."""
-    from env.notebooks import Problem
     from env.run import metrics, provenance
 
     pages = [folder / "README.md" for folder in (source, into)]
     for page in pages:
         if not page.is_file():
-            raise Problem(f"{page.parent} holds no recorded run\nnext: name a folder that env/run.py --out wrote")
+            raise ToolError(
+                f"{page.parent} holds no recorded run", "name a folder that `python3 -m env.run --out` wrote"
+            )
     machines = [provenance.machine_of(page) for page in pages]
     if machines[0] != machines[1]:
-        raise Problem(f"{source} was run on {machines[0]}, {into} on {machines[1]}\nnext: keep them apart")
+        raise ToolError(f"{source} was run on {machines[0]}, {into} on {machines[1]}", "keep them apart")
     found = [one for one in provenance.entries(source) if not one["failures"] and not one["stopped"]]
     taken = [one["notebook"] for one in found]
     if not taken:
-        raise Problem(f"{source} has no notebook that ran to its end\nnext: see its summary.json")
+        raise ToolError(f"{source} has no notebook that ran to its end", "see its summary.json")
     for name in taken:
         shutil.copy2(source / f"{name}.ipynb", into)
         for old in (into / "plots").glob(f"{name}-*"):
@@ -45,22 +46,20 @@ def join(source: Path, into: Path) -> list[str]:
     return taken
 
 
-def main() -> int:
-    """0 when something was taken, 2 with a message else."""
-    from env.notebooks import Problem
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python3 -m env.run.join_runs", description=__doc__)
+    made.add_argument("source", type=Path, metavar="FROM")
+    made.add_argument("into", type=Path, metavar="INTO")
+    return made
 
-    parser = argparse.ArgumentParser(prog="python3 -m env.run.join_runs", description=__doc__)
-    parser.add_argument("source", type=Path, metavar="FROM")
-    parser.add_argument("into", type=Path, metavar="INTO")
-    chosen = parser.parse_args()
-    try:
-        print("taken:", ", ".join(join(chosen.source, chosen.into)))
-    except Problem as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
-    return 0
+
+def main() -> None:
+    """Says what was taken."""
+    chosen = parser().parse_args()
+    print("taken:", ", ".join(join(chosen.source, chosen.into)))
 
 
 if __name__ == "__main__":
     in_venv.enter(set_up=False)
-    sys.exit(main())
+    tool(main, failed=2)

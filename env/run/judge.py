@@ -10,8 +10,9 @@ import re
 
 from nbformat import NotebookNode
 
+from env.console import ToolError
 from env.notebooks import VERDICT, tags
-from env.run.session import Execution
+from env.run.session import Execution, RunningKernel
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 KEPT_LINES = 14
@@ -30,6 +31,21 @@ def complaints(execution: Execution) -> str:
         elif output.output_type == "stream" and output.name == "stderr":
             parts.append(output.text)
     return ANSI.sub("", "\n".join(part.strip() for part in parts)).strip()
+
+
+def checked(kernel: RunningKernel, source: str, limit_s: float, next_step: str) -> Execution:
+    """Executes a cell that must go well: a failing cell is often a fast one."""
+    done = kernel.execute(source, limit_s)
+    said = complaints(done)
+    if done.status != "ok" or said:
+        raise ToolError(f"this cell failed ({done.status}): {source}\n{said or kernel.said()}", next_step)
+    return done
+
+
+def text(execution: Execution) -> str:
+    """What the cell printed, and the value it shows, as plain text."""
+    parts = (output.get("text") or output.get("data", {}).get("text/plain", "") for output in execution.outputs)
+    return "".join(parts)
 
 
 def verdicts(execution: Execution) -> list[dict[str, str]]:
@@ -68,10 +84,9 @@ def judge(cell: NotebookNode, execution: Execution, limit_s: float, kernel_said:
     if "expected-error" in tags(cell):
         return _expected(cell, text)
     if text:
-        kind = _kind(execution, text)
+        kind, step = _kind(execution, text)
         # The crate's own errors name their next step.
-        step = "" if "\nnext: " in shorten(text) else f"\nnext: {_step(kind)}"
-        return f"{kind}:\n{shorten(text)}{step}"
+        return f"{kind}:\n{shorten(text)}" + ("" if "\nnext: " in shorten(text) else f"\nnext: {step}")
     if any(output.get("data", {}).get("text/plain", "").strip() == "()" for output in execution.outputs):
         return "shows the value of a loop, `()`\nnext: end the cell's last loop or match with a semicolon"
     if execution.status != "ok":
@@ -92,22 +107,17 @@ def _expected(cell: NotebookNode, text: str) -> str | None:
     return None
 
 
-def _kind(execution: Execution, text: str) -> str:
+def _kind(execution: Execution, text: str) -> tuple[str, str]:
+    """What went wrong, and what to do about it."""
     if any(output.output_type == "error" for output in execution.outputs):
         if "Subprocess terminated" in text:
-            return "ended the process that runs the cells"
-        return "does not compile, or the kernel refused it"
-    return "panicked" if "panicked at" in text else "printed to stderr (an error returned by `?` does so)"
-
-
-def _step(kind: str) -> str:
-    if kind.startswith("does not"):
-        return "fix the line that the compiler names"
-    if kind == "panicked":
-        return "fix the cause, or return an error with its next step instead of a panic"
-    if kind.startswith("ended"):
-        return "look for an abort, a stack overflow or a bad pointer in what the cell calls"
-    return "fix the cause; a cell that is to fail carries the tag `expected-error`"
+            step = "look for an abort, a stack overflow or a bad pointer in what the cell calls"
+            return "ended the process that runs the cells", step
+        return "does not compile, or the kernel refused it", "fix the line that the compiler names"
+    if "panicked at" in text:
+        return "panicked", "fix the cause, or return an error with its next step instead of a panic"
+    step = "fix the cause; a cell that is to fail carries the tag `expected-error`"
+    return "printed to stderr (an error returned by `?` does so)", step
 
 
 def judge_check(cell: NotebookNode, execution: Execution, wanted: str) -> str | None:

@@ -12,30 +12,36 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 
-from env.notebooks import FOLDER, ROOT, Problem, find, load, relative
+from env.console import ToolError
+from env.notebooks import FOLDER, ROOT, find, load, relative
 from env.run import exports, in_colab, metrics, provenance, redraw, without_nvrtc
-from env.run.execute import Failure, Outcome, Run
+from env.run.execute import Outcome, Run
 from env.run.judge import unsaved
 from env.run.session import RunningKernel
 
 DEFAULT_OUT = ROOT / "results" / "run"
 
 
-def options(arguments: list[str]) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     """The command line; NB in the environment names notebooks, as in `make run NB=02`."""
-    parser = argparse.ArgumentParser(prog="python3 -m env.run", description=__doc__)
-    parser.add_argument("names", nargs="?", default=os.environ.get("NB", ""), help="such as 00,02 (default: all)")
-    parser.add_argument("--solutions", action="store_true", help="also prove each exercise's solution")
-    parser.add_argument("--keep-going", action="store_true", help="go on in a notebook after a failing cell")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="where copies go; elsewhere: a recorded run")
-    parser.add_argument("--jobs", type=int, help="notebooks side by side (default: 2; 1 in a recorded run)")
-    parser.add_argument("--cell-limit", type=float, default=300.0, metavar="S", help="seconds a cell may take")
-    parser.add_argument("--html", action=argparse.BooleanOptionalAction, help="write HTML pages (recorded: off)")
-    parser.add_argument("--colab", action="store_true", help="the Colab edition, with Colab's Python packages")
-    parser.add_argument("--without-nvrtc", action="store_true", help="as on a machine without NVRTC and without a GPU")
-    parser.add_argument("--no-provenance", dest="provenance", action="store_false", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
-    chosen = parser.parse_args(arguments)
+    made = argparse.ArgumentParser(prog="python3 -m env.run", description=__doc__)
+    made.add_argument("names", nargs="?", default=os.environ.get("NB", ""), help="such as 00,02 (default: all)")
+    made.add_argument("--solutions", action="store_true", help="also prove each exercise's solution")
+    made.add_argument("--keep-going", action="store_true", help="go on in a notebook after a failing cell")
+    made.add_argument("--out", type=Path, default=DEFAULT_OUT, help="where copies go; elsewhere: a recorded run")
+    made.add_argument("--jobs", type=int, help="notebooks side by side (default: 2; 1 in a recorded run)")
+    made.add_argument("--cell-limit", type=float, default=300.0, metavar="S", help="seconds a cell may take")
+    made.add_argument("--html", action=argparse.BooleanOptionalAction, help="write HTML pages (recorded: off)")
+    made.add_argument("--colab", action="store_true", help="the Colab edition, with Colab's Python packages")
+    made.add_argument("--without-nvrtc", action="store_true", help="as on a machine without NVRTC and without a GPU")
+    made.add_argument("--no-provenance", dest="provenance", action="store_false", help=argparse.SUPPRESS)
+    made.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
+    return made
+
+
+def options(arguments: list[str]) -> argparse.Namespace:
+    """What was asked for, with what follows from it."""
+    chosen = parser().parse_args(arguments)
     chosen.out = chosen.out.resolve()
     chosen.recorded = chosen.out != DEFAULT_OUT
     # Beside the lessons' own copies, with which the Colab edition is compared.
@@ -75,22 +81,21 @@ class Runner:
         limits = (self.chosen.solutions, self.chosen.cell_limit)
         run = Run(lesson, *limits, self.progress, self.chosen.keep_going, kernel)
         # JupyterLab names the notebook to its kernel in the same way; the launcher goes by it.
-        environment = {"GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
+        environment = {**os.environ, "GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
         compiled = without_nvrtc.fresh(name)
         environment |= without_nvrtc.HIDDEN if self.chosen.without_nvrtc else {without_nvrtc.LOG: str(compiled)}
         outcome = run.run(environment, self.stop)
         if not self.chosen.colab and (unpacked := without_nvrtc.missing(compiled)):
-            outcome.failures.append(Failure(name, 0, "", "", unpacked))
-        lost = unsaved(run.executed)
-        if lost:
-            outcome.failures.append(Failure(name, 0, "", "", lost))
+            outcome.fail(unpacked)
+        if lost := unsaved(run.executed):
+            outcome.fail(lost)
         # A disk that is full by now must not hide what the cells gave.
         try:
             self.save(run, outcome, before)
             if self.chosen.colab:
                 outcome.failures += in_colab.differences(self.chosen.out / path.name, DEFAULT_OUT / path.name)
-        except Problem as problem:
-            outcome.failures.append(Failure(name, 0, "", "", str(problem)))
+        except ToolError as problem:
+            outcome.fail(str(problem))
         return outcome
 
     def save(self, run: Run, outcome: Outcome, rows_before: int) -> None:
@@ -121,11 +126,11 @@ class Runner:
 
 
 def _result(path: Path, future: Future[Outcome]) -> Outcome:
-    error = future.exception()
-    if error is None:
+    if (error := future.exception()) is None:
         return future.result()
-    text = str(error) if isinstance(error, Problem) else f"{error!r}\nnext: this is a fault of the runner; report it"
-    return Outcome(path.stem, failures=[Failure(path.stem, 0, "", "", text)])
+    outcome = Outcome(path.stem)
+    outcome.fail(str(error) if isinstance(error, ToolError) else f"{error!r}\nnext: a fault of the runner; report it")
+    return outcome
 
 
 def table(outcomes: list[Outcome]) -> str:
@@ -154,35 +159,31 @@ def report(outcomes: list[Outcome], out: Path, seconds: float) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs; 0 when all is well, 1 when a notebook failed, 2 when nothing could be run, 130 after Ctrl-C."""
+    """Runs; 0 when all is well, 1 when a notebook failed, 130 after Ctrl-C."""
     chosen = options(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     started, began = time.monotonic(), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    try:
-        paths = find(chosen.names, chosen.folder)
-        runner = Runner(chosen)
-        before: list[dict] = []
-        if chosen.recorded and chosen.provenance:
-            provenance.check_replaces(chosen.out)
-            before = provenance.entries(chosen.out)
-        # Fails now rather than after minutes, where nothing can be written.
-        provenance.save_summary(chosen.out, before)
-        if redraw.fonts_missing():
-            print(
-                "no font is installed: plots are saved as SVG only (next: python3 -m env.run.redraw FOLDER where there is one)"
-            )
-        if chosen.colab:
-            in_colab.python()
-        outcomes = runner.all(paths)
-        found = [one.summary() for one in outcomes]
-        if chosen.recorded:
-            good = [one.notebook for one in outcomes if not one.failures and not one.stopped]
-            metrics.keep_latest(runner.metrics, good, began)
-            if chosen.provenance:
-                found = provenance.join(before, provenance.recorded(chosen.out, began, outcomes))
-                provenance.save(chosen.out, found, provenance.machine_section())
-        provenance.save_summary(chosen.out, found)
-    except Problem as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
+    paths = find(chosen.names, chosen.folder)
+    runner = Runner(chosen)
+    before: list[dict] = []
+    if chosen.recorded and chosen.provenance:
+        provenance.check_replaces(chosen.out)
+        before = provenance.entries(chosen.out)
+    # Fails now rather than after minutes, where nothing can be written.
+    provenance.save_summary(chosen.out, before)
+    if redraw.fonts_missing():
+        print(
+            "no font is installed: plots are saved as SVG only (next: python3 -m env.run.redraw FOLDER where there is one)"
+        )
+    if chosen.colab:
+        in_colab.python()
+    outcomes = runner.all(paths)
+    found = [one.summary() for one in outcomes]
+    if chosen.recorded:
+        good = [one.notebook for one in outcomes if not one.failures and not one.stopped]
+        metrics.keep_latest(runner.metrics, good, began)
+        if chosen.provenance:
+            found = provenance.join(before, provenance.recorded(chosen.out, began, outcomes))
+            provenance.save(chosen.out, found, provenance.machine_section())
+    provenance.save_summary(chosen.out, found)
     return report(outcomes, chosen.out, time.monotonic() - started)

@@ -7,7 +7,8 @@ import io
 from collections import Counter
 from pathlib import Path
 
-from env.notebooks import Problem, relative, write
+from env.console import ToolError
+from env.notebooks import relative, write
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -19,7 +20,7 @@ def read(path: Path) -> list[dict[str, str]]:
             return list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         text = f"cannot read {relative(path)}: {error}"
-        raise Problem(f"{text}\nnext: move the file away; the next run starts a new one") from error
+        raise ToolError(text, "move the file away; the next run starts a new one") from error
 
 
 def rows_by_lesson(path: Path) -> Counter[str]:

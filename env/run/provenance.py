@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from env.notebooks import ROOT, Problem, relative, write
+from env.command import output
+from env.console import ToolError
+from env.notebooks import relative, write
 from env.paths import PROGRAMS, library_path
 from env.run import exports, metrics
 from env.run.execute import Outcome
@@ -25,14 +27,14 @@ def verify() -> dict[str, Any]:
     places = os.pathsep.join([str(PROGRAMS), os.environ.get("PATH", "")])
     tool = shutil.which(TOOL, path=places)
     if tool is None:
-        raise Problem(f"the command `{TOOL}` is not built, so the machine cannot be named\nnext: make setup")
+        raise ToolError(f"the command `{TOOL}` is not built, so the machine cannot be named", "make setup")
     environment = {**os.environ, "LD_LIBRARY_PATH": library_path()}
     done = subprocess.run([tool, "verify", "--json"], capture_output=True, text=True, env=environment, check=False)
     try:
         return json.loads(done.stdout)
     except json.JSONDecodeError as error:
         said = (done.stderr or done.stdout).strip() or "it printed nothing"
-        raise Problem(f"`{TOOL} verify --json` did not answer in JSON: {said}\nnext: make verify") from error
+        raise ToolError(f"`{TOOL} verify --json` did not answer in JSON: {said}", "make verify") from error
 
 
 def commit(out: Path, since: str) -> str:
@@ -41,12 +43,7 @@ def commit(out: Path, since: str) -> str:
     named = {row.get("commit") or "unknown" for row in rows} - {"unknown"}
     if named:
         return ", ".join(sorted(named))
-    if told := os.environ.get("GPULAB_COMMIT"):
-        return told
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+    return os.environ.get("GPULAB_COMMIT") or output(["git", "rev-parse", "--short", "HEAD"]) or "unknown"
 
 
 def machine_lines(machine: dict[str, Any]) -> list[tuple[str, str]]:
@@ -83,7 +80,7 @@ def check_replaces(out: Path) -> None:
     before = machine_of(out / "README.md") if (out / "README.md").exists() else None
     if before and before != name:
         text = f"{relative(out)} holds a run on {before}, and this machine is {name}"
-        raise Problem(f"{text}\nnext: choose another folder with --out")
+        raise ToolError(text, "choose another folder with --out")
 
 
 def entries(out: Path) -> list[dict[str, Any]]:

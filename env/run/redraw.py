@@ -8,9 +8,11 @@ from __future__ import annotations
 import base64
 import copy
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from env import in_venv
+from env.console import ToolError
 
 SVG, PNG, HTML = "image/svg+xml", "image/png", "text/html"
 FONT_FOLDERS = (
@@ -33,13 +35,22 @@ def png(svg: str, name: str) -> bytes:
     """The picture, at twice the size of the figure."""
     import resvg_py
 
-    from env.notebooks import Problem
-
     try:
         return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=2))
     except Exception as error:
         text = f"the plot of cell {name} is no SVG that can be drawn: {error}"
-        raise Problem(f"{text}\nnext: look at the SVG; the crate's `plot` room writes it") from error
+        raise ToolError(text, "look at the SVG; the crate's `plot` room writes it") from error
+
+
+def beside(plots: Iterable[Path]) -> list[Path]:
+    """A PNG beside each SVG; none, and a word about it, where no font is installed."""
+    pictures = {plot: plot.with_suffix(".png") for plot in plots}
+    if pictures and fonts_missing():
+        print("no PNGs beside the plots: no font is installed\nnext: install one (apt install fonts-dejavu-core)")
+        return []
+    for plot, picture in pictures.items():
+        picture.write_bytes(png(plot.read_text(encoding="utf-8"), plot.stem))
+    return list(pictures.values())
 
 
 def with_pictures(notebook):
@@ -65,9 +76,7 @@ def redraw(folder: Path) -> int:
 
     from env.notebooks import write
 
-    plots = sorted((folder / "plots").glob("*.svg"))
-    for plot in plots:
-        write(plot.with_suffix(".png"), png(plot.read_text(encoding="utf-8"), plot.stem))
+    plots = beside(sorted((folder / "plots").glob("*.svg")))
     for path in sorted(folder.glob("*.ipynb")):
         write(path, nbformat.writes(with_pictures(nbformat.read(path, 4))) + "\n")
     return len(plots)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from env import command, in_venv, paths
-from env.console import SetupError, problem, seconds
+from env.console import ToolError, problem, seconds
 from env.kernel_cache import build, candle, progress, recipe
 from env.setup import cupti, nvrtc, onnxruntime, program, python, rust
 
@@ -48,12 +48,12 @@ def main() -> int:
         with progress.working():
             try:
                 lost, found = install(lines, groups, wishes.part)
-            except (SetupError, OSError) as error:
+            except (ToolError, OSError) as error:
                 raise disk_error(error) from error
         took = seconds(time.monotonic() - started)
         if found and not wishes.idle:
             lost += attempt(lambda: program.program(found))
-    except (SetupError, OSError) as error:
+    except (ToolError, OSError) as error:
         problem(disk_error(error))
         return 1
     except KeyboardInterrupt:
@@ -68,31 +68,31 @@ def main() -> int:
     return 0
 
 
-def attempt(step: Callable[[], None]) -> list[SetupError]:
+def attempt(step: Callable[[], None]) -> list[ToolError]:
     """The step's error, where the course can do without it."""
     try:
         step()
-    except SetupError as error:
+    except ToolError as error:
         if not error.loses:
             raise
         return [error]
     return []
 
 
-def disk_error(error: SetupError | OSError) -> SetupError:
+def disk_error(error: ToolError | OSError) -> ToolError:
     """The error with the next step that a read-only or a full disk needs: programs that fail there rarely name it."""
     places = [place for place in (paths.ROOT, paths.VENV, paths.GENERATED) if place.is_dir()]
-    what = error.what if isinstance(error, SetupError) else str(error)
+    what = error.what if isinstance(error, ToolError) else str(error)
     for place in places:
         if not os.access(place, os.W_OK):
-            return SetupError(what, f"make {place} writable for you, or get the project into a folder of your own")
+            return ToolError(what, f"make {place} writable for you, or get the project into a folder of your own")
         free = shutil.disk_usage(place).free
         if free < ROOM_MB << 20:
-            return SetupError(what, f"make room: {free >> 20} MiB are free in {place}, and the set-up takes about 2 GB")
+            return ToolError(what, f"make room: {free >> 20} MiB are free in {place}, and the set-up takes about 2 GB")
     return (
         error
-        if isinstance(error, SetupError)
-        else SetupError(what, "make that place writable, with room on its disk; then make setup")
+        if isinstance(error, ToolError)
+        else ToolError(what, "make that place writable, with room on its disk; then make setup")
     )
 
 
@@ -100,17 +100,17 @@ def check_place(root: Path) -> None:
     """The kernel hands file names on with spaces between them."""
     if any(character.isspace() for character in str(root)):
         what = f"the folder's path has a space in it, which the Rust kernel cannot handle: {root}"
-        raise SetupError(what, "move the project to a path without spaces, then make setup")
+        raise ToolError(what, "move the project to a path without spaces, then make setup")
 
 
 def install(
     lines: list[str], groups: list[str], part: str | None = None
-) -> tuple[list[SetupError], rust.Toolchain | None]:
+) -> tuple[list[ToolError], rust.Toolchain | None]:
     """All that notebooks need: Python's steps beside Rust's, then the build that needs both.
 
     Gives the optional parts that failed, and the Rust that was found.
     """
-    lost: list[SetupError] = []
+    lost: list[ToolError] = []
 
     def python_row() -> None:
         # JupyterLab opens as soon as these two are done.
@@ -135,7 +135,7 @@ def install(
         python_result, rust_result = rows.submit(python_row), rows.submit(rust_row)
         results = (python_result, rust_result)
         try:
-            errors = [error for row in results if isinstance(error := row.exception(), SetupError)]
+            errors = [error for row in results if isinstance(error := row.exception(), ToolError)]
         except KeyboardInterrupt:
             command.stop()
             raise
@@ -166,9 +166,9 @@ def install(
 def _lesson(toolchain: rust.Toolchain, evcxr: Path, lines: str) -> None:
     try:
         build.warm(toolchain, evcxr, lines)
-    except SetupError as error:
+    except ToolError as error:
         loses = f"the lessons that load {recipe.crates(lines)} build them themselves, in their first cell"
-        raise SetupError(error.what, error.next_step, loses) from error
+        raise ToolError(error.what, error.next_step, loses) from error
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from env import paths
 from env.command import run
-from env.console import SetupError, Step
+from env.console import Step, ToolError
 from env.setup import kernel_asset
 from env.setup import prebuilt as bundle
 from env.setup.kernel_info import KernelSilentError, ask
@@ -94,7 +94,7 @@ def prebuilt(step: Step, toolchain: Path) -> Path | None:
     except kernel_asset.NoAssetError as why:
         step.begin(str(why))
         return None
-    except SetupError as error:
+    except ToolError as error:
         step.begin(str(error))
         return None
     # It was asked just now.
@@ -108,12 +108,12 @@ def bundled(step: Step, address: str, toolchain: Path) -> Path | None:
     step.begin(f"fetching the Rust kernel {paths.EVCXR_VERSION}, prebuilt, from {address}")
     try:
         found = bundle.kernel(address)
-    except SetupError as error:
+    except ToolError as error:
         step.begin(f"{error.what}; {error.next_step}")
         return None
     try:
         check(found, toolchain)
-    except SetupError as error:
+    except ToolError as error:
         found.unlink()
         step.begin(str(error))
         return None
@@ -122,14 +122,14 @@ def bundled(step: Step, address: str, toolchain: Path) -> Path | None:
 
 
 def check(program: Path, toolchain: Path) -> None:
-    """Raises a `SetupError` where a new program does not start, or is of another version."""
+    """Raises a `ToolError` where a new program does not start, or is of another version."""
     try:
         found = ask(program, environment(toolchain)).get("implementation_version")
     except KernelSilentError as error:
-        raise SetupError(f"the prebuilt Rust kernel does not start: {error}", kernel_asset.FROM_SOURCE) from error
+        raise ToolError(f"the prebuilt Rust kernel does not start: {error}", kernel_asset.FROM_SOURCE) from error
     if found != paths.EVCXR_VERSION:
         what = f"the prebuilt Rust kernel is version {found}, and the course needs {paths.EVCXR_VERSION}"
-        raise SetupError(what, kernel_asset.FROM_SOURCE)
+        raise ToolError(what, kernel_asset.FROM_SOURCE)
 
 
 def from_source(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from env import paths
-from env.console import SetupError
+from env.console import ToolError
 
 MANIFEST = Path(__file__).with_name("kernel_assets.json")
 # A file, a folder or an address that holds the program, in place of the manifest's address; the manifest's sum still decides.
@@ -64,7 +64,7 @@ def read(manifest: Path = MANIFEST) -> list[Asset]:
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError) as error:
-        raise SetupError(
+        raise ToolError(
             f"{manifest.name} cannot be read: {error}", f"get the file back with `git checkout {manifest}`"
         ) from error
 
@@ -114,7 +114,7 @@ def address(asset: Asset) -> str:
 
 
 def install(asset: Asset, source: str, target: Path, starts: Callable[[Path], object]) -> None:
-    """Puts the program at `target`, whole, or leaves what is there. `starts` tries it, and raises a `SetupError`."""
+    """Puts the program at `target`, whole, or leaves what is there. `starts` tries it, and raises a `ToolError`."""
     packed, new = (target.with_name(f".{target.name}.{os.getpid()}.{kind}") for kind in ("xz", "new"))
     needed = asset.size + asset.program_size
     try:
@@ -133,9 +133,9 @@ def install(asset: Asset, source: str, target: Path, starts: Callable[[Path], ob
                 f"{target} cannot be written: {error.strerror or error}",
                 "make that folder writable for you",
             )
-            raise SetupError(what, f"{next_step}; then make setup") from error
+            raise ToolError(what, f"{next_step}; then make setup") from error
         mib = (needed >> 20) + 1
-        raise SetupError(
+        raise ToolError(
             f"the disk of {target.parent} is full: the prebuilt Rust kernel takes {mib} MiB",
             "free some space (its build from source takes more); then make setup",
         ) from error
@@ -166,14 +166,14 @@ def _fetch(asset: Asset, source: str, file: Path) -> None:
             out.write(piece)
     if (size, digest.hexdigest()) != (asset.size, asset.sha256):
         found = f"{size} of {asset.size} bytes" if size < asset.size else f"SHA-256 {digest.hexdigest()}"
-        raise SetupError(f"{source} is not the file that the repository names ({found})", FROM_SOURCE)
+        raise ToolError(f"{source} is not the file that the repository names ({found})", FROM_SOURCE)
 
 
-def _unreachable(source: str, error: Exception) -> SetupError:
+def _unreachable(source: str, error: Exception) -> ToolError:
     # Its own text has the status; an URLError's only wraps that of its reason.
     reason = error if isinstance(error, urllib.error.HTTPError) else getattr(error, "reason", None) or error
     advice = "check its path" if source.startswith("file:") else "connect this machine to the internet"
-    return SetupError(f"{source} could not be read: {reason}", f"{advice}, or go on: it is built from source instead")
+    return ToolError(f"{source} could not be read: {reason}", f"{advice}, or go on: it is built from source instead")
 
 
 def _unpack(asset: Asset, packed: Path, program: Path) -> None:
@@ -181,4 +181,4 @@ def _unpack(asset: Asset, packed: Path, program: Path) -> None:
         with lzma.open(packed) as plain, program.open("wb") as out:
             shutil.copyfileobj(plain, out, CHUNK)
     except (lzma.LZMAError, EOFError) as error:
-        raise SetupError(f"{asset.file} cannot be unpacked: {error}", FROM_SOURCE) from error
+        raise ToolError(f"{asset.file} cannot be unpacked: {error}", FROM_SOURCE) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from env import paths
 from env.command import output, run
-from env.console import SetupError, Step
+from env.console import Step, ToolError
 from env.setup import headers
 
 CUDA_13 = ("nvidia-cuda-nvrtc", "13.0.88")
@@ -34,7 +34,7 @@ def loses() -> str:
 def check_wish(wish: str) -> None:
     """Whether NVRTC=… names a version, before anything is installed."""
     if wish not in ("", "12", "13"):
-        raise SetupError(f"NVRTC={wish} is unknown", "make setup NVRTC=12, or NVRTC=13, or neither")
+        raise ToolError(f"NVRTC={wish} is unknown", "make setup NVRTC=12, or NVRTC=13, or neither")
 
 
 def package(wish: str, driver: tuple[int, int] | None) -> tuple[str, str]:
@@ -45,7 +45,7 @@ def package(wish: str, driver: tuple[int, int] | None) -> tuple[str, str]:
     known = [minor for minor in CUDA_12 if minor <= newest]
     if (driver and driver[0] < 12) or not known:
         text = f"the NVIDIA driver knows CUDA {driver[0]}.{driver[1]} only; the course needs 12.4" if driver else ""
-        raise SetupError(text, "update the NVIDIA driver to 550 or newer", loses())
+        raise ToolError(text, "update the NVIDIA driver to 550 or newer", loses())
     return "nvidia-cuda-nvrtc-cu12", CUDA_12[max(known)]
 
 
@@ -73,7 +73,7 @@ def find_libraries(site: Path) -> tuple[Path, Path]:
         helpers = sorted(compiler.parent.glob("libnvrtc-builtins.so*"))
         if helpers:
             return compiler, helpers[-1]
-    raise SetupError("the NVRTC package has no libnvrtc.so in it", "make clean, then make setup", loses())
+    raise ToolError("the NVRTC package has no libnvrtc.so in it", "make clean, then make setup", loses())
 
 
 def link(compiler: Path, helper: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from env import paths
 from env.command import run
-from env.console import SetupError, Step
+from env.console import Step, ToolError
 from env.setup import cupti, nvrtc
 
 FOLDER = paths.LIBRARIES / "onnxruntime"
@@ -95,7 +95,7 @@ def unpack(wheel: Path, folder: Path) -> list[str]:
             with archive.open(name) as source, (folder / Path(name).name).open("wb") as target:
                 shutil.copyfileobj(source, target)
     if not any("libonnxruntime." in name for name in found):
-        raise SetupError(f"{wheel.name} has no libonnxruntime in it", "make clean, then make setup LESSONS=42", LOSES)
+        raise ToolError(f"{wheel.name} has no libonnxruntime in it", "make clean, then make setup LESSONS=42", LOSES)
     return sorted(Path(name).name for name in found)
 
 
@@ -119,11 +119,11 @@ def onnxruntime(lines: list[str], wish: str = "") -> None:
     has_package = any(paths.VENV.glob("lib/python*/site-packages/onnxruntime/capi/libonnxruntime*"))
     wanted = package(nvrtc.driver_cuda(), has_package)
     if wish and wanted not in TENSORRT:
-        raise SetupError("TENSORRT=1: there is no NVIDIA driver here", "make setup LESSONS=42, without TENSORRT", LOSES)
+        raise ToolError("TENSORRT=1: there is no NVIDIA driver here", "make setup LESSONS=42, without TENSORRT", LOSES)
     if wanted is None:
         return step.skipped("the Python package's own library, in .venv")
     if sys.platform != "linux":
-        raise SetupError(
+        raise ToolError(
             "there is no ONNX Runtime 1.31 for this machine", "use Linux, or a Mac with Apple silicon", LOSES
         )
     libraries = [name for file, name in NEEDS.get(wanted, {}).items() if not is_there(file)]
@@ -154,5 +154,5 @@ def wish() -> str:
     """What TENSORRT=… asks for."""
     value = os.environ.get("TENSORRT", "")
     if value not in ("", "0", "1"):
-        raise SetupError(f"TENSORRT={value} is unknown", "make setup LESSONS=42 TENSORRT=1, or without TENSORRT")
+        raise ToolError(f"TENSORRT={value} is unknown", "make setup LESSONS=42 TENSORRT=1, or without TENSORRT")
     return value if value == "1" else ""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from env import paths
 from env.command import output, run
-from env.console import SetupError, Step, problem
+from env.console import Step, ToolError, problem
 from env.offline.toolchain import needed_glibc
 from env.setup import kernel, kernel_asset
 from env.setup.kernel_info import KernelSilentError, ask
@@ -47,9 +47,9 @@ def main() -> int:
     wishes = parser.parse_args()
     try:
         asset = make(wishes.target, wishes.url, wishes.build)
-    except (SetupError, OSError) as error:
+    except (ToolError, OSError) as error:
         next_step = "make room, or give yourself write access, there; then make kernel-asset"
-        problem(error if isinstance(error, SetupError) else SetupError(str(error), next_step))
+        problem(error if isinstance(error, ToolError) else ToolError(str(error), next_step))
         return 1
     print(f"{DIST / asset.file}\n  sha256 {asset.sha256}\n  program {asset.program_sha256}")
     return 0
@@ -60,26 +60,24 @@ def make(target: str, url: str, build: Path) -> kernel_asset.Asset:
     step = Step("kernel asset")
     linux = target.endswith("-linux-gnu")
     if not linux and sys.platform != "darwin":
-        raise SetupError(
-            f"{target} cannot be built here", "build it on a Mac, or name a target that ends in -linux-gnu"
-        )
+        raise ToolError(f"{target} cannot be built here", "build it on a Mac, or name a target that ends in -linux-gnu")
     rustc, sysroot = output(["rustc", "--version"]), output(["rustc", "--print", "sysroot"])
     if not rustc or not sysroot:
-        raise SetupError("`rustc` does not run", "make setup, then make kernel-asset")
+        raise ToolError("`rustc` does not run", "make setup, then make kernel-asset")
     if not (Path(sysroot) / "lib" / "rustlib" / target).is_dir():
         run(["rustup", "target", "add", target], f"Rust's standard library for {target} could not be added", NETWORK)
     step.begin(f"building evcxr_jupyter {paths.EVCXR_VERSION} for {target} with {rustc}")
     program = compile_kernel(target, Path(sysroot), build, step)
     glibc = GLIBC if linux else ""
     if linux and kernel_asset.numbers(found := needed_glibc([program])) > kernel_asset.numbers(glibc):
-        raise SetupError(f"{program} needs glibc {found}", f"build it with zig for {glibc}")
+        raise ToolError(f"{program} needs glibc {found}", f"build it with zig for {glibc}")
     if target == kernel_asset.machine_target():
         try:
             said = ask(program, kernel.environment(Path(sysroot))).get("implementation_version")
         except KernelSilentError as error:
-            raise SetupError(f"the program does not start: {error}", f"run {program} to see why") from error
+            raise ToolError(f"the program does not start: {error}", f"run {program} to see why") from error
         if said != paths.EVCXR_VERSION:
-            raise SetupError(f"the program says it is {said}", f"pin {paths.EVCXR_VERSION} where it is built")
+            raise ToolError(f"the program says it is {said}", f"pin {paths.EVCXR_VERSION} where it is built")
     else:
         step.begin(f"not started here: this machine is {kernel_asset.machine_target()}")
     asset = pack(program, target, glibc, rustc, url)
@@ -122,7 +120,7 @@ def check_profile(home: Path, profile: Path = kernel.PROFILE) -> None:
     named = re.findall(r"^([\w-]+) = \{", profile.read_text(encoding="utf-8"), re.MULTILINE)
     if unknown := sorted(set(named) - known):
         what = f"{profile.name} names crates that {kernel.PROGRAM} is not built from: {', '.join(unknown)}"
-        raise SetupError(what, f"compare it with the Cargo.lock of version {paths.EVCXR_VERSION} in {home}/registry")
+        raise ToolError(what, f"compare it with the Cargo.lock of version {paths.EVCXR_VERSION} in {home}/registry")
 
 
 def environment(base: Mapping[str, str], sysroot: Path, build: Path) -> dict[str, str]:
@@ -149,7 +147,7 @@ def link_tools(sysroot: Path) -> None:
     """rustc and cargo at the path that every build of the kernel sees."""
     TOOLS.mkdir(mode=0o700, exist_ok=True)
     if TOOLS.is_symlink() or TOOLS.stat().st_uid != os.getuid():
-        raise SetupError(f"{TOOLS} belongs to somebody else", "remove it, then make kernel-asset")
+        raise ToolError(f"{TOOLS} belongs to somebody else", "remove it, then make kernel-asset")
     for tool in ("rustc", "cargo"):
         link = TOOLS / tool
         link.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 from env import paths
-from env.console import SetupError
+from env.console import ToolError
 from env.offline.unpack.archives import Joined, Problem
 from env.offline.unpack.target import check_machine
 
@@ -45,7 +45,7 @@ def fetch(address: str, name: str, sum_: str, folder: Path) -> Path:
             shutil.copyfileobj(source, file)
         part.replace(target)
     if not _is(target, sum_):
-        raise SetupError(f"{name} is damaged", BUILT)
+        raise ToolError(f"{name} is damaged", BUILT)
     return target
 
 
@@ -57,7 +57,7 @@ def take(parts: list[Path], target: Path) -> bool:
     """Takes the kernel out of the first parts of a bundle; false where it lies further on."""
     new = target.with_name(f".{target.name}.new")
     try:
-        with Joined(parts) as joined, tarfile.open(fileobj=io.BufferedReader(joined), mode="r:") as outer:
+        with Joined(parts) as joined, tarfile.open(fileobj=io.BufferedReader(joined), mode="r|") as outer:
             while (member := outer.next()) is not None:
                 content = outer.extractfile(member)
                 assert content is not None
@@ -74,7 +74,7 @@ def take(parts: list[Path], target: Path) -> bool:
                     new.replace(target)
                     return True
     except Problem as problem:
-        raise SetupError(str(problem).splitlines()[0], BUILT) from problem
+        raise ToolError(str(problem).splitlines()[0], BUILT) from problem
     except (tarfile.ReadError, EOFError, lzma.LZMAError):
         return False
     finally:
@@ -83,7 +83,7 @@ def take(parts: list[Path], target: Path) -> bool:
 
 
 def kernel(address: str) -> Path:
-    """The program `evcxr_jupyter` of the bundle at an address, in .gpulab/tools/bin. A `SetupError` says why not."""
+    """The program `evcxr_jupyter` of the bundle at an address, in .gpulab/tools/bin. A `ToolError` says why not."""
     folder, target = paths.GENERATED / "bundle-parts", paths.GENERATED / "tools" / "bin" / PROGRAM
     folder.mkdir(parents=True, exist_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,5 +95,5 @@ def kernel(address: str) -> Path:
                 shutil.rmtree(folder, ignore_errors=True)
                 return target
     except (OSError, urllib.error.URLError, ValueError) as error:
-        raise SetupError(f"{address} could not be read: {error}", BUILT) from error
-    raise SetupError(f"there is no whole Rust kernel at {address}", BUILT)
+        raise ToolError(f"{address} could not be read: {error}", BUILT) from error
+    raise ToolError(f"there is no whole Rust kernel at {address}", BUILT)

@@ -7,7 +7,7 @@ import time
 
 from env import paths
 from env.command import run
-from env.console import SetupError, Step, say
+from env.console import Step, ToolError, say
 from env.kernel_cache import progress, recipe
 from env.kernel_cache.progress import Counter
 from env.setup.rust import Toolchain, check_linker
@@ -55,5 +55,5 @@ def when_idle(rust: Toolchain) -> None:
         program(rust, quiet=True)
     except KeyboardInterrupt:
         return
-    except (SetupError, OSError) as error:
+    except (ToolError, OSError) as error:
         say("gpulab program", str(error))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from env import paths
 from env.command import output, run
-from env.console import SetupError, Step
+from env.console import Step, ToolError
 from env.kernel_cache.progress import Counter
 
 OLDEST = (3, 10)
@@ -113,7 +113,7 @@ def check_version() -> None:
     if sys.version_info[:2] < OLDEST:
         needed, this = (".".join(map(str, version[:2])) for version in (OLDEST, sys.version_info))
         what = f"this is Python {this}; the course needs {needed} or newer"
-        raise SetupError(what, "make setup PYTHON=python3.12, or whichever newer one your machine has")
+        raise ToolError(what, "make setup PYTHON=python3.12, or whichever newer one your machine has")
 
 
 def kernel_spec() -> dict:

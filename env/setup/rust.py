@@ -10,7 +10,7 @@ from pathlib import Path
 
 from env import paths
 from env.command import output, run
-from env.console import SetupError, Step
+from env.console import Step, ToolError
 from env.kernel_cache.progress import Counter, built
 from env.setup import prebuilt
 
@@ -61,7 +61,7 @@ def toolchain(quiet: bool = False) -> Toolchain:
             next_step = (
                 f"install curl (Debian and Ubuntu: `sudo apt install curl`), or Rust from {WEB}; then make setup"
             )
-            raise SetupError("there is no Rust on this machine, and no curl to fetch it with", next_step)
+            raise ToolError("there is no Rust on this machine, and no curl to fetch it with", next_step)
         step.begin("installing Rust with rustup")
         # The compiler, cargo, the standard library.
         counter = Counter("installing Rust", 3, "parts")
@@ -76,13 +76,13 @@ def toolchain(quiet: bool = False) -> Toolchain:
             )
     folder, version = output(["rustc", "--print", "sysroot"]), output(["rustc", "-vV"])
     if not folder or not version:
-        raise SetupError("`rustc` does not run", "run `rustc --version` to see why; `rustup default stable` fixes most")
+        raise ToolError("`rustc` does not run", "run `rustc --version` to see why; `rustup default stable` fixes most")
     found = Toolchain(Path(folder), version)
     needed = re.search(
         r'^rust-version = "([\d.]+)"', (paths.ROOT / "Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE
     )
     if needed and numbers(found.short) < numbers(needed[1]):
-        raise SetupError(f"{found.short} is too old: the course needs {needed[1]}", "rustup update stable")
+        raise ToolError(f"{found.short} is too old: the course needs {needed[1]}", "rustup update stable")
     (step.done if fresh else step.skipped)(found.short)
     return found
 
@@ -91,7 +91,7 @@ def check_linker() -> None:
     """Rust compiles alone, and links with the system's C compiler."""
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
         ways = "Debian and Ubuntu: `sudo apt install build-essential`, Fedora: `sudo dnf install gcc`, macOS: `xcode-select --install`"
-        raise SetupError(
+        raise ToolError(
             "there is no C compiler, which Rust needs to link programs", f"install one ({ways}); then make setup"
         )
 
@@ -113,16 +113,14 @@ def sources(rust: Toolchain) -> None:
     if not manifest.is_file():
         if shutil.which("rustup") is None:
             next_step = f"install your system's package `rust-src`, or Rust from {WEB}"
-            raise SetupError(
-                "the standard library's sources are missing, and there is no rustup to add them", next_step
-            )
+            raise ToolError("the standard library's sources are missing, and there is no rustup to add them", next_step)
         run(["rustup", "component", "add", "rust-src"], "rust-src could not be added", NETWORK)
     # Without them every `let` would fail: "Couldn't automatically determine type".
     fetch = ["cargo", "fetch", "--locked", "--manifest-path", manifest]
     bootstrap = {"RUSTC_BOOTSTRAP": "1"}
     try:
         run([*fetch, "--offline"], "not there yet", "", env=bootstrap)
-    except SetupError:
+    except ToolError:
         run(fetch, "the crates of Rust's standard library could not be downloaded", NETWORK, env=bootstrap)
     paths.write_json(fetched, wanted)
     return step.done("the standard library's sources and the crates that it uses")
@@ -148,7 +146,7 @@ def _prebuilt(step: Step, address: str) -> Path | None:
     step.begin(f"fetching the Rust kernel {paths.EVCXR_VERSION}, prebuilt, from {address}")
     try:
         found = prebuilt.kernel(address)
-    except SetupError as error:
+    except ToolError as error:
         step.begin(f"{error.what}; {error.next_step}")
         return None
     if not is_pinned(found):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from env import paths
 from env.command import output, run
-from env.console import SetupError
+from env.console import ToolError
 from env.setup.kernel_asset import machine_target
 
 VERSION = "1.28.2"
@@ -37,7 +37,7 @@ def pinned(file: Path = paths.ROOT / "rust-toolchain.toml") -> tuple[str, list[s
     channel = re.search(r'^channel = "([\d.]+)"$', text, re.MULTILINE)
     components = re.search(r"^components = \[(.*)\]$", text, re.MULTILINE)
     if channel is None or components is None:
-        raise SetupError(f"{file.name} names no version and components", f"get it back with `git checkout {file}`")
+        raise ToolError(f"{file.name} names no version and components", f"get it back with `git checkout {file}`")
     return channel[1], re.findall(r'"([\w-]+)"', components[1])
 
 
@@ -82,20 +82,18 @@ def check_homes() -> None:
         folder = Path(os.environ.get(variable) or Path.home() / name)
         if folder.exists() and not os.access(folder, os.W_OK):
             next_step = f"sudo chown -R $(id -un) {folder}, or set {variable} to a folder of your own; then make setup"
-            raise SetupError(f"{folder} belongs to another user: Rust cannot be installed or used there", next_step)
+            raise ToolError(f"{folder} belongs to another user: Rust cannot be installed or used there", next_step)
 
 
 def install_rustup(version: str, components: list[str], archive: str = ARCHIVE) -> None:
     """Downloads rustup's installer, compares its sum, and runs it. Nothing runs that differs from the pinned sum."""
     if (there := paths.cargo_bin() / "rustup").exists():
         # The installer would replace it, and its toolchains, without a word.
-        raise SetupError(f"{there} is there, but not in this shell's PATH", f'export PATH="{there.parent}:$PATH"')
+        raise ToolError(f"{there} is there, but not in this shell's PATH", f'export PATH="{there.parent}:$PATH"')
     target = machine_target()
     expected = SHA256.get(target)
     if expected is None:
-        raise SetupError(
-            f"there is no pinned rustup for {target}", "install Rust by your system's way; then make setup"
-        )
+        raise ToolError(f"there is no pinned rustup for {target}", "install Rust by your system's way; then make setup")
     address = f"{archive}/{VERSION}/{target}/rustup-init"
     with tempfile.TemporaryDirectory(prefix="gpulab-rustup-") as folder:
         program = Path(folder) / "rustup-init"
@@ -104,11 +102,11 @@ def install_rustup(version: str, components: list[str], archive: str = ARCHIVE) 
                 shutil.copyfileobj(source, file)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            raise SetupError(f"rustup could not be downloaded from {address}: {reason}", NETWORK) from error
+            raise ToolError(f"rustup could not be downloaded from {address}: {reason}", NETWORK) from error
         found = hashlib.sha256(program.read_bytes()).hexdigest()
         if found != expected:
             what = f"rustup-init has the wrong SHA-256 (download of {address}): {found} instead of {expected}"
-            raise SetupError(
+            raise ToolError(
                 what, "try again on another network: what answered is not the published file, and was not run"
             )
         program.chmod(0o755)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from env import paths
-from env.console import SetupError, problem
+from env.console import ToolError, problem
 from env.setup.python import kernel_spec
 
 
@@ -33,7 +33,7 @@ def main() -> int:
             paths.write_text(place / "kernel.json", json.dumps(kernel_spec(), indent=1) + "\n")
             print(f"`{kernel_spec()['display_name']}`: {place}\nnext: choose it as the kernel of a notebook")
     except OSError as error:
-        problem(SetupError(str(error), f"see that {place.parent} is writable, with room on its disk"))
+        problem(ToolError(str(error), f"see that {place.parent} is writable, with room on its disk"))
         return 1
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import nbformat
@@ -9,7 +10,8 @@ import pytest
 from env.book import ansi, cells, code, figures, records, search
 from env.book.links import Links
 from env.book.page import Page
-from env.notebooks import ROOT, VERDICT, Lesson, Problem
+from env.console import ToolError
+from env.notebooks import ROOT, VERDICT, Lesson
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 SVG = (
@@ -92,7 +94,7 @@ def test_a_description_is_found_under_its_new_name():
     ],
 )
 def test_a_plot_that_cannot_be_shown_is_named(svg: str, said: str):
-    with pytest.raises(Problem, match=said) as found:
+    with pytest.raises(ToolError, match=said) as found:
         figures.inline(svg, "a-cell")
     assert "\nnext: " in str(found.value)
 
@@ -132,29 +134,19 @@ def test_outputs_are_shown_in_their_best_form():
     assert "<style>" not in outputs.output(styled, "y")
     assert "tall" in outputs.output(new_output("stream", name="stdout", text="line\n" * 60), "x")
     assert outputs.output(new_output("execute_result", {"text/plain": "()"}), "x") == ""
-    with pytest.raises(Problem, match="application/x-unknown"):
+    with pytest.raises(ToolError, match="application/x-unknown"):
         outputs.output(new_output("display_data", {"application/x-unknown": "?"}), "x")
 
 
-def recorded(folder: Path, run: str, said: str, *made: nbformat.NotebookNode) -> None:
-    (folder / run).mkdir()
-    (folder / run / "10_lesson.ipynb").write_text(nbformat.writes(new_notebook(cells=list(made))), encoding="utf-8")
-    (folder / run / "README.md").write_text(said, encoding="utf-8")
-
-
-def test_the_gpus_run_is_taken_and_names_its_machine(tmp_path: Path):
+def test_a_record_names_its_machine_and_day(tmp_path: Path):
     lesson = Lesson(Path("10_lesson.ipynb"), new_notebook())
     assert records.find(lesson, tmp_path) is None
-    table = (
-        "| notebook | machine | date |\n| --- | --- | --- |\n| [10_lesson](10_lesson.ipynb) | a CPU | 2026-01-02 |\n"
-    )
-    recorded(tmp_path, "cpu", table, cell("old()"))
+    (tmp_path / "10_lesson.ipynb").write_text(nbformat.writes(new_notebook(cells=[cell("old()")])), encoding="utf-8")
+    (tmp_path / "README.md").write_text("| what | |\n| --- | --- |\n| machine | a GPU |\n", encoding="utf-8")
+    run = {"notebook": "10_lesson", "run": {"began": "2026-03-04T05:06:07Z"}}
+    (tmp_path / "summary.json").write_text(json.dumps([run]), encoding="utf-8")
     found = records.find(lesson, tmp_path)
-    assert found and (found.machine, found.date, found.on_gpu) == ("a CPU", "2026-01-02", False)
-    about = "| what | |\n| --- | --- |\n| began (UTC) | 2026-03-04T05:06:07Z |\n\n| what | |\n| --- | --- |\n| machine | a GPU |\n"
-    recorded(tmp_path, "h200", about, cell("old()"))
-    found = records.find(lesson, tmp_path)
-    assert found and (found.machine, found.date, found.on_gpu) == ("a GPU", "2026-03-04", True)
+    assert found and (found.machine, found.date) == ("a GPU", "2026-03-04")
     assert found.outputs(cell("old()")) == []
     assert found.outputs(cell("new()")) is None
     assert found.outputs(cell("old()", "check", "other")) is None
@@ -196,7 +188,7 @@ def test_what_is_linked_comes_along_but_no_solution():
     ],
 )
 def test_a_link_that_leads_nowhere_stops_the_book(text: str, said: str):
-    with pytest.raises(Problem, match=said):
+    with pytest.raises(ToolError, match=said):
         resolved(f"# T\n\n{text}", Links(), page())
 
 
@@ -221,5 +213,5 @@ def test_a_comment_at_the_end_is_one():
 
 @pytest.mark.parametrize(("text", "said"), [("$a_$", "MissingSuper"), (r"$\nosuch{a}$", "nosuch` is not known")])
 def test_a_formula_that_cannot_be_drawn_is_named(text: str, said: str):
-    with pytest.raises(Problem, match=said):
+    with pytest.raises(ToolError, match=said):
         page().prose(f"# T\n\n{text}")

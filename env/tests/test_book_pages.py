@@ -13,7 +13,8 @@ import pytest
 from env import in_venv
 from env.book import broken_links, look, site
 from env.ci import browser
-from env.notebooks import ROOT, Problem, find, load
+from env.console import ToolError
+from env.notebooks import ROOT, find, load
 
 PAGE = "<!doctype html><title>t</title><h1 id='top'>t</h1>"
 
@@ -64,7 +65,7 @@ def plain(text: str) -> str:
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path: Path):
     (tmp_path / "letters.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(Problem, match="not the book's"):
+    with pytest.raises(ToolError, match="not the book's"):
         site.build(tmp_path)
     assert (tmp_path / "letters.txt").read_text(encoding="utf-8") == "mine"
 
@@ -103,7 +104,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, body: str, said: str):
 )
 def test_the_browser_sees_a_planted_fault(tmp_path: Path, body: str, said: str):
     (tmp_path / "index.html").write_text(PAGE + body, encoding="utf-8")
-    with pytest.raises(Problem, match=said):
+    with pytest.raises(ToolError, match=said):
         look.look(tmp_path, str(browser.chromium()), tmp_path / "pictures")
 
 

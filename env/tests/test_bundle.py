@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 ENV = Path(__file__).resolve().parent.parent
+from env.console import ToolError
 from env.offline import __main__ as bundle
 from env.offline import crates, pack, wheels
-from env.offline.problem import Problem
-from env.offline.unpack import archives, target
+from env.offline.unpack import target
 from env.setup import headers
 
 PART = 700
@@ -171,7 +171,7 @@ def test_a_machine_that_does_not_fit_is_told_why(
 
 def test_no_compiler_and_an_awkward_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target.shutil, "which", lambda name: None)
-    with pytest.raises(archives.Problem, match="no C compiler"):
+    with pytest.raises(ToolError, match="no C compiler"):
         target.check_machine({"machine": platform.machine(), "glibc": "2.2"})
     done = unpack(small_bundle(tmp_path, monkeypatch), tmp_path / "with space")
     assert done.returncode == 1 and "choose another" in done.stderr
@@ -204,13 +204,13 @@ def test_an_archive_is_kept_until_its_key_changes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", ["", "60", "M", "-1M", "0M", "60MB", "1K"])
 def test_sizes(wrong: str) -> None:
     assert pack.parse_size("58m") == 58 << 20 and pack.parse_size("1G") == 1 << 30
-    with pytest.raises(Problem, match="\nnext: make bundle PART=60M"):
+    with pytest.raises(ToolError, match="\nnext: make bundle PART=60M"):
         pack.parse_size(wrong)
 
 
 def test_unknown_python_and_nvrtc() -> None:
     for call, wrong in ((wheels.check_version, "3.9"), (wheels.check_version, "py"), (bundle.nvrtc_package, "11")):
-        with pytest.raises(Problem, match="\nnext: make bundle "):
+        with pytest.raises(ToolError, match="\nnext: make bundle "):
             call(wrong)
     assert bundle.nvrtc_package("none") is None
     assert str(bundle.nvrtc_package("13")).startswith("nvidia-cuda-nvrtc==13.")

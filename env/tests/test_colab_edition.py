@@ -11,6 +11,7 @@ import nbformat
 import pytest
 from env import notebooks
 from env.colab import badges, edition, settings, written
+from env.console import ToolError
 from env.run import in_colab
 
 UNSET = settings.Settings("", "", "main", "")
@@ -79,10 +80,10 @@ def test_settings_name_what_colab_cannot_use(tmp_path: Path) -> None:
     wrong = [("repository", "https://example.com/a/b"), ("repository", "a/b"), ("branch", "a b"), ("branch", "")]
     for name, value in [*wrong, ("bundle", "https://x/y"), ("bundle", "x")]:
         file.write_text(json.dumps({**good, name: value}))
-        with pytest.raises(notebooks.Problem, match="next: "):
+        with pytest.raises(ToolError, match="next: "):
             settings.load(file)
     file.write_text('{"repository": ""}')
-    with pytest.raises(notebooks.Problem, match="damaged"):
+    with pytest.raises(ToolError, match="damaged"):
         settings.load(file)
 
 
@@ -111,7 +112,7 @@ def test_what_is_stale_is_named_and_written_again(tmp_path: Path, monkeypatch: p
     (tmp_path / "colab" / "99_gone.ipynb").write_text("{}")
     assert [path.name for path in written.stale()] == ["00_welcome.ipynb", "99_gone.ipynb"]
     readme.write_text("# a\n")
-    with pytest.raises(notebooks.Problem, match="lacks its part"):
+    with pytest.raises(ToolError, match="lacks its part"):
         written.stale()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from env import lab, paths
-from env.console import SetupError
+from env.console import ToolError
 from env.container import builder, engine
 from env.kernel_cache import candle, recipe, renew
 from env.setup import nvrtc, onnxruntime
@@ -153,8 +153,25 @@ def test_a_token_that_can_be_guessed_is_refused() -> None:
     assert lab.choose_token("0123456789abcdef") == "0123456789abcdef"
     assert len(lab.choose_token("")) == 32 and lab.choose_token("") != lab.choose_token("")
     for wish in ("short", "with spaces in its text", "ends-with-a-line\n0123"):
-        with pytest.raises(SetupError, match="16 or more"):
+        with pytest.raises(ToolError, match="16 or more"):
             lab.choose_token(wish)
+
+
+def test_what_the_image_copies_before_the_course_is_enough_for_the_set_up(tmp_path: Path) -> None:
+    text = DOCKERFILE.read_text(encoding="utf-8").partition("RUN python3 -m env.setup")[0]
+    for line in text.splitlines():
+        *files, to = line.split()[1:] if line.startswith("COPY --chown=gpulab env/") else [""]
+        target = tmp_path / to.removeprefix("/workspace/")
+        for file in (paths.ROOT / name for name in files if name.startswith("env/")):
+            if file.is_dir():
+                shutil.copytree(file, target)
+            else:
+                target.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, target)
+    code = "import env.setup.__main__, env.kernel_cache.first_cells as cells; print(cells.__file__)"
+    call = [sys.executable, "-c", code]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(str(tmp_path)), done.stderr
 
 
 def test_in_a_container_jupyterlab_is_reached_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +179,7 @@ def test_in_a_container_jupyterlab_is_reached_from_outside(monkeypatch: pytest.M
     monkeypatch.setattr(lab, "IN_CONTAINER", True)
     assert "--ServerApp.ip=0.0.0.0" in lab.command(8888)
     monkeypatch.setattr(lab, "is_free", lambda port: False)
-    with pytest.raises(SetupError) as problem:
+    with pytest.raises(ToolError) as problem:
         lab.choose_port("8888")
     assert "-e PORT=8889 -p 8889:8889" in problem.value.next_step
 
@@ -173,10 +190,10 @@ def test_an_image_is_built_for_a_driver_that_comes_later(monkeypatch: pytest.Mon
 
 
 def test_what_set_up_makes_can_lie_elsewhere(tmp_path: Path) -> None:
-    code = "import paths; print(paths.VENV, paths.GENERATED, paths.PROGRAMS, paths.LAYERED)"
+    code = "from env import paths; print(paths.VENV, paths.GENERATED, paths.PROGRAMS, paths.LAYERED)"
     where = {**os.environ, "GPULAB_HOME": str(tmp_path)}
     call = [sys.executable, "-c", code]
-    done = subprocess.run(call, cwd=paths.ENV, env=where, capture_output=True, text=True, check=True)
+    done = subprocess.run(call, cwd=paths.ROOT, env=where, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [f"{tmp_path}/.venv", f"{tmp_path}/.gpulab", f"{tmp_path}/target/release", "True"]
 
 
@@ -257,4 +274,8 @@ def test_a_container_ends_with_all_that_it_started() -> None:
         pytest.skip("this system makes no namespaces")
     assert asleep()
     engine.end(process)
+    # Those of a namespace end a moment after its first process.
+    deadline = time.monotonic() + 5
+    while asleep() and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert not asleep()

@@ -50,10 +50,10 @@ def test_without_one_the_package_is_installed_once(tmp_path: Path, monkeypatch: 
     assert asked == ["nvidia-cuda-cupti==13.0.85"]
 
     def fails(*_: object, **given: str) -> None:
-        raise console.SetupError("no", "next", given["loses"])
+        raise console.ToolError("no", "next", given["loses"])
 
     monkeypatch.setattr(cupti, "run", fails)
     (tmp_path / "lib/cupti.json").unlink()
-    with pytest.raises(console.SetupError) as error:
+    with pytest.raises(console.ToolError) as error:
         cupti.cupti()
     assert "lesson 16" in error.value.loses

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from env import paths
-from env.console import SetupError, Step
+from env.console import Step, ToolError
 from env.setup import kernel, kernel_asset
 from env.setup.kernel_asset import Asset, NoAssetError
 from env.setup.kernel_info import KernelSilentError
@@ -158,7 +158,7 @@ def test_a_file_that_is_not_the_named_one_is_refused(tmp_path: Path, target: Pat
         asset = replace(asset, size=5, sha256=hashlib.sha256(b"plain").hexdigest())
         what = "cannot be unpacked"
     tried = []
-    with pytest.raises(SetupError, match=what) as error:
+    with pytest.raises(ToolError, match=what) as error:
         kernel_asset.install(asset, file.as_uri(), target, tried.append)
     assert "next: nothing to do: the kernel is built from source" in str(error.value)
     assert untouched(target) and not tried
@@ -174,21 +174,21 @@ def test_a_source_that_does_not_answer_is_told(tmp_path: Path, target: Path, ser
         ((tmp_path / "nowhere.xz").as_uri(), "No such file", "check its path"),
         ("nonsense://x/kernel.xz", "unknown url type", "connect this machine"),
     ):
-        with pytest.raises(SetupError, match=what) as error:
+        with pytest.raises(ToolError, match=what) as error:
             kernel_asset.install(asset, source, target, starts)
         assert f"next: {advice}" in str(error.value) and untouched(target)
 
 
 def test_a_download_that_breaks_off_is_told(tmp_path: Path, target: Path, server: str) -> None:
     asset = publish(tmp_path / "web")
-    with pytest.raises(SetupError, match=f"{asset.size // 2} of {asset.size} bytes|could not be read"):
+    with pytest.raises(ToolError, match=f"{asset.size // 2} of {asset.size} bytes|could not be read"):
         kernel_asset.install(asset, f"{server}/cut", target, starts)
     assert untouched(target)
 
 
 def test_a_program_that_does_not_start_replaces_nothing(tmp_path: Path, target: Path) -> None:
     asset = publish(tmp_path, b"#!/bin/sh\necho no such symbol\nexit 7\n")
-    with pytest.raises(SetupError, match=r"does not start: it ended at once \(exit status 7\)\n  no such symbol"):
+    with pytest.raises(ToolError, match=r"does not start: it ended at once \(exit status 7\)\n  no such symbol"):
         kernel_asset.install(
             asset, (tmp_path / asset.file).as_uri(), target, lambda program: kernel.check(program, tmp_path)
         )
@@ -200,7 +200,7 @@ def test_a_program_of_another_version_replaces_nothing(
 ) -> None:
     monkeypatch.setattr(kernel, "ask", lambda program, env: {"implementation_version": "0.0.1"})
     asset = publish(tmp_path)
-    with pytest.raises(SetupError, match=rf"version 0\.0\.1, and the course needs {paths.EVCXR_VERSION}"):
+    with pytest.raises(ToolError, match=rf"version 0\.0\.1, and the course needs {paths.EVCXR_VERSION}"):
         kernel_asset.install(
             asset, (tmp_path / asset.file).as_uri(), target, lambda program: kernel.check(program, tmp_path)
         )
@@ -212,7 +212,7 @@ def test_a_full_disk_is_told_before_and_while_it_is_written(
 ) -> None:
     asset = publish(tmp_path)
     source = (tmp_path / asset.file).as_uri()
-    with pytest.raises(SetupError, match=r"is full: the prebuilt Rust kernel takes \d+ MiB\nnext: free some space"):
+    with pytest.raises(ToolError, match=r"is full: the prebuilt Rust kernel takes \d+ MiB\nnext: free some space"):
         kernel_asset.install(replace(asset, program_size=1 << 60), source, target, starts)
     assert untouched(target)
 
@@ -220,7 +220,7 @@ def test_a_full_disk_is_told_before_and_while_it_is_written(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(kernel_asset.shutil, "copyfileobj", full)
-    with pytest.raises(SetupError, match="is full"):
+    with pytest.raises(ToolError, match="is full"):
         kernel_asset.install(asset, source, target, starts)
     assert untouched(target)
 
@@ -228,7 +228,7 @@ def test_a_full_disk_is_told_before_and_while_it_is_written(
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asset = publish(tmp_path)
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(SetupError, match="cannot be written: .*\nnext: make that folder writable"):
+    with pytest.raises(ToolError, match="cannot be written: .*\nnext: make that folder writable"):
         kernel_asset.install(asset, (tmp_path / asset.file).as_uri(), tmp_path / "file" / "bin" / "x", starts)
 
 
@@ -246,7 +246,7 @@ def test_a_damaged_manifest_is_told(tmp_path: Path, text: str) -> None:
     file = tmp_path / "kernel_assets.json"
     assert kernel_asset.read(file) == []
     file.write_text(text)
-    with pytest.raises(SetupError, match=r"kernel_assets.json cannot be read: (.|\n)*next: get the file back"):
+    with pytest.raises(ToolError, match=r"kernel_assets.json cannot be read: (.|\n)*next: get the file back"):
         kernel_asset.read(file)
 
 
@@ -348,7 +348,7 @@ exit "$(cat {tmp_path}/status)"
     target.mkdir()
     steps: list[tuple[int, int]] = []
     (tmp_path / "status").write_text("1")
-    with pytest.raises(SetupError, match="could not be built") as error:
+    with pytest.raises(ToolError, match="could not be built") as error:
         kernel.from_source(Step("x"), tmp_path / "root", target, lambda *step: steps.append(step))
     assert "next: connect this machine" in str(error.value)
     assert target.is_dir(), "what was built until then must stay, to go on from there"

@@ -10,6 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from env import notebooks
+from env.console import ToolError
 from env.lint import file_rules, notebook_rules, page_rules
 
 from conftest import KERNELSPEC
@@ -127,7 +128,7 @@ def test_welcome_may_be_lighter(tmp_path):
 def test_missing_or_surplus_solution(tmp_path):
     assert "0 solutions" in " ".join(lint(tmp_path, cells(), solutions="// exercise: one\nx\n"))
     assert "`three`" in " ".join(lint(tmp_path, cells(), solutions=SOLUTIONS + "// exercise: three\n"))
-    with pytest.raises(notebooks.Problem, match="two sections `one`"):
+    with pytest.raises(ToolError, match="two sections `one`"):
         lint(tmp_path, cells(), solutions=SOLUTIONS + "// exercise: one\n")
 
 

@@ -73,7 +73,7 @@ def test_without_a_driver_the_python_package_is_enough(machine: list, monkeypatc
     (there / "libonnxruntime.so.1.31.1").write_text("")
     onnxruntime.onnxruntime([LINE])
     assert machine == []
-    with pytest.raises(console.SetupError, match="no NVIDIA driver"):
+    with pytest.raises(console.ToolError, match="no NVIDIA driver"):
         onnxruntime.onnxruntime([LINE], "1")
 
 
@@ -100,7 +100,7 @@ def test_with_a_driver_library_and_cuda_come_once_and_tensorrt_on_wish(
 
 def test_a_wheel_without_the_library_is_said(tmp_path: Path) -> None:
     file = wheel(tmp_path / "x.whl", library="libother.so")
-    with pytest.raises(console.SetupError, match="no libonnxruntime"):
+    with pytest.raises(console.ToolError, match="no libonnxruntime"):
         onnxruntime.unpack(file, tmp_path / "lib")
 
 
@@ -117,5 +117,5 @@ def test_a_wish_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv("TENSORRT", value)
         assert onnxruntime.wish() == wish
     monkeypatch.setenv("TENSORRT", "yes")
-    with pytest.raises(console.SetupError, match="TENSORRT=yes"):
+    with pytest.raises(console.ToolError, match="TENSORRT=yes"):
         onnxruntime.wish()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from env import paths
-from env.console import SetupError
+from env.console import ToolError
 from env.setup import kernel, kernel_asset, pack_kernel
 from env.setup.kernel_info import KernelSilentError
 
@@ -59,7 +59,7 @@ def test_a_row_replaces_its_targets_and_leaves_the_others(program: Path, tmp_pat
 @pytest.mark.skipif("linux" not in HOST, reason="a Mac has no glibc")
 def test_a_program_that_needs_a_newer_c_library_is_refused(program: Path, tmp_path: Path) -> None:
     program.write_bytes(program.read_bytes() + b"GLIBC_2.39\0")
-    with pytest.raises(SetupError, match=r"needs glibc 2\.39\nnext: build it with zig for 2\.17"):
+    with pytest.raises(ToolError, match=r"needs glibc 2\.39\nnext: build it with zig for 2\.17"):
         pack_kernel.make(HOST, "", tmp_path)
     assert kernel_asset.read() == []
 
@@ -71,17 +71,17 @@ def test_a_program_that_does_not_start_is_refused(
         raise KernelSilentError("it ended at once (signal 11)")
 
     monkeypatch.setattr(pack_kernel, "ask", silent)
-    with pytest.raises(SetupError, match=r"does not start: .*signal 11"):
+    with pytest.raises(ToolError, match=r"does not start: .*signal 11"):
         pack_kernel.make(HOST, "", tmp_path)
     monkeypatch.setattr(pack_kernel, "ask", lambda *_: {"implementation_version": "0.0.1"})
-    with pytest.raises(SetupError, match=r"says it is 0\.0\.1"):
+    with pytest.raises(ToolError, match=r"says it is 0\.0\.1"):
         pack_kernel.make(HOST, "", tmp_path)
     assert kernel_asset.read() == [] and not (tmp_path / "dist").exists()
 
 
 @pytest.mark.skipif("linux" not in HOST, reason="a Mac builds for Macs")
 def test_a_macs_program_is_made_on_a_mac(program: Path, tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="aarch64-apple-darwin cannot be built here\nnext: build it on a Mac"):
+    with pytest.raises(ToolError, match="aarch64-apple-darwin cannot be built here\nnext: build it on a Mac"):
         pack_kernel.make("aarch64-apple-darwin", "", tmp_path)
 
 
@@ -100,7 +100,7 @@ def test_the_tools_lie_at_one_path_of_our_own(tmp_path: Path, monkeypatch: pytes
         pack_kernel.link_tools(tmp_path / sysroot)
         assert (tmp_path / "tools" / "rustc").readlink() == tmp_path / sysroot / "bin" / "rustc"
     monkeypatch.setattr(pack_kernel.os, "getuid", lambda: 12345)
-    with pytest.raises(SetupError, match="belongs to somebody else"):
+    with pytest.raises(ToolError, match="belongs to somebody else"):
         pack_kernel.link_tools(tmp_path)
 
 
@@ -112,5 +112,5 @@ def test_settings_for_a_crate_that_is_not_there_are_found(tmp_path: Path) -> Non
     lock.write_text("".join(f'[[package]]\nname = "{name}"\n' for name in names))
     pack_kernel.check_profile(tmp_path)
     lock.write_text(lock.read_text().replace('"rowan"', '"rowan2"'))
-    with pytest.raises(SetupError, match="names crates that .*: rowan\nnext: compare"):
+    with pytest.raises(ToolError, match="names crates that .*: rowan\nnext: compare"):
         pack_kernel.check_profile(tmp_path)

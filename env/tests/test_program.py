@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from env import paths
-from env.console import SetupError
+from env.console import ToolError
 from env.kernel_cache import recipe
 from env.setup import program
 
@@ -47,7 +47,7 @@ def test_in_the_background_it_waits_until_nothing_else_runs(built, monkeypatch, 
     assert len(waited) == 2 and len(built) == 1
 
     def fail(*_: object, **__: object) -> None:
-        raise SetupError("no room", "make room")
+        raise ToolError("no room", "make room")
 
     waited.clear()
     monkeypatch.setattr(recipe, "sources_key", lambda: "changed")

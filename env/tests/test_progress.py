@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from env import paths
-from env.console import SetupError, Step
+from env.console import Step, ToolError
 from env.kernel_cache import progress
 from env.kernel_cache.progress import Counter, Progress
 
@@ -49,8 +49,8 @@ def test_only_a_set_up_that_runs_is_waited_for(generated: Path) -> None:
 
 
 def test_a_failed_set_up_is_told_until_the_next_one() -> None:
-    with pytest.raises(SetupError), progress.working():
-        raise SetupError("no network", "connect it")
+    with pytest.raises(ToolError), progress.working():
+        raise ToolError("no network", "connect it")
     found = progress.read()
     assert found and found.error == "no network\nnext: connect it"
     with progress.working():

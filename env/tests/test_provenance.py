@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from env.notebooks import Problem
+from env.console import ToolError
 from env.run import join_runs, metrics, provenance
 from env.run.execute import Failure, Outcome
 
@@ -47,7 +47,7 @@ def test_what_the_page_says(tmp_path, monkeypatch):
     assert "nvcc" not in page
     provenance.check_replaces(tmp_path)
     monkeypatch.setattr(provenance, "verify", lambda: {**MACHINE, "short_name": "laptop"})
-    with pytest.raises(Problem, match="holds a run on NVIDIA H200, and this machine is laptop"):
+    with pytest.raises(ToolError, match="holds a run on NVIDIA H200, and this machine is laptop"):
         provenance.check_replaces(tmp_path)
 
 
@@ -95,12 +95,12 @@ def test_runs_that_do_not_belong_together_stay_apart(tmp_path, monkeypatch):
     into = folder(tmp_path / "into", "2026-01-01T00:00:00Z", monkeypatch, "old", Outcome("02_a"))
     other = {**MACHINE, "short_name": "laptop"}
     source = folder(tmp_path / "from", "2026-01-02T00:00:00Z", monkeypatch, "new", Outcome("02_a"), machine=other)
-    with pytest.raises(Problem, match=r"run on laptop, .* on NVIDIA H200"):
+    with pytest.raises(ToolError, match=r"run on laptop, .* on NVIDIA H200"):
         join_runs.join(source, into)
-    with pytest.raises(Problem, match="holds no recorded run"):
+    with pytest.raises(ToolError, match="holds no recorded run"):
         join_runs.join(tmp_path, into)
     stopped = folder(tmp_path / "s", "2026-01-02T00:00:00Z", monkeypatch, "new", Outcome("02_a", stopped=True))
-    with pytest.raises(Problem, match="no notebook that ran to its end"):
+    with pytest.raises(ToolError, match="no notebook that ran to its end"):
         join_runs.join(stopped, into)
     assert (into / "02_a.ipynb").read_text() == "old"
 
@@ -129,5 +129,5 @@ def test_a_table_that_loses_all_its_rows_keeps_its_head(tmp_path):
 def test_a_file_that_is_no_text_is_named(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_bytes(b"time,lesson\n\xff\xfe\x00")
-    with pytest.raises(Problem, match=r"metrics.csv(.|\n)*next: move the file away"):
+    with pytest.raises(ToolError, match=r"metrics.csv(.|\n)*next: move the file away"):
         metrics.rows_by_lesson(path)

@@ -226,7 +226,7 @@ def test_unwritable_results_are_told_before_anything_runs(make, tmp_path):
 def test_missing_kernel_is_told(make, tmp_path):
     make(tmp_path, "00_one", GOOD)
     program = (
-        "import sys; from runner import main, session; session.KERNEL = 'not-there'; sys.exit(main.main(sys.argv[1:]))"
+        "import sys; from env.run import main, session; session.KERNEL = 'not-there'; sys.exit(main.main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, "--folder", str(tmp_path), "--out", str(tmp_path), "--no-provenance"]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)

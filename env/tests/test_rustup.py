@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from env import paths
-from env.console import SetupError
+from env.console import ToolError
 from env.setup import rustup
 
 
@@ -56,7 +56,7 @@ def test_the_container_has_the_same_toolchain() -> None:
 
 def test_a_file_without_a_version_is_told(tmp_path: Path) -> None:
     file = put(tmp_path / "rust-toolchain.toml", '[toolchain]\nchannel = "stable"\ncomponents = []\n')
-    with pytest.raises(SetupError, match="names no version"):
+    with pytest.raises(ToolError, match="names no version"):
         rustup.pinned(file)
 
 
@@ -81,36 +81,34 @@ def test_a_machine_without_rust_gets_it(machine: Path, monkeypatch: pytest.Monke
 def test_an_installer_with_another_sum_does_not_run(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive(machine, monkeypatch, f"#!/bin/sh\ntouch {machine}/ran\n")
     monkeypatch.setitem(rustup.SHA256, rustup.machine_target(), "0" * 64)
-    with pytest.raises(SetupError, match=r"wrong SHA-256 .* instead of 0{64}\nnext: .*was not run") as error:
+    with pytest.raises(ToolError, match=r"wrong SHA-256 .* instead of 0{64}\nnext: .*was not run") as error:
         rustup.ensure(lambda what: None)
     assert not (machine / "ran").exists() and rustup.VERSION in error.value.what
 
 
 def test_without_a_network_the_address_is_named(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rustup.install_rustup, "__defaults__", ("http://127.0.0.1:9",))
-    with pytest.raises(
-        SetupError, match=r"could not be downloaded from http://127\.0\.0\.1:9/.*refused\nnext: connect"
-    ):
+    with pytest.raises(ToolError, match=r"could not be downloaded from http://127\.0\.0\.1:9/.*refused\nnext: connect"):
         rustup.ensure(lambda what: None)
 
 
 def test_a_rustup_that_is_there_is_never_replaced(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive(machine, monkeypatch, f"#!/bin/sh\ntouch {machine}/ran\n")
     put(machine / "cargo_home" / "bin" / "rustup", "#!/bin/sh\n")
-    with pytest.raises(SetupError, match=r"is there, but not in this shell's PATH\nnext: export PATH="):
+    with pytest.raises(ToolError, match=r"is there, but not in this shell's PATH\nnext: export PATH="):
         rustup.ensure(lambda what: None)
     assert not (machine / "ran").exists()
 
 
 def test_an_unknown_machine_is_told(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rustup, "machine_target", lambda: "riscv64gc-unknown-linux-gnu")
-    with pytest.raises(SetupError, match="no pinned rustup for riscv64gc"):
+    with pytest.raises(ToolError, match="no pinned rustup for riscv64gc"):
         rustup.ensure(lambda what: None)
 
 
 def test_an_installer_that_fails_is_told(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive(machine, monkeypatch, "#!/bin/sh\necho the disk is odd\nexit 4\n")
-    with pytest.raises(SetupError, match=r"exit status 4\):\n  the disk is odd\nnext: connect"):
+    with pytest.raises(ToolError, match=r"exit status 4\):\n  the disk is odd\nnext: connect"):
         rustup.ensure(lambda what: None)
 
 
@@ -119,7 +117,7 @@ def test_another_users_folder_is_told(machine: Path, monkeypatch: pytest.MonkeyP
     (machine / "cargo_home").mkdir()
     real = os.access
     monkeypatch.setattr(rustup.os, "access", lambda file, mode: file != machine / "cargo_home" and real(file, mode))
-    with pytest.raises(SetupError, match="cargo_home belongs to another user.*\nnext: sudo chown"):
+    with pytest.raises(ToolError, match="cargo_home belongs to another user.*\nnext: sudo chown"):
         rustup.ensure(lambda what: None)
     assert not (machine / "ran").exists()
 

@@ -133,7 +133,7 @@ def test_nvrtc_is_never_newer_than_the_driver_unless_asked_for(wish: str, driver
 
 @pytest.mark.parametrize("driver", [(12, 2), (11, 8)])
 def test_a_driver_too_old_for_the_course_is_told_so(driver: tuple[int, int]) -> None:
-    with pytest.raises(console.SetupError, match=f"CUDA {driver[0]}.{driver[1]} only") as error:
+    with pytest.raises(console.ToolError, match=f"CUDA {driver[0]}.{driver[1]} only") as error:
         nvrtc.package("", driver)
     assert "next: update the NVIDIA driver" in str(error.value)
     assert "lessons" in error.value.loses
@@ -149,7 +149,7 @@ def test_the_lessons_that_need_nvrtc_are_named(tmp_path: Path, monkeypatch: pyte
 
 def test_an_unknown_nvrtc_stops_the_set_up_at_once() -> None:
     nvrtc.check_wish("12")
-    with pytest.raises(console.SetupError, match="NVRTC=11"):
+    with pytest.raises(console.ToolError, match="NVRTC=11"):
         nvrtc.check_wish("11")
 
 
@@ -160,7 +160,7 @@ def test_nvrtc_is_linked_under_both_names(tmp_path: Path, monkeypatch: pytest.Mo
         folder = site / "nvidia" / f"cu{version}" / "lib"
         folder.mkdir(parents=True)
         (folder / f"libnvrtc.so.{version}").write_text(version)
-    with pytest.raises(console.SetupError, match="no libnvrtc"):
+    with pytest.raises(console.ToolError, match="no libnvrtc"):
         nvrtc.find_libraries(site)
     (site / "nvidia/cu12/lib/libnvrtc-builtins.so.12.9").write_text("helper")
     nvrtc.link(*nvrtc.find_libraries(site))
@@ -201,7 +201,7 @@ def test_jupyter_gets_the_kernel_and_valid_settings() -> None:
 def test_a_full_or_read_only_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ROOT", "VENV", "GENERATED"):
         monkeypatch.setattr(paths, name, tmp_path)
-    failed = console.SetupError("pip failed", "connect to the internet")
+    failed = console.ToolError("pip failed", "connect to the internet")
     assert setup.disk_error(failed) is failed
     assert (
         str(setup.disk_error(OSError("odd")))
@@ -216,7 +216,7 @@ def test_a_full_or_read_only_disk_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_path_with_a_space_is_refused() -> None:
     setup.check_place(Path("/srv/gpulab"))
-    with pytest.raises(console.SetupError, match="space"):
+    with pytest.raises(console.ToolError, match="space"):
         setup.check_place(Path("/srv/my course/gpulab"))
 
 
@@ -231,7 +231,7 @@ def test_lessons_are_found_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (tmp_path / f"{name}.ipynb").write_text(json.dumps({"cells": cells}))
     assert build.lesson_lines(["20"]) == [f"{load}\n{nn}"]
     assert build.lesson_lines(["00", "20_train_cnn", "20"]) == [load, f"{load}\n{nn}"]
-    with pytest.raises(console.SetupError, match="no lesson '7'") as error:
+    with pytest.raises(console.ToolError, match="no lesson '7'") as error:
         build.lesson_lines(["7"])
     assert "00_welcome, 20_train_cnn" in str(error.value)
 
@@ -243,7 +243,7 @@ def test_durations_are_for_people() -> None:
 def test_an_optional_part_that_fails_does_not_stop_the_set_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lost = console.SetupError("no wheel", "make setup", "lesson 03 shows the recorded run")
+    lost = console.ToolError("no wheel", "make setup", "lesson 03 shows the recorded run")
     monkeypatch.setattr(setup, "install", lambda lines, groups, part: ([lost], None))
     monkeypatch.setattr(paths, "GENERATED", tmp_path)
     monkeypatch.setattr(sys, "argv", ["setup.py", "--lessons", ""])
@@ -259,7 +259,7 @@ def test_a_part_that_is_needed_does_and_a_cell_that_waits_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(lines: list[str], groups: list[str], part: str | None) -> None:
-        raise console.SetupError("no Rust", "install it")
+        raise console.ToolError("no Rust", "install it")
 
     monkeypatch.setattr(paths, "GENERATED", tmp_path)
     monkeypatch.setattr(setup, "install", fail)
@@ -273,7 +273,7 @@ def test_a_part_that_is_needed_does_and_a_cell_that_waits_is_told(
 
 def test_without_rust_and_curl_the_next_step_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rust.shutil, "which", lambda name: None)
-    with pytest.raises(console.SetupError, match="no curl") as error:
+    with pytest.raises(console.ToolError, match="no curl") as error:
         rust.toolchain(quiet=True)
     assert "next: install curl" in str(error.value)
 
@@ -282,7 +282,7 @@ def test_without_a_c_compiler_nothing_is_built(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(rust.shutil, "which", lambda name: "/usr/bin/clang" if name == "clang" else None)
     rust.check_linker()
     monkeypatch.setattr(rust.shutil, "which", lambda name: None)
-    with pytest.raises(console.SetupError, match="no C compiler") as error:
+    with pytest.raises(console.ToolError, match="no C compiler") as error:
         rust.check_linker()
     assert "build-essential" in str(error.value)
 
@@ -291,11 +291,11 @@ def test_what_both_rows_lack_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(what: str) -> None:
-        raise console.SetupError(what, "fix it")
+        raise console.ToolError(what, "fix it")
 
     monkeypatch.setattr(python, "environment", lambda groups: fail("no packages"))
     monkeypatch.setattr(rust, "check_linker", lambda: fail("no compiler"))
-    with pytest.raises(console.SetupError, match="no compiler"):
+    with pytest.raises(console.ToolError, match="no compiler"):
         setup.install([], [])
     assert capsys.readouterr().err == "error: no packages\nnext: fix it\n"
 
@@ -317,14 +317,14 @@ def test_make_says_that_a_python_is_too_old_or_missing(target: str, program: str
 
 def test_ports_that_cannot_be_used_are_told() -> None:
     for wish in ("80", "99999", "lab"):
-        with pytest.raises(console.SetupError, match="no port number"):
+        with pytest.raises(console.ToolError, match="no port number"):
             lab.choose_port(wish)
     assert lab.choose_port("") >= 8888
 
 
 def test_a_port_in_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab, "is_free", lambda port: port != 9000)
-    with pytest.raises(console.SetupError, match="something else uses port 9000") as error:
+    with pytest.raises(console.ToolError, match="something else uses port 9000") as error:
         lab.choose_port("9000")
     assert "next: make lab PORT=9001" in str(error.value)
 

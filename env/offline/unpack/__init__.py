@@ -1,1 +1,1 @@
-"""What unpacks the offline bundle: a package that imports nothing of the others, since it travels alone."""
+"""What unpacks the offline bundle: it imports env.console alone, which travels with it."""

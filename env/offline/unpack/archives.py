@@ -6,7 +6,6 @@ import concurrent.futures
 import hashlib
 import io
 import json
-import lzma
 import multiprocessing
 import os
 import shutil
@@ -14,67 +13,36 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from env.console import ToolError
+
 BLOCK = 1 << 20
 # What an unpacked half is known by later.
 INFO = {"base": "info.json", "course": "offline.json"}
 
 
-class Problem(Exception):
-    """An error for the person at the terminal; its last line names the next step."""
+Problem = ToolError
 
 
 class Joined(io.RawIOBase):
-    """Several files, read as the one that they were cut from."""
+    """Several files, read once from the first to the last as the one that they were cut from."""
 
     def __init__(self, files: list[Path]) -> None:
-        self.sizes = [file.stat().st_size for file in files]
         self.files = [file.open("rb") for file in files]
-        self.at = 0
 
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: sum(self.sizes)}[whence]
-        return self.at
-
     def readinto(self, buffer: memoryview) -> int:
-        start = 0
-        for file, size in zip(self.files, self.sizes, strict=True):
-            if self.at < start + size:
-                file.seek(self.at - start)
-                got = file.readinto(memoryview(buffer)[: start + size - self.at])
-                self.at += got
+        while self.files:
+            if got := self.files[0].readinto(buffer):
                 return got
-            start += size
+            self.files.pop(0).close()
         return 0
 
-    def close(self) -> None:
-        for file in self.files:
-            file.close()
-        super().close()
 
-
-class Slice(io.RawIOBase):
-    """One stretch of a file: an archive inside the archive."""
-
-    def __init__(self, file: Joined, begin: int, size: int) -> None:
-        self.file, self.left = file, size
-        file.seek(begin)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:
-        got = self.file.readinto(memoryview(buffer)[: self.left])
-        self.left -= got
-        return got
+def opened(parts: list[Path]) -> tarfile.TarFile:
+    """One half of the bundle."""
+    return tarfile.open(fileobj=io.BufferedReader(Joined(parts)), mode="r|")
 
 
 def check_parts(folder: Path) -> dict[str, list[Path]]:
@@ -83,20 +51,20 @@ def check_parts(folder: Path) -> dict[str, list[Path]]:
     try:
         lines = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise Problem(f"the list of parts cannot be read: {error}\nnext: {advice}") from error
+        raise ToolError(f"the list of parts cannot be read: {error}", advice) from error
     sums = {name: sum_ for sum_, name in (line.split(maxsplit=1) for line in lines if line.strip())}
     missing = [name for name in sums if not (folder / name).is_file()]
     if missing:
-        raise Problem(f"missing: {', '.join(missing)} (of {len(sums)} parts)\nnext: {advice}")
+        raise ToolError(f"missing: {', '.join(missing)} (of {len(sums)} parts)", advice)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         damaged = [
             name for name, good in zip(sums, pool.map(lambda n: sum_of(folder / n) == sums[n], sums)) if not good
         ]
     if damaged:
-        raise Problem(f"damaged: {', '.join(damaged)} (not what was packed)\nnext: {advice}")
+        raise ToolError(f"damaged: {', '.join(damaged)} (not what was packed)", advice)
     halves = {kind: [folder / n for n in sorted(sums) if f"-{kind}-" in n] for kind in INFO}
     if not all(halves.values()):
-        raise Problem(f"the list of parts, SHA256SUMS, is not whole\nnext: {advice}")
+        raise ToolError("the list of parts, SHA256SUMS, is not whole", advice)
     return halves
 
 
@@ -109,13 +77,12 @@ def sum_of(file: Path) -> str:
     return sum_.hexdigest()
 
 
-def contents(parts: list[Path]) -> tuple[dict, list[tuple[int, int]]]:
-    """What one half says about itself, and where its archives begin and how long they are."""
-    with Joined(parts) as joined, tarfile.open(fileobj=io.BufferedReader(joined), mode="r:") as outer:
-        first, *rest = outer.getmembers()
-        text = outer.extractfile(first)
+def about(parts: list[Path]) -> dict:
+    """What one half says about itself."""
+    with opened(parts) as outer:
+        text = outer.extractfile(next(iter(outer)))
         assert text is not None
-        return json.load(text), [(one.offset_data, one.size) for one in rest]
+        return json.load(text)
 
 
 def with_folders(archive: tarfile.TarFile, target: str) -> Iterator[tarfile.TarInfo]:
@@ -125,29 +92,37 @@ def with_folders(archive: tarfile.TarFile, target: str) -> Iterator[tarfile.TarI
         yield member
 
 
-def extract(parts: list[Path], begin: int, size: int, target: str) -> None:
+def extract(archive: tarfile.TarFile, target: Path) -> None:
     """Unpacks one archive."""
-    raw = io.BufferedReader(Slice(Joined(parts), begin, size), BLOCK)
-    with lzma.open(raw) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        if hasattr(tarfile, "tar_filter"):
-            archive.extraction_filter = tarfile.tar_filter
-        archive.extractall(target, members=with_folders(archive, target))
+    if hasattr(tarfile, "tar_filter"):
+        archive.extraction_filter = tarfile.tar_filter
+    archive.extractall(target, members=with_folders(archive, str(target)))
+
+
+def extract_file(file: Path, target: Path) -> None:
+    """Unpacks one compressed archive, which is gone then."""
+    with tarfile.open(file, "r:xz") as archive:
+        extract(archive, target)
+    file.unlink()
 
 
 def unpack(parts: list[Path], target: Path) -> None:
     """Unpacks one half into a folder that is there whole or not at all."""
-    info, archives = contents(parts)
-    free = shutil.disk_usage(target.parent).free
-    if free < info["size"] * 1.1:
-        text = f"{target.parent} has room for {free >> 20} MiB; {info['size'] >> 20} MiB are needed"
-        raise Problem(f"{text}\nnext: make room, or unpack elsewhere: sh unpack.sh --to FOLDER")
+    info = about(parts)
+    needed = info["size"] * 1.1 + sum(part.stat().st_size for part in parts)
+    if (free := shutil.disk_usage(target.parent).free) < needed:
+        text = f"{target.parent} has room for {free >> 20} MiB; {int(needed) >> 20} MiB are needed"
+        raise ToolError(text, "make room, or unpack elsewhere: sh unpack.sh --to FOLDER")
     new = target.with_name(target.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
-    new.mkdir()
-    workers = min(len(archives), os.cpu_count() or 1)
-    with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-        for job in [pool.submit(extract, parts, *place, str(new)) for place in archives]:
+    archives = new / ".archives"
+    archives.mkdir(parents=True)
+    with opened(parts) as outer:
+        extract(outer, archives)
+    with concurrent.futures.ProcessPoolExecutor(None, multiprocessing.get_context("fork")) as pool:
+        for job in [pool.submit(extract_file, file, new) for file in archives.glob("*.tar.xz")]:
             job.result()
+    shutil.rmtree(archives)
     (new / INFO[info["kind"]]).write_text(json.dumps(info, indent=1), encoding="utf-8")
     new.rename(target)
 

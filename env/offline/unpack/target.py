@@ -11,7 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .archives import INFO, Problem
+from env.console import ToolError
+
+from .archives import INFO
 
 
 def find_python(wish: str, version: str) -> str:
@@ -27,17 +29,15 @@ def find_python(wish: str, version: str) -> str:
     have = wish or f"Python {platform.python_version()}"
     text = f"the bundle's packages are for Python {version}; here is {have}"
     minor = ".".join(platform.python_version_tuple()[:2])
-    raise Problem(
-        f"{text}\nnext: name a Python {version} (sh unpack.sh --python /usr/bin/python{version}), or make the bundle "
-        f"again for this one: make bundle PYTHON={minor}"
-    )
+    step = f"name a Python {version} (sh unpack.sh --python /usr/bin/python{version}), or make the bundle again for this one"
+    raise ToolError(text, f"{step}: make bundle PYTHON={minor}")
 
 
 def check_machine(info: dict) -> None:
     """Whether what is in the bundle can run here."""
     if platform.machine() != info["machine"]:
         text = f"the bundle is for {info['machine']}; this machine is {platform.machine()}"
-        raise Problem(f"{text}\nnext: make the bundle on a machine of this kind")
+        raise ToolError(text, "make the bundle on a machine of this kind")
     try:
         here = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -45,10 +45,10 @@ def check_machine(info: dict) -> None:
     found = re.search(r"glibc (\d+)\.(\d+)", here)
     if not found or (int(found[1]), int(found[2])) < tuple(map(int, info["glibc"].split("."))):
         text = f"the bundle's programs need glibc {info['glibc']}; here is {here or 'another C library'}"
-        raise Problem(f"{text}\nnext: make the bundle on an older Linux, or run it in a newer one (a container, say)")
+        raise ToolError(text, "make the bundle on an older Linux, or run it in a newer one (a container, say)")
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
         text = "there is no C compiler, which Rust needs to link programs"
-        raise Problem(f"{text}\nnext: install one from this system's own packages (Debian and Ubuntu: gcc, libc6-dev)")
+        raise ToolError(text, "install one from this system's own packages (Debian and Ubuntu: gcc, libc6-dev)")
 
 
 def settings(folder: Path, python: str, commit: str) -> dict[str, str]:
@@ -99,6 +99,4 @@ def call(command: list[str], folder: Path, run: dict[str, str]) -> None:
     """Runs a step, its output on the terminal."""
     status = subprocess.run(command, cwd=folder, env=run, check=False).returncode
     if status != 0:
-        raise Problem(
-            f"`{' '.join(command)}` failed (exit status {status})\nnext: fix what it says above, and run again"
-        )
+        raise ToolError(f"`{' '.join(command)}` failed (exit status {status})", "fix what it says above, and run again")

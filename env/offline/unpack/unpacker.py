@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import lzma
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 from typing import NoReturn
 
-from .archives import Problem, check_parts, contents, known, unpack
+from env.console import ToolError, tool
+
+from .archives import about, check_parts, known, unpack
 from .target import call, check_machine, configure, find_python, make_environment, settings
 
 
@@ -45,10 +45,10 @@ def prepare(arguments: argparse.Namespace, source: Path) -> tuple[Path, dict[str
     began = time.monotonic()
     folder = Path(arguments.to).absolute()
     if re.search(r"[\s:$#%\\\"']", str(folder)):
-        raise Problem(f"the folder's path has a character that some tool trips over: {folder}\nnext: choose another")
+        raise ToolError(f"the folder's path has a character that some tool trips over: {folder}", "choose another")
     halves = check_parts(source)
     step(f"{sum(map(len, halves.values()))} parts are whole", began)
-    infos = {kind: contents(parts)[0] for kind, parts in halves.items()}
+    infos = {kind: about(parts) for kind, parts in halves.items()}
     check_machine(infos["base"])
     python = find_python(arguments.python, infos["base"]["python"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,17 +73,7 @@ def main() -> int:
     parser.add_argument("--only-unpack", action="store_true", help="stop before set-up")
     parser.add_argument("command", nargs="*", help="after --: a command to run in the course's folder")
     arguments = parser.parse_args()
-    try:
-        folder, run = prepare(arguments, Path(sys.argv[0]).absolute().parent)
-    except KeyboardInterrupt:
-        print("\nunpack: stopped\nnext: run it again; it goes on from here", file=sys.stderr)
-        return 130
-    except Problem as problem:
-        print(f"unpack: {problem}", file=sys.stderr)
-        return 1
-    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError) as error:
-        print(f"unpack: {error}\nnext: see that the disk is writable and has 2 GB free, and run again", file=sys.stderr)
-        return 1
+    folder, run = prepare(arguments, Path(sys.argv[0]).absolute().parent)
     if arguments.command:
         return subprocess.run(arguments.command, cwd=folder, env=run, check=False).returncode
     print(f"next: cd {folder} && make lab; no command there asks for a network")
@@ -92,4 +82,4 @@ def main() -> int:
 
 def run() -> NoReturn:
     """What `unpack.pyz` calls; it ignores what a function gives back."""
-    sys.exit(main())
+    tool(main)

@@ -1,0 +1,28 @@
+"""Time on the GPU, by CUDA's events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+def timed(work: Callable[[], object], calls: int) -> float:
+    """The ms of a call, the mean of so many."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(calls):
+        work()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / calls
+
+
+def warmed_up(work: Callable[[], None], calls: int = 3) -> None:
+    """Some calls on a stream of their own, as a capture wants them."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(calls):
+            work()
+    torch.cuda.current_stream().wait_stream(side)

@@ -1,1 +1,0 @@
-"""The pictures of docs/plain-words.md: one function a picture, and what they draw with."""
