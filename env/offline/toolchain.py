@@ -10,7 +10,7 @@ from env import paths
 from env.command import answer
 from env.console import ToolError
 from env.offline.pack import Component, digest
-from env.setup.rust import find_evcxr
+from env.setup.kernel import find
 
 ADVICE = "make setup"
 # Run-time libraries of the sanitizers, and the linker for WebAssembly: no notebook uses them.
@@ -58,7 +58,8 @@ class Toolchain:
 
 def kernel() -> Component:
     """evcxr_jupyter, of the version that the course is made with."""
-    found = find_evcxr(paths.read_json(paths.STATE).get("evcxr", ""))
+    state = paths.read_json(paths.STATE)
+    found = find(state.get("evcxr", ""), Path(state.get("toolchain", "")))
     if found is None:
         raise ToolError(f"evcxr_jupyter {paths.EVCXR_VERSION} is not installed", ADVICE)
     key = digest(hashlib.sha256(found.read_bytes()).hexdigest())

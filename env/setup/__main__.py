@@ -18,7 +18,7 @@ from pathlib import Path
 from env import command, in_venv, paths
 from env.console import ToolError, problem, seconds
 from env.kernel_cache import build, candle, progress, recipe
-from env.setup import cupti, nvrtc, onnxruntime, program, python, rust
+from env.setup import cupti, kernel, nvrtc, onnxruntime, program, python, rust
 
 # With less than this, a step that fails most likely failed for want of room.
 ROOM_MB = 64
@@ -123,7 +123,7 @@ def install(
         rust.check_linker()
         found = rust.toolchain()
         rust.sources(found)
-        return found, rust.evcxr(paths.read_json(paths.STATE).get("evcxr", ""))
+        return found, kernel.kernel(paths.read_json(paths.STATE).get("evcxr", ""), found.folder)
 
     if part == "python":
         python_row()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from env import paths
 from env.command import run
 from env.console import Step, ToolError
+from env.kernel_cache.progress import Counter, built
 from env.setup import kernel_asset
 from env.setup import prebuilt as bundle
 from env.setup.kernel_info import KernelSilentError, ask
+from env.setup.rust import CRATES_S
 
 PROGRAM = "evcxr_jupyter"
 # By package, so that what runs in a cell is fast and the rest is built quickly.
 PROFILE = Path(__file__).with_name("kernel_profile.toml")
-# Of version 0.22.0 on Linux: what cargo compiles, and half of its 600 s of CPU time.
-CRATES, MINUTES = 273, 5
+# Half of its 600 s of CPU time on 2 cores; how many libraries were done after each twentieth of another build's time.
+EXPECTED_S = 330
+CURVE = (0, 36, 72, 77, 90, 114, 123, 142, 142, 143, 143, 144, 144, 148, 148, 164, 213, 227, 237, 256, 263)
 # What `kernel_info` said of a program is kept until the program changes: asking takes as long as a kernel's start.
 ANSWERS = "kernel-info.json"
 NETWORK = "connect this machine to the internet and run `make setup` again; without internet, see `make bundle`"
@@ -132,26 +135,24 @@ def check(program: Path, toolchain: Path) -> None:
         raise ToolError(what, kernel_asset.FROM_SOURCE)
 
 
-def from_source(
-    step: Step, root: Path, target: Path, progress: Callable[[int, int], None] = lambda done, of: None
-) -> Path:
+def from_source(step: Step, root: Path, target: Path) -> Path:
     """Builds the kernel; an interrupted build goes on in `target`, which is removed in the end."""
-    step.begin(f"building the Rust kernel {paths.EVCXR_VERSION}, once: about {MINUTES} minutes on 2 cores")
-    built: list[str] = []
-
-    def line(text: str) -> None:
-        if text.strip().startswith("Compiling "):
-            built.append(text.split()[1])
-            progress(len(built), CRATES)
-
+    step.begin(f"building the Rust kernel {paths.EVCXR_VERSION}, once")
+    counter = Counter(
+        "building the Rust kernel",
+        CURVE[-1],
+        look=lambda: built(target),
+        expected_s=EXPECTED_S,
+        later_s=CRATES_S,
+        curve=CURVE,
+    )
     command = ["cargo", "install", "--locked", f"{PROGRAM}@{paths.EVCXR_VERSION}", "--config", PROFILE]
-    with step.heartbeat(lambda: f"{len(built)} of {CRATES} crates, now {built[-1] if built else '(downloading)'}"):
+    with counter.told(step):
         run(
             [*command, "--root", root, "--force"],
             "evcxr_jupyter could not be built",
             f"{NETWORK}; where it is a crate that does not compile: `rustup toolchain install`",
             env={"CARGO_TARGET_DIR": str(target)},
-            on_line=line,
         )
     shutil.rmtree(target, ignore_errors=True)
     step.done(f"{paths.EVCXR_VERSION}, {root / 'bin'}")

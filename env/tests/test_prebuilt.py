@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from env import paths
 from env.console import Step
 from env.offline import pack
-from env.setup import prebuilt, python, rust
+from env.setup import kernel, prebuilt, python
 
 ABOUT = {"kind": "base", "machine": platform.machine(), "glibc": "2.2"}
 
@@ -44,31 +45,33 @@ def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_kernel_is_taken_and_only_the_parts_that_hold_it_are_fetched(
     tmp_path: Path, generated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = f"evcxr_jupyter-{paths.EVCXR_VERSION}".encode()
+    content = os.urandom(64)
+    monkeypatch.setattr(kernel, "ask", lambda *_: {"implementation_version": paths.EVCXR_VERSION})
     address = publish(tmp_path, content)
     fetched = []
     real = prebuilt.fetch
     monkeypatch.setattr(prebuilt, "fetch", lambda *words: fetched.append(words[1]) or real(*words))
-    found = rust._prebuilt(Step("evcxr_jupyter"), address)
+    found = kernel.bundled(Step("evcxr_jupyter"), address, tmp_path)
     assert found == generated / "tools/bin/evcxr_jupyter" and found.read_bytes() == content
-    assert found.stat().st_mode & 0o111 and rust.is_pinned(found)
+    assert found.stat().st_mode & 0o111
     assert 0 < len(fetched) < len(prebuilt.base_parts(address))
     assert not (generated / "bundle-parts").exists()
 
 
 def test_whatever_is_wrong_with_a_bundle_it_is_told_and_the_kernel_is_built(
-    tmp_path: Path, generated: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, generated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(kernel, "ask", lambda *_: {"implementation_version": "0.0.1"})
     step = Step("evcxr_jupyter")
 
     def told(address: str) -> str:
-        assert rust._prebuilt(step, address) is None
+        assert kernel.bundled(step, address, tmp_path) is None
         assert not (generated / "tools/bin/evcxr_jupyter").exists()
         return capsys.readouterr().out
 
     assert "could not be read" in told((tmp_path / "nowhere").as_uri() + "/")
     address = publish(tmp_path, b"evcxr_jupyter-0.0.1")
-    assert f"not version {paths.EVCXR_VERSION}; it is built here instead" in told(address)
+    assert "is version 0.0.1, and the course needs" in told(address)
     assert "this machine is" in told(publish(tmp_path, b"x", machine="sparc"))
     assert "need glibc 9.9" in told(publish(tmp_path, b"x", glibc="9.9"))
     address = publish(tmp_path, b"x")

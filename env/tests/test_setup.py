@@ -177,15 +177,6 @@ def test_versions_are_compared_as_numbers() -> None:
     assert rust.numbers("none") == ()
 
 
-def test_only_the_pinned_kernel_counts(tmp_path: Path) -> None:
-    program = tmp_path / "evcxr_jupyter"
-    assert not rust.is_pinned(program)
-    program.write_bytes(b"\0/registry/evcxr_jupyter-0.21.1/src/core.rs\0")
-    assert not rust.is_pinned(program)
-    program.write_bytes(f"\0/registry/evcxr_jupyter-{paths.EVCXR_VERSION}/src/core.rs\0".encode())
-    assert rust.is_pinned(program)
-
-
 def test_jupyter_gets_the_kernel_and_valid_settings() -> None:
     texts = {path.name: text for path, text in python.jupyter_files().items()}
     # The kernel starts in the notebook's folder, and finds the course's tools from there.
@@ -269,13 +260,6 @@ def test_a_part_that_is_needed_does_and_a_cell_that_waits_is_told(
     assert capsys.readouterr().err == "error: no Rust\nnext: install it\n"
     found = progress.read()
     assert found and found.error == "no Rust\nnext: install it"
-
-
-def test_without_rust_and_curl_the_next_step_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rust.shutil, "which", lambda name: None)
-    with pytest.raises(console.ToolError, match="no curl") as error:
-        rust.toolchain(quiet=True)
-    assert "next: install curl" in str(error.value)
 
 
 def test_without_a_c_compiler_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
