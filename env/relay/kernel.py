@@ -22,7 +22,7 @@ from typing import Any
 import zmq
 
 from env.kernel_cache import progress
-from env.relay import NotReadyError
+from env.relay import NotReadyError, memory
 from env.relay import help as helping
 from env.relay.evcxr import RELAY, Evcxr
 from env.relay.output import Errors, Text, readable
@@ -75,7 +75,7 @@ class Cell:
         self.failed = self.showed = False
         self.stopped: float | None = None
         self.reply: list[bytes] | None = None
-        self.idle: list[bytes] | None = None
+        self.idle: Message | None = None
         self.done_at: float | None = None
         # The output that tells of more lines: its name, and when it was renewed.
         self.notes: dict[str, tuple[str, float]] = {}
@@ -91,6 +91,7 @@ class Relay:
     def __init__(self, connection: dict[str, Any], start: Callable[[], tuple[Path, dict[str, str]]]) -> None:
         self.wire = Wire(connection.get("key", ""))
         self.start, self.evcxr = start, None
+        self.memory = memory.Memory()
         self.context = zmq.Context.instance()
         # In this order they are read: a Stop ends what ran when it was pressed, and no cell that came after it.
         kinds = {"control": zmq.ROUTER, "shell": zmq.ROUTER, "stdin": zmq.ROUTER, "iopub": zmq.PUB, "hb": zmq.REP}
@@ -138,7 +139,13 @@ class Relay:
 
     def publish(self, kind: str, content: dict[str, Any], parent: dict[str, Any]) -> None:
         """Tells all clients."""
+        self.memory.note(parent.get("msg_id", ""), kind, content)
         self.front["iopub"].send_multipart(self.wire.new(kind, content, parent, []))
+
+    def pass_on(self, message: Message, content: dict[str, Any] | None = None) -> None:
+        """Tells all clients what evcxr has said, with another content or as it came."""
+        self.memory.note(message.parent.get("msg_id", ""), message.kind, content or message.content)
+        self.front["iopub"].send_multipart(self.wire.changed(message, content) if content else message.frames)
 
     def answer(self, channel: str, request: Message, content: dict[str, Any]) -> None:
         """Tells the client that asked."""
@@ -186,6 +193,8 @@ class Relay:
                 self.evcxr.stdin.send_multipart(frames)
         elif message.kind == "execute_request":
             self.queue.append(message)
+            if message.metadata.get("cellId"):
+                self.memory.begin(message.metadata["cellId"], message.id, message.content.get("code", ""))
         elif message.kind == "interrupt_request":
             self.interrupt(message)
         elif message.kind == "shutdown_request":
@@ -193,6 +202,11 @@ class Relay:
             self.leave()
         elif message.kind in helping.REQUESTS:
             self.help(message)
+        elif message.kind == "comm_open" and message.content.get("target_name") == memory.TARGET:
+            data = {"comm_id": message.content.get("comm_id"), "data": {"cells": self.memory.cells}}
+            self.publish("status", BUSY, message.header)
+            self.publish("comm_msg", data, message.header)
+            self.publish("status", IDLE, message.header)
         elif channel == "shell" and self.evcxr and self.evcxr.ready:
             self.evcxr.shell.send_multipart(frames)
 
@@ -251,18 +265,18 @@ class Relay:
             return
         cell = self.cell
         if cell is None or message.parent.get("msg_id") != cell.request.id:
-            self.front["iopub"].send_multipart(message.frames)
+            self.pass_on(message)
         elif state == "idle":
-            cell.idle = message.frames
+            cell.idle = message
             self.settle(cell)
         elif message.kind == "stream":
             self.stream(cell, message)
         elif message.kind == "error":
             cell.failed = True
-            self.front["iopub"].send_multipart(self.wire.changed(message, self.error(cell, message.content)))
+            self.pass_on(message, self.error(cell, message.content))
         else:
             cell.showed = cell.showed or message.kind == "execute_result"
-            self.front["iopub"].send_multipart(message.frames)
+            self.pass_on(message)
 
     def stream(self, cell: Cell, message: Message) -> None:
         """A line that the cell printed."""
@@ -272,9 +286,9 @@ class Relay:
             return
         shown = cell.texts[name].add(changed)
         if shown == text:
-            self.front["iopub"].send_multipart(message.frames)
+            self.pass_on(message)
         elif shown:
-            self.front["iopub"].send_multipart(self.wire.changed(message, {"name": name, "text": shown}))
+            self.pass_on(message, {"name": name, "text": shown})
         else:
             self.note(cell, name)
 
@@ -321,7 +335,7 @@ class Relay:
         assert cell.reply is not None
         assert cell.idle is not None
         self.front["shell"].send_multipart(cell.reply)
-        self.front["iopub"].send_multipart(cell.idle)
+        self.pass_on(cell.idle)
         self.cell = None
 
     # Cells and evcxr's life.
