@@ -18,9 +18,8 @@ from pathlib import Path
 from env.notebooks import ROOT, Problem
 
 START_LIMIT_S = 60
-# What differs from a learner's JupyterLab, because the test must not change the notebook, and must see all cells.
+# What differs from a learner's JupyterLab, because the test must see all cells.
 SETTINGS = {
-    "docmanager-extension/plugin": {"autosave": False},
     "notebook-extension/tracker": {"windowingMode": "none"},
 }
 
@@ -41,6 +40,9 @@ def jupyterlab(scratch: Path) -> Iterator[tuple[str, str]]:
     command += [f"--ServerApp.port={port}", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={ROOT}"]
     environment = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(scratch / "settings")}
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(scratch / "workspaces")
+    # A reader's own copies of lessons stay as they are, and the test begins with the course's.
+    environment["GPULAB_WORK"] = str(scratch / "work")
+    environment.pop("GPULAB_EDIT", None)
     with log.open("wb") as file:
         server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True)
     address = f"http://127.0.0.1:{port}"

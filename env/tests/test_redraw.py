@@ -37,7 +37,9 @@ def dark(png: bytes) -> int:
 
 
 @pytest.mark.skipif(redraw.fonts_missing(), reason="needs a font")
-@pytest.mark.parametrize("fonts", ["sans-serif", "monospace", "No Such Font, sans-serif", "system-ui, Arial, sans-serif"])
+@pytest.mark.parametrize(
+    "fonts", ["sans-serif", "monospace", "No Such Font, sans-serif", "system-ui, Arial, sans-serif"]
+)
 def test_a_picture_has_its_letters(fonts: str) -> None:
     drawn = redraw.png(SVG.format(fonts=fonts, text="Welcome"), "test")
     assert dark(drawn) > 1000
