@@ -25,8 +25,12 @@ SETTINGS = {
 
 
 @contextmanager
-def jupyterlab(scratch: Path) -> Iterator[tuple[str, str]]:
-    """A JupyterLab of its own, with settings of its own, so nobody's windows are touched: (address, token)."""
+def jupyterlab(scratch: Path, **more: str) -> Iterator[tuple[str, str]]:
+    """A JupyterLab of its own, with settings of its own, so nobody's windows are touched: (address, token).
+
+    `more` goes into its environment.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -42,7 +46,9 @@ def jupyterlab(scratch: Path) -> Iterator[tuple[str, str]]:
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(scratch / "workspaces")
     # A reader's own copies of lessons stay as they are, and the test begins with the course's.
     environment["GPULAB_WORK"] = str(scratch / "work")
-    environment.pop("GPULAB_EDIT", None)
+    for name in ("GPULAB_EDIT", "RUST_BACKTRACE"):
+        environment.pop(name, None)
+    environment |= more
     with log.open("wb") as file:
         server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
