@@ -170,7 +170,10 @@ class Steps:
         self.page.keyboard.press("Control+End")
         self.page.keyboard.press("Tab")
         code = self.page.locator(".jp-CodeCell .cm-content").nth(NAMES.index("help"))
-        self.wait("Tab completes", lambda: "t.is_empty()" in code.inner_text(), code.inner_text)
+        offered = lambda: self.page.evaluate("() => document.querySelector('.jp-Completer-item')?.textContent ?? ''")
+        self.wait("Tab completes", lambda: "is_empty()" in offered(), offered)
+        self.page.keyboard.press("Enter")
+        self.wait("what was chosen is inserted", lambda: "t.is_empty()" in code.inner_text(), code.inner_text)
         self.page.keyboard.press("Control+End")
         for _ in range(4):
             self.page.keyboard.press("ArrowLeft")

@@ -1,4 +1,4 @@
-"""Lessons are opened from `notebooks/` and saved to `work/`: autosave and outputs leave the checkout as git knows it.
+"""Lessons are opened from `notebooks/` and saved to `my-lessons/`: autosave and outputs leave the checkout as git knows it.
 
 JupyterLab shows one path for both. Whoever deletes a lesson in the file browser deletes the copy, and has the course's again.
 """
@@ -38,7 +38,7 @@ class LessonContents(AsyncLargeFileManager):
         """Where a lesson's copy is, or would be; None for other files."""
         if os.environ.get("GPULAB_EDIT") == "1" or original.parent != paths.NOTEBOOKS:
             return None
-        folder = Path(os.environ.get("GPULAB_WORK") or paths.ROOT / "work")
+        folder = Path(os.environ.get("GPULAB_WORK") or paths.ROOT / "my-lessons")
         return folder / original.name if LESSON.fullmatch(original.name) else None
 
     def _get_os_path(self, path: str) -> str:

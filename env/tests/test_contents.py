@@ -26,7 +26,7 @@ class Lab:
         from env.jupyter.contents import LessonContents
 
         (root / "notebooks").mkdir()
-        self.lesson, self.copy = root / "notebooks/00_welcome.ipynb", root / "work/00_welcome.ipynb"
+        self.lesson, self.copy = root / "notebooks/00_welcome.ipynb", root / "my-lessons/00_welcome.ipynb"
         self.lesson.write_text(json.dumps(notebook("1")))
         self.manager = LessonContents(root_dir=str(root))
 
