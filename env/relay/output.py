@@ -74,7 +74,8 @@ class Errors:
     def line(self, line: str) -> str:
         """What is shown of one line."""
         text = line.rstrip("\n")
-        self.seen.append(text)
+        if len(self.seen) < LINES:
+            self.seen.append(text)
         if self.backtrace:
             return line
         if self.skipping:

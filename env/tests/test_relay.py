@@ -147,6 +147,22 @@ def test_a_set_up_that_is_missing_or_failed_is_told_and_asked_again(
     client.manager.shutdown_kernel(now=True)
 
 
+def test_stop_ends_a_cell_that_waits_for_the_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "GENERATED", tmp_path)
+    with lock.locked(progress.lock_file()):
+        progress.write(progress.Progress("building the crates", 12, 80, 120.0))
+        client = Client(tmp_path)
+        request = client.send("value 7")
+        client.until(request, "display_data")
+        client.manager.interrupt_kernel()
+        assert "stopped before it ran" in text(client.until(request))
+        assert client.reply(request)["status"] == "error"
+        (tmp_path / "ready").touch()
+        assert client.run("value 8") == "8\n"
+    client.client.stop_channels()
+    client.manager.shutdown_kernel(now=True)
+
+
 def test_what_a_cell_prints_is_cut_and_counted(page: Client) -> None:
     seen = page.until(page.send("print 2300"))
     streamed = "".join(content["text"] for kind, content in seen if kind == "stream")
