@@ -162,7 +162,7 @@ def drive(notebook: Path, browser: str, folder: Path) -> str:
         page = context.new_page()
         try:
             said = look(page, f"{address}/lab/tree/{relative(notebook)}?token={token}", notebook, folder)
-            check_saved_aside(page, notebook, Path(name) / "work" / notebook.name)
+            check_saved_aside(page, notebook, labserver.SAVED / notebook.name)
         except Exception as error:  # noqa: BLE001 (whatever it was: with a picture)
             picture = folder / f"{number}-failed.png"
             page.screenshot(path=picture)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from pathlib import Path
 from env.notebooks import ROOT, Problem
 
 START_LIMIT_S = 60
+# Copies of lessons, as JupyterLab saves them: below its own folder, or it refuses them.
+SAVED = ROOT / "results" / "run" / "saved"
 # What differs from a learner's JupyterLab, because the test must see all cells.
 SETTINGS = {
     "notebook-extension/tracker": {"windowingMode": "none"},
@@ -45,7 +48,8 @@ def jupyterlab(scratch: Path, **more: str) -> Iterator[tuple[str, str]]:
     environment = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(scratch / "settings")}
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(scratch / "workspaces")
     # A reader's own copies of lessons stay as they are, and the test begins with the course's.
-    environment["GPULAB_WORK"] = str(scratch / "work")
+    environment["GPULAB_WORK"] = str(SAVED)
+    shutil.rmtree(SAVED, ignore_errors=True)
     for name in ("GPULAB_EDIT", "RUST_BACKTRACE"):
         environment.pop(name, None)
     environment |= more
@@ -57,6 +61,7 @@ def jupyterlab(scratch: Path, **more: str) -> Iterator[tuple[str, str]]:
         yield address, token
     finally:
         _end(server, address, token)
+        shutil.rmtree(SAVED, ignore_errors=True)
 
 
 def _wait_for_server(server: subprocess.Popen[bytes], address: str, token: str, log: Path) -> None:

@@ -38,6 +38,7 @@ class LessonContents(AsyncLargeFileManager):
         """Where a lesson's copy is, or would be; None for other files."""
         if os.environ.get("GPULAB_EDIT") == "1" or original.parent != paths.NOTEBOOKS:
             return None
+        # Below JupyterLab's own folder: others count as hidden.
         folder = Path(os.environ.get("GPULAB_WORK") or paths.ROOT / "my-lessons")
         return folder / original.name if LESSON.fullmatch(original.name) else None
 

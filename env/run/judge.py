@@ -94,7 +94,7 @@ def _expected(cell: NotebookNode, text: str) -> str | None:
 
 def _kind(execution: Execution, text: str) -> str:
     if any(output.output_type == "error" for output in execution.outputs):
-        if "Subprocess terminated" in text:
+        if "the process that runs the cells" in text:
             return "ended the process that runs the cells"
         return "does not compile, or the kernel refused it"
     return "panicked" if "panicked at" in text else "printed to stderr (an error returned by `?` does so)"
