@@ -104,6 +104,9 @@ class Relay:
         # The request at the queue's head that waits for the set-up: its name, and the output that says so.
         self.waiting: tuple[str, str, str] | None = None
         self.looked = 0.0
+        # Who measures cells asks for a kernel that answers when it is ready, and not before.
+        self.patient = os.environ.get("GPULAB_ANSWER_WHEN_READY") == "1"
+        self.asked: list[tuple[str, Message]] = []
         # The thread that prepares evcxr's start, and what it brought.
         self.preparing: Thread | None = None
         self.prepared: list[Any] = []
@@ -186,7 +189,9 @@ class Relay:
         message = self.wire.read(frames)
         if message is None:
             return
-        if message.kind in ANSWERS and (channel != "control" or message.kind == "kernel_info_request"):
+        if message.kind == "kernel_info_request" and self.patient and not (self.evcxr and self.evcxr.ready):
+            self.asked.append((channel, message))
+        elif message.kind in ANSWERS and (channel != "control" or message.kind == "kernel_info_request"):
             self.answer_whole(channel, message, ANSWERS[message.kind])
         elif channel == "stdin":
             if self.evcxr:
@@ -347,6 +352,9 @@ class Relay:
             self.lost(self.evcxr)
         if self.cell and self.cell.ended(now):
             self.finish(self.cell)
+        while self.asked and (self.evcxr is None or self.evcxr.ready) and not self.preparing:
+            channel, request = self.asked.pop(0)
+            self.answer_whole(channel, request, INFO)
         if self.prepared:
             self.begun()
         if self.evcxr is None and not self.preparing and now - self.looked > LOOK_S and (self.queue or progress.read()):

@@ -94,6 +94,8 @@ def _expected(cell: NotebookNode, text: str) -> str | None:
 
 def _kind(execution: Execution, text: str) -> str:
     if any(output.output_type == "error" for output in execution.outputs):
+        if "the Rust kernel ended" in text:
+            return "the kernel died"
         if "the process that runs the cells" in text:
             return "ended the process that runs the cells"
         return "does not compile, or the kernel refused it"

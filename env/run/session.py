@@ -46,7 +46,8 @@ class RunningKernel:
             assert spec is not None
         except (NoSuchKernel, AssertionError):
             raise Problem(f"the Jupyter kernel `{KERNEL}` is not installed\nnext: make setup") from None
-        environment = {**os.environ, **self.environment}
+        # A cell's time and its limit begin when the kernel can run it.
+        environment = {**os.environ, "GPULAB_ANSWER_WHEN_READY": "1", **self.environment}
         try:
             self.manager.start_kernel(cwd=str(self.folder), env=environment, stdout=self.log, stderr=self.log)
         except OSError as error:

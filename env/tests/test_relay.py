@@ -239,6 +239,16 @@ def test_functions_that_a_crate_keeps_to_itself_are_not_offered() -> None:
     assert "clone" not in helping.private()
 
 
+def test_a_kernel_may_answer_when_it_is_ready_and_not_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPULAB_ANSWER_WHEN_READY", "1")
+    (tmp_path / "ready").touch()
+    client = Client(tmp_path)
+    # The stand-in has answered before the client was: completion is asked of it, and not put off.
+    assert client.reply(client.client.complete("x.", 2))["matches"] == ["len()", "into()"]
+    client.client.stop_channels()
+    client.manager.shutdown_kernel(now=True)
+
+
 def test_the_relays_end_ends_evcxr(tmp_path: Path) -> None:
     (tmp_path / "ready").touch()
     client = Client(tmp_path)
