@@ -1,7 +1,7 @@
-"""What Jupyter starts for a notebook: a linked copy of the warmed build for this kernel alone, then evcxr_jupyter.
+"""What Jupyter starts for a notebook: a linked copy of the warmed build for this kernel alone, and evcxr_jupyter on it.
 
-Two notebooks must never build in one folder, and neither should build what the other has built. The process turns
-into evcxr_jupyter, so that Jupyter's own signals reach it; the next start removes what this one leaves behind.
+Two notebooks must never build in one folder, and neither should build what the other has built. Jupyter talks to
+the relay (env/relay); the next start removes what this one leaves behind.
 """
 
 from __future__ import annotations
@@ -11,19 +11,15 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import NoReturn
 
 from env import paths
 from env.kernel_cache import lock, recipe
 from env.kernel_cache.tree import linked_copy
+from env.relay import NotReadyError
 
 OWNER = "owner.lock"
 START_LOCK = paths.GENERATED / "kernels.lock"
-SETUP = f"open a terminal in {paths.ROOT}, run `make setup`, then restart the kernel (menu Kernel, Restart Kernel)"
-
-
-class NotReadyError(Exception):
-    """Why no Rust kernel can start yet."""
+SETUP = f"open a terminal in {paths.ROOT}, run `make setup`, then run the cell again"
 
 
 def remove_dead(kernels: Path) -> None:
@@ -75,13 +71,13 @@ def prepare(base: dict[str, str], working_folder: Path) -> tuple[Path, dict[str,
     evcxr, rust = Path(state.get("evcxr", "")), toolchain(state)
     if not os.access(evcxr, os.X_OK):
         raise NotReadyError("evcxr_jupyter, the program that runs Rust cells, is missing")
-    folder = own_folder(paths.KERNELS)
     with lock.locked(recipe.SWAP_LOCK, shared=True):
         warmed, stamp = recipe.warmed()
         if warmed is None:
             raise NotReadyError("the support crate has not been built yet")
         if stamp["dependencies"] != recipe.dependencies_key(state.get("rustc", "")):
             raise NotReadyError("the crates that the course uses have changed since the set-up")
+        folder = own_folder(paths.KERNELS)
         build = folder / "build"
         try:
             linked_copy(warmed, build, soft=paths.LAYERED)
@@ -95,25 +91,19 @@ def prepare(base: dict[str, str], working_folder: Path) -> tuple[Path, dict[str,
     return evcxr, recipe.environment(base, build, rust, evcxr)
 
 
-def main(connection_file: str) -> None:
-    """Turns into the Rust kernel, or into one that says what is missing."""
+def start() -> tuple[Path, dict[str, str]]:
+    """evcxr's program and environment, or `NotReadyError` with what to do."""
     try:
-        evcxr, environment = prepare(dict(os.environ), Path.cwd())
+        return prepare(dict(os.environ), Path.cwd())
     except NotReadyError as error:
-        become_fallback(connection_file, f"{error}\nnext: {SETUP}")
-    except OSError as error:
-        next_step = f"make room, or give yourself write access, in {paths.GENERATED}; then restart the kernel"
-        become_fallback(connection_file, f"{error.strerror or error}\nnext: {next_step}")
-    else:
-        os.execve(evcxr, [str(evcxr), "--control_file", connection_file], environment)
+        raise NotReadyError(f"{error}\nnext: {SETUP}") from None
 
 
-def become_fallback(connection_file: str, why: str) -> NoReturn:
-    """Turns into a kernel that answers every cell with the reason: a dead kernel would tell the reader nothing."""
-    reason = f"the Rust kernel cannot start: {why}"
-    print(reason, file=sys.stderr, flush=True)
-    command = [sys.executable, "-m", "env.fallback_kernel", "-f", connection_file]
-    os.execve(sys.executable, command, {**os.environ, "GPULAB_REASON": reason})
+def main(connection_file: str) -> None:
+    """Runs the kernel until Jupyter ends it."""
+    from env.relay import kernel
+
+    kernel.serve(connection_file, start)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,12 @@ READY = """() => {
     const kernel = window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel;
     return kernel && kernel.connectionStatus === 'connected' && kernel.status === 'idle';
 }"""
+# Of each plot: its smallest letters as they are seen, in pixels, and what a screen reader says.
+PLOTS = """() => [...document.querySelectorAll('.gpulab-figure svg')].map(plot => [
+    Math.min(...[...plot.querySelectorAll('text')].map(text =>
+        parseFloat(getComputedStyle(text).fontSize) * plot.getBoundingClientRect().width / plot.viewBox.baseVal.width)),
+    plot.querySelector('desc')?.textContent ?? ''])"""
+LETTER_PX = 9.5
 POP_UPS = """() => [...document.querySelectorAll('.jp-Dialog, .Toastify__toast')].map(part => part.textContent)"""
 
 
@@ -117,37 +125,78 @@ def screenshots(page: Any, folder: Path, number: str) -> list[Path]:
     return taken
 
 
-def drive(notebook: Path, browser: str, folder: Path) -> str:
-    """Opens the notebook and does it all; what was seen, in one line."""
+@contextmanager
+def opened(browser: str, scratch: Path) -> Iterator[Any]:
+    """A browser with a profile of its own."""
     from playwright.sync_api import Error, sync_playwright
 
+    from env.notebooks import Problem
+
+    with sync_playwright() as playwright:
+        try:
+            context = playwright.chromium.launch_persistent_context(
+                f"{scratch}/profile", executable_path=browser, headless=True, args=FLAGS, viewport=WINDOW
+            )
+        except Error as error:
+            step = "start the browser by hand, or name another with CHROMIUM"
+            raise Problem(f"{browser} does not start: {error.message[:600]}\nnext: {step}") from None
+        try:
+            yield context
+        except Error as error:
+            raise Problem(f"{error.message[:600]}\nnext: make lab shows the same") from None
+        finally:
+            context.close()
+
+
+def drive(notebook: Path, browser: str, folder: Path) -> str:
+    """Opens the notebook and does it all; what was seen, in one line."""
     from env.ci import labserver
     from env.notebooks import Problem, relative
 
     number = notebook.stem.split("_")[0]
     with (
         tempfile.TemporaryDirectory() as name,
+        opened(browser, Path(name)) as context,
         labserver.jupyterlab(Path(name)) as (address, token),
-        sync_playwright() as playwright,
     ):
-        try:
-            context = playwright.chromium.launch_persistent_context(
-                f"{name}/profile", executable_path=browser, headless=True, args=FLAGS, viewport=WINDOW
-            )
-        except Error as error:
-            step = "start the browser by hand, or name another with CHROMIUM"
-            raise Problem(f"{browser} does not start: {error.message[:600]}\nnext: {step}") from None
         page = context.new_page()
         try:
-            return look(page, f"{address}/lab/tree/{relative(notebook)}?token={token}", notebook, folder)
-        except (Error, Problem) as error:
+            said = look(page, f"{address}/lab/tree/{relative(notebook)}?token={token}", notebook, folder)
+            check_saved_aside(page, notebook, labserver.SAVED / notebook.name)
+        except Exception as error:  # noqa: BLE001 (whatever it was: with a picture)
             picture = folder / f"{number}-failed.png"
             page.screenshot(path=picture)
-            text = str(error) if isinstance(error, Problem) else f"{error.message[:600]}\nnext: make lab shows the same"
-            said = (Path(name) / "jupyterlab.log").read_text(encoding="utf-8", errors="replace")[-600:]
-            raise Problem(f"JupyterLab's log ends:\n{said}\nseen in {relative(picture)}: {text}") from None
-        finally:
-            context.close()
+            log = (Path(name) / "jupyterlab.log").read_text(encoding="utf-8", errors="replace")[-600:]
+            raise Problem(f"JupyterLab's log ends:\n{log}\nseen in {relative(picture)}: {error}") from None
+        return said
+
+
+def check_saved_aside(page: Any, notebook: Path, copy: Path) -> None:
+    """What is saved, as autosave does it, leaves the lesson as git knows it."""
+    from env.notebooks import Problem
+
+    before = notebook.read_bytes()
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    deadline = time.monotonic() + 20
+    while not copy.is_file() and time.monotonic() < deadline:
+        page.wait_for_timeout(100)
+    if notebook.read_bytes() != before or not copy.is_file():
+        raise Problem("saving changed the lesson, or kept no copy of it\nnext: look at env/jupyter/contents.py")
+
+
+def check_narrow(page: Any) -> None:
+    """In a window of 900 px plots keep a size at which their text can be read, and tell their values."""
+    from env.notebooks import Problem
+
+    page.set_viewport_size({"width": 900, "height": WINDOW["height"]})
+    page.wait_for_timeout(500)
+    seen = page.evaluate(PLOTS)
+    page.set_viewport_size(WINDOW)
+    small = [letter for letter, _ in seen if letter < LETTER_PX]
+    silent = [said for _, said in seen if not any(character.isdigit() for character in said)]
+    if not seen or small or silent:
+        what = f"{len(seen)} plots, letters of {small} px, without values for a screen reader: {silent}"
+        raise Problem(f"at 900 px: {what}\nnext: look at `Figure::html` in crates/measure/src/plot/canvas.rs")
 
 
 def look(page: Any, address: str, notebook: Path, folder: Path) -> str:
@@ -161,18 +210,32 @@ def look(page: Any, address: str, notebook: Path, folder: Path) -> str:
     page.wait_for_function(READY, timeout=KERNEL_LIMIT_S * 1000)
     page.wait_for_timeout(1000)
     check_no_pop_up(page, "after opening the notebook")
-    opened, started = time.monotonic() - started, time.monotonic()
+    waited, started = time.monotonic() - started, time.monotonic()
     plots = run_all(page, expected)
     ran = time.monotonic() - started
+    check_narrow(page)
     pictures = screenshots(page, folder, notebook.stem.split("_")[0])
     check_no_pop_up(page, "after running the notebook")
-    return f"{notebook.stem}: open in {opened:.1f} s, run in {ran:.1f} s, {plots} plots, {len(pictures)} screenshots"
+    return f"{notebook.stem}: open in {waited:.1f} s, run in {ran:.1f} s, {plots} plots, {len(pictures)} screenshots"
+
+
+def faults(browser: str, folder: Path) -> str:
+    """The steps of page_faults.py; what was seen, in one line."""
+    from env.ci import labserver, page_faults
+
+    with tempfile.TemporaryDirectory() as name, opened(browser, Path(name)) as context:
+        return page_faults.run(context, labserver.jupyterlab, Path(name), folder)
 
 
 def main() -> int:
     """0 when all was seen as it should be, 1 when not, 3 when there is no browser."""
     parser = argparse.ArgumentParser(prog="python3 -m env.ci.browser", description=__doc__)
-    parser.add_argument("names", nargs="?", default="00", help="which notebooks, such as 00,02 (default: 00)")
+    parser.add_argument(
+        "names",
+        nargs="?",
+        default="",
+        help="notebooks, such as 00,02; without it 00, after what newcomers met in the page",
+    )
     chosen = parser.parse_args()
     from env import notebooks
 
@@ -182,14 +245,13 @@ def main() -> int:
         return SKIPPED
     folder = notebooks.ROOT / "results" / "run" / "screens"
     try:
-        for path in notebooks.find(chosen.names):
-            before = path.read_bytes()
+        folder.mkdir(parents=True, exist_ok=True)
+        if not chosen.names:
+            print(faults(browser, folder), flush=True)
+        for path in notebooks.find(chosen.names or "00"):
             for old in folder.glob(f"{path.stem.split('_')[0]}-*.png"):
                 old.unlink()
-            folder.mkdir(parents=True, exist_ok=True)
             print(drive(path, browser, folder), flush=True)
-            if path.read_bytes() != before:
-                raise notebooks.Problem("JupyterLab changed the notebook's file\nnext: look at the autosave setting")
     except notebooks.Problem as problem:
         print(f"FAILED {problem}")
         return 1

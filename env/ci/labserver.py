@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,16 +19,21 @@ from pathlib import Path
 from env.notebooks import ROOT, Problem
 
 START_LIMIT_S = 60
-# What differs from a learner's JupyterLab, because the test must not change the notebook, and must see all cells.
+# Copies of lessons, as JupyterLab saves them: below its own folder, or it refuses them.
+SAVED = ROOT / "results" / "run" / "saved"
+# What differs from a learner's JupyterLab, because the test must see all cells.
 SETTINGS = {
-    "docmanager-extension/plugin": {"autosave": False},
     "notebook-extension/tracker": {"windowingMode": "none"},
 }
 
 
 @contextmanager
-def jupyterlab(scratch: Path) -> Iterator[tuple[str, str]]:
-    """A JupyterLab of its own, with settings of its own, so nobody's windows are touched: (address, token)."""
+def jupyterlab(scratch: Path, **more: str) -> Iterator[tuple[str, str]]:
+    """A JupyterLab of its own, with settings of its own, so nobody's windows are touched: (address, token).
+
+    `more` goes into its environment.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -41,6 +47,12 @@ def jupyterlab(scratch: Path) -> Iterator[tuple[str, str]]:
     command += [f"--ServerApp.port={port}", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={ROOT}"]
     environment = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(scratch / "settings")}
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(scratch / "workspaces")
+    # A reader's own copies of lessons stay as they are, and the test begins with the course's.
+    environment["GPULAB_WORK"] = str(SAVED)
+    shutil.rmtree(SAVED, ignore_errors=True)
+    for name in ("GPULAB_EDIT", "RUST_BACKTRACE"):
+        environment.pop(name, None)
+    environment |= more
     with log.open("wb") as file:
         server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
@@ -49,6 +61,7 @@ def jupyterlab(scratch: Path) -> Iterator[tuple[str, str]]:
         yield address, token
     finally:
         _end(server, address, token)
+        shutil.rmtree(SAVED, ignore_errors=True)
 
 
 def _wait_for_server(server: subprocess.Popen[bytes], address: str, token: str, log: Path) -> None:

@@ -110,7 +110,9 @@ def _expected(cell: NotebookNode, text: str) -> str | None:
 def _kind(execution: Execution, text: str) -> tuple[str, str]:
     """What went wrong, and what to do about it."""
     if any(output.output_type == "error" for output in execution.outputs):
-        if "Subprocess terminated" in text:
+        if "the Rust kernel ended" in text:
+            return "the kernel died", "see what it printed; run the notebook again"
+        if "the process that runs the cells" in text:
             step = "look for an abort, a stack overflow or a bad pointer in what the cell calls"
             return "ended the process that runs the cells", step
         return "does not compile, or the kernel refused it", "fix the line that the compiler names"

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import copy
+import struct
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from env import in_venv
@@ -25,10 +27,51 @@ FONT_FOLDERS = (
 )
 
 
+# Looked for in this order; where none of them is installed, the first font that is found serves for both.
+SANS = ("DejaVuSans", "LiberationSans-Regular", "NotoSans-Regular", "Roboto-Regular", "Arial", "Helvetica")
+MONOSPACE = ("DejaVuSansMono", "LiberationMono-Regular", "NotoSansMono-Regular", "Courier New", "Menlo")
+
+
+@cache
+def font_files() -> list[Path]:
+    """The fonts that are installed."""
+    folders = [Path(folder).expanduser() for folder in FONT_FOLDERS]
+    return sorted(file for folder in folders if folder.is_dir() for file in folder.rglob("*.[to]t[fc]"))
+
+
 def fonts_missing() -> bool:
     """True where no font is installed, so that a PNG would have no text. (SVGs and pages are drawn by a browser.)"""
-    folders = [Path(folder).expanduser() for folder in FONT_FOLDERS]
-    return not any(next(folder.rglob("*.[to]t[fc]"), None) for folder in folders if folder.is_dir())
+    return not font_files()
+
+
+def family(font: Path) -> str | None:
+    """The family's name in a font file (table `name`, entry 1, in Unicode); None where it has no such entry."""
+    data = font.read_bytes()
+    try:
+        start = struct.unpack_from(">L", data, 12)[0] if data[:4] == b"ttcf" else 0
+        tables = (struct.unpack_from(">4s3L", data, start + 12 + 16 * at) for at in range(data[start + 5]))
+        names = next(offset for tag, _, offset, _ in tables if tag == b"name")
+        _, count, texts = struct.unpack_from(">3H", data, names)
+        for at in range(count):
+            platform, _, _, entry, length, offset = struct.unpack_from(">6H", data, names + 6 + 12 * at)
+            if platform in (0, 3) and entry == 1:
+                begin = names + texts + offset
+                return data[begin : begin + length].decode("utf-16-be")
+    except (struct.error, StopIteration, IndexError, UnicodeDecodeError):
+        pass
+    return None
+
+
+@cache
+def families() -> dict[str, str]:
+    """What the renderer is to take for `sans-serif` and `monospace`: by itself it looks for Arial, and draws no letters."""
+    by_name = {file.stem: file for file in font_files()}
+    found = {}
+    for kind, names in (("sans_serif_family", SANS), ("monospace_family", MONOSPACE)):
+        files = [*(by_name[name] for name in names if name in by_name), *font_files()]
+        name = next(filter(None, map(family, files)), None)
+        found |= {kind: name} if name else {}
+    return found
 
 
 def png(svg: str, name: str) -> bytes:
@@ -36,10 +79,10 @@ def png(svg: str, name: str) -> bytes:
     import resvg_py
 
     try:
-        return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=2))
+        return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=2, **families()))
     except Exception as error:
         text = f"the plot of cell {name} is no SVG that can be drawn: {error}"
-        raise ToolError(text, "look at the SVG; the crate's `plot` room writes it") from error
+        raise ToolError(text, "look at the SVG; the crate's module `plot` writes it") from error
 
 
 def beside(plots: Iterable[Path]) -> list[Path]:

@@ -82,6 +82,8 @@ class RunningKernel:
     ) -> None:
         self.stop, self.ended, self.command = stop or threading.Event(), threading.Event(), command
         self.log = tempfile.TemporaryFile() if log else None  # noqa: SIM115 (closed in `__exit__`)
+        # A cell's time and its limit begin when the kernel can run it.
+        environment = {"GPULAB_ANSWER_WHEN_READY": "1", **environment}
         self.options: dict[str, Any] = {"cwd": str(folder), "env": environment, "stdout": self.log, "stderr": self.log}
         self.notebook = nbformat.v4.new_notebook()
         self.limit_s, self.status = 0.0, ""

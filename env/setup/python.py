@@ -130,7 +130,7 @@ def kernel_spec() -> dict:
 
 
 def jupyter_files() -> dict[Path, str]:
-    """The kernel's entry, JupyterLab's settings, and the tools' place for Python: file and content."""
+    """The kernel's entry, JupyterLab's settings and extension, and the tools' place for Python: file and content."""
     share, config = paths.VENV / "share" / "jupyter", paths.VENV / "etc" / "jupyter"
     places = {
         "overrides.json": share / "lab" / "settings" / "overrides.json",
@@ -138,6 +138,9 @@ def jupyter_files() -> dict[Path, str]:
         "jupyter_server_config.json": config / "jupyter_server_config.json",
     }
     files = {place: (SETTINGS / name).read_text(encoding="utf-8") for name, place in places.items()}
+    extension = SETTINGS / "labextension"
+    for file in (one for one in sorted(extension.rglob("*")) if one.is_file()):
+        files[share / "labextensions" / "gpulab" / file.relative_to(extension)] = file.read_text(encoding="utf-8")
     spec = share / "kernels" / paths.KERNEL_NAME / "kernel.json"
     files[spec] = json.dumps(kernel_spec(), indent=1) + "\n"
     # A kernel starts in the notebook's folder: the course's tools are found from there, as `pip install -e` would do it.

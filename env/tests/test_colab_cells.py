@@ -195,18 +195,17 @@ def test_an_interrupt_ends_the_cell_and_not_the_kernel(page: Page) -> None:
     source = '%%rust\nprintln!("round"); loop { std::thread::sleep(std::time::Duration::from_millis(10)); }'
     status, messages = page.run(source, interrupt_after="round")
     ((_, content),) = shown(messages)
-    assert status == "error" and "Subprocess terminated" in content["evalue"]
+    assert status == "error" and "the process that runs the cells was ended" in content["evalue"]
     assert "interrupted" in str(content["traceback"]) and "next: " in str(content["traceback"])
     assert text(page.run('%%rust\nprintln!("again");')[1]) == "again\n"
 
 
 def test_a_kernel_that_dies_is_told_and_replaced(page: Page) -> None:
-    before = int(page.result("rust.kernel.process.pid"))
     status, messages = page.run(f"%%rust\n{KILL}")
     ((_, content),) = shown(messages)
-    assert (status, content["ename"]) == ("error", "KernelDied") and "next: " in str(content["traceback"])
+    # The relay outlives evcxr, and starts another.
+    assert (status, content["ename"]) == ("error", "Ended") and "next: " in str(content["traceback"])
     assert text(page.run('%%rust\nprintln!("a new one");')[1]) == "a new one\n"
-    assert int(page.result("rust.kernel.process.pid")) != before
 
 
 def test_a_kernel_that_died_between_two_cells(page: Page) -> None:

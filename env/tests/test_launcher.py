@@ -236,8 +236,9 @@ def test_a_notebook_opened_before_the_set_up_says_what_to_do(tmp_path: Path) -> 
         hook = lambda m: errors.append(m["content"]) if m["msg_type"] == "error" else None
         reply = client.execute_interactive('println!("hello")', output_hook=hook, timeout=60)
         assert reply["content"]["status"] == "error"
-        assert "the set-up has not been run" in errors[0]["traceback"][0]
-        assert "run `make setup`" in errors[0]["traceback"][0]
+        said = "\n".join(errors[0]["traceback"])
+        assert "the set-up has not been run" in said
+        assert "run `make setup`" in said
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

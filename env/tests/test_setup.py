@@ -181,8 +181,10 @@ def test_jupyter_gets_the_kernel_and_valid_settings() -> None:
     texts = {path.name: text for path, text in python.jupyter_files().items()}
     # The kernel starts in the notebook's folder, and finds the course's tools from there.
     assert texts.pop("gpulab-tools.pth") == f"{paths.ROOT}\n"
+    assert "_JUPYTERLAB.gpulab" in texts.pop("remoteEntry.js")
     files = {name: json.loads(text) for name, text in texts.items()}
-    assert set(files) == {"kernel.json", "overrides.json", "page_config.json", "jupyter_server_config.json"}
+    settings = {"overrides.json", "page_config.json", "jupyter_server_config.json"}
+    assert set(files) == {"kernel.json", "package.json", *settings}
     assert files["kernel.json"]["argv"][1:] == ["-I", "-m", "env.launcher", "{connection_file}"]
     assert files["kernel.json"]["interrupt_mode"] == "message"
     # JupyterLab would rewrite a file without this entry, and each set-up write it back.

@@ -83,7 +83,7 @@ impl Verdict {
             escape(&self.exercise)
         );
         if !self.passed() {
-            html += &format!("<br>{}<br><em>hint: {}</em>", marked(what).replace('\n', "<br>"), marked(hint));
+            html += &format!("<br>{}<br><em>hint: {}</em>", paragraphs(what), marked(hint));
         }
         html += "</div>";
         let data = json!({"exercise": self.exercise, "verdict": verdict, "what": what, "hint": hint});
@@ -94,6 +94,20 @@ impl Verdict {
             self.text()
         );
     }
+}
+
+/// HTML of a text of one or more lines. Lines that are aligned with blanks, such as a compiler's code and caret, keep
+/// their columns.
+fn paragraphs(text: &str) -> String {
+    let aligned = |line: &str| line.starts_with(' ') || line.contains("  ");
+    let told: Vec<String> = text.lines().take_while(|line| !aligned(line)).map(marked).collect();
+    let told = told.join("<br>");
+    let columns: Vec<&str> = text.lines().skip_while(|line| !aligned(line)).collect();
+    if columns.is_empty() {
+        return told;
+    }
+    let font = "font-family:var(--jp-code-font-family,monospace);overflow-x:auto;margin:.3em 0";
+    format!("{told}<pre style=\"{font}\">{}</pre>", escape(&columns.join("\n")))
 }
 
 /// What `work` returns, or the text of its panic. The panic prints nothing meanwhile.
@@ -129,5 +143,13 @@ mod tests {
         assert!(!red.passed());
         assert_eq!(red.text(), "NOT YET: time it\ntook 4 µs\nhint: wait first");
         assert_eq!(verdict("time it", || Ok(())).text(), "PASS: time it");
+    }
+
+    #[test]
+    fn code_and_caret_keep_their_columns() {
+        assert_eq!(paragraphs("took `4 µs`\nagain"), "took <code>4 µs</code><br>again");
+        let shown = paragraphs("does not compile\n  a < b\n    ^ here");
+        assert!(shown.starts_with("does not compile<pre style=\"font-family:"), "{shown}");
+        assert!(shown.contains("monospace") && shown.ends_with(">  a &lt; b\n    ^ here</pre>"), "{shown}");
     }
 }

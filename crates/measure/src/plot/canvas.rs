@@ -14,6 +14,8 @@ use std::path::Path;
 
 /// Every figure is this wide, in pixels: the width of a notebook's output.
 pub const WIDTH: f64 = 760.0;
+/// A page does not shrink a figure below this, in pixels: letters of [`SMALL`] pixels keep ten.
+const NARROWEST: u32 = (WIDTH * 10.0 / SMALL) as u32;
 /// Units of the drawing in a pixel.
 pub const UNITS: f64 = 10.0;
 /// The font size of all text but the title, in pixels.
@@ -253,12 +255,13 @@ impl Figure {
         format!("{}{paper}{}</svg>\n", self.open(&size), self.body)
     }
 
-    /// The figure as a piece of a page: the page's text colour, no background, as wide as there is room.
+    /// The figure as a piece of a page: the page's text colour, no background, as wide as there is room, and behind a
+    /// scroll bar where its text would become too small.
     pub fn html(&self) -> String {
         let color = "color:var(--jp-content-font-color1, inherit)";
-        let svg = self.open("width=\"100%\" style=\"display:block;height:auto\"");
+        let svg = self.open(&format!("width=\"100%\" style=\"display:block;height:auto;min-width:{NARROWEST}px\""));
         format!(
-            "<div class=\"gpulab-figure\" style=\"max-width:{WIDTH}px;{color}\">\n{svg}{}</svg>\n</div>\n",
+            "<div class=\"gpulab-figure\" style=\"max-width:{WIDTH}px;overflow-x:auto;{color}\">\n{svg}{}</svg>\n</div>\n",
             self.body
         )
     }

@@ -1,0 +1,1 @@
+"""What this course changes in JupyterLab: settings, how lessons are saved, and an extension for the page."""

@@ -1,0 +1,5 @@
+"""The kernel that Jupyter sees: it answers at once, runs evcxr_jupyter behind it, and passes messages both ways."""
+
+
+class NotReadyError(Exception):
+    """Why no Rust kernel can start yet, and what to do."""
