@@ -125,6 +125,11 @@ class RunningKernel:
                 raise KeyboardInterrupt from None
             said = self.said() or str(error)
             raise ToolError(f"the kernel did not start or gave no answer: {said}", "make setup") from error
+        except BaseException:
+            # Such as a signal: no `with` block has begun yet that would end the kernel.
+            self._kill()
+            self._end()
+            raise
         return self
 
     def _replied(self, execute_reply: dict[str, Any], **_: object) -> None:

@@ -65,7 +65,9 @@ def environment(groups: Iterable[str] = ()) -> None:
     if found != f"{VERSION} {paths.VENV}":
         make(paths.VENV)
         before = {}
-    known = before.get("requirements", {})
+    # Once there was one list, and its sum.
+    known = before.get("requirements")
+    known = known if isinstance(known, dict) else {}
     changed = [file for group, file in lists.items() if known.get(group) != wanted["requirements"][group]]
     text = "".join(file.read_text(encoding="utf-8") for file in changed)
     total = len(re.findall(r"^[\w-]+==", text, re.MULTILINE))
