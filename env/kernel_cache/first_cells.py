@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
-from typing import NoReturn
 
 from env import paths
 from env.console import ToolError, tool
@@ -18,7 +18,6 @@ from env.run.judge import checked, text
 from env.run.session import RunningKernel
 
 CELL_S = 3600
-ENDINGS = (signal.SIGINT, signal.SIGTERM)
 # One of each kind that lessons use: imports, a variable, a line, a value. Each answer proves that the kind works.
 CELLS = (
     ("use gpulab::prelude::*;", ""),
@@ -28,23 +27,18 @@ CELLS = (
 )
 
 
-def leave(*_: object) -> NoReturn:
-    """By way of `finally`, which ends the kernel. Once: a second signal, of the set-up's group, must not stop that."""
-    for number in ENDINGS:
-        signal.signal(number, signal.SIG_IGN)
-    sys.exit("ended by a signal")
-
-
 def main() -> None:
     """All cells in one kernel, after the `:dep` lines."""
-    for number in ENDINGS:
-        signal.signal(number, leave)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Not an exception: it could come between the kernel's start and the moment from which it is known here.
+        signal.signal(number, lambda *_: stop.set())
     folder, toolchain, evcxr = (Path(argument) for argument in sys.argv[1:4])
     recipe.write_config(folder, None)
     environment = recipe.environment(dict(os.environ), folder, toolchain, evcxr)
     command = [str(evcxr), "--control_file", "{connection_file}"]
     # What cargo says goes on to the set-up, which counts the crates.
-    with RunningKernel(paths.NOTEBOOKS, environment, command=command, log=False) as kernel:
+    with RunningKernel(paths.NOTEBOOKS, environment, stop, command, log=False) as kernel:
         for source, expected in ((sys.argv[4], ""), *CELLS):
             done = checked(kernel, source, CELL_S, "see what the kernel printed above")
             if expected not in text(done):

@@ -125,11 +125,6 @@ class RunningKernel:
                 raise KeyboardInterrupt from None
             said = self.said() or str(error)
             raise ToolError(f"the kernel did not start or gave no answer: {said}", "make setup") from error
-        except BaseException:
-            # Such as a signal: no `with` block has begun yet that would end the kernel.
-            self._kill()
-            self._end()
-            raise
         return self
 
     def _replied(self, execute_reply: dict[str, Any], **_: object) -> None:
@@ -138,16 +133,16 @@ class RunningKernel:
     def _end_when_stopped(self) -> None:
         """nbclient knows nothing of `stop`: it notices that its kernel is gone."""
         while not self.ended.wait(0.2):
-            if self.stop.is_set():
-                self._kill()
+            if self.stop.is_set() and self._kill():
                 return
 
-    def _kill(self) -> None:
-        """The whole process group: the kernel's child, which runs the cells, too."""
+    def _kill(self) -> bool:
+        """The whole process group: the kernel's child, which runs the cells, too. False where none has begun yet."""
         group = getattr(self.km.provisioner, "pgid", None)
         if group:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
+        return bool(group)
 
     def said(self) -> str:
         """The end of what the kernel process itself printed."""
