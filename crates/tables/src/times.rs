@@ -35,7 +35,7 @@ pub fn cpu_times(rides: &Rides, drivers: &Drivers, plan: &Bench) -> Result<Vec<M
 /// removed again.
 ///
 /// # Errors
-/// Those of [`super::write_csv`] and [`super::read_csv`].
+/// Those of [`super::write_csv`] and [`super::OnCpu::read`].
 pub fn read_times(rides: &Rides, folder: impl AsRef<Path>, plan: &Bench) -> Result<Vec<Measurement>> {
     let path = folder.as_ref().join(format!("gpulab-rides-{}-{}.csv", std::process::id(), rides.len()));
     let row = |name: &str, summary| Measurement::time_ms(name, Backend::Cpu, rides.len(), summary).dtype("u32");
