@@ -464,8 +464,9 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs an NVIDIA GPU"]
     fn every_rung_tells_its_resources_on_a_gpu() {
-        let Some(gpu) = crate::topics::hardware() else { return };
+        let gpu = crate::topics::hardware();
         for &ladder in Ladder::ALL {
             let it = ladder.all_resources(&gpu).unwrap_or_else(|error| panic!("{}: {error}", ladder.topic()));
             assert_eq!(it.rungs.len() + it.left_out.len(), ladder.rungs().len());

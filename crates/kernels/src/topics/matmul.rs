@@ -218,8 +218,9 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs an NVIDIA GPU"]
     fn every_rung_is_checked_and_timed_on_a_gpu() {
-        let Some(gpu) = hardware() else { return };
+        let gpu = hardware();
         for rung in crate::ladder::RUNGS.iter().filter(|rung| rung.kernel == "matmul") {
             let matmul = Matmul::new(&gpu, rung.path).unwrap();
             assert!(matmul.multiply(&[1.0; 4], &[1.0; 5], 2).unwrap_err().to_string().contains("matmul's `b`"));
