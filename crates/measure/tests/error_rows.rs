@@ -96,11 +96,19 @@ fn parts(kinds: &mut BTreeSet<String>) {
         let pieces: Vec<&str> = text.split("Error::").skip(1).collect();
         let braced = pieces.iter().filter(|piece| piece[word(piece).len()..].trim_start_matches(' ').starts_with('{'));
         let mut made: BTreeSet<&str> = braced.map(|piece| word(piece)).collect();
-        // `gpulab-nn` makes most of its errors by two functions of these names.
-        for (function, variant) in [("invalid(", "Invalid"), ("unsupported(", "Unsupported")] {
+        // Most are made by constructors; `save` is that of module `error`.
+        let constructors = [
+            ("invalid(", "Invalid"),
+            ("unsupported(", "Unsupported"),
+            ("Error::file(", "File"),
+            ("Error::io(", "File"),
+            ("save(", "File"),
+        ];
+        for (function, variant) in constructors {
             let is_call = |at: usize| {
                 let before = &text[..at];
-                !before.ends_with("fn ") && !before.ends_with(|letter: char| letter.is_alphanumeric() || letter == '_')
+                let inside_a_word = |letter: char| letter.is_alphanumeric() || "_.".contains(letter);
+                !before.ends_with("fn ") && !before.ends_with(inside_a_word)
             };
             if text.match_indices(function).any(|(at, _)| is_call(at)) {
                 made.insert(variant);
@@ -128,10 +136,10 @@ fn kinds() -> BTreeSet<String> {
     let (mut tools, folder) = (Vec::new(), root().join("env"));
     files(&folder, "py", &mut tools);
     for path in tools {
-        let text = read(&path);
+        let text = read(&path).replace("class ToolError(", "");
         let ends =
             text.split("sys.exit(").skip(1).any(|rest| rest.lines().next().unwrap_or_default().contains("\\nnext: "));
-        if ends || ["raise ToolError(", "ToolError(", "raise NotReadyError("].iter().any(|made| text.contains(made)) {
+        if ends || ["ToolError(", "raise NotReadyError("].iter().any(|made| text.contains(made)) {
             let place = path.strip_prefix(&folder).expect("a tool").iter().next().expect("a name");
             kinds.insert(format!("env/{}", place.to_string_lossy()));
         }
