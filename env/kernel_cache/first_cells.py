@@ -39,7 +39,7 @@ def main() -> None:
     command = [str(evcxr), "--control_file", "{connection_file}"]
     # What cargo says goes on to the set-up, which counts the crates.
     with RunningKernel(paths.NOTEBOOKS, environment, stop, command, log=False) as kernel:
-        for source, expected in ((sys.argv[4], ""), *CELLS):
+        for source, expected in ((recipe.with_lock(sys.argv[4]), ""), *CELLS):
             done = checked(kernel, source, CELL_S, "see what the kernel printed above")
             if expected not in text(done):
                 raise ToolError(f"this cell gave `{text(done)}`, not `{expected}`: {source}", "make setup")

@@ -36,6 +36,7 @@ DROPPED = re.compile(
 # The prelude that evcxr runs at each start. evcxr begins with a build without dependencies, which empties Cargo.lock:
 # the project's own is put back, so that a kernel gets the versions that were warmed, and asks no network for newer.
 PUT_LOCK_BACK = '!cp -f "$EVCXR_TMPDIR/gpulab.lock" "$EVCXR_TMPDIR/Cargo.lock"'
+DEP = re.compile(r"^\s*:dep\s.*$", re.MULTILINE)
 # Loading the crate into the type analysis takes seconds: at the start, while the reader reads, not in the first cell.
 LOAD_TYPES = "let gpulab_types = vec![0f32]; drop(gpulab_types);"
 
@@ -71,9 +72,18 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
     return env
 
 
+def with_lock(code: str) -> str:
+    """The same cell, with Cargo.lock put back after each `:dep` line.
+
+    evcxr tries each of these lines alone first, in a crate with that one dependency; cargo then drops from the lock what
+    the others need, and would take the newest versions of it afterwards.
+    """
+    return DEP.sub(lambda line: f"{line[0]}\n{PUT_LOCK_BACK}", code)
+
+
 def prelude(lines: str | None) -> str:
     """What evcxr runs at its start; `lines` are the `:dep` lines to load ahead of the first cell, if any."""
-    return "\n".join([analysis.restore(), PUT_LOCK_BACK, *([lines, LOAD_TYPES] if lines else [])])
+    return "\n".join([analysis.restore(), PUT_LOCK_BACK, *([with_lock(lines), LOAD_TYPES] if lines else [])])
 
 
 def write_config(folder: Path, lines: str | None) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import zmq
 
-from env.kernel_cache import progress
+from env.kernel_cache import progress, recipe
 from env.relay import NotReadyError, memory
 from env.relay import help as helping
 from env.relay.evcxr import RELAY, Evcxr
@@ -371,7 +371,10 @@ class Relay:
             self.publish("clear_output", {"wait": False}, request.header)
             self.waiting = None
         self.cell = Cell(request, lambda: evcxr.folder / "src" / "lib.rs")
-        evcxr.shell.send_multipart(request.frames)
+        code = request.content.get("code", "")
+        locked = recipe.with_lock(code)
+        changed = request.frames if locked == code else self.wire.changed(request, {**request.content, "code": locked})
+        evcxr.shell.send_multipart(changed)
 
     def begin(self) -> None:
         """Prepares evcxr's start beside the loop: a copy of many files takes its time, and clients ask meanwhile."""
