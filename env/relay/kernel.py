@@ -279,6 +279,9 @@ class Relay:
         elif message.kind == "error":
             cell.failed = True
             self.pass_on(message, self.error(cell, message.content))
+        elif message.kind == "execute_result" and message.content.get("data") == {"text/plain": ""}:
+            # What the command shows that puts Cargo.lock back.
+            return
         else:
             cell.showed = cell.showed or message.kind == "execute_result"
             self.pass_on(message)
