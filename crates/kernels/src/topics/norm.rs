@@ -59,7 +59,7 @@ impl Norm {
     /// One launch, on the default stream.
     ///
     /// # Errors
-    /// As [`Kernel::launch`]; and those of [`Norm::norm`] for inputs that do not fit together.
+    /// As [`gpulab::gpu::Kernel::launch`].
     pub fn launch(&self, inputs: NormInputs<'_>, y: &mut Buffer<u16>, rows: usize) -> Result<()> {
         self.launch_by(&mut Launches::queue(), inputs, y, rows)
     }

@@ -73,7 +73,7 @@ impl Reduction {
     /// All launches of one sum, on the default stream, with the room that [`Reduction::partials`] gave for that length.
     ///
     /// # Errors
-    /// As [`Kernel::launch`].
+    /// As [`gpulab::gpu::Kernel::launch`].
     pub fn launch(&self, a: &Buffer<f32>, partial: &mut [Buffer<f32>]) -> Result<()> {
         self.launch_by(&mut Launches::queue(), a, partial.iter_mut())
     }
