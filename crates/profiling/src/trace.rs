@@ -149,7 +149,7 @@ fn volume(sides: [u32; 3]) -> u64 {
 /// Writes spans, also recorded ones, as JSON that Perfetto (<https://ui.perfetto.dev>) opens: a track for each lane.
 ///
 /// # Errors
-/// [`Error::File`] when it cannot be written.
+/// [`gpulab::Error::File`] when it cannot be written.
 pub fn save_spans(spans: &[Span], path: impl AsRef<Path>) -> Result<()> {
     let mut tracks = Tracks::default();
     let events = spans.iter().map(|span| {

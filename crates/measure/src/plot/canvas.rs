@@ -269,7 +269,7 @@ impl Figure {
     /// Writes [`Figure::svg`] to `path`, with the folders above it.
     ///
     /// # Errors
-    /// [`Error::File`] when the folder or the file cannot be written.
+    /// [`Error::File`](crate::error::Error::File) when the folder or the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         save(path.as_ref(), &self.svg(), "save the figure as")
     }
