@@ -19,9 +19,6 @@ VERDICT = "application/vnd.gpulab.verdict+json"
 SECTION = re.compile(r"^//\s*exercise:\s*(\S+)\s*$")
 
 
-Problem = ToolError
-
-
 @dataclass
 class Lesson:
     """One notebook and what belongs to it."""

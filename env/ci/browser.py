@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from env import in_venv
+from env.console import ToolError
 
 FLAGS = [
     "--no-sandbox",
@@ -64,17 +65,15 @@ def chromium() -> str | None:
 
 def check_no_pop_up(page: Any, when: str) -> None:
     """The lesson is all that one sees."""
-    from env.notebooks import Problem
 
     seen = page.evaluate(POP_UPS)
     if seen:
         step = "switch it off in JupyterLab's settings overrides, which the set-up writes"
-        raise Problem(f"{when}, JupyterLab showed: {' | '.join(seen)}\nnext: {step}")
+        raise ToolError(f"{when}, JupyterLab showed: {' | '.join(seen)}", step)
 
 
 def run_all(page: Any, expected_errors: set[int]) -> int:
     """Runs all cells by the menu, waits, and judges what the page shows; the number of plots."""
-    from env.notebooks import Problem
 
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
@@ -94,13 +93,13 @@ def run_all(page: Any, expected_errors: set[int]) -> int:
             # The kernel passes stderr on from a thread of its own: the last line may land below the next cell.
             if cell["errors"] and not {number, number - 1} & expected_errors:
                 text = "\n".join(cell["errors"])[:1500]
-                raise Problem(f"code cell {number} `{cell['source'][:60]}` shows an error:\n{text}\nnext: fix the cell")
+                raise ToolError(f"code cell {number} `{cell['source'][:60]}` shows an error:\n{text}", "fix the cell")
         if time.monotonic() > deadline:
             begins = waiting[0]["source"][:60] if waiting else "no cell at all"
-            raise Problem(f"not done after {RUN_LIMIT_S} s; waiting for: {begins}\nnext: make run NB=… shows the cell")
+            raise ToolError(f"not done after {RUN_LIMIT_S} s; waiting for: {begins}", "make run NB=… shows the cell")
     plots = [size for cell in cells for size in cell["plots"] if min(size) >= 50]
     if not plots:
-        raise Problem("no SVG plot is visible on the page\nnext: let the notebook show a figure; see `gpulab::plot`")
+        raise ToolError("no SVG plot is visible on the page", "let the notebook show a figure; see `gpulab::plot`")
     return len(plots)
 
 
@@ -130,8 +129,6 @@ def opened(browser: str, scratch: Path) -> Iterator[Any]:
     """A browser with a profile of its own."""
     from playwright.sync_api import Error, sync_playwright
 
-    from env.notebooks import Problem
-
     with sync_playwright() as playwright:
         try:
             context = playwright.chromium.launch_persistent_context(
@@ -139,11 +136,11 @@ def opened(browser: str, scratch: Path) -> Iterator[Any]:
             )
         except Error as error:
             step = "start the browser by hand, or name another with CHROMIUM"
-            raise Problem(f"{browser} does not start: {error.message[:600]}\nnext: {step}") from None
+            raise ToolError(f"{browser} does not start: {error.message[:600]}", step) from None
         try:
             yield context
         except Error as error:
-            raise Problem(f"{error.message[:600]}\nnext: make lab shows the same") from None
+            raise ToolError(error.message[:600], "make lab shows the same") from None
         finally:
             context.close()
 
@@ -151,7 +148,7 @@ def opened(browser: str, scratch: Path) -> Iterator[Any]:
 def drive(notebook: Path, browser: str, folder: Path) -> str:
     """Opens the notebook and does it all; what was seen, in one line."""
     from env.ci import labserver
-    from env.notebooks import Problem, relative
+    from env.notebooks import relative
 
     number = notebook.stem.split("_")[0]
     with (
@@ -167,13 +164,12 @@ def drive(notebook: Path, browser: str, folder: Path) -> str:
             picture = folder / f"{number}-failed.png"
             page.screenshot(path=picture)
             log = (Path(name) / "jupyterlab.log").read_text(encoding="utf-8", errors="replace")[-600:]
-            raise Problem(f"JupyterLab's log ends:\n{log}\nseen in {relative(picture)}: {error}") from None
+            raise ToolError(f"JupyterLab's log ends:\n{log}\nseen in {relative(picture)}: {error}") from None
         return said
 
 
 def check_saved_aside(page: Any, notebook: Path, copy: Path) -> None:
     """What is saved, as autosave does it, leaves the lesson as git knows it."""
-    from env.notebooks import Problem
 
     before = notebook.read_bytes()
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
@@ -181,12 +177,11 @@ def check_saved_aside(page: Any, notebook: Path, copy: Path) -> None:
     while not copy.is_file() and time.monotonic() < deadline:
         page.wait_for_timeout(100)
     if notebook.read_bytes() != before or not copy.is_file():
-        raise Problem("saving changed the lesson, or kept no copy of it\nnext: look at env/jupyter/contents.py")
+        raise ToolError("saving changed the lesson, or kept no copy of it", "look at env/jupyter/contents.py")
 
 
 def check_narrow(page: Any) -> None:
     """In a window of 900 px plots keep a size at which their text can be read, and tell their values."""
-    from env.notebooks import Problem
 
     page.set_viewport_size({"width": 900, "height": WINDOW["height"]})
     page.wait_for_timeout(500)
@@ -196,7 +191,7 @@ def check_narrow(page: Any) -> None:
     silent = [said for _, said in seen if not any(character.isdigit() for character in said)]
     if not seen or small or silent:
         what = f"{len(seen)} plots, letters of {small} px, without values for a screen reader: {silent}"
-        raise Problem(f"at 900 px: {what}\nnext: look at `Figure::html` in crates/measure/src/plot/canvas.rs")
+        raise ToolError(f"at 900 px: {what}", "look at `Figure::html` in crates/measure/src/plot/canvas.rs")
 
 
 def look(page: Any, address: str, notebook: Path, folder: Path) -> str:
@@ -252,7 +247,7 @@ def main() -> int:
             for old in folder.glob(f"{path.stem.split('_')[0]}-*.png"):
                 old.unlink()
             print(drive(path, browser, folder), flush=True)
-    except notebooks.Problem as problem:
+    except ToolError as problem:
         print(f"FAILED {problem}")
         return 1
     except OSError as error:

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from env.notebooks import ROOT, Problem
+from env.console import ToolError
+from env.notebooks import ROOT
 
 START_LIMIT_S = 60
 # Copies of lessons, as JupyterLab saves them: below its own folder, or it refuses them.
@@ -73,7 +74,7 @@ def _wait_for_server(server: subprocess.Popen[bytes], address: str, token: str, 
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             if server.poll() is not None or time.monotonic() > deadline:
                 said = log.read_text(encoding="utf-8", errors="replace")[-1500:]
-                raise Problem(f"JupyterLab did not start:\n{said}\nnext: make setup") from None
+                raise ToolError(f"JupyterLab did not start:\n{said}", "make setup") from None
             time.sleep(0.2)
 
 

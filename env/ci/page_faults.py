@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from env import paths
+from env.console import ToolError
 from env.kernel_cache import lock, progress
-from env.notebooks import KERNEL, ROOT, Problem
+from env.notebooks import KERNEL, ROOT
 
 CELLS = {
     "early": 'let a = 1;\nprintln!("hello {a}");',
@@ -81,7 +82,7 @@ class Steps:
     def expect(self, what: str, true: bool, seen: object) -> None:
         """Fails the step, with what was seen."""
         if not true:
-            raise Problem(f"{what}: saw {str(seen)[:900]}\nnext: look at env/relay and env/jupyter, and at the picture")
+            raise ToolError(f"{what}: saw {str(seen)[:900]}", "look at env/relay and env/jupyter, and at the picture")
 
     def focus(self, name: str) -> None:
         self.page.locator(".jp-CodeCell .cm-content").nth(NAMES.index(name)).click()

@@ -72,6 +72,9 @@ class Cell:
         asked = os.environ.get("RUST_BACKTRACE", "0") != "0"
         self.errors = Errors(code, source, asked)
         self.texts = {"stdout": Text(), "stderr": Text()}
+        # As evcxr gets it; the command that puts Cargo.lock back shows an empty value, which is none of the cell's.
+        self.code = recipe.with_lock(code)
+        self.locked = self.code != code
         self.failed = self.showed = False
         self.stopped: float | None = None
         self.reply: list[bytes] | None = None
@@ -279,8 +282,7 @@ class Relay:
         elif message.kind == "error":
             cell.failed = True
             self.pass_on(message, self.error(cell, message.content))
-        elif message.kind == "execute_result" and message.content.get("data") == {"text/plain": ""}:
-            # What the command shows that puts Cargo.lock back.
+        elif cell.locked and message.content.get("data") == {"text/plain": ""}:
             return
         else:
             cell.showed = cell.showed or message.kind == "execute_result"
@@ -374,10 +376,8 @@ class Relay:
             self.publish("clear_output", {"wait": False}, request.header)
             self.waiting = None
         self.cell = Cell(request, lambda: evcxr.folder / "src" / "lib.rs")
-        code = request.content.get("code", "")
-        locked = recipe.with_lock(code)
-        changed = request.frames if locked == code else self.wire.changed(request, {**request.content, "code": locked})
-        evcxr.shell.send_multipart(changed)
+        changed = {**request.content, "code": self.cell.code}
+        evcxr.shell.send_multipart(self.wire.changed(request, changed) if self.cell.locked else request.frames)
 
     def begin(self) -> None:
         """Prepares evcxr's start beside the loop: a copy of many files takes its time, and clients ask meanwhile."""

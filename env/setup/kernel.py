@@ -13,10 +13,10 @@ from env.console import Step, ToolError
 from env.kernel_cache.progress import Counter, built
 from env.setup import kernel_asset
 from env.setup import prebuilt as bundle
+from env.setup.kernel_asset import PROGRAM
 from env.setup.kernel_info import KernelSilentError, ask
-from env.setup.rust import CRATES_S
+from env.setup.rust import CRATES_S, NETWORK
 
-PROGRAM = "evcxr_jupyter"
 # By package, so that what runs in a cell is fast and the rest is built quickly.
 PROFILE = Path(__file__).with_name("kernel_profile.toml")
 # Half of its 600 s of CPU time on 2 cores; how many libraries were done after each twentieth of another build's time.
@@ -24,7 +24,6 @@ EXPECTED_S = 330
 CURVE = (0, 36, 72, 77, 90, 114, 123, 142, 142, 143, 143, 144, 144, 148, 148, 164, 213, 227, 237, 256, 263)
 # What `kernel_info` said of a program is kept until the program changes: asking takes as long as a kernel's start.
 ANSWERS = "kernel-info.json"
-NETWORK = "connect this machine to the internet and run `make setup` again; without internet, see `make bundle`"
 
 
 def environment(toolchain: Path) -> dict[str, str]:

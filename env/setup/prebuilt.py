@@ -14,12 +14,12 @@ from pathlib import Path
 
 from env import paths
 from env.console import ToolError
-from env.offline.unpack.archives import Joined, Problem
+from env.offline.unpack.archives import Joined
 from env.offline.unpack.target import check_machine
+from env.setup.kernel_asset import PROGRAM
 
 # Where the address comes from; it ends with a slash, and may be a release's or a folder's (`file:///…/`).
 VARIABLE = "GPULAB_BUNDLE"
-PROGRAM = "evcxr_jupyter"
 TIMEOUT_S = 60
 BUILT = "it is built here instead"
 
@@ -73,8 +73,8 @@ def take(parts: list[Path], target: Path) -> bool:
                     new.chmod(0o755)
                     new.replace(target)
                     return True
-    except Problem as problem:
-        raise ToolError(str(problem).splitlines()[0], BUILT) from problem
+    except ToolError as error:
+        raise ToolError(error.what, BUILT) from error
     except (tarfile.ReadError, EOFError, lzma.LZMAError):
         return False
     finally:

@@ -20,9 +20,6 @@ BLOCK = 1 << 20
 INFO = {"base": "info.json", "course": "offline.json"}
 
 
-Problem = ToolError
-
-
 class Joined(io.RawIOBase):
     """Several files, read once from the first to the last as the one that they were cut from."""
 
