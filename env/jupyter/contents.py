@@ -17,7 +17,7 @@ from jupyter_server.services.contents.largefilemanager import AsyncLargeFileMana
 
 from env import paths
 
-LESSON = re.compile(r"\d\d_\w+\.ipynb")
+LESSON = re.compile(r"\d\d[a-z]?_\w+\.ipynb")
 # The lesson as it was when its copy was made: tells a copy with work in it from one with outputs alone.
 BASES = ".lessons"
 

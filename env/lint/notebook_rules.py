@@ -27,7 +27,7 @@ CRATE = re.compile(
 USES = re.compile(r"(?:use [^;]+;\s*)+")
 # tag, and the key in the cell's metadata that says more
 TAGS = {"exercise": "exercise", "check": "check", "expected-error": "expected_error", "in-full": "in_full"}
-NAME = re.compile(r"^\d\d_[a-z0-9_]+$")
+NAME = re.compile(r"^\d\d[a-z]?_[a-z0-9_]+$")
 MINUTES = re.compile(r"(\d+)\s*minutes")
 
 

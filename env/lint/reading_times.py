@@ -120,6 +120,6 @@ def _row(name: str, lessons: list[tuple[str, Times]]) -> list[str]:
     if not lessons:
         return []
     whole = sum((times for _, times in lessons), Times())
-    numbers = [name[:2] for name, _ in lessons]
+    numbers = [name.partition("_")[0] for name, _ in lessons]
     which = numbers[0] if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
     return [f"| {name} | {which} | {hours(whole.standard)} | {hours(whole.quick)} |"]

@@ -25,7 +25,7 @@ def test_an_idea_has_one_picture_and_its_lessons(idea):
     assert len(images) == 1
     words, name = images[0]
     assert words == SHEETS[name].get("aria-label")
-    assert re.search(r"^Lesson: .*\]\(\.\./notebooks/\d\d_\w+\.ipynb\)", IDEAS[idea], flags=re.MULTILINE)
+    assert re.search(r"^Lesson: .*\]\(\.\./notebooks/\d\d[a-z]?_\w+\.ipynb\)", IDEAS[idea], flags=re.MULTILINE)
 
 
 def test_every_picture_is_shown_once():

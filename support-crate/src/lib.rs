@@ -43,7 +43,7 @@ pub mod prelude {
     pub use crate::launch::{KernelParam, LaunchAttributes, LaunchConfig, Source};
     pub use crate::lesson::Lesson;
     pub use crate::measurement::{
-        Backend, Measurement, MemoryPoint, MemoryStats, Resources, Rows, Span, Summary, figures,
+        Backend, Measurement, MemoryPoint, MemoryStats, Resources, Rows, Span, Summary, figures, predicted,
     };
     pub use crate::plot;
 }

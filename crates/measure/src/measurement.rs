@@ -91,6 +91,19 @@ pub fn figures(value: f64) -> String {
     }
 }
 
+/// A prediction for a sentence: its figures, or that there is none yet.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::predicted;
+/// let my_factor: Option<f64> = None;
+/// assert_eq!(format!("your prediction: {}", predicted(my_factor)), "your prediction: none yet");
+/// assert_eq!(predicted(12.5), "12.5");
+/// ```
+pub fn predicted(value: impl Into<Option<f64>>) -> String {
+    value.into().map_or_else(|| "none yet".to_string(), figures)
+}
+
 /// What did the work.
 ///
 /// # Examples

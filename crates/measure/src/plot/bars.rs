@@ -4,7 +4,7 @@ use super::canvas::{
     Align, Canvas, DASHED, FONT, Figure, INK, LINE, LONG, MARGIN, Pen, Point, Rgb, SOLID, WIDTH, color, figure, width,
     wrap,
 };
-use super::curves::{better, count, fits_linear, fits_log, label, linear_rows};
+use super::curves::{better, count, fits_linear, fits_log, label, linear_rows, none_yet};
 use super::frame::{
     AXIS, GRID, Scale, linear_ticks, log_range, log_ticks, notes, nothing, number, short, ticks, x_axis, x_name,
 };
@@ -49,9 +49,13 @@ impl BarChart {
         self
     }
 
-    /// A predicted value, in the chart's unit: a dashed mark across every bar.
-    pub fn prediction(mut self, label: &str, value: f64) -> BarChart {
-        self.predictions.push((label.to_string(), value));
+    /// A predicted value, in the chart's unit: a dashed mark across every bar. With `None` the chart says that there is
+    /// none yet.
+    pub fn prediction(mut self, label: &str, value: impl Into<Option<f64>>) -> BarChart {
+        match value.into() {
+            Some(value) => self.predictions.push((label.to_string(), value)),
+            None => self.notes.push(none_yet(label)),
+        }
         self
     }
 

@@ -67,6 +67,11 @@ pub(super) fn linear_rows(rows: &[Measurement], metric: Option<&str>) -> (Vec<Me
     (kept, notes)
 }
 
+/// The remark in place of a prediction that its reader has not made.
+pub(super) fn none_yet(label: &str) -> String {
+    format!("{label}: none yet.")
+}
+
 /// `1 row`, `3 rows`.
 pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })

@@ -4,7 +4,7 @@ use super::bars::{bar, spread};
 use super::canvas::{
     Align, BLUE, Canvas, DASHED, DOTTED, FONT, Figure, GREY, INK, LINE, LONG, MARGIN, Pen, WIDTH, figure, width, wrap,
 };
-use super::curves::{fits_linear, linear_rows};
+use super::curves::{fits_linear, linear_rows, none_yet};
 use super::frame::{
     AXIS, Flag, GRID, Scale, flags, linear_ticks, notes, nothing, number, short, sources, ticks, x_axis, x_name,
 };
@@ -54,9 +54,13 @@ impl LadderChart {
         self
     }
 
-    /// Your prediction of the best rung, in percent of the peer.
-    pub fn prediction(mut self, percent: f64) -> LadderChart {
-        self.percents.push(("your prediction".to_string(), percent));
+    /// Your prediction of the best rung, in percent of the peer. With `None` the chart says that there is none yet.
+    pub fn prediction(mut self, percent: impl Into<Option<f64>>) -> LadderChart {
+        const LABEL: &str = "your prediction";
+        match percent.into() {
+            Some(percent) => self.percents.push((LABEL.to_string(), percent)),
+            None => self.notes.push(none_yet(LABEL)),
+        }
         self
     }
 

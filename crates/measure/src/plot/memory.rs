@@ -3,7 +3,7 @@
 use super::canvas::{
     Align, BLUE, Canvas, FONT, Figure, GREEN, INK, LINE, MARGIN, Marker, ORANGE, Pen, Point, WIDTH, figure, width, wrap,
 };
-use super::curves::count;
+use super::curves::{count, none_yet};
 use super::frame::{
     AXIS, GRID, Sample, Scale, label_room, legend, linear_ticks, notes, nothing, number, short, ticks, y_axis,
 };
@@ -18,8 +18,8 @@ pub struct MemoryChart {
     pub(super) title: String,
     pub(super) free: bool,
     pub(super) recorded: String,
-    pub(super) used: Option<(String, Vec<u64>)>,
-    pub(super) reserved: Option<(String, Vec<u64>)>,
+    pub(super) used: Option<(String, Vec<Option<u64>>)>,
+    pub(super) reserved: Option<(String, Vec<Option<u64>>)>,
 }
 
 chart!(MemoryChart);
@@ -41,14 +41,15 @@ impl MemoryChart {
         self
     }
 
-    /// Your prediction of the used bytes after each step, drawn as diamonds over the measured numbers.
-    pub fn prediction(mut self, label: &str, used: &[u64]) -> MemoryChart {
+    /// Your prediction of the used bytes after each step, drawn as diamonds over the measured numbers; `None` is a step that
+    /// is not predicted.
+    pub fn prediction(mut self, label: &str, used: &[Option<u64>]) -> MemoryChart {
         self.used = Some((label.to_string(), used.to_vec()));
         self
     }
 
     /// Your prediction of the reserved bytes after each step, drawn as squares.
-    pub fn prediction_reserved(mut self, label: &str, reserved: &[u64]) -> MemoryChart {
+    pub fn prediction_reserved(mut self, label: &str, reserved: &[Option<u64>]) -> MemoryChart {
         self.reserved = Some((label.to_string(), reserved.to_vec()));
         self
     }
@@ -149,7 +150,7 @@ fn pool(canvas: &mut Canvas<'_>, chart: &MemoryChart, columns: &Columns, top: f6
     let reserved: Vec<f64> = chart.points.iter().map(|point| mib(point.reserved)).collect();
     // Beside the number, which stands in the middle of its column.
     let guesses = [(&chart.used, Marker::Diamond, 0.14), (&chart.reserved, Marker::Square, 0.86)];
-    let guessed = guesses.iter().filter_map(|(guess, ..)| guess.as_ref()).flat_map(|(_, values)| values);
+    let guessed = guesses.iter().filter_map(|(guess, ..)| guess.as_ref()).flat_map(|(_, values)| values).flatten();
     let most = used.iter().chain(&reserved).copied().chain(guessed.map(|value| mib(*value))).fold(0.0, f64::max);
     // Room for a number above the highest line.
     let max = if most > 0.0 { most * 1.12 } else { 1.0 };
@@ -183,7 +184,13 @@ fn pool(canvas: &mut Canvas<'_>, chart: &MemoryChart, columns: &Columns, top: f6
             let (steps, given) = (count(used.len(), "step"), count(values.len(), "value"));
             remarks.push(format!("{label}: {given} for {steps}; give one value in bytes for each step."));
         }
+        if values.iter().all(Option::is_none) {
+            remarks.push(none_yet(label));
+        }
         for (n, value) in values.iter().take(used.len()).enumerate() {
+            let Some(value) = value else {
+                continue;
+            };
             canvas.marker(marker, (columns.edge(n) + columns.wide * share, y.at(mib(*value))), INK, true);
         }
     }

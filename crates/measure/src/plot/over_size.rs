@@ -4,7 +4,7 @@ use super::canvas::{
     Align, Canvas, DASHED, DOTTED, Figure, INK, LINE, LONG, MARGIN, Marker, Pen, Point, SOLID, WIDTH, color, figure,
     marker,
 };
-use super::curves::{Curve, Curves, Spot, better, count, cpu_and_gpu, crossings, curves, fits_log, value_at};
+use super::curves::{Curve, Curves, Spot, better, count, cpu_and_gpu, crossings, curves, fits_log, none_yet, value_at};
 use super::frame::{
     AXIS, Area, Flag, Sample, Scale, beside, flags, label_room, legend, log_range, log_ticks, notes, nothing, number,
     short, size, size_ticks, ticks, x_axis, x_name, y_axis,
@@ -23,7 +23,7 @@ use crate::measurement::{Measurement, figures};
 /// let chart = plot::time_over_size(&[row(1 << 10), row(1 << 20)])
 ///     .title("A sum")
 ///     .x_label("numbers")
-///     .prediction("from here on the GPU is faster", 1 << 15)
+///     .prediction("from here on the GPU is faster", 1usize << 15)
 ///     .prediction_value("a launch", 0.005);
 /// let svg = chart.draw().svg();
 /// assert!(["A sum", "numbers", "the GPU is faster", "a launch"].iter().all(|text| svg.contains(text)));
@@ -88,15 +88,22 @@ impl SizeChart {
         self
     }
 
-    /// A vertical line at a predicted size, such as `prediction("your prediction", 512)`.
-    pub fn prediction(mut self, label: &str, size: usize) -> SizeChart {
-        self.sizes.push((label.to_string(), size as f64));
+    /// A vertical line at a predicted size, such as `prediction("your prediction", 512usize)`. With `None` the chart says
+    /// that there is none yet.
+    pub fn prediction(mut self, label: &str, size: impl Into<Option<usize>>) -> SizeChart {
+        match size.into() {
+            Some(size) => self.sizes.push((label.to_string(), size as f64)),
+            None => self.data.notes.push(none_yet(label)),
+        }
         self
     }
 
-    /// A horizontal line at a predicted value, in the chart's unit.
-    pub fn prediction_value(mut self, label: &str, value: f64) -> SizeChart {
-        self.values.push((label.to_string(), value));
+    /// A horizontal line at a predicted value, in the chart's unit. With `None` the chart says that there is none yet.
+    pub fn prediction_value(mut self, label: &str, value: impl Into<Option<f64>>) -> SizeChart {
+        match value.into() {
+            Some(value) => self.values.push((label.to_string(), value)),
+            None => self.data.notes.push(none_yet(label)),
+        }
         self
     }
 

@@ -2,7 +2,7 @@
 
 use super::bars::{PREDICTION, predictions};
 use super::canvas::{Align, Canvas, DASHED, FONT, Figure, LINE, MARGIN, Pen, SOLID, WIDTH, color, figure, width, wrap};
-use super::curves::{count, fits_linear};
+use super::curves::{count, fits_linear, none_yet};
 use super::frame::{
     AXIS, GRID, Sample, Scale, legend, linear_ticks, notes, nothing, number, short, sources, ticks, x_axis, x_name,
 };
@@ -38,9 +38,13 @@ impl StackedChart {
         StackedChart { rows: kept, notes, ..StackedChart::default() }
     }
 
-    /// A predicted whole, in the chart's unit: a dashed mark across every bar.
-    pub fn prediction(mut self, label: &str, value: f64) -> StackedChart {
-        self.predictions.push((label.to_string(), value));
+    /// A predicted whole, in the chart's unit: a dashed mark across every bar. With `None` the chart says that there is
+    /// none yet.
+    pub fn prediction(mut self, label: &str, value: impl Into<Option<f64>>) -> StackedChart {
+        match value.into() {
+            Some(value) => self.predictions.push((label.to_string(), value)),
+            None => self.notes.push(none_yet(label)),
+        }
         self
     }
 

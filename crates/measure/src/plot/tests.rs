@@ -33,7 +33,7 @@ fn curves_are_labelled_with_machine_and_source() {
 
 #[test]
 fn the_crossing_is_written_or_its_absence() {
-    let svg = time_over_size(&two()).crossover().prediction("your prediction", 256).draw().svg();
+    let svg = time_over_size(&two()).crossover().prediction("your prediction", 256usize).draw().svg();
     assert!(
         svg.contains("crossing: 100") && svg.contains("your prediction: 256") && svg.contains("two machines"),
         "{svg}"
@@ -55,7 +55,7 @@ fn what_a_log_axis_cannot_hold_is_counted() {
     rows.push(row("work", Backend::Cpu, 5, f64::NAN, "", false));
     rows.push(row("work", Backend::Cpu, 5, -1.0, "", false));
     rows.push(Measurement::new("other", Backend::Cpu, 5, "time", "s", summary(1.0)));
-    let svg = over_size(&rows).ceiling("top", f64::INFINITY).prediction("guess", 1 << 50).draw().svg();
+    let svg = over_size(&rows).ceiling("top", f64::INFINITY).prediction("guess", 1usize << 50).draw().svg();
     assert!(svg.contains("Not drawn: 3 rows; a logarithmic axis"), "{svg}");
     assert!(svg.contains("1 row of another kind (time in s)"), "{svg}");
     assert!(svg.contains("Not drawn: top") && svg.contains("far outside the chart"), "{svg}");
@@ -67,7 +67,7 @@ fn a_chart_of_nothing_says_what_to_do() {
     let texts = [
         time_over_size(&[]).crossover().ceiling("c", 1.0).draw().svg(),
         bars(&[]).log().prediction("p", 1.0).draw().svg(),
-        memory_life(&[]).with_free().prediction("p", &[1]).draw().svg(),
+        memory_life(&[]).with_free().prediction("p", &[Some(1)]).draw().svg(),
         timeline(&[]).mark("m", 1.0).draw().svg(),
         bandwidth_over_size(&two()).draw().svg(),
         ladder(&[]).peer("p").prediction(5.0).draw().svg(),
@@ -172,7 +172,8 @@ fn counts_of_different_things_have_no_ratio_and_need_no_unit() {
 #[test]
 fn memory_shows_steps_predictions_and_wrong_counts() {
     let points = [MemoryPoint::new("start", 0, 0, 1 << 37), MemoryPoint::new("allocate", 64 << 20, 96 << 20, 1 << 36)];
-    let svg = memory_life(&points).with_free().recorded_on("NVIDIA H200").prediction("predicted", &[0]).draw().svg();
+    let svg =
+        memory_life(&points).with_free().recorded_on("NVIDIA H200").prediction("predicted", &[Some(0)]).draw().svg();
     for text in
         ["allocate", ">\n64\n<", ">\n96\n<", "recorded", "predicted: 1 value for 2 steps", "free on the whole device"]
     {
@@ -198,7 +199,7 @@ fn odd_rows_never_panic() {
             let rows =
                 [row("a", Backend::Cpu, n, *value, "", false), row("b", Backend::Cuda, usize::MAX, other, "", true)];
             let chart = time_over_size(&rows).crossover().ceiling("c", other).prediction_value("v", *value);
-            assert!(chart.prediction("p", 0).draw().svg().contains("</svg>"));
+            assert!(chart.prediction("p", 0usize).draw().svg().contains("</svg>"));
             assert!(bars(&rows).prediction("p", other).draw().svg().contains("</svg>"));
             assert!(bars(&rows).log().prediction("p", other).draw().svg().contains("</svg>"));
             let mut rates = rungs();
@@ -250,4 +251,25 @@ fn every_chart_tells_its_values_to_a_screen_reader() {
         let text = description(&figure);
         assert!(text.contains(told), "{told}: {text}");
     }
+}
+
+#[test]
+fn a_prediction_that_is_not_made_is_told_and_not_drawn() {
+    let none: Option<f64> = None;
+    let spans = [Span::new("host", "launch", 0.0, 0.004)];
+    let points = [MemoryPoint::new("start", 0, 0, 1 << 37), MemoryPoint::new("allocate", 64 << 20, 96 << 20, 1 << 36)];
+    for svg in [
+        bars(&two()).prediction("guess", none).draw().svg(),
+        stacked(&two()).prediction("guess", none).draw().svg(),
+        time_over_size(&two()).prediction("guess", None::<usize>).draw().svg(),
+        time_over_size(&two()).prediction_value("guess", none).draw().svg(),
+        timeline(&spans).prediction("guess", none).draw().svg(),
+        memory_life(&points).prediction("guess", &[None, None]).draw().svg(),
+    ] {
+        assert!(svg.contains("guess: none yet"), "{svg}");
+    }
+    assert!(ladder(&rungs()).prediction(none).draw().svg().contains("your prediction: none yet"));
+    // One step that is predicted is enough.
+    let svg = memory_life(&points).prediction("guess", &[None, Some(64 << 20)]).draw().svg();
+    assert!(!svg.contains("none yet"), "{svg}");
 }

@@ -3,7 +3,7 @@
 use super::canvas::{
     Align, Canvas, DOTTED, FONT, Figure, INK, LINE, LONG, MARGIN, Pen, WIDTH, color, figure, width, wrap,
 };
-use super::curves::count;
+use super::curves::{count, none_yet};
 use super::frame::{
     AXIS, Flag, GRID, Sample, Scale, flags, legend, linear_ticks, notes, nothing, number, short, ticks, x_axis,
 };
@@ -17,6 +17,7 @@ pub(super) use crate::measurement::{Span, figures};
 pub struct Timeline {
     pub(super) spans: Vec<Span>,
     pub(super) unfit: usize,
+    pub(super) notes: Vec<String>,
     pub(super) title: String,
     pub(super) recorded: String,
     pub(super) marks: Vec<(String, f64)>,
@@ -50,15 +51,18 @@ impl Timeline {
         self
     }
 
-    /// A vertical line at a predicted moment in ms.
-    pub fn prediction(mut self, label: &str, ms: f64) -> Timeline {
-        self.predictions.push((label.to_string(), ms));
+    /// A vertical line at a predicted moment in ms. With `None` the chart says that there is none yet.
+    pub fn prediction(mut self, label: &str, ms: impl Into<Option<f64>>) -> Timeline {
+        match ms.into() {
+            Some(ms) => self.predictions.push((label.to_string(), ms)),
+            None => self.notes.push(none_yet(label)),
+        }
         self
     }
 
     /// Draws the chart.
     pub fn draw(&self) -> Figure {
-        let mut remarks = Vec::new();
+        let mut remarks = self.notes.clone();
         if self.unfit > 0 {
             let spans = count(self.unfit, "span");
             remarks.push(format!("Not drawn: {spans} that end before they start, or whose times are no numbers."));
