@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab kernel run test test-all test-gpu verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements clean
+.PHONY: help setup lab kernel run test test-all test-gpu verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -101,6 +101,9 @@ kernel-asset: python ## build the prebuilt Rust kernel that the set-up takes, in
 
 requirements: python ## pin the Python packages of env/requirements/*.in anew, with their sums (needs uv)
 	@sh env/requirements/pin.sh
+
+links: python ## ask every web address in notebooks and pages whether it still answers
+	@$(PYTHON) -m env.lint.external_links
 
 clean: ## remove what set-up made; keeps results/ and the compiled crates in target/
 	@rm -rf .venv .gpulab
