@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from env import paths
-from env.kernel_cache import analysis, candle
+from env.kernel_cache import analysis, candle, rust_src
 
 STAMP = "warm.json"
 # Held for the moment in which one warmed build takes another's place, or is copied.
@@ -31,7 +31,7 @@ EVCXR_FLAGS = ("-Cprefer-dynamic",)
 # What a reader's own environment says here would make a kernel's build differ from the warmed one, and rebuild all.
 DROPPED = re.compile(
     r"CARGO_PROFILE_.*|CARGO_BUILD_(?!JOBS$).*|CARGO_TARGET_DIR|CARGO_INCREMENTAL|(CARGO_ENCODED_)?RUSTFLAGS"
-    r"|RUSTC(_WORKSPACE)?(_WRAPPER)?|EVCXR_.*"
+    r"|RUSTC(_WORKSPACE)?(_WRAPPER)?|EVCXR_.*|RUST_SRC_PATH"
 )
 # The prelude that evcxr runs at each start. evcxr begins with a build without dependencies, which empties Cargo.lock:
 # the project's own is put back, so that a kernel gets the versions that were warmed, and asks no network for newer.
@@ -54,6 +54,7 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
     env["EVCXR_TMPDIR"] = str(folder)
     env["EVCXR_CONFIG_DIR"] = str(folder / "config")
     env["CARGO_HOME"] = str(analysis.stand_in(folder))
+    env.update(rust_src.environment())
     # The type analysis calls these a dozen times at each start; without rustup's detour that is 0.3 s less.
     programs = toolchain / "bin"
     env["CARGO"], env["RUSTC"], env["RUSTUP_TOOLCHAIN"] = (

@@ -11,6 +11,7 @@ from pathlib import Path
 from env import paths
 from env.command import output, run
 from env.console import Step, ToolError
+from env.kernel_cache import rust_src
 from env.setup import rustup
 
 WEB = "https://rustup.rs"
@@ -85,8 +86,8 @@ def sources(rust: Toolchain) -> None:
     step = Step("rust-src")
     manifest = rust.folder / "lib" / "rustlib" / "src" / "rust" / "library" / "Cargo.toml"
     fetched = paths.GENERATED / "rust-src.json"
-    wanted = {"toolchain": str(rust.folder), "version": rust.version}
-    if manifest.is_file() and paths.read_json(fetched) == wanted:
+    wanted = {"toolchain": str(rust.folder), "version": rust.version, "form": rust_src.FORM}
+    if manifest.is_file() and rust_src.LIBRARY.is_dir() and paths.read_json(fetched) == wanted:
         return step.skipped("the standard library's sources")
     if not manifest.is_file():
         if shutil.which("rustup") is None:
@@ -100,5 +101,6 @@ def sources(rust: Toolchain) -> None:
         run([*fetch, "--offline"], "not there yet", "", env=bootstrap)
     except ToolError:
         run(fetch, "the crates of Rust's standard library could not be downloaded", NETWORK, env=bootstrap)
+    rust_src.lean(manifest.parent, rust_src.LIBRARY)
     paths.write_json(fetched, wanted)
     return step.done("the standard library's sources and the crates that it uses")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from env.kernel_cache import analysis, metadata, recipe
+from env.kernel_cache import analysis, metadata, recipe, rust_src
 
 PLATFORM = "x86_64-unknown-linux-gnu"
 ARGUMENTS = ["metadata", "--format-version", "1", "--manifest-path", "/k/Cargo.toml", "--filter-platform", PLATFORM]
@@ -47,7 +47,9 @@ def fake(folder: Path, tree: str) -> str:
 def test_what_is_not_built_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tree").write_text(TREE)
     cargo = fake(tmp_path, f"cat {tmp_path}/tree")
-    assert metadata.main(cargo, [*ARGUMENTS, "-Zlockfile-path", "--offline", "--no-such"]) == 0
+    assert (
+        metadata.main(str(tmp_path / "answers"), cargo, [*ARGUMENTS, "-Zlockfile-path", "--offline", "--no-such"]) == 0
+    )
     short = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in short["packages"]] == ["ctx", "candle"]
     ctx, candle = short["resolve"]["nodes"]
@@ -60,12 +62,12 @@ def test_what_is_not_built_is_left_out(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize("tree", ["exit 101", "echo nonsense", "echo '|'"])
 def test_without_the_tree_the_whole_list_is_passed_on(tmp_path: Path, capsys, tree: str) -> None:
     cargo = fake(tmp_path, tree)
-    assert metadata.main(cargo, ARGUMENTS) == 0
+    assert metadata.main(str(tmp_path / "answers"), cargo, ARGUMENTS) == 0
     assert json.loads(capsys.readouterr().out) == LONG
 
 
 def test_an_error_of_cargo_is_passed_on(tmp_path: Path) -> None:
-    assert metadata.main(fake(tmp_path, "true"), ["nonsense"]) == 7
+    assert metadata.main(str(tmp_path / "answers"), fake(tmp_path, "true"), ["nonsense"]) == 7
 
 
 def test_the_folder_is_the_readers_own_but_for_cargo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +75,7 @@ def test_the_folder_is_the_readers_own_but_for_cargo(tmp_path: Path, monkeypatch
     (own / "bin").mkdir(parents=True)
     (own / "config.toml").write_text("[net]\n")
     monkeypatch.setenv("CARGO_HOME", str(own))
+    monkeypatch.setattr(analysis, "ANSWERS", tmp_path / "kept answers")
     (tmp_path / "tree").write_text(TREE)
     cargo = fake(tmp_path, f"cat {tmp_path}/tree")
     kernel = tmp_path / "kernel"
@@ -110,8 +113,10 @@ def test_cargo_and_its_tree_agree_on_the_course(tmp_path: Path) -> None:
     manifest = str(tmp_path / "Cargo.toml")
     asked = ["metadata", "--format-version", "1", "--manifest-path", manifest, "--filter-platform", PLATFORM]
     long = json.loads(subprocess.run(["cargo", *asked], capture_output=True, text=True, check=True).stdout)
-    program = [sys.executable, "-I", metadata.__file__, "cargo", *asked]
-    short = json.loads(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
+    program = [sys.executable, "-I", metadata.__file__, str(tmp_path / "answers"), "cargo", *asked]
+    said = [subprocess.run(program, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert said[0] == said[1] and len(list((tmp_path / "answers").iterdir())) == 1
+    short = json.loads(said[0])
     before, after = ({one["name"] for one in found["packages"]} for found in (long, short))
     assert {"candle-metal-kernels", "objc2-metal"} <= before - after
     assert {
@@ -129,3 +134,77 @@ def test_cargo_and_its_tree_agree_on_the_course(tmp_path: Path) -> None:
     assert set(nodes) == {one["id"] for one in short["packages"]}
     candle = next(one for id, one in nodes.items() if "candle-core@" in id)
     assert "metal" not in candle["features"] and "default" in candle["features"]
+
+
+def test_what_only_functions_call_is_left_out_of_the_standard_library_too(tmp_path: Path) -> None:
+    std = {
+        "packages": [package(name) for name in ("core", "std", "gimli", "hashbrown")],
+        "workspace_members": ["core@1.0.0", "std@1.0.0"],
+        "resolve": {"nodes": [node("core", []), node("std", [], "core", "gimli", "hashbrown"), node("gimli", [])]},
+    }
+    found = {(name, "1.0.0"): set() for name in ("core", "std", "gimli", "hashbrown")}
+    assert [one["name"] for one in metadata.shorten(std, found)["packages"]] == ["core", "std", "hashbrown"]
+
+
+def asked_of(folder: Path, cargo: str, capsys, manifest: str) -> dict:
+    """The answer for a crate in `folder`, which is also in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "Cargo.toml").write_text(manifest)
+    arguments = [*ARGUMENTS[:4], str(folder / "Cargo.toml"), *ARGUMENTS[5:]]
+    assert metadata.main(str(folder.parent / "answers"), cargo, arguments) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_an_answer_is_kept_until_what_it_depends_on_changes(tmp_path: Path, capsys, monkeypatch) -> None:
+    (tmp_path / "tree").write_text(TREE)
+    cargo = fake(tmp_path, f"cat {tmp_path}/tree")
+    first = tmp_path / "a folder"
+    monkeypatch.setitem(LONG, "workspace_root", str(first))
+    monkeypatch.setitem(LONG, "address", f"path+file://{tmp_path}/a%20folder#ctx")
+    fake(tmp_path, f"cat {tmp_path}/tree")
+    asked = tmp_path / "asked"
+    assert asked_of(first, cargo, capsys, "[package]")["workspace_root"] == str(first)
+    once = asked.read_text()
+    # The next kernel's crate lies elsewhere, and cargo is not asked again.
+    second = tmp_path / "another folder"
+    answer = asked_of(second, cargo, capsys, "[package]")
+    assert asked.read_text() == once
+    assert answer["workspace_root"] == str(second) and answer["address"].endswith("/another%20folder#ctx")
+    # Another manifest is another question.
+    asked_of(second, cargo, capsys, "[package] # changed")
+    assert asked.read_text() != once
+
+
+def test_only_so_many_answers_are_kept(tmp_path: Path) -> None:
+    for number in range(metadata.MOST_ANSWERS + 3):
+        metadata.keep(tmp_path / "answers" / f"{number}.json", "{}")
+    assert len(list((tmp_path / "answers").iterdir())) == metadata.MOST_ANSWERS
+
+
+def test_the_lean_sources_keep_what_types_come_from(tmp_path: Path, monkeypatch) -> None:
+    library = tmp_path / "library"
+    files = {
+        "core/src/lib.rs": "mod num;",
+        "core/tests/all.rs": "test",
+        "core/README.md": "text",
+        "Cargo.toml": "[workspace]",
+        "stdarch/crates/core_arch/src/mod.rs": "mod x86;",
+        "stdarch/crates/core_arch/src/x86/mod.rs": "instructions",
+        "portable-simd/crates/core_simd/src/mod.rs": "simd",
+    }
+    for name, text in files.items():
+        (library / name).parent.mkdir(parents=True, exist_ok=True)
+        (library / name).write_text(text)
+    lean = tmp_path / "made" / "library"
+    for _ in range(2):
+        rust_src.lean(library, lean)
+    kept = {str(file.relative_to(lean)): file.read_text() for file in lean.rglob("*") if file.is_file()}
+    assert kept == {
+        **{name: files[name] for name in ("core/src/lib.rs", "Cargo.toml", "stdarch/crates/core_arch/src/mod.rs")},
+        "stdarch/crates/core_arch/src/x86/mod.rs": "",
+        "portable-simd/crates/core_simd/src/mod.rs": "simd",
+    }
+    monkeypatch.setattr(rust_src, "LIBRARY", lean)
+    assert rust_src.environment() == {"RUST_SRC_PATH": str(lean)}
+    monkeypatch.setattr(rust_src, "LIBRARY", tmp_path / "missing")
+    assert rust_src.environment() == {}
