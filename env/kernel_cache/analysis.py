@@ -19,7 +19,7 @@ SCRIPT = """#!/bin/sh
 CARGO_HOME={home}; export CARGO_HOME
 case " $* " in
 *" --no-deps "*) ;;
-" metadata "*) exec {python} -I {program} "$CARGO" "$@" ;;
+" metadata "*) exec {python} -I {program} {answers} "$CARGO" "$@" ;;
 esac
 exec "$CARGO" "$@"
 """
