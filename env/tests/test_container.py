@@ -19,7 +19,7 @@ from env import lab, paths
 from env.console import ToolError
 from env.container import builder, engine
 from env.kernel_cache import candle, recipe, renew
-from env.setup import nvrtc, onnxruntime
+from env.setup import nvrtc, onnxruntime, rustup
 
 DOCKERFILE = paths.ENV / "Dockerfile.cuda"
 SCRIPTS = paths.ENV / "container"
@@ -65,6 +65,13 @@ def test_the_base_is_pinned_and_so_are_rust_and_its_kernel() -> None:
     assert re.fullmatch(r"nvidia/cuda:[\w.-]+-ubuntu24\.04@sha256:[0-9a-f]{64}", given["BASE"])
     assert given["EVCXR"] == paths.EVCXR_VERSION and re.fullmatch(r"\d+\.\d+\.\d+", given["RUST"])
     assert given["TENSORRT"] == "0"
+
+
+def test_rustup_is_the_set_ups_own_with_its_sums() -> None:
+    script = (SCRIPTS / "rust.sh").read_text(encoding="utf-8")
+    assert re.search(r"^rustup=(\S+)$", script, flags=re.MULTILINE)[1] == rustup.VERSION
+    sums = dict(re.findall(r"^(x86_64|aarch64)\) sum=(\w+) ;;$", script, flags=re.MULTILINE))
+    assert sums == {machine: rustup.SHA256[f"{machine}-unknown-linux-gnu"] for machine in ("x86_64", "aarch64")}
 
 
 def test_tensorrt_is_the_release_that_onnx_runtime_is_built_for() -> None:
