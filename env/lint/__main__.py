@@ -28,7 +28,7 @@ def lint(paths: list[Path]) -> int:
     """Prints each finding, and a last line with their number."""
     from env import notebooks
     from env.colab import written
-    from env.lint import figures, file_rules, glossary, notebook_rules, words
+    from env.lint import figures, file_rules, glossary, names, notebook_rules, words
 
     found: list[str] = []
     lessons = []
@@ -45,7 +45,7 @@ def lint(paths: list[Path]) -> int:
     else:
         unsourced = figures.everything(lessons)
         found += [str(finding) for finding in figures.listed(unsourced, figures.still_open(), figures.OPEN)]
-        found += [str(finding) for finding in glossary.check(lessons)]
+        found += [str(finding) for finding in [*glossary.check(lessons), *names.check(lessons)]]
         private = words.findings(file_rules.files())
         found += [str(finding) for finding in words.listed(private, words.still_open(words.OPEN), words.OPEN)]
         found += [str(finding) for finding in file_rules.check(lessons, file_rules.files())]

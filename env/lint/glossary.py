@@ -112,9 +112,9 @@ class Uses:
 
 
 def title(lesson: Lesson) -> str:
-    """A lesson's short name, as it stands everywhere: what its first heading says before a colon."""
+    """A lesson's short name, as it stands everywhere: what its first heading says up to a colon or comma."""
     heading = next((one.text for one in page_rules.headings(lesson.notebook.cells[0].source)), lesson.name)
-    return heading.partition(":")[0].strip()
+    return re.split("[:,]", heading)[0].strip()
 
 
 def link(lesson: Lesson) -> str:
