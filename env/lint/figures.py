@@ -13,6 +13,9 @@ column, whose head names the unit, number and unit). On a page they are in a com
 - `given: CODE`, a piece of a code cell in the same notebook that sets it (`given: let launch_us = 5.0`); in the sections
   Exercise and Check, `given: by the exercise`.
 
+- on a page alone, `measured: DATE, MACHINE`, what a tool took once and no table records; in a text that tools write
+  (`<!-- written by … -->` to `<!-- end -->`) nothing is asked.
+
 Text with several numbers (`8–15 GB/s`) has one source for all, or a list with one for each. What is computed or looked
 up is compared with the digits shown. Reading times are not looked at: the first cell, and lesson 00, state them, and
 `env.lint.minutes` computes them.
@@ -29,7 +32,8 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -46,6 +50,8 @@ PAGES = ("README.md", "docs/*.md", "crates/*/README.md")
 NOT_FOR_READERS = {"where.md", "DESIGN.md"}
 # In the text of a page.
 SOURCES = re.compile(r"<!--\s*figures:\s*(\{.*?\})\s*-->", re.DOTALL)
+WRITTEN = re.compile(r"<!-- written by .*?<!-- end -->", re.DOTALL)
+MEASURED = re.compile(r"20\d\d-\d\d-\d\d, \S.*")
 ROW = re.compile(r"\{([^{}]*)\}")
 EXERCISES = ("Exercise", "Check")
 GIVEN = "by the exercise"
@@ -73,6 +79,20 @@ class Unsourced(Exception):
     def __init__(self, what: str, step: str) -> None:
         super().__init__(what)
         self.what, self.step = what, step
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a text stands: the code of its notebook, or a page, and what may be said there without a source."""
+
+    code: Sequence[str] = ()
+    exercise: bool = False
+    reading_times: bool = False
+    page: bool = False
+
+    def sets(self, piece: str) -> bool:
+        """Whether a code cell of the notebook holds this piece."""
+        return bool(piece) and any(" ".join(piece.split()) in one for one in self.code)
 
 
 def derived(expression: str) -> float:
@@ -163,28 +183,33 @@ def _nearest(rows: Iterable[dict[str, str]], wanted: dict[str, str]) -> str:
     return ",".join(f"{key}={best.get(key, '')}" for key in wanted) or "none"
 
 
-def _wrong(quantity: Quantity, source: object, given: Callable[[str], bool], exercise: bool) -> None:
+def _wrong(quantity: Quantity, source: object, where: Where) -> None:
     """Raises what is wrong with a quantity's source."""
     sources = source if isinstance(source, list) else [source]
     if len(sources) not in (1, len(quantity.numbers)):
         count = f"{len(sources)} sources for {len(quantity.numbers)} numbers"
         raise Unsourced(f"`{quantity.text}` has {count}", "give one for all, or one for each")
     for at, number in enumerate(quantity.numbers):
-        _wrong_one(quantity, number, str(sources[at if len(sources) > 1 else 0]), given, exercise)
+        _wrong_one(quantity, number, str(sources[at if len(sources) > 1 else 0]), where)
 
 
-def _wrong_one(quantity: Quantity, number: str, source: str, given: Callable[[str], bool], exercise: bool) -> None:
+def _wrong_one(quantity: Quantity, number: str, source: str, where: Where) -> None:
     kind, _, rest = source.partition(":")
     rest = rest.strip()
     if kind == "cited":
         if not re.match(r"https?://[\w.-]+\.\w+(?:[/?#]\S*)?(?:\s|$)", rest):
             raise Unsourced(f"`{quantity.text}` cites `{rest}`, which is no address", "cite as `cited: https://…`")
     elif kind == "given":
-        if not (rest == GIVEN and exercise) and not given(rest):
+        if not (rest == GIVEN and where.exercise) and not where.sets(rest):
             what = f"`{quantity.text}` is said to be given by `{rest}`, which no code cell of the notebook holds"
             raise Unsourced(what, f"copy the piece of code that sets it, or in an exercise write `given: {GIVEN}`")
-        if rest != GIVEN and not re.search(r"\d", rest):
-            raise Unsourced(f"`{rest}` holds no number", "copy the piece of code with its number")
+        if rest != GIVEN and not (re.search(r"\d", rest) and re.search(r"[A-Za-z_]", rest)):
+            raise Unsourced(f"`{rest}` holds no name and number", "copy the piece of code with its name and its number")
+    elif kind == "measured" and where.page:
+        if not MEASURED.match(rest):
+            raise Unsourced(
+                f"`{quantity.text}` was measured: `{rest}`", "write `measured: 2026-11-21, AMD EPYC, 2 cores`"
+            )
     elif kind == "derived":
         _compare(quantity, number, derived(rest), quantity.unit, f"`{rest}`")
     elif kind == "row":
@@ -209,19 +234,17 @@ def _compare(quantity: Quantity, number: str, value: float, unit: str, where: st
         raise Unsourced(f"{text} is {exact:.6g} {quantity.unit} by {where}", "write what it is, or correct its source")
 
 
-def of_text(
-    text: str, sources: dict[str, object], given: Callable[[str], bool], exercise: bool, reading_times: bool
-) -> Iterator[tuple[str, str, int]]:
+def of_text(text: str, sources: dict[str, object], where: Where) -> Iterator[tuple[str, str, int]]:
     """What is wrong in one text, each with the next step and where it begins (-1: nowhere in the text)."""
     found = quantities.find(text)
     for quantity in found:
-        if reading_times and quantity.unit in {"min", "h"}:
+        if where.reading_times and quantity.unit in {"min", "h"}:
             continue
         if quantity.text not in sources:
             yield f"`{quantity.text}` has no source", NEXT, quantity.start
             continue
         try:
-            _wrong(quantity, sources[quantity.text], given, exercise)
+            _wrong(quantity, sources[quantity.text], where)
         except Unsourced as problem:
             yield problem.what, problem.step, quantity.start
     for key in sorted(set(sources) - {quantity.text for quantity in found}):
@@ -252,9 +275,7 @@ def check(lesson: Lesson) -> list[Finding]:
         for what, step, at in of_text(
             cell.source,
             sources,
-            lambda piece: any(" ".join(piece.split()) in one for one in code) and bool(piece),
-            section.startswith(EXERCISES),
-            times,
+            Where(code, section.startswith(EXERCISES), reading_times=times),
         ):
             findings.append(Finding(lesson.path, where, what + _around(cell.source, at), step))
     return findings
@@ -271,6 +292,7 @@ def _around(text: str, at: int) -> str:
 def check_page(page: Path) -> list[Finding]:
     """The same for a page, whose sources stand in a comment."""
     text = page.read_text(encoding="utf-8")
+    text = WRITTEN.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     sources: dict[str, object] = {}
     for match in SOURCES.finditer(text):
         try:
@@ -279,7 +301,7 @@ def check_page(page: Path) -> list[Finding]:
             return [Finding(page, "", f"its comment `figures` is no JSON: {problem}", "write an object of strings")]
     return [
         Finding(page, f"line {text.count(chr(10), 0, at) + 1}" if at >= 0 else "", what + _around(text, at), step)
-        for what, step, at in of_text(text, sources, lambda piece: piece in text, False, False)
+        for what, step, at in of_text(text, sources, Where(page=True))
     ]
 
 

@@ -144,8 +144,10 @@ BAD = {
     "no file": ("90 ms", "row: results/b.csv backend=cpu", "there is no results/b.csv"),
     "file elsewhere": ("90 ms", "row: results/../a.csv backend=cpu", "no CSV file below results/"),
     "given nowhere": ("5 µs", "given: let launch_us = 6.0", "no code cell"),
-    "given without a number": ("5 µs", "given: launch_us", "holds no number"),
+    "given without a number": ("5 µs", "given: launch_us", "holds no name and number"),
+    "given without a name": ("5 µs", "given: 5.0", "holds no name and number"),
     "given outside of exercises": ("5 µs", "given: by the exercise", "no code cell"),
+    "measured, in a notebook": ("5 µs", "measured: 2026-11-21, AMD EPYC, 2 cores", "has the source"),
     "two sources for three": ("1, 2 and 3 ms", ["derived: 1 * 1", "derived: 1 * 2"], "2 sources for 3 numbers"),
     "one of two is off": ("1 and 3 ms", ["derived: 1 * 1", "derived: 1 * 2"], "`3` of `1 and 3 ms` is 2 ms"),
 }
@@ -192,6 +194,16 @@ def test_a_page_has_its_sources_in_a_comment(tmp_path):
     )
     found = [str(finding) for finding in figures.check_page(page)]
     assert len(found) == 1 and "line 5: `5 ms` has no source" in found[0]
+    for source, wanted in {
+        "measured: 2026-11-21, AMD EPYC, 2 cores": "",
+        "measured: once": "was measured: `once`",
+        "given: 5 ms": "no code cell",
+    }.items():
+        page.write_text(f'# A\n\n<!-- figures: {{"5 ms": "{source}"}} -->\nIt took 5 ms.\n')
+        found = " ".join(map(str, figures.check_page(page)))
+        assert wanted in found and bool(wanted) == bool(found), found
+    page.write_text("# A\n\n<!-- written by make x -->\nIt took 5 ms.\n<!-- end -->\n")
+    assert figures.check_page(page) == []
     page.write_text("# A\n\n<!-- figures: {4.8} -->\n")
     assert "is no JSON" in str(figures.check_page(page)[0])
 
