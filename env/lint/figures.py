@@ -11,7 +11,7 @@ column, whose head names the unit, number and unit). On a page they are in a com
   columns, name one and its unit behind: `row: results/h200/decode.csv plan=whole -> us_a_token µs`. Several rows
   are good where they all have that value (a measurement that stands beside two others);
 - `given: CODE`, a piece of a code cell in the same notebook that sets it (`given: let launch_us = 5.0`); in the sections
-  Exercise and Check, `given: by the exercise`.
+  Exercise and Check, `given: by the exercise`; and `given: an example` where a sentence only supposes it.
 
 - on a page alone, `measured: DATE, MACHINE`, what a tool took once and no table records; in a text that tools write
   (`<!-- written by … -->` to `<!-- end -->`) nothing is asked.
@@ -54,7 +54,8 @@ WRITTEN = re.compile(r"<!-- written by .*?<!-- end -->", re.DOTALL)
 MEASURED = re.compile(r"20\d\d-\d\d-\d\d, \S.*")
 ROW = re.compile(r"\{([^{}]*)\}")
 EXERCISES = ("Exercise", "Check")
-GIVEN = "by the exercise"
+GIVEN = ("by the exercise", "the question's own number")
+EXAMPLE = "an example"
 FORMS = "`cited: https://…`, `derived: 2 * 3 / 4`, `row: results/….csv column=value,…` or `given: CODE`"
 NEXT = f"let a cell print it or say what to look at, or add its source to the cell's metadata, `figures`: {FORMS}"
 LARGEST_POWER = 1024
@@ -200,10 +201,12 @@ def _wrong_one(quantity: Quantity, number: str, source: str, where: Where) -> No
         if not re.match(r"https?://[\w.-]+\.\w+(?:[/?#]\S*)?(?:\s|$)", rest):
             raise Unsourced(f"`{quantity.text}` cites `{rest}`, which is no address", "cite as `cited: https://…`")
     elif kind == "given":
-        if not (rest == GIVEN and where.exercise) and not where.sets(rest):
+        if rest == EXAMPLE or (rest in GIVEN and where.exercise):
+            return
+        if not where.sets(rest):
             what = f"`{quantity.text}` is said to be given by `{rest}`, which no code cell of the notebook holds"
-            raise Unsourced(what, f"copy the piece of code that sets it, or in an exercise write `given: {GIVEN}`")
-        if rest != GIVEN and not (re.search(r"\d", rest) and re.search(r"[A-Za-z_]", rest)):
+            raise Unsourced(what, f"copy the piece of code that sets it, or in an exercise write `given: {GIVEN[0]}`")
+        if not (re.search(r"\d", rest) and re.search(r"[A-Za-z_]", rest)):
             raise Unsourced(f"`{rest}` holds no name and number", "copy the piece of code with its name and its number")
     elif kind == "measured" and where.page:
         if not MEASURED.match(rest):
@@ -248,6 +251,12 @@ def of_text(text: str, sources: dict[str, object], where: Where) -> Iterator[tup
         except Unsourced as problem:
             yield problem.what, problem.step, quantity.start
     for key in sorted(set(sources) - {quantity.text for quantity in found}):
+        if more := quantities.named(text, key):
+            try:
+                _wrong(more, sources[key], where)
+            except Unsourced as problem:
+                yield problem.what, problem.step, -1
+            continue
         near = next((one.text for one in found if one.numbers[0] in key and one.text not in sources), "")
         step = f"write the key as it stands in the text: `{near}`" if near else "remove it from `figures`"
         yield f"`figures` has a source for `{key}`, which is no figure of the text", step, -1

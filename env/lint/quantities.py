@@ -105,6 +105,10 @@ _COMPARED = (
     r"(?:as|the|more|less|faster|slower|cheaper|dearer|longer|shorter|larger|smaller|higher|lower|bigger|fewer|what|that"
     r"|its|quicker|better|worse|those)\b"
 )
+# In words a factor counts where it compares times or sizes; `four times as many sectors` is what the sentence derives.
+_FASTER = (
+    r"(?:as\ (?:fast|slow|long|high|quick|cheap|dear|good)|the|faster|slower|longer|shorter|cheaper|better|worse)\b"
+)
 # `4× as fast`, `11×`; `4 × n` and `16×16` are sizes.
 _FACTOR = rf"(?<=\d)×(?!\w|\s?[\d*$(√\\])|(?<=\s)×(?=\s+{_COMPARED}|\s*(?:[.,;:!?)|\n]|$))|times(?=\s+{_COMPARED})"
 _GAP = r"[ \u00a0\u202f\n]"
@@ -117,7 +121,8 @@ _UNIT = (
 _JOIN = rf"(?:(?:(?:,{_GAP}{NUMBER})+,?)?{_GAP}(?:and|or|to|against){_GAP}|{_GAP}?[–—]{_GAP}?|-){NUMBER}"
 QUANTITY = re.compile(
     rf"(?<![\w.,/^_{{⁻-])(?P<numbers>{NUMBER}(?:{_JOIN})?)(?:{_UNIT})"
-    rf"|\b(?P<words>{_IN_WORDS})(?:{_GAP}(?P<in_words>{_SPELLED.replace(chr(92) + ' ', _GAP)}|times(?=\s+{_COMPARED})|percent\b))",
+    rf"|(?<![\w-])(?<!hundred )(?<!few )(?<!several )(?<!some )(?P<words>{_IN_WORDS})"
+    rf"(?:{_GAP}(?P<in_words>{_SPELLED.replace(chr(92) + ' ', _GAP)}|times(?=\s+{_FASTER})|percent\b))",
     re.IGNORECASE,
 )
 _RULE = re.compile(r"^\|[\s:|-]*---[\s:|-]*$")
@@ -223,6 +228,14 @@ def find(text: str) -> list[Quantity]:
         for one in found
         if id(one) not in defined and not _exempt(one, plain)
     ] + columns
+
+
+def named(text: str, key: str) -> Quantity | None:
+    """What a text says where it holds this key, a number and what it counts: sizes, bits and warps may have sources, too."""
+    number = re.match(NUMBER, key)
+    if number is None or _spaced(key) not in _spaced(prose(text).replace("\x01", "")):
+        return None
+    return Quantity(key, (_spaced(number[0]),), unit_of(key[number.end() :].strip(" -")), -1)
 
 
 def _columns(plain: str) -> Iterator[Quantity]:

@@ -33,7 +33,9 @@ EACH = (
     r"(?:thread|block|warp|multiprocessor|SM|element|row|token|head|launch|lane|image|query|key|byte|layer|step|call"
     r"|multiply-add|core|load|float|number|GPU|ride|parameter|score|weight|text|instruction|pass|page|cycle)"
 )
-VERB = r"(?! (?:has|have|had|holds?|takes?|is|was|must|may|can|needs?|runs?|reads?|writes?|already|keeps|gets)\b)"
+VERB = (
+    r"(?! (?:has|have|had|holds?|takes?|is|was|must|may|can|needs?|runs?|reads?|writes?|already|keeps|gets|waits?)\b)"
+)
 # pattern → what to write
 PRIVATE = {
     rf"\b{COUNT} turns?\b(?! (?:into|out|off|on)\b)|\bturns? of (?:the )?(?:shared|bank|memory|wave)": (
@@ -55,7 +57,7 @@ PRIVATE = {
     r"\bswitch(?:es|ed)? off the light\b": "what happens, without a metaphor",
     r"\bat home (?:on|in)\b": "resident on",
     r"\bunder way\b": "in flight",
-    rf"(?<![\w.]){COUNTED} an? {EACH}\b(?!'){VERB}": "per …, as in `32 bytes per lane`",
+    rf"(?<![\w.]){COUNTED} (?-i:an?) {EACH}\b(?!'){VERB}": "per …, as in `32 bytes per lane`",
     r"\b(?:hold|holds|held|holding) (?:it |them |each |one |that |this )?against\b": "compare with",
     r"\b(?:a|one|each|every) thread is (?:a|an) (?:cook|diner|rower|guest)\b": "a thread",
 }

@@ -35,7 +35,7 @@ def test_numbers_with_units_are_found():
         "in MB (10⁶ bytes), in MiB (2²⁰ bytes), 10¹² operations a second",
         "95 % confidence, at 100 %",
         "1 KiB = 1024 B, 1.5 KB = 1500 B",
-        "read three times, 4 times in all",
+        "read three times, 4 times in all, eight times as many sectors, a few hundred thousand times less",
     ],
 )
 def test_what_is_no_figure(text):
@@ -114,6 +114,9 @@ GOOD = {
         "derived: {results/a.csv experiment=copy,backend=cuda} / {results/a.csv experiment=copy,backend=cpu}",
     ),
     "given": ("5 µs", "given: let launch_us = 5.0"),
+    "given, as an example": ("2 %", "given: an example"),
+    "a size, though it needs none": ("16 bytes", "derived: 4 * 4"),
+    "what is counted": ("64 warps", "derived: 2048 / 32"),
 }
 
 
@@ -149,6 +152,7 @@ BAD = {
     "given outside of exercises": ("5 µs", "given: by the exercise", "no code cell"),
     "measured, in a notebook": ("5 µs", "measured: 2026-11-21, AMD EPYC, 2 cores", "has the source"),
     "two sources for three": ("1, 2 and 3 ms", ["derived: 1 * 1", "derived: 1 * 2"], "2 sources for 3 numbers"),
+    "a size that is off": ("16 bytes", "derived: 4 * 5", "`16 bytes` is 20"),
     "one of two is off": ("1 and 3 ms", ["derived: 1 * 1", "derived: 1 * 2"], "`3` of `1 and 3 ms` is 2 ms"),
 }
 
