@@ -5,7 +5,7 @@ from __future__ import annotations
 import nbformat
 import pytest
 from env import notebooks
-from env.lint import figures, quantities
+from env.lint import figures, quantities, shrink
 
 
 def texts(text: str) -> list[str]:
@@ -222,6 +222,11 @@ def test_the_list_of_open_ones_may_only_become_shorter(tmp_path):
     assert "new.ipynb" in said and "with.ipynb" not in said
     assert "`without` has no finding any more" in said and "`none` is no notebook or page" in said
     assert "`with` stands there twice" in said
+
+
+def test_a_list_is_shortened_and_never_grows():
+    text = "# why\nwith\nwithout\nnone\nwith\n"
+    assert shrink.shrunk(text, {"with": [1], "without": [], "new": [1]}) == "# why\nwith\n"
 
 
 def test_the_list_is_as_the_course_is():
