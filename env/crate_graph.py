@@ -25,6 +25,9 @@ def manifests() -> dict[str, tuple[str, dict[str, bool]]]:
     """Each crate's first clause of its description, and the crates of the workspace it depends on (True: optional)."""
     found = {}
     for path in [ROOT / "support-crate" / "Cargo.toml", *sorted((ROOT / "crates").glob("*/Cargo.toml"))]:
+        # What readers copy is no part of the course's programs.
+        if path.parent.name == "template":
+            continue
         text = path.read_text(encoding="utf-8")
         values = dict(re.findall(r'^(name|description) = "(.*)"$', text.partition("\n[")[0], flags=re.MULTILINE))
         body = re.search(r"^\[dependencies\]\n(.*?)(?=^\[|\Z)", text, flags=re.MULTILINE | re.DOTALL)

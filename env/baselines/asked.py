@@ -1,4 +1,4 @@
-"""Programs of two sides that are asked line by line, in turns, on the same cores."""
+"""Programs of two sides that are asked line by line, interleaved, on the same cores."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 
 The Rust functions are built as the notebooks build them (evcxr: opt-level 2, 16 codegen units). The peers are NumPy's
 OpenBLAS for the matrix product, and for the sum the best of several plain C loops, compiled for this very CPU. Both
-sides run on the same cores, in turns; the ratio is the median over the turns (above 1: the crate is faster).
+sides run on the same cores, interleaved; the ratio is the median over the turns (above 1: the crate is faster).
 """
 
 from __future__ import annotations

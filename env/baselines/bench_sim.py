@@ -1,6 +1,6 @@
 """How fast the simulator is: the benchmark, the same launches from a notebook's cell, and Numba's CUDA simulator.
 
-    python3 -m env.baselines.bench_sim --cores 2            the benchmark beside a cell, in turns
+    python3 -m env.baselines.bench_sim --cores 2            the benchmark beside a cell, interleaved
     python3 -m env.baselines.bench_sim --cores 2 --numba    and Numba's simulator, in an environment of its own under .gpulab/
 
 The benchmark and the cell run the same Rust file (crates/warpsim/benches/throughput/measure.rs): the benchmark built by

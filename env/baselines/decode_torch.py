@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from env.baselines import cuda_clock
 
 LAYERS, HEADS, WIDTH, CONTEXT = 12, 12, 768, 1024
-# As in the example: the position that is held against f64, the token there, and the tokens of a sample.
+# As in the example: the position that is compared with f64, the token there, and the tokens of a sample.
 AT, TOKEN, TOKENS = 511, 4242, 64
 WARM_UP = 8
 DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32}

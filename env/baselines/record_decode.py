@@ -1,7 +1,7 @@
 """Times a token of a GPT-2 (124 million parameters, bf16, batch 1) on this GPU beside PyTorch, and writes a table.
 
-`python3 -m env.baselines.record_decode` has `examples/record_decode` time every plan of `nn::gpt::decode`, and in each round
-PyTorch here (eager, and as a CUDA graph), on the same random weights, keys and values. Logits are held against PyTorch's in
+`python3 -m env.baselines.record_decode` has `examples/record_decode` time every plan of `nn::gpt::decode`, and in each repetition
+PyTorch here (eager, and as a CUDA graph), on the same random weights, keys and values. Logits are compared with PyTorch's in
 f64 first.
 """
 

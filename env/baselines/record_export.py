@@ -1,4 +1,4 @@
-"""Times the exported CNN by ONNX Runtime through this crate and through its Python package, in turns; writes a table.
+"""Times the exported CNN by ONNX Runtime through this crate and through its Python package, interleaved; writes a table.
 
 `python3 -m env.baselines.record_export` runs `examples/record_export`, and answers for the Python package: the same file, the
 same options, inputs and outputs bound on the same side.

@@ -1,7 +1,7 @@
 """Times the ladders on this GPU beside cuBLAS, CUB and PyTorch where they are, and writes a table and its page.
 
 `python3 -m env.baselines.record_ladders` builds CUB's sum with nvcc (`env/baselines/cub.cu`) and has `examples/record_ladders`
-time every rung beside a device copy, cuBLAS, CUB and one core of the CPU, in one process and in rounds. In each round PyTorch
+time every rung beside a device copy, cuBLAS, CUB and one core of the CPU, in one process and in rounds. In each repetition PyTorch
 has its turn too, here. Calls are queued one by one, as programs do it: of calls below some 10 µs the host's own part counts
 too, of PyTorch's most. Topics may be named.
 """

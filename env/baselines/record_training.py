@@ -1,4 +1,4 @@
-"""Times the CNN's training step on this GPU beside PyTorch, in turns, and writes a table and its page.
+"""Times the CNN's training step on this GPU beside PyTorch, interleaved, and writes a table and its page.
 
 `python3 -m env.baselines.record_training` runs `examples/record_training`, and answers for PyTorch: eager, and as a CUDA graph,
 from the same parameters on the same images, with the same TF32 setting.

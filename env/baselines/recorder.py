@@ -1,4 +1,4 @@
-"""What the commands share that time an example of a crate on this GPU in turns with a peer in this process.
+"""What the commands share that time an example of a crate on this GPU interleaved with a peer in this process.
 
 The program says a line, waits for the peer's answer, and goes on: both work on the same arrays, which lie in a folder in
 memory. A peer whose package is not there is left out, and said so. `--program FILE` runs a program that was built elsewhere.

@@ -11,7 +11,7 @@ from env.lint import page_rules
 from env.notebooks import ROOT, relative
 
 # In the order of the book's index; a page that is not listed comes behind them.
-GUIDES = ["quickstart", "plain-words", "quick-reference", "troubleshooting"]
+GUIDES = ["quickstart", "paths", "plain-words", "glossary", "quick-reference", "own_crate", "troubleshooting"]
 RECORDS = {
     "results/h200/README.md": "The recorded run",
     "results/h200/recorders.md": "How figures were recorded",

@@ -28,7 +28,7 @@ def lint(paths: list[Path]) -> int:
     """Prints each finding, and a last line with their number."""
     from env import notebooks
     from env.colab import written
-    from env.lint import file_rules, notebook_rules
+    from env.lint import figures, file_rules, glossary, names, notebook_rules, words
 
     found: list[str] = []
     lessons = []
@@ -38,7 +38,16 @@ def lint(paths: list[Path]) -> int:
         except ToolError as problem:
             found.append(str(problem))
     found += [str(finding) for lesson in lessons for finding in notebook_rules.check(lesson)]
-    if not paths:
+    if paths:
+        # Whoever asks for one notebook wants to know, whether it is on the list of open ones or not.
+        found += [str(finding) for lesson in lessons for finding in figures.check(lesson)]
+        found += [str(finding) for lesson in lessons for finding in words.check(lesson.path)]
+    else:
+        unsourced = figures.everything(lessons)
+        found += [str(finding) for finding in figures.listed(unsourced, figures.still_open(), figures.OPEN)]
+        found += [str(finding) for finding in [*glossary.check(lessons), *names.check(lessons)]]
+        private = words.findings(file_rules.files())
+        found += [str(finding) for finding in words.listed(private, words.still_open(words.OPEN), words.OPEN)]
         found += [str(finding) for finding in file_rules.check(lessons, file_rules.files())]
         # Raises what keeps the edition from being made at all.
         found += [

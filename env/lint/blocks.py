@@ -17,7 +17,7 @@ ELSEWHERE = re.compile(r"^<!-- tested by: ([a-z ]+) -->$")
 UNTIL = re.compile(r"^<!-- runs until: (.+) -->$")
 NOT_RUN = re.compile(r"^\*Not run by the tests: (.+)\.\*$")
 # `cuda` and `rust` are compiled and run by crates/kernels/tests/pages.rs, on the pages that it names.
-LANGUAGES = {"sh": "run", "cuda": "rust tests", "rust": "rust tests", "text": "", "json": "", "yaml": ""}
+LANGUAGES = {"sh": "run", "cuda": "rust tests", "rust": "rust tests", "text": "", "json": "", "yaml": "", "toml": ""}
 
 
 @dataclass

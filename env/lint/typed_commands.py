@@ -144,6 +144,9 @@ def _tool(module: str, command: str) -> str | None:
 
 
 def _cargo(words: list[str]) -> str | None:
+    # Those change a reader's own crate.
+    if words[:1] in (["add"], ["remove"], ["new"]):
+        return None
     after = dict(pairwise(words))
     name = after.get("-p") or after.get("--package")
     if name is None:

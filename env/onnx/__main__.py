@@ -1,4 +1,4 @@
-"""`make export-onnx`: the trained models as ONNX files, held against ONNX's own checker, and in ONNX Runtime against candle.
+"""`make export-onnx`: the trained models as ONNX files, checked by ONNX's own checker and compared with candle in ONNX Runtime.
 
 What stands in ARGS goes to the program: `make export-onnx ARGS="gpt --out DIR"`, `ARGS="check FILE"`.
 """

@@ -12,7 +12,7 @@ import numpy
 import onnx
 from env.onnx.compare import read, session
 
-# Images at a time, and how often each model is timed, in turns.
+# Images at a time, and how often each model is timed, interleaved.
 BATCH, ROUNDS = 100, 7
 
 

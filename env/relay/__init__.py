@@ -1,4 +1,4 @@
-"""The kernel that Jupyter sees: it answers at once, runs evcxr_jupyter behind it, and passes messages both ways."""
+"""The kernel that Jupyter sees: it answers at once, runs evcxr_jupyter behind it, and passes messages in both directions."""
 
 
 class NotReadyError(Exception):

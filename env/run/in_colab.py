@@ -1,6 +1,6 @@
 """The Colab edition's notebooks executed with Colab's own versions of IPython, ipykernel and jupyter_client.
 
-What comes of it is judged as a native run is, and held against that run: every cell has to show the same kinds of output.
+What comes of it is judged as a native run is, and compared with that run: every cell has to show the same kinds of output.
 """
 
 from __future__ import annotations

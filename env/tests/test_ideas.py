@@ -29,8 +29,8 @@ def test_an_idea_has_one_picture_and_its_lessons(idea):
 
 
 def test_every_picture_is_shown_once():
-    design = (ROOT / "docs" / "DESIGN.md").read_text(encoding="utf-8")
-    assert sorted(name for _, name in IMAGE.findall(PAGE + design)) == sorted(SHEETS)
+    others = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("DESIGN.md", "paths.md"))
+    assert sorted(name for _, name in IMAGE.findall(PAGE + others)) == sorted(SHEETS)
 
 
 @pytest.mark.parametrize("name", SHEETS)

@@ -85,6 +85,7 @@ def test_a_wrong_mark_is_found(block, what):
         ("cargo run -p gpulab-cli --features nn", None),
         ("cargo run --example digits", "no crate is named"),
         ("cargo test --workspace", None),
+        ("cargo add cudarc --no-default-features --features std,driver", None),
         ("gpulab demo late-error", None),
         ("gpulab demo early-error", "no command `gpulab demo early-error`"),
         ("gpulab trainn", "no command `gpulab trainn`"),

@@ -1,4 +1,4 @@
-//! Attention in f64, `softmax(q · kᵀ / √width) · v`: what every kernel of it is held against.
+//! Attention in f64, `softmax(q · kᵀ / √width) · v`: what every kernel of it is compared with.
 //!
 //! All arrays are row-major: `q` and the result `[batch, q_heads, length, width]`, `k` and `v`
 //! `[batch, kv_heads, length, width]`. A row of the result is one query of one head, counted through all of them.

@@ -5,7 +5,7 @@ use super::{CHUNK, WORTH_SHARING, check_length};
 use gpulab_measure::Result;
 use rayon::prelude::*;
 
-/// `c[i] = a[i] + b[i]`, on all cores. Moves 12 bytes an element: two reads and one write
+/// `c[i] = a[i] + b[i]`, on all cores. Moves 12 bytes per element: two reads and one write
 /// (most CPUs read `c`'s lines too before they write them).
 ///
 /// # Errors
@@ -31,7 +31,7 @@ pub fn vector_add_one_core(a: &[f32], b: &[f32], c: &mut [f32]) -> Result<()> {
     Ok(())
 }
 
-/// Copies `from` to `to`, on all cores. Moves 8 bytes an element.
+/// Copies `from` to `to`, on all cores. Moves 8 bytes per element.
 ///
 /// # Errors
 /// [`Error::LengthMismatch`](gpulab_measure::Error::LengthMismatch) when the lengths differ.

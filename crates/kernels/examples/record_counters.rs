@@ -46,7 +46,7 @@ fn numbers(text: &str) -> Vec<i32> {
     text.split(',').map(|number| number.parse().expect("a number")).collect()
 }
 
-/// An argument of a launch; buffers have four bytes an element.
+/// An argument of a launch; buffers have four bytes per element.
 enum Given {
     Buffer(Buffer<i32>),
     Integer(i32),

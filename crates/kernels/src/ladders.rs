@@ -61,7 +61,7 @@ pub enum Ladder {
     /// Rows of a table; a size is (rows of the table, their width, indices), or the first two: an index for every
     /// fourth row.
     Embedding,
-    /// Attention in one pass, in bf16; a size is (heads, tokens, numbers of a head), or the first two: 128 numbers.
+    /// Attention in one pass, in bf16; a size is (heads, tokens, head dimension), or the first two: 128 numbers.
     FlashAttention,
     /// The same where no query sees a key behind it.
     CausalFlashAttention,

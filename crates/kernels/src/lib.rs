@@ -5,7 +5,7 @@
 //! | [`ladder`] | which file, which entry point, which constants: the table of rungs and operators |
 //! | [`topics`] | a type for each topic that compiles a rung, checks it at awkward sizes and launches it |
 //! | [`ladders`] | all topics under one name: their rungs, files, counters and resources |
-//! | [`run`] | a ladder's rungs and their peers, checked and timed in turns on the same arrays |
+//! | [`run`] | a ladder's rungs and their peers, checked and timed alternately on the same arrays |
 //! | [`counters`] | what the simulator counts of each rung, side by side |
 //! | [`code`] | a kernel's source, and what changed between two, as listings in colour |
 //!

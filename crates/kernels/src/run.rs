@@ -1,4 +1,4 @@
-//! A ladder's rungs and their peers, checked and timed in turns on the same arrays; the run is plain data, to rows and back.
+//! A ladder's rungs and their peers, checked and timed alternately on the same arrays; the run is plain data, to rows and back.
 
 use crate::ladders::Ladder;
 use crate::topics::{
@@ -51,7 +51,7 @@ pub struct RunLine {
     pub name: String,
     /// The unit of the rate: `GB/s` or `TFLOP/s`.
     pub unit: String,
-    /// ms a call.
+    /// ms per call.
     pub time: Summary,
     /// By what the call must do at least.
     pub rate: Summary,
@@ -217,7 +217,7 @@ impl LadderRun {
 }
 
 impl fmt::Display for LadderRun {
-    /// A table: µs a call, rate, % of each peer, error.
+    /// A table: µs per call, rate, % of each peer, error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = if self.recorded_on.is_empty() { "on" } else { "recorded on" };
         writeln!(f, "{} {} of {}, {place} {}", self.ladder.topic(), self.dtype, self.size, self.machine)?;
@@ -265,7 +265,7 @@ pub enum PeerWork<'a> {
     OnArrays(OnArrays<'a>),
     /// Queues a call on arrays of its own, and is given the call's number.
     Calls(Box<dyn FnMut(usize) -> Result<()> + 'a>),
-    /// Takes one sample by a clock of its own, in ms a call.
+    /// Takes one sample by a clock of its own, in ms per call.
     Clocked(Box<dyn FnMut() -> Result<f64> + 'a>),
 }
 

@@ -1,5 +1,6 @@
 //! The kernels of docs/quick-reference.md: each is compiled as it stands there and run on the simulated GPU, which also
 //! looks for races and accesses out of bounds, at awkward sizes, against the CPU. Its Rust is a documentation test.
+//! The code of docs/own_crate.md is that of crates/template, which has tests of its own.
 #![cfg(not(target_os = "macos"))] // these kernels are compiled here, and there is no NVRTC for macOS
 
 use gpulab::prelude::*;
@@ -140,6 +141,43 @@ fn every_kernel_of_the_quick_reference_is_right() {
         let kernel = kernel.unwrap_or_else(|error| panic!("{name}: {error}"));
         for n in SIZES {
             run(&gpu, &kernel, name, n).unwrap_or_else(|error| panic!("{name}, {n}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn the_page_on_an_own_crate_shows_the_template() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/own_crate.md")).unwrap();
+    let files = [
+        "Cargo.toml",
+        "build.rs",
+        "kernels/saxpy.cu",
+        "src/lib.rs",
+        "src/main.rs",
+        "tests/gpu.rs",
+        "tests/simulator.rs",
+    ];
+    let template = files.map(|file| std::fs::read_to_string(root.join("crates/template").join(file)).unwrap());
+    let mut shown = 0;
+    for part in page.split("```").skip(1).step_by(2) {
+        let (language, code) = part.split_once('\n').unwrap();
+        if ["rust", "cuda", "toml"].contains(&language) {
+            shown += 1;
+            // The manifest's tables stand apart, with comments between.
+            let mut pieces = if language == "toml" { code.lines().collect() } else { vec![code] }.into_iter();
+            assert!(
+                pieces.all(|piece| template.iter().any(|file| file.contains(piece))),
+                "docs/own_crate.md shows what is not in crates/template:\n{code}"
+            );
+        }
+    }
+    assert!(shown >= 5, "{shown} blocks");
+    // Each whole statement of the table's last column, too.
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains("cuda"));
+    for statement in rows.flat_map(|row| row.rsplit(" | ").next().unwrap().split('`').skip(1).step_by(2)) {
+        if statement.ends_with(';') {
+            assert!(template[3].contains(statement), "`{statement}` of the table is not in src/lib.rs");
         }
     }
 }

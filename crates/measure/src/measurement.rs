@@ -425,7 +425,7 @@ impl MemoryPoint {
 /// What one kernel needs of the GPU, and what that leaves room for, as the driver tells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KernelResources {
-    /// Registers a thread.
+    /// Registers per thread.
     pub registers: u32,
     /// Static shared memory a block, in bytes.
     pub shared_bytes: u32,

@@ -1,4 +1,4 @@
-//! Attention on candle, an operator for each line of the formula, to be held against the course's own kernels.
+//! Attention on candle, an operator for each line of the formula, to be compared with the course's own kernels.
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::ops::softmax_last_dim;
@@ -73,7 +73,7 @@ impl CandleAttention {
         Ok(merged.transpose(1, 2)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
     }
 
-    /// Each step alone, in **ms a call**: a row named after it, and one for all of them; the size is the length.
+    /// Each step alone, in **ms per call**: a row named after it, and one for all of them; the size is the length.
     ///
     /// # Errors
     /// [`Error::Invalid`] with what candle says; those of [`cpu::time`].

@@ -47,7 +47,7 @@ pub struct Activity {
     pub grid: [u32; 3],
     /// Threads of a block along x, y, z; 0 for copies.
     pub block: [u32; 3],
-    /// Registers a thread.
+    /// Registers per thread.
     pub registers: u32,
     /// Shared memory a block, in bytes, static and dynamic.
     pub shared_bytes: u32,

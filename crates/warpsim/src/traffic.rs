@@ -1,5 +1,5 @@
 //! What an access costs the memory system, by the addresses of its lanes: 32-byte sectors, and passes through the banks
-//! of shared memory. Each rule is held against an H200 in `tests/hardware`.
+//! of shared memory. Each rule is compared with an H200 in `tests/hardware`.
 
 /// Different 32-byte sectors among the addresses of the lanes; aligned elements of at most 32 bytes lie in one each.
 #[inline]

@@ -197,7 +197,7 @@ impl CudaKernel {
         most.map(|most| most.max(0) as u32).map_err(|error| driver_error("reading the kernel's resources", error))
     }
 
-    /// Registers a thread, static shared bytes a block, local (spill) bytes a thread, largest block.
+    /// Registers per thread, static shared bytes per block, local (spill) bytes per thread, largest block.
     fn resources(&self) -> Result<[i32; 4]> {
         let get =
             |value: std::result::Result<i32, _>| value.map_err(|e| driver_error("reading the kernel's resources", e));

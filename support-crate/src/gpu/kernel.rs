@@ -22,7 +22,7 @@ use warpsim::{Arg as SimArg, Watch};
 /// One kernel, ready to launch.
 ///
 /// # What a safe launch promises
-/// Before anything runs, count, types and sizes of the arguments are held against the compiled kernel's parameters (on CUDA
+/// Before anything runs, count, types and sizes of the arguments are compared with the compiled kernel's parameters (on CUDA
 /// `cuFuncGetParamInfo`), so that the driver reads each argument in full and nothing behind it. A parameter that is, or may
 /// be, a pointer takes a buffer of this GPU and never a number. The launch waits for what other streams still do with the
 /// buffers, and nobody frees them before it has ended. So no launch makes the host read or write memory wrongly.

@@ -171,7 +171,7 @@ impl fmt::Debug for Graph {
 pub enum TimedWork<'a> {
     /// Queues one call on the default stream, and is given the call's number.
     Calls(Box<dyn FnMut(usize) -> Result<()> + 'a>),
-    /// Takes one sample by a clock of its own, in **ms a call**: another process, or the CPU.
+    /// Takes one sample by a clock of its own, in **ms per call**: another process, or the CPU.
     Clocked(Box<dyn FnMut() -> Result<f64> + 'a>),
 }
 
@@ -189,7 +189,7 @@ impl Gpu {
     }
 
     /// Times several kinds of work against each other: in every round, one sample of each, so that what changes with time
-    /// (clocks, heat) is the same for all. The samples of each in **ms a call**, round by round; a round's samples belong
+    /// (clocks, heat) is the same for all. The samples of each in **ms per call**, round by round; a round's samples belong
     /// together. Work that has used up the plan's budget alone, and has five samples, is passed over from then on.
     ///
     /// # Errors

@@ -90,7 +90,7 @@ fn sizes(ladder: Ladder, quick: bool) -> Vec<Size> {
         // A table's rows, their width, and how many are looked up.
         ("embedding", true) => vec![(1000, 64, 5000).into()],
         ("embedding", false) => vec![(131_072, 4096, 32_768).into(), (8_388_608, 64, 2_097_152).into()],
-        // Heads of all sequences, tokens, and numbers of a head: 16,384 tokens in all, 2048 numbers wide.
+        // Heads of all sequences, tokens, and head dimension: 16,384 tokens in all, 2048 numbers wide.
         ("flash_attention" | "flash_attention_causal", true) => vec![(4, 1000, 128).into()],
         ("flash_attention" | "flash_attention_causal", false) => {
             [(64, 4096, 128), (16, 16_384, 128), (128, 4096, 64), (32, 16_384, 64)].map(Size::from).into()

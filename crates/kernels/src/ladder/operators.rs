@@ -30,7 +30,7 @@ const PRODUCT: Operator = Operator { defines: &[("TILE", 64), ("DEPTH", 16)], ..
 const PRODUCT_BF16: Operator =
     Operator { defines: &[("TILE", 128), ("DEPTH", 64), ("THREADS", 128)], needs: (8, 0), ..Operator::PLAIN };
 
-/// A row of scores a block.
+/// A row of scores per block.
 const SCORES_ROW: Operator = Operator { defines: &[("THREADS", 256)], ..Operator::PLAIN };
 
 /// The CNN's step in TF32; the engine compiles it in other precisions too.
@@ -40,7 +40,7 @@ const CNN: Operator = Operator { defines: &[("PRECISION", 1)], needs: (8, 0), ..
 const ZONES: u32 = 266;
 /// The longest way that `table/keep` believes; `table/group` counts on it.
 const MAX_METRES: u32 = 100_000;
-/// Warps a block of what works warp by warp, and what a thread has in flight.
+/// Warps per block of what works warp by warp, and what a thread has in flight.
 const BY_WARPS: &[(&str, u32)] = &[("WARPS", 8), ("BATCH", 8)];
 
 /// Of `decode/halves`, for GPT-2 with 124 million parameters.

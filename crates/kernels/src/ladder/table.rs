@@ -126,7 +126,7 @@ const HELD_ROW: Rung = Rung { defines: &[("THREADS", 256), ("VECTORS", 4)], ..BF
 /// The block is as long as its row: four eights a thread.
 const LONG_ROW: Rung = Rung { defines: &[("VECTORS", 4)], block: (1024, 1), each_thread: 4 * 8, ..BF16_ROW };
 
-/// Every kernel of the course, in reading order. A test holds it against the folder.
+/// Every kernel of the course, in reading order. A test compares it with the folder.
 pub const RUNGS: &[Rung] = &[
     Rung { path: "embedding/01_one_thread_each", kernel: "embedding", ..PLAIN },
     Rung { path: "embedding/02_one_warp_a_row", ..LOOKUP },

@@ -28,7 +28,7 @@ pub struct Attention {
     kernels: Vec<(Operator, Kernel)>,
 }
 
-/// What a new set of kernels is checked at: sequences, heads of q, heads of k and v, tokens, numbers of a head; how far
+/// What a new set of kernels is checked at: sequences, heads of q, heads of k and v, tokens, head dimension; how far
 /// the scores spread. The last ones' exp is infinite where nobody takes the largest one away.
 const AWKWARD: [([usize; 5], f32); 4] =
     [([1, 1, 1, 1, 16], 1.0), ([2, 4, 2, 33, 16], 2.0), ([1, 2, 1, 31, 80], 0.5), ([1, 1, 1, 65, 64], 100.0)];
@@ -146,7 +146,7 @@ impl Attention {
         Ok(seen.into_iter().flatten().collect())
     }
 
-    /// The kernels alone, by device events, in **ms a call**: a row for each step, named after it, and one for all steps
+    /// The kernels alone, by device events, in **ms per call**: a row for each step, named after it, and one for all steps
     /// of each chain, on random numbers; the size is the length. Each round runs all steps in order.
     ///
     /// # Errors

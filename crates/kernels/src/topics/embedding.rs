@@ -69,7 +69,7 @@ impl Embedding {
         out.to_host()
     }
 
-    /// The kernel alone, by device events, in **ms a call**, with a table that is on the GPU: its elements are taken as
+    /// The kernel alone, by device events, in **ms per call**, with a table that is on the GPU: its elements are taken as
     /// rows of that width, of which `count` uniform random ones are looked up. Indices and results are rotated, so that no
     /// row is still in the cache from the last turn.
     ///

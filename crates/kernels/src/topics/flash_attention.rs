@@ -11,7 +11,7 @@ use gpulab::gpu::{Buffer, Gpu, TensorMap};
 use gpulab::measurement::Summary;
 use std::sync::OnceLock;
 
-/// The numbers of a head that the kernels are made for.
+/// The head dimension that the kernels are made for.
 pub const WIDTHS: [usize; 2] = [64, 128];
 
 /// Rows that the copy engine moves at once of q and of the result.
@@ -81,7 +81,7 @@ impl FlashAttention {
         o.to_host()
     }
 
-    /// The kernel alone, by device events, in **ms a call**: the arrays are on the GPU already, as many sets of them as
+    /// The kernel alone, by device events, in **ms per call**: the arrays are on the GPU already, as many sets of them as
     /// the cache does not hold.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ fn launch(
     loaded.launch(launches, columns, heads, (&q, &k, &v, &mut o, tokens, group, scale, causal))
 }
 
-/// A size is (heads, tokens, numbers of a head). The arrays are q, k and v.
+/// A size is (heads, tokens, head dimension). The arrays are q, k and v.
 impl Topic for FlashAttention {
     fn gpu(&self) -> &Gpu {
         &self.gpu

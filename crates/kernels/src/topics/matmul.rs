@@ -75,7 +75,7 @@ impl Matmul {
         }
     }
 
-    /// The kernel alone, by device events, in **ms a call**: the matrices are on the GPU already. Several sets of them
+    /// The kernel alone, by device events, in **ms per call**: the matrices are on the GPU already. Several sets of them
     /// are rotated, so that none is still in the cache from its last turn.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Matmul {
         Topic::time(self, shape.into().into(), plan)
     }
 
-    /// Copies in, launch and copy back, by the host's clock, in **ms a call**. The host's memory is pageable; the
+    /// Copies in, launch and copy back, by the host's clock, in **ms per call**. The host's memory is pageable; the
     /// device's is allocated before.
     ///
     /// # Errors

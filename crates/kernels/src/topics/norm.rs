@@ -8,7 +8,7 @@ use gpulab::gpu::{Buffer, Gpu};
 /// Added to the variance, or to the mean square, so that a row of equal numbers divides by no 0.
 pub const EPSILON: f32 = 1e-5;
 
-/// A norm of the course on one GPU, for each row of a bf16 table (`u16` to the host), sums in f32; 4 bytes an element.
+/// A norm of the course on one GPU, for each row of a bf16 table (`u16` to the host), sums in f32; 4 bytes per element.
 /// A layer norm is `y = (x - mean) / sqrt(variance + EPSILON) * weight + bias`,
 /// an RMS norm `y = x / sqrt(mean of x² + EPSILON) * weight`. A size is (rows, columns).
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use gpulab::cpu;
 use gpulab::error::Result;
 use gpulab::gpu::{Buffer, Gpu};
 
-/// A reduction kernel of the course on one GPU: the sum of an f32 array, 4 bytes an element. A size is the number of
+/// A reduction kernel of the course on one GPU: the sum of an f32 array, 4 bytes per element. A size is the number of
 /// elements; the result is the first number of the first output.
 #[derive(Debug, Clone)]
 pub struct Reduction(Loaded);

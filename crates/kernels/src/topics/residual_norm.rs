@@ -16,7 +16,7 @@ const OPERATIONS: f64 = 5.0;
 const AWKWARD: [(usize, usize); 7] = [(1, 1), (31, 31), (33, 33), (5, 1000), (3, 8192), (2, 8193), (2, 20_000)];
 
 /// A residual_rms_norm kernel of the course on one GPU: `sum = x + residual`, rounded to bf16, and `y = sum · weight /
-/// √(mean of the row's sum² + ε)`, from bf16 to bf16 (`u16` to the host), in f32 between: 8 bytes an element of `x`.
+/// √(mean of the row's sum² + ε)`, from bf16 to bf16 (`u16` to the host), in f32 between: 8 bytes per element of `x`.
 /// A size is (rows, columns); the inputs are `x`, `residual` and the columns' `weight`, the outputs `y` and `sum`.
 #[derive(Debug, Clone)]
 pub struct ResidualNorm(Loaded);

@@ -17,7 +17,7 @@ const OPERATIONS: f64 = 3.0;
 const AWKWARD: [(usize, usize); 6] = [(1, 2), (31, 402), (33, 320), (65, 3 * HEAD), (7, 258), (2, 8384)];
 
 /// A rope kernel of the course on one GPU: turns each pair of numbers of `q` and `k` by the angle of its position (its
-/// row) and its place in the head, from bf16 to bf16 (`u16` to the host), in f32 between: 8 bytes an element of `q`.
+/// row) and its place in the head, from bf16 to bf16 (`u16` to the host), in f32 between: 8 bytes per element of `q`.
 /// A size is (rows, columns); a head has 128 numbers, or as many less as make rows of whole heads. The inputs are `q`, `k`
 /// and the cosines and sines of all rows, `rows × head / 2` each.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use gpulab::error::Result;
 use gpulab::gpu::Gpu;
 
 /// A softmax kernel of the course on one GPU: `y = exp(x) / sum of exp(x)` for each row of a bf16 table (`u16` to the
-/// host), sums in f32; 4 bytes an element. A size is (rows, columns).
+/// host), sums in f32; 4 bytes per element. A size is (rows, columns).
 #[derive(Debug, Clone)]
 pub struct Softmax(Loaded);
 

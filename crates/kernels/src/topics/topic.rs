@@ -92,7 +92,7 @@ pub trait Topic: Sync {
         outputs.iter().map(Array::to_host).collect()
     }
 
-    /// The launches alone, by device events, in **ms a call**: the arrays are on the GPU already. Several sets of them
+    /// The launches alone, by device events, in **ms per call**: the arrays are on the GPU already. Several sets of them
     /// are rotated, so that none is still in the cache from its last turn.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use gpulab::gpu::Gpu;
 /// Results are compared in pieces of so many numbers.
 const PIECE: usize = 1024;
 
-/// A vector_add kernel of the course on one GPU: `c[i] = a[i] + b[i]` in f32, 12 bytes an element. A size is the number of
+/// A vector_add kernel of the course on one GPU: `c[i] = a[i] + b[i]` in f32, 12 bytes per element. A size is the number of
 /// elements.
 #[derive(Debug, Clone)]
 pub struct VectorAdd(Loaded);

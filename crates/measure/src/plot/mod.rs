@@ -7,7 +7,7 @@
 //! | a few figures to compare | [`bars`] |
 //! | what a whole consists of, bar beside bar | [`stacked`] |
 //! | the rungs of a ladder beside their peers | [`ladder`] |
-//! | operations a byte against operations a second | [`roofline`] |
+//! | operations per byte against operations a second | [`roofline`] |
 //! | the memory pool's numbers, step by step | [`memory_life`] |
 //! | who worked from when to when | [`timeline`] |
 //! | a table of numbers, such as attention's weights | [`heat_map`] |
@@ -129,7 +129,7 @@ pub fn ladder(rows: &[Measurement]) -> LadderChart {
     LadderChart::new(rows)
 }
 
-/// Operations a byte against operations a second, under the roofs of memory and arithmetic.
+/// Operations per byte against operations a second, under the roofs of memory and arithmetic.
 pub fn roofline(points: &[Reached]) -> Roofline {
     Roofline::new(points)
 }

@@ -25,7 +25,7 @@ pub struct Reached {
     pub recorded: bool,
 }
 
-/// Operations a byte against operations a second, both axes logarithmic, under the roofs that memory and arithmetic
+/// Operations per byte against operations a second, both axes logarithmic, under the roofs that memory and arithmetic
 /// set. As the last expression of a cell it shows itself. Points of recorded figures are hollow.
 #[derive(Debug, Clone, Default)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p gpulab-nn --example record_decode -- [--out decode.csv] [--talk FOLDER]
 //! [--tunings] [--plans NAME,NAME] [--once PLAN]`; `env/baselines/record_decode.py` does that and brings PyTorch along. Each plan's
-//! logits are held against PyTorch's in f64 before its times count. A sample is 64 tokens, of which the first reads 480
+//! logits are compared with PyTorch's in f64 before its times count. A sample is 64 tokens, of which the first reads 480
 //! positions.
 
 mod partner;
@@ -35,7 +35,7 @@ struct Way {
     /// Number of the decoder.
     at: usize,
     error: f64,
-    /// µs a token, round by round.
+    /// µs per token, round by round.
     samples: Vec<f64>,
 }
 

@@ -61,7 +61,7 @@ impl Partner {
         Ok(ways.as_array().into_iter().flatten().filter_map(way).collect())
     }
 
-    /// One sample of a way, in ms a step.
+    /// One sample of a way, in ms per step.
     pub fn sample(&mut self, at: usize) -> Result<f64> {
         let answer = ask(&format!("go {at}"))?;
         answer.trim().parse().map_err(|_| unexpected(&answer))

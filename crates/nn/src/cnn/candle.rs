@@ -174,7 +174,7 @@ impl TrainingBackend for CandleBackend {
 /// Bytes that a step needs for each image on the CPU, beside what does not grow with the batch.
 fn bytes_an_image(kernels: Kernels) -> u64 {
     match kernels {
-        // Measured: the process grew by 224 KiB an image from a batch of 512 to one of 2048.
+        // Measured: the process grew by 224 KiB per image from a batch of 512 to one of 2048.
         Kernels::Own => 240 << 10,
         // Derived: three tensors for each convolution (sum, bias added, ReLU; 87 and 147 KiB) and their gradients.
         Kernels::Candle => 1600 << 10,

@@ -570,7 +570,7 @@ struct DeviceImages {
 }
 
 impl DeviceImages {
-    /// Copies them: 784 bytes an image, a label from 0 to 9 each.
+    /// Copies them: 784 bytes per image, a label from 0 to 9 each.
     pub fn new(gpu: &Gpu, pixels: &[u8], labels: &[u8]) -> Result<DeviceImages> {
         let count = labels.len();
         if pixels.len() != count * 784 || count == 0 {

@@ -265,7 +265,7 @@ pub struct Tuning {
     pub resident: usize,
     /// Hidden units that a block of the MLP owns.
     pub units: usize,
-    /// Rows of the vocabulary that a warp has under way.
+    /// Rows of the vocabulary that a warp has in flight.
     pub lines: usize,
     /// Blocks of the logits' kernel for each multiprocessor.
     pub logits_blocks: usize,

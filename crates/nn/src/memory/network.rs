@@ -437,7 +437,7 @@ impl Prediction {
         self.parameters + self.gradients + self.optimiser + self.activations + self.input
     }
 
-    /// The four parts that a measurement is held against.
+    /// The four parts that a measurement is compared with.
     pub fn parts(&self) -> [(&'static str, u64); 4] {
         [
             ("parameters", self.parameters),

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p gpulab-onnx --example record_export -- [--model FILE] [--batches 1,8,256]
 //! [--out export.csv] [--metrics FILE] [--talk FOLDER]`; `env/baselines/record_export.py` does that and brings the Python package along.
-//! Without `--model` it is the course's CNN, beside candle. Outputs are held against each other before a time counts.
+//! Without `--model` it is the course's CNN, beside candle. Outputs are compared with each other before a time counts.
 
 mod partner;
 

@@ -474,7 +474,7 @@ fn invalid(what: String) -> Error {
     )
 }
 
-/// The operators that exporters write, and [`super::GraphBuilder::finish`] lets pass: each is held against candle by a test.
+/// The operators that exporters write, and [`super::GraphBuilder::finish`] lets pass: each is compared with candle by a test.
 const OPERATORS: &str = "Add, Concat, Conv, DequantizeLinear, Equal, Flatten, Gather, Gelu, Gemm, \
      Greater, LayerNormalization, MatMul, MaxPool, Mul, Or, QuantizeLinear, Range, Relu, \
      Reshape, Shape, Softmax, Split, Sub, Transpose, Unsqueeze, Where";

@@ -1,4 +1,4 @@
-//! Random inputs, and what candle makes of them: what every other program that runs the model is held against.
+//! Random inputs, and what candle makes of them: what every other program that runs the model is compared with.
 //!
 //! Files as in ONNX's own tests: `FOLDER/SET/input_0.pb`, …, `output_0.pb`, …, each a tensor with its name.
 

@@ -51,7 +51,7 @@ fn a_roofline_stands_on_counted_bytes_and_the_hardwares_percentage() {
     assert_eq!(found[0].metrics["fp32 peak"], 66.9);
     found[1].metrics.insert("dram__bytes_read.sum".to_string(), 27e6);
     found[1].metrics.insert("dram__bytes_write.sum".to_string(), 9e6);
-    // 36 MB in 9 µs at 92 %: 4.35 TB/s; 72 million operations are 2 a byte, and 8 TFLOP/s.
+    // 36 MB in 9 µs at 92 %: 4.35 TB/s; 72 million operations are 2 per byte, and 8 TFLOP/s.
     let svg = Counted::roofline(&[(found[1].clone(), 72e6)]).draw().svg();
     assert!(svg.contains("4.35 TB/s") && svg.contains("66.9") && svg.contains("01_one_thread_each"), "{svg}");
 }

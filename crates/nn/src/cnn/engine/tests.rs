@@ -29,7 +29,7 @@ fn a_room_takes_what_was_counted_and_a_batch_that_is_named_fits() {
     check_memory(&gpu, &EngineSettings::default(), 60_000).unwrap();
 }
 
-// The network's loss and gradients in f64, by the definition: what the kernels are held against.
+// The network's loss and gradients in f64, by the definition: what the kernels are compared with.
 
 /// Mean loss, hits, and the gradient of each parameter.
 #[derive(Clone)]

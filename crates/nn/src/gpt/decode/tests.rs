@@ -38,7 +38,7 @@ fn columns_become_rows() {
     assert_eq!(transposed(&[], 0), Vec::<u16>::new());
 }
 
-// A GPT-2's step in f64, from the same bf16 weights: what the kernels are held against.
+// A GPT-2's step in f64, from the same bf16 weights: what the kernels are compared with.
 
 /// The text so far, as keys and values of each layer: `[position][width]`.
 pub(super) struct Reference<'a> {
