@@ -100,7 +100,10 @@ fn a_shared_variable_has_bounds() {
     let (findings, given) = run("neighbours", 16);
     let [finding] = findings.as_slice() else { panic!("{findings:?}") };
     assert_eq!((finding.kind, finding.variable.as_deref()), (Kind::OutOfBounds, Some("tile")), "{finding}");
-    assert!(finding.message.contains("past the end of `tile`, at index 256: it has 256 elements of 4 bytes"), "{finding}");
+    assert!(
+        finding.message.contains("past the end of `tile`, at index 256: it has 256 elements of 4 bytes"),
+        "{finding}"
+    );
     // The neighbour keeps what it holds.
     assert_eq!((given, finding.times), (vec![3.0; 32], 256));
 

@@ -48,15 +48,36 @@ pub(super) fn verdict(
 /// What the first mistake of a launch means.
 fn meaning(error: &Error) -> &'static str {
     const MEANINGS: [(Kind, &str); 11] = [
-        (Kind::OutOfBounds, "that thread asks for a place that its array does not have; on a GPU it would read or overwrite something else"),
-        (Kind::Misaligned, "an access of several numbers at once must begin at a multiple of its size, and this one does not"),
-        (Kind::UninitialisedRead, "the thread reads a place that nobody has written yet: it holds whatever was there before"),
-        (Kind::SharedRace, "two threads of a block use one word, one of them writes, and nothing says who is first: on a GPU the result may change from run to run"),
-        (Kind::GlobalRace, "two threads use one number in memory, one of them writes, and nothing says who is first: on a GPU the result may change from run to run"),
-        (Kind::LostUpdate, "both threads may read the same old value; then the one that writes last wipes out what the other has added. `volatile` lets each access happen, and does not join the two"),
+        (
+            Kind::OutOfBounds,
+            "that thread asks for a place that its array does not have; on a GPU it would read or overwrite something else",
+        ),
+        (
+            Kind::Misaligned,
+            "an access of several numbers at once must begin at a multiple of its size, and this one does not",
+        ),
+        (
+            Kind::UninitialisedRead,
+            "the thread reads a place that nobody has written yet: it holds whatever was there before",
+        ),
+        (
+            Kind::SharedRace,
+            "two threads of a block use one word, one of them writes, and nothing says who is first: on a GPU the result may change from run to run",
+        ),
+        (
+            Kind::GlobalRace,
+            "two threads use one number in memory, one of them writes, and nothing says who is first: on a GPU the result may change from run to run",
+        ),
+        (
+            Kind::LostUpdate,
+            "both threads may read the same old value; then the one that writes last wipes out what the other has added. `volatile` lets each access happen, and does not join the two",
+        ),
         (Kind::BarrierDivergence, "some of the threads wait there for others that never come by"),
         (Kind::Deadlock, "all threads that are left wait, and nobody is left who could let them go on"),
-        (Kind::BlockOrder, "a block waits for one that has not started; it may hold the place that the other one needs"),
+        (
+            Kind::BlockOrder,
+            "a block waits for one that has not started; it may hold the place that the other one needs",
+        ),
         (Kind::StepBudget, "the kernel has run far longer than it can need: one of its loops has no end"),
         (Kind::Trap, "the kernel stopped itself, by a failed `assert` or a `__trap()`"),
     ];
@@ -68,7 +89,10 @@ fn meaning(error: &Error) -> &'static str {
 pub(super) fn unchanged<T: Element + PartialEq + Display>(name: &str, buffer: &Buffer<T>, before: &[T]) -> Check {
     let after = buffer.to_host()?;
     let what = after.iter().zip(before).position(|(after, before)| after != before).map(|at| {
-        format!("the input `{name}` has changed: element {at} was {} before the launch, and is {} now", before[at], after[at])
+        format!(
+            "the input `{name}` has changed: element {at} was {} before the launch, and is {} now",
+            before[at], after[at]
+        )
     });
     none_told(
         what,

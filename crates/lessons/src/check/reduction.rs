@@ -178,8 +178,9 @@ fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Check {
         let lanes = atomics.map(|access| access.offsets.iter().flatten().count()).max().unwrap_or(0);
         let count = c.global_atomics + c.shared_atomics;
         if lanes > 1 || count > warps {
-            let what =
-                format!("with n = {n} warps make {count} atomic additions, of up to {lanes} lanes each, and all take turns");
+            let what = format!(
+                "with n = {n} warps make {count} atomic additions, of up to {lanes} lanes each, and all take turns"
+            );
             return told(
                 what,
                 "additions to one place are done one after the other: the more there are, the longer all wait",
@@ -279,7 +280,8 @@ mod tests {
             ],
         );
         // As given, without barriers, it is told of a race: not of memory that nobody has written.
-        let given = LARGEST.replace("__syncthreads(); // all are there", "").replace("__syncthreads(); // all are done", "");
+        let given =
+            LARGEST.replace("__syncthreads(); // all are there", "").replace("__syncthreads(); // all are done", "");
         let shown = largest(&given).shown();
         assert!(shown.contains("data race in shared memory") && !shown.contains("nothing has written"), "{shown}");
         let head = "extern \"C\" __global__ void largest(const float *a, float *partial, int n) {
@@ -375,7 +377,9 @@ mod tests {
             ],
         );
         // Atomics alone, so that no load meets another.
-        let atomic = ROW_SUMS.replace("[32][33]", "[32][32]").replace("sum += tile[lane][column]", "sum += atomicAdd(&tile[lane][column], 0.0f)");
+        let atomic = ROW_SUMS
+            .replace("[32][33]", "[32][32]")
+            .replace("sum += tile[lane][column]", "sum += atomicAdd(&tile[lane][column], 0.0f)");
         let text = row_sums(&atomic).text();
         assert!(text.contains("0 bank conflicts of loads") && text.contains("of atomics"), "{text}");
         // Turned over, the conflict is in the store.

@@ -30,7 +30,8 @@ pub fn axpy(source: &str) -> Verdict {
             let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| s * x + y).collect();
             let given = on_y.to_host()?;
             if let Some(what) = first_wrong(n, &given, &expected) {
-                let at = given.iter().zip(&expected).position(|(&given, &expected)| !near(given, expected)).unwrap_or(0);
+                let at =
+                    given.iter().zip(&expected).position(|(&given, &expected)| !near(given, expected)).unwrap_or(0);
                 let what = format!("{what}. There s = {s}, x = {}, and y was {}", x[at], y[at]);
                 return match given[at] == y[at] {
                     true => told(
@@ -189,7 +190,9 @@ fn parted(seen: &Inspection, n: usize, ptx: &str) -> Check {
     }
     none_told(
         (each > 100.0 && both_kinds(ptx)).then(|| {
-            format!("with n = {n} no lanes part, but each element takes {each:.0} instructions: the steps of both kinds")
+            format!(
+                "with n = {n} no lanes part, but each element takes {each:.0} instructions: the steps of both kinds"
+            )
         }),
         "computing both and choosing one costs what lanes that part cost",
         "each thread is to do one kind only: which elements must a warp take for that?",
@@ -198,11 +201,11 @@ fn parted(seen: &Inspection, n: usize, ptx: &str) -> Check {
 
 /// Whether the steps of both kinds stand in one stretch of code, without a branch between them.
 fn both_kinds(ptx: &str) -> bool {
-    let sums = |line: &&str| ["fma.", "mul.", "add.", "sub."].iter().any(|name| line.trim_start().starts_with(name));
+    let sums = |line: &str| ["fma.", "mul.", "add.", "sub."].iter().any(|name| line.trim_start().starts_with(name));
     let ends = |line: &str| line.starts_with('$') || line.contains("bra");
     let lines: Vec<&str> = ptx.lines().collect();
     lines.split(|line| ends(line)).any(|stretch| {
-        let has = |bits: &[&str]| stretch.iter().filter(sums).any(|line| bits.iter().any(|bits| line.contains(bits)));
+        let has = |bits: &[&str]| stretch.iter().any(|line| sums(line) && bits.iter().any(|bits| line.contains(bits)));
         // 0.5 as a factor, or 1 added; 0.5 taken off.
         has(&["0f3F000000", "0f3F800000"]) && has(&["0fBF000000"])
     })
@@ -333,7 +336,11 @@ mod tests {
                 (begin, &off_by_one, "begin where a sector does"),
                 // One thread, one warp, one block does all; the input is changed; the output only looks right.
                 (strided, &format!("{first} if (t == 0) for (int i = 0; i < n; ++i)"), "the work is not shared out"),
-                (strided, &format!("{first} if (t < 32) for (int i = t; i < n; i += 32)"), "the work is not shared out"),
+                (
+                    strided,
+                    &format!("{first} if (t < 32) for (int i = t; i < n; i += 32)"),
+                    "the work is not shared out",
+                ),
                 (
                     strided,
                     &format!("{first} if (t < 256) for (int i = t; i < n; i += 256)"),
@@ -364,7 +371,8 @@ mod tests {
         let both = "float a = value, b = value;
         for (int k = 0; k < 64; ++k) { a = a * 0.5f + 1.0f; b = b * b - 0.5f; }
         value = i % 2 == 0 ? a : b;";
-        let closed = "value = i % 2 == 0 ? value * 5.421010862e-20f + 2.0f : fabsf(value) > 1.366f ? INFINITY : -0.3660254f;";
+        let closed =
+            "value = i % 2 == 0 ? value * 5.421010862e-20f + 2.0f : fabsf(value) > 1.366f ? INFINITY : -0.3660254f;";
         expect(
             two_kinds,
             TWO_KINDS,
@@ -384,7 +392,8 @@ mod tests {
         let source = TWO_KINDS.replace(own, by_thread).replace(arms, both);
         let text = two_kinds(&source).text();
         assert!(text.contains("computing both"), "{text}");
-        let one_warp = TWO_KINDS.replace(own, "if (t >= 32) return; for (int j = t; j < n; j += 32) { int i = j;")
+        let one_warp = TWO_KINDS
+            .replace(own, "if (t >= 32) return; for (int j = t; j < n; j += 32) { int i = j;")
             .replace("        x[i] = value;\n    }\n", "        x[i] = value;\n    }\n}\n");
         let text = two_kinds(&one_warp).text();
         assert!(text.contains("not shared out"), "{text}");

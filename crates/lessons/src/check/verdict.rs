@@ -174,7 +174,9 @@ impl Verdict {
                 Told { what, meaning: meaning.to_string(), idea: Some(idea.to_string()) }
             }
             NotYet::Error(error) => match explain(&error) {
-                (what, Some(meaning), idea) => Told { what, meaning: meaning.to_string(), idea: Some(idea.to_string()) },
+                (what, Some(meaning), idea) => {
+                    Told { what, meaning: meaning.to_string(), idea: Some(idea.to_string()) }
+                }
                 (what, None, hint) => Told { what, meaning: hint.to_string(), idea: None },
             },
         });

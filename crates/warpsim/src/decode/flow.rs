@@ -144,7 +144,9 @@ impl Flow {
                 continue;
             }
             let leaves = |number: u32, branch: &Instruction| match (&branch.op, branch.guard) {
-                (Op::Branch { target, .. }, Some(guard)) if number == at as u32 || !body.contains(target) => Some(guard),
+                (Op::Branch { target, .. }, Some(guard)) if number == at as u32 || !body.contains(target) => {
+                    Some(guard)
+                }
                 _ => None,
             };
             let inside = body.clone().map(|number| (number, &code[number as usize]));

@@ -28,8 +28,8 @@ use crate::error::{Error, SourceLine};
 use crate::op::{Instruction, Op};
 use crate::ptx::ast;
 use crate::ptx::types::Space;
-pub use layout::{Layout, Symbol};
 use flow::{Flow, Updates};
+pub use layout::{Layout, Symbol};
 use modifiers::Modifiers;
 use slots::{Fill, Slots};
 
