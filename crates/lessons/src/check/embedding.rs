@@ -164,6 +164,14 @@ pub fn padding(source: &str) -> Verdict {
                 "what is read and multiplied by 0 may still be infinite or NaN: what is not read cannot be wrong",
             )?;
         }
+        let many = Lookup::new(MANY, 64);
+        let (seen, wrong) = run_padded(gpu, kernel, &many)?;
+        none_told(
+            wrong,
+            "with many blocks, that place does not hold its row",
+            "which element does each block's first thread take?",
+        )?;
+        shared_out(&seen, 0.3)?;
         let none = Lookup { index: vec![-1; 8], ..Lookup::new(8, 64) };
         let (seen, _) = run_padded(gpu, kernel, &none)?;
         // 16 warps, each with half a row: a sector each for the index, and 8 more for what they might read of the table.
@@ -175,15 +183,7 @@ pub fn padding(source: &str) -> Verdict {
             what,
             "of a place without a row nothing need be fetched but its index",
             "read the table only behind the comparison, not before it",
-        )?;
-        let many = Lookup::new(MANY, 64);
-        let (seen, wrong) = run_padded(gpu, kernel, &many)?;
-        none_told(
-            wrong,
-            "with many blocks, that place does not hold its row",
-            "which element does each block's first thread take?",
-        )?;
-        shared_out(&seen, 0.3)
+        )
     })
 }
 
@@ -255,6 +255,9 @@ fn gather_hint(error: &Error) -> &'static str {
     if kernels::first_is(error, &[Kind::GlobalRace]) {
         "two warps write one element of `out`, and each has a place of its own there: where does the row of place 1 begin, and \
          where does that of place 0 end?"
+    } else if kernels::first_is(error, &[Kind::Misaligned]) {
+        "a float4 lies at a multiple of 16 bytes: does every row begin at one, in the table and in the result, with this width? \
+         The others keep the loop over single floats"
     } else {
         element_hint(error)
     }
@@ -333,7 +336,7 @@ extern \"C\" __global__ void gather(const float *table, const int *index, float 
                 ("if (width % 4 == 0)", "if (false)", "takes 4.0 store instructions"),
                 ("if (width % 4 == 0)", "if (true)", "element 0 of place 0, whose index is 0, was never written"),
                 ("if (width % 4 == 0)", "if (width > 4)", "which widths may take 16 bytes a lane"),
-                ("if (width % 4 == 0) {", tail, "Keep the loop over single floats"),
+                ("if (width % 4 == 0) {", tail, "keep the loop over single floats"),
                 ("width / 4, lane", "width, lane", "every index names a row here"),
                 ("width / 4, lane", "width / 8, lane", "counted in float4"),
                 (
@@ -349,7 +352,8 @@ extern \"C\" __global__ void gather(const float *table, const int *index, float 
                 ("width % 4 == 0", "width % 2 == 0", "of 2 elements"),
                 ("width % 4 == 0", "width % 128 == 0", "a row of 516 floats takes"),
                 ("width % 4 == 0", "width % 8 == 0", "a row of 516 floats takes"),
-                ("out + place * width", "out + place * (width - 1)", "where does the row of place 1 begin"),
+                ("out + place * width", "out + place * (width - 4)", "where does the row of place 1 begin"),
+                ("out + place * width", "out + place * (width - 1)", "does every row begin at one"),
                 ("out + place * width", "out + (count - 1 - place) * width", "whose index is 0, is"),
                 ("k = lane; k < n; k += 32", "k = 0; k < n && lane == 0; ++k", "store instructions"),
                 ("to[k] = from[k];", "to[k] = from[k]; ((T *)from)[k] = T();", "the input `table` has changed"),
@@ -448,7 +452,7 @@ extern \"C\" __global__ void gather(const float *table, const int *index, float 
                     "the work is not shared out",
                 ),
                 ("grad_out[i])", "2.0f * grad_out[i])", "which part is missing"),
-                ("grad_out[i])", "NAN)", "is NaN"),
+                ("grad_out[i])", "__int_as_float(0x7fc00000))", "is NaN"),
                 ("grad_out[i]);", "grad_out[i]); ((float *)grad_out)[i] = 0.0f;", "the input `grad_out` has changed"),
             ],
         );

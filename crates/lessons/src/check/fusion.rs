@@ -2,7 +2,7 @@
 
 use super::Verdict;
 use super::kernels::{self, left, shared_out, unchanged};
-use super::verdict::{Check, none_told, told};
+use super::verdict::{Check, told};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::inspect::Inspection;
@@ -57,10 +57,11 @@ pub fn swiglu(source: &str) -> Verdict {
             }
             unchanged("gate", &on_gate, &gate)?;
             unchanged("up", &on_up, &up)?;
-            let seen = kernel.inspect(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
-            moved(&seen, 2 * sectors(n), sectors(n))?;
-            if n >= 4096 {
+            // Small sizes only tell whether it is right.
+            if n >= 1000 {
+                let seen = kernel.inspect(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
                 shared_out(&seen, 0.5)?;
+                moved(&seen, 2 * sectors(n), sectors(n))?;
             }
         }
         Ok(())
@@ -246,7 +247,7 @@ mod tests {
                 (
                     "y[i] = g / (1.0f + expf(-g)) * up[i];",
                     "t[i] = g / (1.0f + expf(-g)); __threadfence_block(); y[i] = ((volatile float *)t)[i] * up[i];",
-                    "96 bytes are read and 64 written, 64 and 32 would do\nhint: something is written to memory, and read again",
+                    "12000 bytes are read and 8000 written, 8000 and 4000 would do\nhint: something is written to memory, and read again",
                 ),
                 ("* up[i]", "", "it may be one formula"),
                 ("i < n", "i < (n + 31) / 32 * 32", "is there one?"),
@@ -273,7 +274,7 @@ mod tests {
                     "if (first < 32) for (int i = first; i < n; i += 32)",
                     "the work is not shared out",
                 ),
-                ("* up[i];", "* up[i] / up[i] * NAN;", "is NaN"),
+                ("* up[i];", "* up[i] / up[i] * __int_as_float(0x7fc00000);", "is NaN"),
                 ("* up[i];", "* up[i]; ((float *)up)[i] = 0.0f;", "the input `up` has changed"),
             ],
         );
@@ -323,7 +324,7 @@ mod tests {
                     "arrays of their own",
                 ),
                 ("y[row] = most + logf(sum)", "y[row] = 2.0f", "and it should be"),
-                ("y[row] = most + logf(sum)", "y[row] = NAN", "is NaN"),
+                ("y[row] = most + logf(sum)", "y[row] = __int_as_float(0x7fc00000)", "is NaN"),
                 (
                     "most = larger;",
                     "most = larger; ((float *)x)[column * rows + row] = most;",

@@ -45,7 +45,7 @@ pub fn largest(source: &str) -> Verdict {
         }
         let n = 64 * BLOCK as usize;
         let (a, mut partial) = (gpu.to_device(&telling(n, 1))?, gpu.poison::<f32>(64)?);
-        shared_out(&kernel.inspect(LaunchConfig::for_elements(n, BLOCK), (&a, &mut partial, n as i32))?, 0.2)
+        shared_out(&kernel.inspect(LaunchConfig::for_elements(n, BLOCK), (&a, &mut partial, n as i32))?, 0.35)
     })
 }
 
@@ -133,7 +133,7 @@ pub fn dot(source: &str) -> Verdict {
 /// What is wrong with the result for that length, and hints.
 fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check {
     // What is there already stays.
-    let before = 3.0;
+    let before = 3.0f32;
     let (a, b) = (whole(n, 1), whole(n, 2));
     let (on_a, on_b, mut result) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.to_device(&[before])?);
     kernel.launch(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&on_a, &on_b, &mut result, n as i32))?;
@@ -298,7 +298,7 @@ mod tests {
                 (&with(&format!("if (thread == 0) {{ {one_thread} }}")), "the work is not shared out"),
                 (
                     &with(
-                        "if (thread >= 32) return; float most = -INFINITY;
+                        "if (thread >= 32) return; float most = -__int_as_float(0x7f800000);
     for (int i = first + thread; i < last; i += 32) { most = fmaxf(most, a[i]); }
     for (int d = 16; d > 0; d /= 2) { most = fmaxf(most, __shfl_down_sync(~0u, most, d)); }
     if (thread == 0) { partial[blockIdx.x] = most; }",
@@ -312,12 +312,12 @@ mod tests {
                     "numbers from -1",
                 ),
                 (
-                    &with("volatile float *most = partial + blockIdx.x; if (thread == 0) { *most = -INFINITY; } __syncthreads();
+                    &with("volatile float *most = partial + blockIdx.x; if (thread == 0) { *most = -__int_as_float(0x7f800000); } __syncthreads();
     if (first + thread < n) { *most = fmaxf(*most, a[first + thread]); }"),
                     "lost update",
                 ),
                 (&with("if (thread == 0) { partial[blockIdx.x] = a[last - 1]; }"), "and it should be -1"),
-                (&with("if (thread == 0) { partial[blockIdx.x] = NAN; }"), "is NaN"),
+                (&with("if (thread == 0) { partial[blockIdx.x] = __int_as_float(0x7fc00000); }"), "is NaN"),
                 (
                     &with("float *work = (float *)a; for (int d = 128; d > 0; d /= 2) { __syncthreads();
     if (thread < d && first + thread + d < last) { work[first + thread] = fmaxf(a[first + thread], a[first + thread + d]); } }
@@ -357,18 +357,13 @@ mod tests {
                 ("&& first + row < rows", "", "which element is its own"),
                 ("__syncthreads();", "if (lane < 16) { __syncthreads(); }", "no `if` keeps"),
                 // Atomics that read; an array of one's own; one lane does all; NaN; the input as the tile.
-                (
-                    "float sum = 0.0f;",
-                    "float sum = 0.0f; for (int c = 0; c < 32; ++c) { atomicAdd(&tile[lane][c], 0.0f); }",
-                    "bank conflicts of loads",
-                ),
                 ("[32][33]", "[32][32]", "lanes of a warp ask one bank"),
                 (
                     "if (first + lane < rows) {",
                     "if (lane == 0) for (; lane < 32 && first + lane < rows; ++lane) {",
                     "the work is not shared out",
                 ),
-                ("sums[first + lane] = sum", "sums[first + lane] = NAN", "is NaN"),
+                ("sums[first + lane] = sum", "sums[first + lane] = __int_as_float(0x7fc00000)", "is NaN"),
                 (
                     "sums[first + lane] = sum",
                     "sums[first + lane] = sum; ((float *)a)[(first + lane) * 32] = sum",
@@ -440,7 +435,7 @@ mod tests {
                     "the work is not shared out",
                 ),
                 ("sum += a[i] * b[i];", "sum += a[i] * b[i]; ((float *)b)[i] = 0.0f;", "the input `b` has changed"),
-                ("atomicAdd(result, sum)", "atomicAdd(result, NAN)", "the result is NaN"),
+                ("atomicAdd(result, sum)", "atomicAdd(result, __int_as_float(0x7fc00000))", "the result is NaN"),
                 (
                     "for (int distance = 16",
                     "if (threadIdx.x % 32 < 16) for (int distance = 16",
