@@ -5,9 +5,10 @@ use super::verdict::{Check, ask, none_told};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use gpulab::inspect::Inspection;
+use gpulab::inspect::{Access, AccessKind, Inspection, Space};
 use gpulab::launch::Element;
 use gpulab::warpsim::Kind;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 const COMPILE_HINT: &str = "fix the first error of the compiler; the lines are those of your kernel";
@@ -121,6 +122,21 @@ pub(super) fn shared_out(seen: &Inspection, part: f64) -> Check {
         "a launch takes as long as its longest warp: threads that have nothing to do do not make it shorter",
         "let each thread of the launch take its own part of the elements, and as many as the others",
     )
+}
+
+/// The access of the watched warp that touches the most sectors beyond those that its bytes fill, with its line. Judged by
+/// bytes: 32 lanes with 16 bytes each fill 16 sectors, and need no fewer.
+pub(super) fn scattered(seen: &Inspection) -> Option<String> {
+    let global =
+        seen.accesses.iter().filter(|access| access.space == Space::Global && access.kind != AccessKind::Atomic);
+    let beyond = |access: &Access| {
+        let places: BTreeSet<u64> = access.offsets.iter().flatten().copied().collect();
+        let fill = (places.len() as u64 * u64::from(access.bytes)).div_ceil(32);
+        (access.sectors.saturating_sub(fill), fill)
+    };
+    let access = global.max_by_key(|access| beyond(access).0).filter(|access| beyond(access).0 > 0)?;
+    let line = access.line.map_or(String::new(), |line| format!("line {line}, `{}`: ", access.text));
+    Some(format!("{line}one request touches {} sectors, and its bytes fill {}", access.sectors, beyond(access).1))
 }
 
 /// Numbers that tell wrong ideas apart: large and small ones, of both signs, some of them twice or more, in an order that

@@ -108,10 +108,11 @@ fn scattered(seen: &Inspection, n: usize) -> Check {
                     "neighbouring lanes must take neighbouring elements in each step: then the four elements of one thread lie far apart"
                 }
             };
+            let worst = kernels::scattered(seen).map_or(String::new(), |worst| format!("\n{worst}"));
             return told(
                 format!(
                     "with n = {n} its {what} make {requests} requests and touch {sectors} sectors, {each:.1} a request; \
-                     the array has {} sectors",
+                     the array has {} sectors{worst}",
                     bytes.div_ceil(32)
                 ),
                 "memory comes in sectors of 32 bytes: some of them are fetched several times, since the lanes of one request \
@@ -333,6 +334,7 @@ mod tests {
                 ("; i < n;", "; i <= n;", "past the end"),
                 ("2.0f", "3.0f", "element 0 is"),
                 (strided, within_block, "with n = 5000 element 2048 was never written"),
+                (strided, pieces, "one request touches 16 sectors, and its bytes fill 4"),
                 (begin, &off_by_one, "begin where a sector does"),
                 // One thread, one warp, one block does all; the input is changed; the output only looks right.
                 (strided, &format!("{first} if (t == 0) for (int i = 0; i < n; ++i)"), "the work is not shared out"),
