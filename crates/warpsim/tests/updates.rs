@@ -51,9 +51,15 @@ fn updates_in_two_steps_are_lost() {
 fn a_maximum_in_two_steps_is_lost() {
     let mut device = Device::new();
     let numbers: Vec<i32> = (0..128).collect();
-    let args = [upload(&mut device, &[-1i32]), upload(&mut device, &numbers)].map(Arg::Pointer);
-    let report = device.launch(&module("updates"), "largest_of", Launch::linear(2, 64), &args).expect("it runs");
-    assert_eq!(report.findings.first().map(|f| f.kind), Some(Kind::LostUpdate), "{:?}", report.findings);
+    for kernel in ["largest_of", "if_larger"] {
+        let args = [upload(&mut device, &[-1i32]), upload(&mut device, &numbers)].map(Arg::Pointer);
+        let report = device.launch(&module("updates"), kernel, Launch::linear(2, 64), &args).expect("it runs");
+        assert_eq!(report.findings.first().map(|f| f.kind), Some(Kind::LostUpdate), "{kernel}: {:?}", report.findings);
+    }
+    // A turn that is handed on is compared with a number, and another one is written.
+    let args = [upload(&mut device, &[0i32]), upload(&mut device, &numbers)].map(Arg::Pointer);
+    let report = device.launch(&module("updates"), "hands_on", Launch::linear(4, 64), &args).expect("it runs");
+    assert!(report.findings.is_empty(), "{}", report.findings[0]);
 }
 
 #[test]

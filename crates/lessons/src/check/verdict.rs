@@ -105,9 +105,9 @@ pub(super) fn none_told(what: Option<String>, meaning: &'static str, idea: &'sta
     what.map_or(Ok(()), |what| told(what, meaning, idea))
 }
 
-/// The verdict on an exercise whose answer is Rust. [`timed`] also ends an answer that does not come back.
+/// The verdict on an exercise whose answer is Rust, also where it panics. [`timed`] also ends an answer that does not come back.
 pub(super) fn verdict(exercise: &str, check: impl FnOnce() -> Check) -> Verdict {
-    Verdict::of(exercise, check(), |_| "run the notebook from the top")
+    Verdict::of(exercise, ask("", check).and_then(|checked| checked), |_| "run the notebook from the top")
 }
 
 /// What an answer in Rust may take.
@@ -340,6 +340,7 @@ mod tests {
         assert!(timed("time it", || ask("", || panic!("at {}", 7))).text().contains("your code panicked: at 7"));
         assert!(timed("time it", || panic!("outside")).text().contains("your code panicked: outside"));
         assert!(timed("time it", || Ok(())).passed());
+        assert!(verdict("time it", || panic!("no {}", "answer")).text().contains("your code panicked: no answer"));
     }
 
     #[test]

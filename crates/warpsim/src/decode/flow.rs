@@ -19,7 +19,7 @@ pub const ANYWHERE: Home = (0, u32::MAX);
 #[derive(Clone, Debug, Default)]
 pub struct Updates {
     /// By the instruction that writes (a volatile store, an exchange): the volatile or atomic reads that its value was
-    /// made from.
+    /// made from, or compared with.
     pub writes: BTreeMap<u32, Vec<u32>>,
     /// All such reads.
     pub reads: BTreeSet<u32>,
@@ -44,6 +44,8 @@ struct Step {
     /// Those of its address.
     base: Vec<Place>,
     base_shared: Vec<u32>,
+    /// Whether it asks which of two numbers is larger.
+    orders: bool,
 }
 
 /// All instructions of a kernel as they were written.
@@ -53,7 +55,10 @@ pub struct Flow(Vec<Step>);
 impl Flow {
     /// Notes the instruction that becomes number `at`.
     pub fn note(&mut self, at: usize, slots: &Slots, from: &ast::Instruction) {
-        let mut step = Step { at: at as u32, ..Step::default() };
+        let mut parts = from.opcode.split('.');
+        let orders = parts.next() == Some("setp")
+            && parts.any(|part| ["lt", "le", "gt", "ge"].contains(&part.trim_end_matches('u')));
+        let mut step = Step { at: at as u32, orders, ..Step::default() };
         for (number, operand) in from.operands.iter().enumerate() {
             match operand {
                 Operand::Address(base, _) => names(slots, base, &mut step.base, &mut step.base_shared),
@@ -127,7 +132,12 @@ impl Flow {
             step.to.iter().for_each(|place| makers.entry(*place).or_default().push(step));
         }
         for write in writes {
-            let reads = made_from(code, &makers, &write.from);
+            let mut reads = made_from(code, &makers, &write.from);
+            // `if (x > *word) *word = x` is an update, too: what is written was compared with what was read.
+            let compares = |step: &&Step| step.orders && step.from.iter().any(|place| write.from.contains(place));
+            for step in self.0.iter().filter(compares).filter(|step| decides(code, step, write.at)) {
+                reads.extend(made_from(code, &makers, &step.from));
+            }
             if !reads.is_empty() {
                 out.reads.extend(&reads);
                 out.writes.insert(write.at, reads.into_iter().collect());
@@ -157,6 +167,18 @@ impl Flow {
         }
         out
     }
+}
+
+/// Whether the result of a comparison decides if an instruction runs: as its guard, or that of a branch around it.
+fn decides(code: &[Instruction], compare: &Step, write: u32) -> bool {
+    let asked = |instruction: &Instruction| {
+        instruction.guard.is_some_and(|guard| compare.to.contains(&Place::Pred(guard.slot)))
+    };
+    let around = |at: usize, branch: &Instruction| match branch.op {
+        Op::Branch { target, .. } => (at as u32) < write && write < target && asked(branch),
+        _ => false,
+    };
+    asked(&code[write as usize]) || code.iter().enumerate().any(|(at, instruction)| around(at, instruction))
 }
 
 fn strong(t: &Transfer) -> bool {

@@ -38,7 +38,24 @@ extern "C" __global__ void looks_again(float *sum, const float *x) {
     } while (*p < old);
 }
 
+extern "C" __global__ void if_larger(int *most, const int *x) {
+    int mine = x[blockIdx.x * blockDim.x + threadIdx.x];
+    if (mine > *(volatile int *)most) { *(volatile int *)most = mine; }
+}
+
 // Right.
+extern "C" __global__ void hands_on(int *turn, const int *x) {
+    if (threadIdx.x == 0) {
+        for (bool done = false; !done;) {
+            if (*(volatile int *)turn >= (int)blockIdx.x) {
+                __threadfence();
+                *(volatile int *)turn = blockIdx.x + 1;
+                done = true;
+            }
+        }
+    }
+}
+
 extern "C" __global__ void locked(float *sum, const float *x, int *lock) {
     if (threadIdx.x == 0) {
         while (atomicCAS(lock, 0, 1) != 0) {}
