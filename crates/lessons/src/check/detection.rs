@@ -244,7 +244,7 @@ mod tests {
                 |gpus| gpus.iter().position(|gpu| gpu.name == "A100").or(Some(0)).filter(|_| !gpus.is_empty()),
                 "it should be",
             ),
-            (|gpus| (0..gpus.len()).filter(|&at| gpus[at].compute_capability >= (8, 0)).last(), "the most free memory"),
+            (|gpus| (0..gpus.len()).rfind(|&at| gpus[at].compute_capability >= (8, 0)), "the most free memory"),
             (
                 |_| Some(0),
                 "your answer is Some(0), the A2, and it should be Some(1), the A100\nhint: the most free memory",
