@@ -16,6 +16,8 @@ pub struct Inspection {
     pub shared_bytes: u64,
     /// Counts of the whole launch.
     pub counters: Counters,
+    /// Instructions of the warp that ran the most.
+    pub longest_warp: u64,
     /// Every line of the source, in order, with its counts.
     pub lines: Vec<Line>,
     /// The warp whose accesses were kept: its block (x, y, z), and its number in that block.

@@ -71,7 +71,19 @@ pub(super) fn inspection(accesses: Vec<Access>) -> Inspection {
     };
     let (grid, block, findings) = ([3907, 1, 1], [256, 1, 1], Vec::new());
     let (kernel, watched, printed) = ("add".to_string(), ([0; 3], 0), String::new());
-    Inspection { kernel, grid, block, shared_bytes: 0, counters, lines, watched, accesses, findings, printed }
+    Inspection {
+        kernel,
+        grid,
+        block,
+        shared_bytes: 0,
+        counters,
+        longest_warp: 0,
+        lines,
+        watched,
+        accesses,
+        findings,
+        printed,
+    }
 }
 
 /// The words of a picture, in order.

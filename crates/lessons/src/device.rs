@@ -10,6 +10,7 @@ use gpulab::gpu::{Buffer, Gpu};
 use gpulab::launch::LaunchConfig;
 use gpulab_kernels::ladder::{Rung, rung};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A place that holds vectors and computes with them.
 #[derive(Debug, Clone)]
@@ -122,6 +123,7 @@ fn lanes_of(vectors: &str) -> u64 {
 pub struct DeviceVector {
     device: ComputeDevice,
     data: Data,
+    copies: AtomicUsize,
 }
 
 enum Data {
@@ -135,7 +137,7 @@ impl DeviceVector {
             ComputeDevice::Gpu(gpu) => Data::Gpu(gpu.to_device(host)?),
             ComputeDevice::Cpu | ComputeDevice::Practice => Data::Host(host.to_vec()),
         };
-        Ok(DeviceVector { device: device.clone(), data })
+        Ok(DeviceVector { device: device.clone(), data, copies: AtomicUsize::new(0) })
     }
 
     /// Where it lives.
@@ -161,7 +163,13 @@ impl DeviceVector {
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Driver`].
     pub fn to(&self, device: &ComputeDevice) -> Result<DeviceVector> {
+        self.copies.fetch_add(1, Ordering::Relaxed);
         DeviceVector::new(device, &self.to_host()?)
+    }
+
+    /// How often it was copied to a device.
+    pub(crate) fn copies(&self) -> usize {
+        self.copies.load(Ordering::Relaxed)
     }
 
     /// A copy of the numbers for the CPU to read.
@@ -205,7 +213,7 @@ impl DeviceVector {
             (Data::Host(a), Data::Host(b), _) => Data::Host(a.iter().zip(b).map(|(&a, &b)| on_cpu(a, b)).collect()),
             _ => unreachable!("vectors of one device keep their data the same way"),
         };
-        Ok(DeviceVector { device: self.device.clone(), data })
+        Ok(DeviceVector { device: self.device.clone(), data, copies: AtomicUsize::new(0) })
     }
 }
 

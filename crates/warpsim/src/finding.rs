@@ -18,6 +18,9 @@ pub enum Kind {
     /// Two threads use the same global memory, one of them writes, and nothing orders the two: no barrier within a block,
     /// no atomics with fences between blocks.
     GlobalRace,
+    /// Two threads each read a word and write it back, changed, by two volatile or atomic accesses, and nothing orders the
+    /// two threads: one of the changes is lost.
+    LostUpdate,
     /// A barrier, or an exchange between lanes, that some of its threads do not reach.
     BarrierDivergence,
     /// Threads wait for each other for ever.
@@ -40,6 +43,7 @@ impl Kind {
             Self::UninitialisedRead => "uninitialised_read",
             Self::SharedRace => "shared_race",
             Self::GlobalRace => "global_race",
+            Self::LostUpdate => "lost_update",
             Self::BarrierDivergence => "barrier_divergence",
             Self::Deadlock => "deadlock",
             Self::BlockOrder => "block_order",
@@ -56,6 +60,7 @@ impl Kind {
             Self::UninitialisedRead => "read of memory that nothing has written",
             Self::SharedRace => "data race in shared memory",
             Self::GlobalRace => "data race in global memory",
+            Self::LostUpdate => "lost update",
             Self::BarrierDivergence => "barrier that not all threads reach",
             Self::Deadlock => "deadlock",
             Self::BlockOrder => "wait that depends on the order of blocks",

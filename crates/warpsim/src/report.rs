@@ -13,6 +13,8 @@ use crate::watch::Access;
 pub struct Report {
     /// Counts of the whole launch.
     pub counters: Counters,
+    /// PTX instructions of the warp that ran the most: the longest path through the launch, were all warps to run at once.
+    pub longest_warp: u64,
     /// Counts by source line; PTX compiled without `-lineinfo` has none.
     pub lines: Lines,
     /// Mistakes of the kernel, by block. Empty for a kernel that did nothing wrong here.
@@ -37,8 +39,8 @@ impl Report {
             counters += counts;
             *lines.entry(source_line(files, instruction.loc)).or_default() += counts;
         }
-        let Outcome { findings, printed, accesses, .. } = outcome;
-        Self { counters, lines, findings, printed, accesses }
+        let Outcome { longest: longest_warp, findings, printed, accesses, .. } = outcome;
+        Self { counters, longest_warp, lines, findings, printed, accesses }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Exercises of lesson 01.
 
 use super::Verdict;
-use super::verdict::{ask, run, verdict, wrong};
+use super::verdict::{ask, asking, run, timed, told, wrong};
 use crate::device::{ComputeDevice, DeviceVector};
 use gpulab::error::{Error, Result};
 
@@ -35,14 +35,16 @@ const LEAST: (u32, u32) = (8, 0);
 /// Checks a function that gives the index of the GPU with the most free memory among those of compute capability 8.0
 /// or higher, and `None` when there is none.
 pub fn choose_device(answer: fn(&[Candidate]) -> Option<usize>) -> Verdict {
-    verdict("choose_device", || {
+    timed("choose_device", move || {
         let volta = Candidate::new("Tesla V100", (7, 0), 30);
         let turing = Candidate::new("T4", (7, 5), 15);
         let small = Candidate::new("A2", (8, 6), 14);
         let large = Candidate::new("A100", (8, 0), 38);
         let ada = Candidate::new("L4", (8, 9), 21);
         let blackwell = Candidate::new("RTX PRO 6000", (12, 0), 90);
-        let cases: [(&[Candidate], Option<usize>, &str); 7] = [
+        // Names say nothing: an A100 whose memory is taken, an old card that is called as a new one.
+        let (taken, alike) = (Candidate::new("A100", (8, 0), 1), Candidate::new("H100", (7, 0), 70));
+        let cases: [(&[Candidate], Option<usize>, &str); 9] = [
             (std::slice::from_ref(&large), Some(0), "8.0 itself is high enough: `>=`, not `>`"),
             (
                 &[small.clone(), large.clone(), ada.clone()],
@@ -50,7 +52,13 @@ pub fn choose_device(answer: fn(&[Candidate]) -> Option<usize>) -> Verdict {
                 "the most free memory wins, not the first, the last or the newest",
             ),
             (&[volta.clone(), small.clone(), ada.clone()], Some(2), "7.0 is below 8.0, however much memory it has"),
-            (&[small, turing.clone()], Some(0), "7.5 is below 8.0: compare the major number first"),
+            (&[small.clone(), turing.clone()], Some(0), "7.5 is below 8.0: compare the major number first"),
+            (&[alike, taken.clone(), small.clone()], Some(2), "the numbers decide, whatever a GPU is called"),
+            (
+                &[ada.clone(), taken, large.clone(), small.clone()],
+                Some(2),
+                "the most free memory wins among all of them",
+            ),
             (&[ada, blackwell], Some(1), "12.0 is above 8.0: compare numbers, not text, and the pair (major, minor)"),
             (&[volta, turing], None, "none of them has 8.0, so the answer is `None`"),
             (&[], None, "an empty list has no best GPU: answer `None`, do not index it"),
@@ -86,7 +94,7 @@ fn filtered_first(gpus: &[Candidate], given: Option<usize>, expected: Option<usi
 
 /// Checks a function that computes `weight × x + bias` where `weight` and `bias` (the model) live, wherever `x` is.
 pub fn fix_mismatch(answer: fn(&DeviceVector, &DeviceVector, &DeviceVector) -> Result<DeviceVector>) -> Verdict {
-    verdict("fix_mismatch", || {
+    timed("fix_mismatch", move || {
         let other = &ComputeDevice::other();
         let places = [
             (&ComputeDevice::Cpu, &ComputeDevice::Cpu),
@@ -110,6 +118,14 @@ pub fn fix_mismatch(answer: fn(&DeviceVector, &DeviceVector, &DeviceVector) -> R
                 }
                 Ok(given) => given,
             };
+            let moved = weight.copies() + bias.copies();
+            if moved > 0 && !model.same_as(data) {
+                return told(
+                    format!("{place}: your code copied the model's vectors to a device {moved} times"),
+                    "the result is right, and the model has moved; a model is large and used again, data come and go",
+                    "which one vector must be somewhere else for this operation?",
+                );
+            }
             if !given.device().same_as(model) {
                 let hint = if given.device().same_as(data) {
                     "move the data to the model, not the model to the data: a model is large and used again"
@@ -154,7 +170,7 @@ pub struct Pairing {
 /// Checks a function that says whether a machine runs a kernel that comes as PTX: the GPU's compute capability must
 /// reach what it was compiled for, and the driver must not be older than the compiler.
 pub fn will_it_run(answer: fn(&Pairing) -> bool) -> Verdict {
-    verdict("will_it_run", || {
+    timed("will_it_run", move || {
         const GPU: &str = "the GPU needs at least the compute capability that the PTX was compiled for; higher is fine";
         const DRIVER: &str = "the driver must support at least the compiler's CUDA version; newer is fine";
         const MINOR: &str = "as a pair, 8.6 is below 8.9: where the majors are equal, the minors decide";
@@ -188,6 +204,22 @@ pub fn will_it_run(answer: fn(&Pairing) -> bool) -> Verdict {
                 return wrong(format!("{shown}: your answer is {given}, and it should be {expected}"), hint);
             }
         }
+        // All pairs of these, so that no list of cases is an answer.
+        const CAPABILITIES: [(u32, u32); 6] = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (12, 1)];
+        const VERSIONS: [(u32, u32); 5] = [(11, 8), (12, 4), (12, 9), (13, 0), (13, 2)];
+        let pairs = |all: &'static [(u32, u32)]| all.iter().flat_map(move |&a| all.iter().map(move |&b| (a, b)));
+        for (compiled_for, gpu) in pairs(&CAPABILITIES) {
+            for (compiler, driver) in pairs(&VERSIONS) {
+                let case = Pairing { compiled_for, compiler, gpu, driver };
+                asking(&format!("{case:?}"));
+                let (given, expected) = (ask("", || answer(&case))?, gpu >= compiled_for && driver >= compiler);
+                if given != expected {
+                    let what = format!("{case:?}: your answer is {given}, and it should be {expected}");
+                    let failing = if gpu < compiled_for { GPU } else { DRIVER };
+                    return wrong(what, if expected { "both conditions hold here" } else { failing });
+                }
+            }
+        }
         Ok(())
     })
 }
@@ -206,7 +238,13 @@ mod tests {
             .passed()
         );
         type Answer = fn(&[Candidate]) -> Option<usize>;
-        let wrong: [(Answer, &str); 7] = [
+        let wrong: [(Answer, &str); 9] = [
+            // A list of names; what does not come back is tried with the others below.
+            (
+                |gpus| gpus.iter().position(|gpu| gpu.name == "A100").or(Some(0)).filter(|_| !gpus.is_empty()),
+                "it should be",
+            ),
+            (|gpus| (0..gpus.len()).rfind(|&at| gpus[at].compute_capability >= (8, 0)), "the most free memory"),
             (
                 |_| Some(0),
                 "your answer is Some(0), the A2, and it should be Some(1), the A100\nhint: the most free memory",
@@ -243,7 +281,13 @@ mod tests {
     fn fixing_the_mismatch_right_and_wrong() {
         assert!(fix_mismatch(|w, b, x| w.multiply(&x.to(w.device())?)?.add(b)).passed());
         type Answer = fn(&DeviceVector, &DeviceVector, &DeviceVector) -> Result<DeviceVector>;
-        let wrong: [(Answer, &str); 7] = [
+        let wrong: [(Answer, &str); 9] = [
+            // The model goes to the data, and the result comes back; constants.
+            (
+                |w, b, x| w.to(x.device())?.multiply(x)?.add(&b.to(x.device())?)?.to(w.device()),
+                "copied the model's vectors to a device 2 times",
+            ),
+            (|w, _, _| w.device().vector(&[2.5, 6.0, -3.0]), "gave a result"),
             (|w, b, x| w.multiply(x)?.add(b), "device mismatch"),
             (
                 |w, b, x| {
@@ -253,7 +297,7 @@ mod tests {
             ),
             (|w, b, x| Ok(w.multiply(&x.to(w.device()).unwrap()).unwrap().add(b).unwrap()), "with `?`"),
             (|w, b, x| w.multiply(&x.to(w.device())?).or_else(|_| b.to(b.device()))?.add(b), "gave a result"),
-            (|w, b, x| w.to(x.device())?.multiply(x)?.add(&b.to(x.device())?), "move the data to the model"),
+            (|w, b, x| w.to(x.device())?.multiply(x)?.add(&b.to(x.device())?), "a model is large and used again"),
             (|w, b, x| w.add(&x.to(w.device())?)?.add(b), "it should be [2.5"),
             (|_, _, _| todo!(), "panicked"),
         ];
@@ -267,7 +311,22 @@ mod tests {
     fn whether_it_runs_right_and_wrong() {
         assert!(will_it_run(|p| p.gpu >= p.compiled_for && p.driver >= p.compiler).passed());
         type Answer = fn(&Pairing) -> bool;
-        let wrong: [(Answer, &str); 9] = [
+        let wrong: [(Answer, &str); 12] = [
+            // The cases by heart; what is always said; a digit after the other.
+            (
+                |p| {
+                    p.gpu.0 != 7
+                        && p.gpu != (8, 6)
+                        && p.driver != (12, 4)
+                        && (p.driver, p.compiler) != ((12, 9), (13, 0))
+                },
+                "Pairing",
+            ),
+            (|_| true, "higher is fine"),
+            (
+                |p| p.gpu.0 * 10 + p.gpu.1 >= p.compiled_for.0 * 10 + p.compiled_for.1 && p.driver.1 >= p.compiler.1,
+                "newer is fine",
+            ),
             (|p| p.gpu == p.compiled_for && p.driver == p.compiler, "higher is fine"),
             (|p| p.gpu >= p.compiled_for, "newer is fine"),
             (|p| p.driver >= p.compiler, "higher is fine"),

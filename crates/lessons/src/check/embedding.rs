@@ -1,9 +1,10 @@
 //! Exercises of lesson 13: gathers that the learner writes, run in the simulator, which sees every access.
 
-use super::verdict::{none_wrong, wrong};
+use super::kernels::{left, shared_out, telling, unchanged};
+use super::verdict::{Check, none_told, told};
 use super::{Verdict, kernels};
 use gpulab::cpu;
-use gpulab::error::{Error, Result};
+use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::Inspection;
 use gpulab::launch::LaunchConfig;
@@ -13,6 +14,8 @@ use gpulab::warpsim::Kind;
 const BLOCK: u32 = 256;
 /// Counts of indices: one, a warp and its neighbours, several blocks.
 const COUNTS: [usize; 4] = [1, 31, 33, 100];
+/// Where cost is judged: many blocks.
+const MANY: usize = 512;
 
 /// A table, the rows asked for, and their width.
 struct Lookup {
@@ -25,7 +28,10 @@ impl Lookup {
     /// Rows of a table of 50, in an order that is none; among 31 and more, some come twice.
     fn new(count: usize, width: usize) -> Lookup {
         let index = (0..count).map(|i| ((i * 37 + i / 25 * 3) % 50) as i32).collect();
-        Lookup { table: cpu::random_f32(50 * width, 1), index, width }
+        // No two places of the table hold the same number.
+        let table =
+            cpu::random_f32(50 * width, 1).into_iter().enumerate().map(|(at, x)| x * 0.25 + at as f32).collect();
+        Lookup { table, index, width }
     }
 
     /// The row of the table that a place is to hold; `None` where its index names none.
@@ -39,9 +45,9 @@ impl Lookup {
         let expected = |at: usize| self.row(at / self.width).map_or(0.0, |row| row[at % self.width]);
         let at = (0..given.len()).find(|&at| given[at] != expected(at))?;
         let (place, column) = (at / self.width, at % self.width);
-        let is = if given[at].is_nan() { "NaN, as if never written".to_string() } else { given[at].to_string() };
+        let is = left(given[at]);
         Some(format!(
-            "{} places of {} elements: element {column} of place {place}, whose index is {}, is {is}, and it should be {}",
+            "{} places of {} elements: element {column} of place {place}, whose index is {}, {is}, and it should be {}",
             self.index.len(),
             self.width,
             self.index[place],
@@ -53,51 +59,84 @@ impl Lookup {
 /// Checks a kernel `gather(const float *table, const int *index, float *out, int count, int width)`, launched with a warp
 /// a place, that copies rows with 16 bytes a lane where the width is a multiple of 4.
 pub fn gather_four(source: &str) -> Verdict {
-    const WIDTHS: [usize; 6] = [128, 1, 4, 31, 65, 516];
-    kernels::verdict("gather_four", source, "gather", element_hint, |gpu, kernel| {
+    // Multiples of 4 and of nothing more, even ones, odd ones.
+    const WIDTHS: [usize; 10] = [128, 1, 4, 31, 65, 516, 2, 66, 130, 132];
+    kernels::verdict("gather_four", source, "gather", gather_hint, |gpu, kernel| {
         for (width, count) in WIDTHS.into_iter().flat_map(|width| COUNTS.map(|count| (width, count))) {
             let work = Lookup::new(count, width);
             let (seen, given) = run_four(gpu, kernel, &work)?;
             if let Some(what) = work.first_wrong(&given) {
-                let hint = match width % 4 {
-                    0 => "counted in float4, a row has width / 4 elements, in the table and in the result alike",
-                    _ => "these rows are no whole number of four: they need the loop over single floats",
+                return match width % 4 {
+                    0 => told(
+                        what,
+                        "that place holds something else than its row: another row's numbers, or none",
+                        "counted in float4, a row has width / 4 elements: do the table, the result and the loop all count so?",
+                    ),
+                    _ => told(
+                        what,
+                        "rows of such a width hold no whole number of float4, and do not all begin at one",
+                        "which widths may take 16 bytes a lane, and what becomes of the others?",
+                    ),
                 };
-                return wrong(what, hint);
             }
-            // 128 floats are 32 lanes of 16 bytes.
-            let stores = seen.counters.global_store_requests;
-            if width == 128 && stores > count as u64 {
-                let what = format!(
-                    "right, but a row of 128 floats takes {:.1} store instructions: with 16 bytes a lane it is one",
-                    stores as f64 / count as f64
-                );
-                let hint = "let the loop run over `(const float4 *)table`, `(float4 *)out` and a width that is counted in fours";
-                return wrong(what, hint);
-            }
-            let loads = seen.counters.global_load_requests;
-            if width == 128 && loads > 3 * count as u64 {
-                let what = format!(
-                    "the stores are wide, but a row of 128 floats takes {:.1} load instructions, with that of its index",
-                    loads as f64 / count as f64
-                );
-                let hint = "read the row as float4 too, into a variable of that type, and store this";
-                return wrong(what, hint);
-            }
+            wide(&seen, &work)?;
         }
-        Ok(())
+        // Many blocks, of which each warp has its place.
+        let work = Lookup::new(MANY, 260);
+        let (seen, given) = run_four(gpu, kernel, &work)?;
+        none_told(
+            work.first_wrong(&given),
+            "with many blocks, that place holds something else than its row",
+            "which place does the first warp of block 1 take?",
+        )?;
+        wide(&seen, &work)?;
+        shared_out(&seen, 0.3)
     })
 }
 
-fn run_four(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Result<(Inspection, Vec<f32>)> {
+/// Where a row whose width is a multiple of 4 takes more instructions than 16 bytes a lane need.
+fn wide(seen: &Inspection, work: &Lookup) -> Check {
+    let (width, count) = (work.width, work.index.len() as u64);
+    let needed = width.div_ceil(4 * 32) as u64;
+    if !width.is_multiple_of(4) {
+        return Ok(());
+    }
+    let (stores, loads) = (seen.counters.global_store_requests, seen.counters.global_load_requests);
+    if stores > needed * count {
+        return told(
+            format!(
+                "right, but a row of {width} floats takes {:.1} store instructions: with 16 bytes a lane it takes {needed}",
+                stores as f64 / count as f64
+            ),
+            "a lane stores 4 bytes at a time, or not all lanes store",
+            "which type has 16 bytes, and how long is a row, counted in it?",
+        );
+    }
+    // Its own index a place, which a compiler may read twice.
+    none_told(
+        (loads > (needed + 2) * count).then(|| {
+            format!(
+                "the stores are wide, but a row of {width} floats takes {:.1} load instructions, with that of its index",
+                loads as f64 / count as f64
+            )
+        }),
+        "what is stored 16 bytes at a time is read in smaller pieces",
+        "read the row as float4 too, into a variable of that type, and store this",
+    )
+}
+
+fn run_four(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Check<(Inspection, Vec<f32>)> {
     let (table, index) = (gpu.to_device(&work.table)?, gpu.to_device(&work.index)?);
     let (count, width) = (work.index.len(), work.width);
     let config = LaunchConfig::for_elements(32 * count, BLOCK);
     let mut out = gpu.poison::<f32>(count * width)?;
     // First as any launch: its mistakes come as an error.
     kernel.launch(config, (&table, &index, &mut out, count as i32, width as i32))?;
+    let given = out.to_host()?;
+    unchanged("table", &table, &work.table)?;
+    unchanged("index", &index, &work.index)?;
     let seen = kernel.inspect(config, (&table, &index, &mut out, count as i32, width as i32))?;
-    Ok((seen, out.to_host()?))
+    Ok((seen, given))
 }
 
 /// Checks a kernel `gather(const float *table, const int *index, float *out, int count, int width, int rows)`, launched
@@ -106,8 +145,11 @@ pub fn padding(source: &str) -> Verdict {
     kernels::verdict("padding", source, "gather", mistake_hint, |gpu, kernel| {
         for (count, width) in COUNTS.into_iter().flat_map(|count| [(count, 1), (count, 64), (count, 33)]) {
             let mut work = Lookup::new(count, width);
-            let hint = "these indices all name a row: they are copied as before";
-            none_wrong(run_padded(gpu, kernel, &work)?.1, hint)?;
+            none_told(
+                run_padded(gpu, kernel, &work)?.1,
+                "these indices all name a row, and that place does not hold it",
+                "which of these indices does the comparison turn away?",
+            )?;
             // Infinite, so that a row that is read and then multiplied by 0 shows itself.
             work.table[..width].fill(f32::INFINITY);
             work.table[49 * width..].fill(f32::INFINITY);
@@ -116,9 +158,20 @@ pub fn padding(source: &str) -> Verdict {
                     *index = bad;
                 }
             }
-            let hint = "store 0.0f itself where the index names no row: what is not read cannot be wrong";
-            none_wrong(run_padded(gpu, kernel, &work)?.1, hint)?;
+            none_told(
+                run_padded(gpu, kernel, &work)?.1,
+                "a place whose index names no row holds something else than 0, or one with a row not that row",
+                "what is read and multiplied by 0 may still be infinite or NaN: what is not read cannot be wrong",
+            )?;
         }
+        let many = Lookup::new(MANY, 64);
+        let (seen, wrong) = run_padded(gpu, kernel, &many)?;
+        none_told(
+            wrong,
+            "with many blocks, that place does not hold its row",
+            "which element does each block's first thread take?",
+        )?;
+        shared_out(&seen, 0.3)?;
         let none = Lookup { index: vec![-1; 8], ..Lookup::new(8, 64) };
         let (seen, _) = run_padded(gpu, kernel, &none)?;
         // 16 warps, each with half a row: a sector each for the index, and 8 more for what they might read of the table.
@@ -126,31 +179,41 @@ pub fn padding(source: &str) -> Verdict {
         let what = (sectors > 32).then(|| {
             format!("right, but 8 places of padding, 16 warps, fetch {sectors} sectors: the table is read all the same")
         });
-        none_wrong(what, "read the table only behind the comparison, not before it")
+        none_told(
+            what,
+            "of a place without a row nothing need be fetched but its index",
+            "read the table only behind the comparison, not before it",
+        )
     })
 }
 
 /// What the launch did, and what is wrong with its result.
-fn run_padded(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Result<(Inspection, Option<String>)> {
+fn run_padded(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Check<(Inspection, Option<String>)> {
     let (table, index) = (gpu.to_device(&work.table)?, gpu.to_device(&work.index)?);
     let (count, width) = (work.index.len(), work.width);
     let mut out = gpu.poison::<f32>(count * width)?;
     let config = LaunchConfig::for_elements(count * width, BLOCK);
     kernel.launch(config, (&table, &index, &mut out, count as i32, width as i32, 50))?;
+    let wrong = work.first_wrong(&out.to_host()?);
+    unchanged("table", &table, &work.table)?;
+    unchanged("index", &index, &work.index)?;
     let seen = kernel.inspect(config, (&table, &index, &mut out, count as i32, width as i32, 50))?;
-    Ok((seen, work.first_wrong(&out.to_host()?)))
+    Ok((seen, wrong))
 }
 
 /// Checks a kernel `backward(float *grad_table, const int *index, const float *grad_out, int count, int width)`, launched
 /// with a thread an element, that adds each row of `grad_out` to the row of `grad_table` that its index names.
 pub fn backward(source: &str) -> Verdict {
     kernels::verdict("backward", source, "backward", element_hint, |gpu, kernel| {
-        for (count, width) in [(1, 1), (31, 33), (40, 64), (100, 5), (200, 31)] {
-            let Lookup { index, .. } = Lookup::new(count, width);
-            // Whole numbers: their sums are exact in any order.
-            let whole = |n: usize, seed| -> Vec<f32> {
-                cpu::random_f32(n, seed).into_iter().map(|x| (x * 8.0).trunc() + 9.0).collect()
-            };
+        // The last two: every place names one row; many blocks.
+        for (count, width) in [(1, 1), (31, 33), (40, 64), (100, 5), (200, 31), (70, 9), (MANY, 32)] {
+            let Lookup { mut index, .. } = Lookup::new(count, width);
+            if count == 70 {
+                index.fill(13);
+            }
+            // Whole numbers of both signs: their sums are exact in any order.
+            let whole =
+                |n: usize, seed| -> Vec<f32> { telling(n, seed).into_iter().map(|x| x.trunc() + 0.5).collect() };
             let (before, grad_out) = (whole(50 * width, 1), whole(count * width, 2));
             let mut expected = before.clone();
             for (at, grad) in grad_out.iter().enumerate() {
@@ -164,16 +227,40 @@ pub fn backward(source: &str) -> Verdict {
             if let Some(at) = (0..given.len()).find(|&at| given[at] != expected[at]) {
                 let (row, column) = (at / width, at % width);
                 let asked = index.iter().filter(|&&asked| asked as usize == row).count();
-                let what = format!(
-                    "{count} places of {width} elements: element {column} of row {row}, which {asked} of the indices name, is {}, and it should be {}",
-                    given[at], expected[at]
+                return told(
+                    format!(
+                        "{count} places of {width} elements: element {column} of row {row}, which {asked} of the indices name, \
+                         was {} and {}, and it should be {}",
+                        before[at],
+                        left(given[at]),
+                        expected[at]
+                    ),
+                    "the row does not hold what was in it and what all places that name it bring",
+                    "what was in the table before stays, and every place that names the row adds to it: which part is missing?",
                 );
-                let hint = "what was in the table before stays, and every place that names the row adds to it";
-                return wrong(what, hint);
+            }
+            unchanged("index", &on_index, &index)?;
+            unchanged("grad_out", &on_grad, &grad_out)?;
+            if count == MANY {
+                let seen = kernel.inspect(config, (&mut on_table, &on_index, &on_grad, count as i32, width as i32))?;
+                shared_out(&seen, 0.3)?;
             }
         }
         Ok(())
     })
+}
+
+/// What to ask oneself about the first mistake of a warp that copies rows.
+fn gather_hint(error: &Error) -> &'static str {
+    if kernels::first_is(error, &[Kind::GlobalRace]) {
+        "two warps write one element of `out`, and each has a place of its own there: where does the row of place 1 begin, and \
+         where does that of place 0 end?"
+    } else if kernels::first_is(error, &[Kind::Misaligned]) {
+        "a float4 lies at a multiple of 16 bytes: does every row begin at one, in the table and in the result, with this width? \
+         The others keep the loop over single floats"
+    } else {
+        element_hint(error)
+    }
 }
 
 /// The same where every index names a row, and only the element can be wrong.
@@ -196,8 +283,8 @@ fn mistake_hint(error: &Error) -> &'static str {
         "which numbers are rows of the table, and which elements are of a row? Both ends count: -1 is below the first \
          row, `rows` is behind the last"
     } else if is(&[Kind::GlobalRace]) {
-        "two places name the same row, so two threads read, add and write one element: the sum of one is lost. Lesson 11 \
-         has an addition that nobody can come between"
+        "two threads read, add and write one element, or write one element of the result: which places name the same row? \
+         There are additions that nobody can come between"
     } else {
         "do the sum for that block and thread by hand: which element is its own, and does it exist?"
     }
@@ -206,7 +293,7 @@ fn mistake_hint(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::kernels::expect;
+    use crate::check::kernels::{expect, expect_whole, passes};
 
     const FOUR: &str = "template <typename T> __device__ void copy(const T *from, T *to, int n, int lane) {
     for (int k = lane; k < n; k += 32) { to[k] = from[k]; }
@@ -247,9 +334,9 @@ extern \"C\" __global__ void gather(const float *table, const int *index, float 
             FOUR,
             &[
                 ("if (width % 4 == 0)", "if (false)", "takes 4.0 store instructions"),
-                ("if (width % 4 == 0)", "if (true)", "element 0 of place 0, whose index is 0, is NaN"),
-                ("if (width % 4 == 0)", "if (width > 4)", "they need the loop over single floats"),
-                ("if (width % 4 == 0) {", tail, "Keep the loop over single floats"),
+                ("if (width % 4 == 0)", "if (true)", "element 0 of place 0, whose index is 0, was never written"),
+                ("if (width % 4 == 0)", "if (width > 4)", "which widths may take 16 bytes a lane"),
+                ("if (width % 4 == 0) {", tail, "keep the loop over single floats"),
                 ("width / 4, lane", "width, lane", "every index names a row here"),
                 ("width / 4, lane", "width / 8, lane", "counted in float4"),
                 (
@@ -261,8 +348,26 @@ extern \"C\" __global__ void gather(const float *table, const int *index, float 
                 ("index[place]", "place", "element 0 of place 1, whose index is 37"),
                 ("gather(", "collect(", "no kernel `gather`"),
                 ("int lane) {", "int lane {", "the compiler"),
+                // Widths that pass by luck; a wrong place in the result; a warp that copies its neighbour's part as well.
+                ("width % 4 == 0", "width % 2 == 0", "of 2 elements"),
+                ("width % 4 == 0", "width % 128 == 0", "a row of 516 floats takes"),
+                ("width % 4 == 0", "width % 8 == 0", "a row of 516 floats takes"),
+                ("out + place * width", "out + place * (width - 4)", "where does the row of place 1 begin"),
+                ("out + place * width", "out + place * (width - 1)", "does every row begin at one"),
+                ("out + place * width", "out + (count - 1 - place) * width", "whose index is 0, is"),
+                ("k = lane; k < n; k += 32", "k = 0; k < n && lane == 0; ++k", "store instructions"),
+                ("to[k] = from[k];", "to[k] = from[k]; ((T *)from)[k] = T();", "the input `table` has changed"),
             ],
         );
+        let all = FOUR.replace(
+            "if (place < count)",
+            "for (int warps = gridDim.x * blockDim.x / 32; place < count; place += warps)",
+        );
+        // One warp does the work of all; a result of constants.
+        let one = FOUR.replace("if (place < count)", "if (place == 0) for (; place < count; ++place)");
+        let nothing = FOUR.replace("to[k] = from[k];", "to[k] = T();");
+        expect_whole(gather_four, &[(&one, "the work is not shared out"), (&nothing, "is 0, and it should be")]);
+        passes(gather_four, &[&all]);
     }
 
     #[test]
@@ -277,10 +382,15 @@ extern \"C\" __global__ void gather(const float *table, const int *index, float 
             ("row < rows", "row <= rows", "`rows` is behind the last"),
             ("0 <= row", "0 < row", "these indices all name a row"),
             (": 0.0f", ": 1.0f", "and it should be 0"),
+            // Constants, one thread, an index put right in place.
+            ("out[i] = 0", "out[i] = 0.0f; if (false) out[i] = 0", "is 0, and it should be"),
+            ("if (i < count * width) {", "if (i == 0) for (; i < count * width; ++i) {", "the work is not shared out"),
+            ("if (i < count * width) {", "if (i < 32) for (; i < count * width; i += 32) {", "the work is not shared out"),
+            ("out[i] = 0", "if (row < 0) { ((int *)index)[i / width] = 0; } out[i] = 0", "the input `index` has changed"),
             (
                 chosen,
                 "table[min(max(row, 0), rows - 1) * width + i % width] * (0 <= row && row < rows)",
-                "store 0.0f itself",
+                "what is not read cannot be wrong",
             ),
             (
                 chosen,
@@ -301,16 +411,53 @@ extern \"C\" __global__ void gather(const float *table, const int *index, float 
             backward,
             BACKWARD,
             &[
-                (add, "grad_table[index[i / width] * width + i % width] += grad_out[i]", "the sum of one is lost"),
+                (
+                    add,
+                    "grad_table[index[i / width] * width + i % width] += grad_out[i]",
+                    "additions that nobody can come between",
+                ),
                 (
                     add,
                     "atomicExch(&grad_table[index[i / width] * width + i % width], grad_out[i])",
                     "stays, and every place",
                 ),
-                ("index[i / width]", "i / width", "every place that names the row"),
+                ("index[i / width]", "i / width", "which part is missing"),
                 ("i % width", "0", "element 0 of row"),
                 ("i < count * width", "i < count", "and it should be"),
+                // Volatile, and an exchange, in place of one addition.
+                (
+                    add,
+                    "*(volatile float *)&grad_table[index[i / width] * width + i % width] += grad_out[i]",
+                    "lost update",
+                ),
+                (
+                    add,
+                    "float *p = &grad_table[index[i / width] * width + i % width]; atomicExch(p, atomicAdd(p, 0.0f) + grad_out[i])",
+                    "lost update",
+                ),
+                (
+                    add,
+                    "float *p = &grad_table[index[i / width] * width + i % width]; atomicExch(p, *p + grad_out[i])",
+                    "data race in global memory",
+                ),
+                // One thread, one warp does all; only the last place counts; NaN; the input changes.
+                (
+                    "if (i < count * width) {",
+                    "if (i == 0) for (; i < count * width; ++i) {",
+                    "the work is not shared out",
+                ),
+                (
+                    "if (i < count * width) {",
+                    "if (i < 32) for (; i < count * width; i += 32) {",
+                    "the work is not shared out",
+                ),
+                ("grad_out[i])", "2.0f * grad_out[i])", "which part is missing"),
+                ("grad_out[i])", "__int_as_float(0x7fc00000))", "is NaN"),
+                ("grad_out[i]);", "grad_out[i]); ((float *)grad_out)[i] = 0.0f;", "the input `grad_out` has changed"),
             ],
         );
+        let swap = "int *p = (int *)&grad_table[index[i / width] * width + i % width], seen = *(volatile int *)p, old;
+        do { old = seen; seen = atomicCAS(p, old, __float_as_int(__int_as_float(old) + grad_out[i])); } while (seen != old)";
+        passes(backward, &[&BACKWARD.replace(add, swap)]);
     }
 }

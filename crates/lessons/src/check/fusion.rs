@@ -1,8 +1,8 @@
 //! Exercises of lesson 14: kernels that are right already, and move more bytes than they must. The simulator counts them.
 
 use super::Verdict;
-use super::kernels;
-use super::verdict::{Check, none_wrong, wrong};
+use super::kernels::{self, left, shared_out, unchanged};
+use super::verdict::{Check, told};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::inspect::Inspection;
@@ -12,10 +12,13 @@ use gpulab::warpsim::Kind;
 const BLOCK: u32 = 256;
 /// So many threads walk over the elements of `swiglu`, whatever their number.
 const WALKERS: usize = 512;
-/// One element, a warp and its neighbours, more than there are threads; the last is whole sectors, and is counted.
-const SIZES: [usize; 5] = [1, 31, 33, 1000, 4096];
-/// Rows and columns; the last is whole sectors, and is counted.
-const TABLES: [(usize, usize); 4] = [(1, 1), (31, 2), (33, 65), (512, 100)];
+/// One element, a warp and its neighbours, more than there are threads, far more; where all threads take as many, cost
+/// is judged.
+const SIZES: [usize; 7] = [1, 31, 33, 1000, 4096, 50_003, 51_200];
+/// Rows and columns; those whose rows are whole sectors are counted.
+const TABLES: [(usize, usize); 6] = [(1, 1), (31, 2), (33, 65), (512, 100), (1024, 7), (64, 333)];
+/// What the numbers of a table are multiplied by, and what is added: around 0, far above and below it, all alike.
+const NUMBERS: [(f32, f32); 5] = [(4.0, 0.0), (50.0, 10_000.0), (50.0, -10_000.0), (0.0, -7.0), (0.0, -1e30)];
 
 /// Checks a kernel `swiglu(const float *gate, const float *up, float *t, float *y, int n)` that sets `y[i]` to
 /// `gate[i] / (1 + exp(-gate[i])) * up[i]`, by 512 threads that walk over the elements: 12 bytes an element.
@@ -23,18 +26,41 @@ pub fn swiglu(source: &str) -> Verdict {
     kernels::verdict("swiglu", source, "swiglu", mistake_hint, |gpu, kernel| {
         let config = LaunchConfig::for_elements(WALKERS, BLOCK);
         for n in SIZES {
-            let (gate, up) = (cpu::random_f32(n, 1), cpu::random_f32(n, 2));
+            // Gates on both sides, up to where exp(gate) and exp(-gate) are infinite.
+            let scaled = |(i, x): (usize, f32)| x * [1.0, 10.0, 120.0][i % 3];
+            let gate: Vec<f32> = cpu::random_f32(n, 1).into_iter().enumerate().map(scaled).collect();
+            let up = cpu::random_f32(n, 2);
             let (on_gate, on_up) = (gpu.to_device(&gate)?, gpu.to_device(&up)?);
             let (mut t, mut y) = (gpu.poison::<f32>(n)?, gpu.poison::<f32>(n)?);
             // First as any launch: its mistakes come as an error.
             kernel.launch(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
-            let one = |(&gate, &up): (&f32, &f32)| gate / (1.0 + (-gate).exp()) * up;
+            let one = |(&gate, &up): (&f32, &f32)| {
+                let gate = f64::from(gate);
+                (gate / (1.0 + (-gate).exp()) * f64::from(up)) as f32
+            };
             let expected: Vec<f32> = gate.iter().zip(&up).map(one).collect();
-            let hint = "y[i] is what the two loops made of gate[i] and up[i]: it may be one formula, in one loop \
-                            that takes steps of all threads";
-            none_wrong(first_wrong("element", n, &y.to_host()?, &expected), hint)?;
-            if n == SIZES[4] {
+            let given = y.to_host()?;
+            if let Some((at, what)) = first_wrong("element", n, &given, &expected, near) {
+                let what = format!("{what} (its gate is {}, its up {})", gate[at], up[at]);
+                return match gate[at].abs() > 80.0 && !given[at].is_finite() {
+                    true => told(
+                        what,
+                        "exp of a number above 88 is infinite in f32, and what is done with it after that may be no number",
+                        "of which sign is the exponent where the gate is large, in the formula and in your line?",
+                    ),
+                    false => told(
+                        what,
+                        "that is not gate ÷ (1 + exp(-gate)) · up of this element",
+                        "the two loops make y[i] of gate[i] and up[i] alone; in one loop that takes steps of all threads it may \
+                         be one formula",
+                    ),
+                };
+            }
+            unchanged("gate", &on_gate, &gate)?;
+            unchanged("up", &on_up, &up)?;
+            if n.is_multiple_of(WALKERS) {
                 let seen = kernel.inspect(config, (&on_gate, &on_up, &mut t, &mut y, n as i32))?;
+                shared_out(&seen, 0.5)?;
                 moved(&seen, 2 * 4 * n, 4 * n)?;
             }
         }
@@ -47,7 +73,7 @@ pub fn swiglu(source: &str) -> Verdict {
 pub fn log_sum_exp(source: &str) -> Verdict {
     kernels::verdict("log_sum_exp", source, "log_sum_exp", mistake_hint, |gpu, kernel| {
         for ((rows, columns), (scale, shift)) in
-            TABLES.into_iter().flat_map(|table| [(4.0, 0.0), (50.0, 10_000.0), (50.0, -10_000.0)].map(|x| (table, x)))
+            TABLES.into_iter().flat_map(|table| NUMBERS.map(|numbers| (table, numbers)))
         {
             let x: Vec<f32> = cpu::random_f32(rows * columns, 1).into_iter().map(|x| scale * x + shift).collect();
             let (on_x, mut y) = (gpu.to_device(&x)?, gpu.poison::<f32>(rows)?);
@@ -55,28 +81,42 @@ pub fn log_sum_exp(source: &str) -> Verdict {
             kernel.launch(config, (&on_x, &mut y, rows as i32, columns as i32))?;
             let expected: Vec<f32> = (0..rows).map(|row| exact(&x, row, rows)).collect();
             let given = y.to_host()?;
-            if let Some(what) = first_wrong("row", rows, &given, &expected) {
+            if let Some((at, what)) = first_wrong("row", rows, &given, &expected, close) {
                 let across: Vec<f32> = (0..rows).map(|row| exact(&x[row * columns..][..columns], 0, 1)).collect();
-                let hint = match given.iter().find(|y| !y.is_finite()) {
-                    _ if first_wrong("row", rows, &given, &across).is_none() => {
-                        "the table lies column by column: the numbers of a row lie `rows` apart"
-                    }
-                    _ if shift == 0.0 => {
-                        "whenever the maximum grows, what was added so far counted too much: by what \
-                                          factor must it shrink?"
-                    }
-                    Some(y) if *y == f32::INFINITY => {
-                        "exp(10000) is infinite: the largest number of the row so far \
-                                                       is to be taken off each exponent"
-                    }
-                    _ => "all numbers of a row may be far below 0: which maximum does an empty row have?",
+                let what = format!("{what} ({columns} numbers around {shift})");
+                return if first_wrong("row", rows, &given, &across, close).is_none() {
+                    told(
+                        what,
+                        "that is the result of other numbers than those of the row",
+                        "the table lies column by column: how far apart are two numbers of one row?",
+                    )
+                } else if given[at] == f32::INFINITY {
+                    told(
+                        what,
+                        "exp of a number above 88 is infinite in f32",
+                        "what can be taken off all exponents of a row, and added again behind the logarithm?",
+                    )
+                } else if !given[at].is_finite() {
+                    told(
+                        what,
+                        "all exponentials of the row came out as 0, or something was divided or multiplied by infinity",
+                        "all numbers of a row may be far below 0: which maximum does an empty row have?",
+                    )
+                } else {
+                    told(
+                        what,
+                        "the sum counts some of its numbers too much or too little",
+                        "whenever the maximum grows, what was added so far counted too much: by what factor must it shrink?",
+                    )
                 };
-                let what = format!("{what} (numbers around {shift})");
-                return wrong(what, hint);
             }
-            if (rows, columns) == TABLES[3] {
+            unchanged("x", &on_x, &x)?;
+            if rows.is_multiple_of(8) && scale == 4.0 {
                 let seen = kernel.inspect(config, (&on_x, &mut y, rows as i32, columns as i32))?;
                 moved(&seen, 4 * rows * columns, 4 * rows)?;
+                if rows == 1024 {
+                    shared_out(&seen, 0.5)?;
+                }
             }
         }
         Ok(())
@@ -90,35 +130,68 @@ fn exact(x: &[f32], row: usize, rows: usize) -> f32 {
     (most + row().map(|x| (x - most).exp()).sum::<f64>().ln()) as f32
 }
 
-/// What it moved beyond what must be read and written.
+/// What it moved beyond what must be read and written: sectors of memory, that of a thread's own arrays with it.
 fn moved(seen: &Inspection, reads: usize, writes: usize) -> Check {
     let c = &seen.counters;
+    let own = c.local_load_sectors + c.local_store_sectors;
+    if own > 0 {
+        return told(
+            format!(
+                "right, but its threads keep numbers in arrays of their own, and move {} bytes of them to and from memory",
+                32 * own
+            ),
+            "an array with a computed index cannot lie in registers: it lies in local memory, which is the GPU's memory",
+            "which few numbers does a thread need of all that it has read so far?",
+        );
+    }
     let (read, written) = (32 * c.global_load_sectors as usize, 32 * c.global_store_sectors as usize);
     // Neighbours that read no neighbours fetch more sectors, though each number is read once.
     let scattered = c.global_load_sectors > 4 * c.global_load_requests;
-    let hint = match (read > reads, written > writes) {
+    let (meaning, idea) = match (read > reads, written > writes) {
         (false, false) => return Ok(()),
-        _ if scattered => "neighbouring threads are to read neighbouring numbers: keep who takes which",
-        (true, false) => "each number need be read once only: what the first look at it gave can stay in a register",
-        (true, true) => "what one step leaves for the next can stay in a register: then nobody writes or reads it",
-        (false, true) => "write each result once, when it is complete",
+        _ if scattered => (
+            "the lanes of one request read places that lie far apart, and use a part of each sector",
+            "neighbouring threads are to read neighbouring numbers: keep who takes which",
+        ),
+        (true, false) => (
+            "something is fetched from memory more than once",
+            "each number need be read once only: what the first look at it gave can stay in a register",
+        ),
+        (true, true) => (
+            "something is written to memory, and read again",
+            "what one step leaves for the next can stay in a register: then nobody writes or reads it",
+        ),
+        (false, true) => (
+            "something is written that is no result, or a result more than once",
+            "write each result once, when it is complete",
+        ),
     };
     let what = format!(
         "right, but it moves too much: {read} bytes are read and {written} written, {reads} and {writes} would do"
     );
-    wrong(what, hint)
+    told(what, meaning, idea)
 }
 
-/// Equal but for the rounding of `expf` and a few sums; NaN is never.
+/// Equal but for the rounding of `expf`; NaN is never.
 fn near(given: f32, expected: f32) -> bool {
     (given - expected).abs() <= 1e-4 * expected.abs().max(1.0)
 }
 
-/// The first element or row that is not as it should be, in words.
-fn first_wrong(of: &str, n: usize, given: &[f32], expected: &[f32]) -> Option<String> {
-    let at = given.iter().zip(expected).position(|(&given, &expected)| !near(given, expected))?;
-    let is = if given[at].is_nan() { "was never written, or is no number".into() } else { format!("is {}", given[at]) };
-    Some(format!("of {n}, {of} {at} {is}, and it should be {}", expected[at]))
+/// Equal but for the rounding of `expf`, a few sums, and the sum with a maximum that may be large.
+fn close(given: f32, expected: f32) -> bool {
+    (given - expected).abs() <= 5e-7 * expected.abs() + 1e-4 * expected.abs().clamp(1.0, 100.0)
+}
+
+/// The first element or row that is not as it should be, and that in words.
+fn first_wrong(
+    of: &str,
+    n: usize,
+    given: &[f32],
+    expected: &[f32],
+    equal: fn(f32, f32) -> bool,
+) -> Option<(usize, String)> {
+    let at = given.iter().zip(expected).position(|(&given, &expected)| !equal(given, expected))?;
+    Some((at, format!("of {n}, {of} {at} {}, and it should be {}", left(given[at]), expected[at])))
 }
 
 /// What to ask oneself about the first mistake; no thread needs another one here.
@@ -134,7 +207,7 @@ fn mistake_hint(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::kernels::expect;
+    use crate::check::kernels::{expect, passes};
 
     const SWIGLU: &str =
         "extern \"C\" __global__ void swiglu(const float *gate, const float *up, float *t, float *y, int n) {
@@ -169,7 +242,7 @@ mod tests {
                 (
                     "y[i] = g / (1.0f + expf(-g)) * up[i];",
                     "t[i] = g / (1.0f + expf(-g)); __threadfence_block(); y[i] = ((volatile float *)t)[i] * up[i];",
-                    "49152 bytes are read and 32768 written, 32768 and 16384 would do\nhint: what one step leaves",
+                    "49152 bytes are read and 32768 written, 32768 and 16384 would do\nhint: something is written to memory, and read again",
                 ),
                 ("* up[i]", "", "it may be one formula"),
                 ("i < n", "i < (n + 31) / 32 * 32", "is there one?"),
@@ -181,8 +254,36 @@ mod tests {
                     "float g = gate[i]; __threadfence_block(); g = 0.5f * (g + ((volatile const float *)gate)[i]);",
                     "can stay in a register",
                 ),
+                // Right for small gates alone; through an array of one's own; one thread, one warp; constants; an input as `t`.
+                ("g / (1.0f + expf(-g))", "g * expf(g) / (1.0f + expf(g))", "of which sign is the exponent"),
+                ("g / (1.0f + expf(-g))", "g", "in one loop that takes steps of all threads"),
+                ("g / (1.0f + expf(-g))", "g * (0.5f + 0.25f * g)", "(its gate is"),
+                (
+                    "y[i] = g / (1.0f + expf(-g)) * up[i];",
+                    "volatile float own[64]; own[i % 64] = g / (1.0f + expf(-g)); y[i] = own[i % 64] * up[i];",
+                    "arrays of their own",
+                ),
+                ("int first = blockIdx", "int first = blockIdx.x + threadIdx.x ? n : blockIdx", "was never written"),
+                (
+                    "for (int i = first; i < n; i += gridDim.x * blockDim.x)",
+                    "if (first < 32) for (int i = first; i < n; i += 32)",
+                    "the work is not shared out",
+                ),
+                ("* up[i];", "* up[i] / up[i] * __int_as_float(0x7fc00000);", "is NaN"),
+                ("* up[i];", "* up[i]; ((float *)up)[i] = 0.0f;", "the input `up` has changed"),
             ],
         );
+        let wide =
+            "extern \"C\" __global__ void swiglu(const float *gate, const float *up, float *t, float *y, int n) {
+    int first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    auto all = [](float g, float u) { return g / (1.0f + expf(-g)) * u; };
+    for (int i = first; i < n / 4; i += step) {
+        float4 g = ((const float4 *)gate)[i], u = ((const float4 *)up)[i];
+        ((float4 *)y)[i] = make_float4(all(g.x, u.x), all(g.y, u.y), all(g.z, u.z), all(g.w, u.w));
+    }
+    for (int i = n / 4 * 4 + first; i < n; i += step) { y[i] = all(gate[i], up[i]); }
+}";
+        passes(swiglu, &[wide]);
     }
 
     #[test]
@@ -193,23 +294,50 @@ mod tests {
             &[
                 ("sum * expf(most - larger)", "sum", "by what factor must it shrink"),
                 ("expf(own - larger)", "expf(own)", "by what factor"),
-                ("float larger = fmaxf(most, own);", "float larger = 0.0f;", "exp(10000) is infinite"),
+                ("float larger = fmaxf(most, own);", "float larger = 0.0f;", "exp of a number above 88 is infinite"),
                 ("x[column * rows + row]", "x[row * columns + column]", "the table lies column by column"),
                 ("most = -3.4e38f", "most = 0.0f", "which maximum does an empty row have"),
                 ("if (row >= rows) { return; }", "", "is there one?"),
                 (
                     "if (row >= rows) { return; }",
                     "if (row >= rows) { return; } if (rows == 512) { row = row * 129 % 512; }",
-                    "hint: neighbouring threads are to read neighbouring numbers",
+                    "neighbouring threads are to read neighbouring numbers",
                 ),
                 // Two looks at each number: first for the maximum.
                 (
                     "for (int column = 0",
                     "for (int column = 0; column < columns; ++column) { most = fmaxf(most, x[column * rows + row]); }
                  for (int column = 0",
-                    "409600 bytes are read and 2048 written, 204800 and 2048 would do\nhint: each number need be read once",
+                    "409600 bytes are read and 2048 written, 204800 and 2048 would do\nhint: something is fetched from memory more than once",
+                ),
+                // The maximum alone; a maximum far below, but not below all; a row in an array; one thread; constants.
+                ("most + logf(sum)", "most", "counts some of its numbers too"),
+                ("most = -3.4e38f", "most = -1e9f", "which maximum does an empty row have"),
+                (
+                    "float own = x[column * rows + row];",
+                    "volatile float kept[512]; kept[column] = x[column * rows + row]; float own = kept[column];",
+                    "arrays of their own",
+                ),
+                ("y[row] = most + logf(sum)", "y[row] = 2.0f", "and it should be"),
+                ("y[row] = most + logf(sum)", "y[row] = __int_as_float(0x7fc00000)", "is NaN"),
+                (
+                    "most = larger;",
+                    "most = larger; ((float *)x)[column * rows + row] = most;",
+                    "the input `x` has changed",
                 ),
             ],
         );
+        let one = LOG_SUM_EXP
+            .replace("if (row >= rows) { return; }", "if (row != 0) { return; }\n    for (; row < rows; ++row) {")
+            .replace("y[row] = most + logf(sum);", "y[row] = most + logf(sum); }");
+        let text = log_sum_exp(&one).text();
+        assert!(text.contains("would do") || text.contains("not shared out"), "{text}");
+        // A branch in place of the second exponential.
+        let branch =
+            "if (own <= most) { sum += expf(own - most); } else { sum = sum * expf(most - own) + 1.0f; most = own; }";
+        let loop_body = "float larger = fmaxf(most, own);
+        sum = sum * expf(most - larger) + expf(own - larger);
+        most = larger;";
+        passes(log_sum_exp, &[&LOG_SUM_EXP.replace(loop_body, branch)]);
     }
 }

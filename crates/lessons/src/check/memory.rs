@@ -1,7 +1,7 @@
 //! Exercises of lesson 03.
 
 use super::Verdict;
-use super::verdict::{PANIC_HINT, run, verdict, wrong};
+use super::verdict::{PANIC_HINT, asking, run, timed, wrong};
 use crate::practice::PracticePool;
 use gpulab::error::{Error, Result};
 
@@ -13,9 +13,10 @@ const STEP: u64 = 64 * MIB;
 /// Checks a training loop: each of its `steps` steps allocates 64 MiB and notes its loss, 1 ÷ (1 + step). It must run for
 /// any number of steps, return the losses in order, keep no step's memory longer than that step, and leave nothing behind.
 pub fn no_leak(answer: fn(&PracticePool, usize) -> Result<Vec<f32>>) -> Verdict {
-    verdict("no_leak", || {
+    timed("no_leak", move || {
         for steps in [1, 500, 3, 0] {
             let pool = PracticePool::new(1024 * MIB);
+            asking(&count(steps));
             let outcome = run(|| answer(&pool, steps));
             let stats = pool.memory();
             let most = format!("with {} in 1024 MiB (most in use: {} MiB)", count(steps), stats.used_high / MIB);
@@ -61,16 +62,21 @@ fn count(steps: usize) -> String {
 /// Checks a function that gives the largest of `wanted`, `wanted ÷ 2`, `wanted ÷ 4` … items that fit when each takes
 /// `bytes` bytes. Out of memory with a single item, or any other error, is passed on.
 pub fn largest_batch(answer: fn(&PracticePool, usize, u64) -> Result<usize>) -> Verdict {
-    verdict("largest_batch", || {
+    timed("largest_batch", move || {
         let cases = [
             (1024, 256, MIB, Some(256)),
             (1024, 256, 10 * MIB, Some(64)),
             (96, 7, 64 * MIB, Some(1)),
+            // A half that is no whole number is rounded down: 5, 2, 1 and 7, 3, 1.
+            (96, 5, 30 * MIB, Some(2)),
+            (200, 7, 64 * MIB, Some(3)),
+            (4096, 1000, 5 * MIB, Some(500)),
             (64, 8, 65 * MIB, None),
         ];
         for (total_mib, wanted, bytes, expected) in cases {
             let pool = PracticePool::new(total_mib * MIB);
             let case = format!("{wanted} items of {} MiB in {total_mib} MiB", bytes / MIB);
+            asking(&case);
             let given = match run(|| answer(&pool, wanted, bytes)) {
                 Err(panic) => {
                     let hint = if panic.contains("endless") {
@@ -122,7 +128,7 @@ pub fn largest_batch(answer: fn(&PracticePool, usize, u64) -> Result<usize>) -> 
 /// wait; set the release threshold to the maximum, allocate 100 MiB and drop it and wait; allocate 40 MiB; drop it and
 /// trim to 0. The pool takes memory in pieces of 32 MiB.
 pub fn pool_numbers(answer: [(u64, u64); 5]) -> Verdict {
-    verdict("pool_numbers", || {
+    timed("pool_numbers", move || {
         let truth = match pool_steps() {
             Ok(truth) => truth,
             Err(error) => return wrong(error.to_string(), "run the notebook from the top"),
@@ -250,7 +256,38 @@ mod tests {
         };
         assert!(largest_batch(right).passed(), "{}", largest_batch(right).text());
         type Answer = fn(&PracticePool, usize, u64) -> Result<usize>;
-        let wrong: [(Answer, &str); 7] = [
+        let wrong: [(Answer, &str); 10] = [
+            // Rounded up; one fewer at a time; the numbers of the pool in place of a try.
+            (
+                |pool, wanted, bytes| {
+                    let mut batch = wanted;
+                    loop {
+                        match pool.alloc(batch as u64 * bytes) {
+                            Ok(_) => return Ok(batch),
+                            Err(Error::OutOfMemory { .. }) if batch > 1 => batch = batch.div_ceil(2),
+                            Err(error) => return Err(error),
+                        }
+                    }
+                },
+                "5 items of 30 MiB in 96 MiB: a batch of 3, and it should be 2",
+            ),
+            (
+                |pool, wanted, bytes| {
+                    let mut batch = wanted;
+                    while batch > 1 && pool.alloc(batch as u64 * bytes).is_err() {
+                        batch -= 1;
+                    }
+                    pool.alloc(batch as u64 * bytes).map(|_| batch)
+                },
+                "none of these",
+            ),
+            (
+                |pool, wanted, bytes| {
+                    std::mem::forget(pool.alloc(bytes)?);
+                    Ok(wanted)
+                },
+                "are still in use afterwards",
+            ),
             (|pool, wanted, bytes| pool.alloc(wanted as u64 * bytes).map(|_| wanted), "catch `Error::OutOfMemory"),
             (|pool, wanted, bytes| pool.alloc(wanted as u64 * bytes).map(|_| wanted).or(Ok(wanted / 2)), "halve again"),
             (|pool, wanted, bytes| Ok(wanted.min((pool.memory().free / bytes) as usize)), "none of these"),
@@ -290,5 +327,10 @@ mod tests {
         assert!(pool_numbers([(100 << 20, 128 << 20); 5]).text().contains("in MiB"));
         assert!(pool_numbers([(100, 128), (0, 128), (0, 0), (0, 0), (0, 0)]).text().contains("step 2"));
         assert!(pool_numbers([(100, 128), (0, 0), (0, 128), (40, 168), (0, 0)]).text().contains("nothing new"));
+        assert!(pool_numbers([(100, 128), (0, 0), (0, 128), (40, 128), (0, 128)]).text().contains("step 5"));
+        assert!(pool_numbers([(0, 0); 5]).text().contains("step 1"));
+        // What is wrong does not say what is right.
+        let shown = pool_numbers([(100, 100), (0, 0), (0, 0), (0, 0), (0, 0)]).shown();
+        assert!(shown.contains("you predict 100 MiB reserved") && !shown.contains("128"), "{shown}");
     }
 }

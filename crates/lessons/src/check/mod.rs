@@ -1,5 +1,5 @@
 //! Checks of exercises. A check never fails a notebook: its verdict is ordinary output, `PASS` or `NOT YET` with what is
-//! wrong and a hint.
+//! wrong and where. What that means, and how to go on, it says when it is asked: [`Verdict::hint`].
 //!
 //! | lesson | checks |
 //! | --- | --- |
@@ -57,4 +57,4 @@ pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use training::{adamw, loss_scale};
 pub use training_memory::{conv_bytes, fitting_batch, mixed_bytes};
 pub use vector_add::{axpy, scale, two_kinds};
-pub use verdict::Verdict;
+pub use verdict::{Hint, Verdict};

@@ -1,9 +1,8 @@
 //! Exercises of lesson 11: kernels whose threads work together, run in the simulator, which sees who waits for whom.
 
 use super::Verdict;
-use super::kernels::{self, first_wrong, whole};
-use super::verdict::{Check, none_wrong, wrong};
-use gpulab::cpu;
+use super::kernels::{self, first_wrong, shared_out, telling, unchanged, whole};
+use super::verdict::{Check, none_told, told};
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::{AccessKind, Inspection};
@@ -11,8 +10,8 @@ use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
 const BLOCK: u32 = 256;
-/// One element, a warp and its neighbours, a few blocks with a ragged end.
-const SIZES: [usize; 5] = [1, 31, 33, 256, 1000];
+/// One element, a warp and its neighbours, a few blocks with a ragged end, many blocks.
+const SIZES: [usize; 6] = [1, 31, 33, 256, 1000, 20_001];
 /// What `row_sums` has in a row.
 const COLUMNS: usize = 32;
 /// So many blocks `dot` is launched with, whatever the length.
@@ -22,25 +21,31 @@ const DOT_BLOCKS: u32 = 8;
 /// `partial[blockIdx.x]`, launched with blocks of 256 threads, one an element.
 pub fn largest(source: &str) -> Verdict {
     kernels::verdict("largest", source, "largest", mistake_hint, |gpu, kernel| {
-        // The largest one is the last, the first, anywhere.
-        let order: [fn(usize) -> Vec<f32>; 3] = [
-            |n| (0..n).map(|i| i as f32).collect(),
+        // The largest one is the last, the first, anywhere, one of many; all are far below 0. None is 0 alone, as memory is.
+        let order: [fn(usize) -> Vec<f32>; 4] = [
+            |n| (0..n).map(|i| i as f32 + 1.0).collect(),
             |n| (0..n).map(|i| -1.0 - i as f32).collect(),
-            |n| cpu::random_f32(n, 1),
+            |n| telling(n, 1).into_iter().map(|x| x + 0.5).collect(),
+            |n| (0..n).map(|i| -1e30 - 1e25 * (i * 37 % 101) as f32).collect(),
         ];
         for (n, a) in SIZES.into_iter().flat_map(|n| order.map(|order| (n, order(n)))) {
             let blocks = n.div_ceil(BLOCK as usize);
             let (on_a, mut partial) = (gpu.to_device(&a)?, gpu.poison::<f32>(blocks)?);
             kernel.launch(LaunchConfig::for_elements(n, BLOCK), (&on_a, &mut partial, n as i32))?;
             let expected: Vec<f32> =
-                a.chunks(BLOCK as usize).map(|part| part.iter().copied().fold(f32::MIN, f32::max)).collect();
-            let hint = "each step halves how many threads compare, until one is left: which two does it compare?";
-            none_wrong(
-                first_wrong(&format!("n = {n}"), &partial.to_host()?, &expected, |at| format!("block {at}")),
-                hint,
+                a.chunks(BLOCK as usize).map(|part| part.iter().copied().fold(f32::NEG_INFINITY, f32::max)).collect();
+            let with = format!("n = {n}, numbers from {} to {}", a[0], a[n - 1]);
+            none_told(
+                first_wrong(&with, &partial.to_host()?, &expected, |at| format!("block {at}")),
+                "some element of that block never met the others, or a number came in that is none of its elements",
+                "follow the largest element of that block through the steps: with whom is it compared in each, and what does a \
+                 thread without an element put in?",
             )?;
+            unchanged("a", &on_a, &a)?;
         }
-        Ok(())
+        let n = 64 * BLOCK as usize;
+        let (a, mut partial) = (gpu.to_device(&telling(n, 1))?, gpu.poison::<f32>(64)?);
+        shared_out(&kernel.inspect(LaunchConfig::for_elements(n, BLOCK), (&a, &mut partial, n as i32))?, 0.35)
     })
 }
 
@@ -48,20 +53,24 @@ pub fn largest(source: &str) -> Verdict {
 /// 32 rows: right, each sector of `a` fetched once, and no bank conflict.
 pub fn row_sums(source: &str) -> Verdict {
     kernels::verdict("row_sums", source, "row_sums", mistake_hint, |gpu, kernel| {
-        for rows in [64, 1, 31, 33, 100] {
+        for rows in [64, 1, 31, 33, 100, 1024] {
             let a = whole(rows * COLUMNS, 1);
             let (on_a, mut sums) = (gpu.to_device(&a)?, gpu.poison::<f32>(rows)?);
             let config = LaunchConfig::for_elements(rows, COLUMNS as u32);
             // First as any launch: its mistakes come as an error.
             kernel.launch(config, (&on_a, &mut sums, rows as i32))?;
             let expected: Vec<f32> = a.chunks(COLUMNS).map(|row| row.iter().sum()).collect();
-            let hint = "thread t adds up row t of the tile: its first index is the row, in the store and in the load";
-            none_wrong(
+            none_told(
                 first_wrong(&format!("{rows} rows"), &sums.to_host()?, &expected, |at| format!("row {at}")),
-                hint,
+                "that thread added up other numbers than those of its row",
+                "thread t adds up row t of the tile: which index of the tile is the row, in the store and in the load?",
             )?;
+            unchanged("a", &on_a, &a)?;
             let seen = kernel.inspect(config, (&on_a, &mut sums, rows as i32))?;
             wasteful(&seen, rows)?;
+            if rows == 1024 {
+                shared_out(&seen, 0.5)?;
+            }
         }
         Ok(())
     })
@@ -72,26 +81,41 @@ fn wasteful(seen: &Inspection, rows: usize) -> Check {
     let c = &seen.counters;
     let needed = (rows * COLUMNS * 4 / 32) as u64;
     if c.global_load_sectors > needed {
-        return wrong(
+        return told(
             format!("with {rows} rows its loads touch {} sectors, and the matrix has {needed}", c.global_load_sectors),
+            "parts of the matrix are fetched more than once, or its lanes read places that lie far apart",
             "the way through shared memory is there so that the lanes read neighbours of `a`: keep that loop",
         );
     }
-    let (loads, stores) = (c.shared_load_bank_conflicts, c.shared_store_bank_conflicts);
-    if loads + stores > 0 {
-        let what = format!(
-            "with {rows} rows there are {loads} bank conflicts of loads from shared memory, and {stores} of stores"
+    let local = c.local_load_requests + c.local_store_requests;
+    if local > 0 {
+        return told(
+            format!("with {rows} rows its warps access local memory {local} times"),
+            "an array of a thread's own with a computed index lies in memory, not in registers",
+            "the tile in shared memory is there for that",
         );
-        let hint = if loads == 0 {
-            "now the lanes meet where they store: put the store back as it was. Lane t reads word \
-                 t * (length of a row) + column: which length puts the 32 lanes into 32 banks, w % 32?"
-        } else {
-            "word w lies in bank w % 32. Lane t reads word t * (length of a row) + column: \
-                 which length puts the 32 lanes into 32 banks?"
-        };
-        return wrong(what, hint);
     }
-    Ok(())
+    let (loads, stores) = (c.shared_load_bank_conflicts, c.shared_store_bank_conflicts);
+    let atomics = c.shared_atomic_bank_conflicts;
+    let what = format!(
+        "with {rows} rows there are {loads} bank conflicts of loads from shared memory, {stores} of stores and {atomics} of \
+         atomics"
+    );
+    let meaning = "lanes of a warp ask one bank for different words at the same time, and wait for each other there";
+    if loads + atomics > 0 {
+        return told(
+            what,
+            meaning,
+            "word w lies in bank w % 32. Lane t reads word t * (length of a row) + column: which length puts the 32 lanes into \
+             32 banks?",
+        );
+    }
+    none_told(
+        (stores > 0).then_some(what),
+        meaning,
+        "now the lanes meet where they store: put the store back as it was. Lane t reads word t * (length of a row) + column: \
+         which length puts the 32 lanes into 32 banks, w % 32?",
+    )
 }
 
 /// Checks a kernel `dot(const float *a, const float *b, float *result, int n)` that adds the sum of all `a[i] * b[i]` to `result[0]`.
@@ -106,43 +130,72 @@ pub fn dot(source: &str) -> Verdict {
     })
 }
 
-/// What is wrong with the result for that length, and a hint.
+/// What is wrong with the result for that length, and hints.
 fn wrong_product(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check {
+    // What is there already stays.
+    let before = 3.0f32;
     let (a, b) = (whole(n, 1), whole(n, 2));
-    let (on_a, on_b, mut result) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.zeros::<f32>(1)?);
+    let (on_a, on_b, mut result) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.to_device(&[before])?);
     kernel.launch(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&on_a, &on_b, &mut result, n as i32))?;
     let first = |count: usize| -> f64 { a.iter().zip(&b).take(count).map(|(a, b)| f64::from(a * b)).sum() };
-    let (given, exact) = (f64::from(result.to_host()?[0]), first(n));
-    let hint = match given == first((DOT_BLOCKS * BLOCK) as usize) {
-        true => "that is the sum of the first 2048 products: a thread must go on to i + gridDim.x * blockDim.x",
-        false => "is every element taken once, and every warp's sum added once? Lane 0 alone has the sum of its warp",
-    };
+    let (given, sum) = (f64::from(result.to_host()?[0]), first(n));
+    let exact = f64::from(before) + sum;
     // NaN equals nothing.
-    let what = (given != exact).then(|| format!("with n = {n} the result is {given}, and it should be {exact}"));
-    none_wrong(what, hint)
+    if given != exact {
+        let what = format!("with n = {n} and {before} in result[0] the result is {given}, and it should be {exact}");
+        return if given == f64::from(before) + first((DOT_BLOCKS * BLOCK) as usize) {
+            told(
+                what,
+                "that is the sum of the first 2048 products: each thread of the launch has taken one",
+                "8 blocks of 256 threads, whatever n is: which elements does thread 0 take after its first one?",
+            )
+        } else if given == sum {
+            told(
+                what,
+                "that is the sum alone: what was in result[0] is gone",
+                "the kernel adds to result[0]; what is there may be the sum of another launch",
+            )
+        } else {
+            told(
+                what,
+                "some products are missing, or are added more than once",
+                "is every element taken once, and every warp's sum added once? Which lanes have the sum of their warp?",
+            )
+        };
+    }
+    unchanged("a", &on_a, &a)?;
+    unchanged("b", &on_b, &b)
 }
 
-/// Where threads wait for each other more than they must, and a hint.
+/// Where threads wait for each other more than they must, and hints.
 fn took_turns(gpu: &Gpu, kernel: &Kernel) -> Check {
-    let n = 5000;
-    let (a, b, mut result) = (gpu.to_device(&whole(n, 1))?, gpu.to_device(&whole(n, 2))?, gpu.zeros::<f32>(1)?);
-    let seen = kernel.inspect(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&a, &b, &mut result, n as i32))?;
-    let (warps, c) = (u64::from(DOT_BLOCKS * BLOCK / 32), &seen.counters);
-    let atomics = seen.accesses.iter().filter(|access| access.kind == AccessKind::Atomic);
-    let lanes = atomics.map(|access| access.offsets.iter().flatten().count()).max().unwrap_or(0);
-    if lanes > 1 || c.global_atomics > warps {
+    for n in [5000, 40_000] {
+        let (a, b, mut result) = (gpu.to_device(&whole(n, 1))?, gpu.to_device(&whole(n, 2))?, gpu.zeros::<f32>(1)?);
+        let seen = kernel.inspect(LaunchConfig::new(DOT_BLOCKS, BLOCK), (&a, &b, &mut result, n as i32))?;
+        let (warps, c) = (u64::from(DOT_BLOCKS * BLOCK / 32), &seen.counters);
+        shared_out(&seen, 0.3)?;
+        let atomics = seen.accesses.iter().filter(|access| access.kind == AccessKind::Atomic);
+        let lanes = atomics.map(|access| access.offsets.iter().flatten().count()).max().unwrap_or(0);
         let count = c.global_atomics + c.shared_atomics;
-        let what = format!(
-            "with n = {n} warps make {count} atomic additions, of up to {lanes} lanes each, and all take turns"
-        );
-        let hint = "first add up in a register what a thread takes, then over the warp with __shfl_down_sync, \
-                    and let lane 0 alone call atomicAdd";
-        return wrong(what, hint);
-    }
-    // One barrier serves a block whose warps leave their sums in shared memory.
-    if c.barriers > 2 * warps {
-        let what = format!("its {warps} warps arrive at barriers {} times", c.barriers);
-        return wrong(what, "that is a tree in shared memory, and it is right; within a warp shuffles need no barrier");
+        if lanes > 1 || count > warps {
+            let what = format!(
+                "with n = {n} warps make {count} atomic additions, of up to {lanes} lanes each, and all take turns"
+            );
+            return told(
+                what,
+                "additions to one place are done one after the other: the more there are, the longer all wait",
+                "let each thread add up what it takes, and let each warp add up its lanes; who then has something to add to \
+                 result[0]?",
+            );
+        }
+        // One barrier serves a block whose warps leave their sums in shared memory.
+        if c.barriers > 2 * warps {
+            return told(
+                format!("with n = {n} its {warps} warps arrive at barriers {} times", c.barriers),
+                "that is a tree in shared memory, and it is right; at each of its steps all warps of a block wait",
+                "within a warp shuffles need no barrier",
+            );
+        }
     }
     Ok(())
 }
@@ -171,7 +224,7 @@ fn mistake_hint(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::kernels::expect;
+    use crate::check::kernels::{expect, expect_whole, passes};
 
     const LARGEST: &str = "extern \"C\" __global__ void largest(const float *a, float *partial, int n) {
     __shared__ float most[256];
@@ -214,10 +267,10 @@ mod tests {
             largest,
             LARGEST,
             &[
-                ("__syncthreads(); // all are there", "", "it must have done so by then"),
+                ("__syncthreads(); // all are there", "", "data race in shared memory"),
                 ("__syncthreads(); // all are done", "", "done by all threads before"),
                 ("most[thread] = fmaxf(most[thread], most[thread + distance]);", "__syncthreads();", "no `if` keeps"),
-                ("distance = 128", "distance = 64", "which two does it compare"),
+                ("distance = 128", "distance = 64", "with whom is it compared"),
                 ("fmaxf", "fminf", "block 0 is"),
                 ("min(blockIdx.x * 256 + thread, n - 1)", "blockIdx.x * 256 + thread", "which element is its own"),
                 ("if (thread == 0)", "if (thread == 256)", "was never written"),
@@ -226,9 +279,67 @@ mod tests {
                 ("partial[blockIdx.x]", "partial[0]", "two threads meet"),
             ],
         );
-        // A barrier more than needed is no mistake.
-        let careful = LARGEST.replace("if (thread == 0)", "__syncthreads(); if (thread == 0)");
-        assert!(largest(&careful).passed(), "{}", largest(&careful).text());
+        // As given, without barriers, it is told of a race: not of memory that nobody has written.
+        let given =
+            LARGEST.replace("__syncthreads(); // all are there", "").replace("__syncthreads(); // all are done", "");
+        let shown = largest(&given).shown();
+        assert!(shown.contains("data race in shared memory") && !shown.contains("nothing has written"), "{shown}");
+        let head = "extern \"C\" __global__ void largest(const float *a, float *partial, int n) {
+    int first = blockIdx.x * 256, last = min(first + 256, n), thread = threadIdx.x;";
+        let with = |body: &str| format!("{head}\n{body}\n}}");
+        let one_thread = "float most = a[first];
+    for (int i = first; i < last; ++i) { most = fmaxf(most, a[i]); }
+    if (thread == 0) { partial[blockIdx.x] = most; }";
+        expect_whole(
+            largest,
+            &[
+                // One thread, one warp; a maximum that begins at 0; an update that others come between; constants; the input
+                // as a place to work in.
+                (&with(&format!("if (thread == 0) {{ {one_thread} }}")), "the work is not shared out"),
+                (
+                    &with(
+                        "if (thread >= 32) return; float most = -__int_as_float(0x7f800000);
+    for (int i = first + thread; i < last; i += 32) { most = fmaxf(most, a[i]); }
+    for (int d = 16; d > 0; d /= 2) { most = fmaxf(most, __shfl_down_sync(~0u, most, d)); }
+    if (thread == 0) { partial[blockIdx.x] = most; }",
+                    ),
+                    "the work is not shared out",
+                ),
+                (
+                    &with("__shared__ int most; if (thread == 0) { most = 0; } __syncthreads();
+    if (first + thread < n) { atomicMax(&most, __float_as_int(a[first + thread])); } __syncthreads();
+    if (thread == 0) { partial[blockIdx.x] = __int_as_float(most); }"),
+                    "numbers from -1",
+                ),
+                (
+                    &with("volatile float *most = partial + blockIdx.x; if (thread == 0) { *most = -__int_as_float(0x7f800000); } __syncthreads();
+    if (first + thread < n) { *most = fmaxf(*most, a[first + thread]); }"),
+                    "lost update",
+                ),
+                (&with("if (thread == 0) { partial[blockIdx.x] = a[last - 1]; }"), "and it should be -1"),
+                (&with("if (thread == 0) { partial[blockIdx.x] = __int_as_float(0x7fc00000); }"), "is NaN"),
+                (
+                    &with("float *work = (float *)a; for (int d = 128; d > 0; d /= 2) { __syncthreads();
+    if (thread < d && first + thread + d < last) { work[first + thread] = fmaxf(a[first + thread], a[first + thread + d]); } }
+    if (thread == 0) { partial[blockIdx.x] = a[first]; }"),
+                    "the input `a` has changed",
+                ),
+            ],
+        );
+        // A barrier more than needed is no mistake; shuffles, and atomics on ordered bits, are right too.
+        passes(
+            largest,
+            &[
+                &LARGEST.replace("if (thread == 0)", "__syncthreads(); if (thread == 0)"),
+                &with(
+                    "__shared__ float most[8]; float own = a[min(first + thread, n - 1)];
+    for (int d = 16; d > 0; d /= 2) { own = fmaxf(own, __shfl_down_sync(~0u, own, d)); }
+    if (thread % 32 == 0) { most[thread / 32] = own; }
+    __syncthreads();
+    if (thread == 0) { for (int w = 1; w < 8; ++w) { own = fmaxf(own, most[w]); } partial[blockIdx.x] = own; }",
+                ),
+            ],
+        );
     }
 
     #[test]
@@ -240,13 +351,32 @@ mod tests {
                 ("[32][33]", "[32][32]", "bank conflicts of loads"),
                 ("[32][33]", "[32][34]", "bank conflicts of loads"),
                 ("[32][33]", "[32][31]", "a barrier does not fix that"),
-                ("tile[row][lane]", "tile[lane][row]", "its first index is the row"),
+                ("tile[row][lane]", "tile[lane][row]", "which index of the tile is the row"),
                 ("tile[lane][column]", "a[(first + lane) * 32 + column]", "the matrix has"),
                 ("sums[first + lane] = sum", "sums[lane] = sum", "two threads meet"),
                 ("&& first + row < rows", "", "which element is its own"),
                 ("__syncthreads();", "if (lane < 16) { __syncthreads(); }", "no `if` keeps"),
+                // Atomics that read; an array of one's own; one lane does all; NaN; the input as the tile.
+                ("[32][33]", "[32][32]", "lanes of a warp ask one bank"),
+                (
+                    "if (first + lane < rows) {",
+                    "if (lane == 0) for (; lane < 32 && first + lane < rows; ++lane) {",
+                    "the work is not shared out",
+                ),
+                ("sums[first + lane] = sum", "sums[first + lane] = __int_as_float(0x7fc00000)", "is NaN"),
+                (
+                    "sums[first + lane] = sum",
+                    "sums[first + lane] = sum; ((float *)a)[(first + lane) * 32] = sum",
+                    "the input `a` has changed",
+                ),
             ],
         );
+        // Atomics alone, so that no load meets another.
+        let atomic = ROW_SUMS
+            .replace("[32][33]", "[32][32]")
+            .replace("sum += tile[lane][column]", "sum += atomicAdd(&tile[lane][column], 0.0f)");
+        let text = row_sums(&atomic).text();
+        assert!(text.contains("0 bank conflicts of loads") && text.contains("of atomics"), "{text}");
         // Turned over, the conflict is in the store.
         let over = ROW_SUMS
             .replace("[32][33]", "[32][32]")
@@ -256,7 +386,16 @@ mod tests {
         // Turning the columns is as good as a longer row.
         let turned =
             ROW_SUMS.replace("[32][33]", "[32][32]").replace("tile[lane][column]", "tile[lane][(column + lane) % 32]");
-        assert!(row_sums(&turned).passed(), "{}", row_sums(&turned).text());
+        let by_shuffle = "extern \"C\" __global__ void row_sums(const float *a, float *sums, int rows) {
+    int lane = threadIdx.x, first = blockIdx.x * 32; float mine = 0.0f;
+    for (int row = 0; row < 32 && first + row < rows; ++row) {
+        float sum = a[(first + row) * 32 + lane];
+        for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }
+        if (lane == row) { mine = sum; }
+    }
+    if (first + lane < rows) { sums[first + lane] = mine; }
+}";
+        passes(row_sums, &[&turned, by_shuffle]);
     }
 
     #[test]
@@ -269,9 +408,9 @@ mod tests {
             DOT,
             &[
                 ("i += gridDim.x * blockDim.x", "i += n", "first 2048 products"),
-                ("if (threadIdx.x % 32 == 0) { atomicAdd(result, sum); }", "atomicAdd(result, sum);", "Lane 0 alone"),
+                ("if (threadIdx.x % 32 == 0) { atomicAdd(result, sum); }", "atomicAdd(result, sum);", "Which lanes have the sum"),
                 ("distance = 16", "distance = 8", "is every element taken once"),
-                ("sum += a[i] * b[i]", "atomicAdd(result, a[i] * b[i])", "lane 0 alone call atomicAdd"),
+                ("sum += a[i] * b[i]", "atomicAdd(result, a[i] * b[i])", "who then has something to add"),
                 ("atomicAdd(result, sum)", "*result += sum", "atomicAdd makes them take turns"),
                 ("for (int distance", &format!("{tree} for (int distance"), "within a warp shuffles need no barrier"),
                 (
@@ -280,6 +419,23 @@ mod tests {
                     "every lane of the mask",
                 ),
                 ("i < n;", "i <= n;", "which element is its own"),
+                // Volatile in place of an atomic; read and exchanged; one thread, one warp a block; the sum stored; an input changed.
+                ("atomicAdd(result, sum)", "*(volatile float *)result += sum", "lost update"),
+                ("atomicAdd(result, sum)", "atomicExch(result, atomicAdd(result, 0.0f) + sum)", "lost update"),
+                ("if (threadIdx.x % 32 == 0)", "if (threadIdx.x % 32 == 0 && (sum += 1.0f, true))", "added more than once"),
+                (
+                    "float sum = 0.0f;",
+                    "if (blockIdx.x + threadIdx.x == 0) { float s = 0.0f; for (int i = 0; i < n; ++i) { s += a[i] * b[i]; }
+        *result += s; } return; float sum = 0.0f;",
+                    "the work is not shared out",
+                ),
+                (
+                    "i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x",
+                    "i = threadIdx.x < 32 ? blockIdx.x * 32 + threadIdx.x : n; i < n; i += gridDim.x * 32",
+                    "the work is not shared out",
+                ),
+                ("sum += a[i] * b[i];", "sum += a[i] * b[i]; ((float *)b)[i] = 0.0f;", "the input `b` has changed"),
+                ("atomicAdd(result, sum)", "atomicAdd(result, __int_as_float(0x7fc00000))", "the result is NaN"),
                 (
                     "for (int distance = 16",
                     "if (threadIdx.x % 32 < 16) for (int distance = 16",

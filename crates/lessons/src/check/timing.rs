@@ -1,7 +1,7 @@
 //! Exercises of lesson 02.
 
 use super::Verdict;
-use super::verdict::{PANIC_HINT, ask, run, verdict, wrong};
+use super::verdict::{PANIC_HINT, ask, asking, run, timed, told, wrong};
 use crate::practice::{PracticeKernel, PracticeQueue};
 use gpulab::error::Result;
 use gpulab::measurement::figures;
@@ -9,7 +9,7 @@ use gpulab::measurement::figures;
 /// Checks a function that gives the time of one kernel on the GPU, in µs, as a fair measurement finds it: the queue may
 /// hold work already, the first launch is special, and single samples may be off.
 pub fn time_kernel(answer: fn(&mut PracticeQueue, PracticeKernel) -> Result<f64>) -> Verdict {
-    verdict("time_kernel", || {
+    timed("time_kernel", move || {
         // (kernel, work queued before, is it the queue's first launch)
         for (us, before_us, first) in
             [(250.0, 0.0, false), (250.0, 0.0, true), (400.0, 60_000.0, false), (3000.0, 500.0, true)]
@@ -19,6 +19,7 @@ pub fn time_kernel(answer: fn(&mut PracticeQueue, PracticeKernel) -> Result<f64>
                 let mut queue = PracticeQueue::with_seed(seed);
                 let prepared = prepare(&mut queue, before_us, first);
                 let launches = queue.launches();
+                asking(&format!("a kernel of {us} µs, with {before_us} µs of other work in the queue"));
                 let given = match prepared.and_then(|()| run(|| answer(&mut queue, PracticeKernel::of_us(us)))) {
                     Err(panic) => {
                         let hint = if panic.contains("endless") {
@@ -122,24 +123,40 @@ fn times(count: usize) -> String {
 /// Checks a function that launches all the work, in order, and gives the index of the launch that fails on the GPU,
 /// or `None`.
 pub fn find_fault(answer: fn(&mut PracticeQueue, &[PracticeKernel]) -> Option<usize>) -> Verdict {
-    verdict("find_fault", || {
+    timed("find_fault", move || {
         // Launches are faster than these kernels, but not by so much that none of them meets the error of an earlier one.
-        let work = vec![PracticeKernel::of_us(10.0); 40];
-        for fault in [Some(5), Some(0), Some(39), None] {
-            let mut queue = PracticeQueue::with_seed(7);
+        for (seed, (fault, count)) in
+            [(Some(5), 40), (Some(0), 40), (Some(39), 40), (None, 40), (Some(17), 23), (Some(0), 1), (None, 0)]
+                .into_iter()
+                .enumerate()
+        {
+            let work = vec![PracticeKernel::of_us(10.0); count];
+            let mut queue = PracticeQueue::with_seed(7 + seed as u64);
             if let Some(at) = fault {
                 queue = queue.with_fault_at(at);
             }
-            let given = ask("", || answer(&mut queue, &work))?;
+            let given = ask(&format!("with {count} kernels"), || answer(&mut queue, &work))?;
             if given == fault {
-                continue;
+                if queue.launches() >= fault.map_or(count, |at| at + 1) {
+                    continue;
+                }
+                return told(
+                    format!(
+                        "with {count} kernels your answer is {given:?}, and {} of them were launched",
+                        queue.launches()
+                    ),
+                    "the answer was not found out: whatever fails later would be missed",
+                    "launch the work in order, until something fails",
+                );
             }
             let what = match fault {
-                Some(at) => format!("launch {at} fails, and your answer is {given:?}"),
-                None => format!("no launch fails, and your answer is {given:?}"),
+                Some(at) => format!("of {count} launches launch {at} fails, and your answer is {given:?}"),
+                None => format!("of {count} launches none fails, and your answer is {given:?}"),
             };
             let hint = match (given, fault) {
-                _ if queue.launches() == 0 => "nothing was launched: launch the work in order, and see what fails",
+                _ if queue.launches() == 0 && count > 0 => {
+                    "nothing was launched: launch the work in order, and see what fails"
+                }
                 (Some(given), Some(at)) if given == at + 1 => {
                     "one too many: `synchronize` right after each launch, before the next one, and count from 0"
                 }
@@ -160,13 +177,16 @@ pub fn find_fault(answer: fn(&mut PracticeQueue, &[PracticeKernel]) -> Option<us
 /// A curve: (size, ms) in rising order of size.
 pub type Curve = [(usize, f64)];
 
+/// Seven points of one.
+type Curve7 = [(usize, f64); 7];
+
 /// Checks a function that gives the smallest measured size from which on the GPU is faster, there and at every larger
 /// size, or `None`. Both lists hold (size, ms) of the same sizes, in rising order.
 pub fn crossover(answer: fn(&Curve, &Curve) -> Option<usize>) -> Verdict {
-    verdict("crossover", || {
+    timed("crossover", move || {
         const SIZES: [usize; 5] = [64, 128, 256, 512, 1024];
         type Case = ([f64; 5], [f64; 5], Option<usize>, &'static str);
-        let cases: [Case; 5] = [
+        let cases: [Case; 8] = [
             (
                 [0.01, 0.08, 0.6, 5.0, 40.0],
                 [0.2, 0.2, 0.2, 0.3, 0.5],
@@ -179,6 +199,20 @@ pub fn crossover(answer: fn(&Curve, &Curve) -> Option<usize>) -> Verdict {
                 Some(256),
                 "a lucky win at one small size is no crossover: the GPU must stay ahead from there on. Look from the large end",
             ),
+            // Which of the wins count is decided by the last loss.
+            (
+                [0.3, 0.3, 0.1, 5.0, 40.0],
+                [0.2, 0.2, 0.2, 0.3, 0.5],
+                Some(512),
+                "after two wins the GPU loses once more: what comes before the last loss does not count",
+            ),
+            (
+                [0.1, 0.3, 0.1, 0.3, 0.1],
+                [0.2; 5],
+                None,
+                "at the largest size the GPU loses: there is no size from which on it is ahead",
+            ),
+            ([0.1, 0.1, 0.1, 0.1, 0.9], [0.2; 5], Some(1024), "the GPU is ahead at the largest size, and there alone"),
             ([0.1; 5], [0.2, 0.2, 0.2, 0.2, 0.2], None, "the GPU never wins here: answer `None`"),
             ([0.5; 5], [0.2; 5], Some(64), "the GPU wins everywhere, so the answer is the smallest size"),
             (
@@ -196,6 +230,19 @@ pub fn crossover(answer: fn(&Curve, &Curve) -> Option<usize>) -> Verdict {
                 let place = given.is_some_and(|given| given < SIZES.len());
                 let hint = if place { "that is a place in the list: give the size that stands there" } else { hint };
                 return wrong(format!("{curves}\nyour answer is {given:?}, and it should be {expected:?}"), hint);
+            }
+        }
+        // Other sizes, more of them: no list of answers fits.
+        let sizes = [3, 10, 31, 100, 316, 1000, 3162];
+        for last_loss in 0..=sizes.len() {
+            let gpu: Curve7 = sizes.map(|size| (size, 1.0));
+            let mut cpu: Curve7 = sizes.map(|size| (size, 2.0));
+            // Wins and losses before the last one, which is number `last_loss`, from 1.
+            (0..last_loss).for_each(|at| cpu[at].1 = if (last_loss - at) % 2 == 1 { 0.5 } else { 2.0 });
+            let (given, expected) = (ask("seven sizes", || answer(&cpu, &gpu))?, sizes.get(last_loss).copied());
+            if given != expected {
+                let what = format!("CPU {cpu:?}\nGPU {gpu:?}\nyour answer is {given:?}, and it should be {expected:?}");
+                return wrong(what, "the smallest size behind the last one at which the GPU is not ahead");
             }
         }
         match ask("without any size", || answer(&[], &[]))? {
@@ -271,7 +318,20 @@ mod tests {
     #[test]
     fn each_unfair_timing_is_named() {
         type Answer = fn(&mut PracticeQueue, PracticeKernel) -> Result<f64>;
-        let wrong: [(Answer, &str); 12] = [
+        let wrong: [(Answer, &str); 14] = [
+            // What the queue would print; NaN.
+            (
+                |queue, work| {
+                    queue.launch(work)?;
+                    let shown = format!("{queue:?}{work:?}");
+                    Ok(shown
+                        .split(|c: char| !c.is_ascii_digit())
+                        .filter_map(|n| n.parse::<f64>().ok())
+                        .fold(0.5, f64::max))
+                },
+                "a kernel of 250 µs was measured as",
+            ),
+            (|queue, work| queue.launch(work).map(|()| f64::NAN), "positive"),
             (
                 |queue, work| {
                     let start = queue.now_us();
@@ -333,7 +393,32 @@ mod tests {
         };
         assert!(find_fault(blocking).passed(), "{}", find_fault(blocking).text());
         type Answer = fn(&mut PracticeQueue, &[PracticeKernel]) -> Option<usize>;
-        let wrong: [(Answer, &str); 5] = [
+        let wrong: [(Answer, &str); 8] = [
+            // Read off what the queue prints; a constant, with all launched; out of bounds.
+            (
+                |queue, work| {
+                    let _ = queue.launch(work[0]);
+                    let shown = format!("{queue:?}");
+                    shown.split("fault_at: Some(").nth(1).and_then(|rest| rest.split(')').next()?.parse().ok())
+                },
+                "launch 5 fails, and your answer is None",
+            ),
+            (
+                |queue, work| {
+                    work.iter().for_each(|&work| drop(queue.launch(work)));
+                    None
+                },
+                "launch 5 fails",
+            ),
+            (
+                |queue, work| {
+                    let at =
+                        (0..work.len()).find(|&at| queue.launch(work[at]).is_err() || queue.synchronize().is_err());
+                    let _ = work[at.map_or(work.len(), |at| at)];
+                    at
+                },
+                "with 40 kernels: your code panicked: index out of bounds",
+            ),
             (|queue, work| work.iter().position(|&work| queue.launch(work).is_err()), "of an earlier launch"),
             (
                 |queue, work| {
@@ -358,7 +443,7 @@ mod tests {
                 },
                 "launch 0 fails",
             ),
-            (|_, _| Some(5), "nothing was launched"),
+            (|_, _| Some(5), "0 of them were launched"),
         ];
         for (answer, text) in wrong {
             let said = find_fault(answer).text();
@@ -377,6 +462,38 @@ mod tests {
             |cpu: &Curve, gpu: &Curve| cpu.iter().zip(gpu).find(|(cpu, gpu)| gpu.1 < cpu.1).map(|(cpu, _)| cpu.0);
         assert!(crossover(first).text().contains("lucky win"));
         assert!(crossover(|_, _| None).text().contains("should be Some(256)"));
+        // From the large end, and past a loss: W W L W W; the last two alone; the first win of a pair; the answers by heart.
+        let forgiving = |cpu: &Curve, gpu: &Curve| {
+            let wins: Vec<bool> = cpu.iter().zip(gpu).map(|(cpu, gpu)| gpu.1 < cpu.1).collect();
+            (0..wins.len())
+                .find(|&at| wins[at] && wins.get(at + 1) != Some(&false) && wins.last() == Some(&true))
+                .map(|at| cpu[at].0)
+        };
+        assert!(crossover(forgiving).text().contains("should be Some(512)"), "{}", crossover(forgiving).text());
+        let last =
+            |cpu: &Curve, gpu: &Curve| cpu.iter().zip(gpu).rev().find(|(cpu, gpu)| gpu.1 < cpu.1).map(|(cpu, _)| cpu.0);
+        assert!(crossover(last).text().contains("should be Some(256)"));
+        let by_heart = |cpu: &Curve, gpu: &Curve| match cpu.iter().zip(gpu).filter(|(cpu, gpu)| gpu.1 < cpu.1).count() {
+            5 => Some(64),
+            3 if cpu.len() == 5 => Some(256),
+            4 => {
+                if cpu[2].1 < 0.2 {
+                    Some(512)
+                } else {
+                    Some(256)
+                }
+            }
+            1 if cpu[4].1 > 0.5 => Some(1024),
+            _ => None,
+        };
+        assert!(crossover(by_heart).text().starts_with("NOT YET"));
+        assert!(
+            crossover(|_, _| loop {
+                std::thread::sleep(std::time::Duration::from_millis(20))
+            })
+            .text()
+            .contains("has not come back")
+        );
         assert!(crossover(|cpu, _| Some(cpu[0].0)).text().starts_with("NOT YET"));
         let place = |cpu: &Curve, gpu: &Curve| cpu.iter().zip(gpu).position(|(cpu, gpu)| gpu.1 < cpu.1);
         assert!(crossover(place).text().contains("a place in the list"));

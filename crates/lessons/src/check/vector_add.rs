@@ -1,8 +1,8 @@
 //! Exercises of lesson 10: kernels that the learner writes, run in the simulator, which sees every access.
 
 use super::Verdict;
-use super::kernels;
-use super::verdict::{Check, none_wrong, wrong};
+use super::kernels::{self, shared_out, telling, unchanged};
+use super::verdict::{Check, none_told, told};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
@@ -12,34 +12,45 @@ use gpulab::warpsim::Kind;
 
 /// The blocks that kernels are launched with here.
 const BLOCK: u32 = 256;
-/// One element, a warp and its neighbours, a few blocks with a ragged end.
-const SIZES: [usize; 5] = [1, 31, 33, 256, 1000];
+/// One element, a warp and its neighbours, a few blocks with a ragged end, many blocks.
+const SIZES: [usize; 6] = [1, 31, 33, 256, 1000, 40_003];
 /// Whole warps and blocks, so that nothing but the kernel's own choice lets lanes part.
-const WHOLE: usize = 1024;
+const WHOLE: [usize; 2] = [1024, 8192];
 
 /// Checks a kernel `axpy(float s, const float *x, float *y, int n)` that replaces `y[i]` by `s * x[i] + y[i]`, launched with at least
 /// one thread an element.
 pub fn axpy(source: &str) -> Verdict {
     kernels::verdict("axpy", source, "axpy", mistake_hint, |gpu, kernel| {
-        for n in SIZES {
-            let (s, x, y) = (0.5f32, cpu::random_f32(n, 1), cpu::random_f32(n, 2));
+        for (at, n) in SIZES.into_iter().enumerate() {
+            let (s, x, y) = ([0.5f32, -3.0, 5.0][at % 3], telling(n, 1), telling(n, 2));
             let (on_x, mut on_y) = (gpu.to_device(&x)?, gpu.to_device(&y)?);
-            kernel.launch(LaunchConfig::for_elements(n, BLOCK), (s, &on_x, &mut on_y, n as i32))?;
+            // Sometimes with more threads than there are elements: two blocks have none.
+            let blocks = n.div_ceil(BLOCK as usize) + at % 2 * 2;
+            kernel.launch(LaunchConfig::new(blocks as u32, BLOCK), (s, &on_x, &mut on_y, n as i32))?;
             let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| s * x + y).collect();
             let given = on_y.to_host()?;
             if let Some(what) = first_wrong(n, &given, &expected) {
-                let left = given.iter().zip(&expected).position(|(&given, &expected)| !near(given, expected));
-                let hint = match n <= BLOCK as usize {
-                    _ if left.is_some_and(|at| given[at] == y[at]) => {
-                        "that element has its old value: no thread takes it"
-                    }
-                    true => "y[i] is to become s * x[i] + y[i]: look at the formula",
-                    false => "one block is right, several are not: which elements do the threads of block 1 take?",
+                let at =
+                    given.iter().zip(&expected).position(|(&given, &expected)| !near(given, expected)).unwrap_or(0);
+                let what = format!("{what}. There s = {s}, x = {}, and y was {}", x[at], y[at]);
+                return match given[at] == y[at] {
+                    true => told(
+                        what,
+                        "that element has its old value: no thread takes it, or what it writes is the old value",
+                        "which threads does the launch have, and which index has each of them?",
+                    ),
+                    false => told(
+                        what,
+                        "a thread wrote there, and something else than s · x + y with that element's own numbers",
+                        "do the sum with these three numbers: which of them does your line use, and of which element?",
+                    ),
                 };
-                return wrong(what, hint);
             }
+            unchanged("x", &on_x, &x)?;
         }
-        Ok(())
+        let n = WHOLE[1];
+        let (x, mut y) = (gpu.to_device(&telling(n, 1))?, gpu.to_device(&telling(n, 2))?);
+        shared_out(&kernel.inspect(LaunchConfig::for_elements(n, BLOCK), (2.0f32, &x, &mut y, n as i32))?, 0.5)
     })
 }
 
@@ -48,8 +59,12 @@ pub fn axpy(source: &str) -> Verdict {
 pub fn scale(source: &str) -> Verdict {
     kernels::verdict("scale", source, "scale", mistake_hint, |gpu, kernel| {
         // The last one is several blocks, of four elements a thread.
-        for n in [WHOLE, 1, 31, 33, 1000, 5000] {
-            scattered(&doubled(gpu, kernel, n)?, n)?;
+        for n in [WHOLE[0], 1, 31, 33, 1000, 5000, WHOLE[1]] {
+            let seen = doubled(gpu, kernel, n)?;
+            if WHOLE.contains(&n) {
+                shared_out(&seen, 0.5)?;
+                scattered(&seen, n)?;
+            }
         }
         Ok(())
     })
@@ -57,17 +72,19 @@ pub fn scale(source: &str) -> Verdict {
 
 /// What the launch did, or what is wrong with its result.
 fn doubled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check<Inspection> {
-    let x = cpu::random_f32(n, 1);
+    let x = telling(n, 1);
     let (on_x, mut on_y) = (gpu.to_device(&x)?, gpu.poison::<f32>(n)?);
     let config = LaunchConfig::for_elements(n.div_ceil(4), BLOCK);
     // First as any launch: its mistakes come as an error.
     kernel.launch(config, (&on_x, &mut on_y, n as i32))?;
-    let seen = kernel.inspect(config, (&on_x, &mut on_y, n as i32))?;
     let expected: Vec<f32> = x.iter().map(|x| 2.0 * x).collect();
-    let hint = "each thread still takes four elements, and together they take all of them once: \
-                how far apart are the four of one thread?";
-    none_wrong(first_wrong(n, &on_y.to_host()?, &expected), hint)?;
-    Ok(seen)
+    none_told(
+        first_wrong(n, &on_y.to_host()?, &expected),
+        "each thread of the launch takes four elements, and together they should take each one once",
+        "write down the four elements of thread 0 and of thread 1: how far apart are the four of one thread?",
+    )?;
+    unchanged("x", &on_x, &x)?;
+    Ok(kernel.inspect(config, (&on_x, &mut on_y, n as i32))?)
 }
 
 /// Where more is fetched than must be: only whole warps are judged.
@@ -80,7 +97,7 @@ fn scattered(seen: &Inspection, n: usize) -> Check {
     ];
     for (what, requests, sectors) in all {
         // One sector for every 32 bytes of the array, touched once.
-        if n == WHOLE && sectors > bytes.div_ceil(32) {
+        if sectors > bytes.div_ceil(32) {
             let each = sectors as f64 / requests as f64;
             // A warp whose neighbours begin inside a sector touches five for its four.
             let hint = match (4.0..=5.0).contains(&each) {
@@ -91,12 +108,15 @@ fn scattered(seen: &Inspection, n: usize) -> Check {
                     "neighbouring lanes must take neighbouring elements in each step: then the four elements of one thread lie far apart"
                 }
             };
-            return wrong(
+            let worst = kernels::scattered(seen).map_or(String::new(), |worst| format!("\n{worst}"));
+            return told(
                 format!(
                     "with n = {n} its {what} make {requests} requests and touch {sectors} sectors, {each:.1} a request; \
-                     the array has {} sectors",
+                     the array has {} sectors{worst}",
                     bytes.div_ceil(32)
                 ),
+                "memory comes in sectors of 32 bytes: some of them are fetched several times, since the lanes of one request \
+                 use only a part of each",
                 hint,
             );
         }
@@ -108,21 +128,38 @@ fn scattered(seen: &Inspection, n: usize) -> Check {
 /// part; launched with at least one thread an element, in whole blocks.
 pub fn two_kinds(source: &str) -> Verdict {
     kernels::verdict("two_kinds", source, "two_kinds", mistake_hint, |gpu, kernel| {
-        for n in [WHOLE, 1, 2, 33, 1000] {
-            let x = cpu::random_f32(n, 1);
+        let ptx = gpu.compile(source)?.ptx()?.to_string();
+        for n in [WHOLE[0], 1, 2, 33, 1000, WHOLE[1]] {
+            let x: Vec<f32> = cpu::random_f32(n, 1).into_iter().enumerate().map(|(i, x)| begin(i, x)).collect();
             let mut on_x = gpu.to_device(&x)?;
             let config = LaunchConfig::for_elements(n, BLOCK);
             kernel.launch(config, (&mut on_x, n as i32))?;
             let expected: Vec<f32> = x.iter().enumerate().map(|(i, &x)| one_kind(i, x)).collect();
-            let hint =
-                "every element once: give each thread another element, and keep what is done to even and odd elements";
-            none_wrong(first_wrong(n, &on_x.to_host()?, &expected), hint)?;
-            if n == WHOLE {
-                parted(&kernel.inspect(config, (&mut on_x, n as i32))?)?;
+            none_told(
+                first_wrong(n, &on_x.to_host()?, &expected),
+                "each element goes through its 64 steps once: those of even elements, or those of odd ones",
+                "give each thread another element, and keep what is done to even and odd elements: do the threads still take \
+                 all of them, once?",
+            )?;
+            if WHOLE.contains(&n) {
+                let mut again = gpu.to_device(&x)?;
+                let seen = kernel.inspect(config, (&mut again, n as i32))?;
+                shared_out(&seen, 0.5)?;
+                parted(&seen, n, &ptx)?;
             }
         }
         Ok(())
     })
+}
+
+/// Where an element begins: even ones so large that 64 halvings leave something of them, odd ones on both sides of what
+/// grows without end.
+fn begin(i: usize, x: f32) -> f32 {
+    match i % 4 {
+        0 | 2 => x * 1e20,
+        1 => x * 1.2,
+        _ => 1.5 + x.abs(),
+    }
 }
 
 /// What `two_kinds` does to an element.
@@ -130,34 +167,61 @@ fn one_kind(i: usize, x: f32) -> f32 {
     (0..64).fold(x, |x, _| if i.is_multiple_of(2) { x.mul_add(0.5, 1.0) } else { x.mul_add(x, -0.5) })
 }
 
-fn parted(seen: &Inspection) -> Check {
+fn parted(seen: &Inspection, n: usize, ptx: &str) -> Check {
     let c = &seen.counters;
+    let each = c.thread_instructions as f64 / n as f64;
+    // A step is one instruction at the least.
+    if each < 64.0 {
+        return told(
+            format!("with n = {n} each element takes {each:.0} instructions, fewer than its 64 steps"),
+            "the results of these steps are there, and the steps are not",
+            "keep the two loops as they stand, and change which element a thread takes",
+        );
+    }
     if c.divergent_branches > 0 {
-        return wrong(
+        return told(
             format!(
-                "at {} branches the lanes of a warp part: {:.1} of 32 lanes are active in the average instruction",
+                "with n = {n} the lanes of a warp part at {} branches: {:.1} of 32 lanes are active in the average instruction",
                 c.divergent_branches,
                 c.active_lanes_per_instruction()
             ),
-            "let the threads of one warp (t / 32 is its number) all take even elements, and those of the next one all take odd ones",
+            "a warp whose lanes part goes through both kinds, one after the other, each with a part of its lanes",
+            "which elements must a warp (t / 32 is its number) take, so that all its lanes do the same kind?",
         );
     }
-    // 64 steps of one kind and the way there are about 100 instructions; both kinds are 64 more.
-    let each = c.thread_instructions as f64 / WHOLE as f64;
-    let what = (each > 125.0).then(|| format!("no lanes part, but each thread runs {each:.0} instructions"));
-    none_wrong(what, "computing both and choosing one costs what divergence costs: each thread is to do one kind only")
+    none_told(
+        (each > 100.0 && both_kinds(ptx)).then(|| {
+            format!(
+                "with n = {n} no lanes part, but each element takes {each:.0} instructions: the steps of both kinds"
+            )
+        }),
+        "computing both and choosing one costs what lanes that part cost",
+        "each thread is to do one kind only: which elements must a warp take for that?",
+    )
+}
+
+/// Whether the steps of both kinds stand in one stretch of code, without a branch between them.
+fn both_kinds(ptx: &str) -> bool {
+    let sums = |line: &str| ["fma.", "mul.", "add.", "sub."].iter().any(|name| line.trim_start().starts_with(name));
+    let ends = |line: &str| line.starts_with('$') || line.contains("bra");
+    let lines: Vec<&str> = ptx.lines().collect();
+    lines.split(|line| ends(line)).any(|stretch| {
+        let has = |bits: &[&str]| stretch.iter().any(|line| sums(line) && bits.iter().any(|bits| line.contains(bits)));
+        // 0.5 as a factor, or 1 added; 0.5 taken off.
+        has(&["0f3F000000", "0f3F800000"]) && has(&["0fBF000000"])
+    })
 }
 
 /// Equal but for rounding; NaN is never.
 fn near(given: f32, expected: f32) -> bool {
-    (given - expected).abs() <= 1e-5 * expected.abs().max(1.0)
+    given == expected || (given - expected).abs() <= 1e-5 * expected.abs().max(1.0)
 }
 
 /// The first element that is not as it should be, in words.
 fn first_wrong(n: usize, given: &[f32], expected: &[f32]) -> Option<String> {
     let at = given.iter().zip(expected).position(|(&given, &expected)| !near(given, expected))?;
     let count = given.iter().zip(expected).filter(|(given, expected)| !near(**given, **expected)).count();
-    let is = if given[at].is_nan() { "was never written".to_string() } else { format!("is {}", given[at]) };
+    let is = kernels::left(given[at]);
     Some(format!("with n = {n} element {at} {is}, and it should be {}; {count} of {n} are wrong", expected[at]))
 }
 
@@ -178,7 +242,7 @@ fn mistake_hint(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::kernels::expect;
+    use crate::check::kernels::{expect, passes};
 
     const AXPY: &str = "extern \"C\" __global__ void axpy(float s, const float *x, float *y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -210,7 +274,9 @@ mod tests {
                 ("if (i < n) ", "", "block (0, 0, 0), thread (1, 0, 0)"),
                 ("if (i < n)", "if (i <= n)", "kernel.cu:3"),
                 ("blockIdx.x * blockDim.x + ", "", "nothing orders the blocks"),
-                ("+ y[i]", "", "look at the formula"),
+                ("+ y[i]", "", "of which element"),
+                ("s * x[i]", "0.5f * x[i]", "There s = -3"),
+                ("s * x[i]", "s * fabsf(x[i])", "of which element"),
                 ("s * x[i]", "s * x[i", "the compiler"),
                 ("axpy", "saxpy", "no kernel `axpy`"),
                 (", int n", ", float n", "keep its name and its parameters"),
@@ -218,8 +284,34 @@ mod tests {
                 ("if (i < n)", "while (i < n)", "what ends the loop"),
                 ("if (i < n)", "if (i % 2) __syncthreads(); if (i < n)", "without a barrier"),
                 ("blockIdx.x * blockDim.x", "blockIdx.x * gridDim.x", "which elements do these two take"),
+                // One thread or one warp does all; the input is overwritten; nothing but constants.
+                ("if (i < n) {", "if (i == 0) for (; i < n; ++i) {", "the work is not shared out"),
+                ("if (i < n) {", "if (i < 32) for (; i < n; i += 32) {", "the work is not shared out"),
+                ("y[i] = s * x[i] + y[i];", "y[i] += s * x[i]; ((float *)x)[i] = 0.0f;", "the input `x` has changed"),
+                ("s * x[i] + y[i]", "__int_as_float(0x7fc00000)", "is NaN, which no number should give"),
+                ("s * x[i] + y[i]", "1.0f", "There s = 0.5"),
             ],
         );
+        // A loop, however many threads there are; float4; the neighbour's part of a pair.
+        let body = "if (i < n) { y[i] = s * x[i] + y[i]; }";
+        passes(
+            axpy,
+            &[
+                &AXPY.replace("if (i < n)", "for (; i < n; i += gridDim.x * blockDim.x)"),
+                &AXPY.replace(body, "i ^= 1; if (i < n) { y[i] = fmaf(s, x[i], y[i]); }"),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first_and_ideas_when_asked_for() {
+        let verdict = axpy(&AXPY.replace("blockIdx.x * blockDim.x + ", ""));
+        let shown = verdict.shown();
+        assert!(shown.contains("`axpy` has") && shown.contains("data race in global memory"), "{shown}");
+        assert!(!shown.contains("next:") && !shown.contains("blockIdx.x * blockDim.x"), "{shown}");
+        let meaning = verdict.clone().hint();
+        assert!(meaning.text().contains("nothing says who is first"), "{}", meaning.text());
+        assert!(meaning.hint().text().contains("which elements do these two take"), "{}", verdict.text());
     }
 
     #[test]
@@ -232,6 +324,7 @@ mod tests {
         let begin = "for (int i = ";
         let off_by_one = format!("if (blockIdx.x + threadIdx.x == 0) {{ y[0] = 2.0f * x[0]; }} {begin}1 + ");
         let strided = "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads)";
+        let first = "int t = blockIdx.x * blockDim.x + threadIdx.x;";
         expect(
             scale,
             SCALE,
@@ -241,7 +334,22 @@ mod tests {
                 ("; i < n;", "; i <= n;", "past the end"),
                 ("2.0f", "3.0f", "element 0 is"),
                 (strided, within_block, "with n = 5000 element 2048 was never written"),
+                (strided, pieces, "one request touches 16 sectors, and its bytes fill 4"),
                 (begin, &off_by_one, "begin where a sector does"),
+                // One thread, one warp, one block does all; the input is changed; the output only looks right.
+                (strided, &format!("{first} if (t == 0) for (int i = 0; i < n; ++i)"), "the work is not shared out"),
+                (
+                    strided,
+                    &format!("{first} if (t < 32) for (int i = t; i < n; i += 32)"),
+                    "the work is not shared out",
+                ),
+                (
+                    strided,
+                    &format!("{first} if (t < 256) for (int i = t; i < n; i += 256)"),
+                    "the work is not shared out",
+                ),
+                ("2.0f * x[i]", "2.0f * x[i]; ((float *)x)[i] = y[i]", "the input `x` has changed"),
+                ("2.0f * x[i]", "x[i] / x[i] * 2.0f", "element"),
             ],
         );
         // Wide loads are as good.
@@ -252,7 +360,8 @@ mod tests {
             *(float4 *)(y + i) = make_float4(2 * v.x, 2 * v.y, 2 * v.z, 2 * v.w);
         } else { for (; i < n; ++i) { y[i] = 2 * x[i]; } }
     }";
-        assert!(scale(wide).passed(), "{}", scale(wide).text());
+        let backwards = SCALE.replace("y[i] = 2.0f * x[i];", "int k = n - 1 - i; y[k] = x[k] + x[k];");
+        passes(scale, &[wide, &backwards]);
     }
 
     #[test]
@@ -264,18 +373,29 @@ mod tests {
         let both = "float a = value, b = value;
         for (int k = 0; k < 64; ++k) { a = a * 0.5f + 1.0f; b = b * b - 0.5f; }
         value = i % 2 == 0 ? a : b;";
+        let closed = "value = i % 2 == 0 ? value * 5.421010862e-20f + 2.0f : fabsf(value) > 1.366f ? __int_as_float(0x7f800000) : -0.3660254f;";
         expect(
             two_kinds,
             TWO_KINDS,
             &[
-                (own, by_thread, "lanes of a warp part"),
+                (own, by_thread, "the lanes of a warp part"),
                 ("i % 2 == 0", "t / 32 % 2 == 1", "element 0 is"),
                 ("t % 32 * 2", "t % 32", "element"),
                 ("if (i < n)", "", "past the end"),
+                ("k < 64", "k < 63", "element"),
+                // What the steps come to, without them; constants; one warp does all.
+                (arms, closed, "fewer than its 64 steps"),
+                (arms, "value = i % 2 == 0 ? 2.0f : -0.36602542f;", "element"),
+                (arms, "value = __int_as_float(0x7fc00000);", "is NaN"),
+                (own, "if (t >= 32) return; for (int i = t; i < n; i += 32)", "the work is not shared out"),
             ],
         );
         let source = TWO_KINDS.replace(own, by_thread).replace(arms, both);
         let text = two_kinds(&source).text();
         assert!(text.contains("computing both"), "{text}");
+        // One step for both kinds, with its numbers chosen: no lanes part, and nothing is done twice.
+        let chosen = "bool even = i % 2 == 0; float add = even ? 1.0f : -0.5f;
+        for (int k = 0; k < 64; ++k) { value = fmaf(value, even ? 0.5f : value, add); }";
+        passes(two_kinds, &[&TWO_KINDS.replace(own, by_thread).replace(arms, chosen)]);
     }
 }

@@ -1,6 +1,7 @@
 //! Atomics and reductions (PTX ISA, "atom", "red").
 
 use super::Fail;
+use super::flow::ANYWHERE;
 use super::memory::{HINTS, SPACES, address, sink, without_policy};
 use super::modifiers::Modifiers;
 use super::slots::Slots;
@@ -57,6 +58,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         a,
         more: rows,
         b,
+        home: ANYWHERE,
     })))
 }
 

@@ -2,6 +2,7 @@
 
 use super::Fail;
 use super::arithmetic::{count, fit};
+use super::flow::ANYWHERE;
 use super::modifiers::Modifiers;
 use super::slots::Slots;
 use crate::op::{Address, Measured, Op, Row, Transfer};
@@ -222,6 +223,6 @@ fn transfer(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], load: bo
     let (bytes, count, signed) = (ty.bytes() as u8, lanes, ty.signed());
     let words = bytes == 4 && rows.iter().flatten().all(|row| !row.wide && !row.short);
     let span = Measured { number: 0, stale: true };
-    let transfer = Transfer { address, bytes, count, signed, strong, release, rows, words, span };
+    let transfer = Transfer { address, bytes, count, signed, strong, release, rows, words, span, home: ANYWHERE };
     Ok(if load { Op::Load(Box::new(transfer)) } else { Op::Store(Box::new(transfer)) })
 }

@@ -5,6 +5,7 @@ mod atomic;
 mod call;
 mod convert;
 mod float;
+pub mod flow;
 mod layout;
 mod logic;
 mod matrix;
@@ -27,6 +28,7 @@ use crate::error::{Error, SourceLine};
 use crate::op::{Instruction, Op};
 use crate::ptx::ast;
 use crate::ptx::types::Space;
+use flow::{Flow, Updates};
 pub use layout::{Layout, Symbol};
 use modifiers::Modifiers;
 use slots::{Fill, Slots};
@@ -59,6 +61,8 @@ pub struct Kernel {
     pub layout: Layout,
     /// Whether blocks must run one after the other for the same result each time.
     pub ordered: bool,
+    /// Updates that are no single access.
+    pub updates: Updates,
 }
 
 /// Decodes a kernel; gives every reason for which it cannot run.
@@ -89,6 +93,7 @@ struct Decoder<'a> {
     callers: Vec<Option<usize>>,
     /// Shared variables of functions: one for all calls.
     shared: HashMap<(&'a str, &'a str), (u32, Space)>,
+    flow: Flow,
 }
 
 impl<'a> Decoder<'a> {
@@ -112,6 +117,7 @@ impl<'a> Decoder<'a> {
             within: None,
             callers: Vec::new(),
             shared: HashMap::new(),
+            flow: Flow::default(),
         }
     }
 
@@ -231,6 +237,7 @@ impl<'a> Decoder<'a> {
             self.operation(&mut modifiers, &from.operands)?
         };
         modifiers.finish()?;
+        self.flow.note(self.code.len(), &self.slots, from);
         self.code.push(Instruction { guard, op, ptx_line: from.line, loc: from.loc });
         Ok(())
     }
@@ -274,6 +281,8 @@ impl<'a> Decoder<'a> {
         reuse::place_spans(&mut self.code);
         order::drop_unread(&mut self.code, &self.slots.read);
         let ordered = order::needs_block_order(&self.code);
+        self.flow.place_homes(&mut self.code, &self.layout.symbols);
+        let updates = self.flow.updates(&self.code);
         Ok(Kernel {
             name: function.name.clone(),
             code: self.code,
@@ -281,6 +290,7 @@ impl<'a> Decoder<'a> {
             fills: self.slots.fills,
             layout: self.layout,
             ordered,
+            updates,
         })
     }
 }

@@ -9,7 +9,7 @@ use super::Fail;
 use crate::op::{Pred, Row, Slot};
 
 /// Where a declared register lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// 8 and 16-bit registers.
     Short(Slot),
@@ -114,6 +114,11 @@ impl Slots {
             *next += 1;
             *next - 1
         })
+    }
+
+    /// Where a register that is in force lives.
+    pub fn place(&self, name: &str) -> Option<Place> {
+        self.find(name)
     }
 
     fn find(&self, name: &str) -> Option<Place> {

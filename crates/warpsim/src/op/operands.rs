@@ -1,6 +1,7 @@
 //! Operands of the larger instructions, and what they do.
 
 use super::{Cmp, FloatMode, Halves, Logic, Slot, View};
+use crate::decode::flow::Home;
 use crate::ptx::types::{Space, Type};
 
 /// A predicate operand, perhaps negated.
@@ -107,6 +108,8 @@ pub struct Transfer {
     pub rows: [Option<Row>; 8],
     /// Elements of 4 bytes in 32-bit rows, which vector registers can move.
     pub words: bool,
+    /// Bytes of shared memory that it may touch: its variable's.
+    pub home: Home,
     /// Which of the warp's spans holds the addresses of the base row, and whether that must be measured first.
     pub span: Measured,
 }
@@ -180,6 +183,8 @@ pub struct Atomic {
     pub more: Vec<(Option<Slot>, Slot)>,
     /// Second operand of a compare-and-swap.
     pub b: Slot,
+    /// Bytes of shared memory that it may touch: its variable's.
+    pub home: Home,
 }
 
 impl Atomic {

@@ -1,6 +1,6 @@
 //! Atomics and reductions (PTX ISA, "atom"): lane after lane, lowest first.
 
-use super::memory::{addresses, by_space, find};
+use super::memory::{addresses, at_home, by_space, find};
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::check;
 use crate::exec::values::float::{canon, op_half};
@@ -21,12 +21,13 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
             check::fence(env, warp.first, true);
         }
         for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
-            let place = match at[lane] & (len - 1) {
-                0 => find(env, &local, &shared, space, (lane, at[lane]), len),
-                _ => None,
+            let place = match at[lane] & (len - 1) == 0 && at_home(space, a.home, at[lane], len) {
+                true => find(env, &local, &shared, space, (lane, at[lane]), len),
+                false => None,
             };
             let Some((bytes, offset)) = place else {
-                crate::exec::checks::report::access(env, warp.first + lane as u32, pc, (space, at[lane]), len, false);
+                let thread = warp.first + lane as u32;
+                crate::exec::checks::report::beyond(env, thread, pc, (space, at[lane], a.home), len, false);
                 continue;
             };
             served |= 1 << lane;

@@ -1,5 +1,6 @@
 //! Loads and stores of a whole warp at once, wherever one check for all lanes is enough.
 
+use super::memory::at_home;
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::shadow::Shadow;
 use crate::exec::values::lanes::{LANES, Row, each};
@@ -52,6 +53,9 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
     // No closures around `serve`: one that is left a call would lack the caller's vector instructions.
     match space {
         Space::Shared => {
+            if !at_home(space, t.home, lowest, span.width().saturating_add(size)) {
+                return false;
+            }
             let Some(lanes) = Lanes::alone(&mut env.shared, span, lowest, size) else { return false };
             if let Some(shadow) = &mut env.shadow
                 && !noted(shadow, (span, lowest), (warp.first, mask), pc)

@@ -1,5 +1,6 @@
 //! Loads, stores and atomics of a warp: addresses checked, requests counted, lanes served.
 
+use crate::decode::flow::Home;
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::check;
 use crate::exec::values::lanes::{LANES, Row, each};
@@ -85,6 +86,12 @@ pub fn find<'b, 'a: 'b>(
     }
 }
 
+/// Whether bytes of shared memory lie in the variables that their address starts from; other memory has no such bounds.
+#[inline(always)]
+pub fn at_home(space: Space, home: Home, at: u64, len: u64) -> bool {
+    space != Space::Shared || at >= u64::from(home.0) && at.saturating_add(len) <= u64::from(home.1)
+}
+
 /// A load (`LOAD`) or a store of the lanes of the mask, one lane after the other: what [`super::fast`] leaves over.
 #[inline(never)]
 pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &Transfer, mask: u32) {
@@ -104,12 +111,13 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
             if mask >> lane & 1 == 0 {
                 continue;
             }
-            let place = match address & (len - 1) {
-                0 => find(env, &local, &shared, space, (lane, address), len),
-                _ => None,
+            let place = match address & (len - 1) == 0 && at_home(space, t.home, address, len) {
+                true => find(env, &local, &shared, space, (lane, address), len),
+                false => None,
             };
             let Some((bytes, offset)) = place else {
-                crate::exec::checks::report::access(env, warp.first + lane as u32, pc, (space, address), len, LOAD);
+                let thread = warp.first + lane as u32;
+                crate::exec::checks::report::beyond(env, thread, pc, (space, address, t.home), len, LOAD);
                 continue;
             };
             served |= 1 << lane;

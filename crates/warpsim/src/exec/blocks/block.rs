@@ -85,7 +85,11 @@ pub fn round(env: &mut Env, warps: &mut [Warp], turn: u64) -> Round {
             continue;
         }
         ran = true;
-        if run(env, warp, turn) == Stop::Fault {
+        let before = env.steps;
+        let stop = run(env, warp, turn);
+        warp.steps += env.steps - before;
+        env.longest = env.longest.max(warp.steps);
+        if stop == Stop::Fault {
             return Round::Failed;
         }
         moves |= warp.status != Status::Ready;

@@ -23,6 +23,8 @@ use crate::watch::Access;
 pub struct Outcome {
     /// Counts, by instruction.
     pub tally: Vec<Tally>,
+    /// Instructions of the warp that ran the most.
+    pub longest: u64,
     /// Findings in order of block and instruction.
     pub findings: Vec<Finding>,
     /// What the kernel printed, block after block.
@@ -40,6 +42,7 @@ struct Part {
     guesses: BTreeSet<u32>,
     printed: BTreeMap<u64, String>,
     accesses: Vec<Access>,
+    longest: u64,
 }
 
 /// Runs all blocks on at most `cores` threads; again, one after the other, where threads share global memory in a way
@@ -86,9 +89,11 @@ fn run(machine: &Machine, (blocks, cores): (u64, usize), races: Option<&Races>, 
     };
     let mut tally = vec![Tally::default(); machine.kernel.code.len()];
     let (mut found, mut raced, mut printed) = (Found::new(), BTreeSet::new(), BTreeMap::new());
+    let mut longest = 0;
     let (mut accesses, mut doubts, mut guesses) = (Vec::new(), Vec::new(), BTreeSet::new());
     for part in parts {
         let part = part?;
+        longest = longest.max(part.longest);
         raced.extend(part.raced);
         printed.extend(part.printed);
         accesses.extend(part.accesses);
@@ -107,7 +112,7 @@ fn run(machine: &Machine, (blocks, cores): (u64, usize), races: Option<&Races>, 
     findings.sort_by_key(|((pc, kind), (block, _))| (*block, *pc, *kind));
     let printed = printed.into_values().collect();
     let findings = by_line(findings.into_iter().map(|(_, (_, finding))| finding));
-    Some(Outcome { tally, findings, printed, accesses })
+    Some(Outcome { tally, longest, findings, printed, accesses })
 }
 
 fn worker<'a>(
@@ -151,8 +156,8 @@ pub fn warps(machine: &Machine) -> Option<Vec<Warp>> {
 
 impl From<Env<'_>> for Part {
     fn from(env: Env<'_>) -> Self {
-        let Env { tally, found, raced, doubts, guesses, printed, accesses, .. } = env;
-        Part { tally, found, raced, doubts, guesses, printed, accesses }
+        let Env { tally, found, raced, doubts, guesses, printed, accesses, longest, .. } = env;
+        Part { tally, found, raced, doubts, guesses, printed, accesses, longest }
     }
 }
 
@@ -177,6 +182,7 @@ impl<'a> Env<'a> {
             block: (0, [0; 3]),
             alone,
             steps: 0,
+            longest: 0,
             look_at: 0,
             arrived: [0; 16],
             recent: 0,

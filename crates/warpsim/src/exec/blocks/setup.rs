@@ -25,6 +25,7 @@ impl Warp {
             apart: crate::exec::warps::strands::Apart::default(),
             local: Bytes::zeros(usize::try_from(local).ok()?)?,
             first: number * LANES as u32,
+            steps: 0,
             spans: Default::default(),
         };
         machine.kernel.fills.iter().for_each(|&fill| warp.fill(machine, fill));
@@ -46,6 +47,7 @@ impl Warp {
         self.frames.clear();
         self.start_together();
         self.status = Status::Ready;
+        self.steps = 0;
         self.narrow.copy_from_slice(&self.first_rows.0);
         self.wide.copy_from_slice(&self.first_rows.1);
         self.preds.fill(0);

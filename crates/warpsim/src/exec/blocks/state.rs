@@ -98,6 +98,8 @@ pub struct Env<'a> {
     pub alone: bool,
     /// Warp instructions of this block so far.
     pub steps: u64,
+    /// Instructions of the warp that ran the most.
+    pub longest: u64,
     /// So many, and its warps are looked at for a loop that waits.
     pub look_at: u64,
     /// Threads that passed `bar.arrive`, by barrier.
@@ -197,6 +199,8 @@ pub struct Warp {
     pub local: Bytes,
     /// Linear index in the block of lane 0.
     pub first: u32,
+    /// Instructions of its block that it ran.
+    pub steps: u64,
     /// Addresses in base rows, as loads and stores have measured them, and for which lanes.
     pub spans: [(u32, Span); SPANS],
 }

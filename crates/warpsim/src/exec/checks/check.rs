@@ -4,6 +4,7 @@ use super::exact::Past;
 use super::races;
 use super::report::describe;
 use super::shadow::Access;
+use super::updates;
 use crate::exec::blocks::state::{Env, Machine};
 use crate::finding::{Kind, Other};
 use crate::memory::{Bytes, window};
@@ -28,6 +29,9 @@ pub struct Element {
 
 /// Checks an element that was found inside memory.
 pub fn element(env: &mut Env, e: Element) {
+    if let Some(other) = updates::lost(env, e) {
+        twice(env, e, other);
+    }
     match e.space {
         Space::Shared => shared(env, e),
         Space::Global => {
@@ -82,6 +86,8 @@ fn global(env: &mut Env, e: Element, at: usize) {
         races.save(env.recent, at);
     }
     let how = match (e.read, e.write) {
+        // An exchange that writes back what was made of an earlier read wants a closer look.
+        (true, true) if env.machine.kernel.updates.writes.contains_key(&e.pc) => races::ATOMIC | races::WRITE,
         (true, true) => races::ATOMIC,
         (true, false) => races::READ,
         _ => races::WRITE,
@@ -206,17 +212,9 @@ fn unwritten(env: &mut Env, e: Element) {
     env.note(Kind::UninitialisedRead, e.pc, e.thread, Some((e.address + window(e.space), variable)), message);
 }
 
-#[cold]
-#[inline(never)]
-fn raced(env: &mut Env, e: Element, other: Past) {
+/// The other access of a race, and words for its line.
+fn second(machine: &Machine, other: Past) -> (Other, String) {
     let Past { access: then, block } = other;
-    env.raced.extend([e.pc, then.pc]);
-    let kind = if e.space == Space::Shared { Kind::SharedRace } else { Kind::GlobalRace };
-    if env.again(kind, e.pc) {
-        return;
-    }
-    let machine = env.machine;
-    let (variable, place) = describe(machine, e.space, e.address);
     let instruction = &machine.kernel.code[then.pc as usize];
     let other = Other {
         source: crate::module::source_line(machine.files, instruction.loc),
@@ -229,6 +227,45 @@ fn raced(env: &mut Env, e: Element, other: Past) {
         Some(source) => format!("line {}", source.line),
         None => format!("PTX line {}", other.ptx_line),
     };
+    (other, line)
+}
+
+/// Two threads update a word in two steps each.
+#[cold]
+#[inline(never)]
+fn twice(env: &mut Env, e: Element, other: Past) {
+    env.raced.extend([e.pc, other.access.pc]);
+    if env.again(Kind::LostUpdate, e.pc) {
+        return;
+    }
+    let machine = env.machine;
+    let (variable, place) = describe(machine, e.space, e.address);
+    let (other, line) = second(machine, other);
+    let ([x, y, z], [bx, by, bz]) = (other.thread, other.block);
+    let message = format!(
+        "writes {} bytes back that it changed after reading them; block ({bx}, {by}, {bz}), thread ({x}, {y}, {z}) does \
+         the same at {line}, and whatever one of them writes between the two steps of the other is lost ({place}); next: \
+         update in one step (atomicAdd, or a loop around atomicCAS), or give each thread a place of its own",
+        e.len,
+    );
+    env.note(Kind::LostUpdate, e.pc, e.thread, Some((e.address + window(e.space), variable)), message);
+    if let Some((_, finding)) = env.found.get_mut(&(e.pc, Kind::LostUpdate)) {
+        finding.other = Some(Box::new(other));
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn raced(env: &mut Env, e: Element, other: Past) {
+    let Past { access: then, block } = other;
+    env.raced.extend([e.pc, then.pc]);
+    let kind = if e.space == Space::Shared { Kind::SharedRace } else { Kind::GlobalRace };
+    if env.again(kind, e.pc) {
+        return;
+    }
+    let machine = env.machine;
+    let (variable, place) = describe(machine, e.space, e.address);
+    let (other, line) = second(machine, other);
     let verbs = |write| if write { ["writes", "wrote"] } else { ["reads", "read"] };
     let ([x, y, z], [bx, by, bz]) = (other.thread, other.block);
     let (who, why, next) = match block == env.block.0 {

@@ -51,6 +51,12 @@ impl Exact {
         own.map(|reader| std::mem::take(reader).access.pc).collect()
     }
 
+    /// The atomic and volatile writes of a word that are remembered.
+    pub fn strong_writes(&self, word: u64) -> impl Iterator<Item = Past> {
+        let parts = self.words.iter().filter_map(move |words| words.get(&word)).flatten();
+        parts.flat_map(|(_, cell)| cell.0[1][1])
+    }
+
     /// Notes an access to some bytes of a word; `same` if a write changes nothing. Gives the access it races with.
     pub fn access(&mut self, clocks: &Clocks, word: u64, across: bool, now: Past, same: bool) -> Option<Past> {
         let full = self.words[0].len() + self.words[1].len() >= self.room;

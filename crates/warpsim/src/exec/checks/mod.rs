@@ -7,3 +7,4 @@ pub mod races;
 pub mod report;
 pub mod shadow;
 pub mod signals;
+pub mod updates;

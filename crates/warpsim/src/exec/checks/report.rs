@@ -1,6 +1,8 @@
 //! Words for findings about addresses.
 
 use crate::decode::Symbol;
+use crate::decode::flow::{ANYWHERE, Home};
+use crate::exec::access::memory::at_home;
 use crate::exec::access::memory::generic;
 use crate::exec::blocks::state::{Env, Machine};
 use crate::finding::Kind;
@@ -8,16 +10,30 @@ use crate::memory::Allocation;
 use crate::ptx::types::Space;
 
 /// Notes an access that is misaligned or outside of everything.
+pub fn access(env: &mut Env, thread: u32, pc: u32, (space, at): (Space, u64), len: u64, load: bool) {
+    beyond(env, thread, pc, (space, at, ANYWHERE), len, load);
+}
+
+/// The same, for an address that belongs to known variables.
 #[cold]
 #[inline(never)]
-pub fn access(env: &mut Env, thread: u32, pc: u32, (space, at): (Space, u64), len: u64, load: bool) {
+pub fn beyond(env: &mut Env, thread: u32, pc: u32, (space, at, home): (Space, u64, Home), len: u64, load: bool) {
     let kind = if at & (len - 1) != 0 { Kind::Misaligned } else { Kind::OutOfBounds };
     if env.again(kind, pc) {
         return;
     }
     let verb = if load { "reads" } else { "writes" };
-    let (variable, place) = describe(env.machine, space, at);
-    let by_element = (space == Space::Global).then(|| element(env.machine, at, len)).flatten();
+    let (mut variable, place) = describe(env.machine, space, at);
+    let by_element = match space {
+        Space::Global => element(env.machine, at, len),
+        // Bytes that belong to a neighbour, or to nobody.
+        Space::Shared if !at_home(space, home, at, len) => owned(env.machine, home).and_then(|symbol| {
+            let name = local_name(&symbol.name).to_owned();
+            variable = Some(name.clone());
+            past((symbol.at, symbol.bytes, &format!("`{name}`")), at, len)
+        }),
+        _ => None,
+    };
     let what = match by_element.filter(|_| kind == Kind::OutOfBounds) {
         Some(element) => format!("{verb} {len} bytes {element}"),
         None => format!("{verb} {len} bytes at {:#x} ({place})", generic(space, at)),
@@ -124,11 +140,21 @@ fn nearest<'a>(machine: &'a Machine, at: u64) -> Option<&'a Allocation> {
     machine.memory.get(number)
 }
 
+/// The shared variable that has just these bytes.
+fn owned<'a>(machine: &'a Machine, home: Home) -> Option<&'a Symbol> {
+    let mut shared = machine.kernel.layout.symbols.iter().filter(|s| s.space == Space::Shared);
+    shared.find(|s| s.bytes != 0 && (s.at, s.at + s.bytes) == (home.0.into(), home.1.into()))
+}
+
 /// A place outside the nearest buffer in elements of the access's size, as the reader's index counts them.
 fn element(machine: &Machine, at: u64, len: u64) -> Option<String> {
     let allocation = nearest(machine, at).filter(|_| at >= 4096)?;
     let (base, size) = (allocation.base, allocation.bytes.len() as u64);
-    let owner = owner(machine, allocation)?;
+    past((base, size, &owner(machine, allocation)?), at, len)
+}
+
+/// A place outside of what begins at `base`.
+fn past((base, size, owner): (u64, u64, &str), at: u64, len: u64) -> Option<String> {
     if !at.abs_diff(base).is_multiple_of(len) || !size.is_multiple_of(len) {
         return None;
     }

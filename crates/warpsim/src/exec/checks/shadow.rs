@@ -69,6 +69,8 @@ impl Cell {
         let hits = |other: &Access| fresh(*other) && !(other.strong && now.strong);
         let [first, second] = self.writes;
         if now.write {
+            // What nobody has written has no value that a write could leave as it is.
+            let same = same && self.written & now.bytes == now.bytes;
             let found = [first, second, self.readers[0], self.readers[1]].into_iter().find(hits);
             if fresh(first) {
                 (self.writes[1], self.written) = (now, self.written | MANY);
@@ -99,6 +101,8 @@ pub struct Shadow {
     pub clocks: Clocks,
     /// Races that a later compare-and-swap may show to be none.
     pub pending: Pending,
+    /// The word (generic address) that each thread touched last by an instruction, of those that updates are made of.
+    pub touched: HashMap<(u32, u32), u64>,
 }
 
 /// Races between a plain read and an atomic, by the reader's word (generic address) and thread: its instruction, and the
@@ -113,6 +117,7 @@ impl Shadow {
             split: HashMap::new(),
             clocks,
             pending: Pending::new(),
+            touched: HashMap::new(),
         }
     }
 
@@ -120,6 +125,7 @@ impl Shadow {
     pub fn start(&mut self) {
         self.cells.fill(Cell::default());
         self.split.clear();
+        self.touched.clear();
         self.clocks.start();
     }
 
@@ -146,6 +152,13 @@ impl Shadow {
         let fresh = !behind(&cell.readers[0]);
         cell.read(now, fresh);
         true
+    }
+
+    /// The atomic and volatile writes of a word that are remembered.
+    pub fn strong_writes(&self, at: usize) -> Vec<Access> {
+        let (cell, parts) = (self.cells.get(at / 4), self.split.get(&(at / 4)));
+        let writes = cell.into_iter().chain(parts.into_iter().flatten()).flat_map(|cell| cell.writes);
+        writes.filter(|write| write.strong).collect()
     }
 
     /// Forgets that a thread read a word; gives the instructions that did.
