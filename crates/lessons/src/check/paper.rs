@@ -43,11 +43,21 @@ pub fn layer_batch(answer: Option<usize>) -> Verdict {
             (balance, "a multiply-add counts as two operations, in the layer as in the GPU's peak"),
             (4.0 * balance, "count the operations of both sides alike: a multiply-add is two of them"),
             (8.0 * balance, "a number of type f32 has 4 bytes"),
-            (exact.floor(), "at that batch memory still takes longer: the question asks for the first one where it does not"),
+            (
+                exact.floor(),
+                "at that batch memory still takes longer: the question asks for the first one where it does not",
+            ),
         ];
         // A whole number, and exactly that one.
         let share = 0.4 / exact;
-        near("the batch", given, exact.ceil(), share, &slips, "write down both times, of the arithmetic and of the bytes, as functions of the batch")
+        near(
+            "the batch",
+            given,
+            exact.ceil(),
+            share,
+            &slips,
+            "write down both times, of the arithmetic and of the bytes, as functions of the batch",
+        )
     })
 }
 
@@ -116,14 +126,20 @@ pub fn best_chunks(answer: (Option<usize>, Option<f64>)) -> Verdict {
             let slips = [
                 (3.0, "the number of stages limits the gain, and not the number of chunks"),
                 (8.0, "that was the picture above, with other times"),
-                ((STAGES.iter().sum::<f64>() / FIXED).sqrt(), "the stages of different chunks overlap: what remains when they do?"),
+                (
+                    (STAGES.iter().sum::<f64>() / FIXED).sqrt(),
+                    "the stages of different chunks overlap: what remains when they do?",
+                ),
             ];
             near("chunks", given, best, 0.02, &slips, hint)?;
             return wrong(format!("chunks: {given} is not the fastest"), hint);
         }
         let ms = asked("ms", answer.1)?;
         let slips = [
-            (STAGES[0], "no pipeline reaches the slowest stage alone: the first chunk must get there, and the last must leave"),
+            (
+                STAGES[0],
+                "no pipeline reaches the slowest stage alone: the first chunk must get there, and the last must leave",
+            ),
             (STAGES.iter().sum::<f64>() / 3.0, "the slowest stage sets the pace, and not the mean of the three"),
             (pipeline_ms(best) / 1e3, "the answer is to be in ms"),
             (pipeline_ms(best) - (best + 2.0) * FIXED, "each stage of each chunk also costs its fixed time"),

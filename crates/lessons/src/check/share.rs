@@ -44,10 +44,22 @@ pub fn share_batch(answer: fn(usize, &[Worker]) -> Option<Vec<usize>>) -> Verdic
             (96, &[worker(100.0, 500)], "a single GPU takes the whole batch"),
             (90, &[worker(100.0, 500), worker(100.0, 500)], "two equal GPUs: half of the batch each"),
             (90, &[worker(200.0, 500), worker(100.0, 500)], "one is twice as fast: when do both end at the same time?"),
-            (7, &[worker(30.0, 50), worker(20.0, 50), worker(10.0, 50)], "whole samples: which one takes what is left over?"),
-            (100, &[worker(300.0, 40), worker(100.0, 500), worker(100.0, 500)], "the fastest is full: who takes the rest?"),
+            (
+                11,
+                &[worker(30.0, 50), worker(20.0, 50), worker(10.0, 50)],
+                "whole samples: which one takes what is left over?",
+            ),
+            (
+                100,
+                &[worker(300.0, 40), worker(100.0, 500), worker(100.0, 500)],
+                "the fastest is full: who takes the rest?",
+            ),
             (3, &[worker(1000.0, 500), worker(1.0, 500)], "a slow GPU may be better off without any"),
-            (120, &[worker(100.0, 50), worker(100.0, 60)], "when all of them are full and samples are left, answer `None`"),
+            (
+                120,
+                &[worker(100.0, 50), worker(100.0, 60)],
+                "when all of them are full and samples are left, answer `None`",
+            ),
             (5, &[], "no GPU at all: the batch does not fit, and nothing may panic"),
         ];
         for (samples, workers, hint) in cases {
@@ -58,7 +70,9 @@ pub fn share_batch(answer: fn(usize, &[Worker]) -> Option<Vec<usize>>) -> Verdic
             let fits = workers.iter().map(|one| one.fits).sum::<usize>() >= samples;
             let shares = match (given, fits) {
                 (None, false) => continue,
-                (None, true) => return wrong(format!("{case}: your answer is None"), "they have room for all of it together"),
+                (None, true) => {
+                    return wrong(format!("{case}: your answer is None"), "they have room for all of it together");
+                }
                 (Some(shares), false) => return wrong(format!("{case}: your answer is {shares:?}"), hint),
                 (Some(shares), true) => shares,
             };
@@ -68,14 +82,20 @@ pub fn share_batch(answer: fn(usize, &[Worker]) -> Option<Vec<usize>>) -> Verdic
             }
             let sum: usize = shares.iter().sum();
             if sum != samples {
-                return wrong(format!("{what}, {sum} samples in all"), "no sample may be lost in rounding, and none be there twice");
+                return wrong(
+                    format!("{what}, {sum} samples in all"),
+                    "no sample may be lost in rounding, and none be there twice",
+                );
             }
             if shares.iter().zip(workers).any(|(&share, worker)| share > worker.fits) {
                 return wrong(format!("{what}: one of them is out of memory"), "a share is at most what fits");
             }
             let (took, least) = (slowest(&shares, workers), least_seconds(samples, workers));
             if took > least * 1.000_001 {
-                return wrong(format!("{what}: the last one ends after {took:.3} s, and {least:.3} s are possible"), hint);
+                return wrong(
+                    format!("{what}: the last one ends after {took:.3} s, and {least:.3} s are possible"),
+                    hint,
+                );
             }
         }
         Ok(())
@@ -150,7 +170,12 @@ mod tests {
                 "out of memory",
             ),
             (|samples, _| Some(vec![samples]), "one share for each GPU"),
-            (|samples, workers| (!workers.is_empty()).then(|| (0..workers.len()).map(|at| samples * usize::from(at == 0)).collect()), "half of the batch"),
+            (
+                |samples, workers| {
+                    (!workers.is_empty()).then(|| (0..workers.len()).map(|at| samples * usize::from(at == 0)).collect())
+                },
+                "half of the batch",
+            ),
             (
                 |samples, workers| {
                     let shares = one_by_one(samples, workers);
