@@ -86,13 +86,13 @@ pub fn which_is_faster(answer: fn(&[f64], &[f64]) -> Option<Ordering>) -> Verdic
                 "nothing was measured: answer `None`",
             ),
         ];
-        for (case, first, second, expected, hint) in cases {
+        for (at, (case, first, second, expected, hint)) in cases.into_iter().enumerate() {
             let given = ask(case, || answer(&first, &second))?;
             if given != expected {
                 let what = format!("{case}: your answer is {}, and it should be {}", said(given), said(expected));
                 let hint = match given {
                     Some(Ordering::Equal) => "times are never measured to be equal: say `None` when you cannot tell",
-                    Some(_) if given == expected.map(Ordering::reverse) && !case.contains("one call in ten") => {
+                    Some(_) if at < 2 && given == expected.map(Ordering::reverse) => {
                         "`Less` says that the first is faster"
                     }
                     _ => hint,
@@ -205,7 +205,13 @@ mod tests {
                 },
                 "fewer than six",
             ),
-            (|a, b| Some(a[0].total_cmp(&b[0])).filter(|_| by_intervals(a, b).is_some()), "panicked"),
+            (
+                |a, b| {
+                    let (_, _) = (a[0], b[0]);
+                    by_intervals(a, b)
+                },
+                "panicked",
+            ),
         ];
         for (answer, text) in wrong {
             let said = which_is_faster(answer).text();
