@@ -28,7 +28,8 @@ fn samples(count: usize, middle: f64, spread: f64, slow: bool, seed: u64) -> Vec
 pub fn which_is_faster(answer: fn(&[f64], &[f64]) -> Option<Ordering>) -> Verdict {
     verdict("which_is_faster", || {
         let few = |middle: f64| samples(4, middle, 0.2, false, 7);
-        let cases: [(&str, Vec<f64>, Vec<f64>, Option<Ordering>, &'static str); 8] = [
+        type Case = (&'static str, Vec<f64>, Vec<f64>, Option<Ordering>, &'static str);
+        let cases: [Case; 8] = [
             (
                 "medians far apart, 100 samples each",
                 samples(100, 10.0, 0.5, false, 1),
@@ -143,7 +144,7 @@ mod tests {
         let below: usize = a.iter().map(|x| b.len() - b.partition_point(|y| y <= x)).sum();
         let (n, m) = (a.len() as f64, b.len() as f64);
         let z = (below as f64 - n * m / 2.0) / (n * m * (n + m + 1.0) / 12.0).sqrt();
-        (z.abs() > 2.6).then(|| if z > 0.0 { Ordering::Less } else { Ordering::Greater })
+        (z.abs() > 2.6).then_some(if z > 0.0 { Ordering::Less } else { Ordering::Greater })
     }
 
     fn middle(samples: &[f64]) -> f64 {

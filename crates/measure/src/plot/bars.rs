@@ -241,7 +241,11 @@ pub(super) fn bar(canvas: &mut Canvas<'_>, row: &Measurement, x: &Scale, top: f6
 fn dot(canvas: &mut Canvas<'_>, row: &Measurement, x: &Scale, middle: f64, fill: Rgb) {
     let at = (x.at(row.summary.median), middle);
     canvas.line((x.start, middle), at, &GRID);
-    whiskers(canvas, row, x, middle);
+    let (low, high) = spread(row);
+    // Narrower ones would only cross the dot out.
+    if x.at(high) - x.at(low) >= 14.0 {
+        whiskers(canvas, row, x, middle);
+    }
     canvas.marker(Marker::Circle, at, fill, row.recorded);
 }
 
