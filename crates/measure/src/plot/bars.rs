@@ -242,7 +242,7 @@ fn dot(canvas: &mut Canvas<'_>, row: &Measurement, x: &Scale, middle: f64, fill:
     let at = (x.at(row.summary.median), middle);
     canvas.line((x.start, middle), at, &GRID);
     let (low, high) = spread(row);
-    // Narrower ones would only cross the dot out.
+    // Narrower whiskers would only cross the dot out.
     if x.at(high) - x.at(low) >= 14.0 {
         whiskers(canvas, row, x, middle);
     }
