@@ -39,3 +39,29 @@ fn crossover(cpu: &[(usize, f64)], gpu: &[(usize, f64)]) -> Option<usize> {
     }
     from
 }
+
+// exercise: launch_bound
+// Before, the device takes 13 µs a pair and the host 8: launches hide, and the queue grows. After, the device takes 5: it waits
+// for each launch, so the last kernel begins when the last of 2000 launches has returned.
+let my_us: [Option<f64>; 2] = [Some(13_005.0), Some(8_002.0)];
+
+// exercise: which_is_faster
+use std::cmp::Ordering;
+fn which_is_faster(first: &[f64], second: &[f64]) -> Option<Ordering> {
+    // From fewer than six samples no interval of the median has 95 % confidence.
+    if first.len() < 6 || second.len() < 6 {
+        return None;
+    }
+    let interval = |samples: &[f64]| {
+        let [_, _, low, high] = spread_and_interval(&mut samples.to_vec());
+        (low, high)
+    };
+    let (first, second) = (interval(first), interval(second));
+    if first.1 < second.0 {
+        Some(Ordering::Less)
+    } else if second.1 < first.0 {
+        Some(Ordering::Greater)
+    } else {
+        None
+    }
+}

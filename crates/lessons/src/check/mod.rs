@@ -3,9 +3,9 @@
 //!
 //! | lesson | checks |
 //! | --- | --- |
-//! | 01 | [`choose_device`], [`fix_mismatch`], [`will_it_run`] |
-//! | 02 | [`time_kernel`], [`find_fault`], [`crossover`] |
-//! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
+//! | 01 | [`choose_device`], [`fix_mismatch`], [`will_it_run`], [`share_batch`], [`layer_batch`] |
+//! | 02 | [`time_kernel`], [`find_fault`], [`crossover`], [`which_is_faster`], [`launch_bound`] |
+//! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`], [`best_chunks`] |
 //! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
 //! | 11 | [`largest`], [`row_sums`], [`dot`] |
 //! | 12 | [`tiled`], [`thin`], [`four_rows`] |
@@ -21,6 +21,7 @@
 //! | 42 | `eight_bits`, `positions`, `probabilities` (feature `onnx`) |
 
 mod attention;
+mod compare;
 mod detection;
 mod embedding;
 #[cfg(feature = "onnx")]
@@ -31,8 +32,10 @@ mod inference;
 mod kernels;
 mod matmul;
 mod memory;
+mod paper;
 mod profiling;
 mod reduction;
+mod share;
 mod table;
 mod timing;
 mod training;
@@ -41,6 +44,7 @@ mod vector_add;
 mod verdict;
 
 pub use attention::{causal_mask, grouped, softmax_row};
+pub use compare::which_is_faster;
 pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
 #[cfg(feature = "onnx")]
@@ -50,8 +54,10 @@ pub use fusion::{log_sum_exp, swiglu};
 pub use inference::{Decode, padding_mask, token_floor, top_p};
 pub use matmul::{four_rows, thin, tiled};
 pub use memory::{largest_batch, no_leak, pool_numbers};
+pub use paper::{best_chunks, launch_bound, layer_batch};
 pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, fix_scale, fix_sums};
 pub use reduction::{dot, largest, row_sums};
+pub use share::{Worker, share_batch};
 pub use table::{keep_fares, sums_by_zone};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use training::{adamw, loss_scale};

@@ -1,8 +1,8 @@
 //! Horizontal bars: a few figures side by side, with their ratio.
 
 use super::canvas::{
-    Align, Canvas, DASHED, FONT, Figure, INK, LINE, LONG, MARGIN, Pen, Point, Rgb, SOLID, WIDTH, color, figure, width,
-    wrap,
+    Align, Canvas, DASHED, FONT, Figure, INK, LINE, LONG, MARGIN, Marker, Pen, Point, Rgb, SOLID, WIDTH, color, figure,
+    width, wrap,
 };
 use super::curves::{better, count, fits_linear, fits_log, label, linear_rows, none_yet};
 use super::frame::{
@@ -14,7 +14,7 @@ use crate::measurement::{Backend, Measurement, figures};
 ///
 /// Each bar carries its value and its ratio to the slowest bar. Where neither direction is the faster one, that is the
 /// ratio to the first bar, and only if all bars have one name. Whiskers reach from p10 to p90. Bars of recorded rows are
-/// lighter, with a dashed outline.
+/// lighter, with a dashed outline. With [`BarChart::log`] a dot takes the place of each bar, hollow for recorded rows.
 ///
 /// # Examples
 /// ```
@@ -43,7 +43,8 @@ impl BarChart {
         BarChart { rows, notes, ..BarChart::default() }
     }
 
-    /// A logarithmic axis: for values that differ by more than about 50. Bars of the value 0 are then left out.
+    /// A logarithmic axis: for values that differ by more than a factor of about 50. Dots take the place of bars, whose
+    /// length would mean nothing there, and values of 0 are left out.
     pub fn log(mut self) -> BarChart {
         self.log = true;
         self
@@ -129,7 +130,11 @@ pub(super) fn plot(
         for tick in tick_values.iter().map(|value| x.at(*value)).filter(|tick| *tick < at - 4.0 || *tick > at + wide) {
             canvas.line((tick, bar_top), (tick, bar_end), &GRID);
         }
-        bar(canvas, row, &x, bar_top, bar_end, fill(row));
+        if log {
+            dot(canvas, row, &x, (bar_top + bar_end) / 2.0, fill(row));
+        } else {
+            bar(canvas, row, &x, bar_top, bar_end, fill(row));
+        }
         for (_, value) in marks {
             canvas.line((x.at(*value), bar_top - 2.0), (x.at(*value), bar_end + 5.0), &PREDICTION);
         }
@@ -229,8 +234,24 @@ pub(super) fn bar(canvas: &mut Canvas<'_>, row: &Measurement, x: &Scale, top: f6
     canvas.rect((x.start, top), (end, bottom), fill, if row.recorded { 0.3 } else { 0.65 });
     let outline = Pen::solid(fill, 1.4).dash(if row.recorded { DASHED } else { SOLID });
     canvas.outline((x.start, top), (end, bottom), &outline);
+    whiskers(canvas, row, x, (top + bottom) / 2.0);
+}
+
+/// The median as a dot, with its whiskers: on a logarithmic axis the length of a bar would mean nothing.
+fn dot(canvas: &mut Canvas<'_>, row: &Measurement, x: &Scale, middle: f64, fill: Rgb) {
+    let at = (x.at(row.summary.median), middle);
+    canvas.line((x.start, middle), at, &GRID);
     let (low, high) = spread(row);
-    let middle = (top + bottom) / 2.0;
+    // Narrower whiskers would only cross the dot out.
+    if x.at(high) - x.at(low) >= 14.0 {
+        whiskers(canvas, row, x, middle);
+    }
+    canvas.marker(Marker::Circle, at, fill, row.recorded);
+}
+
+/// From p10 to p90, where that is wide enough to be seen.
+fn whiskers(canvas: &mut Canvas<'_>, row: &Measurement, x: &Scale, middle: f64) {
+    let (low, high) = spread(row);
     if x.at(high) - x.at(low) >= 1.0 {
         let pen = Pen::solid(INK, 1.4);
         canvas.line((x.at(low), middle), (x.at(high), middle), &pen);

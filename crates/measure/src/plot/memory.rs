@@ -229,7 +229,9 @@ fn entries(chart: &MemoryChart) -> Vec<(Sample, String)> {
     }
     let blank = Pen::solid(INK, 1.0).alpha(0.0);
     for (guess, marker) in [(&chart.used, Marker::Diamond), (&chart.reserved, Marker::Square)] {
-        if let Some((label, _)) = guess {
+        if let Some((label, values)) = guess
+            && values.iter().any(Option::is_some)
+        {
             entries.push((Sample::Line(Pen { color: INK, ..blank }, marker, true), label.clone()));
         }
     }

@@ -269,6 +269,8 @@ fn a_prediction_that_is_not_made_is_told_and_not_drawn() {
         assert!(svg.contains("guess: none yet"), "{svg}");
     }
     assert!(ladder(&rungs()).prediction(none).draw().svg().contains("your prediction: none yet"));
+    let svg = memory_life(&points).prediction("guess", &[None, None]).draw().svg();
+    assert_eq!(svg.matches("guess").count(), 2, "no mark in the legend without one in the chart: {svg}");
     // One step that is predicted is enough.
     let svg = memory_life(&points).prediction("guess", &[None, Some(64 << 20)]).draw().svg();
     assert!(!svg.contains("none yet"), "{svg}");
