@@ -18,7 +18,7 @@
 //! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
 //! | 31 | [`one_pass`], [`causal_tiles`], [`merge_parts`] |
 //! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
-//! | 42 | `eight_bits`, `positions`, `probabilities` (feature `onnx`) |
+//! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes` (feature `onnx`) |
 
 mod attention;
 mod detection;
@@ -44,7 +44,7 @@ pub use attention::{causal_mask, grouped, softmax_row};
 pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
 #[cfg(feature = "onnx")]
-pub use export::{eight_bits, positions, probabilities};
+pub use export::{Served, cache_bytes, eight_bits, left_in_f32, slow_model, within_deadline};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass};
 pub use fusion::{log_sum_exp, swiglu};
 pub use inference::{Decode, padding_mask, token_floor, top_p};
