@@ -1,7 +1,7 @@
 //! Exercises of lesson 42.
 
 use super::Verdict;
-use super::verdict::{Check, ask, verdict, wrong};
+use super::verdict::{ask, verdict, wrong};
 use gpulab::error::Result;
 use gpulab_onnx::export::Onnx;
 use gpulab_onnx::export::quantize::{Activations, QuantParams, ValueRange};
@@ -84,12 +84,22 @@ pub fn within_deadline(answer: fn(&[Served], f64) -> Option<usize>) -> Verdict {
         let halting = served(16, 500.0, 4000.0, 90);
         let cases: [(&str, Vec<Served>, f64, Option<usize>); 8] = [
             ("a large batch whose typical call is in time", vec![calm.clone(), wild.clone()], 3000.0, Some(0)),
-            ("a large batch that keeps to the deadline", vec![calm.clone(), large.clone(), wild.clone()], 3000.0, Some(1)),
+            (
+                "a large batch that keeps to the deadline",
+                vec![calm.clone(), large.clone(), wild.clone()],
+                3000.0,
+                Some(1),
+            ),
             ("the best one first", vec![large.clone(), calm.clone()], 3000.0, Some(0)),
             ("a deadline that none keeps", vec![calm.clone(), large.clone()], 100.0, None),
             ("one slow call in 400", vec![calm.clone(), once], 3000.0, Some(1)),
             ("slow calls count for images a second too", vec![halting, calm.clone()], 5000.0, Some(1)),
-            ("the smaller batch has more images a second", vec![served(64, 5000.0, 5100.0, 90), calm.clone()], 6000.0, Some(1)),
+            (
+                "the smaller batch has more images a second",
+                vec![served(64, 5000.0, 5100.0, 90), calm.clone()],
+                6000.0,
+                Some(1),
+            ),
             ("nothing to choose from", vec![], 1000.0, None),
         ];
         for (case, ways, deadline, right) in cases {
@@ -107,7 +117,9 @@ pub fn within_deadline(answer: fn(&[Served], f64) -> Option<usize>) -> Verdict {
                 (None, Some(_)) => "one of them keeps the deadline: are 99 of its 100 calls in time?",
                 (Some(at), _) if at >= ways.len() => "answer with a place in the list, counted from 0",
                 (Some(at), _) if late(&ways[at]) > deadline => "sort its calls: what does one call in a hundred take?",
-                _ => "its p99 is in time; but how many images does each of them serve in the same second, slow calls included?",
+                _ => {
+                    "its p99 is in time; but how many images does each of them serve in the same second, slow calls included?"
+                }
             };
             return wrong(what, hint);
         }
@@ -178,7 +190,9 @@ pub fn cache_bytes(answer: u64) -> Verdict {
             _ if answer == position * 2000 || answer == position * 2002 => {
                 "what comes back is one token longer than what went there"
             }
-            _ if answer == position => "that is one token's; the whole past goes in and out, as a graph remembers nothing",
+            _ if answer == position => {
+                "that is one token's; the whole past goes in and out, as a graph remembers nothing"
+            }
             _ => "first the bytes of one token in all layers, then how many tokens go in, and how many come out",
         };
         wrong(format!("{answer} bytes are not what crosses"), hint)
@@ -245,7 +259,7 @@ mod tests {
         let wrong: [(Choice, &str); 9] = [
             (|ways, most| best(ways, |way| quantile(way, 0.5) <= most, per_us), "one call in a hundred"),
             (|ways, most| best(ways, |way| way.us[way.us.len() * 99 / 100] <= most, per_us), "with 3000 µs you choose"),
-            (|ways, most| best(ways, |way| way.us.iter().all(|us| *us <= most), per_us), "are 99 of its 100 calls"),
+            (|ways, most| best(ways, |way| way.us.iter().all(|us| *us <= most), per_us), "one slow call in 400"),
             (
                 |ways, most| {
                     let rate = |way: &Served| way.batch as f64 / quantile(way, 0.5);
@@ -254,7 +268,10 @@ mod tests {
                 "slow calls included",
             ),
             (|ways, most| best(ways, |way| quantile(way, 0.99) <= most, |way| way.batch as f64), "in the same second"),
-            (|ways, most| best(ways, |way| quantile(way, 0.99) <= most, |way| -quantile(way, 0.5)), "in the same second"),
+            (
+                |ways, most| best(ways, |way| quantile(way, 0.99) <= most, |way| -quantile(way, 0.5)),
+                "in the same second",
+            ),
             // Cheats: a constant, and the first one that fits.
             (|_, _| Some(0), "you choose number 0"),
             (|ways, most| (0..ways.len()).find(|at| quantile(&ways[*at], 0.99) <= most), "in the same second"),

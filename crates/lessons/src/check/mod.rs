@@ -11,8 +11,8 @@
 //! | 12 | [`tiled`], [`thin`], [`four_rows`] |
 //! | 13 | [`gather_four`], [`padding`], [`backward`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
-//! | 15 | [`keep_fares`], [`sums_by_zone`] |
-//! | 16 | [`case_one`], [`fix_scale`], [`case_two`], [`fix_sums`] |
+//! | 15 | [`keep_fares`], [`group_by_zone`] |
+//! | 16 | [`case_one`], [`write_rows`], [`case_two`], [`write_bins`] |
 //! | 20 | [`adamw`], [`loss_scale`] |
 //! | 21 | [`mixed_bytes`], [`conv_bytes`], [`fitting_batch`] |
 //! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
@@ -50,9 +50,9 @@ pub use fusion::{log_sum_exp, swiglu};
 pub use inference::{Decode, padding_mask, token_floor, top_p};
 pub use matmul::{four_rows, thin, tiled};
 pub use memory::{largest_batch, no_leak, pool_numbers};
-pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, fix_scale, fix_sums};
+pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
 pub use reduction::{dot, largest, row_sums};
-pub use table::{keep_fares, sums_by_zone};
+pub use table::{group_by_zone, keep_fares};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use training::{adamw, loss_scale};
 pub use training_memory::{conv_bytes, fitting_batch, mixed_bytes};
