@@ -347,7 +347,6 @@ pub fn write_bins(source: &str) -> Verdict {
                 let what = format!("it is right; but it makes {local} requests to local memory");
                 return wrong(what, "which of a thread's values has an index that only the data tell?");
             }
-            kernels::blocks_add_atomically(c.global_atomics)?;
             if c.global_atomics > 64 * u64::from(BLOCKS) {
                 let what = format!(
                     "it is right; but its warps send {} atomic instructions to global memory",
@@ -364,6 +363,7 @@ pub fn write_bins(source: &str) -> Verdict {
             );
             let apart = c.global_load_sectors > (WHOLE / 4) as u64;
             none_wrong(apart.then_some(what), "which elements do the 32 lanes of a warp read in the same moment?")?;
+            kernels::blocks_add_atomically(c.global_atomics)?;
         }
         Ok(())
     })

@@ -171,7 +171,6 @@ fn economical(gpu: &Gpu, kernel: &Kernel, n: usize, block: u32, warp: u32) -> Ch
     let seen = kernel.inspect_warp(config, (&zone, &cents, &mut sums, &mut rides, n as i32), (block, 0, 0), warp)?;
     // Two results of each zone and block, and each zone's by an instruction of its own: a warp's lanes can do 32 at once.
     let (most, asked) = (u64::from(2 * BLOCKS) * ZONES as u64, seen.counters.global_atomics);
-    kernels::blocks_add_atomically(asked)?;
     if asked > most {
         let what = format!(
             "it is right; but with n = {n} its warps send {asked} atomic instructions to the sums in global memory, and {most} \
@@ -187,7 +186,8 @@ fn economical(gpu: &Gpu, kernel: &Kernel, n: usize, block: u32, warp: u32) -> Ch
     none_wrong(
         (bytes > 16 * n as u64).then_some(what),
         "which rides do the 32 lanes of a warp read in the same moment?",
-    )
+    )?;
+    kernels::blocks_add_atomically(asked)
 }
 
 /// What to ask oneself about the first mistake of threads that share a place.
