@@ -94,7 +94,8 @@ impl Traced {
     /// What the GPU did within each of the innermost ranges, in order. A kernel belongs to the range in which it *begins*: where
     /// launches return early, only a range that waits for the GPU before it ends holds its own kernels.
     pub fn by_range(&self) -> Vec<RangeWork> {
-        let (ranges, work): (Vec<&Span>, Vec<&Span>) = self.spans.iter().partition(|span| span.lane.starts_with("host"));
+        let (ranges, work): (Vec<&Span>, Vec<&Span>) =
+            self.spans.iter().partition(|span| span.lane.starts_with("host"));
         let within = |inner: &Span, outer: &Span| outer.start_ms <= inner.start_ms && inner.end_ms <= outer.end_ms;
         let innermost = |range: &&&Span| !ranges.iter().any(|other| *other != **range && within(other, range));
         let of = |range: &&Span| {

@@ -12,6 +12,7 @@
 //! | 13 | [`gather_four`], [`padding`], [`backward`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
 //! | 15 | [`keep_fares`], [`group_by_zone`] |
+//! | 15a | [`pass_bytes`], [`triangle_bytes`] |
 //! | 16 | [`case_one`], [`write_rows`], [`case_two`], [`write_bins`] |
 //! | 20 | [`adamw`], [`loss_scale`] |
 //! | 21 | [`mixed_bytes`], [`conv_bytes`], [`fitting_batch`] |
@@ -52,7 +53,7 @@ pub use matmul::{four_rows, thin, tiled};
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
 pub use reduction::{dot, largest, row_sums};
-pub use table::{group_by_zone, keep_fares};
+pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use training::{adamw, loss_scale};
 pub use training_memory::{conv_bytes, fitting_batch, mixed_bytes};

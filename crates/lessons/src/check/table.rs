@@ -3,7 +3,7 @@
 
 use super::Verdict;
 use super::kernels;
-use super::verdict::{Check, none_wrong, wrong};
+use super::verdict::{Check, none_wrong, verdict, wrong};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Buffer, Gpu, Kernel};
@@ -190,6 +190,48 @@ fn economical(gpu: &Gpu, kernel: &Kernel, n: usize, block: u32, warp: u32) -> Ch
     kernels::blocks_add_atomically(asked)
 }
 
+/// Checks a number found on paper: the bytes that lesson 15a's masked mean moves for a million rows, operation by operation.
+pub fn pass_bytes(answer: u64) -> Verdict {
+    verdict("pass_bytes", || {
+        const ROWS: u64 = 1_000_000;
+        // ge, le, product of masks, to_dtype, product, two sums.
+        let right = ROWS * (5 + 5 + 3 + 5 + 12 + 8);
+        let hint = match answer {
+            _ if answer == right => return Ok(()),
+            0 => "begin with `ge`: 4 bytes are read for each row, and how many are written?",
+            _ if answer == right / ROWS => "that is one row's",
+            _ if answer == ROWS * 8 => {
+                "that is a kernel that knows all of it; here each operation reads its inputs, and writes its output"
+            }
+            _ if answer == ROWS * 30 => "the two sums read whole columns, too",
+            _ if answer == ROWS * 23 => "what one operation writes the next one has to read: count the writes as well",
+            _ if answer == ROWS * (8 + 8 + 12 + 8 + 12 + 8) => "a mask has one byte a row, not four",
+            _ if answer == ROWS * 33 => "the product of two columns reads both of them",
+            _ => "a table helps: an operation a line, bytes read, bytes written",
+        };
+        wrong(format!("{answer} bytes are not what is moved"), hint)
+    })
+}
+
+/// Checks a number found on paper: the bytes of a triangular matrix of f32, stored whole, for ten million rows.
+pub fn triangle_bytes(answer: u64) -> Verdict {
+    verdict("triangle_bytes", || {
+        const ROWS: u64 = 10_000_000;
+        let hint = match answer {
+            _ if answer == ROWS * ROWS * 4 => return Ok(()),
+            0 => "how many rows and columns has a matrix that multiplies a vector of ten million?",
+            _ if answer == ROWS * ROWS => "that is its elements; each has 4 bytes",
+            _ if answer == ROWS * ROWS * 2 || answer == ROWS * (ROWS + 1) * 2 => {
+                "the zeros above the diagonal are stored, too"
+            }
+            _ if answer == ROWS * ROWS * 8 => "f32 has 4 bytes",
+            _ if answer == ROWS * 4 => "that is the column; the matrix has a row for each of its rows",
+            _ => "rows × columns × bytes of an element",
+        };
+        wrong(format!("the matrix does not have {answer} bytes"), hint)
+    })
+}
+
 /// What to ask oneself about the first mistake of threads that share a place.
 fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
@@ -359,5 +401,30 @@ mod tests {
         let again =
             GROUP.replace("__shared__ unsigned count[64];", "__shared__ unsigned count[64]; if (n == 0) return;");
         assert!(group_by_zone(&again).passed(), "{}", group_by_zone(&again).text());
+    }
+
+    #[test]
+    fn bytes_on_paper() {
+        assert!(pass_bytes(38_000_000).passed() && triangle_bytes(400_000_000_000_000).passed());
+        let wrong = [
+            (0, "begin with `ge`"),
+            (38, "one row's"),
+            (8_000_000, "knows all of it"),
+            (30_000_000, "two sums"),
+            (23_000_000, "count the writes"),
+            (56_000_000, "one byte"),
+            (33_000_000, "reads both"),
+            (1, "a table helps"),
+        ];
+        wrong.into_iter().for_each(|(answer, said)| red(pass_bytes(answer), said));
+        let wrong = [
+            (0, "how many rows"),
+            (100_000_000_000_000, "each has 4"),
+            (200_000_000_000_000, "above the diagonal"),
+            (800_000_000_000_000, "f32 has 4"),
+            (40_000_000, "the column"),
+            (7, "rows × columns"),
+        ];
+        wrong.into_iter().for_each(|(answer, said)| red(triangle_bytes(answer), said));
     }
 }
