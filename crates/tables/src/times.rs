@@ -46,17 +46,9 @@ pub fn core_times(rides: &Rides, drivers: &Drivers, plan: &Bench) -> Result<Vec<
     let row = |name: &str, summary| Measurement::time_ms(name, Backend::Cpu, rides.len(), summary).dtype("u32");
     let mut rows = Vec::new();
     for stage in Stage::ALL {
-        let timed = cpu::time(plan, || {
-            on_cores.run(stage);
-            Ok(())
-        });
-        rows.push(row(stage.name(), timed?));
+        rows.push(row(stage.name(), cpu::time(plan, || on_cores.run(stage))?));
     }
-    let timed = cpu::time(plan, || {
-        on_cores.run_all();
-        Ok(())
-    });
-    rows.push(row(ALL, timed?));
+    rows.push(row(ALL, cpu::time(plan, || on_cores.run_all())?));
     Ok(rows)
 }
 
