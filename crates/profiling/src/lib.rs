@@ -27,7 +27,7 @@ pub use programs::{Tooling, tools};
 pub use sanitizer::{Reported, parse_sanitizer, sanitize, sanitize_command};
 pub use tape::{Tape, TapeRange, trace};
 pub use trace::{Trace, save_spans};
-pub use traced::{Traced, measure_trace};
+pub use traced::{RangeWork, Traced, measure_trace};
 
 use std::marker::PhantomData;
 

@@ -20,6 +20,22 @@ pub struct Traced {
     pub file: PathBuf,
 }
 
+/// A range of the host, and what the GPU did between its start and its end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RangeWork {
+    /// The range's name.
+    pub name: String,
+    /// Kernels, copies and fills that began in it, with their times in µs.
+    pub work: Vec<(String, f64)>,
+}
+
+impl RangeWork {
+    /// All of it together, in µs.
+    pub fn us(&self) -> f64 {
+        self.work.iter().map(|(_, us)| us).sum()
+    }
+}
+
 /// Runs `work`, which traces something, and keeps its timeline; where that is not possible, gives the recorded one. Either way
 /// a file for Perfetto is written to `results/traces`.
 ///
@@ -75,6 +91,23 @@ impl Traced {
         busy / self.total_ms().max(1e-9)
     }
 
+    /// What the GPU did within each of the innermost ranges, in order. A kernel belongs to the range in which it *begins*: where
+    /// launches return early, only a range that waits for the GPU before it ends holds its own kernels.
+    pub fn by_range(&self) -> Vec<RangeWork> {
+        let (ranges, work): (Vec<&Span>, Vec<&Span>) =
+            self.spans.iter().partition(|span| span.lane.starts_with("host"));
+        let within = |inner: &Span, outer: &Span| outer.start_ms <= inner.start_ms && inner.end_ms <= outer.end_ms;
+        let innermost = |range: &&&Span| !ranges.iter().any(|other| *other != **range && within(other, range));
+        let of = |range: &&Span| {
+            let own = work.iter().filter(|span| range.start_ms <= span.start_ms && span.start_ms < range.end_ms);
+            let work = own.map(|span| (span.label.clone(), 1e3 * (span.end_ms - span.start_ms))).collect();
+            RangeWork { name: range.label.clone(), work }
+        };
+        let mut found: Vec<&&Span> = ranges.iter().filter(innermost).collect();
+        found.sort_by(|a, b| a.start_ms.total_cmp(&b.start_ms));
+        found.into_iter().map(of).collect()
+    }
+
     /// Each label's part of the whole time, in percent, for [`plot::bars`].
     pub fn shares(&self, labels: &[&str]) -> Vec<Measurement> {
         let part = |label: &&str| self.percent(label, 100.0 * self.ms(label) / self.total_ms().max(1e-9));
@@ -112,6 +145,13 @@ mod tests {
             (shares[0].summary.median, shares[1].experiment.as_str(), shares[0].recorded),
             (30.0, "copy to host", false)
         );
+        let ranged = |label: &str, start, end| Span::new("host, level 2", label, start, end);
+        let spans = [traced.spans.clone(), vec![ranged("late", 7.5, 9.5), ranged("early", 0.5, 2.5)]].concat();
+        let ranges = Traced { spans, ..traced.clone() }.by_range();
+        let names: Vec<&str> = ranges.iter().map(|range| range.name.as_str()).collect();
+        assert_eq!(names, ["early", "late"]);
+        let early = [("reduce".to_string(), 2000.0), ("copy to host".to_string(), 3000.0)];
+        assert_eq!((ranges[0].work.as_slice(), ranges[0].us(), ranges[1].us()), (&early[..], 5000.0, 1000.0));
         let none = Traced { spans: Vec::new(), recorded_on: String::new(), file: PathBuf::new() };
         assert_eq!((none.total_ms(), none.busy()), (0.0, 0.0));
     }

@@ -146,7 +146,8 @@ fn of_rows(rows: &[Measurement], source: &str) -> SpeedReport {
     let mut fastest: BTreeMap<_, [Option<&Measurement>; 2]> = BTreeMap::new();
     for row in newest.into_values().filter(|row| speed(row) > 0.0) {
         let Some(side) = ["cpu", "gpu"].iter().position(|name| *name == side(row.backend)) else { continue };
-        // `pipeline over rows: filter` and `pipeline over rows, polars: filter` are the same work.
+        // `pipeline over rows: filter` and `loops over rows: filter` are the same work. That polars' general `group` and the
+        // kernels' are not shows where loops with the kernels' algorithm are the CPU's fastest row.
         let experiment = row.experiment.rsplit(": ").next().unwrap_or_default();
         let key = (&row.lesson, experiment, &row.dtype, &row.metric, &row.unit);
         let found = &mut fastest.entry((key, row.size)).or_default()[side];

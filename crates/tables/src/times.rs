@@ -1,5 +1,6 @@
 //! Times of the pipeline, stage by stage, and of the way to the GPU and back: rows for a lesson.
 
+use crate::on_cores::OnCores;
 use crate::on_cpu::OnCpu;
 use crate::on_gpu::OnGpu;
 use crate::pipeline::Stage;
@@ -31,6 +32,32 @@ pub fn cpu_times(rides: &Rides, drivers: &Drivers, plan: &Bench) -> Result<Vec<M
     Ok(rows)
 }
 
+/// Times of loops on all cores with the kernels' algorithms ([`OnCores`]), in ms over rows, as [`cpu_times`]. The result is checked
+/// against polars' first.
+///
+/// # Errors
+/// Those of [`OnCores::new`] and of polars; [`Error::Invalid`](gpulab::Error::Invalid) when the results differ.
+pub fn core_times(rides: &Rides, drivers: &Drivers, plan: &Bench) -> Result<Vec<Measurement>> {
+    let mut on_cores = OnCores::new(rides, drivers)?;
+    on_cores.run_all();
+    let mut on_cpu = OnCpu::new(rides, drivers)?;
+    on_cpu.run_all()?;
+    agree(on_cpu.outcome()?.differs(&on_cores.outcome()), "the loops")?;
+    let row = |name: &str, summary| Measurement::time_ms(name, Backend::Cpu, rides.len(), summary).dtype("u32");
+    let mut rows = Vec::new();
+    for stage in Stage::ALL {
+        rows.push(row(stage.name(), cpu::time(plan, || on_cores.run(stage))?));
+    }
+    rows.push(row(ALL, cpu::time(plan, || on_cores.run_all())?));
+    Ok(rows)
+}
+
+/// Ends with an error where something differs from polars' result.
+fn agree(differs: Option<String>, who: &str) -> Result<()> {
+    let fix = "run `cargo test -p gpulab-tables`, which finds the stage";
+    differs.map_or(Ok(()), |what| Err(Error::invalid(format!("polars and {who} do not agree: {what}"), fix)))
+}
+
 /// Times of polars reading a CSV file on all cores, in ms over rows, and of writing it; the file is written to `folder`, and
 /// removed again.
 ///
@@ -59,12 +86,7 @@ pub fn gpu_times(gpu: &Gpu, rides: &Rides, drivers: &Drivers, plan: &Bench) -> R
     on_gpu.run_all()?;
     let mut on_cpu = OnCpu::new(rides, drivers)?;
     on_cpu.run_all()?;
-    if let Some(what) = on_cpu.outcome()?.differs(&on_gpu.outcome()?) {
-        return Err(Error::invalid(
-            format!("polars and the GPU do not agree: {what}"),
-            "run `cargo test -p gpulab-tables`, which finds the stage",
-        ));
-    }
+    agree(on_cpu.outcome()?.differs(&on_gpu.outcome()?), "the GPU")?;
     let row = |name: &str, summary| Measurement::time_ms(name, gpu.backend(), rides.len(), summary).dtype("u32");
     let mut rows = Vec::new();
     for stage in Stage::ALL {

@@ -11,14 +11,15 @@
 //! | 12 | [`tiled`], [`thin`], [`four_rows`] |
 //! | 13 | [`gather_four`], [`padding`], [`backward`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
-//! | 15 | [`keep_fares`], [`sums_by_zone`] |
-//! | 16 | [`case_one`], [`fix_scale`], [`case_two`], [`fix_sums`] |
+//! | 15 | [`keep_fares`], [`group_by_zone`] |
+//! | 15a | [`pass_bytes`], [`triangle_bytes`] |
+//! | 16 | [`case_one`], [`write_rows`], [`case_two`], [`write_bins`] |
 //! | 20 | [`adamw`], [`loss_scale`] |
 //! | 21 | [`mixed_bytes`], [`conv_bytes`], [`fitting_batch`] |
 //! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
 //! | 31 | [`one_pass`], [`causal_tiles`], [`merge_parts`] |
 //! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
-//! | 42 | `eight_bits`, `positions`, `probabilities` (feature `onnx`) |
+//! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes` (feature `onnx`) |
 
 mod attention;
 mod compare;
@@ -48,7 +49,7 @@ pub use compare::which_is_faster;
 pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
 #[cfg(feature = "onnx")]
-pub use export::{eight_bits, positions, probabilities};
+pub use export::{Served, cache_bytes, eight_bits, left_in_f32, slow_model, within_deadline};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass};
 pub use fusion::{log_sum_exp, swiglu};
 pub use inference::{Decode, padding_mask, token_floor, top_p};
@@ -59,6 +60,9 @@ pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, fix_scale,
 pub use reduction::{dot, largest, row_sums};
 pub use share::{Worker, share_batch};
 pub use table::{keep_fares, sums_by_zone};
+pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
+pub use reduction::{dot, largest, row_sums};
+pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use training::{adamw, loss_scale};
 pub use training_memory::{conv_bytes, fitting_batch, mixed_bytes};

@@ -1,15 +1,18 @@
-//! Exercises of lesson 16: two slow kernels, each beside a fast one with the same result. First the cause is named, with a
-//! number that shows it; then the kernel is fixed. The simulator's counters are the evidence.
+//! Exercises of lesson 16: two slow kernels whose sources stay hidden until the trouble is named from counters, with a number that
+//! shows it. Then each is written anew, from a blank page.
 
 use super::Verdict;
 use super::kernels::{self, first_wrong};
-use super::verdict::{Check, none_wrong, wrong};
+use super::verdict::{Check, none_wrong, verdict, wrong};
+use gpulab::bench::Bench;
 use gpulab::cpu;
-use gpulab::error::Error;
-use gpulab::gpu::{Gpu, Kernel};
-use gpulab::inspect::Inspection;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Kernel};
+use gpulab::inspect::{AccessKind, Inspection, Space};
 use gpulab::launch::LaunchConfig;
-use gpulab::warpsim::Kind;
+use gpulab::measurement::Measurement;
+use gpulab::warpsim::{Counters, Kind};
+use std::fmt;
 
 /// Why a kernel is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,228 +23,466 @@ pub enum Cause {
     LanesApart,
     /// Lanes wait for one another at a bank of shared memory.
     BankConflicts,
-    /// The lanes of a warp go different ways, and both ways are long.
+    /// Lanes add to one word of shared memory, one after the other.
+    SharedAtomics,
+    /// Warps add to one word of global memory, one after the other.
+    GlobalAtomics,
+    /// The lanes of a warp take different paths, and both are long.
     Divergence,
     /// One thread works while the others wait.
     OneThreadWorks,
-    /// There are too few blocks to fill the GPU.
-    TooFewBlocks,
-    /// Registers did not suffice, and values live in local memory.
-    Spills,
+    /// Values that should be in registers live in local memory.
+    LocalMemory,
 }
 
-/// The fast kernel of the first case; its text is the solution of an exercise.
-pub const FAST_SCALE: &str =
+/// A slow kernel whose source is hidden: what it must do is known, and what it asks of the GPU can be counted.
+#[derive(Debug, Clone)]
+pub struct Case(&'static Hidden);
+
+/// A version of a hidden kernel.
+struct Version {
+    name: &'static str,
+    source: &'static str,
+}
+
+struct Hidden {
+    name: &'static str,
+    entry: &'static str,
+    task: &'static str,
+    /// The slow kernel, then what is compared with it.
+    versions: &'static [Version],
+    cause: Cause,
+    evidence: fn(&Gpu, &Kernel) -> Result<Inspection>,
+    time: fn(&Gpu, &Kernel, &Bench) -> Result<(usize, gpulab::measurement::Summary)>,
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+static ROWS: Hidden = Hidden {
+    name: "rows",
+    entry: "scale_rows",
+    task: "scale_rows(const float *x, const float *factor, float *y, int n): each element of row r of an n × n matrix, row-major, times \
+           factor[r]. Launched with a square grid of blocks of 32 × 32 threads that covers the matrix.",
+    versions: &[Version { name: "hidden", source: SLOW_ROWS }, Version { name: "reference", source: FAST_ROWS }],
+    cause: Cause::LanesApart,
+    evidence: |gpu, kernel| Ok(scaled(gpu, kernel, 64)?.seen),
+    time: |gpu, kernel, bench| {
+        let n = 8192;
+        let (x, factor) = (gpu.to_device(&cpu::random_f32(n * n, 1))?, gpu.to_device(&cpu::random_f32(n, 2))?);
+        let mut y = gpu.alloc::<f32>(n * n)?;
+        let ms = gpu.time(bench, |_| kernel.launch(square(n), (&x, &factor, &mut y, n as i32)))?;
+        Ok((n, ms))
+    },
+};
+
+static BINS: Hidden = Hidden {
+    name: "bins",
+    entry: "bins",
+    task: "bins(const unsigned *x, unsigned *counts, int n): how many of the n elements have the remainder b when they are divided by 16, \
+           added to counts[b] for b from 0 to 15. Launched with any number of blocks of 256 threads, which walk over the elements.",
+    versions: &[
+        Version { name: "hidden", source: SLOW_BINS },
+        Version { name: "hidden, few shared atomics", source: SLOW_BINS_FEW_ATOMICS },
+        Version { name: "reference", source: FAST_BINS },
+    ],
+    cause: Cause::LocalMemory,
+    evidence: |gpu, kernel| Ok(binned(gpu, kernel, WHOLE, 0)?.seen),
+    time: |gpu, kernel, bench| {
+        let n = 1 << 26;
+        let (x, mut counts) = (gpu.to_device(&numbers(n, 1))?, gpu.zeros::<u32>(BINS_IN_ALL)?);
+        let config = LaunchConfig::new(8 * gpu.multiprocessors().max(1), BLOCK);
+        let ms = gpu.time(bench, |_| kernel.launch(config, (&x, &mut counts, n as i32)))?;
+        Ok((n, ms))
+    },
+};
+
+const SLOW_ROWS: &str =
+    "extern \"C\" __global__ void scale_rows(const float *x, const float *factor, float *y, int n) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    int column = blockIdx.y * blockDim.y + threadIdx.y;
+    if (row < n && column < n) { y[row * n + column] = factor[row] * x[row * n + column]; }
+}";
+
+const FAST_ROWS: &str =
     "extern \"C\" __global__ void scale_rows(const float *x, const float *factor, float *y, int n) {
     int row = blockIdx.y * blockDim.y + threadIdx.y;
     int column = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < n && column < n) { y[row * n + column] = factor[row] * x[row * n + column]; }
 }";
 
-/// The fast kernel of the second case; its text is the solution of an exercise.
-pub const FAST_SUMS: &str = "extern \"C\" __global__ void block_sums(const float *x, float *sums, int n) {
-    __shared__ float tile[1024];
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    tile[threadIdx.x] = i < n ? x[i] : 0.0f;
+const SLOW_BINS: &str = "extern \"C\" __global__ void bins(const unsigned *x, unsigned *counts, int n) {
+    __shared__ unsigned block[16];
+    if (threadIdx.x < 16) { block[threadIdx.x] = 0; }
     __syncthreads();
-    for (int half = 512; half > 0; half /= 2) {
-        if (threadIdx.x < half) { tile[threadIdx.x] += tile[threadIdx.x + half]; }
-        __syncthreads();
+    unsigned mine[16] = {0};
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        mine[x[i] % 16] += 1; // registers have no index: an array that is indexed by data lies in local memory
     }
-    if (threadIdx.x == 0) { sums[blockIdx.x] = tile[0]; }
+    for (int b = 0; b < 16; ++b) { atomicAdd(&block[b], mine[b]); }
+    __syncthreads();
+    if (threadIdx.x < 16) { atomicAdd(&counts[threadIdx.x], block[threadIdx.x]); }
 }";
 
-const BLOCK: u32 = 1024;
+const SLOW_BINS_FEW_ATOMICS: &str = "extern \"C\" __global__ void bins(const unsigned *x, unsigned *counts, int n) {
+    __shared__ unsigned block[16];
+    if (threadIdx.x < 16) { block[threadIdx.x] = 0; }
+    __syncthreads();
+    unsigned mine[16] = {0};
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        mine[x[i] % 16] += 1;
+    }
+    for (int b = 0; b < 16; ++b) {
+        unsigned sum = mine[b];
+        for (int far = 16; far > 0; far /= 2) { sum += __shfl_down_sync(0xffffffffu, sum, far); }
+        if (threadIdx.x % 32 == 0) { atomicAdd(&block[b], sum); }
+    }
+    __syncthreads();
+    if (threadIdx.x < 16) { atomicAdd(&counts[threadIdx.x], block[threadIdx.x]); }
+}";
+
+const FAST_BINS: &str = "extern \"C\" __global__ void bins(const unsigned *x, unsigned *counts, int n) {
+    __shared__ unsigned block[16];
+    if (threadIdx.x < 16) { block[threadIdx.x] = 0; }
+    __syncthreads();
+    unsigned mine[16] = {0};
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        unsigned bin = x[i] % 16;
+#pragma unroll
+        for (int b = 0; b < 16; ++b) { mine[b] += bin == b; } // the index is known when it is compiled: registers
+    }
+#pragma unroll
+    for (int b = 0; b < 16; ++b) {
+        unsigned sum = mine[b];
+        for (int far = 16; far > 0; far /= 2) { sum += __shfl_down_sync(0xffffffffu, sum, far); }
+        if (threadIdx.x % 32 == 0) { atomicAdd(&block[b], sum); }
+    }
+    __syncthreads();
+    if (threadIdx.x < 16) { atomicAdd(&counts[threadIdx.x], block[threadIdx.x]); }
+}";
+
+impl Case {
+    /// A kernel that scales the rows of a matrix.
+    pub fn rows() -> Case {
+        Case(&ROWS)
+    }
+
+    /// A kernel that counts elements by their remainder.
+    pub fn bins() -> Case {
+        Case(&BINS)
+    }
+
+    /// What the kernel computes, and how it is launched.
+    pub fn task(&self) -> &'static str {
+        self.0.task
+    }
+
+    /// What the simulator counts of each version: the hidden kernel first.
+    ///
+    /// # Errors
+    /// Those of [`Gpu::compile`] and [`Kernel::inspect`].
+    pub fn evidence(&self) -> Result<Evidence> {
+        let gpu = Gpu::simulated()?;
+        let count = |version: &Version| {
+            let kernel = gpu.compile(version.source)?.kernel(self.0.entry)?;
+            Ok((version.name, (self.0.evidence)(&gpu, &kernel)?.counters))
+        };
+        Ok(Evidence { versions: self.0.versions.iter().map(count).collect::<Result<_>>()? })
+    }
+
+    /// The time of each version on this GPU, as rows.
+    ///
+    /// # Errors
+    /// Those of [`Gpu::compile`] and [`Gpu::time`].
+    pub fn measure(&self, gpu: &Gpu, bench: &Bench) -> Result<Vec<Measurement>> {
+        let one = |version: &Version| {
+            let kernel = gpu.compile(version.source)?.kernel(self.0.entry)?;
+            let (n, ms) = (self.0.time)(gpu, &kernel, bench)?;
+            Ok(Measurement::time_ms(version.name, gpu.backend(), n, ms))
+        };
+        self.0.versions.iter().map(one).collect()
+    }
+
+    /// The source of the hidden kernel, for who has named its trouble.
+    pub fn reveal(&self, cause: Cause) -> &'static str {
+        if cause == self.0.cause {
+            self.0.versions[0].source
+        } else {
+            "The source stays hidden until the cause is named."
+        }
+    }
+}
+
+/// What each version of a kernel asks of the GPU. As a cell's last line it shows itself.
+#[derive(Debug, Clone)]
+#[must_use = "evidence shows itself as the last expression of a cell, without a semicolon"]
+pub struct Evidence {
+    versions: Vec<(&'static str, Counters)>,
+}
+
+impl Evidence {
+    /// The counters of the hidden kernel.
+    pub fn hidden(&self) -> &Counters {
+        &self.versions[0].1
+    }
+
+    /// What the notebook calls to show a value.
+    pub fn evcxr_display(&self) {
+        print!("EVCXR_BEGIN_CONTENT text/plain\n{self}EVCXR_END_CONTENT\n");
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        type Row = (&'static str, fn(&Counters) -> String);
+        let rows: [Row; 12] = [
+            ("instructions of warps", |c| c.warp_instructions.to_string()),
+            ("active lanes an instruction", |c| format!("{:.1}", c.active_lanes_per_instruction())),
+            ("divergent branches", |c| c.divergent_branches.to_string()),
+            ("global loads: requests", |c| c.global_load_requests.to_string()),
+            ("global loads: sectors", |c| c.global_load_sectors.to_string()),
+            ("global stores: requests", |c| c.global_store_requests.to_string()),
+            ("global stores: sectors", |c| c.global_store_sectors.to_string()),
+            ("global atomics", |c| c.global_atomics.to_string()),
+            ("shared memory: bank conflicts", |c| {
+                (c.shared_load_bank_conflicts + c.shared_store_bank_conflicts).to_string()
+            }),
+            ("shared atomics: wavefronts", |c| c.shared_atomic_wavefronts.to_string()),
+            ("local memory: requests", |c| (c.local_load_requests + c.local_store_requests).to_string()),
+            ("local memory: sectors", |c| (c.local_load_sectors + c.local_store_sectors).to_string()),
+        ];
+        let wide = |name: &str| name.chars().count().max(10);
+        write!(f, "{:30}", "counted in the simulator")?;
+        self.versions.iter().try_for_each(|(name, _)| write!(f, "  {name:>0$}", wide(name)))?;
+        for (what, of) in rows {
+            write!(f, "\n{what:30}")?;
+            self.versions.iter().try_for_each(|(name, c)| write!(f, "  {:>1$}", of(c), wide(name)))?;
+        }
+        writeln!(f)
+    }
+}
+
+const BLOCK: u32 = 256;
+const BINS_IN_ALL: usize = 16;
 const SIDES: [usize; 4] = [64, 1, 31, 33];
-const SIZES: [usize; 5] = [WHOLE, 1, 31, 1025, 3000];
-/// Whole blocks.
-const WHOLE: usize = 4096;
+const SIZES: [usize; 6] = [1, 31, 257, 1025, 3000, WHOLE];
+/// 64 elements a thread of four blocks.
+const WHOLE: usize = 1 << 16;
+const BLOCKS: u32 = 4;
 
-/// Checks the answer to the first case: why a kernel `scale_rows` (as for [`fix_scale`]) is slow, and how many sectors
-/// one load request of its `x` touches.
-pub fn case_one(slow: &str, cause: Cause, sectors: u64) -> Verdict {
-    kernels::verdict("case_one", slow, "scale_rows", mistake_hint, |gpu, kernel| {
-        let seen = scaled(gpu, kernel, 64)?.1;
-        acquitted(&seen, cause, Cause::LanesApart)?;
-        let most = worst_load(&seen);
-        if sectors != most {
-            let what = format!("the cause is right, but no load of `x` touches {sectors} sectors a request");
-            let hint = "the table of counters gives the mean over all loads, those of `factor` too; `scale_a.sectors(\"x[\")?` draws \
-                        one of `x`";
-            return wrong(what, hint);
-        }
-        Ok(())
+/// Checks the answer to the first case: why the kernel is slow, and how many sectors one of its store requests touches.
+pub fn case_one(cause: Cause, sectors: u64) -> Verdict {
+    verdict("case_one", || {
+        let evidence = Case::rows().evidence()?;
+        let c = evidence.hidden();
+        acquitted(c, cause, Cause::LanesApart)?;
+        let right = c.global_store_sectors / c.global_store_requests.max(1);
+        let what = format!("the cause is right, but its stores do not touch {sectors} sectors a request");
+        none_wrong((sectors != right).then_some(what), "the table has the sectors and the requests of all stores")
     })
 }
 
-/// Checks the answer to the second case: why a kernel `block_sums` (as for [`fix_sums`]) is slow, and how many lanes are
-/// active in the line that costs the most instructions.
-pub fn case_two(slow: &str, cause: Cause, lanes: u64) -> Verdict {
-    kernels::verdict("case_two", slow, "block_sums", mistake_hint, |gpu, kernel| {
-        let seen = summed(gpu, kernel, WHOLE)?.1;
-        acquitted(&seen, cause, Cause::OneThreadWorks)?;
-        let dearest = dearest_lanes(&seen);
-        if lanes as f64 != dearest.round() {
-            let what = format!("the cause is right, but {lanes} lanes are not what the dearest line has");
-            let hint =
-                "`sums_a.source()` shows each line's instructions and how many lanes were active in them, on average";
-            return wrong(what, hint);
-        }
-        Ok(())
+/// Checks the answer to the second case: why the kernel is slow, and how many times as many sectors go to and from local memory
+/// as the input has.
+pub fn case_two(cause: Cause, times: f64) -> Verdict {
+    verdict("case_two", || {
+        let evidence = Case::bins().evidence()?;
+        let c = evidence.hidden();
+        acquitted(c, cause, Cause::LocalMemory)?;
+        let right = (c.local_load_sectors + c.local_store_sectors) as f64 / c.global_load_sectors as f64;
+        let near = (times / right - 1.0).abs() < 0.1;
+        let what = format!("the cause is right, but it is not {times} times as many sectors");
+        none_wrong(
+            (!near).then_some(what),
+            "sectors of local memory, loads and stores together, over those of the global loads",
+        )
     })
 }
 
-/// Checks a kernel `scale_rows(const float *x, const float *factor, float *y, int n)` that multiplies row r of an n × n
-/// matrix by `factor[r]`, launched with a grid of blocks of 32 × 32 threads that covers the matrix: right, and no request of a
-/// warp touches more sectors than it must.
-pub fn fix_scale(source: &str) -> Verdict {
-    kernels::verdict("fix_scale", source, "scale_rows", mistake_hint, |gpu, kernel| {
+/// Checks a kernel `scale_rows` as [`Case::rows`] describes it: right, and no request of a warp touches more sectors than it must.
+pub fn write_rows(source: &str) -> Verdict {
+    kernels::verdict("write_rows", source, "scale_rows", mistake_hint, |gpu, kernel| {
         for n in SIDES {
-            let (what, seen) = scaled(gpu, kernel, n)?;
-            none_wrong(what, "every element is its own times the factor of its row: which index is the row?")?;
-            let c = &seen.counters;
-            let (loads, stores) = (worst_load(&seen), c.global_store_sectors as f64 / c.global_store_requests as f64);
+            let run = scaled(gpu, kernel, n)?;
+            none_wrong(run.wrong, "every element is its own times the factor of its row: which row is it in?")?;
+            let c = &run.seen.counters;
             // The rows of the smaller matrices begin within a sector.
-            if n == 64 && (loads > 4 || stores > 4.0) {
-                let what =
-                    format!("a load request touches up to {loads} sectors, a store request {stores:.0}; 4 suffice");
-                let hint = "the lanes of a warp differ in `threadIdx.x`: is that the index that runs along a row?";
-                return wrong(what, hint);
+            if n == 64 {
+                let stores = c.global_store_sectors as f64 / c.global_store_requests.max(1) as f64;
+                let loads = c.global_load_sectors;
+                let least = (n * n / 8 + n) as u64;
+                if stores > 4.0 || loads > 2 * least {
+                    let what = format!(
+                        "it is right; but a store request touches {stores:.0} sectors, and all loads together {loads}, where \
+                         about {least} hold the matrix"
+                    );
+                    return wrong(
+                        what,
+                        "the lanes of a warp differ in `threadIdx.x`: which elements do they hold at the same time?",
+                    );
+                }
+                // One warp writes one row of 32.
+                shares(&run.seen, 1, 4)?;
             }
         }
         Ok(())
     })
 }
 
-/// Checks a kernel `block_sums(const float *x, float *sums, int n)` that leaves the sum of each 1024 elements in
-/// `sums[blockIdx.x]`, launched with blocks of 1024 threads, one an element: right, and the work shared among the lanes.
-pub fn fix_sums(source: &str) -> Verdict {
-    kernels::verdict("fix_sums", source, "block_sums", mistake_hint, |gpu, kernel| {
+/// Checks a kernel `bins` as [`Case::bins`] describes it: right with any number of blocks, without local memory, the work shared.
+pub fn write_bins(source: &str) -> Verdict {
+    kernels::verdict("write_bins", source, "bins", mistake_hint, |gpu, kernel| {
         for n in SIZES {
-            let (what, seen) = summed(gpu, kernel, n)?;
-            none_wrong(
-                what,
-                "in each step half as many threads add as before, each one other value: which two are added?",
-            )?;
-            if n == WHOLE {
-                alone(&seen)?;
+            let run = binned(gpu, kernel, n, 0)?;
+            none_wrong(run.wrong, "follow one element: which count does it raise, and by whom is that one read?")?;
+        }
+        for warp in [0, 7] {
+            let run = binned(gpu, kernel, WHOLE, warp)?;
+            let c = &run.seen.counters;
+            let local = c.local_load_requests + c.local_store_requests;
+            if local > 0 {
+                let what = format!("it is right; but it makes {local} requests to local memory");
+                return wrong(what, "which of a thread's values has an index that only the data tell?");
             }
+            if c.global_atomics > 64 * u64::from(BLOCKS) {
+                let what = format!(
+                    "it is right; but its warps send {} atomic instructions to global memory",
+                    c.global_atomics
+                );
+                return wrong(what, "16 counts and 4 blocks: how often must a block tell the others what it has?");
+            }
+            let part = WHOLE / 32 / (BLOCKS * BLOCK / 32) as usize;
+            shares(&run.seen, part / 4, 4 * part)?;
+            let what = format!(
+                "it is right; but its loads touch {} sectors, and the elements lie in {}",
+                c.global_load_sectors,
+                WHOLE / 8
+            );
+            let apart = c.global_load_sectors > (WHOLE / 4) as u64;
+            none_wrong(apart.then_some(what), "which elements do the 32 lanes of a warp read in the same moment?")?;
+            kernels::blocks_add_atomically(c.global_atomics)?;
         }
         Ok(())
     })
 }
 
-/// What is wrong with the result, if anything, and what the launch did.
-fn scaled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check<(Option<String>, Inspection)> {
-    let (x, factor) = (cpu::random_f32(n * n, 1), cpu::random_f32(n, 2));
-    let (on_x, on_factor, mut y) = (gpu.to_device(&x)?, gpu.to_device(&factor)?, gpu.poison::<f32>(n * n)?);
+/// What a launch gave, and what it did.
+struct Run {
+    wrong: Option<String>,
+    seen: Inspection,
+}
+
+fn square(n: usize) -> LaunchConfig {
     // Square, so that x may run along rows or along columns.
     let blocks = n.div_ceil(32) as u32;
-    let config = LaunchConfig { grid: (blocks, blocks, 1), block: (32, 32, 1), shared_bytes: 0 };
-    kernel.launch(config, (&on_x, &on_factor, &mut y, n as i32))?;
-    let seen = kernel.inspect(config, (&on_x, &on_factor, &mut y, n as i32))?;
+    LaunchConfig { grid: (blocks, blocks, 1), block: (32, 32, 1), shared_bytes: 0 }
+}
+
+fn scaled(gpu: &Gpu, kernel: &Kernel, n: usize) -> Result<Run> {
+    let (x, factor) = (cpu::random_f32(n * n, 1), cpu::random_f32(n, 2));
+    let (on_x, on_factor, mut y) = (gpu.to_device(&x)?, gpu.to_device(&factor)?, gpu.poison::<f32>(n * n)?);
+    kernel.launch(square(n), (&on_x, &on_factor, &mut y, n as i32))?;
     let expected: Vec<f32> = x.iter().enumerate().map(|(at, x)| x * factor[at / n]).collect();
-    Ok((first_wrong(&format!("n = {n}"), &y.to_host()?, &expected, element), seen))
+    let result = first_wrong(&format!("n = {n}"), &y.to_host()?, &expected, |at| format!("element {at}"));
+    let wrong = result.or(spoilt("x", &on_x, &x)?).or(spoilt("factor", &on_factor, &factor)?);
+    let seen = kernel.inspect(square(n), (&on_x, &on_factor, &mut y, n as i32))?;
+    Ok(Run { wrong, seen })
 }
 
-fn summed(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check<(Option<String>, Inspection)> {
-    // Small whole numbers: their sum is exact in any order.
-    let x: Vec<f32> = cpu::random_f32(n, 3).iter().map(|x| (x * 8.0).trunc() + 1.0).collect();
-    let blocks = n.div_ceil(BLOCK as usize);
-    let (on_x, mut sums) = (gpu.to_device(&x)?, gpu.poison::<f32>(blocks)?);
-    let config = LaunchConfig::for_elements(n, BLOCK);
-    kernel.launch(config, (&on_x, &mut sums, n as i32))?;
-    let seen = kernel.inspect(config, (&on_x, &mut sums, n as i32))?;
-    let expected: Vec<f32> = x.chunks(BLOCK as usize).map(|part| part.iter().sum()).collect();
-    Ok((first_wrong(&format!("n = {n}"), &sums.to_host()?, &expected, element), seen))
+/// Whole numbers, random.
+fn numbers(n: usize, seed: u64) -> Vec<u32> {
+    cpu::random_f32(n, seed).into_iter().map(|x| ((x + 1.0) * 1e6) as u32).collect()
 }
 
-/// The most sectors that a load of the watched warp touches.
-fn worst_load(seen: &Inspection) -> u64 {
-    let loads = seen.accesses.iter().filter(|access| access.kind == gpulab::inspect::AccessKind::Load);
-    loads.map(|access| access.sectors).max().unwrap_or(0)
-}
-
-/// Active lanes of the line with the most warp instructions.
-fn dearest_lanes(seen: &Inspection) -> f64 {
-    let dearest = seen.lines.iter().max_by_key(|line| line.counters.warp_instructions);
-    dearest.map_or(0.0, |line| line.counters.active_lanes_per_instruction())
-}
-
-/// One thread, or lanes one after the other, where all could work.
-fn alone(seen: &Inspection) -> Check {
-    let c = &seen.counters;
-    let lanes = c.active_lanes_per_instruction();
-    if lanes < 16.0 {
-        return wrong(
-            format!("the sums are right, but {lanes:.1} of 32 lanes are active in the average instruction"),
-            "let half of the threads add one value each, then half of those, and so on: `__syncthreads()` between the steps, \
-             outside of the `if`",
-        );
+fn binned(gpu: &Gpu, kernel: &Kernel, n: usize, warp: u32) -> Result<Run> {
+    let x = numbers(n, n as u64);
+    let (on_x, mut counts) = (gpu.to_device(&x)?, gpu.zeros::<u32>(BINS_IN_ALL)?);
+    // One block, then several.
+    let mut expected = vec![0u32; BINS_IN_ALL];
+    for blocks in [1, BLOCKS] {
+        kernel.launch(LaunchConfig::new(blocks, BLOCK), (&on_x, &mut counts, n as i32))?;
+        x.iter().for_each(|x| expected[(x % 16) as usize] += 1);
     }
-    // Each warp may add its own sum.
-    let warps = u64::from(seen.grid[0] * BLOCK / 32);
-    if c.shared_atomic_wavefronts > 2 * warps || c.global_atomics > warps {
-        return wrong(
-            format!(
-                "the lanes take turns at one address: {} passes of atomics in shared memory, {} atomics in global \
-                     memory, for {warps} warps",
-                c.shared_atomic_wavefronts, c.global_atomics
-            ),
-            "an atomic of a whole warp on one address is done lane after lane: add within the warp first (`__shfl_down_sync`)",
-        );
-    }
-    Ok(())
+    let given = counts.to_host()?;
+    let at = (0..BINS_IN_ALL).find(|&at| given[at] != expected[at]);
+    let result = at.map(|at| {
+        format!("with n = {n}, launched twice: counts[{at}] is {}, and it should be {}", given[at], expected[at])
+    });
+    let wrong = result.or(spoilt("x", &on_x, &x)?);
+    let config = LaunchConfig::new(BLOCKS, BLOCK);
+    let seen = kernel.inspect_warp(config, (&on_x, &mut counts, n as i32), (BLOCKS - 1, 0, 0), warp)?;
+    Ok(Run { wrong, seen })
 }
 
-/// Why the evidence speaks against a cause that was named; `None` when it is the right one.
-fn acquitted(seen: &Inspection, named: Cause, right: Cause) -> Check {
-    let c = &seen.counters;
-    let conflicts = c.shared_load_bank_conflicts + c.shared_store_bank_conflicts;
+/// Where an input is no longer what it was.
+fn spoilt<T: gpulab::launch::Element + PartialEq>(
+    name: &str,
+    buffer: &Buffer<T>,
+    before: &[T],
+) -> Result<Option<String>> {
+    let at = buffer.to_host()?.iter().zip(before).position(|(after, before)| after != before);
+    Ok(at.map(|at| format!("element {at} of the input `{name}` is no longer what it was before the launch")))
+}
+
+/// A check that the watched warp loads its part: between `least` and `most` times.
+fn shares(seen: &Inspection, least: usize, most: usize) -> Check {
+    let load = |access: &&gpulab::inspect::Access| access.space == Space::Global && access.kind == AccessKind::Load;
+    let loads = seen.accesses.iter().filter(load).count();
+    let ([block, ..], warp) = seen.watched;
+    if loads < least {
+        let what =
+            format!("it is right; but warp {warp} of block {block} loads {loads} times, and {least} would be its part");
+        return wrong(what, "who does the work of that warp, and how long does that take?");
+    }
+    let what =
+        format!("it is right; but warp {warp} of block {block} loads {loads} times; a fair part is at most {most}");
+    none_wrong((loads > most).then_some(what), "which warps of the launch have nothing to do meanwhile?")
+}
+
+/// Why the evidence speaks against a cause that was named.
+fn acquitted(c: &Counters, named: Cause, right: Cause) -> Check {
     let each = c.global_load_sectors as f64 / c.global_load_requests.max(1) as f64;
     let said = match named {
         _ if named == right => return Ok(()),
         Cause::Unknown => {
             return wrong(
                 "no cause is named yet".to_string(),
-                "look at the counters of both kernels side by side: where do they differ most?",
+                "look at the counters of the versions side by side: where do they differ most?",
             );
         }
         Cause::LanesApart => {
-            format!("its loads touch {each:.1} sectors a request, and 4 is what neighbouring floats need")
+            format!("its loads touch {each:.1} sectors a request, and 4 is what neighbouring numbers of 4 bytes need")
         }
-        Cause::BankConflicts => format!("it has {conflicts} bank conflicts in shared memory"),
-        Cause::Divergence if right == Cause::OneThreadWorks => {
-            "lanes do part, but the other way is empty: nobody runs two ways one after the other".to_string()
+        Cause::BankConflicts => {
+            let conflicts = c.shared_load_bank_conflicts + c.shared_store_bank_conflicts;
+            format!("its loads from and stores to shared memory have {conflicts} bank conflicts")
         }
+        Cause::SharedAtomics if c.shared_atomics == 0 => "it makes no atomics in shared memory".to_string(),
+        Cause::SharedAtomics => {
+            "many they are; but the version with few of them asks for as much of everything else".to_string()
+        }
+        Cause::GlobalAtomics => format!("it makes {} atomics in global memory", c.global_atomics),
         Cause::Divergence => format!("the lanes of a warp part at {} branches", c.divergent_branches),
         Cause::OneThreadWorks => {
             format!("{:.1} of 32 lanes are active in the average instruction", c.active_lanes_per_instruction())
         }
-        Cause::TooFewBlocks => {
-            "the fast kernel is launched with the same blocks; what differs must lie in the kernel".to_string()
-        }
-        Cause::Spills => {
+        Cause::LocalMemory => {
             format!("it makes {} requests to local memory", c.local_load_requests + c.local_store_requests)
         }
     };
-    wrong(
-        format!("the evidence speaks against {named:?}: {said}"),
-        "compare A and B counter by counter, then look at A line by line (`scale_a.source()`, or `sums_a.source()`)",
-    )
-}
-
-fn element(at: usize) -> String {
-    format!("element {at}")
+    wrong(format!("the evidence speaks against {named:?}: {said}"), "compare the versions counter by counter")
 }
 
 fn mistake_hint(error: &Error) -> &'static str {
     if kernels::first_is(error, &[Kind::SharedRace, Kind::GlobalRace]) {
-        "a value is read while another thread still writes it: every step needs its own `__syncthreads()`"
+        "two threads use one word, one of them writes, and nothing says who comes first"
     } else if kernels::first_is(error, &[Kind::BarrierDivergence, Kind::Deadlock]) {
-        "all threads of the block must come to each `__syncthreads()`: it stands outside of the `if`"
+        "all threads of the block must come to each `__syncthreads()`"
     } else if kernels::first_is(error, &[Kind::UninitialisedRead]) {
-        "who writes that place before it is read? In the last block some threads have no element"
+        "who writes that place before it is read?"
     } else {
         "do the index by hand for that block and thread: does that element exist?"
     }
@@ -251,105 +492,136 @@ fn mistake_hint(error: &Error) -> &'static str {
 mod tests {
     use super::*;
 
-    const SLOW_SCALE: &str =
-        "extern \"C\" __global__ void scale_rows(const float *x, const float *factor, float *y, int n) {
-    int row = blockIdx.x * blockDim.x + threadIdx.x;
-    int column = blockIdx.y * blockDim.y + threadIdx.y;
-    if (row < n && column < n) { y[row * n + column] = factor[row] * x[row * n + column]; }
-}";
-
-    const SLOW_SUMS: &str = "extern \"C\" __global__ void block_sums(const float *x, float *sums, int n) {
-    __shared__ float tile[1024];
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    tile[threadIdx.x] = i < n ? x[i] : 0.0f;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        float sum = 0.0f;
-        for (int k = 0; k < 1024; ++k) { sum += tile[k]; }
-        sums[blockIdx.x] = sum;
-    }
-}";
-
     fn red(verdict: Verdict, said: &str) {
         let text = verdict.text();
         assert!(text.starts_with("NOT YET") && text.contains(said), "`{said}` is not said: {text}");
     }
 
-    #[test]
-    fn the_first_case_has_one_answer() {
-        assert!(case_one(SLOW_SCALE, Cause::LanesApart, 32).passed());
-        red(case_one(SLOW_SCALE, Cause::LanesApart, 4), "no load of `x` touches 4 sectors");
-        // The mean of the table, over loads of `x` and of `factor`.
-        red(case_one(SLOW_SCALE, Cause::LanesApart, 18), "those of `factor` too");
-        red(case_one(SLOW_SCALE, Cause::Unknown, 32), "no cause is named");
-        red(case_one(SLOW_SCALE, Cause::BankConflicts, 32), "it has 0 bank conflicts");
-        red(case_one(SLOW_SCALE, Cause::Divergence, 32), "part at 0 branches");
-        red(case_one(SLOW_SCALE, Cause::OneThreadWorks, 32), "32.0 of 32 lanes");
-        red(case_one(SLOW_SCALE, Cause::TooFewBlocks, 32), "the same blocks");
-        red(case_one(SLOW_SCALE, Cause::Spills, 32), "0 requests to local memory");
+    fn green(verdict: Verdict) {
+        assert!(verdict.passed(), "{}", verdict.text());
+    }
+
+    /// A kernel with the head of `like` and this body.
+    fn body(like: &str, text: &str) -> String {
+        format!("{}{{\n{text}\n}}", &like[..like.find('{').unwrap()])
     }
 
     #[test]
-    fn the_second_case_has_one_answer() {
-        assert!(case_two(SLOW_SUMS, Cause::OneThreadWorks, 1).passed());
-        red(case_two(SLOW_SUMS, Cause::OneThreadWorks, 32), "32 lanes are not what the dearest line has");
-        red(case_two(SLOW_SUMS, Cause::LanesApart, 1), "touch 4.0 sectors a request");
-        red(case_two(SLOW_SUMS, Cause::BankConflicts, 1), "it has 0 bank conflicts");
-        red(case_two(SLOW_SUMS, Cause::Divergence, 1), "the other way is empty");
+    fn the_first_case_has_one_answer() {
+        green(case_one(Cause::LanesApart, 32));
+        red(case_one(Cause::LanesApart, 4), "do not touch 4 sectors");
+        // The mean over loads of `x` and of `factor`.
+        red(case_one(Cause::LanesApart, 18), "do not touch 18 sectors");
+        red(case_one(Cause::Unknown, 32), "no cause is named");
+        red(case_one(Cause::BankConflicts, 32), "have 0 bank conflicts");
+        red(case_one(Cause::SharedAtomics, 32), "no atomics in shared memory");
+        red(case_one(Cause::Divergence, 32), "part at 0 branches");
+        red(case_one(Cause::OneThreadWorks, 32), "32.0 of 32 lanes");
+        red(case_one(Cause::LocalMemory, 32), "0 requests to local memory");
+    }
+
+    #[test]
+    fn the_obvious_suspect_of_the_second_case_is_innocent() {
+        let evidence = Case::bins().evidence().unwrap();
+        let [(_, slow), (_, few), (_, fast)] = &evidence.versions[..] else { panic!("three versions") };
+        let local = |c: &Counters| c.local_load_sectors + c.local_store_sectors;
+        assert!(slow.shared_atomic_wavefronts > 8 * few.shared_atomic_wavefronts, "{evidence}");
+        assert_eq!((local(slow), local(fast)), (local(few), 0), "{evidence}");
+        assert!(local(slow) > 8 * slow.global_load_sectors, "{evidence}");
+        let right = local(slow) as f64 / slow.global_load_sectors as f64;
+        green(case_two(Cause::LocalMemory, right));
+        green(case_two(Cause::LocalMemory, 1.05 * right));
+        red(case_two(Cause::LocalMemory, 1.0), "not 1 times");
+        red(case_two(Cause::LocalMemory, f64::NAN), "not NaN times");
+        red(case_two(Cause::SharedAtomics, right), "as much of everything else");
+        red(case_two(Cause::LanesApart, right), "touch 4.0 sectors");
+        red(case_two(Cause::GlobalAtomics, right), "atomics in global memory");
+        red(case_two(Cause::BankConflicts, right), "bank conflicts");
+        red(case_two(Cause::Unknown, right), "no cause is named");
+    }
+
+    #[test]
+    fn sources_show_themselves_to_who_knows() {
+        assert!(Case::rows().reveal(Cause::LanesApart).contains("scale_rows"));
+        assert!(Case::bins().reveal(Cause::SharedAtomics).contains("stays hidden"));
+        let debug = format!("{:?} {:?}", Case::bins(), Case::bins().evidence().unwrap());
+        assert!(!debug.contains("mine[") && !Case::bins().task().contains("mine"), "{debug}");
     }
 
     #[test]
     fn rows_are_scaled_by_neighbours() {
-        let right = FAST_SCALE;
-        assert!(fix_scale(right).passed(), "{}", fix_scale(right).text());
-        red(fix_scale(SLOW_SCALE), "up to 32 sectors");
-        red(fix_scale(&right.replace("factor[row]", "factor[column]")), "element 1 is");
-        red(fix_scale(&right.replace("row < n && ", "")), "past the end");
-        red(fix_scale(&right.replace("if (row < n && column < n)", "if (row + 1 < n && column < n)")), "never written");
-        red(fix_scale(&right.replace("scale_rows", "scale_row")), "no kernel `scale_rows`");
+        let right = FAST_ROWS;
+        green(write_rows(right));
+        red(write_rows(SLOW_ROWS), "a store request touches 32 sectors");
+        red(write_rows(&right.replace("factor[row]", "factor[column]")), "element 1 is");
+        red(write_rows(&right.replace("row < n && ", "")), "past the end");
         red(
-            fix_scale(&right.replace(", int n)", ")").replace("if (", "int n = 64; if (")),
-            "keep its name and its parameters",
+            write_rows(&right.replace("if (row < n && column < n)", "if (row + 1 < n && column < n)")),
+            "never written",
         );
+        red(write_rows(&right.replace("scale_rows", "scale_row")), "no kernel `scale_rows`");
+        let head = right.replace(", int n)", ")").replace("if (", "int n = 64; if (");
+        red(write_rows(&head), "keep its name and its parameters");
+        red(write_rows(&body(right, "")), "was never written");
+        // Cheats: one thread does all, constants, and the input as the output.
+        let alone = "if (blockIdx.x + blockIdx.y + threadIdx.x + threadIdx.y == 0) { for (int i = 0; i < n * n; ++i) y[i] = factor[i / n] * x[i]; }";
+        assert!(!write_rows(&body(right, alone)).passed(), "{}", write_rows(&body(right, alone)).text());
+        red(write_rows(&right.replace("factor[row] * x[row * n + column]", "0.5f")), "element 0 is 0.5");
+        let spoils = right
+            .replace("{ y[", "{ ((float *)x)[row * n + column] *= factor[row]; y[")
+            .replace("= factor[row] * x", "= x");
+        red(write_rows(&spoils), "no longer what it was");
+        red(write_rows(&right.replace("y[row * n + column] =", "y[row * n + column] = 0.0f / 0.0f +")), "element 0");
     }
 
     #[test]
-    fn block_sums_are_shared_work() {
-        let right = FAST_SUMS;
-        assert!(fix_sums(right).passed(), "{}", fix_sums(right).text());
-        let by_warps = format!(
-            "{}{}",
-            SLOW_SUMS.split("__syncthreads").next().unwrap(),
-            "float sum = tile[threadIdx.x];
-    for (int far = 16; far > 0; far /= 2) { sum += __shfl_down_sync(0xffffffffu, sum, far); }
+    fn bins_are_counted_in_registers_or_shared_memory() {
+        green(write_bins(FAST_BINS));
+        let shared = "__shared__ unsigned block[16];
+    if (threadIdx.x < 16) { block[threadIdx.x] = 0; }
     __syncthreads();
-    if (threadIdx.x % 32 == 0) { tile[threadIdx.x / 32] = sum; }
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) { atomicAdd(&block[x[i] % 16], 1u); }
     __syncthreads();
-    if (threadIdx.x < 32) {
-        sum = tile[threadIdx.x];
-        for (int far = 16; far > 0; far /= 2) { sum += __shfl_down_sync(0xffffffffu, sum, far); }
-        if (threadIdx.x == 0) { sums[blockIdx.x] = sum; }
-    }
-}"
+    if (threadIdx.x < 16) { atomicAdd(&counts[threadIdx.x], block[threadIdx.x]); }";
+        let shared = body(FAST_BINS, shared);
+        green(write_bins(&shared));
+        red(write_bins(SLOW_BINS), "requests to local memory");
+        red(write_bins(SLOW_BINS_FEW_ATOMICS), "requests to local memory");
+        let barrier = "    __syncthreads();\n    if (threadIdx.x < 16) { atomicAdd";
+        red(write_bins(&shared.replace(barrier, "    if (threadIdx.x < 16) { atomicAdd")), "who comes first");
+        red(
+            write_bins(&shared.replace("atomicAdd(&block[x[i] % 16], 1u)", "block[x[i] % 16] += 1u")),
+            "who comes first",
         );
-        assert!(fix_sums(&by_warps).passed(), "{}", fix_sums(&by_warps).text());
-        red(fix_sums(SLOW_SUMS), "lanes are active in the average instruction");
-        let (barrier, outside) = ("        __syncthreads();\n    }\n    if", "    }\n    if");
-        red(fix_sums(&right.replace(barrier, outside)), "needs its own `__syncthreads()`");
-        let inside = right.replace("+ half]; }\n        __syncthreads();", "+ half]; __syncthreads(); }");
-        red(fix_sums(&inside), "outside of the `if`");
-        red(fix_sums(&right.replace("half = 512", "half = 256")), "element 0 is");
-        red(fix_sums(&right.replace("i < n ? x[i] : 0.0f", "x[i]")), "does that element exist");
-        let turns = format!(
-            "{}{}",
-            SLOW_SUMS.split("tile[threadIdx.x] =").next().unwrap().replace("float tile[1024];", "float sum;"),
-            "if (threadIdx.x == 0) { sum = 0.0f; }
-    __syncthreads();
-    if (i < n) { atomicAdd(&sum, x[i]); }
-    __syncthreads();
-    if (threadIdx.x == 0) { sums[blockIdx.x] = sum; }
-}"
+        red(write_bins(&shared.replace("block[threadIdx.x] = 0;", "")), "before it is read");
+        red(write_bins(&shared.replace("i < n;", "i <= n;")), "does that element exist");
+        red(write_bins(&shared.replace("% 16]", "& 7]")), "launched twice");
+        red(
+            write_bins(&shared.replace(
+                "atomicAdd(&counts[threadIdx.x], block[threadIdx.x])",
+                "counts[threadIdx.x] = block[threadIdx.x]",
+            )),
+            "",
         );
-        red(fix_sums(&turns), "take turns at one address");
+        let straight = "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) { atomicAdd(&counts[x[i] % 16], 1u); }";
+        red(write_bins(&body(FAST_BINS, straight)), "atomic instructions to global memory");
+        let volatile = shared.replace(
+            "atomicAdd(&counts[threadIdx.x], block[threadIdx.x])",
+            "*(volatile unsigned *)&counts[threadIdx.x] = *(volatile unsigned *)&counts[threadIdx.x] + block[threadIdx.x]",
+        );
+        red(write_bins(&volatile), "no atomic instruction does it");
+        // Cheats: one thread, one warp, a constant, a neighbour's memory.
+        let alone = "if (blockIdx.x + threadIdx.x == 0) { for (int b = 0; b < 16; ++b) { unsigned c = 0; for (int i = 0; i < n; ++i) c += x[i] % 16 == b; counts[b] += c; } }";
+        red(write_bins(&body(FAST_BINS, alone)), "would be its part");
+        let warp = shared.replace(
+            "int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x",
+            "int i = blockIdx.x == 0 && threadIdx.x < 32 ? threadIdx.x : n; i < n; i += 32",
+        );
+        red(write_bins(&warp), "would be its part");
+        red(
+            write_bins(&body(FAST_BINS, "if (threadIdx.x < 16 && blockIdx.x == 0) { counts[threadIdx.x] = n / 16; }")),
+            "launched twice",
+        );
+        red(write_bins(&body(FAST_BINS, "counts[16 + threadIdx.x] = 1;")), "does that element exist");
     }
 }

@@ -1,12 +1,13 @@
-//! Exercises of lesson 15: a filter and a group-by, run in the simulator, which counts who takes turns.
+//! Exercises of lesson 15: a filter that is mended and a group-by from a blank page, run in the simulator, which counts what each
+//! warp asks of memory.
 
 use super::Verdict;
 use super::kernels;
-use super::verdict::{Check, none_wrong, wrong};
+use super::verdict::{Check, none_wrong, verdict, wrong};
 use gpulab::cpu;
 use gpulab::error::Error;
-use gpulab::gpu::{Gpu, Kernel};
-use gpulab::inspect::AccessKind;
+use gpulab::gpu::{Buffer, Gpu, Kernel};
+use gpulab::inspect::{AccessKind, Inspection};
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
@@ -44,14 +45,13 @@ fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check {
     let counted = count.to_host()?[0] as usize;
     if counted != expected.len() {
         let what = format!("with n = {n} the count is {counted}, and {} fares are to be kept", expected.len());
-        let hint = "each kept fare counts once: of a warp, __popc counts the ones of its ballot";
+        let hint = "each kept fare counts once: what does one warp add to the counter?";
         return wrong(what, hint);
     }
     let mut given = out.to_host()?[..counted].to_vec();
     if let Some(at) = given.iter().position(|&fare| fare == u32::MAX) {
         let what = format!("with n = {n} place {at} of the {counted} was never written");
-        let hint = "two lanes have one place, or a place is passed over: lane l comes after the kept lanes below it, which are \
-                    __popc(ballot & ((1u << l) - 1))";
+        let hint = "two lanes have one place, or a place is passed over: how many kept fares come before a lane's own in its warp?";
         return wrong(what, hint);
     }
     given.sort_unstable();
@@ -62,84 +62,188 @@ fn wrong_fares(gpu: &Gpu, kernel: &Kernel, n: usize) -> Check {
     none_wrong(differ, "a lane stores its own fare, and only if that is at least 200")
 }
 
-/// Where lanes of a warp go to the counter one by one, and a hint.
+/// Where lanes of a warp go to the counter one by one, or warps have nothing to do, and a hint.
 fn one_by_one(gpu: &Gpu, kernel: &Kernel) -> Check {
     let n = 1024;
-    let cents = vec![LEAST; n];
-    let (cents, mut out, mut count) = (gpu.to_device(&cents)?, gpu.poison::<u32>(n)?, gpu.zeros::<u32>(1)?);
-    let seen = kernel.inspect(LaunchConfig::for_elements(n, BLOCK), (&cents, &mut out, &mut count, n as i32))?;
-    let lanes = |access: &gpulab::inspect::Access| access.offsets.iter().flatten().count();
-    let most = seen.accesses.iter().filter(|access| access.kind == AccessKind::Atomic).map(lanes).max().unwrap_or(0);
-    if most > 1 {
-        let what = format!("it is right; but {most} lanes of one warp go to one counter, and take turns there");
-        let hint = "let the lanes count themselves first: __ballot_sync(0xffffffff, stays) has a bit for each. Then lane 0 alone calls \
-                    atomicAdd with their number, and __shfl_sync gives the others what it returned";
-        return wrong(what, hint);
+    let before = vec![LEAST; n];
+    let (cents, mut out, mut count) = (gpu.to_device(&before)?, gpu.poison::<u32>(n)?, gpu.zeros::<u32>(1)?);
+    for (block, warp) in [(0, 0), (3, 7)] {
+        count.copy_from(&[0])?;
+        let config = LaunchConfig::for_elements(n, BLOCK);
+        let seen = kernel.inspect_warp(config, (&cents, &mut out, &mut count, n as i32), (block, 0, 0), warp)?;
+        kernels::blocks_add_atomically(seen.counters.global_atomics)?;
+        let lanes = |access: &gpulab::inspect::Access| access.offsets.iter().flatten().count();
+        let most =
+            seen.accesses.iter().filter(|access| access.kind == AccessKind::Atomic).map(lanes).max().unwrap_or(0);
+        if most > 1 {
+            let what = format!("it is right; but {most} lanes of one warp add to one counter, one after the other");
+            let hint = "a warp can count its own kept fares without memory, and ask the counter for all their places at once: \
+                        the listing of `keep` above begins so";
+            return wrong(what, hint);
+        }
+        shares(&seen, n / 1024, n / 16)?;
     }
-    Ok(())
+    unchanged("cents", &cents, &before)
 }
 
-/// Checks a kernel `group(const unsigned *zone, const unsigned *cents, unsigned *sums, int n)` that adds each fare to the sum of its
-/// zone, 0 to 63; the sums are 0 before. It is launched with 4 blocks of 256 threads, whatever `n` is, and each block may go to
-/// the common sums once for each zone.
-pub fn sums_by_zone(source: &str) -> Verdict {
-    kernels::verdict("sums_by_zone", source, "group", mistake_hint, |gpu, kernel| {
-        let config = LaunchConfig::new(BLOCKS, BLOCK);
+/// A check that the watched warp reads its part of the rows: between `least` and `most` loads.
+fn shares(seen: &Inspection, least: usize, most: usize) -> Check {
+    let loads = seen.accesses.iter().filter(|access| access.kind == AccessKind::Load && access.sectors > 0).count();
+    let ([block, ..], warp) = seen.watched;
+    if loads < least {
+        let what =
+            format!("it is right; but warp {warp} of block {block} loads {loads} times, and {least} would be its part");
+        return wrong(what, "who does the work of that warp, and how long does that take?");
+    }
+    let what =
+        format!("it is right; but warp {warp} of block {block} loads {loads} times; a fair part is at most {most}");
+    none_wrong((loads > most).then_some(what), "which warps of the launch have nothing to do meanwhile?")
+}
+
+/// A check that an input holds what was put there.
+fn unchanged(name: &str, buffer: &Buffer<u32>, before: &[u32]) -> Check {
+    let at = buffer.to_host()?.iter().zip(before).position(|(after, before)| after != before);
+    let what = at.map(|at| format!("element {at} of the input `{name}` is no longer what it was before the launch"));
+    none_wrong(what, "the caller may need its columns again: write to the results alone")
+}
+
+/// Checks a kernel `group(const unsigned *zone, const unsigned *cents, unsigned long long *sums, unsigned *rides, int n)` that adds
+/// each fare to the sum of its zone, 0 to 63, and counts its rides; sums and counts are 0 before. It is launched with 4 blocks
+/// of 256 threads, whatever `n` is. A sum may need more than 32 bits.
+pub fn group_by_zone(source: &str) -> Verdict {
+    kernels::verdict("group_by_zone", source, "group", mistake_hint, |gpu, kernel| {
         for n in [1, 31, 33, 1000, 5000, 40_003] {
-            let (zone, cents) = (random(n, ZONES, 1), random(n, 5000, 2));
-            let (on_zone, on_cents) = (gpu.to_device(&zone)?, gpu.to_device(&cents)?);
-            let mut sums = gpu.zeros::<u32>(ZONES)?;
-            kernel.launch(config, (&on_zone, &on_cents, &mut sums, n as i32))?;
-            let mut expected = vec![0; ZONES];
-            zone.iter().zip(&cents).for_each(|(&zone, &cents)| expected[zone as usize] += cents);
-            wrong_sum(n, &sums.to_host()?, &expected)?;
+            grouped(gpu, kernel, &format!("n = {n}"), random(n, ZONES, 1), random(n, 5000, 2))?;
         }
+        let (n, far) = (100_003, ZONES as u32 - 1);
+        grouped(gpu, kernel, "all rides in one zone, at 2,500 each", vec![far; n], vec![250_000; n])?;
         let n = 40_003;
-        let (zone, cents) = (gpu.to_device(&random(n, ZONES, 1))?, gpu.to_device(&vec![1u32; n])?);
-        let mut sums = gpu.zeros::<u32>(ZONES)?;
-        let seen = kernel.inspect(config, (&zone, &cents, &mut sums, n as i32))?;
-        // An instruction of a warp serves up to 32 zones; with fewer lanes it is more of them, so this is generous.
-        let most = u64::from(BLOCKS) * ZONES as u64;
-        let asked = seen.counters.global_atomics;
-        if asked > most {
-            let what = format!(
-                "it is right; but with n = {n} its warps send {asked} atomic instructions to the common sums, and {most} would be plenty"
-            );
-            let hint = "give each block sums of its own: __shared__ unsigned own[64], set to 0 by all, added to with atomicAdd, and handed \
-                        over at the end, by one thread a zone";
-            return wrong(what, hint);
+        for (block, warp) in [(0, 0), (BLOCKS - 1, BLOCK / 32 - 1)] {
+            economical(gpu, kernel, n, block, warp)?;
         }
         Ok(())
     })
 }
 
-fn wrong_sum(n: usize, given: &[u32], expected: &[u32]) -> Check {
-    let Some(at) = (0..ZONES).find(|&at| given[at] != expected[at]) else { return Ok(()) };
-    let (given, expected) = (given[at], expected[at]);
+fn grouped(gpu: &Gpu, kernel: &Kernel, case: &str, zone: Vec<u32>, cents: Vec<u32>) -> Check {
+    let n = zone.len();
+    let (on_zone, on_cents) = (gpu.to_device(&zone)?, gpu.to_device(&cents)?);
+    let (mut sums, mut rides) = (gpu.zeros::<u64>(ZONES)?, gpu.zeros::<u32>(ZONES)?);
+    kernel.launch(LaunchConfig::new(BLOCKS, BLOCK), (&on_zone, &on_cents, &mut sums, &mut rides, n as i32))?;
+    let mut expected = vec![(0u64, 0u64); ZONES];
+    for (&zone, &cents) in zone.iter().zip(&cents) {
+        expected[zone as usize].0 += u64::from(cents);
+        expected[zone as usize].1 += 1;
+    }
+    let (sums, rides) = (sums.to_host()?, rides.to_host()?);
+    for (at, (sum, count)) in expected.into_iter().enumerate() {
+        wrong_number(case, at, "rides", u64::from(rides[at]), count)?;
+        wrong_number(case, at, "cents", sums[at], sum)?;
+    }
+    unchanged("zone", &on_zone, &zone)?;
+    unchanged("cents", &on_cents, &cents)
+}
+
+fn wrong_number(case: &str, zone: usize, what: &str, given: u64, expected: u64) -> Check {
+    if given == expected {
+        return Ok(());
+    }
+    let lost = expected.wrapping_sub(given);
     let hint = match given {
-        0 => {
-            "nothing arrived there: does each block add all its own sums to the common ones at the end, all 64 of them?"
+        0 => "nothing arrived there: follow one ride of that zone through the kernel",
+        // Whole multiples of 2³².
+        _ if lost % (1 << 32) == 0 && lost < 1 << 40 => {
+            "what is missing is a multiple of 4,294,967,296: which number on the way to the sum is too narrow for it?"
         }
         given if given < expected => {
-            "some fares are missing: does the loop go on to i + gridDim.x * blockDim.x, and is each hand-over an atomicAdd?"
+            "some rides are missing: which of them does no thread come to, or who overwrites whom?"
         }
-        _ => "some fares are in there more than once: one thread hands a zone over, and only once",
+        _ => "some rides are in there more than once: who else adds the same?",
     };
-    wrong(format!("with n = {n} zone {at} has {given} cents, and it should have {expected}"), hint)
+    wrong(format!("with {case}: zone {zone} has {given} {what}, and it should have {expected}"), hint)
+}
+
+/// What a right kernel asks of the GPU's memory.
+fn economical(gpu: &Gpu, kernel: &Kernel, n: usize, block: u32, warp: u32) -> Check {
+    let (zone, cents) = (gpu.to_device(&random(n, ZONES, 1))?, gpu.to_device(&vec![1u32; n])?);
+    let (mut sums, mut rides) = (gpu.zeros::<u64>(ZONES)?, gpu.zeros::<u32>(ZONES)?);
+    let config = LaunchConfig::new(BLOCKS, BLOCK);
+    let seen = kernel.inspect_warp(config, (&zone, &cents, &mut sums, &mut rides, n as i32), (block, 0, 0), warp)?;
+    // Two results of each zone and block, and each zone's by an instruction of its own: a warp's lanes can do 32 at once.
+    let (most, asked) = (u64::from(2 * BLOCKS) * ZONES as u64, seen.counters.global_atomics);
+    if asked > most {
+        let what = format!(
+            "it is right; but with n = {n} its warps send {asked} atomic instructions to the sums in global memory, and {most} \
+             would be plenty"
+        );
+        return wrong(what, "there are 64 zones and 4 blocks: how often must a block tell all others what it has?");
+    }
+    // Two columns, of which a part of a row's load serves four rides.
+    let part = n / 32 / (BLOCKS * BLOCK / 32) as usize;
+    shares(&seen, part / 4, 8 * part)?;
+    let bytes = 32 * seen.counters.global_load_sectors;
+    let what = format!("it is right; but it loads {bytes} bytes, where the two columns have {}", 8 * n);
+    none_wrong(
+        (bytes > 16 * n as u64).then_some(what),
+        "which rides do the 32 lanes of a warp read in the same moment?",
+    )?;
+    kernels::blocks_add_atomically(asked)
+}
+
+/// Checks a number found on paper: the bytes that lesson 15a's masked mean moves for a million rows, operation by operation.
+pub fn pass_bytes(answer: u64) -> Verdict {
+    verdict("pass_bytes", || {
+        const ROWS: u64 = 1_000_000;
+        // ge, le, product of masks, to_dtype, product, two sums.
+        let right = ROWS * (5 + 5 + 3 + 5 + 12 + 8);
+        let hint = match answer {
+            _ if answer == right => return Ok(()),
+            0 => "begin with `ge`: 4 bytes are read for each row, and how many are written?",
+            _ if answer == right / ROWS => "that is one row's",
+            _ if answer == ROWS * 8 => {
+                "that is a kernel that knows all of it; here each operation reads its inputs, and writes its output"
+            }
+            _ if answer == ROWS * 30 => "the two sums read whole columns, too",
+            _ if answer == ROWS * 27 => "what one operation writes the next one has to read: count the writes as well",
+            _ if answer == ROWS * (8 + 8 + 12 + 8 + 12 + 8) => "a mask has one byte a row, not four",
+            _ if answer == ROWS * 34 => "the product of two columns reads both of them",
+            _ => "a table helps: an operation a line, bytes read, bytes written",
+        };
+        wrong(format!("{answer} bytes are not what is moved"), hint)
+    })
+}
+
+/// Checks a number found on paper: the bytes of a triangular matrix of f32, stored whole, for ten million rows.
+pub fn triangle_bytes(answer: u64) -> Verdict {
+    verdict("triangle_bytes", || {
+        const ROWS: u64 = 10_000_000;
+        let hint = match answer {
+            _ if answer == ROWS * ROWS * 4 => return Ok(()),
+            0 => "how many rows and columns has a matrix that multiplies a vector of ten million?",
+            _ if answer == ROWS * ROWS => "that is its elements; each has 4 bytes",
+            _ if answer == ROWS * ROWS * 2 || answer == ROWS * (ROWS + 1) * 2 => {
+                "the zeros above the diagonal are stored, too"
+            }
+            _ if answer == ROWS * ROWS * 8 => "f32 has 4 bytes",
+            _ if answer == ROWS * 4 => "that is the column; the matrix has a row for each of its rows",
+            _ => "rows × columns × bytes of an element",
+        };
+        wrong(format!("the matrix does not have {answer} bytes"), hint)
+    })
 }
 
 /// What to ask oneself about the first mistake of threads that share a place.
 fn mistake_hint(error: &Error) -> &'static str {
     let is = |kinds: &[Kind]| kernels::first_is(error, kinds);
     if is(&[Kind::GlobalRace]) {
-        "two threads read and write one number in memory, and one of them is forgotten: atomicAdd makes them take turns"
+        "two threads read and write one number in memory, and one is forgotten: which instruction reads, adds and writes as one?"
     } else if is(&[Kind::SharedRace]) && kernels::two_write(error) {
-        "threads of a block add to one word of shared memory: there too it takes atomicAdd"
+        "threads of a block add to one word of shared memory: between the read and the write of one, another one comes"
     } else if is(&[Kind::SharedRace]) {
         "one of the two lines must be done by all threads before any thread begins with the other: \
          that is where a __syncthreads() belongs"
     } else if is(&[Kind::UninitialisedRead]) {
-        "nobody has set that word: shared memory begins with anything, so the block sets its sums to 0 first"
+        "nobody has set that word: shared memory begins with anything"
     } else if is(&[Kind::BarrierDivergence, Kind::Deadlock]) {
         "every lane of the mask, or every thread of the block, must come by: no return and no `if` before it that only some take"
     } else {
@@ -162,17 +266,29 @@ mod tests {
     if (stays) { out[first + __popc(ballot & ((1u << lane) - 1))] = cents[i]; }
 }";
 
-    const GROUP: &str =
-        "extern \"C\" __global__ void group(const unsigned *zone, const unsigned *cents, unsigned *sums, int n) {
-    __shared__ unsigned own[64];
-    if (threadIdx.x < 64) { own[threadIdx.x] = 0; }
+    const GROUP: &str = "extern \"C\" __global__ void group(const unsigned *zone, const unsigned *cents, unsigned long long *sums, unsigned *rides, int n) {
+    __shared__ unsigned long long own[64];
+    __shared__ unsigned count[64];
+    if (threadIdx.x < 64) { own[threadIdx.x] = 0; count[threadIdx.x] = 0; }
     __syncthreads(); // all are 0
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
-        atomicAdd(&own[zone[i]], cents[i]);
+        atomicAdd(&own[zone[i]], (unsigned long long)cents[i]);
+        atomicAdd(&count[zone[i]], 1u);
     }
     __syncthreads(); // all are added
-    if (threadIdx.x < 64) { atomicAdd(&sums[threadIdx.x], own[threadIdx.x]); }
+    if (threadIdx.x < 64) { atomicAdd(&sums[threadIdx.x], own[threadIdx.x]); atomicAdd(&rides[threadIdx.x], count[threadIdx.x]); }
 }";
+
+    /// A group-by whose body is this.
+    fn group(body: &str) -> String {
+        let end = GROUP.find('{').unwrap();
+        format!("{}{{\n{body}\n}}", &GROUP[..end])
+    }
+
+    fn red(verdict: Verdict, said: &str) {
+        let text = verdict.text();
+        assert!(text.starts_with("NOT YET") && text.contains(said), "`{said}` is not said: {text}");
+    }
 
     #[test]
     fn keep_fares_knows_its_mistakes() {
@@ -183,53 +299,132 @@ mod tests {
                 (
                     "first = atomicAdd(count, __popc(ballot));",
                     "first = *count; *count += __popc(ballot);",
-                    "atomicAdd makes them",
+                    "one is forgotten",
                 ),
                 ("__popc(ballot & ((1u << lane) - 1))", "lane", "was never written"),
                 ("__popc(ballot & ((1u << lane) - 1))", "0", "two threads"),
                 ("i < n && cents", "cents", "does it exist"),
                 ("cents[i] >= 200", "cents[i] > 300", "fares are to be kept"),
-                ("atomicAdd(count, __popc(ballot))", "atomicAdd(count, 32)", "__popc counts"),
+                ("atomicAdd(count, __popc(ballot))", "atomicAdd(count, 32)", "each kept fare counts once"),
                 ("] = cents[i]", "] = i", "stores its own fare"),
                 ("__global__ void keep", "__global__ void kept", "no kernel `keep`"),
             ],
         );
-        let each = "extern \"C\" __global__ void keep(const unsigned *cents, unsigned *out, unsigned *count, int n) {
-        int i = blockIdx.x * blockDim.x + threadIdx.x;
-        if (i < n && cents[i] >= 200) { out[atomicAdd(count, 1)] = cents[i]; }
-    }";
-        let text = keep_fares(each).text();
-        assert!(text.contains("it is right; but 32 lanes of one warp") && text.contains("__ballot_sync"), "{text}");
+        let keep = |body: &str| format!("{}{{\n{body}\n}}", &KEEP[..KEEP.find('{').unwrap()]);
+        let each = "int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n && cents[i] >= 200) { out[atomicAdd(count, 1)] = cents[i]; }";
+        red(keep_fares(&keep(each)), "it is right; but 32 lanes of one warp");
+        let alone = "if (blockIdx.x == 0 && threadIdx.x == 0) { for (int i = 0; i < n; ++i) if (cents[i] >= 200) out[atomicAdd(count, 1)] = cents[i]; }";
+        red(keep_fares(&keep(alone)), "a fair part is at most");
+        let volatile = KEEP.replace(
+            "first = atomicAdd(count, __popc(ballot));",
+            "first = *(volatile unsigned*)count; *(volatile unsigned*)count = first + __popc(ballot);",
+        );
+        red(keep_fares(&volatile), "no atomic instruction does it");
+        let constant = keep("if (blockIdx.x == 0 && threadIdx.x == 0) { count[0] = 1; out[0] = 200; }");
+        red(keep_fares(&constant), "with n = ");
     }
 
     #[test]
-    fn sums_by_zone_knows_its_mistakes() {
+    fn group_by_zone_knows_its_mistakes() {
         expect(
-            sums_by_zone,
+            group_by_zone,
             GROUP,
             &[
                 ("__syncthreads(); // all are 0", "", "a __syncthreads() belongs"),
                 ("__syncthreads(); // all are added", "", "a __syncthreads() belongs"),
                 ("own[threadIdx.x] = 0;", "", "begins with anything"),
-                ("atomicAdd(&own[zone[i]], cents[i])", "own[zone[i]] += cents[i]", "shared memory"),
+                ("atomicAdd(&count[zone[i]], 1u)", "count[zone[i]] += 1u", "shared memory"),
                 (
-                    "atomicAdd(&sums[threadIdx.x], own[threadIdx.x])",
-                    "sums[threadIdx.x] += own[threadIdx.x]",
-                    "take turns",
+                    "atomicAdd(&rides[threadIdx.x], count[threadIdx.x])",
+                    "rides[threadIdx.x] += count[threadIdx.x]",
+                    "one is forgotten",
                 ),
                 (
-                    "{ atomicAdd(&sums[threadIdx.x]",
-                    "if (threadIdx.x < 32) { atomicAdd(&sums[threadIdx.x]",
-                    "all 64 of them",
+                    "if (threadIdx.x < 64) { atomicAdd(&sums",
+                    "if (threadIdx.x < 32) { atomicAdd(&sums",
+                    "nothing arrived there",
                 ),
-                ("i += gridDim.x * blockDim.x", "i += n", "some fares are missing"),
-                ("atomicAdd(&own[zone[i]], cents[i])", "atomicAdd(&own[zone[i]], 2 * cents[i])", "more than once"),
+                ("i += gridDim.x * blockDim.x", "i += n", "some rides are missing"),
+                ("(unsigned long long)cents[i]", "2ull * cents[i]", "more than once"),
+                ("__shared__ unsigned long long own[64];", "__shared__ unsigned own[64];", ""),
+                ("i < n;", "i <= n;", "does it exist"),
             ],
         );
-        let common = "extern \"C\" __global__ void group(const unsigned *zone, const unsigned *cents, unsigned *sums, int n) {
-        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) { atomicAdd(&sums[zone[i]], cents[i]); }
-    }";
-        let text = sums_by_zone(common).text();
-        assert!(text.contains("it is right; but with n = 40003") && text.contains("sums of its own"), "{text}");
+        // Sums of 32 bits.
+        let narrow = GROUP
+            .replace("unsigned long long own[64]", "unsigned own[64]")
+            .replace("(unsigned long long)cents[i]", "cents[i]");
+        let narrow = narrow.replace("own[threadIdx.x]);", "(unsigned long long)own[threadIdx.x]);");
+        red(group_by_zone(&narrow), "too narrow");
+        let volatile = GROUP
+            .replace("atomicAdd(&sums[threadIdx.x], own", "add(&sums[threadIdx.x], own")
+            .replace("atomicAdd(&rides[threadIdx.x], count", "add(&rides[threadIdx.x], count");
+        let volatile =
+            format!("template <class T> __device__ void add(volatile T *to, T x) {{ *to = *to + x; }}\n{volatile}");
+        red(group_by_zone(&volatile), "no atomic instruction does it");
+        // Straight to global memory.
+        let common = "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+            atomicAdd(&sums[zone[i]], (unsigned long long)cents[i]); atomicAdd(&rides[zone[i]], 1u); }";
+        red(group_by_zone(&group(common)), "it is right; but with n = 40003");
+        // One thread does all, and one warp.
+        let alone = "if (blockIdx.x == 0 && threadIdx.x == 0) { unsigned long long own[64]; unsigned count[64];
+            for (int z = 0; z < 64; ++z) { own[z] = 0; count[z] = 0; }
+            for (int i = 0; i < n; ++i) { own[zone[i]] += cents[i]; count[zone[i]] += 1; }
+            for (int z = 0; z < 64; ++z) { sums[z] = own[z]; rides[z] = count[z]; } }";
+        red(group_by_zone(&group(alone)), "a fair part is at most");
+        let warp = GROUP.replace(
+            "int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x",
+            "int i = threadIdx.x + (blockIdx.x == 0 && threadIdx.x < 32 ? 0 : n); i < n; i += 32",
+        );
+        red(group_by_zone(&warp), "a fair part is at most");
+        // A thread for each zone, which reads all rides.
+        let zones = "int z = blockIdx.x * blockDim.x + threadIdx.x;
+            if (z < 64) { unsigned long long own = 0; unsigned count = 0;
+            for (int i = 0; i < n; ++i) { if (zone[i] == z) { own += cents[i]; count += 1; } } sums[z] = own; rides[z] = count; }";
+        red(group_by_zone(&group(zones)), "a fair part is at most");
+        // Each thread reads rides that lie one after the other.
+        let apart = GROUP.replace("for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)",
+            "int each = (n + 1023) / 1024, first = (blockIdx.x * blockDim.x + threadIdx.x) * each; for (int i = first; i < n && i < first + each; ++i)");
+        red(group_by_zone(&apart), "the two columns have");
+        // Inputs as a notebook, constants, a neighbour's memory.
+        let spoils = GROUP
+            .replace("atomicAdd(&count[zone[i]], 1u);", "atomicAdd(&count[zone[i]], 1u); ((unsigned *)cents)[i] = 0;");
+        red(group_by_zone(&spoils), "no longer what it was");
+        red(
+            group_by_zone(&group(
+                "if (threadIdx.x < 64 && blockIdx.x == 0) { sums[threadIdx.x] = 5000; rides[threadIdx.x] = 1; }",
+            )),
+            "zone 0 has",
+        );
+        red(group_by_zone(&group("sums[64 + threadIdx.x] = 1;")), "does it exist");
+        let again =
+            GROUP.replace("__shared__ unsigned count[64];", "__shared__ unsigned count[64]; if (n == 0) return;");
+        assert!(group_by_zone(&again).passed(), "{}", group_by_zone(&again).text());
+    }
+
+    #[test]
+    fn bytes_on_paper() {
+        assert!(pass_bytes(38_000_000).passed() && triangle_bytes(400_000_000_000_000).passed());
+        let wrong = [
+            (0, "begin with `ge`"),
+            (38, "one row's"),
+            (8_000_000, "knows all of it"),
+            (30_000_000, "two sums"),
+            (27_000_000, "count the writes"),
+            (56_000_000, "one byte"),
+            (34_000_000, "reads both"),
+            (1, "a table helps"),
+        ];
+        wrong.into_iter().for_each(|(answer, said)| red(pass_bytes(answer), said));
+        let wrong = [
+            (0, "how many rows"),
+            (100_000_000_000_000, "each has 4"),
+            (200_000_000_000_000, "above the diagonal"),
+            (800_000_000_000_000, "f32 has 4"),
+            (40_000_000, "the column"),
+            (7, "rows × columns"),
+        ];
+        wrong.into_iter().for_each(|(answer, said)| red(triangle_bytes(answer), said));
     }
 }

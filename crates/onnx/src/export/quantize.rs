@@ -7,6 +7,7 @@
 
 use super::graph::{Attribute, DataType, GraphBuilder, Node, Onnx, Value, ValueInfo, WeightNumber};
 use super::models::{names, network};
+use super::schema::NodeProto;
 use candle_core::{Device, Tensor};
 use gpulab::error::{Error, Result};
 use gpulab_nn::memory::{Layer, Network};
@@ -489,6 +490,29 @@ impl Writer<'_> {
     }
 }
 
+impl Onnx {
+    /// A copy in which the 8-bit weight and the bias of this layer (`fc1`) have no zero points. ONNX takes a zero point that is
+    /// not there for 0, so the numbers stay as they are; ONNX Runtime computes such a layer another way.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the file has no such weight.
+    pub fn without_zero_points(&self, layer: &str) -> Result<Onnx> {
+        let mut model = self.clone();
+        let graph = model.proto.graph.get_or_insert_default();
+        let mut gone = Vec::new();
+        for name in [format!("{layer}.weight"), format!("{layer}.bias")] {
+            let unpack = |node: &&mut NodeProto| node.op_type() == "DequantizeLinear" && node.name() == name;
+            let Some(node) = graph.node.iter_mut().find(unpack).filter(|node| node.input.len() == 3) else {
+                let fix = "name a layer of a network in 8 bits; `model.nodes()` lists them";
+                return Err(Error::invalid(format!("the file has no 8-bit weight `{name}` with a zero point"), fix));
+            };
+            gone.extend(node.input.pop());
+        }
+        graph.initializer.retain(|weight| !gone.iter().any(|name| weight.name() == name));
+        Ok(model)
+    }
+}
+
 /// A value of the quantised network beside that of the network in f32.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueError {
@@ -577,6 +601,17 @@ mod tests {
         let arrays: Vec<&[f32]> = parameters.iter().map(Vec::as_slice).collect();
         let seen = calibrate(&network, &arrays, &images(16), 0.0).unwrap();
         Quantised::new(&network, &arrays, &seen, settings).unwrap()
+    }
+
+    #[test]
+    fn a_layer_without_zero_points_is_the_same_but_for_them() {
+        let model = quantised(QuantConfig::default()).model("images", "logits").unwrap();
+        let other = model.without_zero_points("fc1").unwrap();
+        let count = |model: &Onnx| model.nodes().iter().map(|node| node.inputs.len()).sum::<usize>();
+        assert_eq!((count(&model) - count(&other), model.weights().len() - other.weights().len()), (2, 2));
+        assert_eq!(model.nodes().len(), other.nodes().len());
+        let text = other.without_zero_points("fc1").unwrap_err().to_string();
+        assert!(text.contains("`fc1.weight`") && text.contains("\nnext: name a layer"), "{text}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One model, computed by several implementations, interleaved, over batch sizes: latency of a call, throughput, and how sessions were opened.
 
 use super::library::version;
-use super::model::{OnnxData, OnnxModel, OnnxTensor};
+use super::model::{CpuThreads, OnnxData, OnnxModel, OnnxTensor};
 use super::provider::{ExecutionProvider, MissingProvider, TensorRt};
 use crate::export::{CUDA_OPSET, Dim, OPSET, ValueInfo, cnn};
 use gpulab::cpu::random_f32;
@@ -62,6 +62,8 @@ pub struct OnnxImplementation {
     pub name: String,
     /// The model.
     pub model: OnnxModel,
+    /// Whether the file rounds its values to 8 bits.
+    pub int8: bool,
 }
 
 impl Implementation for OnnxImplementation {
@@ -79,6 +81,7 @@ impl Implementation for OnnxImplementation {
 
     fn dtype(&self) -> String {
         match self.model.provider() {
+            _ if self.int8 => "int8".to_string(),
             ExecutionProvider::TensorRt(options) if options.fp16 => "f16".to_string(),
             _ => "f32".to_string(),
         }
@@ -258,12 +261,12 @@ impl BenchmarkEntry {
     /// # Errors
     /// As [`OnnxModel::open`].
     pub fn open_as(name: &str, path: &Path, provider: ExecutionProvider) -> Result<BenchmarkEntry> {
-        let mut model = OnnxModel::open(path, provider.clone())?;
+        let mut model = OnnxModel::open_with(path, provider.clone(), CpuThreads::all())?;
         let (open_ms, mut again_ms, mut engines) =
             (model.open_ms(), None, model.engines().map(|used| used.to_string()));
         if let Some(first) = &engines {
             drop(model);
-            model = OnnxModel::open(path, provider.clone())?;
+            model = OnnxModel::open_with(path, provider.clone(), CpuThreads::all())?;
             again_ms = Some(model.open_ms());
             engines = model.engines().map(|used| format!("{first}, then {used}"));
         }
@@ -273,7 +276,8 @@ impl BenchmarkEntry {
             _ => 1e-4,
         };
         let nodes = Some(model.where_it_runs()?);
-        let implementation = Box::new(OnnxImplementation { name: name.to_string(), model });
+        let int8 = model.node_assignments()?.iter().any(|node| node.operator.contains("Quantize"));
+        let implementation = Box::new(OnnxImplementation { name: name.to_string(), model, int8 });
         Ok(BenchmarkEntry { implementation, tolerance, open_ms: Some(open_ms), again_ms, engines, nodes })
     }
 }
@@ -597,11 +601,12 @@ impl Benchmark {
             heads: heads.map(str::to_string).to_vec(),
             rows,
             text_columns: 0,
-            notes: vec![
+            notes: vec![format!(
                 "A call is waited for; inputs and outputs lie where it computes. Differs by: the largest difference of an \
-                 output from the first implementation's, over the largest output."
-                    .to_string(),
-            ],
+                 output from the first implementation's, over the largest output. ONNX Runtime on the CPU: {} threads, \
+                 which sleep between calls; candle's pool has as many.",
+                CpuThreads::all().count
+            )],
         }
     }
 

@@ -40,7 +40,34 @@ impl OnnxModel {
     /// When ONNX Runtime or the provider is missing, and when the file is damaged, of a newer ONNX, or has an operator that
     /// nobody computes.
     pub fn open(path: impl AsRef<Path>, provider: ExecutionProvider) -> Result<OnnxModel> {
-        let path = path.as_ref();
+        OnnxModel::open_as(path.as_ref(), provider, None, None)
+    }
+
+    /// As [`OnnxModel::open`], with the threads of the CPU provider set, where ONNX Runtime would take one a physical core, and
+    /// let them wait in a loop for more work.
+    ///
+    /// # Errors
+    /// As [`OnnxModel::open`].
+    pub fn open_with(path: impl AsRef<Path>, provider: ExecutionProvider, threads: CpuThreads) -> Result<OnnxModel> {
+        OnnxModel::open_as(path.as_ref(), provider, Some(threads), None)
+    }
+
+    /// As [`OnnxModel::open_with`], writing a profile whose file's name begins with `prefix`.
+    pub(super) fn open_profiled(
+        path: &Path,
+        provider: ExecutionProvider,
+        threads: CpuThreads,
+        prefix: &Path,
+    ) -> Result<OnnxModel> {
+        OnnxModel::open_as(path, provider, Some(threads), Some(prefix))
+    }
+
+    fn open_as(
+        path: &Path,
+        provider: ExecutionProvider,
+        threads: Option<CpuThreads>,
+        profile: Option<&Path>,
+    ) -> Result<OnnxModel> {
         // The library's own start is no part of the time.
         library::environment()?;
         let engines = match &provider {
@@ -48,7 +75,7 @@ impl OnnxModel {
             _ => None,
         };
         let begun = Instant::now();
-        let session = open_session(path, &provider)?;
+        let session = open_session(path, &provider, threads, profile)?;
         let open_ms = begun.elapsed().as_secs_f64() * 1e3;
         let mut model = OnnxModel::from_session(session, provider, path)?;
         (model.open_ms, model.engines) = (open_ms, engines);
@@ -232,13 +259,45 @@ pub(super) fn failed(path: &Path, error: &ort::Error) -> Error {
     said(&format!("{} did not run", path.display()), error, fix)
 }
 
-fn open_session(path: &Path, provider: &ExecutionProvider) -> Result<Session> {
+/// The threads that share out one call of the CPU provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuThreads {
+    /// How many, with the one that calls.
+    pub count: usize,
+    /// Whether they wait for more work in a loop, which takes cores from everybody else, or sleep.
+    pub spin: bool,
+}
+
+impl CpuThreads {
+    /// One for each core that this process may use, as candle's layers have; between two calls they sleep, so that they take no
+    /// core from another pool of threads.
+    pub fn all() -> CpuThreads {
+        CpuThreads { count: std::thread::available_parallelism().map_or(1, usize::from), spin: false }
+    }
+}
+
+fn open_session(
+    path: &Path,
+    provider: &ExecutionProvider,
+    threads: Option<CpuThreads>,
+    profile: Option<&Path>,
+) -> Result<Session> {
     let environment = library::environment()?;
     readable(path)?;
     let begin = || -> ort::Result<ort::session::builder::SessionBuilder> {
-        Ok(Session::builder(environment)?
+        let mut builder = Session::builder(environment)?
             .with_optimization_level(GraphOptimizationLevel::All)?
-            .with_config_entry(RECORD.0, RECORD.1)?)
+            .with_config_entry(RECORD.0, RECORD.1)?;
+        if let Some(threads) = threads {
+            let spin = if threads.spin { "1" } else { "0" };
+            builder = builder
+                .with_intra_threads(threads.count)?
+                .with_config_entry("session.intra_op.allow_spinning", spin)?;
+        }
+        match profile {
+            Some(prefix) => Ok(builder.with_profiling(prefix)?),
+            None => Ok(builder),
+        }
     };
     let builder = begin().map_err(|error| said("no session was begun", &error, BRING_IT))?;
     let mut builder = provider.register(builder)?;
