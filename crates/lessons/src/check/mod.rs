@@ -6,11 +6,11 @@
 //! | 01 | [`choose_device`], [`fix_mismatch`], [`will_it_run`] |
 //! | 02 | [`time_kernel`], [`find_fault`], [`crossover`] |
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
-//! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
-//! | 11 | [`largest`], [`row_sums`], [`dot`] |
+//! | 10 | [`scale`], [`two_kinds`], [`planes`], [`shifted_sectors`] |
+//! | 11 | [`row_sums`], [`dot`], [`scan`], [`least_occupancy`], [`diagnose_total`] |
 //! | 12 | [`tiled`], [`thin`], [`four_rows`] |
-//! | 13 | [`gather_four`], [`padding`], [`backward`] |
-//! | 14 | [`swiglu`], [`log_sum_exp`] |
+//! | 13 | [`gather_four`], [`scatter_add`], [`straddling_rows`] |
+//! | 14 | [`log_sum_exp`], [`add_rms_norm`], [`fused_share`] |
 //! | 15 | [`keep_fares`], [`sums_by_zone`] |
 //! | 16 | [`case_one`], [`fix_scale`], [`case_two`], [`fix_sums`] |
 //! | 20 | [`adamw`], [`loss_scale`] |
@@ -20,6 +20,7 @@
 //! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
 //! | 42 | `eight_bits`, `positions`, `probabilities` (feature `onnx`) |
 
+mod add_rms_norm;
 mod attention;
 mod detection;
 mod embedding;
@@ -27,12 +28,18 @@ mod embedding;
 mod export;
 mod flash;
 mod fusion;
+mod hidden_total;
 mod inference;
+mod judged;
 mod kernels;
 mod matmul;
 mod memory;
+mod on_paper;
+mod planes;
 mod profiling;
 mod reduction;
+mod scan;
+mod scatter_add;
 mod table;
 mod timing;
 mod training;
@@ -40,6 +47,7 @@ mod training_memory;
 mod vector_add;
 mod verdict;
 
+pub use add_rms_norm::add_rms_norm;
 pub use attention::{causal_mask, grouped, softmax_row};
 pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
@@ -47,11 +55,16 @@ pub use embedding::{backward, gather_four, padding};
 pub use export::{eight_bits, positions, probabilities};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass};
 pub use fusion::{log_sum_exp, swiglu};
+pub use hidden_total::{Excess, TotalReport, diagnose_total, revealed_total, total_report, total_us};
 pub use inference::{Decode, padding_mask, token_floor, top_p};
 pub use matmul::{four_rows, thin, tiled};
 pub use memory::{largest_batch, no_leak, pool_numbers};
+pub use on_paper::{fused_share, least_occupancy, shifted_sectors, straddling_rows};
+pub use planes::planes;
 pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, fix_scale, fix_sums};
 pub use reduction::{dot, largest, row_sums};
+pub use scan::scan;
+pub use scatter_add::scatter_add;
 pub use table::{keep_fares, sums_by_zone};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use training::{adamw, loss_scale};
