@@ -123,6 +123,7 @@ fn near(given: f32, expected: f32) -> bool {
 fn cost(seen: &Inspection) -> Check {
     let (rows, columns) = JUDGED;
     let c = &seen.counters;
+    lanes_work(seen, 16.0)?;
     let table = (rows * columns * 4 / 32) as u64;
     for (what, sectors, least) in [
         ("loads ask for", c.global_load_sectors, 2 * table + table),
@@ -138,7 +139,6 @@ fn cost(seen: &Inspection) -> Check {
             );
         }
     }
-    lanes_work(seen, 16.0)?;
     let warps = rows as u64 * u64::from(BLOCK) / 32;
     let what = (c.barriers > BARRIERS * warps)
         .then(|| format!("right, but each warp waits at {} barriers", c.barriers / warps));
@@ -210,16 +210,16 @@ mod tests {
             add_rms_norm,
             NORM,
             &[
-                (" + eps)", ")", "which term of it sees to that"),
+                (" + eps)", ")", "and it should be"),
                 ("sum / columns", "sum / 256", "is the ratio the same in the whole row"),
-                ("rsqrtf(sum / columns + eps)", "(rsqrtf(sum / columns) + eps)", "which term of it sees to that"),
+                ("rsqrtf(sum / columns + eps)", "(rsqrtf(sum / columns) + eps)", "and it should be"),
                 ("sum += kept[k] * kept[k];", "sum += c < columns ? x[row + c] * x[row + c] : 0.0f;", "of what?"),
                 (" * weight[c]", "", "divide by what it should be"),
                 ("s[row + c] = kept[k] =", "kept[k] =", "who writes it"),
                 ("__syncthreads(); // shared", "", "must come first"),
                 ("if (c < columns) { y", "if (true) { y", "such a column"),
                 ("k < 16", "k < 4", "`s`["),
-                ("if (t % 32 == 0)", "if (t < 8)", "is the ratio the same"),
+                ("if (t % 32 == 0)", "if (t < 8)", "A thread without a column counts too"),
                 (
                     "y[row + c] = kept[k] * scale",
                     "y[row + c] = ((volatile float *)s)[row + c] * scale",
@@ -245,8 +245,7 @@ mod tests {
     float scale = rsqrtf(sum / columns + eps);
     for (int c = 0; c < columns; ++c) { y[row + c] = kept[c] * scale * weight[c]; }
 }";
-        // Each load of one lane asks for a sector: eight times as many.
-        told(one_thread, "right, but with 4 rows of 1024 its loads ask for");
+        told(one_thread, "lanes are active");
         told(&NORM.replace("kept[k] * scale * weight[c]", "1.0f"), "and it should be");
         told(&NORM.replace("kept[k] * scale * weight[c]", "0.0f / 0.0f"), "is NaN");
         told(&NORM.replace("weight[c]; }", "weight[c + columns]; }"), "such a column");

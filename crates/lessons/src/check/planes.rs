@@ -28,8 +28,8 @@ pub fn planes(source: &str, launch: fn(usize) -> LaunchConfig) -> Verdict {
             let config = super::verdict::ask(&format!("n = {n}"), || launch(n))?;
             let seen = apart(gpu, kernel, config, n, ((0, 0, 0), 0))?;
             if n == JUDGED {
-                traffic(&seen)?;
                 lanes_work(&seen, 16.0)?;
+                traffic(&seen)?;
                 warp_shares(&seen, SHARE)?;
                 // The last block's first warp has pixels too: the grid fits the image.
                 let last = (config.grid.0 - 1, config.grid.1 - 1, config.grid.2 - 1);

@@ -121,7 +121,7 @@ fn compared(work: &Sorted, given: &[f32]) -> Check {
     );
     let hint = match entries {
         0 => "no entry names that row: who wrote there?",
-        1 => "one entry names that row: follow it from `row` and `position` to the element",
+        1 => "one entry names that row: what was there before the launch, and which number does the entry add?",
         _ => "several entries name that row: who adds them up, and with what does it begin?",
     };
     wrong(what, hint)
@@ -154,6 +154,7 @@ fn same_bits(source: &str, config: LaunchConfig) -> Check {
 fn cost(work: &Sorted, gpu: &Gpu, kernel: &Kernel, config: LaunchConfig) -> Check {
     let seen = work.run(gpu, kernel, config, Some(0))?.1.expect("it was asked for");
     let c = &seen.counters;
+    lanes_work(&seen, 16.0)?;
     let a_row = work.width * 4 / 32;
     let (gradients, table) = (work.row.len() * a_row, work.rows() * a_row);
     let loads = c.global_load_sectors as f64 / (gradients + table) as f64;
@@ -176,7 +177,6 @@ fn cost(work: &Sorted, gpu: &Gpu, kernel: &Kernel, config: LaunchConfig) -> Chec
         );
         return wrong(what, "how often is one element of the table written, and where is the sum kept meanwhile?");
     }
-    lanes_work(&seen, 16.0)?;
     // Every third position names row 7: its entries are one chain, so the shares are not equal. No warp has all rows.
     let most = work.rows() * work.width / 32 / 2;
     for block in 0..config.grid.0 {
@@ -266,10 +266,10 @@ mod tests {
         told(
             &change("float sum = grad_table[row[e] * width + column]", "float sum = 0.0f"),
             a_warp_each,
-            "with what does it begin",
+            "what was there before the launch",
         );
         told(&change("++k", "k += 2"), a_warp_each, "several entries name that row");
-        told(&change("position[k] * width", "k * width"), a_warp_each, "follow it from `row`");
+        told(&change("position[k] * width", "k * width"), a_warp_each, "which number does the entry add");
         told(&change("column += 32", "column += 64"), a_warp_each, "as it was before the launch");
         // Atomics: right, in an order that is nobody's.
         let atomics = "extern \"C\" __global__ void scatter_add(const int *row, const int *position, const float *grad_out, float *grad_table, int count, int width) {
@@ -279,7 +279,7 @@ mod tests {
         told(atomics, a_thread_each, "when the blocks start in one order");
         // A thread an entry: lanes lie a row apart.
         let rows = SCATTER.replace("/ 32, lane = threadIdx.x % 32", ", lane = 0").replace("column += 32", "++column");
-        told(&rows, a_warp_each, "times as many");
+        told(&rows, a_warp_each, "lanes are active");
         // The sum goes to memory at each step.
         let through = change(
             "sum += grad_out[position[k] * width + column]; }",
@@ -303,7 +303,7 @@ mod tests {
         };
         assert!(SCATTER.contains(start));
         // One thread for everything; one warp for everything.
-        told(&serial("e == 0 && lane == 0", "0"), a_warp_each, "where is the sum kept");
+        told(&serial("e == 0 && lane == 0", "0"), a_warp_each, "lanes are active");
         told(&serial("e == 0", "lane"), a_warp_each, "where is the sum kept");
         let one_warp = change(
             "    if (e >= count || (e > 0 && row[e - 1] == row[e])) { return; }\n",
