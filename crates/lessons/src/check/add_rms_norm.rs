@@ -225,7 +225,7 @@ mod tests {
                     "y[row + c] = ((volatile float *)s)[row + c] * scale",
                     "crosses the memory's pins more than once",
                 ),
-                ("void add_rms_norm", "void norm", "no kernel `add_rms_norm`"),
+                ("void add_rms_norm", "void other_norm", "no kernel `add_rms_norm`"),
             ],
         );
     }
