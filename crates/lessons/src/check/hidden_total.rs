@@ -168,7 +168,7 @@ impl fmt::Display for TotalReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let c = &self.counters;
         let right = if self.right { "right" } else { "wrong" };
-        writeln!(f, "total: {} elements, {} blocks of {THREADS} threads; the sum is {right}", self.n, self.blocks)?;
+        writeln!(f, "total: {} elements, grid of {} × {THREADS} threads; the sum is {right}", self.n, self.blocks)?;
         for (what, count) in [
             ("instructions of warps", c.warp_instructions),
             ("load requests, global memory", c.global_load_requests),
