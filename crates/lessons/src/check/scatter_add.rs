@@ -3,7 +3,7 @@
 use super::Verdict;
 use super::judged::{lanes_work, unchanged, warp_shares};
 use super::kernels;
-use super::verdict::{Check, ask, none_wrong, wrong};
+use super::verdict::{Check, ask, wrong};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
