@@ -21,21 +21,25 @@ extern "C" __global__ void gather(const float *table, const int *index, float *o
     }
 }"#;
 
-// exercise: padding
-const PADDING: &str = r#"extern "C" __global__ void gather(const float *table, const int *index, float *out, int count, int width, int rows) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count * width) {
-        int row = index[i / width];
-        // Only one side of the ?: runs, so what is outside is not read.
-        out[i] = 0 <= row && row < rows ? table[row * width + i % width] : 0.0f;
+// exercise: scatter_add
+const SCATTER_ADD: &str = r#"extern "C" __global__ void scatter_add(const int *row, const int *position,
+        const float *grad_out, float *grad_table, int count, int width) {
+    // A warp an entry. The first entry of a row adds up all of them, in the order of the list; the others have nothing to do.
+    int e = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (e >= count || (e > 0 && row[e - 1] == row[e])) { return; }
+    int own = row[e];
+    for (int column = lane; column < width; column += 32) {
+        float sum = grad_table[own * width + column];
+        for (int k = e; k < count && row[k] == own; ++k) {
+            sum += grad_out[position[k] * width + column];
+        }
+        grad_table[own * width + column] = sum;
     }
 }"#;
+fn scatter_launch(count: usize, _width: usize) -> LaunchConfig {
+    LaunchConfig::for_elements(32 * count, 128)
+}
 
-// exercise: backward
-const BACKWARD: &str = r#"extern "C" __global__ void backward(float *grad_table, const int *index, const float *grad_out, int count, int width) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count * width) {
-        // Nobody can come between the read and the write of an atomic addition.
-        atomicAdd(&grad_table[index[i / width] * width + i % width], grad_out[i]);
-    }
-}"#;
+// exercise: straddling_rows
+// Rows begin 0, 4, 8, … 60 bytes into a unit, all equally often; from 48, 52, 56 and 60 they reach into a second one.
+let my_bytes_a_row: Option<f64> = Some(64.0 * 12.0 / 16.0 + 128.0 * 4.0 / 16.0);
