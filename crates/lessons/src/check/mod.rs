@@ -15,9 +15,10 @@
 //! | 16 | [`case_one`], [`fix_scale`], [`case_two`], [`fix_sums`] |
 //! | 20 | [`adamw`], [`loss_scale`] |
 //! | 21 | [`mixed_bytes`], [`conv_bytes`], [`fitting_batch`] |
-//! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
-//! | 31 | [`one_pass`], [`causal_tiles`], [`merge_parts`] |
-//! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
+//! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`] |
+//! | 31a | [`one_pass`], [`tile_loop`], [`causal_tiles`], [`queries_per_block`] |
+//! | 31b | [`merge_parts`], [`tensor_busy`] |
+//! | 40 | [`top_p`], [`decode_step`], [`token_floor`], [`cache_gigabytes`] |
 //! | 42 | `eight_bits`, `positions`, `probabilities` (feature `onnx`) |
 
 mod attention;
@@ -31,6 +32,7 @@ mod inference;
 mod kernels;
 mod matmul;
 mod memory;
+mod number;
 mod profiling;
 mod reduction;
 mod table;
@@ -40,14 +42,14 @@ mod training_memory;
 mod vector_add;
 mod verdict;
 
-pub use attention::{causal_mask, grouped, softmax_row};
+pub use attention::{grouped, longest_sequence, softmax_row};
 pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
 pub use embedding::{backward, gather_four, padding};
 #[cfg(feature = "onnx")]
 pub use export::{eight_bits, positions, probabilities};
-pub use flash::{Part, causal_tiles, merge_parts, one_pass};
+pub use flash::{Part, causal_tiles, merge_parts, one_pass, queries_per_block, tensor_busy, tile_loop};
 pub use fusion::{log_sum_exp, swiglu};
-pub use inference::{Decode, padding_mask, token_floor, top_p};
+pub use inference::{Decode, cache_gigabytes, decode_step, token_floor, top_p};
 pub use matmul::{four_rows, thin, tiled};
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, fix_scale, fix_sums};
