@@ -20,6 +20,8 @@ const LENGTHS: [usize; 4] = [1, 7, 33, 64];
 const SCORES: [(f32, f32); 3] = [(2.0, 0.0), (200.0, 0.0), (1.0, -300.0)];
 /// Queries of a block of [`tile_loop`], a thread each.
 const QUERIES: usize = 64;
+/// The hint where f32 has no number for exp.
+const FAR: &str = "here scores are as far from 0 as 200, above and below: of which arguments is exp neither infinite nor 0 in f32?";
 /// The most local memory of a thread of [`one_pass`] and [`tile_loop`], in bytes: a query, a result and the scores of a tile, and no
 /// row of scores.
 const LOCAL: usize = 1024;
@@ -178,7 +180,7 @@ fn compare(given: &[f32], exact: &[f64], with: &str, (spread, shift): (f32, f32)
     let Some(at) = given.iter().zip(exact).position(|(&given, &exact)| !near(given, exact)) else { return Ok(()) };
     let hint = match given[at].is_finite() {
         _ if shift != 0.0 => "here all scores lie far below 0: what does your maximum begin with, and what is exp then?",
-        false if spread > 100.0 => "exp(200) is more than a float holds, and which of its arguments can be above 0?",
+        false if spread > 100.0 => FAR,
         false => {
             "a number that was never written is NaN, and so is infinity less infinity: what does the maximum begin with?"
         }
@@ -309,8 +311,7 @@ pub fn tensor_busy(answer: Option<f64>) -> Verdict {
         &[
             (100.0 - exact, "that is the share of the powers"),
             (0.8, "in percent, please"),
-            (100.0 * products / 2.0 / (products / 2.0 + powers), "a multiply-add is two operations, and there are two products"),
-            (200.0 / 3.0, "that is a head dimension of 128"),
+            (200.0 / 3.0, "that is a head dimension of 128, or one product instead of two"),
             (50.0, "that is a head dimension of 64"),
             (100.0, "one after the other: the tensor cores wait for the powers"),
         ],
@@ -372,7 +373,7 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
             &[
                 ("out = out * factor + p", "out = out + p", "follow one query by hand"),
                 ("sum = sum * factor + p", "sum = sum + p", "follow one query by hand"),
-                ("float larger = fmaxf(most, s)", "float larger = 0.0f", "more than a float holds"),
+                ("float larger = fmaxf(most, s)", "float larger = 0.0f", "exp"),
                 ("most = -1e30f", "most = 0.0f", "what does your maximum begin with"),
                 ("/ sqrtf(32.0f)", "", "it should be"),
                 // Cheats: a value in place of the mean, NaN, the neighbour's query.
@@ -427,7 +428,7 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
                 ("sum = sum * factor + p", "sum += p", "it should be"),
                 ("out[d] * factor + p", "out[d] + p", "it should be"),
                 ("__int_as_float(0xff800000)", "0.0f", "what does your maximum begin with"),
-                ("float larger = fmaxf(most, s)", "float larger = 0.0f", "more than a float holds"),
+                ("float larger = fmaxf(most, s)", "float larger = 0.0f", "exp"),
                 ("first += 32", "first += 64", "it should be"),
                 ("int there = min(32, keys - first)", "int there = 32", "nor a whole tile"),
                 ("query < queries ? q", "true ? q", "nor a whole tile"),
@@ -564,7 +565,7 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
                 },
                 "neither infinite nor 0",
             ),
-            (|a, _| a.clone(), "with the other one"),
+            (|a, _| a.clone(), "largest score over all keys"),
             (|_, b| Part { out: b.out.clone(), ..b.clone() }, "it should be"),
             (|_, _| panic!("not yet"), "instead of panicking"),
         ];

@@ -230,7 +230,7 @@ impl Step {
         if given.is_nan() && self.shift == 0.0 && self.spread < 100.0 {
             "behind `position` the caches hold NaN: which rows enter the sum, and is each of them written before it is read?"
         } else if !given.is_finite() && self.spread > 100.0 {
-            "scores of about 200 are too much for exp in f32"
+            "here scores are as far from 0 as 200, above and below: of which arguments is exp neither infinite nor 0 in f32?"
         } else if self.shift != 0.0 {
             "here all scores lie near -300: what is exp of such a number, and what does your maximum begin with?"
         } else if self.position == 0 {
@@ -484,8 +484,8 @@ mod tests {
                 ("key <= position", "key < position", "it should be"),
                 ("key <= position", "key < capacity", "which rows enter the sum"),
                 ("/ sqrtf(32.0f)", "", "which part differs"),
-                ("float larger = fmaxf(most, s)", "float larger = 0.0f", "too much for exp"),
-                ("__int_as_float(0xff800000)", "0.0f", "what does your maximum begin with"),
+                ("float larger = fmaxf(most, s)", "float larger = 0.0f", "as far from 0 as 200"),
+                ("__int_as_float(0xff800000)", "0.0f", "as far from 0 as 200"),
                 ("out = out * factor + p", "out = out + p", "it should be"),
                 ("k_cache + head * capacity * 32", "k_cache + head * position * 32", "it should"),
                 ("values[position * 32 + lane] = v", "values[(capacity - 1) * 32 + lane] = v", "rows belong to other tokens"),
