@@ -60,18 +60,14 @@ def find(names: str = "", folder: Path = FOLDER) -> list[Path]:
         return every
     found = []
     for name in wanted:
-        hits = [path for path in every if name in (path.stem, *_numbers(path))]
+        # `12` names 12a, 12b and 12c as well.
+        numbered = re.compile(rf"{re.escape(name)}[a-z]?")
+        hits = [path for path in every if path.stem == name or numbered.fullmatch(path.stem.split("_")[0])]
         if not hits:
             there = ", ".join(path.stem for path in every)
             raise ToolError(f"no notebook is called `{name}`; there are: {there}", "name one of these, as in NB=00")
         found += [path for path in hits if path not in found]
     return found
-
-
-def _numbers(path: Path) -> tuple[str, str]:
-    """Of `31a_flash_attention`: `31a`, and `31`, which means all parts of that lesson."""
-    number = path.stem.split("_")[0]
-    return number, number.rstrip("abcdefghijklmnopqrstuvwxyz")
 
 
 def load(path: Path) -> Lesson:

@@ -126,8 +126,9 @@ fn weights(row: &[f32]) -> Vec<f64> {
     exps.into_iter().map(|exp| exp / sum).collect()
 }
 
-/// Checks a kernel `scores(const float *q, const float *k, float *s, int batch, int q_heads, int kv_heads, int length,
-/// int width)`, launched with a thread a score, that stores q · k / √width, where neighbouring heads of q share one of k.
+/// Checks a kernel `scores(const float *q, const float *k, float *s, int batch, int length, int q_heads, int kv_heads,
+/// int width)`, launched with a thread a score, that stores q · k / √width at `[batch, q_heads, length, length]`. q and k lie as a
+/// projection leaves them, `[batch, length, heads, width]`, and neighbouring heads of q share one of k.
 pub fn grouped(source: &str) -> Verdict {
     const SHAPES: [(usize, usize, usize, usize, usize); 6] =
         [(1, 1, 1, 5, 4), (1, 4, 4, 5, 4), (2, 4, 2, 7, 8), (1, 6, 2, 33, 16), (2, 8, 1, 3, 5), (3, 6, 3, 31, 8)];
@@ -137,45 +138,38 @@ pub fn grouped(source: &str) -> Verdict {
             let [q, k, _] = attention_inputs(shape, 1, 2.0);
             let (on_q, on_k) = (gpu.to_device(&q)?, gpu.to_device(&k)?);
             let mut scores = gpu.poison::<f32>(shape.scores())?;
-            let sides = [batch, q_heads, kv_heads, length, width].map(|side| side as i32);
+            let sides = [batch, length, q_heads, kv_heads, width].map(|side| side as i32);
             let config = LaunchConfig::for_elements(shape.scores(), BLOCK);
             let args = (&on_q, &on_k, &mut scores, sides[0], sides[1], sides[2], sides[3], sides[4]);
             kernel.launch(config, args)?;
             let given = scores.to_host()?;
-            // The score of a row of q and a key, where it asks that head of k, counted through all sequences.
-            let exact = |at: usize, asked: usize| -> f64 {
-                let (row, key) = (at / length, asked * length + at % length);
-                let product = |d| f64::from(q[row * width + d]) * f64::from(k[key * width + d]);
+            // A score, where its query asks that head of k in that sequence.
+            let exact = |at: usize, (sequence, kv_head): (usize, usize)| -> f64 {
+                let (of_q, head, query) = shape.place(at / length);
+                let from_q = ((of_q * length + query) * q_heads + head) * width;
+                let from_k = ((sequence * length + at % length) * kv_heads + kv_head) * width;
+                let product = |d| f64::from(q[from_q + d]) * f64::from(k[from_k + d]);
                 (0..width).map(product).sum::<f64>() / (width as f64).sqrt()
             };
             let is = |at: usize, asked| (f64::from(given[at]) - exact(at, asked)).abs() < 1e-4;
             let right = |at: usize| {
                 let (sequence, head, _) = shape.place(at / length);
-                sequence * kv_heads + shape.kv_head(head)
+                (sequence, shape.kv_head(head))
             };
             let Some(at) = (0..given.len()).find(|&at| !is(at, right(at))) else { continue };
             let (sequence, head, query) = shape.place(at / length);
-            let asked = (0..batch * kv_heads).find(|&asked| is(at, asked));
-            let (found, hint) = match asked {
-                Some(other) => (
-                    format!(
-                        "it asks head {} of sequence {}, and should ask head {} of sequence {sequence}",
-                        other % kv_heads,
-                        other / kv_heads,
-                        shape.kv_head(head)
-                    ),
-                    match other / kv_heads == sequence {
-                        true => {
-                            "neighbours share: with 4 heads of q and 2 of k, heads 0 and 1 ask head 0, heads 2 and 3 ask head 1"
-                        }
-                        false => {
-                            "k of a sequence begins at sequence · kv_heads heads, not at sequence · q_heads or at 0"
-                        }
+            let every = (0..batch).flat_map(|sequence| (0..kv_heads).map(move |head| (sequence, head)));
+            let (found, hint) = match every.clone().find(|&asked| is(at, asked)) {
+                Some((other, asked)) => (
+                    format!("it asks head {asked} of sequence {other}, and should ask another one"),
+                    match other == sequence {
+                        true => "which heads of q are neighbours, and how many of them share one of k?",
+                        false => "where does sequence 1 of k begin, when each token has kv_heads heads?",
                     },
                 ),
                 None => (
                     format!("it should be {}", exact(at, right(at))),
-                    "that is the score of no head: keep the sum and the factor as they were, and look which numbers it adds up",
+                    "that is the score of no head: where do the numbers of one head of one token lie, and what are they scaled by?",
                 ),
             };
             let what = format!(
@@ -217,15 +211,17 @@ mod tests {
 }";
 
     const GROUPED: &str =
-        "extern \"C\" __global__ void scores(const float *q, const float *k, float *s, int batch, int q_heads,
-                                int kv_heads, int length, int width) {
+        "extern \"C\" __global__ void scores(const float *q, const float *k, float *s, int batch, int length,
+                                int q_heads, int kv_heads, int width) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= batch * q_heads * length * length) { return; }
-    int key = i % length, row = i / length;
-    int head = row / length % q_heads, sequence = row / length / q_heads;
-    int asked = sequence * kv_heads + head / (q_heads / kv_heads);
+    int key = i % length, query = i / length % length;
+    int head = i / length / length % q_heads, sequence = i / length / length / q_heads;
+    int asked = head / (q_heads / kv_heads);
+    const float *x = q + ((sequence * length + query) * q_heads + head) * width;
+    const float *y = k + ((sequence * length + key) * kv_heads + asked) * width;
     float sum = 0.0f;
-    for (int d = 0; d < width; ++d) { sum += q[row * width + d] * k[(asked * length + key) * width + d]; }
+    for (int d = 0; d < width; ++d) { sum += x[d] * y[d]; }
     s[i] = sum * rsqrtf(float(width));
 }";
 
@@ -248,7 +244,7 @@ mod tests {
                 (guard, "1.0f / columns", "add up to 1"),
                 (guard, "x[i]", "add up to 1"),
                 (guard, "__int_as_float(0x7fc00000)", "it should be"),
-                ("s + blockIdx.x * columns", "s + (blockIdx.x + 1) % rows * columns", "it should be"),
+                ("{ x[i] = most", "{ s[(blockIdx.x + 1) % rows * columns + i] = most", "two threads meet"),
             ],
         );
         // One lane does it all, and lanes that take a piece each: right, and told why not.
@@ -286,17 +282,24 @@ mod tests {
 
     #[test]
     fn grouped_heads_ask_their_own_head() {
-        let right = "sequence * kv_heads + head / (q_heads / kv_heads)";
+        let right = "head / (q_heads / kv_heads)";
         expect(
             grouped,
             GROUPED,
             &[
-                (right, "sequence * kv_heads + head % kv_heads", "heads 0 and 1 ask head 0"),
-                (right, "head / (q_heads / kv_heads)", "begins at sequence · kv_heads"),
-                (right, "sequence * q_heads + head", "by hand: of which head"),
+                (right, "head % kv_heads", "which heads of q are neighbours"),
+                ("k + ((sequence * length + key)", "k + (key", "where does sequence 1 of k begin"),
+                (right, "head", "by hand: of which head"),
                 ("* rsqrtf(float(width))", "", "that is the score of no head"),
-                ("key = i % length", "key = i / length % length", "that is the score of no head"),
+                ("key = i % length, query = i / length % length", "query = i % length, key = i / length % length", "that is the score of no head"),
                 ("d < width", "d <= width", "by hand: of which head"),
+                // The layout by heads, of the lesson's own kernel.
+                ("((sequence * length + query) * q_heads + head)", "((sequence * q_heads + head) * length + query)", "of no head"),
+                // Cheats: a constant, NaN, the query itself, the neighbour's score.
+                ("= sum * rsqrtf(float(width))", "= 0.0f", "of no head"),
+                ("= sum * rsqrtf(float(width))", "= __int_as_float(0x7fc00000)", "of no head"),
+                ("sum += x[d] * y[d]", "sum += x[d] * x[d]", "of no head"),
+                ("key = i % length,", "key = (i + 1) % length,", "of no head"),
             ],
         );
     }

@@ -487,8 +487,8 @@ mod tests {
                 ("float larger = fmaxf(most, s)", "float larger = 0.0f", "as far from 0 as 200"),
                 ("__int_as_float(0xff800000)", "0.0f", "as far from 0 as 200"),
                 ("out = out * factor + p", "out = out + p", "it should be"),
-                ("k_cache + head * capacity * 32", "k_cache + head * position * 32", "it should"),
-                ("values[position * 32 + lane] = v", "values[(capacity - 1) * 32 + lane] = v", "rows belong to other tokens"),
+                ("k_cache + head * capacity * 32", "k_cache + head * position * 32", "which head is that block's"),
+                ("values[position * 32 + lane] = v", "values[(capacity - 1) * 32 + lane] = v", "where does the row of that head"),
                 ("int head = blockIdx.x", "int head = blockIdx.x + 1", "which head is that block's"),
                 // Cheats: the value in place of the mean, a constant, NaN, the neighbour's head.
                 ("o[head * 32 + lane] = out / sum", "o[head * 32 + lane] = v[head * 32 + lane]", "which part differs"),
