@@ -88,7 +88,9 @@ fn shared_out(gpu: &Gpu, kernel: &Kernel) -> Check {
     let (sectors, needed) = (seen.global_load_sectors, (3 * rows * columns * 4 / 32) as u64);
     if sectors > needed + needed / 10 {
         return wrong(
-            format!("right, but {rows} rows of {columns} fetch {sectors} sectors; three passes over them need {needed}"),
+            format!(
+                "right, but {rows} rows of {columns} fetch {sectors} sectors; three passes over them need {needed}"
+            ),
             "which numbers do the 32 lanes ask for in one instruction, and in how many sectors do these lie?",
         );
     }
@@ -249,7 +251,8 @@ mod tests {
         );
         // One lane does it all, and lanes that take a piece each: right, and told why not.
         let lane = SOFTMAX.replace("int i = threadIdx.x; i < columns; i += 32", "int i = 0; i < columns; ++i");
-        let alone = lane.replace("__shfl_xor_sync(~0u, most, d)", "most").replace("__shfl_xor_sync(~0u, sum, d)", "0.0f");
+        let alone =
+            lane.replace("__shfl_xor_sync(~0u, most, d)", "most").replace("__shfl_xor_sync(~0u, sum, d)", "0.0f");
         let alone = alone.replacen("float *x", "if (threadIdx.x > 0) { return; }\n    float *x", 1);
         let text = softmax_row(&alone).text();
         assert!(text.contains("right, but on average 1.0 of a warp's 32 lanes"), "{text}");
@@ -291,10 +294,18 @@ mod tests {
                 ("k + ((sequence * length + key)", "k + (key", "where does sequence 1 of k begin"),
                 (right, "head", "by hand: of which head"),
                 ("* rsqrtf(float(width))", "", "that is the score of no head"),
-                ("key = i % length, query = i / length % length", "query = i % length, key = i / length % length", "that is the score of no head"),
+                (
+                    "key = i % length, query = i / length % length",
+                    "query = i % length, key = i / length % length",
+                    "that is the score of no head",
+                ),
                 ("d < width", "d <= width", "by hand: of which head"),
                 // The layout by heads, of the lesson's own kernel.
-                ("((sequence * length + query) * q_heads + head)", "((sequence * q_heads + head) * length + query)", "of no head"),
+                (
+                    "((sequence * length + query) * q_heads + head)",
+                    "((sequence * q_heads + head) * length + query)",
+                    "of no head",
+                ),
                 // Cheats: a constant, NaN, the query itself, the neighbour's score.
                 ("= sum * rsqrtf(float(width))", "= 0.0f", "of no head"),
                 ("= sum * rsqrtf(float(width))", "= __int_as_float(0x7fc00000)", "of no head"),

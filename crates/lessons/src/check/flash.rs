@@ -21,7 +21,8 @@ const SCORES: [(f32, f32); 3] = [(2.0, 0.0), (200.0, 0.0), (1.0, -300.0)];
 /// Queries of a block of [`tile_loop`], a thread each.
 const QUERIES: usize = 64;
 /// The hint where f32 has no number for exp.
-const FAR: &str = "here scores are as far from 0 as 200, above and below: of which arguments is exp neither infinite nor 0 in f32?";
+const FAR: &str =
+    "here scores are as far from 0 as 200, above and below: of which arguments is exp neither infinite nor 0 in f32?";
 /// The most local memory of a thread of [`one_pass`] and [`tile_loop`], in bytes: a query, a result and the scores of a tile, and no
 /// row of scores.
 const LOCAL: usize = 1024;
@@ -179,7 +180,9 @@ fn compare(given: &[f32], exact: &[f64], with: &str, (spread, shift): (f32, f32)
     let near = |given: f32, exact: f64| (f64::from(given) - exact).abs() <= 1e-3 * exact.abs().max(1.0);
     let Some(at) = given.iter().zip(exact).position(|(&given, &exact)| !near(given, exact)) else { return Ok(()) };
     let hint = match given[at].is_finite() {
-        _ if shift != 0.0 => "here all scores lie far below 0: what does your maximum begin with, and what is exp then?",
+        _ if shift != 0.0 => {
+            "here all scores lie far below 0: what does your maximum begin with, and what is exp then?"
+        }
         false if spread > 100.0 => FAR,
         false => {
             "a number that was never written is NaN, and so is infinity less infinity: what does the maximum begin with?"
@@ -262,10 +265,12 @@ pub fn merge_parts(merge: fn(&Part, &Part) -> Part) -> Verdict {
                     let hint = "here scores reach thousands, on either side of 0: of which arguments is exp neither infinite nor 0?";
                     (format!("with maxima of {:.1} and {:.1}, not a finite number", a.most, b.most), hint)
                 } else if !near(given.most, whole.most) {
-                    (format!("most is {}, and it should be {}", given.most, whole.most), "it is the largest score over all keys")
+                    (
+                        format!("most is {}, and it should be {}", given.most, whole.most),
+                        "it is the largest score over all keys",
+                    )
                 } else if !near(sum, whole.sum) {
-                    let hint =
-                        "each sum counts exp(score - its own maximum): what would it be with the other one?";
+                    let hint = "each sum counts exp(score - its own maximum): what would it be with the other one?";
                     (format!("sum is {}, and it should be {}", given.sum, whole.sum), hint)
                 } else if given.out.iter().zip(&whole.out).any(|(&a, &b)| !near(a, b)) {
                     let hint = "which share of all the weight has each part?";
@@ -442,7 +447,8 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
             ],
         );
         // Straight from device memory: right, and fetched again by each warp.
-        let plain = TILES.replace("k_tile[y][d]", "k[(first + y) * 32 + d]").replace("v_tile[y][d]", "v[(first + y) * 32 + d]");
+        let plain =
+            TILES.replace("k_tile[y][d]", "k[(first + y) * 32 + d]").replace("v_tile[y][d]", "v[(first + y) * 32 + d]");
         let text = tile_loop(&plain).text();
         assert!(text.contains("right, but one block") && text.contains("where must it lie"), "{text}");
         // One thread of the block for all its queries.

@@ -184,7 +184,10 @@ impl Step {
         }
         for (name, now, before) in [("q", on_q.to_host()?, q), ("k", on_k.to_host()?, k), ("v", on_v.to_host()?, v)] {
             if now != *before {
-                return wrong(format!("{self}: `{name}` is another one after the launch"), "inputs are read, not written");
+                return wrong(
+                    format!("{self}: `{name}` is another one after the launch"),
+                    "inputs are read, not written",
+                );
             }
         }
         let given = o.to_host()?;
@@ -257,12 +260,14 @@ impl Step {
         let needed = (self.heads * (2 * (self.position + 1) + 3) * HEAD * 4 / 32) as u64;
         let (loads, stores) = (seen.global_load_sectors, seen.global_store_sectors);
         if loads > needed + needed / 10 {
-            let what = format!("right, but its loads touch {loads} sectors, and keys, values, q, k and v have {needed}");
+            let what =
+                format!("right, but its loads touch {loads} sectors, and keys, values, q, k and v have {needed}");
             return wrong(what, "the cache is what a step costs: who reads a row twice, or in pieces?");
         }
         let written = (self.heads * 3 * HEAD * 4 / 32) as u64;
         if stores > 2 * written {
-            let what = format!("right, but its stores touch {stores} sectors; the new rows and the result have {written}");
+            let what =
+                format!("right, but its stores touch {stores} sectors; the new rows and the result have {written}");
             return wrong(what, "a step writes one key, one value and one result a head");
         }
         Ok(())
@@ -488,7 +493,11 @@ mod tests {
                 ("__int_as_float(0xff800000)", "0.0f", "as far from 0 as 200"),
                 ("out = out * factor + p", "out = out + p", "it should be"),
                 ("k_cache + head * capacity * 32", "k_cache + head * position * 32", "which head is that block's"),
-                ("values[position * 32 + lane] = v", "values[(capacity - 1) * 32 + lane] = v", "where does the row of that head"),
+                (
+                    "values[position * 32 + lane] = v",
+                    "values[(capacity - 1) * 32 + lane] = v",
+                    "where does the row of that head",
+                ),
                 ("int head = blockIdx.x", "int head = blockIdx.x + 1", "which head is that block's"),
                 // Cheats: the value in place of the mean, a constant, NaN, the neighbour's head.
                 ("o[head * 32 + lane] = out / sum", "o[head * 32 + lane] = v[head * 32 + lane]", "which part differs"),
