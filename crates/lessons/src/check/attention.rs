@@ -181,6 +181,17 @@ pub fn grouped(source: &str) -> Verdict {
             );
             return wrong(what, hint);
         }
+        let shape = AttentionShape { batch: 1, q_heads: 4, kv_heads: 2, length: 16, width: 8 };
+        let [q, k, _] = attention_inputs(shape, 1, 2.0);
+        let (on_q, on_k) = (gpu.to_device(&q)?, gpu.to_device(&k)?);
+        let mut scores = gpu.poison::<f32>(shape.scores())?;
+        let config = LaunchConfig::for_elements(shape.scores(), BLOCK);
+        let seen = kernel.inspect(config, (&on_q, &on_k, &mut scores, 1, 16, 4, 2, 8))?.counters;
+        let lanes = seen.active_lanes_per_instruction();
+        if lanes < 16.0 {
+            let what = format!("right, but on average {lanes:.1} of a warp's 32 lanes are at work");
+            return wrong(what, "there is a thread for each score: what do the others do meanwhile?");
+        }
         Ok(())
     })
 }
@@ -313,5 +324,14 @@ mod tests {
                 ("key = i % length,", "key = (i + 1) % length,", "of no head"),
             ],
         );
+        // One thread for all scores.
+        let alone = GROUPED
+            .replace(
+                "if (i >= batch * q_heads * length * length) { return; }",
+                "if (i > 0) { return; } for (; i < batch * q_heads * length * length; ++i) {",
+            )
+            .replace("s[i] = sum * rsqrtf(float(width));\n}", "s[i] = sum * rsqrtf(float(width));\n} }");
+        let text = grouped(&alone).text();
+        assert!(text.contains("right, but on average 1.0 of a warp's 32 lanes"), "{text}");
     }
 }
