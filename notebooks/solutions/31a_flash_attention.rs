@@ -51,5 +51,5 @@ fn causal_tiles(row0: usize, rows: usize, keys: usize, length: usize) -> usize {
 }
 
 // exercise: queries_per_block
-// A key and its value are 4 · d bytes in bf16, and 4 · d operations for each query: an operation a byte and query.
+// A key and its value are 4 · d bytes in bf16, and 4 · d operations for each query: an operation per byte for each query.
 let my_queries: Option<f64> = Some((989.0_f64 / 3.35).ceil());

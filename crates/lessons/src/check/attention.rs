@@ -171,7 +171,7 @@ pub fn grouped(source: &str) -> Verdict {
                 ),
                 None => (
                     format!("it should be {}", exact(at, right(at))),
-                    "that is the score of no head: where do the numbers of one head of one token lie, and what are they scaled by?",
+                    "that is the score of no head: where does a token's row for one head begin, and what is the product scaled by?",
                 ),
             };
             let what = format!(

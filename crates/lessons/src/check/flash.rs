@@ -12,7 +12,7 @@ use gpulab::gpu::{Gpu, Kernel};
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
-/// Numbers of a head of [`one_pass`] and [`tile_loop`].
+/// Head dimension of [`one_pass`] and [`tile_loop`].
 const WIDTH: usize = 32;
 /// Tokens of [`one_pass`]: one, a few, more than a block has warps; the last is counted.
 const LENGTHS: [usize; 4] = [1, 7, 33, 64];
@@ -287,7 +287,7 @@ pub fn merge_parts(merge: fn(&Part, &Part) -> Part) -> Verdict {
 
 /// Checks a number: how many queries a block must answer, at least, so that an H100 is not limited by fetching k and v.
 pub fn queries_per_block(answer: Option<f64>) -> Verdict {
-    // A key costs 4 · d operations a query, and 4 · d bytes in bf16: an operation a byte for each query.
+    // A key costs 4 · d operations per query, and 4 · d bytes in bf16: an operation per byte for each query.
     let balance = 989.0 / 3.35;
     number(
         "queries_per_block",

@@ -83,7 +83,7 @@ fn nucleus_hint(probabilities: &[f64], p: f64, given: &[usize], wanted: &[usize]
     }
 }
 
-/// Numbers of a head of [`decode_step`]: a lane each.
+/// Head dimension of [`decode_step`]: a lane for each number.
 const HEAD: usize = 32;
 
 /// Checks a kernel `decode(const float *q, const float *k, const float *v, float *k_cache, float *v_cache, float *o, int
