@@ -17,12 +17,12 @@ KNOWN = {
     "bank conflict": "lessons/11_reduction.html",
     "__syncthreads": "lessons/11_reduction.html",
     "blockIdx.x * blockDim.x": "lessons/10_vector_add.html",
-    "online softmax": "lessons/31_flash_attention.html",
+    "online softmax": "lessons/31a_flash_attention.html",
     "No Kernel": "docs/troubleshooting.html",
 }
 LOCAL = re.compile("file:|data:")
 NOTHING = "no such word anywhere qzx"
-SHOTS = ["index", "lessons/10_vector_add", "lessons/12_matmul", "lessons/31_flash_attention"]
+SHOTS = ["index", "lessons/10_vector_add", "lessons/12_matmul", "lessons/31a_flash_attention"]
 
 
 @contextmanager

@@ -14,10 +14,25 @@ fn my_nucleus(probabilities: &[f64], p: f64) -> Vec<usize> {
     tokens
 }
 
-// exercise: padding_mask
-fn my_hidden(query: usize, key: usize, padding: usize) -> bool {
-    key > query || key < padding // the future, and the filling
-}
+// exercise: decode_step
+const DECODE_STEP: &str = r#"extern "C" __global__ void decode(const float *q, const float *k, const float *v, float *k_cache,
+                                  float *v_cache, float *o, int position, int capacity) {
+    int head = blockIdx.x, lane = threadIdx.x;
+    float *keys = k_cache + head * capacity * 32, *values = v_cache + head * capacity * 32;
+    // Append. Each lane reads back what it has written itself, so nobody needs to wait.
+    keys[position * 32 + lane] = k[head * 32 + lane];
+    values[position * 32 + lane] = v[head * 32 + lane];
+    float x = q[head * 32 + lane] / sqrtf(32.0f), most = __int_as_float(0xff800000), sum = 0.0f, out = 0.0f;
+    for (int key = 0; key <= position; ++key) {
+        float s = x * keys[key * 32 + lane];
+        for (int i = 16; i > 0; i /= 2) { s += __shfl_xor_sync(~0u, s, i); }
+        float larger = fmaxf(most, s), factor = expf(most - larger), p = expf(s - larger);
+        sum = sum * factor + p;
+        out = out * factor + p * values[key * 32 + lane];
+        most = larger;
+    }
+    o[head * 32 + lane] = out / sum;
+}"#;
 
 // exercise: token_floor
 fn my_floor(it: check::Decode) -> f64 {
@@ -25,3 +40,7 @@ fn my_floor(it: check::Decode) -> f64 {
     let numbers = it.parameters + cache; // the weights are read once for all texts
     (numbers * it.bytes) as f64 / (it.gb_per_s * 1e6)
 }
+
+// exercise: cache_gigabytes
+// A key and a value · layers · heads of K and V · head dimension · bytes · tokens · texts.
+let my_cache_gigabytes: Option<f64> = Some((2 * 32 * 8 * 128 * 2 * 8192_u64 * 8) as f64 / 1e9);

@@ -9,7 +9,7 @@
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, DType, Device, DeviceLocation, Layout, Shape, StorageRef, Tensor};
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Buffer, Gpu, Kernel};
+use gpulab::gpu::{Buffer, Gpu, Kernel, Stream};
 use gpulab::launch::{Element, LaunchConfig, Source};
 use half::{bf16, f16};
 use std::fmt;
@@ -30,6 +30,21 @@ pub fn gpu_of(device: &Device) -> Result<Gpu> {
         fix: "open candle's device with `DeviceKind::Cuda.open()?`; a kernel in a model runs without a GPU, too: \
               `KernelOp::new(&Gpu::simulated()?, …)`"
             .to_string(),
+    })
+}
+
+/// The stream on which candle launches, to record events there: `CudaDevice::cuda_stream()`.
+///
+/// # Errors
+/// [`Error::Unsupported`] for another device than an NVIDIA GPU.
+pub fn stream_of(device: &Device) -> Result<Stream> {
+    #[cfg(gpulab_cuda)]
+    if let Device::Cuda(device) = device {
+        return Ok(Stream::from(device.cuda_stream()));
+    }
+    Err(Error::Unsupported {
+        what: format!("{} has no CUDA stream", name(device)),
+        fix: "open candle's device with `DeviceKind::Cuda.open()?`, or time with the host's clock".to_string(),
     })
 }
 

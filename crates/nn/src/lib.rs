@@ -14,7 +14,7 @@ mod tensor_id;
 pub mod tensors;
 
 pub use attention::CandleAttention;
-pub use buffers::{KernelOp, TensorBuffer, TensorElement, as_buffer, gpu_of, into_tensor};
+pub use buffers::{KernelOp, TensorBuffer, TensorElement, as_buffer, gpu_of, into_tensor, stream_of};
 pub use candle_core::{DType, Device, Tensor};
 pub use device::{DeviceKind, resident_bytes};
 pub use tensor_id::{reserve_tensor_ids, with_new_id};

@@ -1,87 +1,26 @@
 //! Exercises of lesson 30: pieces of attention that the learner writes, run in the simulator, which sees every access.
 
-use super::verdict::wrong;
+use super::number::number;
+use super::verdict::{Check, wrong};
 use super::{Verdict, kernels};
 use gpulab::cpu;
 use gpulab::cpu::{AttentionShape, attention_inputs};
 use gpulab::error::Error;
+use gpulab::gpu::{Gpu, Kernel};
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
-/// Threads of a block.
+/// Threads of a block of [`grouped`].
 const BLOCK: u32 = 64;
-/// Lengths: one token, a warp and its neighbours, more than a block.
-const LENGTHS: [usize; 5] = [1, 31, 33, 64, 100];
-
-/// The hint for a mask that hides what came before.
-const TURNED: &str = "hidden is what comes after the query, key > query: which of the two is the row here?";
-
-/// Checks a kernel `mask(float *s, int length)`, launched with a block of 64 threads for each query, that stores −∞ where
-/// `key > query`, leaves all else as it is, and reads nothing.
-pub fn causal_mask(source: &str) -> Verdict {
-    kernels::verdict("causal_mask", source, "mask", mistake_hint, |gpu, kernel| {
-        for length in LENGTHS {
-            let before = cpu::random_f32(length * length, 1);
-            let mut scores = gpu.to_device(&before)?;
-            let config = LaunchConfig::new(length as u32, BLOCK);
-            kernel.launch(config, (&mut scores, length as i32))?;
-            let given = scores.to_host()?;
-            let turned = (0..given.len()).any(|at| at % length < at / length && given[at] == f32::NEG_INFINITY);
-            for (at, (&given, &before)) in given.iter().zip(&before).enumerate() {
-                let (query, key) = (at / length, at % length);
-                let hidden = given == f32::NEG_INFINITY;
-                let hint = match (key > query, hidden) {
-                    (true, true) => continue,
-                    (false, false) if given == before => continue,
-                    (false, true) if key == query => {
-                        "a token may look at itself: which comparison leaves key == query alone?"
-                    }
-                    (false, true) if query == 0 => {
-                        "the first query would see nothing, and its softmax would be no number: which keys lie behind it?"
-                    }
-                    (false, true) => {
-                        "hidden is what comes after the query, key > query: which of the two is the row here?"
-                    }
-                    (false, false) => "what is seen keeps its score, bit for bit",
-                    (true, false) if turned => TURNED,
-                    (true, false) if given.is_nan() => {
-                        "-infinity, and no NaN: exp(NaN) is NaN, and spreads over the row"
-                    }
-                    (true, false) if given != before => {
-                        "a large negative number is not -infinity: where all scores are as low, it would win weight"
-                    }
-                    (true, false) if key >= BLOCK as usize => {
-                        "a row may be longer than the block: each thread takes several keys, 64 apart"
-                    }
-                    (true, false) => "this key comes after the query: does a thread get to it?",
-                };
-                let expected = if key > query { f32::NEG_INFINITY } else { before };
-                let what = format!(
-                    "{length} tokens: the score of query {query} and key {key} was {before}, and is {given}; it should be {expected}"
-                );
-                return wrong(what, hint);
-            }
-            let seen = kernel.inspect(config, (&mut scores, length as i32))?;
-            if seen.counters.global_load_requests > 0 {
-                let what =
-                    format!("right, but it reads scores: {} loads of a warp", seen.counters.global_load_requests);
-                let hint = "who is hidden follows from the indices alone: store where it is so, and leave the rest";
-                return wrong(what, hint);
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Checks a kernel `softmax(float *s, int rows, int columns)`, launched with a thread a row, that turns each row into
-/// weights in place: right for scores of any size, for −∞, and 0 for a row of nothing but −∞.
+/// Checks a kernel `softmax(float *s, int rows, int columns)`, launched with a block of one warp for each row, that turns the
+/// row into weights in place: right for scores of any size, for −∞, 0 for a row of nothing but −∞, and shared out among the lanes.
 pub fn softmax_row(source: &str) -> Verdict {
-    const TABLES: [(usize, usize); 4] = [(1, 1), (31, 2), (33, 65), (100, 7)];
+    const TABLES: [(usize, usize); 5] = [(1, 1), (3, 2), (5, 31), (70, 65), (3, 200)];
     kernels::verdict("softmax_row", source, "softmax", mistake_hint, |gpu, kernel| {
-        for (rows, columns) in TABLES {
-            for (scale, shift, masked) in
-                [(2.0, 0.0, 0), (60.0, 0.0, 0), (2.0, 500.0, 0), (2.0, -500.0, 0), (2.0, 0.0, 1), (2.0, 0.0, 2)]
-            {
+        for (scale, shift, masked) in
+            [(2.0, 0.0, 0), (60.0, 0.0, 0), (2.0, 500.0, 0), (2.0, -500.0, 0), (2.0, 0.0, 1), (2.0, 0.0, 2)]
+        {
+            for (rows, columns) in TABLES {
                 let mut x: Vec<f32> =
                     cpu::random_f32(rows * columns, 1).into_iter().map(|x| scale * x + shift).collect();
                 // In the first pass each row sees one key more than the one before; in the second nobody sees any.
@@ -91,7 +30,7 @@ pub fn softmax_row(source: &str) -> Verdict {
                     }
                 }
                 let mut scores = gpu.to_device(&x)?;
-                let config = LaunchConfig::for_elements(rows, BLOCK);
+                let config = LaunchConfig::new(rows as u32, 32);
                 kernel.launch(config, (&mut scores, rows as i32, columns as i32))?;
                 let given = scores.to_host()?;
                 let exact: Vec<f64> = x.chunks(columns).flat_map(weights).collect();
@@ -128,8 +67,54 @@ pub fn softmax_row(source: &str) -> Verdict {
                 return wrong(what, hint);
             }
         }
-        Ok(())
+        shared_out(gpu, kernel)
     })
+}
+
+/// Whether all lanes of a warp work on its row, and fetch neighbours together.
+fn shared_out(gpu: &Gpu, kernel: &Kernel) -> Check {
+    let (rows, columns) = (8, 1000);
+    let mut scores = gpu.to_device(&cpu::random_f32(rows * columns, 1))?;
+    let config = LaunchConfig::new(rows as u32, 32);
+    let seen = kernel.inspect(config, (&mut scores, rows as i32, columns as i32))?.counters;
+    let lanes = seen.active_lanes_per_instruction();
+    if lanes < 16.0 {
+        return wrong(
+            format!("right, but on average {lanes:.1} of a warp's 32 lanes are at work"),
+            "who works on the numbers of a row, and who waits meanwhile?",
+        );
+    }
+    // Three passes over a row of 4000 bytes: its largest number, its sum, its weights.
+    let (sectors, needed) = (seen.global_load_sectors, (3 * rows * columns * 4 / 32) as u64);
+    if sectors > needed + needed / 10 {
+        return wrong(
+            format!(
+                "right, but {rows} rows of {columns} fetch {sectors} sectors; three passes over them need {needed}"
+            ),
+            "which numbers do the 32 lanes ask for in one instruction, and in how many sectors do these lie?",
+        );
+    }
+    Ok(())
+}
+
+/// Checks a number: the longest sequence whose scores fit into 16 GB, of 4 sequences with 32 heads each, in f32.
+pub fn longest_sequence(answer: Option<f64>) -> Verdict {
+    let exact = (16e9_f64 / f64::from(4 * 32 * 4)).sqrt();
+    let of = |bytes: f64, factor: f64| (bytes / factor).sqrt();
+    number(
+        "longest_sequence",
+        answer,
+        exact - 1.5..=exact + 0.5,
+        &[
+            (of(16e9, 32.0 * 4.0), "how many sequences are computed at a time?"),
+            (of(16e9, 4.0 * 4.0), "each head has scores of its own"),
+            (of(16e9, 4.0 * 32.0), "how many bytes has a score in f32?"),
+            (of(16e9, 4.0 * 32.0 * 2.0), "how many bytes has a score in f32?"),
+            (of(16.0 * 1.073_741_824e9, 4.0 * 32.0 * 4.0), "a GB is 10⁹ bytes here"),
+            (16e9 / (4.0 * 32.0 * 4.0), "each of the tokens has a score for each of them"),
+        ],
+        "write down the number of scores of one head, then of all heads of all sequences, then their bytes; solve for T",
+    )
 }
 
 /// The weights of a row in f64; 0 where nothing is seen.
@@ -143,8 +128,9 @@ fn weights(row: &[f32]) -> Vec<f64> {
     exps.into_iter().map(|exp| exp / sum).collect()
 }
 
-/// Checks a kernel `scores(const float *q, const float *k, float *s, int batch, int q_heads, int kv_heads, int length,
-/// int width)`, launched with a thread a score, that stores q · k / √width, where neighbouring heads of q share one of k.
+/// Checks a kernel `scores(const float *q, const float *k, float *s, int batch, int length, int q_heads, int kv_heads,
+/// int width)`, launched with a thread a score, that stores q · k / √width at `[batch, q_heads, length, length]`. q and k lie as a
+/// projection leaves them, `[batch, length, heads, width]`, and neighbouring heads of q share one of k.
 pub fn grouped(source: &str) -> Verdict {
     const SHAPES: [(usize, usize, usize, usize, usize); 6] =
         [(1, 1, 1, 5, 4), (1, 4, 4, 5, 4), (2, 4, 2, 7, 8), (1, 6, 2, 33, 16), (2, 8, 1, 3, 5), (3, 6, 3, 31, 8)];
@@ -154,45 +140,38 @@ pub fn grouped(source: &str) -> Verdict {
             let [q, k, _] = attention_inputs(shape, 1, 2.0);
             let (on_q, on_k) = (gpu.to_device(&q)?, gpu.to_device(&k)?);
             let mut scores = gpu.poison::<f32>(shape.scores())?;
-            let sides = [batch, q_heads, kv_heads, length, width].map(|side| side as i32);
+            let sides = [batch, length, q_heads, kv_heads, width].map(|side| side as i32);
             let config = LaunchConfig::for_elements(shape.scores(), BLOCK);
             let args = (&on_q, &on_k, &mut scores, sides[0], sides[1], sides[2], sides[3], sides[4]);
             kernel.launch(config, args)?;
             let given = scores.to_host()?;
-            // The score of a row of q and a key, where it asks that head of k, counted through all sequences.
-            let exact = |at: usize, asked: usize| -> f64 {
-                let (row, key) = (at / length, asked * length + at % length);
-                let product = |d| f64::from(q[row * width + d]) * f64::from(k[key * width + d]);
+            // A score, where its query asks that head of k in that sequence.
+            let exact = |at: usize, (sequence, kv_head): (usize, usize)| -> f64 {
+                let (of_q, head, query) = shape.place(at / length);
+                let from_q = ((of_q * length + query) * q_heads + head) * width;
+                let from_k = ((sequence * length + at % length) * kv_heads + kv_head) * width;
+                let product = |d| f64::from(q[from_q + d]) * f64::from(k[from_k + d]);
                 (0..width).map(product).sum::<f64>() / (width as f64).sqrt()
             };
             let is = |at: usize, asked| (f64::from(given[at]) - exact(at, asked)).abs() < 1e-4;
             let right = |at: usize| {
                 let (sequence, head, _) = shape.place(at / length);
-                sequence * kv_heads + shape.kv_head(head)
+                (sequence, shape.kv_head(head))
             };
             let Some(at) = (0..given.len()).find(|&at| !is(at, right(at))) else { continue };
             let (sequence, head, query) = shape.place(at / length);
-            let asked = (0..batch * kv_heads).find(|&asked| is(at, asked));
-            let (found, hint) = match asked {
-                Some(other) => (
-                    format!(
-                        "it asks head {} of sequence {}, and should ask head {} of sequence {sequence}",
-                        other % kv_heads,
-                        other / kv_heads,
-                        shape.kv_head(head)
-                    ),
-                    match other / kv_heads == sequence {
-                        true => {
-                            "neighbours share: with 4 heads of q and 2 of k, heads 0 and 1 ask head 0, heads 2 and 3 ask head 1"
-                        }
-                        false => {
-                            "k of a sequence begins at sequence · kv_heads heads, not at sequence · q_heads or at 0"
-                        }
+            let every = (0..batch).flat_map(|sequence| (0..kv_heads).map(move |head| (sequence, head)));
+            let (found, hint) = match every.clone().find(|&asked| is(at, asked)) {
+                Some((other, asked)) => (
+                    format!("it asks head {asked} of sequence {other}, and should ask another one"),
+                    match other == sequence {
+                        true => "which heads of q are neighbours, and how many of them share one of k?",
+                        false => "where does sequence 1 of k begin, when each token has kv_heads heads?",
                     },
                 ),
                 None => (
                     format!("it should be {}", exact(at, right(at))),
-                    "that is the score of no head: keep the sum and the factor as they were, and look which numbers it adds up",
+                    "that is the score of no head: where does a token's row for one head begin, and what is the product scaled by?",
                 ),
             };
             let what = format!(
@@ -201,6 +180,17 @@ pub fn grouped(source: &str) -> Verdict {
                 given[at]
             );
             return wrong(what, hint);
+        }
+        let shape = AttentionShape { batch: 1, q_heads: 4, kv_heads: 2, length: 16, width: 8 };
+        let [q, k, _] = attention_inputs(shape, 1, 2.0);
+        let (on_q, on_k) = (gpu.to_device(&q)?, gpu.to_device(&k)?);
+        let mut scores = gpu.poison::<f32>(shape.scores())?;
+        let config = LaunchConfig::for_elements(shape.scores(), BLOCK);
+        let seen = kernel.inspect(config, (&on_q, &on_k, &mut scores, 1, 16, 4, 2, 8))?.counters;
+        let lanes = seen.active_lanes_per_instruction();
+        if lanes < 16.0 {
+            let what = format!("right, but on average {lanes:.1} of a warp's 32 lanes are at work");
+            return wrong(what, "there is a thread for each score: what do the others do meanwhile?");
         }
         Ok(())
     })
@@ -223,90 +213,125 @@ mod tests {
     use super::*;
     use crate::check::kernels::expect;
 
-    const MASK: &str = "extern \"C\" __global__ void mask(float *s, int length) {
-    int query = blockIdx.x;
-    for (int key = query + 1 + threadIdx.x; key < length; key += blockDim.x) {
-        s[query * length + key] = __int_as_float(0xff800000);
-    }
-}";
-
     const SOFTMAX: &str = "extern \"C\" __global__ void softmax(float *s, int rows, int columns) {
-    int row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) { return; }
-    float lowest = __int_as_float(0xff800000);
-    float *x = s + row * columns, most = lowest, sum = 0.0f;
-    for (int i = 0; i < columns; ++i) { most = fmaxf(most, x[i]); }
-    for (int i = 0; i < columns; ++i) { sum += expf(x[i] - most); }
-    for (int i = 0; i < columns; ++i) { x[i] = most == lowest ? 0.0f : expf(x[i] - most) / sum; }
+    float *x = s + blockIdx.x * columns;
+    float lowest = __int_as_float(0xff800000), most = lowest, sum = 0.0f;
+    for (int i = threadIdx.x; i < columns; i += 32) { most = fmaxf(most, x[i]); }
+    for (int d = 16; d > 0; d /= 2) { most = fmaxf(most, __shfl_xor_sync(~0u, most, d)); }
+    for (int i = threadIdx.x; i < columns; i += 32) { sum += most == lowest ? 0.0f : expf(x[i] - most); }
+    for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }
+    for (int i = threadIdx.x; i < columns; i += 32) { x[i] = most == lowest ? 0.0f : expf(x[i] - most) / sum; }
 }";
 
     const GROUPED: &str =
-        "extern \"C\" __global__ void scores(const float *q, const float *k, float *s, int batch, int q_heads,
-                                int kv_heads, int length, int width) {
+        "extern \"C\" __global__ void scores(const float *q, const float *k, float *s, int batch, int length,
+                                int q_heads, int kv_heads, int width) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= batch * q_heads * length * length) { return; }
-    int key = i % length, row = i / length;
-    int head = row / length % q_heads, sequence = row / length / q_heads;
-    int asked = sequence * kv_heads + head / (q_heads / kv_heads);
+    int key = i % length, query = i / length % length;
+    int head = i / length / length % q_heads, sequence = i / length / length / q_heads;
+    int asked = head / (q_heads / kv_heads);
+    const float *x = q + ((sequence * length + query) * q_heads + head) * width;
+    const float *y = k + ((sequence * length + key) * kv_heads + asked) * width;
     float sum = 0.0f;
-    for (int d = 0; d < width; ++d) { sum += q[row * width + d] * k[(asked * length + key) * width + d]; }
+    for (int d = 0; d < width; ++d) { sum += x[d] * y[d]; }
     s[i] = sum * rsqrtf(float(width));
 }";
 
     #[test]
-    fn the_causal_mask_hides_what_comes_after() {
-        let store = "s[query * length + key] = __int_as_float(0xff800000);";
-        expect(
-            causal_mask,
-            MASK,
-            &[
-                ("query + 1 + threadIdx.x", "query + threadIdx.x", "a token may look at itself"),
-                ("query + 1 + threadIdx.x", "query + 2 + threadIdx.x", "does a thread get to it?"),
-                (
-                    "key = query + 1 + threadIdx.x; key < length",
-                    "key = threadIdx.x; key < query",
-                    "which of the two is the row",
-                ),
-                ("key += blockDim.x", "key += 1000", "a row may be longer than the block"),
-                ("__int_as_float(0xff800000)", "-1e9f", "is not -infinity"),
-                ("__int_as_float(0xff800000)", "__int_as_float(0x7fc00000)", "and no NaN"),
-                (store, "s[query * length + key] += __int_as_float(0xff800000);", "right, but it reads scores"),
-                ("key < length", "key <= length", "do the sum for that thread by hand"),
-                ("mask(", "hide(", "no kernel `mask`"),
-            ],
-        );
-    }
-
-    #[test]
-    fn softmax_is_right_for_scores_of_any_size() {
+    fn softmax_is_right_for_scores_of_any_size_and_shared_out() {
+        let guard = "most == lowest ? 0.0f : expf(x[i] - most) / sum";
         expect(
             softmax_row,
             SOFTMAX,
             &[
-                ("sum += expf(x[i] - most)", "sum += expf(x[i])", "weights of a row are exp(score) over the sum"),
-                ("lowest, sum = 0.0f", "0.0f, sum = 0.0f", "take the row's largest score off"),
+                ("expf(x[i] - most); }", "expf(x[i]); }", "weights of a row are exp(score) over the sum"),
+                ("most = lowest, sum", "most = 0.0f, sum", "take the row's largest score off"),
                 ("most = fmaxf(most, x[i]);", "most = 0.0f;", "take the row's largest score off"),
-                ("most == lowest ? 0.0f : expf", "expf", "has no weights, and gets 0"),
-                ("if (row >= rows) { return; }", "", "do the sum for that thread by hand"),
-                ("/ sum", "", "add up to 1"),
+                (guard, "expf(x[i] - most) / sum", "has no weights, and gets 0"),
+                (" / sum; }", "; }", "add up to 1"),
+                ("i < columns; i += 32) { most", "i < 32; i += 32) { most", "do the sum for that thread by hand"),
+                // Each lane keeps a sum of its own.
+                ("sum += __shfl_xor_sync(~0u, sum, d)", "sum += 0.0f", "add up to 1"),
+                // Cheats: a constant, nothing at all, NaN, the neighbour's row.
+                (guard, "1.0f / columns", "add up to 1"),
+                (guard, "x[i]", "add up to 1"),
+                (guard, "__int_as_float(0x7fc00000)", "it should be"),
+                ("{ x[i] = most", "{ s[(blockIdx.x + 1) % rows * columns + i] = most", "two threads meet"),
             ],
         );
+        // One lane does it all, and lanes that take a piece each: right, and told why not.
+        let lane = SOFTMAX.replace("int i = threadIdx.x; i < columns; i += 32", "int i = 0; i < columns; ++i");
+        let alone =
+            lane.replace("__shfl_xor_sync(~0u, most, d)", "most").replace("__shfl_xor_sync(~0u, sum, d)", "0.0f");
+        let alone = alone.replacen("float *x", "if (threadIdx.x > 0) { return; }\n    float *x", 1);
+        let text = softmax_row(&alone).text();
+        assert!(text.contains("right, but on average 1.0 of a warp's 32 lanes"), "{text}");
+        let pieces = SOFTMAX.replace(
+            "int i = threadIdx.x; i < columns; i += 32",
+            "int i = threadIdx.x * ((columns + 31) / 32), e = min(columns, i + (columns + 31) / 32); i < e; ++i",
+        );
+        let text = softmax_row(&pieces).text();
+        assert!(text.contains("right, but 8 rows") && text.contains("in how many sectors"), "{text}");
+    }
+
+    #[test]
+    fn the_longest_sequence_is_worked_out() {
+        for right in [5590.0, 5590.17, 5589.5] {
+            assert!(longest_sequence(Some(right)).passed(), "{right}");
+        }
+        for (answer, said) in [
+            (None, "no number yet"),
+            (Some(11_180.0), "how many sequences"),
+            (Some(31_623.0), "each head"),
+            (Some(7906.0), "how many bytes"),
+            (Some(5793.0), "10⁹"),
+            (Some(31_250_000.0), "each of the tokens"),
+            (Some(0.0), "solve for T"),
+        ] {
+            let text = longest_sequence(answer).text();
+            assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
+        }
     }
 
     #[test]
     fn grouped_heads_ask_their_own_head() {
-        let right = "sequence * kv_heads + head / (q_heads / kv_heads)";
+        let right = "head / (q_heads / kv_heads)";
         expect(
             grouped,
             GROUPED,
             &[
-                (right, "sequence * kv_heads + head % kv_heads", "heads 0 and 1 ask head 0"),
-                (right, "head / (q_heads / kv_heads)", "begins at sequence · kv_heads"),
-                (right, "sequence * q_heads + head", "by hand: of which head"),
+                (right, "head % kv_heads", "which heads of q are neighbours"),
+                ("k + ((sequence * length + key)", "k + (key", "where does sequence 1 of k begin"),
+                (right, "head", "by hand: of which head"),
                 ("* rsqrtf(float(width))", "", "that is the score of no head"),
-                ("key = i % length", "key = i / length % length", "that is the score of no head"),
+                (
+                    "key = i % length, query = i / length % length",
+                    "query = i % length, key = i / length % length",
+                    "that is the score of no head",
+                ),
                 ("d < width", "d <= width", "by hand: of which head"),
+                // The layout by heads, of the lesson's own kernel.
+                (
+                    "((sequence * length + query) * q_heads + head)",
+                    "((sequence * q_heads + head) * length + query)",
+                    "of no head",
+                ),
+                // Cheats: a constant, NaN, the query itself, the neighbour's score.
+                ("= sum * rsqrtf(float(width))", "= 0.0f", "of no head"),
+                ("= sum * rsqrtf(float(width))", "= __int_as_float(0x7fc00000)", "of no head"),
+                ("sum += x[d] * y[d]", "sum += x[d] * x[d]", "of no head"),
+                ("key = i % length,", "key = (i + 1) % length,", "of no head"),
             ],
         );
+        // One thread for all scores.
+        let alone = GROUPED
+            .replace(
+                "if (i >= batch * q_heads * length * length) { return; }",
+                "if (i > 0) { return; } for (; i < batch * q_heads * length * length; ++i) {",
+            )
+            .replace("s[i] = sum * rsqrtf(float(width));\n}", "s[i] = sum * rsqrtf(float(width));\n} }");
+        let text = grouped(&alone).text();
+        assert!(text.contains("right, but on average 1."), "{text}");
     }
 }

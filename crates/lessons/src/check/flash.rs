@@ -1,17 +1,31 @@
-//! Exercises of lesson 31: one pass over the keys, tiles that a causal mask hides, and parts that are merged.
+//! Exercises of lessons 31a and 31b: one pass over the keys, a loop over tiles of them, tiles that a causal mask hides, and
+//! parts that are merged.
 
 use super::Verdict;
 use super::kernels;
-use super::verdict::{Check, verdict, wrong};
+use super::number::number;
+use super::verdict::{Check, ask, verdict, wrong};
 use gpulab::cpu;
 use gpulab::cpu::{AttentionMask, AttentionRow, AttentionShape};
 use gpulab::error::Error;
+use gpulab::gpu::{Gpu, Kernel};
 use gpulab::launch::LaunchConfig;
+use gpulab::warpsim::Kind;
 
-/// Numbers of a head of [`one_pass`]: a lane each.
+/// Head dimension of [`one_pass`] and [`tile_loop`].
 const WIDTH: usize = 32;
 /// Tokens of [`one_pass`]: one, a few, more than a block has warps; the last is counted.
 const LENGTHS: [usize; 4] = [1, 7, 33, 64];
+/// How far scores spread, and around which number: near 0, beyond what exp can do in f32, and all far below 0.
+const SCORES: [(f32, f32); 3] = [(2.0, 0.0), (200.0, 0.0), (1.0, -300.0)];
+/// Queries of a block of [`tile_loop`], a thread each.
+const QUERIES: usize = 64;
+/// The hint where f32 has no number for exp.
+const FAR: &str =
+    "here scores are as far from 0 as 200, above and below: of which arguments is exp neither infinite nor 0 in f32?";
+/// The most local memory of a thread of [`one_pass`] and [`tile_loop`], in bytes: a query, a result and the scores of a tile, and no
+/// row of scores.
+const LOCAL: usize = 1024;
 
 /// What attention over some of the keys leaves behind for one query.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,53 +38,172 @@ pub struct Part {
     pub out: Vec<f64>,
 }
 
+/// Random q, k and v whose scores spread so far around `shift`, as many keys as `keys`.
+fn inputs(queries: usize, keys: usize, (spread, shift): (f32, f32)) -> [Vec<f32>; 3] {
+    let shape = |length| AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length, width: WIDTH };
+    let [mut q, _, _] = cpu::attention_inputs(shape(queries), 7, spread);
+    let [_, mut k, v] = cpu::attention_inputs(shape(keys), 7, spread);
+    if shift != 0.0 {
+        // One number of each key is the same, and each query asks for the shift in it: all scores move by it.
+        q.chunks_mut(WIDTH).for_each(|query| query[0] = shift * (WIDTH as f32).sqrt());
+        k.chunks_mut(WIDTH).for_each(|key| key[0] = 1.0);
+    }
+    [q, k, v]
+}
+
 /// Checks a kernel `attend(const float *q, const float *k, const float *v, float *o, int n)`: attention with one head of
 /// 32 numbers, a warp a query, 8 queries a block. It must be right for scores of any size, and read k and v once.
 pub fn one_pass(source: &str) -> Verdict {
     kernels::verdict("one_pass", source, "attend", mistake_hint, |gpu, kernel| {
-        for (length, spread) in LENGTHS.into_iter().flat_map(|length| [(length, 2.0), (length, 200.0)]) {
-            let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length, width: WIDTH };
-            let [q, k, v] = cpu::attention_inputs(shape, 7, spread);
+        for (length, scores) in LENGTHS.into_iter().flat_map(|length| SCORES.map(|scores| (length, scores))) {
+            let [q, k, v] = inputs(length, length, scores);
             let (on_q, on_k, on_v) = (gpu.to_device(&q)?, gpu.to_device(&k)?, gpu.to_device(&v)?);
             let mut o = gpu.poison::<f32>(q.len())?;
             let config = LaunchConfig::for_elements(length * 32, 256);
             kernel.launch(config, (&on_q, &on_k, &on_v, &mut o, length as i32))?;
-            let exact = cpu::attention_f64(&q, &k, &v, shape, &AttentionMask::none())?;
-            compare(&o.to_host()?, &exact, length, spread)?;
-            if (length, spread) == (LENGTHS[3], 200.0) {
-                let seen = kernel.inspect(config, (&on_q, &on_k, &on_v, &mut o, length as i32))?;
-                let (read, must) =
-                    (32 * seen.counters.global_load_sectors as usize, 4 * WIDTH * length * (2 * length + 1));
+            compare(&o.to_host()?, &exact(&q, &k, &v), &format!("{length} tokens"), scores)?;
+            unchanged([(&on_q.to_host()?, &q), (&on_k.to_host()?, &k), (&on_v.to_host()?, &v)])?;
+            if length == LENGTHS[3] {
+                let seen = kernel.inspect(config, (&on_q, &on_k, &on_v, &mut o, length as i32))?.counters;
+                let (read, must) = (32 * seen.global_load_sectors as usize, 4 * WIDTH * length * (2 * length + 1));
                 if read > must {
                     let what =
                         format!("right, but {read} bytes are read; q once, and k and v once a query, are {must}");
-                    let hint = "when a larger score comes, what is summed so far shrinks by exp(old maximum - new one): \
-                                then the first loop is not needed";
-                    return wrong(what, hint);
+                    return wrong(what, "which loop reads a key again, and what would it have to know to do without?");
+                }
+                let lanes = seen.active_lanes_per_instruction();
+                if lanes < 16.0 {
+                    let what = format!("right, but on average {lanes:.1} of a warp's 32 lanes are at work");
+                    return wrong(what, "a warp has one query, and each lane one of its 32 numbers");
                 }
             }
         }
-        Ok(())
+        no_row_of_scores(gpu, source)
     })
 }
 
-fn compare(given: &[f32], exact: &[f64], length: usize, spread: f32) -> Check {
+/// Checks a kernel `attend(const float *q, const float *k, const float *v, float *o, int queries, int keys)`: attention with
+/// one head of 32 numbers, a thread a query, blocks of 64 threads. It must be right for scores of any size and all lengths, and
+/// a block may fetch k and v once.
+pub fn tile_loop(source: &str) -> Verdict {
+    kernels::verdict("tile_loop", source, "attend", tile_mistake, |gpu, kernel| {
+        for (queries, keys) in [(1, 1), (64, 32), (65, 33), (5, 100), (130, 7)] {
+            for scores in SCORES {
+                let [q, k, v] = inputs(queries, keys, scores);
+                let (on_q, on_k, on_v) = (gpu.to_device(&q)?, gpu.to_device(&k)?, gpu.to_device(&v)?);
+                let mut o = gpu.poison::<f32>(q.len())?;
+                let config = LaunchConfig::for_elements(queries, QUERIES as u32);
+                kernel.launch(config, (&on_q, &on_k, &on_v, &mut o, queries as i32, keys as i32))?;
+                let with = format!("{queries} queries, {keys} keys");
+                compare(&o.to_host()?, &exact(&q, &k, &v), &with, scores)?;
+                unchanged([(&on_q.to_host()?, &q), (&on_k.to_host()?, &k), (&on_v.to_host()?, &v)])?;
+            }
+        }
+        tile_cost(gpu, kernel)?;
+        no_row_of_scores(gpu, source)
+    })
+}
+
+/// Whether all threads work, and what a block fetches.
+fn tile_cost(gpu: &Gpu, kernel: &Kernel) -> Check {
+    let keys = 2048;
+    let [q, k, v] = inputs(QUERIES, keys, SCORES[0]);
+    let (on_q, on_k, on_v) = (gpu.to_device(&q)?, gpu.to_device(&k)?, gpu.to_device(&v)?);
+    let mut o = gpu.poison::<f32>(q.len())?;
+    let args = (&on_q, &on_k, &on_v, &mut o, QUERIES as i32, keys as i32);
+    let seen = kernel.inspect(LaunchConfig::new(1, QUERIES as u32), args)?.counters;
+    let lanes = seen.active_lanes_per_instruction();
+    if lanes < 16.0 {
+        return wrong(
+            format!("right, but on average {lanes:.1} of a warp's 32 lanes are at work"),
+            "a block has 64 queries and 64 threads: what do most of them wait for?",
+        );
+    }
+    let once = (2 * keys * WIDTH * 4 / 32) as u64;
+    // A thread that reads its own query touches a sector for each number: 8 times what they have.
+    let (read, most) = (seen.global_load_sectors, once + once / 4 + (8 * QUERIES * WIDTH * 4 / 32) as u64);
+    if read > most {
+        return wrong(
+            format!(
+                "right, but one block of {QUERIES} queries fetches {read} sectors for {keys} keys; k and v have {once}"
+            ),
+            "what is fetched for one query serves all 64 of the block: where must it lie for that?",
+        );
+    }
+    Ok(())
+}
+
+/// A row of scores kept in local memory is device memory as well, and the counters of global memory do not see it.
+fn no_row_of_scores(gpu: &Gpu, source: &str) -> Check {
+    let module = gpu.compile(source)?;
+    let local = local_bytes(module.ptx()?);
+    if local > LOCAL {
+        return wrong(
+            format!("right, but each thread has {local} bytes of local memory, which is device memory"),
+            "scores are kept there, a number for each key: which of them is needed after its tile is done?",
+        );
+    }
+    Ok(())
+}
+
+/// Bytes of local arrays that PTX declares, such as `.local .align 16 .b8 __local_depot0[512];`.
+fn local_bytes(ptx: &str) -> usize {
+    let declared = |line: &str| -> Option<usize> {
+        line.trim().strip_prefix(".local ")?.split_once('[')?.1.split_once(']')?.0.parse().ok()
+    };
+    ptx.lines().filter_map(declared).sum()
+}
+
+/// softmax(q · kᵀ / √32) · v in f64, for as many queries and keys as there are.
+fn exact(q: &[f32], k: &[f32], v: &[f32]) -> Vec<f64> {
+    let row = |query: &[f32]| -> Vec<f64> {
+        let dot = |key: &[f32]| query.iter().zip(key).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>();
+        let scores: Vec<f64> = k.chunks(WIDTH).map(|key| dot(key) / (WIDTH as f64).sqrt()).collect();
+        let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|score| (score - most).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        let mean = |d| weights.iter().enumerate().map(|(key, p)| p / sum * f64::from(v[key * WIDTH + d])).sum();
+        (0..WIDTH).map(mean).collect()
+    };
+    q.chunks(WIDTH).flat_map(row).collect()
+}
+
+fn unchanged(inputs: [(&Vec<f32>, &Vec<f32>); 3]) -> Check {
+    let names = ["q", "k", "v"];
+    match inputs.iter().position(|(now, before)| now != before) {
+        Some(at) => wrong(format!("`{}` is another one after the launch", names[at]), "inputs are read, not written"),
+        None => Ok(()),
+    }
+}
+
+fn compare(given: &[f32], exact: &[f64], with: &str, (spread, shift): (f32, f32)) -> Check {
     let near = |given: f32, exact: f64| (f64::from(given) - exact).abs() <= 1e-3 * exact.abs().max(1.0);
     let Some(at) = given.iter().zip(exact).position(|(&given, &exact)| !near(given, exact)) else { return Ok(()) };
     let hint = match given[at].is_finite() {
-        false if spread > 100.0 => {
-            "exp(200) is more than a float holds: take the largest score so far off each exponent"
+        _ if shift != 0.0 => {
+            "here all scores lie far below 0: what does your maximum begin with, and what is exp then?"
         }
+        false if spread > 100.0 => FAR,
         false => {
             "a number that was never written is NaN, and so is infinity less infinity: what does the maximum begin with?"
         }
-        true => {
-            "if the maximum moves, both the sum and the output were counted too high: shrink both, by the same factor"
-        }
+        true => "follow one query by hand over three keys, the largest score last: what was summed before it came?",
     };
     let (query, number, given, exact) = (at / WIDTH, at % WIDTH, given[at], exact[at]);
-    let around = format!("{length} tokens, scores of about {spread}");
+    let around = if shift == 0.0 { spread } else { shift };
+    let around = format!("{with}, scores of about {around}");
     wrong(format!("{around}: query {query}, number {number} is {given}, and it should be {exact}"), hint)
+}
+
+/// What to ask oneself about the first mistake of [`tile_loop`].
+fn tile_mistake(error: &Error) -> &'static str {
+    if kernels::first_is(error, &[Kind::OutOfBounds]) {
+        "which query has that thread, and which key that place of the tile? Neither 64 queries nor a whole tile need be there"
+    } else if kernels::first_is(error, &[Kind::SharedRace, Kind::BarrierDivergence]) {
+        "a tile is written by all threads and read by all: when may it be read, and when may the next one take its place?"
+    } else {
+        "read the line, the block and the thread above: what does that thread do there, and should it?"
+    }
 }
 
 /// What to ask oneself about the first mistake.
@@ -90,7 +223,8 @@ pub fn causal_tiles(tiles: fn(usize, usize, usize, usize) -> usize) -> Verdict {
                 let seen = |tile: usize| (row0..(row0 + rows).min(length)).any(|row| tile * keys <= row);
                 let (needed, all) =
                     ((0..length.div_ceil(keys)).filter(|&tile| seen(tile)).count(), length.div_ceil(keys));
-                let given = tiles(row0, rows, keys, length);
+                let case = format!("queries from {row0}, {rows} a block, tiles of {keys} keys, {length} tokens");
+                let given = ask(&case, || tiles(row0, rows, keys, length))?;
                 if given == needed {
                     continue;
                 }
@@ -99,12 +233,10 @@ pub fn causal_tiles(tiles: fn(usize, usize, usize, usize) -> usize) -> Verdict {
                     (row0 + rows).min(length) - 1
                 );
                 let hint = match given {
-                    _ if given > all => "the last block may reach beyond the last token: there are no keys there",
-                    _ if given == all => "keys behind the block's last query are hidden from all of its queries",
-                    _ if given > needed => "which is the last key that the block's last query sees?",
-                    _ => {
-                        "the last query of the block sees itself too, and a tile of which it sees one key counts whole"
-                    }
+                    _ if given > all => "there are no keys behind the last token",
+                    _ if given == all => "which keys does none of the block's queries see?",
+                    _ if given > needed => "draw the block's last query: which is the last key that it sees?",
+                    _ => "draw the block's last query: does each key that it sees lie in one of your tiles?",
                 };
                 return wrong(what, hint);
             }
@@ -117,28 +249,31 @@ pub fn causal_tiles(tiles: fn(usize, usize, usize, usize) -> usize) -> Verdict {
 pub fn merge_parts(merge: fn(&Part, &Part) -> Part) -> Verdict {
     verdict("merge_parts", || {
         let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length: 24, width: 4 };
-        for spread in [1.0, 300.0] {
+        for spread in [1.0, 300.0, 30_000.0] {
             let [q, k, v] =
                 cpu::attention_inputs(shape, 3, spread).map(|x| x.into_iter().map(f64::from).collect::<Vec<_>>());
             for (row, cut) in [(0, 12), (3, 5), (9, 1), (11, 23)] {
                 let whole = part(&q, &k, &v, row, 0..24);
-                let given = merge(&part(&q, &k, &v, row, 0..cut), &part(&q, &k, &v, row, cut..24));
+                let (a, b) = (part(&q, &k, &v, row, 0..cut), part(&q, &k, &v, row, cut..24));
+                let given = ask(&format!("{cut} and {} keys", 24 - cut), || merge(&a, &b))?;
                 // One keeps to the whole's numbers, whichever maximum it chose.
                 let sum = given.sum * (given.most - whole.most).exp();
                 let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
                 let (what, hint) = if given.out.len() != whole.out.len() {
                     ("out has another length".to_string(), "each number of out is merged for itself")
                 } else if given.out.iter().any(|x| !x.is_finite()) || !sum.is_finite() {
-                    let hint = "take the larger of both maxima off before exp: no exponent is then above 0";
-                    ("not a finite number".to_string(), hint)
+                    let hint = "here scores reach thousands, on either side of 0: of which arguments is exp neither infinite nor 0?";
+                    (format!("with maxima of {:.1} and {:.1}, not a finite number", a.most, b.most), hint)
                 } else if !near(given.most, whole.most) {
-                    (format!("most is {}, and it should be {}", given.most, whole.most), "the larger of both")
+                    (
+                        format!("most is {}, and it should be {}", given.most, whole.most),
+                        "it is the largest score over all keys",
+                    )
                 } else if !near(sum, whole.sum) {
-                    let hint =
-                        "each sum was taken below its own maximum: bring both to the new one before you add them";
+                    let hint = "each sum counts exp(score - its own maximum): what would it be with the other one?";
                     (format!("sum is {}, and it should be {}", given.sum, whole.sum), hint)
                 } else if given.out.iter().zip(&whole.out).any(|(&a, &b)| !near(a, b)) {
-                    let hint = "out is divided by its part's sum already: how much of the new sum is that part's?";
+                    let hint = "which share of all the weight has each part?";
                     (format!("out is {:?}, and it should be {:?}", given.out, whole.out), hint)
                 } else {
                     continue;
@@ -148,6 +283,45 @@ pub fn merge_parts(merge: fn(&Part, &Part) -> Part) -> Verdict {
         }
         Ok(())
     })
+}
+
+/// Checks a number: how many queries a block must answer, at least, so that an H100 is not limited by fetching k and v.
+pub fn queries_per_block(answer: Option<f64>) -> Verdict {
+    // A key costs 4 · d operations per query, and 4 · d bytes in bf16: an operation per byte for each query.
+    let balance = 989.0 / 3.35;
+    number(
+        "queries_per_block",
+        answer,
+        0.999 * balance..=296.0,
+        &[
+            (balance / 2.0, "two products, 2 · d operations each; and a key has a value beside it"),
+            (balance * 2.0, "two products, 2 · d operations each; and a key has a value beside it"),
+            (balance / 4.0, "two products, 2 · d operations each; and a key has a value beside it"),
+            (989.0 / 4.8, "that is an H200's memory"),
+            (320.0, "that would do, and fewer would, too: the question is for the fewest"),
+        ],
+        "operations of the block for one key, divided by that key's bytes; then what the GPU does while a byte arrives",
+    )
+}
+
+/// Checks a number: the percent of the time that tensor cores are busy where products and powers follow each other, for tiles
+/// of 128 × 64 scores and heads of 256 numbers.
+pub fn tensor_busy(answer: Option<f64>) -> Verdict {
+    let (products, powers) = (4.0 * 128.0 * 64.0 * 256.0 / 4096.0, 128.0 * 64.0 / 16.0);
+    let exact = 100.0 * products / (products + powers);
+    number(
+        "tensor_busy",
+        answer,
+        exact - 0.5..=exact + 0.5,
+        &[
+            (100.0 - exact, "that is the share of the powers"),
+            (0.8, "in percent, please"),
+            (200.0 / 3.0, "that is a head dimension of 128, or one product instead of two"),
+            (50.0, "that is a head dimension of 64"),
+            (100.0, "one after the other: the tensor cores wait for the powers"),
+        ],
+        "cycles of the products: operations ÷ 4096. Cycles of the powers: scores ÷ 16. Then their shares",
+    )
 }
 
 /// One query over some of the keys, as [`Part`] has it.
@@ -202,9 +376,15 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
             one_pass,
             RIGHT,
             &[
-                ("out = out * factor + p", "out = out + p", "shrink both"),
-                ("sum = sum * factor + p", "sum = sum + p", "shrink both"),
-                ("float larger = fmaxf(most, s)", "float larger = 0.0f", "more than a float holds"),
+                ("out = out * factor + p", "out = out + p", "follow one query by hand"),
+                ("sum = sum * factor + p", "sum = sum + p", "follow one query by hand"),
+                ("float larger = fmaxf(most, s)", "float larger = 0.0f", "exp"),
+                ("most = -1e30f", "most = 0.0f", "what does your maximum begin with"),
+                ("/ sqrtf(32.0f)", "", "it should be"),
+                // Cheats: a value in place of the mean, NaN, the neighbour's query.
+                ("= out / sum", "= v[query * 32 + lane]", "it should be"),
+                ("= out / sum", "= __int_as_float(0x7fc00000)", "it should be"),
+                ("= q[query * 32 + lane]", "= q[(query + 1) % n * 32 + lane]", "it should be"),
             ],
         );
         // Two passes are right, and read k twice.
@@ -214,9 +394,122 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
          \x20   for (int key = 0; key < n; ++key) {\n        float s",
         );
         let text = one_pass(&two).text();
-        assert!(text.contains("right, but") && text.contains("first loop is not needed"), "{text}");
+        assert!(text.contains("right, but") && text.contains("which loop reads a key again"), "{text}");
         let text = one_pass(&RIGHT.replace("if (query >= n) {\n        return;\n    }\n", "")).text();
         assert!(text.contains("out of bounds") && text.contains("a lane one number"), "{text}");
+    }
+
+    const TILES: &str = r#"extern "C" __global__ void attend(const float *q, const float *k, const float *v, float *o, int queries, int keys) {
+    __shared__ float k_tile[32][32], v_tile[32][32];
+    int query = blockIdx.x * 64 + threadIdx.x;
+    float x[32], out[32], most = __int_as_float(0xff800000), sum = 0.0f;
+    for (int d = 0; d < 32; ++d) { x[d] = query < queries ? q[query * 32 + d] / sqrtf(32.0f) : 0.0f; out[d] = 0.0f; }
+    for (int first = 0; first < keys; first += 32) {
+        int there = min(32, keys - first);
+        __syncthreads();
+        for (int i = threadIdx.x; i < there * 32; i += 64) {
+            k_tile[i / 32][i % 32] = k[first * 32 + i];
+            v_tile[i / 32][i % 32] = v[first * 32 + i];
+        }
+        __syncthreads();
+        for (int y = 0; y < there; ++y) {
+            float s = 0.0f;
+            for (int d = 0; d < 32; ++d) { s += x[d] * k_tile[y][d]; }
+            float larger = fmaxf(most, s), factor = expf(most - larger), p = expf(s - larger);
+            sum = sum * factor + p;
+            for (int d = 0; d < 32; ++d) { out[d] = out[d] * factor + p * v_tile[y][d]; }
+            most = larger;
+        }
+    }
+    for (int d = 0; d < 32 && query < queries; ++d) { o[query * 32 + d] = out[d] / sum; }
+}"#;
+
+    #[test]
+    fn a_tile_loop_passes_and_each_mistake_is_named() {
+        kernels::expect(
+            tile_loop,
+            TILES,
+            &[
+                ("sum = sum * factor + p", "sum += p", "it should be"),
+                ("out[d] * factor + p", "out[d] + p", "it should be"),
+                ("__int_as_float(0xff800000)", "0.0f", "what does your maximum begin with"),
+                ("float larger = fmaxf(most, s)", "float larger = 0.0f", "exp"),
+                ("first += 32", "first += 64", "it should be"),
+                ("int there = min(32, keys - first)", "int there = 32", "nor a whole tile"),
+                ("query < queries ? q", "true ? q", "nor a whole tile"),
+                ("__syncthreads();\n        for (int y", "for (int y", "when may it be read"),
+                ("__syncthreads();\n        for (int i", "for (int i", "when may it be read"),
+                // Cheats: a constant, the first value, NaN, the neighbour's query.
+                ("= out[d] / sum", "= 0.0f", "it should be"),
+                ("= out[d] / sum", "= v[d]", "it should be"),
+                ("= out[d] / sum", "= __int_as_float(0x7fc00000)", "it should be"),
+                ("q[query * 32 + d]", "q[(query + 1) % queries * 32 + d]", "it should be"),
+            ],
+        );
+        // Straight from device memory: right, and fetched again by each warp.
+        let plain =
+            TILES.replace("k_tile[y][d]", "k[(first + y) * 32 + d]").replace("v_tile[y][d]", "v[(first + y) * 32 + d]");
+        let text = tile_loop(&plain).text();
+        assert!(text.contains("right, but one block") && text.contains("where must it lie"), "{text}");
+        // One thread of the block for all its queries.
+        let alone = r#"extern "C" __global__ void attend(const float *q, const float *k, const float *v, float *o, int queries, int keys) {
+    if (threadIdx.x > 0) { return; }
+    for (int query = blockIdx.x * 64; query < min(queries, (int)blockIdx.x * 64 + 64); ++query) {
+        float out[32] = {}, most = -1e30f, sum = 0.0f;
+        for (int key = 0; key < keys; ++key) {
+            float s = 0.0f;
+            for (int d = 0; d < 32; ++d) { s += q[query * 32 + d] * k[key * 32 + d] / sqrtf(32.0f); }
+            float larger = fmaxf(most, s), factor = expf(most - larger), p = expf(s - larger);
+            sum = sum * factor + p;
+            for (int d = 0; d < 32; ++d) { out[d] = out[d] * factor + p * v[key * 32 + d]; }
+            most = larger;
+        }
+        for (int d = 0; d < 32; ++d) { o[query * 32 + d] = out[d] / sum; }
+    }
+}"#;
+        let text = tile_loop(alone).text();
+        assert!(text.contains("right, but on average 1.0 of a warp's 32 lanes"), "{text}");
+        // All scores of a query in local memory, and its softmax behind them.
+        let stored = TILES
+            .replace("float x[32]", "float scores[4096]; float x[32]")
+            .replace("s += x[d] * k_tile[y][d]; }", "s += x[d] * k_tile[y][d]; } scores[first + y] = s;")
+            .replace("= out[d] / sum", "= out[d] / sum + 0.0f * scores[(query * 7 + d) % keys]");
+        let text = tile_loop(&stored).text();
+        assert!(text.contains("bytes of local memory"), "{text}");
+    }
+
+    #[test]
+    fn local_arrays_are_found_in_ptx() {
+        assert_eq!(local_bytes("\t.local .align 16 .b8 \t__local_depot0[16384];\n\t.reg .b64 %SP;\n"), 16_384);
+        assert_eq!(local_bytes("ld.local.f32 %f1, [%rd1];"), 0);
+    }
+
+    #[test]
+    fn numbers_on_paper_are_worked_out() {
+        for right in [296.0, 295.2] {
+            assert!(queries_per_block(Some(right)).passed(), "{right}");
+        }
+        for right in [80.0, 79.9] {
+            assert!(tensor_busy(Some(right)).passed(), "{right}");
+        }
+        type Number = fn(Option<f64>) -> Verdict;
+        let wrong: [(Number, Option<f64>, &str); 11] = [
+            (queries_per_block, None, "no number yet"),
+            (queries_per_block, Some(148.0), "two products"),
+            (queries_per_block, Some(590.0), "two products"),
+            (queries_per_block, Some(206.0), "an H200's"),
+            (queries_per_block, Some(320.0), "fewest"),
+            (queries_per_block, Some(64.0), "while a byte arrives"),
+            (tensor_busy, None, "no number yet"),
+            (tensor_busy, Some(20.0), "share of the powers"),
+            (tensor_busy, Some(66.7), "head dimension of 128"),
+            (tensor_busy, Some(0.8), "in percent"),
+            (tensor_busy, Some(90.0), "cycles of the products"),
+        ];
+        for (check, answer, said) in wrong {
+            let text = check(answer).text();
+            assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");
+        }
     }
 
     type Tiles = fn(usize, usize, usize, usize) -> usize;
@@ -228,11 +521,14 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
             (row0 + rows).min(length).div_ceil(keys)
         }
         assert!(causal_tiles(right).passed(), "{}", causal_tiles(right).text());
-        let wrong: [(Tiles, &str); 4] = [
-            (|_, _, keys, length| length.div_ceil(keys), "hidden from all"),
-            (|row0, rows, keys, _| (row0 + rows).div_ceil(keys), "no keys there"),
-            (|row0, _, keys, _| row0.div_ceil(keys), "sees itself too"),
+        let wrong: [(Tiles, &str); 7] = [
+            (|_, _, keys, length| length.div_ceil(keys), "does none of the block's queries see"),
+            (|row0, rows, keys, _| (row0 + rows).div_ceil(keys), "no keys behind"),
+            (|row0, _, keys, _| row0.div_ceil(keys), "lie in one of your tiles"),
             (|row0, rows, keys, length| ((row0 + rows) / keys + 1).min(length.div_ceil(keys)), "last key that"),
+            (|_, _, _, _| 1, "lie in one of your tiles"),
+            (|row0, _, _, _| 1 / row0, "instead of panicking"),
+            (|_, _, _, _| panic!("no idea"), "instead of panicking"),
         ];
         for (tiles, said) in wrong {
             let text = causal_tiles(tiles).text();
@@ -250,22 +546,34 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
             Part { most, sum, out }
         }
         assert!(merge_parts(right).passed(), "{}", merge_parts(right).text());
-        let wrong: [(Merge, &str); 5] = [
-            (|a, b| Part { sum: a.sum + b.sum, ..right(a, b) }, "bring both to the new one"),
+        let wrong: [(Merge, &str); 9] = [
+            (|a, b| Part { sum: a.sum + b.sum, ..right(a, b) }, "with the other one"),
             (
                 |a, b| Part {
                     most: a.most + b.most,
                     sum: right(a, b).sum * (right(a, b).most - a.most - b.most).exp(),
                     ..right(a, b)
                 },
-                "the larger of both",
+                "largest score over all keys",
             ),
             (
                 |a, b| Part { out: a.out.iter().zip(&b.out).map(|(x, y)| (x + y) / 2.0).collect(), ..right(a, b) },
-                "how much of the new sum",
+                "share of all the weight",
             ),
-            (|a, b| Part { out: vec![f64::NAN; a.out.len()], ..right(a, b) }, "no exponent is then above 0"),
+            (|a, b| Part { out: vec![f64::NAN; a.out.len()], ..right(a, b) }, "neither infinite nor 0"),
             (|a, b| Part { out: Vec::new(), ..right(a, b) }, "merged for itself"),
+            // The maxima are not taken off: right up to scores of 709, where exp ends in f64.
+            (
+                |a, b| {
+                    let (of_a, of_b) = (a.sum * a.most.exp(), b.sum * b.most.exp());
+                    let mean = |(x, y): (&f64, &f64)| (of_a * x + of_b * y) / (of_a + of_b);
+                    Part { out: a.out.iter().zip(&b.out).map(mean).collect(), ..right(a, b) }
+                },
+                "neither infinite nor 0",
+            ),
+            (|a, _| a.clone(), "largest score over all keys"),
+            (|_, b| Part { out: b.out.clone(), ..b.clone() }, "it should be"),
+            (|_, _| panic!("not yet"), "instead of panicking"),
         ];
         for (merge, said) in wrong {
             let text = merge_parts(merge).text();

@@ -6,29 +6,22 @@
 //! | 01 | [`choose_device`], [`fix_mismatch`], [`will_it_run`], [`share_batch`], [`layer_batch`] |
 //! | 02 | [`time_kernel`], [`find_fault`], [`crossover`], [`which_is_faster`], [`launch_bound`] |
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`], [`best_chunks`] |
-//! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
-//! | 11 | [`largest`], [`row_sums`], [`dot`] |
-//! | 12 | [`tiled`], [`thin`], [`four_rows`] |
-//! | 13 | [`gather_four`], [`padding`], [`backward`] |
-//! | 14 | [`swiglu`], [`log_sum_exp`] |
+//! | 10 | [`scale`], [`two_kinds`], [`planes`], [`shifted_sectors`] |
+//! | 11 | [`row_sums`], [`dot`], [`scan`], [`least_occupancy`], [`diagnose_total`] |
+//! | 12a | [`product`], [`memory_limit`], [`tile_suspect`] |
+//! | 12b | [`product_loop`], [`wave_share`], [`share_suspect`] |
+//! | 12c | [`mma_tile`], [`first_bank`], [`error_suspect`] |
+//! | 13 | [`gather_four`], [`scatter_add`], [`straddling_rows`] |
+//! | 14 | [`log_sum_exp`], [`add_rms_norm`], [`fused_share`] |
 //! | 15 | [`keep_fares`], [`group_by_zone`] |
 //! | 15a | [`pass_bytes`], [`triangle_bytes`] |
 //! | 16 | [`case_one`], [`write_rows`], [`case_two`], [`write_bins`] |
-//! | 01 | [`choose_device`], [`fix_mismatch`], [`will_it_run`] |
-//! | 02 | [`time_kernel`], [`find_fault`], [`crossover`] |
-//! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
-//! | 10 | [`scale`], [`two_kinds`], [`planes`], [`shifted_sectors`] |
-//! | 11 | [`row_sums`], [`dot`], [`scan`], [`least_occupancy`], [`diagnose_total`] |
-//! | 12 | [`tiled`], [`thin`], [`four_rows`] |
-//! | 13 | [`gather_four`], [`scatter_add`], [`straddling_rows`] |
-//! | 14 | [`log_sum_exp`], [`add_rms_norm`], [`fused_share`] |
-//! | 15 | [`keep_fares`], [`sums_by_zone`] |
-//! | 16 | [`case_one`], [`fix_scale`], [`case_two`], [`fix_sums`] |
-//! | 20 | [`adamw`], [`loss_scale`] |
-//! | 21 | [`mixed_bytes`], [`conv_bytes`], [`fitting_batch`] |
-//! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
-//! | 31 | [`one_pass`], [`causal_tiles`], [`merge_parts`] |
-//! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
+//! | 20 | [`conv_gradient`], [`adamw`], [`nan_origin`], [`conv2_products`] |
+//! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`] |
+//! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`] |
+//! | 31a | [`one_pass`], [`tile_loop`], [`causal_tiles`], [`queries_per_block`] |
+//! | 31b | [`merge_parts`], [`tensor_busy`] |
+//! | 40 | [`top_p`], [`decode_step`], [`token_floor`], [`cache_gigabytes`] |
 //! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes` (feature `onnx`) |
 
 mod add_rms_norm;
@@ -46,16 +39,15 @@ mod judged;
 mod kernels;
 mod matmul;
 mod memory;
-mod paper;
-mod profiling;
-mod reduction;
-mod share;
+mod number;
 mod on_paper;
+mod paper;
 mod planes;
 mod profiling;
 mod reduction;
 mod scan;
 mod scatter_add;
+mod share;
 mod table;
 mod timing;
 mod training;
@@ -64,34 +56,32 @@ mod vector_add;
 mod verdict;
 
 pub use add_rms_norm::add_rms_norm;
-pub use attention::{causal_mask, grouped, softmax_row};
+pub use attention::{grouped, longest_sequence, softmax_row};
 pub use compare::which_is_faster;
 pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
-pub use embedding::{backward, gather_four, padding};
+pub use embedding::gather_four;
 #[cfg(feature = "onnx")]
 pub use export::{Served, cache_bytes, eight_bits, left_in_f32, slow_model, within_deadline};
-pub use flash::{Part, causal_tiles, merge_parts, one_pass};
-pub use fusion::{log_sum_exp, swiglu};
+pub use flash::{Part, causal_tiles, merge_parts, one_pass, queries_per_block, tensor_busy, tile_loop};
+pub use fusion::log_sum_exp;
 pub use hidden_total::{Excess, TotalReport, diagnose_total, revealed_total, total_report, total_us};
-pub use inference::{Decode, padding_mask, token_floor, top_p};
-pub use matmul::{four_rows, thin, tiled};
+pub use inference::{Decode, cache_gigabytes, decode_step, token_floor, top_p};
+pub use matmul::{
+    ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, memory_limit, mma_tile,
+    product, product_loop, share_suspect, tile_suspect, wave_share,
+};
 pub use memory::{largest_batch, no_leak, pool_numbers};
-pub use paper::{best_chunks, launch_bound, layer_batch};
-pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, fix_scale, fix_sums};
-pub use reduction::{dot, largest, row_sums};
-pub use share::{Worker, share_batch};
 pub use on_paper::{fused_share, least_occupancy, shifted_sectors, straddling_rows};
+pub use paper::{best_chunks, launch_bound, layer_batch};
 pub use planes::planes;
-pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, fix_scale, fix_sums};
-pub use reduction::{dot, largest, row_sums};
+pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
+pub use reduction::{dot, row_sums};
 pub use scan::scan;
 pub use scatter_add::scatter_add;
-pub use table::{keep_fares, sums_by_zone};
-pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
-pub use reduction::{dot, largest, row_sums};
+pub use share::{Worker, share_batch};
 pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
-pub use training::{adamw, loss_scale};
-pub use training_memory::{conv_bytes, fitting_batch, mixed_bytes};
-pub use vector_add::{axpy, scale, two_kinds};
+pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
+pub use training_memory::{Algorithm, choose_algorithms, sixteen_bit_gpu, step_memory};
+pub use vector_add::{scale, two_kinds};
 pub use verdict::{Hint, Verdict};

@@ -17,6 +17,8 @@ pub struct Gpt {
     blocks: Vec<Block>,
     last_norm: LayerNorm,
     train: bool,
+    /// The share of numbers that dropout sets to 0; 0 in evaluation.
+    dropout: f32,
 }
 
 /// Attention and feed-forward layer, each added to what came in.
@@ -57,6 +59,29 @@ impl Gpt {
         Gpt::build(weights.config(), &tensor, true)
     }
 
+    /// The same parameters and the same operations, with nothing that tracks gradients: of a [`Gpt::tracked`] model, the one that
+    /// differs from it in nothing else.
+    #[must_use]
+    pub fn detached(&self) -> Gpt {
+        let linear = |x: &Linear| Linear { weight: x.weight.detach(), bias: x.bias.detach() };
+        let norm = |x: &LayerNorm| LayerNorm { weight: x.weight.detach(), bias: x.bias.detach() };
+        let block = |x: &Block| Block {
+            norm_1: norm(&x.norm_1),
+            qkv: linear(&x.qkv),
+            out: linear(&x.out),
+            norm_2: norm(&x.norm_2),
+            up: linear(&x.up),
+            down: linear(&x.down),
+        };
+        Gpt {
+            token_embedding: self.token_embedding.detach(),
+            position_embedding: self.position_embedding.detach(),
+            blocks: self.blocks.iter().map(block).collect(),
+            last_norm: norm(&self.last_norm),
+            ..*self
+        }
+    }
+
     /// A model over tensors that are there already. `train`: from operations that candle can differentiate.
     pub(super) fn build(config: Config, tensor: &dyn Fn(&str) -> Result<Tensor>, train: bool) -> Result<Gpt> {
         let linear = |name: String| -> Result<Linear> {
@@ -83,7 +108,24 @@ impl Gpt {
             blocks: (0..config.n_layer).map(block).collect::<Result<_>>()?,
             last_norm: norm("ln_f".to_string())?,
             train,
+            dropout: 0.0,
         })
+    }
+
+    /// The same parameters in training mode: dropout sets that share of the embedding, and of what each half of a block adds,
+    /// to 0 at random, and scales the rest up by 1 ÷ (1 − share). GPT-2 was trained with 0.1. A share of 0 is evaluation
+    /// mode, in which every model here begins.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the share is not from 0 to below 1.
+    pub fn with_dropout(&self, share: f32) -> Result<Gpt> {
+        if !(0.0..1.0).contains(&share) {
+            return Err(Error::invalid(
+                format!("dropout cannot set a share of {share} of all numbers to 0"),
+                "give a share from 0 (evaluation) to below 1, such as 0.1",
+            ));
+        }
+        Ok(Gpt { dropout: share, ..self.clone() })
     }
 
     /// The shape of the model.
@@ -147,10 +189,11 @@ impl Gpt {
     ) -> Result<Tensor> {
         let (texts, length) = tokens.dims2()?;
         let rows = self.token_embedding.index_select(&tokens.flatten_all()?, 0)?;
-        let mut x = rows.reshape((texts, length, self.config.n_embd))?.broadcast_add(positions)?;
+        let rows = rows.reshape((texts, length, self.config.n_embd))?.broadcast_add(positions)?;
+        let mut x = dropped(rows, self.dropout)?;
         for (layer, block) in self.blocks.iter().enumerate() {
             let kept = cache.as_mut().map(|cache| cache.layer(layer));
-            x = block.forward(&x, self.config.n_head, mask, kept, self.train)?;
+            x = block.forward(&x, self.config.n_head, mask, kept, (self.train, self.dropout))?;
         }
         Ok(x)
     }
@@ -186,7 +229,7 @@ impl Block {
         heads: usize,
         mask: Option<&Tensor>,
         kept: Option<LayerCache>,
-        train: bool,
+        (train, dropout): (bool, f32),
     ) -> Result<Tensor> {
         let qkv = self.qkv.forward(&self.norm_1.forward(x, train)?)?;
         let width = x.dim(2)?;
@@ -196,11 +239,16 @@ impl Block {
             (k, v) = kept.append(&k, &v)?;
         }
         let seen = join_heads(&attention(&q, &k, &v, mask, train)?)?;
-        let x = (x + self.out.forward(&seen)?)?;
+        let x = (x + dropped(self.out.forward(&seen)?, dropout)?)?;
         // candle's `gelu` is the tanh form, which GPT-2 was trained with.
         let inner = self.up.forward(&self.norm_2.forward(&x, train)?)?.gelu()?;
-        Ok((&x + self.down.forward(&inner)?)?)
+        Ok((&x + dropped(self.down.forward(&inner)?, dropout)?)?)
     }
+}
+
+/// Dropout in training; in evaluation, with a share of 0, the tensor itself.
+fn dropped(x: Tensor, share: f32) -> Result<Tensor> {
+    if share == 0.0 { Ok(x) } else { Ok(candle_nn::ops::dropout(&x, share)?) }
 }
 
 /// `[length, before + length]`: hides from each token those after it, with `before` tokens in the cache.

@@ -173,6 +173,34 @@ fn a_prompt_that_does_not_fit_is_refused_with_the_numbers() {
 }
 
 #[test]
+fn dropout_is_random_in_training_mode_and_gone_in_evaluation() {
+    let input = Tensor::from_slice(&tokens(12, 5), (1, 12), &Device::Cpu).unwrap();
+    let of = |gpt: &Gpt| gpt.logits(&input).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    let (eval, train) = (gpt(), gpt().with_dropout(0.1).unwrap());
+    assert_eq!(of(&eval), of(&eval));
+    assert_ne!(of(&train), of(&train));
+    assert_eq!(of(&train.with_dropout(0.0).unwrap()), of(&eval));
+    // What is left is scaled up, so that the mean over many runs stays near.
+    let wanted: Vec<f64> = of(&eval).iter().map(|x| f64::from(*x)).collect();
+    let runs: Vec<Vec<f32>> = (0..200).map(|_| of(&eval.with_dropout(0.01).unwrap())).collect();
+    let mean: Vec<f32> = (0..wanted.len()).map(|i| runs.iter().map(|run| run[i]).sum::<f32>() / 200.0).collect();
+    assert!(apart(&mean, &wanted) < 0.1, "{}", apart(&mean, &wanted));
+    for share in [-0.1, 1.0, f32::NAN] {
+        assert!(gpt().with_dropout(share).unwrap_err().to_string().contains("\nnext: "));
+    }
+}
+
+#[test]
+fn a_detached_model_computes_the_same_and_keeps_nothing_for_a_backward_pass() {
+    let input = Tensor::from_slice(&tokens(12, 6), (1, 12), &Device::Cpu).unwrap();
+    let tracked = Gpt::tracked(&weights(), &Device::Cpu).unwrap();
+    let [with, without] = [&tracked, &tracked.detached()].map(|gpt| gpt.logits(&input).unwrap());
+    assert!(with.track_op() && !without.track_op());
+    let numbers = |x: &Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    assert_eq!(numbers(&with), numbers(&without));
+}
+
+#[test]
 fn half_precision_is_near_where_the_device_has_it() {
     let text = tokens(10, 4);
     let wanted = reference(&weights(), &text);
