@@ -13,8 +13,8 @@
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
 //! | 15 | [`keep_fares`], [`sums_by_zone`] |
 //! | 16 | [`case_one`], [`fix_scale`], [`case_two`], [`fix_sums`] |
-//! | 20 | [`adamw`], [`loss_scale`] |
-//! | 21 | [`mixed_bytes`], [`conv_bytes`], [`fitting_batch`] |
+//! | 20 | [`conv_gradient`], [`adamw`], [`nan_origin`], [`conv2_products`] |
+//! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`] |
 //! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
 //! | 31 | [`one_pass`], [`causal_tiles`], [`merge_parts`] |
 //! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
@@ -54,7 +54,7 @@ pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, fix_scale,
 pub use reduction::{dot, largest, row_sums};
 pub use table::{keep_fares, sums_by_zone};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
-pub use training::{adamw, loss_scale};
-pub use training_memory::{conv_bytes, fitting_batch, mixed_bytes};
+pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
+pub use training_memory::{Algorithm, choose_algorithms, sixteen_bit_gpu, step_memory};
 pub use vector_add::{axpy, scale, two_kinds};
 pub use verdict::Verdict;

@@ -13,6 +13,7 @@ mod fast;
 mod images;
 mod max_pool;
 mod model;
+mod nan_case;
 mod report;
 mod target;
 mod trainer;
@@ -25,6 +26,7 @@ pub use engine::{CnnEngine, EngineSettings};
 pub use images::{batch, order};
 pub use max_pool::max_pool2;
 pub use model::{Cnn, Kernels, Parameters, Precision, gradients, share_lost};
+pub use nan_case::nan_case;
 pub use report::{TrainingReport, loss_chart, newest_times, time_chart};
 pub use trainer::{Ended, Progress, Trainer};
 
