@@ -245,37 +245,4 @@ mod tests {
         assert!(spans.windows(2).all(|pair| pair[0].end_ms == pair[1].start_ms));
         assert_eq!(cnn.parameters().unwrap(), Parameters::random(1));
     }
-
-    /// The least of several: a busy machine only adds.
-    fn least(times: impl Iterator<Item = f64>) -> f64 {
-        times.fold(f64::INFINITY, f64::min)
-    }
-
-    #[test]
-    fn the_spans_add_up_to_a_step_without_a_clock() {
-        let which: Vec<u32> = (0..32).collect();
-        let (x, digits) = batch(&Images::generated(1, 32, 1).train, &which, &Device::Cpu).unwrap();
-        for kernels in [Kernels::Candle, Kernels::Own] {
-            let cnn = Cnn::new(&Parameters::random(1), &Device::Cpu, kernels, Precision::F32).unwrap();
-            let mut adamw = AdamW::new(&cnn).unwrap();
-            let mut plain = || {
-                let start = Instant::now();
-                adamw.step(&cnn, &cnn.loss(&x, &digits).unwrap().backward().unwrap(), 1.0).unwrap();
-                1e3 * start.elapsed().as_secs_f64()
-            };
-            let timed = || {
-                let spans = cnn.step_by_operator(&x, &digits, "").unwrap();
-                spans.iter().map(|span| span.end_ms - span.start_ms).sum::<f64>()
-            };
-            // Other tests run beside it: in turn, the least of some, and more of them where these are apart.
-            let (mut alone, mut sum) = (f64::INFINITY, f64::INFINITY);
-            let fits = (0..6).any(|_| {
-                let pairs: Vec<(f64, f64)> = (0..5).map(|_| (plain(), timed())).collect();
-                alone = least(pairs.iter().map(|pair| pair.0)).min(alone);
-                sum = least(pairs.iter().map(|pair| pair.1)).min(sum);
-                (sum / alone - 1.0).abs() <= 0.1
-            });
-            assert!(fits, "{kernels:?}: spans {sum} ms, the step without a clock {alone} ms");
-        }
-    }
 }
