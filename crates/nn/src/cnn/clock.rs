@@ -1,9 +1,9 @@
 //! A clock inside one real step of training: when each operator has ended, forward and backward.
 //!
 //! Forward, a stamp is a line between two calls. Backward, candle walks the graph by itself, so the stamps are operators in
-//! that graph: a [`StepClock::bell`] on a parameter does nothing but copy it, and its backward pass, which candle calls right
+//! that graph, backward hooks: a [`StepClock::hook`] on a parameter does nothing but copy it, and its backward pass, which candle calls right
 //! after that of the layer which used the parameter, stamps the time. Parameters of convolutions and biases are small, so
-//! that the copies cost next to nothing; a bell on an activation would be a pass over memory of its own.
+//! that the copies cost next to nothing; a hook on an activation would be a pass over memory of its own.
 
 use super::{AdamW, Cnn};
 use candle_core::backend::BackendStorage;
@@ -47,8 +47,8 @@ impl StepClock {
     ///
     /// # Errors
     /// candle's error when the copy fails.
-    pub fn bell(&self, label: &str, tensor: &Tensor) -> candle_core::Result<Tensor> {
-        tensor.contiguous()?.apply_op1(Bell { clock: self.clone(), label: label.to_string() })
+    pub fn hook(&self, label: &str, tensor: &Tensor) -> candle_core::Result<Tensor> {
+        tensor.contiguous()?.apply_op1(Hook { clock: self.clone(), label: label.to_string() })
     }
 
     /// candle's ReLU with a border before and after its backward pass: `above` is stamped when its gradient arrives (`""`:
@@ -57,10 +57,10 @@ impl StepClock {
     /// # Errors
     /// candle's error.
     pub fn relu(&self, above: &str, label: &str, x: &Tensor) -> candle_core::Result<Tensor> {
-        // Beside the activations goes one number, which is tracked as a parameter is: candle goes to its bell once ReLU's
+        // Beside the activations goes one number, which is tracked as a parameter is: candle goes to its hook once ReLU's
         // own gradient has been added up.
         let one = candle_core::Var::zeros(1, x.dtype(), x.device())?;
-        let beside = self.bell(label, &one)?;
+        let beside = self.hook(label, &one)?;
         x.contiguous()?.apply_op2(&beside, TimedRelu { clock: self.clone(), above: above.to_string() })
     }
 
@@ -72,14 +72,14 @@ impl StepClock {
     }
 }
 
-struct Bell {
+struct Hook {
     clock: StepClock,
     label: String,
 }
 
-impl CustomOp1 for Bell {
+impl CustomOp1 for Hook {
     fn name(&self) -> &'static str {
-        "bell"
+        "backward hook"
     }
 
     fn cpu_fwd(&self, x: &CpuStorage, at: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
@@ -184,7 +184,7 @@ impl Cnn {
         for (at, var) in cnn.vars.iter().enumerate() {
             let label = cnn.ends_backward(at).map(|name| format!("{name}, backward"));
             parameters.push(match label {
-                Some(label) => clock.bell(&label, var.as_tensor())?,
+                Some(label) => clock.hook(&label, var.as_tensor())?,
                 None => var.as_tensor().clone(),
             });
         }
@@ -193,7 +193,7 @@ impl Cnn {
             out = layer(&parameters, &out)?;
             clock.stamp(name)?;
         }
-        let loss = candle_nn::loss::cross_entropy(&clock.bell("loss", &out)?, &digits)?;
+        let loss = candle_nn::loss::cross_entropy(&clock.hook("loss", &out)?, &digits)?;
         let gradients = loss.backward()?;
         adamw.step(&cnn, &gradients, 1.0)?;
         clock.stamp("AdamW")?;
@@ -209,14 +209,14 @@ mod tests {
     use candle_core::Var;
 
     #[test]
-    fn bells_ring_in_the_order_of_the_backward_pass() {
+    fn hooks_are_called_in_the_order_of_the_backward_pass() {
         let device = Device::Cpu;
         let (w, v) = (Var::new(&[[2f32]], &device).unwrap(), Var::new(&[[-3f32]], &device).unwrap());
         let x = Tensor::new(&[[1f32], [-1.0]], &device).unwrap();
         let clock = StepClock::start(&device).unwrap();
-        let hidden = x.matmul(&clock.bell("w", &w).unwrap()).unwrap();
+        let hidden = x.matmul(&clock.hook("w", &w).unwrap()).unwrap();
         let hidden = clock.relu("v", "ReLU", &hidden).unwrap();
-        let out = hidden.matmul(&clock.bell("v's own", &v).unwrap()).unwrap().sum_all().unwrap();
+        let out = hidden.matmul(&clock.hook("v's own", &v).unwrap()).unwrap().sum_all().unwrap();
         let gradients = out.backward().unwrap();
         let labels: Vec<String> = clock.spans("").into_iter().map(|span| span.label).collect();
         assert_eq!(labels, ["v's own", "v", "ReLU", "w"]);
