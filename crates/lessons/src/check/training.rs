@@ -157,7 +157,9 @@ pub fn nan_origin(answer: fn() -> (&'static str, usize)) -> Verdict {
         }
         let hint = match operator {
             "division" => return Ok(()),
-            "length" | "linear" => "the gradient that arrives there is not finite already: something above handed it down",
+            "length" | "linear" => {
+                "the gradient that arrives there is not finite already: something above handed it down"
+            }
             _ => "what arrives there is finite, and so is what it hands down to the operator before it",
         };
         wrong(what, hint)
@@ -180,10 +182,16 @@ pub fn conv2_products(answer: fn() -> u64) -> Verdict {
             given if given == 2 * right => "a multiplication with its addition counts once here",
             given if given == 128 * right || given == 64 * right => "for one image, not for a batch",
             given if given == 3 * 26 * 26 * 64 * each => "windows of 3 × 3 fit into a row of 26 fewer than 26 times",
-            given if given == 3 * outputs * 9 || given == outputs * 9 => "each output channel sums over all input channels",
-            given if given == 3 * outputs * 32 || given == outputs * 32 => "each output sums over a whole window, not one pixel",
+            given if given == 3 * outputs * 9 || given == outputs * 9 => {
+                "each output channel sums over all input channels"
+            }
+            given if given == 3 * outputs * 32 || given == outputs * 32 => {
+                "each output sums over a whole window, not one pixel"
+            }
             given if given == right + 3 * outputs => "the bias is an addition, and no multiply-add of the convolution",
-            _ => "first one output: how many products does it sum? Then how many outputs, then how many such products a step",
+            _ => {
+                "first one output: how many products does it sum? Then how many outputs, then how many such products a step"
+            }
         };
         wrong(format!("you say {given}"), hint)
     })
@@ -224,8 +232,14 @@ mod tests {
         };
         assert!(conv_gradient(scattered).passed());
         told(conv_gradient(|x, g, side| by(x, g, side, met).map(|sum| sum / g.len() as f64 + 0.0)), "a mean is not");
-        told(conv_gradient(|x, g, side| by(x, g, side, |at, tap, side| met(at, 8 - tap, side))), "other side of the middle");
-        told(conv_gradient(|x, g, side| by(x, g, side, |at, tap, side| met(at, tap % 3 * 3 + tap / 3, side))), "exchanged");
+        told(
+            conv_gradient(|x, g, side| by(x, g, side, |at, tap, side| met(at, 8 - tap, side))),
+            "other side of the middle",
+        );
+        told(
+            conv_gradient(|x, g, side| by(x, g, side, |at, tap, side| met(at, tap % 3 * 3 + tap / 3, side))),
+            "exchanged",
+        );
         told(conv_gradient(|_, g, _| [g.iter().sum(); 9]), "gradient of a bias");
         told(conv_gradient(|x, g, side| by(x, g, side, met).map(|sum| -sum)), "the sign");
         told(conv_gradient(|x, g, side| by(x, g, side, |at, tap, side| at + tap / 3 * side + tap % 3)), "by ε");

@@ -122,7 +122,14 @@ pub fn choose_algorithms(answer: fn(convolutions: &[Vec<Algorithm>], budget: u64
     verdict("choose_algorithms", || {
         let cases = [
             (vec![list(&[(124.0, 60), (152.0, 0), (170.0, 61)])], 100),
-            (vec![list(&[(124.0, 60), (152.0, 0)]), list(&[(140.0, 85), (245.0, 0)]), list(&[(125.0, 120), (188.0, 0)])], 100),
+            (
+                vec![
+                    list(&[(124.0, 60), (152.0, 0)]),
+                    list(&[(140.0, 85), (245.0, 0)]),
+                    list(&[(125.0, 120), (188.0, 0)]),
+                ],
+                100,
+            ),
             (vec![list(&[(124.0, 60), (152.0, 60)]), list(&[(90.0, 60), (91.0, 0)])], 60),
             (vec![list(&[(10.0, 50), (10.0, 20), (10.0, 20)]), list(&[(9.0, 0)])], 50),
             (vec![list(&[(10.0, 50)]), list(&[(9.0, 0)])], 49),
@@ -201,17 +208,22 @@ mod tests {
         told(step_memory(|l, s, b| memory(l, s, b, 4, 1, 1, true)), "two are missing");
         told(step_memory(|l, s, b| memory(l, s, b, 4, 3, 1, false)), "without padding");
         told(
-            step_memory(|l, s, b| {
-                memory(l, s, b, 4, 3, 1, true) - 16 * l.iter().map(|layer| layer.1).sum::<u64>()
-            }),
+            step_memory(|l, s, b| memory(l, s, b, 4, 3, 1, true) - 16 * l.iter().map(|layer| layer.1).sum::<u64>()),
             "a bias is a parameter",
         );
         told(
-            step_memory(|l, s, b| memory(l, s, b, 4, 3, 1, true) - memory(l, s, b, 0, 3, 0, true) + memory(l, s, 1, 0, 3, 0, true)),
+            step_memory(|l, s, b| {
+                memory(l, s, b, 4, 3, 1, true) - memory(l, s, b, 0, 3, 0, true) + memory(l, s, 1, 0, 3, 0, true)
+            }),
             "of its own",
         );
         // Only the first layer's side shrinks: right for one layer, wrong for two.
-        told(step_memory(|l, s, b| l.iter().map(|layer| memory(&[*layer], s, b, 4, 3, 0, true)).sum::<u64>() + 4 * b * l[0].0 * s * s), "more than");
+        told(
+            step_memory(|l, s, b| {
+                l.iter().map(|layer| memory(&[*layer], s, b, 4, 3, 0, true)).sum::<u64>() + 4 * b * l[0].0 * s * s
+            }),
+            "more than",
+        );
         // Cheats: the figure of the lesson, and one for all.
         told(step_memory(|_, _, _| 114_391_552), "more than");
         told(step_memory(|_, _, _| 0), "less than");
@@ -236,7 +248,11 @@ mod tests {
     type Lists<'a> = &'a [Vec<Algorithm>];
 
     /// The best of those that `fits` lets pass, by a key.
-    fn each(lists: Lists, fits: impl Fn(&Algorithm) -> bool, key: impl Fn(&Algorithm) -> (f64, u64)) -> Option<Vec<usize>> {
+    fn each(
+        lists: Lists,
+        fits: impl Fn(&Algorithm) -> bool,
+        key: impl Fn(&Algorithm) -> (f64, u64),
+    ) -> Option<Vec<usize>> {
         let one = |list: &Vec<Algorithm>| {
             let fitting = list.iter().enumerate().filter(|(_, a)| fits(a));
             let least = fitting.min_by(|(_, a), (_, b)| {
@@ -250,13 +266,17 @@ mod tests {
 
     #[test]
     fn algorithms_right_and_wrong() {
-        assert!(choose_algorithms(|lists, budget| each(lists, |a| a.workspace <= budget, |a| (a.us, a.workspace))).passed());
+        assert!(
+            choose_algorithms(|lists, budget| each(lists, |a| a.workspace <= budget, |a| (a.us, a.workspace))).passed()
+        );
         // Another shape: sorted, then the first that fits.
         let sorted = |lists: Lists, budget: u64| -> Option<Vec<usize>> {
             let mut chosen = Vec::new();
             for list in lists {
                 let mut order: Vec<usize> = (0..list.len()).collect();
-                order.sort_by(|&a, &b| list[a].us.total_cmp(&list[b].us).then(list[a].workspace.cmp(&list[b].workspace)));
+                order.sort_by(|&a, &b| {
+                    list[a].us.total_cmp(&list[b].us).then(list[a].workspace.cmp(&list[b].workspace))
+                });
                 chosen.push(order.into_iter().find(|&at| list[at].workspace <= budget)?);
             }
             Some(chosen)
@@ -275,12 +295,21 @@ mod tests {
         };
         told(choose_algorithms(shared), "a faster one fits too");
         told(choose_algorithms(|lists, _| each(lists, |_| true, |a| (a.us, a.workspace))), "more than the buffer has");
-        told(choose_algorithms(|lists, budget| each(lists, |a| a.workspace < budget, |a| (a.us, a.workspace))), "faster one fits too");
+        told(
+            choose_algorithms(|lists, budget| each(lists, |a| a.workspace < budget, |a| (a.us, a.workspace))),
+            "there is a choice that fits",
+        );
         told(choose_algorithms(|lists, budget| each(lists, |a| a.workspace <= budget, |a| (a.us, 0))), "equal ones");
-        told(choose_algorithms(|lists, budget| each(lists, |a| a.workspace <= budget, |a| (a.workspace as f64, 0))), "faster one");
-        told(choose_algorithms(|lists, budget| {
-            each(lists, |a| a.workspace <= budget, |a| (a.us, a.workspace)).or(Some(vec![0; lists.len()]))
-        }), "has no algorithm that fits");
+        told(
+            choose_algorithms(|lists, budget| each(lists, |a| a.workspace <= budget, |a| (a.workspace as f64, 0))),
+            "faster one",
+        );
+        told(
+            choose_algorithms(|lists, budget| {
+                each(lists, |a| a.workspace <= budget, |a| (a.us, a.workspace)).or(Some(vec![0; lists.len()]))
+            }),
+            "has no algorithm that fits",
+        );
         // Cheats: always the first, never any, one number too many.
         told(choose_algorithms(|lists, _| Some(vec![0; lists.len()])), "more than the buffer has");
         told(choose_algorithms(|_, _| None), "there is a choice that fits");

@@ -50,7 +50,8 @@ impl CustomOp1 for Watch {
 /// candle's error, which there is none of.
 pub fn nan_case() -> Result<String> {
     let seen = run()?;
-    let mut text = String::from("operator, result / gradient that arrives: images (of 8) with a number that is not finite\n");
+    let mut text =
+        String::from("operator, result / gradient that arrives: images (of 8) with a number that is not finite\n");
     for (name, _, forward) in seen.iter().filter(|(_, pass, _)| *pass == FORWARD) {
         let backward = seen.iter().find(|(other, pass, _)| other == name && *pass == BACKWARD);
         let list = |images: &[usize]| match images {
@@ -71,7 +72,8 @@ fn run() -> Result<Vec<(&'static str, &'static str, Vec<usize>)>> {
     // Image 6 is so faint that the square of its length is 0 in f32, and its length is not.
     images[6 * WIDTH..7 * WIDTH].iter_mut().for_each(|x| *x = 1e-25 * (1.0 + x.abs()));
     let x = Tensor::from_vec(images, (IMAGES, WIDTH), &device)?;
-    let weight = Var::from_vec(vec![1f32, 0.5, 0., 0., 0., 1., 0.5, 0., 0., 0., 1., 0.5, 0.5, 0., 0., 1.], (4, 4), &device)?;
+    let weight =
+        Var::from_vec(vec![1f32, 0.5, 0., 0., 0., 1., 0.5, 0., 0., 0., 1., 0.5, 0.5, 0., 0., 1.], (4, 4), &device)?;
     let h = watch("linear", x.matmul(&weight)?)?;
     let length = watch("length", h.abs()?.sum_keepdim(1)?)?;
     let divided = watch("division", h.broadcast_div(&length)?)?;
