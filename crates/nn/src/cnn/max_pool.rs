@@ -3,7 +3,6 @@
 //! Not candle's `max_pool2d`, whose backward pass divides by four where one of the four is the largest (candle 0.11.1), and
 //! not `max`, which gives each of several equal ones the whole gradient: on an even background all four are equal.
 
-use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
 use rayon::prelude::*;
 
