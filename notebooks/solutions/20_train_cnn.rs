@@ -1,13 +1,17 @@
 // Solutions of lesson 20: each section replaces the exercise cell of that name.
 
-// exercise: loss_scale
-fn loss_scale(scale: f32, good_steps: u64, finite: bool) -> (f32, u64) {
-    match (finite, good_steps + 1) {
-        // A step that overflowed is no good step, whatever came before it.
-        (false, _) => ((scale / 2.0).max(1.0), 0),
-        (true, 200) => (scale * 2.0, 0),
-        (true, good_steps) => (scale, good_steps),
+// exercise: conv_gradient
+// Weight (a, b) meets pixel (i + a, j + b) at output (i, j): the output moves by that pixel, and the loss by that times the
+// output's gradient. The loss depends on the weight through every output, so these add up: it is a convolution again.
+fn conv_gradient(x: &[f64], to_y: &[f64], side: usize) -> [f64; 9] {
+    let out = side - 2;
+    let mut sums = [0.0; 9];
+    for (at, gradient) in to_y.iter().enumerate() {
+        for (tap, sum) in sums.iter_mut().enumerate() {
+            *sum += gradient * x[(at / out + tap / 3) * side + at % out + tap % 3];
+        }
     }
+    sums
 }
 
 // exercise: adamw
@@ -17,4 +21,18 @@ fn adamw_step(state: [f64; 3], gradient: f64, t: i32) -> [f64; 3] {
     let (m_hat, v_hat) = (m / (1.0 - 0.9_f64.powi(t)), v / (1.0 - 0.999_f64.powi(t)));
     // The decay is taken from the weight itself: in the gradient it would be divided by the gradient's own size.
     [weight * (1.0 - 0.001 * 0.01) - 0.001 * m_hat / (v_hat.sqrt() + 1e-8), m, v]
+}
+
+// exercise: nan_origin
+// All results are finite, so it happened in the backward pass. What arrives at the division is finite, what arrives at the
+// length, which the division hands down, is not. The slope of a / b by b is -a / b²: image 6 is so faint that b² is 0 in f32.
+fn nan_origin() -> (&'static str, usize) {
+    ("division", 6)
+}
+
+// exercise: conv2_products
+// An output sums 3 × 3 × 32 products; there are 24 × 24 × 64 outputs. The gradient by the weights and the gradient by the input
+// are products of the same size each.
+fn conv2_products() -> u64 {
+    3 * (24 * 24 * 64) * (3 * 3 * 32)
 }

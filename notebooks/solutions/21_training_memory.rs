@@ -1,20 +1,33 @@
 // Solutions of lesson 21. Each section replaces the exercise cell of that name.
 
-// exercise: mixed_bytes
-// 2 + 2 bytes for the bf16 parameter and its gradient, 4 for the master copy, 2 × 4 for AdamW's averages: 16, as much as f32
-// throughout. What bf16 saves in training are activations.
-fn mixed_bytes(parameters: u64) -> u64 {
-    (2 + 2 + 4 + 2 * 4) * parameters
+// exercise: step_memory
+// Each parameter is there four times: itself, its gradient, AdamW's two means. Each layer keeps three results of one shape
+// (product, with bias, ReLU), whose side is smaller by window - 1 than the side that came in, layer after layer.
+fn step_memory(layers: &[(u64, u64, u64)], side: u64, batch: u64) -> u64 {
+    let (mut parameters, mut activations, mut out) = (0, 0, side);
+    for &(inputs, outputs, window) in layers {
+        out = out + 1 - window;
+        parameters += outputs * inputs * window * window + outputs;
+        activations += 3 * batch * outputs * out * out;
+    }
+    let images = batch * layers[0].0 * side * side;
+    4 * (4 * parameters + activations + images)
 }
 
-// exercise: conv_bytes
-// Product, sum with the bias, ReLU: three results of the same shape. The input belongs to the layer before.
-fn conv_bytes(batch: u64, _inputs: u64, outputs: u64, side: u64) -> u64 {
-    3 * 4 * batch * outputs * (side - 2) * (side - 2)
+// exercise: sixteen_bit_gpu
+// 2 + 2 bytes for the bf16 parameter and its gradient, 4 for the master copy, 2 × 4 for AdamW's means: 16 a parameter, as much
+// as f32 throughout. What bf16 saves in training are activations. The rest, in whole texts:
+fn sixteen_bit_gpu() -> u64 {
+    (24_000_000_000 - 16 * 124_439_808) / 45_000_000
 }
 
-// exercise: fitting_batch
-// What the fixed part leaves, in whole examples; nothing is left when it is larger than the budget.
-fn fitting_batch(budget: u64, fixed: u64, each: u64) -> u64 {
-    budget.saturating_sub(fixed) / each
+// exercise: choose_algorithms
+// The convolutions run one after the other, so the buffer is free again for the next: each may use all of it, and chooses alone.
+fn choose_algorithms(convolutions: &[Vec<check::Algorithm>], budget: u64) -> Option<Vec<usize>> {
+    let best = |list: &Vec<check::Algorithm>| {
+        let fits = list.iter().enumerate().filter(|(_, a)| a.workspace <= budget);
+        // Of equal ones `min_by` gives the first.
+        fits.min_by(|(_, a), (_, b)| a.us.total_cmp(&b.us).then(a.workspace.cmp(&b.workspace))).map(|(at, _)| at)
+    };
+    convolutions.iter().map(best).collect()
 }

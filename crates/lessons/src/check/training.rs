@@ -83,36 +83,51 @@ fn hint(given: Numbers, expected: Numbers, [w, m, _]: Numbers, g: f64, t: i32) -
     "m and v are right. Then: correct both for their start, shrink the weight, and take the step m̂ ÷ (√v̂ + ε)"
 }
 
-/// Good steps after which the scale is doubled.
-const STEADY: u64 = 200;
+/// Sides of the images that [`conv_gradient`] is asked about.
+const SIDES: [usize; 4] = [3, 4, 7, 11];
 
-/// Checks a function that gives the loss scale of the next step and the number of good steps since it last changed, from
-/// both of this step and whether all its gradients were finite: halved at once where they were not, doubled after 200 good
-/// steps, never below 1.
-pub fn loss_scale(answer: fn(scale: f32, good_steps: u64, finite: bool) -> (f32, u64)) -> Verdict {
-    verdict("loss_scale", || {
-        let cases = [
-            (1024.0, 5, true, (1024.0, 6), "a good step changes nothing but the count of good steps"),
-            (1024.0, 5, false, (512.0, 0), "gradients that overflowed: halve the scale, and begin to count anew"),
-            (
-                1024.0,
-                STEADY - 1,
-                true,
-                (2048.0, 0),
-                "this is the 200th good step: double the scale, and begin to count anew",
-            ),
-            (1024.0, STEADY - 2, true, (1024.0, STEADY - 1), "this is the 199th good step: not yet"),
-            (1.0, 3, false, (1.0, 0), "below 1 a scale takes away what it is to save: keep it at 1"),
-            (1.0, STEADY - 1, true, (2.0, 0), "a scale of 1 may grow again"),
-            (1024.0, STEADY - 1, false, (512.0, 0), "a step that overflowed is no good step, whatever came before it"),
-        ];
-        for (scale, good, finite, expected, hint) in cases {
-            let given = ask("", || answer(scale, good, finite))?;
-            if given != expected {
-                let gradients = if finite { "finite" } else { "not finite" };
+/// Checks a function (image, gradient of each output, side) that gives the gradient of the nine weights of a convolution of one
+/// channel, 3 × 3, without padding.
+pub fn conv_gradient(answer: fn(x: &[f64], to_y: &[f64], side: usize) -> [f64; 9]) -> Verdict {
+    verdict("conv_gradient", || {
+        for (at, side) in SIDES.into_iter().enumerate() {
+            let random = |len: usize, seed: u64| -> Vec<f64> {
+                gpulab::cpu::random_f32(len, seed).into_iter().map(|x| f64::from(x) * 3.0).collect()
+            };
+            let (x, to_y) = (random(side * side, at as u64), random((side - 2) * (side - 2), 100 + at as u64));
+            let case = format!("an image of {side} × {side}");
+            let given = ask(&case, || answer(&x, &to_y, side))?;
+            for tap in 0..9 {
+                let expected = weight_gradient(&x, &to_y, side, tap);
+                // Written as `<=`, which is false for NaN.
+                let same = |found: f64| (given[tap] - found).abs() <= 1e-9 * (1.0 + found.abs());
+                if same(expected) {
+                    continue;
+                }
                 let what = format!(
-                    "scale {scale}, {good} good steps before, gradients {gradients}: you give {given:?}, and it should be {expected:?}"
+                    "{case}, weight {} of row {}: you give {}, and it should be {expected}",
+                    tap % 3,
+                    tap / 3,
+                    given[tap]
                 );
+                let (outputs, turned) = (to_y.len() as f64, weight_gradient(&x, &to_y, side, tap % 3 * 3 + tap / 3));
+                let hint = if !given[tap].is_finite() {
+                    "a sum of products of finite numbers is finite"
+                } else if same(expected / outputs) {
+                    "a mean is not the derivative: each output depends on this weight, and they add up"
+                } else if same(weight_gradient(&x, &to_y, side, 8 - tap)) {
+                    "this is the gradient of the weight on the other side of the middle: which pixel does weight (a, b) meet?"
+                } else if same(turned) {
+                    "rows and columns of the weights are exchanged"
+                } else if same(to_y.iter().sum()) {
+                    "this is the gradient of a bias: what is each output's derivative by this weight?"
+                } else if same(-expected) {
+                    "the sign is wrong: this is the gradient, not the step against it"
+                } else if given == given.map(|_| given[0]) {
+                    "all nine are the same number, and they meet different pixels"
+                } else {
+                    "move this one weight by ε on paper: by how much does each output move, and the loss with it?"
+                };
                 return wrong(what, hint);
             }
         }
@@ -120,55 +135,152 @@ pub fn loss_scale(answer: fn(scale: f32, good_steps: u64, finite: bool) -> (f32,
     })
 }
 
+fn weight_gradient(x: &[f64], to_y: &[f64], side: usize, tap: usize) -> f64 {
+    let out = side - 2;
+    (0..out * out).map(|at| to_y[at] * x[(at / out + tap / 3) * side + at % out + tap % 3]).sum()
+}
+
+/// The operators of the case that [`nan_origin`] is about.
+const OPERATORS: [&str; 6] = ["linear", "length", "division", "exponential", "sum", "logarithm"];
+
+/// Checks a diagnosis: the operator that made the first number that is not finite, and the image that it came from.
+pub fn nan_origin(answer: fn() -> (&'static str, usize)) -> Verdict {
+    verdict("nan_origin", || {
+        let (operator, image) = ask("", answer)?;
+        let what = format!("you say {operator}, image {image}");
+        if !OPERATORS.contains(&operator) {
+            return wrong(what, "name one of the operators as the report writes it");
+        }
+        // The image is told from the report in any case: a wrong one is told first.
+        if image != 6 {
+            return wrong(what, "this image's numbers are finite wherever the report looks");
+        }
+        let hint = match operator {
+            "division" => return Ok(()),
+            "length" | "linear" => {
+                "the gradient that arrives there is not finite already: something above handed it down"
+            }
+            _ => "what arrives there is finite, and so is what it hands down to the operator before it",
+        };
+        wrong(what, hint)
+    })
+}
+
+/// Checks the number of multiply-adds that a training step spends on the second convolution for one image.
+pub fn conv2_products(answer: fn() -> u64) -> Verdict {
+    verdict("conv2_products", || {
+        let given = ask("", answer)?;
+        let (outputs, each) = (24 * 24 * 64u64, 9 * 32u64);
+        let forward = outputs * each;
+        let right = 3 * forward;
+        let hint = match given {
+            given if given == right => return Ok(()),
+            given if given == forward => "that is one pass: what does a training step compute beside the result?",
+            given if given == 2 * forward => {
+                "two of the three are there, or operations in place of multiply-adds: count a multiplication with its addition once"
+            }
+            given if given == 2 * right => "a multiplication with its addition counts once here",
+            given if given == 128 * right || given == 64 * right => "for one image, not for a batch",
+            given if given == 3 * 26 * 26 * 64 * each => "windows of 3 × 3 fit into a row of 26 fewer than 26 times",
+            given if given == 3 * outputs * 9 || given == outputs * 9 => {
+                "each output channel sums over all input channels"
+            }
+            given if given == 3 * outputs * 32 || given == outputs * 32 => {
+                "each output sums over a whole window, not one pixel"
+            }
+            given if given == right + 3 * outputs => "the bias is an addition, and no multiply-add of the convolution",
+            _ => {
+                "first one output: how many products does it sum? Then how many outputs, then how many such products a step"
+            }
+        };
+        wrong(format!("you say {given}"), hint)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    type Scale = fn(f32, u64, bool) -> (f32, u64);
     type Step = fn([f64; 3], f64, i32) -> [f64; 3];
 
+    fn told(verdict: Verdict, hint: &str) {
+        let text = verdict.text();
+        assert!(text.starts_with("NOT YET") && text.contains(hint), "{hint}: {text}");
+    }
+
+    /// The gradient by a formula: which pixel weight `tap` meets at output `at`.
+    fn by(x: &[f64], to_y: &[f64], side: usize, pixel: fn(usize, usize, usize) -> usize) -> [f64; 9] {
+        std::array::from_fn(|tap| (0..to_y.len()).map(|at| to_y[at] * x[pixel(at, tap, side).min(x.len() - 1)]).sum())
+    }
+
+    fn met(at: usize, tap: usize, side: usize) -> usize {
+        (at / (side - 2) + tap / 3) * side + at % (side - 2) + tap % 3
+    }
+
     #[test]
-    fn a_rule_for_the_scale_passes_and_each_mistake_is_named() {
-        let right = |scale: f32, good: u64, finite: bool| match (finite, good + 1) {
-            (false, _) => ((scale / 2.0).max(1.0), 0),
-            (true, 200) => (scale * 2.0, 0),
-            (true, good) => (scale, good),
+    fn the_gradient_of_a_convolution_passes_in_any_shape_and_each_mistake_is_named() {
+        assert!(conv_gradient(|x, g, side| by(x, g, side, met)).passed());
+        // Pixel by pixel in place of weight by weight, and with the sum in another order.
+        let scattered = |x: &[f64], g: &[f64], side: usize| {
+            let mut sum = [0.0; 9];
+            for at in (0..g.len()).rev() {
+                for (tap, sum) in sum.iter_mut().enumerate() {
+                    *sum += x[met(at, tap, side)] * g[at];
+                }
+            }
+            sum
         };
-        assert!(loss_scale(right).passed(), "{}", loss_scale(right).text());
-        let wrong: [(Scale, &str); 7] = [
-            (|scale, _, _| (scale, 0), "changes nothing but the count"),
-            (|scale, good, _| (scale, good + 1), "gradients that overflowed"),
-            (|scale, good, finite| if finite { (scale, good + 1) } else { (scale / 2.0, 0) }, "the 200th good step"),
-            (
-                |scale, good, finite| match finite {
-                    false => (scale / 2.0, 0),
-                    true if good + 1 >= 199 => (scale * 2.0, 0),
-                    true => (scale, good + 1),
-                },
-                "the 199th good step",
-            ),
-            (
-                |scale, good, finite| match finite {
-                    false => (scale / 2.0, 0),
-                    true if good + 1 == 200 => (scale * 2.0, 0),
-                    true => (scale, good + 1),
-                },
-                "keep it at 1",
-            ),
-            (
-                |scale, good, finite| match (good + 1, finite) {
-                    (200, _) => (scale * 2.0, 0),
-                    (_, false) => ((scale / 2.0).max(1.0), 0),
-                    (good, true) => (scale, good),
-                },
-                "is no good step",
-            ),
-            (|_, _, _| panic!("out of ideas"), "out of ideas"),
-        ];
-        for (answer, part) in wrong {
-            let verdict = loss_scale(answer);
-            assert!(!verdict.passed() && verdict.text().contains(part), "{part}: {}", verdict.text());
-        }
+        assert!(conv_gradient(scattered).passed());
+        told(conv_gradient(|x, g, side| by(x, g, side, met).map(|sum| sum / g.len() as f64 + 0.0)), "a mean is not");
+        told(
+            conv_gradient(|x, g, side| by(x, g, side, |at, tap, side| met(at, 8 - tap, side))),
+            "other side of the middle",
+        );
+        told(
+            conv_gradient(|x, g, side| by(x, g, side, |at, tap, side| met(at, tap % 3 * 3 + tap / 3, side))),
+            "exchanged",
+        );
+        told(conv_gradient(|_, g, _| [g.iter().sum(); 9]), "gradient of a bias");
+        told(conv_gradient(|x, g, side| by(x, g, side, met).map(|sum| -sum)), "the sign");
+        told(conv_gradient(|x, g, side| by(x, g, side, |at, tap, side| at + tap / 3 * side + tap % 3)), "by ε");
+        // Cheats: numbers that compare with nothing, one number for all, the answer for the smallest image alone.
+        told(conv_gradient(|_, _, _| [f64::NAN; 9]), "is finite");
+        told(conv_gradient(|_, _, _| [0.0; 9]), "all nine");
+        told(
+            conv_gradient(|x, g, side| if side == 3 { by(x, g, side, met) } else { std::array::from_fn(|tap| x[tap]) }),
+            "by ε",
+        );
+        told(conv_gradient(|x, _, _| [x[usize::MAX]; 9]), "panicked");
+    }
+
+    #[test]
+    fn a_diagnosis_needs_operator_and_image() {
+        assert!(nan_origin(|| ("division", 6)).passed());
+        told(nan_origin(|| ("division", 5)), "finite wherever");
+        told(nan_origin(|| ("length", 6)), "not finite already");
+        told(nan_origin(|| ("linear", 6)), "not finite already");
+        told(nan_origin(|| ("logarithm", 6)), "what arrives there is finite");
+        told(nan_origin(|| ("exponential", 6)), "what arrives there is finite");
+        told(nan_origin(|| ("square root", 6)), "as the report writes it");
+        // Cheats: the answer of the lesson's own example; all names at once.
+        told(nan_origin(|| ("squares", 1)), "as the report writes it");
+        told(nan_origin(|| ("linear length division exponential sum logarithm", 6)), "as the report writes it");
+    }
+
+    #[test]
+    fn products_on_paper_and_each_mistake() {
+        const FORWARD: u64 = 24 * 24 * 64 * 9 * 32;
+        assert!(conv2_products(|| 3 * FORWARD).passed());
+        told(conv2_products(|| FORWARD), "that is one pass");
+        told(conv2_products(|| 2 * FORWARD), "two of the three");
+        told(conv2_products(|| 6 * FORWARD), "counts once");
+        told(conv2_products(|| 128 * 3 * FORWARD), "for one image");
+        told(conv2_products(|| 3 * 26 * 26 * 64 * 9 * 32), "fewer than 26");
+        told(conv2_products(|| 3 * 24 * 24 * 64 * 9), "all input channels");
+        told(conv2_products(|| 3 * 24 * 24 * 64 * 32), "whole window");
+        // Cheats: nothing, and as much as there is.
+        told(conv2_products(|| 0), "first one output");
+        told(conv2_products(|| u64::MAX), "first one output");
     }
 
     /// AdamW with one thing changed.
@@ -211,5 +323,8 @@ mod tests {
             let verdict = adamw(answer);
             assert!(!verdict.passed() && verdict.text().contains(part), "{part}: {}", verdict.text());
         }
+        // Cheats: no numbers, and the state as it came.
+        told(adamw(|_, _, _| [f64::NAN; 3]), "m is a running mean");
+        told(adamw(|state, _, _| state), "m is a running mean");
     }
 }

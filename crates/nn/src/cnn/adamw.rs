@@ -78,12 +78,6 @@ impl AdamW {
         Ok(())
     }
 
-    /// The first step of one parameter alone, to see how long it takes.
-    pub(super) fn update(&mut self, cnn: &Cnn, at: usize, gradients: &GradStore) -> Result<()> {
-        self.steps = 1;
-        self.change(cnn, at, gradients, 1.0)
-    }
-
     fn change(&mut self, cnn: &Cnn, at: usize, gradients: &GradStore, loss_scale: f32) -> Result<()> {
         // As f64: βᵗ of many steps is lost in f32.
         let power = |beta: f64| 1.0 / (1.0 - beta.powf(self.steps as f64));

@@ -1,6 +1,7 @@
 //! The network on candle.
 
 use super::fast::{Features, Linear};
+use super::max_pool::max_pool2;
 use crate::with_new_id;
 use candle_core::{DType, Device, Tensor, Var};
 use gpulab::cpu::random_f32;
@@ -122,6 +123,25 @@ impl Cnn {
         if self.kernels == Kernels::Own { &OWN } else { &CANDLE }
     }
 
+    /// The layer whose backward pass is over once candle gets to parameter `at` in it, where there is one such: of candle's
+    /// own layers the convolutions and each layer's bias tell.
+    pub(super) fn ends_backward(&self, at: usize) -> Option<&'static str> {
+        match (self.kernels, at) {
+            (Kernels::Own, 0) => Some("convolutions"),
+            (Kernels::Own, 5) => Some("linear 1"),
+            (Kernels::Own, 7) => Some("linear 2"),
+            (Kernels::Own, _) => None,
+            (Kernels::Candle, 0) => Some("conv1"),
+            (Kernels::Candle, 1) => Some("ReLU 1 and bias 1"),
+            (Kernels::Candle, 2) => Some("conv2"),
+            (Kernels::Candle, 3) => Some("linear 1 to bias 2"),
+            (Kernels::Candle, 5) => Some("ReLU 3 and bias 3"),
+            (Kernels::Candle, 6) => Some("linear 2"),
+            (Kernels::Candle, 7) => Some("bias 4"),
+            (Kernels::Candle, _) => None,
+        }
+    }
+
     /// Where layers hand numbers on, the CPU rounds them as a GPU's 16-bit layers do.
     fn round(&self, x: Tensor) -> candle_core::Result<Tensor> {
         if x.device().is_cpu() { self.precision.apply(&x) } else { Ok(x) }
@@ -158,14 +178,7 @@ const CANDLE: [Layer; 8] = [
     ("ReLU 1", |_, x| x.relu()),
     ("conv2", |p, x| x.conv2d(&p[2], 0, 1, 1, 1)?.broadcast_add(&p[3].reshape((1, (), 1, 1))?)),
     ("ReLU 2", |_, x| x.relu()),
-    ("max-pool", |_, x| {
-        // Not `max_pool2d`, whose backward pass divides by four where one of the four is the largest (candle 0.11.1), and not
-        // `max`, which gives each of several equal ones the whole gradient: on an even background all four are equal.
-        let (count, channels, high, wide) = x.dims4()?;
-        let fours = x.reshape((count, channels, high / 2, 2, wide / 2, 2))?.permute((0, 1, 2, 4, 3, 5))?;
-        let fours = fours.contiguous()?.flatten_from(4)?;
-        fours.gather(&fours.argmax_keepdim(4)?, 4)?.flatten_from(1)
-    }),
+    ("max-pool", |_, x| max_pool2(x)?.flatten_from(1)),
     ("linear 1", |p, x| x.matmul(&p[4].t()?)?.broadcast_add(&p[5])),
     ("ReLU 3", |_, x| x.relu()),
     ("linear 2", |p, x| x.matmul(&p[6].t()?)?.broadcast_add(&p[7])),

@@ -34,7 +34,8 @@ pub struct StepMemory {
     pub cache: u64,
     /// Forward, backward and update together, in milliseconds, allocator's questions included.
     pub ms: f64,
-    /// In use and reserved after each phase, above what was in use before the step.
+    /// In use and reserved after each phase, above what was in use before the step; before that, of phases that compute, their
+    /// highest moment.
     pub points: Vec<MemoryPoint>,
 }
 
@@ -57,33 +58,37 @@ pub fn measure(
 fn step(network: &Network, batch: usize, dtype: DType, optimiser: Optimiser, meter: &Meter) -> Result<StepMemory> {
     let (before, _) = meter.now()?;
     let mut points = Vec::new();
-    let mut point = |step: &str| -> Result<u64> {
+    let mut point = |step: &str, highest: Option<u64>| -> Result<u64> {
         let (used, reserved) = meter.now()?;
         let (used, reserved) = (used.saturating_sub(before), reserved.saturating_sub(before));
+        if let Some(highest) = highest {
+            // What was in use was reserved: the allocator may have given some of it back since.
+            points.push(MemoryPoint::new(&format!("{step}: highest"), highest, highest.max(reserved), 0));
+        }
         points.push(MemoryPoint::new(step, used, reserved, 0));
         Ok(used)
     };
     let model = Model::new(network, dtype, meter.device(), 7)?;
-    let parameters = point("parameters")?;
+    let parameters = point("parameters", None)?;
     let mut update = Update::new(&model, optimiser)?;
-    let with_state = point("optimiser state")?;
+    let with_state = point("optimizer state", None)?;
     let examples = model.batch(batch, 1)?;
-    let with_input = point("examples")?;
+    let with_input = point("examples", None)?;
     let (loss, forward) = meter.watch(|| model.loss(&examples))?;
-    let with_activations = point("forward pass")?;
+    let with_activations = point("forward pass", Some(with_input + forward.peak))?;
     let (gradients, backward) = meter.watch(|| {
         let mut store = loss.backward()?;
         model.collect(0.0, &mut store)
     })?;
-    let with_gradients = point("backward pass")?;
+    let with_gradients = point("backward pass", Some(with_activations + backward.peak))?;
     drop(loss);
-    let without = point("drop the loss")?;
+    let without = point("drop the loss", None)?;
     let store = gradients.store(&model);
     drop(gradients);
     let ((), updating) = meter.watch(|| update.step(&store))?;
-    point("update")?;
+    point("update", Some(without + updating.peak))?;
     drop(store);
-    point("drop the gradients")?;
+    point("drop the gradients", None)?;
 
     let (used, reserved) = meter.now()?;
     let peaks = [with_input + forward.peak, with_activations + backward.peak, without + updating.peak];

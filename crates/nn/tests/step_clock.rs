@@ -1,0 +1,36 @@
+//! The clock inside a training step does not change what it measures. A process of its own: tests beside it would take turns with
+//! its steps.
+
+use gpulab_nn::Device;
+use gpulab_nn::cnn::{AdamW, Cnn, Kernels, Parameters, Precision, batch};
+use gpulab_nn::data::Images;
+use std::time::Instant;
+
+#[test]
+fn the_spans_add_up_to_a_step_without_a_clock() {
+    let which: Vec<u32> = (0..16).collect();
+    let (x, digits) = batch(&Images::generated(1, 16, 1).train, &which, &Device::Cpu).unwrap();
+    for kernels in [Kernels::Candle, Kernels::Own] {
+        let cnn = Cnn::new(&Parameters::random(1), &Device::Cpu, kernels, Precision::F32).unwrap();
+        let mut adamw = AdamW::new(&cnn).unwrap();
+        let mut plain = || {
+            let start = Instant::now();
+            adamw.step(&cnn, &cnn.loss(&x, &digits).unwrap().backward().unwrap(), 1.0).unwrap();
+            1e3 * start.elapsed().as_secs_f64()
+        };
+        let timed = || {
+            let spans = cnn.step_by_operator(&x, &digits, "").unwrap();
+            spans.iter().map(|span| span.end_ms - span.start_ms).sum::<f64>()
+        };
+        // In turn, and the least of each, as a busy machine only adds; more of them where the two are apart.
+        let (mut alone, mut sum) = (f64::INFINITY, f64::INFINITY);
+        let fits = (0..12).any(|_| {
+            for _ in 0..4 {
+                (alone, sum) = (alone.min(plain()), sum.min(timed()));
+            }
+            (sum / alone - 1.0).abs() <= 0.1
+        });
+        assert!(fits, "{kernels:?}: the spans add up to {sum} ms, and a step without a clock takes {alone} ms");
+        println!("{kernels:?}: spans {sum:.2} ms, step {alone:.2} ms");
+    }
+}
