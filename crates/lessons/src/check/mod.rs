@@ -23,22 +23,6 @@
 //! | 31b | [`merge_parts`], [`tensor_busy`] |
 //! | 40 | [`top_p`], [`decode_step`], [`token_floor`], [`cache_gigabytes`] |
 //! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes` (feature `onnx`) |
-//! | 01 | [`choose_device`], [`fix_mismatch`], [`will_it_run`] |
-//! | 02 | [`time_kernel`], [`find_fault`], [`crossover`] |
-//! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
-//! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
-//! | 11 | [`largest`], [`row_sums`], [`dot`] |
-//! | 12 | [`tiled`], [`thin`], [`four_rows`] |
-//! | 13 | [`gather_four`], [`padding`], [`backward`] |
-//! | 14 | [`swiglu`], [`log_sum_exp`] |
-//! | 15 | [`keep_fares`], [`sums_by_zone`] |
-//! | 16 | [`case_one`], [`fix_scale`], [`case_two`], [`fix_sums`] |
-//! | 20 | [`conv_gradient`], [`adamw`], [`nan_origin`], [`conv2_products`] |
-//! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`] |
-//! | 30 | [`causal_mask`], [`softmax_row`], [`grouped`] |
-//! | 31 | [`one_pass`], [`causal_tiles`], [`merge_parts`] |
-//! | 40 | [`top_p`], [`padding_mask`], [`token_floor`] |
-//! | 42 | `eight_bits`, `positions`, `probabilities` (feature `onnx`) |
 
 mod add_rms_norm;
 mod attention;
@@ -101,5 +85,3 @@ pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
 pub use training_memory::{Algorithm, choose_algorithms, sixteen_bit_gpu, step_memory};
 pub use vector_add::{scale, two_kinds};
 pub use verdict::{Hint, Verdict};
-pub use vector_add::{axpy, scale, two_kinds};
-pub use verdict::Verdict;
