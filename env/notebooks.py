@@ -60,7 +60,9 @@ def find(names: str = "", folder: Path = FOLDER) -> list[Path]:
         return every
     found = []
     for name in wanted:
-        hits = [path for path in every if path.stem == name or path.stem.split("_")[0] == name]
+        # `12` names 12a, 12b and 12c as well.
+        numbered = re.compile(rf"{re.escape(name)}[a-z]?")
+        hits = [path for path in every if path.stem == name or numbered.fullmatch(path.stem.split("_")[0])]
         if not hits:
             there = ", ".join(path.stem for path in every)
             raise ToolError(f"no notebook is called `{name}`; there are: {there}", "name one of these, as in NB=00")

@@ -8,7 +8,9 @@
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`] |
 //! | 10 | [`axpy`], [`scale`], [`two_kinds`] |
 //! | 11 | [`largest`], [`row_sums`], [`dot`] |
-//! | 12 | [`tiled`], [`thin`], [`four_rows`] |
+//! | 12a | [`product`], [`memory_limit`], [`tile_suspect`] |
+//! | 12b | [`product_loop`], [`wave_share`], [`share_suspect`] |
+//! | 12c | [`mma_tile`], [`first_bank`], [`error_suspect`] |
 //! | 13 | [`gather_four`], [`padding`], [`backward`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`] |
 //! | 15 | [`keep_fares`], [`sums_by_zone`] |
@@ -48,7 +50,10 @@ pub use export::{eight_bits, positions, probabilities};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass};
 pub use fusion::{log_sum_exp, swiglu};
 pub use inference::{Decode, padding_mask, token_floor, top_p};
-pub use matmul::{four_rows, thin, tiled};
+pub use matmul::{
+    ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, memory_limit, mma_tile,
+    product, product_loop, share_suspect, tile_suspect, wave_share,
+};
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use profiling::{Cause, FAST_SCALE, FAST_SUMS, case_one, case_two, fix_scale, fix_sums};
 pub use reduction::{dot, largest, row_sums};
