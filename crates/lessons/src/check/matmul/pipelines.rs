@@ -254,7 +254,7 @@ mod tests {
                     "no copies of step 1 are under way",
                 ),
                 
-                ("step = 0; step < steps", "step = 0; step < steps - 1", "for 1 steps"),
+                ("step = 0; step < steps", "step = 0; step < steps - 1", "for 4 steps"),
                 ("tiles.multiply(step % 2);", "tiles.multiply(step % 2); __syncthreads();", "where"),
                 ("__syncthreads(); // used", "if (threadIdx.x) __syncthreads();", "every thread of the block"),
                 // Constants; one thread that does all.
