@@ -253,7 +253,6 @@ mod tests {
                     "tiles.fetch(step, (step + 1) % 2);",
                     "no copies of step 1 are under way",
                 ),
-                
                 ("step = 0; step < steps", "step = 0; step < steps - 1", "for 4 steps"),
                 ("tiles.multiply(step % 2);", "tiles.multiply(step % 2); __syncthreads();", "where"),
                 ("__syncthreads(); // used", "if (threadIdx.x) __syncthreads();", "every thread of the block"),
