@@ -33,7 +33,9 @@ def lesson_lines(lessons: list[str]) -> list[str]:
     if lessons == ["all"]:
         lessons = [file.stem for file in sorted(paths.NOTEBOOKS.glob("*.ipynb"))]
     for lesson in lessons:
-        matches = sorted(paths.NOTEBOOKS.glob(f"{lesson}_*.ipynb")) or sorted(paths.NOTEBOOKS.glob(f"{lesson}.ipynb"))
+        # `12` names 12a, 12b and 12c as well.
+        patterns = (f"{lesson}_*.ipynb", f"{lesson}[a-z]_*.ipynb", f"{lesson}.ipynb")
+        matches = [file for pattern in patterns for file in sorted(paths.NOTEBOOKS.glob(pattern))]
         if not matches:
             there = ", ".join(file.stem for file in sorted(paths.NOTEBOOKS.glob("*.ipynb"))) or "none"
             raise ToolError(f"there is no lesson {lesson!r} in notebooks/", f"name one of these: {there}")
