@@ -22,7 +22,7 @@ KNOWN = {
 }
 LOCAL = re.compile("file:|data:")
 NOTHING = "no such word anywhere qzx"
-SHOTS = ["index", "lessons/10_vector_add", "lessons/12_matmul", "lessons/31a_flash_attention"]
+SHOTS = ["index", "lessons/10_vector_add", "lessons/12a_matmul_tiles", "lessons/31a_flash_attention"]
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def _switches(browser: Any, out: Path) -> None:
         light = page.evaluate(ground)
         page.click("button.theme")
         dark = page.evaluate(ground)
-        page.goto((out / "lessons" / "12_matmul.html").as_uri())
+        page.goto((out / "lessons" / "12a_matmul_tiles.html").as_uri())
         if light == dark or page.evaluate(ground) != dark:
             raise ToolError(
                 "the button for the colours does nothing, or is forgotten", "look at env/book/static/theme.js"

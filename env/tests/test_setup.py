@@ -218,15 +218,18 @@ def test_lessons_are_found_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyP
     load, nn = recipe.PLAIN.splitlines()[0], ':dep gpulab-nn = { path = "../crates/nn" }'
     for name, source in (
         ("00_welcome", load),
+        ("12a_tiles", load),
+        ("12b_pipelines", f"{load}\n{nn}"),
         ("20_train_cnn", f"// data\n  {load}\n{nn}\nuse gpulab::prelude::*;"),
     ):
         cells = [{"cell_type": "markdown", "source": ":dep gpulab = no"}, {"cell_type": "code", "source": [source]}]
         (tmp_path / f"{name}.ipynb").write_text(json.dumps({"cells": cells}))
     assert build.lesson_lines(["20"]) == [f"{load}\n{nn}"]
+    assert build.lesson_lines(["12"]) == build.lesson_lines(["12a", "12b_pipelines"]) == [load, f"{load}\n{nn}"]
     assert build.lesson_lines(["00", "20_train_cnn", "20"]) == [load, f"{load}\n{nn}"]
     with pytest.raises(console.ToolError, match="no lesson '7'") as error:
         build.lesson_lines(["7"])
-    assert "00_welcome, 20_train_cnn" in str(error.value)
+    assert "00_welcome, 12a_tiles, 12b_pipelines, 20_train_cnn" in str(error.value)
 
 
 def test_durations_are_for_people() -> None:

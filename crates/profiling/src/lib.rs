@@ -7,6 +7,7 @@
 //! | [`ncu`] | Nsight Compute's counters of the course's kernels |
 //! | [`nsys`] | Nsight Systems' summary of where the time went |
 //! | [`sanitize`] | what compute-sanitizer says of a kernel |
+//! | [`Sass`] | the machine instructions of a rung |
 
 mod activity;
 pub mod bare;
@@ -15,16 +16,19 @@ mod ncu;
 mod nsys;
 mod nvtx;
 mod programs;
+mod recorded;
 mod sanitizer;
+mod sass;
 mod tape;
 mod trace;
 mod traced;
 
 pub use activity::{Activity, ActivityKind, NamedRange};
-pub use ncu::{Add, Counted, Metric, NCU_METRICS, Stalls, ncu, ncu_command, parse_ncu};
+pub use ncu::{Add, Counted, Metric, NCU_METRICS, Stalls, TABLE_METRICS, ncu, ncu_command, parse_ncu};
 pub use nsys::{Shared, nsys, nsys_command, parse_nsys};
 pub use programs::{Tooling, tools};
 pub use sanitizer::{Reported, parse_sanitizer, sanitize, sanitize_command};
+pub use sass::Sass;
 pub use tape::{Tape, TapeRange, trace};
 pub use trace::{Trace, save_spans};
 pub use traced::{RangeWork, Traced, measure_trace};

@@ -24,9 +24,10 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// The figure of that name in Nsight Compute's list or of this crate's short ones ([`NCU_METRICS`]); NaN where it is none.
+    /// The figure of that name in Nsight Compute's list or of this crate's short ones ([`NCU_METRICS`], [`TABLE_METRICS`]);
+    /// NaN where it is none.
     pub fn get(&self, name: &str) -> f64 {
-        let known = NCU_METRICS.iter().find(|metric| metric.short == name);
+        let known = known(name);
         let value = self.metrics.get(known.map_or(name, |metric| metric.name)).copied();
         value.map_or(f64::NAN, |value| value * known.map_or(1.0, |metric| metric.scale))
     }
@@ -83,7 +84,7 @@ impl Counted {
 
     /// One figure of several rungs as rows for [`plot::bars`](gpulab::plot::bars); `name` as for [`Counted::get`].
     pub fn bars(counted: &[Counted], name: &str) -> Vec<Measurement> {
-        let unit = NCU_METRICS.iter().find(|metric| metric.short == name).map_or("", |metric| metric.unit);
+        let unit = known(name).map_or("", |metric| metric.unit);
         let known = counted.iter().filter(|one| one.get(name).is_finite());
         known.map(|one| bar(&one.rung, name, unit, one.get(name), &one.recorded_on)).collect()
     }
@@ -91,7 +92,7 @@ impl Counted {
     /// Figures of several rungs as a table; `names` as for [`Counted::get`].
     pub fn table(counted: &[Counted], names: &[&str]) -> String {
         let wide = counted.iter().map(|one| one.rung.len()).max().unwrap_or(0);
-        let unit = |name: &str| NCU_METRICS.iter().find(|metric| metric.short == name).map_or("", |metric| metric.unit);
+        let unit = |name: &str| known(name).map_or("", |metric| metric.unit);
         let heads: Vec<String> = names.iter().map(|name| format!("{name} ({})", unit(name))).collect();
         let mut text = format!("{:wide$}  {}\n", "", heads.join("  "));
         for one in counted {
@@ -261,6 +262,21 @@ pub const NCU_METRICS: [Metric; 13] = [
     sum("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum", "conflicts, stores", "wavefronts", 1.0),
 ];
 
+/// Figures that [`ncu`](super::ncu) does not ask for, and that tables under `results/ncu` hold.
+pub const TABLE_METRICS: [Metric; 6] = [
+    percent("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", "tensor cores"),
+    percent("sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active", "fp32 units"),
+    percent("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed", "shared data path"),
+    sum("smsp__inst_executed.sum", "instructions", "millions", 1e-6),
+    sum("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "conflicts", "thousands", 1e-3),
+    Metric { unit: "GHz", scale: 1e-9, ..percent("SM Frequency", "clock") },
+];
+
+/// The figure of that short name.
+fn known(short: &str) -> Option<&'static Metric> {
+    NCU_METRICS.iter().chain(&TABLE_METRICS).find(|metric| metric.short == short)
+}
+
 /// Every name that is asked for.
 pub(super) fn all() -> impl Iterator<Item = String> {
     let reasons = REASONS.iter().map(|(name, _)| stall_metric(name));
@@ -346,6 +362,12 @@ impl Stalls {
     /// The first reason that is a wait; empty where nothing was counted.
     pub fn first(&self) -> &'static str {
         self.reasons.iter().find(|one| one.0 != "selected").map_or("", |one| one.0)
+    }
+
+    /// The `count` longest waits in a line, such as `long_scoreboard 5.5, wait 1.2`.
+    pub fn longest(&self, count: usize) -> String {
+        let waits = self.reasons.iter().filter(|one| one.0 != "selected").take(count);
+        waits.map(|one| format!("{} {:.1}", one.0, one.2)).collect::<Vec<_>>().join(", ")
     }
 
     /// The reasons as rows for [`plot::bars`](gpulab::plot::bars): the five that are most.

@@ -30,7 +30,7 @@ pub struct SpeedReport {
 /// How much of a lesson there is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LessonRows {
-    /// Its name, such as `12_matmul`.
+    /// Its name, such as `12a_matmul_tiles`.
     pub lesson: String,
     /// Rows measured on a CPU.
     pub cpu: usize,
