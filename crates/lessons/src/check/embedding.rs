@@ -1,6 +1,6 @@
 //! Exercises of lesson 13: gathers that the learner writes, run in the simulator, which sees every access.
 
-use super::kernels::{left, shared_out, telling, unchanged};
+use super::kernels::{left, shared_out, unchanged};
 use super::verdict::{Check, none_told, told};
 use super::{Verdict, kernels};
 use gpulab::cpu;
@@ -139,117 +139,6 @@ fn run_four(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Check<(Inspection, Vec
     Ok((seen, given))
 }
 
-/// Checks a kernel `gather(const float *table, const int *index, float *out, int count, int width, int rows)`, launched
-/// with a thread an element, that gives 0 where an index names no row, and then reads nothing of the table.
-pub fn padding(source: &str) -> Verdict {
-    kernels::verdict("padding", source, "gather", mistake_hint, |gpu, kernel| {
-        for (count, width) in COUNTS.into_iter().flat_map(|count| [(count, 1), (count, 64), (count, 33)]) {
-            let mut work = Lookup::new(count, width);
-            none_told(
-                run_padded(gpu, kernel, &work)?.1,
-                "these indices all name a row, and that place does not hold it",
-                "which of these indices does the comparison turn away?",
-            )?;
-            // Infinite, so that a row that is read and then multiplied by 0 shows itself.
-            work.table[..width].fill(f32::INFINITY);
-            work.table[49 * width..].fill(f32::INFINITY);
-            for (at, bad) in [(0, -1), (7, 50), (13, i32::MAX), (20, i32::MIN), (30, -1)] {
-                if let Some(index) = work.index.get_mut(at) {
-                    *index = bad;
-                }
-            }
-            none_told(
-                run_padded(gpu, kernel, &work)?.1,
-                "a place whose index names no row holds something else than 0, or one with a row not that row",
-                "what is read and multiplied by 0 may still be infinite or NaN: what is not read cannot be wrong",
-            )?;
-        }
-        let many = Lookup::new(MANY, 64);
-        let (seen, wrong) = run_padded(gpu, kernel, &many)?;
-        none_told(
-            wrong,
-            "with many blocks, that place does not hold its row",
-            "which element does each block's first thread take?",
-        )?;
-        shared_out(&seen, 0.3)?;
-        let none = Lookup { index: vec![-1; 8], ..Lookup::new(8, 64) };
-        let (seen, _) = run_padded(gpu, kernel, &none)?;
-        // 16 warps, each with half a row: a sector each for the index, and 8 more for what they might read of the table.
-        let sectors = seen.counters.global_load_sectors;
-        let what = (sectors > 32).then(|| {
-            format!("right, but 8 places of padding, 16 warps, fetch {sectors} sectors: the table is read all the same")
-        });
-        none_told(
-            what,
-            "of a place without a row nothing need be fetched but its index",
-            "read the table only behind the comparison, not before it",
-        )
-    })
-}
-
-/// What the launch did, and what is wrong with its result.
-fn run_padded(gpu: &Gpu, kernel: &Kernel, work: &Lookup) -> Check<(Inspection, Option<String>)> {
-    let (table, index) = (gpu.to_device(&work.table)?, gpu.to_device(&work.index)?);
-    let (count, width) = (work.index.len(), work.width);
-    let mut out = gpu.poison::<f32>(count * width)?;
-    let config = LaunchConfig::for_elements(count * width, BLOCK);
-    kernel.launch(config, (&table, &index, &mut out, count as i32, width as i32, 50))?;
-    let wrong = work.first_wrong(&out.to_host()?);
-    unchanged("table", &table, &work.table)?;
-    unchanged("index", &index, &work.index)?;
-    let seen = kernel.inspect(config, (&table, &index, &mut out, count as i32, width as i32, 50))?;
-    Ok((seen, wrong))
-}
-
-/// Checks a kernel `backward(float *grad_table, const int *index, const float *grad_out, int count, int width)`, launched
-/// with a thread an element, that adds each row of `grad_out` to the row of `grad_table` that its index names.
-pub fn backward(source: &str) -> Verdict {
-    kernels::verdict("backward", source, "backward", element_hint, |gpu, kernel| {
-        // The last two: every place names one row; many blocks.
-        for (count, width) in [(1, 1), (31, 33), (40, 64), (100, 5), (200, 31), (70, 9), (MANY, 32)] {
-            let Lookup { mut index, .. } = Lookup::new(count, width);
-            if count == 70 {
-                index.fill(13);
-            }
-            // Whole numbers of both signs: their sums are exact in any order.
-            let whole =
-                |n: usize, seed| -> Vec<f32> { telling(n, seed).into_iter().map(|x| x.trunc() + 0.5).collect() };
-            let (before, grad_out) = (whole(50 * width, 1), whole(count * width, 2));
-            let mut expected = before.clone();
-            for (at, grad) in grad_out.iter().enumerate() {
-                expected[index[at / width] as usize * width + at % width] += grad;
-            }
-            let (mut on_table, on_index) = (gpu.to_device(&before)?, gpu.to_device(&index)?);
-            let config = LaunchConfig::for_elements(count * width, BLOCK);
-            let on_grad = gpu.to_device(&grad_out)?;
-            kernel.launch(config, (&mut on_table, &on_index, &on_grad, count as i32, width as i32))?;
-            let given = on_table.to_host()?;
-            if let Some(at) = (0..given.len()).find(|&at| given[at] != expected[at]) {
-                let (row, column) = (at / width, at % width);
-                let asked = index.iter().filter(|&&asked| asked as usize == row).count();
-                return told(
-                    format!(
-                        "{count} places of {width} elements: element {column} of row {row}, which {asked} of the indices name, \
-                         was {} and {}, and it should be {}",
-                        before[at],
-                        left(given[at]),
-                        expected[at]
-                    ),
-                    "the row does not hold what was in it and what all places that name it bring",
-                    "what was in the table before stays, and every place that names the row adds to it: which part is missing?",
-                );
-            }
-            unchanged("index", &on_index, &index)?;
-            unchanged("grad_out", &on_grad, &grad_out)?;
-            if count == MANY {
-                let seen = kernel.inspect(config, (&mut on_table, &on_index, &on_grad, count as i32, width as i32))?;
-                shared_out(&seen, 0.3)?;
-            }
-        }
-        Ok(())
-    })
-}
-
 /// What to ask oneself about the first mistake of a warp that copies rows.
 fn gather_hint(error: &Error) -> &'static str {
     if kernels::first_is(error, &[Kind::GlobalRace]) {
@@ -308,21 +197,6 @@ extern \"C\" __global__ void gather(const float *table, const int *index, float 
     }
 }";
 
-    const PADDING: &str =
-    "extern \"C\" __global__ void gather(const float *table, const int *index, float *out, int count, int width, int rows) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count * width) {
-        int row = index[i / width];
-        out[i] = 0 <= row && row < rows ? table[row * width + i % width] : 0.0f;
-    }
-}";
-
-    const BACKWARD: &str =
-    "extern \"C\" __global__ void backward(float *grad_table, const int *index, const float *grad_out, int count, int width) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count * width) { atomicAdd(&grad_table[index[i / width] * width + i % width], grad_out[i]); }
-}";
-
     #[test]
     fn gather_four_counts_instructions() {
         let narrow_loads = "for (int k = lane; k < n; k += 32) {
@@ -368,96 +242,5 @@ extern \"C\" __global__ void gather(const float *table, const int *index, float 
         let nothing = FOUR.replace("to[k] = from[k];", "to[k] = T();");
         expect_whole(gather_four, &[(&one, "the work is not shared out"), (&nothing, "is 0, and it should be")]);
         passes(gather_four, &[&all]);
-    }
-
-    #[test]
-    fn padding_is_zero_and_not_read() {
-        let chosen = "0 <= row && row < rows ? table[row * width + i % width] : 0.0f";
-        expect(
-        padding,
-        PADDING,
-        &[
-            ("0 <= row && ", "", "-1 is below the first"),
-            (" && row < rows", "", "`rows` is behind the last"),
-            ("row < rows", "row <= rows", "`rows` is behind the last"),
-            ("0 <= row", "0 < row", "these indices all name a row"),
-            (": 0.0f", ": 1.0f", "and it should be 0"),
-            // Constants, one thread, an index put right in place.
-            ("out[i] = 0", "out[i] = 0.0f; if (false) out[i] = 0", "is 0, and it should be"),
-            ("if (i < count * width) {", "if (i == 0) for (; i < count * width; ++i) {", "the work is not shared out"),
-            ("if (i < count * width) {", "if (i < 32) for (; i < count * width; i += 32) {", "the work is not shared out"),
-            ("out[i] = 0", "if (row < 0) { ((int *)index)[i / width] = 0; } out[i] = 0", "the input `index` has changed"),
-            (
-                chosen,
-                "table[min(max(row, 0), rows - 1) * width + i % width] * (0 <= row && row < rows)",
-                "what is not read cannot be wrong",
-            ),
-            (
-                chosen,
-                "0.0f; float x = ((volatile const float *)table)[(0 <= row && row < rows ? row : 0) * width + i % width];
-                 if (0 <= row && row < rows) out[i] = x",
-                "the table is read all the same",
-            ),
-        ],
-    );
-        let unsigned = PADDING.replace("0 <= row && row < rows", "(unsigned)row < (unsigned)rows");
-        assert!(padding(&unsigned).passed(), "{}", padding(&unsigned).text());
-    }
-
-    #[test]
-    fn backward_adds_every_place() {
-        let add = "atomicAdd(&grad_table[index[i / width] * width + i % width], grad_out[i])";
-        expect(
-            backward,
-            BACKWARD,
-            &[
-                (
-                    add,
-                    "grad_table[index[i / width] * width + i % width] += grad_out[i]",
-                    "additions that nobody can come between",
-                ),
-                (
-                    add,
-                    "atomicExch(&grad_table[index[i / width] * width + i % width], grad_out[i])",
-                    "stays, and every place",
-                ),
-                ("index[i / width]", "i / width", "which part is missing"),
-                ("i % width", "0", "element 0 of row"),
-                ("i < count * width", "i < count", "and it should be"),
-                // Volatile, and an exchange, in place of one addition.
-                (
-                    add,
-                    "*(volatile float *)&grad_table[index[i / width] * width + i % width] += grad_out[i]",
-                    "lost update",
-                ),
-                (
-                    add,
-                    "float *p = &grad_table[index[i / width] * width + i % width]; atomicExch(p, atomicAdd(p, 0.0f) + grad_out[i])",
-                    "lost update",
-                ),
-                (
-                    add,
-                    "float *p = &grad_table[index[i / width] * width + i % width]; atomicExch(p, *p + grad_out[i])",
-                    "data race in global memory",
-                ),
-                // One thread, one warp does all; only the last place counts; NaN; the input changes.
-                (
-                    "if (i < count * width) {",
-                    "if (i == 0) for (; i < count * width; ++i) {",
-                    "the work is not shared out",
-                ),
-                (
-                    "if (i < count * width) {",
-                    "if (i < 32) for (; i < count * width; i += 32) {",
-                    "the work is not shared out",
-                ),
-                ("grad_out[i])", "2.0f * grad_out[i])", "which part is missing"),
-                ("grad_out[i])", "__int_as_float(0x7fc00000))", "is NaN"),
-                ("grad_out[i]);", "grad_out[i]); ((float *)grad_out)[i] = 0.0f;", "the input `grad_out` has changed"),
-            ],
-        );
-        let swap = "int *p = (int *)&grad_table[index[i / width] * width + i % width], seen = *(volatile int *)p, old;
-        do { old = seen; seen = atomicCAS(p, old, __float_as_int(__int_as_float(old) + grad_out[i])); } while (seen != old)";
-        passes(backward, &[&BACKWARD.replace(add, swap)]);
     }
 }

@@ -12,7 +12,7 @@
 //! | 12b | [`product_loop`], [`wave_share`], [`share_suspect`] |
 //! | 12c | [`mma_tile`], [`first_bank`], [`error_suspect`] |
 //! | 13 | [`gather_four`], [`scatter_add`], [`straddling_rows`] |
-//! | 14 | [`log_sum_exp`], [`add_rms_norm`], [`fused_share`] |
+//! | 14 | [`swiglu`], [`log_sum_exp`], [`add_rms_norm`], [`fused_share`] |
 //! | 15 | [`keep_fares`], [`group_by_zone`] |
 //! | 15a | [`pass_bytes`], [`triangle_bytes`] |
 //! | 16 | [`case_one`], [`write_rows`], [`case_two`], [`write_bins`] |
@@ -63,7 +63,7 @@ pub use embedding::gather_four;
 #[cfg(feature = "onnx")]
 pub use export::{Served, cache_bytes, eight_bits, left_in_f32, slow_model, within_deadline};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass, queries_per_block, tensor_busy, tile_loop};
-pub use fusion::log_sum_exp;
+pub use fusion::{log_sum_exp, swiglu};
 pub use hidden_total::{Excess, TotalReport, diagnose_total, revealed_total, total_report, total_us};
 pub use inference::{Decode, cache_gigabytes, decode_step, token_floor, top_p};
 pub use matmul::{

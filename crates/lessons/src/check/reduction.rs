@@ -1,7 +1,7 @@
 //! Exercises of lesson 11: kernels whose threads work together, run in the simulator, which sees who waits for whom.
 
 use super::Verdict;
-use super::kernels::{self, first_wrong, shared_out, telling, unchanged, whole};
+use super::kernels::{self, first_wrong, shared_out, unchanged, whole};
 use super::verdict::{Check, none_told, told};
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
@@ -10,44 +10,10 @@ use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
 const BLOCK: u32 = 256;
-/// One element, a warp and its neighbours, a few blocks with a ragged end, many blocks.
-const SIZES: [usize; 6] = [1, 31, 33, 256, 1000, 20_001];
 /// What `row_sums` has in a row.
 const COLUMNS: usize = 32;
 /// So many blocks `dot` is launched with, whatever the length.
 const DOT_BLOCKS: u32 = 8;
-
-/// Checks a kernel `largest(const float *a, float *partial, int n)` that leaves the largest of each 256 elements in
-/// `partial[blockIdx.x]`, launched with blocks of 256 threads, one an element.
-pub fn largest(source: &str) -> Verdict {
-    kernels::verdict("largest", source, "largest", mistake_hint, |gpu, kernel| {
-        // The largest one is the last, the first, anywhere, one of many; all are far below 0. None is 0 alone, as memory is.
-        let order: [fn(usize) -> Vec<f32>; 4] = [
-            |n| (0..n).map(|i| i as f32 + 1.0).collect(),
-            |n| (0..n).map(|i| -1.0 - i as f32).collect(),
-            |n| telling(n, 1).into_iter().map(|x| x + 0.5).collect(),
-            |n| (0..n).map(|i| -1e30 - 1e25 * (i * 37 % 101) as f32).collect(),
-        ];
-        for (n, a) in SIZES.into_iter().flat_map(|n| order.map(|order| (n, order(n)))) {
-            let blocks = n.div_ceil(BLOCK as usize);
-            let (on_a, mut partial) = (gpu.to_device(&a)?, gpu.poison::<f32>(blocks)?);
-            kernel.launch(LaunchConfig::for_elements(n, BLOCK), (&on_a, &mut partial, n as i32))?;
-            let expected: Vec<f32> =
-                a.chunks(BLOCK as usize).map(|part| part.iter().copied().fold(f32::NEG_INFINITY, f32::max)).collect();
-            let with = format!("n = {n}, numbers from {} to {}", a[0], a[n - 1]);
-            none_told(
-                first_wrong(&with, &partial.to_host()?, &expected, |at| format!("block {at}")),
-                "some element of that block never met the others, or a number came in that is none of its elements",
-                "follow the largest element of that block through the steps: with whom is it compared in each, and what does a \
-                 thread without an element put in?",
-            )?;
-            unchanged("a", &on_a, &a)?;
-        }
-        let n = 64 * BLOCK as usize;
-        let (a, mut partial) = (gpu.to_device(&telling(n, 1))?, gpu.poison::<f32>(64)?);
-        shared_out(&kernel.inspect(LaunchConfig::for_elements(n, BLOCK), (&a, &mut partial, n as i32))?, 0.35)
-    })
-}
 
 /// Checks a kernel `row_sums(const float *a, float *sums, int rows)` for rows of 32 elements, launched with one warp for every
 /// 32 rows: right, each sector of `a` fetched once, and no bank conflict.
@@ -224,21 +190,7 @@ fn mistake_hint(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::kernels::{expect, expect_whole, passes};
-
-    const LARGEST: &str = "extern \"C\" __global__ void largest(const float *a, float *partial, int n) {
-    __shared__ float most[256];
-    int thread = threadIdx.x;
-    most[thread] = a[min(blockIdx.x * 256 + thread, n - 1)];
-    __syncthreads(); // all are there
-    for (int distance = 128; distance > 0; distance /= 2) {
-        if (thread < distance) {
-            most[thread] = fmaxf(most[thread], most[thread + distance]);
-        }
-        __syncthreads(); // all are done
-    }
-    if (thread == 0) { partial[blockIdx.x] = most[0]; }
-}";
+    use crate::check::kernels::{expect, passes};
 
     const ROW_SUMS: &str = "extern \"C\" __global__ void row_sums(const float *a, float *sums, int rows) {
     __shared__ float tile[32][33];
@@ -260,87 +212,6 @@ mod tests {
     for (int distance = 16; distance > 0; distance /= 2) { sum += __shfl_down_sync(0xffffffff, sum, distance); }
     if (threadIdx.x % 32 == 0) { atomicAdd(result, sum); }
 }";
-
-    #[test]
-    fn largest_knows_its_mistakes() {
-        expect(
-            largest,
-            LARGEST,
-            &[
-                ("__syncthreads(); // all are there", "", "data race in shared memory"),
-                ("__syncthreads(); // all are done", "", "done by all threads before"),
-                ("most[thread] = fmaxf(most[thread], most[thread + distance]);", "__syncthreads();", "no `if` keeps"),
-                ("distance = 128", "distance = 64", "with whom is it compared"),
-                ("fmaxf", "fminf", "block 0 is"),
-                ("min(blockIdx.x * 256 + thread, n - 1)", "blockIdx.x * 256 + thread", "which element is its own"),
-                ("if (thread == 0)", "if (thread == 256)", "was never written"),
-                ("__shared__ float", "__shared__ flaot", "the compiler"),
-                ("void largest", "void biggest", "no kernel `largest`"),
-                ("partial[blockIdx.x]", "partial[0]", "two threads meet"),
-            ],
-        );
-        // As given, without barriers, it is told of a race: not of memory that nobody has written.
-        let given =
-            LARGEST.replace("__syncthreads(); // all are there", "").replace("__syncthreads(); // all are done", "");
-        let shown = largest(&given).shown();
-        assert!(shown.contains("data race in shared memory") && !shown.contains("nothing has written"), "{shown}");
-        let head = "extern \"C\" __global__ void largest(const float *a, float *partial, int n) {
-    int first = blockIdx.x * 256, last = min(first + 256, n), thread = threadIdx.x;";
-        let with = |body: &str| format!("{head}\n{body}\n}}");
-        let one_thread = "float most = a[first];
-    for (int i = first; i < last; ++i) { most = fmaxf(most, a[i]); }
-    if (thread == 0) { partial[blockIdx.x] = most; }";
-        expect_whole(
-            largest,
-            &[
-                // One thread, one warp; a maximum that begins at 0; an update that others come between; constants; the input
-                // as a place to work in.
-                (&with(&format!("if (thread == 0) {{ {one_thread} }}")), "the work is not shared out"),
-                (
-                    &with(
-                        "if (thread >= 32) return; float most = -__int_as_float(0x7f800000);
-    for (int i = first + thread; i < last; i += 32) { most = fmaxf(most, a[i]); }
-    for (int d = 16; d > 0; d /= 2) { most = fmaxf(most, __shfl_down_sync(~0u, most, d)); }
-    if (thread == 0) { partial[blockIdx.x] = most; }",
-                    ),
-                    "the work is not shared out",
-                ),
-                (
-                    &with("__shared__ int most; if (thread == 0) { most = 0; } __syncthreads();
-    if (first + thread < n) { atomicMax(&most, __float_as_int(a[first + thread])); } __syncthreads();
-    if (thread == 0) { partial[blockIdx.x] = __int_as_float(most); }"),
-                    "numbers from -1",
-                ),
-                (
-                    &with("volatile float *most = partial + blockIdx.x; if (thread == 0) { *most = -__int_as_float(0x7f800000); } __syncthreads();
-    if (first + thread < n) { *most = fmaxf(*most, a[first + thread]); }"),
-                    "lost update",
-                ),
-                (&with("if (thread == 0) { partial[blockIdx.x] = a[last - 1]; }"), "and it should be -1"),
-                (&with("if (thread == 0) { partial[blockIdx.x] = __int_as_float(0x7fc00000); }"), "is NaN"),
-                (
-                    &with("float *work = (float *)a; for (int d = 128; d > 0; d /= 2) { __syncthreads();
-    if (thread < d && first + thread + d < last) { work[first + thread] = fmaxf(a[first + thread], a[first + thread + d]); } }
-    if (thread == 0) { partial[blockIdx.x] = a[first]; }"),
-                    "the input `a` has changed",
-                ),
-            ],
-        );
-        // A barrier more than needed is no mistake; shuffles, and atomics on ordered bits, are right too.
-        passes(
-            largest,
-            &[
-                &LARGEST.replace("if (thread == 0)", "__syncthreads(); if (thread == 0)"),
-                &with(
-                    "__shared__ float most[8]; float own = a[min(first + thread, n - 1)];
-    for (int d = 16; d > 0; d /= 2) { own = fmaxf(own, __shfl_down_sync(~0u, own, d)); }
-    if (thread % 32 == 0) { most[thread / 32] = own; }
-    __syncthreads();
-    if (thread == 0) { for (int w = 1; w < 8; ++w) { own = fmaxf(own, most[w]); } partial[blockIdx.x] = own; }",
-                ),
-            ],
-        );
-    }
 
     #[test]
     fn row_sums_counts_conflicts() {

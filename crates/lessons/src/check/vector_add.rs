@@ -12,47 +12,8 @@ use gpulab::warpsim::Kind;
 
 /// The blocks that kernels are launched with here.
 const BLOCK: u32 = 256;
-/// One element, a warp and its neighbours, a few blocks with a ragged end, many blocks.
-const SIZES: [usize; 6] = [1, 31, 33, 256, 1000, 40_003];
 /// Whole warps and blocks, so that nothing but the kernel's own choice lets lanes part.
 const WHOLE: [usize; 2] = [1024, 8192];
-
-/// Checks a kernel `axpy(float s, const float *x, float *y, int n)` that replaces `y[i]` by `s * x[i] + y[i]`, launched with at least
-/// one thread an element.
-pub fn axpy(source: &str) -> Verdict {
-    kernels::verdict("axpy", source, "axpy", mistake_hint, |gpu, kernel| {
-        for (at, n) in SIZES.into_iter().enumerate() {
-            let (s, x, y) = ([0.5f32, -3.0, 5.0][at % 3], telling(n, 1), telling(n, 2));
-            let (on_x, mut on_y) = (gpu.to_device(&x)?, gpu.to_device(&y)?);
-            // Sometimes with more threads than there are elements: two blocks have none.
-            let blocks = n.div_ceil(BLOCK as usize) + at % 2 * 2;
-            kernel.launch(LaunchConfig::new(blocks as u32, BLOCK), (s, &on_x, &mut on_y, n as i32))?;
-            let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| s * x + y).collect();
-            let given = on_y.to_host()?;
-            if let Some(what) = first_wrong(n, &given, &expected) {
-                let at =
-                    given.iter().zip(&expected).position(|(&given, &expected)| !near(given, expected)).unwrap_or(0);
-                let what = format!("{what}. There s = {s}, x = {}, and y was {}", x[at], y[at]);
-                return match given[at] == y[at] {
-                    true => told(
-                        what,
-                        "that element has its old value: no thread takes it, or what it writes is the old value",
-                        "which threads does the launch have, and which index has each of them?",
-                    ),
-                    false => told(
-                        what,
-                        "a thread wrote there, and something else than s · x + y with that element's own numbers",
-                        "do the sum with these three numbers: which of them does your line use, and of which element?",
-                    ),
-                };
-            }
-            unchanged("x", &on_x, &x)?;
-        }
-        let n = WHOLE[1];
-        let (x, mut y) = (gpu.to_device(&telling(n, 1))?, gpu.to_device(&telling(n, 2))?);
-        shared_out(&kernel.inspect(LaunchConfig::for_elements(n, BLOCK), (2.0f32, &x, &mut y, n as i32))?, 0.5)
-    })
-}
 
 /// Checks a kernel `scale(const float *x, float *y, int n)` that sets `y[i]` to `2 * x[i]`, launched with one thread for four
 /// elements: as few sectors a request as there can be.
@@ -244,11 +205,6 @@ mod tests {
     use super::*;
     use crate::check::kernels::{expect, passes};
 
-    const AXPY: &str = "extern \"C\" __global__ void axpy(float s, const float *x, float *y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) { y[i] = s * x[i] + y[i]; }
-}";
-
     const SCALE: &str = "extern \"C\" __global__ void scale(const float *x, float *y, int n) {
     int threads = gridDim.x * blockDim.x;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) { y[i] = 2.0f * x[i]; }
@@ -266,48 +222,10 @@ mod tests {
 }";
 
     #[test]
-    fn axpy_knows_its_mistakes() {
-        expect(
-            axpy,
-            AXPY,
-            &[
-                ("if (i < n) ", "", "block (0, 0, 0), thread (1, 0, 0)"),
-                ("if (i < n)", "if (i <= n)", "kernel.cu:3"),
-                ("blockIdx.x * blockDim.x + ", "", "nothing orders the blocks"),
-                ("+ y[i]", "", "of which element"),
-                ("s * x[i]", "0.5f * x[i]", "There s = -3"),
-                ("s * x[i]", "s * fabsf(x[i])", "of which element"),
-                ("s * x[i]", "s * x[i", "the compiler"),
-                ("axpy", "saxpy", "no kernel `axpy`"),
-                (", int n", ", float n", "keep its name and its parameters"),
-                ("+ threadIdx.x", "+ threadIdx.x + 1", "no thread takes it"),
-                ("if (i < n)", "while (i < n)", "what ends the loop"),
-                ("if (i < n)", "if (i % 2) __syncthreads(); if (i < n)", "without a barrier"),
-                ("blockIdx.x * blockDim.x", "blockIdx.x * gridDim.x", "which elements do these two take"),
-                // One thread or one warp does all; the input is overwritten; nothing but constants.
-                ("if (i < n) {", "if (i == 0) for (; i < n; ++i) {", "the work is not shared out"),
-                ("if (i < n) {", "if (i < 32) for (; i < n; i += 32) {", "the work is not shared out"),
-                ("y[i] = s * x[i] + y[i];", "y[i] += s * x[i]; ((float *)x)[i] = 0.0f;", "the input `x` has changed"),
-                ("s * x[i] + y[i]", "__int_as_float(0x7fc00000)", "is NaN, which no number should give"),
-                ("s * x[i] + y[i]", "1.0f", "There s = 0.5"),
-            ],
-        );
-        // A loop, however many threads there are; float4; the neighbour's part of a pair.
-        let body = "if (i < n) { y[i] = s * x[i] + y[i]; }";
-        passes(
-            axpy,
-            &[
-                &AXPY.replace("if (i < n)", "for (; i < n; i += gridDim.x * blockDim.x)"),
-                &AXPY.replace(body, "i ^= 1; if (i < n) { y[i] = fmaf(s, x[i], y[i]); }"),
-            ],
-        );
-    }
-
-    #[test]
     fn what_is_wrong_comes_first_and_ideas_when_asked_for() {
-        let verdict = axpy(&AXPY.replace("blockIdx.x * blockDim.x + ", ""));
+        let verdict = scale(&SCALE.replace("blockIdx.x * blockDim.x + ", ""));
         let shown = verdict.shown();
-        assert!(shown.contains("`axpy` has") && shown.contains("data race in global memory"), "{shown}");
+        assert!(shown.contains("`scale` has") && shown.contains("data race in global memory"), "{shown}");
         assert!(!shown.contains("next:") && !shown.contains("blockIdx.x * blockDim.x"), "{shown}");
         let meaning = verdict.clone().hint();
         assert!(meaning.text().contains("nothing says who is first"), "{}", meaning.text());
