@@ -33,8 +33,3 @@ def test_it_installs_what_a_bare_ubuntu_lacks_and_calls_targets_that_exist():
     there = {"git", "make", "curl", "ca-certificates", "chromium", "fonts-dejavu-core"}
     for packages in missing:
         assert set(packages.split()) <= there | set(commands.split()), packages
-
-
-def test_the_kernel_that_it_trusts_is_the_one_that_make_kernel_writes():
-    trusted = json.loads(FILE.read_text())["customizations"]["vscode"]["settings"]["jupyter.kernels.trusted"]
-    assert [Path(path).parent.name for path in trusted] == [paths.KERNEL_NAME]

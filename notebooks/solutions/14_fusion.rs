@@ -52,5 +52,5 @@ const ADD_RMS_NORM: &str = r#"extern "C" __global__ void add_rms_norm(const floa
 }"#;
 
 // exercise: fused_share
-// Chained: 4 (bias) + 4 (GELU) + 5 (mask) + 6 (residual) = 19 bytes an element. Fused: 2 + 1 + 2 read, 2 written = 7.
+// Chained: 4 (bias) + 4 (GELU) + 5 (mask) + 6 (residual) = 19 bytes per element. Fused: 2 + 1 + 2 read, 2 written = 7.
 let my_saved_percent: Option<f64> = Some(5.0 * (1.0 - 7.0 / 19.0));

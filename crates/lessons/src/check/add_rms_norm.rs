@@ -20,7 +20,7 @@ const EPS: f32 = 1e-5;
 const BARRIERS: u64 = 12;
 
 /// Checks a kernel `add_rms_norm(const float *x, const float *r, const float *weight, float *s, float *y, int columns, float eps)`,
-/// launched with a block of 256 threads a row of at most 4096 numbers: `s = x + r` and `y = s * weight / sqrt(mean(s²) + eps)`,
+/// launched with a block of 256 threads per row of at most 4096 numbers: `s = x + r` and `y = s * weight / sqrt(mean(s²) + eps)`,
 /// with each number of `x` and `r` read once, and none of `s`.
 pub fn add_rms_norm(source: &str) -> Verdict {
     kernels::verdict("add_rms_norm", source, "add_rms_norm", mistake_hint, |gpu, kernel| {

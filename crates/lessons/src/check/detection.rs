@@ -122,7 +122,7 @@ pub fn fix_mismatch(answer: fn(&DeviceVector, &DeviceVector, &DeviceVector) -> R
             if moved > 0 && !model.same_as(data) {
                 return told(
                     format!("{place}: your code copied the model's vectors to a device {moved} times"),
-                    "the result is right, and the model has moved; a model is large and used again, data come and go",
+                    "the result is right, and the model has moved; a model is large and used again, data are exchanged",
                     "which one vector must be somewhere else for this operation?",
                 );
             }

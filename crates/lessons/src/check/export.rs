@@ -176,7 +176,7 @@ pub fn left_in_f32(layer: &str, operator: &str) -> Verdict {
 }
 
 /// Checks a number found on paper: the bytes of keys and values that cross between host and GPU in one step of generating,
-/// both ways together, when they are not bound: 4 layers, 4 heads, head dimension 32, f32, 1000 tokens in the cache, one new.
+/// read and written together, when they are not bound: 4 layers, 4 heads, head dimension 32, f32, 1000 tokens in the cache, one new.
 pub fn cache_bytes(answer: u64) -> Verdict {
     verdict("cache_bytes", || {
         let position = 2 * 4 * 4 * 32 * 4;

@@ -56,7 +56,7 @@ pub fn shifted_sectors(answer: Option<f64>) -> Verdict {
     .verdict(answer)
 }
 
-/// Lesson 11: the occupancy, in percent, at which one load of 16 bytes a thread saturates a memory.
+/// Lesson 11: the occupancy, in percent, at which one load of 16 bytes per thread saturates a memory.
 pub fn least_occupancy(answer: Option<f64>) -> Verdict {
     // 3.35e12 B/s × 600e-9 s, over 132 multiprocessors of 2048 threads with 16 bytes each.
     const RIGHT: f64 = 100.0 * 3.35e12 * 600e-9 / (132.0 * 2048.0 * 16.0);
@@ -66,11 +66,11 @@ pub fn least_occupancy(answer: Option<f64>) -> Verdict {
         tolerance: 0.015,
         slips: &[
             Slip { number: RIGHT / 100.0, question: "in percent, please" },
-            Slip { number: 4.0 * RIGHT, question: "how many bytes does one thread have under way?" },
+            Slip { number: 4.0 * RIGHT, question: "how many bytes does one thread have in flight?" },
             Slip { number: RIGHT * 132.0, question: "the memory serves all multiprocessors: which part of it is one's share?" },
             Slip { number: RIGHT * 32.0, question: "each of a warp's lanes has a load of its own" },
         ],
-        start: "Little's law gives the bytes under way for the whole GPU: how many are those of one multiprocessor, of one thread?",
+        start: "Little's law gives the bytes in flight for the whole GPU: how many are those of one multiprocessor, of one thread?",
     }
     .verdict(answer)
 }
@@ -94,7 +94,7 @@ pub fn straddling_rows(answer: Option<f64>) -> Verdict {
 
 /// Lesson 14: percent of a step's time that fusing a chain saves, when the chain is 5 percent of it.
 pub fn fused_share(answer: Option<f64>) -> Verdict {
-    // Chained: 4 + 4 + 5 + 6 bytes an element; fused: two tables and a mask in, one table out.
+    // Chained: 4 + 4 + 5 + 6 bytes per element; fused: two tables and a mask in, one table out.
     const CHAINED: f64 = 19.0;
     const FUSED: f64 = 7.0;
     Question {
@@ -107,7 +107,7 @@ pub fn fused_share(answer: Option<f64>) -> Verdict {
             Slip { number: 5.0 * (1.0 - 8.0 / 20.0), question: "the mask is one byte an element, and read once" },
             Slip { number: 5.0, question: "the fused kernel takes time, too" },
         ],
-        start: "for each of the four kernels, write down the bytes an element that it reads and writes; then the fused one's",
+        start: "for each of the four kernels, write down the bytes per element that it reads and writes; then the fused one's",
     }
     .verdict(answer)
 }
@@ -143,7 +143,7 @@ mod tests {
         answers(shifted_sectors, &[163_840.0], &sectors);
         let occupancy = [
             (0.465, "in percent"),
-            (186.0, "one thread have under way"),
+            (186.0, "one thread have in flight"),
             (6134.0, "one's share"),
             (1487.0, "a load of its own"),
             (50.0, "Little's law"),

@@ -13,7 +13,7 @@ use gpulab::warpsim::{BlockOrder, Kind};
 
 /// Rows of the table.
 const ROWS: usize = 50;
-/// Entries and width: one, odd ones, several warps a row; the last is whole sectors, and is judged.
+/// Entries and width: one, odd ones, several warps per row; the last is whole sectors, and is judged.
 const SHAPES: [(usize, usize); 6] = [(1, 1), (31, 33), (40, 64), (100, 5), (200, 31), JUDGED];
 const JUDGED: (usize, usize) = (300, 64);
 /// So many times the sectors of the gradients and the named rows: the lists of rows and positions, read for each warp, stay below.

@@ -1,4 +1,4 @@
-//! Exercises of lesson 15: a filter that is mended and a group-by from a blank page, run in the simulator, which counts what each
+//! Exercises of lesson 15: a filter that is repaired and a group-by from a blank page, run in the simulator, which counts what each
 //! warp asks of memory.
 
 use super::Verdict;

@@ -59,7 +59,7 @@ pub fn step_memory(answer: fn(layers: &[(u64, u64, u64)], side: u64, batch: u64)
                 (right - activations / 3, "count the results of one layer as candle keeps them: one is missing"),
                 (right - activations / 3 * 2, "count the results of one layer as candle keeps them: two are missing"),
                 (right - activations + activations / batch, "every image of the batch has activations of its own"),
-                (right - activations + padded, "without padding a result is smaller than what came in"),
+                (right - activations + padded, "without padding a result is smaller than its input"),
             ];
             let hint = explained.into_iter().find(|(bytes, _)| *bytes == given).map_or(
                 match given {
@@ -85,7 +85,7 @@ pub fn sixteen_bit_gpu(answer: fn() -> u64) -> Verdict {
             _ if is(16.0) => return Ok(()),
             _ if given as f64 == texts(16.0).ceil() => "the last one of these does not fit whole",
             _ if is(0.0) => "the parameters and their companions are there before the first text",
-            _ if is(12.0) => "one part of 4 bytes a parameter is missing: the update works on more than bf16",
+            _ if is(12.0) => "one part of 4 bytes per parameter is missing: the update works on more than bf16",
             _ if is(8.0) => "half of what each parameter needs is missing",
             _ if is(4.0) || is(2.0) => "that is what the GPU's products use; what does the update need beside it?",
             _ if is(18.0) || is(20.0) => "some of these numbers are bf16, and you counted them as f32",
@@ -235,7 +235,7 @@ mod tests {
         assert!(sixteen_bit_gpu(|| 489).passed());
         told(sixteen_bit_gpu(|| 490), "does not fit whole");
         told(sixteen_bit_gpu(|| 533), "before the first text");
-        told(sixteen_bit_gpu(|| ((24e9 - 12.0 * 124_439_808.0) / 45e6) as u64), "4 bytes a parameter");
+        told(sixteen_bit_gpu(|| ((24e9 - 12.0 * 124_439_808.0) / 45e6) as u64), "4 bytes per parameter");
         told(sixteen_bit_gpu(|| ((24e9 - 8.0 * 124_439_808.0) / 45e6) as u64), "half of what");
         told(sixteen_bit_gpu(|| ((24e9 - 4.0 * 124_439_808.0) / 45e6) as u64), "what the GPU's products use");
         told(sixteen_bit_gpu(|| ((24e9 - 20.0 * 124_439_808.0) / 45e6) as u64), "counted them as f32");

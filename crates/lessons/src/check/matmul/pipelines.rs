@@ -17,7 +17,7 @@ const SHAPES: [Shape; 6] = [(32, 32, 64), (1, 1, 1), (17, 33, 16), (16, 16, 17),
 const LOG: usize = 512;
 
 /// Checks a function `template <class Tiles> __device__ void product_loop(Tiles &tiles, int steps)` that fetches each step's
-/// tiles once into one of two stages, and multiplies them, with the next step's copies under way meanwhile.
+/// tiles once into one of two stages, and multiplies them, with the next step's copies in flight meanwhile.
 pub fn product_loop(source: &str) -> Verdict {
     let whole_source = format!("{source}\n{LOOP_TOOLS}");
     kernels::verdict("product_loop", &whole_source, "product", mistake_hint, |gpu, kernel| {
@@ -41,7 +41,7 @@ pub fn product_loop(source: &str) -> Verdict {
                     named(shape),
                     seen.counters.barriers
                 );
-                return wrong(what, "two barriers a step: who must wait for whom there?");
+                return wrong(what, "two barriers per step: who must wait for whom there?");
             }
         }
         Ok(())
@@ -67,7 +67,7 @@ fn in_order(calls: &[i32], steps: usize, with: &str) -> Check {
                 let at = format!("with {with}, multiplication {multiplied} (of stage {stage})");
                 if under_way.iter().any(|one| one.1 == stage) {
                     return wrong(
-                        format!("{at}: copies into that stage are still under way"),
+                        format!("{at}: copies into that stage are still in flight"),
                         "what has this thread waited for by then?",
                     );
                 }
@@ -83,7 +83,7 @@ fn in_order(calls: &[i32], steps: usize, with: &str) -> Check {
                 }
                 if multiplied + 1 < steps && !under_way.iter().any(|one| one.0 == multiplied + 1) {
                     let what = format!(
-                        "{at}: it is right so far, and no copies of step {} are under way meanwhile",
+                        "{at}: it is right so far, and no copies of step {} are in flight meanwhile",
                         multiplied + 1
                     );
                     return wrong(what, "what could the memory do while this thread multiplies?");
@@ -244,14 +244,14 @@ mod tests {
             &[
                 ("__syncthreads(); // here", "", "perhaps not written yet"),
                 ("__syncthreads(); // used", "", "perhaps still reads"),
-                ("tiles.wait_all_but_one();", "", "still under way"),
-                ("tiles.wait_all_but_one();", "tiles.wait_all();", "under way meanwhile"),
-                ("tiles.wait_all();", "tiles.wait_all_but_one();", "still under way"),
+                ("tiles.wait_all_but_one();", "", "still in flight"),
+                ("tiles.wait_all_but_one();", "tiles.wait_all();", "in flight meanwhile"),
+                ("tiles.wait_all();", "tiles.wait_all_but_one();", "still in flight"),
                 ("tiles.multiply(step % 2);", "tiles.multiply(0);", "multiplication 1 (of stage 0)"),
                 (
                     "tiles.fetch(step + 1, (step + 1) % 2);",
                     "tiles.fetch(step, (step + 1) % 2);",
-                    "no copies of step 1 are under way",
+                    "no copies of step 1 are in flight",
                 ),
                 ("step = 0; step < steps", "step = 0; step < steps - 1", "for 4 steps"),
                 ("tiles.multiply(step % 2);", "tiles.multiply(step % 2); __syncthreads();", "where"),
@@ -296,7 +296,7 @@ mod tests {
         __syncthreads();
     }
 }";
-        red(&product_loop(single), "no copies of step 1 are under way meanwhile");
+        red(&product_loop(single), "no copies of step 1 are in flight meanwhile");
     }
 
     #[test]

@@ -14,7 +14,7 @@ const TILE: usize = 64;
 /// Whole tiles, at which the counters are judged; then sides that are none.
 const WHOLE: Shape = (128, 128, 64);
 const SHAPES: [Shape; 6] = [WHOLE, (1, 1, 1), (17, 33, 5), (63, 65, 64), (65, 130, 40), (130, 70, 100)];
-/// Wavefronts of shared memory for each multiply-add of a warp: 0.5 with 4 × 4 elements a thread.
+/// Wavefronts of shared memory for each multiply-add of a warp: 0.5 with 4 × 4 elements per thread.
 const MOST_WAVEFRONTS: f64 = 0.6;
 
 /// Checks a kernel `product(const float *a, const float *b, float *c, int m, int n, int k)`, launched with blocks of 16 × 16
@@ -74,7 +74,7 @@ fn wasteful(seen: &Inspection, shape: Shape) -> Check {
     if each > MOST_WAVEFRONTS {
         let conflicts = c.shared_load_bank_conflicts as f64 / (m * n * k / 32) as f64;
         let what = format!(
-            "with {with}: it is right, and shared memory serves {each:.2} wavefronts a multiply-add, {conflicts:.2} of them \
+            "with {with}: it is right, and shared memory serves {each:.2} wavefronts per multiply-add, {conflicts:.2} of them \
              conflicts; {MOST_WAVEFRONTS} are allowed"
         );
         let hint = if conflicts > 0.1 {
@@ -161,7 +161,7 @@ pub fn tile_suspect(fault: Fault, number: Option<f64>) -> Verdict {
                 );
             }
             Fault::BankConflicts => format!(
-                "its conflicts are {:.3} wavefronts a multiply-add, of {:.3} in all",
+                "its conflicts are {:.3} wavefronts per multiply-add, of {:.3} in all",
                 each(c.shared_load_bank_conflicts),
                 each(c.shared_load_wavefronts)
             ),
@@ -238,7 +238,7 @@ mod tests {
         }
 }";
         red(&product(alone), "of 32 lanes are active");
-        // One row of four elements a thread: half of the reuse.
+        // One row of four elements per thread: half of the reuse.
         let narrow = PRODUCT.replace(
             "for (int r = 0; r < 4; ++r) x4[r]",
             "for (int s = 0; s < 4; ++s) for (int r = 0; r < 4; ++r) x4[r]",
