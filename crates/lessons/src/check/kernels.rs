@@ -1,7 +1,7 @@
 //! What the checks of kernels have in common: errors of a launch in the simulator become verdicts.
 
 use super::Verdict;
-use super::verdict::{Check, ask, none_told, wrong};
+use super::verdict::{Check, ask, none_told};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Buffer, Gpu, Kernel};
@@ -172,14 +172,6 @@ pub(super) fn first_wrong(
     let is = left(given[at]);
     let (place, count) = (place(at), (0..all).filter(wrong).count());
     Some(format!("with {with}: {place} {is}, and it should be {}; {count} of {all} are wrong", expected[at]))
-}
-
-/// A check that blocks which add to the same words do so by atomics. A volatile read and a volatile write are no race, and lose
-/// what another block adds between them.
-pub(super) fn blocks_add_atomically(global_atomics: u64) -> Check {
-    let what = "several blocks add to the same words of global memory, and no atomic instruction does it";
-    let hint = "a block reads, adds and writes: what becomes of what another block writes in between?";
-    if global_atomics == 0 { wrong(what, hint) } else { Ok(()) }
 }
 
 /// Whole numbers from -3 to 3, none of them 0: sums of them are exact in any order, so an element forgotten shows.

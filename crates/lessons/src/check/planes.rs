@@ -165,7 +165,7 @@ mod tests {
         let one_warp = "if (i < 32) { for (; i < 3 * n; i += 32) { out[i % 3 * n + i / 3] = pixels[i]; } }";
         told(&PLANES.replace(body, one_warp), a_float_each, "alone makes 384 stores");
         told(&PLANES.replace("pixels[i]; ", "0.5f; "), a_float_each, "of plane 0 is 0.5");
-        told(&PLANES.replace("pixels[i]; ", "0.0f / 0.0f; "), a_float_each, "was never written");
+        told(&PLANES.replace("pixels[i]; ", "0.0f / 0.0f; "), a_float_each, "is NaN, which no number should give");
         let spoiled = PLANES.replace("pixels[i]; ", "pixels[i]; __threadfence(); ((float *)pixels)[i] = 0.0f; ");
         told(&spoiled, a_float_each, "`pixels` is no longer");
         // The next buffer's memory.

@@ -266,7 +266,7 @@ mod tests {
                 (
                     "tiles.multiply(step % 2);",
                     "tiles.multiply(step % 2); tiles.sum = __int_as_float(0x7fffffff);",
-                    "was never written",
+                    "is NaN, which no number should give",
                 ),
             ],
         );

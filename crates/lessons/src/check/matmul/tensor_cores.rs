@@ -209,7 +209,7 @@ mod tests {
                 ("float sum[4] = {};", "float sum[4] = {1.0f};", "it should be"),
                 // A constant, NaN, a neighbour's memory.
                 ("= sum[i];", "= 2.0f;", "it should be"),
-                ("= sum[i];", "= __int_as_float(0x7fffffff);", "was never written"),
+                ("= sum[i];", "= __int_as_float(0x7fffffff);", "is NaN, which no number should give"),
                 ("= sum[i];", "= c[row * n + column + 1];", "nothing has written"),
             ],
         );

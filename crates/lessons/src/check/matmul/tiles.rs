@@ -223,7 +223,11 @@ mod tests {
                 ("void product", "void products", "keep its name and its parameters"),
                 // Constants, NaN, a neighbour's memory, and one thread that does all.
                 ("= sum[r][s]; } // store", "= 1.0f; } // store", "it should be"),
-                ("= sum[r][s]; } // store", "= __int_as_float(0x7fffffff); } // store", "was never written"),
+                (
+                    "= sum[r][s]; } // store",
+                    "= __int_as_float(0x7fffffff); } // store",
+                    "is NaN, which no number should give",
+                ),
                 ("= sum[r][s]; } // store", "= a[m * k + row0]; } // store", "out of bounds"),
             ],
         );
