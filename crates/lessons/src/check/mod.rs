@@ -82,6 +82,6 @@ pub use share::{Worker, share_batch};
 pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
-pub use training_memory::{Algorithm, choose_algorithms, sixteen_bit_gpu, step_memory};
+pub use training_memory::{Algorithm, ChooseAlgorithms, StepMemory, choose_algorithms, sixteen_bit_gpu, step_memory};
 pub use vector_add::{scale, two_kinds};
 pub use verdict::{Hint, Verdict};

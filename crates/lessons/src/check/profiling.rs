@@ -400,7 +400,7 @@ fn binned(gpu: &Gpu, kernel: &Kernel, n: usize, warp: u32) -> Result<Run> {
     let x = numbers(n, n as u64);
     let (on_x, mut counts) = (gpu.to_device(&x)?, gpu.zeros::<u32>(BINS_IN_ALL)?);
     // One block, then several.
-    let mut expected = vec![0u32; BINS_IN_ALL];
+    let mut expected = [0u32; BINS_IN_ALL];
     for blocks in [1, BLOCKS] {
         kernel.launch(LaunchConfig::new(blocks, BLOCK), (&on_x, &mut counts, n as i32))?;
         x.iter().for_each(|x| expected[(x % 16) as usize] += 1);

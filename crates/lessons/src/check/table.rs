@@ -151,7 +151,7 @@ fn wrong_number(case: &str, zone: usize, what: &str, given: u64, expected: u64) 
     let hint = match given {
         0 => "nothing arrived there: follow one ride of that zone through the kernel",
         // Whole multiples of 2³².
-        _ if lost % (1 << 32) == 0 && lost < 1 << 40 => {
+        _ if lost.is_multiple_of(1 << 32) && lost < 1 << 40 => {
             "what is missing is a multiple of 4,294,967,296: which number on the way to the sum is too narrow for it?"
         }
         given if given < expected => {

@@ -3,6 +3,11 @@
 use super::Verdict;
 use super::verdict::{ask, verdict, wrong};
 
+/// The reader's bytes of a step: of layers, the side of an image, and a batch.
+pub type StepMemory = fn(layers: &[(u64, u64, u64)], side: u64, batch: u64) -> u64;
+/// The reader's choice of an algorithm for each convolution, within a budget of bytes.
+pub type ChooseAlgorithms = fn(convolutions: &[Vec<Algorithm>], budget: u64) -> Option<Vec<usize>>;
+
 /// A layer of [`step_memory`]: channels in, channels out, side of the window.
 type Conv = (u64, u64, u64);
 
@@ -30,7 +35,7 @@ fn parts(layers: &[Conv], side: u64, batch: u64) -> Parts {
 
 /// Checks a function (layers, side, batch) that gives the bytes of a training step of a chain of convolutions with bias and ReLU,
 /// f32, with AdamW: parameters, gradients, state, activations as candle keeps them, and the images.
-pub fn step_memory(answer: fn(layers: &[(u64, u64, u64)], side: u64, batch: u64) -> u64) -> Verdict {
+pub fn step_memory(answer: StepMemory) -> Verdict {
     verdict("step_memory", || {
         let chains: [(&[Conv], u64, u64); 5] = [
             (&[(1, 32, 3)], 28, 1),
@@ -115,7 +120,7 @@ fn best(algorithms: &[Algorithm], budget: u64) -> Option<usize> {
 
 /// Checks a function that chooses an algorithm for each of several convolutions that run one after the other and share one
 /// workspace of at most `budget` bytes.
-pub fn choose_algorithms(answer: fn(convolutions: &[Vec<Algorithm>], budget: u64) -> Option<Vec<usize>>) -> Verdict {
+pub fn choose_algorithms(answer: ChooseAlgorithms) -> Verdict {
     let list = |pairs: &[(f64, u64)]| -> Vec<Algorithm> {
         pairs.iter().map(|&(us, workspace)| Algorithm { us, workspace }).collect()
     };
@@ -150,10 +155,9 @@ pub fn choose_algorithms(answer: fn(convolutions: &[Vec<Algorithm>], budget: u64
                 (Some(_), None) => "one of the convolutions has no algorithm that fits",
                 (None, Some(_)) => "there is a choice that fits: how much workspace is in use at one moment?",
                 (Some(given), Some(right)) if given.len() != right.len() => "one number for each convolution",
-                (Some(given), Some(_)) => match choice_hint(given, &convolutions, budget) {
-                    Some(hint) => hint,
-                    None => "this choice fits, and a faster one fits too",
-                },
+                (Some(given), Some(_)) => {
+                    choice_hint(given, &convolutions, budget).unwrap_or("this choice fits, and a faster one fits too")
+                }
                 (None, None) => unreachable!("equal"),
             };
             return wrong(format!("{case}: you choose {given:?}, and it should be {right:?}"), hint);
