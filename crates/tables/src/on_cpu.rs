@@ -75,18 +75,18 @@ impl OnCpu {
     }
 
     /// The rides, as polars holds them.
-    pub fn rides(&self) -> &DataFrame {
-        &self.rides
+    pub fn rides(&self) -> DataFrame {
+        fresh(&self.rides)
     }
 
     /// The sums by zone ([`Stage::Group`]), as polars holds them.
-    pub fn zones(&self) -> &DataFrame {
-        &self.zones
+    pub fn zones(&self) -> DataFrame {
+        fresh(&self.zones)
     }
 
     /// The finished table ([`Stage::Join`]), as polars holds it.
-    pub fn joined(&self) -> &DataFrame {
-        &self.joined
+    pub fn joined(&self) -> DataFrame {
+        fresh(&self.joined)
     }
 
     /// Runs one stage. Later stages work on what earlier ones left.
@@ -94,6 +94,9 @@ impl OnCpu {
     /// # Errors
     /// [`Error::Invalid`](gpulab::Error::Invalid) with what polars says.
     pub fn run(&mut self, stage: Stage) -> Result<()> {
+        let frames = [&mut self.rides, &mut self.drivers, &mut self.zones, &mut self.joined];
+        let frames = frames.into_iter().chain(&mut self.kept).chain(&mut self.normalised);
+        frames.for_each(|frame| *frame = fresh(frame));
         let done = match stage {
             Stage::Filter => self.filter(),
             Stage::Normalise => self.normalise(),
@@ -173,8 +176,9 @@ impl OnCpu {
     }
 
     fn plain_data(&self) -> PolarsResult<PipelineResult> {
+        let (by_zone, table) = (fresh(&self.zones), fresh(&self.joined));
         let numbers = |name: &str| -> PolarsResult<Vec<u64>> {
-            let column = self.zones.column(name)?.cast(&DataType::UInt64)?;
+            let column = by_zone.column(name)?.cast(&DataType::UInt64)?;
             Ok(column.u64()?.into_no_null_iter().collect())
         };
         let (zone, rides) = (numbers("zone")?, numbers("rides")?);
@@ -182,16 +186,21 @@ impl OnCpu {
         let row = |at: usize| Zone { zone: zone[at] as u32, rides: rides[at], cents: cents[at], metres: metres[at] };
         let mut zones: Vec<Zone> = (0..zone.len()).map(row).collect();
         zones.sort();
-        let words = |name: &str| -> PolarsResult<Vec<u32>> {
-            Ok(self.joined.column(name)?.u32()?.into_no_null_iter().collect())
-        };
+        let words =
+            |name: &str| -> PolarsResult<Vec<u32>> { Ok(table.column(name)?.u32()?.into_no_null_iter().collect()) };
         let mut joined = Joined { zone: words("zone")?, year: words("year")?, ..Joined::default() };
         for (to, name) in joined.features.iter_mut().zip(FEATURES) {
-            *to = self.joined.column(name)?.f32()?.into_no_null_iter().collect();
+            *to = table.column(name)?.f32()?.into_no_null_iter().collect();
         }
         let kept = self.kept.iter().map(DataFrame::height).sum();
         Ok(PipelineResult { kept, moments: self.moments, zones, joined })
     }
+}
+
+/// The same columns as a table of its own. A table remembers where each name is, hashed with a seed of this library; each cell
+/// of a notebook is a library with a polars and a seed of its own, and would find no name in what another cell remembered.
+fn fresh(table: &DataFrame) -> DataFrame {
+    DataFrame::new(table.height(), table.columns().to_vec()).expect("the columns of one table")
 }
 
 /// The pieces as one table; nothing is copied.
@@ -289,12 +298,12 @@ mod tests {
         let (rides, drivers) = (rides(1000, 50, 4), drivers(50, 4));
         let mut first = OnCpu::new(&rides, &drivers).unwrap();
         first.run_all().unwrap();
-        let mut again = OnCpu::from_frame(first.rides().clone(), &drivers).unwrap();
+        let mut again = OnCpu::from_frame(first.rides(), &drivers).unwrap();
         again.run_all().unwrap();
         assert_eq!(first.outcome().unwrap().differs(&again.outcome().unwrap()), None);
         assert_eq!(again.zones().get_column_names(), ["zone", "cents", "metres", "rides"]);
         assert_eq!(again.joined().height(), again.outcome().unwrap().joined.zone.len());
-        let mut wrong = OnCpu::from_frame(first.zones().clone(), &drivers).unwrap();
+        let mut wrong = OnCpu::from_frame(first.zones(), &drivers).unwrap();
         assert!(matches!(wrong.run(Stage::Filter), Err(gpulab::Error::Invalid { .. })));
     }
 
