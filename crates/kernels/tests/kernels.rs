@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// A source with this text in it is there to be refused by the compiler.
 const REFUSED: &str = "does not compile";
+/// The course's own header, which lies beside the rungs of that ladder.
+const HOPPER: &str = "#include \"hopper.cuh\"";
 
 #[test]
 fn files_compile_for_sm_75() {
@@ -40,7 +42,10 @@ fn files_compile_for_the_newest_that_the_compiler_knows() {
 fn kernels_in_notebooks_compile_for_the_oldest_and_the_newest() {
     let newest = known().into_iter().max().unwrap_or(90);
     for (place, source) in in_lessons() {
-        for architecture in ["compute_75".to_string(), format!("compute_{newest}")] {
+        // Hopper's instructions: no other architecture has all of them.
+        let hopper = source.text.contains(HOPPER);
+        let both = ["compute_75".to_string(), format!("compute_{newest}")];
+        for architecture in if hopper { vec!["compute_90a".to_string()] } else { both.to_vec() } {
             let refused = source.text.contains(REFUSED);
             match compile_to_ptx(&source, &architecture) {
                 Ok(ptx) if !refused => assert!(ptx.contains(".entry"), "{place}: no kernel in the PTX"),
@@ -161,7 +166,10 @@ fn add(found: &mut Vec<(String, Source)>, place: String, rust: &str) {
         for rest in rust.split(open.as_str()).skip(1) {
             let text = rest.split(close.as_str()).next().unwrap_or_default();
             if text.contains("__global__") {
-                let source = Source::text(text);
+                let mut source = Source::text(text);
+                if text.contains(HOPPER) {
+                    source.folder = Some(gpulab_kernels::ladder::folder().join("matmul_bf16"));
+                }
                 // 16 suits a tile's side and a count alike; the lesson's own value needs the lesson to run.
                 let source = defines.iter().fold(source, |source, name| source.define(name, 16));
                 found.push((place.clone(), source));

@@ -180,11 +180,6 @@ fn dropout_is_random_in_training_mode_and_gone_in_evaluation() {
     assert_eq!(of(&eval), of(&eval));
     assert_ne!(of(&train), of(&train));
     assert_eq!(of(&train.with_dropout(0.0).unwrap()), of(&eval));
-    // What is left is scaled up, so that the mean over many runs stays near.
-    let wanted: Vec<f64> = of(&eval).iter().map(|x| f64::from(*x)).collect();
-    let runs: Vec<Vec<f32>> = (0..200).map(|_| of(&eval.with_dropout(0.01).unwrap())).collect();
-    let mean: Vec<f32> = (0..wanted.len()).map(|i| runs.iter().map(|run| run[i]).sum::<f32>() / 200.0).collect();
-    assert!(apart(&mean, &wanted) < 0.1, "{}", apart(&mean, &wanted));
     for share in [-0.1, 1.0, f32::NAN] {
         assert!(gpt().with_dropout(share).unwrap_err().to_string().contains("\nnext: "));
     }
