@@ -171,8 +171,8 @@ fn pool(canvas: &mut Canvas<'_>, chart: &MemoryChart, columns: &Columns, top: f6
         if used != reserved {
             canvas.text(&short(*reserved), (x, y.at(*reserved) - 10.0), Align::Middle);
         }
-        // Above its line where the gap to the other line holds it, else below, inside the area.
-        let above = used == reserved || apart > 24.0;
+        // Above its line where the gap to the other line holds it, else below, inside the area, if that is high enough.
+        let above = used == reserved || apart > 24.0 || y.start - y.at(*used) < 24.0;
         let middle = if above { y.at(*used) - 10.0 } else { y.at(*used) + 13.0 };
         canvas.text(&short(*used), (x, middle), Align::Middle);
     }
