@@ -80,5 +80,8 @@ def test_only_what_names_a_set_serves_it():
     one, two = recipe.PLAIN.splitlines()[:2]
     assert recipe.serves([one, f"{one}\n{two}"], two) and recipe.serves([f"{two}\n{one}"], f"{one}\n{two}")
     assert not recipe.serves([one, two], f"{one}\n{two}") and not recipe.serves([], one)
+    candle = ':dep gpulab-nn = { path = "../crates/nn" }'
+    assert not recipe.serves([f"{recipe.PLAIN}\n{candle}"], recipe.PLAIN)
+    assert recipe.serves([f"{recipe.PLAIN}\n{candle}"], f"{one}\n{candle}")
     assert not recipe.serves([f"{one}\n{two}"], two.replace(" }", ', features = ["onnx"] }'))
     assert recipe.crates(f"{one}\n{two}") == "gpulab, gpulab-kernels"

@@ -205,7 +205,9 @@ def test_stop_and_death_say_what_is_lost(page: Client) -> None:
 
 
 def test_a_stop_with_nothing_running_leaves_variables(page: Client) -> None:
-    page.manager.interrupt_kernel()
+    # The Stop and a cell come by two connections, so the cell is sent when the Stop has been answered.
+    page.client.control_channel.send(page.client.session.msg("interrupt_request", {}))
+    assert page.client.get_control_msg(timeout=30)["content"]["status"] == "ok"
     assert page.run("value 7") == "7\n"
 
 

@@ -10,6 +10,8 @@ const LARGEST: f64 = 62.0;
 const WITH_NUMBER: f64 = 34.0;
 /// Names are written beside cells of at least this side.
 const WITH_NAME: f64 = 15.0;
+/// How many numbers are read out one by one, at most.
+const SAID: usize = 256;
 
 /// A table of numbers from 0 up, a cell each; as the last expression of a cell it shows itself. NaN is drawn as an empty cell,
 /// crossed out: what is hidden, and not what is 0.
@@ -80,9 +82,16 @@ impl HeatMap {
         }
         let fits = |value: &f64| *value >= 0.0 && value.is_finite();
         let most = self.values.iter().copied().filter(fits).fold(0.0, f64::max);
+        // A screen reader that reads hundreds of numbers tells less than one that reads their range.
+        if self.values.len() > SAID {
+            let least = self.values.iter().copied().filter(fits).fold(most, f64::min);
+            let empty = self.values.iter().filter(|value| !fits(value)).count();
+            let (rows, columns) = (self.rows.len(), self.columns.len());
+            let range = format!("from {} to {}, {empty} empty", figures_short(least), figures_short(most));
+            canvas.describe(format!("{rows} rows of {columns} cells, {range}"));
+        }
         for (row, name) in self.rows.iter().enumerate() {
-            // A screen reader that reads hundreds of numbers tells less than one that reads none.
-            if self.values.len() <= 256 {
+            if self.values.len() <= SAID {
                 let values = &self.values[row * self.columns.len()..][..self.columns.len()];
                 let said = values.iter().map(|value| if fits(value) { figures_short(*value) } else { "empty".into() });
                 canvas.describe(format!("{name}: {}", said.collect::<Vec<String>>().join(", ")));
@@ -143,6 +152,7 @@ mod tests {
         let names = vec!["token"; 64];
         let svg = HeatMap::new(&[0.5; 64 * 64], &names, &names).draw().svg();
         assert!(!svg.contains("0.50") && !svg.contains("token"));
+        assert!(svg.contains("64 rows of 64 cells, from 0.500 to 0.500, 0 empty"), "{svg}");
         assert!(HeatMap::new(&[0.5; 3], &["a"], &["b"]).draw().svg().contains("3 numbers were given for 1 rows of 1"));
         let svg = HeatMap::new(&[-1.0, f64::INFINITY], &["a"], &["b", "c"]).draw().svg();
         assert!(svg.contains("2 numbers below 0"));
