@@ -543,7 +543,7 @@ impl Resources {
             ("static shared", |it| Cell::of(shared(it.shared_bytes))),
             ("dynamic shared", |it| Cell::of(shared(it.dynamic_shared_bytes))),
             ("local bytes a thread", |it| Cell::of(it.local_bytes.to_string()).flagged(it.local_bytes > 0)),
-            ("threads a block", |it| Cell::of(it.threads.to_string())),
+            ("threads per block", |it| Cell::of(it.threads.to_string())),
             ("blocks a multiprocessor", |it| Cell::of(it.blocks.to_string())),
             ("warps a multiprocessor", |it| Cell::of(it.warps().to_string())),
             ("occupancy", |it| Cell::of(format!("{:.0} %", it.occupancy()))),
