@@ -65,7 +65,9 @@ def change(at: int, **changes: object) -> Callable[[list], None]:
 
 
 def test_a_good_lesson_has_no_finding(tmp_path):
-    assert lint(tmp_path, cells()) == []
+    good = cells()
+    good.insert(5, code('lesson.on_gpu("s", |gpu| {\n    println!("{}): {gpu}", f(1));\n    Ok(())\n})?;'))
+    assert lint(tmp_path, good) == []
 
 
 BROKEN: dict[str, tuple[Callable[[list], object], str]] = {
@@ -95,6 +97,10 @@ BROKEN: dict[str, tuple[Callable[[list], object], str]] = {
     "crate by version": (change(1, source=f'{LOAD}\n:dep rayon = "1"\n{USE}'), "loads no crate"),
     "long cell": (change(4, source="\n".join(["let guess = 1;"] * 16)), "has 16 lines"),
     "empty cell": (change(4, source=" "), "empty code cell"),
+    "printed twice": (
+        change(4, source='let g = 3.0;\nprintln!("a (b");\nlesson.on_gpu("s", |_| Ok(println!("c)")))?;'),
+        "prints beside `on_gpu`",
+    ),
     "no prediction": (change(4, source="guess();"), "no prediction in code"),
     "unknown tag": (lambda c: c[4].metadata.update(tags=["hidden"]), "tag `hidden`"),
     "tag alone": (lambda c: c[6].metadata.pop("exercise"), "only one of tag `exercise`"),
