@@ -161,15 +161,22 @@ impl<T: Shared> SharedArray<T> {
 
 /// An array in shared memory, one for each block: `let tile = shared!(TILE: [f32; 256]);` is `__shared__ float TILE[256]`.
 ///
+/// The length is a constant of the text, or a number; another array of the text has another name.
+///
 /// Or sized at launch: `let tile = shared!([f32]);` is `extern __shared__ float tile[]`, as long as the launch says
 /// (`LaunchConfig::shared`). A kernel has one such array; write this into the kernel's text at most once.
 #[macro_export]
 macro_rules! shared {
     ($name:ident: [$kind:ty; $len:expr]) => {{
-        $crate::macros::global_asm!(
-            concat!(".shared .align 16 .b8 ", stringify!($name), "[{}];"),
-            const { let len: usize = $len; len * ::core::mem::size_of::<$kind>() }
-        );
+        // A module, since a declaration stands outside of functions; it sees the constants of the text.
+        mod declared {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::macros::global_asm!(
+                concat!(".shared .align 16 .b8 ", stringify!($name), "[{}];"),
+                const { let len: usize = $len; len * ::core::mem::size_of::<$kind>() }
+            );
+        }
         let address: u32;
         // SAFETY: it takes the address of the variable that was declared just before, with room for that many elements.
         unsafe {
@@ -179,7 +186,9 @@ macro_rules! shared {
         }
     }};
     ([$kind:ty]) => {{
-        $crate::macros::global_asm!(".extern .shared .align 16 .b8 sized_at_launch[];");
+        mod declared {
+            $crate::macros::global_asm!(".extern .shared .align 16 .b8 sized_at_launch[];");
+        }
         let (address, bytes): (u32, u32);
         // SAFETY: as above; the hardware tells how many bytes the launch gave.
         unsafe {

@@ -97,7 +97,7 @@ impl<T> DisjointSlice<'_, T> {
     #[inline(always)]
     pub fn own(&mut self, index: Index1d) -> Option<&mut T> {
         // SAFETY: below the length; no other thread has this index, and this one borrows the slice as long.
-        (index.get() < self.len).then(|| unsafe { &mut *self.data.add(index.get()) })
+        if index.get() < self.len { Some(unsafe { element(self.data, index.get()) }) } else { None }
     }
 
     /// This thread's element of a matrix with rows of `width`; `None` outside of it.
@@ -105,6 +105,17 @@ impl<T> DisjointSlice<'_, T> {
     pub fn own_2d(&mut self, index: Index2d, width: usize) -> Option<&mut T> {
         let at = index.row() * width + index.column();
         // SAFETY: as above: with a column below the width, no two pairs name one element.
-        (index.column() < width && at < self.len).then(|| unsafe { &mut *self.data.add(at) })
+        if index.column() < width && at < self.len { Some(unsafe { element(self.data, at) }) } else { None }
+    }
+}
+
+/// # Safety
+/// The element exists, and nobody else has it.
+#[inline(always)]
+unsafe fn element<'a, T>(data: *mut T, at: usize) -> &'a mut T {
+    // SAFETY: an element's address is not null. LLVM forgets that where it learns that the address is a global one.
+    unsafe {
+        core::hint::assert_unchecked(!data.is_null());
+        &mut *data.add(at)
     }
 }

@@ -115,8 +115,9 @@ impl Toolchain {
     fn metadata(&self, name: &str, root: &Path, options: &[&str]) -> Result<PathBuf> {
         std::fs::create_dir_all(&self.built).map_err(|error| failed(&self.built, "make the folder", &error))?;
         let path = self.built.join(format!("lib{name}.rmeta"));
-        // Another process may be at the same: each writes a file of its own, and the last one's stays.
-        let own = self.built.join(format!("lib{name}.rmeta.{}", std::process::id()));
+        // Another thread or process may be at the same: each writes a file of its own, and the last one's stays.
+        let own = format!("lib{name}.rmeta.{}.{:?}", std::process::id(), std::thread::current().id());
+        let own = self.built.join(own.replace(['(', ')'], "-"));
         let mut rustc = self.rustc();
         rustc.args(OPTIONS).args(["-Ctarget-cpu=sm_80", "-Zcross-crate-inline-threshold=always", "-Zalways-encode-mir"]);
         rustc.arg("--crate-name").arg(name.split('-').next().unwrap_or(name)).args(options);
