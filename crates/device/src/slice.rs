@@ -1,6 +1,6 @@
 //! Buffers with their lengths.
 
-use crate::{Index1d, Index2d};
+use crate::{Index1d, Index2d, block_x, thread_x};
 use core::marker::PhantomData;
 use core::ops::Index;
 
@@ -98,6 +98,25 @@ impl<T> DisjointSlice<'_, T> {
     pub fn own(&mut self, index: Index1d) -> Option<&mut T> {
         // SAFETY: below the length; no other thread has this index, and this one borrows the slice as long.
         if index.get() < self.len { Some(unsafe { element(self.data, index.get()) }) } else { None }
+    }
+
+    /// The block's element, that of number `blockIdx.x`, in its first thread; `None` in the others, and past the end.
+    #[inline(always)]
+    pub fn own_of_block(&mut self) -> Option<&mut T> {
+        let at = block_x() as usize;
+        // SAFETY: as above: of all threads of a launch in one dimension, one has this block's number and is its first.
+        if thread_x() == 0 && at < self.len { Some(unsafe { element(self.data, at) }) } else { None }
+    }
+
+    /// The element of that number, where a thread owns its elements by a rule of the kernel's.
+    ///
+    /// # Safety
+    /// No other thread takes this element, and it is below the length.
+    #[inline(always)]
+    pub unsafe fn own_at(&mut self, at: usize) -> &mut T {
+        debug_assert!(at < self.len, "index out of bounds");
+        // SAFETY: the caller's.
+        unsafe { element(self.data, at) }
     }
 
     /// This thread's element of a matrix with rows of `width`; `None` outside of it.

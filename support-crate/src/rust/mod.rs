@@ -24,7 +24,7 @@ use toolchain::{Toolchain, failed};
 ///
 /// A panic becomes a `trap` where it happens: nobody could read its text. Jump threading copies code behind both ways of a
 /// branch, barriers included, and threads of one block then wait at different ones (rust-lang/rust#137086).
-const OPTIONS: [&str; 9] = [
+const OPTIONS: [&str; 10] = [
     "--edition=2024",
     "--crate-type=lib",
     "--target=nvptx64-nvidia-cuda",
@@ -33,6 +33,8 @@ const OPTIONS: [&str; 9] = [
     "-Zunstable-options",
     "-Cpanic=immediate-abort",
     "-Zmir-enable-passes=-JumpThreading",
+    // Loops over the registers of a thread have to be unrolled, and Rust has no `#pragma unroll`.
+    "-Cllvm-args=-unroll-threshold=2000",
     "--color=never",
 ];
 
