@@ -89,18 +89,23 @@ fn the_device_library_does_what_it_says() {
 
 #[test]
 fn atomics_have_scopes() {
-    let text = format!("{HEAD}
+    let text = format!(
+        "{HEAD}
     let x = unsafe {{ AtomicSlice::<u32>::new(x.cast(), n as usize) }};
     x.add(0, 1, Scope::Device);
     x.max(1, thread_x(), Scope::System);
     x.add(2, 1, Scope::Block);
     x.increment_below(3, 9, Scope::Device);
     x.compare_exchange(4, 0, block_x() + 7);
-}}");
+}}"
+    );
     let gpu = gpu();
     let module = gpu.compile(Source::rust(&text)).unwrap();
     let ptx = module.ptx().unwrap();
-    assert!(ptx.contains("atom.relaxed.gpu.global.add.u32") && ptx.contains("atom.relaxed.sys.global.max.u32"), "{ptx}");
+    assert!(
+        ptx.contains("atom.relaxed.gpu.global.add.u32") && ptx.contains("atom.relaxed.sys.global.max.u32"),
+        "{ptx}"
+    );
     let mut x = gpu.zeros::<f32>(5).unwrap();
     module.kernel("k").unwrap().launch(LaunchConfig::new(1, 64), (&mut x, 5_u32)).unwrap();
     let bits: Vec<u32> = x.to_host().unwrap().iter().map(|x| x.to_bits()).collect();
@@ -110,22 +115,29 @@ fn atomics_have_scopes() {
 #[test]
 fn a_mistake_names_the_line_of_the_rust_text() {
     // No guard: the last block writes past the end.
-    let text = format!("{HEAD}    let i = index_1d().get();
+    let text = format!(
+        "{HEAD}    let i = index_1d().get();
     unsafe {{ *x.add(i) += n as f32 }};
-}}");
+}}"
+    );
     let message = run(&text, "k", 2, 64, 100).unwrap_err().to_string();
-    assert!(message.contains("kernel.rs:5") && message.contains("out of bounds") && message.contains("`x`"), "{message}");
+    assert!(
+        message.contains("kernel.rs:5") && message.contains("out of bounds") && message.contains("`x`"),
+        "{message}"
+    );
 }
 
 #[test]
 fn a_race_in_shared_memory_names_the_line() {
-    let text = format!("{HEAD}
+    let text = format!(
+        "{HEAD}
     let tile = shared!(TILE: [f32; 64]);
     let t = thread_x() as usize;
     tile.set(t, t as f32);
     let y = tile.get(63 - t);
     unsafe {{ *x.add(t) = y + n as f32 }};
-}}");
+}}"
+    );
     let message = run(&text, "k", 1, 64, 64).unwrap_err().to_string();
     assert!(message.contains("data race in shared memory") && message.contains("kernel.rs:7"), "{message}");
     assert!(message.contains("at line 8") && message.contains("put sync_threads() between"), "{message}");
@@ -133,13 +145,18 @@ fn a_race_in_shared_memory_names_the_line() {
 
 #[test]
 fn a_panic_names_its_line_and_checks_cost_nothing_when_off() {
-    let text = format!("{HEAD}    let x = unsafe {{ Slice::new(x, n as usize) }};
+    let text = format!(
+        "{HEAD}    let x = unsafe {{ Slice::new(x, n as usize) }};
     let y = x[thread_x() as usize + 1];
     assert!(y != 5.0);
-}}");
+}}"
+    );
     // Element 5 is 5.0: the assertion on line 6 fails in thread 4.
     let message = run(&text, "k", 1, 32, 100).unwrap_err().to_string();
-    assert!(message.contains("kernel.rs:6") && message.contains("panic") && message.contains("thread (4, 0, 0)"), "{message}");
+    assert!(
+        message.contains("kernel.rs:6") && message.contains("panic") && message.contains("thread (4, 0, 0)"),
+        "{message}"
+    );
     // With checks, the last thread's index is refused before it reads.
     let checked = Source::rust(&text.replace("5.0", "500.0")).checked();
     let message = run_source(checked.clone(), "k", 1, 32, 32).unwrap_err().to_string();
@@ -152,9 +169,11 @@ fn a_panic_names_its_line_and_checks_cost_nothing_when_off() {
 
 #[test]
 fn core_s_own_slices_are_always_checked() {
-    let text = format!("{HEAD}    let x = unsafe {{ core::slice::from_raw_parts_mut(x.add(0), n as usize) }};
+    let text = format!(
+        "{HEAD}    let x = unsafe {{ core::slice::from_raw_parts_mut(x.add(0), n as usize) }};
     x[thread_x() as usize + 1] = 1.0;
-}}");
+}}"
+    );
     let message = run(&text, "k", 1, 1, 1).unwrap_err().to_string();
     assert!(message.contains("kernel.rs:5") && message.contains("panic"), "{message}");
 }

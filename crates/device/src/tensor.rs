@@ -1,6 +1,6 @@
 //! What feeds tensor cores: copies that need no register, fragments of matrices, and their product.
 
-use crate::{Bf16, SharedArray, Shared};
+use crate::{Bf16, Shared, SharedArray};
 use core::arch::asm;
 
 unsafe extern "unadjusted" {

@@ -58,7 +58,10 @@ fn counters_are_those_of_cuda_c() {
             run(&gpu, rung, &kernel, 70_000, (127, 65, 129)).counters
         };
         let (ours, theirs) = (counters(source), counters(rung.source().unwrap()));
-        println!("{}: {} instructions in Rust, {} in CUDA C", rung.path, ours.warp_instructions, theirs.warp_instructions);
+        println!(
+            "{}: {} instructions in Rust, {} in CUDA C",
+            rung.path, ours.warp_instructions, theirs.warp_instructions
+        );
         assert_eq!(of_memory(&ours), of_memory(&theirs), "{}", rung.path);
     }
 }
@@ -95,7 +98,7 @@ fn sum(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize) -> Result<Inspection> 
         let room = if added { 1 } else { config.grid.0 as usize };
         let mut partial = if added { gpu.zeros::<f32>(1)? } else { gpu.poison(room)? };
         let seen = kernel.inspect(config, (&from, &mut partial, from.len() as i32))?;
-    assert_eq!(seen.findings, [], "{}", rung.path);
+        assert_eq!(seen.findings, [], "{}", rung.path);
         first.get_or_insert(seen);
         from = partial;
         if room == 1 {
@@ -121,4 +124,3 @@ fn matmul(gpu: &Gpu, rung: &Rung, kernel: &Kernel, (m, n, k): (usize, usize, usi
     }
     Ok(seen)
 }
-

@@ -288,7 +288,13 @@ pub struct Source {
 impl Source {
     /// Source written in the notebook.
     pub fn text(text: &str) -> Source {
-        Source { name: "kernel.cu".to_string(), text: text.to_string(), defines: Vec::new(), folder: None, options: Vec::new() }
+        Source {
+            name: "kernel.cu".to_string(),
+            text: text.to_string(),
+            defines: Vec::new(),
+            folder: None,
+            options: Vec::new(),
+        }
     }
 
     /// Source in a file; one whose name ends in `.rs` is Rust.

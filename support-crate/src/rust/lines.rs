@@ -109,7 +109,8 @@ impl<'a> Section<'a> {
     fn read(ptx: &'a str, name: &str) -> Option<Section<'a>> {
         let start = ptx.split_once(&format!("\t.section\t{name}\n"))?.1;
         let mut section = Section::default();
-        for line in start.lines().map(str::trim).skip_while(|line| *line != "{").skip(1).take_while(|line| *line != "}") {
+        for line in start.lines().map(str::trim).skip_while(|line| *line != "{").skip(1).take_while(|line| *line != "}")
+        {
             let Some((kind, values)) = line.split_once(char::is_whitespace) else { continue };
             let size = match kind {
                 ".b8" => 1,
@@ -159,17 +160,17 @@ impl Reader<'_> {
     /// An attribute's value, as far as it is a number.
     fn form(&mut self, form: u64) -> Option<u64> {
         let skipped = match form {
-            0x01 | 0x07 => return self.number(8),         // addr, data8
-            0x05 | 0x12 => return self.number(2),         // data2, ref2
+            0x01 | 0x07 => return self.number(8),                      // addr, data8
+            0x05 | 0x12 => return self.number(2),                      // data2, ref2
             0x06 | 0x0e | 0x13 | 0x17 | 0x10 => return self.number(4), // data4, strp, ref4, sec_offset, ref_addr
-            0x0b | 0x0c | 0x11 => return self.number(1),  // data1, flag, ref1
-            0x0d | 0x0f | 0x15 => return self.leb(),      // sdata, udata, ref_udata
-            0x19 => return Some(1),                       // flag_present
+            0x0b | 0x0c | 0x11 => return self.number(1),               // data1, flag, ref1
+            0x0d | 0x0f | 0x15 => return self.leb(),                   // sdata, udata, ref_udata
+            0x19 => return Some(1),                                    // flag_present
             0x08 => self.bytes.get(self.at..)?.iter().position(|&byte| byte == 0)? + 1, // string
-            0x03 => self.number(2)? as usize,             // block2
-            0x04 => self.number(4)? as usize,             // block4
-            0x0a => self.number(1)? as usize,             // block1
-            0x09 | 0x18 => self.leb()? as usize,          // block, exprloc
+            0x03 => self.number(2)? as usize,                          // block2
+            0x04 => self.number(4)? as usize,                          // block4
+            0x0a => self.number(1)? as usize,                          // block1
+            0x09 | 0x18 => self.leb()? as usize,                       // block, exprloc
             _ => return None,
         };
         self.at += skipped;

@@ -85,6 +85,13 @@ impl Source {
         Source { name: "kernel.rs".to_string(), ..Source::text(text) }
     }
 
+    /// The same source with further items below it, such as those of [`host_and_device!`](crate::host_and_device): no line
+    /// moves.
+    pub fn with_items(mut self, items: &str) -> Source {
+        self.text = format!("{}\n{items}", self.text.trim_end());
+        self
+    }
+
     /// The same kernel in Rust with debug assertions: an index past the end of a slice of `gpulab_device`, an addition that
     /// overflows and a failed `debug_assert!` stop it, as they stop a debug build on the CPU.
     pub fn checked(self) -> Source {
@@ -97,6 +104,70 @@ impl Source {
     }
 }
 
+/// Structs and constants that host and kernel share, written once. They become items of the module that this stands in, and
+/// their text the constant `SOURCE`, for [`Source::with_items`](crate::launch::Source::with_items). A struct can be passed to
+/// a kernel by value, as with [`kernel_param!`](crate::kernel_param), and so has to be `repr(C)` and without padding.
+///
+/// ```
+/// use gpulab::prelude::*;
+/// # if let Some(missing) = gpulab::rust::missing() { println!("{missing}"); return Ok(()); }
+/// mod both {
+///     gpulab::host_and_device! {
+///         pub const SIDE: usize = 8;
+///
+///         #[repr(C)]
+///         #[derive(Clone, Copy)]
+///         pub struct Line { pub slope: f32, pub offset: f32 }
+///     }
+/// }
+/// let text = r#"
+/// use gpulab_device::*;
+///
+/// #[unsafe(no_mangle)]
+/// pub unsafe extern "ptx-kernel" fn points(line: Line, y: *mut f32) {
+///     // SAFETY: the launch has one dimension and passes SIDE elements.
+///     let mut y = unsafe { DisjointSlice::new(y, SIDE) };
+///     let i = index_1d();
+///     if let Some(y) = y.own(i) {
+///         *y = line.slope * i.get() as f32 + line.offset;
+///     }
+/// }"#;
+/// let gpu = Gpu::simulated()?;
+/// let points = gpu.compile(Source::rust(text).with_items(both::SOURCE))?.kernel("points")?;
+/// let mut y = gpu.zeros::<f32>(both::SIDE)?;
+/// points.launch(LaunchConfig::new(1, 32), (both::Line { slope: 2.0, offset: 1.0 }, &mut y))?;
+/// assert_eq!(y.to_host()?, [1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]);
+/// # Ok::<(), Error>(())
+/// ```
+/// Without `repr(C)` Rust may order the fields as it likes: that does not compile where the order differs.
+/// ```compile_fail
+/// mod both {
+///     gpulab::host_and_device! {
+///         #[derive(Clone, Copy)]
+///         pub struct Mixed { pub small: [u8; 4], pub large: f64, pub last: [u8; 4] }
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! host_and_device {
+    (@each) => {};
+    (@each $(#[$mark:meta])* pub struct $name:ident { $(pub $field:ident: $type:ty),* $(,)? } $($rest:tt)*) => {
+        $(#[$mark])*
+        pub struct $name { $(pub $field: $type),* }
+        $crate::kernel_param!($name { $($field: $type),* });
+        $crate::host_and_device!(@each $($rest)*);
+    };
+    (@each $item:item $($rest:tt)*) => {
+        $item
+        $crate::host_and_device!(@each $($rest)*);
+    };
+    ($($items:tt)*) => {
+        /// The text of these items, for a kernel.
+        pub const SOURCE: &str = stringify!($($items)*);
+        $crate::host_and_device!(@each $($items)*);
+    };
+}
+
 /// Compiles for a compute capability, such as 90, with the lines of the kernel's text noted in the PTX. A capability that
 /// rustc does not know gets the newest before it: the driver compiles its PTX for the newer GPU.
 ///
@@ -106,7 +177,11 @@ impl Source {
 pub fn compile_to_ptx(source: &Source, capability: u32) -> Result<String> {
     if capability < OLDEST {
         return Err(Error::unsupported(
-            format!("rustc compiles kernels for compute capability 7.0 and newer, and this GPU has {}.{}", capability / 10, capability % 10),
+            format!(
+                "rustc compiles kernels for compute capability 7.0 and newer, and this GPU has {}.{}",
+                capability / 10,
+                capability % 10
+            ),
             "use `Gpu::simulated()?`, or CUDA C, which NVRTC 12 still compiles for this GPU",
         ));
     }

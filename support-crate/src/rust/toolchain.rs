@@ -44,7 +44,8 @@ impl Toolchain {
         let sysroot = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
         let library = sysroot.join("lib/rustlib/src/rust/library");
         if !library.join("core/src/lib.rs").is_file() {
-            let what = format!("the sources of Rust's `core` are missing, of which kernels are built: {}", library.display());
+            let what =
+                format!("the sources of Rust's `core` are missing, of which kernels are built: {}", library.display());
             return Err(Error::unsupported(what, setup));
         }
         // The compiler's own library has a sum of its version in its name.
@@ -97,7 +98,11 @@ impl Toolchain {
     pub(super) fn device(&self, checked: bool) -> Result<PathBuf> {
         let sources = entries(Path::new(DEVICE));
         let texts = sources.iter().map(|path| {
-            std::fs::read_to_string(path).map_err(Error::io(path, "read the device library", "get the project's files back"))
+            std::fs::read_to_string(path).map_err(Error::io(
+                path,
+                "read the device library",
+                "get the project's files back",
+            ))
         });
         let texts = texts.collect::<Result<Vec<_>>>()?;
         let key = sum(&texts.iter().map(String::as_str).collect::<Vec<_>>());
@@ -119,7 +124,11 @@ impl Toolchain {
         let own = format!("lib{name}.rmeta.{}.{:?}", std::process::id(), std::thread::current().id());
         let own = self.built.join(own.replace(['(', ')'], "-"));
         let mut rustc = self.rustc();
-        rustc.args(OPTIONS).args(["-Ctarget-cpu=sm_80", "-Zcross-crate-inline-threshold=always", "-Zalways-encode-mir"]);
+        rustc.args(OPTIONS).args([
+            "-Ctarget-cpu=sm_80",
+            "-Zcross-crate-inline-threshold=always",
+            "-Zalways-encode-mir",
+        ]);
         rustc.arg("--crate-name").arg(name.split('-').next().unwrap_or(name)).args(options);
         self.externs(&mut rustc, None);
         rustc.arg(format!("--emit=metadata={}", own.display())).arg(root);
@@ -128,7 +137,8 @@ impl Toolchain {
             let _ = std::fs::remove_file(&own);
             return Err(Error::Unsupported {
                 what: format!("this Rust does not compile `{name}` for GPUs:\n{}", said.trim()),
-                fix: "use the Rust that rust-toolchain.toml names (unset RUSTUP_TOOLCHAIN, then `make setup`)".to_string(),
+                fix: "use the Rust that rust-toolchain.toml names (unset RUSTUP_TOOLCHAIN, then `make setup`)"
+                    .to_string(),
             });
         }
         std::fs::rename(&own, &path).map_err(|error| failed(&path, "keep the compiled crate", &error))?;
@@ -144,8 +154,7 @@ pub(super) fn failed(path: &Path, during: &str, error: &std::io::Error) -> Error
 /// A sum of texts (FNV-1a), the same in every build.
 fn sum(texts: &[&str]) -> String {
     let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     format!("{hash:016x}")
 }
