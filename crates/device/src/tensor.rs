@@ -32,7 +32,7 @@ pub fn commit_copies() {
     unsafe { asm!("cp.async.commit_group;", options(nostack, preserves_flags)) }
 }
 
-/// Waits until at most `LEFT` of this thread's newest groups are under way (`cp.async.wait_group`).
+/// Waits until at most `LEFT` of this thread's newest groups are in flight (`cp.async.wait_group`).
 #[inline(always)]
 pub fn copies_done<const LEFT: u32>() {
     // SAFETY: it waits.

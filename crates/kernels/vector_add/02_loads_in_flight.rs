@@ -1,4 +1,4 @@
-// idea: a thread asks for all its elements before it uses the first, so that many loads are under way at a time.
+// idea: a thread asks for all its elements before it uses the first, so that many loads are in flight.
 use gpulab_device::*;
 
 #[unsafe(no_mangle)]
