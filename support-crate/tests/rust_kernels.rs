@@ -253,3 +253,42 @@ fn constants_are_the_hosts() {
     let error = refused(Source::rust(&text).define("TILE", "float")).to_string();
     assert!(error.contains("TILE") && error.contains("next: "), "{error}");
 }
+
+/// One product of 16 × 16 and 16 × 8 by a warp: a from shared memory by `ldmatrix`, which a copy without registers filled.
+#[test]
+fn tensor_cores_multiply() {
+    let text = r#"
+use gpulab_device::*;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn product(a: *const Bf16, b: *const Bf16, c: *mut f32) {
+    let (lane, tile) = (thread_x() as usize, shared!(A: [Bf16; 256]));
+    // SAFETY: a has 256 numbers, b (as 8 columns of 16) 128, and the launch is one warp.
+    let (b, mut c) = unsafe { (Slice::new(b, 128), DisjointSlice::new(c, 128)) };
+    // SAFETY: eight numbers each, 16 bytes, from a buffer that begins at a multiple of 16.
+    unsafe { tensor::copy_16_async(tile, lane * 8, a.add(lane * 8)) };
+    tensor::commit_copies();
+    tensor::copies_done::<0>();
+    sync_warp(warp::ALL);
+    // The quarters of a as `mma` wants them: rows 0 to 7 and 8 to 15 of the left half, then of the right half.
+    let a = tensor::load_matrices(tile, lane % 16 * 16 + lane / 16 * 8);
+    let (column, row) = (lane / 4, lane % 4 * 2);
+    let pair = |k| u32::from(b[column * 16 + k].0) | u32::from(b[column * 16 + k + 1].0) << 16;
+    let sums = tensor::mma(a, [pair(row), pair(row + 8)], [0.0; 4]);
+    for (i, sum) in sums.into_iter().enumerate() {
+        // SAFETY: lane l has two neighbours in row l / 4, and two in the row eight below.
+        unsafe { *c.own_at((lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2) = sum };
+    }
+}"#;
+    let gpu = gpu();
+    let kernel = gpu.compile(text).unwrap_or_else(|error| panic!("{error}")).kernel("product").unwrap();
+    let bf16 = |x: i32| ((x as f32).to_bits() >> 16) as u16;
+    let (a, b) = (|row: i32, k: i32| (row * 3 + k * 5) % 7 - 3, |k: i32, column: i32| (k * 2 + column) % 5 - 2);
+    let whole_a: Vec<u16> = (0..256).map(|i| bf16(a(i / 16, i % 16))).collect();
+    let whole_b: Vec<u16> = (0..128).map(|i| bf16(b(i % 16, i / 16))).collect();
+    let (on_a, on_b, mut c) =
+        (gpu.to_device(&whole_a).unwrap(), gpu.to_device(&whole_b).unwrap(), gpu.poison::<f32>(128).unwrap());
+    kernel.launch(LaunchConfig::new(1, 32), (&on_a, &on_b, &mut c)).unwrap_or_else(|error| panic!("{error}"));
+    let exact: Vec<f32> = (0..128).map(|i| (0..16).map(|k| a(i / 8, k) * b(k, i % 8)).sum::<i32>() as f32).collect();
+    assert_eq!(c.to_host().unwrap(), exact);
+}

@@ -74,10 +74,12 @@ impl<T> DisjointSlice<'_, T> {
     /// A kernel's parameter with its length.
     ///
     /// # Safety
-    /// `data` is aligned and holds `len` elements; while the kernel runs they are reached through slices of this type alone,
+    /// `data` is aligned, not null, and holds `len` elements; while the kernel runs they are reached through slices of this type alone,
     /// one for each buffer; the launch has one dimension (two for [`DisjointSlice::own_2d`], with one width in all threads).
     #[inline(always)]
     pub unsafe fn new(data: *mut T, len: usize) -> Self {
+        // SAFETY: the caller's. Without it each `Some` would be told from `None` by a comparison of addresses.
+        unsafe { core::hint::assert_unchecked(!data.is_null()) };
         DisjointSlice { data, len, lives: PhantomData }
     }
 
@@ -97,7 +99,7 @@ impl<T> DisjointSlice<'_, T> {
     #[inline(always)]
     pub fn own(&mut self, index: Index1d) -> Option<&mut T> {
         // SAFETY: below the length; no other thread has this index, and this one borrows the slice as long.
-        if index.get() < self.len { Some(unsafe { element(self.data, index.get()) }) } else { None }
+        if index.get() < self.len { Some(unsafe { &mut *self.data.add(index.get()) }) } else { None }
     }
 
     /// The block's element, that of number `blockIdx.x`, in its first thread; `None` in the others, and past the end.
@@ -105,7 +107,7 @@ impl<T> DisjointSlice<'_, T> {
     pub fn own_of_block(&mut self) -> Option<&mut T> {
         let at = block_x() as usize;
         // SAFETY: as above: of all threads of a launch in one dimension, one has this block's number and is its first.
-        if thread_x() == 0 && at < self.len { Some(unsafe { element(self.data, at) }) } else { None }
+        if thread_x() == 0 && at < self.len { Some(unsafe { &mut *self.data.add(at) }) } else { None }
     }
 
     /// The element of that number, where a thread owns its elements by a rule of the kernel's.
@@ -116,7 +118,7 @@ impl<T> DisjointSlice<'_, T> {
     pub unsafe fn own_at(&mut self, at: usize) -> &mut T {
         debug_assert!(at < self.len, "index out of bounds");
         // SAFETY: the caller's.
-        unsafe { element(self.data, at) }
+        unsafe { &mut *self.data.add(at) }
     }
 
     /// This thread's element of a matrix with rows of `width`; `None` outside of it.
@@ -124,17 +126,6 @@ impl<T> DisjointSlice<'_, T> {
     pub fn own_2d(&mut self, index: Index2d, width: usize) -> Option<&mut T> {
         let at = index.row() * width + index.column();
         // SAFETY: as above: with a column below the width, no two pairs name one element.
-        if index.column() < width && at < self.len { Some(unsafe { element(self.data, at) }) } else { None }
-    }
-}
-
-/// # Safety
-/// The element exists, and nobody else has it.
-#[inline(always)]
-unsafe fn element<'a, T>(data: *mut T, at: usize) -> &'a mut T {
-    // SAFETY: an element's address is not null. LLVM forgets that where it learns that the address is a global one.
-    unsafe {
-        core::hint::assert_unchecked(!data.is_null());
-        &mut *data.add(at)
+        if index.column() < width && at < self.len { Some(unsafe { &mut *self.data.add(at) }) } else { None }
     }
 }

@@ -286,10 +286,11 @@ pub struct Source {
 }
 
 impl Source {
-    /// Source written in the notebook.
+    /// Source written in the notebook. Text with `extern "ptx-kernel"` is Rust, other text CUDA C or Metal.
     pub fn text(text: &str) -> Source {
+        let name = if text.contains("extern \"ptx-kernel\"") { "kernel.rs" } else { "kernel.cu" };
         Source {
-            name: "kernel.cu".to_string(),
+            name: name.to_string(),
             text: text.to_string(),
             defines: Vec::new(),
             folder: None,

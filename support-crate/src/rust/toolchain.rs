@@ -158,3 +158,47 @@ fn sum(texts: &[&str]) -> String {
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     format!("{hash:016x}")
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A folder with a program `rustc` that says where its sysroot is, and fails at anything else.
+    fn pretended(name: &str) -> PathBuf {
+        let root = std::env::temp_dir().join(format!("gpulab-rustc-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("bin")).unwrap();
+        let script = format!(
+            "#!/bin/sh\nif [ \"$1\" = --print ]; then echo {}; else echo 'error: unknown codegen option' >&2; exit 1; fi\n",
+            root.display()
+        );
+        let rustc = root.join("bin/rustc");
+        std::fs::write(&rustc, script).unwrap();
+        std::fs::set_permissions(&rustc, std::fs::Permissions::from_mode(0o755)).unwrap();
+        root
+    }
+
+    fn refused(rustc: &Path, root: &Path) -> String {
+        let error = Toolchain::of(&rustc.display().to_string(), &root.join("built")).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+        error.to_string()
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_the_next_step() {
+        let root = pretended("missing");
+        let none = refused(Path::new("/no/such/rustc"), &root);
+        assert!(none.contains("need rustc") && none.contains("\nnext: run `make setup`"), "{none}");
+        let sources = refused(&root.join("bin/rustc"), &root);
+        assert!(
+            sources.contains("sources of Rust's `core`") && sources.contains("rustup component add rust-src"),
+            "{sources}"
+        );
+        let core = root.join("lib/rustlib/src/rust/library/core/src");
+        std::fs::create_dir_all(&core).unwrap();
+        std::fs::write(core.join("lib.rs"), "").unwrap();
+        let old = refused(&root.join("bin/rustc"), &root);
+        std::fs::remove_dir_all(&root).unwrap();
+        assert!(old.contains("unknown codegen option") && old.contains("rust-toolchain.toml"), "{old}");
+    }
+}
