@@ -8,7 +8,8 @@ pub const NEVER: u32 = u32::MAX;
 /// Fills in the meeting point of every branch.
 ///
 /// A way that only ends threads (a jump to `ret`) does not move the meeting point of the others: lanes that stay
-/// meet where they would without it, as they do on hardware.
+/// meet where they would without it, as they do on hardware. Nor does a way that can only lead to a `trap`, on which
+/// nobody is waited for: each index that Rust checks has one.
 pub fn place_reconvergence(code: &mut [Instruction]) {
     let graph = Graph::new(code);
     let post = graph.post_dominators();
@@ -49,14 +50,17 @@ pub fn leaders(code: &[Instruction]) -> Vec<bool> {
 struct Graph {
     starts: Vec<usize>,
     next: Vec<Vec<usize>>,
+    /// Blocks from which every way leads to a `trap`.
+    stops: Vec<bool>,
 }
 
 impl Graph {
     fn new(code: &[Instruction]) -> Self {
         let leads = leaders(code);
         let starts: Vec<usize> = (0..code.len()).filter(|&at| leads[at]).collect();
-        let mut graph = Self { next: Vec::new(), starts };
+        let mut graph = Self { next: Vec::new(), stops: vec![false; starts.len()], starts };
         let all: Vec<Vec<usize>> = (0..graph.starts.len()).map(|b| graph.successors(code, b, false)).collect();
+        graph.find_stops(code, &all);
         graph.next = (0..graph.starts.len()).map(|b| graph.successors(code, b, true)).collect();
         // A loop that only a `ret` leaves needs that way out to have a post-dominator.
         let reaches = graph.reaches_exit();
@@ -66,6 +70,25 @@ impl Graph {
             }
         }
         graph
+    }
+
+    fn find_stops(&mut self, code: &[Instruction], all: &[Vec<usize>]) {
+        let last = |block| &code[self.end(block, code.len()) - 1];
+        let trap = |block| matches!(last(block).op, Op::Trap) && last(block).guard.is_none();
+        let mut stops: Vec<bool> = (0..all.len()).map(trap).collect();
+        loop {
+            let mut changed = false;
+            for block in (0..all.len()).rev() {
+                let leads = all[block].iter().all(|&next| stops.get(next).copied().unwrap_or(false));
+                if leads && !std::mem::replace(&mut stops[block], true) {
+                    changed = true;
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        self.stops = stops;
     }
 
     fn end(&self, block: usize, length: usize) -> usize {
@@ -82,7 +105,7 @@ impl Graph {
         let last = &code[end - 1];
         let follow = if end < code.len() { self.block_of(end) } else { exit };
         let ends = |b: usize| {
-            b == exit || {
+            b == exit || self.stops[b] || {
                 let first = &code[self.starts[b]];
                 matches!(first.op, Op::Exit | Op::Trap) && first.guard.is_none()
             }

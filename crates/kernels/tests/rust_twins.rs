@@ -1,0 +1,126 @@
+//! The twins in Rust: right in the simulator, without a mistake, and with the counters of the CUDA C beside them.
+
+use gpulab::inspect::Counters;
+use gpulab::launch::Source;
+use gpulab::prelude::*;
+use gpulab_kernels::ladder::{Leaves, RUNGS, Rung};
+use std::collections::BTreeSet;
+
+const LENGTHS: [usize; 5] = [1, 31, 33, 70_000, 1_000_003];
+
+/// Rows, columns and the length of the sums.
+const SHAPES: [(usize, usize, usize); 5] = [(1, 1, 1), (31, 33, 31), (33, 31, 33), (127, 65, 129), (129, 264, 0)];
+
+fn twins() -> Vec<(&'static Rung, Source)> {
+    RUNGS.iter().filter_map(|rung| Some((rung, rung.rust_source().ok()?))).collect()
+}
+
+#[test]
+fn every_file_is_a_rungs_twin() {
+    let known: BTreeSet<String> = twins().iter().map(|(rung, _)| format!("{}.rs", rung.path)).collect();
+    let folder = gpulab_kernels::ladder::folder();
+    let mut files = BTreeSet::new();
+    for topic in ["vector_add", "reduction", "matmul"] {
+        for file in std::fs::read_dir(folder.join(topic)).unwrap() {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            files.extend(name.ends_with(".rs").then(|| format!("{topic}/{name}")));
+        }
+    }
+    assert_eq!(files, known);
+}
+
+#[test]
+fn every_twin_is_right_and_makes_no_mistake() {
+    let gpu = Gpu::simulated().unwrap();
+    for (rung, source) in twins() {
+        for source in [source.clone(), source.checked()] {
+            let compiled = gpu.compile(source).and_then(|module| module.kernel(rung.kernel));
+            let kernel = compiled.unwrap_or_else(|error| panic!("{}: {error}", rung.path));
+            for (n, shape) in LENGTHS.into_iter().zip(SHAPES) {
+                run(&gpu, rung, &kernel, n, shape);
+            }
+        }
+    }
+}
+
+/// What the hardware counts of memory and barriers; instructions differ from compiler to compiler.
+fn of_memory(counters: &Counters) -> Vec<(&'static str, u64)> {
+    let own = |name: &str| !name.contains("instructions") && !name.contains("branches");
+    counters.rows().into_iter().filter(|(name, _)| own(name)).collect()
+}
+
+#[test]
+fn counters_are_those_of_cuda_c() {
+    let gpu = Gpu::simulated().unwrap();
+    for (rung, source) in twins() {
+        let counters = |source: Source| {
+            let kernel = gpu.compile(source).unwrap().kernel(rung.kernel).unwrap();
+            run(&gpu, rung, &kernel, 70_000, (127, 65, 129)).counters
+        };
+        let (ours, theirs) = (counters(source), counters(rung.source().unwrap()));
+        println!(
+            "{}: {} instructions in Rust, {} in CUDA C",
+            rung.path, ours.warp_instructions, theirs.warp_instructions
+        );
+        assert_eq!(of_memory(&ours), of_memory(&theirs), "{}", rung.path);
+    }
+}
+
+fn run(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize, shape: (usize, usize, usize)) -> Inspection {
+    let done = match rung.kernel {
+        "vector_add" => vector_add(gpu, rung, kernel, n),
+        "reduce" => sum(gpu, rung, kernel, n),
+        "matmul" => matmul(gpu, rung, kernel, shape),
+        other => panic!("nobody holds `{other}` against a reference\nnext: add it here"),
+    };
+    let done = done.unwrap_or_else(|error| panic!("{} at {n} or {shape:?}: {error}", rung.path));
+    done
+}
+
+fn vector_add(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize) -> Result<Inspection> {
+    let (a, b) = (cpu::random_f32(n, 1), cpu::random_f32(n, 2));
+    let (on_a, on_b, mut c) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.poison::<f32>(n)?);
+    let seen = kernel.inspect(rung.launch(n, 1, gpu.multiprocessors()), (&on_a, &on_b, &mut c, n as i32))?;
+    assert_eq!(seen.findings, [], "{}", rung.path);
+    let expected: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+    assert_eq!(c.to_host()?, expected, "{} at n = {n}", rung.path);
+    Ok(seen)
+}
+
+/// Of 1, 2, …, 7, 1, …, whose sums are exact: up to two million elements, nothing exceeds 2²⁴.
+fn sum(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize) -> Result<Inspection> {
+    let a: Vec<f32> = (0..n).map(|i| (1 + i % 7) as f32).collect();
+    let mut from = gpu.to_device(&a)?;
+    let mut first = None;
+    loop {
+        let config = rung.launch(from.len(), 1, gpu.multiprocessors());
+        let added = rung.leaves == Leaves::Added;
+        let room = if added { 1 } else { config.grid.0 as usize };
+        let mut partial = if added { gpu.zeros::<f32>(1)? } else { gpu.poison(room)? };
+        let seen = kernel.inspect(config, (&from, &mut partial, from.len() as i32))?;
+        assert_eq!(seen.findings, [], "{}", rung.path);
+        first.get_or_insert(seen);
+        from = partial;
+        if room == 1 {
+            break;
+        }
+    }
+    let exact: f64 = a.iter().copied().map(f64::from).sum();
+    assert_eq!(f64::from(from.to_host()?[0]), exact, "{} at n = {n}", rung.path);
+    Ok(first.expect("one launch at least"))
+}
+
+/// Of small whole numbers, so that every order of the additions gives the same.
+fn matmul(gpu: &Gpu, rung: &Rung, kernel: &Kernel, (m, n, k): (usize, usize, usize)) -> Result<Inspection> {
+    let whole = |len: usize, step: usize| -> Vec<f32> { (0..len).map(|i| (i * step % 7) as f32 - 3.0).collect() };
+    let (a, b) = (whole(m * k, 3), whole(k * n, 5));
+    let (on_a, on_b, mut c) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.poison::<f32>(m * n)?);
+    let config = rung.launch(n, m, gpu.multiprocessors());
+    let seen = kernel.inspect(config, (&on_a, &on_b, &mut c, m as i32, n as i32, k as i32))?;
+    assert_eq!(seen.findings, [], "{}", rung.path);
+    for (at, given) in c.to_host()?.into_iter().enumerate() {
+        let exact: f32 = (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum();
+        assert_eq!(given, exact, "{} at {m}, {n}, {k}, element {at}", rung.path);
+    }
+    Ok(seen)
+}
