@@ -9,6 +9,7 @@ pub mod cnn;
 pub mod data;
 mod device;
 pub mod gpt;
+pub mod llama;
 pub mod memory;
 mod tensor_id;
 pub mod tensors;
