@@ -11,6 +11,7 @@ mod device;
 pub mod gpt;
 pub mod llama;
 pub mod memory;
+pub mod quantize;
 mod tensor_id;
 pub mod tensors;
 
