@@ -6,6 +6,7 @@ mod chat;
 mod config;
 mod gguf;
 mod model;
+mod product;
 mod template;
 #[cfg(test)]
 mod tests;
