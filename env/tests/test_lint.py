@@ -155,7 +155,10 @@ def test_words(tmp_path):
 
 
 def test_readme_table(tmp_path, monkeypatch):
+    waiting = tmp_path / "unrecorded_open.txt"
+    waiting.write_text("# none\n")
     monkeypatch.setattr(file_rules, "ROOT", tmp_path)
+    monkeypatch.setattr(file_rules, "UNRECORDED", waiting)
     lesson = notebooks.Lesson(tmp_path / "02_a.ipynb", nbformat.v4.new_notebook(cells=[text("# A\n\n20 minutes")]))
     row = "| [02 A](notebooks/02_a.ipynb) | {} | [run](results/h200/02_a.ipynb) |\n"
 
@@ -172,12 +175,19 @@ def test_readme_table(tmp_path, monkeypatch):
 
 
 def test_a_step_that_was_not_recorded(tmp_path, monkeypatch):
+    waiting = tmp_path / "unrecorded_open.txt"
+    waiting.write_text("# none\n")
     monkeypatch.setattr(file_rules, "ROOT", tmp_path)
+    monkeypatch.setattr(file_rules, "UNRECORDED", waiting)
     lesson = notebooks.Lesson(tmp_path / "02_a.ipynb", nbformat.v4.new_notebook(cells=[code('l.on_gpu("one", f)?;')]))
     assert 'on_gpu("one", …)' in str(next(file_rules._recorded([lesson])))
+    waiting.write_text("02_a: one\n")
+    assert list(file_rules._recorded([lesson])) == []
     printed = code('l.on_gpu("one", f)?;')
     printed.outputs = [nbformat.v4.new_output("stream", text="x")]
     notebooks.write(tmp_path / "results/h200/02_a.ipynb", nbformat.writes(nbformat.v4.new_notebook(cells=[printed])))
+    assert "`02_a: one` is recorded, or gone" in str(next(file_rules._recorded([lesson])))
+    waiting.write_text("# none\n")
     assert list(file_rules._recorded([lesson])) == []
 
 
