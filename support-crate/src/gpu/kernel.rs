@@ -136,7 +136,7 @@ impl Kernel {
     /// Step 3 in clusters of blocks, cooperatively, or before the kernel in front has ended (`cuLaunchKernelEx`).
     ///
     /// In the simulator a launch starts when the one in front has ended, a cluster is one block, and a cooperative launch runs
-    /// all blocks in turns.
+    /// all blocks interleaved.
     ///
     /// # Errors
     /// As [`Kernel::launch`]; [`Error::LaunchLimit`] for a cooperative launch of more blocks than run at the same time;

@@ -21,7 +21,7 @@ pub struct Gpt {
     dropout: f32,
 }
 
-/// Attention and feed-forward layer, each added to what came in.
+/// Attention and feed-forward layer, each added to its input.
 #[derive(Debug, Clone)]
 struct Block {
     norm_1: LayerNorm,
