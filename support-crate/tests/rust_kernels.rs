@@ -292,3 +292,26 @@ pub unsafe extern "ptx-kernel" fn product(a: *const Bf16, b: *const Bf16, c: *mu
     let exact: Vec<f32> = (0..128).map(|i| (0..16).map(|k| a(i / 8, k) * b(k, i % 8)).sum::<i32>() as f32).collect();
     assert_eq!(c.to_host().unwrap(), exact);
 }
+
+#[test]
+fn launch_bounds_reach_the_driver() {
+    let text = "use gpulab_device::*;
+const THREADS: usize = 128;
+launch_bounds!(one, THREADS);
+launch_bounds!(two, 2 * THREADS, 3);
+#[unsafe(no_mangle)]
+pub extern \"ptx-kernel\" fn one() {}
+#[unsafe(no_mangle)]
+pub extern \"ptx-kernel\" fn two(x: u32) { core::hint::black_box(x); }
+#[unsafe(no_mangle)]
+pub extern \"ptx-kernel\" fn three() {}";
+    let module = gpu().compile(text).unwrap();
+    let words = |name: &str| {
+        let ptx = module.ptx().unwrap();
+        let entry = ptx.split(&format!(".entry {name}(")).nth(1).unwrap();
+        entry.split("\n{").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(words("one").ends_with(") .maxntid 128, 1, 1"), "{}", words("one"));
+    assert!(words("two").ends_with(") .maxntid 256, 1, 1 .minnctapersm 3"), "{}", words("two"));
+    assert!(words("three").ends_with(')'), "{}", words("three"));
+}

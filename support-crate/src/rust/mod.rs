@@ -212,7 +212,7 @@ fn compile_with(toolchain: &Toolchain, source: &Source, cpu: &str) -> Result<Str
     rustc.args(&source.options).args(["--emit=asm=kernel.ptx", name]);
     let said = output(&mut rustc)?;
     let Ok(ptx) = std::fs::read_to_string(scratch.0.join("kernel.ptx")) else { return Err(refused(&said)) };
-    let ptx = lines::of_kernel(&ptx, name);
+    let ptx = with_launch_bounds(lines::of_kernel(&ptx, name));
     look_through(&ptx)?;
     Ok(ptx)
 }
@@ -254,6 +254,19 @@ fn refused(said: &str) -> Error {
         log += "\na GPU has no library for this operation: a float as a 128-bit integer is one that it lacks";
     }
     Error::Compile { log, excerpt: String::new() }
+}
+
+/// What `launch_bounds!` of the device library asks for, as directives of the kernels: `// launch_bounds name threads blocks`.
+fn with_launch_bounds(mut ptx: String) -> String {
+    let marks = ptx.lines().filter_map(|line| line.trim().strip_prefix("// launch_bounds "));
+    for mark in marks.map(str::to_string).collect::<Vec<_>>() {
+        let [name, threads, blocks] = mark.split(' ').collect::<Vec<_>>()[..] else { continue };
+        let Some(entry) = ptx.find(&format!(".entry {name}(")) else { continue };
+        let Some(body) = ptx[entry..].find("\n{") else { continue };
+        let at_least = if blocks == "0" { String::new() } else { format!("\n.minnctapersm {blocks}") };
+        ptx.insert_str(entry + body, &format!("\n.maxntid {threads}, 1, 1{at_least}"));
+    }
+    ptx
 }
 
 /// What compiles and cannot run.
