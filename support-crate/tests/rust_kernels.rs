@@ -315,3 +315,33 @@ pub extern \"ptx-kernel\" fn three() {}";
     assert!(words("two").ends_with(") .maxntid 256, 1, 1 .minnctapersm 3"), "{}", words("two"));
     assert!(words("three").ends_with(')'), "{}", words("three"));
 }
+
+#[test]
+fn a_function_that_is_called_may_wait_at_a_barrier_and_panic() {
+    let text = format!(
+        "{HEAD}    let tile = shared!(TILE: [f32; 2]);
+    let mut y = 0.0;
+    // Lanes part here, and meet again.
+    for i in 0..thread_x() % 3 {{
+        y += i as f32;
+    }}
+    y += of_block(tile, y) + of_block(tile, y + 1.0);
+    unsafe {{ *x.add(thread_x() as usize) = y + n as f32 }};
+}}
+#[inline(never)]
+fn of_block(tile: SharedArray<f32>, y: f32) -> f32 {{
+    if thread_x() % 32 == 0 {{
+        tile.set(thread_x() as usize / 32, y);
+    }}
+    sync_threads();
+    let sum = tile.get(0) + tile.get(1);
+    sync_threads();
+    sum
+}}"
+    );
+    for source in [Source::rust(&text), Source::rust(&text).checked()] {
+        let ptx = gpu().compile(source.clone()).unwrap().ptx().unwrap().to_string();
+        assert!(ptx.contains("call"), "{ptx}");
+        run_source(source, "k", 1, 64, 64).unwrap_or_else(|error| panic!("{error}"));
+    }
+}

@@ -24,7 +24,7 @@ use toolchain::{Toolchain, failed};
 ///
 /// A panic becomes a `trap` where it happens: nobody could read its text. Jump threading copies code behind both ways of a
 /// branch, barriers included, and threads of one block then wait at different ones (rust-lang/rust#137086).
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 11] = [
     "--edition=2024",
     "--crate-type=lib",
     "--target=nvptx64-nvidia-cuda",
@@ -35,6 +35,8 @@ const OPTIONS: [&str; 10] = [
     "-Zmir-enable-passes=-JumpThreading",
     // Loops over the registers of a thread have to be unrolled, and Rust has no `#pragma unroll`.
     "-Cllvm-args=-unroll-threshold=2000",
+    // What a closure captures would be in local memory, were it called.
+    "-Cllvm-args=-inline-threshold=5000",
     "--color=never",
 ];
 
