@@ -345,3 +345,23 @@ fn of_block(tile: SharedArray<f32>, y: f32) -> f32 {{
         run_source(source, "k", 1, 64, 64).unwrap_or_else(|error| panic!("{error}"));
     }
 }
+
+/// Each checked index can end in a trap, on which the other lanes do not wait; here the last loop leads to the end alone.
+#[test]
+fn checks_do_not_keep_the_lanes_of_a_warp_apart() {
+    let text = format!(
+        "{HEAD}    let (t, n) = (thread_x() as usize, n as usize);
+    let tile = shared!(TILE: [f32; 2]);
+    if t % 32 == 0 {{
+        tile.set(t / 32, 1.0);
+    }}
+    sync_threads();
+    let mut x = unsafe {{ DisjointSlice::new(x, n) }};
+    for i in (t..n).step_by(64) {{
+        unsafe {{ *x.own_at(i) = tile.get(0) + tile.get(1) }};
+    }}
+}}"
+    );
+    let y = run_source(Source::rust(&text).checked(), "k", 1, 64, 100).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(y, [2.0; 100]);
+}

@@ -91,7 +91,7 @@ pub fn index_2d() -> Index2d {
     }
 }
 
-/// How many threads a block of a kernel has at most, and how many blocks a multiprocessor is to hold at least
+/// How many threads each block of a kernel has at most, and how many blocks a multiprocessor is to hold at least
 /// (`__launch_bounds__`): the driver then knows how many registers it may give a thread. Stands beside the kernel:
 /// `launch_bounds!(matmul, THREADS);` or `launch_bounds!(matmul, THREADS, BLOCKS);`.
 ///

@@ -65,7 +65,7 @@ pub unsafe extern "ptx-kernel" fn matmul_bf16(a: *const Bf16, b: *const Bf16, c:
     let (thread, lane, warp) = (thread_x() as usize, thread_x() as usize % 32, thread_x() as usize / 32);
     let (warp_row, warp_column) = (warp / (TILE_N / WARP_N) * WARP_M, warp % (TILE_N / WARP_N) * WARP_N);
     let mut sum = [[[0.0_f32; 4]; WARP_N / 8]; WARP_M / 16];
-    // The block copies 32 rows of a at once, 16 bytes a thread, and 2048 / TILE_N rows of b.
+    // The block copies 32 rows of a at once, 16 bytes per thread, and 2048 / TILE_N rows of b.
     let (a_row, a_piece) = (thread / 8, thread % 8);
     let (b_row, b_piece) = (thread / (TILE_N / 8), thread % (TILE_N / 8));
     let a_from = a.wrapping_add((row0 + a_row) * k + a_piece * 8);
