@@ -12,39 +12,17 @@
 //! ```
 
 mod lines;
+mod rustc;
 mod toolchain;
 
 use crate::error::{Error, Result};
 use crate::launch::{Source, entry_points};
+use rustc::{CHECKED, OPTIONS, output};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use toolchain::{Toolchain, failed};
-
-/// What rustc is told for core, for the device library and for a kernel alike.
-///
-/// A panic becomes a `trap` where it happens: nobody could read its text. Jump threading copies code behind both ways of a
-/// branch, barriers included, and threads of one block then wait at different ones (rust-lang/rust#137086).
-const OPTIONS: [&str; 11] = [
-    "--edition=2024",
-    "--crate-type=lib",
-    "--target=nvptx64-nvidia-cuda",
-    "-Copt-level=3",
-    "-Ccodegen-units=1",
-    "-Zunstable-options",
-    "-Cpanic=immediate-abort",
-    "-Zmir-enable-passes=-JumpThreading",
-    // Loops over the registers of a thread have to be unrolled, and Rust has no `#pragma unroll`.
-    "-Cllvm-args=-unroll-threshold=2000",
-    // What a closure captures would be in local memory, were it called.
-    "-Cllvm-args=-inline-threshold=5000",
-    "--color=never",
-];
 
 /// What a kernel's text begins with, as attributes that take no line of it.
 const ATTRIBUTES: [&str; 2] = ["no_std", "feature(abi_ptx, asm_experimental_arch, stdarch_nvptx, core_intrinsics)"];
-
-/// Bounds, overflow and `debug_assert!` are checked ([`Source::checked`]).
-const CHECKED: &str = "-Cdebug-assertions=yes";
 
 /// The oldest compute capability that rustc will go on compiling for.
 const OLDEST: u32 = 70;
@@ -238,14 +216,6 @@ fn with_constants(source: &Source) -> Result<String> {
         text += &format!("\npub const {name}: {kind} = {value};");
     }
     Ok(text)
-}
-
-/// Both outputs of rustc. That it failed shows in what it has not written.
-fn output(rustc: &mut Command) -> Result<String> {
-    let done = rustc.output().map_err(|error| {
-        Error::unsupported(format!("rustc does not start: {error}"), "run `make setup`, which installs Rust")
-    })?;
-    Ok(String::from_utf8_lossy(&[done.stderr, done.stdout].concat()).into_owned())
 }
 
 /// What rustc says, without its sums at the end.

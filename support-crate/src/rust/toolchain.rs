@@ -1,6 +1,6 @@
 //! The rustc of the project, and `core` and the device library as it compiled them for GPUs: once, in a folder of the set-up's.
 
-use super::{CHECKED, OPTIONS, output};
+use super::rustc::{CHECKED, OPTIONS, output};
 use crate::error::{Error, Result};
 use crate::places::{entries, made};
 use std::path::{Path, PathBuf};
