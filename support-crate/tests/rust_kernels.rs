@@ -292,3 +292,76 @@ pub unsafe extern "ptx-kernel" fn product(a: *const Bf16, b: *const Bf16, c: *mu
     let exact: Vec<f32> = (0..128).map(|i| (0..16).map(|k| a(i / 8, k) * b(k, i % 8)).sum::<i32>() as f32).collect();
     assert_eq!(c.to_host().unwrap(), exact);
 }
+
+#[test]
+fn launch_bounds_reach_the_driver() {
+    let text = "use gpulab_device::*;
+const THREADS: usize = 128;
+launch_bounds!(one, THREADS);
+launch_bounds!(two, 2 * THREADS, 3);
+#[unsafe(no_mangle)]
+pub extern \"ptx-kernel\" fn one() {}
+#[unsafe(no_mangle)]
+pub extern \"ptx-kernel\" fn two(x: u32) { core::hint::black_box(x); }
+#[unsafe(no_mangle)]
+pub extern \"ptx-kernel\" fn three() {}";
+    let module = gpu().compile(text).unwrap();
+    let words = |name: &str| {
+        let ptx = module.ptx().unwrap();
+        let entry = ptx.split(&format!(".entry {name}(")).nth(1).unwrap();
+        entry.split("\n{").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(words("one").ends_with(") .maxntid 128, 1, 1"), "{}", words("one"));
+    assert!(words("two").ends_with(") .maxntid 256, 1, 1 .minnctapersm 3"), "{}", words("two"));
+    assert!(words("three").ends_with(')'), "{}", words("three"));
+}
+
+#[test]
+fn a_function_that_is_called_may_wait_at_a_barrier_and_panic() {
+    let text = format!(
+        "{HEAD}    let tile = shared!(TILE: [f32; 2]);
+    let mut y = 0.0;
+    // Lanes part here, and meet again.
+    for i in 0..thread_x() % 3 {{
+        y += i as f32;
+    }}
+    y += of_block(tile, y) + of_block(tile, y + 1.0);
+    unsafe {{ *x.add(thread_x() as usize) = y + n as f32 }};
+}}
+#[inline(never)]
+fn of_block(tile: SharedArray<f32>, y: f32) -> f32 {{
+    if thread_x() % 32 == 0 {{
+        tile.set(thread_x() as usize / 32, y);
+    }}
+    sync_threads();
+    let sum = tile.get(0) + tile.get(1);
+    sync_threads();
+    sum
+}}"
+    );
+    for source in [Source::rust(&text), Source::rust(&text).checked()] {
+        let ptx = gpu().compile(source.clone()).unwrap().ptx().unwrap().to_string();
+        assert!(ptx.contains("call"), "{ptx}");
+        run_source(source, "k", 1, 64, 64).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Each checked index can end in a trap, on which the other lanes do not wait; here the last loop leads to the end alone.
+#[test]
+fn checks_do_not_keep_the_lanes_of_a_warp_apart() {
+    let text = format!(
+        "{HEAD}    let (t, n) = (thread_x() as usize, n as usize);
+    let tile = shared!(TILE: [f32; 2]);
+    if t % 32 == 0 {{
+        tile.set(t / 32, 1.0);
+    }}
+    sync_threads();
+    let mut x = unsafe {{ DisjointSlice::new(x, n) }};
+    for i in (t..n).step_by(64) {{
+        unsafe {{ *x.own_at(i) = tile.get(0) + tile.get(1) }};
+    }}
+}}"
+    );
+    let y = run_source(Source::rust(&text).checked(), "k", 1, 64, 100).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(y, [2.0; 100]);
+}

@@ -90,3 +90,23 @@ pub fn index_2d() -> Index2d {
         column: (block_x() * threads_x() + thread_x()) as usize,
     }
 }
+
+/// How many threads each block of a kernel has at most, and how many blocks a multiprocessor is to hold at least
+/// (`__launch_bounds__`): the driver then knows how many registers it may give a thread. Stands beside the kernel:
+/// `launch_bounds!(matmul, THREADS);` or `launch_bounds!(matmul, THREADS, BLOCKS);`.
+///
+/// rustc has no such attribute. This writes a comment into the PTX, of which `gpulab` makes `.maxntid` and
+/// `.minnctapersm`; without `gpulab` it changes nothing.
+#[macro_export]
+macro_rules! launch_bounds {
+    ($kernel:ident, $threads:expr) => {
+        $crate::launch_bounds!($kernel, $threads, 0);
+    };
+    ($kernel:ident, $threads:expr, $blocks:expr) => {
+        $crate::macros::global_asm!(
+            concat!("// launch_bounds ", stringify!($kernel), " {} {}"),
+            const $threads,
+            const $blocks
+        );
+    };
+}

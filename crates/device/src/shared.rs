@@ -187,7 +187,7 @@ macro_rules! shared {
     }};
     ([$kind:ty]) => {{
         mod declared {
-            $crate::macros::global_asm!(".extern .shared .align 16 .b8 sized_at_launch[];");
+            $crate::macros::global_asm!(".extern .shared .align 128 .b8 sized_at_launch[];");
         }
         let (address, bytes): (u32, u32);
         // SAFETY: as above; the hardware tells how many bytes the launch gave.

@@ -25,6 +25,22 @@ pub unsafe fn copy_16_async<T: Shared>(to: SharedArray<T>, index: usize, from: *
     }
 }
 
+/// The same where `there` holds; else 16 zero bytes, and nothing is read.
+///
+/// # Safety
+/// As [`copy_16_async`]; of the source only where `there` holds.
+#[inline(always)]
+pub unsafe fn copy_16_async_or_zeros<T: Shared>(to: SharedArray<T>, index: usize, from: *const T, there: bool) {
+    let bytes = if there { 16_u32 } else { 0 };
+    // SAFETY: the caller's.
+    unsafe {
+        asm!(
+            "{{ .reg .u64 from; cvta.to.global.u64 from, {}; cp.async.cg.shared.global [{}], [from], 16, {}; }}",
+            in(reg64) from, in(reg32) to.address(index), in(reg32) bytes, options(nostack, preserves_flags)
+        );
+    }
+}
+
 /// The copies that were started since the last call are one group (`cp.async.commit_group`).
 #[inline(always)]
 pub fn commit_copies() {
@@ -50,6 +66,20 @@ pub fn load_matrices(from: SharedArray<Bf16>, row: usize) -> [u32; 4] {
     // it must stay where all lanes come.
     unsafe {
         asm!("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{}, {}, {}, {}}}, [{}];", out(reg32) a, out(reg32) b,
+            out(reg32) c, out(reg32) d, in(reg32) from.address(row), options(nostack, preserves_flags));
+    }
+    [a, b, c, d]
+}
+
+/// The same matrices with rows and columns exchanged on the way (`ldmatrix.x4.trans`).
+///
+/// All lanes of the warp must come to this call.
+#[inline(always)]
+pub fn load_matrices_transposed(from: SharedArray<Bf16>, row: usize) -> [u32; 4] {
+    let (a, b, c, d);
+    // SAFETY: as above.
+    unsafe {
+        asm!("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{}, {}, {}, {}}}, [{}];", out(reg32) a, out(reg32) b,
             out(reg32) c, out(reg32) d, in(reg32) from.address(row), options(nostack, preserves_flags));
     }
     [a, b, c, d]

@@ -26,6 +26,21 @@ pub struct Vec4<T> {
     pub w: T,
 }
 
+impl<T> core::ops::Index<usize> for Vec4<T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn index(&self, at: usize) -> &T {
+        match at {
+            0 => &self.x,
+            1 => &self.y,
+            2 => &self.z,
+            3 => &self.w,
+            _ => panic!("a Vec4 has four numbers"),
+        }
+    }
+}
+
 impl Vec4<f32> {
     /// Reads four numbers of global memory that are used once: the caches need not keep them (`__ldcs`).
     #[inline(always)]

@@ -3,6 +3,8 @@ use gpulab_device::*;
 
 const THREADS: usize = TILE_M * TILE_N / (ROWS * COLUMNS);
 
+launch_bounds!(matmul, THREADS);
+
 #[unsafe(no_mangle)]
 pub unsafe extern "ptx-kernel" fn matmul(a: *const f32, b: *const f32, c: *mut f32, m: i32, n: i32, k: i32) {
     let (m, n, k) = (m as usize, n as usize, k as usize);

@@ -18,6 +18,8 @@ fn block_sum(sum: f32) -> f32 {
 
 const TILE: usize = 4 * THREADS * VECTORS;
 
+launch_bounds!(reduce, THREADS, BLOCKS);
+
 #[unsafe(no_mangle)]
 pub unsafe extern "ptx-kernel" fn reduce(a: *const f32, partial: *mut f32, n: i32) {
     let n = n as usize;

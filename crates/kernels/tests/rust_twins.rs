@@ -20,7 +20,7 @@ fn every_file_is_a_rungs_twin() {
     let known: BTreeSet<String> = twins().iter().map(|(rung, _)| format!("{}.rs", rung.path)).collect();
     let folder = gpulab_kernels::ladder::folder();
     let mut files = BTreeSet::new();
-    for topic in ["vector_add", "reduction", "matmul"] {
+    for topic in ["vector_add", "reduction", "matmul", "matmul_bf16", "softmax"] {
         for file in std::fs::read_dir(folder.join(topic)).unwrap() {
             let name = file.unwrap().file_name().into_string().unwrap();
             files.extend(name.ends_with(".rs").then(|| format!("{topic}/{name}")));
@@ -37,7 +37,7 @@ fn every_twin_is_right_and_makes_no_mistake() {
             let compiled = gpu.compile(source).and_then(|module| module.kernel(rung.kernel));
             let kernel = compiled.unwrap_or_else(|error| panic!("{}: {error}", rung.path));
             for (n, shape) in LENGTHS.into_iter().zip(SHAPES) {
-                run(&gpu, rung, &kernel, n, shape);
+                drop(run(&gpu, rung, &kernel, n, shape));
             }
         }
     }
@@ -71,10 +71,11 @@ fn run(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize, shape: (usize, usize, 
         "vector_add" => vector_add(gpu, rung, kernel, n),
         "reduce" => sum(gpu, rung, kernel, n),
         "matmul" => matmul(gpu, rung, kernel, shape),
+        "matmul_bf16" => matmul_bf16(gpu, rung, kernel, shape),
+        "softmax" => softmax(gpu, rung, kernel, (shape.0, shape.1)),
         other => panic!("nobody holds `{other}` against a reference\nnext: add it here"),
     };
-    let done = done.unwrap_or_else(|error| panic!("{} at {n} or {shape:?}: {error}", rung.path));
-    done
+    done.unwrap_or_else(|error| panic!("{} at {n} or {shape:?}: {error}", rung.path))
 }
 
 fn vector_add(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize) -> Result<Inspection> {
@@ -121,6 +122,50 @@ fn matmul(gpu: &Gpu, rung: &Rung, kernel: &Kernel, (m, n, k): (usize, usize, usi
     for (at, given) in c.to_host()?.into_iter().enumerate() {
         let exact: f32 = (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum();
         assert_eq!(given, exact, "{} at {m}, {n}, {k}, element {at}", rung.path);
+    }
+    Ok(seen)
+}
+
+/// Of rows with infinities and large numbers, each sum 1 and each number within what bf16 rounds.
+fn softmax(gpu: &Gpu, rung: &Rung, kernel: &Kernel, (rows, columns): (usize, usize)) -> Result<Inspection> {
+    let bf16 = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
+    let number = |i: usize| match i % columns {
+        0 => 300.0,
+        7 => f32::NEG_INFINITY,
+        at => bf16(300.0 - (at * 5 % 17) as f32 * 0.7),
+    };
+    let x: Vec<f32> = (0..rows * columns).map(number).collect();
+    let bits: Vec<u16> = x.iter().map(|x| (x.to_bits() >> 16) as u16).collect();
+    let (on_x, mut y) = (gpu.to_device(&bits)?, gpu.poison::<u16>(rows * columns)?);
+    let config = rung.launch(columns, rows, gpu.multiprocessors());
+    let seen = kernel.inspect(config, (&on_x, &mut y, rows as i32, columns as i32))?;
+    assert_eq!(seen.findings, [], "{}", rung.path);
+    let given: Vec<f64> = y.to_host()?.iter().map(|&y| f64::from(f32::from_bits(u32::from(y) << 16))).collect();
+    for (row, given) in x.chunks(columns).zip(given.chunks(columns)) {
+        let exps: Vec<f64> = row.iter().map(|&x| f64::from(x - 300.0).exp()).collect();
+        let sum: f64 = exps.iter().sum();
+        for (at, (given, exp)) in given.iter().zip(&exps).enumerate() {
+            let exact = exp / sum;
+            assert!((given - exact).abs() <= exact * 0.005 + 1e-9, "{}: column {at}: {given} for {exact}", rung.path);
+        }
+    }
+    Ok(seen)
+}
+
+/// Of small whole numbers, exact in f32; c is rounded to bf16.
+fn matmul_bf16(gpu: &Gpu, rung: &Rung, kernel: &Kernel, (m, n, k): (usize, usize, usize)) -> Result<Inspection> {
+    let bits = |x: f32| (x.to_bits() >> 16) as u16;
+    let whole = |len: usize, step: usize| -> Vec<f32> { (0..len).map(|i| (i * step % 3) as f32 - 1.0).collect() };
+    let (a, b) = (whole(m * k, 7), whole(k * n, 5));
+    let on = |x: &[f32]| gpu.to_device(&x.iter().map(|&x| bits(x)).collect::<Vec<u16>>());
+    let (on_a, on_b, mut c) = (on(&a)?, on(&b)?, gpu.poison::<u16>(m * n)?);
+    let config = rung.launch(n, m, gpu.multiprocessors());
+    let seen = kernel.inspect(config, (&on_a, &on_b, &mut c, m as i32, n as i32, k as i32))?;
+    assert_eq!(seen.findings, [], "{}", rung.path);
+    for (at, given) in c.to_host()?.into_iter().enumerate() {
+        // Sums of at most 129 numbers from -1 to 1 have eight bits: bf16 holds them.
+        let exact = (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).fold(0.0, |sum: f32, x| sum + x);
+        assert_eq!(given, bits(exact), "{} at {m}, {n}, {k}, element {at}", rung.path);
     }
     Ok(seen)
 }

@@ -12,37 +12,17 @@
 //! ```
 
 mod lines;
+mod rustc;
 mod toolchain;
 
 use crate::error::{Error, Result};
 use crate::launch::{Source, entry_points};
+use rustc::{CHECKED, OPTIONS, output};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use toolchain::{Toolchain, failed};
-
-/// What rustc is told for core, for the device library and for a kernel alike.
-///
-/// A panic becomes a `trap` where it happens: nobody could read its text. Jump threading copies code behind both ways of a
-/// branch, barriers included, and threads of one block then wait at different ones (rust-lang/rust#137086).
-const OPTIONS: [&str; 10] = [
-    "--edition=2024",
-    "--crate-type=lib",
-    "--target=nvptx64-nvidia-cuda",
-    "-Copt-level=3",
-    "-Ccodegen-units=1",
-    "-Zunstable-options",
-    "-Cpanic=immediate-abort",
-    "-Zmir-enable-passes=-JumpThreading",
-    // Loops over the registers of a thread have to be unrolled, and Rust has no `#pragma unroll`.
-    "-Cllvm-args=-unroll-threshold=2000",
-    "--color=never",
-];
 
 /// What a kernel's text begins with, as attributes that take no line of it.
 const ATTRIBUTES: [&str; 2] = ["no_std", "feature(abi_ptx, asm_experimental_arch, stdarch_nvptx, core_intrinsics)"];
-
-/// Bounds, overflow and `debug_assert!` are checked ([`Source::checked`]).
-const CHECKED: &str = "-Cdebug-assertions=yes";
 
 /// The oldest compute capability that rustc will go on compiling for.
 const OLDEST: u32 = 70;
@@ -212,7 +192,7 @@ fn compile_with(toolchain: &Toolchain, source: &Source, cpu: &str) -> Result<Str
     rustc.args(&source.options).args(["--emit=asm=kernel.ptx", name]);
     let said = output(&mut rustc)?;
     let Ok(ptx) = std::fs::read_to_string(scratch.0.join("kernel.ptx")) else { return Err(refused(&said)) };
-    let ptx = lines::of_kernel(&ptx, name);
+    let ptx = with_launch_bounds(lines::of_kernel(&ptx, name));
     look_through(&ptx)?;
     Ok(ptx)
 }
@@ -238,14 +218,6 @@ fn with_constants(source: &Source) -> Result<String> {
     Ok(text)
 }
 
-/// Both outputs of rustc. That it failed shows in what it has not written.
-fn output(rustc: &mut Command) -> Result<String> {
-    let done = rustc.output().map_err(|error| {
-        Error::unsupported(format!("rustc does not start: {error}"), "run `make setup`, which installs Rust")
-    })?;
-    Ok(String::from_utf8_lossy(&[done.stderr, done.stdout].concat()).into_owned())
-}
-
 /// What rustc says, without its sums at the end.
 fn refused(said: &str) -> Error {
     let sums = |line: &&str| !(line.starts_with("error: aborting") || line.starts_with("Some errors have detailed"));
@@ -254,6 +226,19 @@ fn refused(said: &str) -> Error {
         log += "\na GPU has no library for this operation: a float as a 128-bit integer is one that it lacks";
     }
     Error::Compile { log, excerpt: String::new() }
+}
+
+/// What `launch_bounds!` of the device library asks for, as directives of the kernels: `// launch_bounds name threads blocks`.
+fn with_launch_bounds(mut ptx: String) -> String {
+    let marks = ptx.lines().filter_map(|line| line.trim().strip_prefix("// launch_bounds "));
+    for mark in marks.map(str::to_string).collect::<Vec<_>>() {
+        let [name, threads, blocks] = mark.split(' ').collect::<Vec<_>>()[..] else { continue };
+        let Some(entry) = ptx.find(&format!(".entry {name}(")) else { continue };
+        let Some(body) = ptx[entry..].find("\n{") else { continue };
+        let at_least = if blocks == "0" { String::new() } else { format!("\n.minnctapersm {blocks}") };
+        ptx.insert_str(entry + body, &format!("\n.maxntid {threads}, 1, 1{at_least}"));
+    }
+    ptx
 }
 
 /// What compiles and cannot run.

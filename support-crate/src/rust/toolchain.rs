@@ -1,6 +1,6 @@
 //! The rustc of the project, and `core` and the device library as it compiled them for GPUs: once, in a folder of the set-up's.
 
-use super::{CHECKED, OPTIONS, output};
+use super::rustc::{CHECKED, OPTIONS, output};
 use crate::error::{Error, Result};
 use crate::places::{entries, made};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const PARTS: [&str; 2] = ["core", "compiler_builtins"];
 
 impl Toolchain {
     pub(super) fn find() -> Result<Toolchain> {
-        Toolchain::of("rustc", &made().join(".gpulab/rust-kernels"))
+        Toolchain::of("rustc", &folder())
     }
 
     /// The toolchain of a rustc by name or path.
@@ -144,6 +144,16 @@ impl Toolchain {
         std::fs::rename(&own, &path).map_err(|error| failed(&path, "keep the compiled crate", &error))?;
         Ok(path)
     }
+}
+
+/// Where compiled crates are kept: with what the set-up makes, or, where that is another user's (in a container), among the
+/// system's temporary files.
+fn folder() -> PathBuf {
+    let own = made().join(".gpulab/rust-kernels");
+    let probe = own.join(format!("probe-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let writable = std::fs::create_dir_all(&own).and_then(|()| std::fs::write(&probe, "")).is_ok();
+    let _ = std::fs::remove_file(&probe);
+    if writable { own } else { std::env::temp_dir().join("gpulab-rust-kernels") }
 }
 
 /// A file of the build that cannot be written.
