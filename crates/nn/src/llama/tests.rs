@@ -312,7 +312,7 @@ fn metadata_that_does_not_fit_is_named() {
     for (name, key, value, says) in [
         ("heads", "llama.attention.head_count", Value::U32(5), "do not fit together"),
         ("zero", "llama.block_count", Value::U32(0), "do not fit together"),
-        ("half", "llama.rope.dimension_count", Value::U32(8), "rotate 8 numbers of a head of 16"),
+        ("half", "llama.rope.dimension_count", Value::U32(8), "rotate 8 numbers, and the head dimension is 16"),
         ("kind", "llama.embedding_length", Value::Bool(true), "do not fit together"),
         ("word", "llama.context_length", Value::String("long".to_string()), "another kind"),
         ("layers", "llama.block_count", Value::U32(3), "no tensor `blk.2."),

@@ -1,6 +1,6 @@
 //! What goes into a matrix on a sample of text: its second moments, and how large each input is.
 
-use super::Weights;
+use super::matrix::Weights;
 use candle_core::{DType, Device, Tensor};
 use gpulab::error::{Error, Result};
 
