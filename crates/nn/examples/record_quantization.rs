@@ -14,9 +14,9 @@ use gpulab_nn::{DType, Device};
 use std::io::Write;
 
 /// Tokens that calibrate, tokens that are predicted, and how many are seen at a time.
-const CALIBRATION: usize = 512;
-const HELD_OUT: usize = 1024;
-const WINDOW: usize = 512;
+const CALIBRATION: usize = 256;
+const HELD_OUT: usize = 512;
+const WINDOW: usize = 256;
 /// Tokens in the cache, and tokens that are timed.
 const CONTEXT: usize = 64;
 const TIMED: usize = 15;
@@ -24,31 +24,42 @@ const TIMED: usize = 15;
 fn methods() -> Vec<Method> {
     let int = |bits, zero_point, share| Method::Round(Format::Int { bits, zero_point, share });
     let group = Share::Group(64);
-    let mut all = vec![
-        int(8, false, Share::Tensor),
+    let ggml = |kind| Method::Round(Format::Ggml(kind));
+    let scaled = |kind| Method::Round(Format::Float { kind, share: Share::Row });
+    let gptq = |bits, zero_point, share| Method::Gptq { bits, zero_point, share };
+    let awq = |bits, zero_point, share| Method::Awq { bits, zero_point, share };
+    vec![
         int(8, false, Share::Row),
         int(4, false, Share::Tensor),
         int(4, false, Share::Row),
+        gptq(4, false, Share::Row),
         int(4, false, group),
-        int(4, true, Share::Row),
-        int(4, true, group),
-        int(4, true, Share::Group(32)),
-        int(3, true, group),
-        int(2, true, group),
+        gptq(4, false, group),
+        awq(4, false, group),
         Method::Round(Format::Nf4 { block: 64 }),
-        Method::Round(Format::Float { kind: MiniFloat::E4M3, share: Share::Row }),
-        Method::Round(Format::Float { kind: MiniFloat::E5M2, share: Share::Row }),
-        Method::Round(Format::Float { kind: MiniFloat::E2M1, share: Share::Row }),
-        Method::Round(Format::Mx(MiniFloat::E4M3)),
         Method::Round(Format::Mx(MiniFloat::E2M1)),
         Method::Round(Format::Nvfp4),
-    ];
-    all.extend([Q8_0, Q6K, Q4K, Q4_1, Q4_0, Q3K, Q2K].map(|kind| Method::Round(Format::Ggml(kind))));
-    for (bits, zero_point, share) in [(4, false, Share::Row), (4, false, group), (3, true, group)] {
-        all.push(Method::Gptq { bits, zero_point, share });
-        all.push(Method::Awq { bits, zero_point, share });
-    }
-    all
+        scaled(MiniFloat::E4M3),
+        scaled(MiniFloat::E5M2),
+        int(3, true, group),
+        gptq(3, true, group),
+        awq(3, true, group),
+        ggml(Q8_0),
+        ggml(Q6K),
+        ggml(Q4K),
+        ggml(Q4_0),
+        ggml(Q3K),
+        ggml(Q2K),
+        ggml(Q4_1),
+        int(4, true, group),
+        int(4, true, Share::Group(32)),
+        int(4, true, Share::Row),
+        int(2, true, group),
+        int(8, false, Share::Tensor),
+        Method::Round(Format::Mx(MiniFloat::E4M3)),
+        scaled(MiniFloat::E2M1),
+        awq(4, false, Share::Row),
+    ]
 }
 
 /// Tokens a second, by the median of the times.
