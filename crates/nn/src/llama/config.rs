@@ -79,12 +79,15 @@ impl LlamaConfig {
             false => self.head_dim(),
         };
         if rotated != self.head_dim() || !rotated.is_multiple_of(2) {
-            return Err(fails(format!("RoPE is to rotate {rotated} numbers of a head of {}", self.head_dim())));
+            return Err(fails(format!(
+                "RoPE is to rotate {rotated} numbers, and the head dimension is {}",
+                self.head_dim()
+            )));
         }
         Ok(self)
     }
 
-    /// Numbers in a head.
+    /// The head dimension.
     pub fn head_dim(&self) -> usize {
         self.width / self.heads
     }

@@ -4,8 +4,9 @@
 //! <https://arxiv.org/abs/2306.00978>: the factor of an input is its mean magnitude to a power between 0 and 1, and the power is the one
 //! with the least error on the calibration text.
 
+use super::calibration::Calibration;
 use super::integer::{self, fit};
-use super::{Calibration, Rounded, Share, Weights};
+use super::matrix::{Rounded, Share, Weights};
 use candle_core::{Device, Tensor};
 use gpulab::error::Result;
 

@@ -3,7 +3,8 @@
 //! MX: the Open Compute Project's specification 1.0, section 6.3. NVFP4: NVIDIA, "Introducing NVFP4", 2025,
 //! <https://developer.nvidia.com/blog/introducing-nvfp4-for-efficient-and-accurate-low-precision-inference/>.
 
-use super::{MiniFloat, Rounded, Share, Weights};
+use super::matrix::{Rounded, Share, Weights};
+use super::minifloat::MiniFloat;
 use gpulab::error::Result;
 
 /// Weights in a block of MX.

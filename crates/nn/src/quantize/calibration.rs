@@ -1,11 +1,14 @@
 //! What goes into a matrix on a sample of text: its second moments, and how large each input is.
 
-use super::Weights;
+use super::matrix::Weights;
 use candle_core::{DType, Device, Tensor};
 use gpulab::error::{Error, Result};
 
 /// Fewer tokens say too little about the inputs of a layer.
 pub(super) const LEAST_TOKENS: usize = 128;
+
+/// How many tokens' outputs are compared.
+const SAMPLE: usize = 256;
 
 /// Statistics of a matrix' inputs.
 #[derive(Debug, Clone)]
@@ -16,6 +19,8 @@ pub struct Calibration {
     pub mean_abs: Vec<f32>,
     /// The largest |x| of each column: a column far above the others is an outlier channel.
     pub most: Vec<f32>,
+    /// Inputs of up to 256 tokens, spread over the text, `[columns, tokens]`: errors of outputs are taken on these.
+    sample: Tensor,
 }
 
 impl Calibration {
@@ -30,6 +35,9 @@ impl Calibration {
         let x = inputs.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.reshape((rows, columns))?;
         let moments = (x.t()?.matmul(&x)? / rows as f64)?;
         let magnitude = x.abs()?;
+        let every = rows.div_ceil(SAMPLE);
+        let picked = Tensor::arange_step(0, rows as u32, every as u32, &Device::Cpu)?;
+        let sample = x.index_select(&picked, 0)?.t()?.contiguous()?;
         let (mean_abs, most) = (magnitude.mean(0)?.to_vec1::<f32>()?, magnitude.max(0)?.to_vec1::<f32>()?);
         if mean_abs.iter().any(|x| !x.is_finite()) {
             return Err(Error::invalid(
@@ -37,7 +45,7 @@ impl Calibration {
                 "the model's weights are damaged, or 16 bits are too few for this layer: load it as F32",
             ));
         }
-        Ok(Calibration { moments, mean_abs, most })
+        Ok(Calibration { moments, mean_abs, most, sample })
     }
 
     /// How far a matrix' outputs are off on this text when `weights` become `rounded`: the mean of the squares of (W' − W) · x over
@@ -52,10 +60,9 @@ impl Calibration {
         Ok(self.energy(&off)? / self.energy(&own)?.max(f64::MIN_POSITIVE))
     }
 
-    /// The sum over the rows of w · moments · wᵀ.
+    /// The sum of the squares of a matrix' outputs.
     pub(super) fn energy(&self, weights: &Tensor) -> Result<f64> {
-        let sum = (weights.matmul(&self.moments)? * weights)?.sum_all()?.to_scalar::<f32>()?;
-        Ok(f64::from(sum))
+        Ok(f64::from(weights.matmul(&self.sample)?.sqr()?.sum_all()?.to_scalar::<f32>()?))
     }
 }
 

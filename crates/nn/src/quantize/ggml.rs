@@ -3,7 +3,7 @@
 //! The k-quants keep 256 weights in a block, with scales of 4 or 6 bits for 16 or 32 of them, and one scale in f16 for these scales
 //! (<https://github.com/ggml-org/llama.cpp/pull/1684>).
 
-use super::{Rounded, Weights};
+use super::matrix::{Rounded, Weights};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use gpulab::error::Result;

@@ -4,8 +4,9 @@
 //! <https://arxiv.org/abs/2210.17323>, algorithm 1. The error of a column is spread over the later ones by the inverse of the inputs'
 //! second moments, of which only a Cholesky factor is needed.
 
-use super::integer::fit;
-use super::{Calibration, IntGrid, Rounded, Share, Weights};
+use super::calibration::Calibration;
+use super::integer::{IntGrid, fit};
+use super::matrix::{Rounded, Share, Weights};
 use gpulab::error::{Error, Result};
 use rayon::prelude::*;
 

@@ -1,6 +1,6 @@
 //! Whole numbers and a scale: absmax, and with a zero point.
 
-use super::{Rounded, Share, Weights};
+use super::matrix::{Rounded, Share, Weights};
 use gpulab::error::{Error, Result};
 use half::f16;
 

@@ -3,7 +3,7 @@
 //! The values are those of QLoRA (Dettmers and others, 2023, appendix E, <https://arxiv.org/abs/2305.14314>), as bitsandbytes has
 //! them. 0 is one of them, and there is one more above it than below.
 
-use super::{Rounded, Share, Weights};
+use super::matrix::{Rounded, Share, Weights};
 use gpulab::error::Result;
 
 /// What the codes 0 to 15 stand for, before the scale.
