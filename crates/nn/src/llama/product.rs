@@ -130,6 +130,8 @@ impl CustomOp1 for BlockProduct {
 }
 
 type Dot = fn(&[u8], &Inputs) -> f32;
+/// The weights of a block, the inputs' codes beside it, and their scale and sum.
+type Block<'a> = ((&'a [u8], &'a [i8]), &'a (f32, f32));
 
 impl BlockProduct {
     fn dot(&self) -> Dot {
@@ -157,7 +159,7 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
 /// A block of Q4_1: scale and least value in f16, then 16 bytes: the lower halves are weights 0 to 15, the upper ones 16 to 31.
 fn dot_q4_1(weights: &[u8], inputs: &Inputs) -> f32 {
     let blocks = weights.chunks_exact(20).zip(inputs.codes.chunks_exact(BLOCK)).zip(&inputs.scales);
-    let one = |((block, x), (scale, sum)): ((&[u8], &[i8]), &(f32, f32))| {
+    let one = |((block, x), (scale, sum)): Block| {
         let mut whole = 0;
         for (i, byte) in block[4..].iter().enumerate() {
             whole += i32::from(byte & 15) * i32::from(x[i]) + i32::from(byte >> 4) * i32::from(x[i + 16]);
@@ -170,7 +172,7 @@ fn dot_q4_1(weights: &[u8], inputs: &Inputs) -> f32 {
 /// A block of Q8_0: scale in f16, then 32 whole numbers.
 fn dot_q8_0(weights: &[u8], inputs: &Inputs) -> f32 {
     let blocks = weights.chunks_exact(34).zip(inputs.codes.chunks_exact(BLOCK)).zip(&inputs.scales);
-    let one = |((block, x), (scale, _)): ((&[u8], &[i8]), &(f32, f32))| {
+    let one = |((block, x), (scale, _)): Block| {
         let whole: i32 = block[2..].iter().zip(x).map(|(w, x)| i32::from(*w as i8) * i32::from(*x)).sum();
         whole as f32 * half_at(block, 0) * scale
     };

@@ -72,8 +72,11 @@ fn stored(scale: f32) -> f32 {
     if kept.to_f32() == 0.0 && scale > 0.0 { f16::MIN_POSITIVE_SUBNORMAL.to_f32() } else { kept.to_f32() }
 }
 
+/// Makes a grid of so many bits for some weights.
+pub(super) type Fit = fn(&[f32], u32) -> IntGrid;
+
 /// Checks the number of bits, and gives what makes a grid for some weights, and the bits of that grid.
-pub(super) fn fit(bits: u32, zero_point: bool) -> Result<(fn(&[f32], u32) -> IntGrid, u64)> {
+pub(super) fn fit(bits: u32, zero_point: bool) -> Result<(Fit, u64)> {
     if !(2..=8).contains(&bits) {
         return Err(Error::invalid(format!("whole numbers of {bits} bits"), "use 2 to 8 bits"));
     }

@@ -86,7 +86,7 @@ impl Format {
     /// Rounds a matrix.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a group does not divide the row, a weight is NaN or infinite, or the format has no such bits.
+    /// [`Invalid`](gpulab::error::Error::Invalid) when a group does not divide the row, a weight is NaN or infinite, or the format has no such bits.
     pub fn round(&self, weights: Weights) -> Result<Rounded> {
         weights.check()?;
         match *self {
