@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_outlier_costs_its_neighbours_only() {
-        let mut values = vec![0.1_f32, -0.2, 0.3, -0.4].repeat(16);
+        let mut values = [0.1_f32, -0.2, 0.3, -0.4].repeat(16);
         values[0] = 30.0;
         let weights = Weights { values: &values, columns: 64 };
         let lost = |share| {
