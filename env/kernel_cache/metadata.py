@@ -69,7 +69,7 @@ OF_COURSE = {
     *("chrono-tz", "phf", "phf_shared", "uuid", "argminmax", "object", "ppv-lite86", "rand_chacha"),
     # Macros, and what they are made of.
     *("autocfg", "paste", "seq-macro", "version_check", "syn", "quote", "proc-macro2", "unicode-ident", "litrs", "cc"),
-    *("serde_derive", "thiserror-impl", "zerocopy", "zerocopy-derive", "bytemuck_derive", "strum_macros", "const-oid"),
+    *("thiserror-impl", "zerocopy", "zerocopy-derive", "bytemuck_derive", "strum_macros", "const-oid"),
     *("darling", "darling_core", "darling_macro", "derive_builder", "derive_builder_core", "derive_builder_macro"),
     *("strsim", "ident_case", "synstructure", "yoke-derive", "zerofrom-derive", "monostate-impl"),
 }
