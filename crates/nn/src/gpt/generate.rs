@@ -58,15 +58,10 @@ impl LanguageModel {
     /// # Errors
     /// As [`Gpt::prefill`] (a prompt that does not fit into the context) and [`Sampler::new`].
     pub fn write(&self, prompt: &str, new: usize, sampling: Sampling) -> Result<Generated> {
-        let (mut stream, mut lines) = (TextStream::default(), LineWrapper::new(WIDTH));
-        // A reader that ended (`gpulab generate … | head -1`) is no reason to panic.
-        let print = |line: &String| drop(writeln!(std::io::stdout(), "{line}"));
-        lines.push(prompt).iter().for_each(print);
-        let all = self.generate(&[prompt], new, sampling, &mut |_, token| {
-            lines.push(&stream.push(&self.tokenizer, token)).iter().for_each(print);
-        })?;
-        lines.push(&stream.finish(&self.tokenizer)).iter().for_each(print);
-        lines.finish().iter().for_each(print);
+        let mut printed = Printed::default();
+        printed.push(prompt);
+        let all = self.generate(&[prompt], new, sampling, &mut |_, token| printed.token(&self.tokenizer, token))?;
+        printed.finish(&self.tokenizer);
         Ok(all.into_iter().next().expect("one prompt, one text"))
     }
 
@@ -88,6 +83,40 @@ impl LanguageModel {
         let read = self.gpt.prefill(&prompts, new)?;
         go_on(&self.gpt, read, start, (new, sampling), (&self.tokenizer, &ends), tell)
     }
+}
+
+/// Text as it is generated, in whole lines: a notebook shows no others.
+pub(crate) struct Printed {
+    stream: TextStream,
+    lines: LineWrapper,
+}
+
+impl Default for Printed {
+    fn default() -> Printed {
+        Printed { stream: TextStream::default(), lines: LineWrapper::new(WIDTH) }
+    }
+}
+
+impl Printed {
+    pub(crate) fn push(&mut self, text: &str) {
+        self.lines.push(text).iter().for_each(show);
+    }
+
+    pub(crate) fn token(&mut self, tokenizer: &Tokenizer, token: u32) {
+        let text = self.stream.push(tokenizer, token);
+        self.push(&text);
+    }
+
+    pub(crate) fn finish(mut self, tokenizer: &Tokenizer) {
+        let text = self.stream.finish(tokenizer);
+        self.push(&text);
+        self.lines.finish().iter().for_each(show);
+    }
+}
+
+/// A reader that ended (`gpulab generate … | head -1`) is no reason to panic.
+fn show(line: &String) {
+    drop(writeln!(std::io::stdout(), "{line}"));
 }
 
 // ----------------------------------------------------------------------

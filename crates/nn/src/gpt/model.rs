@@ -393,6 +393,24 @@ impl KvCache {
         self.capacity
     }
 
+    /// Refuses a step that is not of one token for each text, or has no room.
+    pub(crate) fn room_for(&self, tokens: &[u32]) -> Result<()> {
+        if tokens.len() != self.texts() {
+            return Err(Error::LengthMismatch {
+                what: "tokens of a step".to_string(),
+                expected: self.texts(),
+                given: tokens.len(),
+            });
+        }
+        if self.len() == self.capacity() {
+            return Err(Error::invalid(
+                format!("the cache is full: its capacity is {} tokens", self.capacity()),
+                "ask `prefill` for more new tokens",
+            ));
+        }
+        Ok(())
+    }
+
     /// How many texts it is for.
     pub fn texts(&self) -> usize {
         self.padding.len()
@@ -496,19 +514,7 @@ impl Gpt {
     /// # Errors
     /// [`Error::LengthMismatch`] when there are not as many tokens as texts, [`Error::Invalid`] when the cache is full.
     pub fn step(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
-        if tokens.len() != cache.texts() {
-            return Err(Error::LengthMismatch {
-                what: "tokens of a step".to_string(),
-                expected: cache.texts(),
-                given: tokens.len(),
-            });
-        }
-        if cache.len() == cache.capacity() {
-            return Err(Error::invalid(
-                format!("the cache is full: its capacity is {} tokens", cache.capacity()),
-                "ask `prefill` for more new tokens",
-            ));
-        }
+        cache.room_for(tokens)?;
         let tokens = Tensor::from_slice(tokens, (tokens.len(), 1), self.device())?;
         self.next_logits(&tokens, cache)
     }

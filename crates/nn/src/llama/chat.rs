@@ -1,16 +1,12 @@
 //! A model that answers: the weights, the tokenizer and the template of one GGUF file, and a conversation with it.
 
 use super::{ChatTemplate, GgufFile, Llama, Message, Precision, tokenizer};
-use crate::gpt::generate::go_on;
-use crate::gpt::{CausalModel, Generated, KvCache, LineWrapper, Sampler, Sampling, Text, TextStream, Tokenizer};
+use crate::gpt::generate::{Printed, go_on};
+use crate::gpt::{CausalModel, Generated, KvCache, Sampler, Sampling, Text, Tokenizer};
 use candle_core::Device;
 use gpulab::error::{Error, Result};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-
-/// Letters in a line of streamed text.
-const WIDTH: usize = 100;
 /// Where `make model` puts it, below `models/hub`.
 const SMOLLM2: &str = "SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf";
 
@@ -214,38 +210,4 @@ impl Chat {
         self.messages = messages;
         Ok(Generated { text, tokens: answer, first_ms, step_ms })
     }
-}
-
-/// Text as it is generated, in whole lines: a notebook shows no others.
-struct Printed {
-    stream: TextStream,
-    lines: LineWrapper,
-}
-
-impl Default for Printed {
-    fn default() -> Printed {
-        Printed { stream: TextStream::default(), lines: LineWrapper::new(WIDTH) }
-    }
-}
-
-impl Printed {
-    fn push(&mut self, text: &str) {
-        self.lines.push(text).iter().for_each(show);
-    }
-
-    fn token(&mut self, tokenizer: &Tokenizer, token: u32) {
-        let text = self.stream.push(tokenizer, token);
-        self.push(&text);
-    }
-
-    fn finish(mut self, tokenizer: &Tokenizer) {
-        let text = self.stream.finish(tokenizer);
-        self.push(&text);
-        self.lines.finish().iter().for_each(show);
-    }
-}
-
-/// A reader that ended (`… | head -1`) is no reason to panic.
-fn show(line: &String) {
-    drop(writeln!(std::io::stdout(), "{line}"));
 }

@@ -397,19 +397,7 @@ impl CausalModel for Llama {
     }
 
     fn step(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
-        if tokens.len() != cache.texts() {
-            return Err(Error::LengthMismatch {
-                what: "tokens of a step".to_string(),
-                expected: cache.texts(),
-                given: tokens.len(),
-            });
-        }
-        if cache.len() == cache.capacity() {
-            return Err(Error::invalid(
-                format!("the cache is full: its capacity is {} tokens", cache.capacity()),
-                "ask `prefill` for more new tokens",
-            ));
-        }
+        cache.room_for(tokens)?;
         self.next_logits(&Tensor::from_slice(tokens, (tokens.len(), 1), &self.device)?, cache)
     }
 }
