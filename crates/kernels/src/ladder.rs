@@ -33,6 +33,8 @@ pub fn file(path: &str) -> Result<Source> {
 pub struct Rung {
     /// Path below `crates/kernels`, without `.cu`.
     pub path: &'static str,
+    /// What [`Rung::compile`] takes: the CUDA C, or its twin in Rust.
+    pub language: Language,
     /// The kernel's `extern "C"` name.
     pub kernel: &'static str,
     /// Constants that the source needs.
@@ -64,6 +66,7 @@ pub struct Rung {
 /// What most rungs have in common: 256 threads, one element each, on any GPU.
 const PLAIN: Rung = Rung {
     path: "",
+    language: Language::CudaC,
     kernel: "",
     defines: &[],
     block: (256, 1),
@@ -81,6 +84,15 @@ const PLAIN: Rung = Rung {
 /// A tile as wide as the row, however long that is: a block for each row, along the grid's x.
 pub const WHOLE_ROW: u32 = u32::MAX;
 
+/// The language of a rung's source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// CUDA C (on an Apple GPU its Metal twin).
+    CudaC,
+    /// Rust, compiled by rustc.
+    Rust,
+}
+
 /// What a launch leaves in its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaves {
@@ -92,15 +104,24 @@ pub enum Leaves {
     Partials,
 }
 
-/// The kernel of that path, such as `matmul/02_tiled`.
+/// The kernel of that path, such as `matmul/02_tiled`; with `.rs` behind it the same kernel in Rust.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the paths that there are.
 pub fn rung(path: &str) -> Result<Rung> {
-    RUNGS.iter().copied().find(|rung| rung.path == path).ok_or_else(|| Error::Invalid {
-        what: format!("the course has no kernel `{path}`"),
+    let (plain, language) = match path.strip_suffix(".rs") {
+        Some(plain) => (plain, Language::Rust),
+        None => (path, Language::CudaC),
+    };
+    let found = RUNGS.iter().find(|rung| rung.path == plain).ok_or_else(|| Error::Invalid {
+        what: format!("the course has no kernel `{plain}`"),
         fix: format!("use one of: {}", RUNGS.iter().map(|rung| rung.path).collect::<Vec<_>>().join(", ")),
-    })
+    })?;
+    let rung = Rung { language, ..*found };
+    if language == Language::Rust {
+        rung.rust_source()?;
+    }
+    Ok(rung)
 }
 
 impl Rung {
@@ -116,13 +137,17 @@ impl Rung {
         idea.unwrap_or_default().to_string()
     }
 
-    /// The kernel, compiled for this GPU: CUDA C, or on an Apple GPU its Metal twin.
+    /// The kernel, compiled for this GPU: of its language, or on an Apple GPU its Metal twin.
     ///
     /// # Errors
     /// As [`Rung::supported_on`] and [`Gpu::compile`].
     pub fn compile(&self, gpu: &Gpu) -> Result<Kernel> {
         self.supported_on(gpu)?;
-        let source = if gpu.backend() == Backend::Metal { self.metal_source() } else { self.source() };
+        let source = match (gpu.backend(), self.language) {
+            (Backend::Metal, _) => self.metal_source(),
+            (_, Language::Rust) => self.rust_source(),
+            (_, Language::CudaC) => self.source(),
+        };
         gpu.compile(source?)?.kernel(self.kernel)
     }
 

@@ -269,6 +269,15 @@ pub enum PeerWork<'a> {
     Clocked(Box<dyn FnMut() -> Result<f64> + 'a>),
 }
 
+/// Which rungs take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Languages {
+    /// Those of the ladder, in CUDA C.
+    CudaC,
+    /// Their twins in Rust beside them, each compared with its own.
+    WithRust,
+}
+
 /// What is about to be timed, as a peer may want to see it.
 pub struct Workload<'a> {
     /// The ladder.
@@ -309,7 +318,7 @@ impl Ladder {
     /// [`Error::Unsupported`] on a simulated GPU, [`Error::Invalid`] for a size that is none or a rung that is wrong,
     /// [`Error::OutOfMemory`] for one that is too large, [`Error::Driver`].
     pub fn run(self, gpu: &Gpu, size: impl Into<Size>) -> Result<LadderRun> {
-        self.run_with(gpu, self.size(size)?, &CHECKS, &mut |_| Ok(Vec::new()))
+        self.run_with(gpu, self.size(size)?, &CHECKS, Languages::CudaC, &mut |_| Ok(Vec::new()))
     }
 
     /// The same by a plan of your own, beside more peers: `peers` is shown the data, and gives what takes part.
@@ -321,12 +330,13 @@ impl Ladder {
         gpu: &Gpu,
         size: Size,
         plan: &Bench,
+        languages: Languages,
         peers: &mut dyn FnMut(&Workload<'_>) -> Result<Vec<Peer<'a>>>,
     ) -> Result<LadderRun> {
         let size = self.size(size)?;
         gpu.has_times()?;
         let mut run = LadderRun::empty(self, size, gpu);
-        let rungs = open(self, gpu, size, &mut run)?;
+        let rungs = open(self, gpu, size, languages, &mut run)?;
         let Some((_, first)) = rungs.first() else {
             return Err(Error::Unsupported {
                 what: format!("{gpu} runs no rung of the ladder {}", self.topic()),
@@ -415,6 +425,7 @@ impl Ladder {
             .collect();
         let peers: Vec<(usize, RunLine)> =
             run.lines.iter().cloned().enumerate().filter(|(_, line)| line.is_peer()).collect();
+        let names: Vec<String> = run.lines.iter().map(|line| line.name.clone()).collect();
         for (at, line) in run.lines.iter_mut().enumerate() {
             (line.time, line.rate) = (Summary::of(&samples[at]), Summary::of(&rates[at]));
             if line.is_peer() {
@@ -425,29 +436,45 @@ impl Ladder {
                     rates[at].iter().zip(&rates[*peer_at]).map(|(ours, theirs)| ours / theirs).collect();
                 line.against.push((peer.name.clone(), Summary::of(&ratios)));
             }
+            if let Some(twin) =
+                line.name.strip_suffix(".rs").and_then(|twin| names.iter().position(|name| name == twin))
+            {
+                let ratios: Vec<f64> = rates[at].iter().zip(&rates[twin]).map(|(rust, cuda)| rust / cuda).collect();
+                line.against.push((names[twin].clone(), Summary::of(&ratios)));
+            }
         }
         Ok(run)
     }
 }
 
-/// The rungs that this GPU runs; the others go into the notes.
-fn open(ladder: Ladder, gpu: &Gpu, size: Size, run: &mut LadderRun) -> Result<Vec<(&'static str, Box<dyn Topic>)>> {
+/// The rungs that this GPU runs; the others go into the notes. Twins in Rust stand behind their CUDA C.
+fn open(
+    ladder: Ladder,
+    gpu: &Gpu,
+    size: Size,
+    languages: Languages,
+    run: &mut LadderRun,
+) -> Result<Vec<(String, Box<dyn Topic>)>> {
     let mut rungs = Vec::new();
     for rung in ladder.rungs() {
-        match rung.supported_on(gpu).and_then(|()| ladder.open(gpu, rung.path)) {
-            Ok(opened) => {
-                if let Some(other) = opened.hands_to(size) {
-                    run.notes.push(format!("`{}` hands this size to `{other}`", rung.path));
+        let in_rust = languages == Languages::WithRust && rung.rust_source().is_ok();
+        let paths = [Some(rung.path.to_string()), in_rust.then(|| format!("{}.rs", rung.path))];
+        for path in paths.into_iter().flatten() {
+            match rung.supported_on(gpu).and_then(|()| ladder.open(gpu, &path)) {
+                Ok(opened) => {
+                    if let Some(other) = opened.hands_to(size) {
+                        run.notes.push(format!("`{path}` hands this size to `{other}`"));
+                    }
+                    rungs.push((path, opened));
                 }
-                rungs.push((rung.path, opened));
+                // Too old a GPU, or blocks with more shared memory than its multiprocessors have.
+                Err(error @ (Error::Unsupported { .. } | Error::LaunchLimit { .. })) => {
+                    let why = reason(&error);
+                    let who = if why.contains(rung.path) { String::new() } else { format!("`{path}`: ") };
+                    run.notes.push(format!("left out: {who}{why}"));
+                }
+                Err(error) => return Err(error),
             }
-            // Too old a GPU, or blocks with more shared memory than its multiprocessors have.
-            Err(error @ (Error::Unsupported { .. } | Error::LaunchLimit { .. })) => {
-                let why = reason(&error);
-                let who = if why.contains(rung.path) { String::new() } else { format!("`{}`: ", rung.path) };
-                run.notes.push(format!("left out: {who}{why}"));
-            }
-            Err(error) => return Err(error),
         }
     }
     Ok(rungs)

@@ -1,15 +1,15 @@
 //! Times every rung of every ladder on this GPU beside its peers, in one process and in rounds, and writes a table.
 //!
 //! `cargo run --release -p gpulab-kernels --example record_ladders -- [--out ladders.csv] [--errors errors.csv] [--quick]
-//! [--cub libcub_peer.so] [--talk FOLDER] [topics]`; `env/baselines/record_ladders.py` does that and brings PyTorch and CUB along.
-//! Each rung is checked at awkward sizes and at the timed one before its times count. With `--talk`, another process
+//! [--rust] [--cub libcub_peer.so] [--talk FOLDER] [topics]`; `env/baselines/record_ladders.py` does that and brings PyTorch and CUB along.
+//! With `--rust` the twins in Rust run beside their CUDA C (that takes rustc). Each rung is checked at awkward sizes and at the timed one before its times count. With `--talk`, another process
 //! times PyTorch on the same arrays, a sample in each repetition: see `partner.rs`.
 
 mod cub;
 mod partner;
 
 use gpulab::prelude::*;
-use gpulab_kernels::run::{Peer, PeerWork, Workload};
+use gpulab_kernels::run::{Languages, Peer, PeerWork, Workload};
 use gpulab_kernels::topics::relative_error;
 use gpulab_kernels::*;
 use libloading::Library;
@@ -30,6 +30,7 @@ const LAST_PLACE: f64 = 1.0 / (1 << 23) as f64;
 fn main() -> Result<()> {
     let (mut out, mut errors, mut cub, mut talk, mut quick, mut topics) =
         ("ladders.csv".to_string(), "errors.csv".to_string(), None, None, false, Vec::new());
+    let mut languages = Languages::CudaC;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().expect("this option is followed by a path");
@@ -39,6 +40,7 @@ fn main() -> Result<()> {
             "--cub" => cub = Some(value()),
             "--talk" => talk = Some(value()),
             "--quick" => quick = true,
+            "--rust" => languages = Languages::WithRust,
             topic => topics.push(Ladder::of(topic)?),
         }
     }
@@ -57,7 +59,8 @@ fn main() -> Result<()> {
                 (_, Ladder::FlashAttention | Ladder::CausalFlashAttention) => LONG,
                 _ => PLAN,
             };
-            let run = ladder.run_with(&gpu, size, &plan, &mut |job| peers(job, cub.as_ref(), partner.as_ref()));
+            let run =
+                ladder.run_with(&gpu, size, &plan, languages, &mut |job| peers(job, cub.as_ref(), partner.as_ref()));
             match run {
                 Ok(run) => {
                     rows(&run, &mut table, &mut off);
