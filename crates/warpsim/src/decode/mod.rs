@@ -5,6 +5,7 @@ mod atomic;
 mod call;
 mod convert;
 mod float;
+mod hopper;
 pub mod flow;
 mod layout;
 mod logic;
@@ -247,7 +248,8 @@ impl<'a> Decoder<'a> {
             "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "mapa" | "prefetch" | "prefetchu"
             | "discard" | "applypriority" | "createpolicy" => memory::decode(&mut self.slots, m, operands),
             "mbarrier" => mbarrier::decode(&mut self.slots, m, operands),
-            "cp" | "ldmatrix" | "mma" | "wmma" => matrix::decode(&mut self.slots, m, operands),
+            "wgmma" | "setmaxnreg" => hopper::decode(&mut self.slots, m, operands),
+            "cp" | "ldmatrix" | "stmatrix" | "mma" | "wmma" => matrix::decode(&mut self.slots, m, operands),
             "cvt" => convert::decode(&mut self.slots, m, operands),
             "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "setp" | "set" | "selp"
             | "slct" | "bfe" | "bfi" | "bfind" | "popc" | "clz" | "brev" | "prmt" | "fns" => {

@@ -136,6 +136,13 @@ impl Parser {
                 let base = Box::new(self.operand(depth + 1)?);
                 let negative = self.peek() == Some(&Token::Mark(b'-'));
                 let offset = if negative || self.accept(b'+') { self.integer()? as i64 } else { 0 };
+                // A tensor map with the coordinates of a box.
+                if self.accept(b',') {
+                    let coordinates = Box::new(self.operand(depth + 1)?);
+                    self.expect(b']')?;
+                    let map = Box::new(Operand::Address(base, offset));
+                    return Ok(Operand::Address(Box::new(Operand::Pair(map, coordinates)), 0));
+                }
                 self.expect(b']')?;
                 Operand::Address(base, offset)
             }

@@ -10,6 +10,10 @@ use crate::op::BarrierReduce;
 /// Instructions a warp may take before the next one has its turn: spinning warps let others go on.
 const TURN: u64 = 1 << 16;
 
+/// Rounds in which all wait for barriers in shared memory before that counts as for ever: lanes of a warp that are apart
+/// take turns.
+const IDLE: u32 = 1000;
+
 /// How a block that ran alone ended.
 pub enum Ran {
     /// All its threads have ended.
@@ -64,7 +68,8 @@ pub fn go_on(env: &mut Env, warps: &mut [Warp]) -> Ran {
 pub fn start(env: &mut Env, warps: &mut [Warp], position: u64) {
     env.block = (position, env.machine.coordinates(position));
     env.steps = 0;
-    env.arrived = [0; 16];
+    env.idle = 0;
+    env.arrived = [0; 24];
     env.shared.clear();
     if let Some(shadow) = &mut env.shadow {
         shadow.start();
@@ -80,18 +85,21 @@ pub fn start(env: &mut Env, warps: &mut [Warp], position: u64) {
 /// Gives each warp that can run a turn.
 pub fn round(env: &mut Env, warps: &mut [Warp], turn: u64) -> Round {
     let (mut ran, mut moves) = (false, false);
+    let (arrivals, mut vain) = (env.arrivals, true);
     for warp in warps.iter_mut() {
         if warp.status != Status::Ready {
             continue;
         }
         ran = true;
         let before = env.steps;
+        warp.in_vain = None;
         let stop = run(env, warp, turn);
         warp.steps += env.steps - before;
         env.longest = env.longest.max(warp.steps);
         if stop == Stop::Fault {
             return Round::Failed;
         }
+        vain &= warp.in_vain.is_some();
         moves |= warp.status != Status::Ready;
         if warp.status != Status::Done && env.steps > env.machine.step_budget {
             let message = format!(
@@ -111,6 +119,12 @@ pub fn round(env: &mut Env, warps: &mut [Warp], turn: u64) -> Round {
         deadlock(env, warps);
         return Round::Failed;
     }
+    let idle = ran && vain && !moves && !released && env.arrivals == arrivals && !env.machine.cooperative;
+    env.idle = if idle { env.idle + 1 } else { 0 };
+    if env.idle > IDLE {
+        never(env, warps);
+        return Round::Failed;
+    }
     if moves || released { Round::Moves } else { Round::Spent }
 }
 
@@ -128,7 +142,8 @@ fn waiting(warp: &Warp) -> Option<Waiting> {
 /// Lets the warps of each complete barrier go on.
 fn release(env: &mut Env, warps: &mut [Warp]) -> bool {
     let mut any = false;
-    for id in 0..16u32 {
+    // From 16 on: the warpgroups' own.
+    for id in 0..24u32 {
         let here = || warps.iter().enumerate().filter(|(_, w)| waiting(w).is_some_and(|b| b.id == id));
         let Some(first) = here().find_map(|(_, w)| waiting(w)) else { continue };
         let complete = match first.threads {
@@ -166,6 +181,25 @@ fn release(env: &mut Env, warps: &mut [Warp]) -> bool {
         }
     }
     any
+}
+
+/// All warps wait for barriers in shared memory that nobody completes.
+fn never(env: &mut Env, warps: &[Warp]) {
+    let waits = warps.iter().filter(|w| w.status == Status::Ready).find_map(|w| w.in_vain);
+    let Some((pc, thread, at, _)) = waits else { return };
+    let phase = crate::exec::warps::mbarrier::Phase::of(env.shared.load(at as usize, 8));
+    let (variable, place) =
+        crate::exec::checks::report::describe(env.machine, crate::ptx::types::Space::Shared, at);
+    let (missing, bytes, number) = (phase.missing, phase.bytes, phase.number);
+    let message = format!(
+        "waits for ever for the mbarrier at {at:#x} ({place}): it is in phase {number} of parity {}, {missing} of {} \
+         arrivals and {bytes} bytes are missing; next: look for the arrival or the announced bytes that never come, or \
+         for a wait with the wrong parity",
+        number & 1,
+        phase.expected,
+    );
+    let address = at + crate::memory::SHARED_WINDOW;
+    env.note(Kind::Deadlock, pc, thread, Some((address, variable)), message);
 }
 
 fn deadlock(env: &mut Env, warps: &[Warp]) {

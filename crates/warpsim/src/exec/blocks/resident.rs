@@ -18,7 +18,7 @@ pub struct Resident {
     shadow: Option<Box<Shadow>>,
     block: (u64, [u32; 3]),
     steps: u64,
-    arrived: [u32; 16],
+    arrived: [u32; 24],
     ended: bool,
 }
 
@@ -31,7 +31,7 @@ impl Resident {
             shadow: machine.checks.then(|| Box::new(Shadow::new(machine.shared_bytes, Clocks::new(None)))),
             block: (0, [0; 3]),
             steps: 0,
-            arrived: [0; 16],
+            arrived: [0; 24],
             ended: false,
         })
     }

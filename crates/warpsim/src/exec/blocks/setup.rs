@@ -22,6 +22,7 @@ impl Warp {
             stack: Vec::new(),
             frames: Vec::new(),
             status: Status::Done,
+            in_vain: None,
             apart: crate::exec::warps::strands::Apart::default(),
             local: Bytes::zeros(usize::try_from(local).ok()?)?,
             first: number * LANES as u32,

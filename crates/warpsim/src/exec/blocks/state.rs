@@ -103,7 +103,11 @@ pub struct Env<'a> {
     /// So many, and its warps are looked at for a loop that waits.
     pub look_at: u64,
     /// Threads that passed `bar.arrive`, by barrier.
-    pub arrived: [u32; 16],
+    pub arrived: [u32; 24],
+    /// Arrivals at barriers in shared memory so far.
+    pub arrivals: u64,
+    /// Rounds in which each warp that could run waited for such a barrier, and none came.
+    pub idle: u32,
     /// Allocation that the last access met.
     pub recent: usize,
     /// The same, by the low bits of the instruction's number: a kernel's buffers take turns.
@@ -193,6 +197,8 @@ pub struct Warp {
     /// What callers keep, innermost last.
     pub frames: Vec<crate::exec::warps::calls::Frame>,
     pub status: Status,
+    /// The barrier in shared memory that it asked last in vain: instruction, thread, address, parity or state.
+    pub in_vain: Option<(u32, u32, u64, u64)>,
     /// Its strands, while its lanes are apart.
     pub apart: crate::exec::warps::strands::Apart,
     /// Local memory, lane after lane.

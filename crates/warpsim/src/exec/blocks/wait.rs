@@ -123,6 +123,10 @@ fn changes(op: &Op) -> bool {
             | Op::Assert(_)
             | Op::MBarrier(_)
             | Op::Copy(_)
+            | Op::Bulk(_)
+            | Op::StoreMatrix(_)
+            | Op::Wgmma(_)
+            | Op::WarpgroupWait
             | Op::Tile(_)
             | Op::Clock { .. }
             | Op::Barrier { .. }

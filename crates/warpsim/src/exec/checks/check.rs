@@ -320,6 +320,15 @@ pub fn copied(env: &mut Env, (thread, pc): (u32, u32), (from, sourced): (u64, bo
     element(env, Element { thread, pc, space, address, len: 4, read: false, write: true, strong: false, same: false });
 }
 
+/// A word of shared memory that an instruction writes, beside the plain stores.
+pub fn wrote(env: &mut Env, (thread, pc): (u32, u32), address: u64) {
+    if env.machine.checks {
+        let space = Space::Shared;
+        let word = Element { thread, pc, space, address, len: 4, read: false, write: true, strong: false, same: false };
+        element(env, word);
+    }
+}
+
 /// A barrier in shared memory has a value from now on.
 pub fn synchronised(env: &mut Env, at: u64) {
     if let Some(shadow) = &mut env.shadow {

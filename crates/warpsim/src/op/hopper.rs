@@ -1,0 +1,56 @@
+//! What Hopper GPUs brought: copies by the copy engine (TMA), and products of a warpgroup (`wgmma`).
+
+use super::{Address, Pred, Slot};
+
+/// A bulk copy (`cp.async.bulk`, `cp.async.bulk.tensor`) that one thread asks for.
+#[derive(Clone, Debug)]
+pub struct Bulk {
+    /// Towards shared memory.
+    pub load: bool,
+    /// In shared memory.
+    pub shared: Address,
+    /// In global memory, or of the tensor map.
+    pub other: Address,
+    /// Coordinates of a box, fastest first; a plain run of bytes has none.
+    pub coordinates: Vec<Slot>,
+    /// Bytes of a plain run.
+    pub bytes: Option<Slot>,
+    /// The barrier that counts the bytes of a load.
+    pub barrier: Option<Address>,
+}
+
+/// A factor of a product that lies in shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Described {
+    /// Row of the 64-bit file with the matrix descriptor.
+    pub descriptor: Slot,
+    /// Rows (columns of b) follow each other in memory, rather than numbers along k.
+    pub transposed: bool,
+}
+
+/// The left factor of a `wgmma`.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Left {
+    Shared(Described),
+    Registers([Slot; 4]),
+}
+
+/// A `wgmma.mma_async` of shape m64nNk16.
+#[derive(Clone, Debug)]
+pub struct Wgmma {
+    /// bfloat16 rather than IEEE half.
+    pub brain: bool,
+    /// Columns.
+    pub columns: usize,
+    /// The sums, N / 2 registers.
+    pub d: Vec<Slot>,
+    /// Left factor.
+    pub a: Left,
+    /// Right factor.
+    pub b: Described,
+    /// Whether sums are added to; a predicate or a constant.
+    pub adds: Result<Pred, bool>,
+    /// Factors of -1.
+    pub negated: (bool, bool),
+}
