@@ -59,7 +59,8 @@ impl TensorMap {
     /// elements along one, strides or rows of a box that are no multiple of 16 bytes, rows longer than the swizzle.
     pub fn bytes(&self) -> Result<[u8; 128]> {
         let rank = self.sizes.len();
-        let wrong = |what: String| Err(Error::Call(format!("{what}\nnext: see cuTensorMapEncodeTiled for what is allowed")));
+        let wrong =
+            |what: String| Err(Error::Call(format!("{what}\nnext: see cuTensorMapEncodeTiled for what is allowed")));
         if !(1..=5).contains(&rank) || self.strides.len() != rank - 1 || self.box_sizes.len() != rank {
             return wrong(format!("a tensor map of {rank} dimensions"));
         }

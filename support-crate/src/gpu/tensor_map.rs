@@ -203,8 +203,7 @@ extern "C" __global__ void through(const __grid_constant__ TensorMap map, int *o
         };
         let (mut matrix, mut out) = (gpu.zeros::<u16>(64).unwrap(), gpu.zeros::<i32>(1).unwrap());
         let words = std::array::from_fn(|i| i as u64);
-        let mut written =
-            TensorMap { map: words, memory: Mapped::Written(&mut matrix.memory), gpu: &gpu };
+        let mut written = TensorMap { map: words, memory: Mapped::Written(&mut matrix.memory), gpu: &gpu };
         assert!(matches!((&written).into_raw().memory, Some(Lent::Read(..))));
         assert!(matches!((&mut written).into_raw().memory, Some(Lent::Write(..))));
         let config = LaunchConfig::new(1, 1);
@@ -214,8 +213,7 @@ extern "C" __global__ void through(const __grid_constant__ TensorMap map, int *o
         assert_eq!(out.to_host().unwrap(), [3]);
         let other = Gpu::simulated().unwrap();
         let matrix = other.zeros::<u16>(64).unwrap();
-        let elsewhere =
-            TensorMap { map: words, memory: Mapped::Read(&matrix.memory), gpu: &other };
+        let elsewhere = TensorMap { map: words, memory: Mapped::Read(&matrix.memory), gpu: &other };
         let refused = kernel.launch(config, (&elsewhere, &mut out));
         assert!(matches!(refused, Err(Error::DeviceMismatch { .. })), "{refused:?}");
     }

@@ -94,7 +94,9 @@ pub fn bulk(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Resul
     }
     let load = counted;
     let place = |slots: &mut Slots, operand: &Operand| -> Result<_, Fail> {
-        let Operand::Address(inner, _) = operand else { return Err(Fail::new("a tensor map and a place are expected")) };
+        let Operand::Address(inner, _) = operand else {
+            return Err(Fail::new("a tensor map and a place are expected"));
+        };
         let Operand::Pair(map, coordinates) = inner.as_ref() else {
             return Err(Fail::new("a tensor map and a place are expected"));
         };

@@ -22,7 +22,11 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         (_, true) => Some(MBarrierOp::Complete),
         _ => None,
     };
-    let space = if m.take("shared::cluster") || m.take("shared") || m.take("shared::cta") { Space::Shared } else { Space::Generic };
+    let space = if m.take("shared::cluster") || m.take("shared") || m.take("shared::cta") {
+        Space::Shared
+    } else {
+        Space::Generic
+    };
     let kinds = [
         ("init", Some(MBarrierOp::Init)),
         ("arrive", Some(MBarrierOp::Arrive { drop: false })),

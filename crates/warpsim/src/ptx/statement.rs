@@ -73,13 +73,7 @@ impl Parser {
             return Ok(());
         }
         let mut operands = Vec::new();
-        // The copy engine's operands are like no others (`[map, {x, y}]`): decoding refuses it by its name.
-        let engine = word.starts_with("cp.async.bulk") || word.starts_with("cp.reduce.async.bulk");
         while !self.accept(b';') {
-            if engine {
-                self.next()?;
-                continue;
-            }
             if !operands.is_empty() {
                 self.expect(b',')?;
             }

@@ -188,8 +188,7 @@ fn never(env: &mut Env, warps: &[Warp]) {
     let waits = warps.iter().filter(|w| w.status == Status::Ready).find_map(|w| w.in_vain);
     let Some((pc, thread, at, _)) = waits else { return };
     let phase = crate::exec::warps::mbarrier::Phase::of(env.shared.load(at as usize, 8));
-    let (variable, place) =
-        crate::exec::checks::report::describe(env.machine, crate::ptx::types::Space::Shared, at);
+    let (variable, place) = crate::exec::checks::report::describe(env.machine, crate::ptx::types::Space::Shared, at);
     let (missing, bytes, number) = (phase.missing, phase.bytes, phase.number);
     let message = format!(
         "waits for ever for the mbarrier at {at:#x} ({place}): it is in phase {number} of parity {}, {missing} of {} \

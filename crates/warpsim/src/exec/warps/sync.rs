@@ -62,9 +62,7 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
             Waiting { id, threads, reduce: None, pc }
         }
         // Products of a warpgroup are one operation of its four warps: none is done before all have started it.
-        Op::WarpgroupWait => {
-            Waiting { id: 16 + warp.first / 128, threads: Some(128), reduce: None, pc }
-        }
+        Op::WarpgroupWait => Waiting { id: 16 + warp.first / 128, threads: Some(128), reduce: None, pc },
         _ => return Stop::Turn,
     };
     warp.status = Status::Waiting(waiting);

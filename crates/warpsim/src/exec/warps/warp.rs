@@ -143,7 +143,9 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
                     return Stop::Vain;
                 }
             }
-            Op::WarpgroupWait | Op::Barrier { .. } | Op::BarrierReduce { .. } => return arrive(env, warp, pc, &instruction.op, mask),
+            Op::WarpgroupWait | Op::Barrier { .. } | Op::BarrierReduce { .. } => {
+                return arrive(env, warp, pc, &instruction.op, mask);
+            }
             op => {
                 if op.whole_warp() && mask != u32::MAX {
                     return super::sync::not_whole(env, warp, pc, mask);
