@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab kernel run test test-all test-gpu verify book report mnist train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
+.PHONY: help setup lab kernel run test test-all test-gpu verify book report mnist model train-cpu train-cuda train-mps train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -53,6 +53,9 @@ report: python ## results/metrics.csv summarised: CPU against GPU by experiment,
 
 mnist: python ## fetch MNIST into data/mnist/; ARGS="--hub OWNER/NAME" for a data set of the Hugging Face hub
 	@$(PYTHON) -m env.train data mnist
+
+model: python ## fetch SmolLM2-135M-Instruct (98 MB, GGUF), the language model of lesson 40, into models/hub/
+	@$(PYTHON) -m env.model
 
 train-cpu: python ## train lesson 20's CNN; ARGS="--epochs 3 --batch-size 128 --data DIR --resume"
 	@$(PYTHON) -m env.train train --device cpu

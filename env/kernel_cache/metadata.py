@@ -21,10 +21,57 @@ OF_STD = {
     *("miniz_oxide", "object", "panic_abort", "panic_unwind", "profiler_builtins", "rustc-demangle", "std_detect"),
     *("rustc-literal-escaper", "test", "unicode-width", "unwind"),
 }
-# Of the course's crates: matrix products of the CPU and unpacking, which only functions call; and what runs in the compiler.
+# Of the course's crates, of candle and polars: what only functions call, and what runs in the compiler.
 OF_COURSE = {
-    *("dyn-stack", "dyn-stack-macros", "gemm-common", "gemm-f32", "libm", "lzma-rust2", "pulp", "pulp-wasm-simd-flag"),
-    *("autocfg", "paste", "raw-cpuid", "seq-macro", "version_check"),
+    # Matrix products of the CPU.
+    *(
+        "dyn-stack",
+        "dyn-stack-macros",
+        "gemm",
+        "gemm-c32",
+        "gemm-c64",
+        "gemm-common",
+        "gemm-f16",
+        "gemm-f32",
+        "gemm-f64",
+    ),
+    *("libm", "pulp", "pulp-wasm-simd-flag", "raw-cpuid"),
+    # The operating system.
+    *(
+        "libc",
+        "linux-raw-sys",
+        "rustix",
+        "errno",
+        "sysctl",
+        "sysinfo",
+        "tokio",
+        "mio",
+        "socket2",
+        "crossterm",
+        "memmap2",
+    ),
+    *("signal-hook", "signal-hook-mio", "signal-hook-registry", "getrandom", "libloading", "parking_lot_core"),
+    # Packing, texts and numbers as texts.
+    *("lzma-rust2", "zip", "typed-path", "flate2", "miniz_oxide", "crc32fast", "adler2", "base64", "atoi_simd", "ryu"),
+    *(
+        "regex",
+        "regex-automata",
+        "regex-syntax",
+        "fancy-regex",
+        "onig",
+        "onig_sys",
+        "aho-corasick",
+        "memchr",
+        "daachorse",
+    ),
+    *("spm_precompiled", "nom", "minimal-lexical", "unicode-normalization-alignments", "unicode_categories"),
+    *("unicode-segmentation", "unicode-width", "comfy-table", "similar", "csv-core", "zmij", "itoa", "dtoa"),
+    *("chrono-tz", "phf", "phf_shared", "uuid", "argminmax", "object", "ppv-lite86", "rand_chacha"),
+    # Macros, and what they are made of.
+    *("autocfg", "paste", "seq-macro", "version_check", "syn", "quote", "proc-macro2", "unicode-ident", "litrs", "cc"),
+    *("thiserror-impl", "zerocopy", "zerocopy-derive", "bytemuck_derive", "strum_macros", "const-oid"),
+    *("darling", "darling_core", "darling_macro", "derive_builder", "derive_builder_core", "derive_builder_macro"),
+    *("strsim", "ident_case", "synstructure", "yoke-derive", "zerofrom-derive", "monostate-impl"),
 }
 # Where the folder stands in an answer that is kept: as a path, and in addresses.
 FOLDER, ADDRESS = "@folder@", "@address@"

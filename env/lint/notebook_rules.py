@@ -58,7 +58,7 @@ def minutes(lesson: Lesson) -> int | None:
 
 def check(lesson: Lesson) -> list[Finding]:
     """All findings in one notebook."""
-    rules = (_valid, _clean, _head, _sections, _first_code, _code, _prediction, _tags, _exercises, _links)
+    rules = (_valid, _clean, _head, _sections, _first_code, _code, _replayed, _prediction, _tags, _exercises, _links)
     return [finding for rule in rules for finding in rule(lesson)]
 
 
@@ -170,6 +170,25 @@ def _code(lesson: Lesson) -> Iterator[Finding]:
         if length > most:
             step = "split it, or move what two notebooks need to the support crate"
             yield Finding(lesson.path, where, f"has {length} lines, more than {most}", step)
+
+
+def _replayed(lesson: Lesson) -> Iterator[Finding]:
+    """Without a GPU `on_gpu` shows all that its cell printed in the recorded run: what else the cell prints would come twice."""
+    for where, cell in _numbered(lesson):
+        if cell.cell_type == "code" and "print" in _outside(cell.source, ".on_gpu("):
+            what = "prints beside `on_gpu`, which shows what the whole cell printed in the recorded run"
+            yield Finding(lesson.path, where, what, "print it in a cell of its own")
+
+
+def _outside(code: str, call: str) -> str:
+    """What stands before a call and after its closing parenthesis; nothing where there is no such call."""
+    before, found, rest = re.sub(r'r#".*?"#|"(?:\\.|[^"\\])*"', '""', code, flags=re.DOTALL).partition(call)
+    depth = 1 if found else 0
+    for at, letter in enumerate(rest):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if depth == 0:
+            return before + rest[at:]
+    return ""
 
 
 def _prediction(lesson: Lesson) -> Iterator[Finding]:

@@ -65,7 +65,9 @@ def change(at: int, **changes: object) -> Callable[[list], None]:
 
 
 def test_a_good_lesson_has_no_finding(tmp_path):
-    assert lint(tmp_path, cells()) == []
+    good = cells()
+    good.insert(5, code('lesson.on_gpu("s", |gpu| {\n    println!("{}): {gpu}", f(1));\n    Ok(())\n})?;'))
+    assert lint(tmp_path, good) == []
 
 
 BROKEN: dict[str, tuple[Callable[[list], object], str]] = {
@@ -95,6 +97,10 @@ BROKEN: dict[str, tuple[Callable[[list], object], str]] = {
     "crate by version": (change(1, source=f'{LOAD}\n:dep rayon = "1"\n{USE}'), "loads no crate"),
     "long cell": (change(4, source="\n".join(["let guess = 1;"] * 16)), "has 16 lines"),
     "empty cell": (change(4, source=" "), "empty code cell"),
+    "printed twice": (
+        change(4, source='let g = 3.0;\nprintln!("a (b");\nlesson.on_gpu("s", |_| Ok(println!("c)")))?;'),
+        "prints beside `on_gpu`",
+    ),
     "no prediction": (change(4, source="guess();"), "no prediction in code"),
     "unknown tag": (lambda c: c[4].metadata.update(tags=["hidden"]), "tag `hidden`"),
     "tag alone": (lambda c: c[6].metadata.pop("exercise"), "only one of tag `exercise`"),
@@ -149,7 +155,10 @@ def test_words(tmp_path):
 
 
 def test_readme_table(tmp_path, monkeypatch):
+    waiting = tmp_path / "unrecorded_open.txt"
+    waiting.write_text("# none\n")
     monkeypatch.setattr(file_rules, "ROOT", tmp_path)
+    monkeypatch.setattr(file_rules, "UNRECORDED", waiting)
     lesson = notebooks.Lesson(tmp_path / "02_a.ipynb", nbformat.v4.new_notebook(cells=[text("# A\n\n20 minutes")]))
     row = "| [02 A](notebooks/02_a.ipynb) | {} | [run](results/h200/02_a.ipynb) |\n"
 
@@ -166,12 +175,19 @@ def test_readme_table(tmp_path, monkeypatch):
 
 
 def test_a_step_that_was_not_recorded(tmp_path, monkeypatch):
+    waiting = tmp_path / "unrecorded_open.txt"
+    waiting.write_text("# none\n")
     monkeypatch.setattr(file_rules, "ROOT", tmp_path)
+    monkeypatch.setattr(file_rules, "UNRECORDED", waiting)
     lesson = notebooks.Lesson(tmp_path / "02_a.ipynb", nbformat.v4.new_notebook(cells=[code('l.on_gpu("one", f)?;')]))
     assert 'on_gpu("one", …)' in str(next(file_rules._recorded([lesson])))
+    waiting.write_text("02_a: one\n")
+    assert list(file_rules._recorded([lesson])) == []
     printed = code('l.on_gpu("one", f)?;')
     printed.outputs = [nbformat.v4.new_output("stream", text="x")]
     notebooks.write(tmp_path / "results/h200/02_a.ipynb", nbformat.writes(nbformat.v4.new_notebook(cells=[printed])))
+    assert "`02_a: one` is recorded, or gone" in str(next(file_rules._recorded([lesson])))
+    waiting.write_text("# none\n")
     assert list(file_rules._recorded([lesson])) == []
 
 

@@ -63,7 +63,9 @@ def test_each_crate_of_ours_keeps_its_checks():
 
 
 def manifests() -> list[Path]:
-    return [ROOT / "support-crate" / "Cargo.toml", *ROOT.glob("crates/*/Cargo.toml")]
+    # The device library is no member: it is compiled for GPUs alone.
+    members = [file for file in ROOT.glob("crates/*/Cargo.toml") if "[workspace]" not in file.read_text()]
+    return [ROOT / "support-crate" / "Cargo.toml", *members]
 
 
 def test_pytest_report(tmp_path):

@@ -41,7 +41,7 @@ fn main() -> Result<()> {
             apart.push(ours_us - theirs_us);
         }
     }
-    println!("{gpu}: {LAUNCHES} launches a sample, µs a launch");
+    println!("{gpu}: {LAUNCHES} launches per sample, µs per launch");
     println!("plain cudarc     {}", Summary::of(&plain));
     println!("through gpulab   {}", Summary::of(&through_gpulab));
     println!("difference       {}", Summary::of(&apart));

@@ -7,6 +7,7 @@
 //! | [`gpu`] | open a GPU, allocate, copy, launch, copy back, time |
 //! | [`launch`] | what a launch takes: shapes, argument types, source |
 //! | [`cuda`], [`metal`], [`sim`] | the kinds of GPU behind it; the last is simulated by [`warpsim`] |
+//! | [`mod@rust`] | kernels in Rust: rustc to PTX |
 //! | [`lesson`] | what a notebook holds on to: live where there is a GPU, else recorded |
 //! | [`places`] | where libraries and programs lie |
 //! | [`inspect`] | what the simulator saw of a launch, as tables and pictures |
@@ -20,6 +21,7 @@ pub mod launch;
 pub mod lesson;
 pub mod metal;
 pub mod places;
+pub mod rust;
 pub mod sim;
 
 /// The crate behind every NVIDIA GPU here: a type of ours gives its own and takes it back.

@@ -12,7 +12,7 @@ const LESSON: &str = "trt-benchmark";
 /// The weights' values change no time.
 const SEED: u64 = 1;
 
-/// Opens the model on every provider, times them in turns, stores rows and charts; gives the tables.
+/// Opens the model on every provider, times them alternately, stores rows and charts; gives the tables.
 ///
 /// # Errors
 /// ONNX Runtime missing, a model that does not open, outputs that differ.

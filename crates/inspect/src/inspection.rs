@@ -52,7 +52,7 @@ pub struct Access {
     pub space: Space,
     /// What was done there.
     pub kind: AccessKind,
-    /// Bytes a lane.
+    /// Bytes per lane.
     pub bytes: u32,
     /// The parameter or variable that the addresses belong to; empty where it is not known.
     pub variable: String,

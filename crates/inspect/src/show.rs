@@ -154,7 +154,7 @@ fn row(what: &str, value: u64, aside: String, metric: &str) -> Row {
 /// All rows that say something: no zeros, but for conflicts and divergence where there could have been some.
 pub(super) fn rows(it: &Inspection) -> Vec<Row> {
     let c = &it.counters;
-    let lanes = format!("{:.1} lanes an instruction", c.active_lanes_per_instruction());
+    let lanes = format!("{:.1} lanes per instruction", c.active_lanes_per_instruction());
     let mut rows = vec![
         row("warp instructions", c.warp_instructions, String::new(), "smsp__inst_executed.sum"),
         row("thread instructions", c.thread_instructions, lanes, "smsp__thread_inst_executed.sum"),

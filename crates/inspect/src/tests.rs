@@ -261,7 +261,7 @@ fn the_table_names_the_metrics_and_leaves_zeros_out() {
         "line 4, block 3906, thread 67, first of 125 times",
         "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
         "4.50 a request",
-        "28.3 lanes an instruction",
+        "28.3 lanes per instruction",
     ] {
         assert!(text.contains(part) && html.contains(part), "{part}: {text}");
     }

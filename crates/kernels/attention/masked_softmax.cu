@@ -1,5 +1,5 @@
 // idea: scale, mask and softmax in one launch: hidden scores are not even read, and their weights are 0.
-// constants: THREADS threads a block, which takes a query of a head.
+// constants: THREADS threads per block, which takes a query of a head.
 #include "number.cuh"
 #include "block.cuh"
 

@@ -1,5 +1,5 @@
 // idea: S / √d, in place: each score is read, multiplied and written.
-// constants: EACH scores a thread; their loads are under way together.
+// constants: EACH scores per thread; their loads are in flight together.
 #include "number.cuh"
 
 extern "C" __global__ void scale(number *s, float factor, long long n) {

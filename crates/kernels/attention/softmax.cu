@@ -1,5 +1,5 @@
 // idea: P = softmax(S), row by row, in place: exp(s - largest) over the sum of these.
-// constants: THREADS threads a block, which takes a row.
+// constants: THREADS threads per block, which takes a row.
 #include "number.cuh"
 #include "block.cuh"
 

@@ -14,7 +14,7 @@ extern "C" __global__ __launch_bounds__(256, 1) void fc1(
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     int item0 = blockIdx.y * TILE, unit0 = blockIdx.x * TILE, feature0 = blockIdx.z * STRETCH;
 
-    // All copies are asked for at once; the first quarter is multiplied while the others are under way.
+    // All copies are asked for at once; the first quarter is multiplied while the others are in flight.
 #pragma unroll
     for (int quarter = 0; quarter < QUARTERS; ++quarter) {
         for (int i = threadIdx.x; i < TILE * 16; i += 256) {

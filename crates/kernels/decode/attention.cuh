@@ -7,7 +7,7 @@ constexpr int QKV = 3 * HEAD / SPLIT;          // rows of the head's q, k and v 
 constexpr int OWN = (QKV + WARPS - 1) / WARPS; // of these, a warp's
 constexpr int OUT = WIDTH / SPLIT;             // rows of the projection in a slice
 constexpr int OUT_EACH = (OUT * PART + THREADS - 1) / THREADS;
-static_assert(THREADS % HEAD == 0 && WIDTH % SPLIT == 0, "each thread keeps to its numbers of a head");
+static_assert(THREADS % HEAD == 0 && WIDTH % SPLIT == 0, "each thread keeps to its columns of a head");
 
 // The blocks of a cluster run at the same time and reach into each other's shared memory.
 __device__ int cluster_rank() {
@@ -20,7 +20,7 @@ __device__ int cluster_blocks() {
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
     return blocks;
 }
-// What this block has written is to be seen behind the others' wait: that takes as long as its writes are under way.
+// What this block has written is to be seen behind the others' wait: that takes as long as its writes are in flight.
 __device__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 // This block is there, and no more.
 __device__ void cluster_greet() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }

@@ -1,5 +1,5 @@
 // idea: what stands before and behind the layers: the token's embedding, the logits with their largest, the next token.
-// constants: WIDTH of the model; THREADS; a warp has LINES rows of the vocabulary under way.
+// constants: WIDTH of the model; THREADS; a warp has LINES rows of the vocabulary in flight.
 #include "lines.cuh"
 
 // The first token of a text. The table of tokens begins at `from`.

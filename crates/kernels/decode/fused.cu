@@ -1,5 +1,5 @@
 // idea: five kernels a layer: norm, bias, cache, GELU and residual belong to the kernel that reads the next matrix.
-// constants: WIDTH, HIDDEN, HEAD (numbers of a head) of the model; THREADS a block, a warp for each row of a matrix.
+// constants: WIDTH, HIDDEN, HEAD (the head dimension) of the model; THREADS per block, a warp for each row of a matrix.
 #include "parts.cuh"
 
 // The row of the matrix that this warp multiplies.

@@ -1,5 +1,5 @@
 // idea: two kernels a layer: attention by a cluster of blocks for each head, the MLP by blocks that own hidden units.
-// constants: WIDTH, HIDDEN, HEAD (numbers of a head); THREADS; SPLIT blocks a cluster; ROWS units a block; RESIDENT.
+// constants: WIDTH, HIDDEN, HEAD (the head dimension); THREADS; SPLIT blocks per cluster; ROWS units per block; RESIDENT.
 //
 // Each half is one kernel because its blocks add to the residual: who owns inputs of a matrix needs no other block's.
 // The sums are added by atomics, in any order, so their last bits may differ from step to step. RESIDENT blocks are to

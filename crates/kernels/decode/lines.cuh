@@ -2,7 +2,7 @@
 #pragma once
 #include "parts.cuh"
 
-// Rows of the vocabulary's table that a warp has under way.
+// Rows of the vocabulary's table that a warp has in flight.
 struct Lines {
     uint4 weights[LINES][EACH];
     Norm norm;

@@ -1,5 +1,5 @@
 // idea: one kernel for each operator of the model, as a framework has them; each one waits for the one before it.
-// constants: WIDTH of the model, HEAD numbers of a head; THREADS a block.
+// constants: WIDTH of the model, HEAD, the head dimension; THREADS per block.
 #include "parts.cuh"
 
 constexpr int PART = HEAD / 8; // lanes that share a position

@@ -186,7 +186,7 @@ struct Norm {
     }
 };
 
-// A softmax under way: the largest score so far, and the sums of the weights and of the weighted values relative to it.
+// A running softmax: the largest score so far, and the sums of the weights and of the weighted values relative to it.
 struct Partial {
     float most, total, values[8];
 

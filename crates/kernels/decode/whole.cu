@@ -1,5 +1,5 @@
-// idea: one kernel a token: its blocks stay, and meet where a kernel ended; the next weights are under way meanwhile.
-// constants: WIDTH, HIDDEN, HEAD (numbers of a head); THREADS; SPLIT blocks a cluster; ROWS units a block; LINES rows.
+// idea: one kernel per token: its blocks stay, and meet where a kernel ended; the next weights are in flight meanwhile.
+// constants: WIDTH, HIDDEN, HEAD (the head dimension); THREADS; SPLIT blocks per cluster; ROWS units per block; LINES rows.
 //
 // All blocks must run at the same time: a cooperative launch makes sure of that.
 #include "attention.cuh"

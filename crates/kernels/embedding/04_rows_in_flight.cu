@@ -1,5 +1,5 @@
-// idea: a warp asks for its part of EACH rows before it stores the first, so that many loads are under way at a time.
-// changed: EACH rows a warp: one loop finds them, one loads, one stores.
+// idea: a warp asks for its part of EACH rows before it stores the first, so that many loads are in flight at a time.
+// changed: EACH rows per warp: one loop finds them, one loads, one stores.
 // constants: WARPS of a block, EACH rows of a warp, ROWS = WARPS × EACH; from the table.
 __device__ float nan_of(float) { return __int_as_float(0x7fffffff); }
 __device__ float4 nan_of(float4) { return make_float4(nan_of(0.0f), nan_of(0.0f), nan_of(0.0f), nan_of(0.0f)); }

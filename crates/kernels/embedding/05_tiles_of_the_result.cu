@@ -1,13 +1,13 @@
-// idea: the result is cut into equal tiles, whatever the width: EACH loads a thread, of one wide row or of several narrow.
-// changed: a tile a block in place of rows a warp: the thread divides again.
-// constants: THREADS of a block, EACH loads of 16 bytes a thread; from the table.
+// idea: the result is cut into equal tiles, whatever the width: EACH loads per thread, of one wide row or of several narrow.
+// changed: a tile per block in place of rows per warp: the thread divides again.
+// constants: THREADS of a block, EACH loads of 16 bytes per thread; from the table.
 __device__ float nan_of(float) { return __int_as_float(0x7fffffff); }
 __device__ float4 nan_of(float4) { return make_float4(nan_of(0.0f), nan_of(0.0f), nan_of(0.0f), nan_of(0.0f)); }
 
 // Width is counted in T: a float, or four.
 template <typename T>
 __device__ void copy_rows(const T *table, const int *index, T *out, int count, int width, int rows) {
-    // The tile of a block in T. Of single floats it takes four times as many turns.
+    // The tile of a block in T. With single floats its loop takes four times as many steps.
     const int TILE = THREADS * EACH * (16 / sizeof(T));
     int n = count * width;
     for (int turn = 0; turn < TILE; turn += THREADS * EACH) {

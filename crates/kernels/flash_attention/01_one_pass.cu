@@ -1,6 +1,6 @@
 // idea: online softmax: one pass over the keys with a running maximum and sum, so that no score is ever stored.
 // changed: nothing, the first rung: a warp answers one query, and each lane holds HEAD / 32 numbers of q and of o.
-// constants: HEAD, the numbers of a head. scale is log2(e) / sqrt(HEAD): the GPU has powers of 2.
+// constants: HEAD, the head dimension. scale is log2(e) / sqrt(HEAD): the GPU has powers of 2.
 #include "online.cuh"
 
 typedef __nv_bfloat16 bf16;

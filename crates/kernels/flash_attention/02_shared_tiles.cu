@@ -1,6 +1,6 @@
 // idea: the queries of a block share tiles of k and v in shared memory: a key is fetched once for WARPS queries.
 // changed: a tile of 32 keys, one for each lane: the maximum, the factor and the sum are worked out once in 32 keys.
-// constants: HEAD, and WARPS queries a block. Rows of k are 2 numbers longer: 32 lanes then read 32 banks.
+// constants: HEAD, and WARPS queries per block. Rows of k are 2 numbers longer: 32 lanes then read 32 banks.
 #include "online.cuh"
 
 typedef __nv_bfloat16 bf16;

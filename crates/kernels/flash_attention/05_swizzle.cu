@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
     Rows rows;
     // Up to the last key that one of the block's queries sees.
     int keys = causal ? min(length, row0 + WARPS * 16) : length;
-    // The block copies STEP rows of a tile at once, 16 bytes a thread.
+    // The block copies STEP rows of a tile at once, 16 bytes per thread.
     constexpr int STEP = WARPS * 32 * 8 / HEAD;
     int y = threadIdx.x / (HEAD / 8);
     int piece = threadIdx.x % (HEAD / 8);

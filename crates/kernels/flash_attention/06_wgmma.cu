@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128, 1)
     v += (size_t)(head / group) * length * HEAD;
     // Up to the last key that one of the block's queries sees.
     int keys = causal ? min(length, row0 + GROUPS * 64) : length;
-    // The block copies STEP rows of a tile at once, 16 bytes a thread.
+    // The block copies STEP rows of a tile at once, 16 bytes per thread.
     constexpr int STEP = GROUPS * 128 * 8 / HEAD;
     int y = threadIdx.x / (HEAD / 8);
     int piece = threadIdx.x % (HEAD / 8);

@@ -91,7 +91,7 @@ __device__ __forceinline__ unsigned int both(float low, float high) {
     return *(unsigned int *)&pair;
 }
 
-// The powers as the left operand of the next product: what came out as sums has just that layout, 16 columns at a time.
+// The powers as the left operand of the next product: the accumulators have just that layout, 16 columns at a time.
 template <int N>
 __device__ __forceinline__ void pack(unsigned int (&p)[N / 2][4], const float (&s)[N][4]) {
 #pragma unroll

@@ -1,5 +1,5 @@
 // idea: a thread computes ROWS elements of one column, so a value of b, once read, serves ROWS multiply-adds.
-// changed: tiles are no squares: TILE_M × TILE_K of a, TILE_K × TILE_N of b; the threads copy them in turns.
+// changed: tiles are no squares: TILE_M × TILE_K of a, TILE_K × TILE_N of b; the threads copy them element by element, a stride of the block apart.
 // constants: TILE_M, TILE_N, TILE_K, ROWS from the table; a block has TILE_M · TILE_N ÷ ROWS threads in a line.
 constexpr int THREADS = TILE_M * TILE_N / ROWS;
 

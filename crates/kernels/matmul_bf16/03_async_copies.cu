@@ -29,7 +29,7 @@ extern "C" __global__ void matmul_bf16(const bf16 *a, const bf16 *b, bf16 *c, in
             wmma::fill_fragment(sum[y][x], 0.0f);
         }
     }
-    // The block copies 2048 / TILE_K rows of a at once, 16 bytes a thread, and 2048 / TILE_N rows of b.
+    // The block copies 2048 / TILE_K rows of a at once, 16 bytes per thread, and 2048 / TILE_N rows of b.
     int a_row = threadIdx.x / (TILE_K / 8);
     int a_column = threadIdx.x % (TILE_K / 8) * 8;
     int b_row = threadIdx.x / (TILE_N / 8);

@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     int warp_row = warp / (TILE_N / WARP_N) * WARP_M;
     int warp_column = warp % (TILE_N / WARP_N) * WARP_N;
     float sum[WARP_M / 16][WARP_N / 8][4] = {};
-    // The block copies 32 rows of a at once, 16 bytes a thread, and 2048 / TILE_N rows of b.
+    // The block copies 32 rows of a at once, 16 bytes per thread, and 2048 / TILE_N rows of b.
     int a_row = threadIdx.x / 8;
     int a_piece = threadIdx.x % 8;
     int b_row = threadIdx.x / (TILE_N / 8);

@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     int thread = threadIdx.x % 128;
     int row0 = blockIdx.y * TILE_M;
     int column0 = blockIdx.x * TILE_N;
-    // The block copies 32 rows of a at once, 16 bytes a thread, and 2048 / TILE_N rows of b.
+    // The block copies 32 rows of a at once, 16 bytes per thread, and 2048 / TILE_N rows of b.
     int a_row = threadIdx.x / 8;
     int a_piece = threadIdx.x % 8;
     int b_row = threadIdx.x / (TILE_N / 8);

@@ -1,4 +1,4 @@
-// idea: sums leave through shared memory: whole rows instead of four bytes a thread, and the copy engine does the rest.
+// idea: sums leave through shared memory: whole rows instead of four bytes per thread, and the copy engine does the rest.
 // changed: the sums go to a small swizzled tile (stmatrix), and the copy engine writes it to c while others work.
 // constants: as before, and C_BUFFERS tiles of 64 × 64 a warpgroup, so that one is filled while another is written.
 #include "hopper.cuh"

@@ -8,7 +8,7 @@ typedef unsigned int u32;
 // ---- Copies to shared memory that do not wait (cp.async), in groups.
 // Copies 8 numbers of every STEP-th of ROWS rows to shared memory, where rows are PITCH apart. `rows` rows and
 // `columns` columns from here lie in the matrix: beyond stand zeros. Where all rows of the matrix begin at multiples of
-// 16 bytes, a copy is one instruction, and the thread goes on while it is under way.
+// 16 bytes, a copy is one instruction, and the thread goes on while it is in flight.
 template <int ROWS, int STEP, int PITCH>
 __device__ void copy_8(bf16 *to, const bf16 *from, int length, int rows, int columns) {
     if (length % 8 == 0) {
@@ -33,7 +33,7 @@ __device__ void copies_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Waits until at most PENDING of this thread's groups are under way.
+// Waits until at most PENDING of this thread's groups are in flight.
 template <int PENDING>
 __device__ void copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");

@@ -1,6 +1,6 @@
 // idea: as many blocks as the GPU holds at a time walk over the array, with VECTORS loads of 16 bytes in flight a thread.
 // changed: the loop over tiles; what a thread loads of a tile is added in pairs, so that little is rounded away.
-// constants: THREADS a block, BLOCKS on an SM at a time, VECTORS (a power of two) loads a thread; from the table.
+// constants: THREADS per block, BLOCKS on an SM at a time, VECTORS (a power of two) loads per thread; from the table.
 __device__ float warp_sum(float sum) {
     for (int distance = 16; distance > 0; distance /= 2) {
         sum += __shfl_down_sync(0xffffffff, sum, distance);

@@ -1,6 +1,6 @@
 // idea: as many blocks as the GPU holds at a time walk over the array, with VECTORS loads of 16 bytes in flight a thread.
 // changed: the loop over tiles; what a thread loads of a tile is added in pairs, so that little is rounded away.
-// constants: THREADS a block, BLOCKS on an SM at a time, VECTORS (a power of two) loads a thread; from the table.
+// constants: THREADS per block, BLOCKS on an SM at a time, VECTORS (a power of two) loads per thread; from the table.
 // Metal: the twin of the .cu file beside it. A threadgroup is what CUDA calls a block, a SIMD group a warp.
 // How many run at a time Metal does not tell: BLOCKS counts for 32 cores.
 #include <metal_stdlib>

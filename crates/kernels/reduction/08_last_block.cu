@@ -1,6 +1,6 @@
 // idea: one launch: the block that finishes last adds the partial sums, so no second kernel starts and ends.
 // changed: the end; a counter in memory tells a block whether it is the last. The sum is partial[0].
-// constants: THREADS a block, BLOCKS on an SM at a time, VECTORS (a power of two) loads a thread; from the table.
+// constants: THREADS per block, BLOCKS on an SM at a time, VECTORS (a power of two) loads per thread; from the table.
 //
 // The counter is the module's, so two launches at the same time (on two streams) would disturb each other.
 __device__ unsigned int finished = 0;

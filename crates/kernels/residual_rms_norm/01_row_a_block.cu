@@ -1,6 +1,6 @@
 // idea: one launch adds the residual, stores the sum, and norms it: nothing goes out to memory only to come back.
 // changed: nothing, the first rung: a block takes a row; it walks over it to add, and once more to norm.
-// constants: THREADS a block; from the table.
+// constants: THREADS per block; from the table.
 //
 // sum = x + residual, rounded to bf16; y = sum / sqrt(mean of sum^2 + epsilon) * weight, in float, rounded once.
 #include <cuda_bf16.h>

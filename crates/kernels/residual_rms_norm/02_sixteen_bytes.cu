@@ -1,6 +1,6 @@
 // idea: eight numbers are 16 bytes, the most that one load or store moves: an eighth of the instructions.
 // changed: a thread adds and norms eight neighbours at a time; rows of no whole eights go as before.
-// constants: THREADS a block; from the table.
+// constants: THREADS per block; from the table.
 #include "eights.cuh"
 
 __device__ float warp_sum(float own) {

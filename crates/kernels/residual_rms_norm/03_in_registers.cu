@@ -1,6 +1,6 @@
 // idea: the row stays in registers between the two walks: each thread keeps what it added, and norms just that.
 // changed: nobody reads the sum again, but for what a longer row has left; all loads go out before the first store.
-// constants: THREADS a block, EACH eights of a row in each thread's registers: the fastest of those tried on an H200.
+// constants: THREADS per block, EACH eights of a row in each thread's registers: the fastest of those tried on an H200.
 #include "eights.cuh"
 
 __device__ float warp_sum(float own) {
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     uint4 *sum8 = (uint4 *)(sum + start), *y8 = (uint4 *)(y + start);
     uint4 kept[EACH], other[EACH];
     float squares = 0.0f;
-    // All loads are under way before the first store: as x and sum might overlap, the compiler keeps this order.
+    // All loads are in flight before the first store: as x and sum might overlap, the compiler keeps this order.
 #pragma unroll
     for (int each = 0; each < EACH; ++each) {
         int at = each * THREADS + threadIdx.x;
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         squares += square(kept[each]);
         if (at < eights) {
             sum8[at] = kept[each];
-            other[each] = weight8[at]; // under way while the block adds up its squares
+            other[each] = weight8[at]; // in flight while the block adds up its squares
         }
     }
 #pragma unroll 1

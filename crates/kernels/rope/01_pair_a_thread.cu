@@ -1,6 +1,6 @@
 // idea: q and k in one launch: each pair of numbers is turned by its angle; each number is read and written once.
 // changed: nothing, the first rung: a block takes one row (the token at that position), a thread one pair at a time.
-// constants: none; 256 threads a block.
+// constants: none; 256 threads per block.
 //
 // Pair i of a head is (x[i], x[i + head / 2]), as Llama and GPT-NeoX have it; RoFormer (arXiv 2104.09864) pairs 2i with
 // 2i + 1. Its angle is position * 10000^(-2i / head); cosines and sines come from a table that the host computed in f64.

@@ -1,6 +1,6 @@
 // idea: 16-byte loads and stores, of eight pairs a thread; all heads have the same angles, which it reads once.
 // changed: eight pairs a thread; it keeps their cosines and sines, and goes from head to head.
-// constants: THREADS a block, BLOCKS of them a multiprocessor: the fastest of those tried on an H200; from the table.
+// constants: THREADS per block, BLOCKS of them a multiprocessor: the fastest of those tried on an H200; from the table.
 //
 // Heads of no whole 16 numbers go pair by pair.
 #include "eights.cuh"

@@ -72,8 +72,8 @@ fn ratio(sectors: u64, requests: u64) -> Option<f64> {
 const COLUMNS: [Column; 11] = [
     Column { less: false, ..count("launches", |it| Some(it.launches as f64)) },
     count("warp instructions", |it| Some(it.counters.warp_instructions as f64)),
-    per_request("sectors a load", |it| ratio(it.counters.global_load_sectors, it.counters.global_load_requests)),
-    per_request("sectors a store", |it| ratio(it.counters.global_store_sectors, it.counters.global_store_requests)),
+    per_request("sectors per load", |it| ratio(it.counters.global_load_sectors, it.counters.global_load_requests)),
+    per_request("sectors per store", |it| ratio(it.counters.global_store_sectors, it.counters.global_store_requests)),
     Column {
         shown: |value| gpulab::error::bytes(value as u64),
         ..count("global memory", |it| Some(it.global_bytes() as f64))

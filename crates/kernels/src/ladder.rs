@@ -234,6 +234,20 @@ impl Rung {
         self.source_in("metal")
     }
 
+    /// The source of its twin in Rust: same name, same parameters, same constants, same launch.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a rung that has none, [`Error::File`] when the file cannot be read.
+    pub fn rust_source(&self) -> Result<Source> {
+        if !folder().join(format!("{}.rs", self.path)).is_file() {
+            return Err(Error::unsupported(
+                format!("`{}` has no twin in Rust", self.path),
+                "use a rung of the same folder that has a `.rs` file, or its CUDA C",
+            ));
+        }
+        self.source_in("rs")
+    }
+
     fn source_in(&self, language: &str) -> Result<Source> {
         let source = file(&format!("{}.{language}", self.path))?;
         Ok(self.defines.iter().fold(source, |source, (name, value)| source.define(name, value)))

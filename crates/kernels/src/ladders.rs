@@ -346,7 +346,7 @@ impl Ladder {
         let rungs = self.rungs();
         Table {
             title: format!("{}: {} rungs", self.topic(), rungs.len()),
-            heads: ["rung", "idea", "threads a block", "compute capability"].map(str::to_string).to_vec(),
+            heads: ["rung", "idea", "threads per block", "compute capability"].map(str::to_string).to_vec(),
             rows: rungs.iter().map(row).collect(),
             notes: Vec::new(),
             text_columns: 1,
@@ -372,7 +372,7 @@ impl fmt::Display for Ladder {
             let threads = rung.threads();
             let (major, minor) = rung.needs;
             let only = if rung.only { " only" } else { "" };
-            writeln!(f, "{:24} {threads:>8} threads a block, GPU {major}.{minor}{only}", rung.name())?;
+            writeln!(f, "{:24} {threads:>8} threads per block, GPU {major}.{minor}{only}", rung.name())?;
             writeln!(f, "{:24} {}", "", rung.idea())?;
         }
         Ok(())

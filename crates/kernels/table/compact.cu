@@ -1,5 +1,5 @@
 // idea: the kept rows of a column move together. A row's place: what earlier tiles keep, then earlier words, then lower bits.
-// constants: WARPS a block, each moves a tile of 1024 rows; BATCH rows that a thread loads at once.
+// constants: WARPS per block, each moves a tile of 1024 rows; BATCH rows that a thread loads at once.
 template <typename T>
 __device__ void move_kept(const T *from, const unsigned *bits, const unsigned *offsets, unsigned n, T *to) {
     unsigned lane = threadIdx.x % 32, tile = blockIdx.x * WARPS + threadIdx.x / 32;

@@ -1,5 +1,5 @@
 // idea: each block has a table of its own in shared memory, adds its rows to that, and then the table to the common one.
-// constants: ZONES, the groups; THREADS a block; MAX_METRES of a row, so that the block's sums of 32 bits cannot overflow.
+// constants: ZONES, the groups; THREADS per block; MAX_METRES of a row, so that the block's sums of 32 bits cannot overflow.
 typedef unsigned long long u64;
 
 // So many rows may a block add before its sums go to the common table.

@@ -1,5 +1,5 @@
 // idea: the small table goes into a hash table, a slot of 8 bytes each (key above, value below); each row looks its key up.
-// constants: WARPS a block; BATCH look-ups that a thread has in flight.
+// constants: WARPS per block; BATCH look-ups that a thread has in flight.
 typedef unsigned long long u64;
 #define EMPTY 0xffffffffffffffffull
 

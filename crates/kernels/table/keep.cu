@@ -1,5 +1,5 @@
 // idea: a bit for each row says whether it stays. A warp looks at a tile of 1024 rows: 32 words of 32 bits, and their count.
-// constants: the limits within which a ride is believed, ZONES (the filter on the CPU takes the same); WARPS a block, BATCH
+// constants: the limits within which a ride is believed, ZONES (the filter on the CPU takes the same); WARPS per block, BATCH
 //            rows that a thread loads at once.
 __device__ bool sound(unsigned zone, unsigned metres, unsigned seconds, unsigned cents) {
     return zone >= 1 && zone < ZONES && metres >= MIN_METRES && metres <= MAX_METRES && seconds >= MIN_SECONDS &&

@@ -1,5 +1,5 @@
 // idea: one pass adds up x and x² of three columns, exactly, as whole numbers; a second one subtracts the mean and divides.
-// constants: THREADS a block; the blocks walk over the rows, four at a time.
+// constants: THREADS per block; the blocks walk over the rows, four at a time.
 typedef unsigned long long u64;
 
 __device__ u64 warp_sum(u64 sum) {

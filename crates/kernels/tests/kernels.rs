@@ -49,7 +49,7 @@ fn kernels_in_notebooks_compile_for_the_oldest_and_the_newest() {
             let refused = source.text.contains(REFUSED);
             match compile_to_ptx(&source, &architecture) {
                 Ok(ptx) if !refused => assert!(ptx.contains(".entry"), "{place}: no kernel in the PTX"),
-                Ok(_) => panic!("{place} says `{REFUSED}`, and compiles\nnext: mend one of the two"),
+                Ok(_) => panic!("{place} says `{REFUSED}`, and compiles\nnext: fix one of the two"),
                 Err(_) if refused => {}
                 Err(error) => panic!("{place} for {architecture}: {error}\n{}", source.text),
             }

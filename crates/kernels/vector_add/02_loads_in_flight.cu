@@ -1,4 +1,4 @@
-// idea: a thread asks for all its elements before it uses the first, so that many loads are under way at a time.
+// idea: a thread asks for all its elements before it uses the first, so that many loads are in flight at a time.
 // changed: a block adds a tile of EACH × THREADS elements; one loop loads, one adds and stores.
 // constants: THREADS is the block's size, EACH the elements of a and of b that a thread asks for; from the table.
 extern "C" __global__ void vector_add(const float *a, const float *b, float *c, int n) {

@@ -271,7 +271,12 @@ fn compile_next(log: &str) -> &'static str {
             .iter()
             .any(|own| name.starts_with(own))
     };
+    let std_of_rust =
+        ["unlinked crate `std`", "can't find crate for `std`", "in the crate root `std`", "cannot find macro `print"];
     match missing {
+        None if std_of_rust.iter().any(|words| log.contains(words)) => {
+            "next: take `std` away: a kernel in Rust has `core` and `gpulab_device` alone; there is no heap, and nowhere to print"
+        }
         None => "next: fix the first error above (later ones often follow from it) and run the cell again",
         Some((name, _)) if of_cuda(name) => {
             "next: run `make setup`, which installs CUDA's headers, and restart the kernel (menu Kernel, Restart)"

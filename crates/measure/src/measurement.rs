@@ -539,13 +539,13 @@ impl Resources {
     fn table(&self) -> Table {
         type Column = (&'static str, fn(&KernelResources) -> Cell);
         const COLUMNS: [Column; 9] = [
-            ("registers a thread", |it| Cell::of(it.registers.to_string())),
+            ("registers per thread", |it| Cell::of(it.registers.to_string())),
             ("static shared", |it| Cell::of(shared(it.shared_bytes))),
             ("dynamic shared", |it| Cell::of(shared(it.dynamic_shared_bytes))),
-            ("local bytes a thread", |it| Cell::of(it.local_bytes.to_string()).flagged(it.local_bytes > 0)),
-            ("threads a block", |it| Cell::of(it.threads.to_string())),
-            ("blocks a multiprocessor", |it| Cell::of(it.blocks.to_string())),
-            ("warps a multiprocessor", |it| Cell::of(it.warps().to_string())),
+            ("local bytes per thread", |it| Cell::of(it.local_bytes.to_string()).flagged(it.local_bytes > 0)),
+            ("threads per block", |it| Cell::of(it.threads.to_string())),
+            ("blocks per multiprocessor", |it| Cell::of(it.blocks.to_string())),
+            ("warps per multiprocessor", |it| Cell::of(it.warps().to_string())),
             ("occupancy", |it| Cell::of(format!("{:.0} %", it.occupancy()))),
             ("limited by", |it| Cell::of(it.limited_by())),
         ];
@@ -778,7 +778,7 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(
-            it.html().contains("registers<br>a<br>thread") && Resources::default().to_string().contains("no figures")
+            it.html().contains("registers<br>per<br>thread") && Resources::default().to_string().contains("no figures")
         );
     }
 

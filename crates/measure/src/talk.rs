@@ -1,5 +1,5 @@
-//! How a recorder (`examples/record_*`) talks with the process that started it (`env/record_*.py`), which times a peer in
-//! turn with it: a line to stdout, and one from stdin. What the lines say stands in each recorder's `partner.rs`.
+//! How a recorder (`examples/record_*`) talks with the process that started it (`env/record_*.py`), which times a peer
+//! alternately with it: a line to stdout, and one from stdin. What the lines say stands in each recorder's `partner.rs`.
 
 use crate::{Error, Result};
 use std::io::{BufRead, Write};
@@ -15,7 +15,7 @@ pub fn ask(line: &str) -> Result<String> {
     }
 }
 
-/// What came in place of what was asked for.
+/// What was sent in place of what was asked for.
 pub fn unexpected(answer: &str) -> Error {
     Error::Invalid {
         what: format!("the other process answered {answer}"),

@@ -9,7 +9,9 @@ pub mod cnn;
 pub mod data;
 mod device;
 pub mod gpt;
+pub mod llama;
 pub mod memory;
+pub mod quantize;
 mod tensor_id;
 pub mod tensors;
 

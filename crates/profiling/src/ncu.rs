@@ -122,7 +122,7 @@ impl fmt::Display for Counted {
             let value = figures(self.get(metric.short));
             writeln!(f, "  {:>24} {value:>12} {:9} {}", metric.short, metric.unit, metric.name)?;
         }
-        writeln!(f, "  {:>24} {:>12}", "sectors a load request", figures(self.sectors_per_load()))
+        writeln!(f, "  {:>24} {:>12}", "sectors per load request", figures(self.sectors_per_load()))
     }
 }
 

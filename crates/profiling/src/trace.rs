@@ -179,7 +179,7 @@ pub(super) fn of_trace(trace: &Trace) -> Value {
 fn details(one: &Activity) -> Value {
     match one.kind {
         ActivityKind::Kernel => json!({
-            "grid": one.grid, "block": one.block, "registers a thread": one.registers, "shared bytes a block": one.shared_bytes
+            "grid": one.grid, "block": one.block, "registers per thread": one.registers, "shared bytes per block": one.shared_bytes
         }),
         _ => json!({"bytes": one.bytes, "GB/s": one.bytes as f64 / one.us().max(1e-3) / 1e3}),
     }

@@ -8,7 +8,8 @@ pub const NEVER: u32 = u32::MAX;
 /// Fills in the meeting point of every branch.
 ///
 /// A way that only ends threads (a jump to `ret`) does not move the meeting point of the others: lanes that stay
-/// meet where they would without it, as they do on hardware.
+/// meet where they would without it, as they do on hardware. Nor does a way that can only lead to a `trap`, on which
+/// nobody is waited for: each index that Rust checks has one.
 pub fn place_reconvergence(code: &mut [Instruction]) {
     let graph = Graph::new(code);
     let post = graph.post_dominators();
@@ -45,27 +46,61 @@ pub fn leaders(code: &[Instruction]) -> Vec<bool> {
     leads
 }
 
+/// Ways that do not move a meeting point.
+#[derive(Clone, Copy, PartialEq)]
+enum Skip {
+    Nothing,
+    /// To a `trap`.
+    Stops,
+    /// To a `trap` or a `ret`.
+    Ends,
+}
+
 /// Basic blocks; the number of blocks stands for the exit.
 struct Graph {
     starts: Vec<usize>,
     next: Vec<Vec<usize>>,
+    /// Blocks from which every way leads to a `trap`.
+    stops: Vec<bool>,
 }
 
 impl Graph {
     fn new(code: &[Instruction]) -> Self {
         let leads = leaders(code);
         let starts: Vec<usize> = (0..code.len()).filter(|&at| leads[at]).collect();
-        let mut graph = Self { next: Vec::new(), starts };
-        let all: Vec<Vec<usize>> = (0..graph.starts.len()).map(|b| graph.successors(code, b, false)).collect();
-        graph.next = (0..graph.starts.len()).map(|b| graph.successors(code, b, true)).collect();
-        // A loop that only a `ret` leaves needs that way out to have a post-dominator.
-        let reaches = graph.reaches_exit();
-        for (block, successors) in all.into_iter().enumerate() {
-            if !reaches[block] {
+        let mut graph = Self { next: Vec::new(), stops: vec![false; starts.len()], starts };
+        let blocks = graph.starts.len();
+        let all: Vec<Vec<usize>> = (0..blocks).map(|b| graph.successors(code, b, Skip::Nothing)).collect();
+        graph.find_stops(code, &all);
+        graph.next = (0..blocks).map(|b| graph.successors(code, b, Skip::Ends)).collect();
+        // A loop that only a `ret` leaves needs that way out to have a post-dominator; one that only a `trap` leaves, that.
+        let stops = (0..blocks).map(|b| graph.successors(code, b, Skip::Stops)).collect();
+        for more in [stops, all] {
+            let reaches = graph.reaches_exit();
+            for (block, successors) in more.into_iter().enumerate().filter(|(block, _)| !reaches[*block]) {
                 graph.next[block] = successors;
             }
         }
         graph
+    }
+
+    fn find_stops(&mut self, code: &[Instruction], all: &[Vec<usize>]) {
+        let last = |block| &code[self.end(block, code.len()) - 1];
+        let trap = |block| matches!(last(block).op, Op::Trap) && last(block).guard.is_none();
+        let mut stops: Vec<bool> = (0..all.len()).map(trap).collect();
+        loop {
+            let mut changed = false;
+            for block in (0..all.len()).rev() {
+                let leads = all[block].iter().all(|&next| stops.get(next).copied().unwrap_or(false));
+                if leads && !std::mem::replace(&mut stops[block], true) {
+                    changed = true;
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        self.stops = stops;
     }
 
     fn end(&self, block: usize, length: usize) -> usize {
@@ -76,13 +111,16 @@ impl Graph {
         self.starts.partition_point(|&s| s <= at) - 1
     }
 
-    fn successors(&self, code: &[Instruction], block: usize, skip_ends: bool) -> Vec<usize> {
+    fn successors(&self, code: &[Instruction], block: usize, skip: Skip) -> Vec<usize> {
         let exit = self.starts.len();
         let end = self.end(block, code.len());
         let last = &code[end - 1];
         let follow = if end < code.len() { self.block_of(end) } else { exit };
-        let ends = |b: usize| {
-            b == exit || {
+        let skipped = |b: usize| match skip {
+            Skip::Nothing => false,
+            Skip::Stops => self.stops.get(b).copied().unwrap_or(false),
+            Skip::Ends if b == exit || self.stops[b] => true,
+            Skip::Ends => {
                 let first = &code[self.starts[b]];
                 matches!(first.op, Op::Exit | Op::Trap) && first.guard.is_none()
             }
@@ -100,8 +138,8 @@ impl Graph {
             (Op::Exit | Op::Trap, Some(_)) => vec![exit, follow],
             _ => vec![follow],
         };
-        if skip_ends && out.iter().any(|&b| !ends(b)) && out.len() >= 2 {
-            out.retain(|&b| !ends(b));
+        if out.iter().any(|&b| !skipped(b)) && out.len() >= 2 {
+            out.retain(|&b| !skipped(b));
         }
         out
     }

@@ -18,7 +18,7 @@ pub struct Counters {
     pub thread_instructions: u64,
     /// Conditional and unconditional branches, once a warp. Near `smsp__inst_executed_op_branch.sum`.
     pub branches: u64,
-    /// Branches whose active lanes went both ways. Near `smsp__sass_branch_targets_threads_divergent.sum`.
+    /// Branches whose active lanes took both paths. Near `smsp__sass_branch_targets_threads_divergent.sum`.
     pub divergent_branches: u64,
     /// Load instructions on global memory with at least one lane, once a warp; `cp.async` is one:
     /// `l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum`.
@@ -31,7 +31,7 @@ pub struct Counters {
     pub global_store_requests: u64,
     /// Their sectors: `l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum`.
     pub global_store_sectors: u64,
-    /// Passes that loads from shared memory take: 32 banks of 4 bytes, one word a bank and pass. Loads of 8 bytes a
+    /// Passes that loads from shared memory take: 32 banks of 4 bytes, one word a bank and pass. Loads of 8 bytes per
     /// lane go by half warps, of 16 bytes by quarters; two of these go as one when all lanes of the warp read the same
     /// as their lane ^ 1, or all the same as their lane ^ 2 (inactive lanes agree with any). `ldmatrix` goes matrix by
     /// matrix: `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum`.

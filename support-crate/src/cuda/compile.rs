@@ -25,6 +25,7 @@ pub fn compile_to_ptx(source: &Source, architecture: &str) -> Result<String> {
     options.extend(source.folder.iter().map(|folder| format!("--include-path={}", folder.display())));
     options.extend(folders().iter().map(|folder| format!("--include-path={folder}")));
     options.extend(source.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+    options.extend(source.options.iter().cloned());
     let options = CompileOptions { options, name: Some(source.name.clone()), ..Default::default() };
     compile_ptx_with_opts(&source.text, options).map(|ptx| ptx.to_src()).map_err(|error| match error {
         CompileError::CompileError { log, .. } => {
@@ -38,8 +39,8 @@ pub fn compile_to_ptx(source: &Source, architecture: &str) -> Result<String> {
 /// cudarc panics at a NUL: the library takes C strings, which end there.
 fn refuse_nul(source: &Source, architecture: &str) -> Result<()> {
     let defines = source.defines.iter().flat_map(|(name, value)| [("a define", name), ("a define", value)]);
-    let mut texts =
-        [("the kernel's source", &source.text), ("the source's name", &source.name)].into_iter().chain(defines);
+    let own = [("the kernel's source", &source.text), ("the source's name", &source.name)];
+    let mut texts = own.into_iter().chain(source.options.iter().map(|option| ("an option", option))).chain(defines);
     let found = texts.find(|(_, text)| text.contains('\0')).map(|(what, _)| what);
     match found.or(architecture.contains('\0').then_some("the architecture")) {
         None => Ok(()),

@@ -7,12 +7,12 @@ use crate::error::{Error, Result};
 use crate::inspect::Inspection;
 use crate::launch::{
     ArgType, Bytes, Element, KernelParam, LaunchAttributes, LaunchConfig, Parameter, Signature, Source,
-    check_arguments, entry_points, signatures,
+    check_arguments, entry_points, rust_signatures, signatures,
 };
 use crate::measurement::KernelResources;
 use crate::metal::{MetalArg, MetalKernel, MetalLibrary};
 use crate::sim::{SimKernel, SimLibrary, needs_hardware};
-use crate::{cuda, sim};
+use crate::{cuda, rust, sim};
 use cudarc::driver::{
     CudaFunction, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop, sys,
 };
@@ -136,7 +136,7 @@ impl Kernel {
     /// Step 3 in clusters of blocks, cooperatively, or before the kernel in front has ended (`cuLaunchKernelEx`).
     ///
     /// In the simulator a launch starts when the one in front has ended, a cluster is one block, and a cooperative launch runs
-    /// all blocks in turns.
+    /// all blocks interleaved.
     ///
     /// # Errors
     /// As [`Kernel::launch`]; [`Error::LaunchLimit`] for a cooperative launch of more blocks than run at the same time;
@@ -652,7 +652,8 @@ enum Library {
 }
 
 impl Gpu {
-    /// Compiles CUDA C (on an Apple GPU: Metal) and loads it. Text, or a [`Source`] with constants or from a file.
+    /// Compiles CUDA C (on an Apple GPU: Metal) and loads it. Text, or a [`Source`] with constants, from a file, or in Rust
+    /// ([`Source::rust`]).
     ///
     /// # Errors
     /// [`Error::Compile`] with the compiler's log and the lines it means, [`Error::NoCompiler`] without NVRTC,
@@ -681,6 +682,19 @@ impl Gpu {
 
     fn compile_source(&self, source: &Source) -> Result<Module> {
         match self {
+            Gpu::Cuda(gpu) if source.is_rust() => {
+                let ptx = rust::compile_to_ptx(source, gpu.capability()?)?;
+                self.load_cuda(gpu, &ptx, rust_signatures(&source.text))
+            }
+            Gpu::Simulated(_) if source.is_rust() => {
+                let ptx = rust::compile_to_ptx(source, sim::ARCHITECTURE)?;
+                let library = Library::Simulated(SimLibrary::load(&ptx, Some(source.clone()))?);
+                Ok(self.module(library, &ptx, rust_signatures(&source.text)))
+            }
+            Gpu::Metal(_) if source.is_rust() => Err(Error::unsupported(
+                "rustc compiles kernels to PTX, which an Apple GPU does not run",
+                "compile it on `Gpu::simulated()?`, or give `gpu.compile` a Metal kernel",
+            )),
             Gpu::Cuda(gpu) => {
                 let ptx = compile_to_ptx(source, &Gpu::target(gpu)?)?;
                 self.load_cuda(gpu, &ptx, signatures(&source.text))

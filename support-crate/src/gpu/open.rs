@@ -52,7 +52,7 @@ impl Gpu {
     /// be timed asks for a real GPU, with [`Gpu::open_index`].
     ///
     /// # Errors
-    /// [`Error::Driver`] when there is a GPU and the driver refuses it: that is to be mended, and not passed over.
+    /// [`Error::Driver`] when there is a GPU and the driver refuses it: that is to be fixed, and not passed over.
     pub fn open() -> Result<Gpu> {
         match Gpu::open_index(0) {
             Err(Error::NoGpu { .. }) => Gpu::simulated(),

@@ -188,7 +188,7 @@ impl Gpu {
         self.time_boxed(plan, &mut work)
     }
 
-    /// Times several kinds of work against each other: in every round, one sample of each, so that what changes with time
+    /// Times several kinds of work against each other: one sample of each, again and again, so that what changes with time
     /// (clocks, heat) is the same for all. The samples of each in **ms per call**, round by round; a round's samples belong
     /// together. Work that has used up the plan's budget alone, and has five samples, is passed over from then on.
     ///

@@ -270,7 +270,7 @@ elements! {
 /// How many complaints an excerpt shows: later errors often follow from the first.
 const EXCERPT: usize = 5;
 
-/// CUDA C (or Metal) source, from a string or a file, with `#define`d constants.
+/// A kernel's source, CUDA C, Rust or Metal, from a string or a file, with constants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// What the compiler calls the file in its messages.
@@ -281,15 +281,24 @@ pub struct Source {
     pub defines: Vec<(String, String)>,
     /// The folder that the file lies in: headers beside it may be included.
     pub folder: Option<PathBuf>,
+    /// Further options for the compiler (NVRTC or rustc), in order.
+    pub options: Vec<String>,
 }
 
 impl Source {
-    /// Source written in the notebook.
+    /// Source written in the notebook. Text with `extern "ptx-kernel"` is Rust, other text CUDA C or Metal.
     pub fn text(text: &str) -> Source {
-        Source { name: "kernel.cu".to_string(), text: text.to_string(), defines: Vec::new(), folder: None }
+        let name = if text.contains("extern \"ptx-kernel\"") { "kernel.rs" } else { "kernel.cu" };
+        Source {
+            name: name.to_string(),
+            text: text.to_string(),
+            defines: Vec::new(),
+            folder: None,
+            options: Vec::new(),
+        }
     }
 
-    /// Source in a file.
+    /// Source in a file; one whose name ends in `.rs` is Rust.
     ///
     /// # Errors
     /// [`Error::File`] when it cannot be read.
@@ -310,7 +319,8 @@ impl Source {
             },
         })?;
         let name = path.file_name().map_or_else(|| "kernel.cu".into(), |name| name.to_string_lossy().into_owned());
-        Ok(Source { name, text, defines: Vec::new(), folder: path.parent().map(Path::to_path_buf) })
+        let folder = path.parent().map(Path::to_path_buf);
+        Ok(Source { name, text, defines: Vec::new(), folder, options: Vec::new() })
     }
 
     /// The lines that a compiler complains about, each with its complaint. Lines count from 1; others are passed over.
@@ -331,6 +341,12 @@ impl Source {
     /// The same source with `NAME` defined as `value`, as `-DNAME=value` does.
     pub fn define(mut self, name: &str, value: impl ToString) -> Source {
         self.defines.push((name.to_string(), value.to_string()));
+        self
+    }
+
+    /// The same source with one more option for its compiler, such as `--use_fast_math` for NVRTC.
+    pub fn option(mut self, option: &str) -> Source {
+        self.options.push(option.to_string());
         self
     }
 }

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod config;
+mod rust_signature;
 mod signature;
 
 pub(crate) use arguments::Bytes;
@@ -11,5 +12,6 @@ pub use arguments::{ArgType, KernelParam, check_arguments};
 pub use bytemuck::NoUninit;
 pub use config::{Element, ElementType, LaunchAttributes, LaunchConfig, LaunchLimits, Source, as_bytes};
 pub(crate) use config::{as_bytes_mut, bytes_of};
+pub use rust_signature::rust_signatures;
 pub use signature::{Parameter, ParameterLayout, ParameterType, Signature, entry_points, signatures};
 pub(crate) use signature::{Word, without_comments, words};

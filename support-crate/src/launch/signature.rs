@@ -39,8 +39,11 @@ pub struct ParameterLayout {
 }
 
 impl Parameter {
-    /// Its own name, such as `a` of `const float *a`; empty where it has none.
+    /// Its own name, such as `a` of `const float *a` or `a: *const f32`; empty where it has none.
     pub fn name(&self) -> &str {
+        if let Some((name, _)) = self.text.split_once(": ") {
+            return name.trim_start_matches("mut ");
+        }
         let declared = self.text.split(['[', '=']).next().unwrap_or_default().trim_end();
         let name = declared.rsplit(|c: char| !is_word(c)).next().unwrap_or_default();
         // `const int` is a type alone.

@@ -396,7 +396,7 @@ impl MetalGpu {
                 }
             }
             if shared > 0 {
-                // SAFETY: index 0 exists on every device, and the length was held against the device's limit.
+                // SAFETY: index 0 exists on every device, and the length was compared with the device's limit.
                 unsafe { encoder.setThreadgroupMemoryLength_atIndex(shared, 0) };
             }
             encoder.dispatchThreadgroups_threadsPerThreadgroup(size(config.grid), size(config.block));

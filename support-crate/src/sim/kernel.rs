@@ -139,6 +139,14 @@ pub(super) fn refuse_mistakes(kernel: &SimKernel, findings: &[Finding]) -> Resul
     Err(Error::Mistakes { kernel: kernel.name.clone(), shown, more })
 }
 
+/// What `trap` means in a kernel in Rust.
+const PANIC: &str = "a panic: an index out of bounds, a failed assertion, an `unwrap` of nothing, or, with debug \
+                     assertions, an overflow; next: look at the values on this line in this thread";
+
+/// What `gpulab_device` calls what a finding advises.
+const IN_RUST: [(&str, &str); 3] =
+    [("__syncthreads()", "sync_threads()"), ("__syncwarp()", "sync_warp(mask)"), ("__threadfence()", "fence_device()")];
+
 /// A finding with the parameter's own name in place of its number, and what a reader of a notebook can do.
 pub(super) fn named(kernel: &SimKernel, mut finding: Finding) -> Finding {
     if let Some(number) = &finding.variable {
@@ -147,6 +155,12 @@ pub(super) fn named(kernel: &SimKernel, mut finding: Finding) -> Finding {
             finding.message = finding.message.replace(number.as_str(), &format!("`{name}`"));
             finding.variable = Some(name);
         }
+    }
+    if kernel.source.as_ref().is_some_and(|source| source.is_rust()) {
+        finding.message = match finding.kind {
+            Kind::Trap => PANIC.to_string(),
+            _ => IN_RUST.iter().fold(finding.message, |text, (c, rust)| text.replace(c, rust)),
+        };
     }
     if let Some((what, fix)) = finding.message.split_once("; next: ") {
         finding.message = format!("{what}; next: {}", mend(finding.kind, fix));

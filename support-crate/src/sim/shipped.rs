@@ -166,6 +166,9 @@ pub fn log_in(folder: &Path, source: &Source, compile: impl FnMut() -> Result<St
 pub fn key(source: &Source) -> String {
     let Files(files) = Files::of(source);
     let mut text = format!("compute_{} {COMPILER_OPTIONS:?} {:?}", ARCHITECTURE, source.defines);
+    if !source.options.is_empty() {
+        text += &format!(" {:?}", source.options);
+    }
     for (number, (name, code)) in files.iter().enumerate() {
         // How the source itself is called changes nothing; a header is included by its name.
         text += &format!("\n{}\n{}", if number == 0 { NAME } else { name }, meaning(code));

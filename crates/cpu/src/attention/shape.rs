@@ -15,7 +15,7 @@ pub struct AttentionShape {
     pub kv_heads: usize,
     /// Tokens of a sequence: T of the scores' T × T.
     pub length: usize,
-    /// Numbers of a head: d of the formula.
+    /// Head dimension: d of the formula.
     pub width: usize,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for AttentionShape {
         let AttentionShape { batch, q_heads, kv_heads, length, width } = self;
         write!(
             f,
-            "batch {batch}, {q_heads} heads of q and {kv_heads} of k and v, {length} tokens, {width} numbers a head"
+            "batch {batch}, {q_heads} heads of q and {kv_heads} of k and v, {length} tokens, head dimension {width}"
         )
     }
 }

@@ -3,7 +3,7 @@
 //! `cargo run --release -p gpulab-kernels --example record_ladders -- [--out ladders.csv] [--errors errors.csv] [--quick]
 //! [--cub libcub_peer.so] [--talk FOLDER] [topics]`; `env/baselines/record_ladders.py` does that and brings PyTorch and CUB along.
 //! Each rung is checked at awkward sizes and at the timed one before its times count. With `--talk`, another process
-//! times PyTorch on the same arrays, a sample in each round: see `partner.rs`.
+//! times PyTorch on the same arrays, a sample in each repetition: see `partner.rs`.
 
 mod cub;
 mod partner;

@@ -1,4 +1,4 @@
-//! A process that times something else on the same GPU, in turn with this one: `env/baselines/record_ladders.py` with PyTorch.
+//! A process that times something else on the same GPU, alternating with this one: `env/baselines/record_ladders.py` with PyTorch.
 //!
 //! The arrays go through files in a shared folder: `SET_INPUT.bin` as they lie in memory, and `exact.bin`, the reference
 //! in f64. Then lines go through this process's stdout and stdin:

@@ -147,7 +147,7 @@ impl Attention {
     }
 
     /// The kernels alone, by device events, in **ms per call**: a row for each step, named after it, and one for all steps
-    /// of each chain, on random numbers; the size is the length. Each round runs all steps in order.
+    /// of each chain, on random numbers; the size is the length. Each repetition runs all steps in order.
     ///
     /// # Errors
     /// [`Error::Unsupported`](gpulab::Error::Unsupported) on a simulated GPU,
@@ -570,7 +570,7 @@ impl AttentionWork {
             };
             StepWork { step, read: (number * read) as u64, written: (number * written) as u64, operations, ms: None }
         };
-        let title = format!("{shape}, {number} bytes a number");
+        let title = format!("{shape}, {number} bytes per element");
         Ok(AttentionWork { title, steps: steps.iter().map(work).collect(), source: String::new() })
     }
 

@@ -1,6 +1,6 @@
 //! Exercises of lesson 30: pieces of attention that the learner writes, run in the simulator, which sees every access.
 
-use super::number::number;
+use super::on_paper::number;
 use super::verdict::{Check, wrong};
 use super::{Verdict, kernels};
 use gpulab::cpu;
@@ -287,7 +287,7 @@ mod tests {
             (Some(7906.0), "how many bytes"),
             (Some(5793.0), "10⁹"),
             (Some(31_250_000.0), "each of the tokens"),
-            (Some(0.0), "solve for T"),
+            (Some(0.0), "is no answer"),
         ] {
             let text = longest_sequence(answer).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{answer:?}: {text}");

@@ -57,7 +57,7 @@ impl Lookup {
 }
 
 /// Checks a kernel `gather(const float *table, const int *index, float *out, int count, int width)`, launched with a warp
-/// a place, that copies rows with 16 bytes a lane where the width is a multiple of 4.
+/// a place, that copies rows with 16 bytes per lane where the width is a multiple of 4.
 pub fn gather_four(source: &str) -> Verdict {
     // Multiples of 4 and of nothing more, even ones, odd ones.
     const WIDTHS: [usize; 10] = [128, 1, 4, 31, 65, 516, 2, 66, 130, 132];
@@ -75,7 +75,7 @@ pub fn gather_four(source: &str) -> Verdict {
                     _ => told(
                         what,
                         "rows of such a width hold no whole number of float4, and do not all begin at one",
-                        "which widths may take 16 bytes a lane, and what becomes of the others?",
+                        "which widths may take 16 bytes per lane, and what becomes of the others?",
                     ),
                 };
             }
@@ -94,7 +94,7 @@ pub fn gather_four(source: &str) -> Verdict {
     })
 }
 
-/// Where a row whose width is a multiple of 4 takes more instructions than 16 bytes a lane need.
+/// Where a row whose width is a multiple of 4 takes more instructions than 16 bytes per lane need.
 fn wide(seen: &Inspection, work: &Lookup) -> Check {
     let (width, count) = (work.width, work.index.len() as u64);
     let needed = width.div_ceil(4 * 32) as u64;
@@ -105,7 +105,7 @@ fn wide(seen: &Inspection, work: &Lookup) -> Check {
     if stores > needed * count {
         return told(
             format!(
-                "right, but a row of {width} floats takes {:.1} store instructions: with 16 bytes a lane it takes {needed}",
+                "right, but a row of {width} floats takes {:.1} store instructions: with 16 bytes per lane it takes {needed}",
                 stores as f64 / count as f64
             ),
             "a lane stores 4 bytes at a time, or not all lanes store",
@@ -209,7 +209,7 @@ extern \"C\" __global__ void gather(const float *table, const int *index, float 
             &[
                 ("if (width % 4 == 0)", "if (false)", "takes 4.0 store instructions"),
                 ("if (width % 4 == 0)", "if (true)", "element 0 of place 0, whose index is 0, was never written"),
-                ("if (width % 4 == 0)", "if (width > 4)", "which widths may take 16 bytes a lane"),
+                ("if (width % 4 == 0)", "if (width > 4)", "which widths may take 16 bytes per lane"),
                 ("if (width % 4 == 0) {", tail, "keep the loop over single floats"),
                 ("width / 4, lane", "width, lane", "every index names a row here"),
                 ("width / 4, lane", "width / 8, lane", "counted in float4"),

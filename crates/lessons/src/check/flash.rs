@@ -3,7 +3,7 @@
 
 use super::Verdict;
 use super::kernels;
-use super::number::number;
+use super::on_paper::number;
 use super::verdict::{Check, ask, verdict, wrong};
 use gpulab::cpu;
 use gpulab::cpu::{AttentionMask, AttentionRow, AttentionShape};

@@ -21,7 +21,7 @@ const TABLES: [(usize, usize); 6] = [(1, 1), (31, 2), (33, 65), (512, 100), (102
 const NUMBERS: [(f32, f32); 5] = [(4.0, 0.0), (50.0, 10_000.0), (50.0, -10_000.0), (0.0, -7.0), (0.0, -1e30)];
 
 /// Checks a kernel `swiglu(const float *gate, const float *up, float *t, float *y, int n)` that sets `y[i]` to
-/// `gate[i] / (1 + exp(-gate[i])) * up[i]`, by 512 threads that walk over the elements: 12 bytes an element.
+/// `gate[i] / (1 + exp(-gate[i])) * up[i]`, by 512 threads that walk over the elements: 12 bytes per element.
 pub fn swiglu(source: &str) -> Verdict {
     kernels::verdict("swiglu", source, "swiglu", mistake_hint, |gpu, kernel| {
         let config = LaunchConfig::for_elements(WALKERS, BLOCK);

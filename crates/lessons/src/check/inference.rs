@@ -1,6 +1,6 @@
 //! Exercises of lesson 40.
 
-use super::number::number;
+use super::on_paper::number;
 use super::verdict::{Check, ask, verdict, wrong};
 use super::{Verdict, kernels};
 use gpulab::cpu::{AttentionShape, attention_inputs};

@@ -51,7 +51,7 @@ fn meaning(error: &Error) -> &'static str {
     const MEANINGS: [(Kind, &str); 11] = [
         (
             Kind::OutOfBounds,
-            "that thread asks for a place that its array does not have; on a GPU it would read or overwrite something else",
+            "that thread asks for an element that its array does not have; on a GPU it would read or overwrite something else",
         ),
         (
             Kind::Misaligned,

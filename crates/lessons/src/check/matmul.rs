@@ -10,7 +10,7 @@ pub use tensor_cores::{ErrorSuspect, error_suspect, first_bank, mma_tile};
 pub use tiles::{TileSuspect, memory_limit, product, tile_suspect};
 
 use super::kernels::{self, first_wrong, whole};
-use super::verdict::{Check, none_wrong, wrong};
+use super::verdict::{Check, none_wrong, told, wrong};
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::Inspection;
@@ -49,8 +49,9 @@ pub enum Fault {
     Fragments,
 }
 
-/// The answer to a question on paper: a number near `right`, or what to think of for one of the `known` wrong ones.
-fn on_paper(answer: Option<f64>, right: f64, known: &[(f64, &str)], unit: &str, hint: &'static str) -> Check {
+/// The answer to a question on paper: a number near `right`. The first hint is what one of the `known` wrong numbers leaves out,
+/// the second one, `idea`, how to go on.
+fn on_paper(answer: Option<f64>, right: f64, known: &[(f64, &'static str)], unit: &str, idea: &'static str) -> Check {
     let Some(answer) = answer else {
         return wrong("no number yet", "work it out on paper, then write `Some(…)`");
     };
@@ -58,10 +59,12 @@ fn on_paper(answer: Option<f64>, right: f64, known: &[(f64, &str)], unit: &str, 
     if near(right) {
         return Ok(());
     }
-    match known.iter().find(|one| near(one.0)) {
-        Some((_, what)) => wrong(format!("{answer} {unit}: {what}"), hint),
-        None => wrong(format!("{answer} {unit} is not it"), hint),
-    }
+    let slip = known.iter().find(|one| near(one.0)).map(|one| one.1);
+    told(
+        format!("{answer} {unit} is not it"),
+        slip.unwrap_or("write the sum down with its units: which of them is left over at the end?"),
+        idea,
+    )
 }
 
 /// The result of a product, by a plain loop.

@@ -39,9 +39,7 @@ mod judged;
 mod kernels;
 mod matmul;
 mod memory;
-mod number;
 mod on_paper;
-mod paper;
 mod planes;
 mod profiling;
 mod reduction;
@@ -71,8 +69,9 @@ pub use matmul::{
     product, product_loop, share_suspect, tile_suspect, wave_share,
 };
 pub use memory::{largest_batch, no_leak, pool_numbers};
-pub use on_paper::{fused_share, least_occupancy, shifted_sectors, straddling_rows};
-pub use paper::{best_chunks, launch_bound, layer_batch};
+pub use on_paper::{
+    best_chunks, fused_share, launch_bound, layer_batch, least_occupancy, shifted_sectors, straddling_rows,
+};
 pub use planes::planes;
 pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
 pub use reduction::{dot, row_sums};

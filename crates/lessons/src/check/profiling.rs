@@ -240,7 +240,7 @@ impl fmt::Display for Evidence {
         type Row = (&'static str, fn(&Counters) -> String);
         let rows: [Row; 12] = [
             ("instructions of warps", |c| c.warp_instructions.to_string()),
-            ("active lanes an instruction", |c| format!("{:.1}", c.active_lanes_per_instruction())),
+            ("active lanes per instruction", |c| format!("{:.1}", c.active_lanes_per_instruction())),
             ("divergent branches", |c| c.divergent_branches.to_string()),
             ("global loads: requests", |c| c.global_load_requests.to_string()),
             ("global loads: sectors", |c| c.global_load_sectors.to_string()),
@@ -269,7 +269,7 @@ const BLOCK: u32 = 256;
 const BINS_IN_ALL: usize = 16;
 const SIDES: [usize; 4] = [64, 1, 31, 33];
 const SIZES: [usize; 6] = [1, 31, 257, 1025, 3000, WHOLE];
-/// 64 elements a thread of four blocks.
+/// 64 elements per thread of four blocks.
 const WHOLE: usize = 1 << 16;
 const BLOCKS: u32 = 4;
 

@@ -19,7 +19,7 @@ const WHOLE: [usize; 2] = [1024, 8192];
 /// elements: as few sectors a request as there can be.
 pub fn scale(source: &str) -> Verdict {
     kernels::verdict("scale", source, "scale", mistake_hint, |gpu, kernel| {
-        // The last one is several blocks, of four elements a thread.
+        // The last one is several blocks, of four elements per thread.
         for n in [WHOLE[0], 1, 31, 33, 1000, 5000, WHOLE[1]] {
             let seen = doubled(gpu, kernel, n)?;
             if WHOLE.contains(&n) {

@@ -64,7 +64,7 @@ pub fn next_step(code: CUresult) -> &'static str {
             "the display's watchdog ended a kernel that ran too long: use a smaller problem, or a GPU without a display"
         }
         CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES => {
-            "the block needs more registers or shared memory than one multiprocessor has: use fewer threads a block"
+            "the block needs more registers or shared memory than one multiprocessor has: use fewer threads per block"
         }
         CUresult::CUDA_ERROR_NO_DEVICE => {
             "the driver is here but sees no GPU: check `nvidia-smi`; in a container start it with `--gpus all`"

@@ -151,7 +151,7 @@ mod tests {
     fn large_tables_have_no_numbers_and_misfits_are_told() {
         let names = vec!["token"; 64];
         let svg = HeatMap::new(&[0.5; 64 * 64], &names, &names).draw().svg();
-        assert!(!svg.contains("0.50") && !svg.contains("token"));
+        assert!(svg.matches("0.50").count() == 2 && !svg.contains("token"), "{svg}");
         assert!(svg.contains("64 rows of 64 cells, from 0.500 to 0.500, 0 empty"), "{svg}");
         assert!(HeatMap::new(&[0.5; 3], &["a"], &["b"]).draw().svg().contains("3 numbers were given for 1 rows of 1"));
         let svg = HeatMap::new(&[-1.0, f64::INFINITY], &["a"], &["b", "c"]).draw().svg();

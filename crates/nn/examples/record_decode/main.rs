@@ -225,7 +225,7 @@ fn sample(gpu: &Gpu, decoder: &mut Decoder, mode: LaunchMode) -> Result<f64> {
     Ok(gpu.event()?.ms_since(&start)? * 1e3 / TOKENS as f64)
 }
 
-/// GB/s of a copy of 1 GiB within the device, both ways counted.
+/// GB/s of a copy of 1 GiB within the device, bytes read and written both counted.
 fn copy_rate(gpu: &Gpu) -> Result<f64> {
     let n = 1 << 28;
     let (from, mut to) = (gpu.zeros::<f32>(n)?, gpu.zeros::<f32>(n)?);

@@ -1,4 +1,4 @@
-//! A process that times PyTorch on the same GPU, in turn with this one: `env/baselines/record_decode.py`.
+//! A process that times PyTorch on the same GPU, alternating with this one: `env/baselines/record_decode.py`.
 //!
 //! The weights, the keys and values go through files in a shared folder. Then lines go through stdout and stdin:
 //!

@@ -1,4 +1,4 @@
-//! Times a training step of the CNN on this GPU beside PyTorch, in turns, and writes a table.
+//! Times a training step of the CNN on this GPU beside PyTorch, alternating, and writes a table.
 //!
 //! `cargo run --release -p gpulab-nn --example record_training -- [--out training.csv] [--talk FOLDER]
 //! [--quick] [--only tf32]`; `env/baselines/record_training.py` does that and brings PyTorch along. Before a time counts, the losses of the first

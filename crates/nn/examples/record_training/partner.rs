@@ -1,4 +1,4 @@
-//! A process that times PyTorch's step on the same GPU, in turn with this one: `env/baselines/record_training.py`.
+//! A process that times PyTorch's step on the same GPU, alternating with this one: `env/baselines/record_training.py`.
 //!
 //! Images, order and first parameters go through files in a shared folder; then lines through stdout and stdin:
 //!

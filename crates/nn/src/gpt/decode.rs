@@ -528,7 +528,7 @@ struct Kernels {
 /// What steps write.
 #[derive(Debug)]
 struct Workspace {
-    /// The residual; by halves in three turns: one is read, one added to, one becomes zero.
+    /// The residual; by halves in three buffers that rotate: one is read, one added to, one becomes zero.
     pub residual: Buffer<f32>,
     /// Normed, q with k and v, attended, hidden units, what is added to the residual.
     pub vectors: [Buffer<f32>; 5],

@@ -1,6 +1,6 @@
 //! A model that is loaded once and writes text, one text or a batch of them.
 
-use super::{Gpt, LineWrapper, Text, TextStream, Tokenizer, Weights};
+use super::{Gpt, KvCache, LineWrapper, Text, TextStream, Tokenizer, Weights};
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu::random::mix;
 use gpulab::error::{Error, Result};
@@ -58,15 +58,10 @@ impl LanguageModel {
     /// # Errors
     /// As [`Gpt::prefill`] (a prompt that does not fit into the context) and [`Sampler::new`].
     pub fn write(&self, prompt: &str, new: usize, sampling: Sampling) -> Result<Generated> {
-        let (mut stream, mut lines) = (TextStream::default(), LineWrapper::new(WIDTH));
-        // A reader that ended (`gpulab generate … | head -1`) is no reason to panic.
-        let print = |line: &String| drop(writeln!(std::io::stdout(), "{line}"));
-        lines.push(prompt).iter().for_each(print);
-        let all = self.generate(&[prompt], new, sampling, &mut |_, token| {
-            lines.push(&stream.push(&self.tokenizer, token)).iter().for_each(print);
-        })?;
-        lines.push(&stream.finish(&self.tokenizer)).iter().for_each(print);
-        lines.finish().iter().for_each(print);
+        let mut printed = Printed::default();
+        printed.push(prompt);
+        let all = self.generate(&[prompt], new, sampling, &mut |_, token| printed.token(&self.tokenizer, token))?;
+        printed.finish(&self.tokenizer);
         Ok(all.into_iter().next().expect("one prompt, one text"))
     }
 
@@ -82,41 +77,115 @@ impl LanguageModel {
         tell: &mut dyn FnMut(usize, u32),
     ) -> Result<Vec<Generated>> {
         let prompts = prompts.iter().map(|prompt| self.tokenizer.encode(prompt)).collect::<Result<Vec<_>>>()?;
-        let mut samplers = (0..prompts.len()).map(|text| Sampler::new(sampling, text)).collect::<Result<Vec<_>>>()?;
-        let mut all = vec![Vec::new(); prompts.len()];
-        let mut over = vec![false; prompts.len()];
-        let (mut first_ms, mut step_ms, mut start) = (0.0, Vec::new(), Instant::now());
-        let (mut cache, mut logits) = self.gpt.prefill(&prompts, new)?;
-        for step in 0..new {
-            let tokens = choose(&mut samplers, &logits)?;
-            let ms = 1e3 * start.elapsed().as_secs_f64();
-            if step == 0 {
-                first_ms = ms
-            } else {
-                step_ms.push(ms)
-            }
-            for (text, token) in tokens.iter().copied().enumerate().filter(|(text, _)| !over[*text]).collect::<Vec<_>>()
-            {
-                over[text] = Some(token) == self.tokenizer.end();
-                if !over[text] {
-                    all[text].push(token);
-                    tell(text, token);
-                }
-            }
-            if step + 1 == new || over.iter().all(|over| *over) {
-                break;
-            }
-            start = Instant::now();
-            logits = self.gpt.step(&tokens, &mut cache)?;
-        }
-        let generated = |tokens: Vec<u32>| Generated {
-            text: self.tokenizer.decode(&tokens),
-            tokens,
-            first_ms,
-            step_ms: step_ms.clone(),
-        };
-        Ok(all.into_iter().map(generated).collect())
+        Sampler::new(sampling, 0)?;
+        let ends: Vec<u32> = self.tokenizer.end().into_iter().collect();
+        let start = Instant::now();
+        let read = self.gpt.prefill(&prompts, new)?;
+        go_on(&self.gpt, read, start, (new, sampling), (&self.tokenizer, &ends), tell)
     }
+}
+
+/// Text as it is generated, in whole lines: a notebook shows no others.
+pub(crate) struct Printed {
+    stream: TextStream,
+    lines: LineWrapper,
+}
+
+impl Default for Printed {
+    fn default() -> Printed {
+        Printed { stream: TextStream::default(), lines: LineWrapper::new(WIDTH) }
+    }
+}
+
+impl Printed {
+    pub(crate) fn push(&mut self, text: &str) {
+        self.lines.push(text).iter().for_each(show);
+    }
+
+    pub(crate) fn token(&mut self, tokenizer: &Tokenizer, token: u32) {
+        let text = self.stream.push(tokenizer, token);
+        self.push(&text);
+    }
+
+    pub(crate) fn finish(mut self, tokenizer: &Tokenizer) {
+        let text = self.stream.finish(tokenizer);
+        self.push(&text);
+        self.lines.finish().iter().for_each(show);
+    }
+}
+
+/// A reader that ended (`gpulab generate … | head -1`) is no reason to panic.
+fn show(line: &String) {
+    drop(writeln!(std::io::stdout(), "{line}"));
+}
+
+// ----------------------------------------------------------------------
+// Token after token, for every model that keeps its keys and values.
+
+/// A model that reads prompts into a cache, and then a token of each text at a time.
+pub trait CausalModel {
+    /// Reads the prompts, with room for `new` tokens behind them: the cache, and the logits of what may come next.
+    ///
+    /// # Errors
+    /// When a prompt is empty, names unknown tokens, or does not fit; what candle says.
+    fn prefill(&self, prompts: &[Vec<u32>], new: usize) -> Result<(KvCache, Tensor)>;
+
+    /// One more token of each text: the logits of what may come after it, `[texts, vocabulary]` in f32.
+    ///
+    /// # Errors
+    /// When there are not as many tokens as texts, or the cache is full.
+    fn step(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor>;
+}
+
+impl CausalModel for Gpt {
+    fn prefill(&self, prompts: &[Vec<u32>], new: usize) -> Result<(KvCache, Tensor)> {
+        Gpt::prefill(self, prompts, new)
+    }
+
+    fn step(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
+        Gpt::step(self, tokens, cache)
+    }
+}
+
+/// Goes on from prompts that were read (since `start`) into a cache. A text is over at one of `ends`. `tell` hears of each token as it
+/// comes, with the number of its text.
+pub(crate) fn go_on(
+    model: &dyn CausalModel,
+    (mut cache, mut logits): (KvCache, Tensor),
+    mut start: Instant,
+    (new, sampling): (usize, Sampling),
+    (tokenizer, ends): (&Tokenizer, &[u32]),
+    tell: &mut dyn FnMut(usize, u32),
+) -> Result<Vec<Generated>> {
+    let texts = cache.texts();
+    let mut samplers = (0..texts).map(|text| Sampler::new(sampling, text)).collect::<Result<Vec<_>>>()?;
+    let mut all = vec![Vec::new(); texts];
+    let mut over = vec![false; texts];
+    let (mut first_ms, mut step_ms) = (0.0, Vec::new());
+    for step in 0..new {
+        let tokens = choose(&mut samplers, &logits)?;
+        let ms = 1e3 * start.elapsed().as_secs_f64();
+        if step == 0 {
+            first_ms = ms
+        } else {
+            step_ms.push(ms)
+        }
+        for (text, token) in tokens.iter().copied().enumerate().filter(|(text, _)| !over[*text]).collect::<Vec<_>>() {
+            over[text] = ends.contains(&token);
+            if !over[text] {
+                all[text].push(token);
+                tell(text, token);
+            }
+        }
+        if step + 1 == new || over.iter().all(|over| *over) {
+            break;
+        }
+        start = Instant::now();
+        logits = model.step(&tokens, &mut cache)?;
+    }
+    let generated =
+        |tokens: Vec<u32>| Generated { text: tokenizer.decode(&tokens), tokens, first_ms, step_ms: step_ms.clone() };
+    Ok(all.into_iter().map(generated).collect())
 }
 
 /// A token for each text: the logits come to the host, which waits for the device by that.

@@ -1,16 +1,16 @@
 //! GPT-2's architecture on candle: loading, training on the course's own text, generating.
 
 pub mod decode;
-mod generate;
+pub(crate) mod generate;
 mod hub;
-mod model;
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;
 mod text;
 pub mod train;
 mod weights;
 
-pub use generate::{Generated, LanguageModel, Sampler, Sampling, SplitMix64, nucleus, probabilities};
+pub use generate::{CausalModel, Generated, LanguageModel, Sampler, Sampling, SplitMix64, nucleus, probabilities};
 pub use hub::fetch;
 pub use model::{Gpt, KvCache};
 pub use text::{LineWrapper, Text, TextStream, Tokenizer, best_bigram_loss, unigram_loss};

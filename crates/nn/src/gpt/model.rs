@@ -21,7 +21,7 @@ pub struct Gpt {
     dropout: f32,
 }
 
-/// Attention and feed-forward layer, each added to what came in.
+/// Attention and feed-forward layer, each added to its input.
 #[derive(Debug, Clone)]
 struct Block {
     norm_1: LayerNorm,
@@ -346,21 +346,33 @@ pub struct KvCache {
 }
 
 /// A layer's keys and values.
-struct LayerCache<'a> {
+pub(crate) struct LayerCache<'a> {
     layer: &'a (Tensor, Tensor),
     filled: usize,
 }
 
 impl KvCache {
-    /// Memory for `capacity` tokens of as many texts as `padding` has numbers: the tokens that fill up each of them.
-    fn new(config: Config, padding: Vec<usize>, capacity: usize, dtype: DType, device: &Device) -> Result<KvCache> {
-        let shape = (padding.len(), config.n_head, capacity, config.head());
+    /// Memory for `capacity` tokens of as many texts as `padding` has numbers: the tokens that fill up each of them. A layer
+    /// keeps `heads` keys and values of `head_dim` numbers for each token.
+    pub(crate) fn new(
+        (layers, heads, head_dim): (usize, usize, usize),
+        padding: Vec<usize>,
+        capacity: usize,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<KvCache> {
+        let shape = (padding.len(), heads, capacity, head_dim);
         let layer = |_| Ok((Tensor::zeros(shape, dtype, device)?, Tensor::zeros(shape, dtype, device)?));
-        let layers = (0..config.n_layer).map(layer).collect::<Result<_>>()?;
+        let layers = (0..layers).map(layer).collect::<Result<_>>()?;
         Ok(KvCache { layers, filled: 0, capacity, padding })
     }
 
-    /// Bytes of keys and values: 2 · layers · texts · capacity · n_embd numbers.
+    /// Forgets all tokens after the first `length`: the next ones are written over them.
+    pub fn truncate(&mut self, length: usize) {
+        self.filled = self.filled.min(length);
+    }
+
+    /// Bytes of keys and values: 2 · layers · texts · capacity · heads · head dimension numbers.
     pub fn bytes(&self) -> usize {
         let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
         self.layers.iter().map(|(k, v)| bytes(k) + bytes(v)).sum()
@@ -381,6 +393,24 @@ impl KvCache {
         self.capacity
     }
 
+    /// Refuses a step that is not of one token for each text, or has no room.
+    pub(crate) fn room_for(&self, tokens: &[u32]) -> Result<()> {
+        if tokens.len() != self.texts() {
+            return Err(Error::LengthMismatch {
+                what: "tokens of a step".to_string(),
+                expected: self.texts(),
+                given: tokens.len(),
+            });
+        }
+        if self.len() == self.capacity() {
+            return Err(Error::invalid(
+                format!("the cache is full: its capacity is {} tokens", self.capacity()),
+                "ask `prefill` for more new tokens",
+            ));
+        }
+        Ok(())
+    }
+
     /// How many texts it is for.
     pub fn texts(&self) -> usize {
         self.padding.len()
@@ -395,16 +425,16 @@ impl KvCache {
         Ok((keys.narrow(2, 0, self.filled)?, values.narrow(2, 0, self.filled)?))
     }
 
-    fn layer(&mut self, layer: usize) -> LayerCache<'_> {
+    pub(crate) fn layer(&mut self, layer: usize) -> LayerCache<'_> {
         LayerCache { layer: &self.layers[layer], filled: self.filled }
     }
 
-    fn advance(&mut self, tokens: usize) {
+    pub(crate) fn advance(&mut self, tokens: usize) {
         self.filled += tokens;
     }
 
     /// The position of each of the next `length` tokens in its own text, `[texts, length]`; filling counts as position 0.
-    fn positions(&self, length: usize, device: &Device) -> Result<Tensor> {
+    pub(crate) fn positions(&self, length: usize, device: &Device) -> Result<Tensor> {
         let row = |filling: &usize| {
             let filling = *filling;
             (self.filled..self.filled + length).map(move |i| i.saturating_sub(filling) as u32)
@@ -414,7 +444,7 @@ impl KvCache {
     }
 
     /// What the next `length` tokens must not see; nothing where they may see all.
-    fn mask(&self, length: usize, device: &Device) -> Result<Option<Tensor>> {
+    pub(crate) fn mask(&self, length: usize, device: &Device) -> Result<Option<Tensor>> {
         let filled_up = self.padding.iter().any(|filling| *filling > 0);
         if length == 1 && !filled_up {
             return Ok(None);
@@ -472,7 +502,9 @@ impl Gpt {
             .zip(&padding)
             .flat_map(|(prompt, filling)| std::iter::repeat_n(0, *filling).chain(prompt.iter().copied()));
         let tokens = Tensor::from_vec(rows.collect::<Vec<u32>>(), (prompts.len(), longest), self.device())?;
-        let mut cache = KvCache::new(self.config(), padding, longest + new, self.dtype(), self.device())?;
+        let config = self.config();
+        let shape = (config.n_layer, config.n_head, config.head());
+        let mut cache = KvCache::new(shape, padding, longest + new, self.dtype(), self.device())?;
         let logits = self.next_logits(&tokens, &mut cache)?;
         Ok((cache, logits))
     }
@@ -482,19 +514,7 @@ impl Gpt {
     /// # Errors
     /// [`Error::LengthMismatch`] when there are not as many tokens as texts, [`Error::Invalid`] when the cache is full.
     pub fn step(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
-        if tokens.len() != cache.texts() {
-            return Err(Error::LengthMismatch {
-                what: "tokens of a step".to_string(),
-                expected: cache.texts(),
-                given: tokens.len(),
-            });
-        }
-        if cache.len() == cache.capacity() {
-            return Err(Error::invalid(
-                format!("the cache is full: its capacity is {} tokens", cache.capacity()),
-                "ask `prefill` for more new tokens",
-            ));
-        }
+        cache.room_for(tokens)?;
         let tokens = Tensor::from_slice(tokens, (tokens.len(), 1), self.device())?;
         self.next_logits(&tokens, cache)
     }

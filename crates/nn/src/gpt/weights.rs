@@ -30,7 +30,7 @@ impl Config {
     /// The course's own: it reads bytes, and trains on a laptop in minutes.
     pub const COURSE: Config = Config { n_layer: 4, n_head: 4, n_embd: 128, n_ctx: 256, vocab_size: 256 };
 
-    /// Numbers in a head.
+    /// Head dimension.
     pub fn head(&self) -> usize {
         self.n_embd / self.n_head
     }

@@ -177,7 +177,7 @@ fn count(layer: &Layer) -> u64 {
 //
 // candle keeps the result of every operation until the loss is dropped, since each tensor holds the ones that it was made
 // from. Only a change of shape shares its memory. So a layer's share of the memory is the list of its operations' results, and
-// [`Layer::kept`] and [`Layer::run`] must say the same thing twice; the tests hold one against the other.
+// [`Layer::kept`] and [`Layer::run`] must say the same thing twice; the tests compare the two.
 
 /// One layer. All shapes begin with the batch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -282,11 +282,11 @@ impl BenchmarkEntry {
     }
 }
 
-/// One model, several implementations: [`Benchmark::run`] times them interleaved, [`Benchmark::report`] shows what came out.
+/// One model, several implementations: [`Benchmark::run`] times them interleaved, [`Benchmark::report`] shows the results.
 pub struct Benchmark {
     /// What is computed.
     pub title: String,
-    /// The implementations; outputs are held against the first one's.
+    /// The implementations; outputs are compared with the first one's.
     pub entries: Vec<BenchmarkEntry>,
     /// Those that cannot be had, and why, with what adds them.
     pub unavailable: Vec<(String, Error)>,

@@ -155,7 +155,7 @@ impl OnnxModel {
     }
 
     /// Runs the model: `model.run(&[("image", &image)])?`. Inputs are checked first. Outputs come by name, in the model's
-    /// order. On a GPU every call copies both ways: to call often, see [`OnnxModel::bind`].
+    /// order. On a GPU every call copies in both directions: to call often, see [`OnnxModel::bind`].
     ///
     /// # Errors
     /// For a name that the model does not have, one that is missing, a wrong type or shape, and what ONNX Runtime reports.
@@ -518,7 +518,7 @@ impl OnnxTensor {
         Ok(each!(&self.data, data => Tensor::from_array((shape, data.clone()))?.into_dyn()))
     }
 
-    /// A copy of what came out; it must lie on the host.
+    /// A copy of the output; it must lie on the host.
     pub(super) fn of(name: &str, value: &DynValue) -> Result<OnnxTensor> {
         let extract = || -> ort::Result<Option<OnnxTensor>> {
             let Some(dtype) = value.dtype().tensor_type() else { return Ok(None) };

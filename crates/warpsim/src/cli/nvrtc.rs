@@ -119,7 +119,7 @@ mod linux {
                 let log = text(program, symbol(c"nvrtcGetProgramLogSize")?, symbol(c"nvrtcGetProgramLog")?)?;
                 let next = match log.contains("open source file") {
                     true => "name the header's folder with -I; CUDA's own lie in its toolkit: set CUDA_PATH to that",
-                    false => "mend the first error above",
+                    false => "fix the first error above",
                 };
                 return Err(format!("{path} does not compile:\n{log}\nnext: {next}"));
             }

@@ -98,7 +98,7 @@ fn by_fragments(seen: &Inspection, source: &str, shape: Shape) -> Check {
 pub fn first_bank(answer: Option<u32>) -> Verdict {
     let known = [
         (12.0, "there it would begin without the swizzle"),
-        (6.0, "that is the piece's new place in its row, and a piece covers four banks"),
+        (6.0, "that is the piece's new position in its row, and a piece covers four banks"),
         (48.0, "that counts numbers of 2 bytes, and a bank holds 4 bytes"),
         (0.0, "3 XOR 5 is no addition"),
         (184.0, "that is a word's number in the tile; banks repeat after 32"),

@@ -152,7 +152,7 @@ pub fn tile_suspect(fault: Fault, number: Option<f64>) -> Verdict {
                     (right / 32.0, "a warp's instruction does 32 multiply-adds"),
                     (right * 32.0, "a warp's instruction does 32 multiply-adds, not one"),
                 ];
-                return on_paper(number, right, &known, "requests a multiply-add", hint);
+                return on_paper(number, right, &known, "requests per multiply-add", hint);
             }
             Fault::Unknown => {
                 return wrong(
@@ -297,6 +297,12 @@ mod tests {
         ] {
             red(&memory_limit(answer), said);
         }
+        // What a wrong number leaves out is a hint, and the way to the right one another.
+        let shown = memory_limit(Some(38.4));
+        let hint = shown.clone().hint();
+        assert!(!shown.shown().contains("two operations"), "{}", shown.shown());
+        assert!(hint.text().contains("two operations") && !hint.text().contains("step along k"), "{}", hint.text());
+        assert!(hint.hint().text().contains("step along k"));
     }
 
     #[test]

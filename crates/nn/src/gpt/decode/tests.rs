@@ -180,7 +180,7 @@ fn agrees(gpu: &Gpu, weights: &Weights, text: &[(u32, Vec<f64>)], plan: DecodePl
 #[test]
 fn every_plan_agrees_with_f64_and_makes_no_mistake() {
     let gpu = Gpu::simulated().unwrap();
-    // Layers in all three turns of the residual's buffers; heads of 8 to 64; a vocabulary that fills no warp.
+    // Layers for each of the three roles of the residual's buffers; heads of 8 to 64; a vocabulary that fills no warp.
     for (config, steps) in
         [(config(2, 8, 64, 12, 99), 5), (config(3, 4, 128, 40, 256), 9), (config(1, 12, 768, 8, 101), 2)]
     {

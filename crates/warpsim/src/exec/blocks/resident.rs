@@ -40,7 +40,7 @@ impl Resident {
     pub fn exchange(&mut self, env: &mut Env) {
         use std::mem::swap;
         if let (Some(from), Some(to)) = (&mut env.shadow, &mut self.shadow) {
-            // What blocks tell each other goes with the block that runs, both ways.
+            // What blocks tell each other goes with the block that runs, in both directions.
             match (from.clocks.foreign.is_some(), to.clocks.foreign.is_some()) {
                 (true, false) => from.clocks.hand_over(&mut to.clocks),
                 (false, true) => to.clocks.hand_over(&mut from.clocks),
@@ -55,7 +55,7 @@ impl Resident {
     }
 }
 
-/// Runs all blocks of a launch at the same time, in turns. `None` if there is no memory for them.
+/// Runs all blocks of a launch at the same time, interleaved. `None` if there is no memory for them.
 pub fn run_all(env: &mut Env) -> Option<()> {
     let machine = env.machine;
     let mut blocks = (0..machine.blocks()).map(|_| Resident::new(machine)).collect::<Option<Vec<_>>>()?;

@@ -106,7 +106,7 @@ fn look(env: &mut Env, warp: &mut Warp) -> Look {
             }
         }
         came_round |= first.is(warp);
-        // Lanes that are apart run in turns: until the end of the look each had one.
+        // Lanes that are apart run alternately: until the end of the look each had one.
         if came_round && !warp.apart.active {
             break;
         }

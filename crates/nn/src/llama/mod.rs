@@ -1,0 +1,21 @@
+//! Llama's architecture on candle, from a GGUF file: reading it, its tokenizer and chat template, the model, and a chat.
+//!
+//! `make model` fetches such a file: SmolLM2-135M-Instruct, which [`ChatModel::smollm2`] opens.
+
+mod chat;
+mod config;
+mod gguf;
+mod model;
+mod product;
+mod template;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) mod tiny;
+mod tokenizer;
+
+pub use chat::{Chat, ChatModel, model_path};
+pub use config::LlamaConfig;
+pub use gguf::GgufFile;
+pub use model::{Input, Llama, Precision, Projection};
+pub use template::{ChatTemplate, Message};

@@ -1,0 +1,598 @@
+//! Llama on candle: RMS norm, RoPE, grouped heads, SwiGLU, and one matrix for the first layer and the last.
+
+use super::product::BlockProduct;
+use super::{GgufFile, LlamaConfig};
+use crate::gpt::model::LayerCache;
+use crate::gpt::{CausalModel, KvCache};
+use candle_core::quantized::{QMatMul, QTensor};
+use candle_core::{DType, Device, Module, Tensor};
+use gpulab::error::{Error, Result};
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// How the weights are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// In the file's own bits; products of few bits compute with them, on f32 activations that they round to 8 bits: ours for Q4_1 and
+    /// Q8_0 on the CPU, candle's for all others and on a GPU.
+    AsStored,
+    /// Unpacked to that type when they are loaded: F32, BF16 or F16.
+    Dense(DType),
+}
+
+/// The seven matrices of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Projection {
+    /// Queries.
+    Q,
+    /// Keys.
+    K,
+    /// Values.
+    V,
+    /// From the heads back to the model's width.
+    Out,
+    /// The half of SwiGLU that goes through SiLU.
+    Gate,
+    /// Its other half.
+    Up,
+    /// From the feed-forward layer's middle back to the model's width.
+    Down,
+}
+
+/// What goes into a layer's matrices: several read the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Input {
+    /// After the first norm: queries, keys and values read it.
+    Attention,
+    /// What attention has gathered.
+    Gathered,
+    /// After the second norm: both halves of SwiGLU read it.
+    FeedForward,
+    /// The middle of the feed-forward layer.
+    Middle,
+}
+
+impl Projection {
+    /// All of them, in the order in which a token meets them.
+    pub const ALL: [Projection; 7] = [
+        Projection::Q,
+        Projection::K,
+        Projection::V,
+        Projection::Out,
+        Projection::Gate,
+        Projection::Up,
+        Projection::Down,
+    ];
+
+    /// As GGUF files call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Projection::Q => "attn_q",
+            Projection::K => "attn_k",
+            Projection::V => "attn_v",
+            Projection::Out => "attn_output",
+            Projection::Gate => "ffn_gate",
+            Projection::Up => "ffn_up",
+            Projection::Down => "ffn_down",
+        }
+    }
+
+    /// What it reads.
+    pub fn input(self) -> Input {
+        match self {
+            Projection::Q | Projection::K | Projection::V => Input::Attention,
+            Projection::Out => Input::Gathered,
+            Projection::Gate | Projection::Up => Input::FeedForward,
+            Projection::Down => Input::Middle,
+        }
+    }
+
+    /// Outputs and inputs.
+    pub fn shape(self, config: &LlamaConfig) -> [usize; 2] {
+        let kv = config.kv_heads * config.head_dim();
+        match self {
+            Projection::Q | Projection::Out => [config.width, config.width],
+            Projection::K | Projection::V => [kv, config.width],
+            Projection::Gate | Projection::Up => [config.inner, config.width],
+            Projection::Down => [config.width, config.inner],
+        }
+    }
+}
+
+/// A Llama whose parameters lie on a device.
+#[derive(Debug, Clone)]
+pub struct Llama {
+    config: LlamaConfig,
+    /// The embedding's rows, which are the last matrix, too, where the file has no other.
+    embedding: Matrix,
+    layers: Vec<Layer>,
+    last_norm: Norm,
+    last: Matrix,
+    /// cos and sin of RoPE's angles, `[context, head_dim / 2]`.
+    rope: (Tensor, Tensor),
+    precision: Precision,
+    device: Device,
+}
+
+#[derive(Debug, Clone)]
+struct Layer {
+    norm_1: Norm,
+    norm_2: Norm,
+    /// In the order of [`Projection::ALL`].
+    matrices: Vec<Matrix>,
+}
+
+impl Llama {
+    /// Loads a file's weights to `device`.
+    ///
+    /// # Errors
+    /// As [`LlamaConfig::of`] and [`GgufFile::tensor`]; [`Error::Unsupported`] for a `precision` that is no floating-point type;
+    /// what candle says, out of memory above all.
+    pub fn load(file: &GgufFile, device: &Device, precision: Precision) -> Result<Llama> {
+        let config = LlamaConfig::of(file)?;
+        if let Precision::Dense(dtype) = precision
+            && !matches!(dtype, DType::F32 | DType::BF16 | DType::F16)
+        {
+            return Err(Error::unsupported(
+                format!("weights unpacked to {}", dtype.as_str()),
+                "use Precision::Dense with F32, BF16 or F16, or Precision::AsStored",
+            ));
+        }
+        let matrix = |name: &str, shape: [usize; 2]| Matrix::of(file.tensor(name, &shape, device)?, precision);
+        let norm = |name: &str| Norm::of(&file.tensor(name, &[config.width], device)?, precision, config.epsilon);
+        let embedding = matrix("token_embd.weight", [config.vocabulary, config.width])?;
+        let layer = |i: usize| -> Result<Layer> {
+            let one = |of: &Projection| matrix(&format!("blk.{i}.{}.weight", of.name()), of.shape(&config));
+            Ok(Layer {
+                norm_1: norm(&format!("blk.{i}.attn_norm.weight"))?,
+                norm_2: norm(&format!("blk.{i}.ffn_norm.weight"))?,
+                matrices: Projection::ALL.iter().map(one).collect::<Result<_>>()?,
+            })
+        };
+        Ok(Llama {
+            last: match file.has("output.weight") {
+                true => matrix("output.weight", [config.vocabulary, config.width])?,
+                false => embedding.clone(),
+            },
+            embedding,
+            layers: (0..config.layers).map(layer).collect::<Result<_>>()?,
+            last_norm: norm("output_norm.weight")?,
+            rope: rope_tables(&config, device, precision.activations())?,
+            config,
+            precision,
+            device: device.clone(),
+        })
+    }
+
+    /// The shape of the model.
+    pub fn config(&self) -> LlamaConfig {
+        self.config
+    }
+
+    /// Where the parameters lie.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// How the weights are kept.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Bytes of all parameters, as kept.
+    pub fn bytes(&self) -> usize {
+        let layer = |layer: &Layer| {
+            let matrices: usize = layer.matrices.iter().map(Matrix::bytes).sum();
+            matrices + layer.norm_1.bytes() + layer.norm_2.bytes()
+        };
+        let tied = self.last.is_same(&self.embedding);
+        let last = if tied { 0 } else { self.last.bytes() };
+        self.layers.iter().map(layer).sum::<usize>() + self.embedding.bytes() + last + self.last_norm.bytes()
+    }
+
+    /// A logit for each token of the vocabulary after each token of a text, `[length, vocabulary]` in f32.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the text is empty or longer than the context, or names a token that the model does not have.
+    pub fn logits(&self, tokens: &[u32]) -> Result<Tensor> {
+        let mut cache = self.cache(&[tokens.to_vec()], 0)?;
+        let x = self.run(&self.batch(&[tokens.to_vec()])?, &mut cache)?;
+        Ok(self.head(&x)?.squeeze(0)?)
+    }
+
+    /// The mean of −ln p over the tokens of a text, in nats a token: it is cut into windows of `window` tokens, and each token but
+    /// the first of its window counts.
+    ///
+    /// # Errors
+    /// As [`Llama::logits`]; [`Error::Invalid`] when the text has fewer than two tokens, or the loss is NaN.
+    pub fn loss(&self, tokens: &[u32], window: usize) -> Result<f64> {
+        if tokens.len() < 2 || window < 2 {
+            return Err(Error::invalid(
+                format!("a text of {} tokens in windows of {window} has nothing to predict", tokens.len()),
+                "give a text and windows of at least two tokens",
+            ));
+        }
+        let (mut sum, mut count) = (0.0, 0);
+        for text in tokens.chunks(window).filter(|text| text.len() > 1) {
+            let rows = self.logits(text)?.to_vec2::<f32>()?;
+            sum += rows.par_iter().zip(&text[1..]).map(|(row, next)| surprise(row, *next)).sum::<f64>();
+            count += text.len() - 1;
+        }
+        let loss = sum / count as f64;
+        match loss.is_nan() {
+            true => Err(Error::invalid("the model's loss is NaN", "its weights are damaged: load the file again")),
+            false => Ok(loss),
+        }
+    }
+
+    /// A layer's matrix in f32 on the CPU, `[outputs, inputs]`.
+    ///
+    /// # Errors
+    /// What candle says.
+    pub fn weight(&self, layer: usize, of: Projection) -> Result<Tensor> {
+        self.layers[layer].matrices[of as usize].dense()
+    }
+
+    /// Puts another matrix of the same shape in place of a layer's: what a quantization has left of it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another shape.
+    pub fn replace(&mut self, layer: usize, of: Projection, weight: &Tensor) -> Result<()> {
+        let shape = of.shape(&self.config);
+        if weight.dims() != shape {
+            return Err(Error::invalid(
+                format!("a matrix of {:?} in place of one of {shape:?}", weight.dims()),
+                "give a matrix of the same shape",
+            ));
+        }
+        let weight = weight.to_device(&self.device)?.to_dtype(self.precision.activations())?;
+        self.layers[layer].matrices[of as usize] = Matrix::Dense(weight);
+        Ok(())
+    }
+
+    /// As [`Llama::replace`], with a matrix in candle's quantized bits.
+    ///
+    /// # Errors
+    /// As [`Llama::replace`]; what candle says.
+    pub fn replace_quantized(&mut self, layer: usize, of: Projection, weight: QTensor) -> Result<()> {
+        let shape = of.shape(&self.config);
+        if weight.shape().dims() != shape || self.precision.activations() != DType::F32 {
+            return Err(Error::invalid(
+                format!("a quantized matrix of {:?} in place of one of {shape:?}", weight.shape().dims()),
+                "give a matrix of the same shape, and load the model AsStored or as F32",
+            ));
+        }
+        self.layers[layer].matrices[of as usize] = Matrix::of(weight, Precision::AsStored)?;
+        Ok(())
+    }
+
+    /// Runs a text through the embedding: `[1, length, width]`, what the first layer reads.
+    ///
+    /// # Errors
+    /// As [`Llama::logits`].
+    pub fn embed(&self, tokens: &[u32]) -> Result<Tensor> {
+        self.check(&[tokens.to_vec()], 0)?;
+        self.embedding.rows(&self.batch(&[tokens.to_vec()])?)
+    }
+
+    /// Runs texts of one length through one layer, `[texts, length, width]` to the same; `see` gets what goes into its matrices.
+    ///
+    /// # Errors
+    /// What candle or `see` says.
+    pub fn layer(&self, layer: usize, x: &Tensor, see: &mut dyn FnMut(Input, &Tensor) -> Result<()>) -> Result<Tensor> {
+        let (texts, length, _) = x.dims3()?;
+        let shape = (self.config.layers, self.config.kv_heads, self.config.head_dim());
+        // Of one layer only its own part is used, and no memory is touched for the others.
+        let mut cache = KvCache::new((1, shape.1, shape.2), vec![0; texts], length, x.dtype(), &self.device)?;
+        let mask = cache.mask(length, &self.device)?;
+        let rope = self.angles(&cache, length)?;
+        self.layers[layer].forward(&self.config, x, &rope, mask.as_ref(), cache.layer(0), see)
+    }
+
+    /// All layers: `[texts, length]` (u32) to `[texts, length, width]`.
+    pub(super) fn run(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
+        let length = tokens.dim(1)?;
+        let mask = cache.mask(length, &self.device)?;
+        let rope = self.angles(cache, length)?;
+        let mut x = self.embedding.rows(tokens)?;
+        for (i, layer) in self.layers.iter().enumerate() {
+            x = layer.forward(&self.config, &x, &rope, mask.as_ref(), cache.layer(i), &mut |_, _| Ok(()))?;
+        }
+        cache.advance(length);
+        Ok(x)
+    }
+
+    /// cos and sin for the next `length` tokens of each text, `[texts, length, head_dim / 2]`.
+    fn angles(&self, cache: &KvCache, length: usize) -> Result<(Tensor, Tensor)> {
+        let positions = cache.positions(length, &self.device)?;
+        let (texts, half) = (cache.texts(), self.config.head_dim() / 2);
+        let of = |table: &Tensor| -> Result<Tensor> {
+            Ok(table.index_select(&positions.flatten_all()?, 0)?.reshape((texts, length, half))?)
+        };
+        Ok((of(&self.rope.0)?, of(&self.rope.1)?))
+    }
+
+    fn head(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(self.last.forward(&self.last_norm.forward(x)?)?.to_dtype(DType::F32)?)
+    }
+
+    /// The texts, shorter ones filled up on the left, `[texts, longest]`.
+    fn batch(&self, prompts: &[Vec<u32>]) -> Result<Tensor> {
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+        let filled = |prompt: &Vec<u32>| std::iter::repeat_n(0, longest - prompt.len()).chain(prompt.clone());
+        let rows: Vec<u32> = prompts.iter().flat_map(filled).collect();
+        Ok(Tensor::from_vec(rows, (prompts.len(), longest), &self.device)?)
+    }
+
+    fn cache(&self, prompts: &[Vec<u32>], new: usize) -> Result<KvCache> {
+        let longest = self.check(prompts, new)?;
+        let padding = prompts.iter().map(|prompt| longest - prompt.len()).collect();
+        self.empty_cache(padding, longest + new)
+    }
+
+    /// A cache for `capacity` tokens of as many texts as `padding` has numbers.
+    pub(super) fn empty_cache(&self, padding: Vec<usize>, capacity: usize) -> Result<KvCache> {
+        let shape = (self.config.layers, self.config.kv_heads, self.config.head_dim());
+        KvCache::new(shape, padding, capacity, self.precision.activations(), &self.device)
+    }
+
+    /// Reads more tokens of one text into its cache, and gives the logits after the last of them, `[1, vocabulary]`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is none, the cache lacks room, or one is unknown.
+    pub fn extend(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
+        self.check(&[tokens.to_vec()], 0)?;
+        if cache.texts() != 1 || cache.len() + tokens.len() > cache.capacity() {
+            return Err(Error::invalid(
+                format!(
+                    "{} more tokens do not fit into a cache of {} that holds {}",
+                    tokens.len(),
+                    cache.capacity(),
+                    cache.len()
+                ),
+                "begin again with a larger cache, or give a shorter text",
+            ));
+        }
+        self.next_logits(&self.batch(&[tokens.to_vec()])?, cache)
+    }
+
+    fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
+        let length = tokens.dim(1)?;
+        let x = self.run(tokens, cache)?;
+        // The last matrix is a fifth of the weights: after a prompt only its last row is needed.
+        Ok(self.head(&x.narrow(1, length - 1, 1)?)?.squeeze(1)?)
+    }
+
+    /// The longest prompt, when all of them can be read, with `new` tokens behind them.
+    fn check(&self, prompts: &[Vec<u32>], new: usize) -> Result<usize> {
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+        if prompts.iter().map(Vec::len).min().unwrap_or(0) == 0 {
+            return Err(Error::invalid(
+                "a text of no tokens has nothing to go on from",
+                "give a prompt of at least one character",
+            ));
+        }
+        let most = self.config.context;
+        if longest + new > most {
+            return Err(Error::invalid(
+                format!("{} tokens do not fit into the model's context of {most}", longest + new),
+                format!("shorten the prompt, or ask for fewer new tokens: together at most {most}"),
+            ));
+        }
+        if let Some(token) = prompts.iter().flatten().find(|token| **token as usize >= self.config.vocabulary) {
+            return Err(Error::invalid(
+                format!("the prompt names token {token}, and the model has {}", self.config.vocabulary),
+                "use the tokenizer that belongs to the model",
+            ));
+        }
+        Ok(longest)
+    }
+}
+
+impl CausalModel for Llama {
+    fn prefill(&self, prompts: &[Vec<u32>], new: usize) -> Result<(KvCache, Tensor)> {
+        let mut cache = self.cache(prompts, new)?;
+        let logits = self.next_logits(&self.batch(prompts)?, &mut cache)?;
+        Ok((cache, logits))
+    }
+
+    fn step(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
+        cache.room_for(tokens)?;
+        self.next_logits(&Tensor::from_slice(tokens, (tokens.len(), 1), &self.device)?, cache)
+    }
+}
+
+/// −ln of the probability that the logits give a token.
+fn surprise(logits: &[f32], token: u32) -> f64 {
+    let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let sum: f64 = logits.iter().map(|logit| (f64::from(*logit) - most).exp()).sum();
+    sum.ln() + most - f64::from(logits[token as usize])
+}
+
+// ----------------------------------------------------------------------
+// A layer.
+
+impl Layer {
+    fn forward(
+        &self,
+        config: &LlamaConfig,
+        x: &Tensor,
+        (cos, sin): &(Tensor, Tensor),
+        mask: Option<&Tensor>,
+        kept: LayerCache<'_>,
+        see: &mut dyn FnMut(Input, &Tensor) -> Result<()>,
+    ) -> Result<Tensor> {
+        let project = |of: Projection, x: &Tensor| self.matrices[of as usize].forward(x);
+        let (texts, length, _) = x.dims3()?;
+        let heads = |x: Tensor, heads: usize| -> Result<Tensor> {
+            Ok(x.reshape((texts, length, heads, config.head_dim()))?.transpose(1, 2)?.contiguous()?)
+        };
+        let normed = self.norm_1.forward(x)?;
+        see(Input::Attention, &normed)?;
+        let q = heads(project(Projection::Q, &normed)?, config.heads)?;
+        let k = heads(project(Projection::K, &normed)?, config.kv_heads)?;
+        let v = heads(project(Projection::V, &normed)?, config.kv_heads)?;
+        // The file's converter has put the two numbers of a rotated pair beside each other.
+        let q = candle_nn::rotary_emb::rope_i(&q, cos, sin)?;
+        let k = candle_nn::rotary_emb::rope_i(&k, cos, sin)?;
+        let (k, v) = kept.append(&k, &v)?;
+        let gathered = grouped_attention(&q, &k, &v, mask)?;
+        let gathered = gathered.transpose(1, 2)?.reshape((texts, length, config.width))?;
+        see(Input::Gathered, &gathered)?;
+        let x = (x + project(Projection::Out, &gathered)?)?;
+
+        let normed = self.norm_2.forward(&x)?;
+        see(Input::FeedForward, &normed)?;
+        let middle = (project(Projection::Gate, &normed)?.silu()? * project(Projection::Up, &normed)?)?;
+        see(Input::Middle, &middle)?;
+        Ok((&x + project(Projection::Down, &middle)?)?)
+    }
+}
+
+/// softmax(q · kᵀ / √d + mask) · v, where several heads of `q` share one of `k` and `v`: the heads of a group stand under each
+/// other as more rows of one product, so nothing is copied for them.
+fn grouped_attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+    let (texts, heads, length, d) = q.dims4()?;
+    let (_, kv_heads, keys, _) = k.dims4()?;
+    let rows = heads / kv_heads * length;
+    let q = q.reshape((texts, kv_heads, rows, d))?;
+    let scores = (q.matmul(&k.transpose(2, 3)?)?.to_dtype(DType::F32)? / (d as f64).sqrt())?;
+    let mut scores = scores.reshape((texts, heads, length, keys))?;
+    if let Some(mask) = mask {
+        scores = scores.broadcast_add(mask)?;
+    }
+    let weights = candle_nn::ops::softmax_last_dim(&scores)?.to_dtype(v.dtype())?;
+    let gathered = weights.reshape((texts, kv_heads, rows, keys))?.matmul(v)?;
+    Ok(gathered.reshape((texts, heads, length, d))?)
+}
+
+/// cos and sin of position ÷ base^(2i / d), `[context, d / 2]`.
+fn rope_tables(config: &LlamaConfig, device: &Device, dtype: DType) -> Result<(Tensor, Tensor)> {
+    let d = config.head_dim();
+    let frequencies: Vec<f32> = (0..d).step_by(2).map(|i| 1.0 / config.rope_base.powf(i as f32 / d as f32)).collect();
+    let angles: Vec<f32> =
+        (0..config.context).flat_map(|at| frequencies.iter().map(move |frequency| at as f32 * frequency)).collect();
+    let angles = Tensor::from_vec(angles, (config.context, d / 2), device)?;
+    Ok((angles.cos()?.to_dtype(dtype)?, angles.sin()?.to_dtype(dtype)?))
+}
+
+// ----------------------------------------------------------------------
+// Weights, in the file's bits or unpacked.
+
+impl Precision {
+    /// What the model computes in between its matrices.
+    fn activations(self) -> DType {
+        match self {
+            Precision::AsStored => DType::F32,
+            Precision::Dense(dtype) => dtype,
+        }
+    }
+}
+
+/// A matrix `[outputs, inputs]`.
+#[derive(Debug, Clone)]
+enum Matrix {
+    /// In few bits, and candle's product that computes with them.
+    Quantized(Arc<QTensor>, QMatMul),
+    /// In few bits, and our product, where it is faster; candle's looks rows up.
+    Blocks(Arc<QTensor>, BlockProduct, QMatMul),
+    Dense(Tensor),
+}
+
+impl Matrix {
+    fn of(tensor: QTensor, precision: Precision) -> Result<Matrix> {
+        match precision {
+            Precision::AsStored => {
+                let tensor = Arc::new(tensor);
+                let candle = QMatMul::from_arc(tensor.clone())?;
+                Ok(match BlockProduct::of(&tensor) {
+                    Some(product) => Matrix::Blocks(tensor, product, candle),
+                    None => Matrix::Quantized(tensor, candle),
+                })
+            }
+            Precision::Dense(dtype) => Ok(Matrix::Dense(tensor.dequantize(&tensor.device())?.to_dtype(dtype)?)),
+        }
+    }
+
+    /// x · weightᵀ over the last axis of `[texts, length, inputs]`.
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Matrix::Quantized(_, product) => Ok(product.forward(&x.contiguous()?)?),
+            Matrix::Blocks(_, product, _) => Ok(x.contiguous()?.apply_op1_no_bwd(product)?),
+            Matrix::Dense(weight) => {
+                // One product for all rows: candle would make one for each text.
+                let (texts, length, inputs) = x.dims3()?;
+                let y = x.reshape((texts * length, inputs))?.matmul(&weight.t()?)?;
+                Ok(y.reshape((texts, length, ()))?)
+            }
+        }
+    }
+
+    /// Its rows of these numbers, `[texts, length]` to `[texts, length, inputs]`: an embedding.
+    fn rows(&self, tokens: &Tensor) -> Result<Tensor> {
+        match self {
+            Matrix::Quantized(_, product) | Matrix::Blocks(_, _, product) => Ok(product.embedding(tokens)?),
+            Matrix::Dense(weight) => {
+                let (texts, length) = tokens.dims2()?;
+                Ok(weight.index_select(&tokens.flatten_all()?, 0)?.reshape((texts, length, ()))?)
+            }
+        }
+    }
+
+    fn dense(&self) -> Result<Tensor> {
+        Ok(match self {
+            Matrix::Quantized(tensor, _) | Matrix::Blocks(tensor, ..) => tensor.dequantize(&Device::Cpu)?,
+            Matrix::Dense(weight) => weight.to_device(&Device::Cpu)?.to_dtype(DType::F32)?,
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Matrix::Quantized(tensor, _) | Matrix::Blocks(tensor, ..) => tensor.storage_size_in_bytes(),
+            Matrix::Dense(weight) => weight.elem_count() * weight.dtype().size_in_bytes(),
+        }
+    }
+
+    fn is_same(&self, other: &Matrix) -> bool {
+        match (self, other) {
+            (Matrix::Quantized(one, _), Matrix::Quantized(two, _))
+            | (Matrix::Blocks(one, ..), Matrix::Blocks(two, ..)) => Arc::ptr_eq(one, two),
+            (Matrix::Dense(one), Matrix::Dense(two)) => one.id() == two.id(),
+            _ => false,
+        }
+    }
+}
+
+/// RMS norm over the last axis.
+#[derive(Debug, Clone)]
+struct Norm {
+    weight: Tensor,
+    epsilon: f32,
+}
+
+impl Norm {
+    fn of(tensor: &QTensor, precision: Precision, epsilon: f32) -> Result<Norm> {
+        let weight = tensor.dequantize(&tensor.device())?.to_dtype(precision.activations())?;
+        Ok(Norm { weight, epsilon })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(candle_nn::ops::rms_norm(&x.contiguous()?, &self.weight, self.epsilon)?)
+    }
+
+    fn bytes(&self) -> usize {
+        self.weight.elem_count() * self.weight.dtype().size_in_bytes()
+    }
+}
+
+#[cfg(test)]
+mod surprise_tests {
+    #[test]
+    fn a_surprise_is_minus_the_logarithm_of_softmax() {
+        // softmax of (0, ln 3) is (1/4, 3/4).
+        let logits = [0.0, 3.0_f32.ln()];
+        assert!((super::surprise(&logits, 0) - 4.0_f64.ln()).abs() < 1e-6);
+        assert!((super::surprise(&logits, 1) - (4.0_f64 / 3.0).ln()).abs() < 1e-6);
+        assert!((super::surprise(&[1e4, 0.0], 1) - 1e4).abs() < 1e-3);
+    }
+}

@@ -1,0 +1,367 @@
+//! Kernels in Rust, from text to results in the simulator.
+
+use gpulab::prelude::*;
+
+#[test]
+fn vector_add_in_rust() {
+    let add = r#"
+use gpulab_device::*;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn add(a: *const f32, b: *const f32, c: *mut f32, n: u32) {
+    let n = n as usize;
+    // SAFETY: a launch in one dimension with buffers of n elements.
+    let (a, b, mut c) = unsafe { (Slice::new(a, n), Slice::new(b, n), DisjointSlice::new(c, n)) };
+    let i = index_1d();
+    if let Some(c) = c.own(i) {
+        *c = a[i.get()] + b[i.get()];
+    }
+}"#;
+    let gpu = Gpu::simulated().unwrap();
+    let module = gpu.compile(Source::rust(add)).unwrap_or_else(|e| panic!("{e}"));
+    let kernel = module.kernel("add").unwrap();
+    let n = 1001;
+    let a = gpu.to_device(&(0..n).map(|i| i as f32).collect::<Vec<_>>()).unwrap();
+    let mut c = gpu.poison::<f32>(n).unwrap();
+    let config = LaunchConfig::for_elements(n, 256);
+    kernel.launch(config, (&a, &a, &mut c, n as u32)).unwrap();
+    assert!(c.to_host().unwrap().iter().enumerate().all(|(i, &x)| x == 2.0 * i as f32));
+}
+
+fn gpu() -> Gpu {
+    Gpu::simulated().unwrap()
+}
+
+/// The error that a text gives, as a reader sees it.
+fn refused(source: Source) -> String {
+    gpu().compile(source).unwrap_err().to_string()
+}
+
+fn run(text: &str, name: &str, blocks: u32, threads: u32, n: usize) -> Result<Vec<f32>> {
+    run_source(Source::rust(text), name, blocks, threads, n)
+}
+
+fn run_source(source: Source, name: &str, blocks: u32, threads: u32, n: usize) -> Result<Vec<f32>> {
+    let gpu = gpu();
+    let kernel = gpu.compile(source)?.kernel(name)?;
+    let mut x = gpu.to_device(&(0..n).map(|i| i as f32).collect::<Vec<_>>())?;
+    kernel.launch(LaunchConfig::new(blocks, threads).shared(4096), (&mut x, n as u32))?;
+    x.to_host()
+}
+
+const HEAD: &str = "use gpulab_device::*;
+#[unsafe(no_mangle)]
+pub unsafe extern \"ptx-kernel\" fn k(x: *mut f32, n: u32) {
+";
+
+#[test]
+fn the_device_library_does_what_it_says() {
+    let body = r#"
+    let n = n as usize;
+    let mut out = unsafe { DisjointSlice::new(x, n) };
+    let t = thread_x() as usize;
+    let tile = shared!(TILE: [f32; 128]);
+    let other = shared!([f32]);
+    tile.set(t, t as f32);
+    other.set(t, 1.0);
+    sync_threads();
+    let mut y = tile.get(127 - t);
+    y += 1000.0 * other.get((t + 1) % 128);
+    y += 10_000.0 * (warp::shuffle_xor(warp::ALL, t as u32, 1) == (t as u32 ^ 1)) as u32 as f32;
+    y += 100_000.0 * (warp::ballot(warp::ALL, t % 2 == 0) == 0x5555_5555) as u32 as f32;
+    y += 1_000_000.0 * (sync_threads_count(t < 50) == 50) as u32 as f32;
+    assert!(other.len() == 1024 && warp::lane() == thread_x() % 32);
+    assert!(warp::all(warp::ALL, true) && !warp::any(warp::ALL, false));
+    let half = F16::from_f32(0.5).to_f32() + Bf16::from_f32(0.5).to_f32();
+    y *= half.fma(2.0, -1.0) * 16.0_f32.square_root() * 0.25;
+    if let Some(out) = out.own(index_1d()) {
+        *out = y;
+    }
+}"#;
+    for checked in [false, true] {
+        let source = Source::rust(&format!("{HEAD}{body}"));
+        let source = if checked { source.checked() } else { source };
+        let y = run_source(source, "k", 1, 128, 128).unwrap_or_else(|error| panic!("{error}"));
+        let expected: Vec<f32> = (0..128).map(|t| 1_111_000.0 + 127.0 - t as f32).collect();
+        assert_eq!(y, expected);
+    }
+}
+
+#[test]
+fn atomics_have_scopes() {
+    let text = format!(
+        "{HEAD}
+    let x = unsafe {{ AtomicSlice::<u32>::new(x.cast(), n as usize) }};
+    x.add(0, 1, Scope::Device);
+    x.max(1, thread_x(), Scope::System);
+    x.add(2, 1, Scope::Block);
+    x.increment_below(3, 9, Scope::Device);
+    x.compare_exchange(4, 0, block_x() + 7);
+}}"
+    );
+    let gpu = gpu();
+    let module = gpu.compile(Source::rust(&text)).unwrap();
+    let ptx = module.ptx().unwrap();
+    assert!(
+        ptx.contains("atom.relaxed.gpu.global.add.u32") && ptx.contains("atom.relaxed.sys.global.max.u32"),
+        "{ptx}"
+    );
+    let mut x = gpu.zeros::<f32>(5).unwrap();
+    module.kernel("k").unwrap().launch(LaunchConfig::new(1, 64), (&mut x, 5_u32)).unwrap();
+    let bits: Vec<u32> = x.to_host().unwrap().iter().map(|x| x.to_bits()).collect();
+    assert_eq!(bits, [64, 63, 64, 64 % 10, 7]);
+}
+
+#[test]
+fn a_mistake_names_the_line_of_the_rust_text() {
+    // No guard: the last block writes past the end.
+    let text = format!(
+        "{HEAD}    let i = index_1d().get();
+    unsafe {{ *x.add(i) += n as f32 }};
+}}"
+    );
+    let message = run(&text, "k", 2, 64, 100).unwrap_err().to_string();
+    assert!(
+        message.contains("kernel.rs:5") && message.contains("out of bounds") && message.contains("`x`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_race_in_shared_memory_names_the_line() {
+    let text = format!(
+        "{HEAD}
+    let tile = shared!(TILE: [f32; 64]);
+    let t = thread_x() as usize;
+    tile.set(t, t as f32);
+    let y = tile.get(63 - t);
+    unsafe {{ *x.add(t) = y + n as f32 }};
+}}"
+    );
+    let message = run(&text, "k", 1, 64, 64).unwrap_err().to_string();
+    assert!(message.contains("data race in shared memory") && message.contains("kernel.rs:7"), "{message}");
+    assert!(message.contains("at line 8") && message.contains("put sync_threads() between"), "{message}");
+}
+
+#[test]
+fn a_panic_names_its_line_and_checks_cost_nothing_when_off() {
+    let text = format!(
+        "{HEAD}    let x = unsafe {{ Slice::new(x, n as usize) }};
+    let y = x[thread_x() as usize + 1];
+    assert!(y != 5.0);
+}}"
+    );
+    // Element 5 is 5.0: the assertion on line 6 fails in thread 4.
+    let message = run(&text, "k", 1, 32, 100).unwrap_err().to_string();
+    assert!(
+        message.contains("kernel.rs:6") && message.contains("panic") && message.contains("thread (4, 0, 0)"),
+        "{message}"
+    );
+    // With checks, the last thread's index is refused before it reads.
+    let checked = Source::rust(&text.replace("5.0", "500.0")).checked();
+    let message = run_source(checked.clone(), "k", 1, 32, 32).unwrap_err().to_string();
+    assert!(message.contains("kernel.rs:5") && message.contains("panic"), "{message}");
+    let traps = |source: Source| gpu().compile(source).unwrap().ptx().unwrap().matches("trap;").count();
+    let plain = Source::rust(&text.replace("    assert!(y != 5.0);", "    unsafe { core::hint::black_box(y) };"));
+    assert_eq!(traps(plain), 0);
+    assert!(traps(checked) > 0);
+}
+
+#[test]
+fn core_s_own_slices_are_always_checked() {
+    let text = format!(
+        "{HEAD}    let x = unsafe {{ core::slice::from_raw_parts_mut(x.add(0), n as usize) }};
+    x[thread_x() as usize + 1] = 1.0;
+}}"
+    );
+    let message = run(&text, "k", 1, 1, 1).unwrap_err().to_string();
+    assert!(message.contains("kernel.rs:5") && message.contains("panic"), "{message}");
+}
+
+/// The kernel of rust-lang/rust#137086: what is read before the barrier decides what happens behind it.
+const TRAP: &str = "
+    let (n, i) = (n as usize, index_1d().get());
+    let y = if i < n { unsafe { *x.add(i) } } else { 0.0 };
+    sync_threads();
+    if i < n { unsafe { *x.add(i) = 2.0 * y } }
+}";
+
+#[test]
+fn jump_threading_is_off_and_the_simulator_shows_why() {
+    let text = format!("{HEAD}{TRAP}");
+    let barriers = |source: Source| {
+        let ptx = gpu().compile(source).unwrap().ptx().unwrap().to_string();
+        (ptx.matches("bar.sync").count() + ptx.matches("barrier.sync").count(), ptx)
+    };
+    assert_eq!(barriers(Source::rust(&text)).0, 1);
+    assert!(run(&text, "k", 2, 64, 100).is_ok());
+    let threaded = Source::rust(&text).option("-Zmir-enable-passes=+JumpThreading");
+    let (two, ptx) = barriers(threaded.clone());
+    assert_eq!(two, 2, "{ptx}");
+    let message = run_source(threaded, "k", 2, 64, 100).unwrap_err().to_string();
+    assert!(message.contains("barrier that not all threads reach") && message.contains("kernel.rs:7"), "{message}");
+}
+
+#[test]
+fn arguments_are_held_against_the_rust_declaration() {
+    let gpu = gpu();
+    let text = format!("{HEAD}}}");
+    let kernel = gpu.compile(Source::rust(&text)).unwrap().kernel("k").unwrap();
+    let mut x = gpu.zeros::<f32>(4).unwrap();
+    let mut whole = gpu.zeros::<u32>(4).unwrap();
+    let one = LaunchConfig::new(1, 1);
+    let error = kernel.launch(one, (&mut x, 1_u64)).unwrap_err().to_string();
+    assert!(error.contains("n: u32"), "{error}");
+    assert!(matches!(kernel.launch(one, (&mut whole, 1_u32)), Err(Error::ArgumentType { position: 1, .. })));
+    assert!(matches!(kernel.launch(one, (&x, 1_u32)), Err(Error::ArgumentType { position: 1, .. })));
+    assert!(matches!(kernel.launch(one, (&mut x,)), Err(Error::ArgumentCount { .. })));
+    assert!(kernel.launch(one, (&mut x, 1_u32)).is_ok());
+}
+
+#[test]
+fn bad_texts_are_told_with_their_lines() {
+    let print = refused(Source::rust(&format!("{HEAD}    println!(\"{{n}}\");\n}}")));
+    assert!(print.contains("kernel.rs:4") && print.contains("println") && print.contains("`core`"), "{print}");
+    let std = refused(Source::rust(&format!("{HEAD}    let v = std::vec::Vec::from([x]);\n}}")));
+    assert!(std.contains("kernel.rs:4") && std.contains("std"), "{std}");
+    let typed = refused(Source::rust(&format!("{HEAD}    let y: u32 = 1.0;\n}}")));
+    assert!(typed.contains("kernel.rs:4") && typed.contains("mismatched types"), "{typed}");
+    let layout = refused(Source::rust(
+        "pub struct Line { slope: f32, n: u8 }
+#[unsafe(no_mangle)]
+pub extern \"ptx-kernel\" fn k(line: Line) { core::hint::black_box(line.slope); }",
+    ));
+    assert!(layout.contains("repr(C)") && layout.contains("kernel.rs:3"), "{layout}");
+    let other = refused(Source::rust(&format!("{HEAD}    core::arch::x86_64::_mm_pause();\n}}")));
+    assert!(other.contains("kernel.rs:4") && other.contains("x86_64"), "{other}");
+    let host = refused(Source::rust("pub fn main() {}"));
+    assert!(host.contains("no kernel") && host.contains("ptx-kernel"), "{host}");
+    let mangled = refused(Source::rust("pub extern \"ptx-kernel\" fn k() {}"));
+    assert!(mangled.contains("no_mangle"), "{mangled}");
+    let library = refused(Source::rust(&format!("{HEAD}    unsafe {{ *x.cast::<u128>() = *x as u128 }};\n}}")));
+    assert!(library.contains("128-bit"), "{library}");
+    for text in [print, std, typed, layout, other, host, mangled, library] {
+        assert!(text.contains("\nnext: "), "{text}");
+    }
+}
+
+#[test]
+fn constants_are_the_hosts() {
+    let text = format!("{HEAD}    unsafe {{ *x.add(thread_x() as usize) = SCALE * TILE as f32 * n as f32 }};\n}}");
+    let source = Source::rust(&text).define("TILE", 3).define("SCALE", "0.5");
+    assert_eq!(run_source(source, "k", 1, 2, 2).unwrap(), [3.0, 3.0]);
+    let error = refused(Source::rust(&text).define("TILE", "float")).to_string();
+    assert!(error.contains("TILE") && error.contains("next: "), "{error}");
+}
+
+/// One product of 16 × 16 and 16 × 8 by a warp: a from shared memory by `ldmatrix`, which a copy without registers filled.
+#[test]
+fn tensor_cores_multiply() {
+    let text = r#"
+use gpulab_device::*;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn product(a: *const Bf16, b: *const Bf16, c: *mut f32) {
+    let (lane, tile) = (thread_x() as usize, shared!(A: [Bf16; 256]));
+    // SAFETY: a has 256 numbers, b (as 8 columns of 16) 128, and the launch is one warp.
+    let (b, mut c) = unsafe { (Slice::new(b, 128), DisjointSlice::new(c, 128)) };
+    // SAFETY: eight numbers each, 16 bytes, from a buffer that begins at a multiple of 16.
+    unsafe { tensor::copy_16_async(tile, lane * 8, a.add(lane * 8)) };
+    tensor::commit_copies();
+    tensor::copies_done::<0>();
+    sync_warp(warp::ALL);
+    // The quarters of a as `mma` wants them: rows 0 to 7 and 8 to 15 of the left half, then of the right half.
+    let a = tensor::load_matrices(tile, lane % 16 * 16 + lane / 16 * 8);
+    let (column, row) = (lane / 4, lane % 4 * 2);
+    let pair = |k| u32::from(b[column * 16 + k].0) | u32::from(b[column * 16 + k + 1].0) << 16;
+    let sums = tensor::mma(a, [pair(row), pair(row + 8)], [0.0; 4]);
+    for (i, sum) in sums.into_iter().enumerate() {
+        // SAFETY: lane l has two neighbours in row l / 4, and two in the row eight below.
+        unsafe { *c.own_at((lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2) = sum };
+    }
+}"#;
+    let gpu = gpu();
+    let kernel = gpu.compile(text).unwrap_or_else(|error| panic!("{error}")).kernel("product").unwrap();
+    let bf16 = |x: i32| ((x as f32).to_bits() >> 16) as u16;
+    let (a, b) = (|row: i32, k: i32| (row * 3 + k * 5) % 7 - 3, |k: i32, column: i32| (k * 2 + column) % 5 - 2);
+    let whole_a: Vec<u16> = (0..256).map(|i| bf16(a(i / 16, i % 16))).collect();
+    let whole_b: Vec<u16> = (0..128).map(|i| bf16(b(i % 16, i / 16))).collect();
+    let (on_a, on_b, mut c) =
+        (gpu.to_device(&whole_a).unwrap(), gpu.to_device(&whole_b).unwrap(), gpu.poison::<f32>(128).unwrap());
+    kernel.launch(LaunchConfig::new(1, 32), (&on_a, &on_b, &mut c)).unwrap_or_else(|error| panic!("{error}"));
+    let exact: Vec<f32> = (0..128).map(|i| (0..16).map(|k| a(i / 8, k) * b(k, i % 8)).sum::<i32>() as f32).collect();
+    assert_eq!(c.to_host().unwrap(), exact);
+}
+
+#[test]
+fn launch_bounds_reach_the_driver() {
+    let text = "use gpulab_device::*;
+const THREADS: usize = 128;
+launch_bounds!(one, THREADS);
+launch_bounds!(two, 2 * THREADS, 3);
+#[unsafe(no_mangle)]
+pub extern \"ptx-kernel\" fn one() {}
+#[unsafe(no_mangle)]
+pub extern \"ptx-kernel\" fn two(x: u32) { core::hint::black_box(x); }
+#[unsafe(no_mangle)]
+pub extern \"ptx-kernel\" fn three() {}";
+    let module = gpu().compile(text).unwrap();
+    let words = |name: &str| {
+        let ptx = module.ptx().unwrap();
+        let entry = ptx.split(&format!(".entry {name}(")).nth(1).unwrap();
+        entry.split("\n{").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(words("one").ends_with(") .maxntid 128, 1, 1"), "{}", words("one"));
+    assert!(words("two").ends_with(") .maxntid 256, 1, 1 .minnctapersm 3"), "{}", words("two"));
+    assert!(words("three").ends_with(')'), "{}", words("three"));
+}
+
+#[test]
+fn a_function_that_is_called_may_wait_at_a_barrier_and_panic() {
+    let text = format!(
+        "{HEAD}    let tile = shared!(TILE: [f32; 2]);
+    let mut y = 0.0;
+    // Lanes part here, and meet again.
+    for i in 0..thread_x() % 3 {{
+        y += i as f32;
+    }}
+    y += of_block(tile, y) + of_block(tile, y + 1.0);
+    unsafe {{ *x.add(thread_x() as usize) = y + n as f32 }};
+}}
+#[inline(never)]
+fn of_block(tile: SharedArray<f32>, y: f32) -> f32 {{
+    if thread_x() % 32 == 0 {{
+        tile.set(thread_x() as usize / 32, y);
+    }}
+    sync_threads();
+    let sum = tile.get(0) + tile.get(1);
+    sync_threads();
+    sum
+}}"
+    );
+    for source in [Source::rust(&text), Source::rust(&text).checked()] {
+        let ptx = gpu().compile(source.clone()).unwrap().ptx().unwrap().to_string();
+        assert!(ptx.contains("call"), "{ptx}");
+        run_source(source, "k", 1, 64, 64).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Each checked index can end in a trap, on which the other lanes do not wait; here the last loop leads to the end alone.
+#[test]
+fn checks_do_not_keep_the_lanes_of_a_warp_apart() {
+    let text = format!(
+        "{HEAD}    let (t, n) = (thread_x() as usize, n as usize);
+    let tile = shared!(TILE: [f32; 2]);
+    if t % 32 == 0 {{
+        tile.set(t / 32, 1.0);
+    }}
+    sync_threads();
+    let mut x = unsafe {{ DisjointSlice::new(x, n) }};
+    for i in (t..n).step_by(64) {{
+        unsafe {{ *x.own_at(i) = tile.get(0) + tile.get(1) }};
+    }}
+}}"
+    );
+    let y = run_source(Source::rust(&text).checked(), "k", 1, 64, 100).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(y, [2.0; 100]);
+}
