@@ -56,7 +56,7 @@ pub use counters::{Counters, Lines};
 pub use device::Device;
 pub use error::{Error, Result, SourceLine};
 pub use finding::{Finding, Kind, Other};
-pub use launch::{Arg, Launch, MULTIPROCESSORS};
+pub use launch::{Arg, Attributes, Launch, MULTIPROCESSORS};
 pub use module::{KernelInfo, Module, Survey, survey};
 pub use report::Report;
 pub use tensor_map::{Swizzle, TensorMap};

@@ -169,6 +169,7 @@ fn registers_and_hints() {
     check("mov.u32 %r, %nsmid; mov.u32 %t, %smid; setp.lt.u32 %p, %t, %r; selp.u32 %r, 1, 0, %p;", &[([0], 1)]);
     check("mov.u32 %r, %cluster_ctarank; mov.u32 %t, %cluster_nctaid.x; mad.lo.u32 %r, %t, 5, %r;", &[([0], 5)]);
     check("mapa.shared::cluster.u32 %r, %x, 0;", &[([77, 0], 77)]);
+    check("getctarank.shared::cluster.u32 %r, %x;", &[([77, 0], 0)]);
     check("mapa.u64 %rd, %a, 0;", &[([1 << 40, 0], 1 << 40)]);
     check("elect.sync %r|%q, 1; selp.u32 %t, 10, 0, %q; add.u32 %r, %r, %t;", &[([0], 10)]);
     let policy = "createpolicy.fractional.L2::evict_last.b64 %rd, 1.0; prefetch.global.L2 [%in];";

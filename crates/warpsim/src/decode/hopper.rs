@@ -6,7 +6,7 @@ use super::matrix::{file_registers, wanted};
 use super::memory::address;
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Bulk, Described, Element, Left, Op, Wgmma};
+use crate::op::{Bulk, Described, Element, Left, Op, Route, Wgmma};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Space;
 
@@ -88,12 +88,23 @@ pub fn bulk(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Resul
     let operands = super::memory::without_policy(m, operands);
     let counted = m.take("mbarrier::complete_tx::bytes");
     let grouped = m.take("bulk_group");
-    let inside = |m: &mut Modifiers| m.take("shared::cluster") || m.take("shared::cta");
-    if !inside(m) || !m.take("global") || counted == grouped {
-        return Err(Fail::new("a copy between these spaces"));
-    }
-    let load = counted;
+    let (cluster, block, global) = (m.take("shared::cluster"), m.take("shared::cta"), m.take("global"));
+    let route = match (cluster, block, global) {
+        (true, false, true) | (false, true, true) if counted && !grouped => Route::Load,
+        (false, true, true) if grouped => Route::Store,
+        (true, true, false) if counted && dimensions == 0 => Route::FromShared,
+        _ => return Err(Fail::new("a copy between these spaces")),
+    };
+    let (operands, multicast) = match (m.take("multicast::cluster"), operands) {
+        (true, [rest @ .., blocks]) if route == Route::Load => (rest, Some(slots.any_source(blocks, false)?.slot)),
+        (false, all) => (all, None),
+        _ => return Err(Fail::new("a copy to several blocks")),
+    };
     let place = |slots: &mut Slots, operand: &Operand| -> Result<_, Fail> {
+        if dimensions == 0 {
+            let space = if route == Route::FromShared { Space::Shared } else { Space::Global };
+            return Ok((address(slots, operand, space)?, Vec::new()));
+        }
         let Operand::Address(inner, _) = operand else {
             return Err(Fail::new("a tensor map and a place are expected"));
         };
@@ -103,33 +114,22 @@ pub fn bulk(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Resul
         let coordinates = file_registers(slots, coordinates, (dimensions, false), false)?;
         Ok((address(slots, map, Space::Generic)?, coordinates))
     };
-    let copy = match (dimensions, load, operands) {
-        (0, true, [to, from, bytes, barrier]) => Bulk {
-            load,
-            shared: address(slots, to, Space::Shared)?,
-            other: address(slots, from, Space::Global)?,
-            coordinates: Vec::new(),
-            bytes: Some(slots.source(bytes, false)?),
-            barrier: Some(address(slots, barrier, Space::Shared)?),
-        },
-        (0, false, [to, from, bytes]) => Bulk {
-            load,
-            shared: address(slots, from, Space::Shared)?,
-            other: address(slots, to, Space::Global)?,
-            coordinates: Vec::new(),
-            bytes: Some(slots.source(bytes, false)?),
-            barrier: None,
-        },
-        (1.., true, [to, from, barrier]) => {
-            let (other, coordinates) = place(slots, from)?;
-            let (shared, barrier) = (address(slots, to, Space::Shared)?, address(slots, barrier, Space::Shared)?);
-            Bulk { load, shared, other, coordinates, bytes: None, barrier: Some(barrier) }
-        }
-        (1.., false, [to, from]) => {
-            let (other, coordinates) = place(slots, to)?;
-            Bulk { load, shared: address(slots, from, Space::Shared)?, other, coordinates, bytes: None, barrier: None }
-        }
+    let (to, from, bytes, barrier) = match (operands, dimensions == 0, counted) {
+        ([to, from, bytes, barrier], true, true) => (to, from, Some(bytes), Some(barrier)),
+        ([to, from, bytes], true, false) => (to, from, Some(bytes), None),
+        ([to, from, barrier], false, true) => (to, from, None, Some(barrier)),
+        ([to, from], false, false) => (to, from, None, None),
         _ => return Err(Fail::new("the number of operands does not fit")),
     };
-    Ok(Op::Bulk(Box::new(copy)))
+    let (inside, outside) = if route == Route::Store { (from, to) } else { (to, from) };
+    let (other, coordinates) = place(slots, outside)?;
+    Ok(Op::Bulk(Box::new(Bulk {
+        route,
+        shared: address(slots, inside, Space::Shared)?,
+        other,
+        coordinates,
+        bytes: bytes.map(|bytes| slots.source(bytes, false)).transpose()?,
+        barrier: barrier.map(|barrier| address(slots, barrier, Space::Shared)).transpose()?,
+        multicast,
+    })))
 }

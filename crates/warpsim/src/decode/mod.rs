@@ -64,6 +64,8 @@ pub struct Kernel {
     pub ordered: bool,
     /// Updates that are no single access.
     pub updates: Updates,
+    /// Blocks of a cluster along x, y, z, where the kernel says so itself.
+    pub cluster: Option<[u32; 3]>,
 }
 
 /// Decodes a kernel; gives every reason for which it cannot run.
@@ -245,7 +247,7 @@ impl<'a> Decoder<'a> {
 
     fn operation(&mut self, m: &mut Modifiers, operands: &[ast::Operand]) -> Result<Op, Fail> {
         match m.base {
-            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "mapa" | "prefetch" | "prefetchu"
+            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "mapa" | "getctarank" | "prefetch" | "prefetchu"
             | "discard" | "applypriority" | "createpolicy" => memory::decode(&mut self.slots, m, operands),
             "mbarrier" => mbarrier::decode(&mut self.slots, m, operands),
             "wgmma" | "setmaxnreg" => hopper::decode(&mut self.slots, m, operands),
@@ -293,6 +295,7 @@ impl<'a> Decoder<'a> {
             layout: self.layout,
             ordered,
             updates,
+            cluster: function.cluster,
         })
     }
 }

@@ -5,18 +5,31 @@ use super::{Address, Pred, Slot};
 /// A bulk copy (`cp.async.bulk`, `cp.async.bulk.tensor`) that one thread asks for.
 #[derive(Clone, Debug)]
 pub struct Bulk {
-    /// Towards shared memory.
-    pub load: bool,
+    /// From where to where.
+    pub route: Route,
     /// In shared memory.
     pub shared: Address,
-    /// In global memory, or of the tensor map.
+    /// In global memory, or of the tensor map, or in the own block's shared memory.
     pub other: Address,
     /// Coordinates of a box, fastest first; a plain run of bytes has none.
     pub coordinates: Vec<Slot>,
     /// Bytes of a plain run.
     pub bytes: Option<Slot>,
-    /// The barrier that counts the bytes of a load.
+    /// The barrier that counts the bytes of a copy to shared memory.
     pub barrier: Option<Address>,
+    /// The blocks of the cluster that all get the copy, a bit each.
+    pub multicast: Option<Slot>,
+}
+
+/// From where to where the copy engine moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Global memory to shared memory.
+    Load,
+    /// Shared memory to global memory.
+    Store,
+    /// A block's own shared memory to that of a block of the cluster.
+    FromShared,
 }
 
 /// A factor of a product that lies in shared memory.

@@ -180,6 +180,22 @@ pub enum Op {
     WarpgroupWait,
     Mma(Box<Mma>),
     Tile(Box<Tile>),
+    /// Where an address of shared memory lies in another block of the cluster; generic addresses if wide.
+    Map {
+        wide: bool,
+        d: Slot,
+        a: Slot,
+        rank: Slot,
+    },
+    /// `getctarank`: the block of the cluster that an address belongs to.
+    RankOf {
+        wide: bool,
+        d: Slot,
+        a: Slot,
+    },
+    /// The barrier of the cluster.
+    ClusterArrive,
+    ClusterWait,
     /// Generic address from or to an address of a space.
     AddressOf {
         space: Space,

@@ -2,6 +2,7 @@
 
 pub mod atomic;
 pub mod bulk;
+pub mod cluster;
 pub mod fast;
 pub mod matrix;
 pub mod memory;

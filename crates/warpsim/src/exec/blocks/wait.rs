@@ -127,6 +127,8 @@ fn changes(op: &Op) -> bool {
             | Op::StoreMatrix(_)
             | Op::Wgmma(_)
             | Op::WarpgroupWait
+            | Op::ClusterArrive
+            | Op::ClusterWait
             | Op::Tile(_)
             | Op::Clock { .. }
             | Op::Barrier { .. }

@@ -2,11 +2,12 @@
 //! hold the arrivals that are missing, 20–39 those that each phase expects, 40–60 the bytes that are still to come
 //! (negative where they came before they were announced), 61–63 the number of the phase.
 
+use crate::exec::access::cluster::visit;
 use crate::exec::access::memory::addresses;
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::check;
 use crate::finding::Kind;
-use crate::memory::from_generic;
+use crate::memory::{from_generic, of_block};
 use crate::op::{MBarrier, MBarrierOp};
 use crate::ptx::types::Space;
 
@@ -51,9 +52,7 @@ pub fn complete(env: &mut Env, thread: u32, pc: u32, at: u64, bytes: u64) {
     let mut phase = Phase::of(env.shared.load(at as usize, 8));
     phase.bytes -= bytes as i64;
     // What was copied is known to who waits for the phase.
-    if let Some(shadow) = &mut env.shadow {
-        shadow.clocks.leave(thread as usize / 32, at);
-    }
+    leave(env, thread, at);
     env.shared.store(at as usize, 8, phase.word());
     env.arrivals += 1;
 }
@@ -68,8 +67,31 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &MBarrier, mask: u32) -> 
             Space::Generic => from_generic(all[lane]),
             space => (space, all[lane]),
         };
+        // Arrivals reach barriers of other blocks of the cluster; who waits, waits at its own.
+        let (rank, at) = match (space, b.f) {
+            (Space::Shared, MBarrierOp::Init | MBarrierOp::Wait { .. }) => (None, at),
+            (Space::Shared, _) => of_block(at),
+            _ => (None, at),
+        };
+        visit(env, (thread, pc), rank, |env| vain |= one(env, warp, (pc, lane), b, (space, at)));
+    });
+    vain
+}
+
+/// The operation of a lane; true if it waits in vain.
+fn one(
+    env: &mut Env,
+    warp: &mut Warp,
+    (pc, lane): (u32, usize),
+    b: &MBarrier,
+    (space, at): (Space, u64),
+) -> bool {
+    let thread = warp.first + lane as u32;
+    let mut vain = false;
+    {
         if !inside(env, space, at) {
-            return crate::exec::checks::report::access(env, thread, pc, (space, at), 8, false);
+            crate::exec::checks::report::access(env, thread, pc, (space, at), 8, false);
+            return false;
         }
         let word = env.shared.load(at as usize, 8);
         let mut phase = Phase::of(word);
@@ -94,7 +116,8 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &MBarrier, mask: u32) -> 
                          arrivals of a phase",
                         phase.missing
                     );
-                    return env.note(Kind::BarrierDivergence, pc, thread, None, message);
+                    env.note(Kind::BarrierDivergence, pc, thread, None, message);
+                    return false;
                 }
                 match b.f {
                     MBarrierOp::ArriveExpect => phase.bytes += operand as i64,
@@ -107,9 +130,7 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &MBarrier, mask: u32) -> 
                 if let Some(state) = b.state {
                     warp.wide[state as usize][lane] = word;
                 }
-                if let Some(shadow) = &mut env.shadow {
-                    shadow.clocks.leave(thread as usize / 32, at);
-                }
+                leave(env, thread, at);
             }
             MBarrierOp::Wait { parity } => {
                 let done = match (parity, b.operand) {
@@ -129,6 +150,13 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &MBarrier, mask: u32) -> 
                 }
             }
         }
-    });
+    }
     vain
+}
+
+/// What a thread did before it arrived is known to who waits; threads of other blocks have no clock here.
+fn leave(env: &mut Env, thread: u32, at: u64) {
+    if let (Some(shadow), false) = (&mut env.shadow, env.visited) {
+        shadow.clocks.leave(thread as usize / 32, at);
+    }
 }

@@ -143,7 +143,12 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
                     return Stop::Vain;
                 }
             }
-            Op::WarpgroupWait | Op::Barrier { .. } | Op::BarrierReduce { .. } => {
+            Op::ClusterArrive => {
+                if !super::sync::arrive_in_cluster(env, warp, pc, mask) {
+                    return Stop::Fault;
+                }
+            }
+            Op::ClusterWait | Op::WarpgroupWait | Op::Barrier { .. } | Op::BarrierReduce { .. } => {
                 return arrive(env, warp, pc, &instruction.op, mask);
             }
             op => {
