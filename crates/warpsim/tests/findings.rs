@@ -154,7 +154,7 @@ fn unknown_instructions_are_errors_at_load() {
     let ptx = |line: &str| {
         format!(
             ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{{\n.reg .f32 %f<3>;\n\
-             .reg .b32 %r<4>;\n.reg .b64 %rd<2>;\n.reg .pred %p<2>;\n.loc 1 12 3\n{line}\nret;\n}}\n.file 1 \"mine.cu\"\n"
+             .reg .b32 %r<4>; .reg .b64 %rd<2>;\n.reg .pred %p<2>;\n.loc 1 12 3\n{line}\nret;\n}}\n.file 1 \"mine.cu\"\n"
         )
     };
     let unknown = [

@@ -235,3 +235,17 @@ fn a_call_through_a_pointer_is_named() {
     let error = Module::load(ptx).expect_err("refused").to_string();
     assert!(error.contains("a call through a pointer, and no function of this PTX fits it"), "{error}");
 }
+
+/// Inline assembly repeats names of labels in scopes of its own: each branch goes to the label of the innermost scope
+/// around it that has one.
+#[test]
+fn labels_belong_to_their_scopes() {
+    let again = |steps: u32| {
+        format!(
+            "{{ .reg .pred more; .reg .u32 left; mov.u32 left, {steps};\n again: add.u32 %r, %r, 1; sub.u32 left, left, 1;\n \
+             setp.ne.u32 more, left, 0; @more bra again; }}\n"
+        )
+    };
+    let line = format!("mov.u32 %r, 0; {} {{ {} bra out; }} add.u32 %r, %r, 100; out: {}", again(3), again(4), again(2));
+    check(&line, &[([0], 9)]);
+}
