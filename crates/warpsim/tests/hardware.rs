@@ -196,6 +196,9 @@ fn every_rung_of_the_course_is_held_against_the_hardware() {
         if unrecorded {
             Module::load(text).unwrap_or_else(|e| panic!("{kernel}: {e}"));
         }
-        assert!(unrecorded || listed.contains(kernel), "{kernel}\nnext: add a launch of it to ladders.csv, and record it");
+        assert!(
+            unrecorded || listed.contains(kernel),
+            "{kernel}\nnext: add a launch of it to ladders.csv, and record it"
+        );
     }
 }

@@ -246,6 +246,7 @@ fn labels_belong_to_their_scopes() {
              setp.ne.u32 more, left, 0; @more bra again; }}\n"
         )
     };
-    let line = format!("mov.u32 %r, 0; {} {{ {} bra out; }} add.u32 %r, %r, 100; out: {}", again(3), again(4), again(2));
+    let line =
+        format!("mov.u32 %r, 0; {} {{ {} bra out; }} add.u32 %r, %r, 100; out: {}", again(3), again(4), again(2));
     check(&line, &[([0], 9)]);
 }

@@ -271,8 +271,10 @@ impl<'a> Decoder<'a> {
 
     fn operation(&mut self, m: &mut Modifiers, operands: &[ast::Operand]) -> Result<Op, Fail> {
         match m.base {
-            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "mapa" | "getctarank" | "prefetch" | "prefetchu"
-            | "discard" | "applypriority" | "createpolicy" => memory::decode(&mut self.slots, m, operands),
+            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "mapa" | "getctarank" | "prefetch"
+            | "prefetchu" | "discard" | "applypriority" | "createpolicy" => {
+                memory::decode(&mut self.slots, m, operands)
+            }
             "mbarrier" => mbarrier::decode(&mut self.slots, m, operands),
             "wgmma" | "setmaxnreg" => hopper::decode(&mut self.slots, m, operands),
             "cp" | "ldmatrix" | "stmatrix" | "mma" | "wmma" => matrix::decode(&mut self.slots, m, operands),

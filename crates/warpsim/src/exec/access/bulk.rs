@@ -30,7 +30,9 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &Bulk, mask: u32) {
         let who = (warp.first + lane as u32, pc);
         let (target, inside) = of_block(addresses(warp, &b.shared)[lane]);
         let pieces = match b.bytes {
-            Some(bytes) => run_of_bytes(env, warp, who, b, (lane, inside), u64::from(warp.narrow[bytes as usize][lane])),
+            Some(bytes) => {
+                run_of_bytes(env, warp, who, b, (lane, inside), u64::from(warp.narrow[bytes as usize][lane]))
+            }
             None => a_box(env, warp, who, b, (lane, inside)),
         };
         let Some(mut pieces) = pieces else { return };
@@ -144,12 +146,12 @@ fn a_box(
     let mut pieces = Vec::with_capacity((rows * row_bytes / 8) as usize);
     for row in 0..rows {
         let (mut rest, mut base, mut exists) = (row, map.base, true);
-        for dimension in 1..map.sizes.len() {
-            let side = u64::from(map.box_sizes[dimension]);
-            let index = from[dimension] + (rest % side) as i64;
-            rest /= side;
-            exists &= index >= 0 && (index as u64) < map.sizes[dimension];
-            base = base.wrapping_add((index as u64).wrapping_mul(map.strides[dimension - 1]));
+        let slower = map.box_sizes.iter().zip(&map.sizes).zip(&from).skip(1).zip(&map.strides);
+        for (((&side, &size), &from), &stride) in slower {
+            let index = from + (rest % u64::from(side)) as i64;
+            rest /= u64::from(side);
+            exists &= index >= 0 && (index as u64) < size;
+            base = base.wrapping_add((index as u64).wrapping_mul(stride));
         }
         let mut byte = 0;
         while byte < row_bytes {
@@ -174,13 +176,7 @@ fn a_box(
 }
 
 /// Reads a piece of a load.
-fn fetch(
-    env: &mut Env,
-    warp: &Warp,
-    who: (u32, u32),
-    route: Route,
-    (lane, piece): (usize, &mut Piece),
-) -> Option<()> {
+fn fetch(env: &mut Env, warp: &Warp, who: (u32, u32), route: Route, (lane, piece): (usize, &mut Piece)) -> Option<()> {
     let (thread, pc) = who;
     let Some(address) = piece.outside else { return Some(()) };
     let len = piece.len;

@@ -79,13 +79,7 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &MBarrier, mask: u32) -> 
 }
 
 /// The operation of a lane; true if it waits in vain.
-fn one(
-    env: &mut Env,
-    warp: &mut Warp,
-    (pc, lane): (u32, usize),
-    b: &MBarrier,
-    (space, at): (Space, u64),
-) -> bool {
+fn one(env: &mut Env, warp: &mut Warp, (pc, lane): (u32, usize), b: &MBarrier, (space, at): (Space, u64)) -> bool {
     let thread = warp.first + lane as u32;
     let mut vain = false;
     {
