@@ -46,9 +46,8 @@ fn in_each_order(gpu: &Gpu, rung: &Rung, mut run: impl FnMut(Sizes)) {
 fn every_kernel_is_right_in_every_order_of_blocks_and_makes_no_mistake() {
     let gpu = &Gpu::simulated().unwrap();
     for rung in RUNGS {
-        if rung.only {
-            let message = gpu.compile(rung.source().unwrap()).unwrap_err().to_string();
-            println!("{}: not for the simulator: {}", rung.path, message.lines().next().unwrap_or_default());
+        // One rung alone: RUNG=06_tma.
+        if std::env::var("RUNG").is_ok_and(|name| !rung.path.contains(&name)) {
             continue;
         }
         let kernel = || {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::block_order::BlockOrder;
 use crate::error::{Error, Result};
 use crate::exec::{self, Machine};
-use crate::launch::{Arg, Launch, MULTIPROCESSORS, check_shape, pack, resident};
+use crate::launch::{Arg, Attributes, Launch, MULTIPROCESSORS, check_cluster, check_shape, pack, resident};
 use crate::memory::{DeviceMemory, window};
 use crate::module::{Inner, Module};
 use crate::ptx::ast::{Init, Variable};
@@ -155,7 +155,7 @@ impl Device {
     /// # Errors
     /// No such kernel, arguments that do not fit its parameters, a shape over the limits.
     pub fn launch(&mut self, module: &Module, kernel: &str, launch: Launch, args: &[Arg]) -> Result<Report> {
-        self.run(module, kernel, launch, args, false)
+        self.launch_with(module, kernel, launch, Attributes::NONE, args)
     }
 
     /// Runs a kernel whose blocks may wait for each other: all of them run at the same time, as CUDA's cooperative launches
@@ -170,15 +170,31 @@ impl Device {
         launch: Launch,
         args: &[Arg],
     ) -> Result<Report> {
+        self.launch_with(module, kernel, launch, Attributes { cooperative: true, ..Attributes::NONE }, args)
+    }
+
+    /// Runs a kernel in clusters of blocks, cooperatively, or both. A kernel that is compiled for clusters
+    /// (`__cluster_dims__`) has them in [`Device::launch`], too.
+    ///
+    /// # Errors
+    /// As [`Device::launch_cooperative`]; a grid without whole clusters, more than 8 blocks a cluster.
+    pub fn launch_with(
+        &mut self,
+        module: &Module,
+        kernel: &str,
+        launch: Launch,
+        attributes: Attributes,
+        args: &[Arg],
+    ) -> Result<Report> {
         let fit = self.blocks_at_a_time(module, kernel, launch)?;
         let blocks: u64 = launch.grid.iter().map(|&n| u64::from(n)).product();
-        if blocks > u64::from(fit) {
+        if attributes.cooperative && blocks > u64::from(fit) {
             return Err(Error::Call(format!(
                 "a cooperative launch of {blocks} blocks, and {fit} of `{kernel}` run at a time on the \
                  {MULTIPROCESSORS} multiprocessors of the simulated GPU\nnext: launch at most {fit} blocks, and let each do more"
             )));
         }
-        self.run(module, kernel, launch, args, true)
+        self.run(module, kernel, launch, args, attributes)
     }
 
     /// How many blocks of a launch run at the same time, whatever its grid: [`MULTIPROCESSORS`] times what threads and
@@ -197,10 +213,11 @@ impl Device {
         kernel: &str,
         launch: Launch,
         args: &[Arg],
-        cooperative: bool,
+        Attributes { cluster, cooperative }: Attributes,
     ) -> Result<Report> {
         let kernel = module.kernel(kernel)?;
         let shared_bytes = check_shape(kernel, &launch)?;
+        let cluster = check_cluster(kernel, &launch, cluster)?;
         let params = pack(kernel, args)?;
         let variables = self.variables(&module.inner)?;
         let symbol = |s: &crate::decode::Symbol| match s.space {
@@ -214,6 +231,7 @@ impl Device {
             symbols: kernel.layout.symbols.iter().map(symbol).collect(),
             grid: launch.grid,
             block: launch.block,
+            cluster,
             order: self.order,
             cooperative,
             shared_bytes,

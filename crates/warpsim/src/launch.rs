@@ -9,6 +9,8 @@ const MAX_SHARED: u64 = 232_448;
 /// Local memory of a thread and parameters of a kernel at most, in bytes.
 const MAX_LOCAL: u64 = 512 << 10;
 const MAX_PARAMS: u64 = 32_764;
+/// Blocks of a cluster at most (CUDA C programming guide, "Thread Block Clusters": the portable size).
+const MAX_CLUSTER: u64 = 8;
 /// Threads of a block at most, and blocks along each axis (CUDA C programming guide, compute capabilities).
 const MAX_THREADS: u64 = 1024;
 const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
@@ -40,6 +42,21 @@ impl Launch {
     pub fn linear(blocks: u32, threads: u32) -> Self {
         Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
     }
+}
+
+/// How the blocks of a launch belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Blocks of a cluster along x, y, z: they run at the same time, and reach each other's shared memory. `None`: what
+    /// the kernel asks for itself (`__cluster_dims__`), else no clusters.
+    pub cluster: Option<[u32; 3]>,
+    /// All blocks run at the same time, and may wait for each other.
+    pub cooperative: bool,
+}
+
+impl Attributes {
+    /// Of an ordinary launch.
+    pub const NONE: Self = Self { cluster: None, cooperative: false };
 }
 
 /// An argument of a kernel.
@@ -98,6 +115,32 @@ pub(crate) fn check_shape(kernel: &Kernel, launch: &Launch) -> Result<u64> {
         return Err(Error::Call(format!("{shared} bytes of shared memory a block\nnext: use at most {MAX_SHARED}")));
     }
     Ok(shared)
+}
+
+/// The cluster of a launch, if the grid has whole ones.
+pub(crate) fn check_cluster(kernel: &Kernel, launch: &Launch, asked: Option<[u32; 3]>) -> Result<[u32; 3]> {
+    if let (Some(asked), Some(own)) = (asked, kernel.cluster)
+        && asked != own
+    {
+        return Err(Error::Call(format!(
+            "clusters of {asked:?} blocks, and `{}` is compiled for {own:?}\nnext: leave the cluster out of the launch",
+            kernel.name
+        )));
+    }
+    let cluster = asked.or(kernel.cluster).unwrap_or([1; 3]);
+    let blocks: u64 = cluster.iter().map(|&n| u64::from(n)).product();
+    let grid = launch.grid;
+    if !(1..=MAX_CLUSTER).contains(&blocks) {
+        return Err(Error::Call(format!(
+            "a cluster of {cluster:?} blocks\nnext: 1 to {MAX_CLUSTER} in all, which every GPU with clusters runs"
+        )));
+    }
+    if (0..3).any(|axis| !grid[axis].is_multiple_of(cluster[axis])) {
+        return Err(Error::Call(format!(
+            "a grid of {grid:?} blocks has no whole clusters of {cluster:?}\nnext: make each side a multiple"
+        )));
+    }
+    Ok(cluster)
 }
 
 /// Blocks that run at a time, of a shape that keeps the limits and has so much shared memory a block.

@@ -46,6 +46,7 @@ mod module;
 mod op;
 mod ptx;
 mod report;
+mod tensor_map;
 
 mod traffic;
 mod watch;
@@ -55,8 +56,9 @@ pub use counters::{Counters, Lines};
 pub use device::Device;
 pub use error::{Error, Result, SourceLine};
 pub use finding::{Finding, Kind, Other};
-pub use launch::{Arg, Launch, MULTIPROCESSORS};
+pub use launch::{Arg, Attributes, Launch, MULTIPROCESSORS};
 pub use module::{KernelInfo, Module, Survey, survey};
 pub use report::Report;
+pub use tensor_map::{Swizzle, TensorMap};
 pub use traffic::lanes_at_once;
 pub use watch::{Access, AccessKind, Space, Watch};

@@ -37,6 +37,8 @@ pub struct KernelInfo {
     pub local_bytes: u64,
     /// Whether its blocks run one after the other, because their order can show in the result.
     pub ordered: bool,
+    /// Blocks of a cluster along x, y, z, where the kernel says so itself (`__cluster_dims__`).
+    pub cluster: Option<[u32; 3]>,
 }
 
 /// What the simulator makes of each kernel of a PTX file, good or not.
@@ -113,6 +115,7 @@ fn info(kernel: &Kernel) -> KernelInfo {
         shared_bytes: layout.shared_bytes,
         local_bytes: layout.local_bytes,
         ordered: kernel.ordered,
+        cluster: kernel.cluster,
     }
 }
 

@@ -191,8 +191,14 @@ fn every_rung_of_the_course_is_held_against_the_hardware() {
     let rows = ["scenarios", "ladders"].into_iter().flat_map(table);
     let listed: Vec<String> = rows.map(|row| row["module"].clone()).collect();
     for (kernel, text) in kernels {
-        // What the simulator refuses at load cannot be counted.
-        let refused = text.contains("wgmma.") || text.contains("cp.async.bulk");
-        assert!(refused || listed.contains(kernel), "{kernel}\nnext: add a launch of it to ladders.csv, and record it");
+        // The tables' launches know no tensor maps, and no GPU has counted products of a warpgroup yet.
+        let unrecorded = text.contains("wgmma.") || text.contains("cp.async.bulk");
+        if unrecorded {
+            Module::load(text).unwrap_or_else(|e| panic!("{kernel}: {e}"));
+        }
+        assert!(
+            unrecorded || listed.contains(kernel),
+            "{kernel}\nnext: add a launch of it to ladders.csv, and record it"
+        );
     }
 }

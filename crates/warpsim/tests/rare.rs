@@ -169,6 +169,7 @@ fn registers_and_hints() {
     check("mov.u32 %r, %nsmid; mov.u32 %t, %smid; setp.lt.u32 %p, %t, %r; selp.u32 %r, 1, 0, %p;", &[([0], 1)]);
     check("mov.u32 %r, %cluster_ctarank; mov.u32 %t, %cluster_nctaid.x; mad.lo.u32 %r, %t, 5, %r;", &[([0], 5)]);
     check("mapa.shared::cluster.u32 %r, %x, 0;", &[([77, 0], 77)]);
+    check("getctarank.shared::cluster.u32 %r, %x;", &[([77, 0], 0)]);
     check("mapa.u64 %rd, %a, 0;", &[([1 << 40, 0], 1 << 40)]);
     check("elect.sync %r|%q, 1; selp.u32 %t, 10, 0, %q; add.u32 %r, %r, %t;", &[([0], 10)]);
     let policy = "createpolicy.fractional.L2::evict_last.b64 %rd, 1.0; prefetch.global.L2 [%in];";
@@ -233,4 +234,19 @@ fn a_call_through_a_pointer_is_named() {
                call %rd1, prototype_0;\n}\nret;\n}\n";
     let error = Module::load(ptx).expect_err("refused").to_string();
     assert!(error.contains("a call through a pointer, and no function of this PTX fits it"), "{error}");
+}
+
+/// Inline assembly repeats names of labels in scopes of its own: each branch goes to the label of the innermost scope
+/// around it that has one.
+#[test]
+fn labels_belong_to_their_scopes() {
+    let again = |steps: u32| {
+        format!(
+            "{{ .reg .pred more; .reg .u32 left; mov.u32 left, {steps};\n again: add.u32 %r, %r, 1; sub.u32 left, left, 1;\n \
+             setp.ne.u32 more, left, 0; @more bra again; }}\n"
+        )
+    };
+    let line =
+        format!("mov.u32 %r, 0; {} {{ {} bra out; }} add.u32 %r, %r, 100; out: {}", again(3), again(4), again(2));
+    check(&line, &[([0], 9)]);
 }

@@ -189,11 +189,6 @@ impl CudaTensorMap {
     pub(crate) fn words(&self) -> &[u64; 16] {
         &self.0.opaque
     }
-
-    #[cfg(test)]
-    pub(crate) fn from_words(opaque: [u64; 16]) -> CudaTensorMap {
-        CudaTensorMap(CUtensorMap { opaque })
-    }
 }
 
 impl CudaGpu {

@@ -15,6 +15,6 @@ pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
 pub(crate) use cublas::CudaCublas;
 pub(crate) use graph::CudaGraph;
 pub(crate) use kernel::{CudaKernel, CudaLibrary, too_many_blocks};
-pub(crate) use memory::{BOX_ROW, CudaMemory, CudaPinned, CudaTensorMap, is_pinned};
+pub(crate) use memory::{BOX_ROW, CudaMemory, CudaPinned, is_pinned};
 pub use open::{CudaGpu, driver_error};
 pub(crate) use open::{Library, another_context};

@@ -135,13 +135,12 @@ impl Kernel {
 
     /// Step 3 in clusters of blocks, cooperatively, or before the kernel in front has ended (`cuLaunchKernelEx`).
     ///
-    /// In the simulator a launch starts when the one in front has ended, a cluster is one block, and a cooperative launch runs
-    /// all blocks interleaved.
+    /// In the simulator a launch starts when the one in front has ended; the blocks of a cluster, and all of a cooperative
+    /// launch, run interleaved.
     ///
     /// # Errors
     /// As [`Kernel::launch`]; [`Error::LaunchLimit`] for a cooperative launch of more blocks than run at the same time;
-    /// [`Error::Unsupported`] for clusters in the simulator, and for any attribute on an Apple GPU; [`Error::Invalid`] when
-    /// the grid has no whole clusters.
+    /// [`Error::Unsupported`] for any attribute on an Apple GPU; [`Error::Invalid`] when the grid has no whole clusters.
     pub fn launch_with<'a>(
         &self,
         config: LaunchConfig,
@@ -280,10 +279,6 @@ impl Kernel {
                 what: format!("{} blocks are no whole clusters of {}", config.grid.0, attributes.cluster),
                 fix: "make the grid's x a multiple of the cluster".to_string(),
             }),
-            Gpu::Simulated(_) if attributes.cluster > 1 => Err(Error::Unsupported {
-                what: "clusters of blocks on a simulated GPU".to_string(),
-                fix: "launch it with a cluster of 1, or on a GPU from Hopper on".to_string(),
-            }),
             // On CUDA the driver refuses it: asking first would cost every such launch a call.
             Gpu::Simulated(_) if attributes.cooperative => {
                 let fit = self.co_resident_blocks(config)?;
@@ -314,7 +309,7 @@ impl Kernel {
                     return Err(needs_hardware("a launch cannot be queued on a stream", fix));
                 }
                 let args: Vec<SimArg> = args.iter().map(sim_arg).collect();
-                kernel.launch(gpu, config, attributes.cooperative, &args)
+                kernel.launch(gpu, config, attributes, &args)
             }
             _ => unreachable!("a kernel is loaded on its own GPU"),
         }

@@ -3,11 +3,11 @@
 use super::{SimGpu, refused};
 use crate::error::{Error, Mistake, Result};
 use crate::inspect::{Access, AccessKind, Inspection, Line, Space};
-use crate::launch::{LaunchConfig, Signature, Source};
+use crate::launch::{LaunchAttributes, LaunchConfig, Signature, Source};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
-use warpsim::{Arg, Counters, Finding, Kind, Launch, Report, Watch};
+use warpsim::{Arg, Attributes, Counters, Finding, Kind, Launch, Report, Watch};
 
 /// A loaded module, with the source that it was compiled from where that is known.
 #[derive(Debug, Clone)]
@@ -62,15 +62,21 @@ impl SimKernel {
     }
 
     /// Runs the kernel to its end; its mistakes are an error.
-    pub(crate) fn launch(&self, gpu: &SimGpu, config: LaunchConfig, cooperative: bool, args: &[Arg]) -> Result<()> {
-        let report = self.run(gpu, config, cooperative, args, None)?;
+    pub(crate) fn launch(
+        &self,
+        gpu: &SimGpu,
+        config: LaunchConfig,
+        attributes: LaunchAttributes,
+        args: &[Arg],
+    ) -> Result<()> {
+        let report = self.run(gpu, config, attributes, args, None)?;
         show(&report.printed);
         refuse_mistakes(self, &report.findings)
     }
 
     /// Runs the kernel to its end, and keeps what one warp accessed.
     pub(crate) fn inspect(&self, gpu: &SimGpu, config: LaunchConfig, args: &[Arg], watch: Watch) -> Result<Inspection> {
-        let report = self.run(gpu, config, false, args, Some(watch))?;
+        let report = self.run(gpu, config, LaunchAttributes::NONE, args, Some(watch))?;
         Ok(inspection(self, config, watch, report))
     }
 
@@ -78,7 +84,7 @@ impl SimKernel {
         &self,
         gpu: &SimGpu,
         config: LaunchConfig,
-        cooperative: bool,
+        attributes: LaunchAttributes,
         args: &[Arg],
         watch: Option<Watch>,
     ) -> Result<Report> {
@@ -86,10 +92,12 @@ impl SimKernel {
         device.set_watch(watch);
         // Nobody sees the counts of a plain launch, and they take time.
         device.set_counters(watch.is_some());
-        let launched = match cooperative {
-            true => device.launch_cooperative(&self.module, &self.name, shape(config), args),
-            false => device.launch(&self.module, &self.name, shape(config), args),
+        let attributes = Attributes {
+            // A kernel may be compiled for clusters of its own.
+            cluster: (attributes.cluster > 1).then_some([attributes.cluster, 1, 1]),
+            cooperative: attributes.cooperative,
         };
+        let launched = device.launch_with(&self.module, &self.name, shape(config), attributes, args);
         launched.map_err(|error| refused(&error))
     }
 }

@@ -161,6 +161,24 @@ impl SimMemory {
         warpsim::Arg::Pointer(self.address)
     }
 
+    /// A matrix, or a stack of them (its sides from the slowest to the fastest), as the simulated copy engine takes it: in
+    /// boxes of rows of 128 bytes, swizzled.
+    pub(crate) fn tensor_map(&self, element: usize, sides: &[usize], box_rows: u32) -> Result<[u64; 16]> {
+        let sizes: Vec<u64> = sides.iter().rev().map(|&side| side as u64).collect();
+        let steps = sizes.iter().scan(element as u64, |bytes, &side| {
+            *bytes *= side;
+            Some(*bytes)
+        });
+        let strides = steps.take(sizes.len() - 1).collect();
+        let mut box_sizes = vec![1; sizes.len()];
+        box_sizes[..2].copy_from_slice(&[(crate::cuda::BOX_ROW / element) as u32, box_rows]);
+        let swizzle = warpsim::Swizzle::Bytes128;
+        let map = warpsim::TensorMap { base: self.address, element: element as u8, sizes, strides, box_sizes, swizzle };
+        let bytes = map.bytes().map_err(|error| refused(&error))?;
+        let (words, _) = bytes.as_chunks::<8>();
+        Ok(std::array::from_fn(|i| u64::from_le_bytes(words[i])))
+    }
+
     pub(crate) fn write(&mut self, host: &[u8]) -> Result<()> {
         self.gpu.device().write(self.address, host).map_err(|error| refused(&error))
     }

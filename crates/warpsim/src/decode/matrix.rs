@@ -14,12 +14,13 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
     match m.base {
         "cp" => copy(slots, m, operands),
         "ldmatrix" => load(slots, m, operands),
+        "stmatrix" => store(slots, m, operands),
         "wmma" => super::wmma::decode(slots, m, operands),
         _ => mma(slots, m, operands),
     }
 }
 
-fn wanted(m: &mut Modifiers, names: &[&str]) -> Result<(), Fail> {
+pub(super) fn wanted(m: &mut Modifiers, names: &[&str]) -> Result<(), Fail> {
     match names.iter().find(|name| !m.take(name)) {
         None => Ok(()),
         Some(name) => Err(Fail::new(format!("the form without `.{name}`"))),
@@ -31,8 +32,7 @@ fn copy(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op
     wanted(m, &["async"])?;
     // Caches are not simulated.
     if m.take("bulk") {
-        wanted(m, &["prefetch", "L2", "global"]).map_err(|_| Fail::new("a copy by the copy engine"))?;
-        return Ok(Op::Nop);
+        return super::hopper::bulk(slots, m, operands);
     }
     if m.take("mbarrier") {
         return super::mbarrier::copied(slots, m, operands);
@@ -67,6 +67,16 @@ fn load(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op
     let [d, from] = operands else { return Err(count(2)) };
     let rows = registers(slots, d, matrices, true)?;
     Ok(Op::LoadMatrix(Box::new(LoadMatrix { address: address(slots, from, space)?, rows, transposed })))
+}
+
+fn store(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
+    wanted(m, &["sync", "aligned", "m8n8", "b16"])?;
+    let matrices = m.choice(&[("x1", 1usize), ("x2", 2), ("x4", 4)]).ok_or_else(|| Fail::new("how many is unknown"))?;
+    let transposed = m.take("trans");
+    let space = if m.take("shared") || m.take("shared::cta") { Space::Shared } else { Space::Generic };
+    let [to, from] = operands else { return Err(count(2)) };
+    let rows = registers(slots, from, matrices, false)?;
+    Ok(Op::StoreMatrix(Box::new(LoadMatrix { address: address(slots, to, space)?, rows, transposed })))
 }
 
 fn mma(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {

@@ -1,4 +1,4 @@
-//! Barriers that lie in shared memory (PTX ISA, "mbarrier"), without the transactions of bulk copies.
+//! Barriers that lie in shared memory (PTX ISA, "mbarrier").
 
 use super::Fail;
 use super::arithmetic::count;
@@ -15,7 +15,18 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         return Err(Fail::new("an `mbarrier` has 64 bits"));
     }
     m.ignore(&["release", "acquire", "relaxed", "cta", "cluster"]);
-    let space = if m.take("shared") || m.take("shared::cta") { Space::Shared } else { Space::Generic };
+    // Named in parts: `.arrive.expect_tx` announces bytes and arrives.
+    let bytes = match (m.take("expect_tx"), m.take("complete_tx")) {
+        (true, _) if m.take("arrive") => Some(MBarrierOp::ArriveExpect),
+        (true, _) => Some(MBarrierOp::Expect),
+        (_, true) => Some(MBarrierOp::Complete),
+        _ => None,
+    };
+    let space = if m.take("shared::cluster") || m.take("shared") || m.take("shared::cta") {
+        Space::Shared
+    } else {
+        Space::Generic
+    };
     let kinds = [
         ("init", Some(MBarrierOp::Init)),
         ("arrive", Some(MBarrierOp::Arrive { drop: false })),
@@ -24,7 +35,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         ("try_wait", Some(MBarrierOp::Wait { parity: false })),
         ("inval", None),
     ];
-    let kind = m.choice(&kinds).ok_or_else(|| Fail::new("this form of an `mbarrier`"))?;
+    let kind = bytes.map(Some).or_else(|| m.choice(&kinds)).ok_or_else(|| Fail::new("this form of an `mbarrier`"))?;
     let Some(f) = kind else { return Ok(Op::Nop) };
     // An arrival that does not complete the phase is an arrival.
     m.take("noComplete");
@@ -45,6 +56,15 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
                 _ => return Err(count(3)),
             };
             out
+        }
+        (MBarrierOp::ArriveExpect, [state, place, bytes]) => {
+            let mut out = at(slots, f, place, space)?;
+            out.state = sink(slots, state)?.map(|r| r.slot);
+            out.operand = Some(slots.source(bytes, false)?);
+            out
+        }
+        (MBarrierOp::Expect | MBarrierOp::Complete, [place, bytes]) => {
+            MBarrier { operand: Some(slots.source(bytes, false)?), ..at(slots, f, place, space)? }
         }
         // The last operand says how long a thread may sleep.
         (MBarrierOp::Wait { parity }, [done, place, phase] | [done, place, phase, _]) => {

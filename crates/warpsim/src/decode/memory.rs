@@ -46,7 +46,6 @@ pub(super) const SPACES: &[(&str, Space)] = &[
     ("global", Space::Global),
     ("shared", Space::Shared),
     ("shared::cta", Space::Shared),
-    // A cluster is one block here.
     ("shared::cluster", Space::Shared),
     ("local", Space::Local),
     ("const", Space::Const),
@@ -77,14 +76,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
             let d = slots.pred_out(d)?.ok_or_else(|| Fail::new("a result is needed"))?;
             Ok(Op::IsSpace { space, d, a: slots.source(a, true)? })
         }
-        // Where a variable lies in another block of the cluster: there is none but this one.
-        "mapa" => {
-            m.choice(SPACES);
-            let ty = m.ty()?;
-            let [d, a, _] = operands else { return Err(count(3)) };
-            let (row, a) = (slots.row(d)?, slots.source(&fit(a, ty), ty.bytes() == 8)?);
-            Ok(if row.wide { Op::Mov64 { d: row.slot, a } } else { Op::Mov32 { d: row.slot, a } })
-        }
+        "mapa" | "getctarank" => rank(slots, m, operands),
         "prefetch" | "prefetchu" => {
             m.ignore(&["global", "local", "tensormap", "L1", "L2", "L2::evict_last", "L2::evict_normal"]);
             Ok(Op::Nop)
@@ -105,6 +97,28 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         }
         _ => super::atomic::decode(slots, m, operands),
     }
+}
+
+/// Where an address lies in another block of the cluster (`mapa`), and which block's it is (`getctarank`).
+fn rank(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
+    let shared = m.take("shared::cluster");
+    let ty = m.ty()?;
+    let wide = ty.bytes() == 8;
+    if !shared && !wide {
+        return Err(Fail::new("generic addresses have 64 bits"));
+    }
+    // 64-bit registers may hold an address of the space, too: they are told apart by their values.
+    let maps = m.base == "mapa";
+    let (d, a, rank) = match operands {
+        [d, a, rank] if maps => (d, a, Some(slots.source(rank, false)?)),
+        [d, a] if !maps => (d, a, None),
+        _ => return Err(Fail::new("the number of operands does not fit")),
+    };
+    let (d, a) = (super::arithmetic::out(slots, d, wide && maps)?, slots.source(&fit(a, ty), wide)?);
+    Ok(match rank {
+        Some(rank) => Op::Map { wide, d, a, rank },
+        None => Op::RankOf { wide, d, a },
+    })
 }
 
 fn mov(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {

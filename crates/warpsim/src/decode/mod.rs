@@ -6,6 +6,7 @@ mod call;
 mod convert;
 mod float;
 pub mod flow;
+mod hopper;
 mod layout;
 mod logic;
 mod matrix;
@@ -63,6 +64,8 @@ pub struct Kernel {
     pub ordered: bool,
     /// Updates that are no single access.
     pub updates: Updates,
+    /// Blocks of a cluster along x, y, z, where the kernel says so itself.
+    pub cluster: Option<[u32; 3]>,
 }
 
 /// Decodes a kernel; gives every reason for which it cannot run.
@@ -79,12 +82,15 @@ struct Decoder<'a> {
     layout: Layout,
     code: Vec<Instruction>,
     errors: Vec<Error>,
-    labels: HashMap<String, u32>,
+    /// By the scope that they are in, and by name: inline assembly repeats names in scopes of its own.
+    labels: HashMap<(u32, String), u32>,
+    /// Numbers of the scopes that are open, outermost first, and how many there were; the body itself is 0.
+    scopes: (Vec<u32>, u32),
     /// Tables of `brx.idx`, and the label that was seen last.
     tables: HashMap<String, Vec<String>>,
     last_label: String,
-    /// Branches of the body whose labels are not all known yet: instruction and name.
-    branches: Vec<(u32, String)>,
+    /// Branches of the body whose labels are not all known yet: instruction, name, and the scopes around it.
+    branches: Vec<(u32, String, Vec<u32>)>,
     /// Functions whose calls are being put in, outermost first.
     inside: Vec<&'a str>,
     /// Functions that call themselves, the one that is decoded now, and the one that each call is in.
@@ -109,6 +115,7 @@ impl<'a> Decoder<'a> {
             code: Vec::new(),
             errors: Vec::new(),
             labels: HashMap::new(),
+            scopes: (Vec::new(), 0),
             tables: HashMap::new(),
             last_label: String::new(),
             branches: Vec::new(),
@@ -124,6 +131,7 @@ impl<'a> Decoder<'a> {
     /// Decodes a body, whose names are its own, and joins its branches to their labels.
     fn body(&mut self, body: &'a [ast::Statement], name: &'a str) {
         self.slots.open();
+        let outer = std::mem::take(&mut self.scopes);
         for statement in body {
             if let ast::Statement::Variable(variable) = statement
                 && variable.space != Space::Param
@@ -133,14 +141,20 @@ impl<'a> Decoder<'a> {
         }
         body.iter().for_each(|statement| self.statement(statement));
         self.slots.close();
-        self.labels.insert(call::RETURN.to_owned(), self.code.len() as u32);
-        for (at, label) in std::mem::take(&mut self.branches) {
+        self.scopes = outer;
+        self.labels.insert((0, call::RETURN.to_owned()), self.code.len() as u32);
+        for (at, label, scopes) in std::mem::take(&mut self.branches) {
             let instruction = &mut self.code[at as usize];
-            match (self.labels.get(&label), &mut instruction.op) {
-                (Some(&place), Op::Branch { target, .. }) => *target = place,
+            // The innermost of the scopes around the branch, at last the body.
+            let place = |label: &String| {
+                let around = scopes.iter().rev().chain([&0]);
+                around.filter_map(|&scope| self.labels.get(&(scope, label.clone())).copied()).next()
+            };
+            match (place(&label), &mut instruction.op) {
+                (Some(place), Op::Branch { target, .. }) => *target = place,
                 (Some(_), Op::BranchTable { targets, .. }) => {
                     let labels = self.tables.get(&label).into_iter().flatten();
-                    let places: Option<Vec<u32>> = labels.map(|l| self.labels.get(l).copied()).collect();
+                    let places: Option<Vec<u32>> = labels.map(place).collect();
                     match places.filter(|p| !p.is_empty()) {
                         Some(places) => *targets = places,
                         None => self.errors.push(Error::Syntax {
@@ -159,10 +173,18 @@ impl<'a> Decoder<'a> {
 
     fn statement(&mut self, statement: &'a ast::Statement) {
         match statement {
-            ast::Statement::Open => self.slots.open(),
-            ast::Statement::Close => self.slots.close(),
+            ast::Statement::Open => {
+                self.slots.open();
+                self.scopes.1 += 1;
+                self.scopes.0.push(self.scopes.1);
+            }
+            ast::Statement::Close => {
+                self.slots.close();
+                self.scopes.0.pop();
+            }
             ast::Statement::Label(name) => {
-                self.labels.insert(name.clone(), self.code.len() as u32);
+                let scope = self.scopes.0.last().copied().unwrap_or(0);
+                self.labels.insert((scope, name.clone()), self.code.len() as u32);
                 self.last_label.clone_from(name);
             }
             ast::Statement::Targets(labels) => {
@@ -187,7 +209,7 @@ impl<'a> Decoder<'a> {
                     let message = format!("`{}`: {message}", instruction.opcode);
                     self.errors.push(Error::Unsupported { line: instruction.line, source, message });
                     // A branch that was refused after its label was read is not there.
-                    self.branches.retain(|(at, _)| (*at as usize) < self.code.len());
+                    self.branches.retain(|(at, ..)| (*at as usize) < self.code.len());
                 }
             }
         }
@@ -214,7 +236,7 @@ impl<'a> Decoder<'a> {
             return self.call(from, guard.is_some());
         } else if modifiers.base == "ret" && !self.inside.is_empty() {
             modifiers.take("uni");
-            self.branches.push((self.code.len() as u32, call::RETURN.to_owned()));
+            self.jump(call::RETURN);
             Op::Branch { target: 0, reconverge: 0 }
         } else if modifiers.base == "brx" {
             if !modifiers.take("idx") || guard.is_some() {
@@ -224,14 +246,14 @@ impl<'a> Decoder<'a> {
             let [index, ast::Operand::Name(table)] = from.operands.as_slice() else {
                 return Err(Fail::new("an index and a table of labels are expected"));
             };
-            self.branches.push((self.code.len() as u32, table.clone()));
+            self.jump(table);
             Op::BranchTable { index: self.slots.source(index, false)?, targets: Vec::new(), reconverge: 0 }
         } else if modifiers.base == "bra" {
             modifiers.take("uni");
             let [ast::Operand::Name(label)] = from.operands.as_slice() else {
                 return Err(Fail::new("a branch names one label"));
             };
-            self.branches.push((self.code.len() as u32, label.clone()));
+            self.jump(label);
             Op::Branch { target: 0, reconverge: 0 }
         } else {
             self.operation(&mut modifiers, &from.operands)?
@@ -242,12 +264,20 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
+    /// The next instruction is a branch to a label, or by a table.
+    fn jump(&mut self, label: &str) {
+        self.branches.push((self.code.len() as u32, label.to_owned(), self.scopes.0.clone()));
+    }
+
     fn operation(&mut self, m: &mut Modifiers, operands: &[ast::Operand]) -> Result<Op, Fail> {
         match m.base {
-            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "mapa" | "prefetch" | "prefetchu"
-            | "discard" | "applypriority" | "createpolicy" => memory::decode(&mut self.slots, m, operands),
+            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "mapa" | "getctarank" | "prefetch"
+            | "prefetchu" | "discard" | "applypriority" | "createpolicy" => {
+                memory::decode(&mut self.slots, m, operands)
+            }
             "mbarrier" => mbarrier::decode(&mut self.slots, m, operands),
-            "cp" | "ldmatrix" | "mma" | "wmma" => matrix::decode(&mut self.slots, m, operands),
+            "wgmma" | "setmaxnreg" => hopper::decode(&mut self.slots, m, operands),
+            "cp" | "ldmatrix" | "stmatrix" | "mma" | "wmma" => matrix::decode(&mut self.slots, m, operands),
             "cvt" => convert::decode(&mut self.slots, m, operands),
             "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "setp" | "set" | "selp"
             | "slct" | "bfe" | "bfi" | "bfind" | "popc" | "clz" | "brev" | "prmt" | "fns" => {
@@ -291,6 +321,7 @@ impl<'a> Decoder<'a> {
             layout: self.layout,
             ordered,
             updates,
+            cluster: function.cluster,
         })
     }
 }

@@ -114,7 +114,11 @@ impl<'a> Decoder<'a> {
             self.body(function.body.as_deref().unwrap_or(&[]), &function.name);
             self.inside.pop();
             self.slots.symbols = symbols;
-            debug_assert_eq!(self.labels.get(RETURN), Some(&(self.code.len() as u32)), "returns go to the end");
+            debug_assert_eq!(
+                self.labels.get(&(0, RETURN.to_owned())),
+                Some(&(self.code.len() as u32)),
+                "returns go to the end"
+            );
             let end = self.code.len() as u32;
             self.code.push(Instruction { guard: None, op: Op::End, ptx_line: function.line, loc: (0, 0) });
             let (narrow, wide, preds) = before.0;

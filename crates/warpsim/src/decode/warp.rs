@@ -24,7 +24,8 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
             m.ignore(&["mbarrier_init", "sync_restrict::shared::cta"]);
             Ok(Op::Fence { far })
         }
-        // Nobody waits for time to pass.
+        // Nobody waits for time to pass. A launch starts when the one in front has ended, so that `griddepcontrol.wait` has
+        // nothing to wait for, and nobody is there whom `launch_dependents` could let start.
         "nanosleep" | "pmevent" | "griddepcontrol" => {
             m.ignore(&["u32", "wait", "launch_dependents"]);
             Ok(Op::Nop)
@@ -83,14 +84,11 @@ fn barrier(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result
         return Ok(Op::WarpBarrier { members: slots.source(members, false)? });
     }
     m.ignore(&["cta", "aligned"]);
-    // A cluster is one block here: who has arrived waits for the block.
     if m.take("cluster") {
         m.ignore(&["release", "acquire", "relaxed"]);
         return match (m.choice(&[("wait", true), ("arrive", false)]), operands) {
-            (Some(true), []) => {
-                Ok(Op::Barrier { id: slots.source(&Operand::Int(0), false)?, threads: None, wait: true })
-            }
-            (Some(false), []) => Ok(Op::Nop),
+            (Some(true), []) => Ok(Op::ClusterWait),
+            (Some(false), []) => Ok(Op::ClusterArrive),
             _ => Err(Fail::new("its form is unknown")),
         };
     }

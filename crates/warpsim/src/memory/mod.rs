@@ -23,6 +23,24 @@ pub const PARAM_WINDOW: u64 = 3 * WINDOW;
 /// Where allocations start.
 pub const GLOBAL_START: u64 = 16 * WINDOW;
 
+/// Shared addresses of another block of the cluster: from this bit on its rank, plus 1.
+const RANK: u32 = 24;
+
+/// A shared address (generic or not) in the block of a rank, where that is not its own.
+pub fn in_block(address: u64, rank: u64) -> u64 {
+    let within = address & ((1 << RANK) - 1) | address >> 32 << 32;
+    within | (rank + 1) << RANK
+}
+
+/// The rank of the block that a shared address belongs to, unless that is its user's own, and the address there.
+#[inline(always)]
+pub fn of_block(address: u64) -> (Option<u64>, u64) {
+    match address >> RANK {
+        0 => (None, address),
+        rank => (Some(rank - 1), address & ((1 << RANK) - 1)),
+    }
+}
+
 /// Space and offset within it of a generic address.
 #[inline(always)]
 pub fn from_generic(address: u64) -> (Space, u64) {

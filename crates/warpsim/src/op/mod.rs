@@ -1,6 +1,7 @@
 //! Instructions as they run: decoded once, operands are slots of the warp's register file.
 
 mod calls;
+mod hopper;
 mod kinds;
 mod matrix;
 mod operands;
@@ -9,6 +10,7 @@ mod warps;
 
 use crate::ptx::types::Space;
 pub use calls::*;
+pub use hopper::*;
 pub use kinds::*;
 pub use matrix::*;
 pub use operands::*;
@@ -170,8 +172,30 @@ pub enum Op {
     MBarrier(Box<MBarrier>),
     Copy(Box<Copy>),
     LoadMatrix(Box<LoadMatrix>),
+    /// `stmatrix`, with the fields of its counterpart.
+    StoreMatrix(Box<LoadMatrix>),
+    Bulk(Box<Bulk>),
+    Wgmma(Box<Wgmma>),
+    /// `wgmma.wait_group`: the four warps of a warpgroup have started the same products.
+    WarpgroupWait,
     Mma(Box<Mma>),
     Tile(Box<Tile>),
+    /// Where an address of shared memory lies in another block of the cluster; generic addresses if wide.
+    Map {
+        wide: bool,
+        d: Slot,
+        a: Slot,
+        rank: Slot,
+    },
+    /// `getctarank`: the block of the cluster that an address belongs to.
+    RankOf {
+        wide: bool,
+        d: Slot,
+        a: Slot,
+    },
+    /// The barrier of the cluster.
+    ClusterArrive,
+    ClusterWait,
     /// Generic address from or to an address of a space.
     AddressOf {
         space: Space,
@@ -270,7 +294,7 @@ pub enum Op {
 impl Op {
     /// Whether all 32 lanes of a warp must execute it together.
     pub fn whole_warp(&self) -> bool {
-        matches!(self, Self::Mma(_) | Self::Tile(_) | Self::LoadMatrix(_))
+        matches!(self, Self::Mma(_) | Self::Tile(_) | Self::LoadMatrix(_) | Self::StoreMatrix(_) | Self::Wgmma(_))
     }
 }
 

@@ -133,6 +133,12 @@ pub enum MBarrierOp {
         /// Later phases expect fewer arrivals.
         drop: bool,
     },
+    /// Announces bytes that the copy engine will bring, and arrives.
+    ArriveExpect,
+    /// Announces bytes.
+    Expect,
+    /// Counts bytes as come.
+    Complete,
     /// Asks whether a phase is complete.
     Wait {
         /// By the phase's parity rather than its state.

@@ -54,6 +54,8 @@ pub struct Function {
     pub params: Vec<Variable>,
     /// Parameters that hold the results.
     pub returns: Vec<Variable>,
+    /// `.reqnctapercluster`: blocks of a cluster along x, y, z.
+    pub cluster: Option<[u32; 3]>,
     /// Statements; none for a declaration.
     pub body: Option<Vec<Statement>>,
     /// Line of the PTX text.

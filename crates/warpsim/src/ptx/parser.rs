@@ -169,14 +169,21 @@ impl Parser {
         let returns = if results { self.params()? } else { Vec::new() };
         let name = self.word()?;
         let params = if self.peek() == Some(&Token::Mark(b'(')) { self.params()? } else { Vec::new() };
+        let mut cluster = None;
         // Hints for the register allocator and launch bounds.
         while let Some(Token::Word(word)) = self.peek() {
             let flag = matches!(word.as_str(), ".noreturn" | ".blocksareclusters" | ".explicitcluster");
             let bounds = [".maxntid", ".minnctapersm", ".maxnreg", ".reqntid", ".maxclusterrank", ".pragma"];
             if word == ".reqnctapercluster" {
-                return Err(
-                    self.error(&format!("{name} runs in clusters of blocks, which the simulator does not know"))
-                );
+                self.at += 1;
+                let mut sides = [1; 3];
+                for (number, side) in sides.iter_mut().enumerate() {
+                    if number == 0 || self.accept(b',') {
+                        *side = u32::try_from(self.integer()?).unwrap_or(u32::MAX);
+                    }
+                }
+                cluster = Some(sides);
+                continue;
             }
             if !flag && !bounds.contains(&word.as_str()) {
                 return Err(self.error(&format!("`{word}` after the parameters of {name}")));
@@ -187,7 +194,7 @@ impl Parser {
             }
         }
         let body = if self.accept(b';') { None } else { Some(self.body()?) };
-        Ok(Function { name, entry, params, returns, body, line })
+        Ok(Function { name, entry, params, returns, cluster, body, line })
     }
 
     fn params(&mut self) -> Result<Vec<Variable>> {

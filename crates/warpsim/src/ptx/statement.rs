@@ -73,13 +73,7 @@ impl Parser {
             return Ok(());
         }
         let mut operands = Vec::new();
-        // The copy engine's operands are like no others (`[map, {x, y}]`): decoding refuses it by its name.
-        let engine = word.starts_with("cp.async.bulk") || word.starts_with("cp.reduce.async.bulk");
         while !self.accept(b';') {
-            if engine {
-                self.next()?;
-                continue;
-            }
             if !operands.is_empty() {
                 self.expect(b',')?;
             }
@@ -136,6 +130,13 @@ impl Parser {
                 let base = Box::new(self.operand(depth + 1)?);
                 let negative = self.peek() == Some(&Token::Mark(b'-'));
                 let offset = if negative || self.accept(b'+') { self.integer()? as i64 } else { 0 };
+                // A tensor map with the coordinates of a box.
+                if self.accept(b',') {
+                    let coordinates = Box::new(self.operand(depth + 1)?);
+                    self.expect(b']')?;
+                    let map = Box::new(Operand::Address(base, offset));
+                    return Ok(Operand::Address(Box::new(Operand::Pair(map, coordinates)), 0));
+                }
                 self.expect(b']')?;
                 Operand::Address(base, offset)
             }

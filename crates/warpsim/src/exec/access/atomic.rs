@@ -1,5 +1,6 @@
 //! Atomics and reductions (PTX ISA, "atom"): lane after lane, lowest first.
 
+use super::cluster::{parts, visit};
 use super::memory::{addresses, at_home, by_space, find};
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::check;
@@ -12,10 +13,19 @@ use crate::traffic::atomic_wavefronts;
 /// Does an atomic in the lanes of the mask.
 pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, mask: u32) {
     let all = addresses(warp, &a.address);
+    let Some(parts) = parts(env, a.address.space, &all, mask) else { return within(env, warp, pc, a, (&all, mask)) };
+    for (rank, all, mask) in parts {
+        let thread = warp.first + mask.trailing_zeros();
+        visit(env, (thread, pc), rank, |env| within(env, warp, pc, a, (&all, mask)));
+    }
+}
+
+/// The same, of lanes that address no other block of the cluster, or all the same one.
+fn within(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, (all, mask): (&Row<u64>, u32)) {
     let len = u64::from(a.len());
     let shared = std::mem::take(&mut env.shared);
     let local = std::mem::take(&mut warp.local);
-    by_space(a.address.space, &all, mask, |space, at, mask| {
+    by_space(a.address.space, all, mask, |space, at, mask| {
         let mut served = 0;
         if a.release {
             check::fence(env, warp.first, true);

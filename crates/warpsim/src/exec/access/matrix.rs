@@ -50,6 +50,38 @@ pub fn copy(env: &mut Env, warp: &mut Warp, pc: u32, c: &Copy, mask: u32) {
     }
 }
 
+/// Writes matrices of 8 × 8 halves (`stmatrix`); all lanes of the warp take part.
+pub fn store(env: &mut Env, warp: &mut Warp, pc: u32, l: &LoadMatrix) {
+    let all = addresses(warp, &l.address);
+    let lanes = 8 * l.rows.len();
+    let mask = if lanes == LANES { u32::MAX } else { (1 << lanes) - 1 };
+    let shared = std::mem::take(&mut env.shared);
+    by_space(l.address.space, &all, mask, |space, at, mask| {
+        let mut served = 0;
+        each(mask, |lane| {
+            let place = match at[lane] & 15 {
+                0 if space == Space::Shared => find(env, &warp.local, &shared, space, (lane, at[lane]), 16),
+                _ => None,
+            };
+            let thread = warp.first + lane as u32;
+            let Some((bytes, offset)) = place else {
+                return crate::exec::checks::report::access(env, thread, pc, (space, at[lane]), 16, false);
+            };
+            served |= 1 << lane;
+            let (matrix, row) = (lane / 8, lane % 8);
+            for column in 0..8 {
+                // Lane l holds elements 2 (l % 4) and the next of row l / 4.
+                let (r, c) = if l.transposed { (column, row) } else { (row, column) };
+                let word = warp.narrow[l.rows[matrix] as usize][r * 4 + c / 2];
+                bytes.store(offset + 2 * column, 2, u64::from(word >> (c % 2 * 16) & 0xffff));
+            }
+            (0..4).for_each(|word| crate::exec::checks::check::wrote(env, (thread, pc), at[lane] + 4 * word));
+        });
+        count::<false>(env, pc, (space, space), at, served, 16);
+    });
+    env.shared = shared;
+}
+
 /// Loads matrices of 8 × 8 halves; all lanes of the warp take part.
 pub fn load(env: &mut Env, warp: &mut Warp, pc: u32, l: &LoadMatrix) {
     let all = addresses(warp, &l.address);

@@ -1,5 +1,6 @@
 //! Loads, stores and atomics of a warp: addresses checked, requests counted, lanes served.
 
+use super::cluster::{parts, visit};
 use crate::decode::flow::Home;
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::check;
@@ -96,10 +97,21 @@ pub fn at_home(space: Space, home: Home, at: u64, len: u64) -> bool {
 #[inline(never)]
 pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &Transfer, mask: u32) {
     let all = addresses(warp, &t.address);
+    let Some(parts) = parts(env, t.address.space, &all, mask) else {
+        return within::<LOAD>(env, warp, pc, t, (&all, mask));
+    };
+    for (rank, all, mask) in parts {
+        let thread = warp.first + mask.trailing_zeros();
+        visit(env, (thread, pc), rank, |env| within::<LOAD>(env, warp, pc, t, (&all, mask)));
+    }
+}
+
+/// The same, of lanes that address no other block of the cluster, or all the same one.
+fn within<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &Transfer, (all, mask): (&Row<u64>, u32)) {
     let len = u64::from(t.bytes) * u64::from(t.count);
     let shared = std::mem::take(&mut env.shared);
     let local = std::mem::take(&mut warp.local);
-    by_space(t.address.space, &all, mask, |space, at, mask| {
+    by_space(t.address.space, all, mask, |space, at, mask| {
         let mut served = 0;
         if t.release {
             check::fence(env, warp.first, true);
@@ -123,7 +135,7 @@ pub fn transfer<const LOAD: bool>(env: &mut Env, warp: &mut Warp, pc: u32, t: &T
             served |= 1 << lane;
             let thread = warp.first + lane as u32;
             let word = LOAD && len == 4 && space == Space::Shared && !t.strong;
-            let plain = word && env.shadow.as_mut().is_some_and(|s| s.plain_read(offset, thread, pc));
+            let plain = word && !env.visited && env.shadow.as_mut().is_some_and(|s| s.plain_read(offset, thread, pc));
             if checks && !plain {
                 check::<LOAD>(env, warp, (pc, lane), t, (space, address), (bytes, offset));
             }

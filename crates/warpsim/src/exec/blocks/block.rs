@@ -1,6 +1,6 @@
 //! The warps of a block take turns; barriers let them go on together.
 
-use super::state::{Env, Status, Waiting, Warp};
+use super::state::{Env, Machine, Meeting, Status, Waiting, Warp};
 use super::wait::{Polled, waits};
 use crate::exec::values::lanes::LANES;
 use crate::exec::warps::warp::{Stop, run};
@@ -9,6 +9,10 @@ use crate::op::BarrierReduce;
 
 /// Instructions a warp may take before the next one has its turn: spinning warps let others go on.
 const TURN: u64 = 1 << 16;
+
+/// Rounds in which all wait for barriers in shared memory before that counts as for ever: lanes of a warp that are apart
+/// take turns.
+const IDLE: u32 = 1000;
 
 /// How a block that ran alone ended.
 pub enum Ran {
@@ -19,6 +23,9 @@ pub enum Ran {
     /// It waits for these words of global memory, and nobody runs who could change them.
     Waits(Vec<Polled>),
 }
+
+/// The barrier of the cluster, among those of the block (0 to 15) and of its warpgroups (16 to 23).
+pub const CLUSTER: u32 = 24;
 
 /// How a block stands after each of its warps had a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +38,30 @@ pub enum Round {
     Moves,
     /// Each warp that can run used up its turn.
     Spent,
+    /// Each warp that can run asked for something in shared memory that has not happened, and nothing did.
+    Vain,
+    /// No warp can run until the cluster's other blocks are at its barrier.
+    Stuck,
+}
+
+/// How long all has been waiting.
+#[derive(Debug, Default)]
+pub struct Stuck(u32);
+
+impl Stuck {
+    /// After a round of all that run together, in which nothing happened or something did: whether nothing ever will.
+    pub fn for_ever(&mut self, nothing: bool) -> bool {
+        self.0 = if nothing { self.0 + 1 } else { 0 };
+        self.0 > IDLE
+    }
+}
+
+impl Meeting {
+    /// Before the blocks of a cluster start.
+    pub fn of(machine: &Machine) -> Self {
+        let threads = machine.threads();
+        Self { phase: 0, threads: vec![(threads, threads); machine.cluster_size() as usize] }
+    }
 }
 
 /// Runs a block to its end.
@@ -42,6 +73,7 @@ pub fn run_block(env: &mut Env, warps: &mut [Warp], position: u64) -> Ran {
 /// Runs a block on, to its end.
 pub fn go_on(env: &mut Env, warps: &mut [Warp]) -> Ran {
     env.look_at = env.steps + TURN;
+    let mut waited = Stuck::default();
     loop {
         match round(env, warps, TURN) {
             Round::Ended => return Ran::Ended,
@@ -55,7 +87,12 @@ pub fn go_on(env: &mut Env, warps: &mut [Warp]) -> Ran {
                     Err(()) => return Ran::Failed,
                 }
             }
-            Round::Moves | Round::Spent => {}
+            stands => {
+                if waited.for_ever(stands == Round::Vain) || stands == Round::Stuck {
+                    stuck(env, warps);
+                    return Ran::Failed;
+                }
+            }
         }
     }
 }
@@ -64,7 +101,8 @@ pub fn go_on(env: &mut Env, warps: &mut [Warp]) -> Ran {
 pub fn start(env: &mut Env, warps: &mut [Warp], position: u64) {
     env.block = (position, env.machine.coordinates(position));
     env.steps = 0;
-    env.arrived = [0; 16];
+    env.meeting = Meeting::of(env.machine);
+    env.arrived = [0; 24];
     env.shared.clear();
     if let Some(shadow) = &mut env.shadow {
         shadow.start();
@@ -80,18 +118,22 @@ pub fn start(env: &mut Env, warps: &mut [Warp], position: u64) {
 /// Gives each warp that can run a turn.
 pub fn round(env: &mut Env, warps: &mut [Warp], turn: u64) -> Round {
     let (mut ran, mut moves) = (false, false);
+    let (arrivals, mut vain) = (env.arrivals, true);
+    let met = meet(env, warps);
     for warp in warps.iter_mut() {
         if warp.status != Status::Ready {
             continue;
         }
         ran = true;
         let before = env.steps;
+        warp.in_vain = None;
         let stop = run(env, warp, turn);
         warp.steps += env.steps - before;
         env.longest = env.longest.max(warp.steps);
         if stop == Stop::Fault {
             return Round::Failed;
         }
+        vain &= warp.in_vain.is_some();
         moves |= warp.status != Status::Ready;
         if warp.status != Status::Done && env.steps > env.machine.step_budget {
             let message = format!(
@@ -103,15 +145,51 @@ pub fn round(env: &mut Env, warps: &mut [Warp], turn: u64) -> Round {
             return Round::Failed;
         }
     }
+    let met = met | meet(env, warps);
     if warps.iter().all(|w| w.status == Status::Done) {
         return Round::Ended;
     }
-    let released = release(env, warps);
+    let released = release(env, warps) | met;
     if !ran && !released {
+        if warps.iter().any(|w| waiting(w).is_some_and(|b| b.id == CLUSTER)) {
+            return Round::Stuck;
+        }
         deadlock(env, warps);
         return Round::Failed;
     }
-    if moves || released { Round::Moves } else { Round::Spent }
+    match (moves || released, ran && vain && env.arrivals == arrivals) {
+        (true, _) => Round::Moves,
+        (false, true) => Round::Vain,
+        _ => Round::Spent,
+    }
+}
+
+/// The block's part in the cluster's barrier: lets its warps go on whose phase has ended; true if there were some.
+fn meet(env: &mut Env, warps: &mut [Warp]) -> bool {
+    let rank = (env.block.0 % env.machine.cluster_size()) as usize;
+    let meeting = &mut env.meeting;
+    let arrived = |w: &Warp| if w.met.0 == meeting.phase { w.met.1 } else { 0 };
+    let count = |lanes: &dyn Fn(&Warp) -> u32| {
+        warps.iter().filter(|w| w.status != Status::Done).map(|w| lanes(w).count_ones()).sum::<u32>()
+    };
+    meeting.threads[rank] = (count(&|w| w.live), count(&|w| w.live & !arrived(w)));
+    if meeting.threads.iter().all(|(_, missing)| *missing == 0) {
+        meeting.phase += 1;
+        meeting.threads.iter_mut().for_each(|(threads, missing)| *missing = *threads);
+    }
+    let phase = meeting.phase;
+    let mut any = false;
+    for warp in warps {
+        if waiting(warp).is_some_and(|b| b.id == CLUSTER) && warp.met.0 < phase {
+            warp.status = Status::Ready;
+            warp.met.1 = 0;
+            any = true;
+            if let Some(shadow) = &mut env.shadow {
+                shadow.clocks.learn(warp.first as usize / LANES, u64::MAX);
+            }
+        }
+    }
+    any
 }
 
 fn first_thread(warp: &Warp) -> u32 {
@@ -128,7 +206,8 @@ fn waiting(warp: &Warp) -> Option<Waiting> {
 /// Lets the warps of each complete barrier go on.
 fn release(env: &mut Env, warps: &mut [Warp]) -> bool {
     let mut any = false;
-    for id in 0..16u32 {
+    // From 16 on: the warpgroups' own.
+    for id in 0..24u32 {
         let here = || warps.iter().enumerate().filter(|(_, w)| waiting(w).is_some_and(|b| b.id == id));
         let Some(first) = here().find_map(|(_, w)| waiting(w)) else { continue };
         let complete = match first.threads {
@@ -168,10 +247,41 @@ fn release(env: &mut Env, warps: &mut [Warp]) -> bool {
     any
 }
 
+/// Nothing goes on any more: says who waits for what.
+pub fn stuck(env: &mut Env, warps: &[Warp]) {
+    match warps.iter().any(|w| w.status == Status::Ready && w.in_vain.is_some()) {
+        true => never(env, warps),
+        false => deadlock(env, warps),
+    }
+}
+
+/// All warps wait for barriers in shared memory that nobody completes.
+fn never(env: &mut Env, warps: &[Warp]) {
+    let waits = warps.iter().filter(|w| w.status == Status::Ready).find_map(|w| w.in_vain);
+    let Some((pc, thread, at, _)) = waits else { return };
+    let phase = crate::exec::warps::mbarrier::Phase::of(env.shared.load(at as usize, 8));
+    let (variable, place) = crate::exec::checks::report::describe(env.machine, crate::ptx::types::Space::Shared, at);
+    let (missing, bytes, number) = (phase.missing, phase.bytes, phase.number);
+    let message = format!(
+        "waits for ever for the mbarrier at {at:#x} ({place}): it is in phase {number} of parity {}, {missing} of {} \
+         arrivals and {bytes} bytes are missing; next: look for the arrival or the announced bytes that never come, or \
+         for a wait with the wrong parity",
+        number & 1,
+        phase.expected,
+    );
+    let address = at + crate::memory::SHARED_WINDOW;
+    env.note(Kind::Deadlock, pc, thread, Some((address, variable)), message);
+}
+
 fn deadlock(env: &mut Env, warps: &[Warp]) {
     let stuck: Vec<(u32, Waiting)> = warps.iter().filter_map(|w| waiting(w).map(|b| (w.first, b))).collect();
     let Some(&(thread, first)) = stuck.first() else { return };
-    let ids: Vec<String> = stuck.iter().map(|(t, b)| format!("thread {t} at barrier {}", b.id)).take(4).collect();
+    let name = |id| match id {
+        CLUSTER => "the cluster's barrier".to_owned(),
+        16.. => "the wait for its warpgroup's products".to_owned(),
+        id => format!("barrier {id}"),
+    };
+    let ids: Vec<String> = stuck.iter().map(|(t, b)| format!("thread {t} at {}", name(b.id))).take(4).collect();
     let message = format!(
         "no warp of the block can go on: {}; next: let all threads reach the same barriers in the same order",
         ids.join(", ")

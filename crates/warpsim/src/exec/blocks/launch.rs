@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::block::{Ran, run_block};
 use super::resident;
-use super::state::{Env, Found, Machine, Warp};
+use super::state::{Env, Found, Machine, Meeting, Warp};
 use super::wait::explain;
 use crate::counters::Tally;
 use crate::error::SourceLine;
@@ -45,10 +45,10 @@ struct Part {
     longest: u64,
 }
 
-/// Runs all blocks on at most `cores` threads; again, one after the other, where threads share global memory in a way
+/// Runs all blocks, cluster by cluster, on at most `cores` threads; again, one after the other, where threads share global memory in a way
 /// that the order of blocks may show in. `None` if there is no memory for it.
 pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
-    let blocks = machine.blocks();
+    let blocks = machine.blocks() / machine.cluster_size();
     let cores = if machine.kernel.ordered || machine.cooperative {
         1
     } else {
@@ -124,17 +124,24 @@ fn worker<'a>(
 ) -> Option<Part> {
     let mut warps = warps(machine)?;
     let mut env = Env::new(machine, (races, exact), alone)?;
+    let mut together = Vec::new();
     if machine.cooperative {
-        resident::run_all(&mut env)?;
+        resident::run_together(&mut env, 0..machine.blocks(), &mut together)?;
         return Some(env.into());
     }
+    let size = machine.cluster_size();
     loop {
         let start = next.fetch_add(portion, Relaxed);
         if start >= blocks {
             return Some(env.into());
         }
         for block in start..(start + portion).min(blocks) {
-            if block < stop.load(Relaxed) {
+            if block < stop.load(Relaxed) && size > 1 {
+                let range = block * size..(block + 1) * size;
+                if !resident::run_together(&mut env, range, &mut together)? {
+                    stop.fetch_min(block, Relaxed);
+                }
+            } else if block < stop.load(Relaxed) {
                 match run_block(&mut env, &mut warps, block) {
                     Ran::Ended => {}
                     Ran::Failed => drop(stop.fetch_min(block, Relaxed)),
@@ -180,11 +187,15 @@ impl<'a> Env<'a> {
             printed_bytes: 0,
             printf_results: BTreeMap::new(),
             block: (0, [0; 3]),
+            peers: Vec::new(),
+            visited: false,
+            meeting: Meeting::default(),
             alone,
             steps: 0,
             longest: 0,
             look_at: 0,
-            arrived: [0; 16],
+            arrived: [0; 24],
+            arrivals: 0,
             recent: 0,
             near: [0; 16],
             accesses: Vec::new(),

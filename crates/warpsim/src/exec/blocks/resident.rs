@@ -1,8 +1,10 @@
-//! Blocks that are resident together, and take turns on one core: those of a cooperative launch.
+//! Blocks that are resident together, and take turns on one core: those of a cooperative launch, and those of a cluster.
 
-use super::block::{Round, round, start};
+use std::ops::Range;
+
+use super::block::{Round, Stuck, round, start, stuck};
 use super::launch::warps;
-use super::state::{Env, Machine, Warp};
+use super::state::{Env, Machine, Meeting, Peer, Warp};
 use crate::exec::checks::check::settle;
 use crate::exec::checks::clocks::Clocks;
 use crate::exec::checks::shadow::Shadow;
@@ -18,7 +20,7 @@ pub struct Resident {
     shadow: Option<Box<Shadow>>,
     block: (u64, [u32; 3]),
     steps: u64,
-    arrived: [u32; 16],
+    arrived: [u32; 24],
     ended: bool,
 }
 
@@ -31,7 +33,7 @@ impl Resident {
             shadow: machine.checks.then(|| Box::new(Shadow::new(machine.shared_bytes, Clocks::new(None)))),
             block: (0, [0; 3]),
             steps: 0,
-            arrived: [0; 16],
+            arrived: [0; 24],
             ended: false,
         })
     }
@@ -55,28 +57,78 @@ impl Resident {
     }
 }
 
-/// Runs all blocks of a launch at the same time, interleaved. `None` if there is no memory for them.
-pub fn run_all(env: &mut Env) -> Option<()> {
+/// Runs blocks from their start to their end, interleaved; whole clusters. False if the kernel cannot go on; `None` if
+/// there is no memory for them. `pool` keeps what the next ones can use again.
+pub fn run_together(env: &mut Env, positions: Range<u64>, pool: &mut Vec<Resident>) -> Option<bool> {
     let machine = env.machine;
-    let mut blocks = (0..machine.blocks()).map(|_| Resident::new(machine)).collect::<Option<Vec<_>>>()?;
-    for (position, block) in (0..).zip(&mut blocks) {
+    let (size, count) = (machine.cluster_size() as usize, (positions.end - positions.start) as usize);
+    while pool.len() < count {
+        pool.push(Resident::new(machine)?);
+    }
+    let blocks = &mut pool[..count];
+    for (position, block) in positions.zip(blocks.iter_mut()) {
         block.exchange(env);
         start(env, &mut block.warps, position);
+        block.ended = false;
         block.exchange(env);
     }
+    let mut meetings = vec![Meeting::of(machine); count / size];
+    let mut waits = Stuck::default();
     while blocks.iter().any(|block| !block.ended) {
-        for block in blocks.iter_mut().filter(|block| !block.ended) {
-            block.exchange(env);
-            let stands = round(env, &mut block.warps, TURN);
-            block.ended = stands == Round::Ended;
-            if matches!(stands, Round::Ended | Round::Failed) {
+        let before = (env.arrivals, meetings.iter().map(|meeting| meeting.phase).sum::<u64>());
+        let mut moves = false;
+        for at in 0..count {
+            if blocks[at].ended {
+                continue;
+            }
+            let mut warps = std::mem::take(&mut blocks[at].warps);
+            let cluster = at / size * size..(at / size + 1) * size;
+            blocks[at].exchange(env);
+            lend(env, &mut blocks[cluster.clone()], &mut meetings[at / size]);
+            let stands = round(env, &mut warps, TURN);
+            moves |= !matches!(stands, Round::Vain | Round::Stuck);
+            let over = matches!(stands, Round::Ended | Round::Failed);
+            if over {
                 settle(env);
             }
-            block.exchange(env);
+            give_back(env, &mut blocks[cluster], &mut meetings[at / size]);
+            blocks[at].exchange(env);
+            blocks[at].ended = stands == Round::Ended;
+            blocks[at].warps = warps;
             if stands == Round::Failed {
-                return Some(());
+                return Some(false);
             }
         }
+        let after = (env.arrivals, meetings.iter().map(|meeting| meeting.phase).sum::<u64>());
+        if waits.for_ever(!moves && before == after) {
+            if let Some(block) = blocks.iter_mut().find(|block| !block.ended) {
+                block.exchange(env);
+                stuck(env, &block.warps);
+                settle(env);
+                block.exchange(env);
+            }
+            return Some(false);
+        }
     }
-    Some(())
+    Some(true)
+}
+
+/// While a block runs, the others of its cluster lend it their memory.
+fn lend(env: &mut Env, cluster: &mut [Resident], meeting: &mut Meeting) {
+    std::mem::swap(&mut env.meeting, meeting);
+    if cluster.len() > 1 {
+        let lent = cluster.iter_mut().map(|block| Peer {
+            shared: std::mem::take(&mut block.shared),
+            shadow: block.shadow.take(),
+            ended: block.ended,
+        });
+        env.peers.extend(lent);
+    }
+}
+
+fn give_back(env: &mut Env, cluster: &mut [Resident], meeting: &mut Meeting) {
+    std::mem::swap(&mut env.meeting, meeting);
+    for (block, peer) in cluster.iter_mut().zip(env.peers.drain(..)) {
+        (block.shared, block.shadow) = (peer.shared, peer.shadow);
+    }
 }

@@ -22,6 +22,8 @@ impl Warp {
             stack: Vec::new(),
             frames: Vec::new(),
             status: Status::Done,
+            in_vain: None,
+            met: (0, 0),
             apart: crate::exec::warps::strands::Apart::default(),
             local: Bytes::zeros(usize::try_from(local).ok()?)?,
             first: number * LANES as u32,
@@ -47,6 +49,7 @@ impl Warp {
         self.frames.clear();
         self.start_together();
         self.status = Status::Ready;
+        self.met = (0, 0);
         self.steps = 0;
         self.narrow.copy_from_slice(&self.first_rows.0);
         self.wide.copy_from_slice(&self.first_rows.1);
@@ -54,8 +57,9 @@ impl Warp {
         self.local.clear();
         // All that differs from block to block.
         for &fill in &env.machine.kernel.fills {
-            if let (wide, slot, Fill::Special(Special::Ctaid(axis))) = fill {
-                let value = env.block.1[axis as usize];
+            if let (wide, slot, Fill::Special(special)) = fill
+                && let Some(value) = of_block(env, special)
+            {
                 match wide {
                     true => self.wide[slot as usize] = [value.into(); LANES],
                     false => self.narrow[slot as usize] = [value; LANES],
@@ -84,7 +88,10 @@ impl Warp {
             Special::Tid(axis) => Machine::split(u64::from(self.first + lane), machine.block)[axis as usize],
             Special::Ntid(axis) => machine.block[axis as usize],
             // Each block writes its own.
-            Special::Ctaid(_) => 0,
+            Special::Ctaid(_) | Special::ClusterId(_) | Special::BlockInCluster(_) | Special::ClusterRank => 0,
+            Special::ClusterCount(axis) => machine.grid[axis as usize] / machine.cluster[axis as usize],
+            Special::ClusterSide(axis) => machine.cluster[axis as usize],
+            Special::ClusterSize => machine.cluster_size() as u32,
             Special::Nctaid(axis) => machine.grid[axis as usize],
             Special::Zero => 0,
             Special::One => 1,
@@ -100,4 +107,16 @@ impl Warp {
             Special::LaneMask(LaneMask::Ge) => !(bit - 1),
         }
     }
+}
+
+/// What a special register holds that differs from block to block.
+fn of_block(env: &Env, special: Special) -> Option<u32> {
+    let (block, cluster) = (env.block.1, env.machine.cluster);
+    Some(match special {
+        Special::Ctaid(axis) => block[axis as usize],
+        Special::ClusterId(axis) => block[axis as usize] / cluster[axis as usize],
+        Special::BlockInCluster(axis) => block[axis as usize] % cluster[axis as usize],
+        Special::ClusterRank => (env.block.0 % env.machine.cluster_size()) as u32,
+        _ => return None,
+    })
 }

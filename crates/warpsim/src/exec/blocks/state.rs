@@ -24,6 +24,8 @@ pub struct Machine<'a> {
     pub symbols: Vec<u64>,
     pub grid: [u32; 3],
     pub block: [u32; 3],
+    /// Blocks of a cluster along x, y, z; 1 of each without clusters.
+    pub cluster: [u32; 3],
     /// The order in which blocks start.
     pub order: BlockOrder,
     /// Whether all blocks run at the same time.
@@ -55,9 +57,18 @@ impl Machine<'_> {
         self.grid.iter().map(|&n| u64::from(n)).product()
     }
 
-    /// Coordinates of the block that starts at a position.
+    /// Blocks of a cluster.
+    pub fn cluster_size(&self) -> u64 {
+        self.cluster.iter().map(|&n| u64::from(n)).product()
+    }
+
+    /// Coordinates of the block that starts at a position. Those of a cluster start one after the other, by their rank.
     pub fn coordinates(&self, position: u64) -> [u32; 3] {
-        Self::split(self.order.block(position, self.blocks()), self.grid)
+        let size = self.cluster_size();
+        let clusters = std::array::from_fn(|axis| self.grid[axis] / self.cluster[axis]);
+        let cluster = Self::split(self.order.block(position / size, self.blocks() / size), clusters);
+        let within = Self::split(position % size, self.cluster);
+        std::array::from_fn(|axis| cluster[axis] * self.cluster[axis] + within[axis])
     }
 
     /// Coordinates of a linear index.
@@ -94,6 +105,12 @@ pub struct Env<'a> {
     pub printf_results: BTreeMap<u64, i32>,
     /// Position of the block in the order in which blocks start, and its coordinates.
     pub block: (u64, [u32; 3]),
+    /// The other blocks of the cluster by rank, while one runs.
+    pub peers: Vec<Peer>,
+    /// Whether a thread of another block of the cluster is at work here, in this block's shared memory.
+    pub visited: bool,
+    /// The barrier of the cluster.
+    pub meeting: Meeting,
     /// Whether blocks run one after the other, so that a block that waits for a later one waits for ever.
     pub alone: bool,
     /// Warp instructions of this block so far.
@@ -102,8 +119,10 @@ pub struct Env<'a> {
     pub longest: u64,
     /// So many, and its warps are looked at for a loop that waits.
     pub look_at: u64,
-    /// Threads that passed `bar.arrive`, by barrier.
-    pub arrived: [u32; 16],
+    /// Threads that passed `bar.arrive`, by barrier of the block.
+    pub arrived: [u32; 24],
+    /// Arrivals at barriers in shared memory so far.
+    pub arrivals: u64,
     /// Allocation that the last access met.
     pub recent: usize,
     /// The same, by the low bits of the instruction's number: a kernel's buffers take turns.
@@ -151,6 +170,22 @@ impl Env<'_> {
     }
 }
 
+/// What a block of a cluster lends the one that runs.
+pub struct Peer {
+    pub shared: Bytes,
+    pub shadow: Option<Box<Shadow>>,
+    pub ended: bool,
+}
+
+/// The barrier of a cluster (`barrier.cluster`): a phase ends when all threads have arrived that have not ended.
+#[derive(Clone, Debug, Default)]
+pub struct Meeting {
+    /// Phases that have ended.
+    pub phase: u64,
+    /// By rank: threads that have not ended, and those of them that have not arrived.
+    pub threads: Vec<(u32, u32)>,
+}
+
 /// Lanes that wait to go on at `pc`, until they meet the others at `meet`.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -193,6 +228,10 @@ pub struct Warp {
     /// What callers keep, innermost last.
     pub frames: Vec<crate::exec::warps::calls::Frame>,
     pub status: Status,
+    /// At the cluster's barrier: the phase in which lanes of it arrived last, and which.
+    pub met: (u64, u32),
+    /// The barrier in shared memory that it asked last in vain: instruction, thread, address, parity or state.
+    pub in_vain: Option<(u32, u32, u64, u64)>,
     /// Its strands, while its lanes are apart.
     pub apart: crate::exec::warps::strands::Apart,
     /// Local memory, lane after lane.

@@ -123,6 +123,12 @@ fn changes(op: &Op) -> bool {
             | Op::Assert(_)
             | Op::MBarrier(_)
             | Op::Copy(_)
+            | Op::Bulk(_)
+            | Op::StoreMatrix(_)
+            | Op::Wgmma(_)
+            | Op::WarpgroupWait
+            | Op::ClusterArrive
+            | Op::ClusterWait
             | Op::Tile(_)
             | Op::Clock { .. }
             | Op::Barrier { .. }

@@ -29,7 +29,7 @@ pub struct Element {
 
 /// Checks an element that was found inside memory.
 pub fn element(env: &mut Env, e: Element) {
-    if let Some(other) = updates::lost(env, e) {
+    if let Some(other) = if env.visited { None } else { updates::lost(env, e) } {
         twice(env, e, other);
     }
     match e.space {
@@ -127,6 +127,13 @@ fn exact(env: &mut Env, e: Element, at: usize) {
 
 fn shared(env: &mut Env, e: Element) {
     let Some(shadow) = env.shadow.as_mut() else { return };
+    if env.visited {
+        // Threads of other blocks have no clock here: what they write has a value, and races with them are not seen.
+        if e.write {
+            shadow.mark(e.address as usize, e.len.into());
+        }
+        return;
+    }
     let (at, len) = (e.address as usize, usize::from(e.len));
     let (warp, word) = (e.thread as usize / 32, e.address + window(Space::Shared));
     if e.strong && e.read {
@@ -168,6 +175,9 @@ fn weigh(env: &mut Env, e: Element, other: Past) {
 
 /// A thread's compare-and-swap is done: what it read there before was a guess.
 pub fn swapped(env: &mut Env, thread: u32, (space, address): (Space, u64), len: u64) {
+    if env.visited {
+        return;
+    }
     let Some(shadow) = &mut env.shadow else { return };
     let block = env.block.0;
     for at in (address & !3..address + len).step_by(4) {
@@ -318,6 +328,15 @@ pub fn copied(env: &mut Env, (thread, pc): (u32, u32), (from, sourced): (u64, bo
     }
     let (space, address) = (Space::Shared, to);
     element(env, Element { thread, pc, space, address, len: 4, read: false, write: true, strong: false, same: false });
+}
+
+/// A word of shared memory that an instruction writes, beside the plain stores.
+pub fn wrote(env: &mut Env, (thread, pc): (u32, u32), address: u64) {
+    if env.machine.checks {
+        let space = Space::Shared;
+        let word = Element { thread, pc, space, address, len: 4, read: false, write: true, strong: false, same: false };
+        element(env, word);
+    }
 }
 
 /// A barrier in shared memory has a value from now on.

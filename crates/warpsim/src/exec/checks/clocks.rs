@@ -19,7 +19,7 @@ pub struct Clocks {
     /// What each warp knows of the others.
     known: [Clock; WARPS],
     /// What warps that only arrived have left at each barrier.
-    arrived: [Clock; 16],
+    arrived: [Clock; 24],
     /// What warps have left at barriers that lie in shared memory, by address.
     left: BTreeMap<u64, Clock>,
     /// What each warp knew at its last fence, or learned to be behind one: for the block, and for the whole GPU.
@@ -40,7 +40,7 @@ impl Clocks {
         let none = [[0; WARPS]; WARPS];
         Self {
             known: none,
-            arrived: [[0; WARPS]; 16],
+            arrived: [[0; WARPS]; 24],
             left: BTreeMap::new(),
             fenced: [none; 2],
             fences: false,
@@ -107,7 +107,7 @@ impl Clocks {
 
     /// A barrier of the block is complete: the waiting warps know what all of them did.
     pub fn release(&mut self, waiting: &[usize], ended: &[usize], id: u32) {
-        let mut all = std::mem::take(&mut self.arrived[id as usize & 15]);
+        let mut all = std::mem::take(&mut self.arrived[id as usize % 24]);
         waiting.iter().chain(ended).for_each(|&w| join(&mut all, &self.known[w]));
         if self.fences {
             for fenced in &mut self.fenced {

@@ -134,6 +134,17 @@ impl Shadow {
         self.cells.iter_mut().skip(at / 4).take(2).for_each(|cell| cell.written = 15);
     }
 
+    /// Bytes that have a value, whoever wrote it.
+    pub fn mark(&mut self, at: usize, len: usize) {
+        for byte in at..at + len {
+            let Some(cell) = self.cells.get_mut(byte / 4) else { return };
+            match self.split.get_mut(&(byte / 4)) {
+                Some(parts) => parts[byte % 4].written |= 1,
+                None => cell.written |= 1 << (byte % 4),
+            }
+        }
+    }
+
     /// Notes a read of a whole word when nothing can be wrong with it; false if that needs a closer look.
     #[inline(always)]
     pub fn plain_read(&mut self, at: usize, thread: u32, pc: u32) -> bool {

@@ -12,3 +12,4 @@ pub mod rare;
 pub mod registers;
 pub mod soft;
 pub mod tensor;
+pub mod wgmma;

@@ -1,14 +1,61 @@
 //! Barriers that lie in shared memory. Their 64 bits are the implementation's own (PTX ISA, "mbarrier"): here bits 0–19
-//! hold the arrivals that are missing, 20–39 those that each phase expects, 40–63 the number of the phase.
+//! hold the arrivals that are missing, 20–39 those that each phase expects, 40–60 the bytes that are still to come
+//! (negative where they came before they were announced), 61–63 the number of the phase.
 
+use crate::exec::access::cluster::visit;
 use crate::exec::access::memory::addresses;
 use crate::exec::blocks::state::{Env, Warp};
+use crate::exec::checks::check;
 use crate::finding::Kind;
-use crate::memory::from_generic;
+use crate::memory::{from_generic, of_block};
 use crate::op::{MBarrier, MBarrierOp};
 use crate::ptx::types::Space;
 
 const FIELD: u64 = (1 << 20) - 1;
+
+/// A barrier's state.
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    pub missing: u64,
+    pub expected: u64,
+    pub bytes: i64,
+    pub number: u64,
+}
+
+impl Phase {
+    /// From the barrier's word.
+    pub fn of(word: u64) -> Self {
+        let bytes = (word << 3) as i64 >> 43;
+        Self { missing: word & FIELD, expected: word >> 20 & FIELD, bytes, number: word >> 61 }
+    }
+
+    fn word(mut self) -> u64 {
+        if self.missing == 0 && self.bytes == 0 {
+            self.missing = self.expected;
+            self.number = (self.number + 1) & 7;
+        }
+        self.missing | self.expected << 20 | (self.bytes as u64 & ((1 << 21) - 1)) << 40 | self.number << 61
+    }
+}
+
+/// Where a barrier lies, if it does.
+fn inside(env: &Env, space: Space, at: u64) -> bool {
+    let whole = at.is_multiple_of(8) && at.checked_add(8).is_some_and(|end| end <= env.shared.len() as u64);
+    space == Space::Shared && whole
+}
+
+/// The copy engine has moved so many bytes.
+pub fn complete(env: &mut Env, thread: u32, pc: u32, at: u64, bytes: u64) {
+    if !inside(env, Space::Shared, at) {
+        return crate::exec::checks::report::access(env, thread, pc, (Space::Shared, at), 8, false);
+    }
+    let mut phase = Phase::of(env.shared.load(at as usize, 8));
+    phase.bytes -= bytes as i64;
+    // What was copied is known to who waits for the phase.
+    leave(env, thread, at);
+    env.shared.store(at as usize, 8, phase.word());
+    env.arrivals += 1;
+}
 
 /// Does the operation in the lanes of the mask; true if a lane waits in vain.
 pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &MBarrier, mask: u32) -> bool {
@@ -20,48 +67,75 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &MBarrier, mask: u32) -> 
             Space::Generic => from_generic(all[lane]),
             space => (space, all[lane]),
         };
-        let inside = at.is_multiple_of(8) && at.checked_add(8).is_some_and(|end| end <= env.shared.len() as u64);
-        if space != Space::Shared || !inside {
-            return crate::exec::checks::report::access(env, thread, pc, (space, at), 8, false);
+        // Arrivals reach barriers of other blocks of the cluster; who waits, waits at its own.
+        let (rank, at) = match (space, b.f) {
+            (Space::Shared, MBarrierOp::Init | MBarrierOp::Wait { .. }) => (None, at),
+            (Space::Shared, _) => of_block(at),
+            _ => (None, at),
+        };
+        visit(env, (thread, pc), rank, |env| vain |= one(env, warp, (pc, lane), b, (space, at)));
+    });
+    vain
+}
+
+/// The operation of a lane; true if it waits in vain.
+fn one(env: &mut Env, warp: &mut Warp, (pc, lane): (u32, usize), b: &MBarrier, (space, at): (Space, u64)) -> bool {
+    let thread = warp.first + lane as u32;
+    let mut vain = false;
+    {
+        if !inside(env, space, at) {
+            crate::exec::checks::report::access(env, thread, pc, (space, at), 8, false);
+            return false;
         }
         let word = env.shared.load(at as usize, 8);
+        let mut phase = Phase::of(word);
         let number = |slot: Option<u32>| slot.map_or(1, |s| u64::from(warp.narrow[s as usize][lane]));
+        let operand = number(b.operand);
         match b.f {
             MBarrierOp::Init => {
-                let count = number(b.operand) & FIELD;
+                let count = operand & FIELD;
                 env.shared.store(at as usize, 8, count | count << 20);
-                crate::exec::checks::check::synchronised(env, at);
+                check::synchronised(env, at);
             }
-            MBarrierOp::Arrive { drop } => {
-                let count = number(b.operand);
-                let (missing, expected, phase) = (word & FIELD, word >> 20 & FIELD, word >> 40);
-                if missing < count {
+            MBarrierOp::Expect => {
+                phase.bytes += operand as i64;
+                env.shared.store(at as usize, 8, phase.word());
+            }
+            MBarrierOp::Complete => complete(env, thread, pc, at, operand),
+            MBarrierOp::Arrive { .. } | MBarrierOp::ArriveExpect => {
+                let count = if b.f == MBarrierOp::ArriveExpect { 1 } else { operand };
+                if phase.missing < count {
                     let message = format!(
-                        "{count} arrivals at a barrier that waits for {missing} more; next: initialise it for the \
-                         number of arrivals of a phase"
+                        "{count} arrivals at a barrier that waits for {} more; next: initialise it for the number of \
+                         arrivals of a phase",
+                        phase.missing
                     );
-                    return env.note(Kind::BarrierDivergence, pc, thread, None, message);
+                    env.note(Kind::BarrierDivergence, pc, thread, None, message);
+                    return false;
                 }
-                let expected = if drop { expected.saturating_sub(count) } else { expected };
-                let (missing, phase) = match missing - count {
-                    0 => (expected, phase + 1),
-                    left => (left, phase),
-                };
-                env.shared.store(at as usize, 8, missing | expected << 20 | phase << 40);
+                match b.f {
+                    MBarrierOp::ArriveExpect => phase.bytes += operand as i64,
+                    MBarrierOp::Arrive { drop: true } => phase.expected = phase.expected.saturating_sub(count),
+                    _ => {}
+                }
+                phase.missing -= count;
+                env.shared.store(at as usize, 8, phase.word());
+                env.arrivals += 1;
                 if let Some(state) = b.state {
                     warp.wide[state as usize][lane] = word;
                 }
-                if let Some(shadow) = &mut env.shadow {
-                    shadow.clocks.leave(thread as usize / 32, at);
-                }
+                leave(env, thread, at);
             }
             MBarrierOp::Wait { parity } => {
                 let done = match (parity, b.operand) {
-                    (true, _) => (word >> 40 & 1) != number(b.operand) & 1,
-                    (false, Some(state)) => word >> 40 != warp.wide[state as usize][lane] >> 40,
+                    (true, _) => phase.number & 1 != operand & 1,
+                    (false, Some(state)) => phase.number != warp.wide[state as usize][lane] >> 61,
                     (false, None) => true,
                 };
-                vain |= !done;
+                if !done {
+                    vain = true;
+                    warp.in_vain = Some((pc, thread, at, operand));
+                }
                 if let Some(row) = b.done {
                     warp.set_pred(row, if done { u32::MAX } else { 0 }, 1 << lane);
                 }
@@ -70,6 +144,13 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, b: &MBarrier, mask: u32) -> 
                 }
             }
         }
-    });
+    }
     vain
+}
+
+/// What a thread did before it arrived is known to who waits; threads of other blocks have no clock here.
+fn leave(env: &mut Env, thread: u32, at: u64) {
+    if let (Some(shadow), false) = (&mut env.shadow, env.visited) {
+        shadow.clocks.leave(thread as usize / 32, at);
+    }
 }

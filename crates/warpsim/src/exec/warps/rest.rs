@@ -94,6 +94,32 @@ pub fn execute(env: &Env, warp: &mut Warp, op: &Op, mask: u32) {
             let number = addresses.iter().position(|&x| x == pointer);
             warp.narrow[d as usize][lane] = number.map_or(u32::MAX, |n| n as u32);
         }),
+        Op::Map { wide, d, a, rank } => {
+            let own = env.block.0 % env.machine.cluster_size();
+            each(mask, |lane| {
+                let rank = u64::from(warp.narrow[rank as usize][lane]);
+                let here = match wide {
+                    true => warp.wide[a as usize][lane],
+                    false => warp.narrow[a as usize][lane].into(),
+                };
+                // No cluster has so many blocks; using the address is a mistake all the same.
+                let there = if rank == own { here } else { crate::memory::in_block(here, rank.min(200)) };
+                match wide {
+                    true => warp.wide[d as usize][lane] = there,
+                    false => warp.narrow[d as usize][lane] = there as u32,
+                }
+            });
+        }
+        Op::RankOf { wide, d, a } => {
+            let own = env.block.0 % env.machine.cluster_size();
+            each(mask, |lane| {
+                let address = match wide {
+                    true => warp.wide[a as usize][lane] & u64::from(u32::MAX),
+                    false => warp.narrow[a as usize][lane].into(),
+                };
+                warp.narrow[d as usize][lane] = crate::memory::of_block(address).0.unwrap_or(own) as u32;
+            });
+        }
         Op::More(ref more) => crate::exec::values::rare::execute(warp, more, mask),
         Op::Nop => {}
         ref other => unreachable!("executed elsewhere: {other:?}"),

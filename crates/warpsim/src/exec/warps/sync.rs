@@ -1,6 +1,7 @@
 //! Lanes and warps that must come together: members of an exchange, barriers of the block.
 
 use super::warp::Stop;
+use crate::exec::blocks::block::CLUSTER;
 use crate::exec::blocks::state::{Env, Status, Waiting, Warp};
 use crate::exec::values::lanes::LANES;
 use crate::finding::Kind;
@@ -61,10 +62,40 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
             }
             Waiting { id, threads, reduce: None, pc }
         }
+        Op::ClusterWait if warp.met.1 & mask != mask => {
+            let message = "waits at the cluster's barrier without having arrived there; next: let each thread execute \
+                           barrier.cluster.arrive before barrier.cluster.wait";
+            env.note(Kind::BarrierDivergence, pc, warp.first + lane, None, message.into());
+            return Stop::Fault;
+        }
+        // The round after this turn lets it go on, also where the phase has ended meanwhile.
+        Op::ClusterWait => Waiting { id: CLUSTER, threads: None, reduce: None, pc },
+        // Products of a warpgroup are one operation of its four warps: none is done before all have started it.
+        Op::WarpgroupWait => Waiting { id: 16 + warp.first / 128, threads: Some(128), reduce: None, pc },
         _ => return Stop::Turn,
     };
     warp.status = Status::Waiting(waiting);
     Stop::Status
+}
+
+/// Lanes arrive at the cluster's barrier; false if they were there already in this phase.
+pub fn arrive_in_cluster(env: &mut Env, warp: &mut Warp, pc: u32, mask: u32) -> bool {
+    let phase = env.meeting.phase;
+    if warp.met.0 != phase {
+        warp.met = (phase, 0);
+    }
+    let again = warp.met.1 & mask;
+    if again != 0 {
+        let message = "arrives at the cluster's barrier again before the others have; next: let each thread execute \
+                       barrier.cluster.wait between two barrier.cluster.arrive";
+        env.note(Kind::BarrierDivergence, pc, warp.first + again.trailing_zeros(), None, message.into());
+        return false;
+    }
+    warp.met.1 |= mask;
+    if let Some(shadow) = &mut env.shadow {
+        shadow.clocks.leave(warp.first as usize / LANES, u64::MAX);
+    }
+    true
 }
 
 /// An instruction of the whole warp, without some of its lanes.

@@ -143,7 +143,14 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
                     return Stop::Vain;
                 }
             }
-            Op::Barrier { .. } | Op::BarrierReduce { .. } => return arrive(env, warp, pc, &instruction.op, mask),
+            Op::ClusterArrive => {
+                if !super::sync::arrive_in_cluster(env, warp, pc, mask) {
+                    return Stop::Fault;
+                }
+            }
+            Op::ClusterWait | Op::WarpgroupWait | Op::Barrier { .. } | Op::BarrierReduce { .. } => {
+                return arrive(env, warp, pc, &instruction.op, mask);
+            }
             op => {
                 if op.whole_warp() && mask != u32::MAX {
                     return super::sync::not_whole(env, warp, pc, mask);
@@ -241,6 +248,9 @@ fn execute<const COUNT: bool>(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, 
         Op::Fence { far } => crate::exec::checks::check::fence(env, warp.first, far),
         Op::Copy(ref c) => crate::exec::access::matrix::copy(env, warp, pc, c, mask),
         Op::LoadMatrix(ref l) => crate::exec::access::matrix::load(env, warp, pc, l),
+        Op::StoreMatrix(ref l) => crate::exec::access::matrix::store(env, warp, pc, l),
+        Op::Bulk(ref b) => crate::exec::access::bulk::run(env, warp, pc, b, mask),
+        Op::Wgmma(ref m) => crate::exec::values::wgmma::run(env, warp, pc, m),
         Op::Mma(ref m) => crate::exec::values::tensor::mma(warp, m),
         Op::Tile(ref t) => crate::exec::values::tensor::tile(env, warp, pc, t),
         Op::Print(ref p) => crate::exec::access::print::run(env, warp, p, mask),

@@ -1,0 +1,69 @@
+//! What Hopper GPUs brought: copies by the copy engine (TMA), and products of a warpgroup (`wgmma`).
+
+use super::{Address, Pred, Slot};
+
+/// A bulk copy (`cp.async.bulk`, `cp.async.bulk.tensor`) that one thread asks for.
+#[derive(Clone, Debug)]
+pub struct Bulk {
+    /// From where to where.
+    pub route: Route,
+    /// In shared memory.
+    pub shared: Address,
+    /// In global memory, or of the tensor map, or in the own block's shared memory.
+    pub other: Address,
+    /// Coordinates of a box, fastest first; a plain run of bytes has none.
+    pub coordinates: Vec<Slot>,
+    /// Bytes of a plain run.
+    pub bytes: Option<Slot>,
+    /// The barrier that counts the bytes of a copy to shared memory.
+    pub barrier: Option<Address>,
+    /// The blocks of the cluster that all get the copy, a bit each.
+    pub multicast: Option<Slot>,
+}
+
+/// From where to where the copy engine moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Global memory to shared memory.
+    Load,
+    /// Shared memory to global memory.
+    Store,
+    /// A block's own shared memory to that of a block of the cluster.
+    FromShared,
+}
+
+/// A factor of a product that lies in shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Described {
+    /// Row of the 64-bit file with the matrix descriptor.
+    pub descriptor: Slot,
+    /// Rows (columns of b) follow each other in memory, rather than numbers along k.
+    pub transposed: bool,
+}
+
+/// The left factor of a `wgmma`.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Left {
+    Shared(Described),
+    Registers([Slot; 4]),
+}
+
+/// A `wgmma.mma_async` of shape m64nNk16.
+#[derive(Clone, Debug)]
+pub struct Wgmma {
+    /// bfloat16 rather than IEEE half.
+    pub brain: bool,
+    /// Columns.
+    pub columns: usize,
+    /// The sums, N / 2 registers.
+    pub d: Vec<Slot>,
+    /// Left factor.
+    pub a: Left,
+    /// Right factor.
+    pub b: Described,
+    /// Whether sums are added to; a predicate or a constant.
+    pub adds: Result<Pred, bool>,
+    /// Factors of -1.
+    pub negated: (bool, bool),
+}
