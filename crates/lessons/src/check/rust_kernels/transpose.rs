@@ -46,7 +46,7 @@ pub fn transpose(source: &str, launch: fn(usize, usize) -> LaunchConfig) -> Verd
         // What a release build does not ask: indices of slices, the launch's dimensions, overflow.
         let checked = gpu.compile(Source::text(source).checked())?.kernel("transpose")?;
         for (rows, columns) in [(31, 65), (64, 64)] {
-            transposed(gpu, &checked, launch(rows, columns), (rows, columns), ((0, 0, 0), 0))?;
+            drop(transposed(gpu, &checked, launch(rows, columns), (rows, columns), ((0, 0, 0), 0))?);
         }
         Ok(())
     })

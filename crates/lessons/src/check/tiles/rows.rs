@@ -127,7 +127,6 @@ pub fn diagnose_rows(diagnosis: Option<(RowFault, f64)>) -> Verdict {
     let slips = [
         (1.0, "that is what a right softmax gives"),
         (n / TILE, "that would be so for a row of zeros: how large are exp(−2) and exp(0)?"),
-        (own / (own + (MOST as f64 - n).abs()), "the tile is 512 wide"),
         (1.0 - right, "that is the share of what does not belong to the row"),
         (n / (n + (TILE - n) * (-value).exp().recip()), "which of the two is the larger exp: that of −2, or that of 0?"),
     ];
