@@ -80,7 +80,8 @@ pub use planes::planes;
 pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
 pub use reduction::{dot, row_sums};
 pub use rust_kernels::{
-    CountFault, CountReport, count_report, count_report_checked, diagnose_count, particle_sectors, revealed_count, transpose,
+    CountFault, CountReport, count_report, count_report_checked, diagnose_count, particle_sectors, revealed_count,
+    transpose,
 };
 pub use scan::scan;
 pub use scatter_add::scatter_add;

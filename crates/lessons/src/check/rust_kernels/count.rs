@@ -111,8 +111,15 @@ fn report(source: Source, n: usize, every: usize, blocks: u32) -> Result<CountRe
     let x: Vec<u32> = (0..n).map(|i| if i % every == 0 { KEY } else { 0 }).collect();
     let (on_gpu, mut counts) = (gpu.to_device(&x)?, gpu.poison::<u32>(blocks as usize)?);
     let config = LaunchConfig::new(blocks, THREADS);
-    let mut report =
-        CountReport { n, every, blocks, there: n.div_ceil(every) as u64, counted: None, findings: vec![], counters: None };
+    let mut report = CountReport {
+        n,
+        every,
+        blocks,
+        there: n.div_ceil(every) as u64,
+        counted: None,
+        findings: vec![],
+        counters: None,
+    };
     match kernel.launch(config, (&on_gpu, KEY, &mut counts, n as u32)) {
         Ok(()) => {
             report.counted = Some(counts.to_host()?.iter().map(|&count| u64::from(count)).sum());
@@ -149,11 +156,17 @@ pub fn diagnose_count(diagnosis: Option<(CountFault, f64)>) -> Verdict {
         let what = format!("the cause is right, but {fewest} is not the fewest");
         match fewest {
             _ if !fewest.is_finite() || fewest < 1.0 => wrong(what, "a whole number of elements, for instance 1000"),
-            65_536.0 | 65_281.0 => wrong(what, "that is one block's: with four of them each thread sees fewer elements"),
-            262_144.0 | 262_145.0 => {
-                told(what, "there it is wrong, but is it the first?", "which thread is the first to count one too many?")
+            65_536.0 | 65_281.0 => {
+                wrong(what, "that is one block's: with four of them each thread sees fewer elements")
             }
-            256.0 | 255.0 => wrong(what, "that is what one thread has counted then; how many elements has the grid seen?"),
+            262_144.0 | 262_145.0 => told(
+                what,
+                "there it is wrong, but is it the first?",
+                "which thread is the first to count one too many?",
+            ),
+            256.0 | 255.0 => {
+                wrong(what, "that is what one thread has counted then; how many elements has the grid seen?")
+            }
             _ => told(
                 what,
                 "reports on both sides of it: the largest that is right, and the smallest that is wrong",
@@ -173,7 +186,9 @@ fn against(named: CountFault) -> Check {
         CountFault::OutOfBounds => {
             let checked = count_report_checked(1001, 1, ASKED_BLOCKS)?;
             let right = checked.counted == Some(checked.there) && checked.findings.is_empty();
-            format!("1001 elements, in no multiple of a block, compiled with bounds checks: right is {right}, and nothing is found")
+            format!(
+                "1001 elements, in no multiple of a block, compiled with bounds checks: right is {right}, and nothing is found"
+            )
         }
         CountFault::MissingBarrier => {
             let report = count_report(1 << 16, 1, ASKED_BLOCKS)?;
@@ -213,7 +228,11 @@ impl CountReport {
 impl fmt::Display for CountReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (n, every, there) = (self.n, self.every, self.there);
-        write!(f, "{n:>7} elements, every {every}-th the key, {} × {THREADS} threads: {there} are there, ", self.blocks)?;
+        write!(
+            f,
+            "{n:>7} elements, every {every}-th the key, {} × {THREADS} threads: {there} are there, ",
+            self.blocks
+        )?;
         match self.counted {
             Some(counted) if counted == there => writeln!(f, "and counted")?,
             Some(counted) => writeln!(f, "{counted} were counted, {} off", i128::from(counted) - i128::from(there))?,
@@ -248,7 +267,9 @@ mod tests {
     fn a_report_hides_the_source() {
         let text = count_report_checked(FEWEST as usize, 1, ASKED_BLOCKS).unwrap().to_string();
         assert!(!text.contains("kernel.rs") && !text.contains("u8") && text.contains("block"), "{text}");
-        assert!(count_report(0, 1, 1).is_err() && count_report(MOST + 1, 1, 1).is_err() && count_report(1, 0, 1).is_err());
+        assert!(
+            count_report(0, 1, 1).is_err() && count_report(MOST + 1, 1, 1).is_err() && count_report(1, 0, 1).is_err()
+        );
     }
 
     #[test]

@@ -19,11 +19,15 @@ pub fn particle_sectors(answer: Option<f64>) -> Verdict {
         (13.0, "a field begins at a multiple of its own size: which byte of the struct is the first one of `mass`?"),
         (14.0, "a field begins at a multiple of its own size: which byte of the struct is the first one of `mass`?"),
         (20.0, "does the next element begin where the last field ends? Its own `mass` must be aligned, too"),
-        (32.0, "one sector for each lane: do two masses never share one? Draw the first four structs, and sectors of 32 bytes"),
+        (
+            32.0,
+            "one sector for each lane: do two masses never share one? Draw the first four structs, and sectors of 32 bytes",
+        ),
         (24.0 * 32.0, "that is bytes: how many sectors are they?"),
         (1.0, "the question is about all 32 lanes of a warp"),
     ];
-    let start = "draw one struct byte by byte, then four in a row above sectors of 32 bytes: which sectors hold a mass?";
+    let start =
+        "draw one struct byte by byte, then four in a row above sectors of 32 bytes: which sectors hold a mass?";
     number("particle_sectors", answer, 24.0..=24.0, &slips, start)
 }
 

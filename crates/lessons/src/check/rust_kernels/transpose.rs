@@ -97,7 +97,8 @@ fn traffic(seen: &Inspection) -> Check {
     }
     let conflicts = c.shared_load_bank_conflicts + c.shared_store_bank_conflicts;
     none_told(
-        (conflicts > 0).then(|| format!("right, and both sides are coalesced, but {conflicts} bank conflicts are counted")),
+        (conflicts > 0)
+            .then(|| format!("right, and both sides are coalesced, but {conflicts} bank conflicts are counted")),
         "lanes of a warp want different words of one bank: `inspect` and `banks` draw it",
         "in which bank does each word of one column of your tile lie? Change where the rows begin",
     )?;
@@ -189,7 +190,10 @@ pub unsafe extern "ptx-kernel" fn transpose(a: *const f32, out: *mut f32, rows: 
         passes(&swizzled, by_tiles);
         // One dimension, and a warp for a whole tile.
         let one_warp = TRANSPOSE
-            .replace("(thread_x() as usize, thread_y() as usize)", "(thread_x() as usize % 32, thread_x() as usize / 32)")
+            .replace(
+                "(thread_x() as usize, thread_y() as usize)",
+                "(thread_x() as usize % 32, thread_x() as usize / 32)",
+            )
             .replace("step_by(8)", "step_by(1)");
         passes(&one_warp, |rows, columns| LaunchConfig { block: (32, 1, 1), ..by_tiles(rows, columns) });
     }
@@ -245,14 +249,18 @@ pub unsafe extern "ptx-kernel" fn transpose(a: *const f32, out: *mut f32, rows: 
         told(&one_warp, |_, _| LaunchConfig::new(1, 32), "alone makes");
         told(&change("= tile.get(x * WIDE + y + step)", "= 0.5"), by_tiles, "is 0.5");
         told(&change("= tile.get(x * WIDE + y + step)", "= f32::NAN"), by_tiles, "is NaN");
-        let c = "extern \"C\" __global__ void transpose(const float *a, float *out, unsigned rows, unsigned columns) { }";
+        let c =
+            "extern \"C\" __global__ void transpose(const float *a, float *out, unsigned rows, unsigned columns) { }";
         told(c, by_tiles, "this kernel is CUDA C");
         // The inputs are the caller's.
         let spoiled = change(
             "unsafe { *out.own_at(",
             "unsafe { *a.as_ptr().cast_mut().add(row * columns + column) = 1.0; *out.own_at(",
         );
-        let spoiled = spoiled.replace("let (a, mut out) = unsafe { (Slice::new(a,", "let raw = a; let (a, mut out) = unsafe { (Slice::new(a,");
+        let spoiled = spoiled.replace(
+            "let (a, mut out) = unsafe { (Slice::new(a,",
+            "let raw = a; let (a, mut out) = unsafe { (Slice::new(a,",
+        );
         told(&spoiled.replace("a.as_ptr().cast_mut()", "raw.cast_mut()"), by_tiles, "`a` is no longer");
     }
 }

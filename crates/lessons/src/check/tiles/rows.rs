@@ -128,7 +128,10 @@ pub fn diagnose_rows(diagnosis: Option<(RowFault, f64)>) -> Verdict {
         (1.0, "that is what a right softmax gives"),
         (n / TILE, "that would be so for a row of zeros: how large are exp(−2) and exp(0)?"),
         (1.0 - right, "that is the share of what does not belong to the row"),
-        (n / (n + (TILE - n) * (-value).exp().recip()), "which of the two is the larger exp: that of −2, or that of 0?"),
+        (
+            n / (n + (TILE - n) * (-value).exp().recip()),
+            "which of the two is the larger exp: that of −2, or that of 0?",
+        ),
     ];
     let start = "what stands in the tile beside the row's own numbers, how many of these are there, and what is the exp of each?";
     number("diagnose_rows", Some(sum), right * 0.995..=right * 1.005, &slips, start)
@@ -201,7 +204,9 @@ mod tests {
             let sum = row_report(2, columns, value).unwrap().results[1].1;
             assert!((sum / exact - 1.0).abs() < 1e-4, "{columns} of {value}: {sum} for {exact}");
         }
-        assert!(row_report(1, 65, 0.0).is_err() && row_report(0, 1, 0.0).is_err() && row_report(1, 1, f32::NAN).is_err());
+        assert!(
+            row_report(1, 65, 0.0).is_err() && row_report(0, 1, 0.0).is_err() && row_report(1, 1, f32::NAN).is_err()
+        );
         let text = row_report(1, 40, 1.0).unwrap().to_string();
         assert!(!text.contains("kernel.rs") && text.contains("adds up to"), "{text}");
     }
@@ -229,7 +234,10 @@ mod tests {
         ] {
             let text = diagnose_rows(wrong).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{wrong:?}: {text}");
-            assert!(!text.contains("column < columns") && revealed_rows(wrong).starts_with("The source shows"), "{text}");
+            assert!(
+                !text.contains("column < columns") && revealed_rows(wrong).starts_with("The source shows"),
+                "{text}"
+            );
         }
     }
 }
