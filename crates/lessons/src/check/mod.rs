@@ -16,6 +16,8 @@
 //! | 15 | [`keep_fares`], [`group_by_zone`] |
 //! | 15a | [`pass_bytes`], [`triangle_bytes`] |
 //! | 16 | [`case_one`], [`write_rows`], [`case_two`], [`write_bins`] |
+//! | 17a | [`transpose`], [`particle_sectors`], [`diagnose_count`] |
+//! | 17b | [`wide_softmax`], [`least_side`], [`diagnose_rows`] |
 //! | 20 | [`conv_gradient`], [`adamw`], [`nan_origin`], [`conv2_products`] |
 //! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`] |
 //! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`] |
@@ -43,10 +45,12 @@ mod on_paper;
 mod planes;
 mod profiling;
 mod reduction;
+mod rust_kernels;
 mod scan;
 mod scatter_add;
 mod share;
 mod table;
+mod tiles;
 mod timing;
 mod training;
 mod training_memory;
@@ -75,10 +79,15 @@ pub use on_paper::{
 pub use planes::planes;
 pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
 pub use reduction::{dot, row_sums};
+pub use rust_kernels::{
+    CountFault, CountReport, count_report, count_report_checked, diagnose_count, particle_sectors, revealed_count,
+    transpose,
+};
 pub use scan::scan;
 pub use scatter_add::scatter_add;
 pub use share::{Worker, share_batch};
 pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
+pub use tiles::{RowFault, RowReport, diagnose_rows, least_side, revealed_rows, row_report, wide_softmax};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
 pub use training_memory::{Algorithm, ChooseAlgorithms, StepMemory, choose_algorithms, sixteen_bit_gpu, step_memory};
