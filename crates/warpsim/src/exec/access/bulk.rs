@@ -4,8 +4,8 @@
 use super::cluster::visit;
 use super::memory::{addresses, find};
 use crate::exec::blocks::state::{Env, Warp};
-use crate::exec::checks::{check, report};
 use crate::exec::checks::engines::Channel;
+use crate::exec::checks::{check, report};
 use crate::exec::values::lanes::{LANES, each};
 use crate::exec::warps::mbarrier;
 use crate::finding::Kind;

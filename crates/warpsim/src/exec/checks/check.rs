@@ -8,8 +8,8 @@ use super::shadow::Access;
 use super::updates;
 use crate::exec::blocks::state::{Env, Machine};
 use crate::finding::{Kind, Other};
-use crate::op::Engine;
 use crate::memory::{Bytes, window};
+use crate::op::Engine;
 use crate::ptx::types::Space;
 
 /// An element that is read or written.
@@ -335,7 +335,8 @@ fn twice(env: &mut Env, e: Element, other: Past) {
 fn raced(env: &mut Env, e: Element, other: Past) {
     let Past { access: then, block } = other;
     env.raced.extend([e.pc, then.pc]);
-    if then.channel != 0 {
+    // Where its own warp has waited, it is a barrier that is missing.
+    if then.channel != 0 && !ended(env, then) {
         return too_early(env, e, other);
     }
     let kind = if e.space == Space::Shared { Kind::SharedRace } else { Kind::GlobalRace };
@@ -393,6 +394,15 @@ fn pair(env: &mut Env, kind: Kind, e: Element, other: Past, words: impl FnOnce(&
     if let Some((_, finding)) = env.found.get_mut(&(e.pc, kind)) {
         finding.other = Some(Box::new(other));
     }
+}
+
+/// Whether the warp that copied by `cp.async` has waited by now.
+fn ended(env: &Env, then: Access) -> bool {
+    let engines = env.shadow.as_ref().and_then(|shadow| shadow.clocks.engines.as_ref());
+    engines.is_some_and(|engines| {
+        let copies = matches!(engines.channel(then.channel), Some(Channel::Copies(_)));
+        copies && engines.knows(then.warp(), then.channel, then.epoch)
+    })
 }
 
 /// An access before an asynchronous operation that was begun has ended, as far as the thread can know.

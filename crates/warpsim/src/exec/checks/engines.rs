@@ -140,7 +140,8 @@ impl Engines {
 
     /// Whether a warp knows that a group or phase is complete.
     pub fn knows(&self, warp: usize, id: u8, number: u32) -> bool {
-        usize::from(id) >= CHANNELS || self.known[warp % WARPS].complete.get(usize::from(id)).is_some_and(|known| *known >= number)
+        usize::from(id) >= CHANNELS
+            || self.known[warp % WARPS].complete.get(usize::from(id)).is_some_and(|known| *known >= number)
     }
 
     /// Whether a warp knows that a write of another, or of a channel, has passed a proxy fence.
@@ -263,11 +264,7 @@ impl Engines {
 }
 
 /// What was left at a barrier last, up to a phase.
-fn latest(
-    left: &HashMap<(u64, u32), (Clock, Knowledge)>,
-    barrier: u64,
-    phase: u32,
-) -> Option<&(Clock, Knowledge)> {
+fn latest(left: &HashMap<(u64, u32), (Clock, Knowledge)>, barrier: u64, phase: u32) -> Option<&(Clock, Knowledge)> {
     (phase.saturating_sub(KEPT)..=phase).rev().find_map(|phase| left.get(&(barrier, phase)))
 }
 

@@ -175,9 +175,8 @@ impl Shadow {
     /// The ordinary write that an asynchronous read of a thread sees without a proxy fence between, if there is one.
     pub fn unfenced(&self, at: usize, len: usize, thread: u32) -> Option<Access> {
         let words = at / 4..(at + len).div_ceil(4);
-        let cells = words.flat_map(|word| {
-            self.cells.get(word).into_iter().chain(self.split.get(&word).into_iter().flatten())
-        });
+        let cells =
+            words.flat_map(|word| self.cells.get(word).into_iter().chain(self.split.get(&word).into_iter().flatten()));
         let mut writes = cells.flat_map(|cell| cell.writes).filter(|write| write.thread != 0);
         writes.find(|write| !self.clocks.fenced(thread as usize / 32, *write))
     }

@@ -76,7 +76,8 @@ pub fn begin(env: &mut Env, warp: &mut Warp, pc: u32, m: &Wgmma) {
     m.d.iter().for_each(|&row| sums.written[row as usize] = (group, pc));
     left.iter().for_each(|&row| sums.read[row as usize] = (group, pc));
     if let Some(message) = message {
-        let message = format!("{message}; next: put wgmma.fence between the last write of its registers and the product");
+        let message =
+            format!("{message}; next: put wgmma.fence between the last write of its registers and the product");
         env.note(Kind::MissingFence, pc, warp.first, None, message);
     }
 }
@@ -98,9 +99,10 @@ pub fn look(env: &mut Env, warp: &mut Warp, pc: u32) {
     }
     let touches = &kernel.sums[instruction.sums as usize - 1];
     let early = touches.reads.iter().find_map(|&row| sums.unfinished(sums.written[row as usize]));
-    let late = touches.writes.iter().find_map(|&row| {
-        sums.unfinished(sums.written[row as usize]).or(sums.unfinished(sums.read[row as usize]))
-    });
+    let late = touches
+        .writes
+        .iter()
+        .find_map(|&row| sums.unfinished(sums.written[row as usize]).or(sums.unfinished(sums.read[row as usize])));
     touches.writes.iter().for_each(|&row| sums.fresh[row as usize] = true);
     let (Some(product), verb) = (early.or(late), if early.is_some() { "reads" } else { "writes" }) else { return };
     let there = &kernel.code[product as usize];
