@@ -81,7 +81,8 @@ pub fn waited(env: &mut Env, first: u32, engine: Engine, (pending, all): (u32, b
 pub fn begun(env: &mut Env, channel: Channel, (thread, pc): (u32, u32)) -> Option<Access> {
     let shadow = env.shadow.as_mut().filter(|_| env.machine.checks && !env.visited)?;
     let (channel, epoch) = shadow.clocks.engines.as_mut()?.begin(channel);
-    Some(Access { channel, epoch, ..Access::new(thread, pc, false, false) })
+    let began = shadow.clocks.of(thread as usize / 32)[thread as usize / 32];
+    Some(Access { channel, epoch, began, ..Access::new(thread, pc, false, false) })
 }
 
 /// An access to shared memory that goes on until somebody has waited for it.
@@ -91,6 +92,7 @@ pub fn asynchronous(env: &mut Env, e: Element, channel: Channel) {
     let (id, number) = engines.begin(channel);
     let mut access = Access::new(e.thread, e.pc, false, e.write);
     (access.channel, access.epoch) = (id, number);
+    access.began = shadow.clocks.of(e.thread as usize / 32)[e.thread as usize / 32];
     let (at, len) = (e.address as usize, usize::from(e.len));
     if env.visited {
         shadow.deposit(at, len, access);
@@ -335,8 +337,7 @@ fn twice(env: &mut Env, e: Element, other: Past) {
 fn raced(env: &mut Env, e: Element, other: Past) {
     let Past { access: then, block } = other;
     env.raced.extend([e.pc, then.pc]);
-    // Where its own warp has waited, it is a barrier that is missing.
-    if then.channel != 0 && !ended(env, then) {
+    if then.channel != 0 && began(env, e, then) {
         return too_early(env, e, other);
     }
     let kind = if e.space == Space::Shared { Kind::SharedRace } else { Kind::GlobalRace };
@@ -396,13 +397,14 @@ fn pair(env: &mut Env, kind: Kind, e: Element, other: Past, words: impl FnOnce(&
     }
 }
 
-/// Whether the warp that copied by `cp.async` has waited by now.
-fn ended(env: &Env, then: Access) -> bool {
-    let engines = env.shadow.as_ref().and_then(|shadow| shadow.clocks.engines.as_ref());
-    engines.is_some_and(|engines| {
-        let copies = matches!(engines.channel(then.channel), Some(Channel::Copies(_)));
-        copies && engines.knows(then.warp(), then.channel, then.epoch)
-    })
+/// Whether a thread comes after the begin of an asynchronous operation, and nothing tells it of the end; else nothing orders
+/// the two at all. What the copy engine brings is told of by its barrier alone.
+fn began(env: &Env, e: Element, then: Access) -> bool {
+    let Some(shadow) = &env.shadow else { return false };
+    let channel = shadow.clocks.engines.as_ref().and_then(|engines| engines.channel(then.channel));
+    let warp = e.thread as usize / 32;
+    let phases = matches!(channel, Some(Channel::Phases(_)));
+    phases || warp == then.warp() || shadow.clocks.knows(warp, then.warp(), then.began)
 }
 
 /// An access before an asynchronous operation that was begun has ended, as far as the thread can know.

@@ -26,12 +26,14 @@ pub struct Access {
     pub write: bool,
     /// The channel of an asynchronous access, whose group or phase is its epoch; 0 for others.
     pub channel: u8,
+    /// Of an asynchronous access: clock of the thread's warp when it was begun.
+    pub began: u32,
 }
 
 impl Access {
     /// An access of now.
     pub fn new(thread: u32, pc: u32, strong: bool, write: bool) -> Self {
-        Self { thread: thread + 1, pc, epoch: 0, bytes: 0, strong, write, channel: 0 }
+        Self { thread: thread + 1, pc, epoch: 0, bytes: 0, strong, write, channel: 0, began: 0 }
     }
 
     /// The warp of its thread.
@@ -67,7 +69,10 @@ impl Cell {
     /// Notes an access to all bytes that this cell stands for.
     fn access(&mut self, clocks: &Clocks, now: Access, same: bool) -> Option<Access> {
         let fresh = |other: Access| {
-            let apart = other.thread != 0 && (other.thread != now.thread || other.channel != 0);
+            // Copies of one thread to one place come in its order, though PTX does not promise it: pipelines that have
+            // nothing to copy fill a place with zeros twice.
+            let alone = other.thread == now.thread && (other.channel == 0 || other.channel == now.channel);
+            let apart = other.thread != 0 && !alone;
             apart && !clocks.orders(now.warp(), other)
         };
         let hits = |other: &Access| fresh(*other) && !(other.strong && now.strong);
@@ -187,7 +192,8 @@ impl Shadow {
         let warp = thread as usize / 32 % WARPS;
         let clocks = self.clocks.of(warp);
         let epoch = clocks[warp];
-        let now = Access { thread: thread + 1, pc, epoch, bytes: 15, strong: false, write: false, channel: 0 };
+        let now =
+            Access { thread: thread + 1, pc, epoch, bytes: 15, strong: false, write: false, channel: 0, began: 0 };
         let all = &self.clocks;
         let Some(cell) = self.cells.get_mut(at / 4) else { return false };
         // Written by the thread itself, or before a barrier that this warp has passed.
