@@ -420,7 +420,7 @@ mod tests {
         let gpu = Gpu::simulated().unwrap();
         assert!(Ladder::VectorAdd.run(&gpu, 1000).unwrap_err().to_string().contains("\nnext: "));
         let cluster = Ladder::MatmulBf16.inspect("10", 64).unwrap();
-        assert!(cluster.findings.is_empty() && cluster.grid[0] % 2 == 0, "{:?}", cluster.findings);
+        assert!(cluster.findings.is_empty() && cluster.grid[0].is_multiple_of(2), "{:?}", cluster.findings);
         let huge = Ladder::Matmul.inspect("01", 2_000_000_000).unwrap_err();
         assert!(matches!(huge, Error::OutOfMemory { .. }), "{huge}");
     }

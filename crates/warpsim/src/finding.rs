@@ -18,6 +18,12 @@ pub enum Kind {
     /// Two threads use the same global memory, one of them writes, and nothing orders the two: no barrier within a block,
     /// no atomics with fences between blocks.
     GlobalRace,
+    /// Memory or a register is used before an asynchronous operation on it was waited for: a copy (`cp.async`, the copy
+    /// engine's) or a product of a warpgroup.
+    Unfinished,
+    /// A fence is missing that an asynchronous operation needs: `fence.proxy.async` between ordinary writes and its reads, or
+    /// `wgmma.fence` before it uses registers.
+    MissingFence,
     /// Two threads each read a word and write it back, changed, by two volatile or atomic accesses, and nothing orders the
     /// two threads: one of the changes is lost.
     LostUpdate,
@@ -43,6 +49,8 @@ impl Kind {
             Self::UninitialisedRead => "uninitialised_read",
             Self::SharedRace => "shared_race",
             Self::GlobalRace => "global_race",
+            Self::Unfinished => "unfinished",
+            Self::MissingFence => "missing_fence",
             Self::LostUpdate => "lost_update",
             Self::BarrierDivergence => "barrier_divergence",
             Self::Deadlock => "deadlock",
@@ -60,6 +68,8 @@ impl Kind {
             Self::UninitialisedRead => "read of memory that nothing has written",
             Self::SharedRace => "data race in shared memory",
             Self::GlobalRace => "data race in global memory",
+            Self::Unfinished => "use before an asynchronous operation was waited for",
+            Self::MissingFence => "missing fence",
             Self::LostUpdate => "lost update",
             Self::BarrierDivergence => "barrier that not all threads reach",
             Self::Deadlock => "deadlock",

@@ -27,6 +27,11 @@
 //! # Ok::<(), warpsim::Error>(())
 //! ```
 //!
+//! Of Hopper's own instructions these run: `wgmma` on bf16 and f16, the copy engine's bulk copies and boxes of tensors
+//! (a [`TensorMap`] describes one; multicast, too), barriers that count bytes, `stmatrix`, clusters of blocks with
+//! each other's shared memory ([`Device::launch_with`]). `setmaxnreg` and `griddepcontrol` change nothing: registers are
+//! not counted, and a launch starts when the one in front has ended.
+//!
 //! A module loads whole or not at all: an instruction that the simulator does not know is an error that names it and
 //! its line. Mistakes of a kernel (an access out of bounds, a barrier that not all threads reach) are
 //! [`Finding`]s of the launch's [`Report`]; a faulty access itself is skipped, and a faulty load leaves its register.

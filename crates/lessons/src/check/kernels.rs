@@ -48,7 +48,7 @@ pub(super) fn verdict(
 
 /// What the first mistake of a launch means.
 fn meaning(error: &Error) -> &'static str {
-    const MEANINGS: [(Kind, &str); 11] = [
+    const MEANINGS: [(Kind, &str); 13] = [
         (
             Kind::OutOfBounds,
             "that thread asks for an element that its array does not have; on a GPU it would read or overwrite something else",
@@ -68,6 +68,14 @@ fn meaning(error: &Error) -> &'static str {
         (
             Kind::GlobalRace,
             "two threads use one number in memory, one of them writes, and nothing says who is first: on a GPU the result may change from run to run",
+        ),
+        (
+            Kind::Unfinished,
+            "the copy or the product goes on beside the threads: what it reads and writes is theirs again when somebody has waited for it",
+        ),
+        (
+            Kind::MissingFence,
+            "copies and products that go on beside the threads reach shared memory another way than stores do: without a fence they need not see what was stored",
         ),
         (
             Kind::LostUpdate,

@@ -105,6 +105,8 @@ fn mistake_hint(error: &Error) -> &'static str {
         "a thread reads what another one has perhaps not written yet: who wrote it, and what makes this thread wait?"
     } else if is(&[Kind::SharedRace]) {
         "a thread writes where another one perhaps still reads: who reads it, and what makes this thread wait?"
+    } else if is(&[Kind::Unfinished]) {
+        "the copy may still be in flight: which thread waits for it, and what makes the others wait for that thread?"
     } else if is(&[Kind::UninitialisedRead]) {
         "nobody wrote that word before it was read: which thread should have, also where its element lies beyond the matrix?"
     } else if is(&[Kind::BarrierDivergence, Kind::Deadlock]) {

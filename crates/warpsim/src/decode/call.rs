@@ -102,7 +102,7 @@ impl<'a> Decoder<'a> {
         };
         let rows = [row(message)?, row(file)?, row(line)?, row(function)?];
         let op = Op::Assert(Box::new(Assertion(rows)));
-        self.code.push(crate::op::Instruction { guard: None, op, ptx_line: from.line, loc: from.loc });
+        self.code.push(crate::op::Instruction { guard: None, op, ptx_line: from.line, loc: from.loc, sums: 0 });
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl<'a> Decoder<'a> {
         let (format, arguments) = (row(format)?, row(arguments)?);
         let result = results.first().map(row).transpose()?;
         let op = Op::Print(Box::new(Print { format, arguments, result }));
-        self.code.push(crate::op::Instruction { guard: None, op, ptx_line: from.line, loc: from.loc });
+        self.code.push(crate::op::Instruction { guard: None, op, ptx_line: from.line, loc: from.loc, sums: 0 });
         Ok(())
     }
 }

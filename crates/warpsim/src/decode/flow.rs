@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::layout::Symbol;
 use super::slots::{Place, Slots};
-use crate::op::{AtomicOp, Instruction, Op, Transfer};
+use crate::op::{AtomicOp, Instruction, Left, Op, Slot, Transfer};
 use crate::ptx::ast::{self, Operand};
 use crate::ptx::types::Space;
 
@@ -32,6 +32,13 @@ impl Updates {
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
+}
+
+/// Registers of a warpgroup's products that an instruction reads and writes.
+#[derive(Clone, Debug, Default)]
+pub struct Touch {
+    pub reads: Vec<Slot>,
+    pub writes: Vec<Slot>,
 }
 
 /// The registers and shared variables of one instruction.
@@ -113,6 +120,54 @@ impl Flow {
                 _ => {}
             }
         }
+    }
+
+    /// Notes which instructions touch the registers of a warpgroup's products, or what is moved from and to them.
+    pub fn sums(&self, code: &mut [Instruction]) -> Vec<Touch> {
+        let mut rows: BTreeSet<Slot> = BTreeSet::new();
+        for instruction in code.iter() {
+            if let Op::Wgmma(product) = &instruction.op {
+                rows.extend(&product.d);
+                if let Left::Registers(left) = product.a {
+                    rows.extend(left);
+                }
+            }
+        }
+        if rows.is_empty() {
+            return Vec::new();
+        }
+        let moves = code.iter().filter_map(|i| if let Op::Mov32 { d, a } = i.op { Some((d, a)) } else { None });
+        // Constants have rows, too: what they are moved to has nothing in common.
+        let written: BTreeSet<Place> = self.0.iter().flat_map(|step| &step.to).copied().collect();
+        let register = |slot: &Slot| written.contains(&Place::Narrow(*slot)) || written.contains(&Place::Short(*slot));
+        let moves: Vec<(Slot, Slot)> = moves.filter(|(_, a)| register(a)).collect();
+        loop {
+            let before = rows.len();
+            for &(d, a) in &moves {
+                if rows.contains(&d) || rows.contains(&a) {
+                    rows.extend([d, a]);
+                }
+            }
+            if rows.len() == before {
+                break;
+            }
+        }
+        let mut out = Vec::new();
+        for step in &self.0 {
+            let among = |places: &[Place]| -> Vec<Slot> {
+                let narrow = places.iter().filter_map(|place| match place {
+                    Place::Narrow(slot) | Place::Short(slot) => Some(*slot),
+                    _ => None,
+                });
+                narrow.filter(|slot| rows.contains(slot)).collect()
+            };
+            let touch = Touch { reads: [among(&step.from), among(&step.base)].concat(), writes: among(&step.to) };
+            if !touch.reads.is_empty() || !touch.writes.is_empty() {
+                out.push(touch);
+                code[step.at as usize].sums = out.len() as u32;
+            }
+        }
+        out
     }
 
     /// The updates in two steps of a kernel.

@@ -2,11 +2,11 @@
 
 use super::Fail;
 use super::arithmetic::count;
-use super::matrix::{file_registers, wanted};
+use super::matrix::{file_registers, pending, wanted};
 use super::memory::address;
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Bulk, Described, Element, Left, Op, Route, Wgmma};
+use crate::op::{Bulk, Described, Element, Engine, Left, Op, Route, Wgmma};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Space;
 
@@ -18,11 +18,14 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         return Ok(Op::Nop);
     }
     wanted(m, &["sync", "aligned"])?;
-    if m.take("fence") || m.take("commit_group") {
-        return Ok(Op::Nop);
+    if m.take("fence") {
+        return Ok(Op::WarpgroupFence);
+    }
+    if m.take("commit_group") {
+        return Ok(Op::Commit(Engine::Products));
     }
     if m.take("wait_group") {
-        return Ok(Op::WarpgroupWait);
+        return Ok(Op::WarpgroupWait { pending: pending(operands)? });
     }
     if m.take("sp") || !m.take("mma_async") {
         return Err(Fail::new("this product of a warpgroup"));
@@ -71,9 +74,13 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
 
 /// Decodes what follows `cp.async.bulk`. Copies are done at once, which is one of the orders that a right program allows.
 pub fn bulk(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
-    if m.take("commit_group") || m.take("wait_group") {
+    if m.take("commit_group") {
+        return Ok(Op::Commit(Engine::Stores));
+    }
+    if m.take("wait_group") {
+        // Whether only the reads or also the writes are waited for: other blocks' reads of them are another launch's.
         m.take("read");
-        return Ok(Op::Nop);
+        return Ok(Op::Await { engine: Engine::Stores, pending: pending(operands)?, all: false });
     }
     if m.take("prefetch") {
         m.ignore(&["tensor", "1d", "2d", "3d", "4d", "5d", "L2", "global", "tile", "L2::cache_hint"]);

@@ -5,7 +5,7 @@ use super::arithmetic::count;
 use super::memory::address;
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Copy, Element, Fragment, LoadMatrix, Mma, Op, Slot, Spread};
+use crate::op::{Copy, Element, Engine, Fragment, LoadMatrix, Mma, Op, Slot, Spread};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Space;
 
@@ -27,6 +27,14 @@ pub(super) fn wanted(m: &mut Modifiers, names: &[&str]) -> Result<(), Fail> {
     }
 }
 
+/// How many groups may be unfinished.
+pub(super) fn pending(operands: &[Operand]) -> Result<u32, Fail> {
+    match operands {
+        [Operand::Int(count)] => u32::try_from(*count).map_err(|_| Fail::new("so many groups")),
+        _ => Err(Fail::new("the number of groups is a constant")),
+    }
+}
+
 /// `cp.async`: done at once, which is one of the orders that a right program allows.
 fn copy(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
     wanted(m, &["async"])?;
@@ -37,8 +45,14 @@ fn copy(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op
     if m.take("mbarrier") {
         return super::mbarrier::copied(slots, m, operands);
     }
-    if m.take("commit_group") || m.take("wait_all") || m.take("wait_group") {
-        return Ok(Op::Nop);
+    if m.take("commit_group") {
+        return Ok(Op::Commit(Engine::Copies));
+    }
+    if m.take("wait_all") {
+        return Ok(Op::Await { engine: Engine::Copies, pending: 0, all: true });
+    }
+    if m.take("wait_group") {
+        return Ok(Op::Await { engine: Engine::Copies, pending: pending(operands)?, all: false });
     }
     let bypass = m.take("cg");
     m.ignore(&["ca", "L2::64B", "L2::128B", "L2::256B"]);

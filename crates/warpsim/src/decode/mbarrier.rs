@@ -82,8 +82,8 @@ fn at(slots: &mut Slots, f: MBarrierOp, place: &Operand, space: Space) -> Result
     Ok(MBarrier { f, address: address(slots, place, space)?, state: None, done: None, operand: None })
 }
 
-/// `cp.async.mbarrier.arrive`: copies are complete at once here. Without `.noinc` the barrier expects one arrival more
-/// and gets it.
+/// `cp.async.mbarrier.arrive`: the phase does not end before the thread's copies. Without `.noinc` the barrier expects one
+/// arrival more and gets it.
 pub fn copied(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
     m.ty()?;
     let counted = m.take("noinc");
@@ -93,9 +93,6 @@ pub fn copied(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
     let space = if m.take("shared") || m.take("shared::cta") { Space::Shared } else { Space::Generic };
     let [place] = operands else { return Err(count(1)) };
     let address = address(slots, place, space)?;
-    if !counted {
-        return Ok(Op::Nop);
-    }
-    let f = MBarrierOp::Arrive { drop: false };
+    let f = MBarrierOp::Copied { arrives: counted };
     Ok(Op::MBarrier(Box::new(MBarrier { f, address, state: None, done: None, operand: None })))
 }

@@ -64,6 +64,10 @@ pub struct Kernel {
     pub ordered: bool,
     /// Updates that are no single access.
     pub updates: Updates,
+    /// Whether it has asynchronous operations, or barriers in shared memory.
+    pub asynchronous: bool,
+    /// What instructions do with registers of a warpgroup's products.
+    pub sums: Vec<flow::Touch>,
     /// Blocks of a cluster along x, y, z, where the kernel says so itself.
     pub cluster: Option<[u32; 3]>,
 }
@@ -260,7 +264,7 @@ impl<'a> Decoder<'a> {
         };
         modifiers.finish()?;
         self.flow.note(self.code.len(), &self.slots, from);
-        self.code.push(Instruction { guard, op, ptx_line: from.line, loc: from.loc });
+        self.code.push(Instruction { guard, op, ptx_line: from.line, loc: from.loc, sums: 0 });
         Ok(())
     }
 
@@ -296,7 +300,7 @@ impl<'a> Decoder<'a> {
 
     fn finish(mut self, function: &ast::Function) -> Result<Kernel, Vec<Error>> {
         // Falling off the end is a return.
-        self.code.push(Instruction { guard: None, op: Op::Exit, ptx_line: function.line, loc: (0, 0) });
+        self.code.push(Instruction { guard: None, op: Op::Exit, ptx_line: function.line, loc: (0, 0), sums: 0 });
         self.recursive_code();
         self.layout.finish();
         let (narrow, wide, preds) = self.slots.sizes;
@@ -313,6 +317,9 @@ impl<'a> Decoder<'a> {
         let ordered = order::needs_block_order(&self.code);
         self.flow.place_homes(&mut self.code, &self.layout.symbols);
         let updates = self.flow.updates(&self.code);
+        let sums = self.flow.sums(&mut self.code);
+        let asynchronous = |i: &Instruction| matches!(i.op, Op::MBarrier(_) | Op::Copy(_) | Op::Bulk(_) | Op::Wgmma(_));
+        let asynchronous = self.code.iter().any(asynchronous);
         Ok(Kernel {
             name: function.name.clone(),
             code: self.code,
@@ -322,6 +329,8 @@ impl<'a> Decoder<'a> {
             ordered,
             updates,
             cluster: function.cluster,
+            asynchronous,
+            sums,
         })
     }
 }

@@ -68,7 +68,7 @@ impl<'a> Decoder<'a> {
         let index = self.slots.sizes.0;
         self.slots.sizes.0 += 1;
         let push = |decoder: &mut Self, op: Op| {
-            decoder.code.push(Instruction { guard: None, op, ptx_line: from.line, loc: from.loc });
+            decoder.code.push(Instruction { guard: None, op, ptx_line: from.line, loc: from.loc, sums: 0 });
             decoder.code.len() - 1
         };
         let addresses = functions.iter().map(|&f| address(f)).collect();

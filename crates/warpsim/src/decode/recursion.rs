@@ -80,7 +80,7 @@ impl<'a> Decoder<'a> {
         let kept = Kept::default();
         let call = Op::Call(Box::new(Call { function: number, code: 0..0, arguments, kept }));
         for op in [call, Op::Return(Box::new(Return { results }))] {
-            self.code.push(Instruction { guard: None, op, ptx_line: from.line, loc: from.loc });
+            self.code.push(Instruction { guard: None, op, ptx_line: from.line, loc: from.loc, sums: 0 });
         }
         self.callers.push(self.within);
         Ok(())
@@ -120,7 +120,7 @@ impl<'a> Decoder<'a> {
                 "returns go to the end"
             );
             let end = self.code.len() as u32;
-            self.code.push(Instruction { guard: None, op: Op::End, ptx_line: function.line, loc: (0, 0) });
+            self.code.push(Instruction { guard: None, op: Op::End, ptx_line: function.line, loc: (0, 0), sums: 0 });
             let (narrow, wide, preds) = before.0;
             let sizes = self.slots.sizes;
             let recursive = &mut self.recursive[next];

@@ -19,10 +19,11 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         // Memory is coherent; a fence tells what is meant to be seen in order.
         "membar" | "fence" => {
             let far = !m.take("cta");
+            let proxy = m.take("async") || m.take("async::generic") || m.take("async.global");
             m.ignore(&["gl", "sys", "gpu", "cluster", "sc", "acq_rel", "acquire", "release"]);
-            m.ignore(&["proxy", "alias", "async", "async::generic", "async.global", "shared::cta", "global"]);
-            m.ignore(&["mbarrier_init", "sync_restrict::shared::cta"]);
-            Ok(Op::Fence { far })
+            m.ignore(&["proxy", "alias", "shared::cta", "shared::cluster", "global", "tensormap::generic"]);
+            m.ignore(&["mbarrier_init", "sync_restrict::shared::cta", "sync_restrict::shared::cluster"]);
+            Ok(if proxy { Op::ProxyFence } else { Op::Fence { far } })
         }
         // Nobody waits for time to pass. A launch starts when the one in front has ended, so that `griddepcontrol.wait` has
         // nothing to wait for, and nobody is there whom `launch_dependents` could let start.

@@ -21,6 +21,17 @@ pub struct Bulk {
     pub multicast: Option<Slot>,
 }
 
+/// Who does asynchronous operations that are waited for by groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// `cp.async`.
+    Copies,
+    /// Bulk copies out of shared memory.
+    Stores,
+    /// Products of a warpgroup.
+    Products,
+}
+
 /// From where to where the copy engine moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {

@@ -177,7 +177,21 @@ pub enum Op {
     Bulk(Box<Bulk>),
     Wgmma(Box<Wgmma>),
     /// `wgmma.wait_group`: the four warps of a warpgroup have started the same products.
-    WarpgroupWait,
+    WarpgroupWait {
+        pending: u32,
+    },
+    /// `wgmma.fence`.
+    WarpgroupFence,
+    /// What was begun until now is a group.
+    Commit(Engine),
+    /// At most so many groups are unfinished from now on. `all`: nor is what no group has.
+    Await {
+        engine: Engine,
+        pending: u32,
+        all: bool,
+    },
+    /// `fence.proxy.async`.
+    ProxyFence,
     Mma(Box<Mma>),
     Tile(Box<Tile>),
     /// Where an address of shared memory lies in another block of the cluster; generic addresses if wide.
@@ -309,4 +323,6 @@ pub struct Instruction {
     pub ptx_line: u32,
     /// `.loc`: file number and line.
     pub loc: (u32, u32),
+    /// Number of what it does with registers of a warpgroup's products, from 1 on; 0 for nothing.
+    pub sums: u32,
 }

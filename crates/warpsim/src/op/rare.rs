@@ -137,6 +137,11 @@ pub enum MBarrierOp {
     ArriveExpect,
     /// Announces bytes.
     Expect,
+    /// The thread's copies by `cp.async` are part of the phase; `arrives`: and are an arrival that was counted.
+    Copied {
+        /// One of the arrivals that the barrier was initialised for.
+        arrives: bool,
+    },
     /// Counts bytes as come.
     Complete,
     /// Asks whether a phase is complete.

@@ -7,6 +7,7 @@ use crate::check::verdict::{Check, verdict, wrong};
 use gpulab::error::Result;
 use gpulab::gpu::Gpu;
 use gpulab::launch::LaunchConfig;
+use gpulab::warpsim::Kind;
 use std::collections::VecDeque;
 
 /// What stands behind the answer of [`product_loop`]: the class that it is given, and the kernel that calls it.
@@ -27,10 +28,15 @@ pub fn product_loop(source: &str) -> Verdict {
             let (on_a, on_b, mut c) = (gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.poison::<f32>(m * n)?);
             let (mut log, sides) = (gpu.zeros::<i32>(LOG)?, (m as i32, n as i32, k as i32));
             let config = LaunchConfig { block: (16, 16, 1), ..LaunchConfig::for_table(m, n, (16, 16)) };
-            kernel.launch(config, (&on_a, &on_b, &mut c, sides.0, sides.1, sides.2, &mut log))?;
-            // The order first: it says why a result is wrong.
+            let launched = kernel.launch(config, (&on_a, &on_b, &mut c, sides.0, sides.1, sides.2, &mut log));
+            let launched = match launched {
+                Err(error) if !kernels::first_is(&error, &[Kind::Unfinished]) => return Err(error.into()),
+                launched => launched,
+            };
+            // The order first: it says why a result is wrong, or a tile is read while copies are in flight.
             let calls = log.to_host()?;
             in_order(&calls[1..=calls[0] as usize], k.div_ceil(16), &named(shape))?;
+            launched?;
             let hint = "which step's tiles are in a stage when it is multiplied, and is each step multiplied once?";
             right_product(&c.to_host()?, &a, &b, shape, hint)?;
             let seen = kernel.inspect(config, (&on_a, &on_b, &mut c, sides.0, sides.1, sides.2, &mut log))?;

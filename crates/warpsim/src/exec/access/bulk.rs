@@ -4,8 +4,9 @@
 use super::cluster::visit;
 use super::memory::{addresses, find};
 use crate::exec::blocks::state::{Env, Warp};
+use crate::exec::checks::engines::Channel;
 use crate::exec::checks::{check, report};
-use crate::exec::values::lanes::each;
+use crate::exec::values::lanes::{LANES, each};
 use crate::exec::warps::mbarrier;
 use crate::finding::Kind;
 use crate::memory::{Bytes, from_generic, of_block};
@@ -206,7 +207,8 @@ fn deposit(env: &mut Env, (thread, pc): (u32, u32), barrier: u64, pieces: &[Piec
         env.shared.store(address as usize, len, piece.value);
         if env.machine.checks {
             let (space, read, strong, same) = (Space::Shared, false, false, false);
-            check::element(env, check::Element { thread, pc, space, address, len, read, write: true, strong, same });
+            let element = check::Element { thread, pc, space, address, len, read, write: true, strong, same };
+            check::asynchronous(env, element, Channel::Phases(barrier));
         }
     }
     let bytes = pieces.iter().map(|piece| u64::from(piece.len)).sum();
@@ -240,7 +242,7 @@ fn store(env: &mut Env, warp: &Warp, (thread, pc): (u32, u32), (lane, piece): (u
             same,
         };
         check::element(env, element(Space::Global, address, true));
-        check::element(env, element(Space::Shared, piece.inside, false));
+        check::asynchronous(env, element(Space::Shared, piece.inside, false), Channel::Stores(thread as usize / LANES));
     }
     bytes.store(at, len, value);
     Some(())

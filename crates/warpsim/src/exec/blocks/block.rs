@@ -24,6 +24,8 @@ pub enum Ran {
     Waits(Vec<Polled>),
 }
 
+/// The first of the warpgroups' own barriers, among those of a block.
+pub const WARPGROUPS: u32 = 16;
 /// The barrier of the cluster, among those of the block (0 to 15) and of its warpgroups (16 to 23).
 pub const CLUSTER: u32 = 24;
 
@@ -185,7 +187,7 @@ fn meet(env: &mut Env, warps: &mut [Warp]) -> bool {
             warp.met.1 = 0;
             any = true;
             if let Some(shadow) = &mut env.shadow {
-                shadow.clocks.learn(warp.first as usize / LANES, u64::MAX);
+                shadow.clocks.meet_cluster(warp.first as usize / LANES);
             }
         }
     }
@@ -206,8 +208,7 @@ fn waiting(warp: &Warp) -> Option<Waiting> {
 /// Lets the warps of each complete barrier go on.
 fn release(env: &mut Env, warps: &mut [Warp]) -> bool {
     let mut any = false;
-    // From 16 on: the warpgroups' own.
-    for id in 0..24u32 {
+    for id in 0..CLUSTER {
         let here = || warps.iter().enumerate().filter(|(_, w)| waiting(w).is_some_and(|b| b.id == id));
         let Some(first) = here().find_map(|(_, w)| waiting(w)) else { continue };
         let complete = match first.threads {
@@ -220,7 +221,15 @@ fn release(env: &mut Env, warps: &mut [Warp]) -> bool {
         any = true;
         env.arrived[id as usize] = 0;
         let members: Vec<usize> = here().map(|(at, _)| at).collect();
-        if let Some(shadow) = &mut env.shadow {
+        if let Some(shadow) = &mut env.shadow
+            && id >= WARPGROUPS
+        {
+            // Products of a warpgroup order nothing else that its warps do.
+            let pending: Vec<u32> = members.iter().map(|&at| waiting(&warps[at]).map_or(0, |b| b.pending)).collect();
+            if let Some(engines) = &mut shadow.clocks.engines {
+                engines.wait_together(&members, &pending);
+            }
+        } else if let Some(shadow) = &mut env.shadow {
             // Threads that have ended count as arrived.
             let ended = warps.iter().enumerate().filter(|(_, w)| w.status == Status::Done);
             shadow.clocks.release(&members, &ended.map(|(at, _)| at).collect::<Vec<_>>(), id);
@@ -278,7 +287,7 @@ fn deadlock(env: &mut Env, warps: &[Warp]) {
     let Some(&(thread, first)) = stuck.first() else { return };
     let name = |id| match id {
         CLUSTER => "the cluster's barrier".to_owned(),
-        16.. => "the wait for its warpgroup's products".to_owned(),
+        WARPGROUPS.. => "the wait for its warpgroup's products".to_owned(),
         id => format!("barrier {id}"),
     };
     let ids: Vec<String> = stuck.iter().map(|(t, b)| format!("thread {t} at {}", name(b.id))).take(4).collect();

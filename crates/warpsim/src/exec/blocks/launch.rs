@@ -175,7 +175,9 @@ impl<'a> Env<'a> {
         Some(Env {
             machine,
             shared: Bytes::zeros(usize::try_from(machine.shared_bytes).ok()?)?,
-            shadow: machine.checks.then(|| Box::new(Shadow::new(machine.shared_bytes, Clocks::new(foreign)))),
+            shadow: machine.checks.then(|| {
+                Box::new(Shadow::new(machine.shared_bytes, Clocks::new(foreign, machine.kernel.asynchronous)))
+            }),
             races,
             exact: races.filter(|_| exact).map(|races| Box::new(Exact::new(races.room()))),
             tally: vec![Tally::default(); machine.kernel.code.len()],

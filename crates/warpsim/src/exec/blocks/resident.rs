@@ -30,7 +30,9 @@ impl Resident {
         Some(Self {
             warps: warps(machine)?,
             shared: Bytes::zeros(usize::try_from(machine.shared_bytes).ok()?)?,
-            shadow: machine.checks.then(|| Box::new(Shadow::new(machine.shared_bytes, Clocks::new(None)))),
+            shadow: machine
+                .checks
+                .then(|| Box::new(Shadow::new(machine.shared_bytes, Clocks::new(None, machine.kernel.asynchronous)))),
             block: (0, [0; 3]),
             steps: 0,
             arrived: [0; 24],

@@ -24,6 +24,7 @@ impl Warp {
             status: Status::Done,
             in_vain: None,
             met: (0, 0),
+            sums: Default::default(),
             apart: crate::exec::warps::strands::Apart::default(),
             local: Bytes::zeros(usize::try_from(local).ok()?)?,
             first: number * LANES as u32,
@@ -50,6 +51,7 @@ impl Warp {
         self.start_together();
         self.status = Status::Ready;
         self.met = (0, 0);
+        self.sums.start();
         self.steps = 0;
         self.narrow.copy_from_slice(&self.first_rows.0);
         self.wide.copy_from_slice(&self.first_rows.1);

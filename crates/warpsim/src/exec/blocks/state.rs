@@ -210,6 +210,8 @@ pub struct Waiting {
     pub threads: Option<u32>,
     /// What is combined, the row of the result, and this warp's part.
     pub reduce: Option<(BarrierReduce, u32, u32)>,
+    /// Groups of products that may be unfinished.
+    pub pending: u32,
     pub pc: u32,
 }
 
@@ -228,6 +230,8 @@ pub struct Warp {
     /// What callers keep, innermost last.
     pub frames: Vec<crate::exec::warps::calls::Frame>,
     pub status: Status,
+    /// Products of its warpgroup that are unfinished, by their registers.
+    pub sums: crate::exec::checks::sums::Sums,
     /// At the cluster's barrier: the phase in which lanes of it arrived last, and which.
     pub met: (u64, u32),
     /// The barrier in shared memory that it asked last in vain: instruction, thread, address, parity or state.

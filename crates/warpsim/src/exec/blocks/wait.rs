@@ -126,7 +126,11 @@ fn changes(op: &Op) -> bool {
             | Op::Bulk(_)
             | Op::StoreMatrix(_)
             | Op::Wgmma(_)
-            | Op::WarpgroupWait
+            | Op::WarpgroupWait { .. }
+            | Op::WarpgroupFence
+            | Op::Commit(_)
+            | Op::Await { .. }
+            | Op::ProxyFence
             | Op::ClusterArrive
             | Op::ClusterWait
             | Op::Tile(_)

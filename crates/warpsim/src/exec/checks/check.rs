@@ -1,5 +1,6 @@
 //! Checks of each access, when they are asked for.
 
+use super::engines::Channel;
 use super::exact::Past;
 use super::races;
 use super::report::describe;
@@ -8,6 +9,7 @@ use super::updates;
 use crate::exec::blocks::state::{Env, Machine};
 use crate::finding::{Kind, Other};
 use crate::memory::{Bytes, window};
+use crate::op::Engine;
 use crate::ptx::types::Space;
 
 /// An element that is read or written.
@@ -47,6 +49,72 @@ pub fn element(env: &mut Env, e: Element) {
             }
         }
         _ => {}
+    }
+}
+
+/// A warp passes a proxy fence.
+pub fn proxy_fence(env: &mut Env, first: u32) {
+    if let Some(shadow) = &mut env.shadow {
+        shadow.clocks.fence_proxy(first as usize / 32);
+    }
+}
+
+/// What a warp began until now is a group.
+pub fn commit(env: &mut Env, first: u32, engine: Engine) {
+    if let Some(engines) = env.shadow.as_mut().and_then(|shadow| shadow.clocks.engines.as_mut()) {
+        engines.next(Channel::of(engine, first as usize / 32));
+    }
+}
+
+/// A warp has waited until at most so many groups are unfinished; `all`: and nothing that is in no group.
+pub fn waited(env: &mut Env, first: u32, engine: Engine, (pending, all): (u32, bool)) {
+    if let Some(engines) = env.shadow.as_mut().and_then(|shadow| shadow.clocks.engines.as_mut()) {
+        let channel = Channel::of(engine, first as usize / 32);
+        if all {
+            engines.next(channel);
+        }
+        engines.wait(first as usize / 32, channel, pending);
+    }
+}
+
+/// The reads of an asynchronous operation that begins, where they are checked.
+pub fn begun(env: &mut Env, channel: Channel, (thread, pc): (u32, u32)) -> Option<Access> {
+    let shadow = env.shadow.as_mut().filter(|_| env.machine.checks && !env.visited)?;
+    let (channel, epoch) = shadow.clocks.engines.as_mut()?.begin(channel);
+    let began = shadow.clocks.of(thread as usize / 32)[thread as usize / 32];
+    Some(Access { channel, epoch, began, ..Access::new(thread, pc, false, false) })
+}
+
+/// An access to shared memory that goes on until somebody has waited for it.
+pub fn asynchronous(env: &mut Env, e: Element, channel: Channel) {
+    let Some(shadow) = env.shadow.as_mut().filter(|_| env.machine.checks) else { return };
+    let Some(engines) = shadow.clocks.engines.as_mut() else { return element(env, e) };
+    let (id, number) = engines.begin(channel);
+    let mut access = Access::new(e.thread, e.pc, false, e.write);
+    (access.channel, access.epoch) = (id, number);
+    access.began = shadow.clocks.of(e.thread as usize / 32)[e.thread as usize / 32];
+    let (at, len) = (e.address as usize, usize::from(e.len));
+    if env.visited {
+        shadow.deposit(at, len, access);
+        return;
+    }
+    if e.read && len.is_multiple_of(4) && (at..at + len).step_by(4).all(|at| shadow.engine_read(at, access)) {
+        return;
+    }
+    let (race, missing) = shadow.access(at, len, access, false);
+    let unfenced = match channel {
+        Channel::Copies(_) | Channel::Phases(_) => None,
+        _ if race.is_some() || missing => None,
+        _ => shadow.unfenced(at, len, e.thread),
+    };
+    if missing {
+        unwritten(env, e);
+    }
+    if let Some(access) = race {
+        raced(env, e, Past { access, block: env.block.0 });
+    }
+    if let Some(access) = unfenced {
+        no_fence(env, e, Past { access, block: env.block.0 });
     }
 }
 
@@ -269,6 +337,9 @@ fn twice(env: &mut Env, e: Element, other: Past) {
 fn raced(env: &mut Env, e: Element, other: Past) {
     let Past { access: then, block } = other;
     env.raced.extend([e.pc, then.pc]);
+    if then.channel != 0 && began(env, e, then) {
+        return too_early(env, e, other);
+    }
     let kind = if e.space == Space::Shared { Kind::SharedRace } else { Kind::GlobalRace };
     if env.again(kind, e.pc) {
         return;
@@ -310,6 +381,77 @@ fn raced(env: &mut Env, e: Element, other: Past) {
     }
 }
 
+/// Notes a finding about two accesses, the later one and the one before it.
+fn pair(env: &mut Env, kind: Kind, e: Element, other: Past, words: impl FnOnce(&str, &str) -> String) {
+    if env.again(kind, e.pc) {
+        return;
+    }
+    let machine = env.machine;
+    let (variable, place) = describe(machine, e.space, e.address);
+    let (other, line) = second(machine, other);
+    let [x, y, z] = other.thread;
+    let message = words(&format!("thread ({x}, {y}, {z}) at {line}"), &place);
+    env.note(kind, e.pc, e.thread, Some((e.address + window(e.space), variable)), message);
+    if let Some((_, finding)) = env.found.get_mut(&(e.pc, kind)) {
+        finding.other = Some(Box::new(other));
+    }
+}
+
+/// Whether a thread comes after the begin of an asynchronous operation, and nothing tells it of the end; else nothing orders
+/// the two at all. What the copy engine brings is told of by its barrier alone.
+fn began(env: &Env, e: Element, then: Access) -> bool {
+    let Some(shadow) = &env.shadow else { return false };
+    let channel = shadow.clocks.engines.as_ref().and_then(|engines| engines.channel(then.channel));
+    let warp = e.thread as usize / 32;
+    let phases = matches!(channel, Some(Channel::Phases(_)));
+    phases || warp == then.warp() || shadow.clocks.knows(warp, then.warp(), then.began)
+}
+
+/// An access before an asynchronous operation that was begun has ended, as far as the thread can know.
+#[cold]
+#[inline(never)]
+fn too_early(env: &mut Env, e: Element, other: Past) {
+    let engines = env.shadow.as_ref().and_then(|shadow| shadow.clocks.engines.as_ref());
+    let channel = engines.and_then(|engines| engines.channel(other.access.channel));
+    let machine = env.machine;
+    let verb = if e.write { "writes" } else { "reads" };
+    let len = e.len;
+    pair(env, Kind::Unfinished, e, other, |who, place| match channel {
+        Some(Channel::Copies(_)) => format!(
+            "{verb} {len} bytes that a cp.async of {who} may not have copied yet ({place}); next: let the thread that \
+             copies wait (cp.async.wait_group, __pipeline_wait_prior), and the others behind a barrier after that"
+        ),
+        Some(Channel::Phases(barrier)) => {
+            let (_, barrier) = describe(machine, Space::Shared, barrier);
+            format!(
+                "{verb} {len} bytes that the copy engine may not have brought yet, asked by {who} ({place}); next: wait \
+                 before it for the phase of the mbarrier that counts them ({barrier}), with that phase's parity"
+            )
+        }
+        Some(Channel::Stores(_)) => format!(
+            "{verb} {len} bytes that the copy engine may still read for a store of {who} ({place}); next: let the thread \
+             that stores wait (cp.async.bulk.wait_group.read), and the others behind a barrier after that"
+        ),
+        Some(Channel::Products(_)) | None => format!(
+            "{verb} {len} bytes that a wgmma of {who} may still read ({place}); next: let the warpgroup wait \
+             (wgmma.commit_group, then wgmma.wait_group) before it says that they are free"
+        ),
+    });
+}
+
+/// An asynchronous read of what ordinary stores wrote, without a fence between the two ways to memory.
+#[cold]
+#[inline(never)]
+fn no_fence(env: &mut Env, e: Element, other: Past) {
+    let len = e.len;
+    pair(env, Kind::MissingFence, e, other, |who, place| {
+        format!(
+            "reads {len} bytes asynchronously that {who} wrote by an ordinary store, and no proxy fence is between \
+             ({place}); next: put fence.proxy.async behind the stores, before the barrier that the reader waits at"
+        )
+    });
+}
+
 /// A word that an instruction reads, beside the plain loads.
 pub fn read(env: &mut Env, (thread, pc): (u32, u32), space: Space, address: u64) {
     if env.machine.checks {
@@ -327,7 +469,8 @@ pub fn copied(env: &mut Env, (thread, pc): (u32, u32), (from, sourced): (u64, bo
         read(env, (thread, pc), Space::Global, from);
     }
     let (space, address) = (Space::Shared, to);
-    element(env, Element { thread, pc, space, address, len: 4, read: false, write: true, strong: false, same: false });
+    let word = Element { thread, pc, space, address, len: 4, read: false, write: true, strong: false, same: false };
+    asynchronous(env, word, Channel::Copies(thread as usize / 32));
 }
 
 /// A word of shared memory that an instruction writes, beside the plain stores.

@@ -4,14 +4,24 @@
 //! an atomic or volatile write tells what came before the fence to whoever then reads that word by an atomic or a
 //! volatile read; the reader's own fence is not asked for, as few kernels that work have one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
+use super::engines::{Channel, Engines};
+use super::shadow::Access;
 use super::signals::{Foreign, Heard};
+use crate::exec::blocks::block::CLUSTER;
 
 /// Warps of a block at most.
 pub const WARPS: usize = 32;
 /// Of each warp of a block, until when its past is known.
 pub type Clock = [u32; WARPS];
+
+/// The phase that a wait was for.
+#[derive(Clone, Copy, Debug)]
+pub enum Awaited {
+    Parity(u32),
+    Number(u32),
+}
 
 /// The clocks of a block.
 #[derive(Debug)]
@@ -20,8 +30,10 @@ pub struct Clocks {
     known: [Clock; WARPS],
     /// What warps that only arrived have left at each barrier.
     arrived: [Clock; 24],
-    /// What warps have left at barriers that lie in shared memory, by address.
-    left: BTreeMap<u64, Clock>,
+    /// What warps have left at the barrier of the cluster.
+    met: Clock,
+    /// Asynchronous operations, in a kernel that has some, and its barriers in shared memory.
+    pub engines: Option<Box<Engines>>,
     /// What each warp knew at its last fence, or learned to be behind one: for the block, and for the whole GPU.
     fenced: [[Clock; WARPS]; 2],
     /// Whether this block has seen a fence: without one, strong accesses order nothing.
@@ -36,12 +48,13 @@ pub struct Clocks {
 
 impl Clocks {
     /// Clocks of a block that has not started.
-    pub fn new(foreign: Option<Box<Foreign>>) -> Self {
+    pub fn new(foreign: Option<Box<Foreign>>, engines: bool) -> Self {
         let none = [[0; WARPS]; WARPS];
         Self {
             known: none,
             arrived: [[0; WARPS]; 24],
-            left: BTreeMap::new(),
+            met: [0; WARPS],
+            engines: engines.then(Box::default),
             fenced: [none; 2],
             fences: false,
             told: HashMap::new(),
@@ -52,8 +65,12 @@ impl Clocks {
 
     /// Before a block.
     pub fn start(&mut self) {
-        let foreign = self.foreign.take();
-        *self = Self::new(foreign);
+        let (foreign, engines) = (self.foreign.take(), self.engines.take());
+        *self = Self::new(foreign, false);
+        self.engines = engines;
+        if let Some(engines) = &mut self.engines {
+            engines.start();
+        }
         (0..WARPS).for_each(|w| self.known[w][w] = 1);
         if let Some(foreign) = &mut self.foreign {
             foreign.start();
@@ -81,6 +98,24 @@ impl Clocks {
         self.known[warp][theirs] >= epoch + u32::from(theirs == warp)
     }
 
+    /// Whether a warp knows that an access of its block has ended. An asynchronous one is not ordered by its thread's other
+    /// accesses.
+    #[inline(always)]
+    pub fn orders(&self, warp: usize, other: Access) -> bool {
+        match (other.channel, &self.engines) {
+            _ if other.thread == 0 => true,
+            (0, _) | (_, None) => self.knows(warp, other.warp(), other.epoch),
+            (channel, Some(engines)) => engines.knows(warp, channel, other.epoch),
+        }
+    }
+
+    /// Whether an asynchronous read of a warp sees a write, which it knows of, as other loads do.
+    pub fn fenced(&self, warp: usize, write: Access) -> bool {
+        let Some(engines) = &self.engines else { return true };
+        let proxy = engines.channel(write.channel).is_some_and(Channel::is_proxy);
+        write.thread == 0 || proxy || engines.fenced(warp, write.warp(), write.epoch, write.channel)
+    }
+
     /// Lanes of a warp came together.
     pub fn warp_barrier(&mut self, warp: usize) {
         self.known[warp][warp] += 1;
@@ -90,18 +125,57 @@ impl Clocks {
     pub fn arrive(&mut self, warp: usize, id: u32) {
         join(&mut self.arrived[id as usize & 15], &self.known[warp]);
         self.known[warp][warp] += 1;
+        if let Some(engines) = &mut self.engines {
+            engines.arrive(warp, id & 15);
+        }
     }
 
-    /// A warp leaves what it knows at a barrier in shared memory.
-    pub fn leave(&mut self, warp: usize, address: u64) {
-        join(self.left.entry(address).or_default(), &self.known[warp]);
+    /// A warp arrives at the cluster's barrier.
+    pub fn leave_cluster(&mut self, warp: usize) {
+        join(&mut self.met, &self.known[warp]);
+        self.known[warp][warp] += 1;
+        if let Some(engines) = &mut self.engines {
+            engines.arrive(warp, CLUSTER);
+        }
+    }
+
+    /// A warp has waited for the cluster's barrier: it knows what the block's own warps did before it.
+    pub fn meet_cluster(&mut self, warp: usize) {
+        let met = self.met;
+        join(&mut self.known[warp], &met);
+        if let Some(engines) = &mut self.engines {
+            engines.meet(warp, CLUSTER);
+        }
+    }
+
+    /// A warp leaves what it knows at a barrier in shared memory; with what it copies by `cp.async` if so.
+    pub fn leave(&mut self, warp: usize, address: u64, copies: bool) {
+        let Some(engines) = &mut self.engines else { return };
+        match copies {
+            true => engines.leave_copies(warp, address, &self.known[warp]),
+            false => drop(engines.leave(warp, address, &self.known[warp])),
+        }
         self.known[warp][warp] += 1;
     }
 
-    /// A warp has waited for such a barrier: it knows what was left there.
-    pub fn learn(&mut self, warp: usize, address: u64) {
-        if let Some(left) = self.left.get(&address) {
-            join(&mut self.known[warp], left);
+    /// A warp has waited for such a barrier, by the parity of a phase or by the number of the one in which it arrived: it
+    /// knows what was left there.
+    pub fn learn(&mut self, warp: usize, address: u64, phase: Awaited) {
+        let Some(engines) = &mut self.engines else { return };
+        let left = match phase {
+            Awaited::Parity(parity) => engines.passed(warp, address, parity),
+            Awaited::Number(number) => engines.ended(warp, address, number),
+        };
+        if let Some(left) = left {
+            join(&mut self.known[warp], &left);
+        }
+    }
+
+    /// A warp passes a proxy fence.
+    pub fn fence_proxy(&mut self, warp: usize) {
+        if let Some(engines) = &mut self.engines {
+            engines.fence(warp, &self.known[warp]);
+            self.known[warp][warp] += 1;
         }
     }
 
@@ -123,6 +197,9 @@ impl Clocks {
         if let Some(foreign) = &mut self.foreign {
             foreign.share(waiting, ended);
         }
+        if let Some(engines) = &mut self.engines {
+            engines.release(waiting, ended, id);
+        }
     }
 
     /// A warp passes a fence, for the whole GPU (`far`) or for its block.
@@ -138,6 +215,9 @@ impl Clocks {
 
     /// A warp writes a word by an atomic or a volatile store.
     pub fn tell(&mut self, warp: usize, word: u64, block: u64) {
+        if let Some(engines) = &mut self.engines {
+            engines.tell(warp, word);
+        }
         if !self.fences {
             return;
         }
@@ -149,6 +229,9 @@ impl Clocks {
 
     /// A warp reads a word by an atomic or a volatile load.
     pub fn listen(&mut self, warp: usize, word: u64) {
+        if let Some(engines) = &mut self.engines {
+            engines.listen(warp, word);
+        }
         if self.fences
             && let Some(told) = self.told.get(&word)
         {
@@ -162,7 +245,7 @@ impl Clocks {
     }
 }
 
-fn join(into: &mut Clock, from: &Clock) {
+pub fn join(into: &mut Clock, from: &Clock) {
     into.iter_mut().zip(from).for_each(|(x, y)| *x = (*x).max(*y));
 }
 

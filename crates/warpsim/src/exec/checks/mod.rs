@@ -2,9 +2,11 @@
 
 pub mod check;
 pub mod clocks;
+pub mod engines;
 pub mod exact;
 pub mod races;
 pub mod report;
 pub mod shadow;
 pub mod signals;
+pub mod sums;
 pub mod updates;

@@ -24,12 +24,16 @@ pub struct Access {
     pub strong: bool,
     /// Whether it writes.
     pub write: bool,
+    /// The channel of an asynchronous access, whose group or phase is its epoch; 0 for others.
+    pub channel: u8,
+    /// Of an asynchronous access: clock of the thread's warp when it was begun.
+    pub began: u32,
 }
 
 impl Access {
     /// An access of now.
     pub fn new(thread: u32, pc: u32, strong: bool, write: bool) -> Self {
-        Self { thread: thread + 1, pc, epoch: 0, bytes: 0, strong, write }
+        Self { thread: thread + 1, pc, epoch: 0, bytes: 0, strong, write, channel: 0, began: 0 }
     }
 
     /// The warp of its thread.
@@ -56,15 +60,20 @@ impl Cell {
     /// Keeps a reader: in the first place unless a fresh one of another thread holds it.
     #[inline(always)]
     fn read(&mut self, now: Access, fresh: bool) {
-        let place = usize::from(fresh && self.readers[0].thread != 0 && self.readers[0].thread != now.thread);
+        let first = self.readers[0];
+        let other = first.thread != now.thread || first.channel != now.channel;
+        let place = usize::from(fresh && first.thread != 0 && other);
         self.readers[place] = now;
     }
 
     /// Notes an access to all bytes that this cell stands for.
     fn access(&mut self, clocks: &Clocks, now: Access, same: bool) -> Option<Access> {
         let fresh = |other: Access| {
-            let apart = other.thread != 0 && other.thread != now.thread;
-            apart && !clocks.knows(now.warp(), other.warp(), other.epoch)
+            // Copies of one thread to one place come in its order, though PTX does not promise it: pipelines that have
+            // nothing to copy fill a place with zeros twice.
+            let alone = other.thread == now.thread && (other.channel == 0 || other.channel == now.channel);
+            let apart = other.thread != 0 && !alone;
+            apart && !clocks.orders(now.warp(), other)
         };
         let hits = |other: &Access| fresh(*other) && !(other.strong && now.strong);
         let [first, second] = self.writes;
@@ -145,16 +154,54 @@ impl Shadow {
         }
     }
 
+    /// What the copy engine brings for another block of the cluster: who reads it must wait for the phase.
+    pub fn deposit(&mut self, at: usize, len: usize, access: Access) {
+        self.mark(at, len);
+        for word in at / 4..(at + len).div_ceil(4) {
+            let Some(cell) = self.cells.get_mut(word) else { return };
+            let parts = self.split.get_mut(&word).into_iter().flatten();
+            parts.chain([cell]).for_each(|cell| cell.writes = [Access { bytes: 15, ..access }, Access::default()]);
+        }
+    }
+
+    /// Notes an asynchronous read of a whole word when nothing can be wrong with it; false if that needs a closer look.
+    pub fn engine_read(&mut self, at: usize, now: Access) -> bool {
+        let (warp, clocks) = (now.warp(), &self.clocks);
+        let Some(cell) = self.cells.get_mut(at / 4) else { return false };
+        let write = cell.writes[0];
+        if cell.written != 15 || !clocks.orders(warp, write) || !clocks.fenced(warp, write) {
+            return false;
+        }
+        let fresh = !clocks.orders(warp, cell.readers[0]);
+        cell.read(Access { bytes: 15, ..now }, fresh);
+        true
+    }
+
+    /// The ordinary write that an asynchronous read of a thread sees without a proxy fence between, if there is one.
+    pub fn unfenced(&self, at: usize, len: usize, thread: u32) -> Option<Access> {
+        let words = at / 4..(at + len).div_ceil(4);
+        let cells =
+            words.flat_map(|word| self.cells.get(word).into_iter().chain(self.split.get(&word).into_iter().flatten()));
+        let mut writes = cells.flat_map(|cell| cell.writes).filter(|write| write.thread != 0);
+        writes.find(|write| !self.clocks.fenced(thread as usize / 32, *write))
+    }
+
     /// Notes a read of a whole word when nothing can be wrong with it; false if that needs a closer look.
     #[inline(always)]
     pub fn plain_read(&mut self, at: usize, thread: u32, pc: u32) -> bool {
         let warp = thread as usize / 32 % WARPS;
         let clocks = self.clocks.of(warp);
-        let now = Access { thread: thread + 1, pc, epoch: clocks[warp], bytes: 15, strong: false, write: false };
+        let epoch = clocks[warp];
+        let now =
+            Access { thread: thread + 1, pc, epoch, bytes: 15, strong: false, write: false, channel: 0, began: 0 };
+        let all = &self.clocks;
         let Some(cell) = self.cells.get_mut(at / 4) else { return false };
         // Written by the thread itself, or before a barrier that this warp has passed.
         let behind = |other: &Access| {
             let theirs = other.warp();
+            if other.channel != 0 {
+                return all.orders(warp, *other);
+            }
             other.thread == now.thread || clocks[theirs] >= other.epoch + u32::from(theirs == warp)
         };
         if cell.written != 15 || !behind(&cell.writes[0]) {
@@ -184,7 +231,9 @@ impl Shadow {
     /// Gives the access it races with, and whether it reads what nobody wrote.
     pub fn access(&mut self, at: usize, len: usize, mut now: Access, same: bool) -> (Option<Access>, bool) {
         let warp = now.warp();
-        now.epoch = self.clocks.of(warp)[warp];
+        if now.channel == 0 {
+            now.epoch = self.clocks.of(warp)[warp];
+        }
         let (mut race, mut unwritten) = (None, false);
         for word in at / 4..(at + len).div_ceil(4) {
             let (from, to) = (at.max(word * 4) - word * 4, (at + len).min(word * 4 + 4) - word * 4);

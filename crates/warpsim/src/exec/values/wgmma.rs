@@ -6,7 +6,9 @@
 use super::half::widen;
 use super::lanes::LANES;
 use crate::exec::blocks::state::{Env, Warp};
-use crate::exec::checks::{check, report};
+use crate::exec::checks::engines::Channel;
+use crate::exec::checks::{check, sums};
+use crate::finding::Kind;
 use crate::op::{Described, Left, Wgmma};
 use crate::ptx::types::Space;
 use crate::tensor_map::Swizzle;
@@ -51,6 +53,7 @@ impl Place {
 
 /// Runs a warp's part of the product, at once.
 pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, m: &Wgmma) {
+    sums::begin(env, warp, pc, m);
     let quarter = warp.first as usize / LANES % 4;
     let mut a = [[0f32; DEPTH]; ROWS];
     match &m.a {
@@ -124,20 +127,32 @@ fn gather(
     let word = warp.wide[described.descriptor as usize][0];
     let place = Place::of(word, described.transposed);
     let thread = warp.first;
+    let channel = Channel::Products(thread as usize / LANES);
+    let access = check::begun(env, channel, (thread, pc));
     for row in from..to {
         for k in 0..DEPTH {
             let at = place.at(row, k);
             if at + 2 > env.shared.len() as u64 {
-                report::access(env, thread, pc, (Space::Shared, at), 2, true);
+                let message = format!(
+                    "the descriptor {word:#018x} says that the matrix begins at {:#x}, and leads to {at:#x}: a block of this \
+                     launch has {} bytes of shared memory; next: look at the descriptor's address, leading and stride \
+                     offsets (each in units of 16 bytes) and swizzle",
+                    place.start,
+                    env.shared.len()
+                );
+                env.note(Kind::OutOfBounds, pc, thread, Some((at + crate::memory::SHARED_WINDOW, None)), message);
                 return None;
             }
             put(row, k, number(env.shared.load(at as usize, 2) as u16, brain));
             // Two numbers a word: the even one stands for both.
             let first = if described.transposed { row } else { k } % 2 == 0;
-            if first && env.machine.checks {
-                let plain = env.shadow.as_mut().is_some_and(|s| s.plain_read(at as usize, thread, pc));
+            if first && let Some(access) = access {
+                let plain = env.shadow.as_mut().is_some_and(|s| s.engine_read(at as usize, access));
                 if !plain {
-                    check::read(env, (thread, pc), Space::Shared, at);
+                    let (space, address, len, read) = (Space::Shared, at & !3, 4, true);
+                    let (write, strong, same) = (false, false, false);
+                    let word = check::Element { thread, pc, space, address, len, read, write, strong, same };
+                    check::asynchronous(env, word, channel);
                 }
             }
         }

@@ -6,6 +6,8 @@ use crate::exec::access::cluster::visit;
 use crate::exec::access::memory::addresses;
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::check;
+use crate::exec::checks::clocks::Awaited;
+use crate::exec::checks::engines::{Channel, Engines};
 use crate::finding::Kind;
 use crate::memory::{from_generic, of_block};
 use crate::op::{MBarrier, MBarrierOp};
@@ -51,9 +53,7 @@ pub fn complete(env: &mut Env, thread: u32, pc: u32, at: u64, bytes: u64) {
     }
     let mut phase = Phase::of(env.shared.load(at as usize, 8));
     phase.bytes -= bytes as i64;
-    // What was copied is known to who waits for the phase.
-    leave(env, thread, at);
-    env.shared.store(at as usize, 8, phase.word());
+    put(env, at, phase);
     env.arrivals += 1;
 }
 
@@ -96,13 +96,17 @@ fn one(env: &mut Env, warp: &mut Warp, (pc, lane): (u32, usize), b: &MBarrier, (
                 let count = operand & FIELD;
                 env.shared.store(at as usize, 8, count | count << 20);
                 check::synchronised(env, at);
+                if let Some(engines) = engines(env) {
+                    engines.forget(at);
+                }
             }
             MBarrierOp::Expect => {
                 phase.bytes += operand as i64;
-                env.shared.store(at as usize, 8, phase.word());
+                put(env, at, phase);
             }
+            MBarrierOp::Copied { arrives: false } => leave(env, thread, at, true),
             MBarrierOp::Complete => complete(env, thread, pc, at, operand),
-            MBarrierOp::Arrive { .. } | MBarrierOp::ArriveExpect => {
+            MBarrierOp::Arrive { .. } | MBarrierOp::ArriveExpect | MBarrierOp::Copied { .. } => {
                 let count = if b.f == MBarrierOp::ArriveExpect { 1 } else { operand };
                 if phase.missing < count {
                     let message = format!(
@@ -119,12 +123,13 @@ fn one(env: &mut Env, warp: &mut Warp, (pc, lane): (u32, usize), b: &MBarrier, (
                     _ => {}
                 }
                 phase.missing -= count;
-                env.shared.store(at as usize, 8, phase.word());
+                // Before the phase may end: this arrival is part of it.
+                leave(env, thread, at, matches!(b.f, MBarrierOp::Copied { .. }));
+                put(env, at, phase);
                 env.arrivals += 1;
                 if let Some(state) = b.state {
                     warp.wide[state as usize][lane] = word;
                 }
-                leave(env, thread, at);
             }
             MBarrierOp::Wait { parity } => {
                 let done = match (parity, b.operand) {
@@ -140,7 +145,11 @@ fn one(env: &mut Env, warp: &mut Warp, (pc, lane): (u32, usize), b: &MBarrier, (
                     warp.set_pred(row, if done { u32::MAX } else { 0 }, 1 << lane);
                 }
                 if done && let Some(shadow) = &mut env.shadow {
-                    shadow.clocks.learn(thread as usize / 32, at);
+                    let phase = match (parity, b.operand) {
+                        (false, Some(state)) => Awaited::Number((warp.wide[state as usize][lane] >> 61) as u32),
+                        _ => Awaited::Parity(operand as u32),
+                    };
+                    shadow.clocks.learn(thread as usize / 32, at, phase);
                 }
             }
         }
@@ -149,8 +158,23 @@ fn one(env: &mut Env, warp: &mut Warp, (pc, lane): (u32, usize), b: &MBarrier, (
 }
 
 /// What a thread did before it arrived is known to who waits; threads of other blocks have no clock here.
-fn leave(env: &mut Env, thread: u32, at: u64) {
+fn leave(env: &mut Env, thread: u32, at: u64, copies: bool) {
     if let (Some(shadow), false) = (&mut env.shadow, env.visited) {
-        shadow.clocks.leave(thread as usize / 32, at);
+        shadow.clocks.leave(thread as usize / 32, at, copies);
+    }
+}
+
+fn engines<'e>(env: &'e mut Env) -> Option<&'e mut Engines> {
+    env.shadow.as_mut()?.clocks.engines.as_deref_mut()
+}
+
+/// The barrier's new state, in which a phase may have ended.
+fn put(env: &mut Env, at: u64, phase: Phase) {
+    let word = phase.word();
+    env.shared.store(at as usize, 8, word);
+    if Phase::of(word).number != phase.number
+        && let Some(engines) = engines(env)
+    {
+        engines.next(Channel::Phases(at));
     }
 }

@@ -234,7 +234,9 @@ fn can_run(env: &Env, warp: &Warp, at: usize) -> bool {
     let lanes = instruction.guard.map_or(mask, |guard| warp.pred(guard)) & mask;
     match &instruction.op {
         _ if lanes == 0 => true,
-        Op::WarpgroupWait | Op::ClusterWait | Op::Barrier { .. } | Op::BarrierReduce { .. } => lanes == warp.live,
+        Op::WarpgroupWait { .. } | Op::ClusterWait | Op::Barrier { .. } | Op::BarrierReduce { .. } => {
+            lanes == warp.live
+        }
         op if op.whole_warp() => lanes == u32::MAX,
         op if super::exchange::members(op).is_some() => gather::groups(env, warp, pc, lanes) != Gathered::Missing,
         _ => true,
@@ -250,7 +252,9 @@ fn stuck(env: &mut Env, warp: &mut Warp) -> Stop {
     let (pc, mask) = (warp.now.pc, warp.now.mask);
     let instruction = &env.machine.kernel.code[pc as usize];
     match &instruction.op {
-        op @ (Op::WarpgroupWait | Op::Barrier { .. } | Op::BarrierReduce { .. }) => arrive(env, warp, pc, op, mask),
+        op @ (Op::WarpgroupWait { .. } | Op::Barrier { .. } | Op::BarrierReduce { .. }) => {
+            arrive(env, warp, pc, op, mask)
+        }
         op if op.whole_warp() => not_whole(env, warp, pc, mask),
         _ => {
             let elsewhere = warp.live & !mask;

@@ -1,7 +1,7 @@
 //! Lanes and warps that must come together: members of an exchange, barriers of the block.
 
 use super::warp::Stop;
-use crate::exec::blocks::block::CLUSTER;
+use crate::exec::blocks::block::{CLUSTER, WARPGROUPS};
 use crate::exec::blocks::state::{Env, Status, Waiting, Warp};
 use crate::exec::values::lanes::LANES;
 use crate::finding::Kind;
@@ -47,7 +47,7 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
     let waiting = match *op {
         Op::BarrierReduce { f, id, d, a } => {
             let reduce = Some((f, d, warp.pred(a) & mask));
-            Waiting { id: warp.narrow[id as usize][lane as usize], threads: None, reduce, pc }
+            Waiting { id: warp.narrow[id as usize][lane as usize], threads: None, reduce, pending: 0, pc }
         }
         Op::Barrier { id, threads, wait } => {
             let threads = threads.map(|t| warp.narrow[t as usize][lane as usize]);
@@ -60,7 +60,7 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
                 }
                 return Stop::Turn;
             }
-            Waiting { id, threads, reduce: None, pc }
+            Waiting { id, threads, reduce: None, pending: 0, pc }
         }
         Op::ClusterWait if warp.met.1 & mask != mask => {
             let message = "waits at the cluster's barrier without having arrived there; next: let each thread execute \
@@ -69,9 +69,12 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
             return Stop::Fault;
         }
         // The round after this turn lets it go on, also where the phase has ended meanwhile.
-        Op::ClusterWait => Waiting { id: CLUSTER, threads: None, reduce: None, pc },
+        Op::ClusterWait => Waiting { id: CLUSTER, threads: None, reduce: None, pending: 0, pc },
         // Products of a warpgroup are one operation of its four warps: none is done before all have started it.
-        Op::WarpgroupWait => Waiting { id: 16 + warp.first / 128, threads: Some(128), reduce: None, pc },
+        Op::WarpgroupWait { pending } => {
+            warp.sums.wait(pending);
+            Waiting { id: WARPGROUPS + warp.first / 128, threads: Some(128), reduce: None, pending, pc }
+        }
         _ => return Stop::Turn,
     };
     warp.status = Status::Waiting(waiting);
@@ -93,7 +96,7 @@ pub fn arrive_in_cluster(env: &mut Env, warp: &mut Warp, pc: u32, mask: u32) -> 
     }
     warp.met.1 |= mask;
     if let Some(shadow) = &mut env.shadow {
-        shadow.clocks.leave(warp.first as usize / LANES, u64::MAX);
+        shadow.clocks.leave_cluster(warp.first as usize / LANES);
     }
     true
 }

@@ -14,7 +14,7 @@ use crate::exec::values::convert;
 use crate::exec::values::lanes::{LANES, each, map1};
 use crate::finding::Kind;
 use crate::memory::window;
-use crate::op::{Bin, Convert, Logic, Op};
+use crate::op::{Bin, Convert, Engine, Logic, Op};
 use crate::ptx::types::{Space, Type};
 
 /// Why a warp stopped running.
@@ -111,6 +111,9 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
             continue;
         }
         warp.now.pc += 1;
+        if instruction.sums != 0 && env.machine.checks {
+            crate::exec::checks::sums::look(env, warp, pc);
+        }
         match &instruction.op {
             Op::Exit => {
                 warp.live &= !mask;
@@ -148,7 +151,7 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
                     return Stop::Fault;
                 }
             }
-            Op::ClusterWait | Op::WarpgroupWait | Op::Barrier { .. } | Op::BarrierReduce { .. } => {
+            Op::ClusterWait | Op::WarpgroupWait { .. } | Op::Barrier { .. } | Op::BarrierReduce { .. } => {
                 return arrive(env, warp, pc, &instruction.op, mask);
             }
             op => {
@@ -246,6 +249,17 @@ fn execute<const COUNT: bool>(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, 
         }
         Op::Atomic(ref a) => atomic::run(env, warp, pc, a, mask),
         Op::Fence { far } => crate::exec::checks::check::fence(env, warp.first, far),
+        Op::ProxyFence => crate::exec::checks::check::proxy_fence(env, warp.first),
+        Op::WarpgroupFence => warp.sums.fence(),
+        Op::Commit(engine) => {
+            if engine == Engine::Products {
+                warp.sums.commit();
+            }
+            crate::exec::checks::check::commit(env, warp.first, engine);
+        }
+        Op::Await { engine, pending, all } => {
+            crate::exec::checks::check::waited(env, warp.first, engine, (pending, all));
+        }
         Op::Copy(ref c) => crate::exec::access::matrix::copy(env, warp, pc, c, mask),
         Op::LoadMatrix(ref l) => crate::exec::access::matrix::load(env, warp, pc, l),
         Op::StoreMatrix(ref l) => crate::exec::access::matrix::store(env, warp, pc, l),
