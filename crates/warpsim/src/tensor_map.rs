@@ -65,7 +65,7 @@ impl TensorMap {
             return wrong(format!("a tensor map of {rank} dimensions"));
         }
         if !matches!(self.element, 1 | 2 | 4 | 8) || !self.base.is_multiple_of(16) {
-            return wrong(format!("a tensor of {} bytes an element at {:#x}", self.element, self.base));
+            return wrong(format!("a tensor of {} bytes per element at {:#x}", self.element, self.base));
         }
         if let Some(stride) = self.strides.iter().find(|s| !s.is_multiple_of(16)) {
             return wrong(format!("a stride of {stride} bytes, no multiple of 16"));
