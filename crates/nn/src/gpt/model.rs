@@ -4,6 +4,7 @@ use super::{Config, Weights};
 use candle_core::{D, DType, Device, Tensor, Var};
 use gpulab::cpu;
 use gpulab::error::{Error, Result, bytes};
+use std::sync::OnceLock;
 
 /// What hides a key: exp of it is 0 in f32, and unlike -∞ it makes no NaN where a whole row is hidden.
 pub(super) const HIDDEN: f32 = -1e9;
@@ -537,13 +538,17 @@ impl Gpt {
 
     /// An error when the CPU's memory cannot hold that many texts.
     pub(super) fn check_memory(&self, texts: usize, prompt: usize, capacity: usize) -> Result<()> {
-        let info = cpu::info();
-        let memory = [info.memory_bytes, info.memory_limit_bytes].into_iter().flatten().min();
-        match memory {
-            Some(memory) if self.device().is_cpu() => check(self.bytes_a_text(prompt, capacity), texts as u64, memory),
-            // A GPU says so itself, and nothing is lost.
-            _ => Ok(()),
+        // Read once: it takes hundreds of small files, and each prefill asks.
+        static MEMORY: OnceLock<Option<u64>> = OnceLock::new();
+        // A GPU says so itself, and nothing is lost.
+        if !self.device().is_cpu() {
+            return Ok(());
         }
+        let memory = *MEMORY.get_or_init(|| {
+            let info = cpu::info();
+            [info.memory_bytes, info.memory_limit_bytes].into_iter().flatten().min()
+        });
+        memory.map_or(Ok(()), |memory| check(self.bytes_a_text(prompt, capacity), texts as u64, memory))
     }
 }
 
