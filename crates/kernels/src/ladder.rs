@@ -54,8 +54,7 @@ pub struct Rung {
     pub leaves: Leaves,
     /// The compute capability that it needs, such as (9, 0).
     pub needs: (u32, u32),
-    /// It uses instructions that GPUs of just that compute capability have (`wgmma` on Hopper): newer ones do not run
-    /// it, and neither does the simulator.
+    /// It uses instructions that GPUs of just that compute capability have (`wgmma` on Hopper): newer ones do not run it.
     pub only: bool,
     /// Dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
