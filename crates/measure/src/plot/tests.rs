@@ -192,6 +192,20 @@ fn a_timeline_picks_its_unit_and_names_what_has_no_room() {
 }
 
 #[test]
+fn a_timeline_of_many_kinds_names_the_longest_of_a_lane() {
+    let mut spans = vec![Span::new("host", "step", 0.0, 100.0)];
+    let kernels =
+        (0..30).map(|n| (n, if n == 7 { "im2col_f32".to_string() } else { format!("{}_kernel", "k".repeat(n + 60)) }));
+    for (n, name) in kernels {
+        spans.push(Span::new("stream 1", &name, n as f64, n as f64 + if n == 7 { 0.9 } else { 0.01 }));
+    }
+    let svg = timeline(&spans).draw().svg();
+    assert!(svg.contains("stream 1: im2col_f32") && svg.contains("25 other kinds that take less time"), "{svg}");
+    let shown = svg.matches("stream 1: k").count();
+    assert!(svg.contains("kkk…") && shown > 0, "{shown}: {svg}");
+}
+
+#[test]
 fn odd_rows_never_panic() {
     let values = [f64::MIN_POSITIVE, 1e-300, 1.0, 1e300, f64::MAX, f64::INFINITY, f64::NAN, 0.0, -0.0];
     for (n, value) in values.iter().enumerate() {

@@ -154,16 +154,44 @@ fn plot(canvas: &mut Canvas<'_>, chart: &Timeline, top: f64) -> (f64, Vec<(Sampl
         canvas.text(&flag.text, (place.x, middle), place.align);
     }
     canvas.text(&format!("time ({name})"), ((x.start + x.end) / 2.0, below + 8.0), Align::Middle);
-    let unlabelled = kinds.iter().enumerate().filter(|(_, kind)| kind.unlabelled);
-    let legend = unlabelled.map(|(n, kind)| (Sample::Box(color(n), FILL), kind.name.clone())).collect();
+    let entry = |color_of: usize, text: String| (Sample::Box(color(color_of), FILL), text);
+    let (shorter, named): (Vec<&Kind>, Vec<&Kind>) =
+        kinds.iter().filter(|kind| kind.unlabelled).partition(|kind| kind.color == REST && kind.lane.is_some());
+    let mut legend: Vec<(Sample, String)> = named.iter().map(|kind| entry(kind.color, kind.text())).collect();
+    if !shorter.is_empty() {
+        legend.push(entry(REST, format!("{} that take less time", count(shorter.len(), "other kind"))));
+    }
     (below + 8.0 + LINE, legend)
 }
+
+/// So many kinds have a colour of their own. Where there are more, the longest of each lane have one, and all others share
+/// the last: a legend of thirty names is read by nobody.
+const COLORS: usize = 6;
+const REST: usize = COLORS - 1;
+/// Letters of a name in the legend: compilers write types and tile sizes into the names of kernels.
+const LONGEST_NAME: usize = 56;
 
 /// A kind of work: `copy in 3` and `copy in 4` are of one kind, and share a colour; so do `conv1` and `conv2, back`.
 struct Kind {
     name: String,
+    /// Its lane, where each lane has colours of its own.
+    lane: Option<String>,
+    color: usize,
     /// Whether one of its spans had no room for its label.
     unlabelled: bool,
+}
+
+impl Kind {
+    fn holds(&self, span: &Span) -> bool {
+        self.name == kind_of(&span.label) && self.lane.as_ref().is_none_or(|lane| *lane == span.lane)
+    }
+
+    /// As the legend has it.
+    fn text(&self) -> String {
+        let cut: String = self.name.chars().take(LONGEST_NAME).collect();
+        let name = if cut.len() < self.name.len() { format!("{cut}…") } else { cut };
+        self.lane.as_ref().map_or(name.clone(), |lane| format!("{lane}: {name}"))
+    }
 }
 
 /// The spans of one lane, each with its label inside or beside it where there is room.
@@ -175,11 +203,12 @@ fn draw_lane(canvas: &mut Canvas<'_>, spans: &[&Span], top: f64, x: &Scale, pole
     for (n, span) in spans.iter().enumerate() {
         let (from, to) = (figures(span.start_ms), figures(span.end_ms));
         canvas.describe(format!("{}: {} from {from} to {to} ms", span.lane, span.label));
-        let kind = kinds.iter().position(|kind| kind.name == kind_of(&span.label)).unwrap_or(0);
+        let kind = kinds.iter().position(|kind| kind.holds(span)).unwrap_or(0);
+        let fill = color(kinds[kind].color);
         // Even an instant must be seen.
         let (start, end) = (x.at(span.start_ms), x.at(span.end_ms).max(x.at(span.start_ms) + 2.5));
-        canvas.rect((start, bar_top), (end, bar_end), color(kind), FILL);
-        canvas.outline((start, bar_top), (end, bar_end), &Pen::solid(color(kind), 1.4));
+        canvas.rect((start, bar_top), (end, bar_end), fill, FILL);
+        canvas.outline((start, bar_top), (end, bar_end), &Pen::solid(fill, 1.4));
         let wide = width(&span.label, FONT);
         let next = spans.get(n + 1).map_or(x.end, |next| x.at(next.start_ms));
         if wide + 6.0 <= end - start {
@@ -208,18 +237,39 @@ fn clear_of(poles: &[Flag], wish: f64, wide: f64, room: (f64, f64)) -> f64 {
     places.first().copied().unwrap_or(wish)
 }
 
-/// The kinds of work, in order of appearance.
+/// The kinds of work in order of appearance; where there are too many, by lane and from the longest on.
 fn kinds(spans: &[Span]) -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = Vec::new();
+    let kind = |name: &str, lane: Option<&str>, color: usize| Kind {
+        name: name.to_string(),
+        lane: lane.map(str::to_string),
+        color,
+        unlabelled: false,
+    };
+    let mut names: Vec<&str> = Vec::new();
+    let mut times: Vec<(&str, &str, f64)> = Vec::new();
     for span in spans {
-        let name = kind_of(&span.label);
-        if kinds.iter().all(|kind| kind.name != name) {
-            kinds.push(Kind { name: name.to_string(), unlabelled: false });
+        let (lane, name, ms) = (span.lane.as_str(), kind_of(&span.label), span.end_ms - span.start_ms);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+        match times.iter_mut().find(|time| (time.0, time.1) == (lane, name)) {
+            Some(time) => time.2 += ms,
+            None => times.push((lane, name, ms)),
         }
     }
-    kinds
+    if names.len() <= COLORS {
+        return names.iter().enumerate().map(|(n, name)| kind(name, None, n)).collect();
+    }
+    times.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let rank = |at: usize| times[..at].iter().filter(|time| time.0 == times[at].0).count();
+    times.iter().enumerate().map(|(at, time)| kind(time.1, Some(time.0), rank(at).min(REST))).collect()
 }
 
+/// `copy in 3` without its number. Of a kernel's name, such as `im2col_f32`, the number is a part.
 fn kind_of(label: &str) -> &str {
-    label.strip_suffix(", back").unwrap_or(label).trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ' || c == '#')
+    let label = label.strip_suffix(", back").unwrap_or(label);
+    if label.contains('_') {
+        return label;
+    }
+    label.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ' || c == '#')
 }
