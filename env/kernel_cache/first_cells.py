@@ -29,10 +29,17 @@ CELLS = (
 
 def main() -> None:
     """All cells in one kernel, after the `:dep` lines."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    stop, signals = threading.Event(), (signal.SIGINT, signal.SIGTERM)
+
+    def end(*_: object) -> None:
+        # The first one counts: a second one within `set` would wait for the lock that the first one holds.
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
+        stop.set()
+
+    for number in signals:
         # Not an exception: it could come between the kernel's start and the moment from which it is known here.
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, end)
     folder, toolchain, evcxr = (Path(argument) for argument in sys.argv[1:4])
     recipe.write_config(folder, None)
     environment = recipe.environment(dict(os.environ), folder, toolchain, evcxr)

@@ -107,8 +107,11 @@ def test_the_kernel_that_builds_the_crates_ends_with_the_set_up(tmp_path: Path) 
         while not (tmp_path / "pid").exists():
             assert process.poll() is None
             time.sleep(0.05)
-        for _ in range(20):
-            process.terminate()
-            time.sleep(0.01)
-        assert process.wait(30) != 0
+        try:
+            for _ in range(300):
+                process.terminate()
+                time.sleep(0.0005)
+            assert process.wait(30) != 0
+        finally:
+            process.kill()
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
