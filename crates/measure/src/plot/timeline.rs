@@ -1,7 +1,7 @@
 //! Timelines: who worked from when to when.
 
 use super::canvas::{
-    Align, Canvas, DOTTED, FONT, Figure, INK, LINE, LONG, MARGIN, Pen, WIDTH, color, figure, width, wrap,
+    Align, Canvas, DOTTED, FONT, Figure, INK, LINE, LONG, MARGIN, PALETTE, Pen, WIDTH, color, figure, width, wrap,
 };
 use super::curves::{count, none_yet};
 use super::frame::{
@@ -166,7 +166,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &Timeline, top: f64) -> (f64, Vec<(Sampl
 
 /// So many kinds have a colour of their own. Where there are more, the longest of each lane have one, and all others share
 /// the last: a legend of thirty names is read by nobody.
-const COLORS: usize = 6;
+const COLORS: usize = PALETTE.len();
 const REST: usize = COLORS - 1;
 /// Letters of a name in the legend: compilers write types and tile sizes into the names of kernels.
 const LONGEST_NAME: usize = 56;
