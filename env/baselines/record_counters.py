@@ -3,6 +3,9 @@
 `python3 -m env.baselines.record_counters` runs the launches of each table in crates/warpsim/tests/hardware under Nsight Compute (`ncu`)
 and writes what it counted to h200/ beside it. With `--from FOLDER` it reads TABLE.csv as `ncu --csv` printed it on
 another machine. `--only TABLE` records one table.
+
+The table `hopper` is of the course's rungs that use Hopper's instructions: tensor maps are no argument of a scenario, so each rung is
+called by its ladder (`gpulab demo ladder`). It lies in crates/kernels/tests/hardware.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import re
 import subprocess
 from pathlib import Path
 
@@ -50,6 +54,20 @@ COUNTED = ",".join(metric for metrics in METRICS.values() for metric in metrics)
 NCU = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--metrics", COUNTED]
 
 
+# Rungs that use wgmma, and most of them the copy engine, and the sizes at which each is called once.
+HOPPER = {
+    "512x512x512 300x264x200": (
+        "matmul_bf16/05_wgmma matmul_bf16/06_tma matmul_bf16/07_warp_specialised matmul_bf16/08_persistent "
+        "matmul_bf16/09_tma_store matmul_bf16/10_cluster"
+    ),
+    "2x512x64 2x300x128": (
+        "flash_attention/06_wgmma flash_attention/07_warp_specialised flash_attention/08_overlap flash_attention/09_ping_pong"
+    ),
+}
+HOPPER_TABLE = ROOT / "crates" / "kernels" / "tests" / "hardware" / "hopper.csv"
+DEMO = ["cargo", "run", "--quiet", "--release", "-p", "gpulab-cli", "--", "demo", "ladder"]
+
+
 def names(table: str) -> list[str]:
     """The scenarios of a table, in order."""
     lines = (FOLDER / f"{table}.csv").read_text(encoding="utf-8").splitlines()
@@ -74,6 +92,36 @@ def run(table: str) -> str:
     return done.stdout
 
 
+def run_hopper() -> str:
+    """What ncu and the program print of the rungs' calls, one size after the other."""
+    printed = []
+    for sizes, rungs in HOPPER.items():
+        for size in sizes.split():
+            command = [*NCU, "--nvtx", "--nvtx-include", "measured/", *DEMO, size, *rungs.split()]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            if done.returncode != 0 or '"ID"' not in done.stdout:
+                step = "run this on a machine with a Hopper GPU whose counters may be read"
+                raise ToolError(f"ncu counted nothing\n{done.stdout[-2000:]}{done.stderr[-2000:]}", step)
+            printed.append(done.stdout)
+    return "\f".join(printed)
+
+
+def write_hopper(printed: str, machine: str) -> int:
+    """One row a rung and size, over all launches of its call; gives how many rows."""
+    rows = []
+    sizes = [size for group in HOPPER for size in group.split()]
+    for size, part in zip(sizes, printed.split("\f"), strict=True):
+        launches = iter(counted(part))
+        for rung, count in re.findall(r"gpulab: measured (\S+), (\d+) launches", part):
+            call = [next(launches) for _ in range(int(count))]
+            sums = [sum(launch[metric] for launch in call for metric in of) for of in METRICS.values()]
+            rows.append(";".join([rung, size, *map(str, sums)]))
+    head = f"# Counted by Nsight Compute on one {machine}; written by env/baselines/record_counters.py."
+    HOPPER_TABLE.parent.mkdir(parents=True, exist_ok=True)
+    HOPPER_TABLE.write_text("\n".join([head, ";".join(["rung", "size", *METRICS]), *rows]) + "\n", encoding="utf-8")
+    return len(rows)
+
+
 def write(table: str, launches: list[dict[str, int]], machine: str) -> None:
     """One row a scenario, one column a counter that ncu was asked for."""
     asked = {name: metrics for name, metrics in METRICS.items() if set(metrics) <= set(launches[0])}
@@ -96,7 +144,12 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Writes the tables, as long as every scenario was counted."""
     chosen = parser().parse_args()
-    for table in [chosen.only] if chosen.only else sorted(path.stem for path in FOLDER.glob("*.csv")):
+    tables = [chosen.only] if chosen.only else ["hopper", *sorted(path.stem for path in FOLDER.glob("*.csv"))]
+    for table in tables:
+        if table == "hopper":
+            printed = (chosen.source / "hopper.csv").read_text(encoding="utf-8") if chosen.source else run_hopper()
+            print(f"hopper: {write_hopper(printed, chosen.machine)} calls recorded")
+            continue
         printed = (chosen.source / f"{table}.csv").read_text(encoding="utf-8") if chosen.source else run(table)
         launches = counted(printed)
         if len(launches) != len(names(table)):

@@ -330,7 +330,7 @@ impl KernelOp {
 }
 
 /// candle hands back what it is given: of its variants this one keeps the error itself, and `?` gives it back.
-fn in_candle(error: Error) -> candle_core::Error {
+pub(crate) fn in_candle(error: Error) -> candle_core::Error {
     candle_core::Error::Cuda(Box::new(error))
 }
 

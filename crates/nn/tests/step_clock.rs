@@ -1,21 +1,33 @@
 //! The clock inside a training step does not change what it measures. A process of its own: tests beside it would take turns with
 //! its steps.
 
-use gpulab_nn::Device;
+use gpulab_nn::{Device, DeviceKind};
 use gpulab_nn::cnn::{AdamW, Cnn, Kernels, Parameters, Precision, batch};
 use gpulab_nn::data::Images;
 use std::time::Instant;
 
 #[test]
 fn the_spans_add_up_to_a_step_without_a_clock() {
-    let which: Vec<u32> = (0..16).collect();
-    let (x, digits) = batch(&Images::generated(1, 16, 1).train, &which, &Device::Cpu).unwrap();
-    for kernels in [Kernels::Candle, Kernels::Own] {
-        let cnn = Cnn::new(&Parameters::random(1), &Device::Cpu, kernels, Precision::F32).unwrap();
+    add_up(&Device::Cpu, 16, &[Kernels::Candle, Kernels::Own]);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn the_events_of_a_step_add_up_to_a_step_without_them() {
+    add_up(&DeviceKind::Cuda.open().unwrap(), 512, &[Kernels::Candle]);
+}
+
+fn add_up(device: &Device, images: u32, kinds: &[Kernels]) {
+    let which: Vec<u32> = (0..images).collect();
+    let (x, digits) = batch(&Images::generated(1, which.len(), 1).train, &which, device).unwrap();
+    for &kernels in kinds {
+        let cnn = Cnn::new(&Parameters::random(1), device, kernels, Precision::F32).unwrap();
         let mut adamw = AdamW::new(&cnn).unwrap();
         let mut plain = || {
+            device.synchronize().unwrap();
             let start = Instant::now();
             adamw.step(&cnn, &cnn.loss(&x, &digits).unwrap().backward().unwrap(), 1.0).unwrap();
+            device.synchronize().unwrap();
             1e3 * start.elapsed().as_secs_f64()
         };
         let timed = || {

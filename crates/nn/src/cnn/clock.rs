@@ -4,12 +4,16 @@
 //! that graph, backward hooks: a [`StepClock::hook`] on a parameter does nothing but copy it, and its backward pass, which candle calls right
 //! after that of the layer which used the parameter, stamps the time. Parameters of convolutions and biases are small, so
 //! that the copies cost next to nothing; a hook on an activation would be a pass over memory of its own.
+//!
+//! On a CPU a stamp is the host's time. On an NVIDIA GPU it is an event in candle's stream: the GPU notes the time when it
+//! gets there, and nobody waits. A clock that waits at each stamp measures its own waiting, too ([`StepClock::waiting`]).
 
 use super::{AdamW, Cnn};
 use candle_core::backend::BackendStorage;
 use candle_core::op::{Relu, UnaryOpT};
 use candle_core::{CpuStorage, CudaStorage, CustomOp1, CustomOp2, Device, Layout, MetalStorage, Shape, Tensor};
 use gpulab::error::Result;
+use gpulab::gpu::{Event, Stream};
 use gpulab::measurement::Span;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -17,29 +21,62 @@ use std::time::Instant;
 /// When each operator of one step ended. Clones share their stamps.
 #[derive(Debug, Clone)]
 pub struct StepClock {
-    device: Device,
-    start: Instant,
-    stamps: Arc<Mutex<Vec<(String, f64)>>>,
+    begin: Arc<Begin>,
+    stamps: Arc<Mutex<Vec<(String, Stamp)>>>,
+}
+
+#[derive(Debug)]
+enum Begin {
+    /// By the host's clock, once this device has nothing more to do.
+    Host(Device, Instant),
+    /// By the GPU's clock, with this event before all others of the stream.
+    Events(Stream, Event),
+}
+
+#[derive(Debug)]
+enum Stamp {
+    Ms(f64),
+    Event(Event),
 }
 
 impl StepClock {
-    /// A clock that starts now, once the device has nothing more to do.
+    /// A clock that starts now, once the device has nothing more to do. On an NVIDIA GPU its stamps are events.
     ///
     /// # Errors
     /// What the device reports of earlier work.
     pub fn start(device: &Device) -> Result<StepClock> {
+        if !device.is_cuda() {
+            return StepClock::waiting(device);
+        }
         device.synchronize()?;
-        Ok(StepClock { device: device.clone(), start: Instant::now(), stamps: Arc::default() })
+        let stream = crate::stream_of(device)?;
+        let begin = stream.event()?;
+        Ok(StepClock { begin: Arc::new(Begin::Events(stream, begin)), stamps: Arc::default() })
     }
 
-    /// Waits for the device, and notes that `label` ended now.
+    /// A clock by the host's time, which waits for the device at each stamp: what an operator costs when nothing is queued
+    /// behind it.
+    ///
+    /// # Errors
+    /// What the device reports of earlier work.
+    pub fn waiting(device: &Device) -> Result<StepClock> {
+        device.synchronize()?;
+        Ok(StepClock { begin: Arc::new(Begin::Host(device.clone(), Instant::now())), stamps: Arc::default() })
+    }
+
+    /// Notes that `label` ended here.
     ///
     /// # Errors
     /// What the device reports.
     pub fn stamp(&self, label: &str) -> candle_core::Result<()> {
-        self.device.synchronize()?;
-        let ms = 1e3 * self.start.elapsed().as_secs_f64();
-        self.stamps.lock().expect("no holder panics").push((label.to_string(), ms));
+        let stamp = match &*self.begin {
+            Begin::Host(device, start) => {
+                device.synchronize()?;
+                Stamp::Ms(1e3 * start.elapsed().as_secs_f64())
+            }
+            Begin::Events(stream, _) => Stamp::Event(stream.event().map_err(crate::buffers::in_candle)?),
+        };
+        self.stamps.lock().expect("no holder panics").push((label.to_string(), stamp));
         Ok(())
     }
 
@@ -64,11 +101,24 @@ impl StepClock {
         x.contiguous()?.apply_op2(&beside, TimedRelu { clock: self.clone(), above: above.to_string() })
     }
 
-    /// What ended when, as spans from border to border.
-    pub fn spans(&self, lane: &str) -> Vec<Span> {
+    /// What ended when, as spans from border to border. Waits for the last one.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn spans(&self, lane: &str) -> Result<Vec<Span>> {
         let stamps = self.stamps.lock().expect("no holder panics");
-        let starts = std::iter::once(0.0).chain(stamps.iter().map(|(_, ms)| *ms));
-        stamps.iter().zip(starts).map(|((label, end), start)| Span::new(lane, label, start, *end)).collect()
+        let mut start = 0.0;
+        let mut spans = Vec::with_capacity(stamps.len());
+        for (label, stamp) in stamps.iter() {
+            let end = match (stamp, &*self.begin) {
+                (Stamp::Ms(ms), _) => *ms,
+                (Stamp::Event(event), Begin::Events(_, begin)) => event.ms_since(begin)?,
+                (Stamp::Event(_), Begin::Host(..)) => unreachable!("a clock by the host's time makes no events"),
+            };
+            spans.push(Span::new(lane, label, start, end));
+            start = end;
+        }
+        Ok(spans)
     }
 }
 
@@ -197,7 +247,7 @@ impl Cnn {
         let gradients = loss.backward()?;
         adamw.step(&cnn, &gradients, 1.0)?;
         clock.stamp("AdamW")?;
-        Ok(clock.spans(lane))
+        clock.spans(lane)
     }
 }
 
@@ -218,7 +268,7 @@ mod tests {
         let hidden = clock.relu("v", "ReLU", &hidden).unwrap();
         let out = hidden.matmul(&clock.hook("v's own", &v).unwrap()).unwrap().sum_all().unwrap();
         let gradients = out.backward().unwrap();
-        let labels: Vec<String> = clock.spans("").into_iter().map(|span| span.label).collect();
+        let labels: Vec<String> = clock.spans("").unwrap().into_iter().map(|span| span.label).collect();
         assert_eq!(labels, ["v's own", "v", "ReLU", "w"]);
         // And they change no gradient: out = -3 · relu(2 x), which is 2 for x = 1 and 0 for x = -1.
         let of = |var: &Var| gradients.get(var).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
