@@ -53,6 +53,9 @@ fn counts(op: &Op, tally: &Tally) -> Counters {
         Op::LoadMatrix(_) => {
             (out.shared_load_wavefronts, out.shared_load_bank_conflicts) = (tally.wavefronts, tally.conflicts);
         }
+        Op::StoreMatrix(_) => {
+            (out.shared_store_wavefronts, out.shared_store_bank_conflicts) = (tally.wavefronts, tally.conflicts);
+        }
         Op::Load(_) | Op::Tile(_) if loads(op) => {
             (out.global_load_requests, out.global_load_sectors) = (tally.requests, tally.sectors);
             (out.shared_load_wavefronts, out.shared_load_bank_conflicts) = (tally.wavefronts, tally.conflicts);
