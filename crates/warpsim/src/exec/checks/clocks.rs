@@ -227,6 +227,11 @@ impl Clocks {
         }
     }
 
+    /// Whether a read of a word by an atomic or a volatile load may tell a warp something.
+    pub fn hears(&self, word: u64) -> bool {
+        self.engines.is_some() || self.fences && self.told.contains_key(&word)
+    }
+
     /// A warp reads a word by an atomic or a volatile load.
     pub fn listen(&mut self, warp: usize, word: u64) {
         if let Some(engines) = &mut self.engines {

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod clocks;
+pub mod deferred;
 pub mod engines;
 pub mod exact;
 pub mod races;

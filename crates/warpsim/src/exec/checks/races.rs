@@ -13,7 +13,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::exec::blocks::state::Machine;
-use crate::memory::{Allocation, Bytes, DeviceMemory};
+use crate::exec::values::lanes::each;
+use crate::memory::{Allocation, Bytes, DeviceMemory, Span};
 
 /// Bytes of a page, which is put aside as a whole.
 const PAGE: usize = 4096;
@@ -80,6 +81,13 @@ impl<'a> Races<'a> {
         }
     }
 
+    /// The same, before a write to at most 32 bytes.
+    #[inline(always)]
+    pub fn save_run(&self, number: usize, at: usize, len: usize) {
+        self.save(number, at);
+        self.save(number, at + len - 1);
+    }
+
     #[cold]
     fn save_page(&self, number: usize, page: usize) {
         let (side, Some(allocation)) = (&self.sides[number], self.memory.get(number)) else { return };
@@ -115,14 +123,52 @@ impl<'a> Races<'a> {
     #[inline(always)]
     pub fn touch(&self, number: usize, at: usize, len: u8, (block, thread): (u64, u32), how: u32) {
         let Some(side) = self.sides.get(number) else { return };
-        let block = (block % self.period) as u32;
-        let mine = THREAD | how | (block * self.threads as u32 + thread) << TAG;
+        let block = self.number(block);
+        let mine = self.mine(block, thread, how);
         for word in at / 4..(at + usize::from(len)).div_ceil(4) {
-            let old = side.cells.load(4 * word, 4) as u32;
-            let shared = old & WHO == GRID || old & !7 == mine & !7;
-            if !(shared && old & how == how) {
-                self.join(side, word, block, mine);
+            self.touch_word(side, word, block, mine);
+        }
+    }
+
+    /// Notes accesses of a warp's lanes to `size` bytes each, whole words, from `at` and a lane's distance on.
+    #[inline(always)]
+    pub fn touch_lanes(
+        &self,
+        number: usize,
+        (span, at): (&Span, usize),
+        size: usize,
+        (block, first, mask): (u64, u32, u32),
+        how: u32,
+    ) {
+        let Some(side) = self.sides.get(number) else { return };
+        let block = self.number(block);
+        let mine = self.mine(block, first, how);
+        each(mask, |lane| {
+            let word = (at + span.distance()[lane] as usize) / 4;
+            for word in word..word + size / 4 {
+                self.touch_word(side, word, block, mine + ((lane as u32) << TAG));
             }
+        });
+    }
+
+    /// A block's number among those whose threads have numbers of their own.
+    #[inline(always)]
+    fn number(&self, block: u64) -> u32 {
+        if block < self.period { block as u32 } else { (block % self.period) as u32 }
+    }
+
+    /// What an access of a thread leaves in a cell that nobody has touched.
+    #[inline(always)]
+    fn mine(&self, block: u32, thread: u32, how: u32) -> u32 {
+        THREAD | how | (block * self.threads as u32 + thread) << TAG
+    }
+
+    #[inline(always)]
+    fn touch_word(&self, side: &Side, word: usize, block: u32, mine: u32) {
+        let old = side.cells.load(4 * word, 4) as u32;
+        let shared = old & WHO == GRID || old & !7 == mine & !7;
+        if !(shared && old & mine & 7 == mine & 7) {
+            self.join(side, word, block, mine);
         }
     }
 

@@ -36,7 +36,7 @@ fn look(env: &mut Env, e: Element) -> Option<Past> {
         return None;
     }
     let (block, warp) = (env.block.0, e.thread as usize / 32);
-    let clocks = &shadow.clocks;
+    let clocks = shadow.clocks();
     let unordered = |other: &Past| {
         let then = other.access;
         let apart = then.thread != 0 && (then.thread, other.block) != (e.thread + 1, block);
