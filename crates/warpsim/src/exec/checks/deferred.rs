@@ -105,7 +105,10 @@ impl Deferred {
         for i in 0..LANES {
             word[i] = ((lowest as u32 + span.distance()[i]) / 4) as u16;
         }
-        let fine = if WRITE { fresh(written, &word, words, mask) } else { valued(written, (span, &word), words, mask) };
+        let fine = match WRITE {
+            true => fresh(written, (span, &word), words, mask),
+            false => valued(written, (span, &word), words, mask),
+        };
         if !fine {
             return false;
         }
@@ -160,21 +163,31 @@ fn valued(written: &[u8], (span, word): (&Span, &[u16; LANES]), words: usize, ma
 /// Whether each lane has words of its own, one lane's behind the other's, that are remembered whole: they have a value
 /// from now on.
 #[inline(always)]
-fn fresh(written: &mut [u8], word: &[u16; LANES], words: usize, mask: u32) -> bool {
+fn fresh(written: &mut [u8], (span, word): (&Span, &[u16; LANES]), words: usize, mask: u32) -> bool {
+    let at = usize::from(word[0]);
+    if let (true, Some(line)) = (span.is_line() && mask == u32::MAX && words == 1, written.get_mut(at..at + LANES)) {
+        let fine = line.iter().fold(0, |all, w| all | w) <= WHOLE;
+        if fine {
+            line.fill(WHOLE);
+        }
+        return fine;
+    }
     let mut next = 0;
-    let mut rising = true;
+    for (i, &word) in word.iter().enumerate() {
+        if mask >> i & 1 == 0 {
+            continue;
+        }
+        let word = usize::from(word);
+        let Some(own) = written.get(word..word + words) else { return false };
+        if word < next || own.iter().any(|w| *w > WHOLE) {
+            return false;
+        }
+        next = word + words;
+    }
     for (i, &word) in word.iter().enumerate() {
         if mask >> i & 1 != 0 {
-            rising &= usize::from(word) >= next;
-            next = usize::from(word) + words;
+            written[usize::from(word)..][..words].fill(WHOLE);
         }
     }
-    let lanes =
-        || (0..LANES).filter(|i| mask >> i & 1 != 0).map(|i| usize::from(word[i])..usize::from(word[i]) + words);
-    let together = |words: &[u8]| words.iter().all(|w| *w <= WHOLE);
-    if !rising || !lanes().all(|lane| written.get(lane).is_some_and(together)) {
-        return false;
-    }
-    lanes().for_each(|lane| written[lane].fill(WHOLE));
     true
 }

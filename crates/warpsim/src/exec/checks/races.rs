@@ -13,7 +13,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::exec::blocks::state::Machine;
-use crate::exec::values::lanes::each;
 use crate::memory::{Allocation, Bytes, DeviceMemory, Span};
 
 /// Bytes of a page, which is put aside as a whole.
@@ -143,12 +142,15 @@ impl<'a> Races<'a> {
         let Some(side) = self.sides.get(number) else { return };
         let block = self.number(block);
         let mine = self.mine(block, first, how);
-        each(mask, |lane| {
-            let word = (at + span.distance()[lane] as usize) / 4;
+        for (lane, &distance) in span.distance().iter().enumerate() {
+            if mask >> lane & 1 == 0 {
+                continue;
+            }
+            let word = (at + distance as usize) / 4;
             for word in word..word + size / 4 {
                 self.touch_word(side, word, block, mine + ((lane as u32) << TAG));
             }
-        });
+        }
     }
 
     /// A block's number among those whose threads have numbers of their own.
