@@ -1,4 +1,4 @@
-//! f16 and bf16 to and from double precision.
+//! f16, bf16 and 8-bit floats to and from double precision.
 
 use crate::op::{FloatMode, Round};
 
@@ -27,6 +27,22 @@ pub fn widen(bits: u16, brain: bool, ftz: bool) -> f64 {
         (digits + f64::from(1 << fraction)) * power(exponent - 1 + least - fraction)
     };
     if bits & 0x8000 != 0 { -value } else { value }
+}
+
+/// Value of an e4m3: the largest exponent has numbers, too, and one NaN of each sign.
+pub fn widen_e4m3(bits: u8) -> f64 {
+    let (exponent, digits) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+    let value = match (exponent, bits & 7) {
+        (15, 7) => f64::NAN,
+        (0, _) => digits * power(-9),
+        _ => (8.0 + digits) * power(exponent - 10),
+    };
+    if bits & 0x80 != 0 { -value } else { value }
+}
+
+/// Value of an e5m2: the upper byte of an f16.
+pub fn widen_e5m2(bits: u8) -> f64 {
+    widen(u16::from(bits) << 8, false, false)
 }
 
 /// A double (exact or odd-rounded) to the nearest half, ties to even.

@@ -1,0 +1,418 @@
+//! Products of a warpgroup (`wgmma`) and of a warp (`mma`) against double precision, type by type. Values and the places of
+//! elements are written out here as the PTX ISA gives them.
+
+mod common;
+
+use common::{Random, clean, download, upload};
+use warpsim::{Arg, Device, Launch, Module};
+
+/// Columns of a warpgroup's product.
+const COLUMNS: usize = 16;
+
+fn bytes(ty: &str) -> usize {
+    match ty {
+        "e4m3" | "e5m2" | "s8" | "u8" => 1,
+        "f16" | "bf16" => 2,
+        _ => 4,
+    }
+}
+
+/// Sign, exponent and fraction in so many bits, without regard to infinities and NaN.
+fn float(bits: u32, exponent: u32, fraction: u32) -> f64 {
+    let (sign, power) = (bits >> (exponent + fraction) & 1, bits >> fraction & ((1 << exponent) - 1));
+    let digits = f64::from(bits & ((1 << fraction) - 1)) / f64::from(1u32 << fraction);
+    let bias = (1 << (exponent - 1)) - 1;
+    let size = if power == 0 { digits * 2f64.powi(1 - bias) } else { (1.0 + digits) * 2f64.powi(power as i32 - bias) };
+    if sign == 1 { -size } else { size }
+}
+
+fn value(ty: &str, bits: u32) -> f64 {
+    match ty {
+        "e4m3" => float(bits, 4, 3),
+        "e5m2" => float(bits, 5, 2),
+        "f16" => float(bits, 5, 10),
+        "bf16" => float(bits, 8, 7),
+        // The low 13 bits do not count.
+        "tf32" => float(bits >> 13, 8, 10),
+        "f32" => float(bits, 8, 23),
+        "s8" => f64::from(bits as u8 as i8),
+        "u8" => f64::from(bits as u8),
+        _ => f64::from(bits as i32),
+    }
+}
+
+/// A finite number, of 8 bits any.
+fn number(ty: &str, random: &mut Random) -> u32 {
+    let bits = random.bits() as u32;
+    let power = bits >> 24 & 7;
+    match ty {
+        "e4m3" => Some(bits & 0xff).filter(|x| x & 0x7f != 0x7f).unwrap_or(1),
+        "e5m2" => Some(bits & 0xff).filter(|x| x & 0x7c != 0x7c).unwrap_or(1),
+        "f16" => bits & 0x83ff | (12 + power) << 10,
+        "bf16" => bits & 0x807f | (120 + power) << 7,
+        "tf32" => bits & 0x807f_ffff | (120 + power) << 23,
+        _ => bits & 0xff,
+    }
+}
+
+/// Numbers of a row side by side in memory.
+fn pack(ty: &str, numbers: impl Iterator<Item = u32>) -> Vec<u8> {
+    numbers.flat_map(|bits| bits.to_le_bytes()[..bytes(ty)].to_vec()).collect()
+}
+
+/// Two factors: rows of a, and columns of b.
+struct Factors {
+    types: [&'static str; 2],
+    depth: usize,
+    a: Vec<u32>,
+    b: Vec<u32>,
+}
+
+impl Factors {
+    fn random(types: [&'static str; 2], (rows, columns, depth): (usize, usize, usize), random: &mut Random) -> Self {
+        let [a, b] = [(types[0], rows), (types[1], columns)]
+            .map(|(ty, count)| (0..count * depth).map(|_| number(ty, random)).collect());
+        Self { types, depth, a, b }
+    }
+
+    /// The sum of products of a row and a column, and that of their sizes.
+    fn product(&self, row: usize, column: usize) -> (f64, f64) {
+        let terms = (0..self.depth).map(|k| {
+            let x = value(self.types[0], self.a[row * self.depth + k]);
+            x * value(self.types[1], self.b[column * self.depth + k])
+        });
+        terms.fold((0.0, 0.0), |(sum, size), x| (sum + x, size + x.abs()))
+    }
+}
+
+/// Whether a result is right, as far as its type and sums in single precision can tell.
+fn holds(sum: &str, given: f64, (exact, size): (f64, f64)) -> bool {
+    let ulp = match sum {
+        "f16" => 2f64.powi(-11) * exact.abs() + 2f64.powi(-25),
+        "f32" => 0.0,
+        _ => return given == exact,
+    };
+    let overflows = sum == "f16" && exact.abs() > 65519.0 && given.abs() > 65504.0;
+    overflows || (given - exact).abs() <= ulp + size * 2f64.powi(-19)
+}
+
+/// The rows of a factor in shared memory as matrices of 8 rows of 16 bytes, which follow each other along a row.
+fn cores(ty: &str, numbers: &[u32], depth: usize) -> Vec<u8> {
+    let per = 16 / bytes(ty);
+    let matrices = numbers.chunks(8 * depth).flat_map(|rows| (0..depth / per).map(move |core| (rows, core)));
+    let row = |(rows, core): (&[u32], usize), row: usize| rows[row * depth + core * per..][..per].to_vec();
+    pack(ty, matrices.flat_map(|matrix| (0..8).flat_map(move |i| row(matrix, i))))
+}
+
+/// The registers of each thread with rows of a: 16 rows a warp.
+fn fragments(ty: &str, numbers: &[u32], depth: usize) -> Vec<u8> {
+    let per = 4 / bytes(ty);
+    let element = |thread: usize, register: usize, part: usize| {
+        let row = thread / 32 * 16 + thread % 32 / 4 + 8 * (register % 2);
+        numbers[row * depth + (register / 2 * 4 + thread % 4) * per + part]
+    };
+    let all = (0..numbers.len() / depth / 16 * 32).flat_map(|t| (0..depth / per / 4 * 2).map(move |r| (t, r)));
+    pack(ty, all.flat_map(|(t, r)| (0..per).map(move |p| element(t, r, p))))
+}
+
+/// The PTX of a product of 64 rows of 32 bytes; sums start at what the host gives.
+fn warpgroup(types: [&str; 2], sum: &str, in_registers: bool, rest: &str, saturate: bool) -> String {
+    let count = COLUMNS / 2 / if sum == "f16" { 2 } else { 1 };
+    let sums: Vec<String> = (0..count).map(|i| format!("%d{i}")).collect();
+    let each = |f: &dyn Fn(usize) -> String| (0..count).map(f).collect::<String>();
+    format!(
+        ".version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry product(.param .u64 a, .param .u64 b, .param .u64 c)
+{{
+    .reg .pred %p<2>;
+    .reg .b32 %r<10>;
+    .reg .b32 %d<{count}>;
+    .reg .b64 %rd<9>;
+    .shared .align 128 .b8 tile[{room}];
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [b];
+    ld.param.u64 %rd3, [c];
+    mov.u32 %r1, %tid.x;
+    shl.b32 %r2, %r1, 4;
+    cvt.u64.u32 %rd4, %r2;
+    add.u64 %rd1, %rd1, %rd4;
+    ld.global.v4.u32 {{%r3, %r4, %r5, %r6}}, [%rd1];
+    mov.u32 %r7, tile;
+    add.u32 %r8, %r7, %r2;
+    st.shared.v4.u32 [%r8], {{%r3, %r4, %r5, %r6}};
+    setp.ge.u32 %p1, %r1, {threads};
+    @%p1 bra READY;
+    add.u64 %rd2, %rd2, %rd4;
+    ld.global.v4.u32 {{%r3, %r4, %r5, %r6}}, [%rd2];
+    st.shared.v4.u32 [%r8+2048], {{%r3, %r4, %r5, %r6}};
+    ld.global.v4.u32 {{%r3, %r4, %r5, %r6}}, [%rd1];
+READY:
+    mul.wide.u32 %rd5, %r1, {width};
+    add.u64 %rd3, %rd3, %rd5;
+    {loads}
+    fence.proxy.async;
+    bar.sync 0;
+    shr.u32 %r9, %r7, 4;
+    cvt.u64.u32 %rd6, %r9;
+    or.b64 %rd6, %rd6, 0x0000001000080000;
+    add.u64 %rd7, %rd6, 128;
+    wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n{COLUMNS}k{depth}.{sum}.{left}.{right}{saturate} {{{sums}}}, {a}, %rd7, 1{rest};
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 0;
+    {stores}
+    ret;
+}}",
+        room = 2048 + 32 * COLUMNS,
+        threads = 2 * COLUMNS,
+        width = 4 * count,
+        loads = each(&|i| format!("ld.global.u32 %d{i}, [%rd3+{}];\n", 4 * i)),
+        stores = each(&|i| format!("st.global.u32 [%rd3+{}], %d{i};\n", 4 * i)),
+        depth = 32 / bytes(types[0]),
+        left = types[0],
+        right = types[1],
+        saturate = if saturate { ".satfinite" } else { "" },
+        sums = sums.join(", "),
+        a = if in_registers { "{%r3, %r4, %r5, %r6}" } else { "%rd6" },
+    )
+}
+
+/// Runs it; the sum at a row and a column.
+fn run(
+    ptx: &str,
+    factors: &Factors,
+    in_registers: bool,
+    sum: &str,
+    start: u32,
+) -> impl Fn(usize, usize) -> u32 + use<> {
+    let module = Module::load(ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+    let mut device = Device::new();
+    let a = match in_registers {
+        true => fragments(factors.types[0], &factors.a, factors.depth),
+        false => cores(factors.types[0], &factors.a, factors.depth),
+    };
+    let (a, b) = (upload(&mut device, &a), upload(&mut device, &cores(factors.types[1], &factors.b, factors.depth)));
+    let per = if sum == "f16" { 2 } else { 1 };
+    let count = COLUMNS / 2 / per;
+    let c = upload(&mut device, &vec![start; 128 * count]);
+    clean(&mut device, &module, "product", Launch::linear(1, 128), &[a, b, c].map(Arg::Pointer));
+    let out = download::<u32>(&device, c, 128 * count);
+    move |row, column| {
+        let thread = row / 16 * 32 + row % 8 * 4 + column % 8 / 2;
+        let element = column / 8 * 4 + row % 16 / 8 * 2 + column % 2;
+        let word = out[thread * count + element / per];
+        if per == 2 { word >> (16 * (element % 2)) & 0xffff } else { word }
+    }
+}
+
+#[test]
+fn products_of_a_warpgroup() {
+    let mut random = Random(5);
+    let halves = ", 1, -1, 0";
+    for (types, sum, rest) in [
+        (["e4m3", "e4m3"], "f32", ", 1, 1"),
+        (["e4m3", "e5m2"], "f32", ", -1, 1"),
+        (["e5m2", "e4m3"], "f16", ", -1, -1"),
+        (["e5m2", "e5m2"], "f32", ", 1, 1"),
+        (["tf32", "tf32"], "f32", ", 1, -1"),
+        (["bf16", "bf16"], "f32", halves),
+        (["f16", "f16"], "f32", halves),
+        (["f16", "f16"], "f16", halves),
+        (["s8", "s8"], "s32", ""),
+        (["s8", "u8"], "s32", ""),
+        (["u8", "u8"], "s32", ""),
+    ] {
+        for in_registers in [false, true] {
+            let factors = Factors::random(types, (64, COLUMNS, 32 / bytes(types[0])), &mut random);
+            let more = if rest == halves && !in_registers { ", 0" } else { "" };
+            let ptx = warpgroup(types, sum, in_registers, &format!("{rest}{more}"), false);
+            // One, or a thousand.
+            let (start, one) = match sum {
+                "f32" => (0x3f80_0000, 1.0),
+                "f16" => (0x3c00_3c00, 1.0),
+                _ => (1000, 1000.0),
+            };
+            let at = run(&ptx, &factors, in_registers, sum, start);
+            let sign = if rest.matches('-').count() == 1 { -1.0 } else { 1.0 };
+            for (row, column) in (0..64).flat_map(|row| (0..COLUMNS).map(move |column| (row, column))) {
+                let (exact, size) = factors.product(row, column);
+                let (exact, size, given) = (sign * exact + one, size + one, value(sum, at(row, column)));
+                assert!(
+                    holds(sum, given, (exact, size)),
+                    "{types:?} {sum}, {in_registers}, ({row}, {column}): {given}, not {exact}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_float_of_8_bits() {
+    for ty in ["e4m3", "e5m2"] {
+        // Each row multiplies four numbers by one and by zeros.
+        let one = if ty == "e4m3" { 0x38 } else { 0x3c };
+        let special = |bits: u32| if ty == "e4m3" { bits & 0x7f == 0x7f } else { bits & 0x7c == 0x7c };
+        let mut factors = Factors { types: [ty, ty], depth: 32, a: vec![0; 64 * 32], b: vec![0; COLUMNS * 32] };
+        (0..4).for_each(|k| factors.b[k * 32 + k] = one);
+        (0..256).filter(|&bits| !special(bits)).for_each(|bits| {
+            factors.a[bits as usize / 4 * 32 + bits as usize % 4] = bits;
+        });
+        let ptx = warpgroup([ty, ty], "f32", false, ", 1, 1", false);
+        let at = run(&ptx, &factors, false, "f32", 0);
+        for bits in (0..256).filter(|&bits| !special(bits)) {
+            let given = f32::from_bits(at(bits as usize / 4, bits as usize % 4));
+            assert_eq!(f64::from(given), value(ty, bits), "{ty} {bits:#04x}");
+        }
+        // NaN, and infinity where there is one: alone in its row.
+        let specials: Vec<u32> = (0..256).filter(|&bits| special(bits)).collect();
+        factors.a.fill(0);
+        specials.iter().enumerate().for_each(|(row, &bits)| factors.a[row * 32] = bits);
+        factors.b.fill(one);
+        let at = run(&ptx, &factors, false, "f32", 0);
+        for (row, bits) in specials.into_iter().enumerate() {
+            let given = f32::from_bits(at(row, 0));
+            match (ty, bits & 3) {
+                ("e5m2", 0) => assert_eq!(given, if bits & 0x80 == 0 { f32::INFINITY } else { f32::NEG_INFINITY }),
+                _ => assert!(given.is_nan(), "{ty} {bits:#04x}: {given}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn integer_sums_wrap_or_stop() {
+    let mut factors = Factors { types: ["u8", "u8"], depth: 32, a: vec![255; 64 * 32], b: vec![255; COLUMNS * 32] };
+    for (saturate, low) in [(false, false), (true, false), (true, true)] {
+        if low {
+            factors.types[0] = "s8";
+            factors.a.fill(0x80);
+        }
+        let ptx = warpgroup(factors.types, "s32", false, "", saturate);
+        let start = if low { i32::MIN + 5 } else { i32::MAX - 5 };
+        let at = run(&ptx, &factors, false, "s32", start as u32);
+        let expected = match (saturate, low) {
+            (false, _) => start.wrapping_add(32 * 255 * 255),
+            (true, false) => i32::MAX,
+            (true, true) => i32::MIN,
+        };
+        assert_eq!(at(63, 15) as i32, expected);
+    }
+}
+
+#[test]
+fn products_of_a_warp() {
+    let mut random = Random(6);
+    for (types, depth) in [["e4m3", "e4m3"], ["e4m3", "e5m2"], ["e5m2", "e4m3"], ["e5m2", "e5m2"]]
+        .into_iter()
+        .flat_map(|types| [(types, 16), (types, 32)])
+    {
+        for sum in ["f32", "f16"] {
+            let factors = Factors::random(types, (16, 8, depth), &mut random);
+            let (left, right, sums) = (depth / 8, depth / 16, if sum == "f16" { 2 } else { 4 });
+            let list =
+                |name: &str, count: usize| (0..count).map(|i| format!("%{name}{i}")).collect::<Vec<_>>().join(", ");
+            let moves = |op: &str, name: &str, base: &str, count: usize| {
+                let one = |i: usize| match op {
+                    "ld" => format!("ld.global.u32 %{name}{i}, [{base}+{}];\n", 4 * i),
+                    _ => format!("st.global.u32 [{base}+{}], %{name}{i};\n", 4 * i),
+                };
+                (0..count).map(one).collect::<String>()
+            };
+            let ptx = format!(
+                ".version 8.7
+.target sm_90
+.address_size 64
+.visible .entry product(.param .u64 a, .param .u64 b, .param .u64 c)
+{{
+    .reg .b32 %r<2>;
+    .reg .b32 %a<4>;
+    .reg .b32 %b<2>;
+    .reg .b32 %d<4>;
+    .reg .b64 %rd<7>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [b];
+    ld.param.u64 %rd3, [c];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd4, %r1, {};
+    add.u64 %rd1, %rd1, %rd4;
+    mul.wide.u32 %rd5, %r1, {};
+    add.u64 %rd2, %rd2, %rd5;
+    mul.wide.u32 %rd6, %r1, {};
+    add.u64 %rd3, %rd3, %rd6;
+    {}{}{}
+    mma.sync.aligned.m16n8k{depth}.row.col.{sum}.{}.{}.{sum} {{{}}}, {{{}}}, {{{}}}, {{{}}};
+    {}
+    ret;
+}}",
+                4 * left,
+                4 * right,
+                4 * sums,
+                moves("ld", "a", "%rd1", left),
+                moves("ld", "b", "%rd2", right),
+                moves("ld", "d", "%rd3", sums),
+                types[0],
+                types[1],
+                list("d", sums),
+                list("a", left),
+                list("b", right),
+                list("d", sums),
+                moves("st", "d", "%rd3", sums),
+            );
+            let module = Module::load(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+            let mut device = Device::new();
+            let a = upload(&mut device, &fragments(types[0], &factors.a, depth));
+            // Columns of b: four numbers a register, 16 numbers for the four threads of a column.
+            let b = (0..32).flat_map(|lane| (0..right).map(move |register| (lane, register)));
+            let b =
+                b.flat_map(|(lane, register)| (0..4).map(move |i| lane / 4 * depth + register * 16 + lane % 4 * 4 + i));
+            let b = upload(&mut device, &pack(types[1], b.map(|at| factors.b[at])));
+            let start = if sum == "f16" { 0x4000_3c00 } else { 0x3f80_0000 };
+            let c = upload(&mut device, &vec![start; 32 * sums]);
+            clean(&mut device, &module, "product", Launch::linear(1, 32), &[a, b, c].map(Arg::Pointer));
+            let out = download::<u32>(&device, c, 32 * sums);
+            for (row, column) in (0..16).flat_map(|row| (0..8).map(move |column| (row, column))) {
+                let (lane, element) = (row % 8 * 4 + column / 2, row / 8 * 2 + column % 2);
+                let (given, start) = match sum {
+                    "f16" => {
+                        let word = out[lane * 2 + element / 2] >> (16 * (element % 2)) & 0xffff;
+                        (word, if element % 2 == 0 { 1.0 } else { 2.0 })
+                    }
+                    _ => (out[lane * 4 + element], 1.0),
+                };
+                let (exact, size) = factors.product(row, column);
+                let given = value(sum, given);
+                assert!(
+                    holds(sum, given, (exact + start, size + start)),
+                    "{types:?} k{depth} {sum}, ({row}, {column}): {given}, not {}",
+                    exact + start
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_no_gpu_has_is_refused() {
+    let good = warpgroup(["e4m3", "e4m3"], "f32", false, ", 1, 1", false);
+    assert!(Module::load(&good).is_ok());
+    for (from, to) in [
+        ("m64n16k32", "m64n16k16"),
+        (".f32.e4m3.e4m3", ".f32.e4m3.s8"),
+        (".f32.e4m3.e4m3", ".f32.e4m3.e4m3.satfinite"),
+        (", 1, 1, 1;", ", 1, 1, 1, 0, 0;"),
+        (", 1, 1, 1;", ", 1, 1, 2;"),
+        ("wgmma.mma_async.sync", "wgmma.mma_async.sp.sync"),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let error = Module::load(&good.replace(from, to)).expect_err(to).to_string();
+        assert!(error.contains("wgmma"), "{error}");
+    }
+    // Sums of integers: no multiple of 16, and signs that only floats have.
+    let integers = warpgroup(["s8", "s8"], "s32", false, "", false);
+    assert!(Module::load(&integers).is_ok());
+    for (from, to) in [(", 1;", ", 1, 1, 1;"), ("m64n16k32", "m64n40k32")] {
+        assert!(Module::load(&integers.replace(from, to)).is_err(), "{to}");
+    }
+}
