@@ -1,5 +1,5 @@
-//! Products of a warpgroup (`wgmma`) and of a warp (`mma`) against double precision, type by type. Values and the places of
-//! elements are written out here as the PTX ISA gives them.
+//! Products of a warpgroup (`wgmma`) and of a warp (`mma`) against double precision, type by type, and conversions of
+//! 8-bit floats. Values and the places of elements are written out here as the PTX ISA gives them.
 
 mod common;
 
@@ -414,5 +414,82 @@ fn what_no_gpu_has_is_refused() {
     assert!(Module::load(&integers).is_ok());
     for (from, to) in [(", 1;", ", 1, 1, 1;"), ("m64n16k32", "m64n40k32")] {
         assert!(Module::load(&integers.replace(from, to)).is_err(), "{to}");
+    }
+}
+
+/// One conversion in each of so many threads, of two words to one.
+fn convert(instruction: &str, words: &[[u32; 2]]) -> Vec<u32> {
+    let ptx = format!(
+        ".version 8.7
+.target sm_90
+.address_size 64
+.visible .entry convert(.param .u64 from, .param .u64 to)
+{{
+    .reg .b16 %h<2>;
+    .reg .b32 %r<6>;
+    .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [from];
+    ld.param.u64 %rd2, [to];
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %tid.x;
+    mad.lo.u32 %r1, %r1, 64, %r2;
+    mul.wide.u32 %rd3, %r1, 8;
+    add.u64 %rd1, %rd1, %rd3;
+    ld.global.v2.u32 {{%r3, %r4}}, [%rd1];
+    cvt.u16.u32 %h1, %r3;
+    {instruction}
+    mul.wide.u32 %rd4, %r1, 4;
+    add.u64 %rd2, %rd2, %rd4;
+    st.global.u32 [%rd2], %r5;
+    ret;
+}}"
+    );
+    let module = Module::load(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+    let mut device = Device::new();
+    let from = upload(&mut device, &words.concat());
+    let to = upload(&mut device, &vec![0u32; words.len()]);
+    let launch = Launch::linear(words.len() as u32 / 64, 64);
+    clean(&mut device, &module, "convert", launch, &[from, to].map(Arg::Pointer));
+    download(&device, to, words.len())
+}
+
+#[test]
+fn floats_of_8_bits_from_and_to_others() {
+    let mut random = Random(8);
+    for (ty, finite, nan) in [("e4m3", 0x7e, 0x7f), ("e5m2", 0x7b, 0x7f)] {
+        // Back and forth, in both halves.
+        let all: Vec<[u32; 2]> = (0..256).map(|bits| [bits | (bits ^ 0x55) << 8, 0]).collect();
+        let halves = convert(&format!("cvt.rn.f16x2.{ty}x2 %r5, %h1;"), &all);
+        let back = format!("cvt.rn.satfinite.{ty}x2.f16x2 %h1, %r3; cvt.u32.u16 %r5, %h1;");
+        let back = convert(&back, &halves.iter().map(|&word| [word, 0]).collect::<Vec<_>>());
+        for (at, [pair, _]) in all.into_iter().enumerate() {
+            for (bits, half, again) in
+                [(pair & 0xff, halves[at] & 0xffff, back[at] & 0xff), (pair >> 8, halves[at] >> 16, back[at] >> 8)]
+            {
+                if bits & 0x7f <= finite {
+                    assert_eq!((value("f16", half), again), (value(ty, bits), bits), "{ty} {bits:#04x}");
+                }
+            }
+        }
+        // To the nearest of all, ties to even, and never past the largest.
+        let nearest = |x: f32| {
+            let codes = (0..=finite).map(|code| code | if x.is_sign_negative() { 0x80 } else { 0 });
+            let most = value(ty, finite);
+            let away = |code: u32| (value(ty, code) - f64::from(x).clamp(-most, most)).abs();
+            codes.min_by(|&x, &y| away(x).total_cmp(&away(y)).then((x & 1).cmp(&(y & 1)))).expect("codes")
+        };
+        let mut floats: Vec<f32> =
+            (0..960).map(|_| random.float() * 2f32.powi((random.bits() % 36) as i32 - 18)).collect();
+        floats.extend((0..finite).map(|code| (value(ty, code) + value(ty, code + 1)) as f32 / 2.0));
+        floats.extend([0.0, -0.0, 1e30, -1e30, f32::INFINITY, f32::MIN_POSITIVE]);
+        floats.resize(floats.len().next_multiple_of(64), 1.0);
+        let words: Vec<[u32; 2]> = floats.iter().map(|x| [x.to_bits(), (-x).to_bits()]).collect();
+        let given = convert(&format!("cvt.rn.satfinite.{ty}x2.f32 %h1, %r3, %r4; cvt.u32.u16 %r5, %h1;"), &words);
+        for (x, given) in floats.iter().zip(given) {
+            assert_eq!(given, nearest(*x) << 8 | nearest(-x), "{ty} {x}");
+        }
+        let relu = format!("cvt.rn.satfinite.relu.{ty}x2.f32 %h1, %r3, %r4; cvt.u32.u16 %r5, %h1;");
+        let given = convert(&relu, &[[f32::NAN.to_bits(), (-2f32).to_bits()]; 64]);
+        assert_eq!(given, [nan << 8; 64]);
     }
 }

@@ -66,6 +66,21 @@ pub fn narrow(x: f64, brain: bool) -> u32 {
     sign | bits.min(infinity(brain))
 }
 
+/// A double to the nearest e4m3 or e5m2 (`wide`), ties to even; the largest number stands for all that are larger.
+pub fn narrow_small(x: f64, wide: bool) -> u32 {
+    if x.is_nan() {
+        return 0x7f;
+    }
+    let (fraction, least, most) = if wide { (2, -14, 0x7b) } else { (3, -6, 0x7e) };
+    let sign = (x.to_bits() >> 56) as u32 & 0x80;
+    let exponent = ((x.abs().to_bits() >> 52) as i32 - 1023).max(least);
+    if exponent > 128 {
+        return sign | most;
+    }
+    let units = (x.abs() * power(fraction - exponent)).round_ties_even() as u32;
+    sign | ((((exponent - least) as u32) << fraction) + units).min(most)
+}
+
 /// A double (exact or odd-rounded) to a half, as the rounding says.
 fn directed(x: f64, brain: bool, round: Round) -> u32 {
     let near = narrow(x, brain);
