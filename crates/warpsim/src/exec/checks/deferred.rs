@@ -101,10 +101,7 @@ impl Deferred {
         if lines.iter().any(|line| line.written == now || WRITE && line.read == now) {
             return false;
         }
-        let mut word = [0; LANES];
-        for i in 0..LANES {
-            word[i] = ((lowest as u32 + span.distance()[i]) / 4) as u16;
-        }
+        let word = span.distance().map(|distance| ((lowest as u32 + distance) / 4) as u16);
         let fine = match WRITE {
             true => fresh(written, (span, &word), words, mask),
             false => valued(written, (span, &word), words, mask),
