@@ -101,7 +101,10 @@ impl Deferred {
         if lines.iter().any(|line| line.written == now || WRITE && line.read == now) {
             return false;
         }
-        let word = span.distance().map(|distance| ((lowest as u32 + distance) / 4) as u16);
+        let mut word = [0; LANES];
+        for (word, distance) in word.iter_mut().zip(span.distance()) {
+            *word = ((lowest as u32 + distance) / 4) as u16;
+        }
         let fine = match WRITE {
             true => fresh(written, (span, &word), words, mask),
             false => valued(written, (span, &word), words, mask),
