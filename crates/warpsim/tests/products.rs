@@ -66,13 +66,64 @@ struct Factors {
     depth: usize,
     a: Vec<u32>,
     b: Vec<u32>,
+    /// Where the numbers of a row are that are no zeros, if it keeps only those.
+    places: Option<Vec<usize>>,
 }
 
 impl Factors {
     fn random(types: [&'static str; 2], (rows, columns, depth): (usize, usize, usize), random: &mut Random) -> Self {
         let [a, b] = [(types[0], rows), (types[1], columns)]
             .map(|(ty, count)| (0..count * depth).map(|_| number(ty, random)).collect());
-        Self { types, depth, a, b }
+        Self { types, depth, a, b, places: None }
+    }
+
+    /// Two of four columns of each row are not zero; of tf32, one of two.
+    fn sparse(types: [&'static str; 2], random: &mut Random) -> Self {
+        let mut it = Self::random(types, (64, COLUMNS, 64 / bytes(types[0])), random);
+        let pairs = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]];
+        let chunk = |from: usize, random: &mut Random| match types[0] {
+            "tf32" => vec![from + (random.bits() % 2) as usize, from + 2 + (random.bits() % 2) as usize],
+            _ => pairs[random.bits() as usize % 6].map(|at| from + at).to_vec(),
+        };
+        let places: Vec<usize> = (0..it.a.len()).step_by(4).flat_map(|from| chunk(from, random)).collect();
+        (0..it.a.len()).filter(|at| !places.contains(at)).for_each(|at| it.a[at] = 0);
+        it.places = Some(places);
+        it
+    }
+
+    /// What a row keeps.
+    fn stored(&self) -> (Vec<u32>, usize) {
+        match &self.places {
+            Some(places) => (places.iter().map(|&at| self.a[at]).collect(), self.depth / 2),
+            None => (self.a.clone(), self.depth),
+        }
+    }
+
+    /// The register of each thread that says where the numbers are: so many bits from one on tell of columns of a row.
+    fn metadata(&self, pair: usize) -> Vec<u32> {
+        let Some(places) = &self.places else { return vec![0; 128] };
+        // Of each number: two bits, its place among four; of tf32 four bits, both of its halves.
+        let bits = |row: usize, from: usize, to: usize| {
+            let there = places.iter().filter(|&&at| at / self.depth == row && (from..to).contains(&(at % self.depth)));
+            there.rev().fold(0, |word, at| match self.types[0] {
+                "tf32" => word << 4 | if at % 2 == 0 { 0b0100 } else { 0b1110 },
+                _ => word << 2 | (at % 4) as u32,
+            })
+        };
+        (0..128)
+            .map(|thread| {
+                let (row, four) = (thread / 32 * 16 + thread % 32 / 4, thread % 4);
+                match bytes(self.types[0]) {
+                    1 => bits(row + four % 2 * 8, four / 2 * 32, four / 2 * 32 + 32),
+                    // What the other pair holds does not count.
+                    _ if four / 2 != pair => 0xffff_ffff,
+                    size => {
+                        let (from, to) = (four % 2 * 32 / size, (four % 2 + 1) * 32 / size);
+                        bits(row, from, to) | bits(row + 8, from, to) << 16
+                    }
+                }
+            })
+            .collect()
     }
 
     /// The sum of products of a row and a column, and that of their sizes.
@@ -116,25 +167,36 @@ fn fragments(ty: &str, numbers: &[u32], depth: usize) -> Vec<u8> {
 }
 
 /// The PTX of a product of 64 rows of 32 bytes; sums start at what the host gives.
-fn warpgroup(types: [&str; 2], sum: &str, in_registers: bool, rest: &str, saturate: bool) -> String {
+fn warpgroup(
+    types: [&str; 2],
+    sum: &str,
+    in_registers: bool,
+    rest: &str,
+    (saturate, pair): (bool, Option<u32>),
+) -> String {
     let count = COLUMNS / 2 / if sum == "f16" { 2 } else { 1 };
     let sums: Vec<String> = (0..count).map(|i| format!("%d{i}")).collect();
     let each = |f: &dyn Fn(usize) -> String| (0..count).map(f).collect::<String>();
+    let row = if pair.is_some() { 64 } else { 32 };
     format!(
         ".version 8.7
 .target sm_90a
 .address_size 64
-.visible .entry product(.param .u64 a, .param .u64 b, .param .u64 c)
+.visible .entry product(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 places)
 {{
     .reg .pred %p<2>;
-    .reg .b32 %r<10>;
+    .reg .b32 %r<11>;
     .reg .b32 %d<{count}>;
     .reg .b64 %rd<9>;
     .shared .align 128 .b8 tile[{room}];
     ld.param.u64 %rd1, [a];
     ld.param.u64 %rd2, [b];
     ld.param.u64 %rd3, [c];
+    ld.param.u64 %rd8, [places];
     mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd4, %r1, 4;
+    add.u64 %rd8, %rd8, %rd4;
+    ld.global.u32 %r10, [%rd8];
     shl.b32 %r2, %r1, 4;
     cvt.u64.u32 %rd4, %r2;
     add.u64 %rd1, %rd1, %rd4;
@@ -156,21 +218,26 @@ READY:
     bar.sync 0;
     shr.u32 %r9, %r7, 4;
     cvt.u64.u32 %rd6, %r9;
-    or.b64 %rd6, %rd6, 0x0000001000080000;
     add.u64 %rd7, %rd6, 128;
+    or.b64 %rd6, %rd6, 0x0000001000080000;
+    or.b64 %rd7, %rd7, {right_strides};
     wgmma.fence.sync.aligned;
-    wgmma.mma_async.sync.aligned.m64n{COLUMNS}k{depth}.{sum}.{left}.{right}{saturate} {{{sums}}}, {a}, %rd7, 1{rest};
+    wgmma.mma_async{sp}.sync.aligned.m64n{COLUMNS}k{depth}.{sum}.{left}.{right}{saturate} {{{sums}}}, {a}, %rd7{places}, 1{rest};
     wgmma.commit_group.sync.aligned;
     wgmma.wait_group.sync.aligned 0;
     {stores}
     ret;
 }}",
-        room = 2048 + 32 * COLUMNS,
-        threads = 2 * COLUMNS,
+        room = 2048 + row * COLUMNS,
+        threads = row * COLUMNS / 16,
+        // Eight rows of a and of b take as many matrices of 128 bytes as a row has 16 bytes.
+        right_strides = if row == 64 { "0x0000002000080000" } else { "0x0000001000080000" },
+        sp = if pair.is_some() { ".sp" } else { "" },
+        places = pair.map_or(String::new(), |pair| format!(", %r10, {pair}")),
         width = 4 * count,
         loads = each(&|i| format!("ld.global.u32 %d{i}, [%rd3+{}];\n", 4 * i)),
         stores = each(&|i| format!("st.global.u32 [%rd3+{}], %d{i};\n", 4 * i)),
-        depth = 32 / bytes(types[0]),
+        depth = row / bytes(types[0]),
         left = types[0],
         right = types[1],
         saturate = if saturate { ".satfinite" } else { "" },
@@ -189,15 +256,17 @@ fn run(
 ) -> impl Fn(usize, usize) -> u32 + use<> {
     let module = Module::load(ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
     let mut device = Device::new();
+    let (a, depth) = factors.stored();
     let a = match in_registers {
-        true => fragments(factors.types[0], &factors.a, factors.depth),
-        false => cores(factors.types[0], &factors.a, factors.depth),
+        true => fragments(factors.types[0], &a, depth),
+        false => cores(factors.types[0], &a, depth),
     };
+    let places = upload(&mut device, &factors.metadata(usize::from(ptx.contains("%r10, 1,"))));
     let (a, b) = (upload(&mut device, &a), upload(&mut device, &cores(factors.types[1], &factors.b, factors.depth)));
     let per = if sum == "f16" { 2 } else { 1 };
     let count = COLUMNS / 2 / per;
     let c = upload(&mut device, &vec![start; 128 * count]);
-    clean(&mut device, &module, "product", Launch::linear(1, 128), &[a, b, c].map(Arg::Pointer));
+    clean(&mut device, &module, "product", Launch::linear(1, 128), &[a, b, c, places].map(Arg::Pointer));
     let out = download::<u32>(&device, c, 128 * count);
     move |row, column| {
         let thread = row / 16 * 32 + row % 8 * 4 + column % 8 / 2;
@@ -224,10 +293,14 @@ fn products_of_a_warpgroup() {
         (["s8", "u8"], "s32", ""),
         (["u8", "u8"], "s32", ""),
     ] {
-        for in_registers in [false, true] {
-            let factors = Factors::random(types, (64, COLUMNS, 32 / bytes(types[0])), &mut random);
+        let pairs = if bytes(types[0]) == 1 { vec![None, Some(0)] } else { vec![None, Some(0), Some(1)] };
+        for (in_registers, pair) in pairs.iter().flat_map(|pair| [(false, *pair), (true, *pair)]) {
+            let factors = match pair {
+                Some(_) => Factors::sparse(types, &mut random),
+                None => Factors::random(types, (64, COLUMNS, 32 / bytes(types[0])), &mut random),
+            };
             let more = if rest == halves && !in_registers { ", 0" } else { "" };
-            let ptx = warpgroup(types, sum, in_registers, &format!("{rest}{more}"), false);
+            let ptx = warpgroup(types, sum, in_registers, &format!("{rest}{more}"), (false, pair));
             // One, or a thousand.
             let (start, one) = match sum {
                 "f32" => (0x3f80_0000, 1.0),
@@ -241,7 +314,7 @@ fn products_of_a_warpgroup() {
                 let (exact, size, given) = (sign * exact + one, size + one, value(sum, at(row, column)));
                 assert!(
                     holds(sum, given, (exact, size)),
-                    "{types:?} {sum}, {in_registers}, ({row}, {column}): {given}, not {exact}"
+                    "{types:?} {sum}, {in_registers}, {pair:?}, ({row}, {column}): {given}, not {exact}"
                 );
             }
         }
@@ -254,12 +327,13 @@ fn every_float_of_8_bits() {
         // Each row multiplies four numbers by one and by zeros.
         let one = if ty == "e4m3" { 0x38 } else { 0x3c };
         let special = |bits: u32| if ty == "e4m3" { bits & 0x7f == 0x7f } else { bits & 0x7c == 0x7c };
-        let mut factors = Factors { types: [ty, ty], depth: 32, a: vec![0; 64 * 32], b: vec![0; COLUMNS * 32] };
+        let mut factors =
+            Factors { types: [ty, ty], depth: 32, a: vec![0; 64 * 32], b: vec![0; COLUMNS * 32], places: None };
         (0..4).for_each(|k| factors.b[k * 32 + k] = one);
         (0..256).filter(|&bits| !special(bits)).for_each(|bits| {
             factors.a[bits as usize / 4 * 32 + bits as usize % 4] = bits;
         });
-        let ptx = warpgroup([ty, ty], "f32", false, ", 1, 1", false);
+        let ptx = warpgroup([ty, ty], "f32", false, ", 1, 1", (false, None));
         let at = run(&ptx, &factors, false, "f32", 0);
         for bits in (0..256).filter(|&bits| !special(bits)) {
             let given = f32::from_bits(at(bits as usize / 4, bits as usize % 4));
@@ -283,13 +357,14 @@ fn every_float_of_8_bits() {
 
 #[test]
 fn integer_sums_wrap_or_stop() {
-    let mut factors = Factors { types: ["u8", "u8"], depth: 32, a: vec![255; 64 * 32], b: vec![255; COLUMNS * 32] };
+    let mut factors =
+        Factors { types: ["u8", "u8"], depth: 32, a: vec![255; 64 * 32], b: vec![255; COLUMNS * 32], places: None };
     for (saturate, low) in [(false, false), (true, false), (true, true)] {
         if low {
             factors.types[0] = "s8";
             factors.a.fill(0x80);
         }
-        let ptx = warpgroup(factors.types, "s32", false, "", saturate);
+        let ptx = warpgroup(factors.types, "s32", false, "", (saturate, None));
         let start = if low { i32::MIN + 5 } else { i32::MAX - 5 };
         let at = run(&ptx, &factors, false, "s32", start as u32);
         let expected = match (saturate, low) {
@@ -395,7 +470,7 @@ fn products_of_a_warp() {
 
 #[test]
 fn what_no_gpu_has_is_refused() {
-    let good = warpgroup(["e4m3", "e4m3"], "f32", false, ", 1, 1", false);
+    let good = warpgroup(["e4m3", "e4m3"], "f32", false, ", 1, 1", (false, None));
     assert!(Module::load(&good).is_ok());
     for (from, to) in [
         ("m64n16k32", "m64n16k16"),
@@ -409,8 +484,12 @@ fn what_no_gpu_has_is_refused() {
         let error = Module::load(&good.replace(from, to)).expect_err(to).to_string();
         assert!(error.contains("wgmma"), "{error}");
     }
+    // Of 8 bits, all four threads hold places: there is no pair to choose.
+    let sparse = warpgroup(["e4m3", "e4m3"], "f32", false, ", 1, 1", (false, Some(0)));
+    assert!(Module::load(&sparse).is_ok());
+    assert!(Module::load(&sparse.replace("%r10, 0,", "%r10, 1,")).is_err());
     // Sums of integers: no multiple of 16, and signs that only floats have.
-    let integers = warpgroup(["s8", "s8"], "s32", false, "", false);
+    let integers = warpgroup(["s8", "s8"], "s32", false, "", (false, None));
     assert!(Module::load(&integers).is_ok());
     for (from, to) in [(", 1;", ", 1, 1, 1;"), ("m64n16k32", "m64n40k32")] {
         assert!(Module::load(&integers.replace(from, to)).is_err(), "{to}");
@@ -492,4 +571,17 @@ fn floats_of_8_bits_from_and_to_others() {
         let given = convert(&relu, &[[f32::NAN.to_bits(), (-2f32).to_bits()]; 64]);
         assert_eq!(given, [nan << 8; 64]);
     }
+}
+
+#[test]
+fn a_swizzle_narrower_than_a_row() {
+    let ptx = warpgroup(["s8", "s8"], "s32", false, "", (false, Some(0))).replace("0x00000020000", "0xc0000020000");
+    let module = Module::load(&ptx).unwrap_or_else(|e| panic!("{e}"));
+    let mut device = Device::new();
+    let args = [upload(&mut device, &[0u8; 4096]); 4].map(Arg::Pointer);
+    let findings = device.launch(&module, "product", Launch::linear(1, 128), &args).expect("it runs").findings;
+    assert!(
+        findings.iter().any(|f| f.message.contains("a swizzle of 32 bytes, and each of its rows has 64")),
+        "{findings:?}"
+    );
 }

@@ -6,7 +6,7 @@ use super::matrix::{file_registers, pending, wanted};
 use super::memory::address;
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Bulk, Described, Element, Engine, Left, Op, Route, Wgmma};
+use crate::op::{Bulk, Described, Element, Engine, Left, Op, Route, Sparse, Wgmma};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Space;
 
@@ -27,7 +27,8 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
     if m.take("wait_group") {
         return Ok(Op::WarpgroupWait { pending: pending(operands)? });
     }
-    if m.take("sp") || !m.take("mma_async") {
+    let sparse = m.take("sp");
+    if !m.take("mma_async") {
         return Err(Fail::new("this product of a warpgroup"));
     }
     let saturate = m.take("satfinite");
@@ -40,12 +41,26 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         (S8 | U8, S8 | U8) => d == S32 && (columns <= 32 || columns.is_multiple_of(16)),
         _ => false,
     };
+    let bytes = if sparse { 64 } else { 32 };
     let fits =
-        rows == 64 && depth as u64 * a.bytes() == 32 && columns.is_multiple_of(8) && (8..=256).contains(&columns);
+        rows == 64 && depth as u64 * a.bytes() == bytes && columns.is_multiple_of(8) && (8..=256).contains(&columns);
     if !known || !fits || saturate && !a.integer() {
         return Err(Fail::new("this shape with these types"));
     }
-    let [to, left, right, adds, rest @ ..] = operands else { return Err(count(4)) };
+    let [to, left, right, rest @ ..] = operands else { return Err(count(4)) };
+    let (sparse, rest) = match (sparse, rest) {
+        (true, [places, pair, rest @ ..]) => {
+            // Of numbers of 8 bits, all four threads hold places.
+            let pair = match pair {
+                Operand::Int(pair) if *pair == 0 || *pair == 1 && a.bytes() > 1 => *pair as usize,
+                _ => return Err(Fail::new("another selector than 0 or (from 16 bits on) 1")),
+            };
+            (Some(Sparse { places: slots.source(places, false)?, pair }), rest)
+        }
+        (true, _) => return Err(count(6)),
+        (false, rest) => (None, rest),
+    };
+    let [adds, rest @ ..] = rest else { return Err(count(4)) };
     let flag = |operand: &Operand, no: i64, yes: i64| match operand {
         Operand::Int(value) if *value as i64 == no => Ok(false),
         Operand::Int(value) if *value as i64 == yes => Ok(true),
@@ -75,6 +90,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         factors: [a, b],
         sum: d,
         saturate,
+        sparse,
         columns,
         // Sums are read, too.
         d: {

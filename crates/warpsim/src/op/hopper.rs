@@ -60,7 +60,16 @@ pub enum Left {
     Registers([Slot; 4]),
 }
 
-/// A `wgmma.mma_async` of shape m64nNkK, where K numbers of a row take 32 bytes.
+/// Which numbers of the left factor are not zero: two of four, of tf32 one of two.
+#[derive(Clone, Copy, Debug)]
+pub struct Sparse {
+    /// Row with the places of the numbers that are there.
+    pub places: Slot,
+    /// The pair of four threads whose registers hold them, where two are enough.
+    pub pair: usize,
+}
+
+/// A `wgmma.mma_async` of shape m64nNkK, where the numbers of a row of the left factor take 32 bytes.
 #[derive(Clone, Debug)]
 pub struct Wgmma {
     /// Elements of the left and the right factor, both of the same size.
@@ -69,6 +78,8 @@ pub struct Wgmma {
     pub sum: Element,
     /// `.satfinite`: integer sums stop at the ends of their range.
     pub saturate: bool,
+    /// 2:4 (`.sp`): rows of the left factor without half of their zeros.
+    pub sparse: Option<Sparse>,
     /// Columns.
     pub columns: usize,
     /// The sums, N / 2 registers; half as many where each holds two.
@@ -84,8 +95,13 @@ pub struct Wgmma {
 }
 
 impl Wgmma {
-    /// Numbers of a row of the left factor.
-    pub fn depth(&self) -> usize {
+    /// Numbers of a row of the left factor that are there.
+    pub fn stored(&self) -> usize {
         32 / self.factors[0].bytes() as usize
+    }
+
+    /// Numbers of a column of the right factor.
+    pub fn depth(&self) -> usize {
+        self.stored() * if self.sparse.is_some() { 2 } else { 1 }
     }
 }

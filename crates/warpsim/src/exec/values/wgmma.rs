@@ -10,13 +10,13 @@ use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::engines::Channel;
 use crate::exec::checks::{check, sums};
 use crate::finding::Kind;
-use crate::op::{Described, Element, Left, Wgmma};
+use crate::op::{Described, Element, Left, Sparse, Wgmma};
 use crate::ptx::types::Space;
 use crate::tensor_map::Swizzle;
 
 const ROWS: usize = 16;
-/// Depth and columns at most.
-const DEPTH: usize = 32;
+/// Numbers of a row of a, and columns of b, at most.
+const STORED: usize = 32;
 const MOST: usize = 256;
 
 /// A matrix in shared memory, as its descriptor says.
@@ -113,11 +113,11 @@ pub fn run(env: &mut Env, warp: &mut Warp, pc: u32, m: &Wgmma) {
 /// Computes the product; `None`, with a finding, if a factor does not lie inside shared memory.
 fn product<T: Number>(env: &mut Env, warp: &mut Warp, pc: u32, m: &Wgmma) -> Option<()> {
     let quarter = warp.first as usize / LANES % 4;
-    let mut a = [[T::default(); DEPTH]; ROWS];
+    let mut a = [[T::default(); STORED]; ROWS];
     match &m.a {
         Left::Shared(described) => {
             let (rows, top) = ([quarter * ROWS, quarter * ROWS + ROWS], quarter * ROWS);
-            gather(env, warp, pc, (described, m.factors[0]), rows, |row, k, x| a[row - top][k] = x)?;
+            gather(env, warp, pc, (described, m.factors[0], m.stored()), rows, |row, k, x| a[row - top][k] = x)?;
         }
         Left::Registers(rows) => {
             let per = m.factors[0].per_register();
@@ -132,8 +132,8 @@ fn product<T: Number>(env: &mut Env, warp: &mut Warp, pc: u32, m: &Wgmma) -> Opt
             }
         }
     }
-    let mut b = [[T::default(); MOST]; DEPTH];
-    gather(env, warp, pc, (&m.b, m.factors[1]), [0, m.columns], |column, k, x| b[k][column] = x)?;
+    let mut b = vec![[T::default(); MOST]; m.depth()];
+    gather(env, warp, pc, (&m.b, m.factors[1], m.depth()), [0, m.columns], |column, k, x| b[k][column] = x)?;
     let adds = match m.adds {
         Ok(pred) => warp.pred(pred) != 0,
         Err(constant) => constant,
@@ -145,8 +145,9 @@ fn product<T: Number>(env: &mut Env, warp: &mut Warp, pc: u32, m: &Wgmma) -> Opt
         });
     }
     for (row, sums) in sums.iter_mut().enumerate() {
-        for k in 0..m.depth() {
-            let x = if m.negated.0 == m.negated.1 { a[row][k] } else { a[row][k].negative() };
+        for (stored, x) in a[row][..m.stored()].iter().enumerate() {
+            let x = if m.negated.0 == m.negated.1 { *x } else { x.negative() };
+            let k = m.sparse.map_or(stored, |sparse| place(warp, sparse, m.factors[0], row, stored));
             let right = &b[k][..m.columns];
             sums[..m.columns].iter_mut().zip(right).for_each(|(sum, y)| *sum += x * *y);
         }
@@ -158,6 +159,25 @@ fn product<T: Number>(env: &mut Env, warp: &mut Warp, pc: u32, m: &Wgmma) -> Opt
         *word = *word & !(all << shift) | (sums[row][column].bits(m) & all) << shift;
     });
     Some(())
+}
+
+/// The column of a number that a row of a warp stores: four bits tell of each chunk of four columns (of two for tf32) where
+/// its numbers are. A thread's register has eight such chunks.
+fn place(warp: &Warp, sparse: Sparse, element: Element, row: usize, stored: usize) -> usize {
+    let chunk = if element == Element::Tf32 { stored } else { stored / 2 };
+    let (quad, half) = (row % 8 * 4, row / 8);
+    let (lane, nibble) = match element.bytes() {
+        // Each of the four threads has half a row.
+        1 => (quad + half + chunk / 8 * 2, chunk % 8),
+        // Two threads have a quarter of two rows each.
+        _ => (quad + 2 * sparse.pair + chunk / 4, chunk % 4 + 4 * half),
+    };
+    let bits = warp.narrow[sparse.places as usize][lane] as usize >> (4 * nibble) & 15;
+    match element {
+        // Two halves of a number are told by two bits each.
+        Element::Tf32 => 2 * chunk + (bits >> 1 & 1),
+        _ => 4 * chunk + (bits >> (stored % 2 * 2) & 3),
+    }
 }
 
 /// Calls `f` with row and column of each sum of a warp, and its register, lane and part of the register.
@@ -179,7 +199,7 @@ fn gather<T: Number>(
     env: &mut Env,
     warp: &Warp,
     pc: u32,
-    (described, element): (&Described, Element),
+    (described, element, depth): (&Described, Element, usize),
     [from, to]: [usize; 2],
     mut put: impl FnMut(usize, usize, T),
 ) -> Option<()> {
@@ -188,9 +208,17 @@ fn gather<T: Number>(
     let place = Place::of(word, described.transposed, bytes);
     let thread = warp.first;
     let channel = Channel::Products(thread as usize / LANES);
+    if !described.transposed && place.swizzle == Swizzle::Bytes32 && depth as u64 * bytes > 32 {
+        let message = format!(
+            "the descriptor {word:#018x} has a swizzle of 32 bytes, and each of its rows has {}; next: use one of 64 or 128",
+            depth as u64 * bytes
+        );
+        env.note(Kind::OutOfBounds, pc, thread, None, message);
+        return None;
+    }
     let access = check::begun(env, channel, (thread, pc));
     for row in from..to {
-        for k in 0..32 / bytes as usize {
+        for k in 0..depth {
             let at = place.at(row, k);
             if at + bytes > env.shared.len() as u64 {
                 let message = format!(
