@@ -1,5 +1,6 @@
 //! The warps of a block take turns; barriers let them go on together.
 
+use super::barriers::{CLUSTER, WARPGROUPS};
 use super::state::{Env, Machine, Meeting, Status, Waiting, Warp};
 use super::wait::{Polled, waits};
 use crate::exec::values::lanes::LANES;
@@ -23,11 +24,6 @@ pub enum Ran {
     /// It waits for these words of global memory, and nobody runs who could change them.
     Waits(Vec<Polled>),
 }
-
-/// The first of the warpgroups' own barriers, among those of a block.
-pub const WARPGROUPS: u32 = 16;
-/// The barrier of the cluster, among those of the block (0 to 15) and of its warpgroups (16 to 23).
-pub const CLUSTER: u32 = 24;
 
 /// How a block stands after each of its warps had a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

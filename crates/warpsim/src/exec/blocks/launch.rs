@@ -55,7 +55,7 @@ pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
     if !machine.checks {
         return run(machine, (blocks, cores), None, false);
     }
-    let mut races = Races::new(machine)?;
+    let mut races = Races::new(machine.memory, machine.threads())?;
     let outcome = run(machine, (blocks, cores), Some(&races), false)?;
     if !races.suspected() {
         return Some(outcome);

@@ -1,10 +1,9 @@
 //! Checks of each access, when they are asked for.
 
 use super::engines::Channel;
-use super::exact::Past;
+use super::past::{Access, Element, Past};
 use super::races;
 use super::report::describe;
-use super::shadow::Access;
 use super::updates;
 use crate::exec::blocks::state::{Env, Machine};
 use crate::exec::values::lanes::{LANES, each};
@@ -12,23 +11,6 @@ use crate::finding::{Kind, Other};
 use crate::memory::{Bytes, PIECE, Piece, Span, window};
 use crate::op::{Engine, Transfer};
 use crate::ptx::types::Space;
-
-/// An element that is read or written.
-#[derive(Clone, Copy, Debug)]
-pub struct Element {
-    pub thread: u32,
-    pub pc: u32,
-    pub space: Space,
-    /// Address in the space.
-    pub address: u64,
-    pub len: u8,
-    pub read: bool,
-    pub write: bool,
-    /// Atomic or volatile.
-    pub strong: bool,
-    /// A write that leaves the value as it is.
-    pub same: bool,
-}
 
 /// Checks an element that was found inside memory.
 pub fn element(env: &mut Env, e: Element) {

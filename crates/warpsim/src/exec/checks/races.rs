@@ -12,7 +12,6 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::exec::blocks::state::Machine;
 use crate::memory::{Allocation, Bytes, DeviceMemory, Span};
 
 /// Bytes of a page, which is put aside as a whole.
@@ -52,9 +51,8 @@ pub struct Races<'a> {
 }
 
 impl<'a> Races<'a> {
-    /// Nobody has touched anything. `None` if there is no memory for it.
-    pub fn new(machine: &Machine<'a>) -> Option<Self> {
-        let memory = machine.memory;
+    /// Nobody has touched anything, in blocks of so many threads. `None` if there is no memory for it.
+    pub fn new(memory: &'a DeviceMemory, threads: u32) -> Option<Self> {
         let side = |a: &Allocation| {
             let bytes = a.bytes.len();
             Some(Side {
@@ -65,7 +63,7 @@ impl<'a> Races<'a> {
             })
         };
         let sides = (0..).map_while(|number| memory.get(number)).map(side).collect::<Option<Vec<_>>>()?;
-        let threads = u64::from(machine.threads());
+        let threads = u64::from(threads);
         let (saving, suspicion) = (Mutex::new(()), AtomicBool::new(false));
         Some(Self { memory, sides, threads, period: TAGS / threads, saving, suspicion })
     }

@@ -5,45 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::check::Element;
-use super::clocks::{Clocks, WARPS};
+use super::clock::WARPS;
+use super::clocks::Clocks;
 use super::deferred::{Deferred, WHOLE};
-use super::exact::Past;
+use super::past::{Access, Element, Past};
 use crate::memory::Span;
-
-/// An access as a word remembers it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Access {
-    /// Linear index in the block, plus 1; 0 is nobody.
-    pub thread: u32,
-    /// Instruction.
-    pub pc: u32,
-    /// Clock of the thread's warp.
-    pub epoch: u32,
-    /// Bytes of the word.
-    pub bytes: u8,
-    /// Atomic or volatile.
-    pub strong: bool,
-    /// Whether it writes.
-    pub write: bool,
-    /// The channel of an asynchronous access, whose group or phase is its epoch; 0 for others.
-    pub channel: u8,
-    /// Of an asynchronous access: clock of the thread's warp when it was begun.
-    pub began: u32,
-}
-
-impl Access {
-    /// An access of now.
-    pub fn new(thread: u32, pc: u32, strong: bool, write: bool) -> Self {
-        Self { thread: thread + 1, pc, epoch: 0, bytes: 0, strong, write, channel: 0, began: 0 }
-    }
-
-    /// The warp of its thread.
-    #[inline(always)]
-    pub fn warp(&self) -> usize {
-        (self.thread.wrapping_sub(1) / 32) as usize % WARPS
-    }
-}
 
 /// Beside the bits of bytes with a value: the bytes of this word are remembered one by one; it has two writers that nothing
 /// orders.

@@ -5,8 +5,7 @@
 //! Not meant are updates that something orders (a lock, a barrier), and those of a thread that has waited for the word
 //! itself to become its own, as a ticket lock does.
 
-use super::check::Element;
-use super::exact::Past;
+use super::past::{Element, Past};
 use crate::decode::Kernel;
 use crate::exec::blocks::state::Env;
 use crate::memory::window;

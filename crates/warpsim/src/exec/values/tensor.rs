@@ -5,7 +5,7 @@ use super::half::{narrow, widen, widen_e4m3, widen_e5m2};
 use super::lanes::LANES;
 use crate::exec::access::memory::{addresses, by_space, count, find};
 use crate::exec::blocks::state::{Env, Warp};
-use crate::exec::checks::check;
+use crate::exec::checks::{check, past};
 use crate::op::{Element, Fragment, Mma, Tile};
 use crate::ptx::types::Space;
 use std::array::from_fn;
@@ -129,7 +129,7 @@ pub fn tile(env: &mut Env, warp: &mut Warp, pc: u32, t: &Tile) {
                     }
                     if env.machine.checks {
                         let strong = false;
-                        let e = check::Element { thread, pc, space, address: at, len, read, write, strong, same };
+                        let e = past::Element { thread, pc, space, address: at, len, read, write, strong, same };
                         check::element(env, e);
                     }
                 }

@@ -8,7 +8,7 @@ use super::lanes::LANES;
 use super::tensor::value;
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::engines::Channel;
-use crate::exec::checks::{check, sums};
+use crate::exec::checks::{check, past, sums};
 use crate::finding::Kind;
 use crate::op::{Described, Element, Left, Sparse, Wgmma};
 use crate::ptx::types::Space;
@@ -239,7 +239,7 @@ fn gather<T: Number>(
                 if !plain {
                     let (space, address, len, read) = (Space::Shared, at & !3, 4, true);
                     let (write, strong, same) = (false, false, false);
-                    let word = check::Element { thread, pc, space, address, len, read, write, strong, same };
+                    let word = past::Element { thread, pc, space, address, len, read, write, strong, same };
                     check::asynchronous(env, word, channel);
                 }
             }

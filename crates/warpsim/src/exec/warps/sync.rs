@@ -1,7 +1,7 @@
 //! Lanes and warps that must come together: members of an exchange, barriers of the block.
 
 use super::warp::Stop;
-use crate::exec::blocks::block::{CLUSTER, WARPGROUPS};
+use crate::exec::blocks::barriers::{CLUSTER, WARPGROUPS};
 use crate::exec::blocks::state::{Env, Status, Waiting, Warp};
 use crate::exec::values::lanes::LANES;
 use crate::finding::Kind;
