@@ -126,7 +126,7 @@ fn mark(written: &Bytes, at: usize, len: u8) {
     }
 }
 
-/// The words of bits of a run of at most 32 bytes, aligned to 4: where they begin, and the bits in both.
+/// The words of bits of a run of at most 32 bytes: where they begin, and the bits in both.
 fn run(at: usize, len: usize) -> (usize, [u64; 2]) {
     let bits = ((1u64 << len) - 1) << (at % 32);
     (at / 32 * 4, [bits & u64::from(u32::MAX), bits >> 32])
@@ -177,7 +177,7 @@ pub fn plain<const LOAD: bool>(
         return false;
     };
     let size = usize::from(t.bytes) * usize::from(t.count);
-    if t.bytes < 4 || t.rows[..t.count as usize].iter().any(Option::is_none) {
+    if t.rows[..t.count as usize].iter().any(Option::is_none) {
         return false;
     }
     if let (true, Some(written)) = (LOAD, &allocation.written) {

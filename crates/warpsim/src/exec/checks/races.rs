@@ -127,7 +127,7 @@ impl<'a> Races<'a> {
         }
     }
 
-    /// Notes accesses of a warp's lanes to `size` bytes each, whole words, from `at` and a lane's distance on.
+    /// Notes accesses of a warp's lanes to `size` bytes each, aligned, from `at` and a lane's distance on.
     #[inline(always)]
     pub fn touch_lanes(
         &self,
@@ -145,7 +145,7 @@ impl<'a> Races<'a> {
                 continue;
             }
             let word = (at + distance as usize) / 4;
-            for word in word..word + size / 4 {
+            for word in word..word + size.div_ceil(4) {
                 self.touch_word(side, word, block, mine + ((lane as u32) << TAG));
             }
         }
