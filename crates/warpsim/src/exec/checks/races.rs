@@ -12,7 +12,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::memory::{Allocation, Bytes, DeviceMemory, Span};
+use crate::exec::values::lanes::LANES;
+use crate::memory::{Allocation, Bytes, DeviceMemory, PIECE, Piece, Span};
 
 /// Bytes of a page, which is put aside as a whole.
 const PAGE: usize = 4096;
@@ -140,13 +141,20 @@ impl<'a> Races<'a> {
         let Some(side) = self.sides.get(number) else { return };
         let block = self.number(block);
         let mine = self.mine(block, first, how);
-        for (lane, &distance) in span.distance().iter().enumerate() {
-            if mask >> lane & 1 == 0 {
+        for p in 0..LANES / PIECE {
+            let members = mask >> (p * PIECE) & 0xff;
+            let word = |i: usize| (at + span.distance()[p * PIECE + i] as usize) / 4;
+            let mine = |i: usize| mine + (((p * PIECE + i) as u32) << TAG);
+            if (size, members, span.piece(p)) == (4, 0xff, Piece::Step) && word(0).is_multiple_of(2) {
+                for i in (0..PIECE).step_by(2) {
+                    self.touch_pair(side, word(0) + i, block, [mine(i), mine(i + 1)]);
+                }
                 continue;
             }
-            let word = (at + distance as usize) / 4;
-            for word in word..word + size.div_ceil(4) {
-                self.touch_word(side, word, block, mine + ((lane as u32) << TAG));
+            for i in 0..PIECE {
+                if members >> i & 1 != 0 {
+                    (word(i)..word(i) + size.div_ceil(4)).for_each(|word| self.touch_word(side, word, block, mine(i)));
+                }
             }
         }
     }
@@ -165,31 +173,55 @@ impl<'a> Races<'a> {
 
     #[inline(always)]
     fn touch_word(&self, side: &Side, word: usize, block: u32, mine: u32) {
-        let old = side.cells.load(4 * word, 4) as u32;
-        let shared = old & WHO == GRID || old & !7 == mine & !7;
-        if !(shared && old & mine & 7 == mine & 7) {
+        if !knows(side.cells.load(4 * word, 4) as u32, mine) {
             self.join(side, word, block, mine);
+        }
+    }
+
+    /// Two words, of which the first has an even number, in one step.
+    #[inline(always)]
+    fn touch_pair(&self, side: &Side, word: usize, block: u32, [first, second]: [u32; 2]) {
+        let both = side.cells.load(4 * word, 8);
+        if !(knows(both as u32, first) && knows((both >> 32) as u32, second)) {
+            self.join_pair(side, word, block, [first, second]);
         }
     }
 
     #[inline(never)]
     fn join(&self, side: &Side, word: usize, block: u32, mine: u32) {
+        let old = side.cells.update(4 * word, 4, |old| self.joined(old as u32, block, mine).into()) as u32;
+        self.suspect(self.joined(old, block, mine));
+    }
+
+    #[inline(never)]
+    fn join_pair(&self, side: &Side, word: usize, block: u32, [first, second]: [u32; 2]) {
+        let low = |both: u64| self.joined(both as u32, block, first);
+        let high = |both: u64| self.joined((both >> 32) as u32, block, second);
+        let old = side.cells.update(4 * word, 8, |both| u64::from(low(both)) | u64::from(high(both)) << 32);
+        self.suspect(low(old));
+        self.suspect(high(old));
+    }
+
+    /// A cell after an access of a block's thread.
+    #[inline(always)]
+    fn joined(&self, old: u32, block: u32, mine: u32) -> u32 {
         let owner = |cell: u32| match cell & WHO {
             THREAD => (cell >> TAG) / self.threads as u32,
             _ => cell >> TAG,
         };
-        let joined = |old: u32| {
-            let how = (old | mine) & 7;
-            how | match old & WHO {
-                0 => mine & !7,
-                GRID => GRID,
-                _ if old & !7 == mine & !7 => mine & !7,
-                _ if owner(old) == block => BLOCK | block << TAG,
-                _ => GRID,
-            }
-        };
-        let old = side.cells.update(4 * word, 4, |old| joined(old as u32).into()) as u32;
-        if suspicious(joined(old)) {
+        let how = (old | mine) & 7;
+        how | match old & WHO {
+            0 => mine & !7,
+            GRID => GRID,
+            _ if old & !7 == mine & !7 => mine & !7,
+            _ if owner(old) == block => BLOCK | block << TAG,
+            _ => GRID,
+        }
+    }
+
+    #[inline(always)]
+    fn suspect(&self, cell: u32) {
+        if suspicious(cell) {
             self.suspicion.store(true, Ordering::Relaxed);
         }
     }
@@ -210,6 +242,12 @@ impl<'a> Races<'a> {
         let bytes: usize = self.sides.iter().map(|side| side.cells.len()).sum();
         (bytes / super::exact::WORD_BYTES * 5 / 8).max(1024)
     }
+}
+
+/// Whether a cell stays as it is after an access.
+#[inline(always)]
+fn knows(cell: u32, mine: u32) -> bool {
+    (cell & WHO == GRID || cell & !7 == mine & !7) && cell & mine & 7 == mine & 7
 }
 
 /// Shared, and written by other means than atomics or read beside them.
