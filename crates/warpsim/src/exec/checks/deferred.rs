@@ -83,7 +83,7 @@ impl Deferred {
         met && !self.kept.is_empty()
     }
 
-    /// Puts off a plain access of `size` bytes a lane that lies inside and is aligned, if nothing can race with it.
+    /// Puts off a plain access of `size` bytes per lane that lies inside and is aligned, if nothing can race with it.
     /// `written` are the words' states, as in [`super::shadow`]; a write sets those of its words.
     #[inline(always)]
     pub fn plain<const WRITE: bool>(
