@@ -1,5 +1,5 @@
-//! Whole warps at once give what single lanes give: the same launch with and without checks (which look at each lane),
-//! with and without counters, at all kinds of masks and addresses.
+//! Whole warps at once give what single lanes give: the same launch with checks, without them, and with checks of volatile
+//! accesses (which go lane by lane), with and without counters, at all kinds of masks and addresses.
 
 mod common;
 
@@ -70,6 +70,12 @@ DONE:
     )
 }
 
+/// The same with volatile accesses.
+fn by_lane(ptx: &str) -> String {
+    let volatile = ptx.replace(" ld.", " ld.volatile.").replace(" st.", " st.volatile.");
+    volatile.replace("ld.volatile.param", "ld.param")
+}
+
 const CELLS: usize = 4096;
 
 fn run(
@@ -128,7 +134,9 @@ fn every_form_at_awkward_masks() {
         ("s8", 1, 1),
     ] {
         for generic in [false, true] {
-            let module = Module::load(&kernel(ty, bytes, count, generic)).expect("it loads");
+            let ptx = kernel(ty, bytes, count, generic);
+            let module = Module::load(&ptx).expect("it loads");
+            let by_lane = Module::load(&by_lane(&ptx)).expect("it loads");
             let cells = CELLS as u32 / (bytes * count);
             for row in rows(&mut random, cells.min(64)) {
                 for mask in MASKS {
@@ -136,13 +144,16 @@ fn every_form_at_awkward_masks() {
                     let index: Vec<u32> = row.into_iter().chain(to).collect();
                     let shift = (random.bits() % 33) as u32;
                     // Lanes that write the same cell race by the rules; the values must still agree.
-                    let (checked, lanes) = run(&module, &data, &index, (mask, shift), (true, true));
+                    let (single, lanes) = run(&by_lane, &data, &index, (mask, shift), (true, true));
+                    let (checked, together) = run(&module, &data, &index, (mask, shift), (true, true));
                     let (counted, whole) = run(&module, &data, &index, (mask, shift), (false, true));
                     let (bare, off) = run(&module, &data, &index, (mask, shift), (false, false));
                     let what = format!("{ty} × {count}, generic {generic}, mask {mask:#x}, shift {shift}, {index:?}");
+                    assert_eq!(together, lanes, "{what}");
                     assert_eq!(whole, lanes, "{what}");
                     assert_eq!(off, lanes, "{what}");
                     assert_eq!(checked.counters, counted.counters, "{what}");
+                    assert_eq!(single.counters, counted.counters, "{what}");
                     assert_eq!(bare.counters, Default::default(), "{what}");
                     assert!(bare.lines.is_empty());
                 }

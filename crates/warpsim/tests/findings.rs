@@ -158,8 +158,8 @@ fn unknown_instructions_are_errors_at_load() {
         )
     };
     let unknown = [
-        "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16 {%f1, %f1, %f1, %f1}, %rd1, %rd1, %r1, 0, 1, 1, 1, 0, 0;",
-        "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f1, %f1, %f1, %f1}, %rd1, %rd1, 1, 1, 1;",
+        "wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f1, %f1, %f1}, %rd1, %rd1, %r1, 0, 1, 1, 1, 0, 0;",
+        "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f1, %f1, %f1, %f1}, %rd1, %rd1, 1, 1, 1, 0, 0;",
         "wgmma.mma_async.sync.aligned.m64n12k16.f32.bf16.bf16 {%f1, %f1, %f1, %f1}, %rd1, %rd1, 1, 1, 1, 0, 0;",
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f1, %f1, %f1}, %rd1, %rd1, 1, 2, 1, 0, 0;",
         "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;",

@@ -1,14 +1,19 @@
-//! Thread instructions a second, and memory: `cargo bench -p warpsim`; `-- --speed` without the memory,
+//! Thread instructions a second, and memory: `cargo bench -p warpsim`; `-- --speed` without the memory, `-- --wgmma` for
+//! products of a warpgroup alone,
 //! `-- --block-order reverse` (or `random:SEED`) with blocks that start in another order,
 //! `-- --ask` to answer the questions of [`measure::answer`] on the standard input.
 
 mod cases;
+#[path = "../../tests/common/course.rs"]
+mod course;
 mod measure;
 mod memory;
+mod wgmma;
 
 use std::io::Write;
 
 use cases::{Case, Mode};
+use measure::Times;
 use warpsim::BlockOrder;
 
 /// Where the kernels lie.
@@ -44,6 +49,9 @@ fn main() {
         "| kernel | looked at | cores | ms | from | to | million thread instructions/s | million operations/s |\n\
          | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     );
+    if asked("--wgmma").is_some() {
+        return products();
+    }
     for case in [Case::Matmul(256), Case::VectorAdd(1 << 20), Case::Reduce(1 << 20)] {
         for mode in Mode::ALL {
             [1, 2].into_iter().for_each(|cores| line(case, mode, cores, order));
@@ -51,6 +59,7 @@ fn main() {
     }
     line(Case::Matmul(512), Mode::Counters, 1, order);
     line(Case::Matmul(512), Mode::Counters, 2, order);
+    products();
     if asked("--speed").is_none() {
         memory::table();
     }
@@ -58,11 +67,22 @@ fn main() {
 
 /// Times a case and prints its line.
 fn line(case: Case, mode: Mode, cores: usize, order: BlockOrder) {
-    let times = measure::measure(case, mode, (cores, order), RUNS, FOLDER);
-    let (operations, kind) = case.operations();
+    print(&case.name(), (mode, cores), case.operations(), &measure::measure(case, mode, (cores, order), RUNS, FOLDER));
+}
+
+/// Times products of a warpgroup and prints their lines.
+fn products() {
+    const SIDE: u32 = 512;
+    for (mode, cores) in [Mode::Counters, Mode::Checks].into_iter().flat_map(|mode| [(mode, 1), (mode, 2)]) {
+        let times = wgmma::measure(SIDE, mode, cores, RUNS);
+        print(&format!("matmul by wgmma, bf16, {SIDE}³"), (mode, cores), (f64::from(SIDE).powi(3), "fma"), &times);
+    }
+}
+
+/// Prints a line of the table.
+fn print(name: &str, (mode, cores): (Mode, usize), (operations, kind): (f64, &str), times: &Times) {
     println!(
-        "| {} | {} | {cores} | {:.1} | {:.1} | {:.1} | {:.0} | {:.0} {kind} |",
-        case.name(),
+        "| {name} | {} | {cores} | {:.1} | {:.1} | {:.1} | {:.0} | {:.0} {kind} |",
         mode.name(),
         times.median() * 1e3,
         times.seconds[0] * 1e3,

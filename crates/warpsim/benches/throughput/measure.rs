@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use warpsim::{BlockOrder, Device};
 
-use super::cases::{Case, Mode};
+use super::cases::{Case, Mode, Ready};
 
 /// What came of it.
 pub struct Times {
@@ -26,16 +26,22 @@ pub fn measure(case: Case, mode: Mode, (cores, order): (usize, BlockOrder), runs
     let mut device = Device::new();
     device.set_block_order(order);
     let ready = case.ready(&mut device, folder);
+    timed(&mut device, &ready, (mode, cores), runs)
+}
+
+/// The same, of what is ready on a device.
+pub fn timed(device: &mut Device, ready: &Ready, (mode, cores): (Mode, usize), runs: usize) -> Times {
     device.set_cores(cores);
     // The same instructions run in each mode; only the counters know how many.
-    Mode::Counters.set(&mut device);
-    let mut run = || device.launch(&ready.module, ready.kernel, ready.launch, &ready.args).expect("it runs");
-    let instructions = run().counters.thread_instructions as f64;
-    mode.set(&mut device);
+    Mode::Counters.set(device);
+    let run =
+        |device: &mut Device| device.launch(&ready.module, ready.kernel, ready.launch, &ready.args).expect("it runs");
+    let instructions = run(device).counters.thread_instructions as f64;
+    mode.set(device);
     let mut seconds: Vec<f64> = (0..runs)
         .map(|_| {
             let start = Instant::now();
-            let report = device.launch(&ready.module, ready.kernel, ready.launch, &ready.args).expect("it runs");
+            let report = run(device);
             let seconds = start.elapsed().as_secs_f64();
             assert!(report.findings.is_empty(), "{}", report.findings[0]);
             seconds

@@ -6,7 +6,7 @@ use super::matrix::{file_registers, pending, wanted};
 use super::memory::address;
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Bulk, Described, Element, Engine, Left, Op, Route, Wgmma};
+use crate::op::{Bulk, Described, Element, Engine, Left, Op, Route, Sparse, Wgmma};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Space;
 
@@ -27,48 +27,81 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
     if m.take("wait_group") {
         return Ok(Op::WarpgroupWait { pending: pending(operands)? });
     }
-    if m.take("sp") || !m.take("mma_async") {
+    let sparse = m.take("sp");
+    if !m.take("mma_async") {
         return Err(Fail::new("this product of a warpgroup"));
     }
+    let saturate = m.take("satfinite");
     let (rows, columns, depth) = m.matrix_shape()?;
     let (b, a, d) = (m.element()?, m.element()?, m.element()?);
-    let known = a == b && matches!(a, Element::F16 | Element::Bf16) && d == Element::F32;
-    if !known || rows != 64 || depth != 16 || !columns.is_multiple_of(8) || !(8..=256).contains(&columns) {
+    use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    let known = match (a, b) {
+        (F16, F16) | (E4m3 | E5m2, E4m3 | E5m2) => matches!(d, F16 | F32),
+        (Bf16, Bf16) | (Tf32, Tf32) => d == F32,
+        (S8 | U8, S8 | U8) => d == S32 && (columns <= 32 || columns.is_multiple_of(16)),
+        _ => false,
+    };
+    let bytes = if sparse { 64 } else { 32 };
+    let fits =
+        rows == 64 && depth as u64 * a.bytes() == bytes && columns.is_multiple_of(8) && (8..=256).contains(&columns);
+    if !known || !fits || saturate && !a.integer() {
         return Err(Fail::new("this shape with these types"));
     }
-    let [to, left, right, adds, scale_a, scale_b, transposed @ ..] = operands else { return Err(count(6)) };
-    let flag = |operand: &Operand, no: i128, yes: i128| match operand {
-        Operand::Int(value) if *value as i128 == no => Ok(false),
-        Operand::Int(value) if *value as i128 == yes => Ok(true),
+    let [to, left, right, rest @ ..] = operands else { return Err(count(4)) };
+    let (sparse, rest) = match (sparse, rest) {
+        (true, [places, pair, rest @ ..]) => {
+            // Of numbers of 8 bits, all four threads hold places.
+            let pair = match pair {
+                Operand::Int(pair) if *pair == 0 || *pair == 1 && a.bytes() > 1 => *pair as usize,
+                _ => return Err(Fail::new("another selector than 0 or (from 16 bits on) 1")),
+            };
+            (Some(Sparse { places: slots.source(places, false)?, pair }), rest)
+        }
+        (true, _) => return Err(count(6)),
+        (false, rest) => (None, rest),
+    };
+    let [adds, rest @ ..] = rest else { return Err(count(4)) };
+    let flag = |operand: &Operand, no: i64, yes: i64| match operand {
+        Operand::Int(value) if *value as i64 == no => Ok(false),
+        Operand::Int(value) if *value as i64 == yes => Ok(true),
         _ => Err(Fail::new("a factor is 1 or -1, and a matrix is transposed (1) or not (0)")),
     };
-    let (left, right_transposed) = match (left, transposed) {
-        (Operand::Vector(_), [b]) => {
-            let rows = file_registers(slots, left, (4, false), false)?;
-            (Left::Registers([rows[0], rows[1], rows[2], rows[3]]), flag(b, 0, 1)?)
-        }
-        (_, [a, b]) => {
-            let described = Described { descriptor: slots.source(left, true)?, transposed: flag(a, 0, 1)? };
-            (Left::Shared(described), flag(b, 0, 1)?)
-        }
+    // Only floats have signs to change, and only halves can be transposed.
+    let in_registers = matches!(left, Operand::Vector(_));
+    let (negated, transposed) = match (a, rest, in_registers) {
+        (S8 | U8, [], _) => ((false, false), (false, false)),
+        (Tf32 | E4m3 | E5m2, [x, y], _) => ((flag(x, 1, -1)?, flag(y, 1, -1)?), (false, false)),
+        (F16 | Bf16, [x, y, b], true) => ((flag(x, 1, -1)?, flag(y, 1, -1)?), (false, flag(b, 0, 1)?)),
+        (F16 | Bf16, [x, y, a, b], false) => ((flag(x, 1, -1)?, flag(y, 1, -1)?), (flag(a, 0, 1)?, flag(b, 0, 1)?)),
         _ => return Err(Fail::new("the number of operands does not fit")),
+    };
+    let left = match in_registers {
+        true => {
+            let rows = file_registers(slots, left, (4, false), false)?;
+            Left::Registers([rows[0], rows[1], rows[2], rows[3]])
+        }
+        false => Left::Shared(Described { descriptor: slots.source(left, true)?, transposed: transposed.0 }),
     };
     let adds = match adds {
         Operand::Int(value) => Err(*value != 0),
         name => Ok(slots.pred(name)?),
     };
     Ok(Op::Wgmma(Box::new(Wgmma {
-        brain: a == Element::Bf16,
+        factors: [a, b],
+        sum: d,
+        saturate,
+        sparse,
         columns,
         // Sums are read, too.
         d: {
-            file_registers(slots, to, (columns / 2, false), false)?;
-            file_registers(slots, to, (columns / 2, false), true)?
+            let wanted = columns / 2 / d.per_register();
+            file_registers(slots, to, (wanted, false), false)?;
+            file_registers(slots, to, (wanted, false), true)?
         },
         a: left,
-        b: Described { descriptor: slots.source(right, true)?, transposed: right_transposed },
+        b: Described { descriptor: slots.source(right, true)?, transposed: transposed.1 },
         adds,
-        negated: (flag(scale_a, 1, -1)?, flag(scale_b, 1, -1)?),
+        negated,
     })))
 }
 

@@ -100,12 +100,13 @@ fn mma(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op,
     let (rows, columns, depth) = m.matrix_shape()?;
     let types = [m.element()?, m.element()?, m.element()?, m.element()?];
     let [c, b, a, d] = types;
-    use Element::{Bf16, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
+    use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
     let deep = |first: usize| rows == 16 && (depth == first || depth == 2 * first);
     let known = columns == 8
         && match (a, b) {
             (F16, F16) => deep(8) && c == d && matches!(c, F16 | F32),
             (Bf16, Bf16) => deep(8) && (c, d) == (F32, F32),
+            (E4m3 | E5m2, E4m3 | E5m2) => deep(16) && c == d && matches!(c, F16 | F32),
             (Tf32, Tf32) => deep(4) && (c, d) == (F32, F32),
             (S8 | U8, S8 | U8) => (deep(16) || (rows, depth) == (8, 16)) && (c, d) == (S32, S32),
             (S4 | U4, S4 | U4) => (deep(32) || (rows, depth) == (8, 32)) && (c, d) == (S32, S32),

@@ -26,7 +26,7 @@ use std::collections::HashMap;
 
 use crate::cfg;
 use crate::error::{Error, SourceLine};
-use crate::op::{Instruction, Op};
+use crate::op::{AtomicOp, Instruction, Op};
 use crate::ptx::ast;
 use crate::ptx::types::Space;
 use flow::{Flow, Updates};
@@ -66,6 +66,8 @@ pub struct Kernel {
     pub updates: Updates,
     /// Whether it has asynchronous operations, or barriers in shared memory.
     pub asynchronous: bool,
+    /// Whether it compares and swaps.
+    pub swaps: bool,
     /// What instructions do with registers of a warpgroup's products.
     pub sums: Vec<flow::Touch>,
     /// Blocks of a cluster along x, y, z, where the kernel says so itself.
@@ -320,6 +322,7 @@ impl<'a> Decoder<'a> {
         let sums = self.flow.sums(&mut self.code);
         let asynchronous = |i: &Instruction| matches!(i.op, Op::MBarrier(_) | Op::Copy(_) | Op::Bulk(_) | Op::Wgmma(_));
         let asynchronous = self.code.iter().any(asynchronous);
+        let swaps = self.code.iter().any(|i| matches!(&i.op, Op::Atomic(a) if a.op == AtomicOp::CompareSwap));
         Ok(Kernel {
             name: function.name.clone(),
             code: self.code,
@@ -330,6 +333,7 @@ impl<'a> Decoder<'a> {
             updates,
             cluster: function.cluster,
             asynchronous,
+            swaps,
             sums,
         })
     }

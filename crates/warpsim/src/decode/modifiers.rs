@@ -76,6 +76,8 @@ impl<'a> Modifiers<'a> {
     /// Takes the last modifier as the type of a matrix's elements.
     pub fn element(&mut self) -> Result<Element, Fail> {
         let element = match self.rest.last().copied() {
+            Some("e4m3") => Element::E4m3,
+            Some("e5m2") => Element::E5m2,
             Some("f16") => Element::F16,
             Some("bf16") => Element::Bf16,
             Some("tf32") => Element::Tf32,

@@ -1,6 +1,6 @@
 //! What Hopper GPUs brought: copies by the copy engine (TMA), and products of a warpgroup (`wgmma`).
 
-use super::{Address, Pred, Slot};
+use super::{Address, Element, Pred, Slot};
 
 /// A bulk copy (`cp.async.bulk`, `cp.async.bulk.tensor`) that one thread asks for.
 #[derive(Clone, Debug)]
@@ -60,14 +60,29 @@ pub enum Left {
     Registers([Slot; 4]),
 }
 
-/// A `wgmma.mma_async` of shape m64nNk16.
+/// Which numbers of the left factor are not zero: two of four, of tf32 one of two.
+#[derive(Clone, Copy, Debug)]
+pub struct Sparse {
+    /// Row with the places of the numbers that are there.
+    pub places: Slot,
+    /// The pair of four threads whose registers hold them, where two are enough.
+    pub pair: usize,
+}
+
+/// A `wgmma.mma_async` of shape m64nNkK, where the numbers of a row of the left factor take 32 bytes.
 #[derive(Clone, Debug)]
 pub struct Wgmma {
-    /// bfloat16 rather than IEEE half.
-    pub brain: bool,
+    /// Elements of the left and the right factor, both of the same size.
+    pub factors: [Element; 2],
+    /// Elements of the sums.
+    pub sum: Element,
+    /// `.satfinite`: integer sums stop at the ends of their range.
+    pub saturate: bool,
+    /// 2:4 (`.sp`): rows of the left factor without half of their zeros.
+    pub sparse: Option<Sparse>,
     /// Columns.
     pub columns: usize,
-    /// The sums, N / 2 registers.
+    /// The sums, N / 2 registers; half as many where each holds two.
     pub d: Vec<Slot>,
     /// Left factor.
     pub a: Left,
@@ -77,4 +92,16 @@ pub struct Wgmma {
     pub adds: Result<Pred, bool>,
     /// Factors of -1.
     pub negated: (bool, bool),
+}
+
+impl Wgmma {
+    /// Numbers of a row of the left factor that are there.
+    pub fn stored(&self) -> usize {
+        32 / self.factors[0].bytes() as usize
+    }
+
+    /// Numbers of a column of the right factor.
+    pub fn depth(&self) -> usize {
+        self.stored() * if self.sparse.is_some() { 2 } else { 1 }
+    }
 }

@@ -32,6 +32,10 @@ pub struct LoadMatrix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Element {
+    /// 4 bits of exponent and 3 of fraction, without infinity.
+    E4m3,
+    /// 5 bits of exponent and 2 of fraction.
+    E5m2,
     F16,
     Bf16,
     Tf32,
@@ -49,7 +53,7 @@ impl Element {
     pub fn per_register(self) -> usize {
         match self {
             Self::F16 | Self::Bf16 => 2,
-            Self::S8 | Self::U8 => 4,
+            Self::E4m3 | Self::E5m2 | Self::S8 | Self::U8 => 4,
             Self::S4 | Self::U4 => 8,
             Self::Tf32 | Self::F32 | Self::F64 | Self::S32 => 1,
         }
@@ -60,7 +64,7 @@ impl Element {
         match self {
             Self::F64 => 8,
             Self::F16 | Self::Bf16 => 2,
-            Self::S8 | Self::U8 | Self::S4 | Self::U4 => 1,
+            Self::E4m3 | Self::E5m2 | Self::S8 | Self::U8 | Self::S4 | Self::U4 => 1,
             Self::Tf32 | Self::F32 | Self::S32 => 4,
         }
     }

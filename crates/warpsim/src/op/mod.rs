@@ -152,9 +152,10 @@ pub enum Op {
         part: u8,
         a: Row,
     },
-    /// Two f32 to a packed pair of halves.
-    PackHalves {
-        brain: bool,
+    /// Two f32, or the packed pair in `low`, to a packed pair of smaller floats (of f16 from 8 bits).
+    PackFloats {
+        from: Element,
+        to: Element,
         relu: bool,
         d: Slot,
         high: Slot,

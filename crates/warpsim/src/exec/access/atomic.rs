@@ -3,7 +3,7 @@
 use super::cluster::{parts, visit};
 use super::memory::{addresses, at_home, by_space, find};
 use crate::exec::blocks::state::{Env, Warp};
-use crate::exec::checks::check;
+use crate::exec::checks::{check, past};
 use crate::exec::values::float::{canon, op_half};
 use crate::exec::values::lanes::{LANES, Row};
 use crate::op::{Atomic, AtomicOp, FloatMode, FloatOp, Halves};
@@ -48,7 +48,7 @@ fn within(env: &mut Env, warp: &mut Warp, pc: u32, a: &Atomic, (all, mask): (&Ro
                     let thread = warp.first + lane as u32;
                     let (address, len) = (at[lane] + step as u64, a.bytes);
                     let (read, write, strong, same) = (true, true, true, false);
-                    check::element(env, check::Element { thread, pc, space, address, len, read, write, strong, same });
+                    check::element(env, past::Element { thread, pc, space, address, len, read, write, strong, same });
                     if a.op == AtomicOp::CompareSwap {
                         check::swapped(env, thread, (space, address), len.into());
                     }

@@ -5,7 +5,7 @@ use super::cluster::visit;
 use super::memory::{addresses, find};
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::engines::Channel;
-use crate::exec::checks::{check, report};
+use crate::exec::checks::{check, past, report};
 use crate::exec::values::lanes::{LANES, each};
 use crate::exec::warps::mbarrier;
 use crate::finding::Kind;
@@ -192,7 +192,7 @@ fn fetch(env: &mut Env, warp: &Warp, who: (u32, u32), route: Route, (lane, piece
     piece.value = value;
     if env.machine.checks {
         let (write, strong, same) = (false, false, false);
-        check::element(env, check::Element { thread, pc, space, address, len, read: true, write, strong, same });
+        check::element(env, past::Element { thread, pc, space, address, len, read: true, write, strong, same });
     }
     Some(())
 }
@@ -207,7 +207,7 @@ fn deposit(env: &mut Env, (thread, pc): (u32, u32), barrier: u64, pieces: &[Piec
         env.shared.store(address as usize, len, piece.value);
         if env.machine.checks {
             let (space, read, strong, same) = (Space::Shared, false, false, false);
-            let element = check::Element { thread, pc, space, address, len, read, write: true, strong, same };
+            let element = past::Element { thread, pc, space, address, len, read, write: true, strong, same };
             check::asynchronous(env, element, Channel::Phases(barrier));
         }
     }
@@ -230,7 +230,7 @@ fn store(env: &mut Env, warp: &Warp, (thread, pc): (u32, u32), (lane, piece): (u
     };
     if env.machine.checks {
         let (strong, same) = (false, false);
-        let element = |space, address, write: bool| check::Element {
+        let element = |space, address, write: bool| past::Element {
             thread,
             pc,
             space,

@@ -2,6 +2,7 @@
 
 use super::memory::at_home;
 use crate::exec::blocks::state::{Env, Warp};
+use crate::exec::checks::check;
 use crate::exec::checks::shadow::Shadow;
 use crate::exec::values::lanes::{LANES, Row, each};
 use crate::memory::{Lanes, PIECE, Piece, Span, from_generic};
@@ -9,8 +10,8 @@ use crate::op::Transfer;
 use crate::ptx::types::Space;
 use crate::traffic::{sectors, wavefronts};
 
-/// A load (`LOAD`) or a store; false, and nothing done, if single lanes must be looked at: with checks, in local
-/// memory, when a lane's address is outside or misaligned.
+/// A load (`LOAD`) or a store; false, and nothing done, if single lanes must be looked at: in local memory, when a lane's
+/// address is outside or misaligned, and where checks need a closer look.
 #[inline(always)]
 pub fn transfer<const LOAD: bool, const COUNT: bool>(
     env: &mut Env,
@@ -20,15 +21,9 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
     mask: u32,
 ) -> bool {
     let named = t.address.space;
-    // Plain reads of shared memory are the bulk of what checks look at, and nearly all are in order.
-    let plain = LOAD && named == Space::Shared && t.words && t.count == 1 && !t.strong;
-    if env.machine.checks && !plain && !matches!(named, Space::Param | Space::Const) {
-        return false;
-    }
     let (lanes, span) = &mut warp.spans[t.span.number as usize];
-    // With checks, the access that should have measured it may have gone lane by lane; and lanes that go their own ways
-    // for a while share the spans.
-    if t.span.stale || *lanes != mask || env.machine.checks {
+    // Lanes that go their own ways for a while share the spans.
+    if t.span.stale || *lanes != mask {
         let slot = t.address.base.slot as usize;
         *lanes = mask;
         match t.address.base.wide {
@@ -49,6 +44,10 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
         (Space::Const, lowest) => (Space::Global, lowest),
         other => other,
     };
+    let checks = env.machine.checks && named != Space::Const && matches!(space, Space::Shared | Space::Global);
+    if checks && (t.strong || t.release) {
+        return false;
+    }
     let rows = (&mut warp.narrow[..], &mut warp.wide[..]);
     // No closures around `serve`: one that is left a call would lack the caller's vector instructions.
     match space {
@@ -58,7 +57,7 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
             }
             let Some(lanes) = Lanes::alone(&mut env.shared, span, lowest, size) else { return false };
             if let Some(shadow) = &mut env.shadow
-                && !noted(shadow, (span, lowest), (warp.first, mask), pc)
+                && !noted::<LOAD>(shadow, t, (span, lowest), (warp.first, mask), pc)
             {
                 return false;
             }
@@ -80,8 +79,12 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
                 found => found,
             };
             let Some(allocation) = found else { return false };
+            let number = *near as usize;
             let at = lowest.wrapping_sub(allocation.base);
             let Some(lanes) = Lanes::shared(&allocation.bytes, span, at, size) else { return false };
+            if checks && !check::plain::<LOAD>(env, number, (span, at as usize), t, (warp.first, mask)) {
+                return false;
+            }
             serve::<LOAD, false>(&lanes, rows, t, mask);
         }
         _ => return false,
@@ -92,9 +95,32 @@ pub fn transfer<const LOAD: bool, const COUNT: bool>(
     true
 }
 
-/// Notes plain reads of words of shared memory; false if one of them needs a closer look, which notes all again.
+/// Notes plain accesses to words of shared memory; false if one of them needs a closer look, which notes all again.
 #[inline(always)]
-fn noted(shadow: &mut Shadow, (span, lowest): (&Span, u64), (first, mask): (u32, u32), pc: u32) -> bool {
+fn noted<const LOAD: bool>(
+    shadow: &mut Shadow,
+    t: &Transfer,
+    (span, lowest): (&Span, u64),
+    (first, mask): (u32, u32),
+    pc: u32,
+) -> bool {
+    if t.bytes >= 4 && t.rows[..t.count as usize].iter().all(Option::is_some) {
+        let (size, lanes) = (usize::from(t.bytes) * usize::from(t.count), (first, mask));
+        let plain = match LOAD {
+            true => shadow.plain::<false>((span, lowest), size, lanes, pc),
+            false => shadow.plain::<true>((span, lowest), size, lanes, pc),
+        };
+        if plain {
+            return true;
+        }
+    }
+    // Single words that are read are nearly all in order, too.
+    LOAD && t.words && t.count == 1 && each_read(shadow, (span, lowest), (first, mask), pc)
+}
+
+/// The same, of each lane for itself.
+#[inline(never)]
+fn each_read(shadow: &mut Shadow, (span, lowest): (&Span, u64), (first, mask): (u32, u32), pc: u32) -> bool {
     let mut fine = true;
     for p in 0..LANES / PIECE {
         let members = mask >> (p * PIECE) & 0xff;

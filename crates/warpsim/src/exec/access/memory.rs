@@ -3,7 +3,7 @@
 use super::cluster::{parts, visit};
 use crate::decode::flow::Home;
 use crate::exec::blocks::state::{Env, Warp};
-use crate::exec::checks::check;
+use crate::exec::checks::{check, past};
 use crate::exec::values::lanes::{LANES, Row, each};
 use crate::memory::{Bytes, from_generic, window};
 use crate::op::{Address, Transfer};
@@ -198,7 +198,7 @@ fn check<const LOAD: bool>(
             let spare = 64 - 8 * u32::from(t.bytes);
             bytes.load(offset + step, t.bytes) == value << spare >> spare
         };
-        let element = check::Element {
+        let element = past::Element {
             thread: warp.first + lane as u32,
             pc,
             space,

@@ -1,5 +1,6 @@
 //! The warps of a block take turns; barriers let them go on together.
 
+use super::barriers::{CLUSTER, WARPGROUPS};
 use super::state::{Env, Machine, Meeting, Status, Waiting, Warp};
 use super::wait::{Polled, waits};
 use crate::exec::values::lanes::LANES;
@@ -23,11 +24,6 @@ pub enum Ran {
     /// It waits for these words of global memory, and nobody runs who could change them.
     Waits(Vec<Polled>),
 }
-
-/// The first of the warpgroups' own barriers, among those of a block.
-pub const WARPGROUPS: u32 = 16;
-/// The barrier of the cluster, among those of the block (0 to 15) and of its warpgroups (16 to 23).
-pub const CLUSTER: u32 = 24;
 
 /// How a block stands after each of its warps had a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +183,7 @@ fn meet(env: &mut Env, warps: &mut [Warp]) -> bool {
             warp.met.1 = 0;
             any = true;
             if let Some(shadow) = &mut env.shadow {
-                shadow.clocks.meet_cluster(warp.first as usize / LANES);
+                shadow.clocks_mut().meet_cluster(warp.first as usize / LANES);
             }
         }
     }
@@ -226,13 +222,14 @@ fn release(env: &mut Env, warps: &mut [Warp]) -> bool {
         {
             // Products of a warpgroup order nothing else that its warps do.
             let pending: Vec<u32> = members.iter().map(|&at| waiting(&warps[at]).map_or(0, |b| b.pending)).collect();
-            if let Some(engines) = &mut shadow.clocks.engines {
+            if let Some(engines) = &mut shadow.clocks_mut().engines {
                 engines.wait_together(&members, &pending);
             }
         } else if let Some(shadow) = &mut env.shadow {
             // Threads that have ended count as arrived.
             let ended = warps.iter().enumerate().filter(|(_, w)| w.status == Status::Done);
-            shadow.clocks.release(&members, &ended.map(|(at, _)| at).collect::<Vec<_>>(), id);
+            let ended: Vec<usize> = ended.map(|(at, _)| at).collect();
+            shadow.release((&members, &ended, warps.len()), id);
         }
         let holds = |w: &Warp| waiting(w).and_then(|b| b.reduce).map_or(0, |r| r.2);
         let count: u32 = members.iter().map(|&at| holds(&warps[at]).count_ones()).sum();

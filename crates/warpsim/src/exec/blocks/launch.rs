@@ -9,10 +9,8 @@ use super::state::{Env, Found, Machine, Meeting, Warp};
 use super::wait::explain;
 use crate::counters::Tally;
 use crate::error::SourceLine;
-use crate::exec::checks::clocks::Clocks;
 use crate::exec::checks::exact::Exact;
 use crate::exec::checks::races::Races;
-use crate::exec::checks::shadow::Shadow;
 use crate::exec::checks::signals::Foreign;
 use crate::exec::values::lanes::LANES;
 use crate::finding::{Finding, Kind};
@@ -57,7 +55,7 @@ pub fn launch(machine: &Machine, cores: usize) -> Option<Outcome> {
     if !machine.checks {
         return run(machine, (blocks, cores), None, false);
     }
-    let mut races = Races::new(machine)?;
+    let mut races = Races::new(machine.memory, machine.threads())?;
     let outcome = run(machine, (blocks, cores), Some(&races), false)?;
     if !races.suspected() {
         return Some(outcome);
@@ -175,9 +173,7 @@ impl<'a> Env<'a> {
         Some(Env {
             machine,
             shared: Bytes::zeros(usize::try_from(machine.shared_bytes).ok()?)?,
-            shadow: machine.checks.then(|| {
-                Box::new(Shadow::new(machine.shared_bytes, Clocks::new(foreign, machine.kernel.asynchronous)))
-            }),
+            shadow: machine.checks.then(|| Box::new(machine.shadow(foreign))),
             races,
             exact: races.filter(|_| exact).map(|races| Box::new(Exact::new(races.room()))),
             tally: vec![Tally::default(); machine.kernel.code.len()],

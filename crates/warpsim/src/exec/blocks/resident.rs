@@ -6,7 +6,6 @@ use super::block::{Round, Stuck, round, start, stuck};
 use super::launch::warps;
 use super::state::{Env, Machine, Meeting, Peer, Warp};
 use crate::exec::checks::check::settle;
-use crate::exec::checks::clocks::Clocks;
 use crate::exec::checks::shadow::Shadow;
 use crate::memory::Bytes;
 
@@ -30,9 +29,7 @@ impl Resident {
         Some(Self {
             warps: warps(machine)?,
             shared: Bytes::zeros(usize::try_from(machine.shared_bytes).ok()?)?,
-            shadow: machine
-                .checks
-                .then(|| Box::new(Shadow::new(machine.shared_bytes, Clocks::new(None, machine.kernel.asynchronous)))),
+            shadow: machine.checks.then(|| Box::new(machine.shadow(None))),
             block: (0, [0; 3]),
             steps: 0,
             arrived: [0; 24],
@@ -45,9 +42,9 @@ impl Resident {
         use std::mem::swap;
         if let (Some(from), Some(to)) = (&mut env.shadow, &mut self.shadow) {
             // What blocks tell each other goes with the block that runs, in both directions.
-            match (from.clocks.foreign.is_some(), to.clocks.foreign.is_some()) {
-                (true, false) => from.clocks.hand_over(&mut to.clocks),
-                (false, true) => to.clocks.hand_over(&mut from.clocks),
+            match (from.clocks().foreign.is_some(), to.clocks().foreign.is_some()) {
+                (true, false) => from.clocks_mut().hand_over(to.clocks_mut()),
+                (false, true) => to.clocks_mut().hand_over(from.clocks_mut()),
                 _ => {}
             }
             swap(from, to);

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::block_order::BlockOrder;
 use crate::counters::Tally;
 use crate::decode::Kernel;
+use crate::exec::checks::clocks::Clocks;
 use crate::exec::checks::exact::Exact;
 use crate::exec::checks::races::Races;
 use crate::exec::checks::shadow::Shadow;
+use crate::exec::checks::signals::Foreign;
 use crate::exec::values::registers::File;
 use crate::exec::warps::advance::Advance;
 use crate::finding::{Finding, Kind};
@@ -60,6 +62,12 @@ impl Machine<'_> {
     /// Blocks of a cluster.
     pub fn cluster_size(&self) -> u64 {
         self.cluster.iter().map(|&n| u64::from(n)).product()
+    }
+
+    /// The shadow of a block's shared memory.
+    pub fn shadow(&self, foreign: Option<Box<Foreign>>) -> Shadow {
+        let clocks = Clocks::new(foreign, self.kernel.asynchronous);
+        Shadow::new(self.shared_bytes, clocks, !self.kernel.asynchronous && !self.kernel.swaps)
     }
 
     /// Coordinates of the block that starts at a position. Those of a cluster start one after the other, by their rank.

@@ -1,33 +1,16 @@
 //! Checks of each access, when they are asked for.
 
 use super::engines::Channel;
-use super::exact::Past;
+use super::past::{Access, Element, Past};
 use super::races;
 use super::report::describe;
-use super::shadow::Access;
 use super::updates;
 use crate::exec::blocks::state::{Env, Machine};
+use crate::exec::values::lanes::{LANES, each};
 use crate::finding::{Kind, Other};
-use crate::memory::{Bytes, window};
-use crate::op::Engine;
+use crate::memory::{Bytes, PIECE, Piece, Span, window};
+use crate::op::{Engine, Transfer};
 use crate::ptx::types::Space;
-
-/// An element that is read or written.
-#[derive(Clone, Copy, Debug)]
-pub struct Element {
-    pub thread: u32,
-    pub pc: u32,
-    pub space: Space,
-    /// Address in the space.
-    pub address: u64,
-    pub len: u8,
-    pub read: bool,
-    pub write: bool,
-    /// Atomic or volatile.
-    pub strong: bool,
-    /// A write that leaves the value as it is.
-    pub same: bool,
-}
 
 /// Checks an element that was found inside memory.
 pub fn element(env: &mut Env, e: Element) {
@@ -55,20 +38,20 @@ pub fn element(env: &mut Env, e: Element) {
 /// A warp passes a proxy fence.
 pub fn proxy_fence(env: &mut Env, first: u32) {
     if let Some(shadow) = &mut env.shadow {
-        shadow.clocks.fence_proxy(first as usize / 32);
+        shadow.clocks_mut().fence_proxy(first as usize / 32);
     }
 }
 
 /// What a warp began until now is a group.
 pub fn commit(env: &mut Env, first: u32, engine: Engine) {
-    if let Some(engines) = env.shadow.as_mut().and_then(|shadow| shadow.clocks.engines.as_mut()) {
+    if let Some(engines) = env.shadow.as_mut().and_then(|shadow| shadow.clocks_mut().engines.as_mut()) {
         engines.next(Channel::of(engine, first as usize / 32));
     }
 }
 
 /// A warp has waited until at most so many groups are unfinished; `all`: and nothing that is in no group.
 pub fn waited(env: &mut Env, first: u32, engine: Engine, (pending, all): (u32, bool)) {
-    if let Some(engines) = env.shadow.as_mut().and_then(|shadow| shadow.clocks.engines.as_mut()) {
+    if let Some(engines) = env.shadow.as_mut().and_then(|shadow| shadow.clocks_mut().engines.as_mut()) {
         let channel = Channel::of(engine, first as usize / 32);
         if all {
             engines.next(channel);
@@ -80,19 +63,19 @@ pub fn waited(env: &mut Env, first: u32, engine: Engine, (pending, all): (u32, b
 /// The reads of an asynchronous operation that begins, where they are checked.
 pub fn begun(env: &mut Env, channel: Channel, (thread, pc): (u32, u32)) -> Option<Access> {
     let shadow = env.shadow.as_mut().filter(|_| env.machine.checks && !env.visited)?;
-    let (channel, epoch) = shadow.clocks.engines.as_mut()?.begin(channel);
-    let began = shadow.clocks.of(thread as usize / 32)[thread as usize / 32];
+    let (channel, epoch) = shadow.clocks_mut().engines.as_mut()?.begin(channel);
+    let began = shadow.clocks().of(thread as usize / 32)[thread as usize / 32];
     Some(Access { channel, epoch, began, ..Access::new(thread, pc, false, false) })
 }
 
 /// An access to shared memory that goes on until somebody has waited for it.
 pub fn asynchronous(env: &mut Env, e: Element, channel: Channel) {
     let Some(shadow) = env.shadow.as_mut().filter(|_| env.machine.checks) else { return };
-    let Some(engines) = shadow.clocks.engines.as_mut() else { return element(env, e) };
+    let Some(engines) = shadow.clocks_mut().engines.as_mut() else { return element(env, e) };
     let (id, number) = engines.begin(channel);
     let mut access = Access::new(e.thread, e.pc, false, e.write);
     (access.channel, access.epoch) = (id, number);
-    access.began = shadow.clocks.of(e.thread as usize / 32)[e.thread as usize / 32];
+    access.began = shadow.clocks().of(e.thread as usize / 32)[e.thread as usize / 32];
     let (at, len) = (e.address as usize, usize::from(e.len));
     if env.visited {
         shadow.deposit(at, len, access);
@@ -121,7 +104,7 @@ pub fn asynchronous(env: &mut Env, e: Element, channel: Channel) {
 /// A warp passes a fence, for the whole GPU (`far`) or for its block.
 pub fn fence(env: &mut Env, first: u32, far: bool) {
     if let Some(shadow) = &mut env.shadow {
-        shadow.clocks.fence(first as usize / 32, far);
+        shadow.clocks_mut().fence(first as usize / 32, far);
     }
 }
 
@@ -141,6 +124,78 @@ fn mark(written: &Bytes, at: usize, len: u8) {
         let shift = (at / 8 % 4 * 8) as u32;
         written.update(word, 4, |old| old | bits(at, len) << shift);
     }
+}
+
+/// The words of bits of a run of at most 32 bytes: where they begin, and the bits in both.
+fn run(at: usize, len: usize) -> (usize, [u64; 2]) {
+    let bits = ((1u64 << len) - 1) << (at % 32);
+    (at / 32 * 4, [bits & u64::from(u32::MAX), bits >> 32])
+}
+
+#[inline(always)]
+fn run_is_written(written: &Bytes, at: usize, len: usize) -> bool {
+    let (word, [low, high]) = run(at, len);
+    written.load(word, 4) & low == low && (high == 0 || written.load(word + 4, 4) & high == high)
+}
+
+#[inline(always)]
+fn mark_run(written: &Bytes, at: usize, len: usize) {
+    let (word, bits) = run(at, len);
+    for (word, bits) in [word, word + 4].into_iter().zip(bits) {
+        if bits != 0 && written.load(word, 4) & bits != bits {
+            written.update(word, 4, |old| old | bits);
+        }
+    }
+}
+
+/// Calls `f` with the bytes that lanes touch, from `at` and their distances on: lane by lane, or of eight lanes whose words
+/// follow each other.
+#[inline(always)]
+fn runs((span, at): (&Span, usize), size: usize, mask: u32, mut f: impl FnMut(usize, usize)) {
+    for p in 0..LANES / PIECE {
+        let members = mask >> (p * PIECE) & 0xff;
+        let first = at + span.distance()[p * PIECE] as usize;
+        match (span.piece(p), size) {
+            (Piece::Step, 4) if members == 0xff => f(first, 4 * PIECE),
+            (Piece::Same, _) if members == 0xff => f(first, size),
+            _ => each(members, |i| f(at + span.distance()[p * PIECE + i] as usize, size)),
+        }
+    }
+}
+
+/// Notes plain accesses of a warp's lanes to an allocation, where nothing can be wrong with them as far as a first look can
+/// tell; false, and nothing noted, if that needs a closer look.
+#[inline(always)]
+pub fn plain<const LOAD: bool>(
+    env: &mut Env,
+    number: usize,
+    place: (&Span, usize),
+    t: &Transfer,
+    (first, mask): (u32, u32),
+) -> bool {
+    let (Some(races), None, Some(allocation)) = (env.races, &env.exact, env.machine.memory.get(number)) else {
+        return false;
+    };
+    let size = usize::from(t.bytes) * usize::from(t.count);
+    if t.rows[..t.count as usize].iter().any(Option::is_none) {
+        return false;
+    }
+    if let (true, Some(written)) = (LOAD, &allocation.written) {
+        let mut fine = true;
+        runs(place, size, mask, |at, len| fine &= run_is_written(written, at, len));
+        if !fine {
+            return false;
+        }
+    }
+    let how = if LOAD { races::READ } else { races::WRITE };
+    if !LOAD {
+        runs(place, size, mask, |at, len| races.save_run(number, at, len));
+    }
+    races.touch_lanes(number, place, size, (env.block.0, first, mask), how);
+    if let (false, Some(written)) = (LOAD, &allocation.written) {
+        runs(place, size, mask, |at, len| mark_run(written, at, len));
+    }
+    true
 }
 
 /// Who shares global memory: the first look, or the exact one in a launch that is repeated for it.
@@ -166,11 +221,11 @@ fn global(env: &mut Env, e: Element, at: usize) {
 #[inline(never)]
 fn exact(env: &mut Env, e: Element, at: usize) {
     let (Some(races), Some(exact), Some(shadow)) = (env.races, &mut env.exact, &mut env.shadow) else { return };
-    let (clocks, block) = (&mut shadow.clocks, env.block.0);
-    let warp = e.thread as usize / 32;
+    let (block, warp) = (env.block.0, e.thread as usize / 32);
     if e.strong && e.read {
-        clocks.listen(warp, e.address);
+        shadow.listen(warp, e.address);
     }
+    let clocks = shadow.clocks();
     let (mut race, start) = (None, e.address - at as u64);
     for word in at / 4..(at + usize::from(e.len)).div_ceil(4) {
         let Some(across) = races.suspects(env.recent, word) else { continue };
@@ -186,7 +241,7 @@ fn exact(env: &mut Env, e: Element, at: usize) {
         race = race.or(if e.write { look(true, e.same) } else { None });
     }
     if e.strong && e.write {
-        clocks.tell(warp, e.address, block);
+        shadow.tell(warp, e.address, block);
     }
     if let Some(other) = race {
         weigh(env, e, other);
@@ -205,7 +260,7 @@ fn shared(env: &mut Env, e: Element) {
     let (at, len) = (e.address as usize, usize::from(e.len));
     let (warp, word) = (e.thread as usize / 32, e.address + window(Space::Shared));
     if e.strong && e.read {
-        shadow.clocks.listen(warp, word);
+        shadow.listen(warp, word);
     }
     let (mut race, mut missing) = (None, false);
     // An atomic is one access: a write that needs a value.
@@ -216,7 +271,7 @@ fn shared(env: &mut Env, e: Element) {
         race = race.or(shadow.access(at, len, Access::new(e.thread, e.pc, e.strong, true), e.same).0);
     }
     if e.strong && e.write {
-        shadow.clocks.tell(warp, word, env.block.0);
+        shadow.tell(warp, word, env.block.0);
     }
     if missing {
         unwritten(env, e);
@@ -401,17 +456,17 @@ fn pair(env: &mut Env, kind: Kind, e: Element, other: Past, words: impl FnOnce(&
 /// the two at all. What the copy engine brings is told of by its barrier alone.
 fn began(env: &Env, e: Element, then: Access) -> bool {
     let Some(shadow) = &env.shadow else { return false };
-    let channel = shadow.clocks.engines.as_ref().and_then(|engines| engines.channel(then.channel));
+    let channel = shadow.clocks().engines.as_ref().and_then(|engines| engines.channel(then.channel));
     let warp = e.thread as usize / 32;
     let phases = matches!(channel, Some(Channel::Phases(_)));
-    phases || warp == then.warp() || shadow.clocks.knows(warp, then.warp(), then.began)
+    phases || warp == then.warp() || shadow.clocks().knows(warp, then.warp(), then.began)
 }
 
 /// An access before an asynchronous operation that was begun has ended, as far as the thread can know.
 #[cold]
 #[inline(never)]
 fn too_early(env: &mut Env, e: Element, other: Past) {
-    let engines = env.shadow.as_ref().and_then(|shadow| shadow.clocks.engines.as_ref());
+    let engines = env.shadow.as_ref().and_then(|shadow| shadow.clocks().engines.as_ref());
     let channel = engines.and_then(|engines| engines.channel(other.access.channel));
     let machine = env.machine;
     let verb = if e.write { "writes" } else { "reads" };

@@ -6,15 +6,11 @@
 
 use std::collections::HashMap;
 
+use super::clock::{Clock, WARPS, join};
 use super::engines::{Channel, Engines};
-use super::shadow::Access;
+use super::past::Access;
 use super::signals::{Foreign, Heard};
-use crate::exec::blocks::block::CLUSTER;
-
-/// Warps of a block at most.
-pub const WARPS: usize = 32;
-/// Of each warp of a block, until when its past is known.
-pub type Clock = [u32; WARPS];
+use crate::exec::blocks::barriers::CLUSTER;
 
 /// The phase that a wait was for.
 #[derive(Clone, Copy, Debug)]
@@ -227,6 +223,11 @@ impl Clocks {
         }
     }
 
+    /// Whether a read of a word by an atomic or a volatile load may tell a warp something.
+    pub fn hears(&self, word: u64) -> bool {
+        self.engines.is_some() || self.fences && self.told.contains_key(&word)
+    }
+
     /// A warp reads a word by an atomic or a volatile load.
     pub fn listen(&mut self, warp: usize, word: u64) {
         if let Some(engines) = &mut self.engines {
@@ -242,17 +243,5 @@ impl Clocks {
         if let Some(foreign) = &mut self.foreign {
             foreign.listen(warp, word);
         }
-    }
-}
-
-pub fn join(into: &mut Clock, from: &Clock) {
-    into.iter_mut().zip(from).for_each(|(x, y)| *x = (*x).max(*y));
-}
-
-/// Words through which blocks speak, and how much of what was told there was heard.
-pub fn hear(into: &mut Heard, word: u64, until: usize) {
-    match into.iter_mut().find(|(other, _)| *other == word) {
-        Some((_, heard)) => *heard = until.max(*heard),
-        None => into.push((word, until)),
     }
 }

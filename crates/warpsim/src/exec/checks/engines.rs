@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::clocks::{Clock, WARPS, join};
+use super::clock::{Clock, WARPS, join};
 use crate::op::Engine;
 
 /// What completes together, one after the other.

@@ -7,17 +7,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::clocks::Clocks;
-use super::shadow::Access;
+use super::past::Past;
 
 /// Bytes that a remembered word takes, with its place in the table.
 pub const WORD_BYTES: usize = 288;
-
-/// An access, and its block.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Past {
-    pub access: Access,
-    pub block: u64,
-}
 
 /// Two accesses of each class, read or write, plain or strong: the earliest that a later one did not know of, and the
 /// last. Whoever does not know of all that came before does not know of one of the two.

@@ -12,8 +12,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::exec::blocks::state::Machine;
-use crate::memory::{Allocation, Bytes, DeviceMemory};
+use crate::exec::values::lanes::LANES;
+use crate::memory::{Allocation, Bytes, DeviceMemory, PIECE, Piece, Span};
 
 /// Bytes of a page, which is put aside as a whole.
 const PAGE: usize = 4096;
@@ -52,9 +52,8 @@ pub struct Races<'a> {
 }
 
 impl<'a> Races<'a> {
-    /// Nobody has touched anything. `None` if there is no memory for it.
-    pub fn new(machine: &Machine<'a>) -> Option<Self> {
-        let memory = machine.memory;
+    /// Nobody has touched anything, in blocks of so many threads. `None` if there is no memory for it.
+    pub fn new(memory: &'a DeviceMemory, threads: u32) -> Option<Self> {
         let side = |a: &Allocation| {
             let bytes = a.bytes.len();
             Some(Side {
@@ -65,7 +64,7 @@ impl<'a> Races<'a> {
             })
         };
         let sides = (0..).map_while(|number| memory.get(number)).map(side).collect::<Option<Vec<_>>>()?;
-        let threads = u64::from(machine.threads());
+        let threads = u64::from(threads);
         let (saving, suspicion) = (Mutex::new(()), AtomicBool::new(false));
         Some(Self { memory, sides, threads, period: TAGS / threads, saving, suspicion })
     }
@@ -78,6 +77,13 @@ impl<'a> Races<'a> {
         if side.saved[page].load(Ordering::Acquire) == 0 {
             self.save_page(number, page);
         }
+    }
+
+    /// The same, before a write to at most 32 bytes.
+    #[inline(always)]
+    pub fn save_run(&self, number: usize, at: usize, len: usize) {
+        self.save(number, at);
+        self.save(number, at + len - 1);
     }
 
     #[cold]
@@ -115,35 +121,107 @@ impl<'a> Races<'a> {
     #[inline(always)]
     pub fn touch(&self, number: usize, at: usize, len: u8, (block, thread): (u64, u32), how: u32) {
         let Some(side) = self.sides.get(number) else { return };
-        let block = (block % self.period) as u32;
-        let mine = THREAD | how | (block * self.threads as u32 + thread) << TAG;
+        let block = self.number(block);
+        let mine = self.mine(block, thread, how);
         for word in at / 4..(at + usize::from(len)).div_ceil(4) {
-            let old = side.cells.load(4 * word, 4) as u32;
-            let shared = old & WHO == GRID || old & !7 == mine & !7;
-            if !(shared && old & how == how) {
-                self.join(side, word, block, mine);
+            self.touch_word(side, word, block, mine);
+        }
+    }
+
+    /// Notes accesses of a warp's lanes to `size` bytes each, aligned, from `at` and a lane's distance on.
+    #[inline(always)]
+    pub fn touch_lanes(
+        &self,
+        number: usize,
+        (span, at): (&Span, usize),
+        size: usize,
+        (block, first, mask): (u64, u32, u32),
+        how: u32,
+    ) {
+        let Some(side) = self.sides.get(number) else { return };
+        let block = self.number(block);
+        let mine = self.mine(block, first, how);
+        for p in 0..LANES / PIECE {
+            let members = mask >> (p * PIECE) & 0xff;
+            let word = |i: usize| (at + span.distance()[p * PIECE + i] as usize) / 4;
+            let mine = |i: usize| mine + (((p * PIECE + i) as u32) << TAG);
+            if (size, members, span.piece(p)) == (4, 0xff, Piece::Step) && word(0).is_multiple_of(2) {
+                for i in (0..PIECE).step_by(2) {
+                    self.touch_pair(side, word(0) + i, block, [mine(i), mine(i + 1)]);
+                }
+                continue;
             }
+            for i in 0..PIECE {
+                if members >> i & 1 != 0 {
+                    (word(i)..word(i) + size.div_ceil(4)).for_each(|word| self.touch_word(side, word, block, mine(i)));
+                }
+            }
+        }
+    }
+
+    /// A block's number among those whose threads have numbers of their own.
+    #[inline(always)]
+    fn number(&self, block: u64) -> u32 {
+        if block < self.period { block as u32 } else { (block % self.period) as u32 }
+    }
+
+    /// What an access of a thread leaves in a cell that nobody has touched.
+    #[inline(always)]
+    fn mine(&self, block: u32, thread: u32, how: u32) -> u32 {
+        THREAD | how | (block * self.threads as u32 + thread) << TAG
+    }
+
+    #[inline(always)]
+    fn touch_word(&self, side: &Side, word: usize, block: u32, mine: u32) {
+        if !knows(side.cells.load(4 * word, 4) as u32, mine) {
+            self.join(side, word, block, mine);
+        }
+    }
+
+    /// Two words, of which the first has an even number, in one step.
+    #[inline(always)]
+    fn touch_pair(&self, side: &Side, word: usize, block: u32, [first, second]: [u32; 2]) {
+        let both = side.cells.load(4 * word, 8);
+        if !(knows(both as u32, first) && knows((both >> 32) as u32, second)) {
+            self.join_pair(side, word, block, [first, second]);
         }
     }
 
     #[inline(never)]
     fn join(&self, side: &Side, word: usize, block: u32, mine: u32) {
+        let old = side.cells.update(4 * word, 4, |old| self.joined(old as u32, block, mine).into()) as u32;
+        self.suspect(self.joined(old, block, mine));
+    }
+
+    #[inline(never)]
+    fn join_pair(&self, side: &Side, word: usize, block: u32, [first, second]: [u32; 2]) {
+        let low = |both: u64| self.joined(both as u32, block, first);
+        let high = |both: u64| self.joined((both >> 32) as u32, block, second);
+        let old = side.cells.update(4 * word, 8, |both| u64::from(low(both)) | u64::from(high(both)) << 32);
+        self.suspect(low(old));
+        self.suspect(high(old));
+    }
+
+    /// A cell after an access of a block's thread.
+    #[inline(always)]
+    fn joined(&self, old: u32, block: u32, mine: u32) -> u32 {
         let owner = |cell: u32| match cell & WHO {
             THREAD => (cell >> TAG) / self.threads as u32,
             _ => cell >> TAG,
         };
-        let joined = |old: u32| {
-            let how = (old | mine) & 7;
-            how | match old & WHO {
-                0 => mine & !7,
-                GRID => GRID,
-                _ if old & !7 == mine & !7 => mine & !7,
-                _ if owner(old) == block => BLOCK | block << TAG,
-                _ => GRID,
-            }
-        };
-        let old = side.cells.update(4 * word, 4, |old| joined(old as u32).into()) as u32;
-        if suspicious(joined(old)) {
+        let how = (old | mine) & 7;
+        how | match old & WHO {
+            0 => mine & !7,
+            GRID => GRID,
+            _ if old & !7 == mine & !7 => mine & !7,
+            _ if owner(old) == block => BLOCK | block << TAG,
+            _ => GRID,
+        }
+    }
+
+    #[inline(always)]
+    fn suspect(&self, cell: u32) {
+        if suspicious(cell) {
             self.suspicion.store(true, Ordering::Relaxed);
         }
     }
@@ -164,6 +242,12 @@ impl<'a> Races<'a> {
         let bytes: usize = self.sides.iter().map(|side| side.cells.len()).sum();
         (bytes / super::exact::WORD_BYTES * 5 / 8).max(1024)
     }
+}
+
+/// Whether a cell stays as it is after an access.
+#[inline(always)]
+fn knows(cell: u32, mine: u32) -> bool {
+    (cell & WHO == GRID || cell & !7 == mine & !7) && cell & mine & 7 == mine & 7
 }
 
 /// Shared, and written by other means than atomics or read beside them.

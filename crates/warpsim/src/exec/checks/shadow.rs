@@ -5,45 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::check::Element;
-use super::clocks::{Clocks, WARPS};
-use super::exact::Past;
+use super::clock::WARPS;
+use super::clocks::Clocks;
+use super::deferred::{Deferred, WHOLE};
+use super::past::{Access, Element, Past};
+use crate::memory::Span;
 
-/// An access as a word remembers it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Access {
-    /// Linear index in the block, plus 1; 0 is nobody.
-    pub thread: u32,
-    /// Instruction.
-    pub pc: u32,
-    /// Clock of the thread's warp.
-    pub epoch: u32,
-    /// Bytes of the word.
-    pub bytes: u8,
-    /// Atomic or volatile.
-    pub strong: bool,
-    /// Whether it writes.
-    pub write: bool,
-    /// The channel of an asynchronous access, whose group or phase is its epoch; 0 for others.
-    pub channel: u8,
-    /// Of an asynchronous access: clock of the thread's warp when it was begun.
-    pub began: u32,
-}
-
-impl Access {
-    /// An access of now.
-    pub fn new(thread: u32, pc: u32, strong: bool, write: bool) -> Self {
-        Self { thread: thread + 1, pc, epoch: 0, bytes: 0, strong, write, channel: 0, began: 0 }
-    }
-
-    /// The warp of its thread.
-    #[inline(always)]
-    pub fn warp(&self) -> usize {
-        (self.thread.wrapping_sub(1) / 32) as usize % WARPS
-    }
-}
-
-/// In `Cell::written`: the bytes of this word are remembered one by one; it has two writers that nothing orders.
+/// Beside the bits of bytes with a value: the bytes of this word are remembered one by one; it has two writers that nothing
+/// orders.
 const SPLIT: u8 = 1 << 7;
 const MANY: u8 = 1 << 6;
 
@@ -53,7 +22,6 @@ struct Cell {
     writes: [Access; 2],
     /// Two different readers: one of them is another thread than any writer to come.
     readers: [Access; 2],
-    written: u8,
 }
 
 impl Cell {
@@ -66,8 +34,8 @@ impl Cell {
         self.readers[place] = now;
     }
 
-    /// Notes an access to all bytes that this cell stands for.
-    fn access(&mut self, clocks: &Clocks, now: Access, same: bool) -> Option<Access> {
+    /// Notes an access to all bytes that this cell stands for, of which `written` have a value.
+    fn access(&mut self, written: &mut u8, clocks: &Clocks, now: Access, same: bool) -> Option<Access> {
         let fresh = |other: Access| {
             // Copies of one thread to one place come in its order, though PTX does not promise it: pipelines that have
             // nothing to copy fill a place with zeros twice.
@@ -79,14 +47,14 @@ impl Cell {
         let [first, second] = self.writes;
         if now.write {
             // What nobody has written has no value that a write could leave as it is.
-            let same = same && self.written & now.bytes == now.bytes;
+            let same = same && *written & now.bytes == now.bytes;
             let found = [first, second, self.readers[0], self.readers[1]].into_iter().find(hits);
             if fresh(first) {
-                (self.writes[1], self.written) = (now, self.written | MANY);
+                (self.writes[1], *written) = (now, *written | MANY);
             } else {
                 self.writes = [now, if fresh(second) { second } else { Access::default() }];
             }
-            self.written |= now.bytes;
+            *written |= now.bytes;
             found.filter(|_| !same)
         } else {
             let found = [first, second].into_iter().find(hits);
@@ -104,10 +72,13 @@ impl Cell {
 #[derive(Debug)]
 pub struct Shadow {
     cells: Vec<Cell>,
-    /// Words whose bytes go separate ways.
-    split: HashMap<usize, [Cell; 4]>,
+    /// By word: a bit for each byte with a value, and [`SPLIT`] and [`MANY`].
+    written: Vec<u8>,
+    /// Words whose bytes go separate ways, and which of those have a value.
+    split: HashMap<usize, [(Cell, u8); 4]>,
     /// What comes before what.
-    pub clocks: Clocks,
+    clocks: Clocks,
+    deferred: Deferred,
     /// Races that a later compare-and-swap may show to be none.
     pub pending: Pending,
     /// The word (generic address) that each thread touched last by an instruction, of those that updates are made of.
@@ -119,12 +90,15 @@ pub struct Shadow {
 pub type Pending = BTreeMap<(u64, u32), (u32, Element, Past)>;
 
 impl Shadow {
-    /// The shadow of so many bytes.
-    pub fn new(bytes: u64, clocks: Clocks) -> Self {
+    /// The shadow of so many bytes. `simple`: neither asynchronous operations, which barriers do not order, nor
+    /// compare-and-swap, which looks back behind them.
+    pub fn new(bytes: u64, clocks: Clocks, simple: bool) -> Self {
         Self {
             cells: vec![Cell::default(); bytes.div_ceil(4) as usize],
+            written: vec![0; bytes.div_ceil(4) as usize],
             split: HashMap::new(),
             clocks,
+            deferred: Deferred::new(bytes, simple),
             pending: Pending::new(),
             touched: HashMap::new(),
         }
@@ -133,23 +107,98 @@ impl Shadow {
     /// Before a block: nothing written, nobody was here.
     pub fn start(&mut self) {
         self.cells.fill(Cell::default());
+        self.written.fill(0);
         self.split.clear();
         self.touched.clear();
         self.clocks.start();
+        self.deferred.forget();
+    }
+
+    /// What comes before what.
+    pub fn clocks(&self) -> &Clocks {
+        &self.clocks
+    }
+
+    /// The same, to change it: first, what was put off is worked in as of now.
+    pub fn clocks_mut(&mut self) -> &mut Clocks {
+        self.settle();
+        &mut self.clocks
+    }
+
+    /// A barrier of the block is complete, of which these warps wait or have ended, out of `all`.
+    pub fn release(&mut self, (waiting, ended, all): (&[usize], &[usize], usize), id: u32) {
+        match waiting.len() + ended.len() == all {
+            true => self.deferred.forget(),
+            false => self.settle(),
+        }
+        self.clocks.release(waiting, ended, id);
+    }
+
+    /// A warp reads a word by an atomic or a volatile load.
+    pub fn listen(&mut self, warp: usize, word: u64) {
+        if self.clocks.hears(word) {
+            self.settle();
+        }
+        self.clocks.listen(warp, word);
+    }
+
+    /// A warp writes a word by an atomic or a volatile store, which changes nothing that it knows itself.
+    pub fn tell(&mut self, warp: usize, word: u64, block: u64) {
+        self.clocks.tell(warp, word, block);
+    }
+
+    /// Works in what was put off.
+    #[inline(never)]
+    fn settle(&mut self) {
+        let kept = self.deferred.take();
+        for plain in &kept {
+            for (lane, word) in plain.lanes() {
+                let thread = plain.first + lane as u32;
+                for word in word..word + usize::from(plain.words) {
+                    let (epoch, warp) = self.now(thread);
+                    let now = Access { epoch, bytes: WHOLE, ..Access::new(thread, plain.pc, false, plain.write) };
+                    let (Some(cell), Some(written)) = (self.cells.get_mut(word), self.written.get_mut(word)) else {
+                        continue;
+                    };
+                    if plain.write {
+                        cell.access(written, &self.clocks, now, false);
+                    } else {
+                        let fresh = cell.readers[0].thread != now.thread && !self.clocks.orders(warp, cell.readers[0]);
+                        cell.read(now, fresh);
+                    }
+                }
+            }
+        }
+        self.deferred.give_back(kept);
+    }
+
+    /// The clock of a thread's warp, and the warp.
+    #[inline(always)]
+    fn now(&self, thread: u32) -> (u32, usize) {
+        let warp = thread as usize / 32 % WARPS;
+        (self.clocks.of(warp)[warp], warp)
+    }
+
+    /// Before a word is looked at.
+    #[inline(always)]
+    fn touch(&mut self, word: usize, write: bool) {
+        if self.deferred.touch(word, write) {
+            self.settle();
+        }
     }
 
     /// A word with a value that only barriers look at.
     pub fn written(&mut self, at: usize) {
-        self.cells.iter_mut().skip(at / 4).take(2).for_each(|cell| cell.written = 15);
+        self.written.iter_mut().skip(at / 4).take(2).for_each(|written| *written = WHOLE);
     }
 
     /// Bytes that have a value, whoever wrote it.
     pub fn mark(&mut self, at: usize, len: usize) {
         for byte in at..at + len {
-            let Some(cell) = self.cells.get_mut(byte / 4) else { return };
+            let Some(written) = self.written.get_mut(byte / 4) else { return };
             match self.split.get_mut(&(byte / 4)) {
-                Some(parts) => parts[byte % 4].written |= 1,
-                None => cell.written |= 1 << (byte % 4),
+                Some(parts) => parts[byte % 4].1 |= 1,
+                None => *written |= 1 << (byte % 4),
             }
         }
     }
@@ -159,7 +208,7 @@ impl Shadow {
         self.mark(at, len);
         for word in at / 4..(at + len).div_ceil(4) {
             let Some(cell) = self.cells.get_mut(word) else { return };
-            let parts = self.split.get_mut(&word).into_iter().flatten();
+            let parts = self.split.get_mut(&word).into_iter().flatten().map(|(cell, _)| cell);
             parts.chain([cell]).for_each(|cell| cell.writes = [Access { bytes: 15, ..access }, Access::default()]);
         }
     }
@@ -169,7 +218,7 @@ impl Shadow {
         let (warp, clocks) = (now.warp(), &self.clocks);
         let Some(cell) = self.cells.get_mut(at / 4) else { return false };
         let write = cell.writes[0];
-        if cell.written != 15 || !clocks.orders(warp, write) || !clocks.fenced(warp, write) {
+        if self.written[at / 4] != WHOLE || !clocks.orders(warp, write) || !clocks.fenced(warp, write) {
             return false;
         }
         let fresh = !clocks.orders(warp, cell.readers[0]);
@@ -177,18 +226,33 @@ impl Shadow {
         true
     }
 
+    /// What is remembered of a word, together or byte by byte.
+    fn of(&self, at: usize) -> impl Iterator<Item = &Cell> {
+        let parts = self.split.get(&(at / 4)).into_iter().flatten().map(|(cell, _)| cell);
+        self.cells.get(at / 4).into_iter().chain(parts)
+    }
+
     /// The ordinary write that an asynchronous read of a thread sees without a proxy fence between, if there is one.
     pub fn unfenced(&self, at: usize, len: usize, thread: u32) -> Option<Access> {
-        let words = at / 4..(at + len).div_ceil(4);
-        let cells =
-            words.flat_map(|word| self.cells.get(word).into_iter().chain(self.split.get(&word).into_iter().flatten()));
+        let cells = (at / 4..(at + len).div_ceil(4)).flat_map(|word| self.of(4 * word));
         let mut writes = cells.flat_map(|cell| cell.writes).filter(|write| write.thread != 0);
         writes.find(|write| !self.clocks.fenced(thread as usize / 32, *write))
+    }
+
+    /// Notes plain accesses of a warp's lanes to words, when nothing can be wrong with them: `size` bytes each, from
+    /// `lowest` and the lane's distance on. False if that needs a closer look.
+    #[inline(always)]
+    pub fn plain<const WRITE: bool>(&mut self, span: (&Span, u64), size: usize, lanes: (u32, u32), pc: u32) -> bool {
+        if self.deferred.is_full() {
+            self.settle();
+        }
+        self.deferred.plain::<WRITE>(&mut self.written, span, size, lanes, pc)
     }
 
     /// Notes a read of a whole word when nothing can be wrong with it; false if that needs a closer look.
     #[inline(always)]
     pub fn plain_read(&mut self, at: usize, thread: u32, pc: u32) -> bool {
+        self.touch(at / 4, false);
         let warp = thread as usize / 32 % WARPS;
         let clocks = self.clocks.of(warp);
         let epoch = clocks[warp];
@@ -204,7 +268,7 @@ impl Shadow {
             }
             other.thread == now.thread || clocks[theirs] >= other.epoch + u32::from(theirs == warp)
         };
-        if cell.written != 15 || !behind(&cell.writes[0]) {
+        if self.written[at / 4] != WHOLE || !behind(&cell.writes[0]) {
             return false;
         }
         let fresh = !behind(&cell.readers[0]);
@@ -214,15 +278,13 @@ impl Shadow {
 
     /// The atomic and volatile writes of a word that are remembered.
     pub fn strong_writes(&self, at: usize) -> Vec<Access> {
-        let (cell, parts) = (self.cells.get(at / 4), self.split.get(&(at / 4)));
-        let writes = cell.into_iter().chain(parts.into_iter().flatten()).flat_map(|cell| cell.writes);
-        writes.filter(|write| write.strong).collect()
+        self.of(at).flat_map(|cell| cell.writes).filter(|write| write.strong).collect()
     }
 
     /// Forgets that a thread read a word; gives the instructions that did.
     pub fn excuse(&mut self, at: usize, thread: u32) -> Vec<u32> {
-        let (cell, parts) = (self.cells.get_mut(at / 4), self.split.get_mut(&(at / 4)));
-        let readers = cell.into_iter().chain(parts.into_iter().flatten()).flat_map(|cell| &mut cell.readers);
+        let parts = self.split.get_mut(&(at / 4)).into_iter().flatten().map(|(cell, _)| cell);
+        let readers = self.cells.get_mut(at / 4).into_iter().chain(parts).flat_map(|cell| &mut cell.readers);
         let own = readers.filter(|r| r.thread == thread + 1 && !r.strong);
         own.map(|reader| std::mem::take(reader).pc).collect()
     }
@@ -238,21 +300,22 @@ impl Shadow {
         for word in at / 4..(at + len).div_ceil(4) {
             let (from, to) = (at.max(word * 4) - word * 4, (at + len).min(word * 4 + 4) - word * 4);
             now.bytes = ((1u16 << to) - (1u16 << from)) as u8;
-            let Some(cell) = self.cells.get_mut(word) else { continue };
-            if now.bytes == 15 && cell.written & SPLIT == 0 {
-                unwritten |= !now.write && cell.written & 15 != 15;
-                race = race.or(cell.access(&self.clocks, now, same));
+            self.touch(word, now.write);
+            let (Some(cell), Some(written)) = (self.cells.get_mut(word), self.written.get_mut(word)) else { continue };
+            if now.bytes == WHOLE && *written & SPLIT == 0 {
+                unwritten |= !now.write && *written & WHOLE != WHOLE;
+                race = race.or(cell.access(written, &self.clocks, now, same));
                 continue;
             }
             // From the first access to a part of the word, each byte is remembered by itself.
-            let written = cell.written;
-            cell.written = SPLIT;
-            let parts = self.split.entry(word).or_insert_with(|| {
-                std::array::from_fn(|byte| Cell { written: written & MANY | written >> byte & 1, ..*cell })
-            });
-            for part in &mut parts[from..to] {
-                unwritten |= !now.write && part.written & 1 == 0;
-                race = race.or(part.access(&self.clocks, Access { bytes: 1, ..now }, same));
+            let before = std::mem::replace(written, SPLIT);
+            let parts = self
+                .split
+                .entry(word)
+                .or_insert_with(|| std::array::from_fn(|byte| (*cell, before & MANY | before >> byte & 1)));
+            for (part, written) in &mut parts[from..to] {
+                unwritten |= !now.write && *written & 1 == 0;
+                race = race.or(part.access(written, &self.clocks, Access { bytes: 1, ..now }, same));
             }
         }
         (race, unwritten)

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::clocks::{Clock, WARPS, hear};
+use super::clock::{Clock, WARPS};
 
 /// Words, and how many of the things told there were heard.
 pub type Heard = Vec<(u64, usize)>;
@@ -87,5 +87,13 @@ impl Foreign {
             open.extend(log.beyond.iter().take_while(|(at, _)| *at < until).flat_map(|(_, heard)| heard));
         }
         false
+    }
+}
+
+/// Words through which blocks speak, and how much of what was told there was heard.
+fn hear(into: &mut Heard, word: u64, until: usize) {
+    match into.iter_mut().find(|(other, _)| *other == word) {
+        Some((_, heard)) => *heard = until.max(*heard),
+        None => into.push((word, until)),
     }
 }

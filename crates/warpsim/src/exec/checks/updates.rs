@@ -5,8 +5,7 @@
 //! Not meant are updates that something orders (a lock, a barrier), and those of a thread that has waited for the word
 //! itself to become its own, as a ticket lock does.
 
-use super::check::Element;
-use super::exact::Past;
+use super::past::{Element, Past};
 use crate::decode::Kernel;
 use crate::exec::blocks::state::Env;
 use crate::memory::window;
@@ -36,7 +35,7 @@ fn look(env: &mut Env, e: Element) -> Option<Past> {
         return None;
     }
     let (block, warp) = (env.block.0, e.thread as usize / 32);
-    let clocks = &shadow.clocks;
+    let clocks = shadow.clocks();
     let unordered = |other: &Past| {
         let then = other.access;
         let apart = then.thread != 0 && (then.thread, other.block) != (e.thread + 1, block);

@@ -1,4 +1,4 @@
-//! f16 and bf16 to and from double precision.
+//! f16, bf16 and 8-bit floats to and from double precision.
 
 use crate::op::{FloatMode, Round};
 
@@ -29,6 +29,22 @@ pub fn widen(bits: u16, brain: bool, ftz: bool) -> f64 {
     if bits & 0x8000 != 0 { -value } else { value }
 }
 
+/// Value of an e4m3: the largest exponent has numbers, too, and one NaN of each sign.
+pub fn widen_e4m3(bits: u8) -> f64 {
+    let (exponent, digits) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+    let value = match (exponent, bits & 7) {
+        (15, 7) => f64::NAN,
+        (0, _) => digits * power(-9),
+        _ => (8.0 + digits) * power(exponent - 10),
+    };
+    if bits & 0x80 != 0 { -value } else { value }
+}
+
+/// Value of an e5m2: the upper byte of an f16.
+pub fn widen_e5m2(bits: u8) -> f64 {
+    widen(u16::from(bits) << 8, false, false)
+}
+
 /// A double (exact or odd-rounded) to the nearest half, ties to even.
 pub fn narrow(x: f64, brain: bool) -> u32 {
     if x.is_nan() {
@@ -48,6 +64,21 @@ pub fn narrow(x: f64, brain: bool) -> u32 {
     let units = (x * power(fraction - exponent)).round_ties_even() as u32;
     let bits = (((exponent - least) as u32) << fraction) + units;
     sign | bits.min(infinity(brain))
+}
+
+/// A double to the nearest e4m3 or e5m2 (`wide`), ties to even; the largest number stands for all that are larger.
+pub fn narrow_small(x: f64, wide: bool) -> u32 {
+    if x.is_nan() {
+        return 0x7f;
+    }
+    let (fraction, least, most) = if wide { (2, -14, 0x7b) } else { (3, -6, 0x7e) };
+    let sign = (x.to_bits() >> 56) as u32 & 0x80;
+    let exponent = ((x.abs().to_bits() >> 52) as i32 - 1023).max(least);
+    if exponent > 128 {
+        return sign | most;
+    }
+    let units = (x.abs() * power(fraction - exponent)).round_ties_even() as u32;
+    sign | ((((exponent - least) as u32) << fraction) + units).min(most)
 }
 
 /// A double (exact or odd-rounded) to a half, as the rounding says.

@@ -1,11 +1,11 @@
 //! Products of matrices in the registers of a warp: `mma.sync`, `wmma`.
 
 use super::float::canon;
-use super::half::{narrow, widen};
+use super::half::{narrow, widen, widen_e4m3, widen_e5m2};
 use super::lanes::LANES;
 use crate::exec::access::memory::{addresses, by_space, count, find};
 use crate::exec::blocks::state::{Env, Warp};
-use crate::exec::checks::check;
+use crate::exec::checks::{check, past};
 use crate::op::{Element, Fragment, Mma, Tile};
 use crate::ptx::types::Space;
 use std::array::from_fn;
@@ -129,7 +129,7 @@ pub fn tile(env: &mut Env, warp: &mut Warp, pc: u32, t: &Tile) {
                     }
                     if env.machine.checks {
                         let strong = false;
-                        let e = check::Element { thread, pc, space, address: at, len, read, write, strong, same };
+                        let e = past::Element { thread, pc, space, address: at, len, read, write, strong, same };
                         check::element(env, e);
                     }
                 }
@@ -152,8 +152,10 @@ fn put(warp: &mut Warp, f: &Fragment, slot: u32, lane: usize, word: u64) {
 
 /// An element of a register as a number.
 #[inline(always)]
-fn value(element: Element, word: u64, part: usize) -> f64 {
+pub fn value(element: Element, word: u64, part: usize) -> f64 {
     match element {
+        Element::E4m3 => widen_e4m3((word >> (8 * part)) as u8),
+        Element::E5m2 => widen_e5m2((word >> (8 * part)) as u8),
         Element::F16 => widen((word >> (16 * part)) as u16, false, false),
         Element::Bf16 => widen((word >> (16 * part)) as u16, true, false),
         // The low 13 bits of a tf32 do not count.

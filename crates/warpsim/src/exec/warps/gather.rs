@@ -187,7 +187,7 @@ fn one(env: &mut Env, warp: &mut Warp, pc: u32, group: u32) -> bool {
     warp.wide.truncate(wide);
     warp.preds.truncate(preds);
     if let (Op::WarpBarrier { .. }, Some(shadow)) = (&spare, &mut env.shadow) {
-        shadow.clocks.warp_barrier(warp.first as usize / LANES);
+        shadow.clocks_mut().warp_barrier(warp.first as usize / LANES);
     }
     right
 }

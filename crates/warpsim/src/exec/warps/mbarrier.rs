@@ -149,7 +149,7 @@ fn one(env: &mut Env, warp: &mut Warp, (pc, lane): (u32, usize), b: &MBarrier, (
                         (false, Some(state)) => Awaited::Number((warp.wide[state as usize][lane] >> 61) as u32),
                         _ => Awaited::Parity(operand as u32),
                     };
-                    shadow.clocks.learn(thread as usize / 32, at, phase);
+                    shadow.clocks_mut().learn(thread as usize / 32, at, phase);
                 }
             }
         }
@@ -160,12 +160,12 @@ fn one(env: &mut Env, warp: &mut Warp, (pc, lane): (u32, usize), b: &MBarrier, (
 /// What a thread did before it arrived is known to who waits; threads of other blocks have no clock here.
 fn leave(env: &mut Env, thread: u32, at: u64, copies: bool) {
     if let (Some(shadow), false) = (&mut env.shadow, env.visited) {
-        shadow.clocks.leave(thread as usize / 32, at, copies);
+        shadow.clocks_mut().leave(thread as usize / 32, at, copies);
     }
 }
 
 fn engines<'e>(env: &'e mut Env) -> Option<&'e mut Engines> {
-    env.shadow.as_mut()?.clocks.engines.as_deref_mut()
+    env.shadow.as_mut()?.clocks_mut().engines.as_deref_mut()
 }
 
 /// The barrier's new state, in which a phase may have ended.

@@ -3,8 +3,10 @@
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::values::alu32;
 use crate::exec::values::alu64;
+use crate::exec::values::half;
 use crate::exec::values::lanes::{LANES, each};
-use crate::op::{Op, Row, Un};
+use crate::exec::values::tensor;
+use crate::op::{Element, Op, Row, Un};
 
 /// Executes an instruction in the lanes of the mask.
 #[inline(never)]
@@ -71,14 +73,18 @@ pub fn execute(env: &Env, warp: &mut Warp, op: &Op, mask: u32) {
                 each(mask, |lane| put(warp, row, lane, values[lane] >> (k * part as usize) & ((1 << part) - 1)));
             }
         }
-        Op::PackHalves { brain, relu, d, high, low } => {
-            let mode = crate::op::FloatMode { relu, ..Default::default() };
+        Op::PackFloats { from, to, relu, d, high, low } => {
+            let width = 8 * to.bytes();
             each(mask, |lane| {
-                let [h, l] = [high, low].map(|s| {
-                    let x = f32::from_bits(warp.narrow[s as usize][lane]);
-                    crate::exec::values::half::finish(x.into(), brain, mode)
+                let [h, l] = [(high, 1), (low, 0)].map(|(s, part)| {
+                    let x = tensor::value(from, warp.narrow[s as usize][lane].into(), part);
+                    let x = if relu && !(x > 0.0 || x.is_nan()) { 0.0 } else { x };
+                    match to {
+                        Element::E4m3 | Element::E5m2 => half::narrow_small(x, to == Element::E5m2),
+                        _ => half::finish(x, to == Element::Bf16, crate::op::FloatMode::default()),
+                    }
                 });
-                warp.narrow[d as usize][lane] = h << 16 | l;
+                warp.narrow[d as usize][lane] = h << width | l;
             });
         }
         // Instructions of the block so far stand for time.

@@ -1,7 +1,7 @@
 //! Lanes and warps that must come together: members of an exchange, barriers of the block.
 
 use super::warp::Stop;
-use crate::exec::blocks::block::{CLUSTER, WARPGROUPS};
+use crate::exec::blocks::barriers::{CLUSTER, WARPGROUPS};
 use crate::exec::blocks::state::{Env, Status, Waiting, Warp};
 use crate::exec::values::lanes::LANES;
 use crate::finding::Kind;
@@ -56,7 +56,7 @@ pub fn arrive(env: &mut Env, warp: &mut Warp, pc: u32, op: &Op, mask: u32) -> St
                 // `bar.arrive` goes on; the block counts it.
                 env.arrived[id as usize & 15] += LANES as u32;
                 if let Some(shadow) = &mut env.shadow {
-                    shadow.clocks.arrive(warp.first as usize / LANES, id);
+                    shadow.clocks_mut().arrive(warp.first as usize / LANES, id);
                 }
                 return Stop::Turn;
             }
@@ -96,7 +96,7 @@ pub fn arrive_in_cluster(env: &mut Env, warp: &mut Warp, pc: u32, mask: u32) -> 
     }
     warp.met.1 |= mask;
     if let Some(shadow) = &mut env.shadow {
-        shadow.clocks.leave_cluster(warp.first as usize / LANES);
+        shadow.clocks_mut().leave_cluster(warp.first as usize / LANES);
     }
     true
 }

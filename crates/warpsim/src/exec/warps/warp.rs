@@ -163,7 +163,7 @@ pub fn steps<const COUNT: bool>(env: &mut Env, warp: &mut Warp, turn: u64) -> St
                         Some(groups) => {
                             groups.into_iter().for_each(|group| exchange::run(warp, op, group));
                             if let (Op::WarpBarrier { .. }, Some(shadow)) = (op, &mut env.shadow) {
-                                shadow.clocks.warp_barrier(warp.first as usize / LANES);
+                                shadow.clocks_mut().warp_barrier(warp.first as usize / LANES);
                             }
                         }
                         None => {
