@@ -56,7 +56,7 @@ NCU = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--me
 
 # Rungs that use wgmma, and most of them the copy engine, and the sizes at which each is called once.
 HOPPER = {
-    "512x512x512 300x264x200": (
+    "300x264x200": (
         "matmul_bf16/05_wgmma matmul_bf16/06_tma matmul_bf16/07_warp_specialised matmul_bf16/08_persistent "
         "matmul_bf16/09_tma_store matmul_bf16/10_cluster"
     ),
