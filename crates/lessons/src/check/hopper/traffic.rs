@@ -268,7 +268,10 @@ mod tests {
         ] {
             let text = diagnose_traffic(wrong).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{wrong:?}: {text}");
-            assert!(!text.contains("KEYS") && revealed_traffic(wrong).starts_with("The source shows itself"), "{text}");
+            assert!(!text.contains("KEYS"), "{text}");
+        }
+        for wrong in [None, Some((Traffic::EmptyTile, 6.25))] {
+            assert!(revealed_traffic(wrong).starts_with("The source shows itself"));
         }
     }
 }
