@@ -9,7 +9,7 @@
 //! | 10 | [`scale`], [`two_kinds`], [`planes`], [`shifted_sectors`] |
 //! | 11 | [`row_sums`], [`dot`], [`scan`], [`least_occupancy`], [`diagnose_total`] |
 //! | 12a | [`product`], [`memory_limit`], [`tile_suspect`] |
-//! | 12b | [`product_loop`], [`wave_share`], [`share_suspect`] |
+//! | 12b | [`product_loop`], [`wave_share`], [`fix_up_traffic`], [`share_suspect`] |
 //! | 12c | [`mma_tile`], [`first_bank`], [`error_suspect`] |
 //! | 13 | [`gather_four`], [`scatter_add`], [`straddling_rows`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`], [`add_rms_norm`], [`fused_share`] |
@@ -78,7 +78,7 @@ pub use idle::{Idle, IdleReport, diagnose_idle, idle_report, idle_spans, reveale
 pub use inference::{Decode, cache_gigabytes, decode_step, token_floor, top_p};
 pub use leak::{Leak, diagnose_leak, leaking_weights, revealed_leak};
 pub use matmul::{
-    ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, memory_limit, mma_tile,
+    ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, fix_up_traffic, memory_limit, mma_tile,
     product, product_loop, share_suspect, tile_suspect, wave_share,
 };
 pub use memory::{largest_batch, no_leak, pool_numbers};
