@@ -158,7 +158,6 @@ pub fn fix_up_traffic(answer: Option<f64>) -> Verdict {
     let known = [
         (cuts * tile, "that is one way: is what stands in c only read, or only written, once more?"),
         (f64::from(blocks - 1) * 2.0 * tile, "does every share end within a tile?"),
-        (f64::from(blocks) * 2.0 * tile, "where does the last share end, and where do some of the others?"),
         (f64::from(tiles) * 2.0 * tile, "how many of the tiles have more than one block?"),
         (cuts * 2.0 * tile * 1e6 / f64::from(1 << 20), "in 10⁶ bytes, please"),
         (cuts, "that is how many tiles are handed on; how many bytes is each?"),
@@ -348,7 +347,6 @@ mod tests {
             (None, "no number yet"),
             (Some(15.73), "only read, or only written"),
             (Some(34.34), "does every share end within"),
-            (Some(34.60), "some of the others"),
             (Some(125.8), "more than one block"),
             (Some(30.0), "10⁶ bytes"),
             (Some(120.0), "handed on"),
