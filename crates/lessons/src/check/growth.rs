@@ -38,7 +38,7 @@ pub fn diagnose_growth(
         return verdict::verdict("diagnose_growth", || {
             wrong(
                 "there is no diagnosis yet",
-                "vary one number of the loop at a time: the batch, then the warm-up. When does it grow, and by how many bytes a parameter?",
+                "vary one number of the loop at a time: the batch, then the warm-up. When does it grow, and by how many bytes per parameter?",
             )
         });
     };
@@ -48,7 +48,7 @@ pub fn diagnose_growth(
     }
     let right = 8.0 * ASKED / 1e9;
     let slips = [
-        (right / 2.0, "that is one number of 4 bytes a parameter: how many did you measure?"),
+        (right / 2.0, "that is one number of 4 bytes per parameter: how many did you measure?"),
         (2.0 * right, "that is everything that a parameter needs: which part of it grows?"),
         (1.5 * right, "that counts an array of the step too many"),
         (1e3 * right, "in GB, please"),
@@ -82,13 +82,13 @@ fn against(named: Growth, parameters: usize, run: fn(usize, usize, usize) -> Res
         }
         Growth::Gradients | Growth::Parameters => {
             let grown = growth(4)?;
-            format!("it grows by {:.1} bytes a parameter and step, and one number of f32 has 4", each(grown))
+            format!("it grows by {:.1} bytes per parameter and step, and one number of f32 has 4", each(grown))
         }
         Growth::AllocatorCache => {
             format!("these are bytes that somebody holds, without what was freed, and {} come with each step", text(growth(4)?))
         }
     };
-    wrong(what, "how many bytes a parameter does a step add, and in which steps does it add them?")
+    wrong(what, "how many bytes per parameter does a step add, and in which steps does it add them?")
 }
 
 #[cfg(test)]
@@ -117,8 +117,8 @@ mod tests {
             (None, "no diagnosis yet"),
             (Some((Growth::Losses, 0.9955)), "four times as much"),
             (Some((Growth::Examples, 0.9955)), "four times as much"),
-            (Some((Growth::Gradients, 0.9955)), "8.0 bytes a parameter"),
-            (Some((Growth::Parameters, 0.9955)), "8.0 bytes a parameter"),
+            (Some((Growth::Gradients, 0.9955)), "8.0 bytes per parameter"),
+            (Some((Growth::Parameters, 0.9955)), "8.0 bytes per parameter"),
             (Some((Growth::AllocatorCache, 0.9955)), "somebody holds"),
             (Some((Growth::OptimizerState, 0.4978)), "how many did you measure"),
             (Some((Growth::OptimizerState, 1.991)), "which part of it grows"),

@@ -198,7 +198,7 @@ impl IdleReport {
 
 impl fmt::Display for IdleReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} steps; µs in all, µs a call", self.steps)?;
+        writeln!(f, "{} steps; µs in all, µs per call", self.steps)?;
         for (name, count, us) in &self.calls {
             writeln!(f, "host  {name:<14} {count:>5} calls {us:>9.0} {:>8.1}", us / *count as f64)?;
         }

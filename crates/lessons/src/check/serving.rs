@@ -11,7 +11,7 @@ use std::fmt;
 
 /// Tokens that a slot of the hidden server's cache has room for.
 const CAPACITY: usize = 64;
-/// Numbers of a head: a block of one warp has a text.
+/// Head dimension: a block of one warp has a text.
 const WIDTH: usize = 32;
 /// What the values of each text are: so a result says whose values it mixes.
 const OWN: f32 = 1.0;

@@ -230,6 +230,7 @@ mod tests {
                 ("sizeof v[0]", "min(TILE, length - t * TILE) * 128", "waits for ever"),
                 ("min(TILE, length - t * TILE)", "TILE", "out of bounds"),
                 ("(lane / 4 ^ row % 8)", "(lane / 4)", "it should be"),
+                ("__syncthreads(); // made", "", "initialises, with no barrier between"),
                 ("__syncthreads(); // summed", "", "race"),
                 ("float weight = p[head * length + t * TILE + row];", "float weight = 1.0f;", "it should be"),
                 // One stage; all warps at a barrier with each tile.

@@ -10,6 +10,7 @@ use super::engines::{Channel, Engines};
 use super::shadow::Access;
 use super::signals::{Foreign, Heard};
 use crate::exec::blocks::block::CLUSTER;
+use crate::exec::values::lanes::LANES;
 
 /// Warps of a block at most.
 pub const WARPS: usize = 32;
@@ -146,6 +147,22 @@ impl Clocks {
         if let Some(engines) = &mut self.engines {
             engines.meet(warp, CLUSTER);
         }
+    }
+
+    /// A thread initialises a barrier in shared memory.
+    pub fn make(&mut self, thread: u32, address: u64) {
+        let warp = thread as usize / LANES;
+        let epoch = self.known[warp][warp];
+        if let Some(engines) = &mut self.engines {
+            engines.forget(address, (thread, epoch));
+        }
+    }
+
+    /// The thread of another warp that initialises a barrier in shared memory, where this warp cannot know that it has.
+    pub fn unknown_maker(&self, warp: usize, address: u64) -> Option<u32> {
+        let (maker, epoch) = self.engines.as_ref()?.maker(address)?;
+        let theirs = maker as usize / LANES;
+        (theirs != warp && !self.knows(warp, theirs, epoch)).then_some(maker)
     }
 
     /// A warp leaves what it knows at a barrier in shared memory; with what it copies by `cp.async` if so.
