@@ -54,7 +54,8 @@ pub fn diagnose_growth(
         (1e3 * right, "in GB, please"),
         (right / 2.0_f64.powi(30) * 1e9, "in 10⁹ bytes, please"),
     ];
-    let start = "divide the growth of one step that you measured by the parameters of that network: how many bytes each?";
+    let start =
+        "divide the growth of one step that you measured by the parameters of that network: how many bytes each?";
     number("diagnose_growth", Some(gb), right * 0.99..=right * 1.01, &slips, start)
 }
 
@@ -85,7 +86,10 @@ fn against(named: Growth, parameters: usize, run: fn(usize, usize, usize) -> Res
             format!("it grows by {:.1} bytes per parameter and step, and one number of f32 has 4", each(grown))
         }
         Growth::AllocatorCache => {
-            format!("these are bytes that somebody holds, without what was freed, and {} come with each step", text(growth(4)?))
+            format!(
+                "these are bytes that somebody holds, without what was freed, and {} come with each step",
+                text(growth(4)?)
+            )
         }
     };
     wrong(what, "how many bytes per parameter does a step add, and in which steps does it add them?")

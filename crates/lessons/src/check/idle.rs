@@ -127,7 +127,10 @@ pub fn diagnose_idle(diagnosis: Option<(Idle, f64)>) -> Verdict {
         (4.0, "that covers the launches alone: what else does the host do in a step?"),
         (host, "that is the host's part of a step; how many kernels does the GPU have in the meantime?"),
         (PREPARE_US / KERNELS as f64, "the host is busy with the launches, too"),
-        ((PREPARE_US + 4.0) / KERNELS as f64, "that closes the gap that is seen now; which of the host's calls are hidden now, and are then needed in time?"),
+        (
+            (PREPARE_US + 4.0) / KERNELS as f64,
+            "that closes the gap that is seen now; which of the host's calls are hidden now, and are then needed in time?",
+        ),
         (PREPARE_US + 4.0, "that is the gap itself"),
     ];
     let start = "with nothing to wait for, the host prepares and launches, step after step. How long is one of its steps, and how long \

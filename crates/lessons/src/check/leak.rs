@@ -105,15 +105,21 @@ fn against(named: Leak) -> Check {
         Leak::NoMask => {
             let p = weights(&[(2, 6, 3.0)])?;
             let behind = (0..N * N).filter(|at| at % N > at / N).map(|at| p[at]).fold(0.0, f32::max);
-            format!("the largest weight of a key behind its query is {behind}, also where that key has the largest score")
+            format!(
+                "the largest weight of a key behind its query is {behind}, also where that key has the largest score"
+            )
         }
         Leak::OneKeyLate => {
             let p = weights(&[(2, 3, 3.0)])?;
-            format!("query 2 gives the key right behind it a weight of {}, though it has the largest score", p[2 * N + 3])
+            format!(
+                "query 2 gives the key right behind it a weight of {}, though it has the largest score",
+                p[2 * N + 3]
+            )
         }
         Leak::WrongAxis => {
             let [before, after] = [weights(&[])?, weights(&[(5, 1, 3.0)])?];
-            let rows: Vec<usize> = (0..N).filter(|row| (0..N).any(|key| before[row * N + key] != after[row * N + key])).collect();
+            let rows: Vec<usize> =
+                (0..N).filter(|row| (0..N).any(|key| before[row * N + key] != after[row * N + key])).collect();
             format!("with another score of query 5 the weights of these queries change: {rows:?}")
         }
         Leak::NoMaximum => {

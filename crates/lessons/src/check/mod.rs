@@ -78,8 +78,8 @@ pub use idle::{Idle, IdleReport, diagnose_idle, idle_report, idle_spans, reveale
 pub use inference::{Decode, cache_gigabytes, decode_step, token_floor, top_p};
 pub use leak::{Leak, diagnose_leak, leaking_weights, revealed_leak};
 pub use matmul::{
-    ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, fix_up_traffic, memory_limit, mma_tile,
-    product, product_loop, share_suspect, tile_suspect, wave_share,
+    ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, fix_up_traffic,
+    memory_limit, mma_tile, product, product_loop, share_suspect, tile_suspect, wave_share,
 };
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use on_paper::{

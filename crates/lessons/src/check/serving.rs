@@ -79,7 +79,9 @@ pub fn served_text(earlier: usize, tokens: usize, neighbour: usize) -> Result<Se
     if earlier > CAPACITY || !fits(tokens) || !fits(neighbour) {
         return Err(Error::Invalid {
             what: format!("texts of {earlier}, {tokens} and {neighbour} tokens"),
-            fix: format!("ask for texts of 1 to {CAPACITY} tokens; the earlier one may have 0, so that the slot is new"),
+            fix: format!(
+                "ask for texts of 1 to {CAPACITY} tokens; the earlier one may have 0, so that the slot is new"
+            ),
         });
     }
     let gpu = Gpu::simulated()?;
@@ -95,7 +97,8 @@ pub fn served_text(earlier: usize, tokens: usize, neighbour: usize) -> Result<Se
         }
         values[..length * WIDTH].fill(value);
         let (v, lengths) = (gpu.to_device(&values)?, gpu.to_device(&[length as i32, neighbour as i32])?);
-        kernel.launch(LaunchConfig::new(2, WIDTH as u32), (&q, &k, &v, &lengths, &mut last, &mut o, CAPACITY as i32))?;
+        kernel
+            .launch(LaunchConfig::new(2, WIDTH as u32), (&q, &k, &v, &lengths, &mut last, &mut o, CAPACITY as i32))?;
     }
     let o = o.to_host()?;
     Ok(ServedText { earlier, tokens, neighbour, out: o[0], neighbour_out: o[WIDTH] })
@@ -150,7 +153,10 @@ fn against(named: Serving) -> Check {
         }
         Serving::Rounding => {
             let [new, used] = [served_text(0, 8, 1)?, served_text(64, 8, 1)?];
-            format!("8 equal values of 1 give {} in one slot and {} in another: digits are lost by millionths", new.out, used.out)
+            format!(
+                "8 equal values of 1 give {} in one slot and {} in another: digits are lost by millionths",
+                new.out, used.out
+            )
         }
     };
     wrong(what, "the result mixes values: whose value, of the three texts', gives a mean like that?")

@@ -88,7 +88,8 @@ pub fn traffic_report(tokens: usize, causal: bool) -> Result<TrafficReport> {
     let [kernel, noted] = [source, noted].map(|source| gpu.compile(source)?.kernel(rung.kernel));
     let (kernel, noted) = (kernel?, noted?);
     let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length: tokens, width: WIDTH };
-    let inputs = cpu::attention_inputs(shape, 1, 2.0).map(|x| x.into_iter().map(cpu::bf16_from_f32).collect::<Vec<_>>());
+    let inputs =
+        cpu::attention_inputs(shape, 1, 2.0).map(|x| x.into_iter().map(cpu::bf16_from_f32).collect::<Vec<_>>());
     let [q, k, v] = [&inputs[0], &inputs[1], &inputs[2]].map(|x| gpu.to_device(x));
     let (q, k, v, mut o) = (q?, k?, v?, gpu.poison::<u16>(tokens * WIDTH)?);
     let config = rung.launch(tokens * WIDTH, 1, 132);

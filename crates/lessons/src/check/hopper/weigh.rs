@@ -268,11 +268,11 @@ extern \"C\" __global__ void weigh(const __grid_constant__ TensorMap v_map, cons
                 "float one = weight * float(v[stage][at]);",
             )
             .replace("sum.x += weight * two.x, sum.y += weight * two.y;", "atomicAdd(&sums[0][column], one);")
+            .replace("sums[warp][2 * lane] = sum.x, sums[warp][2 * lane + 1] = sum.y;", "")
             .replace(
-                "sums[warp][2 * lane] = sum.x, sums[warp][2 * lane + 1] = sum.y;",
-                "",
-            )
-            .replace("__syncthreads(); // made", "if (threadIdx.x < 64) for (int i = 0; i < 4; ++i) sums[i][threadIdx.x] = 0.0f;\n    __syncthreads();");
+                "__syncthreads(); // made",
+                "if (threadIdx.x < 64) for (int i = 0; i < 4; ++i) sums[i][threadIdx.x] = 0.0f;\n    __syncthreads();",
+            );
         let text = weigh(&by_rows).text();
         assert!(text.contains("bank conflicts"), "{text}");
     }
@@ -281,7 +281,9 @@ extern \"C\" __global__ void weigh(const __grid_constant__ TensorMap v_map, cons
     fn other_right_answers_pass() {
         // Every thread of the warps that sum arrives; two stages; the copying thread sums, too.
         let all = RIGHT.replace("barrier_init(&empty[i], 4)", "barrier_init(&empty[i], 128)");
-        let all = all.replace("__syncwarp();\n", "\n").replace("if (lane == 0) arrive(&empty[stage]);", "arrive(&empty[stage]);");
+        let all = all
+            .replace("__syncwarp();\n", "\n")
+            .replace("if (lane == 0) arrive(&empty[stage]);", "arrive(&empty[stage]);");
         let two = RIGHT.replace("STAGES = 3", "STAGES = 2");
         passes(weigh, &[RIGHT, &all, &two]);
     }
