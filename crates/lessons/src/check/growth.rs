@@ -2,7 +2,7 @@
 
 use super::Verdict;
 use super::on_paper::number;
-use super::verdict::{self, Check, ask, wrong};
+use super::verdict::{self, Check, ask, told, wrong};
 use gpulab::error::Result;
 use gpulab::error::bytes;
 
@@ -92,7 +92,11 @@ fn against(named: Growth, parameters: usize, run: fn(usize, usize, usize) -> Res
             )
         }
     };
-    wrong(what, "how many bytes per parameter does a step add, and in which steps does it add them?")
+    told(
+        what,
+        "vary the batch, then the warm-up: with which of them does the growth change?",
+        "how many bytes per parameter does a step add, and in which steps does it add them?",
+    )
 }
 
 #[cfg(test)]

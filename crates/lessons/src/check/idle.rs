@@ -2,7 +2,7 @@
 
 use super::Verdict;
 use super::on_paper::number;
-use super::verdict::{self, Check, wrong};
+use super::verdict::{self, Check, told, wrong};
 use crate::practice::{PracticeKernel, PracticeQueue};
 use gpulab::error::{Error, Result};
 use gpulab::measurement::Span;
@@ -177,7 +177,11 @@ fn against(named: Idle) -> Check {
         }
         Idle::SlowKernels => "a kernel that takes twice as long keeps the GPU busy, not idle".to_string(),
     };
-    wrong(what, "what does the host do at the moment when the GPU runs out of work, and what did it do just before?")
+    told(
+        what,
+        "vary the time of the kernels: which of the host's calls takes longer with it, and which of the GPU's numbers stays?",
+        "what does the host do at the moment when the GPU runs out of work, and what did it do just before?",
+    )
 }
 
 /// The hidden source, once the diagnosis is right.

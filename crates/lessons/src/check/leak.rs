@@ -2,7 +2,7 @@
 
 use super::Verdict;
 use super::on_paper::number;
-use super::verdict::{self, Check, wrong};
+use super::verdict::{self, Check, told, wrong};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::LaunchConfig;
@@ -136,7 +136,11 @@ fn against(named: Leak) -> Check {
             )
         }
     };
-    wrong(what, "the weights of hidden keys are 0, and hidden keys still count: in which number of a row can they be?")
+    told(
+        what,
+        "change one score of a hidden key, and compare the weights of its row before and after",
+        "hidden keys have weights of 0 and still move others: in which number, which all weights of a row share, can they be?",
+    )
 }
 
 /// The hidden source, once the diagnosis is right.

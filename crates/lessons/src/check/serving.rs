@@ -3,7 +3,7 @@
 
 use super::Verdict;
 use super::on_paper::number;
-use super::verdict::{self, Check, wrong};
+use super::verdict::{self, Check, told, wrong};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::Gpu;
 use gpulab::launch::LaunchConfig;
@@ -159,7 +159,11 @@ fn against(named: Serving) -> Check {
             )
         }
     };
-    wrong(what, "the result mixes values: whose value, of the three texts', gives a mean like that?")
+    told(
+        what,
+        "vary one of the three lengths at a time: with which of them does the result change, and from where on?",
+        "the result mixes values: whose value, of the three texts', gives a mean like that?",
+    )
 }
 
 /// The hidden source, once the diagnosis is right.
@@ -176,14 +180,18 @@ impl ServedText {
 
 impl fmt::Display for ServedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |tokens: usize| if tokens == 1 { "1 token".to_string() } else { format!("{tokens} tokens") };
         let slot = match self.earlier {
             0 => "in a new slot".to_string(),
-            tokens => format!("in the slot of a text of {tokens} tokens that has ended"),
+            tokens => format!("in the slot of a text of {} that has ended", text(tokens)),
         };
         write!(
             f,
-            "{} tokens {slot}, beside {} tokens: result {:.3} (its values: {OWN}), the neighbour's {:.3} ({NEIGHBOUR})",
-            self.tokens, self.neighbour, self.out, self.neighbour_out
+            "{} {slot}, beside {}: result {:.3} (its values: {OWN}), the neighbour's {:.3} ({NEIGHBOUR})",
+            text(self.tokens),
+            text(self.neighbour),
+            self.out,
+            self.neighbour_out
         )
     }
 }

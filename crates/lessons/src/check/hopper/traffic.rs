@@ -3,7 +3,7 @@
 
 use crate::check::Verdict;
 use crate::check::on_paper::number;
-use crate::check::verdict::{self, Check, wrong};
+use crate::check::verdict::{self, Check, told, wrong};
 use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel, TensorMap};
@@ -36,9 +36,9 @@ const MOST: usize = 512;
 pub enum Traffic {
     /// The last tile hangs over the last key, and costs as much as a whole one.
     RaggedTile,
-    /// A tile without any key is fetched and multiplied.
+    /// A tile of which no query of the block sees a key is fetched and multiplied, with a mask and without.
     EmptyTile,
-    /// Tiles that the causal mask hides are fetched and multiplied.
+    /// Tiles that only the causal mask hides are fetched and multiplied.
     HiddenTiles,
     /// The queries are fetched again with each tile of keys.
     QueriesAgain,
@@ -64,8 +64,10 @@ pub struct TrafficReport {
     pub blocks: u64,
     /// Boxes that the copy engine is asked for.
     pub boxes: usize,
-    /// Instructions of the warp that ran the most.
-    pub longest_warp: u64,
+    /// Instructions of warps on the lines that start products, and on those of the softmax. (In all others waiting warps poll.)
+    pub products: u64,
+    /// See `products`.
+    pub softmax: u64,
     /// The counters.
     pub counters: Counters,
 }
@@ -104,13 +106,18 @@ pub fn traffic_report(tokens: usize, causal: bool) -> Result<TrafficReport> {
         (run(&kernel)?, boxes)
     };
     let right = seen.findings.is_empty() && exact(&o.to_host()?, &inputs, shape, causal);
+    let on = |calls: &[&str]| {
+        let lines = seen.lines.iter().filter(|line| calls.iter().any(|call| line.text.contains(call)));
+        lines.map(|line| line.counters.warp_instructions).sum()
+    };
     Ok(TrafficReport {
         tokens,
         causal,
         right,
         blocks: config.blocks(),
         boxes,
-        longest_warp: seen.longest_warp,
+        products: on(&["multiply(s,", "multiply(o_part,"]),
+        softmax: on(&["softmax(s,"]),
         counters: seen.counters,
     })
 }
@@ -172,8 +179,8 @@ fn against(named: Traffic) -> Check {
             at(128, false)?.boxes
         ),
         Traffic::HiddenTiles => {
-            let [all, causal] = [at(255, false)?, at(255, true)?].map(|report| report.boxes);
-            format!("with 255 tokens the mask takes the boxes from {all} to {causal}: what it hides is left out there")
+            let [one, two] = [at(127, false)?, at(128, false)?].map(|report| report.products);
+            format!("without any mask, products take {one} instructions with 127 tokens and {two} with 128")
         }
         Traffic::QueriesAgain => {
             let [one, two] = [at(127, false)?, at(128, false)?].map(|report| report.boxes);
@@ -190,8 +197,8 @@ fn against(named: Traffic) -> Check {
         Traffic::Divergence => {
             let report = at(128, true)?;
             format!(
-                "{} of {} branches are divergent in the causal launch of 128 tokens",
-                report.counters.divergent_branches, report.counters.branches
+                "{} branches are divergent in the causal launch of 128 tokens, in which warps execute {} instructions for the softmax alone",
+                report.counters.divergent_branches, report.softmax
             )
         }
         Traffic::LocalMemory => {
@@ -199,7 +206,11 @@ fn against(named: Traffic) -> Check {
             format!("{} requests go to local memory", c.local_load_requests + c.local_store_requests)
         }
     };
-    wrong(what, "between which two numbers of tokens does the work grow, and where would you expect it to?")
+    told(
+        what,
+        "look for two numbers of tokens, one apart, between which the counts make a step",
+        "how many tiles do 127, 128 and 129 keys need? And for how many are boxes asked for, beside those of Q?",
+    )
 }
 
 /// The hidden line beside the course's, once the diagnosis is right.
@@ -225,8 +236,8 @@ impl fmt::Display for TrafficReport {
         writeln!(f, "{} tokens, {mask}, blocks: {}; the result is {right}", self.tokens, self.blocks)?;
         for (what, count) in [
             ("boxes asked for, 128 bytes wide", self.boxes as u64),
-            ("instructions of the longest warp", self.longest_warp),
-            ("branches", c.branches),
+            ("instructions of warps for products", self.products),
+            ("instructions of warps for the softmax", self.softmax),
             ("divergent branches", c.divergent_branches),
             ("bank conflicts", c.shared_load_bank_conflicts + c.shared_store_bank_conflicts),
             ("requests to local memory", c.local_load_requests + c.local_store_requests),
@@ -246,7 +257,7 @@ mod tests {
     fn only_the_counters_convict() {
         let [ragged, whole] = [127, 128].map(|tokens| traffic_report(tokens, false).unwrap());
         assert!(ragged.right && whole.right && ragged.blocks == 1 && whole.blocks == 1, "{ragged}{whole}");
-        assert!(whole.boxes == ragged.boxes + 4 && whole.longest_warp > ragged.longest_warp, "{ragged}{whole}");
+        assert!(whole.boxes == ragged.boxes + 4 && whole.products == 2 * ragged.products, "{ragged}{whole}");
         assert!(traffic_report(0, false).is_err() && traffic_report(513, true).is_err());
         let right = Some((Traffic::EmptyTile, 11.76));
         assert!(diagnose_traffic(right).passed(), "{}", diagnose_traffic(right).text());
@@ -254,10 +265,10 @@ mod tests {
         for (wrong, said) in [
             (None, "no diagnosis yet"),
             (Some((Traffic::RaggedTile, 11.76)), "the ragged length is the cheaper one"),
-            (Some((Traffic::HiddenTiles, 11.76)), "what it hides is left out"),
+            (Some((Traffic::HiddenTiles, 11.76)), "without any mask, products take"),
             (Some((Traffic::QueriesAgain, 11.76)), "4 boxes are added"),
             (Some((Traffic::BankConflicts, 11.76)), "conflicts with 127"),
-            (Some((Traffic::Divergence, 11.76)), "branches are divergent"),
+            (Some((Traffic::Divergence, 11.76)), "branches are divergent in the causal"),
             (Some((Traffic::LocalMemory, 11.76)), "0 requests go to local memory"),
             (Some((Traffic::EmptyTile, 6.25)), "without a mask"),
             (Some((Traffic::EmptyTile, 16.0)), "in all blocks together"),

@@ -2,7 +2,7 @@
 
 use crate::check::Verdict;
 use crate::check::kernels::{self, first_wrong, unchanged, whole};
-use crate::check::verdict::{Check, none_told, none_wrong, told};
+use crate::check::verdict::{Check, none_told, told};
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, Kernel, TensorMap};
@@ -34,10 +34,12 @@ pub fn weigh(source: &str) -> Verdict {
             let map = TensorMap::of_stack(&run.v, (heads, length, WIDTH), TILE as u32)?;
             kernel.launch(config(heads), (&map, &run.p, &mut o, length as i32))?;
             let place = |at: usize| format!("head {}, number {}", at / WIDTH, at % WIDTH);
-            let with = format!("{heads} heads, {length} tokens");
+            let with = format!("heads: {heads}, tokens: {length}");
+            let meaning =
+                "each row of a tile counts once, with its own weight, and a column is to be the same one in all rows";
             let hint = "sum one column of a small tile by hand: which rows does this thread add, each with which weight, and where \
                         did the copy engine put that column of the row?";
-            none_wrong(first_wrong(&with, &o.to_host()?, &run.exact, place), hint)?;
+            none_told(first_wrong(&with, &o.to_host()?, &run.exact, place), meaning, hint)?;
             unchanged("p", &run.p, &run.weights)?;
         }
         cost(&inspected(gpu, kernel, 0)?)?;
