@@ -94,7 +94,7 @@ pub fn idle_report(kernel_us: f64, steps: usize) -> Result<IdleReport> {
 /// # Errors
 /// As [`idle_report`].
 pub fn idle_spans(kernel_us: f64, steps: usize) -> Result<Vec<Span>> {
-    if !(1..=1000).contains(&steps) || !(kernel_us > 0.0 && kernel_us <= 1e4) {
+    if !((1..=1000).contains(&steps) && kernel_us > 0.0 && kernel_us <= 1e4) {
         return Err(Error::Invalid {
             what: format!("{steps} steps, kernels of {kernel_us} µs"),
             fix: "ask for 1 to 1000 steps, and for kernels of up to 10000 µs".to_string(),
