@@ -31,7 +31,7 @@ const ASKED: f64 = 124_439_808.0;
 /// warm-up of the learning rate, and gives the bytes in use after each. `parameters` is how many its network has.
 pub fn diagnose_growth(
     diagnosis: Option<(Growth, f64)>,
-    parameters: usize,
+    parameters: u64,
     run: fn(batch: usize, steps: usize, warm_up: usize) -> Result<Vec<u64>>,
 ) -> Verdict {
     let Some((named, gb)) = diagnosis else {
@@ -60,7 +60,7 @@ pub fn diagnose_growth(
 }
 
 /// The evidence that speaks for an innocent suspect.
-fn against(named: Growth, parameters: usize, run: fn(usize, usize, usize) -> Result<Vec<u64>>) -> Check {
+fn against(named: Growth, parameters: u64, run: fn(usize, usize, usize) -> Result<Vec<u64>>) -> Check {
     // In steps 2 and 3 of a long warm-up: the first step has things of its own.
     let growth = |batch| -> Check<f64> {
         let used = ask("", || run(batch, 4, 4))??;
@@ -103,7 +103,7 @@ fn against(named: Growth, parameters: usize, run: fn(usize, usize, usize) -> Res
 mod tests {
     use super::*;
 
-    const PARAMETERS: usize = 1_000_000;
+    const PARAMETERS: u64 = 1_000_000;
 
     /// A loop that keeps `per_step(batch)` bytes in each step of the warm-up.
     fn keeps(batch: usize, steps: usize, warm_up: usize, per_step: fn(usize) -> u64) -> Result<Vec<u64>> {
