@@ -65,3 +65,8 @@ fn which_is_faster(first: &[f64], second: &[f64]) -> Option<Ordering> {
         None
     }
 }
+
+// exercise: diagnose_idle
+// A copy of 4 bytes takes as long as the kernels in front of it: the host waits in it for the whole step, and the queue runs empty. Then
+// come 20 µs of other work and a launch, the gap of 24 µs. Without the wait the host needs 20 + 8 · 4 µs for a step of 8 kernels.
+let my_idle: Option<(check::Idle, f64)> = Some((check::Idle::WaitsEachStep, (20.0 + 8.0 * 4.0) / 8.0));

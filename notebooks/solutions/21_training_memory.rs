@@ -31,3 +31,8 @@ fn choose_algorithms(convolutions: &[Vec<check::Algorithm>], budget: u64) -> Opt
     };
     convolutions.iter().map(best).collect()
 }
+
+// exercise: diagnose_growth
+// The same growth with any batch, 8 bytes per parameter, and none once the learning rate stays: each rate has an AdamW of its own, with two
+// means in f32.
+let my_growth: Option<(check::Growth, f64)> = Some((check::Growth::OptimizerState, 2.0 * 4.0 * 124_439_808.0 / 1e9));

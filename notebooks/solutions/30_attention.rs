@@ -30,3 +30,8 @@ const GROUPED: &str = r#"extern "C" __global__ void scores(const float *q, const
 // exercise: longest_sequence
 // 4 sequences · 32 heads · T² scores · 4 bytes = 16 · 10⁹ bytes.
 let my_longest: Option<f64> = Some((16e9_f64 / (4.0 * 32.0 * 4.0)).sqrt().floor());
+
+// exercise: diagnose_leak
+// Hidden keys have weights of 0, and a hidden score that changes moves the others all the same: it is in the sum. 100 equal terms are
+// in each sum, and query 23 keeps 24 of them.
+let my_leak: Option<(check::Leak, f64)> = Some((check::Leak::HiddenInSum, 24.0 / 100.0));

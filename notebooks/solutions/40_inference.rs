@@ -44,3 +44,8 @@ fn my_floor(it: check::Decode) -> f64 {
 // exercise: cache_gigabytes
 // A key and a value · layers · heads of K and V · head dimension · bytes · tokens · texts.
 let my_cache_gigabytes: Option<f64> = Some((2 * 32 * 8 * 128 * 2 * 8192_u64 * 8) as f64 / 1e9);
+
+// exercise: diagnose_serving
+// Whatever the neighbour, the result is right where the earlier text was the shorter one. Else places 300 to 1,199 of the slot still
+// hold its keys, and all 1,200 places are attended to.
+let my_serving: Option<(check::Serving, f64)> = Some((check::Serving::EarlierKeys, 100.0 * 900.0 / 1200.0));

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 const LAUNCH_US: f64 = 4.0;
 /// What the first launch of all costs on top, in µs: the driver loads the kernel's code then.
 const FIRST_LAUNCH_US: f64 = 900.0;
+/// A copy of a few bytes, in µs.
+const COPY_US: f64 = 2.0;
 /// More calls than any sensible answer makes; an endless loop ends here.
 const MOST_CALLS: usize = 1_000_000;
 
@@ -134,6 +136,22 @@ impl PracticeQueue {
         self.span("GPU", format!("kernel {}", self.launches), start, self.gpu_us);
         self.launches += 1;
         Ok(())
+    }
+
+    /// The host does something else for so many µs.
+    pub(crate) fn host_work(&mut self, label: &str, us: f64) {
+        let began = self.host_us;
+        self.host_us += us;
+        self.span("host", label.to_string(), began, self.host_us);
+    }
+
+    /// Copies a few bytes to the host: they are there when the GPU has done everything queued before, and the copy.
+    pub(crate) fn copy_to_host(&mut self) {
+        let (began, start) = (self.host_us, self.gpu_us.max(self.host_us));
+        self.gpu_us = start + COPY_US;
+        self.host_us = self.gpu_us;
+        self.span("GPU", "copy".to_string(), start, self.gpu_us);
+        self.span("host", "copy 4 bytes".to_string(), began, self.host_us);
     }
 
     /// Waits until the GPU has done everything queued.

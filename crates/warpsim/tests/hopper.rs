@@ -68,6 +68,15 @@ fn a_phase_ends_when_its_bytes_are_here() {
 }
 
 #[test]
+fn a_barrier_is_not_to_be_used_before_the_others_know_of_it() {
+    let (report, _) = changed(ANNOUNCE, 0, |text| text.replace("bar.sync 0;", ""));
+    let found = report.findings.iter().find(|f| f.kind == Kind::SharedRace).expect("a race");
+    assert!(found.message.contains("uses the mbarrier that thread 0 initialises"), "{found}");
+    // A thread of the second warp: those of the first see what thread 0 did before.
+    assert_eq!(found.thread[0], 32);
+}
+
+#[test]
 fn a_wait_that_never_ends_names_its_barrier() {
     let cases = [
         ("", 0, "1 of 1 arrivals and -16 bytes"),

@@ -6,7 +6,7 @@ use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Buffer, Gpu, Kernel};
 use gpulab::inspect::{Access, AccessKind, Inspection, Space};
-use gpulab::launch::Element;
+use gpulab::launch::{Element, Source};
 use gpulab::warpsim::Kind;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -19,7 +19,7 @@ const LAUNCH_HINT: &str = "the check launches the kernel as it was given: keep i
 /// about a kernel's mistake.
 pub(super) fn verdict(
     exercise: &str,
-    source: &str,
+    source: impl Into<Source>,
     entry: &str,
     mistake_hint: fn(&Error) -> &'static str,
     check: impl FnOnce(&Gpu, &Kernel) -> Check,

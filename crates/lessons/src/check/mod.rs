@@ -4,12 +4,12 @@
 //! | lesson | checks |
 //! | --- | --- |
 //! | 01 | [`choose_device`], [`fix_mismatch`], [`will_it_run`], [`share_batch`], [`layer_batch`] |
-//! | 02 | [`time_kernel`], [`find_fault`], [`crossover`], [`which_is_faster`], [`launch_bound`] |
+//! | 02 | [`time_kernel`], [`find_fault`], [`crossover`], [`which_is_faster`], [`launch_bound`], [`diagnose_idle`] |
 //! | 03 | [`no_leak`], [`largest_batch`], [`pool_numbers`], [`best_chunks`] |
 //! | 10 | [`scale`], [`two_kinds`], [`planes`], [`shifted_sectors`] |
 //! | 11 | [`row_sums`], [`dot`], [`scan`], [`least_occupancy`], [`diagnose_total`] |
 //! | 12a | [`product`], [`memory_limit`], [`tile_suspect`] |
-//! | 12b | [`product_loop`], [`wave_share`], [`share_suspect`] |
+//! | 12b | [`product_loop`], [`wave_share`], [`fix_up_traffic`], [`share_suspect`] |
 //! | 12c | [`mma_tile`], [`first_bank`], [`error_suspect`] |
 //! | 13 | [`gather_four`], [`scatter_add`], [`straddling_rows`] |
 //! | 14 | [`swiglu`], [`log_sum_exp`], [`add_rms_norm`], [`fused_share`] |
@@ -19,11 +19,11 @@
 //! | 17a | [`transpose`], [`particle_sectors`], [`diagnose_count`] |
 //! | 17b | [`wide_softmax`], [`least_side`], [`diagnose_rows`] |
 //! | 20 | [`conv_gradient`], [`adamw`], [`nan_origin`], [`conv2_products`] |
-//! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`] |
-//! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`] |
+//! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`], [`diagnose_growth`] |
+//! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`], [`diagnose_leak`] |
 //! | 31a | [`one_pass`], [`tile_loop`], [`causal_tiles`], [`queries_per_block`] |
-//! | 31b | [`merge_parts`], [`tensor_busy`] |
-//! | 40 | [`top_p`], [`decode_step`], [`token_floor`], [`cache_gigabytes`] |
+//! | 31b | [`weigh`], [`merge_parts`], [`tensor_busy`], [`diagnose_traffic`] |
+//! | 40 | [`top_p`], [`decode_step`], [`token_floor`], [`cache_gigabytes`], [`diagnose_serving`] |
 //! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes` (feature `onnx`) |
 
 mod add_rms_norm;
@@ -35,10 +35,14 @@ mod embedding;
 mod export;
 mod flash;
 mod fusion;
+mod growth;
 mod hidden_total;
+mod hopper;
+mod idle;
 mod inference;
 mod judged;
 mod kernels;
+mod leak;
 mod matmul;
 mod memory;
 mod on_paper;
@@ -48,6 +52,7 @@ mod reduction;
 mod rust_kernels;
 mod scan;
 mod scatter_add;
+mod serving;
 mod share;
 mod table;
 mod tiles;
@@ -66,11 +71,15 @@ pub use embedding::gather_four;
 pub use export::{Served, cache_bytes, eight_bits, left_in_f32, slow_model, within_deadline};
 pub use flash::{Part, causal_tiles, merge_parts, one_pass, queries_per_block, tensor_busy, tile_loop};
 pub use fusion::{log_sum_exp, swiglu};
+pub use growth::{Growth, diagnose_growth};
 pub use hidden_total::{Excess, TotalReport, diagnose_total, revealed_total, total_report, total_us};
+pub use hopper::{Traffic, TrafficReport, diagnose_traffic, revealed_traffic, traffic_report, weigh};
+pub use idle::{Idle, IdleReport, diagnose_idle, idle_report, idle_spans, revealed_idle};
 pub use inference::{Decode, cache_gigabytes, decode_step, token_floor, top_p};
+pub use leak::{Leak, diagnose_leak, leaking_weights, revealed_leak};
 pub use matmul::{
-    ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, memory_limit, mma_tile,
-    product, product_loop, share_suspect, tile_suspect, wave_share,
+    ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, fix_up_traffic,
+    memory_limit, mma_tile, product, product_loop, share_suspect, tile_suspect, wave_share,
 };
 pub use memory::{largest_batch, no_leak, pool_numbers};
 pub use on_paper::{
@@ -85,6 +94,7 @@ pub use rust_kernels::{
 };
 pub use scan::scan;
 pub use scatter_add::scatter_add;
+pub use serving::{ServedText, Serving, diagnose_serving, revealed_serving, served_text};
 pub use share::{Worker, share_batch};
 pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
 pub use tiles::{RowFault, RowReport, diagnose_rows, least_side, revealed_rows, row_report, wide_softmax};

@@ -11,6 +11,7 @@ use super::engines::{Channel, Engines};
 use super::past::Access;
 use super::signals::{Foreign, Heard};
 use crate::exec::blocks::barriers::CLUSTER;
+use crate::exec::values::lanes::LANES;
 
 /// The phase that a wait was for.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +143,22 @@ impl Clocks {
         if let Some(engines) = &mut self.engines {
             engines.meet(warp, CLUSTER);
         }
+    }
+
+    /// A thread initialises a barrier in shared memory.
+    pub fn make(&mut self, thread: u32, address: u64) {
+        let warp = thread as usize / LANES;
+        let epoch = self.known[warp][warp];
+        if let Some(engines) = &mut self.engines {
+            engines.forget(address, (thread, epoch));
+        }
+    }
+
+    /// The thread of another warp that initialises a barrier in shared memory, where this warp cannot know that it has.
+    pub fn unknown_maker(&self, warp: usize, address: u64) -> Option<u32> {
+        let (maker, epoch) = self.engines.as_ref()?.maker(address)?;
+        let theirs = maker as usize / LANES;
+        (theirs != warp && !self.knows(warp, theirs, epoch)).then_some(maker)
     }
 
     /// A warp leaves what it knows at a barrier in shared memory; with what it copies by `cp.async` if so.

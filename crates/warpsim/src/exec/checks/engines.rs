@@ -84,6 +84,8 @@ pub struct Engines {
     /// By barrier in shared memory and phase: what those know that arrived up to then, of warps and of this.
     left: HashMap<(u64, u32), (Clock, Knowledge)>,
     told: HashMap<u64, Knowledge>,
+    /// By barrier in shared memory: the thread that initialised it, and when.
+    made: HashMap<u64, (u32, u32)>,
 }
 
 impl Default for Engines {
@@ -95,6 +97,7 @@ impl Default for Engines {
             arrived: BTreeMap::new(),
             left: HashMap::new(),
             told: HashMap::new(),
+            made: HashMap::new(),
         }
     }
 }
@@ -215,8 +218,14 @@ impl Engines {
         self.next(Channel::Copies(warp));
     }
 
-    /// A barrier in shared memory starts anew.
-    pub fn forget(&mut self, barrier: u64) {
+    /// The thread that initialised a barrier in shared memory, and when.
+    pub fn maker(&self, barrier: u64) -> Option<(u32, u32)> {
+        self.made.get(&barrier).copied()
+    }
+
+    /// A barrier in shared memory starts anew, by that thread and then.
+    pub fn forget(&mut self, barrier: u64, by: (u32, u32)) {
+        self.made.insert(barrier, by);
         self.channels.remove(&Channel::Phases(barrier));
         self.left.retain(|(at, _), _| *at != barrier);
     }

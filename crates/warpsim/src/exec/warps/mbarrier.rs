@@ -8,6 +8,7 @@ use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::check;
 use crate::exec::checks::clocks::Awaited;
 use crate::exec::checks::engines::{Channel, Engines};
+use crate::exec::values::lanes::LANES;
 use crate::finding::Kind;
 use crate::memory::{from_generic, of_block};
 use crate::op::{MBarrier, MBarrierOp};
@@ -91,13 +92,25 @@ fn one(env: &mut Env, warp: &mut Warp, (pc, lane): (u32, usize), b: &MBarrier, (
         let mut phase = Phase::of(word);
         let number = |slot: Option<u32>| slot.map_or(1, |s| u64::from(warp.narrow[s as usize][lane]));
         let operand = number(b.operand);
+        // Of a barrier of another block, that one's clocks know; they do not know this thread.
+        if b.f != MBarrierOp::Init
+            && !env.visited
+            && let Some(shadow) = &env.shadow
+            && let Some(maker) = shadow.clocks().unknown_maker(thread as usize / LANES, at)
+        {
+            let message = format!(
+                "uses the mbarrier that thread {maker} initialises, with no barrier between; next: put `__syncthreads()` \
+                 between the two"
+            );
+            env.note(Kind::SharedRace, pc, thread, None, message);
+        }
         match b.f {
             MBarrierOp::Init => {
                 let count = operand & FIELD;
                 env.shared.store(at as usize, 8, count | count << 20);
                 check::synchronised(env, at);
-                if let Some(engines) = engines(env) {
-                    engines.forget(at);
+                if let Some(shadow) = &mut env.shadow {
+                    shadow.clocks_mut().make(thread, at);
                 }
             }
             MBarrierOp::Expect => {

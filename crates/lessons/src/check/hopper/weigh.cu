@@ -1,0 +1,39 @@
+#include "wgmma.cuh"
+const int TILE = 64, STAGES = 3;
+extern "C" __global__ void weigh(const __grid_constant__ TensorMap v_map, const float *p, float *o, int length) {
+    __shared__ __align__(1024) bf16 v[STAGES][TILE * 64];
+    __shared__ u64 full[STAGES], empty[STAGES];
+    __shared__ float sums[4][64];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.x, tiles = (length + TILE - 1) / TILE;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; ++i) { barrier_init(&full[i], 1); barrier_init(&empty[i], 4); }
+        barriers_are_ready();
+    }
+    __syncthreads(); // made
+    if (warp == 4) {
+        for (int t = 0; lane == 0 && t < tiles; ++t) {
+            int stage = t % STAGES;
+            wait(&empty[stage], t / STAGES % 2 ^ 1); // the first tiles find their stages free
+            arrive_and_expect(&full[stage], sizeof v[0]);
+            tma_load(v[stage], &v_map, 0, t * TILE, head, &full[stage]);
+        }
+    } else {
+        float2 sum = {};
+        for (int t = 0; t < tiles; ++t) {
+            int stage = t % STAGES;
+            wait(&full[stage], t / STAGES % 2);
+            for (int row = warp; row < min(TILE, length - t * TILE); row += 4) {
+                float weight = p[head * length + t * TILE + row];
+                int at = row * 64 + (lane / 4 ^ row % 8) * 8 + lane % 4 * 2; // the engine's swizzle
+                float2 two = __bfloat1622float2(*(const __nv_bfloat162 *)&v[stage][at]);
+                sum.x += weight * two.x, sum.y += weight * two.y;
+            }
+            __syncwarp();
+            if (lane == 0) arrive(&empty[stage]); // used
+        }
+        sums[warp][2 * lane] = sum.x, sums[warp][2 * lane + 1] = sum.y;
+    }
+    __syncthreads(); // summed
+    int d = threadIdx.x;
+    if (d < 64) o[head * 64 + d] = sums[0][d] + sums[1][d] + sums[2][d] + sums[3][d];
+}
