@@ -17,11 +17,13 @@ use gpulab_nn::quantize::{Format, Method, MiniFloat, Share, quantize, token_ms};
 use gpulab_nn::{DType, Device};
 use std::path::{Path, PathBuf};
 
-/// Tokens that calibrate, tokens that are predicted, and how many are seen at a time.
-const CALIBRATION: usize = 1024;
-const HELD_OUT: usize = 1024;
+/// Tokens that calibrate the methods that look at them; of these, tokens on which other formats' errors are taken.
+const CALIBRATION: usize = 512;
+const SAMPLE: usize = 256;
+/// Tokens that are predicted, and how many are seen at a time.
+const HELD_OUT: usize = 512;
 const WINDOW: usize = 256;
-/// Tokens in the cache, tokens that are timed in each round, and rounds.
+/// Tokens in the cache, tokens that are timed each time, and how often.
 const CONTEXT: usize = 64;
 const TIMED: usize = 5;
 const ROUNDS: usize = 5;
@@ -138,7 +140,8 @@ fn page(command: &str, weights: f64) -> String {
         ("CPU", format!("{cpu} ({cores} cores may be used)")),
         ("load average at the end", load),
         ("model", format!("SmolLM2-135M-Instruct, Q4_1; {weights} weights in the layers' matrices are rounded")),
-        ("calibration", format!("{CALIBRATION} tokens of the course's training text")),
+        ("calibration of GPTQ and AWQ", format!("{CALIBRATION} tokens of the course's training text")),
+        ("errors of outputs", format!("on up to {SAMPLE} tokens of that text")),
         ("perplexity", format!("over {HELD_OUT} tokens of the course's held-out text, in windows of {WINDOW}")),
         (
             "tokens per second",
@@ -182,7 +185,8 @@ fn main() -> gpulab::Result<()> {
             tokens_per_s: None,
         });
         println!("{}", rows[rows.len() - 1].line(weights));
-        write(&path, &rows, weights)
+        write(&path, &rows, weights)?;
+        save(&path.with_extension("md"), &page(command, weights))
     };
     let none = (0.0, 0.0);
     add("f32, as the file says", 32.0, none, dense.llama.clone(), true)?;
@@ -190,7 +194,8 @@ fn main() -> gpulab::Result<()> {
     let stored = ChatModel::smollm2(&device, Precision::AsStored)?.llama;
     add("Q4_1 as stored, inputs in int8", 5.0, none, stored, true)?;
     for method in methods() {
-        let done = quantize(&dense.llama, method, &calibration)?;
+        let tokens = if matches!(method, Method::Round(_)) { SAMPLE } else { CALIBRATION };
+        let done = quantize(&dense.llama, method, &calibration[..tokens])?;
         let mean = |of: fn(&gpulab_nn::quantize::MatrixError) -> f64| {
             done.errors.iter().map(of).sum::<f64>() / done.errors.len() as f64
         };

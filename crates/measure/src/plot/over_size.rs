@@ -75,7 +75,7 @@ impl SizeChart {
         self
     }
 
-    /// The axis shows each size times this: rows hold whole numbers, and bits a weight, say, are kept in thousandths.
+    /// The axis shows each size times this: rows hold whole numbers, and bits per weight, say, are kept in thousandths.
     pub fn sizes_times(mut self, factor: f64) -> SizeChart {
         let spots = self.data.curves.iter_mut().flat_map(|curve| &mut curve.spots);
         spots.for_each(|spot| spot.size *= factor);

@@ -163,7 +163,7 @@ impl Matrix {
             "the packed weights are what such a product has to read: once, and in whole sectors. Either a word is read more than once, or the lanes of a warp read words that lie apart",
             "let neighbouring lanes take neighbouring words of one row, and each lane use all eight codes of a word that it has read",
         )?;
-        // A warp may read all of x for each row, 16 bits a weight.
+        // A warp may read all of x for each row: 16 bits per weight.
         let (own, most) = (of("x"), (self.rows * self.columns * 2 / 32) as u64);
         none_told(
             (own > most).then(|| {
