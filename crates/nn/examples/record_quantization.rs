@@ -18,10 +18,10 @@ use gpulab_nn::{DType, Device};
 use std::path::{Path, PathBuf};
 
 /// Tokens that calibrate the methods that look at them; of these, tokens on which other formats' errors are taken.
-const CALIBRATION: usize = 512;
+const CALIBRATION: usize = 4096;
 const SAMPLE: usize = 256;
 /// Tokens that are predicted, and how many are seen at a time.
-const HELD_OUT: usize = 512;
+const HELD_OUT: usize = 1024;
 const WINDOW: usize = 256;
 /// Tokens in the cache, tokens that are timed each time, and how often.
 const CONTEXT: usize = 64;
@@ -101,7 +101,8 @@ impl Row {
 
 /// The whole file, anew.
 fn write(path: &Path, rows: &[Row], weights: f64) -> gpulab::Result<()> {
-    let lines: Vec<String> = std::iter::once(HEADER.to_string()).chain(rows.iter().map(|row| row.line(weights))).collect();
+    let lines: Vec<String> =
+        std::iter::once(HEADER.to_string()).chain(rows.iter().map(|row| row.line(weights))).collect();
     save(path, &(lines.join("\n") + "\n"))
 }
 
@@ -145,7 +146,10 @@ fn page(command: &str, weights: f64) -> String {
         ("perplexity", format!("over {HELD_OUT} tokens of the course's held-out text, in windows of {WINDOW}")),
         (
             "tokens per second",
-            format!("one text, {CONTEXT} tokens in the cache; the median of {} tokens in {ROUNDS} rounds", ROUNDS * TIMED),
+            format!(
+                "one text, {CONTEXT} tokens in the cache; the median of {} tokens in {ROUNDS} rounds",
+                ROUNDS * TIMED
+            ),
         ),
     ];
     let table: String = rows.iter().map(|(what, is)| format!("| {what} | {is} |\n")).collect();

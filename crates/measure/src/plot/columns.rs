@@ -77,7 +77,8 @@ impl ColumnChart {
         for (label, at) in &self.lines {
             let outside = at.iter().filter(|x| !(from..=to).contains(*x)).count();
             if outside > 0 {
-                remarks.push(format!("Not drawn: {outside} of the {} lines of {label}, outside of the chart.", at.len()));
+                remarks
+                    .push(format!("Not drawn: {outside} of the {} lines of {label}, outside of the chart.", at.len()));
             }
         }
         figure(&self.title, |canvas| {
@@ -147,11 +148,14 @@ mod tests {
     fn bars_lines_and_what_is_left_out() {
         let chart = ColumnChart::new(&[5.0, 0.0, 500.0, f64::NAN], (0.0, 4.0)).labels("channel", "largest input");
         let svg = chart.clone().log().lines("grid", &[1.0, 9.0]).title("Loud channels").draw().svg();
-        for text in ["Loud channels", "channel", "largest input (log scale)", "1 value that are no", "1 of the 2 lines"] {
+        for text in ["Loud channels", "channel", "largest input (log scale)", "1 value that are no", "1 of the 2 lines"]
+        {
             assert!(svg.contains(text), "{text}: {svg}");
         }
         assert!(svg.contains("the highest, 500, at 2.50") && !svg.contains("NaN"), "{svg}");
-        for empty in [ColumnChart::new(&[], (0.0, 1.0)), ColumnChart::new(&[1.0], (1.0, 1.0)), chart.clone().with_range()] {
+        for empty in
+            [ColumnChart::new(&[], (0.0, 1.0)), ColumnChart::new(&[1.0], (1.0, 1.0)), chart.clone().with_range()]
+        {
             assert!(empty.draw().svg().contains("Nothing to draw"));
         }
     }

@@ -322,7 +322,8 @@ fn y_label(chart: &SizeChart) -> String {
         Some(false) => "; lower is faster",
         None => "",
     };
-    format!("{name} ({}, log scale{better})", chart.data.unit)
+    let unit = if chart.data.unit.is_empty() { String::new() } else { format!("{}, ", chart.data.unit) };
+    format!("{name} ({unit}log scale{better})")
 }
 
 fn curve_pen(curve: &Curve) -> Pen {

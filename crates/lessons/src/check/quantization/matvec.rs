@@ -17,8 +17,7 @@ const BLOCK: u32 = 128;
 /// Rows for which one block is launched.
 const ROWS: usize = 4;
 /// Rows and columns: one group, odd numbers of rows and of groups, a warp's loads and one more; the last one is judged.
-const SHAPES: [(usize, usize); 8] =
-    [(1, 64), (3, 64), (5, 192), (4, 256), (7, 320), (33, 576), (2, 1088), JUDGED];
+const SHAPES: [(usize, usize); 8] = [(1, 64), (3, 64), (5, 192), (4, 256), (7, 320), (33, 576), (2, 1088), JUDGED];
 const JUDGED: (usize, usize) = (8, 4096);
 
 /// Checks a kernel `matvec(const unsigned *codes, const unsigned short *scales, const unsigned short *x, float *y, int rows, int
@@ -158,7 +157,9 @@ impl Matrix {
         let named = self.named();
         none_told(
             (own > least).then(|| {
-                format!("right; but with {named} the loads of `codes` ask for {own} sectors, and the codes lie in {least}")
+                format!(
+                    "right; but with {named} the loads of `codes` ask for {own} sectors, and the codes lie in {least}"
+                )
             }),
             "the packed weights are what such a product has to read: once, and in whole sectors. Either a word is read more than once, or the lanes of a warp read words that lie apart",
             "let neighbouring lanes take neighbouring words of one row, and each lane use all eight codes of a word that it has read",
@@ -268,18 +269,34 @@ mod tests {
                 ("row * (columns / 64) + word / 8", "(row * (columns / 8) + word) / 16", "the scale of another one"),
                 ("if (row >= rows) { return; }", "", "is there such a row"),
                 ("word < columns / 8", "word < columns / 8 + 1", "and such a word"),
-                ("for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }", "", "gives another number"),
+                (
+                    "for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }",
+                    "",
+                    "gives another number",
+                ),
                 ("d = 16", "d = 8", "gives another number"),
-                ("16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }\n    if (lane == 0)", "16; d > 16; d /= 2) {}\n    if (true)", "which lane holds the whole"),
+                (
+                    "16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }\n    if (lane == 0)",
+                    "16; d > 16; d /= 2) {}\n    if (true)",
+                    "which lane holds the whole",
+                ),
                 ("sum += part *", "sum = part *", "are missing, or"),
                 (
                     "sum += part * __uint_as_float((unsigned)scales[row * (columns / 64) + word / 8] << 16);",
                     "sum += part * __uint_as_float((unsigned)scales[row * (columns / 64) + word / 8] << 16);\n        sum = __uint_as_float(__float_as_uint(sum) + 0x8000 & 0xffff0000);",
                     "rounded to 16 bits",
                 ),
-                ("i % 2 ? pairs[i / 2] & 0xffff0000 : pairs[i / 2] << 16", "pairs[i / 2] << 16", "gives another number"),
+                (
+                    "i % 2 ? pairs[i / 2] & 0xffff0000 : pairs[i / 2] << 16",
+                    "pairs[i / 2] << 16",
+                    "gives another number",
+                ),
                 // Right, and wasteful.
-                ("uint4 bits = ((const uint4 *)x)[word];", "const unsigned *of_x = (const unsigned *)x + 4 * word; uint4 bits = make_uint4(((volatile const unsigned *)of_x)[0], ((volatile const unsigned *)of_x)[1], ((volatile const unsigned *)of_x)[2], ((volatile const unsigned *)of_x)[3]);", "the loads of `x` ask for"),
+                (
+                    "uint4 bits = ((const uint4 *)x)[word];",
+                    "const unsigned *of_x = (const unsigned *)x + 4 * word; uint4 bits = make_uint4(((volatile const unsigned *)of_x)[0], ((volatile const unsigned *)of_x)[1], ((volatile const unsigned *)of_x)[2], ((volatile const unsigned *)of_x)[3]);",
+                    "the loads of `x` ask for",
+                ),
                 ("void matvec", "void product", "no kernel `matvec`"),
             ],
         );
@@ -289,7 +306,10 @@ mod tests {
     fn cheats_are_told_so() {
         // A thread a row: right, and each lane reads a row of its own.
         let lonely = RIGHT
-            .replace("blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32", "blockIdx.x * 4 + threadIdx.x, lane = 0")
+            .replace(
+                "blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32",
+                "blockIdx.x * 4 + threadIdx.x, lane = 0",
+            )
             .replace("if (row >= rows) { return; }", "if (threadIdx.x >= 4 || row >= rows) { return; }")
             .replace("word += 32", "word += 1")
             .replace("for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }", "");

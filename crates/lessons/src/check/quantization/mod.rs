@@ -176,7 +176,8 @@ fn judged(name: &str, weights: &[f32], bits: u32, answer: fn(&[f32], u32) -> f32
     let most = weights.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
     let absmax = most / ((1 << (bits - 1)) - 1) as f32;
     let times = if least > 0.0 { format!("{} times the least", figures(own / least)) } else { "the least is 0".into() };
-    let what = format!("{case}: with the scale {} the squares of what is lost add up to {times}", figures(f64::from(given)));
+    let what =
+        format!("{case}: with the scale {} the squares of what is lost add up to {times}", figures(f64::from(given)));
     let meaning = match given / absmax {
         ratio if (ratio - 1.0).abs() < 1e-3 => {
             "that is absmax: it takes the largest weight to the largest code, and nothing asks what the others lose"
@@ -207,7 +208,8 @@ pub fn four_bit_gain(answer: Option<f64>) -> Verdict {
         (2.0 * right, "a multiply-add is two operations, and 989 TFLOP/s counts both"),
         (time(16.0, 8.0) / time(4.25, 2.0), "the weights are multiplied in bf16 in both cases"),
     ];
-    let start = "for one weight: the time to read its bits, and the time of its 128 multiply-adds; the longer one counts";
+    let start =
+        "for one weight: the time to read its bits, and the time of its 128 multiply-adds; the longer one counts";
     number("four_bit_gain", answer, right * 0.98..=right * 1.02, &slips, start)
 }
 
@@ -247,14 +249,22 @@ mod tests {
                 unpack,
                 "changed places",
             ),
-            (|codes| codes.chunks(8).map(|e| (e[0] + 8) as u32 | ((e[1] + 8) as u32) << 4).collect(), unpack, "not in the word"),
+            (
+                |codes| codes.chunks(8).map(|e| (e[0] + 8) as u32 | ((e[1] + 8) as u32) << 4).collect(),
+                unpack,
+                "not in the word",
+            ),
             // A sign that runs over its neighbours.
             (
                 |codes| codes.chunks(8).map(|e| (0..8).fold(0, |w, i| w | (e[i] as u32) << (4 * i))).collect(),
                 unpack,
                 "two's complement",
             ),
-            (pack, |words| words.iter().flat_map(|w| (0..8).map(move |i| (w >> (4 * i) & 15) as i8)).collect(), "stand for"),
+            (
+                pack,
+                |words| words.iter().flat_map(|w| (0..8).map(move |i| (w >> (4 * i) & 15) as i8)).collect(),
+                "stand for",
+            ),
             (
                 pack,
                 |words| words.iter().flat_map(|w| (0..8).map(move |i| (w >> (28 - 4 * i) & 15) as i8 - 8)).collect(),
@@ -262,10 +272,16 @@ mod tests {
             ),
             (
                 pack,
-                |words| words.iter().flat_map(|w| (0..8).map(move |i| ((w >> (4 * i) << 4) as u8 as i8) >> 4)).collect(),
+                |words| {
+                    words.iter().flat_map(|w| (0..8).map(move |i| ((w >> (4 * i) << 4) as u8 as i8) >> 4)).collect()
+                },
                 "code + 8",
             ),
-            (pack, |words| words.iter().flat_map(|w| (0..4).map(move |i| (w >> (8 * i) & 15) as i8 - 8)).collect(), "holds eight"),
+            (
+                pack,
+                |words| words.iter().flat_map(|w| (0..4).map(move |i| (w >> (8 * i) & 15) as i8 - 8)).collect(),
+                "holds eight",
+            ),
             (|_| todo!(), unpack, "instead of panicking"),
             // Cheats: nothing at all, and a pair that undoes each other in a layout of its own.
             (|_| Vec::new(), |_| Vec::new(), "gives 0 words"),

@@ -106,7 +106,8 @@ pub fn scale_report(rows: usize, groups: usize, scales: Numbers, codes: Numbers)
         _ => vec![1.0; columns],
     };
     let gpu = Gpu::simulated()?;
-    let (on_codes, on_scales, on_x) = (gpu.to_device(&packed(&all_codes))?, gpu.to_device(&all_scales)?, gpu.to_device(&x)?);
+    let (on_codes, on_scales, on_x) =
+        (gpu.to_device(&packed(&all_codes))?, gpu.to_device(&all_scales)?, gpu.to_device(&x)?);
     let mut y = gpu.poison::<f32>(rows)?;
     let kernel = gpu.compile(SOURCE)?.kernel("matvec")?;
     kernel.launch(LaunchConfig::new(1, 32), (&on_codes, &on_scales, &on_x, &mut y, rows as i32, columns as i32))?;
@@ -200,11 +201,24 @@ impl ScaleReport {
 
 impl fmt::Display for ScaleReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let right: Vec<String> = (0..self.rows).filter(|row| ScaleReport::fits(&self.results[*row])).map(|row| row.to_string()).collect();
-        let right = if right.is_empty() { "none".to_string() } else { right.join(", ") };
-        let (count, groups) = (self.rows, self.groups);
-        writeln!(f, "{count} rows of {groups} groups, scales {:?}, codes {:?}: right rows: {right}", self.scales, self.codes)
+        let right: Vec<usize> = (0..self.rows).filter(|row| ScaleReport::fits(&self.results[*row])).collect();
+        let said = match right[..] {
+            [] => "no row is right".to_string(),
+            _ if right.len() == self.rows => "all right".to_string(),
+            [one] => format!("of rows 0 to {}, row {one} is right", self.rows - 1),
+            _ => {
+                let names: Vec<String> = right.iter().map(ToString::to_string).collect();
+                format!("of rows 0 to {}, rows {} are right", self.rows - 1, names.join(", "))
+            }
+        };
+        let (rows, groups) = (count(self.rows, "row"), count(self.groups, "group"));
+        writeln!(f, "{rows} of {groups}, scales {:?}, codes {:?}: {said}", self.scales, self.codes)
     }
+}
+
+/// `1 row`, `3 rows`.
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
