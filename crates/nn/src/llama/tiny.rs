@@ -66,10 +66,9 @@ impl Tiny {
         Tiny::drawn(&PRACTICE, |name, count| {
             // The sum of six uniform numbers has a standard deviation of √½.
             let mut normal = || (0..6).map(|_| random.unit() as f32 - 0.5).sum::<f32>() * 2.0_f32.sqrt();
-            let mut values: Vec<f32> = match name {
-                "token_embd.weight" => (0..count).map(|_| normal()).collect(),
-                name if name.contains("norm") => (0..count).map(|_| 1.0 + 0.1 * normal()).collect(),
-                _ => (0..count).map(|_| normal() / (PRACTICE.width as f32).sqrt()).collect(),
+            let mut values: Vec<f32> = match name.contains("norm") {
+                true => (0..count).map(|_| 1.0 + 0.1 * normal()).collect(),
+                false => (0..count).map(|_| normal() / (PRACTICE.width as f32).sqrt()).collect(),
             };
             if name.contains("attn_norm") || name.contains("ffn_norm") {
                 LOUD.iter().for_each(|channel| values[*channel] *= 15.0);
