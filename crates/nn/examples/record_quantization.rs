@@ -4,7 +4,7 @@
 //!
 //! `cargo run --release -p gpulab-nn --example record_quantization -- results/quantization/smollm2.csv`
 //!
-//! Tokens per second come last, and in rounds: what else the machine does then slows all contestants down alike.
+//! Stopped and started again it goes on: rows that the file has are not computed anew. Tokens per second come last, and in rounds: what else the machine does then slows all contestants down alike.
 //!
 //! The file that the model comes in has its layers in Q4_1 already. So all errors are measured against what that file says, and a
 //! format that can hold each of its blocks (int4 with a zero point, groups of 32) looks better here than it would on the original weights.
@@ -49,19 +49,19 @@ fn methods() -> Vec<Method> {
         scaled(MiniFloat::E4M3),
         scaled(MiniFloat::E5M2),
         int(3, true, group),
-        gptq(3, true, group),
-        awq(3, true, group),
+        int(4, true, group),
+        int(2, true, group),
         ggml(Q8_0),
-        ggml(Q6K),
         ggml(Q4K),
         ggml(Q4_0),
-        ggml(Q3K),
+        ggml(Q6K),
         ggml(Q2K),
         ggml(Q4_1),
-        int(4, true, group),
+        ggml(Q3K),
+        gptq(3, true, group),
+        awq(3, true, group),
         int(4, true, Share::Group(32)),
         int(4, true, Share::Row),
-        int(2, true, group),
         int(8, false, Share::Tensor),
         Method::Round(Format::Mx(MiniFloat::E4M3)),
         scaled(MiniFloat::E2M1),
@@ -99,6 +99,25 @@ impl Row {
     }
 }
 
+/// The rows of an earlier run. Bits follow from the bytes, which are exact.
+fn read(path: &Path, weights: f64) -> Vec<Row> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let row = |line: &str| {
+        let (name, numbers) = line.strip_prefix('"')?.split_once("\",")?;
+        let numbers: Vec<Option<f64>> = numbers.split(',').map(|text| text.parse().ok()).collect();
+        Some(Row {
+            name: name.to_string(),
+            bits_a_weight: 8.0 * numbers[1]? / weights,
+            weight_error: numbers[2]?,
+            output_error: numbers[3]?,
+            loss: numbers[4]?,
+            llama: None,
+            tokens_per_s: numbers[6],
+        })
+    };
+    text.lines().filter_map(row).collect()
+}
+
 /// The whole file, anew.
 fn write(path: &Path, rows: &[Row], weights: f64) -> gpulab::Result<()> {
     let lines: Vec<String> =
@@ -125,7 +144,9 @@ fn time(rows: &mut [Row]) -> gpulab::Result<()> {
         }
     }
     for (row, ms) in rows.iter_mut().zip(ms) {
-        row.tokens_per_s = (!ms.is_empty()).then(|| 1e3 / Summary::of(&ms).median);
+        if !ms.is_empty() {
+            row.tokens_per_s = Some(1e3 / Summary::of(&ms).median);
+        }
     }
     Ok(())
 }
@@ -176,8 +197,13 @@ fn main() -> gpulab::Result<()> {
     };
     let (calibration, held_out) = (tokens(&text.train, CALIBRATION)?, tokens(&text.held_out, HELD_OUT)?);
     let weights = dense.llama.config().projection_count() as f64;
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows = read(&path, weights);
+    let known: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
     let mut add = |name: &str, bits: f64, errors: (f64, f64), llama: Llama, multiplies: bool| -> gpulab::Result<()> {
+        if let Some(row) = rows.iter_mut().find(|row| row.name == name) {
+            row.llama = multiplies.then_some(llama);
+            return Ok(());
+        }
         let loss = llama.loss(&held_out, WINDOW)?;
         rows.push(Row {
             name: name.to_string(),
@@ -197,7 +223,7 @@ fn main() -> gpulab::Result<()> {
     add("bf16", 16.0, none, ChatModel::smollm2(&device, Precision::Dense(DType::BF16))?.llama, true)?;
     let stored = ChatModel::smollm2(&device, Precision::AsStored)?.llama;
     add("Q4_1 as stored, inputs in int8", 5.0, none, stored, true)?;
-    for method in methods() {
+    for method in methods().into_iter().filter(|method| !known.contains(&method.name())) {
         let tokens = if matches!(method, Method::Round(_)) { SAMPLE } else { CALIBRATION };
         let done = quantize(&dense.llama, method, &calibration[..tokens])?;
         let mean = |of: fn(&gpulab_nn::quantize::MatrixError) -> f64| {

@@ -81,7 +81,7 @@ pub use on_paper::{
 pub use planes::planes;
 pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
 pub use quantization::{
-    Numbers, ScaleFault, ScaleReport, diagnose_scales, four_bit_gain, pack_words, quantized_matvec, revealed_scales,
+    Pattern, ScaleFault, ScaleReport, diagnose_scales, four_bit_gain, pack_words, quantized_matvec, revealed_scales,
     scale_report, scale_search,
 };
 pub use reduction::{dot, row_sums};
