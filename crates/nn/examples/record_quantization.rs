@@ -7,7 +7,7 @@
 //! Stopped and started again it goes on: rows that the file has are not computed anew. Tokens per second come last, and in rounds: what else the machine does then slows all contestants down alike.
 //!
 //! The file that the model comes in has its layers in Q4_1 already. So all errors are measured against what that file says, and a
-//! format that can hold each of its blocks (int4 with a zero point, groups of 32) looks better here than it would on the original weights.
+//! format that can hold each of its blocks (Q4_1 itself above all) looks better here than it would on the original weights.
 
 use candle_core::quantized::GgmlDType::{Q2K, Q3K, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use gpulab::measurement::Summary;
