@@ -99,7 +99,7 @@ impl Row {
     }
 }
 
-/// The rows of an earlier run. Bits follow from the bytes, which are exact.
+/// The rows of an earlier run. Bits follow from the bytes, which are exact, and the loss from the perplexity, which has more digits.
 fn read(path: &Path, weights: f64) -> Vec<Row> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let row = |line: &str| {
@@ -110,7 +110,7 @@ fn read(path: &Path, weights: f64) -> Vec<Row> {
             bits_a_weight: 8.0 * numbers[1]? / weights,
             weight_error: numbers[2]?,
             output_error: numbers[3]?,
-            loss: numbers[4]?,
+            loss: numbers[5]?.ln(),
             llama: None,
             tokens_per_s: numbers[6],
         })
