@@ -54,7 +54,7 @@ report: python ## results/metrics.csv summarised: CPU against GPU by experiment,
 mnist: python ## fetch MNIST into data/mnist/; ARGS="--hub OWNER/NAME" for a data set of the Hugging Face hub
 	@$(PYTHON) -m env.train data mnist
 
-model: python ## fetch SmolLM2-135M-Instruct (98 MB, GGUF), the language model of lesson 40, into models/hub/
+model: python ## fetch SmolLM2-135M-Instruct (98 MB, GGUF), the language model of lessons 40 and 41, into models/hub/
 	@$(PYTHON) -m env.model
 
 train-cpu: python ## train lesson 20's CNN; ARGS="--epochs 3 --batch-size 128 --data DIR --resume"

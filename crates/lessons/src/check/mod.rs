@@ -24,6 +24,7 @@
 //! | 31a | [`one_pass`], [`tile_loop`], [`causal_tiles`], [`queries_per_block`] |
 //! | 31b | [`weigh`], [`merge_parts`], [`tensor_busy`], [`diagnose_traffic`] |
 //! | 40 | [`top_p`], [`decode_step`], [`token_floor`], [`cache_gigabytes`], [`diagnose_serving`] |
+//! | 41 | [`pack_words`], [`scale_search`], [`quantized_matvec`], [`four_bit_gain`], [`diagnose_scales`] |
 //! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes` (feature `onnx`) |
 
 mod add_rms_norm;
@@ -48,6 +49,7 @@ mod memory;
 mod on_paper;
 mod planes;
 mod profiling;
+mod quantization;
 mod reduction;
 mod rust_kernels;
 mod scan;
@@ -87,6 +89,10 @@ pub use on_paper::{
 };
 pub use planes::planes;
 pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
+pub use quantization::{
+    Pattern, ScaleFault, ScaleReport, diagnose_scales, four_bit_gain, pack_words, quantized_matvec, revealed_scales,
+    scale_report, scale_search,
+};
 pub use reduction::{dot, row_sums};
 pub use rust_kernels::{
     CountFault, CountReport, count_report, count_report_checked, diagnose_count, particle_sectors, revealed_count,

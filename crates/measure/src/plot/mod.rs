@@ -10,6 +10,7 @@
 //! | operations per byte against operations a second | [`roofline`] |
 //! | the memory pool's numbers, step by step | [`memory_life`] |
 //! | who worked from when to when | [`timeline`] |
+//! | a histogram, or a figure for each of many channels | [`columns`] |
 //! | a table of numbers, such as attention's weights | [`heat_map`] |
 //!
 //! Each gives a chart that takes a title and your predictions, and shows itself; `draw()` gives the [`Figure`], which
@@ -44,6 +45,7 @@ macro_rules! chart {
 
 mod bars;
 pub mod canvas;
+mod columns;
 mod curves;
 pub mod frame;
 mod heat_map;
@@ -56,6 +58,7 @@ mod timeline;
 
 pub use bars::BarChart;
 pub use canvas::Figure;
+pub use columns::ColumnChart;
 pub use curves::crossing;
 pub use heat_map::HeatMap;
 pub use ladder::{LadderChart, is_rung, percent};
@@ -147,6 +150,12 @@ pub fn timeline(spans: &[Span]) -> Timeline {
 /// A table of numbers from 0 up, row by row, as cells of one colour, each as strong as its number. NaN is an empty cell.
 pub fn heat_map(values: &[f64], rows: &[&str], columns: &[&str]) -> HeatMap {
     HeatMap::new(values, rows, columns)
+}
+
+/// Upright bars side by side, one for each value from 0 up, over the numbers from `range.0` to `range.1`: a histogram's counts, or a
+/// figure for each channel.
+pub fn columns(values: &[f64], range: (f64, f64)) -> ColumnChart {
+    ColumnChart::new(values, range)
 }
 
 #[cfg(test)]

@@ -75,6 +75,13 @@ impl SizeChart {
         self
     }
 
+    /// The axis shows each size times this: rows hold whole numbers, and bits per weight, say, are kept in thousandths.
+    pub fn sizes_times(mut self, factor: f64) -> SizeChart {
+        let spots = self.data.curves.iter_mut().flat_map(|curve| &mut curve.spots);
+        spots.for_each(|spot| spot.size *= factor);
+        self
+    }
+
     /// A horizontal line that no curve can pass, such as the device's copy bandwidth; `value` is in the chart's unit.
     pub fn ceiling(mut self, label: &str, value: f64) -> SizeChart {
         self.ceilings.push((label.to_string(), value));
@@ -217,7 +224,12 @@ fn near(value: f64, min: f64, max: f64, text: &str, remarks: &mut Vec<String>) -
 }
 
 fn size_text(value: f64, in_bytes: bool) -> String {
-    if in_bytes { bytes(value.round() as u64) } else { format!("{}", value.round()) }
+    match in_bytes {
+        true => bytes(value.round() as u64),
+        // A size in thousandths (`sizes_times`) has a fraction.
+        false if value < 32.0 => number((value * 1e3).round() / 1e3),
+        false => format!("{}", value.round()),
+    }
 }
 
 fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
@@ -310,7 +322,8 @@ fn y_label(chart: &SizeChart) -> String {
         Some(false) => "; lower is faster",
         None => "",
     };
-    format!("{name} ({}, log scale{better})", chart.data.unit)
+    let unit = if chart.data.unit.is_empty() { String::new() } else { format!("{}, ", chart.data.unit) };
+    format!("{name} ({unit}log scale{better})")
 }
 
 fn curve_pen(curve: &Curve) -> Pen {

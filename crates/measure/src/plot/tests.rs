@@ -49,6 +49,15 @@ fn the_crossing_is_written_or_its_absence() {
 }
 
 #[test]
+fn sizes_may_have_a_fraction_and_values_no_unit() {
+    let one = |size| Measurement::new("int", Backend::Cpu, size, "perplexity", "", summary(20.0));
+    let svg = over_size(&[one(4250), one(8062)]).sizes_times(1e-3).x_label("bits").draw().svg();
+    for text in ["perplexity (log scale)", "bits (log scale)", "4.25: 20.0", "8.062: 20.0"] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+}
+
+#[test]
 fn what_a_log_axis_cannot_hold_is_counted() {
     let mut rows = two();
     rows.push(row("work", Backend::Cpu, 0, 1.0, "", false));

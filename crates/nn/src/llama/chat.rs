@@ -41,7 +41,7 @@ impl ChatModel {
                 &path,
                 "open the language model",
                 "it was not fetched yet",
-                "`make model` fetches it (98 MB), once; without it the course's small GPT serves: LanguageModel::course",
+                "`make model` fetches it (98 MB), once; in its place lesson 40 takes the course's small GPT, and lesson 41 a practice model",
             )),
         }
     }

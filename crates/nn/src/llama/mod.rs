@@ -10,7 +10,6 @@ mod product;
 mod template;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
 pub(crate) mod tiny;
 mod tokenizer;
 
@@ -18,4 +17,6 @@ pub use chat::{Chat, ChatModel, model_path};
 pub use config::LlamaConfig;
 pub use gguf::GgufFile;
 pub use model::{Input, Llama, Precision, Projection};
+pub use product::quantized_product;
 pub use template::{ChatTemplate, Message};
+pub use tiny::write_practice;

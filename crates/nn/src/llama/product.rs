@@ -4,8 +4,8 @@
 //! arithmetic here is candle's (and ggml's): 32 inputs share a scale, are rounded to 8 bits, and the scale to f16; a block's
 //! products are summed up exactly, and the blocks' sums in f32.
 
-use candle_core::quantized::{GgmlDType, QTensor};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, bail};
+use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
+use candle_core::{CpuStorage, CustomOp1, Layout, Module, Result, Shape, Tensor, bail};
 use half::f16;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -62,6 +62,17 @@ impl BlockProduct {
         let whole = weight.shape().dims().last().is_some_and(|inputs| inputs.is_multiple_of(BLOCK));
         (known && whole && weight.device().is_cpu()).then(|| BlockProduct { weight: weight.clone(), instructions })
     }
+}
+
+/// x · weightᵀ, `[rows, inputs]` to `[rows, outputs]` in f32: with our product for Q4_1 and Q8_0 on the CPU, with candle's for all else.
+///
+/// # Errors
+/// What candle says, when the shapes do not fit above all.
+pub fn quantized_product(weight: &Arc<QTensor>, x: &Tensor) -> gpulab::error::Result<Tensor> {
+    Ok(match BlockProduct::of(weight) {
+        Some(product) => x.contiguous()?.apply_op1_no_bwd(&product)?,
+        None => QMatMul::from_arc(weight.clone())?.forward(&x.contiguous()?)?,
+    })
 }
 
 /// A row of inputs, rounded to 8 bits by blocks.
@@ -267,8 +278,7 @@ mod x86 {
 mod tests {
     use super::*;
     use crate::gpt::SplitMix64;
-    use candle_core::quantized::QMatMul;
-    use candle_core::{Device, Module, Tensor};
+    use candle_core::Device;
 
     fn random(count: usize, seed: u64) -> Vec<f32> {
         let mut random = SplitMix64::new(seed);

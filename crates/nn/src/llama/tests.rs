@@ -380,7 +380,7 @@ fn prompts_that_cannot_be_read_are_refused() {
 fn the_tiny_model_is_the_same_each_time() {
     let path = std::env::temp_dir().join("gpulab-tiny.gguf");
     let written = || {
-        Tiny::new().write(&path);
+        Tiny::new().write(&path).unwrap();
         std::fs::read(&path).unwrap()
     };
     assert!(written() == written());

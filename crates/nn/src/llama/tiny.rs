@@ -1,13 +1,16 @@
-//! A tiny Llama as a GGUF file, for tests: random weights that a seed names, in Q4_1 and Q8_0 as SmolLM2's, bytes as tokens.
+//! A tiny Llama as a GGUF file: random weights that a seed names, in Q4_1 and Q8_0 as SmolLM2's, bytes as tokens. Tests use one;
+//! lesson 41 a larger one, where SmolLM2 is not there.
 
-use super::{LlamaConfig, Projection};
+use super::{ChatModel, LlamaConfig, Precision, Projection};
 use crate::gpt::SplitMix64;
 use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
+use gpulab::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
+#[cfg(test)]
 pub const CONFIG: LlamaConfig = LlamaConfig {
     layers: 2,
     heads: 8,
@@ -19,6 +22,20 @@ pub const CONFIG: LlamaConfig = LlamaConfig {
     rope_base: 10_000.0,
     epsilon: 1e-5,
 };
+/// The practice model's: rows of whole k-quant blocks (256).
+const PRACTICE: LlamaConfig = LlamaConfig {
+    layers: 4,
+    heads: 8,
+    kv_heads: 2,
+    width: 256,
+    inner: 512,
+    context: 1024,
+    vocabulary: 259,
+    rope_base: 10_000.0,
+    epsilon: 1e-5,
+};
+/// Its channels that every norm of a layer makes loud.
+const LOUD: [usize; 3] = [17, 101, 230];
 const TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + \
                         '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>' }}{% endif %}";
 
@@ -29,7 +46,39 @@ pub struct Tiny {
 }
 
 impl Tiny {
+    #[cfg(test)]
     pub fn new() -> Tiny {
+        let mut random = SplitMix64::new(41);
+        Tiny::drawn(&CONFIG, |name, count| {
+            let (around, spread) = match name {
+                "token_embd.weight" => (0.0, 2.0),
+                name if name.contains("norm") => (1.0, 0.5),
+                _ => (0.0, 0.6),
+            };
+            (0..count).map(|_| around + spread * (random.unit() as f32 - 0.5)).collect()
+        })
+        .unwrap()
+    }
+
+    /// Weights around 0 that are roughly normal, as a trained model's, and three loud channels.
+    fn practice() -> Result<Tiny> {
+        let mut random = SplitMix64::new(41);
+        Tiny::drawn(&PRACTICE, |name, count| {
+            // The sum of six uniform numbers has a standard deviation of √½.
+            let mut normal = || (0..6).map(|_| random.unit() as f32 - 0.5).sum::<f32>() * 2.0_f32.sqrt();
+            let mut values: Vec<f32> = match name.contains("norm") {
+                true => (0..count).map(|_| 1.0 + 0.1 * normal()).collect(),
+                false => (0..count).map(|_| normal() / (PRACTICE.width as f32).sqrt()).collect(),
+            };
+            if name.contains("attn_norm") || name.contains("ffn_norm") {
+                LOUD.iter().for_each(|channel| values[*channel] *= 15.0);
+            }
+            values
+        })
+    }
+
+    /// A model of that shape; `draw` gives the numbers of the array of that name.
+    fn drawn(config: &LlamaConfig, mut draw: impl FnMut(&str, usize) -> Vec<f32>) -> Result<Tiny> {
         let mut letters: Vec<char> = ByteLevel::alphabet().into_iter().collect();
         letters.sort_unstable();
         let mut tokens = vec!["<|endoftext|>".to_string(), "<|im_start|>".to_string(), "<|im_end|>".to_string()];
@@ -39,15 +88,15 @@ impl Tiny {
         let number = |number: usize| Value::U32(number as u32);
         let metadata = [
             ("general.architecture", text("llama")),
-            ("llama.block_count", number(CONFIG.layers)),
-            ("llama.context_length", number(CONFIG.context)),
-            ("llama.embedding_length", number(CONFIG.width)),
-            ("llama.feed_forward_length", number(CONFIG.inner)),
-            ("llama.attention.head_count", number(CONFIG.heads)),
-            ("llama.attention.head_count_kv", number(CONFIG.kv_heads)),
-            ("llama.attention.layer_norm_rms_epsilon", Value::F32(CONFIG.epsilon)),
-            ("llama.rope.freq_base", Value::F32(CONFIG.rope_base)),
-            ("llama.rope.dimension_count", number(CONFIG.head_dim())),
+            ("llama.block_count", number(config.layers)),
+            ("llama.context_length", number(config.context)),
+            ("llama.embedding_length", number(config.width)),
+            ("llama.feed_forward_length", number(config.inner)),
+            ("llama.attention.head_count", number(config.heads)),
+            ("llama.attention.head_count_kv", number(config.kv_heads)),
+            ("llama.attention.layer_norm_rms_epsilon", Value::F32(config.epsilon)),
+            ("llama.rope.freq_base", Value::F32(config.rope_base)),
+            ("llama.rope.dimension_count", number(config.head_dim())),
             ("tokenizer.ggml.model", text("gpt2")),
             ("tokenizer.ggml.pre", text("smollm")),
             ("tokenizer.ggml.tokens", Value::Array(tokens.into_iter().map(Value::String).collect())),
@@ -56,49 +105,81 @@ impl Tiny {
             ("tokenizer.ggml.eos_token_id", number(2)),
             ("tokenizer.chat_template", text(TEMPLATE)),
         ];
-        let mut random = SplitMix64::new(41);
         let mut tensors = Vec::new();
-        let mut add = |name: &str, shape: &[usize], kind: GgmlDType, around: f32, spread: f32| {
-            let count = shape.iter().product();
-            let mut one = || around + spread * (random.unit() as f32 - 0.5);
-            let values: Vec<f32> = (0..count).map(|_| one()).collect();
-            let tensor = Tensor::from_vec(values, shape, &Device::Cpu).unwrap();
-            tensors.push((name.to_string(), QTensor::quantize(&tensor, kind).unwrap()));
+        let mut add = |name: &str, shape: &[usize], kind: GgmlDType| -> Result<()> {
+            let values = draw(name, shape.iter().product());
+            let tensor = Tensor::from_vec(values, shape, &Device::Cpu)?;
+            tensors.push((name.to_string(), QTensor::quantize(&tensor, kind)?));
+            Ok(())
         };
-        add("token_embd.weight", &[CONFIG.vocabulary, CONFIG.width], GgmlDType::Q8_0, 0.0, 2.0);
-        for layer in 0..CONFIG.layers {
-            add(&format!("blk.{layer}.attn_norm.weight"), &[CONFIG.width], GgmlDType::F32, 1.0, 0.5);
-            add(&format!("blk.{layer}.ffn_norm.weight"), &[CONFIG.width], GgmlDType::F32, 1.0, 0.5);
+        add("token_embd.weight", &[config.vocabulary, config.width], GgmlDType::Q8_0)?;
+        for layer in 0..config.layers {
+            add(&format!("blk.{layer}.attn_norm.weight"), &[config.width], GgmlDType::F32)?;
+            add(&format!("blk.{layer}.ffn_norm.weight"), &[config.width], GgmlDType::F32)?;
             for of in Projection::ALL {
-                let name = format!("blk.{layer}.{}.weight", of.name());
-                add(&name, &of.shape(&CONFIG), GgmlDType::Q4_1, 0.0, 0.6);
+                add(&format!("blk.{layer}.{}.weight", of.name()), &of.shape(config), GgmlDType::Q4_1)?;
             }
         }
-        add("output_norm.weight", &[CONFIG.width], GgmlDType::F32, 1.0, 0.5);
-        Tiny { metadata: metadata.map(|(key, value)| (key.to_string(), value)).to_vec(), tensors }
+        add("output_norm.weight", &[config.width], GgmlDType::F32)?;
+        Ok(Tiny { metadata: metadata.map(|(key, value)| (key.to_string(), value)).to_vec(), tensors })
     }
 
+    #[cfg(test)]
     pub fn set(&mut self, key: &str, value: Value) {
         self.metadata.retain(|(own, _)| own != key);
         self.metadata.push((key.to_string(), value));
     }
 
-    pub fn write(&self, path: &Path) {
+    pub fn write(&self, path: &Path) -> Result<()> {
         let metadata: Vec<(&str, &Value)> = self.metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
         let tensors: Vec<(&str, &QTensor)> = self.tensors.iter().map(|(key, value)| (key.as_str(), value)).collect();
-        gguf_file::write(&mut std::fs::File::create(path).unwrap(), &metadata, &tensors).unwrap();
+        let file = std::fs::File::create(path);
+        let file = file.map_err(|error| Error::file(path, "write", error, "name a file that can be written"))?;
+        Ok(gguf_file::write(&mut std::io::BufWriter::new(file), &metadata, &tensors)?)
     }
 }
 
-/// A file of its own for a test, which goes when it ends.
+/// Writes the practice model as a GGUF file: a Llama of four layers with random weights, roughly normal, three of whose channels are
+/// made loud on purpose. It knows nothing: texts and losses of it mean nothing, errors of rounding do.
+///
+/// # Errors
+/// [`Error::File`] when the file cannot be written; what candle says.
+///
+/// ```
+/// # use gpulab_nn::llama::{GgufFile, write_practice};
+/// let path = std::env::temp_dir().join(format!("gpulab-practice-{}.gguf", std::process::id()));
+/// write_practice(&path)?;
+/// assert_eq!(GgufFile::open(&path)?.number("llama.block_count")?, 4);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), gpulab::Error>(())
+/// ```
+pub fn write_practice(path: &Path) -> Result<()> {
+    Tiny::practice()?.write(path)
+}
+
+impl ChatModel {
+    /// The practice model of [`write_practice`], through a file that is removed again.
+    ///
+    /// # Errors
+    /// As [`write_practice`] and [`ChatModel::load`].
+    pub fn practice(device: &Device, precision: Precision) -> Result<ChatModel> {
+        let once = format!("gpulab-practice-{}-{:?}.gguf", std::process::id(), std::thread::current().id());
+        let file = TinyFile(std::env::temp_dir().join(once));
+        write_practice(&file.0)?;
+        ChatModel::load(&file.0, device, precision)
+    }
+}
+
+/// A file that goes when this does.
 pub struct TinyFile(pub PathBuf);
 
+#[cfg(test)]
 impl TinyFile {
     pub fn new(name: &str, change: impl FnOnce(&mut Tiny)) -> TinyFile {
         let path = std::env::temp_dir().join(format!("gpulab-llama-{}-{name}.gguf", std::process::id()));
         let mut tiny = Tiny::new();
         change(&mut tiny);
-        tiny.write(&path);
+        tiny.write(&path).unwrap();
         TinyFile(path)
     }
 }

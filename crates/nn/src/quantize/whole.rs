@@ -92,12 +92,15 @@ impl QuantizedLlama {
     }
 }
 
+/// Tokens of the calibration text that are read as one text: a longer one is cut into pieces.
+const WINDOW: usize = 512;
+
 /// Rounds the matrices of a model that is kept in f32, layer after layer. The calibration text runs through each layer as it was
-/// rounded, so that a layer meets the inputs that the ones before it will give it. Embedding and norms stay.
+/// rounded, so that a layer meets the inputs that the ones before it will give it. Embedding and norms stay. A text of more than 512
+/// tokens, or than the model's context, is read in pieces of that length, and what is left over is not read.
 ///
 /// # Errors
-/// [`Error::Invalid`] when the model is not kept in f32, the text has fewer than 128 tokens or does not fit into the context, or a group
-/// does not divide a row.
+/// [`Error::Invalid`] when the model is not kept in f32, the text has fewer than 128 tokens, or a group does not divide a row.
 pub fn quantize(model: &Llama, method: Method, text: &[u32]) -> Result<QuantizedLlama> {
     if model.precision() != Precision::Dense(DType::F32) {
         return Err(Error::invalid(
@@ -107,7 +110,9 @@ pub fn quantize(model: &Llama, method: Method, text: &[u32]) -> Result<Quantized
     }
     calibration::enough(text.len())?;
     let mut llama = model.clone();
-    let mut x = llama.embed(text)?;
+    let window = text.len().min(WINDOW).min(llama.config().context);
+    let pieces = text.chunks_exact(window).map(|piece| llama.embed(piece)).collect::<Result<Vec<_>>>()?;
+    let mut x = Tensor::cat(&pieces, 0)?;
     let (mut bits, mut errors) = (0, Vec::new());
     for layer in 0..llama.config().layers {
         let mut inputs: Vec<(Input, Calibration)> = Vec::new();
@@ -209,6 +214,21 @@ mod tests {
     }
 
     #[test]
+    fn a_long_text_is_read_in_pieces() {
+        let (llama, text) = tiny("pieces");
+        let method = Method::Round(Format::Int { bits: 4, zero_point: false, share: Share::Row });
+        // The context is 256: the rest of 300 tokens is left over.
+        let long: Vec<u32> = text.iter().chain(&text).copied().collect();
+        let (one, same) =
+            (quantize(&llama, method, &long[..256]).unwrap(), quantize(&llama, method, &long[..300]).unwrap());
+        assert_eq!(one.errors, same.errors);
+        let twice: Vec<u32> = long[..256].iter().chain(&long[..256]).copied().collect();
+        let twice = quantize(&llama, method, &twice).unwrap();
+        let near = |(a, b): (&MatrixError, &MatrixError)| (a.outputs / b.outputs - 1.0).abs() < 0.2;
+        assert!(one.errors.iter().zip(&twice.errors).all(near), "{:?} {:?}", one.errors, twice.errors);
+    }
+
+    #[test]
     fn requantizing_to_the_files_own_kind_changes_nearly_nothing() {
         let (llama, text) = tiny("own-kind");
         let done = quantize(&llama, Method::Round(Format::Ggml(GgmlDType::Q4_1)), &text).unwrap();
@@ -230,7 +250,6 @@ mod tests {
         };
         let method = Method::Gptq { bits, zero_point, share };
         says(&llama, method, &text[..100], "100 tokens is too short");
-        says(&llama, method, &[5; 300], "do not fit into the model's context of 256");
         says(&llama, Method::Awq { bits, zero_point, share: Share::Group(100) }, &text, "groups of 100");
         let file = TinyFile::new("stored", |_| ());
         let stored = ChatModel::load(&file.0, &Device::Cpu, Precision::AsStored).unwrap().llama;
