@@ -4,8 +4,8 @@ use crate::code::{Diff, Listing};
 use crate::counters::{RungCount, RungCounters};
 use crate::ladder::{RUNGS, Rung};
 use crate::topics::{
-    Embedding, FlashAttention, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size, Softmax, Topic,
-    VectorAdd, fits, known_width, reason,
+    Codes, Embedding, FlashAttention, Launches, Matmul, MatmulBf16, Norm, QuantizedGemv, Reduction, ResidualNorm, Rope,
+    Size, Softmax, Topic, VectorAdd, fits, known_width, reason,
 };
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, KernelResources};
@@ -65,6 +65,10 @@ pub enum Ladder {
     FlashAttention,
     /// The same where no query sees a key behind it.
     CausalFlashAttention,
+    /// A matrix of 4 bits times a vector in bf16, 128 columns to a scale; a size is (rows, columns).
+    QuantizedGemv,
+    /// The same with 8 bits.
+    QuantizedGemvInt8,
 }
 
 impl Ladder {
@@ -96,6 +100,8 @@ impl Ladder {
         Ladder::ResidualNorm,
         Ladder::FlashAttention,
         Ladder::CausalFlashAttention,
+        Ladder::QuantizedGemv,
+        Ladder::QuantizedGemvInt8,
     ];
 
     /// The folder of its kernels, and how many numbers a size has.
@@ -113,6 +119,8 @@ impl Ladder {
             Ladder::Embedding => ("embedding", 3),
             Ladder::FlashAttention => ("flash_attention", 3),
             Ladder::CausalFlashAttention => ("flash_attention_causal", 3),
+            Ladder::QuantizedGemv => ("quantized_gemv", 2),
+            Ladder::QuantizedGemvInt8 => ("quantized_gemv_int8", 2),
         }
     }
 
@@ -133,6 +141,8 @@ impl Ladder {
             Ladder::Embedding => Box::new(Embedding::new(gpu, path)?),
             Ladder::FlashAttention => Box::new(FlashAttention::new(gpu, path, false)?),
             Ladder::CausalFlashAttention => Box::new(FlashAttention::new(gpu, path, true)?),
+            Ladder::QuantizedGemv => Box::new(QuantizedGemv::new(gpu, path, Codes::INT4)?),
+            Ladder::QuantizedGemvInt8 => Box::new(QuantizedGemv::new(gpu, path, Codes::INT8)?),
         })
     }
 
@@ -147,14 +157,15 @@ impl Ladder {
         })
     }
 
-    /// The topic's name, which is its folder's; of attention under a causal mask, with that behind it.
+    /// The topic's name, which is its folder's; of attention under a causal mask, and of codes of 8 bits, with
+    /// that behind it.
     pub fn topic(self) -> &'static str {
         self.about().0
     }
 
     /// The folder of its kernels.
     fn folder(self) -> &'static str {
-        self.about().0.trim_end_matches("_causal")
+        self.about().0.trim_end_matches("_causal").trim_end_matches("_int8")
     }
 
     /// Its rungs, in reading order.

@@ -42,6 +42,13 @@ const SPECIALISED: Rung = Rung { block: (384, 1), shared_bytes: stages(4) + 4 * 
 const CLUSTER: &[(&str, u32)] =
     &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("STAGES", 4), ("GROUP", 8), ("C_BUFFERS", 2), ("CLUSTER", 2)];
 
+/// A matrix of few bits times a vector: a warp for each row. Tiles count the lanes of that, whoever takes the rows.
+const GEMV: Rung =
+    Rung { kernel: "quantized_gemv", defines: &[("BITS", 4), ("GROUP", 128)], tile: (8 * 32, 1), ..PLAIN };
+
+/// The same on the tensor cores: a block for 16 rows.
+const GEMV_16: Rung = Rung { tile: (16 * 32, 1), needs: (8, 0), ..GEMV };
+
 /// Tiles of 128 × 128, a thread computes 8 × 8.
 const MATMUL_8_BY_8: Rung = Rung {
     kernel: "matmul",
@@ -232,6 +239,26 @@ pub const RUNGS: &[Rung] = &[
         shared_bytes: SPECIALISED.shared_bytes + C_TILES,
         cluster: 2,
         ..SPECIALISED
+    },
+    Rung { path: "quantized_gemv/01_thread_a_row", block: (64, 1), tile: (64 * 32, 1), ..GEMV },
+    Rung { path: "quantized_gemv/02_warp_a_row", ..GEMV },
+    Rung {
+        path: "quantized_gemv/03_four_rows",
+        defines: &[("BITS", 4), ("GROUP", 128), ("ROWS", 4)],
+        tile: (8 * 4 * 32, 1),
+        ..GEMV
+    },
+    Rung {
+        path: "quantized_gemv/04_tensor_cores",
+        defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("DEPTH", 2)],
+        ..GEMV_16
+    },
+    Rung {
+        path: "quantized_gemv/05_ring",
+        defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("STAGES", 6), ("TILES", 1), ("BLOCKS", 3)],
+        shared_bytes: 6 * 8 * 1024,
+        blocks_per_sm: 3,
+        ..GEMV_16
     },
     Rung { path: "reduction/01_one_atomic_each", kernel: "reduce", leaves: Leaves::Added, ..PLAIN },
     Rung { path: "reduction/02_tree", defines: &[("THREADS", 256)], ..PARTIALS },

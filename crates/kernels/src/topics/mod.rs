@@ -7,6 +7,8 @@ mod flash_attention;
 mod matmul;
 mod matmul_bf16;
 mod norm;
+mod quantized;
+mod quantized_gemv;
 mod reduction;
 mod residual_norm;
 mod rope;
@@ -18,13 +20,15 @@ mod vector_add;
 
 pub use attention::{Attention, AttentionStep, AttentionWork, StepWork, bytes_row};
 pub use embedding::Embedding;
-use errors::lengths;
+use errors::{lengths, wrong_size};
 pub(crate) use errors::wrong;
 pub(crate) use flash_attention::known_width;
 pub use flash_attention::{FlashAttention, WIDTHS};
 pub use matmul::Matmul;
 pub use matmul_bf16::MatmulBf16;
 pub use norm::{EPSILON, Norm, NormInputs};
+pub use quantized::Codes;
+pub use quantized_gemv::QuantizedGemv;
 pub use reduction::Reduction;
 pub use residual_norm::ResidualNorm;
 pub use rope::Rope;
@@ -80,6 +84,14 @@ impl Loaded {
         Ok(Loaded { gpu: gpu.clone(), rung, kernel: rung.compile(gpu)?, tensor_maps })
     }
 
+    /// The rung in CUDA C with these constants in place of its own.
+    fn with_constants(gpu: &Gpu, rung: Rung, constants: &[(String, u32)]) -> Result<Loaded> {
+        rung.supported_on(gpu)?;
+        let file = Rung { defines: &[], ..rung }.source()?;
+        let source = constants.iter().fold(file, |source, (name, value)| source.define(name, value));
+        Ok(Loaded { gpu: gpu.clone(), rung, kernel: gpu.compile(source)?.kernel(rung.kernel)?, tensor_maps: 0 })
+    }
+
     /// One launch for a result of so many columns and rows; none where there is nothing to compute, as a grid has at
     /// least one block.
     fn launch<'a>(&self, launches: &mut Launches, columns: usize, rows: usize, args: impl Args<'a>) -> Result<()> {
@@ -88,6 +100,12 @@ impl Loaded {
         }
         launches.launch(&self.kernel, self.rung.launch(columns, rows, self.gpu.multiprocessors()), args)
     }
+}
+
+/// The constants of a rung, some of them changed.
+fn changed(defines: &[(&str, u32)], changes: &[(&str, u32)]) -> Vec<(String, u32)> {
+    let value = |name: &str, own: u32| changes.iter().find(|(other, _)| *other == name).map_or(own, |(_, value)| *value);
+    defines.iter().map(|&(name, own)| (name.to_string(), value(name, own))).collect()
 }
 
 /// The first line of an error: what, without what to do. That the simulator says so, tables say themselves.

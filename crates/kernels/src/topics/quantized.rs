@@ -1,0 +1,102 @@
+//! Weights of few bits: how they lie in memory, random ones, and products with them in f64.
+
+use super::{HostArray, wrong_size};
+use gpulab::cpu;
+use gpulab::error::Result;
+use rayon::prelude::*;
+
+/// How weights are stored: codes of 4 or 8 bits in two's complement, a row behind the other, the first of a word in its
+/// lowest bits; and a bf16 scale for so many neighbours of a row, the first group's of all rows, then the second's. A weight
+/// is its code times its scale. `quantized_gemv/codes.cuh` says the same to the kernels, bit by bit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Codes {
+    /// Bits of a code: 4 or 8.
+    pub bits: u32,
+    /// Neighbours of a row that share a scale: 64, or a multiple of 128. They divide the row.
+    pub group: u32,
+}
+
+impl Codes {
+    /// 4 bits in groups of 128.
+    pub const INT4: Codes = Codes { bits: 4, group: 128 };
+    /// 8 bits in groups of 128.
+    pub const INT8: Codes = Codes { bits: 8, group: 128 };
+
+    /// Words of the codes and numbers of scales of so many rows.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](gpulab::Error::Invalid) where a row is no whole groups, or cannot be counted.
+    pub(super) fn lengths(self, rows: usize, columns: usize) -> Result<(usize, usize)> {
+        let group = self.group as usize;
+        let countable = |side: usize| side <= super::MOST;
+        let numbers = rows.checked_mul(columns).and_then(|numbers| numbers.checked_mul(16));
+        if !columns.is_multiple_of(group) || !countable(rows) || !countable(columns) || numbers.is_none() {
+            return Err(wrong_size(rows, columns, group));
+        }
+        Ok((rows * columns * self.bits as usize / 32, rows * (columns / group)))
+    }
+
+    /// Random codes of all values, and random scales from 1/512 to 3/512.
+    pub(super) fn random(self, rows: usize, columns: usize, seed: u64) -> Result<[HostArray; 2]> {
+        let (words, scales) = self.lengths(rows, columns)?;
+        let start = cpu::mix(2 * seed + 1);
+        let codes = (0..words as u64).into_par_iter().map(|at| cpu::mix(start.wrapping_add(at)) as u32).collect();
+        let scale = |x: f32| cpu::bf16_from_f32((x + 2.0) / 512.0);
+        let scales = cpu::random_f32(scales, 2 * seed + 2).into_iter().map(scale).collect();
+        Ok([HostArray::Codes(codes), HostArray::Bf16(scales)])
+    }
+
+    /// A row of weights in f64, of such codes and scales of so many rows.
+    pub(super) fn row(self, codes: &HostArray, scales: &HostArray, (rows, columns): (usize, usize), row: usize) -> Vec<f64> {
+        let HostArray::Codes(words) = codes else { panic!("{} in place of codes", codes.dtype()) };
+        let each = 32 / self.bits as usize;
+        let weight = |column: usize| {
+            let at = row * columns + column;
+            let moved = words[at / each] << (32 - self.bits as usize * (at % each + 1));
+            let code = moved as i32 >> (32 - self.bits);
+            f64::from(code) * scales.get(column / self.group as usize * rows + row)
+        };
+        (0..columns).map(weight).collect()
+    }
+}
+
+/// Σ weight · x, and by how much f32 sums may be off: the tensor cores drop what lies below the last places of a sum.
+pub(super) fn product(weights: &[f64], x: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (sum, all) = weights.iter().zip(x).fold((0.0, 0.0), |(sum, all), (weight, x)| {
+        let term = weight * x;
+        (sum + term, all + f64::abs(term))
+    });
+    (sum, all * 2.0_f64.powi(-18))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_twos_complement_from_the_lowest_bits_on_and_groups_share_scales() {
+        let bf16 = |numbers: &[f32]| HostArray::Bf16(numbers.iter().map(|x| cpu::bf16_from_f32(*x)).collect());
+        let mut words = vec![0; 2 * 128 * 4 / 32];
+        // Of the second row: codes 0 to 7 are 1, −1, 7, −8, 2, 3, 0, −2; code 64 is −3.
+        words[128 * 4 / 32] = 0xE03_287F1;
+        words[(128 + 64) * 4 / 32] = 0xD;
+        let codes = Codes { bits: 4, group: 64 };
+        let row = codes.row(&HostArray::Codes(words), &bf16(&[9.0, 0.5, 9.0, 2.0]), (2, 128), 1);
+        assert_eq!(row[..8], [0.5, -0.5, 3.5, -4.0, 1.0, 1.5, 0.0, -1.0]);
+        assert_eq!((row[64], row.iter().filter(|weight| **weight != 0.0).count()), (-6.0, 8));
+        let mut words = vec![0; 64 * 8 / 32];
+        words[0] = 0x807F_FF01;
+        let row = Codes { bits: 8, group: 64 }.row(&HostArray::Codes(words), &bf16(&[1.0]), (1, 64), 0);
+        assert_eq!(row[..5], [1.0, -1.0, 127.0, -128.0, 0.0]);
+    }
+
+    #[test]
+    fn rows_that_are_no_whole_groups_are_refused() {
+        assert_eq!(Codes::INT4.lengths(3, 256).unwrap(), (96, 6));
+        assert_eq!(Codes::INT8.lengths(0, 0).unwrap(), (0, 0));
+        for (rows, columns) in [(1, 64), (1, 1), (usize::MAX, 128), (1 << 40, 128)] {
+            let refused = Codes::INT4.lengths(rows, columns).unwrap_err().to_string();
+            assert!(refused.contains("groups of 128") && refused.contains("\nnext: "), "{refused}");
+        }
+    }
+}
