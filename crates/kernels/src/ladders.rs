@@ -4,8 +4,8 @@ use crate::code::{Diff, Listing};
 use crate::counters::{RungCount, RungCounters};
 use crate::ladder::{RUNGS, Rung};
 use crate::topics::{
-    Codes, Embedding, FlashAttention, Launches, Matmul, MatmulBf16, Norm, QuantizedGemv, Reduction, ResidualNorm, Rope,
-    Size, Softmax, Topic, VectorAdd, fits, known_width, reason,
+    Codes, Embedding, FlashAttention, Launches, Matmul, MatmulBf16, Norm, QuantizedGemv, QuantizedMatmul, Reduction,
+    ResidualNorm, Rope, Size, Softmax, Topic, VectorAdd, fits, known_width, reason,
 };
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, KernelResources};
@@ -69,6 +69,8 @@ pub enum Ladder {
     QuantizedGemv,
     /// The same with 8 bits.
     QuantizedGemvInt8,
+    /// Up to 64 vectors in bf16 times a matrix of 4 bits; a size is (vectors, rows, columns).
+    QuantizedMatmul,
 }
 
 impl Ladder {
@@ -102,6 +104,7 @@ impl Ladder {
         Ladder::CausalFlashAttention,
         Ladder::QuantizedGemv,
         Ladder::QuantizedGemvInt8,
+        Ladder::QuantizedMatmul,
     ];
 
     /// The folder of its kernels, and how many numbers a size has.
@@ -121,6 +124,7 @@ impl Ladder {
             Ladder::CausalFlashAttention => ("flash_attention_causal", 3),
             Ladder::QuantizedGemv => ("quantized_gemv", 2),
             Ladder::QuantizedGemvInt8 => ("quantized_gemv_int8", 2),
+            Ladder::QuantizedMatmul => ("quantized_matmul", 3),
         }
     }
 
@@ -143,6 +147,7 @@ impl Ladder {
             Ladder::CausalFlashAttention => Box::new(FlashAttention::new(gpu, path, true)?),
             Ladder::QuantizedGemv => Box::new(QuantizedGemv::new(gpu, path, Codes::INT4)?),
             Ladder::QuantizedGemvInt8 => Box::new(QuantizedGemv::new(gpu, path, Codes::INT8)?),
+            Ladder::QuantizedMatmul => Box::new(QuantizedMatmul::new(gpu, path, Codes::INT4)?),
         })
     }
 

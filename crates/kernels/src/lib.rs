@@ -24,5 +24,5 @@ pub use ladders::Ladder;
 pub use run::LadderRun;
 pub use topics::{
     Attention, AttentionStep, AttentionWork, Codes, Embedding, FlashAttention, Matmul, MatmulBf16, Norm, NormInputs,
-    QuantizedGemv, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
+    QuantizedGemv, QuantizedMatmul, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
 };

@@ -2,13 +2,13 @@
 
 use crate::ladders::Ladder;
 use crate::topics::{
-    Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, fits, on_gpu, poisoned, reason,
+    Allocation, Array, Codes, Cost, HostArray, Launches, Reference, Size, Topic, fits, on_gpu, poisoned, reason,
     relative_error, wrong,
 };
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Cublas, Gpu, TimedWork};
+use gpulab::gpu::{Buffer, Cublas, Gpu, TimedWork};
 use gpulab::lesson::Lesson;
 use gpulab::measurement::{Backend, Measurement, Summary, figures};
 use gpulab::plot::is_rung;
@@ -376,8 +376,9 @@ impl Ladder {
             Backend::Metal => run.notes.push("no device copy: on a Mac it is the CPU that copies".to_string()),
             _ => taking_part.push(copy(&sources, &mut targets)),
         }
-        taking_part.extend(self.vendor(gpu, size, &mut run.notes)?);
-        taking_part.extend(peers(&Workload { ladder: self, size, work, sets: &sets, exact: &exact })?);
+        let job = Workload { ladder: self, size, work, sets: &sets, exact: &exact };
+        taking_part.extend(self.vendor(gpu, &job, &mut run.notes)?);
+        taking_part.extend(peers(&job)?);
 
         let mut timed = Vec::new();
         for ((path, rung), shape) in rungs.iter().zip(&shapes) {
@@ -517,14 +518,18 @@ fn copy<'a>(sources: &'a [&'a Array], targets: &'a mut [Array]) -> Peer<'a> {
 
 impl Ladder {
     /// The vendor's library for it, on the rungs' own arrays; where it is not there, a note says so.
-    fn vendor<'a>(self, gpu: &Gpu, size: Size, notes: &mut Vec<String>) -> Result<Option<Peer<'a>>> {
-        let bf16 = match self {
-            Ladder::Matmul => false,
-            Ladder::MatmulBf16 => true,
+    fn vendor<'a>(self, gpu: &Gpu, job: &Workload<'_>, notes: &mut Vec<String>) -> Result<Option<Peer<'a>>> {
+        if !matches!(
+            self,
+            Ladder::Matmul
+                | Ladder::MatmulBf16
+                | Ladder::QuantizedGemv
+                | Ladder::QuantizedGemvInt8
+                | Ladder::QuantizedMatmul
+        ) {
             // CUB and PyTorch are no libraries to load: `env/baselines/record_ladders.py` brings them along.
-            _ => return Ok(None),
-        };
-        let sides = size.three()?;
+            return Ok(None);
+        }
         let blas = match Cublas::new(gpu) {
             Ok(blas) => blas,
             Err(error) => {
@@ -533,12 +538,56 @@ impl Ladder {
             }
         };
         notes.push(format!("cuBLAS {}: f32 without TF32, bf16 with sums in f32", blas.version()));
+        let bf16 = match self {
+            Ladder::Matmul => false,
+            Ladder::MatmulBf16 => true,
+            _ => return unpacked(gpu, blas, job).map(Some),
+        };
+        let sides = job.size.three()?;
         let call = move |inputs: &[Array], outputs: &mut [Array]| match bf16 {
             true => blas.multiply(inputs[0].bf16()?, inputs[1].bf16()?, outputs[0].bf16_mut()?, sides),
             false => blas.multiply(inputs[0].f32()?, inputs[1].f32()?, outputs[0].f32_mut()?, sides),
         };
         Ok(Some(Peer { name: "cuBLAS".to_string(), error: None, work: PeerWork::OnArrays(Box::new(call)) }))
     }
+}
+
+/// cuBLAS on the same weights, unpacked to bf16: what they cost without quantization. Its rate counts the packed bytes.
+fn unpacked<'a>(gpu: &Gpu, blas: Cublas, job: &Workload<'_>) -> Result<Peer<'a>> {
+    // A vector stands on the right of the matrix; several stand on the left of its transpose.
+    let (sides, weights, swapped) = match job.size {
+        Size::Two(rows, columns) => {
+            let codes = if job.ladder == Ladder::QuantizedGemv { Codes::INT4 } else { Codes::INT8 };
+            ((rows, 1, columns), codes.unpacked(&job.sets[0], (rows, columns), false), false)
+        }
+        _ => {
+            let (batch, rows, columns) = job.size.three()?;
+            ((batch, rows, columns), Codes::INT4.unpacked(&job.sets[0], (rows, columns), true), true)
+        }
+    };
+    // The first set's weights for all, each time in other memory.
+    let first = gpu.to_device(&weights)?;
+    let set = |hosts: &Vec<HostArray>| {
+        let mut own = gpu.alloc(first.len())?;
+        own.copy_from_buffer(&first)?;
+        let HostArray::Bf16(x) = &hosts[2] else { unreachable!("x is bf16") };
+        Ok((own, gpu.to_device(x)?, gpu.poison::<u16>(sides.0 * sides.1)?))
+    };
+    let mut sets = job.sets.iter().map(set).collect::<Result<Vec<_>>>()?;
+    let call = move |(weights, x, y): &mut (Buffer<u16>, Buffer<u16>, Buffer<u16>)| match swapped {
+        true => blas.multiply(x, weights, y, sides),
+        false => blas.multiply(weights, x, y, sides),
+    };
+    // The weights are rounded once more than the kernels' own.
+    let error = relative_error(&job.exact[..1], |set| {
+        call(&mut sets[set])?;
+        Ok(vec![HostArray::Bf16(sets[set].2.to_host()?)])
+    });
+    let work = move |at: usize| {
+        let count = sets.len();
+        call(&mut sets[at % count])
+    };
+    Ok(Peer { name: "cuBLAS bf16".to_string(), error: error.ok(), work: PeerWork::Calls(Box::new(work)) })
 }
 
 #[cfg(test)]

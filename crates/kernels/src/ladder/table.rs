@@ -260,6 +260,32 @@ pub const RUNGS: &[Rung] = &[
         blocks_per_sm: 3,
         ..GEMV_16
     },
+    Rung {
+        path: "quantized_matmul/01_fragments",
+        kernel: "quantized_matmul",
+        defines: &[("BATCH", 64), ("GROUP", 128), ("WARPS", 4)],
+        block: (128, 1),
+        tile: (64, 64),
+        needs: (8, 0),
+        ..PLAIN
+    },
+    Rung {
+        path: "quantized_matmul/03_split_k",
+        kernel: "quantized_matmul",
+        defines: &[
+            ("BATCH", 64),
+            ("GROUP", 128),
+            ("WARPS", 8),
+            ("TILES", 1),
+            ("STAGES", 4),
+            ("CLUSTER", 2),
+            ("BLOCKS", 1),
+        ],
+        tile: (64, 64),
+        shared_bytes: 4 * (8 * 1024 + 64 * 256),
+        needs: (9, 0),
+        ..PLAIN
+    },
     Rung { path: "reduction/01_one_atomic_each", kernel: "reduce", leaves: Leaves::Added, ..PLAIN },
     Rung { path: "reduction/02_tree", defines: &[("THREADS", 256)], ..PARTIALS },
     Rung { path: "reduction/03_whole_warps", defines: &[("THREADS", 256)], ..PARTIALS },

@@ -46,6 +46,62 @@ impl Codes {
         Ok([HostArray::Codes(codes), HostArray::Bf16(scales)])
     }
 
+    /// Codes of 4 bits in the order of `quantized_matmul/fragments.cuh`, which is that of the tensor cores' operands. Rows
+    /// are filled up with zeros to a multiple of 16.
+    ///
+    /// # Panics
+    /// When the array holds no codes.
+    pub fn fragments(self, codes: &HostArray, rows: usize, columns: usize) -> Vec<u32> {
+        let HostArray::Codes(words) = codes else { panic!("{} in place of codes", codes.dtype()) };
+        // A word has two neighbours of each of two rows, and of each of two eights of columns.
+        let word = |at: usize| {
+            let (place, lane, block) = (at % 4, at / 4 % 32, at / 128);
+            let row = block / (columns / 64) * 16 + lane / 4;
+            let column = block % (columns / 64) * 64 + place * 16 + lane % 4 * 2;
+            let code = |i: usize| {
+                let (row, column) = (row + i % 2 * 8, column + i % 4 / 2 * 8 + i / 4);
+                let at = row * columns + column;
+                if row < rows { words[at / 8] >> (4 * (at % 8)) & 15 } else { 0 }
+            };
+            (0..8).fold(0, |word, i| word | code(i) << (4 * i))
+        };
+        (0..rows.next_multiple_of(16) * columns / 8).into_par_iter().map(word).collect()
+    }
+
+    /// All weights of a set of inputs (codes or fragments, and scales), rounded to bf16: row behind row, or `transposed`,
+    /// column behind column, of fragments.
+    pub(crate) fn unpacked(self, inputs: &[HostArray], (rows, columns): (usize, usize), transposed: bool) -> Vec<u16> {
+        let row = |row: usize| match transposed {
+            true => self.fragment_row(&inputs[0], &inputs[1], (rows, columns), row),
+            false => self.row(&inputs[0], &inputs[1], (rows, columns), row),
+        };
+        let bf16 = |weight: f64| cpu::bf16_from_f32(weight as f32);
+        let plain: Vec<u16> = (0..rows).into_par_iter().flat_map_iter(|at| row(at).into_iter().map(bf16)).collect();
+        if !transposed {
+            return plain;
+        }
+        (0..rows * columns).into_par_iter().map(|at| plain[at % rows * columns + at / rows]).collect()
+    }
+
+    /// A row of weights in f64, of such fragments.
+    pub(super) fn fragment_row(
+        self,
+        fragments: &HostArray,
+        scales: &HostArray,
+        (rows, columns): (usize, usize),
+        row: usize,
+    ) -> Vec<f64> {
+        let HostArray::Codes(words) = fragments else { panic!("{} in place of fragments", fragments.dtype()) };
+        let weight = |column: usize| {
+            let block = row / 16 * (columns / 64) + column / 64;
+            let lane = row % 8 * 4 + column % 8 / 2;
+            let i = row % 16 / 8 + column % 16 / 8 * 2 + column % 2 * 4;
+            let moved = words[(block * 32 + lane) * 4 + column % 64 / 16] << (28 - 4 * i);
+            f64::from(moved as i32 >> 28) * scales.get(column / self.group as usize * rows + row)
+        };
+        (0..columns).map(weight).collect()
+    }
+
     /// A row of weights in f64, of such codes and scales of so many rows.
     pub(super) fn row(self, codes: &HostArray, scales: &HostArray, (rows, columns): (usize, usize), row: usize) -> Vec<f64> {
         let HostArray::Codes(words) = codes else { panic!("{} in place of codes", codes.dtype()) };
@@ -88,6 +144,18 @@ mod tests {
         words[0] = 0x807F_FF01;
         let row = Codes { bits: 8, group: 64 }.row(&HostArray::Codes(words), &bf16(&[1.0]), (1, 64), 0);
         assert_eq!(row[..5], [1.0, -1.0, 127.0, -128.0, 0.0]);
+    }
+
+    #[test]
+    fn fragments_hold_the_same_weights_in_another_order() {
+        let (rows, columns, codes) = (19, 192, Codes { bits: 4, group: 64 });
+        let [plain, scales] = codes.random(rows, columns, 5).unwrap();
+        let fragments = HostArray::Codes(codes.fragments(&plain, rows, columns));
+        assert_eq!(fragments.len(), 32 * columns / 8);
+        for row in 0..rows {
+            let sides = (rows, columns);
+            assert_eq!(codes.fragment_row(&fragments, &scales, sides, row), codes.row(&plain, &scales, sides, row));
+        }
     }
 
     #[test]
