@@ -49,6 +49,14 @@ const GEMV: Rung =
 /// The same on the tensor cores: a block for 16 rows.
 const GEMV_16: Rung = Rung { tile: (16 * 32, 1), needs: (8, 0), ..GEMV };
 
+/// A ring of shared memory for each warp: 1 KiB a stage and tile.
+const GEMV_RING: Rung = Rung {
+    defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("STAGES", 6), ("TILES", 1), ("BLOCKS", 3)],
+    shared_bytes: 6 * 8 * 1024,
+    blocks_per_sm: 3,
+    ..GEMV_16
+};
+
 /// Tiles of 128 × 128, a thread computes 8 × 8.
 const MATMUL_8_BY_8: Rung = Rung {
     kernel: "matmul",
@@ -253,13 +261,8 @@ pub const RUNGS: &[Rung] = &[
         defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("DEPTH", 2)],
         ..GEMV_16
     },
-    Rung {
-        path: "quantized_gemv/05_ring",
-        defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("STAGES", 6), ("TILES", 1), ("BLOCKS", 3)],
-        shared_bytes: 6 * 8 * 1024,
-        blocks_per_sm: 3,
-        ..GEMV_16
-    },
+    Rung { path: "quantized_gemv/05_ring", ..GEMV_RING },
+    Rung { path: "quantized_gemv/06_early_start", needs: (9, 0), starts_early: true, ..GEMV_RING },
     Rung {
         path: "quantized_matmul/01_fragments",
         kernel: "quantized_matmul",

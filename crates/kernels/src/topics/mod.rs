@@ -44,7 +44,7 @@ pub use vector_add::VectorAdd;
 use crate::ladder::{Rung, rung};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Args, Gpu, Kernel};
-use gpulab::launch::signatures;
+use gpulab::launch::{LaunchAttributes, signatures};
 
 /// Sizes that a new kernel of one dimension is checked at: they fill neither a warp, a block, nor a tile.
 const AWKWARD: [usize; 5] = [0, 1, 31, 33, 1_000_003];
@@ -100,7 +100,10 @@ impl Loaded {
         if columns == 0 || rows == 0 {
             return Ok(());
         }
-        launches.launch(&self.kernel, self.rung.launch(columns, rows, self.gpu.multiprocessors()), args)
+        let config = self.rung.launch(columns, rows, self.gpu.multiprocessors());
+        let early = self.rung.starts_early;
+        let attributes = LaunchAttributes { programmatic_stream_serialization: early, ..LaunchAttributes::NONE };
+        launches.launch_with(&self.kernel, config, attributes, args)
     }
 }
 

@@ -11,7 +11,7 @@ use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Args, Buffer, Gpu, Kernel, KernelResources};
 use gpulab::inspect::Inspection;
-use gpulab::launch::LaunchConfig;
+use gpulab::launch::{LaunchAttributes, LaunchConfig};
 use gpulab::measurement::Summary;
 use rayon::prelude::*;
 
@@ -321,8 +321,22 @@ impl Launches {
     /// # Errors
     /// As [`Kernel::launch`], [`Kernel::inspect`], [`Kernel::resources`].
     pub fn launch<'a>(&mut self, kernel: &Kernel, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
+        self.launch_with(kernel, config, LaunchAttributes::NONE, args)
+    }
+
+    /// One launch with attributes, of which those that look into it take no notice.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch_with`], [`Kernel::inspect`], [`Kernel::resources`].
+    pub fn launch_with<'a>(
+        &mut self,
+        kernel: &Kernel,
+        config: LaunchConfig,
+        attributes: LaunchAttributes,
+        args: impl Args<'a>,
+    ) -> Result<()> {
         match self.mode {
-            Mode::Queue => kernel.launch(config, args),
+            Mode::Queue => kernel.launch_with(config, attributes, args),
             Mode::Inspect => kernel.inspect(config, args).map(|seen| self.inspections.push(seen)),
             Mode::Resources => kernel.resources(config).map(|needs| self.resources.push((config, needs))),
         }

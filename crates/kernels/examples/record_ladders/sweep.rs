@@ -1,0 +1,208 @@
+//! `--sweep`: the quantized products with other constants than the table's, beside the device copy and cuBLAS: what the
+//! table's constants are chosen from. The best of each size stand in a short table at the end.
+
+use gpulab::gpu::{Buffer, Cublas, TimedWork};
+use gpulab::prelude::*;
+use gpulab_kernels::topics::{Array, Launches, Topic};
+use gpulab_kernels::*;
+use std::time::Instant;
+
+/// Short samples, taken in turn: differences of a few percent show.
+const PLAN: Bench = Bench { warm_ups: 1, samples: 7, min_sample_ms: 0.5, budget_ms: 400.0 };
+/// So many of the fastest stand in the table.
+const BEST: usize = 7;
+
+/// A rung and what its constants are, as (name, value).
+type Variant = (&'static str, Vec<(&'static str, u32)>);
+
+fn gemv_variants() -> Vec<Variant> {
+    let tensor = |warps, depth| ("quantized_gemv/04_tensor_cores", vec![("WARPS", warps), ("DEPTH", depth)]);
+    let ring = |path, warps, stages, tiles, blocks| {
+        (path, vec![("WARPS", warps), ("STAGES", stages), ("TILES", tiles), ("BLOCKS", blocks)])
+    };
+    let mut all: Vec<Variant> = ["01_thread_a_row", "02_warp_a_row", "03_four_rows"]
+        .map(|name| (Ladder::QuantizedGemv.rung(name).expect("a rung").path, Vec::new()))
+        .into();
+    all.extend([(8, 1), (8, 2), (8, 4), (4, 4), (16, 1), (16, 2), (4, 2)].map(|(w, d)| tensor(w, d)));
+    let rings = [(8, 6, 1, 3), (8, 4, 1, 4), (8, 4, 1, 16), (16, 4, 1, 2), (4, 8, 1, 6), (8, 12, 1, 2), (8, 4, 2, 2)];
+    for (w, s, t, b) in rings {
+        all.push(ring("quantized_gemv/05_ring", w, s, t, b));
+        all.push(ring("quantized_gemv/06_early_start", w, s, t, b));
+    }
+    for (w, s, t, b) in [(8, 3, 1, 4), (4, 4, 1, 8), (16, 3, 1, 2), (8, 3, 2, 2), (4, 4, 2, 4), (8, 2, 1, 4)] {
+        all.push(ring("quantized_gemv/06_early_start", w, s, t, b));
+    }
+    all
+}
+
+fn matmul_variants(batch: usize) -> Vec<Variant> {
+    let split = |warps, tiles, stages, cluster, blocks| {
+        let constants =
+            vec![("WARPS", warps), ("TILES", tiles), ("STAGES", stages), ("CLUSTER", cluster), ("BLOCKS", blocks)];
+        ("quantized_matmul/03_split_k", constants)
+    };
+    let mut all: Vec<Variant> = vec![("quantized_matmul/01_fragments", Vec::new())];
+    let (narrow, wide) = (
+        [(4, 1, 6, 1, 4), (8, 1, 6, 2, 2), (8, 1, 4, 4, 2), (8, 1, 4, 4, 3), (4, 1, 6, 4, 4), (4, 2, 4, 4, 2), (8, 2, 4, 4, 1)],
+        [(8, 1, 4, 1, 1), (8, 1, 4, 2, 1), (8, 1, 4, 4, 2), (8, 2, 4, 4, 1), (4, 2, 4, 4, 2), (8, 2, 6, 4, 1), (16, 1, 4, 4, 1)],
+    );
+    let wanted = if batch <= 16 { narrow } else { wide };
+    all.extend(wanted.map(|(w, t, s, c, b)| split(w, t, s, c, b)));
+    all
+}
+
+/// One line of the final table.
+struct Line {
+    name: String,
+    ms: f64,
+}
+
+/// Runs it all, a size after the other, until `seconds` are over.
+pub fn sweep(gpu: &Gpu, seconds: f64, only: &str) -> Result<()> {
+    let begin = Instant::now();
+    let late = || begin.elapsed().as_secs_f64() > seconds;
+    let mut tables = String::new();
+    for (name, codes) in [("quantized_gemv", Codes::INT4), ("quantized_gemv_int8", Codes::INT8)] {
+        if late() || !name.contains(only) {
+            continue;
+        }
+        let mut opened: Vec<(String, Box<dyn Topic>)> = Vec::new();
+        for (path, constants) in gemv_variants() {
+            if late() {
+                break;
+            }
+            match QuantizedGemv::with(gpu, path, codes, &constants) {
+                Ok(topic) => opened.push((named(path, &constants), Box::new(topic))),
+                Err(error) => eprintln!("left out: {} {}", named(path, &constants), first_line(&error)),
+            }
+        }
+        for size in [Size::Two(8192, 8192), Size::Two(8192, 81_920), Size::Two(81_920, 8192)] {
+            if !late() {
+                tables += &compare(gpu, name, size, &opened)?;
+            }
+        }
+    }
+    for batch in [16, 64, 1, 8, 32] {
+        if late() || !"quantized_matmul".contains(only) {
+            continue;
+        }
+        let size = Size::Three(batch, 8192, 8192);
+        let mut opened: Vec<(String, Box<dyn Topic>)> = Vec::new();
+        for (path, constants) in matmul_variants(batch) {
+            if late() {
+                break;
+            }
+            let padded = (batch as u32).next_power_of_two().max(8);
+            match QuantizedMatmul::with(gpu, path, Codes::INT4, &[padded], &|_| constants.clone()) {
+                Ok(topic) => opened.push((named(path, &constants), Box::new(topic))),
+                Err(error) => eprintln!("left out: {} {}", named(path, &constants), first_line(&error)),
+            }
+        }
+        tables += &compare(gpu, "quantized_matmul", size, &opened)?;
+    }
+    println!("{tables}{:.0} s", begin.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn first_line(error: &Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_string()
+}
+
+/// `05_ring w8 s6 t1 b3`.
+fn named(path: &str, constants: &[(&str, u32)]) -> String {
+    let letters = constants.iter().map(|(name, value)| format!(" {}{value}", name[..1].to_lowercase()));
+    path.rsplit('/').next().unwrap_or(path).to_string() + &letters.collect::<String>()
+}
+
+/// All of them at one size, on the same arrays, beside a copy of as many bytes and cuBLAS in bf16.
+fn compare(gpu: &Gpu, topic: &str, size: Size, opened: &[(String, Box<dyn Topic>)]) -> Result<String> {
+    let Some((_, first)) = opened.first() else { return Ok(String::new()) };
+    let work = first.work(size)?;
+    let count = gpu.sets_past_cache(work.bytes);
+    // The same numbers in other memory: what counts is that no set is in the cache from its last turn.
+    let (inputs, outputs) = first.arrays(size, 1)?;
+    let mut sets = vec![(inputs, outputs)];
+    while sets.len() < count {
+        let copied = |array: &Array| {
+            let mut copy = Array::like(gpu, array)?;
+            copy.copy_from(array).map(|()| copy)
+        };
+        let inputs = sets[0].0.iter().map(copied).collect::<Result<Vec<_>>>()?;
+        let outputs = sets[0].1.iter().map(|array| Array::like(gpu, array)).collect::<Result<Vec<_>>>()?;
+        sets.push((inputs, outputs));
+    }
+    let sets = std::cell::RefCell::new(sets);
+    let half = work.bytes / 2 / 16 * 8;
+    let mut copies = (0..count)
+        .map(|_| Ok((gpu.zeros::<u16>(half)?, gpu.zeros::<u16>(half)?)))
+        .collect::<Result<Vec<(Buffer<u16>, Buffer<u16>)>>>()?;
+    let (m, n, k) = match size.numbers()[..] {
+        [rows, columns] => (rows, 1, columns),
+        [batch, rows, columns] => (batch, rows, columns),
+        _ => unreachable!("two or three numbers"),
+    };
+    let mut dense = match Cublas::new(gpu) {
+        Ok(blas) => {
+            let (a, b) = (cpu::random_bf16(m * k, 1), cpu::random_bf16(k * n, 2));
+            let set = |_| Ok((gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.zeros::<u16>(m * n)?));
+            let sets = (0..gpu.sets_past_cache(2 * (m * k + k * n))).map(set).collect::<Result<Vec<_>>>()?;
+            Some((blas, sets))
+        }
+        Err(error) => {
+            eprintln!("left out: {}", first_line(&error));
+            None
+        }
+    };
+    let mut names = Vec::new();
+    let mut timed: Vec<TimedWork<'_>> = Vec::new();
+    for (name, topic) in opened {
+        names.push(name.clone());
+        timed.push(TimedWork::Calls(Box::new(|call| {
+            let (inputs, outputs) = &mut sets.borrow_mut()[call % count];
+            topic.call(inputs, outputs, size, &mut Launches::queue())
+        })));
+    }
+    names.push("device copy".to_string());
+    timed.push(TimedWork::Calls(Box::new(|call| {
+        let (from, to) = &mut copies[call % count];
+        to.copy_from_buffer(from)
+    })));
+    if let Some((blas, sets)) = &mut dense {
+        names.push("cuBLAS bf16".to_string());
+        timed.push(TimedWork::Calls(Box::new(|call| {
+            let count = sets.len();
+            let (a, b, c) = &mut sets[call % count];
+            blas.multiply(a, b, c, (m, n, k))
+        })));
+    }
+    let samples = gpu.time_interleaved(&PLAN, &mut timed)?;
+    drop(timed);
+    let mut lines: Vec<Line> =
+        names.into_iter().zip(samples).map(|(name, ms)| Line { name, ms: Summary::of(&ms).median }).collect();
+    let of = |lines: &[Line], name: &str| lines.iter().find(|line| line.name == name).map(|line| line.ms);
+    let copy = of(&lines, "device copy").unwrap_or(f64::NAN);
+    let dense = of(&lines, "cuBLAS bf16");
+    lines.sort_by(|a, b| a.ms.total_cmp(&b.ms));
+    let own_copied = 4.0 * half as f64;
+    let row = |line: &Line| {
+        let moved = if line.name == "device copy" { own_copied } else { work.bytes as f64 };
+        let rate = moved / line.ms / 1e6;
+        let share = rate / (own_copied / copy / 1e6);
+        let against = dense.map_or(String::new(), |ms| format!(" {:6.2} x cuBLAS", ms / line.ms));
+        format!("{:36} {:8.2} us {rate:6.0} GB/s {share:5.3} of copy{against}\n", line.name, line.ms * 1e3)
+    };
+    let head = format!("{topic} {}: {} bytes\n", size.name(), work.bytes);
+    let all: String = lines.iter().map(&row).collect();
+    eprintln!("{head}{all}");
+    // The fastest, the best of each rung, and the peers.
+    let mut seen: Vec<&str> = Vec::new();
+    let mut short = head;
+    for (at, line) in lines.iter().enumerate() {
+        let rung = line.name.split(' ').next().unwrap_or_default();
+        if at < BEST || !seen.contains(&rung) {
+            short += &row(line);
+        }
+        seen.push(rung);
+    }
+    Ok(short + "\n")
+}
