@@ -10,7 +10,7 @@ use std::time::Instant;
 /// Short samples, taken in turn: differences of a few percent show.
 const PLAN: Bench = Bench { warm_ups: 1, samples: 7, min_sample_ms: 0.5, budget_ms: 400.0 };
 /// So many of the fastest stand in the table.
-const BEST: usize = 7;
+const BEST: usize = 6;
 
 /// A rung and what its constants are, as (name, value).
 type Variant = (&'static str, Vec<(&'static str, u32)>);
@@ -24,12 +24,11 @@ fn gemv_variants() -> Vec<Variant> {
         .map(|name| (Ladder::QuantizedGemv.rung(name).expect("a rung").path, Vec::new()))
         .into();
     all.extend([(8, 1), (8, 2), (8, 4), (4, 4), (16, 1), (16, 2), (4, 2)].map(|(w, d)| tensor(w, d)));
-    let rings = [(8, 6, 1, 3), (8, 4, 1, 4), (8, 4, 1, 16), (16, 4, 1, 2), (4, 8, 1, 6), (8, 12, 1, 2), (8, 4, 2, 2)];
-    for (w, s, t, b) in rings {
+    for (w, s, t, b) in [(8, 6, 1, 3), (8, 4, 1, 3), (16, 4, 1, 2), (8, 12, 1, 2), (8, 4, 2, 2)] {
         all.push(ring("quantized_gemv/05_ring", w, s, t, b));
         all.push(ring("quantized_gemv/06_early_start", w, s, t, b));
     }
-    for (w, s, t, b) in [(8, 3, 1, 4), (4, 4, 1, 8), (16, 3, 1, 2), (8, 3, 2, 2), (4, 4, 2, 4), (8, 2, 1, 4)] {
+    for (w, s, t, b) in [(4, 4, 1, 6), (8, 3, 2, 2), (4, 4, 2, 4), (8, 3, 1, 3), (16, 4, 2, 1), (8, 4, 1, 2)] {
         all.push(ring("quantized_gemv/06_early_start", w, s, t, b));
     }
     all
@@ -62,46 +61,70 @@ pub fn sweep(gpu: &Gpu, seconds: f64, only: &str) -> Result<()> {
     let begin = Instant::now();
     let late = || begin.elapsed().as_secs_f64() > seconds;
     let mut tables = String::new();
-    for (name, codes) in [("quantized_gemv", Codes::INT4), ("quantized_gemv_int8", Codes::INT8)] {
-        if late() || !name.contains(only) {
-            continue;
+    for part in 0..7 {
+        if late() {
+            break;
         }
-        let mut opened: Vec<(String, Box<dyn Topic>)> = Vec::new();
-        for (path, constants) in gemv_variants() {
-            if late() {
-                break;
-            }
-            match QuantizedGemv::with(gpu, path, codes, &constants) {
-                Ok(topic) => opened.push((named(path, &constants), Box::new(topic))),
-                Err(error) => eprintln!("left out: {} {}", named(path, &constants), first_line(&error)),
-            }
-        }
-        for size in [Size::Two(8192, 8192), Size::Two(8192, 81_920), Size::Two(81_920, 8192)] {
-            if !late() {
-                tables += &compare(gpu, name, size, &opened)?;
-            }
-        }
-    }
-    for batch in [16, 64, 1, 8, 32] {
-        if late() || !"quantized_matmul".contains(only) {
-            continue;
-        }
-        let size = Size::Three(batch, 8192, 8192);
-        let mut opened: Vec<(String, Box<dyn Topic>)> = Vec::new();
-        for (path, constants) in matmul_variants(batch) {
-            if late() {
-                break;
-            }
-            let padded = (batch as u32).next_power_of_two().max(8);
-            match QuantizedMatmul::with(gpu, path, Codes::INT4, &[padded], &|_| constants.clone()) {
-                Ok(topic) => opened.push((named(path, &constants), Box::new(topic))),
-                Err(error) => eprintln!("left out: {} {}", named(path, &constants), first_line(&error)),
-            }
-        }
-        tables += &compare(gpu, "quantized_matmul", size, &opened)?;
+        tables += &match part {
+            0 => gemv(gpu, "quantized_gemv", Codes::INT4, only, &late)?,
+            1 => matmul(gpu, 16, only, &late)?,
+            2 => matmul(gpu, 64, only, &late)?,
+            3 => gemv(gpu, "quantized_gemv_int8", Codes::INT8, only, &late)?,
+            4 => matmul(gpu, 1, only, &late)?,
+            5 => matmul(gpu, 32, only, &late)?,
+            _ => matmul(gpu, 8, only, &late)?,
+        };
     }
     println!("{tables}{:.0} s", begin.elapsed().as_secs_f64());
     Ok(())
+}
+
+fn gemv(gpu: &Gpu, name: &str, codes: Codes, only: &str, late: &dyn Fn() -> bool) -> Result<String> {
+    let mut tables = String::new();
+    if !name.contains(only) {
+        return Ok(tables);
+    }
+    let open = |path: &'static str, constants: &[(&'static str, u32)]| -> Result<Box<dyn Topic>> {
+        Ok(Box::new(QuantizedGemv::with(gpu, path, codes, constants)?))
+    };
+    let opened = open_all(gemv_variants(), late, &open);
+    for size in [Size::Two(8192, 8192), Size::Two(8192, 81_920), Size::Two(81_920, 8192)] {
+        if !late() {
+            tables += &compare(gpu, name, size, &opened)?;
+        }
+    }
+    Ok(tables)
+}
+
+fn matmul(gpu: &Gpu, batch: usize, only: &str, late: &dyn Fn() -> bool) -> Result<String> {
+    if !"quantized_matmul".contains(only) {
+        return Ok(String::new());
+    }
+    let padded = (batch as u32).next_power_of_two().max(8);
+    let open = |path: &'static str, constants: &[(&'static str, u32)]| -> Result<Box<dyn Topic>> {
+        Ok(Box::new(QuantizedMatmul::with(gpu, path, Codes::INT4, &[padded], &|_| constants.to_vec())?))
+    };
+    let opened = open_all(matmul_variants(batch), late, &open);
+    compare(gpu, "quantized_matmul", Size::Three(batch, 8192, 8192), &opened)
+}
+
+type Opened = Vec<(String, Box<dyn Topic>)>;
+
+/// Compiled and checked; what does not run here is named.
+fn open_all(
+    variants: Vec<Variant>,
+    late: &dyn Fn() -> bool,
+    open: &dyn Fn(&'static str, &[(&'static str, u32)]) -> Result<Box<dyn Topic>>,
+) -> Opened {
+    let mut opened = Opened::new();
+    for (path, constants) in variants {
+        match open(path, &constants) {
+            _ if late() => break,
+            Ok(topic) => opened.push((named(path, &constants), topic)),
+            Err(error) => eprintln!("left out: {}: {}", named(path, &constants), first_line(&error)),
+        }
+    }
+    opened
 }
 
 fn first_line(error: &Error) -> String {
@@ -115,7 +138,7 @@ fn named(path: &str, constants: &[(&str, u32)]) -> String {
 }
 
 /// All of them at one size, on the same arrays, beside a copy of as many bytes and cuBLAS in bf16.
-fn compare(gpu: &Gpu, topic: &str, size: Size, opened: &[(String, Box<dyn Topic>)]) -> Result<String> {
+fn compare(gpu: &Gpu, topic: &str, size: Size, opened: &Opened) -> Result<String> {
     let Some((_, first)) = opened.first() else { return Ok(String::new()) };
     let work = first.work(size)?;
     let count = gpu.sets_past_cache(work.bytes);
@@ -142,6 +165,8 @@ fn compare(gpu: &Gpu, topic: &str, size: Size, opened: &[(String, Box<dyn Topic>
         _ => unreachable!("two or three numbers"),
     };
     let mut dense = match Cublas::new(gpu) {
+        // Its bf16 weights are made on the host: where it is no peer that counts, that is not worth the time.
+        Ok(_) if m * k + k * n > 1 << 28 => None,
         Ok(blas) => {
             let (a, b) = (cpu::random_bf16(m * k, 1), cpu::random_bf16(k * n, 2));
             let set = |_| Ok((gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.zeros::<u16>(m * n)?));

@@ -146,4 +146,22 @@ mod tests {
             assert!(gemv.inputs((2, group + 32).into(), 1).unwrap_err().to_string().contains("\nnext: "));
         });
     }
+
+    #[test]
+    fn other_constants_are_right_too() {
+        let gpu = Gpu::simulated().unwrap();
+        for (warps, stages, tiles, blocks) in [(16, 4, 1, 2), (4, 2, 1, 6), (8, 3, 2, 2), (1, 4, 2, 1)] {
+            let changes = [("WARPS", warps), ("STAGES", stages), ("TILES", tiles), ("BLOCKS", blocks)];
+            for codes in [Codes::INT4, Codes::INT8] {
+                for path in ["quantized_gemv/05_ring", "quantized_gemv/06_early_start"] {
+                    let gemv = QuantizedGemv::with(&gpu, path, codes, &changes);
+                    assert!(gemv.is_ok(), "{changes:?}, {codes:?}: {}", gemv.unwrap_err());
+                }
+            }
+        }
+        for (warps, depth) in [(4, 4), (16, 1)] {
+            let changes = [("WARPS", warps), ("DEPTH", depth)];
+            QuantizedGemv::with(&gpu, "quantized_gemv/04_tensor_cores", Codes::INT4, &changes).unwrap();
+        }
+    }
 }

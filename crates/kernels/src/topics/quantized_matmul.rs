@@ -179,4 +179,17 @@ mod tests {
         let eight = QuantizedMatmul::new(&gpu, "quantized_matmul/01_fragments", Codes::INT8);
         assert!(eight.unwrap_err().to_string().contains("it takes 4\nnext: "));
     }
+
+    #[test]
+    fn other_constants_are_right_too() {
+        let gpu = Gpu::simulated().unwrap();
+        for (warps, tiles, stages, cluster) in [(4, 1, 6, 1), (8, 2, 4, 4), (4, 2, 3, 4), (16, 1, 4, 2)] {
+            let changes = [("WARPS", warps), ("TILES", tiles), ("STAGES", stages), ("CLUSTER", cluster)];
+            for batch in [16, 64] {
+                let path = "quantized_matmul/03_split_k";
+                let product = QuantizedMatmul::with(&gpu, path, Codes::INT4, &[batch], &|_| changes.to_vec());
+                assert!(product.is_ok(), "{changes:?} for {batch}: {}", product.unwrap_err());
+            }
+        }
+    }
 }
