@@ -35,18 +35,21 @@ fn gemv_variants() -> Vec<Variant> {
 }
 
 fn matmul_variants(batch: usize) -> Vec<Variant> {
-    let split = |warps, tiles, stages, cluster, blocks| {
+    let shared = |path, warps, tiles, stages, cluster, blocks| {
         let constants =
             vec![("WARPS", warps), ("TILES", tiles), ("STAGES", stages), ("CLUSTER", cluster), ("BLOCKS", blocks)];
-        ("quantized_matmul/03_split_k", constants)
+        (path, constants)
     };
-    let mut all: Vec<Variant> = vec![("quantized_matmul/01_fragments", Vec::new())];
+    let (ring, split, wgmma) = ("quantized_matmul/02_ring", "quantized_matmul/03_split_k", "quantized_matmul/04_wgmma");
+    let mut all: Vec<Variant> = vec![("quantized_matmul/01_fragments", Vec::new()), shared(ring, 4, 1, 4, 1, 1)];
     let (narrow, wide) = (
-        [(4, 1, 6, 1, 4), (8, 1, 6, 2, 2), (8, 1, 4, 4, 2), (8, 1, 4, 4, 3), (4, 1, 6, 4, 4), (4, 2, 4, 4, 2), (8, 2, 4, 4, 1)],
-        [(8, 1, 4, 1, 1), (8, 1, 4, 2, 1), (8, 1, 4, 4, 2), (8, 2, 4, 4, 1), (4, 2, 4, 4, 2), (8, 2, 6, 4, 1), (16, 1, 4, 4, 1)],
+        [(8, 1, 6, 2, 1), (8, 1, 4, 4, 2), (4, 1, 6, 4, 4), (8, 1, 4, 4, 3), (4, 2, 4, 4, 2), (8, 2, 4, 4, 1)],
+        [(8, 1, 4, 2, 1), (8, 1, 4, 4, 2), (8, 2, 4, 4, 1), (4, 2, 4, 4, 2), (8, 2, 6, 4, 1), (16, 1, 4, 4, 1)],
     );
-    let wanted = if batch <= 16 { narrow } else { wide };
-    all.extend(wanted.map(|(w, t, s, c, b)| split(w, t, s, c, b)));
+    for (w, t, s, c, b) in if batch <= 16 { narrow } else { wide } {
+        all.push(shared(split, w, t, s, c, b));
+        all.push(shared(wgmma, w, t, s, c, b));
+    }
     all
 }
 

@@ -57,6 +57,16 @@ const GEMV_RING: Rung = Rung {
     ..GEMV_16
 };
 
+/// A matrix of few bits times up to 64 vectors; two blocks share 128 rows of it, and each finishes half of them.
+const BATCH: Rung = Rung {
+    kernel: "quantized_matmul",
+    defines: &[("BATCH", 64), ("GROUP", 128), ("WARPS", 8), ("TILES", 1), ("STAGES", 4), ("CLUSTER", 2), ("BLOCKS", 1)],
+    tile: (64, 64),
+    shared_bytes: 4 * (8 * 1024 + 64 * 256),
+    needs: (8, 0),
+    ..PLAIN
+};
+
 /// Tiles of 128 × 128, a thread computes 8 × 8.
 const MATMUL_8_BY_8: Rung = Rung {
     kernel: "matmul",
@@ -265,30 +275,21 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "quantized_gemv/06_early_start", needs: (9, 0), starts_early: true, ..GEMV_RING },
     Rung {
         path: "quantized_matmul/01_fragments",
-        kernel: "quantized_matmul",
         defines: &[("BATCH", 64), ("GROUP", 128), ("WARPS", 4)],
         block: (128, 1),
         tile: (64, 64),
-        needs: (8, 0),
-        ..PLAIN
+        shared_bytes: 0,
+        ..BATCH
     },
     Rung {
-        path: "quantized_matmul/03_split_k",
-        kernel: "quantized_matmul",
-        defines: &[
-            ("BATCH", 64),
-            ("GROUP", 128),
-            ("WARPS", 8),
-            ("TILES", 1),
-            ("STAGES", 4),
-            ("CLUSTER", 2),
-            ("BLOCKS", 1),
-        ],
-        tile: (64, 64),
-        shared_bytes: 4 * (8 * 1024 + 64 * 256),
-        needs: (9, 0),
-        ..PLAIN
+        path: "quantized_matmul/02_ring",
+        defines: &[("BATCH", 64), ("GROUP", 128), ("WARPS", 4), ("TILES", 1), ("STAGES", 4), ("BLOCKS", 1)],
+        block: (128, 1),
+        shared_bytes: 4 * (4 * 1024 + 64 * 256),
+        ..BATCH
     },
+    Rung { path: "quantized_matmul/03_split_k", needs: (9, 0), ..BATCH },
+    Rung { path: "quantized_matmul/04_wgmma", needs: (9, 0), only: true, ..BATCH },
     Rung { path: "reduction/01_one_atomic_each", kernel: "reduce", leaves: Leaves::Added, ..PLAIN },
     Rung { path: "reduction/02_tree", defines: &[("THREADS", 256)], ..PARTIALS },
     Rung { path: "reduction/03_whole_warps", defines: &[("THREADS", 256)], ..PARTIALS },

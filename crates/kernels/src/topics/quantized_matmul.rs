@@ -185,10 +185,10 @@ mod tests {
         let gpu = Gpu::simulated().unwrap();
         for (warps, tiles, stages, cluster) in [(4, 1, 6, 1), (8, 2, 4, 4), (4, 2, 3, 4), (16, 1, 4, 2)] {
             let changes = [("WARPS", warps), ("TILES", tiles), ("STAGES", stages), ("CLUSTER", cluster)];
-            for batch in [16, 64] {
-                let path = "quantized_matmul/03_split_k";
+            let two = ["quantized_matmul/03_split_k", "quantized_matmul/04_wgmma"];
+            for (batch, path) in [16, 64].into_iter().flat_map(|batch| two.map(|path| (batch, path))) {
                 let product = QuantizedMatmul::with(&gpu, path, Codes::INT4, &[batch], &|_| changes.to_vec());
-                assert!(product.is_ok(), "{changes:?} for {batch}: {}", product.unwrap_err());
+                assert!(product.is_ok(), "{path} {changes:?} for {batch}: {}", product.unwrap_err());
             }
         }
     }
