@@ -15,7 +15,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     float sums[2] = {};
     for (int first = warp * DEPTH * 4; first < length; first += WARPS * DEPTH * 4) {
         uint4 words[DEPTH][2] = {};
-        Beside beside[DEPTH];
+        Vector vector[DEPTH];
+        Scales scale[DEPTH];
 #pragma unroll
         for (int i = 0; i < DEPTH; ++i) {
             int at = first + 4 * i + lane % 4;
@@ -23,11 +24,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                 words[i][0] = load_once(upper + at);
                 words[i][1] = load_once(lower + at);
             }
-            beside[i].load(scales, x, row, at, rows, columns);
+            if (first + 4 * i < length) {
+                vector[i].load(x, at, length);
+                scale[i].load(scales, first / 4 + i, row, rows, columns);
+            }
         }
 #pragma unroll
         for (int i = 0; i < DEPTH; ++i) {
-            multiply_step(words[i][0], words[i][1], beside[i], sums);
+            if (first + 4 * i < length) {
+                multiply_step(words[i][0], words[i][1], vector[i], scale[i], sums);
+            }
         }
     }
     if (lane % 4 == 0) {

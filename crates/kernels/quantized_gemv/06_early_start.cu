@@ -40,23 +40,29 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint4(*ring)[2 * TILES][32] = (uint4(*)[2 * TILES][32])memory + warp * STAGES;
     int length = columns / CODES_16, tiles = (rows + 16 * TILES - 1) / (16 * TILES);
-    // A warp that has no step of its own still takes part in each tile: it reads zeros.
-    int steps = max((length + 3) / 4, warp + 1);
+    // A warp that has no step of its own still takes part in each tile, and does nothing.
+    int all_steps = (length + 3) / 4, steps = max(all_steps, warp + 1);
+    auto there = [&](const Place &place) { return place.tile < tiles && place.step < all_steps; };
     auto fetch = [&](const Place &place, int stage) {
-        if (place.tile < tiles) {
+        if (there(place)) {
             int at = place.step * 4 + lane % 4;
+            bool inside = PARTS == 1 || at < length;
 #pragma unroll
             for (int r = 0; r < 2 * TILES; ++r) {
                 int row = min(place.tile * 16 * TILES + 8 * r + lane / 4, rows - 1);
-                copy_16(&ring[stage][r][lane], (const uint4 *)codes + (at < length ? (size_t)row * length + at : 0),
-                        at < length);
+                // Counted in 16 bytes, 32 bits are enough.
+                copy_16(&ring[stage][r][lane], (const uint4 *)codes + (inside ? (u32)row * length + at : 0), inside);
             }
         }
         copies_commit();
     };
-    auto load_beside = [&](const Place &place, int t, Beside &to) {
-        if (place.tile < tiles) {
-            to.load(scales, x, (place.tile * TILES + t) * 16 + lane / 4, place.step * 4 + lane % 4, rows, columns);
+    auto load_beside = [&](const Place &place, Vector &vector, Scales (&scale)[TILES]) {
+        if (there(place)) {
+            vector.load(x, place.step * 4 + lane % 4, length);
+#pragma unroll
+            for (int t = 0; t < TILES; ++t) {
+                scale[t].load(scales, place.step, (place.tile * TILES + t) * 16 + lane / 4, rows, columns);
+            }
         }
     };
     Place ahead = {(int)blockIdx.x, warp, steps}, now = ahead, next = ahead;
@@ -66,37 +72,36 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
         ahead.advance();
     }
     wait_for_former();
-    Beside beside[TILES], coming[TILES];
-#pragma unroll
-    for (int t = 0; t < TILES; ++t) {
-        load_beside(now, t, beside[t]);
-    }
+    Vector vector, next_vector;
+    Scales scale[TILES], next_scale[TILES];
+    load_beside(now, vector, scale);
     int stage = 0, turn = 0;
     float sums[TILES][2] = {};
     while (now.tile < tiles) {
         next.advance();
-#pragma unroll
-        for (int t = 0; t < TILES; ++t) {
-            load_beside(next, t, coming[t]);
-        }
+        load_beside(next, next_vector, next_scale);
         copies_wait<STAGES - 2>();
         uint4 words[2 * TILES];
+        if (there(now)) {
 #pragma unroll
-        for (int r = 0; r < 2 * TILES; ++r) {
-            words[r] = ring[stage][r][lane];
+            for (int r = 0; r < 2 * TILES; ++r) {
+                words[r] = ring[stage][r][lane];
+            }
         }
         // Into the stage that was read a step ago.
         fetch(ahead, stage == 0 ? STAGES - 1 : stage - 1);
         ahead.advance();
         stage = stage == STAGES - 1 ? 0 : stage + 1;
+        if (there(now)) {
 #pragma unroll
-        for (int t = 0; t < TILES; ++t) {
-            multiply_step(words[2 * t], words[2 * t + 1], beside[t], sums[t]);
+            for (int t = 0; t < TILES; ++t) {
+                multiply_step(words[2 * t], words[2 * t + 1], vector, scale[t], sums[t]);
+            }
         }
-        // In a loop of its own: in the one above, NVRTC 13.0 takes beside[1] for never written.
+        vector = next_vector;
 #pragma unroll
         for (int t = 0; t < TILES; ++t) {
-            beside[t] = coming[t];
+            scale[t] = next_scale[t];
         }
         if (next.tile != now.tile) {
             // The warps' sums meet; the next tile's go elsewhere, so one barrier is enough.

@@ -23,34 +23,45 @@ __device__ u32 two_codes(u32 word) {
     return *(u32 *)&both;
 }
 
-// What goes with a step of 16 rows of codes: the lane's numbers of x, and the scales of its two rows.
-struct Beside {
+// The lane's numbers of x that go with a step. `at` counts a row's 16 bytes, `length` of them in all; it may be in the
+// second half of a step that only has a first one.
+struct Vector {
     uint4 x[CODES_16 / 8];
-    bf16 scale[2][PARTS];
 
-    // `at` counts a row's 16 bytes; the lane's own. Rows beyond the last one read the last one's scales.
-    __device__ void load(const bf16 *scales, const bf16 *all_x, int row, int at, int rows, int columns) {
-        int lane = threadIdx.x % 32, own_part = PARTS == 1 ? 0 : lane % 4 * PARTS / 4;
-        bool there = at * CODES_16 < columns;
+    __device__ void load(const bf16 *all, int at, int length) {
+        const uint4 *from = (const uint4 *)all + min(at, length - 1) * (CODES_16 / 8);
 #pragma unroll
         for (int i = 0; i < CODES_16 / 8; ++i) {
-            // Column lane / 4 of the other side, for its own part of the step; nobody looks at the other columns.
-            x[i] = there && lane / 4 == own_part ? ((const uint4 *)all_x)[at * (CODES_16 / 8) + i] : make_uint4(0, 0, 0, 0);
+            x[i] = from[i];
         }
-        int group = at / 4 * 4 * CODES_16 / GROUP;
+        // Of the other side's columns, all are x and only the first counts; with two groups, each has a column of its own.
+        int lane = threadIdx.x % 32;
+        if (PARTS > 1 && (at >= length || lane / 4 != lane % 4 * PARTS / 4)) {
+#pragma unroll
+            for (int i = 0; i < CODES_16 / 8; ++i) {
+                x[i] = make_uint4(0, 0, 0, 0);
+            }
+        }
+    }
+};
+
+// The scales of a step's groups for two rows, eight apart; beyond the last row those of the last one.
+struct Scales {
+    bf16 scale[2][PARTS];
+
+    __device__ void load(const bf16 *scales, int step, int row, int rows, int columns) {
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
-            const bf16 *of_group = scales + (size_t)min(group + part, columns / GROUP - 1) * rows;
-            // The sums of columns 0 and 1 are in every fourth lane.
-            bool needed = there && lane % 4 == 0;
-            scale[0][part] = needed ? of_group[min(row, rows - 1)] : bf16(0.0f);
-            scale[1][part] = needed ? of_group[min(row + 8, rows - 1)] : bf16(0.0f);
+            int group = PARTS == 1 ? step * STEP / GROUP : min(step * PARTS + part, columns / GROUP - 1);
+            const bf16 *of_group = scales + (size_t)group * rows;
+            scale[0][part] = of_group[min(row, rows - 1)];
+            scale[1][part] = of_group[min(row + 8, rows - 1)];
         }
     }
 };
 
 // sums[0] += row lane / 4 of the step's codes times x, sums[1] += the row eight below; in every fourth lane.
-__device__ void multiply_step(uint4 upper, uint4 lower, const Beside &beside, float (&sums)[2]) {
+__device__ void multiply_step(uint4 upper, uint4 lower, const Vector &vector, const Scales &scales, float (&sums)[2]) {
     u32 above[4] = {upper.x, upper.y, upper.z, upper.w}, below[4] = {lower.x, lower.y, lower.z, lower.w};
     float first[4] = {}, second[4] = {};
 #pragma unroll
@@ -59,12 +70,12 @@ __device__ void multiply_step(uint4 upper, uint4 lower, const Beside &beside, fl
         u32 b[4] = {two_codes<2>(above[w]), two_codes<2>(below[w]), two_codes<3>(above[w]), two_codes<3>(below[w])};
         if (BITS == 4) {
             // Eight numbers of x: 0 and 4, 1 and 5 …, as the codes come.
-            uint4 x = beside.x[w];
+            uint4 x = vector.x[w];
             multiply(first, a, __byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632));
             multiply(first, b, __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632));
         } else {
             // Four numbers of x, times the lower halves, and times the upper ones.
-            uint4 x = beside.x[w / 2];
+            uint4 x = vector.x[w / 2];
             u32 front = w % 2 == 0 ? x.x : x.z, back = w % 2 == 0 ? x.y : x.w;
             u32 x02 = __byte_perm(front, back, 0x5410), x13 = __byte_perm(front, back, 0x7632);
             u32 lower_halves[4] = {a[0], a[1], b[0], b[1]}, upper_halves[4] = {a[2], a[3], b[2], b[3]};
@@ -77,7 +88,7 @@ __device__ void multiply_step(uint4 upper, uint4 lower, const Beside &beside, fl
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             float sum = BITS == 4 ? first[2 * r + part] : first[2 * r + part] + 16.0f * second[2 * r + part];
-            sums[r] += sum * float(beside.scale[r][part]);
+            sums[r] += sum * float(scales.scale[r][part]);
         }
     }
 }

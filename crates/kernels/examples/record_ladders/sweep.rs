@@ -23,14 +23,13 @@ fn gemv_variants() -> Vec<Variant> {
     let mut all: Vec<Variant> = ["01_thread_a_row", "02_warp_a_row", "03_four_rows"]
         .map(|name| (Ladder::QuantizedGemv.rung(name).expect("a rung").path, Vec::new()))
         .into();
-    all.extend([(8, 1), (8, 2), (8, 4), (4, 4), (16, 1), (16, 2), (4, 2)].map(|(w, d)| tensor(w, d)));
-    for (w, s, t, b) in [(8, 6, 1, 3), (8, 4, 1, 3), (16, 4, 1, 2), (8, 12, 1, 2), (8, 4, 2, 2)] {
+    all.extend([(8, 1), (8, 2), (8, 4), (4, 4), (16, 1)].map(|(w, d)| tensor(w, d)));
+    for (w, s, t, b) in [(8, 6, 1, 3), (8, 4, 2, 2), (8, 3, 4, 2), (16, 3, 4, 1)] {
         all.push(ring("quantized_gemv/05_ring", w, s, t, b));
         all.push(ring("quantized_gemv/06_early_start", w, s, t, b));
     }
-    for (w, s, t, b) in [(4, 4, 1, 6), (8, 3, 2, 2), (4, 4, 2, 4), (8, 3, 1, 3), (16, 4, 2, 1), (8, 4, 1, 2)] {
-        all.push(ring("quantized_gemv/06_early_start", w, s, t, b));
-    }
+    let more = [(4, 4, 2, 4), (4, 3, 4, 4), (8, 3, 2, 2), (8, 6, 2, 2), (8, 2, 4, 2), (16, 4, 2, 1), (8, 4, 1, 3)];
+    all.extend(more.map(|(w, s, t, b)| ring("quantized_gemv/06_early_start", w, s, t, b)));
     all
 }
 

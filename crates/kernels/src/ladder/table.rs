@@ -51,9 +51,10 @@ const GEMV_16: Rung = Rung { tile: (16 * 32, 1), needs: (8, 0), ..GEMV };
 
 /// A ring of shared memory for each warp: 1 KiB a stage and tile.
 const GEMV_RING: Rung = Rung {
-    defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("STAGES", 6), ("TILES", 1), ("BLOCKS", 3)],
-    shared_bytes: 6 * 8 * 1024,
-    blocks_per_sm: 3,
+    defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("STAGES", 3), ("TILES", 4), ("BLOCKS", 2)],
+    tile: (4 * 16 * 32, 1),
+    shared_bytes: 3 * 4 * 8 * 1024,
+    blocks_per_sm: 2,
     ..GEMV_16
 };
 

@@ -30,7 +30,10 @@ impl Codes {
         let group = self.group as usize;
         let countable = |side: usize| side <= super::MOST;
         let numbers = rows.checked_mul(columns).and_then(|numbers| numbers.checked_mul(16));
-        if !columns.is_multiple_of(group) || !countable(rows) || !countable(columns) || numbers.is_none() {
+        // Kernels count the codes' 16 bytes in 32 bits: up to 64 GiB.
+        let pieces = numbers.map(|numbers| numbers / 16 * self.bits as usize / 128);
+        let few = pieces.is_some_and(|pieces| u32::try_from(pieces).is_ok());
+        if !columns.is_multiple_of(group) || !countable(rows) || !countable(columns) || !few {
             return Err(wrong_size(rows, columns, group));
         }
         Ok((rows * columns * self.bits as usize / 32, rows * (columns / group)))

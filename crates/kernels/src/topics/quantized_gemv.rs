@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn other_constants_are_right_too() {
         let gpu = Gpu::simulated().unwrap();
-        for (warps, stages, tiles, blocks) in [(16, 4, 1, 2), (4, 2, 1, 6), (8, 3, 2, 2), (1, 4, 2, 1)] {
+        for (warps, stages, tiles, blocks) in [(16, 3, 4, 1), (4, 2, 1, 6), (8, 3, 2, 2), (1, 4, 2, 1)] {
             let changes = [("WARPS", warps), ("STAGES", stages), ("TILES", tiles), ("BLOCKS", blocks)];
             for codes in [Codes::INT4, Codes::INT8] {
                 for path in ["quantized_gemv/05_ring", "quantized_gemv/06_early_start"] {
