@@ -1,23 +1,7 @@
 // idea: blocks share the columns of a tile, so that all multiprocessors have work and read x less often.
 // changed: CLUSTER neighbouring blocks take a part of the columns each; their sums meet in shared memory, in a fixed order.
 // constants: as before, and CLUSTER.
-#include "fragments.cuh"
-
-constexpr int THREADS = 32 * WARPS, ROWS = 16 * TILES * WARPS;
-// Columns of a stage: two pieces of 64.
-constexpr int STEP = 128;
-
-struct Stage {
-    uint4 codes[WARPS][TILES][2][32];
-    // Vectors of 256 bytes; the 16 bytes of column c lie at c ^ vector % 8, so eight vectors' are in different banks.
-    uint4 x[BATCH][16];
-};
-
-__device__ void copy_16(void *to, const void *from, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from),
-                 "r"(there ? 16 : 0)
-                 : "memory");
-}
+#include "stages.cuh"
 
 // A float of another block of the cluster.
 __device__ float load_from(const float *own, int rank) {
@@ -39,64 +23,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
     extern __shared__ __align__(1024) unsigned char memory[];
     Stage *stages = (Stage *)memory;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % CLUSTER;
-    int tile0 = blockIdx.x / CLUSTER * WARPS * TILES;
-    int row0 = tile0 * 16, tiles = (rows + 15) / 16, pieces = columns / 64;
+    int row0 = blockIdx.x / CLUSTER * ROWS, row = row0 + warp * TILES * 16 + lane / 4;
     int steps = (columns + STEP - 1) / STEP;
     int first = steps * rank / CLUSTER, last = steps * (rank + 1) / CLUSTER;
-    auto fetch = [&](int step) {
+    Source source(fragments, x, row0 / 16 + warp * TILES, batch, rows, columns);
+    auto fetch = [&](Stage &stage, int step) {
         if (step < last) {
-            Stage &stage = stages[(step - first) % STAGES];
-#pragma unroll
-            for (int t = 0; t < TILES; ++t) {
-                int tile = tile0 + warp * TILES + t;
-#pragma unroll
-                for (int p = 0; p < 2; ++p) {
-                    int piece = 2 * step + p;
-                    bool there = tile < tiles && piece < pieces;
-                    const uint4 *from = (const uint4 *)fragments + (there ? ((size_t)tile * pieces + piece) * 32 : 0);
-                    copy_16(&stage.codes[warp][t][p][lane], from + lane, there);
-                }
-            }
-            for (int i = threadIdx.x; i < BATCH * 16; i += THREADS) {
-                int vector = i / 16, at = i % 16, column = step * STEP + at * 8;
-                bool there = vector < batch && column < columns;
-                copy_16(&stage.x[vector][at ^ vector % 8], x + (there ? (size_t)vector * columns + column : 0), there);
-            }
+            source.copy_codes(stage, step);
+            source.copy_x(stage, step);
         }
         copies_commit();
     };
-    // The scales of a group for the rows that the lane has sums of.
-    auto load_scales = [&](int column, bf16 (&to)[TILES][2]) {
-        const bf16 *of_group = scales + (size_t)min(column / GROUP, columns / GROUP - 1) * rows;
-#pragma unroll
-        for (int t = 0; t < TILES; ++t) {
-            int row = row0 + (warp * TILES + t) * 16 + lane / 4;
-            to[t][0] = of_group[min(row, rows - 1)];
-            to[t][1] = of_group[min(row + 8, rows - 1)];
-        }
-    };
-    constexpr int PARTS = GROUP < STEP ? 2 : 1;
     Sums sums[TILES] = {};
-    bf16 scale[PARTS][TILES][2] = {}, coming[PARTS][TILES][2] = {};
+    Scales own, coming;
     for (int stage = 0; stage < STAGES - 1; ++stage) {
-        fetch(first + stage);
+        fetch(stages[stage], first + stage);
     }
     if (first < last) {
-#pragma unroll
-        for (int p = 0; p < PARTS; ++p) {
-            load_scales(first * STEP + 64 * p, scale[p]);
-        }
+        own.load(scales, first, row, rows, columns);
     }
-    for (int step = first; step < last; ++step) {
-#pragma unroll
-        for (int p = 0; p < PARTS; ++p) {
-            load_scales((step + 1) * STEP + 64 * p, coming[p]);
-        }
+    for (int step = first, now = 0; step < last; ++step) {
+        coming.load(scales, step + 1, row, rows, columns);
         copies_wait<STAGES - 2>();
         // This step's stage is here for everyone, and everyone is done with the one that is filled next.
         __syncthreads();
-        fetch(step + STAGES - 1);
-        Stage &stage = stages[(step - first) % STAGES];
+        fetch(stages[now == 0 ? STAGES - 1 : now - 1], step + STAGES - 1);
+        Stage &stage = stages[now];
+        now = now == STAGES - 1 ? 0 : now + 1;
         Sums part[TILES] = {};
 #pragma unroll
         for (int p = 0; p < 2; ++p) {
@@ -112,8 +65,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
                 u32 b[EIGHTS][4];
 #pragma unroll
                 for (int e = 0; e < EIGHTS; ++e) {
-                    int vector = 8 * e + lane % 8, at = 8 * p + 4 * half + lane / 8;
-                    load_matrices(b[e], (const bf16 *)&stage.x[vector][at ^ vector % 8]);
+                    int vector = 8 * e + lane % 8, at = 4 * half + lane / 8;
+                    load_matrices(b[e], (const bf16 *)&stage.x[p][vector][at ^ vector % 8]);
                 }
 #pragma unroll
                 for (int w = 0; w < 2; ++w) {
@@ -131,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
             if (PARTS == 2 || p == 1) {
 #pragma unroll
                 for (int t = 0; t < TILES; ++t) {
-                    add_scaled(sums[t], part[t], scale[p * PARTS / 2][t][0], scale[p * PARTS / 2][t][1]);
+                    add_scaled(sums[t], part[t], own.scale[p * PARTS / 2][t][0], own.scale[p * PARTS / 2][t][1]);
 #pragma unroll
                     for (int e = 0; e < EIGHTS; ++e) {
                         part[t][e][0] = part[t][e][1] = part[t][e][2] = part[t][e][3] = 0.0f;
@@ -139,10 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
                 }
             }
         }
-#pragma unroll
-        for (int i = 0; i < PARTS * TILES * 2; ++i) {
-            scale[i / 2 / TILES][i / 2 % TILES][i % 2] = coming[i / 2 / TILES][i / 2 % TILES][i % 2];
-        }
+        own = coming;
     }
     copies_wait<0>();
     __syncthreads();

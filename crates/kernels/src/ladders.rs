@@ -219,6 +219,11 @@ impl Ladder {
         if self.folder() == "flash_attention" {
             known_width(size.three()?.2)?;
         }
+        match (self, size) {
+            (Ladder::QuantizedGemv | Ladder::QuantizedGemvInt8, Size::Two(rows, columns))
+            | (Ladder::QuantizedMatmul, Size::Three(_, rows, columns)) => drop(Codes::INT4.lengths(rows, columns)?),
+            _ => (),
+        }
         Ok(size)
     }
 
@@ -424,6 +429,10 @@ mod tests {
         assert_eq!(Ladder::VectorAdd.size(8), Ok(Size::One(8)));
         for wrong in [Ladder::VectorAdd.size((8, 8)), Ladder::Matmul.size((1, 2)), Ladder::Reduction.size(0)] {
             assert!(wrong.unwrap_err().to_string().contains("\nnext: give "));
+        }
+        assert_eq!(Ladder::QuantizedMatmul.size((1, 3, 256)), Ok(Size::Three(1, 3, 256)));
+        for wrong in [Ladder::QuantizedGemv.size((8, 64)), Ladder::QuantizedMatmul.size((1, 8, 200))] {
+            assert!(wrong.unwrap_err().to_string().contains("groups of 128"));
         }
     }
 

@@ -291,6 +291,7 @@ pub const RUNGS: &[Rung] = &[
     },
     Rung { path: "quantized_matmul/03_split_k", needs: (9, 0), ..BATCH },
     Rung { path: "quantized_matmul/04_wgmma", needs: (9, 0), only: true, ..BATCH },
+    Rung { path: "quantized_matmul/05_early_start", needs: (9, 0), only: true, starts_early: true, ..BATCH },
     Rung { path: "reduction/01_one_atomic_each", kernel: "reduce", leaves: Leaves::Added, ..PLAIN },
     Rung { path: "reduction/02_tree", defines: &[("THREADS", 256)], ..PARTIALS },
     Rung { path: "reduction/03_whole_warps", defines: &[("THREADS", 256)], ..PARTIALS },

@@ -26,7 +26,7 @@ impl Codes {
     ///
     /// # Errors
     /// [`Error::Invalid`](gpulab::Error::Invalid) where a row is no whole groups, or cannot be counted.
-    pub(super) fn lengths(self, rows: usize, columns: usize) -> Result<(usize, usize)> {
+    pub(crate) fn lengths(self, rows: usize, columns: usize) -> Result<(usize, usize)> {
         let group = self.group as usize;
         let countable = |side: usize| side <= super::MOST;
         let numbers = rows.checked_mul(columns).and_then(|numbers| numbers.checked_mul(16));

@@ -154,6 +154,7 @@ impl Topic for QuantizedMatmul {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ladder;
     use crate::ladder::RUNGS;
 
     #[test]
@@ -185,8 +186,8 @@ mod tests {
         let gpu = Gpu::simulated().unwrap();
         for (warps, tiles, stages, cluster) in [(4, 1, 6, 1), (8, 2, 4, 4), (4, 2, 3, 4), (16, 1, 4, 2)] {
             let changes = [("WARPS", warps), ("TILES", tiles), ("STAGES", stages), ("CLUSTER", cluster)];
-            let two = ["quantized_matmul/03_split_k", "quantized_matmul/04_wgmma"];
-            for (batch, path) in [16, 64].into_iter().flat_map(|batch| two.map(|path| (batch, path))) {
+            for (batch, name) in [(16, "03_split_k"), (64, "03_split_k"), (16, "05_early_start"), (64, "04_wgmma")] {
+                let path = Ladder::QuantizedMatmul.rung(name).unwrap().path;
                 let product = QuantizedMatmul::with(&gpu, path, Codes::INT4, &[batch], &|_| changes.to_vec());
                 assert!(product.is_ok(), "{path} {changes:?} for {batch}: {}", product.unwrap_err());
             }
