@@ -1,6 +1,5 @@
 // idea: what is in flight no longer has to fit the registers: each lane has a ring of STAGES copies in shared memory.
-// changed: cp.async fetches STAGES - 1 steps ahead, on into the next tile, as a block walks over tiles of 16 · TILES rows;
-//          x and the scales come a step ahead. A lane reads only what it has fetched itself: nobody waits for others.
+// changed: cp.async, STAGES - 1 steps ahead and on into the next tile; x and scales come a step ahead. A lane reads only what it copied.
 // constants: as before (without DEPTH), and STAGES, TILES, BLOCKS for each multiprocessor.
 #include "tensor.cuh"
 
@@ -27,9 +26,10 @@ __device__ void copy_16(uint4 *to, const uint4 *from, bool there) {
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     quantized_gemv(const u32 *codes, const bf16 *scales, const bf16 *x, bf16 *y, int rows, int columns) {
     extern __shared__ __align__(128) unsigned char memory[];
-    __shared__ float shared[2][WARPS][16 * TILES];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint4(*ring)[2 * TILES][32] = (uint4(*)[2 * TILES][32])memory + warp * STAGES;
+    // Behind the rings: two turns of the warps' sums.
+    auto shared = (float(*)[WARPS][16 * TILES])((uint4(*)[2 * TILES][32])memory + WARPS * STAGES);
     int length = columns / CODES_16, tiles = (rows + 16 * TILES - 1) / (16 * TILES);
     // A warp that has no step of its own still takes part in each tile, and does nothing.
     int all_steps = (length + 3) / 4, steps = max(all_steps, warp + 1);
@@ -82,10 +82,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
         ahead.advance();
         stage = stage == STAGES - 1 ? 0 : stage + 1;
         if (there(now)) {
-#pragma unroll
-            for (int t = 0; t < TILES; ++t) {
-                multiply_step(words[2 * t], words[2 * t + 1], vector, scale[t], sums[t]);
-            }
+            multiply_step(words, vector, scale, sums);
         }
         vector = next_vector;
 #pragma unroll

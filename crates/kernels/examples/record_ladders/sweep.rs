@@ -12,24 +12,28 @@ const PLAN: Bench = Bench { warm_ups: 1, samples: 7, min_sample_ms: 0.5, budget_
 /// So many of the fastest stand in the table.
 const BEST: usize = 6;
 
+const DENSE: &str = "cuBLAS bf16";
+
 /// A rung and what its constants are, as (name, value).
 type Variant = (&'static str, Vec<(&'static str, u32)>);
 
 fn gemv_variants() -> Vec<Variant> {
-    let tensor = |warps, depth| ("quantized_gemv/04_tensor_cores", vec![("WARPS", warps), ("DEPTH", depth)]);
-    let ring = |path, warps, stages, tiles, blocks| {
+    let tensor = |(warps, depth, tiles)| {
+        ("quantized_gemv/04_tensor_cores", vec![("WARPS", warps), ("DEPTH", depth), ("TILES", tiles)])
+    };
+    let ring = |path, (warps, stages, tiles, blocks)| {
         (path, vec![("WARPS", warps), ("STAGES", stages), ("TILES", tiles), ("BLOCKS", blocks)])
     };
-    let mut all: Vec<Variant> = ["01_thread_a_row", "02_warp_a_row", "03_four_rows"]
+    let mut all: Vec<Variant> = ["02_warp_a_row", "03_four_rows"]
         .map(|name| (Ladder::QuantizedGemv.rung(name).expect("a rung").path, Vec::new()))
         .into();
-    all.extend([(8, 1), (8, 2), (8, 4), (4, 4), (16, 1)].map(|(w, d)| tensor(w, d)));
-    for (w, s, t, b) in [(8, 6, 1, 3), (8, 4, 2, 2), (8, 3, 4, 2), (16, 3, 4, 1)] {
-        all.push(ring("quantized_gemv/05_ring", w, s, t, b));
-        all.push(ring("quantized_gemv/06_early_start", w, s, t, b));
+    for rows in [2, 8] {
+        all.push(("quantized_gemv/03_four_rows", vec![("ROWS", rows)]));
     }
-    let more = [(4, 4, 2, 4), (4, 3, 4, 4), (8, 3, 2, 2), (8, 6, 2, 2), (8, 2, 4, 2), (16, 4, 2, 1), (8, 4, 1, 3)];
-    all.extend(more.map(|(w, s, t, b)| ring("quantized_gemv/06_early_start", w, s, t, b)));
+    all.extend([(8, 1, 1), (8, 1, 2), (8, 1, 4), (16, 1, 2), (16, 1, 4), (8, 2, 2), (4, 1, 4), (4, 2, 2)].map(tensor));
+    all.extend([(8, 3, 4, 2), (16, 3, 4, 1)].map(|shape| ring("quantized_gemv/05_ring", shape)));
+    let early = [(8, 3, 4, 2), (16, 3, 4, 1), (4, 4, 2, 4), (4, 3, 4, 4), (8, 4, 2, 2), (8, 2, 4, 2), (8, 4, 4, 1)];
+    all.extend(early.map(|shape| ring("quantized_gemv/06_early_start", shape)));
     all
 }
 
@@ -39,15 +43,15 @@ fn matmul_variants(batch: usize) -> Vec<Variant> {
             vec![("WARPS", warps), ("TILES", tiles), ("STAGES", stages), ("CLUSTER", cluster), ("BLOCKS", blocks)];
         (path, constants)
     };
-    let (ring, split, wgmma) = ("quantized_matmul/02_ring", "quantized_matmul/03_split_k", "quantized_matmul/04_wgmma");
+    let (ring, split) = ("quantized_matmul/02_ring", "quantized_matmul/03_split_k");
+    let (wgmma, early) = ("quantized_matmul/04_wgmma", "quantized_matmul/05_early_start");
     let mut all: Vec<Variant> = vec![("quantized_matmul/01_fragments", Vec::new()), shared(ring, 4, 1, 4, 1, 1)];
     let (narrow, wide) = (
-        [(8, 1, 6, 2, 1), (8, 1, 4, 4, 2), (4, 1, 6, 4, 4), (8, 1, 4, 4, 3), (4, 2, 4, 4, 2), (8, 2, 4, 4, 1)],
-        [(8, 1, 4, 2, 1), (8, 1, 4, 4, 2), (8, 2, 4, 4, 1), (4, 2, 4, 4, 2), (8, 2, 6, 4, 1), (16, 1, 4, 4, 1)],
+        [(8, 1, 6, 2, 1), (8, 1, 4, 4, 2), (4, 1, 6, 4, 4), (8, 2, 4, 4, 1), (4, 2, 4, 4, 2), (8, 2, 4, 8, 2)],
+        [(8, 1, 4, 2, 1), (8, 1, 4, 4, 2), (8, 2, 4, 4, 1), (4, 2, 4, 4, 2), (4, 1, 3, 2, 3), (16, 1, 4, 4, 1)],
     );
     for (w, t, s, c, b) in if batch <= 16 { narrow } else { wide } {
-        all.push(shared(split, w, t, s, c, b));
-        all.push(shared(wgmma, w, t, s, c, b));
+        all.extend([split, wgmma, early].map(|path| shared(path, w, t, s, c, b)));
     }
     all
 }
@@ -162,16 +166,16 @@ fn compare(gpu: &Gpu, topic: &str, size: Size, opened: &Opened) -> Result<String
         .map(|_| Ok((gpu.zeros::<u16>(half)?, gpu.zeros::<u16>(half)?)))
         .collect::<Result<Vec<(Buffer<u16>, Buffer<u16>)>>>()?;
     let (m, n, k) = match size.numbers()[..] {
-        [rows, columns] => (rows, 1, columns),
+        [rows, columns] => (1, rows, columns),
         [batch, rows, columns] => (batch, rows, columns),
         _ => unreachable!("two or three numbers"),
     };
-    let mut dense = match Cublas::new(gpu) {
+    let dense = match Cublas::new(gpu) {
         // Its bf16 weights are made on the host: where it is no peer that counts, that is not worth the time.
         Ok(_) if m * k + k * n > 1 << 28 => None,
         Ok(blas) => {
             let (a, b) = (cpu::random_bf16(m * k, 1), cpu::random_bf16(k * n, 2));
-            let set = |_| Ok((gpu.to_device(&a)?, gpu.to_device(&b)?, gpu.zeros::<u16>(m * n)?));
+            let set = |_| Ok((gpu.to_device(&a)?, gpu.to_device(&b)?, std::cell::RefCell::new(gpu.zeros::<u16>(m * n)?)));
             let sets = (0..gpu.sets_past_cache(2 * (m * k + k * n))).map(set).collect::<Result<Vec<_>>>()?;
             Some((blas, sets))
         }
@@ -194,13 +198,15 @@ fn compare(gpu: &Gpu, topic: &str, size: Size, opened: &Opened) -> Result<String
         let (from, to) = &mut copies[call % count];
         to.copy_from_buffer(from)
     })));
-    if let Some((blas, sets)) = &mut dense {
-        names.push("cuBLAS bf16".to_string());
-        timed.push(TimedWork::Calls(Box::new(|call| {
-            let count = sets.len();
-            let (a, b, c) = &mut sets[call % count];
-            blas.multiply(a, b, c, (m, n, k))
-        })));
+    if let Some((blas, sets)) = &dense {
+        for transposed in [true, false] {
+            names.push(format!("{DENSE} {}", if transposed { "T" } else { "N" }));
+            timed.push(TimedWork::Calls(Box::new(move |call| {
+                let (a, b, c) = &sets[call % sets.len()];
+                let (sides, mut c) = ((m, n, k), c.borrow_mut());
+                if transposed { blas.multiply_transposed(a, b, &mut c, sides) } else { blas.multiply(a, b, &mut c, sides) }
+            })));
+        }
     }
     let samples = gpu.time_interleaved(&PLAN, &mut timed)?;
     drop(timed);
@@ -208,7 +214,8 @@ fn compare(gpu: &Gpu, topic: &str, size: Size, opened: &Opened) -> Result<String
         names.into_iter().zip(samples).map(|(name, ms)| Line { name, ms: Summary::of(&ms).median }).collect();
     let of = |lines: &[Line], name: &str| lines.iter().find(|line| line.name == name).map(|line| line.ms);
     let copy = of(&lines, "device copy").unwrap_or(f64::NAN);
-    let dense = of(&lines, "cuBLAS bf16");
+    // The faster of the two orders of its weights is the peer.
+    let dense = ["T", "N"].into_iter().filter_map(|order| of(&lines, &format!("{DENSE} {order}"))).reduce(f64::min);
     lines.sort_by(|a, b| a.ms.total_cmp(&b.ms));
     let own_copied = 4.0 * half as f64;
     let row = |line: &Line| {

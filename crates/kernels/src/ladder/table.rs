@@ -53,7 +53,7 @@ const GEMV_16: Rung = Rung { tile: (16 * 32, 1), needs: (8, 0), ..GEMV };
 const GEMV_RING: Rung = Rung {
     defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("STAGES", 3), ("TILES", 4), ("BLOCKS", 2)],
     tile: (4 * 16 * 32, 1),
-    shared_bytes: 3 * 4 * 8 * 1024,
+    shared_bytes: 8 * 4 * (3 * 1024 + 2 * 16 * 4),
     blocks_per_sm: 2,
     ..GEMV_16
 };
@@ -269,7 +269,8 @@ pub const RUNGS: &[Rung] = &[
     },
     Rung {
         path: "quantized_gemv/04_tensor_cores",
-        defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("DEPTH", 2)],
+        defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("DEPTH", 1), ("TILES", 2)],
+        tile: (2 * 16 * 32, 1),
         ..GEMV_16
     },
     Rung { path: "quantized_gemv/05_ring", ..GEMV_RING },

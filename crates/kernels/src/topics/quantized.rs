@@ -71,19 +71,14 @@ impl Codes {
         (0..rows.next_multiple_of(16) * columns / 8).into_par_iter().map(word).collect()
     }
 
-    /// All weights of a set of inputs (codes or fragments, and scales), rounded to bf16: row behind row, or `transposed`,
-    /// column behind column, of fragments.
-    pub(crate) fn unpacked(self, inputs: &[HostArray], (rows, columns): (usize, usize), transposed: bool) -> Vec<u16> {
-        let row = |row: usize| match transposed {
-            true => self.fragment_row(&inputs[0], &inputs[1], (rows, columns), row),
-            false => self.row(&inputs[0], &inputs[1], (rows, columns), row),
+    /// All weights of a set of inputs (codes or fragments, and scales), rounded to bf16, row behind row.
+    pub(crate) fn unpacked(self, inputs: &[HostArray], sides: (usize, usize), in_fragments: bool) -> Vec<u16> {
+        let row = |row: usize| match in_fragments {
+            true => self.fragment_row(&inputs[0], &inputs[1], sides, row),
+            false => self.row(&inputs[0], &inputs[1], sides, row),
         };
         let bf16 = |weight: f64| cpu::bf16_from_f32(weight as f32);
-        let plain: Vec<u16> = (0..rows).into_par_iter().flat_map_iter(|at| row(at).into_iter().map(bf16)).collect();
-        if !transposed {
-            return plain;
-        }
-        (0..rows * columns).into_par_iter().map(|at| plain[at % rows * columns + at / rows]).collect()
+        (0..sides.0).into_par_iter().flat_map_iter(|at| row(at).into_iter().map(bf16)).collect()
     }
 
     /// A row of weights in f64, of such fragments.

@@ -51,11 +51,15 @@ impl QuantizedGemv {
         let all = [&[("BITS", codes.bits), ("GROUP", codes.group)], changes].concat();
         let constants = changed(own.defines, &all);
         let value = |name: &str| constants.iter().find(|(own, _)| own == name).map(|(_, value)| *value);
+        if let Some(rows) = value("ROWS") {
+            own.tile = (own.block.0 * rows, 1);
+        }
         if let Some(warps) = value("WARPS") {
             let tiles = value("TILES").unwrap_or(1);
             own.block = (32 * warps, 1);
             own.tile = (32 * 16 * tiles, 1);
-            own.shared_bytes = value("STAGES").unwrap_or(0) * warps * tiles * 1024;
+            // The rings, and the sums of two turns.
+            own.shared_bytes = value("STAGES").map_or(0, |stages| warps * tiles * (stages * 1024 + 2 * 16 * 4));
             own.blocks_per_sm = value("BLOCKS").unwrap_or(0);
         }
         let gemv = QuantizedGemv { own: Loaded::with_constants(gpu, own, &constants)?, codes };
@@ -159,8 +163,8 @@ mod tests {
                 }
             }
         }
-        for (warps, depth) in [(4, 4), (16, 1)] {
-            let changes = [("WARPS", warps), ("DEPTH", depth)];
+        for (warps, depth, tiles) in [(4, 4, 1), (16, 1, 4), (8, 2, 2)] {
+            let changes = [("WARPS", warps), ("DEPTH", depth), ("TILES", tiles)];
             QuantizedGemv::with(&gpu, "quantized_gemv/04_tensor_cores", Codes::INT4, &changes).unwrap();
         }
     }
