@@ -175,7 +175,8 @@ fn compare(gpu: &Gpu, topic: &str, size: Size, opened: &Opened) -> Result<String
         Ok(_) if m * k + k * n > 1 << 28 => None,
         Ok(blas) => {
             let (a, b) = (cpu::random_bf16(m * k, 1), cpu::random_bf16(k * n, 2));
-            let set = |_| Ok((gpu.to_device(&a)?, gpu.to_device(&b)?, std::cell::RefCell::new(gpu.zeros::<u16>(m * n)?)));
+            let set =
+                |_| Ok((gpu.to_device(&a)?, gpu.to_device(&b)?, std::cell::RefCell::new(gpu.zeros::<u16>(m * n)?)));
             let sets = (0..gpu.sets_past_cache(2 * (m * k + k * n))).map(set).collect::<Result<Vec<_>>>()?;
             Some((blas, sets))
         }
@@ -204,7 +205,11 @@ fn compare(gpu: &Gpu, topic: &str, size: Size, opened: &Opened) -> Result<String
             timed.push(TimedWork::Calls(Box::new(move |call| {
                 let (a, b, c) = &sets[call % sets.len()];
                 let (sides, mut c) = ((m, n, k), c.borrow_mut());
-                if transposed { blas.multiply_transposed(a, b, &mut c, sides) } else { blas.multiply(a, b, &mut c, sides) }
+                if transposed {
+                    blas.multiply_transposed(a, b, &mut c, sides)
+                } else {
+                    blas.multiply(a, b, &mut c, sides)
+                }
             })));
         }
     }

@@ -21,8 +21,8 @@ mod vector_add;
 
 pub use attention::{Attention, AttentionStep, AttentionWork, StepWork, bytes_row};
 pub use embedding::Embedding;
-use errors::{lengths, wrong_size};
 pub(crate) use errors::wrong;
+use errors::{lengths, wrong_size};
 pub(crate) use flash_attention::known_width;
 pub use flash_attention::{FlashAttention, WIDTHS};
 pub use matmul::Matmul;
@@ -109,7 +109,8 @@ impl Loaded {
 
 /// The constants of a rung, some of them changed.
 fn changed(defines: &[(&str, u32)], changes: &[(&str, u32)]) -> Vec<(String, u32)> {
-    let value = |name: &str, own: u32| changes.iter().find(|(other, _)| *other == name).map_or(own, |(_, value)| *value);
+    let value =
+        |name: &str, own: u32| changes.iter().find(|(other, _)| *other == name).map_or(own, |(_, value)| *value);
     defines.iter().map(|&(name, own)| (name.to_string(), value(name, own))).collect()
 }
 
@@ -137,7 +138,8 @@ mod tests {
     fn every_rung_is_checked_and_timed_on_a_gpu() {
         let gpu = hardware();
         for &ladder in Ladder::ALL {
-            let (two, three) = ([Size::Two(33, 1000), Size::Two(33, 1024)], [(33, 65, 64), (33, 65, 128)].map(Size::from));
+            let (two, three) =
+                ([Size::Two(33, 1000), Size::Two(33, 1024)], [(33, 65, 64), (33, 65, 128)].map(Size::from));
             let sizes = [&[Size::One(33)][..], &two, &three].concat();
             let size = sizes.into_iter().find(|&size| ladder.size(size).is_ok_and(|taken| taken == size)).unwrap();
             for rung in ladder.rungs() {

@@ -101,7 +101,13 @@ impl Codes {
     }
 
     /// A row of weights in f64, of such codes and scales of so many rows.
-    pub(super) fn row(self, codes: &HostArray, scales: &HostArray, (rows, columns): (usize, usize), row: usize) -> Vec<f64> {
+    pub(super) fn row(
+        self,
+        codes: &HostArray,
+        scales: &HostArray,
+        (rows, columns): (usize, usize),
+        row: usize,
+    ) -> Vec<f64> {
         let HostArray::Codes(words) = codes else { panic!("{} in place of codes", codes.dtype()) };
         let each = 32 / self.bits as usize;
         let weight = |column: usize| {

@@ -2,7 +2,9 @@
 
 use super::quantized::{Codes, product};
 use super::rows::rounding;
-use super::{Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Size, Topic, changed, check, length, lengths};
+use super::{
+    Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Size, Topic, changed, check, length, lengths,
+};
 use crate::ladder::rung;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
