@@ -1,5 +1,5 @@
 // idea: the tensor cores multiply: of a code, threads only make a bf16. And many short pieces of rows are in flight.
-// changed: a block takes 16 · TILES rows; its warps take turns along them, with DEPTH steps of loads at once, and add up at the end.
+// changed: a block takes 16 · TILES rows; its warps take turns along them, DEPTH steps at once, and add up at the end.
 // constants: as before (without ROWS), and WARPS, DEPTH, TILES.
 #include "tensor.cuh"
 

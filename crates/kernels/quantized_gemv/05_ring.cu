@@ -1,5 +1,5 @@
 // idea: what is in flight no longer has to fit the registers: each lane has a ring of STAGES copies in shared memory.
-// changed: cp.async, STAGES - 1 steps ahead and on into the next tile; x and scales come a step ahead. A lane reads only what it copied.
+// changed: cp.async, STAGES - 1 steps ahead and on into the next tile. A lane reads only what it has copied itself.
 // constants: as before (without DEPTH), and STAGES, TILES, BLOCKS for each multiprocessor.
 #include "tensor.cuh"
 

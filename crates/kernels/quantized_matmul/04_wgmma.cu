@@ -1,4 +1,4 @@
-// idea: a warpgroup multiplies at the full rate: x comes from shared memory, the codes from the registers they were unpacked in.
+// idea: a warpgroup multiplies at the full rate, x from shared memory and the codes from registers.
 // changed: wgmma for mma, 64 rows at a time; while the products of one piece run, the next piece is unpacked.
 // constants: as before; WARPS is a multiple of 4.
 #include "stages.cuh"

@@ -114,13 +114,15 @@ fn matmul(gpu: &Gpu, batch: usize, only: &str, late: &dyn Fn() -> bool) -> Resul
     compare(gpu, "quantized_matmul", Size::Three(batch, 8192, 8192), &opened)
 }
 
+/// A rung with some of its constants changed.
+type Open<'a> = dyn Fn(&'static str, &[(&'static str, u32)]) -> Result<Box<dyn Topic>> + 'a;
 type Opened = Vec<(String, Box<dyn Topic>)>;
 
 /// Compiled and checked; what does not run here is named.
 fn open_all(
     variants: Vec<Variant>,
     late: &dyn Fn() -> bool,
-    open: &dyn Fn(&'static str, &[(&'static str, u32)]) -> Result<Box<dyn Topic>>,
+    open: &Open<'_>,
 ) -> Opened {
     let mut opened = Opened::new();
     for (path, constants) in variants {
