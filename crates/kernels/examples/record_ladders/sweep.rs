@@ -18,9 +18,7 @@ const DENSE: &str = "cuBLAS bf16";
 type Variant = (&'static str, Vec<(&'static str, u32)>);
 
 fn gemv_variants() -> Vec<Variant> {
-    let tensor = |(warps, depth, tiles)| {
-        ("quantized_gemv/04_tensor_cores", vec![("WARPS", warps), ("DEPTH", depth), ("TILES", tiles)])
-    };
+    let tensor = |path, (warps, depth, tiles)| (path, vec![("WARPS", warps), ("DEPTH", depth), ("TILES", tiles)]);
     let ring = |path, (warps, stages, tiles, blocks)| {
         (path, vec![("WARPS", warps), ("STAGES", stages), ("TILES", tiles), ("BLOCKS", blocks)])
     };
@@ -30,7 +28,11 @@ fn gemv_variants() -> Vec<Variant> {
     for rows in [2, 8] {
         all.push(("quantized_gemv/03_four_rows", vec![("ROWS", rows)]));
     }
-    all.extend([(8, 1, 1), (8, 1, 2), (8, 1, 4), (16, 1, 2), (16, 1, 4), (8, 2, 2), (4, 1, 4), (4, 2, 2)].map(tensor));
+    for shape in [(8, 1, 1), (8, 1, 2), (8, 1, 4), (16, 1, 2), (16, 1, 4), (8, 2, 2), (4, 1, 4), (4, 2, 2), (16, 1, 1)]
+    {
+        all.push(tensor("quantized_gemv/04_tensor_cores", shape));
+        all.push(tensor("quantized_gemv/07_early_loads", shape));
+    }
     all.extend([(8, 3, 4, 2), (16, 3, 4, 1)].map(|shape| ring("quantized_gemv/05_ring", shape)));
     let early = [(8, 3, 4, 2), (16, 3, 4, 1), (4, 4, 2, 4), (4, 3, 4, 4), (8, 4, 2, 2), (8, 2, 4, 2), (8, 4, 4, 1)];
     all.extend(early.map(|shape| ring("quantized_gemv/06_early_start", shape)));
@@ -119,11 +121,7 @@ type Open<'a> = dyn Fn(&'static str, &[(&'static str, u32)]) -> Result<Box<dyn T
 type Opened = Vec<(String, Box<dyn Topic>)>;
 
 /// Compiled and checked; what does not run here is named.
-fn open_all(
-    variants: Vec<Variant>,
-    late: &dyn Fn() -> bool,
-    open: &Open<'_>,
-) -> Opened {
+fn open_all(variants: Vec<Variant>, late: &dyn Fn() -> bool, open: &Open<'_>) -> Opened {
     let mut opened = Opened::new();
     for (path, constants) in variants {
         match open(path, &constants) {

@@ -276,6 +276,14 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "quantized_gemv/05_ring", ..GEMV_RING },
     Rung { path: "quantized_gemv/06_early_start", needs: (9, 0), starts_early: true, ..GEMV_RING },
     Rung {
+        path: "quantized_gemv/07_early_loads",
+        defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("DEPTH", 1), ("TILES", 2)],
+        tile: (2 * 16 * 32, 1),
+        needs: (9, 0),
+        starts_early: true,
+        ..GEMV_16
+    },
+    Rung {
         path: "quantized_matmul/01_fragments",
         defines: &[("BATCH", 64), ("GROUP", 128), ("WARPS", 4)],
         block: (128, 1),
