@@ -123,6 +123,7 @@ impl Topic for QuantizedGemv {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ladder;
     use crate::ladder::RUNGS;
 
     fn every(mut run: impl FnMut(&Gpu, &'static str, Codes)) {
@@ -169,5 +170,19 @@ mod tests {
             let changes = [("WARPS", warps), ("DEPTH", depth), ("TILES", tiles)];
             QuantizedGemv::with(&gpu, "quantized_gemv/04_tensor_cores", Codes::INT4, &changes).unwrap();
         }
+    }
+
+    #[test]
+    fn tensor_cores_ask_for_fewer_bytes_and_need_fewer_instructions() {
+        let (rows, columns) = (256, 2048);
+        let seen = Ladder::QuantizedGemv.counters((rows, columns)).unwrap();
+        let bytes = |rung: &str| seen.get(rung).unwrap().global_bytes() as usize;
+        let instructions = |rung: &str| seen.get(rung).unwrap().counters.warp_instructions;
+        // A warp's x serves one row, then four, then sixteen or more.
+        let codes = rows * columns / 2;
+        assert!(bytes("02") > 2 * bytes("03") && bytes("03") > 2 * bytes("04"), "{seen}");
+        assert!(bytes("04") > codes && 2 * bytes("04") < 3 * codes, "{seen}");
+        assert!(instructions("03") > 2 * instructions("04"), "{seen}");
+        assert!(seen.rungs.iter().all(|rung| rung.findings == 0), "{seen}");
     }
 }
