@@ -19,23 +19,17 @@ type Variant = (&'static str, Vec<(&'static str, u32)>);
 
 fn gemv_variants() -> Vec<Variant> {
     let tensor = |path, (warps, depth, tiles)| (path, vec![("WARPS", warps), ("DEPTH", depth), ("TILES", tiles)]);
-    let ring = |path, (warps, stages, tiles, blocks)| {
-        (path, vec![("WARPS", warps), ("STAGES", stages), ("TILES", tiles), ("BLOCKS", blocks)])
-    };
-    let mut all: Vec<Variant> = ["02_warp_a_row", "03_four_rows"]
+    let mut all: Vec<Variant> = ["02_warp_a_row", "03_several_rows"]
         .map(|name| (Ladder::QuantizedGemv.rung(name).expect("a rung").path, Vec::new()))
         .into();
     for rows in [2, 8] {
-        all.push(("quantized_gemv/03_four_rows", vec![("ROWS", rows)]));
+        all.push(("quantized_gemv/03_several_rows", vec![("ROWS", rows)]));
     }
     for shape in [(8, 1, 1), (8, 1, 2), (8, 1, 4), (16, 1, 2), (16, 1, 4), (8, 2, 2), (4, 1, 4), (4, 2, 2), (16, 1, 1)]
     {
         all.push(tensor("quantized_gemv/04_tensor_cores", shape));
-        all.push(tensor("quantized_gemv/07_early_loads", shape));
+        all.push(tensor("quantized_gemv/05_early_start", shape));
     }
-    all.extend([(8, 3, 4, 2), (16, 3, 4, 1)].map(|shape| ring("quantized_gemv/05_ring", shape)));
-    let early = [(8, 3, 4, 2), (16, 3, 4, 1), (4, 4, 2, 4), (4, 3, 4, 4), (8, 4, 2, 2), (8, 2, 4, 2), (8, 4, 4, 1)];
-    all.extend(early.map(|shape| ring("quantized_gemv/06_early_start", shape)));
     all
 }
 

@@ -46,7 +46,12 @@ impl QuantizedMatmul {
     /// [`Error::Invalid`] for a path that is none, codes that have not 4 bits, or a kernel whose result is wrong;
     /// [`Error::Unsupported`] for a GPU that is too old for it; those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str, codes: Codes) -> Result<QuantizedMatmul> {
-        QuantizedMatmul::with(gpu, path, codes, &BATCHES, &|_| Vec::new())
+        // The best of those tried on an H200; the table has those for 64 vectors.
+        QuantizedMatmul::with(gpu, path, codes, &BATCHES, &|batch| match batch {
+            8 | 16 => vec![("STAGES", 6)],
+            32 => vec![("WARPS", 4), ("STAGES", 3), ("BLOCKS", 3)],
+            _ => Vec::new(),
+        })
     }
 
     /// The same for some of the batches, with some of the constants of each changed, such as `("STAGES", 6)`; block, tile

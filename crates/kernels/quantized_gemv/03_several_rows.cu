@@ -1,4 +1,4 @@
-// idea: bits become floats without a conversion, which the hardware is slow at; and a warp has four rows' loads in flight.
+// idea: bits become floats without a conversion, which the hardware is slow at; and a warp has several rows' loads in flight.
 // changed: ROWS rows a warp, so x is unpacked once for all of them; a code is put into the lowest bits of 2^23.
 // constants: as before, and ROWS.
 #include "codes.cuh"
