@@ -1,5 +1,5 @@
 // idea: up to 64 vectors at once: mma has 8 columns of its other side, and a code that was unpacked serves all vectors.
-// changed: the first rung. A warp takes 16 rows of codes, packed so that 16 bytes a lane are four operands of mma.
+// changed: the first rung. A warp takes 16 rows of codes, packed so that 16 bytes per lane are four operands of mma.
 // constants: BATCH vectors, filled up with zeros, GROUP columns that share a scale, WARPS of a block.
 #include "fragments.cuh"
 

@@ -7,7 +7,7 @@
 //              bytes for all columns of 16 rows come first, then those of the next 16 rows; rows are filled up with zeros.
 //   scales     (columns / GROUP) × rows, as there.
 //
-// One load of 16 bytes a lane, 512 in a row for a warp, then feeds four mma without a shuffle or a detour.
+// One load of 16 bytes per lane, 512 in a row for a warp, then feeds four mma without a shuffle or a detour.
 #pragma once
 #include "../matmul_bf16/ampere.cuh"
 
