@@ -25,7 +25,7 @@ pub use gpulab_measure::cpu_info::{CpuCache, CpuInfo, info};
 pub use heap::{Heap, heap, highest_heap};
 pub use matmul::{Matrix, product};
 pub use matmul::{matmul, matmul_one_core, matmul_shape};
-pub use random::random_f32;
+pub use random::{mix, random_f32};
 pub use stream::{copy, copy_one_core, vector_add, vector_add_one_core};
 pub use sum::{sum, sum_one_core};
 pub use time::{TimedResult, time};

@@ -60,6 +60,8 @@ pub struct Rung {
     pub shared_bytes: u32,
     /// Blocks of a cluster: so many lie above each other in the result, and are launched together.
     pub cluster: u32,
+    /// It may start before the kernel in front has ended (programmatic dependent launch).
+    pub starts_early: bool,
 }
 
 /// What most rungs have in common: 256 threads, one element each, on any GPU.
@@ -78,6 +80,7 @@ const PLAIN: Rung = Rung {
     only: false,
     shared_bytes: 0,
     cluster: 1,
+    starts_early: false,
 };
 
 /// A tile as wide as the row, however long that is: a block for each row, along the grid's x.

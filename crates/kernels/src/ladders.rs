@@ -4,8 +4,8 @@ use crate::code::{Diff, Listing};
 use crate::counters::{RungCount, RungCounters};
 use crate::ladder::{RUNGS, Rung};
 use crate::topics::{
-    Embedding, FlashAttention, Launches, Matmul, MatmulBf16, Norm, Reduction, ResidualNorm, Rope, Size, Softmax, Topic,
-    VectorAdd, fits, known_width, reason,
+    Codes, Embedding, FlashAttention, Launches, Matmul, MatmulBf16, Norm, QuantizedGemv, QuantizedMatmul, Reduction,
+    ResidualNorm, Rope, Size, Softmax, Topic, VectorAdd, fits, known_width, reason,
 };
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, KernelResources};
@@ -65,6 +65,12 @@ pub enum Ladder {
     FlashAttention,
     /// The same where no query sees a key behind it.
     CausalFlashAttention,
+    /// A matrix of 4 bits times a vector in bf16, 128 columns to a scale; a size is (rows, columns).
+    QuantizedGemv,
+    /// The same with 8 bits.
+    QuantizedGemvInt8,
+    /// Up to 64 vectors in bf16 times a matrix of 4 bits; a size is (vectors, rows, columns).
+    QuantizedMatmul,
 }
 
 impl Ladder {
@@ -96,6 +102,9 @@ impl Ladder {
         Ladder::ResidualNorm,
         Ladder::FlashAttention,
         Ladder::CausalFlashAttention,
+        Ladder::QuantizedGemv,
+        Ladder::QuantizedGemvInt8,
+        Ladder::QuantizedMatmul,
     ];
 
     /// The folder of its kernels, and how many numbers a size has.
@@ -113,6 +122,9 @@ impl Ladder {
             Ladder::Embedding => ("embedding", 3),
             Ladder::FlashAttention => ("flash_attention", 3),
             Ladder::CausalFlashAttention => ("flash_attention_causal", 3),
+            Ladder::QuantizedGemv => ("quantized_gemv", 2),
+            Ladder::QuantizedGemvInt8 => ("quantized_gemv_int8", 2),
+            Ladder::QuantizedMatmul => ("quantized_matmul", 3),
         }
     }
 
@@ -133,6 +145,9 @@ impl Ladder {
             Ladder::Embedding => Box::new(Embedding::new(gpu, path)?),
             Ladder::FlashAttention => Box::new(FlashAttention::new(gpu, path, false)?),
             Ladder::CausalFlashAttention => Box::new(FlashAttention::new(gpu, path, true)?),
+            Ladder::QuantizedGemv => Box::new(QuantizedGemv::new(gpu, path, Codes::INT4)?),
+            Ladder::QuantizedGemvInt8 => Box::new(QuantizedGemv::new(gpu, path, Codes::INT8)?),
+            Ladder::QuantizedMatmul => Box::new(QuantizedMatmul::new(gpu, path, Codes::INT4)?),
         })
     }
 
@@ -147,14 +162,15 @@ impl Ladder {
         })
     }
 
-    /// The topic's name, which is its folder's; of attention under a causal mask, with that behind it.
+    /// The topic's name, which is its folder's; of attention under a causal mask, and of codes of 8 bits, with
+    /// that behind it.
     pub fn topic(self) -> &'static str {
         self.about().0
     }
 
     /// The folder of its kernels.
     fn folder(self) -> &'static str {
-        self.about().0.trim_end_matches("_causal")
+        self.about().0.trim_end_matches("_causal").trim_end_matches("_int8")
     }
 
     /// Its rungs, in reading order.
@@ -202,6 +218,11 @@ impl Ladder {
         }?;
         if self.folder() == "flash_attention" {
             known_width(size.three()?.2)?;
+        }
+        match (self, size) {
+            (Ladder::QuantizedGemv | Ladder::QuantizedGemvInt8, Size::Two(rows, columns))
+            | (Ladder::QuantizedMatmul, Size::Three(_, rows, columns)) => drop(Codes::INT4.lengths(rows, columns)?),
+            _ => (),
         }
         Ok(size)
     }
@@ -408,6 +429,10 @@ mod tests {
         assert_eq!(Ladder::VectorAdd.size(8), Ok(Size::One(8)));
         for wrong in [Ladder::VectorAdd.size((8, 8)), Ladder::Matmul.size((1, 2)), Ladder::Reduction.size(0)] {
             assert!(wrong.unwrap_err().to_string().contains("\nnext: give "));
+        }
+        assert_eq!(Ladder::QuantizedMatmul.size((1, 3, 256)), Ok(Size::Three(1, 3, 256)));
+        for wrong in [Ladder::QuantizedGemv.size((8, 64)), Ladder::QuantizedMatmul.size((1, 8, 200))] {
+            assert!(wrong.unwrap_err().to_string().contains("groups of 128"));
         }
     }
 

@@ -23,6 +23,6 @@ pub use counters::{RungCount, RungCounters};
 pub use ladders::Ladder;
 pub use run::LadderRun;
 pub use topics::{
-    Attention, AttentionStep, AttentionWork, Embedding, FlashAttention, Matmul, MatmulBf16, Norm, NormInputs,
-    Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
+    Attention, AttentionStep, AttentionWork, Codes, Embedding, FlashAttention, Matmul, MatmulBf16, Norm, NormInputs,
+    QuantizedGemv, QuantizedMatmul, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
 };

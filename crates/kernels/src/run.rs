@@ -2,16 +2,17 @@
 
 use crate::ladders::Ladder;
 use crate::topics::{
-    Allocation, Array, Cost, HostArray, Launches, Reference, Size, Topic, fits, on_gpu, poisoned, reason,
+    Allocation, Array, Codes, Cost, HostArray, Launches, Reference, Size, Topic, fits, on_gpu, poisoned, reason,
     relative_error, wrong,
 };
 use gpulab::bench::Bench;
 use gpulab::cpu;
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Cublas, Gpu, TimedWork};
+use gpulab::gpu::{Buffer, Cublas, Gpu, TimedWork};
 use gpulab::lesson::Lesson;
 use gpulab::measurement::{Backend, Measurement, Summary, figures};
 use gpulab::plot::is_rung;
+use rayon::prelude::*;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -376,8 +377,9 @@ impl Ladder {
             Backend::Metal => run.notes.push("no device copy: on a Mac it is the CPU that copies".to_string()),
             _ => taking_part.push(copy(&sources, &mut targets)),
         }
-        taking_part.extend(self.vendor(gpu, size, &mut run.notes)?);
-        taking_part.extend(peers(&Workload { ladder: self, size, work, sets: &sets, exact: &exact })?);
+        let job = Workload { ladder: self, size, work, sets: &sets, exact: &exact };
+        taking_part.extend(self.vendor(gpu, &job, &mut run.notes)?);
+        taking_part.extend(peers(&job)?);
 
         let mut timed = Vec::new();
         for ((path, rung), shape) in rungs.iter().zip(&shapes) {
@@ -517,28 +519,81 @@ fn copy<'a>(sources: &'a [&'a Array], targets: &'a mut [Array]) -> Peer<'a> {
 
 impl Ladder {
     /// The vendor's library for it, on the rungs' own arrays; where it is not there, a note says so.
-    fn vendor<'a>(self, gpu: &Gpu, size: Size, notes: &mut Vec<String>) -> Result<Option<Peer<'a>>> {
-        let bf16 = match self {
-            Ladder::Matmul => false,
-            Ladder::MatmulBf16 => true,
+    fn vendor<'a>(self, gpu: &Gpu, job: &Workload<'_>, notes: &mut Vec<String>) -> Result<Vec<Peer<'a>>> {
+        if !matches!(
+            self,
+            Ladder::Matmul
+                | Ladder::MatmulBf16
+                | Ladder::QuantizedGemv
+                | Ladder::QuantizedGemvInt8
+                | Ladder::QuantizedMatmul
+        ) {
             // CUB and PyTorch are no libraries to load: `env/baselines/record_ladders.py` brings them along.
-            _ => return Ok(None),
-        };
-        let sides = size.three()?;
+            return Ok(Vec::new());
+        }
         let blas = match Cublas::new(gpu) {
             Ok(blas) => blas,
             Err(error) => {
                 notes.push(format!("left out: {}", reason(&error)));
-                return Ok(None);
+                return Ok(Vec::new());
             }
         };
         notes.push(format!("cuBLAS {}: f32 without TF32, bf16 with sums in f32", blas.version()));
+        let bf16 = match self {
+            Ladder::Matmul => false,
+            Ladder::MatmulBf16 => true,
+            _ => return unpacked(gpu, &blas, job),
+        };
+        let sides = job.size.three()?;
         let call = move |inputs: &[Array], outputs: &mut [Array]| match bf16 {
             true => blas.multiply(inputs[0].bf16()?, inputs[1].bf16()?, outputs[0].bf16_mut()?, sides),
             false => blas.multiply(inputs[0].f32()?, inputs[1].f32()?, outputs[0].f32_mut()?, sides),
         };
-        Ok(Some(Peer { name: "cuBLAS".to_string(), error: None, work: PeerWork::OnArrays(Box::new(call)) }))
+        Ok(vec![Peer { name: "cuBLAS".to_string(), error: None, work: PeerWork::OnArrays(Box::new(call)) }])
     }
+}
+
+/// cuBLAS on the same weights, unpacked to bf16: what they cost without quantization. Its rate counts the packed bytes. As
+/// it is faster with one order of the weights or the other, both take part.
+fn unpacked<'a>(gpu: &Gpu, blas: &Cublas, job: &Workload<'_>) -> Result<Vec<Peer<'a>>> {
+    let (batch, rows, columns) = match job.size {
+        Size::Two(rows, columns) => (1, rows, columns),
+        _ => job.size.three()?,
+    };
+    let codes = if job.ladder == Ladder::QuantizedGemvInt8 { Codes::INT8 } else { Codes::INT4 };
+    let in_fragments = job.ladder == Ladder::QuantizedMatmul;
+    let by_rows = codes.unpacked(&job.sets[0], (rows, columns), in_fragments);
+    let by_columns = (0..rows * columns).into_par_iter().map(|at| by_rows[at % rows * columns + at / rows]).collect();
+    let mut peers = Vec::new();
+    for (name, weights, transposed) in
+        [("cuBLAS bf16 T", by_rows, true), ("cuBLAS bf16 N", by_columns, false)] as [(_, Vec<u16>, _); 2]
+    {
+        // The first set's weights for all, each time in other memory.
+        let first = gpu.to_device(&weights)?;
+        let set = |hosts: &Vec<HostArray>| {
+            let mut own = gpu.alloc(first.len())?;
+            own.copy_from_buffer(&first)?;
+            let HostArray::Bf16(x) = &hosts[2] else { unreachable!("x is bf16") };
+            Ok((own, gpu.to_device(x)?, gpu.poison::<u16>(batch * rows)?))
+        };
+        let mut sets = job.sets.iter().map(set).collect::<Result<Vec<_>>>()?;
+        let blas = blas.clone();
+        let call = move |(weights, x, y): &mut (Buffer<u16>, Buffer<u16>, Buffer<u16>)| match transposed {
+            true => blas.multiply_transposed(x, weights, y, (batch, rows, columns)),
+            false => blas.multiply(x, weights, y, (batch, rows, columns)),
+        };
+        // The weights are rounded once more than the kernels' own.
+        let error = relative_error(&job.exact[..1], |set| {
+            call(&mut sets[set])?;
+            Ok(vec![HostArray::Bf16(sets[set].2.to_host()?)])
+        });
+        let work = move |at: usize| {
+            let count = sets.len();
+            call(&mut sets[at % count])
+        };
+        peers.push(Peer { name: name.to_string(), error: error.ok(), work: PeerWork::Calls(Box::new(work)) });
+    }
+    Ok(peers)
 }
 
 #[cfg(test)]
@@ -580,7 +635,10 @@ mod tests {
     fn every_rung_is_right_on_the_shared_arrays() {
         let gpu = Gpu::simulated().unwrap();
         for &ladder in Ladder::ALL {
-            let size = [Size::One(5000), Size::Two(33, 104), Size::Three(33, 40, 24), Size::Three(2, 33, 64)]
+            let tables = [Size::Two(33, 104), Size::Two(33, 256)];
+            let threes = [Size::Three(33, 40, 24), Size::Three(2, 33, 64), Size::Three(3, 33, 256)];
+            let size = [&[Size::One(5000)][..], &tables, &threes]
+                .concat()
                 .into_iter()
                 .find(|&size| ladder.size(size).is_ok_and(|taken| taken == size))
                 .unwrap();

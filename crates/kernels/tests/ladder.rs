@@ -105,6 +105,18 @@ fn every_kernel_is_right_in_every_order_of_blocks_and_makes_no_mistake() {
             "residual_rms_norm" => {
                 each(&mut |_| drop(ResidualNorm::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}"))));
             }
+            // So do these, of both kinds of codes; a group of 64 is half a step of a warp.
+            "quantized_gemv" => each(&mut |sizes| {
+                for codes in sizes.of(&[Codes::INT4, Codes::INT8, Codes { bits: 4, group: 64 }], Codes::INT4) {
+                    QuantizedGemv::new(gpu, rung.path, codes).unwrap_or_else(|error| panic!("{error}"));
+                }
+            }),
+            "quantized_matmul" => each(&mut |sizes| {
+                for group in sizes.of(&[128, 64], 128) {
+                    let codes = Codes { bits: 4, group };
+                    QuantizedMatmul::new(gpu, rung.path, codes).unwrap_or_else(|error| panic!("{error}"));
+                }
+            }),
             other => panic!("nobody holds `{other}` against a reference\nnext: add it here"),
         }
     }

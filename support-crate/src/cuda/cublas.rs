@@ -43,11 +43,13 @@ impl CudaCublas {
     }
 
     /// Queues c = a · b for row-major matrices whose lengths the caller has checked, with sums in f32. cuBLAS counts by
-    /// columns: to it, row-major c = a · b is transposed c = transposed b · transposed a, with nothing to transpose.
+    /// columns: to it, row-major c = a · b is transposed c = transposed b · transposed a, with nothing to transpose. Where
+    /// b is stored by columns (`b_by_columns`), cuBLAS transposes it.
     pub(crate) fn multiply(
         &self,
         gpu: &CudaGpu,
         bf16: bool,
+        b_by_columns: bool,
         (a, b, c): (&CudaMemory, &CudaMemory, &mut CudaMemory),
         [m, n, k]: [i32; 3],
     ) -> Result<()> {
@@ -67,7 +69,7 @@ impl CudaCublas {
         unsafe {
             result::gemm_ex(
                 *self.0.handle(),
-                Operation::CUBLAS_OP_N,
+                if b_by_columns { Operation::CUBLAS_OP_T } else { Operation::CUBLAS_OP_N },
                 Operation::CUBLAS_OP_N,
                 n,
                 m,
@@ -75,7 +77,7 @@ impl CudaCublas {
                 (&raw const one).cast::<c_void>(),
                 b as *const c_void,
                 kind,
-                n,
+                if b_by_columns { k } else { n },
                 a as *const c_void,
                 kind,
                 k,

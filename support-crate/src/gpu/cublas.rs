@@ -41,7 +41,32 @@ impl Cublas {
         a: &Buffer<T>,
         b: &Buffer<T>,
         c: &mut Buffer<T>,
+        sides: (usize, usize, usize),
+    ) -> Result<()> {
+        self.queue(a, b, c, sides, false)
+    }
+
+    /// Queues `c (m × n) = a (m × k) · bᵀ`, with `b` stored as n rows of k numbers, as the weights of a linear layer are.
+    ///
+    /// # Errors
+    /// As [`Cublas::multiply`].
+    pub fn multiply_transposed<T: Element>(
+        &self,
+        a: &Buffer<T>,
+        b: &Buffer<T>,
+        c: &mut Buffer<T>,
+        sides: (usize, usize, usize),
+    ) -> Result<()> {
+        self.queue(a, b, c, sides, true)
+    }
+
+    fn queue<T: Element>(
+        &self,
+        a: &Buffer<T>,
+        b: &Buffer<T>,
+        c: &mut Buffer<T>,
         (m, n, k): (usize, usize, usize),
+        transposed: bool,
     ) -> Result<()> {
         if !matches!(T::TYPE, ElementType::F32 | ElementType::U16) {
             return Err(Error::Invalid {
@@ -70,7 +95,7 @@ impl Cublas {
         }
         match (&self.gpu, &a.memory, &b.memory, &mut c.memory) {
             (Gpu::Cuda(gpu), Memory::Cuda(a), Memory::Cuda(b), Memory::Cuda(c)) => {
-                self.blas.multiply(gpu, T::TYPE == ElementType::U16, (a, b, c), [m, n, k])
+                self.blas.multiply(gpu, T::TYPE == ElementType::U16, transposed, (a, b, c), [m, n, k])
             }
             _ => unreachable!("checked before: all are on the one NVIDIA GPU"),
         }
@@ -104,6 +129,10 @@ mod tests {
             let exact: f32 = (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum();
             assert!((given - exact).abs() < 1e-6, "element {at}: {given} instead of {exact}");
         }
+        let b_by_columns: Vec<f32> = (0..n * k).map(|i| b[i % k * n + i / k]).collect();
+        let (rows_first, mut transposed) = (c.to_host().unwrap(), gpu.poison::<f32>(m * n).unwrap());
+        blas.multiply_transposed(&on_a, &gpu.to_device(&b_by_columns).unwrap(), &mut transposed, (m, n, k)).unwrap();
+        assert!(transposed.to_host().unwrap().iter().zip(&rows_first).all(|(a, b)| (a - b).abs() < 1e-6));
         let text = blas.multiply(&on_a, &on_b, &mut c, (m, n, k + 1)).unwrap_err().to_string();
         assert!(text.contains("the product's `a`"), "{text}");
     }

@@ -1,13 +1,15 @@
 //! Times every rung of every ladder on this GPU beside its peers, in one process and in rounds, and writes a table.
 //!
 //! `cargo run --release -p gpulab-kernels --example record_ladders -- [--out ladders.csv] [--errors errors.csv] [--quick]
-//! [--rust] [--cub libcub_peer.so] [--talk FOLDER] [topics]`; `env/baselines/record_ladders.py` does that and brings
+//! [--rust] [--cub libcub_peer.so] [--talk FOLDER] [--sweep SECONDS[:TOPIC]] [topics]`; `env/baselines/record_ladders.py` does that and brings
 //! PyTorch and CUB along. With `--rust` the twins in Rust run beside their CUDA C (that takes rustc). Each rung is
 //! checked at awkward sizes and at the timed one before its times count. With `--talk`, another process times PyTorch
-//! on the same arrays, a sample in each repetition: see `partner.rs`.
+//! on the same arrays, a sample in each repetition: see `partner.rs`. With `--sweep` nothing of this is done, but the
+//! quantized products are timed with other constants: see `sweep.rs`.
 
 mod cub;
 mod partner;
+mod sweep;
 
 use gpulab::prelude::*;
 use gpulab_kernels::run::{Languages, Peer, PeerWork, Workload};
@@ -32,6 +34,7 @@ fn main() -> Result<()> {
     let (mut out, mut errors, mut cub, mut talk, mut quick, mut topics) =
         ("ladders.csv".to_string(), "errors.csv".to_string(), None, None, false, Vec::new());
     let mut languages = Languages::CudaC;
+    let mut sweep = None;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().expect("this option is followed by a path");
@@ -41,6 +44,7 @@ fn main() -> Result<()> {
             "--cub" => cub = Some(value()),
             "--talk" => talk = Some(value()),
             "--quick" => quick = true,
+            "--sweep" => sweep = Some(value()),
             "--rust" => languages = Languages::WithRust,
             topic => topics.push(Ladder::of(topic)?),
         }
@@ -50,6 +54,11 @@ fn main() -> Result<()> {
     let partner = talk.map(|folder| RefCell::new(Partner::new(&folder)));
     let gpu = Gpu::open_index(0)?;
     eprintln!("{gpu}");
+    if let Some(text) = sweep {
+        // SECONDS, or SECONDS:TOPIC.
+        let (seconds, only) = text.split_once(':').unwrap_or((&text, ""));
+        return sweep::sweep(&gpu, seconds.parse().expect("seconds, such as 80"), only);
+    }
     let mut table = "topic,rung,dtype,size,metric,value,unit,peer,peer_value,ratio,samples,p10,p90\n".to_string();
     let mut off = "topic,rung,dtype,size,error,peer,peer_error,ratio\n".to_string();
     for &ladder in Ladder::ALL.iter().filter(|ladder| topics.is_empty() || topics.contains(ladder)) {
@@ -99,6 +108,11 @@ fn sizes(ladder: Ladder, quick: bool) -> Vec<Size> {
         ("flash_attention" | "flash_attention_causal", false) => {
             [(64, 4096, 128), (16, 16_384, 128), (128, 4096, 64), (32, 16_384, 64)].map(Size::from).into()
         }
+        // Rows and columns of the weights; the second are those of a wide layer.
+        ("quantized_gemv" | "quantized_gemv_int8", true) => vec![(1024, 8192).into()],
+        ("quantized_gemv" | "quantized_gemv_int8", false) => vec![(8192, 8192).into(), (8192, 81_920).into()],
+        ("quantized_matmul", true) => vec![(16, 1024, 8192).into()],
+        ("quantized_matmul", false) => [1, 16, 64].map(|batch| (batch, 8192, 8192).into()).into(),
         // Rows and columns: the tokens of a batch in a model of that width.
         (_, true) => vec![(1000, 8192).into()],
         (_, false) => vec![(32_768, 8192).into()],

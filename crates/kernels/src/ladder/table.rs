@@ -42,6 +42,29 @@ const SPECIALISED: Rung = Rung { block: (384, 1), shared_bytes: stages(4) + 4 * 
 const CLUSTER: &[(&str, u32)] =
     &[("TILE_M", 128), ("TILE_N", 256), ("TILE_K", 64), ("STAGES", 4), ("GROUP", 8), ("C_BUFFERS", 2), ("CLUSTER", 2)];
 
+/// A matrix of few bits times a vector: a warp for each row. Tiles count the lanes of that, whoever takes the rows.
+const GEMV: Rung =
+    Rung { kernel: "quantized_gemv", defines: &[("BITS", 4), ("GROUP", 128)], tile: (8 * 32, 1), ..PLAIN };
+
+/// The same on the tensor cores: a block for 16 · TILES rows. The constants are the best of those tried on an H200.
+const GEMV_TENSOR: Rung = Rung {
+    defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 16), ("DEPTH", 1), ("TILES", 4)],
+    block: (16 * 32, 1),
+    tile: (4 * 16 * 32, 1),
+    needs: (8, 0),
+    ..GEMV
+};
+
+/// A matrix of few bits times up to 64 vectors; two blocks share 128 rows of it, and each finishes half of them.
+const BATCH: Rung = Rung {
+    kernel: "quantized_matmul",
+    defines: &[("BATCH", 64), ("GROUP", 128), ("WARPS", 8), ("TILES", 1), ("STAGES", 4), ("CLUSTER", 2), ("BLOCKS", 1)],
+    tile: (64, 64),
+    shared_bytes: 4 * (8 * 1024 + 64 * 256),
+    needs: (8, 0),
+    ..PLAIN
+};
+
 /// Tiles of 128 × 128, a thread computes 8 × 8.
 const MATMUL_8_BY_8: Rung = Rung {
     kernel: "matmul",
@@ -233,6 +256,34 @@ pub const RUNGS: &[Rung] = &[
         cluster: 2,
         ..SPECIALISED
     },
+    Rung { path: "quantized_gemv/01_thread_a_row", block: (64, 1), tile: (64 * 32, 1), ..GEMV },
+    Rung { path: "quantized_gemv/02_warp_a_row", ..GEMV },
+    Rung {
+        path: "quantized_gemv/03_several_rows",
+        defines: &[("BITS", 4), ("GROUP", 128), ("ROWS", 4)],
+        tile: (8 * 4 * 32, 1),
+        ..GEMV
+    },
+    Rung { path: "quantized_gemv/04_tensor_cores", ..GEMV_TENSOR },
+    Rung { path: "quantized_gemv/05_early_start", needs: (9, 0), starts_early: true, ..GEMV_TENSOR },
+    Rung {
+        path: "quantized_matmul/01_fragments",
+        defines: &[("BATCH", 64), ("GROUP", 128), ("WARPS", 4)],
+        block: (128, 1),
+        tile: (64, 64),
+        shared_bytes: 0,
+        ..BATCH
+    },
+    Rung {
+        path: "quantized_matmul/02_ring",
+        defines: &[("BATCH", 64), ("GROUP", 128), ("WARPS", 4), ("TILES", 1), ("STAGES", 4), ("BLOCKS", 1)],
+        block: (128, 1),
+        shared_bytes: 4 * (4 * 1024 + 64 * 256),
+        ..BATCH
+    },
+    Rung { path: "quantized_matmul/03_split_k", needs: (9, 0), ..BATCH },
+    Rung { path: "quantized_matmul/04_wgmma", needs: (9, 0), only: true, ..BATCH },
+    Rung { path: "quantized_matmul/05_early_start", needs: (9, 0), only: true, starts_early: true, ..BATCH },
     Rung { path: "reduction/01_one_atomic_each", kernel: "reduce", leaves: Leaves::Added, ..PLAIN },
     Rung { path: "reduction/02_tree", defines: &[("THREADS", 256)], ..PARTIALS },
     Rung { path: "reduction/03_whole_warps", defines: &[("THREADS", 256)], ..PARTIALS },

@@ -19,3 +19,11 @@ pub(crate) fn wrong(path: &str, what: String) -> Error {
         fix: "look for a missing bounds guard or barrier in that kernel; do not trust its times".to_string(),
     }
 }
+
+/// The error of a matrix whose rows are no whole groups, or too many.
+pub(super) fn wrong_size(rows: usize, columns: usize, group: usize) -> Error {
+    Error::Invalid {
+        what: format!("a matrix of {rows} × {columns} in groups of {group}: rows are whole groups, counted in `int`"),
+        fix: "fill up the last group with zeros, or split the matrix and launch once for each part".to_string(),
+    }
+}

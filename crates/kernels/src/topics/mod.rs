@@ -7,6 +7,9 @@ mod flash_attention;
 mod matmul;
 mod matmul_bf16;
 mod norm;
+mod quantized;
+mod quantized_gemv;
+mod quantized_matmul;
 mod reduction;
 mod residual_norm;
 mod rope;
@@ -18,13 +21,16 @@ mod vector_add;
 
 pub use attention::{Attention, AttentionStep, AttentionWork, StepWork, bytes_row};
 pub use embedding::Embedding;
-use errors::lengths;
 pub(crate) use errors::wrong;
+use errors::{lengths, wrong_size};
 pub(crate) use flash_attention::known_width;
 pub use flash_attention::{FlashAttention, WIDTHS};
 pub use matmul::Matmul;
 pub use matmul_bf16::MatmulBf16;
 pub use norm::{EPSILON, Norm, NormInputs};
+pub use quantized::Codes;
+pub use quantized_gemv::QuantizedGemv;
+pub use quantized_matmul::QuantizedMatmul;
 pub use reduction::Reduction;
 pub use residual_norm::ResidualNorm;
 pub use rope::Rope;
@@ -38,7 +44,7 @@ pub use vector_add::VectorAdd;
 use crate::ladder::{Rung, rung};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Args, Gpu, Kernel};
-use gpulab::launch::signatures;
+use gpulab::launch::{LaunchAttributes, signatures};
 
 /// Sizes that a new kernel of one dimension is checked at: they fill neither a warp, a block, nor a tile.
 const AWKWARD: [usize; 5] = [0, 1, 31, 33, 1_000_003];
@@ -80,14 +86,32 @@ impl Loaded {
         Ok(Loaded { gpu: gpu.clone(), rung, kernel: rung.compile(gpu)?, tensor_maps })
     }
 
+    /// The rung in CUDA C with these constants in place of its own.
+    fn with_constants(gpu: &Gpu, rung: Rung, constants: &[(String, u32)]) -> Result<Loaded> {
+        rung.supported_on(gpu)?;
+        let file = Rung { defines: &[], ..rung }.source()?;
+        let source = constants.iter().fold(file, |source, (name, value)| source.define(name, value));
+        Ok(Loaded { gpu: gpu.clone(), rung, kernel: gpu.compile(source)?.kernel(rung.kernel)?, tensor_maps: 0 })
+    }
+
     /// One launch for a result of so many columns and rows; none where there is nothing to compute, as a grid has at
     /// least one block.
     fn launch<'a>(&self, launches: &mut Launches, columns: usize, rows: usize, args: impl Args<'a>) -> Result<()> {
         if columns == 0 || rows == 0 {
             return Ok(());
         }
-        launches.launch(&self.kernel, self.rung.launch(columns, rows, self.gpu.multiprocessors()), args)
+        let config = self.rung.launch(columns, rows, self.gpu.multiprocessors());
+        let early = self.rung.starts_early;
+        let attributes = LaunchAttributes { programmatic_stream_serialization: early, ..LaunchAttributes::NONE };
+        launches.launch_with(&self.kernel, config, attributes, args)
     }
+}
+
+/// The constants of a rung, some of them changed.
+fn changed(defines: &[(&str, u32)], changes: &[(&str, u32)]) -> Vec<(String, u32)> {
+    let value =
+        |name: &str, own: u32| changes.iter().find(|(other, _)| *other == name).map_or(own, |(_, value)| *value);
+    defines.iter().map(|&(name, own)| (name.to_string(), value(name, own))).collect()
 }
 
 /// The first line of an error: what, without what to do. That the simulator says so, tables say themselves.
@@ -114,7 +138,9 @@ mod tests {
     fn every_rung_is_checked_and_timed_on_a_gpu() {
         let gpu = hardware();
         for &ladder in Ladder::ALL {
-            let sizes = [Size::One(33), Size::Two(33, 1000), Size::Three(33, 65, 64)];
+            let (two, three) =
+                ([Size::Two(33, 1000), Size::Two(33, 1024)], [(33, 65, 64), (33, 65, 128)].map(Size::from));
+            let sizes = [&[Size::One(33)][..], &two, &three].concat();
             let size = sizes.into_iter().find(|&size| ladder.size(size).is_ok_and(|taken| taken == size)).unwrap();
             for rung in ladder.rungs() {
                 if let Err(error) = rung.supported_on(&gpu) {

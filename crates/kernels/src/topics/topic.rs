@@ -11,7 +11,7 @@ use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Args, Buffer, Gpu, Kernel, KernelResources};
 use gpulab::inspect::Inspection;
-use gpulab::launch::LaunchConfig;
+use gpulab::launch::{LaunchAttributes, LaunchConfig};
 use gpulab::measurement::Summary;
 use rayon::prelude::*;
 
@@ -321,8 +321,22 @@ impl Launches {
     /// # Errors
     /// As [`Kernel::launch`], [`Kernel::inspect`], [`Kernel::resources`].
     pub fn launch<'a>(&mut self, kernel: &Kernel, config: LaunchConfig, args: impl Args<'a>) -> Result<()> {
+        self.launch_with(kernel, config, LaunchAttributes::NONE, args)
+    }
+
+    /// One launch with attributes, of which those that look into it take no notice.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch_with`], [`Kernel::inspect`], [`Kernel::resources`].
+    pub fn launch_with<'a>(
+        &mut self,
+        kernel: &Kernel,
+        config: LaunchConfig,
+        attributes: LaunchAttributes,
+        args: impl Args<'a>,
+    ) -> Result<()> {
         match self.mode {
-            Mode::Queue => kernel.launch(config, args),
+            Mode::Queue => kernel.launch_with(config, attributes, args),
             Mode::Inspect => kernel.inspect(config, args).map(|seen| self.inspections.push(seen)),
             Mode::Resources => kernel.resources(config).map(|needs| self.resources.push((config, needs))),
         }
@@ -338,6 +352,8 @@ pub enum HostArray {
     Bf16(Vec<u16>),
     /// Positions in another array.
     Index(Vec<i32>),
+    /// Codes of few bits, several in a word.
+    Codes(Vec<u32>),
 }
 
 /// Numbers in device memory.
@@ -349,6 +365,8 @@ pub enum Array {
     Bf16(Buffer<u16>),
     /// Positions in another array.
     Index(Buffer<i32>),
+    /// Codes of few bits, several in a word.
+    Codes(Buffer<u32>),
 }
 
 /// An array that a rung writes: what it holds, and how many.
@@ -367,24 +385,27 @@ impl HostArray {
             HostArray::F32(numbers) => gpulab::launch::as_bytes(numbers),
             HostArray::Bf16(numbers) => gpulab::launch::as_bytes(numbers),
             HostArray::Index(numbers) => gpulab::launch::as_bytes(numbers),
+            HostArray::Codes(words) => gpulab::launch::as_bytes(words),
         }
     }
 
-    /// What it holds: `f32`, `bf16` or `i32`.
+    /// What it holds: `f32`, `bf16`, `i32`, or `u32` for words of codes.
     pub fn dtype(&self) -> &'static str {
         match self {
             HostArray::F32(_) => "f32",
             HostArray::Bf16(_) => "bf16",
             HostArray::Index(_) => "i32",
+            HostArray::Codes(_) => "u32",
         }
     }
 
-    /// How many numbers.
+    /// How many numbers; of codes, how many words.
     pub fn len(&self) -> usize {
         match self {
             HostArray::F32(numbers) => numbers.len(),
             HostArray::Bf16(numbers) => numbers.len(),
             HostArray::Index(numbers) => numbers.len(),
+            HostArray::Codes(words) => words.len(),
         }
     }
 
@@ -393,12 +414,13 @@ impl HostArray {
         self.len() == 0
     }
 
-    /// Number `at`, exactly.
+    /// Number `at`, exactly; of codes, their word.
     pub fn get(&self, at: usize) -> f64 {
         match self {
             HostArray::F32(numbers) => f64::from(numbers[at]),
             HostArray::Bf16(numbers) => f64::from(cpu::f32_from_bf16(numbers[at])),
             HostArray::Index(numbers) => f64::from(numbers[at]),
+            HostArray::Codes(words) => f64::from(words[at]),
         }
     }
 
@@ -424,6 +446,7 @@ impl Array {
             HostArray::F32(numbers) => Array::F32(gpu.to_device(numbers)?),
             HostArray::Bf16(numbers) => Array::Bf16(gpu.to_device(numbers)?),
             HostArray::Index(numbers) => Array::Index(gpu.to_device(numbers)?),
+            HostArray::Codes(words) => Array::Codes(gpu.to_device(words)?),
         })
     }
 
@@ -447,6 +470,7 @@ impl Array {
             Array::F32(buffer) => buffer.fill_bytes(0xFF),
             Array::Bf16(buffer) => buffer.fill_bytes(0xFF),
             Array::Index(buffer) => buffer.fill_bytes(0xFF),
+            Array::Codes(buffer) => buffer.fill_bytes(0xFF),
         }
     }
 
@@ -459,6 +483,7 @@ impl Array {
             Array::F32(buffer) => Array::F32(gpu.poison(buffer.len())?),
             Array::Bf16(buffer) => Array::Bf16(gpu.poison(buffer.len())?),
             Array::Index(buffer) => Array::Index(gpu.poison(buffer.len())?),
+            Array::Codes(buffer) => Array::Codes(gpu.poison(buffer.len())?),
         })
     }
 
@@ -471,6 +496,7 @@ impl Array {
             (Array::F32(to), Array::F32(from)) => to.copy_from_buffer(from),
             (Array::Bf16(to), Array::Bf16(from)) => to.copy_from_buffer(from),
             (Array::Index(to), Array::Index(from)) => to.copy_from_buffer(from),
+            (Array::Codes(to), Array::Codes(from)) => to.copy_from_buffer(from),
             (to, _) => Err(other.other(&format!("the kind of {to:?}"))),
         }
     }
@@ -481,6 +507,7 @@ impl Array {
             Array::F32(buffer) => buffer.bytes(),
             Array::Bf16(buffer) => buffer.bytes(),
             Array::Index(buffer) => buffer.bytes(),
+            Array::Codes(buffer) => buffer.bytes(),
         }
     }
 
@@ -493,6 +520,7 @@ impl Array {
             Array::F32(buffer) => HostArray::F32(buffer.to_host()?),
             Array::Bf16(buffer) => HostArray::Bf16(buffer.to_host()?),
             Array::Index(buffer) => HostArray::Index(buffer.to_host()?),
+            Array::Codes(buffer) => HostArray::Codes(buffer.to_host()?),
         })
     }
 
@@ -534,6 +562,14 @@ impl Array {
     /// As [`Array::f32`].
     pub fn index(&self) -> Result<&Buffer<i32>> {
         if let Array::Index(buffer) = self { Ok(buffer) } else { Err(self.other("indices")) }
+    }
+
+    /// Its words of codes.
+    ///
+    /// # Errors
+    /// As [`Array::f32`].
+    pub fn codes(&self) -> Result<&Buffer<u32>> {
+        if let Array::Codes(buffer) = self { Ok(buffer) } else { Err(self.other("codes")) }
     }
 
     fn other(&self, wanted: &str) -> Error {
