@@ -27,9 +27,7 @@ SUM = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 # Until it is unpacked: a run that was stopped between the two goes on from here.
 DOWNLOADS = paths.GENERATED / "downloads"
 CHUNK = 1 << 20
-LOSES = (
-    "without it lesson 40 chats with the course's small GPT, which only writes on, and lesson 41 quantizes random weights"
-)
+LOSES = "without it lesson 40 chats with the course's small GPT, which only writes on, and lesson 41 quantizes random weights"
 
 
 def is_sound(path: Path) -> bool:

@@ -1,9 +1,9 @@
 //! The clock inside a training step does not change what it measures. A process of its own: tests beside it would take turns with
 //! its steps.
 
-use gpulab_nn::{Device, DeviceKind};
 use gpulab_nn::cnn::{AdamW, Cnn, Kernels, Parameters, Precision, batch};
 use gpulab_nn::data::Images;
+use gpulab_nn::{Device, DeviceKind};
 use std::time::Instant;
 
 #[test]
