@@ -1,16 +1,21 @@
 //! Horizontal bars made of parts: what a whole consists of, and how that changes from bar to bar.
 
 use super::bars::{PREDICTION, predictions};
-use super::canvas::{Align, Canvas, DASHED, FONT, Figure, LINE, MARGIN, Pen, SOLID, WIDTH, color, figure, width, wrap};
+use super::canvas::{
+    Align, Canvas, DASHED, FONT, Figure, LINE, MARGIN, PALETTE, Pen, SOLID, WIDTH, color, figure, width, wrap,
+};
 use super::curves::{count, fits_linear, none_yet};
 use super::frame::{
     AXIS, GRID, Sample, Scale, legend, linear_ticks, notes, nothing, number, short, sources, ticks, x_axis, x_name,
 };
-use crate::measurement::{Measurement, figures};
+use crate::measurement::{Measurement, Summary, figures};
+
+/// The part that holds what has no colour of its own.
+const OTHERS: &str = "others";
 
 /// Stacked bars; as the last expression of a cell they show themselves. A bar is all rows of one experiment, a part of it
 /// one row, named by its metric. Parts have the same colour in every bar; those of recorded rows are lighter, with a dashed
-/// outline.
+/// outline. There are six colours: of more parts the smallest, over all bars, become one, which a note spells out.
 #[derive(Debug, Clone, Default)]
 #[must_use = "a chart shows itself as the last expression of a cell, without a semicolon"]
 pub struct StackedChart {
@@ -35,7 +40,11 @@ impl StackedChart {
             let rows = count(rows.len() - kept.len(), "row");
             notes.push(format!("Not drawn: {rows} of another unit, or whose value is no number from 0 up."));
         }
-        StackedChart { rows: kept, notes, ..StackedChart::default() }
+        let (rows, others) = in_colours(kept);
+        if !others.is_empty() {
+            notes.push(format!("{OTHERS}: {}.", others.join(", ")));
+        }
+        StackedChart { rows, notes, ..StackedChart::default() }
     }
 
     /// A predicted whole, in the chart's unit: a dashed mark across every bar. With `None` the chart says that there is
@@ -133,6 +142,25 @@ impl StackedChart {
     }
 }
 
+/// No more kinds of parts than colours: the smallest over all bars become one row of each bar. Gives their names, too.
+fn in_colours(rows: Vec<Measurement>) -> (Vec<Measurement>, Vec<String>) {
+    let mut parts = names(&rows, |row| &row.metric);
+    if parts.len() <= PALETTE.len() {
+        return (rows, Vec::new());
+    }
+    let total =
+        |part: &String| rows.iter().filter(|row| row.metric == *part).map(|row| row.summary.median).sum::<f64>();
+    parts.sort_by(|a, b| total(b).total_cmp(&total(a)));
+    let others = parts.split_off(PALETTE.len() - 1);
+    let (mut kept, small): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| parts.contains(&row.metric));
+    for bar in names(&small, |row| &row.experiment) {
+        let of_bar: Vec<&Measurement> = small.iter().filter(|row| row.experiment == bar).collect();
+        let sum = of_bar.iter().map(|row| row.summary.median).sum();
+        kept.push(Measurement { metric: OTHERS.to_string(), summary: Summary::of(&[sum]), ..of_bar[0].clone() });
+    }
+    (kept, others)
+}
+
 /// The different names, in the order in which they first appear.
 fn names(rows: &[Measurement], of: impl Fn(&Measurement) -> &String) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
@@ -147,7 +175,7 @@ fn names(rows: &[Measurement], of: impl Fn(&Measurement) -> &String) -> Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::{Backend, Summary};
+    use crate::measurement::Backend;
 
     fn row(bar: &str, part: &str, mb: f64) -> Measurement {
         Measurement::new(bar, Backend::Cpu, 1, part, "MB", Summary { median: mb, p10: mb, p90: mb, samples: 1 })
@@ -179,5 +207,20 @@ mod tests {
         assert!(StackedChart::new(&[]).draw().svg().contains("Nothing to draw"));
         assert!(StackedChart::new(&[row("x", "a", 0.0)]).draw().svg().contains("0 MB"));
         assert!(StackedChart::new(&rows[..1]).draw().svg().contains("Not drawn: 1 row"));
+    }
+
+    #[test]
+    fn no_colour_stands_for_two_parts() {
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let mut rows: Vec<Measurement> = (1..).zip(names).map(|(mb, part)| row("one", part, f64::from(mb))).collect();
+        rows.push(row("two", "a", 100.0));
+        rows.push(row("two", "b", 1.0));
+        let chart = StackedChart::new(&rows);
+        // Over both bars a, h, g, f and e are the largest; c, d and b (2 + 1) are left.
+        assert_eq!(super::names(&chart.rows, |row| &row.metric), ["a", "e", "f", "g", "h", "others"]);
+        let others: Vec<f64> = chart.rows.iter().filter(|row| row.metric == "others").map(|row| row.median()).collect();
+        assert_eq!(others, [9.0, 1.0]);
+        let svg = chart.draw().svg();
+        assert!(svg.contains("others: d, b, c.") && svg.contains("36 MB"), "{svg}");
     }
 }
