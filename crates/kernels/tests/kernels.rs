@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// A source with this text in it is there to be refused by the compiler.
 const REFUSED: &str = "does not compile";
-/// The course's own header, which lies beside the rungs of that ladder.
-const HOPPER: &str = "#include \"hopper.cuh\"";
+/// The course's own headers of Hopper's instructions, and the ladder beside whose rungs each lies.
+const HOPPER: [(&str, &str); 2] =
+    [("#include \"hopper.cuh\"", "matmul_bf16"), ("#include \"wgmma.cuh\"", "flash_attention")];
 
 #[test]
 fn files_compile_for_sm_75() {
@@ -43,7 +44,7 @@ fn kernels_in_notebooks_compile_for_the_oldest_and_the_newest() {
     let newest = known().into_iter().max().unwrap_or(90);
     for (place, source) in in_lessons() {
         // Hopper's instructions: no other architecture has all of them.
-        let hopper = source.text.contains(HOPPER);
+        let hopper = HOPPER.iter().any(|(include, _)| source.text.contains(include));
         let both = ["compute_75".to_string(), format!("compute_{newest}")];
         for architecture in if hopper { vec!["compute_90a".to_string()] } else { both.to_vec() } {
             let refused = source.text.contains(REFUSED);
@@ -167,8 +168,8 @@ fn add(found: &mut Vec<(String, Source)>, place: String, rust: &str) {
             let text = rest.split(close.as_str()).next().unwrap_or_default();
             if text.contains("__global__") {
                 let mut source = Source::text(text);
-                if text.contains(HOPPER) {
-                    source.folder = Some(gpulab_kernels::ladder::folder().join("matmul_bf16"));
+                if let Some((_, folder)) = HOPPER.iter().find(|(include, _)| text.contains(include)) {
+                    source.folder = Some(gpulab_kernels::ladder::folder().join(folder));
                 }
                 // 16 suits a tile's side and a count alike; the lesson's own value needs the lesson to run.
                 let source = defines.iter().fold(source, |source, name| source.define(name, 16));
