@@ -2,21 +2,7 @@
 // changed: CLUSTER neighbouring blocks take a part of the columns each; their sums meet in shared memory, in a fixed order.
 // constants: as before, and CLUSTER.
 #include "stages.cuh"
-
-// A float of another block of the cluster.
-__device__ float load_from(const float *own, int rank) {
-    float number;
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.f32 %0, [there]; }"
-                 : "=f"(number)
-                 : "r"((u32)__cvta_generic_to_shared(own)), "r"(rank)
-                 : "memory");
-    return number;
-}
-
-// All threads of the cluster; what they wrote before can be seen behind it.
-__device__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-}
+#include "cluster.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(CLUSTER, 1, 1)
     quantized_matmul(const u32 *fragments, const bf16 *scales, const bf16 *x, bf16 *y, int batch, int rows, int columns) {
@@ -106,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
             shared[vector * (ROWS + 4) + row] = sums[t][i / 4][i % 4];
         }
     }
-    cluster_sync();
+    cluster_meet();
     // Each block adds up the rows of its rank.
     constexpr int OWN = ROWS / CLUSTER;
     for (int i = threadIdx.x; i < BATCH * OWN; i += THREADS) {
@@ -121,5 +107,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
         }
     }
     // Nobody leaves while others read its sums.
-    cluster_sync();
+    cluster_meet();
 }

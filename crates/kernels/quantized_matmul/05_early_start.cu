@@ -3,21 +3,7 @@
 // constants: as before.
 #include "stages.cuh"
 #include "wgmma.cuh"
-
-// A float of another block of the cluster.
-__device__ float load_from(const float *own, int rank) {
-    float number;
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.f32 %0, [there]; }"
-                 : "=f"(number)
-                 : "r"((u32)__cvta_generic_to_shared(own)), "r"(rank)
-                 : "memory");
-    return number;
-}
-
-// All threads of the cluster; what they wrote before can be seen behind it.
-__device__ void cluster_meet() {
-    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-}
+#include "cluster.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(CLUSTER, 1, 1)
     quantized_matmul(const u32 *fragments, const bf16 *scales, const bf16 *x, bf16 *y, int batch, int rows, int columns) {
