@@ -83,27 +83,25 @@ def counted(printed: str) -> list[dict[str, int]]:
     return [launches[number] for number in sorted(launches)]
 
 
-def run(table: str) -> str:
-    """What ncu prints of a table's launches."""
-    done = subprocess.run([*NCU, *EXAMPLE, table], cwd=ROOT, capture_output=True, text=True, check=False)
+def counts(command: list[str], needed: str) -> str:
+    """What ncu and the command that it runs print; `needed` names the GPU that it takes."""
+    done = subprocess.run([*NCU, *command], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0 or '"ID"' not in done.stdout:
-        step = "run this on a machine with an NVIDIA GPU whose counters may be read"
+        step = f"run this on a machine with {needed} whose counters may be read"
         raise ToolError(f"ncu counted nothing\n{done.stdout[-2000:]}{done.stderr[-2000:]}", step)
     return done.stdout
 
 
+def run(table: str) -> str:
+    """What ncu prints of a table's launches."""
+    return counts([*EXAMPLE, table], "an NVIDIA GPU")
+
+
 def run_hopper() -> str:
     """What ncu and the program print of the rungs' calls, one size after the other."""
-    printed = []
-    for sizes, rungs in HOPPER.items():
-        for size in sizes.split():
-            command = [*NCU, "--nvtx", "--nvtx-include", "measured/", *DEMO, size, *rungs.split()]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-            if done.returncode != 0 or '"ID"' not in done.stdout:
-                step = "run this on a machine with a Hopper GPU whose counters may be read"
-                raise ToolError(f"ncu counted nothing\n{done.stdout[-2000:]}{done.stderr[-2000:]}", step)
-            printed.append(done.stdout)
-    return "\f".join(printed)
+    measured = ["--nvtx", "--nvtx-include", "measured/", *DEMO]
+    calls = [(size, rungs) for sizes, rungs in HOPPER.items() for size in sizes.split()]
+    return "\f".join(counts([*measured, size, *rungs.split()], "a Hopper GPU") for size, rungs in calls)
 
 
 def write_hopper(printed: str, machine: str) -> int:
