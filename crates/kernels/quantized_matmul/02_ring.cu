@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     auto fetch = [&](Stage &stage, int step) {
         if (step < last) {
             source.copy_codes(stage, step);
-            source.copy_x(stage, step);
+            source.copy_x(stage.x, step);
         }
         copies_commit();
     };

@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
     auto fetch = [&](Stage &stage, int step) {
         if (step < last) {
             source.copy_codes(stage, step);
-            source.copy_x(stage, step);
+            source.copy_x(stage.x, step);
         }
         copies_commit();
     };
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
     asm volatile("griddepcontrol.wait;" ::: "memory");
     for (int stage = 0; stage < STAGES - 1; ++stage) {
         if (first + stage < last) {
-            source.copy_x(stages[stage], first + stage);
+            source.copy_x(stages[stage].x, first + stage);
         }
         copies_commit();
     }
@@ -87,30 +87,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(C
     }
     copies_wait<0>();
     __syncthreads();
-    // BATCH × ROWS sums, where the stages were.
-    float *shared = (float *)memory;
-#pragma unroll
-    for (int t = 0; t < TILES; ++t) {
-#pragma unroll
-        for (int i = 0; i < 4 * EIGHTS; ++i) {
-            int vector = i / 4 * 8 + lane % 4 * 2 + i % 2, row = (warp * TILES + t) * 16 + lane / 4 + i % 4 / 2 * 8;
-            shared[vector * (ROWS + 4) + row] = sums[t][i / 4][i % 4];
-        }
-    }
-    cluster_meet();
-    // Each block adds up the rows of its rank.
-    constexpr int OWN = ROWS / CLUSTER;
-    for (int i = threadIdx.x; i < BATCH * OWN; i += THREADS) {
-        int vector = i / OWN, row = rank * OWN + i % OWN;
-        float sum = 0.0f;
-#pragma unroll
-        for (int from = 0; from < CLUSTER; ++from) {
-            sum += load_from(&shared[vector * (ROWS + 4) + row], from);
-        }
-        if (vector < batch && row0 + row < rows) {
-            y[(size_t)vector * rows + row0 + row] = sum;
-        }
-    }
-    // Nobody leaves while others read its sums.
-    cluster_meet();
+    finish(sums, (float *)memory, y, row0, batch, rows);
 }

@@ -1,6 +1,6 @@
 // What blocks of a cluster read of each other, for the rungs that split the columns.
 #pragma once
-#include "fragments.cuh"
+#include "stages.cuh"
 
 // A float of another block of the cluster.
 __device__ float load_from(const float *own, int rank) {
@@ -15,4 +15,34 @@ __device__ float load_from(const float *own, int rank) {
 // All threads of the cluster; what they wrote before can be seen behind it.
 __device__ void cluster_meet() {
     asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// Adds up the blocks' sums of ROWS rows in a fixed order, by way of `shared`, which nobody may need any more. Each block adds
+// up and writes the rows of its rank.
+__device__ void finish(const Sums (&sums)[TILES], float *shared, bf16 *y, int row0, int batch, int rows) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % CLUSTER;
+    // BATCH × ROWS, in rows that are four numbers longer.
+#pragma unroll
+    for (int t = 0; t < TILES; ++t) {
+#pragma unroll
+        for (int i = 0; i < 4 * EIGHTS; ++i) {
+            int vector = i / 4 * 8 + lane % 4 * 2 + i % 2, row = (warp * TILES + t) * 16 + lane / 4 + i % 4 / 2 * 8;
+            shared[vector * (ROWS + 4) + row] = sums[t][i / 4][i % 4];
+        }
+    }
+    cluster_meet();
+    constexpr int OWN = ROWS / CLUSTER;
+    for (int i = threadIdx.x; i < BATCH * OWN; i += THREADS) {
+        int vector = i / OWN, row = rank * OWN + i % OWN;
+        float sum = 0.0f;
+#pragma unroll
+        for (int from = 0; from < CLUSTER; ++from) {
+            sum += load_from(&shared[vector * (ROWS + 4) + row], from);
+        }
+        if (vector < batch && row0 + row < rows) {
+            y[(size_t)vector * rows + row0 + row] = sum;
+        }
+    }
+    // Nobody leaves while others read its sums.
+    cluster_meet();
 }

@@ -6,10 +6,12 @@ constexpr int THREADS = 32 * WARPS, ROWS = 16 * TILES * WARPS;
 // Columns of a stage: two pieces of 64, which are two groups, or belong to one.
 constexpr int STEP = 128, PARTS = GROUP < STEP ? 2 : 1;
 
+// A step of x as two panels of 64 columns. The 16 bytes of column c lie at c ^ vector % 8: eight vectors' are in different
+// banks, and the matrix units take it so, too.
+typedef uint4 Panels[2][BATCH][8];
+
 struct Stage {
-    // Two panels of 64 columns. The 16 bytes of column c lie at c ^ vector % 8: eight vectors' are in different banks, and
-    // the matrix units take it so, too.
-    uint4 x[2][BATCH][8];
+    Panels x;
     uint4 codes[WARPS][TILES][2][32];
 };
 
@@ -48,7 +50,7 @@ struct Source {
         }
     }
 
-    __device__ void copy_x(Stage &stage, int step) const {
+    __device__ void copy_x(Panels &to, int step) const {
         int at = threadIdx.x % 16;
         bool inside = PARTS == 1 || step * STEP + at * 8 < columns;
 #pragma unroll
@@ -56,7 +58,7 @@ struct Source {
             int vector = first + threadIdx.x / 16;
             bool there = vector < batch && inside;
             if (THREADS / 16 <= BATCH || vector < BATCH) {
-                copy_16(&stage.x[at / 8][vector][at % 8 ^ vector % 8], there ? x + (size_t)first * columns + step * STEP : x,
+                copy_16(&to[at / 8][vector][at % 8 ^ vector % 8], there ? x + (size_t)first * columns + step * STEP : x,
                         there);
             }
         }

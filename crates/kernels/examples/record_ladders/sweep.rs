@@ -25,10 +25,15 @@ fn gemv_variants() -> Vec<Variant> {
     for rows in [2, 8] {
         all.push(("quantized_gemv/03_several_rows", vec![("ROWS", rows)]));
     }
-    for shape in [(8, 1, 1), (8, 1, 2), (8, 1, 4), (16, 1, 2), (16, 1, 4), (8, 2, 2), (4, 1, 4), (4, 2, 2), (16, 1, 1)]
-    {
+    for shape in [(16, 1, 4), (8, 1, 4), (8, 2, 2)] {
         all.push(tensor("quantized_gemv/04_tensor_cores", shape));
-        all.push(tensor("quantized_gemv/05_early_start", shape));
+    }
+    for (warps, pairs, blocks) in
+        [(8, 8, 2), (8, 8, 1), (8, 4, 3), (8, 4, 4), (4, 8, 4), (4, 4, 8), (16, 8, 1), (16, 4, 2), (2, 8, 8)]
+    {
+        for path in ["quantized_gemv/05_whole_lines", "quantized_gemv/06_early_start"] {
+            all.push((path, vec![("WARPS", warps), ("PAIRS", pairs), ("BLOCKS", blocks)]));
+        }
     }
     all
 }
@@ -48,6 +53,27 @@ fn matmul_variants(batch: usize) -> Vec<Variant> {
     );
     for (w, t, s, c, b) in if batch <= 16 { narrow } else { wide } {
         all.extend([split, wgmma, early].map(|path| shared(path, w, t, s, c, b)));
+    }
+    // As much of x as fits beside what another block needs.
+    let slice = |blocks: u32| (224 * 1024 / blocks / (batch.next_power_of_two().max(8) as u32 * 256)).min(32) / 4 * 4;
+    for (warps, tiles, depth, cluster, blocks) in [
+        (8, 2, 4, 4, 1),
+        (8, 2, 2, 4, 1),
+        (16, 1, 4, 4, 1),
+        (8, 1, 4, 2, 1),
+        (8, 1, 4, 4, 2),
+        (4, 2, 4, 4, 2),
+        (8, 4, 2, 8, 1),
+    ] {
+        let constants = vec![
+            ("WARPS", warps),
+            ("TILES", tiles),
+            ("DEPTH", depth),
+            ("CLUSTER", cluster),
+            ("BLOCKS", blocks),
+            ("SLICE", slice(blocks)),
+        ];
+        all.push(("quantized_matmul/06_registers", constants));
     }
     all
 }

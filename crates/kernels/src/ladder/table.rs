@@ -55,6 +55,15 @@ const GEMV_TENSOR: Rung = Rung {
     ..GEMV
 };
 
+/// The same with two rows at a time, 2 · PAIRS a block.
+const GEMV_ROWS: Rung = Rung {
+    defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("PAIRS", 8), ("BLOCKS", 2)],
+    block: (8 * 32, 1),
+    tile: (2 * 8 * 32, 1),
+    needs: (8, 0),
+    ..GEMV
+};
+
 /// A matrix of few bits times up to 64 vectors; two blocks share 128 rows of it, and each finishes half of them.
 const BATCH: Rung = Rung {
     kernel: "quantized_matmul",
@@ -265,7 +274,8 @@ pub const RUNGS: &[Rung] = &[
         ..GEMV
     },
     Rung { path: "quantized_gemv/04_tensor_cores", ..GEMV_TENSOR },
-    Rung { path: "quantized_gemv/05_early_start", needs: (9, 0), starts_early: true, ..GEMV_TENSOR },
+    Rung { path: "quantized_gemv/05_whole_lines", ..GEMV_ROWS },
+    Rung { path: "quantized_gemv/06_early_start", needs: (9, 0), starts_early: true, ..GEMV_ROWS },
     Rung {
         path: "quantized_matmul/01_fragments",
         defines: &[("BATCH", 64), ("GROUP", 128), ("WARPS", 4)],
@@ -284,6 +294,23 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "quantized_matmul/03_split_k", needs: (9, 0), ..BATCH },
     Rung { path: "quantized_matmul/04_wgmma", needs: (9, 0), only: true, ..BATCH },
     Rung { path: "quantized_matmul/05_early_start", needs: (9, 0), only: true, starts_early: true, ..BATCH },
+    Rung {
+        path: "quantized_matmul/06_registers",
+        defines: &[
+            ("BATCH", 64),
+            ("GROUP", 128),
+            ("WARPS", 8),
+            ("TILES", 2),
+            ("DEPTH", 4),
+            ("SLICE", 8),
+            ("CLUSTER", 4),
+            ("BLOCKS", 1),
+        ],
+        shared_bytes: 8 * 64 * 256,
+        needs: (9, 0),
+        starts_early: true,
+        ..BATCH
+    },
     Rung { path: "reduction/01_one_atomic_each", kernel: "reduce", leaves: Leaves::Added, ..PLAIN },
     Rung { path: "reduction/02_tree", defines: &[("THREADS", 256)], ..PARTIALS },
     Rung { path: "reduction/03_whole_warps", defines: &[("THREADS", 256)], ..PARTIALS },

@@ -29,13 +29,13 @@ pub struct QuantizedGemv {
 }
 
 impl QuantizedGemv {
-    /// Compiles the rung of that path, such as `quantized_gemv/05_early_start`, for such codes, and checks it in f64.
+    /// Compiles the rung of that path, such as `quantized_gemv/06_early_start`, for such codes, and checks it in f64.
     ///
     /// ```no_run
     /// use gpulab::prelude::*;
     /// use gpulab_kernels::{topics::Topic, *};
     /// let gpu = Gpu::open()?;
-    /// let gemv = QuantizedGemv::new(&gpu, "quantized_gemv/05_early_start", Codes::INT4)?;
+    /// let gemv = QuantizedGemv::new(&gpu, "quantized_gemv/06_early_start", Codes::INT4)?;
     /// println!("{} ms", gemv.time(Size::Two(8192, 8192), &Bench::default())?);
     /// # Ok::<(), Error>(())
     /// ```
@@ -61,9 +61,9 @@ impl QuantizedGemv {
             own.tile = (own.block.0 * rows, 1);
         }
         if let Some(warps) = value("WARPS") {
-            let tiles = value("TILES").unwrap_or(1);
+            let pairs = value("PAIRS").or(value("TILES").map(|tiles| 8 * tiles)).unwrap_or(1);
             own.block = (32 * warps, 1);
-            own.tile = (32 * 16 * tiles, 1);
+            own.tile = (32 * 2 * pairs, 1);
         }
         let gemv = QuantizedGemv { own: Loaded::with_constants(gpu, own, &constants)?, codes };
         for (rows, columns) in AWKWARD {
@@ -161,6 +161,10 @@ mod tests {
         for (warps, depth, tiles) in [(4, 4, 1), (16, 1, 4), (8, 2, 2)] {
             let changes = [("WARPS", warps), ("DEPTH", depth), ("TILES", tiles)];
             QuantizedGemv::with(&gpu, "quantized_gemv/04_tensor_cores", Codes::INT4, &changes).unwrap();
+        }
+        for (warps, pairs, blocks) in [(4, 4, 8), (16, 4, 2), (2, 8, 8)] {
+            let changes = [("WARPS", warps), ("PAIRS", pairs), ("BLOCKS", blocks)];
+            QuantizedGemv::with(&gpu, "quantized_gemv/05_whole_lines", Codes::INT4, &changes).unwrap();
         }
     }
 
