@@ -168,7 +168,7 @@ const NOT_RECORDED_YET: [&str; 8] = [
     "course/quantized_gemv/02_warp_a_row",
     "course/quantized_gemv/03_several_rows",
     "course/quantized_gemv/04_tensor_cores",
-    "course/quantized_gemv/05_whole_lines",
+    "course/quantized_gemv/05_whole_numbers",
     "course/quantized_gemv/06_early_start",
     "course/quantized_matmul/01_fragments",
     "course/quantized_matmul/02_ring",

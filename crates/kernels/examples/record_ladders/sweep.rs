@@ -28,11 +28,20 @@ fn gemv_variants() -> Vec<Variant> {
     for shape in [(16, 1, 4), (8, 1, 4), (8, 2, 2)] {
         all.push(tensor("quantized_gemv/04_tensor_cores", shape));
     }
-    for (warps, pairs, blocks) in
-        [(8, 8, 2), (8, 8, 1), (8, 4, 3), (8, 4, 4), (4, 8, 4), (4, 4, 8), (16, 8, 1), (16, 4, 2), (2, 8, 8)]
-    {
-        for path in ["quantized_gemv/05_whole_lines", "quantized_gemv/06_early_start"] {
-            all.push((path, vec![("WARPS", warps), ("PAIRS", pairs), ("BLOCKS", blocks)]));
+    for (warps, depth, tiles, blocks) in [
+        (16, 1, 4, 1),
+        (16, 2, 4, 1),
+        (16, 2, 2, 1),
+        (16, 1, 2, 2),
+        (8, 1, 4, 2),
+        (8, 2, 4, 2),
+        (8, 4, 2, 2),
+        (8, 2, 2, 3),
+        (8, 2, 8, 1),
+        (16, 4, 2, 1),
+    ] {
+        for path in ["quantized_gemv/05_whole_numbers", "quantized_gemv/06_early_start"] {
+            all.push((path, vec![("WARPS", warps), ("DEPTH", depth), ("TILES", tiles), ("BLOCKS", blocks)]));
         }
     }
     all

@@ -55,13 +55,10 @@ const GEMV_TENSOR: Rung = Rung {
     ..GEMV
 };
 
-/// The same with two rows at a time, 2 · PAIRS a block.
-const GEMV_ROWS: Rung = Rung {
-    defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 8), ("PAIRS", 8), ("BLOCKS", 2)],
-    block: (8 * 32, 1),
-    tile: (2 * 8 * 32, 1),
-    needs: (8, 0),
-    ..GEMV
+/// The same in whole numbers.
+const GEMV_WHOLE: Rung = Rung {
+    defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 16), ("DEPTH", 2), ("TILES", 4), ("BLOCKS", 1)],
+    ..GEMV_TENSOR
 };
 
 /// A matrix of few bits times up to 64 vectors; two blocks share 128 rows of it, and each finishes half of them.
@@ -274,8 +271,8 @@ pub const RUNGS: &[Rung] = &[
         ..GEMV
     },
     Rung { path: "quantized_gemv/04_tensor_cores", ..GEMV_TENSOR },
-    Rung { path: "quantized_gemv/05_whole_lines", ..GEMV_ROWS },
-    Rung { path: "quantized_gemv/06_early_start", needs: (9, 0), starts_early: true, ..GEMV_ROWS },
+    Rung { path: "quantized_gemv/05_whole_numbers", ..GEMV_WHOLE },
+    Rung { path: "quantized_gemv/06_early_start", needs: (9, 0), starts_early: true, ..GEMV_WHOLE },
     Rung {
         path: "quantized_matmul/01_fragments",
         defines: &[("BATCH", 64), ("GROUP", 128), ("WARPS", 4)],

@@ -61,9 +61,9 @@ impl QuantizedGemv {
             own.tile = (own.block.0 * rows, 1);
         }
         if let Some(warps) = value("WARPS") {
-            let pairs = value("PAIRS").or(value("TILES").map(|tiles| 8 * tiles)).unwrap_or(1);
+            let tiles = value("TILES").unwrap_or(1);
             own.block = (32 * warps, 1);
-            own.tile = (32 * 2 * pairs, 1);
+            own.tile = (32 * 16 * tiles, 1);
         }
         let gemv = QuantizedGemv { own: Loaded::with_constants(gpu, own, &constants)?, codes };
         for (rows, columns) in AWKWARD {
@@ -162,9 +162,9 @@ mod tests {
             let changes = [("WARPS", warps), ("DEPTH", depth), ("TILES", tiles)];
             QuantizedGemv::with(&gpu, "quantized_gemv/04_tensor_cores", Codes::INT4, &changes).unwrap();
         }
-        for (warps, pairs, blocks) in [(4, 4, 8), (16, 4, 2), (2, 8, 8)] {
-            let changes = [("WARPS", warps), ("PAIRS", pairs), ("BLOCKS", blocks)];
-            QuantizedGemv::with(&gpu, "quantized_gemv/05_whole_lines", Codes::INT4, &changes).unwrap();
+        for (warps, depth, tiles) in [(4, 4, 1), (16, 1, 4), (8, 2, 2)] {
+            let changes = [("WARPS", warps), ("DEPTH", depth), ("TILES", tiles)];
+            QuantizedGemv::with(&gpu, "quantized_gemv/05_whole_numbers", Codes::INT4, &changes).unwrap();
         }
     }
 
