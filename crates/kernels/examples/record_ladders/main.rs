@@ -1,7 +1,7 @@
 //! Times every rung of every ladder on this GPU beside its peers, in one process and in rounds, and writes a table.
 //!
 //! `cargo run --release -p gpulab-kernels --example record_ladders -- [--out ladders.csv] [--errors errors.csv] [--quick]
-//! [--rust] [--cub libcub_peer.so] [--talk FOLDER] [--sweep SECONDS[:TOPIC]] [topics]`; `env/baselines/record_ladders.py` does that and brings
+//! [--rust] [--cub libcub_peer.so] [--talk FOLDER] [--sweep SECONDS[:TOPIC[:VARIANT]]] [topics]`; `env/baselines/record_ladders.py` does that and brings
 //! PyTorch and CUB along. With `--rust` the twins in Rust run beside their CUDA C (that takes rustc). Each rung is
 //! checked at awkward sizes and at the timed one before its times count. With `--talk`, another process times PyTorch
 //! on the same arrays, a sample in each repetition: see `partner.rs`. With `--sweep` nothing of this is done, but the

@@ -93,7 +93,8 @@ struct Line {
     ms: f64,
 }
 
-/// Runs it all, a size after the other, until `seconds` are over.
+/// Runs it all, a size after the other, until `seconds` are over; or what `only` asks for: a topic, and behind a colon a
+/// part of a variant's name, such as `quantized_gemv:04_tensor_cores w16`.
 pub fn sweep(gpu: &Gpu, seconds: f64, only: &str) -> Result<()> {
     let begin = Instant::now();
     let late = || begin.elapsed().as_secs_f64() > seconds;
@@ -118,13 +119,13 @@ pub fn sweep(gpu: &Gpu, seconds: f64, only: &str) -> Result<()> {
 
 fn gemv(gpu: &Gpu, name: &str, codes: Codes, only: &str, late: &dyn Fn() -> bool) -> Result<String> {
     let mut tables = String::new();
-    if !name.contains(only) {
+    if !name.contains(topic(only)) {
         return Ok(tables);
     }
     let open = |path: &'static str, constants: &[(&'static str, u32)]| -> Result<Box<dyn Topic>> {
         Ok(Box::new(QuantizedGemv::with(gpu, path, codes, constants)?))
     };
-    let opened = open_all(gemv_variants(), late, &open);
+    let opened = open_all(chosen(gemv_variants(), only), late, &open);
     for size in [Size::Two(8192, 8192), Size::Two(8192, 81_920), Size::Two(81_920, 8192)] {
         if !late() {
             tables += &compare(gpu, name, size, &opened)?;
@@ -134,15 +135,25 @@ fn gemv(gpu: &Gpu, name: &str, codes: Codes, only: &str, late: &dyn Fn() -> bool
 }
 
 fn matmul(gpu: &Gpu, batch: usize, only: &str, late: &dyn Fn() -> bool) -> Result<String> {
-    if !"quantized_matmul".contains(only) {
+    if !"quantized_matmul".contains(topic(only)) {
         return Ok(String::new());
     }
     let padded = (batch as u32).next_power_of_two().max(8);
     let open = |path: &'static str, constants: &[(&'static str, u32)]| -> Result<Box<dyn Topic>> {
         Ok(Box::new(QuantizedMatmul::with(gpu, path, Codes::INT4, &[padded], &|_| constants.to_vec())?))
     };
-    let opened = open_all(matmul_variants(batch), late, &open);
+    let opened = open_all(chosen(matmul_variants(batch), only), late, &open);
     compare(gpu, "quantized_matmul", Size::Three(batch, 8192, 8192), &opened)
+}
+
+fn topic(only: &str) -> &str {
+    only.split(':').next().unwrap_or_default()
+}
+
+fn chosen(mut variants: Vec<Variant>, only: &str) -> Vec<Variant> {
+    let part = only.split_once(':').map_or("", |(_, part)| part);
+    variants.retain(|(path, constants)| named(path, constants).contains(part));
+    variants
 }
 
 /// A rung with some of its constants changed.
