@@ -1,8 +1,59 @@
-// idea: codes are read by the lane that multiplies them, so they need no shared memory: only x does, and few vectors fit whole.
-// changed: codes go to registers, DEPTH steps ahead; x of SLICE steps is copied at once. Between them no barrier. And mma again.
-// constants: BATCH, GROUP, WARPS, TILES, CLUSTER and BLOCKS as before; DEPTH, and SLICE, a multiple of it.
+// idea: a lane can load the codes that it multiplies, past shared memory; what is left to wait for are a few pieces of x.
+// changed: codes go to registers, DEPTH turns ahead; x of SLICE steps is copied at once, in CHUNKS; SPLIT warps share rows. mma
+//          again; the codes come as 24 + code, and what that adds to a sum is worked out once for all rows.
+// constants: BATCH, GROUP, WARPS, TILES, CLUSTER and BLOCKS as before; DEPTH, SPLIT, CHUNKS, and SLICE, a multiple of CHUNKS.
 #include "stages.cuh"
 #include "cluster.cuh"
+
+// bf16 from 16 to 31 are the whole numbers, the upper four bits of the mantissa count, and ^ makes code + 8 of two's
+// complement: codes come as 24 + code. Shift, select and ^ are two instructions.
+template <int I>
+__device__ u32 two_raised(u32 word) {
+    u32 moved = I == 0 ? word << 3 : word >> (4 * I - 3);
+    return (moved & 0x00780078) ^ 0x41c041c0;
+}
+
+// x of a slice, and what 24 in place of each code would make of each group's columns, with the other sign.
+struct Slice {
+    Panels x[SLICE];
+    float less[SLICE][PARTS][BATCH];
+
+    // A warp works `less` out for a step.
+    __device__ void work_out(int at) {
+        int lane = threadIdx.x % 32;
+        const u32 minus = 0xc1c0c1c0, all[4] = {minus, minus, minus, minus};
+        Sums sums = {};
+#pragma unroll
+        for (int p = 0; p < 2; ++p) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+#pragma unroll
+                for (int e = 0; e < EIGHTS; ++e) {
+                    u32 b[4];
+                    load(b, at, p, half, e);
+                    multiply(sums[e], all, b[0], b[1]);
+                    multiply(sums[e], all, b[2], b[3]);
+                }
+            }
+            if (PARTS == 2 || p == 1) {
+#pragma unroll
+                for (int e = 0; e < EIGHTS; ++e) {
+                    if (lane < 4) {
+                        less[at][p * PARTS / 2][8 * e + 2 * lane] = sums[e][0];
+                        less[at][p * PARTS / 2][8 * e + 2 * lane + 1] = sums[e][1];
+                    }
+                    sums[e][0] = sums[e][1] = sums[e][2] = sums[e][3] = 0.0f;
+                }
+            }
+        }
+    }
+
+    // Two mma's operand b for eight vectors: 32 columns of theirs.
+    __device__ void load(u32 (&b)[4], int at, int p, int half, int e) const {
+        int lane = threadIdx.x % 32, vector = 8 * e + lane % 8, column = 4 * half + lane / 8;
+        load_matrices(b, (const bf16 *)&x[at][p][vector][column ^ vector % 8]);
+    }
+};
 
 // What a lane multiplies in a step.
 struct Codes {
@@ -27,27 +78,35 @@ struct Codes {
         scales.load(all_scales, step, row, rows, columns);
     }
 
-    // sums += these codes times x of the step: two panels of 64 columns, as Stage has them.
-    __device__ void multiply(const Panels &x, Sums (&sums)[TILES]) const {
+    // sums += these codes times x of the step.
+    __device__ void multiply(const Slice &slice, int at, Sums (&sums)[TILES]) const {
         int lane = threadIdx.x % 32;
-        Sums part[TILES] = {};
+        Sums part[TILES];
 #pragma unroll
         for (int p = 0; p < 2; ++p) {
+            if (PARTS == 2 || p == 0) {
+#pragma unroll
+                for (int e = 0; e < EIGHTS; ++e) {
+                    float2 less = *(const float2 *)&slice.less[at][p][8 * e + lane % 4 * 2];
+#pragma unroll
+                    for (int t = 0; t < TILES; ++t) {
+                        part[t][e][0] = part[t][e][2] = less.x, part[t][e][1] = part[t][e][3] = less.y;
+                    }
+                }
+            }
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                // Two mma's operand b for eight vectors: their 32 columns.
                 u32 b[EIGHTS][4];
 #pragma unroll
                 for (int e = 0; e < EIGHTS; ++e) {
-                    int vector = 8 * e + lane % 8, at = 4 * half + lane / 8;
-                    load_matrices(b[e], (const bf16 *)&x[p][vector][at ^ vector % 8]);
+                    slice.load(b[e], at, p, half, e);
                 }
 #pragma unroll
                 for (int w = 0; w < 2; ++w) {
 #pragma unroll
                     for (int t = 0; t < TILES; ++t) {
-                        u32 a[4];
-                        unpack(words[t][p][2 * half + w], a);
+                        u32 word = words[t][p][2 * half + w];
+                        u32 a[4] = {two_raised<0>(word), two_raised<1>(word), two_raised<2>(word), two_raised<3>(word)};
 #pragma unroll
                         for (int e = 0; e < EIGHTS; ++e) {
                             ::multiply(part[t][e], a, b[e][2 * w], b[e][2 * w + 1]);
@@ -60,10 +119,6 @@ struct Codes {
                 for (int t = 0; t < TILES; ++t) {
                     const bf16 (&scale)[2] = scales.scale[p * PARTS / 2][t];
                     add_scaled(sums[t], part[t], scale[0], scale[1]);
-#pragma unroll
-                    for (int e = 0; e < EIGHTS; ++e) {
-                        part[t][e][0] = part[t][e][1] = part[t][e][2] = part[t][e][3] = 0.0f;
-                    }
                 }
             }
         }
@@ -73,43 +128,63 @@ struct Codes {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) __cluster_dims__(CLUSTER, 1, 1)
     quantized_matmul(const u32 *fragments, const bf16 *scales, const bf16 *x, bf16 *y, int batch, int rows, int columns) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    Panels *panels = (Panels *)memory;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % CLUSTER;
-    int row0 = blockIdx.x / CLUSTER * ROWS, row = row0 + warp * TILES * 16 + lane / 4;
+    constexpr int CHUNK = SLICE / CHUNKS, ACROSS = WARPS / SPLIT;
+    static_assert(CHUNK % (DEPTH * SPLIT) == 0, "a chunk is whole rounds of a warp's registers");
+    Slice &slice = *(Slice *)memory;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % CLUSTER, turn = warp / ACROSS;
+    int row0 = blockIdx.x / CLUSTER * ROWS, row = row0 + warp % ACROSS * TILES * 16 + lane / 4;
     int steps = (columns + STEP - 1) / STEP;
     int first = steps * rank / CLUSTER, last = steps * (rank + 1) / CLUSTER;
-    Source source(fragments, x, row0 / 16 + warp * TILES, batch, rows, columns);
+    Source source(fragments, x, row0 / 16 + warp % ACROSS * TILES, batch, rows, columns);
     Sums sums[TILES] = {};
     Codes codes[DEPTH];
     // The next kernel may start as soon as each block of this one has come here.
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    // The warp's steps are first + turn, SPLIT further, and so on.
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d) {
-        if (first + d < last) {
-            codes[d].load(source, scales, first + d, row, rows, columns);
+        if (first + turn + d * SPLIT < last) {
+            codes[d].load(source, scales, first + turn + d * SPLIT, row, rows, columns);
         }
     }
     // Everything that the kernel in front wrote, x, can be seen behind this line.
     asm volatile("griddepcontrol.wait;" ::: "memory");
-    for (int slice = first; slice < last; slice += SLICE) {
-        int end = min(slice + SLICE, last);
-        if (slice > first) {
+    for (int begin = first; begin < last; begin += SLICE) {
+        if (begin > first) {
             // Everyone is done with the slice before.
             __syncthreads();
         }
-        for (int step = slice; step < end; ++step) {
-            source.copy_x(panels[step - slice], step);
+        for (int at = 0; at < SLICE; ++at) {
+            if (begin + at < last) {
+                source.copy_x(slice.x[at], begin + at);
+            }
+            if ((at + 1) % CHUNK == 0) {
+                copies_commit();
+            }
         }
-        copies_commit();
-        copies_wait<0>();
-        __syncthreads();
-        for (int step = slice; step < end; step += DEPTH) {
 #pragma unroll
-            for (int d = 0; d < DEPTH; ++d) {
-                if (step + d < end) {
-                    codes[d].multiply(panels[step + d - slice], sums);
-                    if (step + d + DEPTH < last) {
-                        codes[d].load(source, scales, step + d + DEPTH, row, rows, columns);
+        for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+            switch (CHUNKS - 1 - chunk) {
+            case 0: copies_wait<0>(); break;
+            case 1: copies_wait<1>(); break;
+            case 2: copies_wait<2>(); break;
+            default: copies_wait<3>();
+            }
+            __syncthreads();
+            int from = chunk * CHUNK, end = min(from + CHUNK, last - begin);
+            for (int at = from + warp; at < end; at += WARPS) {
+                slice.work_out(at);
+            }
+            __syncthreads();
+            for (int at = from + turn; at < end; at += DEPTH * SPLIT) {
+#pragma unroll
+                for (int d = 0; d < DEPTH; ++d) {
+                    int now = at + d * SPLIT, next = begin + now + DEPTH * SPLIT;
+                    if (now < end) {
+                        codes[d].multiply(slice, now, sums);
+                        if (next < last) {
+                            codes[d].load(source, scales, next, row, rows, columns);
+                        }
                     }
                 }
             }

@@ -20,14 +20,25 @@ __device__ void cluster_meet() {
 // Adds up the blocks' sums of ROWS rows in a fixed order, by way of `shared`, which nobody may need any more. Each block adds
 // up and writes the rows of its rank.
 __device__ void finish(const Sums (&sums)[TILES], float *shared, bf16 *y, int row0, int batch, int rows) {
+    constexpr int ACROSS = WARPS / SPLIT;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % CLUSTER;
-    // BATCH × ROWS, in rows that are four numbers longer.
+    // BATCH × ROWS, in rows that are four numbers longer. Warps that share rows add in turns.
 #pragma unroll
-    for (int t = 0; t < TILES; ++t) {
+    for (int turn = 0; turn < SPLIT; ++turn) {
+        if (warp / ACROSS == turn) {
 #pragma unroll
-        for (int i = 0; i < 4 * EIGHTS; ++i) {
-            int vector = i / 4 * 8 + lane % 4 * 2 + i % 2, row = (warp * TILES + t) * 16 + lane / 4 + i % 4 / 2 * 8;
-            shared[vector * (ROWS + 4) + row] = sums[t][i / 4][i % 4];
+            for (int t = 0; t < TILES; ++t) {
+#pragma unroll
+                for (int i = 0; i < 4 * EIGHTS; ++i) {
+                    int vector = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                    int row = (warp % ACROSS * TILES + t) * 16 + lane / 4 + i % 4 / 2 * 8;
+                    float *to = &shared[vector * (ROWS + 4) + row];
+                    *to = turn == 0 ? sums[t][i / 4][i % 4] : *to + sums[t][i / 4][i % 4];
+                }
+            }
+        }
+        if (turn < SPLIT - 1) {
+            __syncthreads();
         }
     }
     cluster_meet();

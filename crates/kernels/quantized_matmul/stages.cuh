@@ -2,7 +2,11 @@
 #pragma once
 #include "fragments.cuh"
 
-constexpr int THREADS = 32 * WARPS, ROWS = 16 * TILES * WARPS;
+// Warps that have the same rows and share the columns.
+#ifndef SPLIT
+#define SPLIT 1
+#endif
+constexpr int THREADS = 32 * WARPS, ROWS = 16 * TILES * WARPS / SPLIT;
 // Columns of a stage: two pieces of 64, which are two groups, or belong to one.
 constexpr int STEP = 128, PARTS = GROUP < STEP ? 2 : 1;
 

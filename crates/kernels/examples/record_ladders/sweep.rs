@@ -64,22 +64,28 @@ fn matmul_variants(batch: usize) -> Vec<Variant> {
         all.extend([split, wgmma, early].map(|path| shared(path, w, t, s, c, b)));
     }
     // As much of x as fits beside what another block needs.
-    let slice = |blocks: u32| (224 * 1024 / blocks / (batch.next_power_of_two().max(8) as u32 * 256)).min(32) / 4 * 4;
-    for (warps, tiles, depth, cluster, blocks) in [
-        (8, 2, 4, 4, 1),
-        (8, 2, 2, 4, 1),
-        (16, 1, 4, 4, 1),
-        (8, 1, 4, 2, 1),
-        (8, 1, 4, 4, 2),
-        (4, 2, 4, 4, 2),
-        (8, 4, 2, 8, 1),
+    let slice = |blocks: u32| (224 * 1024 / blocks / (batch.next_power_of_two().max(8) as u32 * 264)).min(32) / 8 * 8;
+    for (warps, tiles, depth, split, cluster, blocks, chunks) in [
+        (16, 1, 2, 2, 2, 1, 4),
+        (16, 1, 4, 2, 2, 1, 4),
+        (16, 1, 2, 2, 2, 1, 2),
+        (16, 1, 2, 4, 1, 1, 4),
+        (16, 2, 2, 4, 2, 1, 4),
+        (16, 2, 1, 4, 2, 1, 4),
+        (8, 1, 4, 1, 2, 1, 4),
+        (8, 1, 2, 2, 2, 2, 4),
+        (8, 1, 4, 2, 2, 2, 2),
+        (8, 2, 2, 4, 2, 2, 4),
+        (8, 2, 2, 4, 1, 1, 4),
     ] {
         let constants = vec![
             ("WARPS", warps),
             ("TILES", tiles),
             ("DEPTH", depth),
+            ("SPLIT", split),
             ("CLUSTER", cluster),
             ("BLOCKS", blocks),
+            ("CHUNKS", chunks),
             ("SLICE", slice(blocks)),
         ];
         all.push(("quantized_matmul/06_registers", constants));

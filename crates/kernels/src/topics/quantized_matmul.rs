@@ -48,7 +48,7 @@ impl QuantizedMatmul {
     pub fn new(gpu: &Gpu, path: &str, codes: Codes) -> Result<QuantizedMatmul> {
         // The best of those tried on an H200; the table has those for 64 vectors.
         QuantizedMatmul::with(gpu, path, codes, &BATCHES, &|batch| match batch {
-            8 | 16 => vec![("STAGES", 6), ("SLICE", 16)],
+            8 | 16 => vec![("STAGES", 6), ("SLICE", 32), ("CHUNKS", 4)],
             32 if path.ends_with("06_registers") => vec![("SLICE", 16)],
             32 => vec![("WARPS", 4), ("STAGES", 3), ("BLOCKS", 3)],
             _ => Vec::new(),
@@ -79,13 +79,14 @@ impl QuantizedMatmul {
             let constants = changed(own.defines, &all);
             let value = |name: &str| constants.iter().find(|(own, _)| own == name).map(|(_, value)| *value);
             let [warps, tiles] = ["WARPS", "TILES"].map(|name| value(name).unwrap_or(1));
-            let (rows, cluster) = (16 * tiles * warps, value("CLUSTER").unwrap_or(1));
+            let rows = 16 * tiles * warps / value("SPLIT").unwrap_or(1);
+            let cluster = value("CLUSTER").unwrap_or(1);
             own.block = (32 * warps, 1);
             own.tile = (rows / cluster, batch);
-            // A stage is 128 columns of codes and of x, a step of a slice those of x; at the end the sums lie there, in rows
-            // that are four numbers longer.
+            // A stage is 128 columns of codes and of x, a step of a slice those of x and up to two numbers a vector; at the
+            // end the sums lie there, in rows that are four numbers longer.
             let stages = value("STAGES").unwrap_or(0) * (warps * tiles * 1024 + batch * 256);
-            let copied = stages.max(value("SLICE").unwrap_or(0) * batch * 256);
+            let copied = stages.max(value("SLICE").unwrap_or(0) * batch * 264);
             own.shared_bytes = if copied > 0 { copied.max(batch * (rows + 4) * 4) } else { 0 };
             Ok((Loaded::with_constants(gpu, own, &constants)?, rows as usize))
         };
@@ -203,9 +204,17 @@ mod tests {
             }
         }
         let path = "quantized_matmul/06_registers";
-        for (warps, tiles, depth, cluster, slice) in [(16, 1, 4, 4, 8), (8, 4, 2, 8, 16), (4, 2, 4, 1, 4)] {
-            let changes =
-                [("WARPS", warps), ("TILES", tiles), ("DEPTH", depth), ("CLUSTER", cluster), ("SLICE", slice)];
+        for (warps, tiles, depth, split, cluster, slice) in
+            [(8, 1, 4, 1, 4, 8), (8, 2, 2, 4, 1, 16), (4, 2, 1, 2, 8, 4)]
+        {
+            let changes = [
+                ("WARPS", warps),
+                ("TILES", tiles),
+                ("DEPTH", depth),
+                ("SPLIT", split),
+                ("CLUSTER", cluster),
+                ("SLICE", slice),
+            ];
             let product = QuantizedMatmul::with(&gpu, path, Codes::INT4, &[16], &|_| changes.to_vec());
             assert!(product.is_ok(), "{path} {changes:?}: {}", product.unwrap_err());
         }
