@@ -57,7 +57,8 @@ const GEMV_TENSOR: Rung = Rung {
 
 /// The same in whole numbers.
 const GEMV_WHOLE: Rung = Rung {
-    defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 16), ("DEPTH", 2), ("TILES", 4), ("BLOCKS", 1)],
+    defines: &[("BITS", 4), ("GROUP", 128), ("WARPS", 16), ("DEPTH", 1), ("TILES", 2), ("BLOCKS", 2)],
+    tile: (2 * 16 * 32, 1),
     ..GEMV_TENSOR
 };
 
