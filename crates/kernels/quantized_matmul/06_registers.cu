@@ -1,7 +1,6 @@
 // idea: a lane can load the codes that it multiplies, past shared memory; what is left to wait for are a few pieces of x.
-// changed: codes go to registers, DEPTH turns ahead; x of SLICE steps is copied at once, in CHUNKS; SPLIT warps share rows. mma
-//          again; the codes come as 24 + code, and what that adds to a sum is worked out once for all rows.
-// constants: BATCH, GROUP, WARPS, TILES, CLUSTER and BLOCKS as before; DEPTH, SPLIT, CHUNKS, and SLICE, a multiple of CHUNKS.
+// changed: codes go to registers, DEPTH turns ahead, and come as 24 + code; x of SLICE steps is copied at once, in CHUNKS. mma again.
+// constants: BATCH, GROUP, WARPS, TILES, CLUSTER and BLOCKS as before; DEPTH, SLICE, CHUNKS, and SPLIT warps that share rows.
 #include "stages.cuh"
 #include "cluster.cuh"
 

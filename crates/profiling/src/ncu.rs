@@ -263,11 +263,10 @@ pub const NCU_METRICS: [Metric; 13] = [
 ];
 
 /// Figures that [`ncu`](super::ncu) does not ask for, and that tables under `results/ncu` hold.
-pub const TABLE_METRICS: [Metric; 8] = [
+pub const TABLE_METRICS: [Metric; 7] = [
     percent("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", "tensor cores"),
     percent("sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active", "fp32 units"),
     percent("sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active", "shifts and logic"),
-    percent("dram__throughput.avg.pct_of_peak_sustained_elapsed", "memory"),
     percent("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed", "shared data path"),
     sum("smsp__inst_executed.sum", "instructions", "millions", 1e-6),
     sum("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "conflicts", "thousands", 1e-3),

@@ -63,21 +63,17 @@ fn matmul_variants(batch: usize) -> Vec<Variant> {
     for (w, t, s, c, b) in if batch <= 16 { narrow } else { wide } {
         all.extend([split, wgmma, early].map(|path| shared(path, w, t, s, c, b)));
     }
-    // As much of x as fits beside what another block needs.
+    // As much of x as fits beside what another block needs, in whole rounds of a warp's registers.
     let slice = |blocks: u32| (224 * 1024 / blocks / (batch.next_power_of_two().max(8) as u32 * 264)).min(32) / 8 * 8;
-    for (warps, tiles, depth, split, cluster, blocks, chunks) in [
-        (16, 1, 2, 2, 2, 1, 4),
-        (16, 1, 4, 2, 2, 1, 4),
-        (16, 1, 2, 2, 2, 1, 2),
-        (16, 1, 2, 4, 1, 1, 4),
-        (16, 2, 2, 4, 2, 1, 4),
-        (16, 2, 1, 4, 2, 1, 4),
-        (8, 1, 4, 1, 2, 1, 4),
-        (8, 1, 2, 2, 2, 2, 4),
-        (8, 1, 4, 2, 2, 2, 2),
-        (8, 2, 2, 4, 2, 2, 4),
-        (8, 2, 2, 4, 1, 1, 4),
+    for (warps, tiles, depth, split, cluster, blocks) in [
+        (16, 2, 2, 4, 2, 1),
+        (16, 2, 1, 4, 2, 1),
+        (16, 2, 1, 8, 2, 1),
+        (8, 2, 2, 4, 2, 2),
+        (16, 1, 4, 2, 2, 1),
+        (16, 4, 1, 8, 2, 1),
     ] {
+        let chunks = slice(blocks) / 8;
         let constants = vec![
             ("WARPS", warps),
             ("TILES", tiles),

@@ -47,9 +47,12 @@ impl QuantizedMatmul {
     /// [`Error::Unsupported`] for a GPU that is too old for it; those of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str, codes: Codes) -> Result<QuantizedMatmul> {
         // The best of those tried on an H200; the table has those for 64 vectors.
+        let registers = path.ends_with("06_registers");
         QuantizedMatmul::with(gpu, path, codes, &BATCHES, &|batch| match batch {
-            8 | 16 => vec![("STAGES", 6), ("SLICE", 32), ("CHUNKS", 4)],
-            32 if path.ends_with("06_registers") => vec![("SLICE", 16)],
+            8 if registers => vec![("WARPS", 8), ("BLOCKS", 2), ("SLICE", 32), ("CHUNKS", 4)],
+            16 if registers => vec![("SLICE", 32), ("CHUNKS", 4)],
+            32 if registers => vec![("SLICE", 16), ("CHUNKS", 2)],
+            8 | 16 => vec![("STAGES", 6)],
             32 => vec![("WARPS", 4), ("STAGES", 3), ("BLOCKS", 3)],
             _ => Vec::new(),
         })
@@ -204,15 +207,14 @@ mod tests {
             }
         }
         let path = "quantized_matmul/06_registers";
-        for (warps, tiles, depth, split, cluster, slice) in
-            [(8, 1, 4, 1, 4, 8), (8, 2, 2, 4, 1, 16), (4, 2, 1, 2, 8, 4)]
+        for (warps, tiles, depth, split, chunks, slice) in [(8, 1, 4, 1, 2, 8), (8, 2, 2, 2, 4, 16), (4, 2, 1, 2, 2, 4)]
         {
             let changes = [
                 ("WARPS", warps),
                 ("TILES", tiles),
                 ("DEPTH", depth),
                 ("SPLIT", split),
-                ("CLUSTER", cluster),
+                ("CHUNKS", chunks),
                 ("SLICE", slice),
             ];
             let product = QuantizedMatmul::with(&gpu, path, Codes::INT4, &[16], &|_| changes.to_vec());
