@@ -17,7 +17,7 @@ pub struct Link {
     pub gb_per_s: f64,
 }
 
-/// When each message would be under way.
+/// When each message would be in flight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predicted {
     /// When each message of the log begins, in µs.
