@@ -488,6 +488,14 @@ mod tests {
     }
 
     #[test]
+    fn it_is_loaded_where_it_is_installed_with_all_functions() {
+        match Nccl::load() {
+            Ok(nccl) => assert!((nccl.version().0, nccl.version().1) >= OLDEST, "{nccl:?}"),
+            Err(error) => assert!(error.to_string().contains("\nnext: install NVIDIA's package"), "{error}"),
+        }
+    }
+
+    #[test]
     #[ignore = "needs an NVIDIA GPU"]
     fn all_collectives_are_right_on_as_many_gpus_as_there_are() {
         let nccl = Arc::new(Nccl::load().unwrap());

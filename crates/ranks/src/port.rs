@@ -96,7 +96,7 @@ struct Packet {
 #[derive(Debug, Clone, Copy)]
 enum Need {
     /// A message from this rank, in this group.
-    From { rank: usize, group: u64 },
+    From { rank: usize, group: u64, tag: usize },
     /// That this rank receives a message.
     Taken { rank: usize, message: usize },
 }
@@ -117,8 +117,9 @@ enum Status {
 }
 
 struct State {
-    /// By group, sender and receiver.
-    mail: HashMap<(u64, usize, usize), VecDeque<Packet>>,
+    /// By group, tag, sender and receiver. Each collective has a tag of its own, and messages between two ranks have 0: so a
+    /// collective never takes a message that is meant for a `recv`.
+    mail: HashMap<(u64, usize, usize, usize), VecDeque<Packet>>,
     status: Vec<Status>,
     /// What each rank does now, or did last: the call's name and line.
     doing: Vec<Option<(&'static str, Place)>>,
@@ -222,9 +223,7 @@ impl Shared {
     /// Whether what that rank waits for has come.
     fn has(state: &State, rank: usize, need: Need) -> bool {
         match need {
-            Need::From { rank: from, group } => {
-                state.mail.get(&(group, from, rank)).is_some_and(|packets| !packets.is_empty())
-            }
+            Need::From { rank: from, group, tag } => state.mail.contains_key(&(group, tag, from, rank)),
             Need::Taken { message, .. } => !state.log.messages[message].received_us.is_nan(),
         }
     }
@@ -280,6 +279,7 @@ pub(crate) struct Port<'a> {
     pub me: usize,
     name: &'static str,
     number: usize,
+    tag: usize,
     place: Place,
     entry: usize,
 }
@@ -306,6 +306,7 @@ impl<'a> Port<'a> {
         }
         let mut state = shared.lock();
         (state.doing[rank], state.inside[rank]) = (Some((name, place)), true);
+        let tag = if signature.is_some() { number + 1 } else { 0 };
         let entered_us = shared.now_us();
         let entry = state.log.calls.len();
         state.log.calls.push(Call { rank, group: group.id, number, name, entered_us, left_us: f64::NAN });
@@ -326,7 +327,7 @@ impl<'a> Port<'a> {
                 Some(_) => {}
             }
         }
-        let port = Port { shared, group, me, name, number, place, entry };
+        let port = Port { shared, group, me, name, number, tag, place, entry };
         port.alive(&state)?;
         Ok(port)
     }
@@ -383,7 +384,7 @@ impl<'a> Port<'a> {
         });
         let (elements, data) = (packet.len(), Box::new(packet));
         let packet = Packet { message, dtype: T::NAME, elements, data, place: self.place };
-        state.mail.entry((self.group.id, from, to)).or_default().push_back(packet);
+        state.mail.entry((self.group.id, self.tag, from, to)).or_default().push_back(packet);
         self.shared.wake[to].notify_all();
         Ok(message)
     }
@@ -445,9 +446,14 @@ impl<'a> Port<'a> {
     fn take<T: Element>(&self, from: usize, elements: usize) -> Result<(usize, Vec<T>)> {
         let (from, to) = (self.group.members[from], self.rank());
         let state = self.shared.lock();
-        let mut state = self.wait(state, Need::From { rank: from, group: self.group.id })?;
-        let packets = state.mail.get_mut(&(self.group.id, from, to)).expect("it has come");
-        let packet = packets.pop_front().expect("it has come");
+        let need = Need::From { rank: from, group: self.group.id, tag: self.tag };
+        let mut state = self.wait(state, need)?;
+        let key = (self.group.id, self.tag, from, to);
+        let packets = state.mail.get_mut(&key).expect("it has come");
+        let packet = packets.pop_front().expect("an empty queue is removed");
+        if packets.is_empty() {
+            state.mail.remove(&key);
+        }
         if packet.dtype != T::NAME || packet.elements != elements {
             let what = format!(
                 "rank {from} sends {} {} ({}), and rank {to} receives {elements} {} ({})",

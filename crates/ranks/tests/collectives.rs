@@ -150,6 +150,22 @@ fn groups_reduce_among_themselves() {
     assert_eq!(results[1], (0, 3, 9, 45));
 }
 
+#[test]
+fn a_collective_takes_no_message_of_others() {
+    let run = World::new(2).run(|rank| {
+        let (mut sum, mut came) = ([rank.rank() as f32, 1.0], [0.0_f32; 1]);
+        if rank.rank() == 0 {
+            rank.send(&[7.0_f32][..], 1)?;
+        }
+        rank.all_reduce(&mut sum[..], Op::Sum)?;
+        if rank.rank() == 1 {
+            rank.recv(&mut came[..], 0)?;
+        }
+        Ok((sum, came[0]))
+    });
+    assert_eq!(run.unwrap().results, [([1.0, 2.0], 0.0), ([1.0, 2.0], 7.0)]);
+}
+
 fn failure<T: Send>(world: World, code: impl Fn(&Rank) -> Result<T> + Sync) -> Failure {
     let begin = Instant::now();
     let failure = world.run(code).err().expect("it fails");

@@ -403,7 +403,10 @@ fn against(named: TrainFault) -> Check {
         TrainFault::OtherOrder => return Ok(()),
         TrainFault::AverageForgotten => {
             let off = off(2, 3, Examples::Own)?;
-            format!("with 2 ranks and their own examples {} of 2 are right after 3 steps: a sum would be twice as large", rights(&off))
+            format!(
+                "with 2 ranks and their own examples {} of 2 are right after 3 steps: a sum would be twice as large",
+                rights(&off)
+            )
         }
         TrainFault::SeedByRank => {
             let off = off(6, 0, Examples::Own)?;
@@ -424,7 +427,10 @@ fn against(named: TrainFault) -> Check {
             )
         }
     };
-    wrong(what, "what has to happen on one rank, so that the weights of *all* ranks are off after one step, even with equal gradients?")
+    wrong(
+        what,
+        "what has to happen on one rank, so that the weights of *all* ranks are off after one step, even with equal gradients?",
+    )
 }
 
 /// The hidden source, once the diagnosis is right.
@@ -438,8 +444,8 @@ pub fn revealed_training(diagnosis: Option<(TrainFault, f64)>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpulab_ranks::algorithms::part;
     use gpulab_ranks::Algorithm;
+    use gpulab_ranks::algorithms::part;
 
     fn refused(answer: AllReduce, said: &str) {
         let text = ring_all_reduce(answer).text();
@@ -545,10 +551,7 @@ mod tests {
             "that is the average",
         );
         // A chunk number below 0.
-        refused(
-            |rank, data| step(rank, data, rank.rank() - 1, rank.rank(), true).map(|()| data[0] += 1.0),
-            "NOT YET",
-        );
+        refused(|rank, data| step(rank, data, rank.rank() - 1, rank.rank(), true).map(|()| data[0] += 1.0), "NOT YET");
     }
 
     /// Right sums, dearly.
@@ -579,10 +582,7 @@ mod tests {
         );
         refused(whole_arrays, "bytes, and");
         // Number by number.
-        refused(
-            |rank, data| (0..data.len()).try_for_each(|at| whole_arrays(rank, &mut data[at..=at])),
-            "NOT YET",
-        );
+        refused(|rank, data| (0..data.len()).try_for_each(|at| whole_arrays(rank, &mut data[at..=at])), "NOT YET");
     }
 
     #[test]
