@@ -10,7 +10,6 @@ use std::f64::consts::TAU;
 
 /// Panels in a row.
 const ROW: usize = 4;
-const RADIUS: f64 = 46.0;
 const NODE: f64 = 12.0;
 const CELL: f64 = 19.0;
 /// More steps are counted below the picture, and not drawn.
@@ -46,6 +45,11 @@ pub fn steps(log: &Log) -> Steps {
 }
 
 impl Steps {
+    /// Of the circle on which the ranks stand, in pixels.
+    fn radius(&self) -> f64 {
+        if self.ranks.len() > 6 { 68.0 } else { 46.0 }
+    }
+
     /// The title.
     pub fn title(mut self, title: &str) -> Steps {
         self.title = title.to_string();
@@ -95,7 +99,7 @@ impl Steps {
             let (ranks, borders) = (self.ranks.len(), self.borders());
             let contents = self.contents(&borders);
             let wide = (WIDTH - 2.0 * MARGIN) / ROW as f64;
-            let high = 2.0 * (RADIUS + NODE) + ranks as f64 * CELL + 3.0 * LINE;
+            let high = 2.0 * (self.radius() + NODE) + ranks as f64 * CELL + 3.0 * LINE;
             let steps = contents.len() - 1;
             for step in 0..steps.min(MOST) {
                 let corner = (MARGIN + (step % ROW) as f64 * wide, top + (step / ROW) as f64 * high);
@@ -124,12 +128,12 @@ impl Steps {
         borders: &[usize],
         contents: &[Vec<Vec<u64>>],
     ) {
-        let ranks = self.ranks.len();
-        let middle = (x + wide / 2.0, y + LINE + RADIUS + NODE + 4.0);
+        let (ranks, radius) = (self.ranks.len(), self.radius());
+        let middle = (x + wide / 2.0, y + LINE + radius + NODE + 4.0);
         canvas.text(&format!("step {step}"), (x + wide / 2.0, y + LINE / 2.0), Align::Middle);
         let node = |at: usize| {
             let angle = TAU * (at as f64 / ranks as f64 - 0.25);
-            (middle.0 + RADIUS * angle.cos(), middle.1 + RADIUS * angle.sin())
+            (middle.0 + radius * angle.cos(), middle.1 + radius * angle.sin())
         };
         let place = |rank: usize| self.ranks.iter().position(|one| *one == rank).expect("it is one of them");
         let part_of = |message: &Message| -> Vec<usize> {
@@ -160,7 +164,7 @@ impl Steps {
         }
         let parts = borders.len() - 1;
         let left = middle.0 - parts as f64 * CELL / 2.0;
-        let top = middle.1 + RADIUS + NODE + 10.0;
+        let top = middle.1 + radius + NODE + 10.0;
         for (row, rank) in self.ranks.iter().enumerate() {
             let cy = top + row as f64 * CELL;
             canvas.small(&rank.to_string(), (left - 8.0, cy + CELL / 2.0), Align::Right);

@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
+use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -70,9 +71,13 @@ impl fmt::Display for Signature {
 
 pub(crate) type Place = &'static Location<'static>;
 
-/// `src/lib.rs:12`: file and line.
+/// `src/main.rs:12`: file and line. In a notebook, whose cells are one generated file, the text of the line.
 pub(crate) fn line(place: Place) -> String {
-    format!("{}:{}", place.file(), place.line())
+    let of_cell = std::env::var_os("EVCXR_TMPDIR").and_then(|folder| {
+        let text = std::fs::read_to_string(Path::new(&folder).join(place.file())).ok()?;
+        text.lines().nth(place.line() as usize - 1).map(|line| format!("`{}`", line.trim()))
+    });
+    of_cell.unwrap_or_else(|| format!("{}:{}", place.file(), place.line()))
 }
 
 /// A group of ranks, by their numbers in the world.
