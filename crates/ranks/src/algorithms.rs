@@ -1,0 +1,168 @@
+//! What collectives are made of: messages, and sums. Every function here is called by all ranks of a group.
+
+use crate::collectives::{Element, Op};
+use crate::port::Port;
+use gpulab_measure::Result;
+use std::ops::Range;
+
+/// How an all-reduce is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Algorithm {
+    /// A reduce-scatter around a ring, then an all-gather: 2 (n − 1) steps of an n-th of the data.
+    #[default]
+    Ring,
+    /// A binomial tree towards rank 0 and back: 2 ⌈log₂ n⌉ steps of all the data.
+    Tree,
+    /// Pairs at distances 1, 2, 4 … exchange all they have: log₂ n steps of all the data. Where n is no power of two, two more.
+    RecursiveDoubling,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Algorithm; 3] = [Algorithm::Ring, Algorithm::Tree, Algorithm::RecursiveDoubling];
+
+    /// `ring`, `tree`, `recursive doubling`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Ring => "ring",
+            Algorithm::Tree => "tree",
+            Algorithm::RecursiveDoubling => "recursive doubling",
+        }
+    }
+}
+
+/// Part `at` of `parts` nearly equal ones.
+///
+/// # Examples
+/// ```
+/// use gpulab_ranks::algorithms::part;
+/// assert_eq!([0, 1, 2].map(|at| part(10, 3, at)), [0..3, 3..6, 6..10]);
+/// ```
+pub fn part(elements: usize, parts: usize, at: usize) -> Range<usize> {
+    at * elements / parts..(at + 1) * elements / parts
+}
+
+/// Leaves rank r with the reduced part r; the other parts are sums of some.
+///
+/// In step s rank r sends part r − s − 1 and adds the part before that to its own, so the sum of part c begins at rank c + 1,
+/// goes around, and ends at rank c: one order, the same in every run.
+pub(crate) fn ring_reduce_scatter<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
+    let (n, me) = (port.size(), port.me);
+    for step in 0..n - 1 {
+        let (out, into) =
+            (part(data.len(), n, (me + 2 * n - step - 1) % n), part(data.len(), n, (me + 2 * n - step - 2) % n));
+        let theirs = port.exchange((me + 1) % n, data, out, true, (me + n - 1) % n, into.len())?;
+        T::reduce(&mut data[into], &theirs, op);
+    }
+    Ok(())
+}
+
+/// Rank r has part r, and gets all others.
+pub(crate) fn ring_all_gather<T: Element>(port: &Port<'_>, data: &mut [T]) -> Result<()> {
+    let (n, me) = (port.size(), port.me);
+    for step in 0..n - 1 {
+        let (out, into) = (part(data.len(), n, (me + n - step) % n), part(data.len(), n, (me + 2 * n - step - 1) % n));
+        let theirs = port.exchange((me + 1) % n, data, out, false, (me + n - 1) % n, into.len())?;
+        data[into].copy_from_slice(&theirs);
+    }
+    Ok(())
+}
+
+/// Puts the reduced numbers on rank 0; the other ranks keep sums of some.
+fn tree_reduce<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
+    let mut distance = 1;
+    while distance < port.size() {
+        if port.me & distance != 0 {
+            return port.send(port.me - distance, data, 0..data.len(), true);
+        }
+        if port.me + distance < port.size() {
+            let theirs = port.receive(port.me + distance, data.len())?;
+            T::reduce(data, &theirs, op);
+        }
+        distance *= 2;
+    }
+    Ok(())
+}
+
+/// Puts the numbers of `root` on all ranks, by a binomial tree.
+pub(crate) fn tree_broadcast<T: Element>(port: &Port<'_>, data: &mut [T], root: usize) -> Result<()> {
+    let n = port.size();
+    let (from_root, rank) = ((port.me + n - root) % n, |from_root: usize| (from_root + root) % n);
+    let mut distance = n.next_power_of_two();
+    while distance > 1 {
+        distance /= 2;
+        if from_root % (2 * distance) == distance {
+            let theirs = port.receive(rank(from_root - distance), data.len())?;
+            data.copy_from_slice(&theirs);
+        } else if from_root % (2 * distance) == 0 && from_root + distance < n {
+            port.send(rank(from_root + distance), data, 0..data.len(), false)?;
+        }
+    }
+    Ok(())
+}
+
+fn recursive_doubling<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
+    let (n, me, all) = (port.size(), port.me, 0..data.len());
+    let pairs = 1 << n.ilog2();
+    // Where n is no power of two, the first ranks double up: an odd one works for its neighbour as well.
+    let extra = n - pairs;
+    if me < 2 * extra && me % 2 == 0 {
+        port.send(me + 1, data, all, true)?;
+        let theirs = port.receive(me + 1, data.len())?;
+        data.copy_from_slice(&theirs);
+        return Ok(());
+    }
+    if me < 2 * extra {
+        let theirs = port.receive(me - 1, data.len())?;
+        T::reduce(data, &theirs, op);
+    }
+    let place = if me < 2 * extra { me / 2 } else { me - extra };
+    let mut distance = 1;
+    while distance < pairs {
+        let other = place ^ distance;
+        let other = if other < extra { 2 * other + 1 } else { other + extra };
+        let theirs = port.exchange(other, data, all.clone(), true, other, data.len())?;
+        T::reduce(data, &theirs, op);
+        distance *= 2;
+    }
+    if me < 2 * extra {
+        port.send(me - 1, data, all, false)?;
+    }
+    Ok(())
+}
+
+/// Reduces in place, on all ranks; [`Op::Avg`] divides at the end.
+pub(crate) fn all_reduce<T: Element>(port: &Port<'_>, data: &mut [T], op: Op, by: Algorithm) -> Result<()> {
+    match by {
+        _ if port.size() == 1 => {}
+        Algorithm::Ring => {
+            ring_reduce_scatter(port, data, op)?;
+            ring_all_gather(port, data)?;
+        }
+        Algorithm::Tree => {
+            tree_reduce(port, data, op)?;
+            tree_broadcast(port, data, 0)?;
+        }
+        Algorithm::RecursiveDoubling => recursive_doubling(port, data, op)?,
+    }
+    average(data, op, port.size());
+    Ok(())
+}
+
+/// Divides, where the op asks for it.
+pub(crate) fn average<T: Element>(data: &mut [T], op: Op, ranks: usize) {
+    if op == Op::Avg {
+        T::divide(data, ranks);
+    }
+}
+
+/// Returns once all ranks are here: in step s everybody tells the rank 2ˢ further on (a dissemination barrier).
+pub(crate) fn barrier(port: &Port<'_>) -> Result<()> {
+    let (n, mut distance) = (port.size(), 1);
+    while distance < n {
+        let nothing: [u32; 0] = [];
+        port.exchange((port.me + distance) % n, &nothing, 0..0, false, (port.me + n - distance) % n, 0)?;
+        distance *= 2;
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Ranks and their collectives: one interface, [`Collectives`], and two worlds behind it.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`collectives`] | the interface: all-reduce, reduce-scatter, all-gather, broadcast, send, receive, barrier, groups |
+//! | [`world`] | ranks that are threads of this CPU; messages are real, and each one is recorded |
+//! | [`algorithms`] | ring, tree and recursive doubling, over nothing but messages |
+//! | [`log`] | what was sent: messages with their step, and the calls that waited for them |
+//! | [`cost`] | the time that recorded messages would take on links of a stated latency and bandwidth |
+//! | [`picture`] | an all-reduce drawn step by step, from its messages |
+//! | [`place`] | rank and world size from the environment of `torchrun`, Slurm or MPI |
+//! | `nccl` | ranks that are NVIDIA GPUs, one thread a GPU (feature `nccl`) |
+//!
+//! ```
+//! use gpulab_ranks::{Collectives, Op, World};
+//! let run = World::new(4).run(|rank| {
+//!     let mut x = vec![rank.rank() as f32; 8];
+//!     rank.all_reduce(&mut x, Op::Sum)?;
+//!     Ok(x[0])
+//! })?;
+//! assert_eq!(run.results, [6.0; 4]);
+//! // A ring sends 2 (n − 1) messages a rank, each an n-th of the data.
+//! assert_eq!((run.log.messages.len(), run.log.bytes_sent(0)), (4 * 6, 6 * 8));
+//! # Ok::<(), gpulab_measure::Error>(())
+//! ```
+
+pub mod algorithms;
+pub mod collectives;
+pub mod cost;
+mod failure;
+pub mod log;
+#[cfg(feature = "nccl")]
+pub mod nccl;
+pub mod picture;
+pub mod place;
+mod port;
+mod rank;
+pub mod world;
+
+pub use algorithms::Algorithm;
+pub use collectives::{Collectives, Communicator, Element, Op};
+pub use cost::{Link, bus_factor};
+pub use failure::{Cause, Failure};
+pub use log::{Call, Log, Message};
+pub use picture::steps;
+pub use place::Place;
+pub use rank::Rank;
+pub use world::{Run, World};

@@ -1,0 +1,554 @@
+//! Ranks that are NVIDIA GPUs of this machine, one thread a GPU, through NCCL.
+//!
+//! NCCL is loaded at run time. Its few functions are declared here and not taken from cudarc: with candle's CUDA feature cudarc links
+//! to each library that it knows, so that a machine without NCCL could not build.
+//!
+//! Calls are queued in the GPU's stream, and return before they have ended, as launches do (lesson 02). NCCL compares nothing: ranks
+//! whose calls differ wait for ever, or mix up numbers. [`GpuRank::synchronize`] waits with a time limit, and ends with an error that
+//! names the rank where another one has failed; call it before reading a result.
+
+use crate::collectives::{Collectives, Communicator, Op};
+use gpulab::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, sys};
+use gpulab::gpu::{Buffer, Gpu};
+use gpulab::places;
+use gpulab_measure::{Error, Result};
+use libloading::Library;
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The oldest NCCL that has all functions: 2.18 brought `ncclCommSplit`.
+const OLDEST: (i32, i32) = (2, 18);
+const SUCCESS: c_int = 0;
+const IN_PROGRESS: c_int = 7;
+/// How long [`GpuRank::synchronize`] waits for the other ranks.
+const LIMIT: Duration = Duration::from_secs(10);
+
+type Comm = *mut c_void;
+type Raw = *mut c_void;
+
+/// A number that NCCL knows.
+pub trait NcclElement: gpulab::launch::Element {
+    /// Its `ncclDataType_t`.
+    const NCCL_TYPE: c_int;
+}
+
+macro_rules! nccl_element {
+    ($($kind:ty = $number:expr),*) => {$(
+        impl NcclElement for $kind {
+            const NCCL_TYPE: c_int = $number;
+        }
+    )*};
+}
+
+nccl_element!(i32 = 2, u32 = 3, f32 = 7, f64 = 8);
+
+/// `ncclRedOp_t`.
+fn red_op(op: Op) -> c_int {
+    match op {
+        Op::Sum => 0,
+        Op::Max => 2,
+        Op::Min => 3,
+        Op::Avg => 4,
+    }
+}
+
+/// NCCL's functions; nothing is used after the library is closed, as it never is.
+#[allow(clippy::type_complexity)] // as in nccl.h
+struct Functions {
+    get_error_string: unsafe extern "C" fn(c_int) -> *const c_char,
+    get_last_error: unsafe extern "C" fn(Comm) -> *const c_char,
+    comm_init_all: unsafe extern "C" fn(*mut Comm, c_int, *const c_int) -> c_int,
+    comm_split: unsafe extern "C" fn(Comm, c_int, c_int, *mut Comm, *mut c_void) -> c_int,
+    comm_destroy: unsafe extern "C" fn(Comm) -> c_int,
+    comm_abort: unsafe extern "C" fn(Comm) -> c_int,
+    comm_get_async_error: unsafe extern "C" fn(Comm, *mut c_int) -> c_int,
+    comm_count: unsafe extern "C" fn(Comm, *mut c_int) -> c_int,
+    comm_user_rank: unsafe extern "C" fn(Comm, *mut c_int) -> c_int,
+    group_start: unsafe extern "C" fn() -> c_int,
+    group_end: unsafe extern "C" fn() -> c_int,
+    all_reduce: unsafe extern "C" fn(*const c_void, Raw, usize, c_int, c_int, Comm, sys::CUstream) -> c_int,
+    reduce_scatter: unsafe extern "C" fn(*const c_void, Raw, usize, c_int, c_int, Comm, sys::CUstream) -> c_int,
+    all_gather: unsafe extern "C" fn(*const c_void, Raw, usize, c_int, Comm, sys::CUstream) -> c_int,
+    broadcast: unsafe extern "C" fn(*const c_void, Raw, usize, c_int, c_int, Comm, sys::CUstream) -> c_int,
+    send: unsafe extern "C" fn(*const c_void, usize, c_int, c_int, Comm, sys::CUstream) -> c_int,
+    recv: unsafe extern "C" fn(Raw, usize, c_int, c_int, Comm, sys::CUstream) -> c_int,
+}
+
+/// NCCL, loaded.
+pub struct Nccl {
+    functions: Functions,
+    version: (i32, i32, i32),
+    path: PathBuf,
+    _library: Library,
+}
+
+impl std::fmt::Debug for Nccl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (major, minor, patch) = self.version;
+        write!(f, "NCCL {major}.{minor}.{patch} ({})", self.path.display())
+    }
+}
+
+const INSTALL: &str = "install NVIDIA's package into the course's environment (`.venv/bin/pip install nvidia-nccl-cu13`, or `-cu12` with an older \
+                       driver), and restart the kernel (menu Kernel, Restart); without it the lesson's ranks are threads of the CPU";
+
+impl Nccl {
+    /// Loads NCCL: from the environment's package `nvidia-nccl-cu13` or `-cu12`, else from where the system has it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when it is missing, older than 2.18, or cannot be loaded.
+    pub fn load() -> Result<Nccl> {
+        let mut folders: Vec<PathBuf> =
+            places::site_packages().into_iter().map(|packages| packages.join("nvidia/nccl/lib")).collect();
+        folders.extend(places::loader_folders());
+        Nccl::open(places::library_in(&folders, "libnccl.so").unwrap_or_else(|| PathBuf::from("libnccl.so.2")))
+    }
+
+    fn open(path: PathBuf) -> Result<Nccl> {
+        let missing = |error: libloading::Error| Error::unsupported(format!("NCCL cannot be loaded: {error}"), INSTALL);
+        // SAFETY: loading NCCL runs its initialisers, which ask nothing of their caller.
+        let library = unsafe { Library::new(&path) }.map_err(missing)?;
+        // SAFETY: the type is that of nccl.h in every version.
+        let get_version = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion\0") };
+        let mut number = 0;
+        // SAFETY: the pointer is to a number of that type.
+        let code = unsafe { get_version.map_err(missing)?(&raw mut number) };
+        let version = decode(number);
+        if code != SUCCESS || (version.0, version.1) < OLDEST {
+            let (major, minor, patch) = version;
+            let what = format!(
+                "NCCL {major}.{minor}.{patch} ({}) is too old: {}.{} is needed",
+                path.display(),
+                OLDEST.0,
+                OLDEST.1
+            );
+            return Err(Error::unsupported(what, INSTALL));
+        }
+        macro_rules! function {
+            ($name:literal) => {
+                // SAFETY: the field's type is that of nccl.h, from the oldest version that is let through; the library stays
+                // loaded as long as the pointer is used.
+                *unsafe { library.get(concat!($name, "\0").as_bytes()) }.map_err(missing)?
+            };
+        }
+        let functions = Functions {
+            get_error_string: function!("ncclGetErrorString"),
+            get_last_error: function!("ncclGetLastError"),
+            comm_init_all: function!("ncclCommInitAll"),
+            comm_split: function!("ncclCommSplit"),
+            comm_destroy: function!("ncclCommDestroy"),
+            comm_abort: function!("ncclCommAbort"),
+            comm_get_async_error: function!("ncclCommGetAsyncError"),
+            comm_count: function!("ncclCommCount"),
+            comm_user_rank: function!("ncclCommUserRank"),
+            group_start: function!("ncclGroupStart"),
+            group_end: function!("ncclGroupEnd"),
+            all_reduce: function!("ncclAllReduce"),
+            reduce_scatter: function!("ncclReduceScatter"),
+            all_gather: function!("ncclAllGather"),
+            broadcast: function!("ncclBroadcast"),
+            send: function!("ncclSend"),
+            recv: function!("ncclRecv"),
+        };
+        Ok(Nccl { functions, version, path, _library: library })
+    }
+
+    /// Its version, such as 2.28.3.
+    pub fn version(&self) -> (i32, i32, i32) {
+        self.version
+    }
+
+    fn check(&self, comm: Comm, during: &str, code: c_int) -> Result<()> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: both give a text that NCCL owns, or a null pointer; a null communicator is allowed.
+        let [name, last] = unsafe { [(self.functions.get_error_string)(code), (self.functions.get_last_error)(comm)] };
+        let text = |text: *const c_char| match text.is_null() {
+            true => String::new(),
+            // SAFETY: it is no null pointer, and C's texts end with a zero.
+            false => unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_string(),
+        };
+        Err(Error::Driver {
+            during: during.to_string(),
+            code: format!("ncclResult {code}, {}", text(name)),
+            text: text(last),
+            fix: "run it again with NCCL_DEBUG=INFO in the environment: NCCL then says what it found, and what failed"
+                .to_string(),
+        })
+    }
+
+    /// Runs `code` on every one of these GPUs at once, a thread and a rank for each, and gives what each of them returned.
+    ///
+    /// # Errors
+    /// The error of the rank that failed first, with its number, and those of NCCL. A rank that panics is such an error.
+    pub fn run<T: Send>(self: &Arc<Nccl>, gpus: &[Gpu], code: impl Fn(&GpuRank) -> Result<T> + Sync) -> Result<Vec<T>> {
+        let ordinals = gpus.iter().map(|gpu| gpu.index() as c_int).collect::<Vec<c_int>>();
+        let streams = gpus.iter().map(Gpu::cuda_stream).collect::<Result<Vec<_>>>()?;
+        if let Some(at) = (1..ordinals.len()).find(|at| ordinals[..*at].contains(&ordinals[*at])) {
+            let what = format!("rank {at} asks for GPU {}, which another rank has", ordinals[at]);
+            return Err(Error::invalid(what, "give each rank a GPU of its own: NCCL has no two ranks on one"));
+        }
+        if gpus.is_empty() {
+            return Err(Error::invalid("a world without a GPU", "give at least one"));
+        }
+        let mut comms: Vec<Comm> = vec![std::ptr::null_mut(); gpus.len()];
+        // SAFETY: both arrays have as many elements as it is told.
+        let made =
+            unsafe { (self.functions.comm_init_all)(comms.as_mut_ptr(), ordinals.len() as c_int, ordinals.as_ptr()) };
+        self.check(std::ptr::null_mut(), "making the communicators", made)?;
+        let failed = Arc::new(Mutex::new(None));
+        let ranks = comms.into_iter().zip(streams).zip(gpus).enumerate().map(|(rank, ((comm, stream), gpu))| {
+            let (nccl, failed, gpu) = (Arc::clone(self), Arc::clone(&failed), gpu.clone());
+            GpuRank { nccl, comm: Cell::new(comm), rank, size: gpus.len(), gpu, stream, failed }
+        });
+        let one = |rank: GpuRank| {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                rank.bind()?;
+                let result = code(&rank)?;
+                rank.synchronize()?;
+                Ok(result)
+            }));
+            let outcome = outcome.unwrap_or_else(|_| Err(Error::invalid("it panicked", "read the panic's text above")));
+            outcome.map_err(|error: Error| rank.fail(&error)).ok()
+        };
+        let results: Vec<Option<T>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = ranks.map(|rank| scope.spawn(|| one(rank))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("panics are caught")).collect()
+        });
+        match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok(results.into_iter().flatten().collect()),
+        }
+    }
+}
+
+/// NCCL's version number: 2.9 and later count major · 10000 + minor · 100 + patch.
+fn decode(number: i32) -> (i32, i32, i32) {
+    let thousand = if number < 10_000 { 1000 } else { 10_000 };
+    (number / thousand, number % thousand / 100, number % 100)
+}
+
+/// One rank: a GPU, and the thread that drives it.
+pub struct GpuRank {
+    nccl: Arc<Nccl>,
+    /// Null once it was aborted.
+    comm: Cell<Comm>,
+    rank: usize,
+    size: usize,
+    gpu: Gpu,
+    stream: Arc<CudaStream>,
+    /// The first error of any rank.
+    failed: Arc<Mutex<Option<Error>>>,
+}
+
+// SAFETY: a communicator may be used from any thread, by one at a time, and a `GpuRank` is not `Sync`.
+unsafe impl Send for GpuRank {}
+
+impl std::fmt::Debug for GpuRank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank {} of {} ({})", self.rank, self.size, self.gpu)
+    }
+}
+
+impl Drop for GpuRank {
+    fn drop(&mut self) {
+        let healthy = self.failed.lock().is_ok_and(|failed| failed.is_none());
+        if healthy && !self.comm.get().is_null() {
+            // SAFETY: the communicator is this rank's, and nobody uses it any more; an error here changes nothing.
+            unsafe { (self.nccl.functions.comm_destroy)(self.comm.get()) };
+        } else {
+            self.abort();
+        }
+    }
+}
+
+impl GpuRank {
+    /// The GPU, to allocate and to launch on.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Waits until this rank's collectives have ended on the GPU.
+    ///
+    /// # Errors
+    /// The error of another rank that has failed; NCCL's own; [`Error::Invalid`] after 10 s in which the others did not come. The
+    /// communicator is then aborted, so that the GPU is free again.
+    pub fn synchronize(&self) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            self.alive()?;
+            // SAFETY: the stream is alive, and its context is this thread's.
+            match unsafe { sys::cuStreamQuery(self.stream.cu_stream()) } {
+                sys::CUresult::CUDA_SUCCESS => return Ok(()),
+                sys::CUresult::CUDA_ERROR_NOT_READY => {}
+                error => {
+                    let error = gpulab::cudarc::driver::DriverError(error);
+                    return Err(gpulab::cuda::driver_error("waiting for a collective", error));
+                }
+            }
+            let mut state = SUCCESS;
+            // SAFETY: the communicator is alive, and the pointer is to a number of that type.
+            let asked = unsafe { (self.nccl.functions.comm_get_async_error)(self.comm.get(), &raw mut state) };
+            let code = if asked == SUCCESS { state } else { asked };
+            if code != IN_PROGRESS {
+                self.nccl.check(self.comm.get(), "a collective", code)?;
+            }
+            if begin.elapsed() > LIMIT {
+                let what = format!("rank {} has waited {} s for the other ranks", self.rank, LIMIT.as_secs());
+                return Err(Error::invalid(
+                    what,
+                    "let every rank make the same calls in the same order: try it with CPU ranks, which name the one that does not",
+                ));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn bind(&self) -> Result<()> {
+        let bound = self.stream.context().bind_to_thread();
+        bound.map_err(|error| gpulab::cuda::driver_error("choosing the GPU of a rank", error))
+    }
+
+    fn alive(&self) -> Result<()> {
+        match &*self.failed.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error.clone()),
+            None if self.comm.get().is_null() => Err(Error::invalid("this rank was ended", "run the cell again")),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the first error for all ranks, and frees the GPU of what waits on it.
+    fn fail(&self, error: &Error) {
+        let text = error.to_string();
+        let (what, fix) = text.rsplit_once("\nnext: ").unwrap_or((&text, "see the error of that rank"));
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.get_or_insert_with(|| Error::invalid(format!("rank {} ({}): {what}", self.rank, self.gpu), fix));
+        drop(failed);
+        self.abort();
+    }
+
+    fn abort(&self) {
+        let comm = self.comm.replace(std::ptr::null_mut());
+        if !comm.is_null() {
+            // SAFETY: the communicator is this rank's, and is not used again.
+            unsafe { (self.nccl.functions.comm_abort)(comm) };
+        }
+    }
+
+    /// Queues one call.
+    fn queue(&self, during: &str, call: impl FnOnce(&Functions, Comm, sys::CUstream) -> c_int) -> Result<()> {
+        self.alive()?;
+        let (comm, stream) = (self.comm.get(), self.stream.cu_stream());
+        self.nccl.check(comm, during, call(&self.nccl.functions, comm, stream))
+    }
+
+    fn peer(&self, rank: usize) -> Result<c_int> {
+        match rank < self.size {
+            true => Ok(rank as c_int),
+            false => Err(Error::invalid(
+                format!("there is no rank {rank}: there are {}", self.size),
+                format!("name a rank from 0 to {}", self.size - 1),
+            )),
+        }
+    }
+}
+
+fn same_length(what: &str, expected: usize, given: usize) -> Result<()> {
+    match expected == given {
+        true => Ok(()),
+        false => Err(Error::LengthMismatch { what: what.to_string(), expected, given }),
+    }
+}
+
+impl Communicator for GpuRank {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn barrier(&self) -> Result<()> {
+        let mut one = self.gpu.zeros::<u32>(1)?;
+        self.all_reduce(&mut one, Op::Max)?;
+        self.synchronize()
+    }
+
+    fn split(&self, color: usize) -> Result<GpuRank> {
+        let (mut comm, mut size, mut rank) = (std::ptr::null_mut(), 0, 0);
+        self.queue("splitting a communicator", |nccl, old, _| {
+            // SAFETY: the pointers are to values of their types; no settings are given.
+            unsafe { (nccl.comm_split)(old, color as c_int, self.rank as c_int, &raw mut comm, std::ptr::null_mut()) }
+        })?;
+        // SAFETY: the communicator was made just now, and the pointers are to numbers.
+        let code = unsafe {
+            (self.nccl.functions.comm_count)(comm, &raw mut size)
+                .max((self.nccl.functions.comm_user_rank)(comm, &raw mut rank))
+        };
+        self.nccl.check(comm, "reading a communicator", code)?;
+        let (nccl, failed) = (Arc::clone(&self.nccl), Arc::clone(&self.failed));
+        let (gpu, stream) = (self.gpu.clone(), Arc::clone(&self.stream));
+        Ok(GpuRank { nccl, comm: Cell::new(comm), rank: rank as usize, size: size as usize, gpu, stream, failed })
+    }
+}
+
+// In each: the guards that cudarc gives beside the addresses order this stream after other uses of the memory, and live until the call
+// is queued.
+impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
+    fn all_reduce(&self, data: &mut Buffer<T>, op: Op) -> Result<()> {
+        let count = data.len();
+        let mut view = data.as_cuda_mut()?;
+        let (at, _guard) = view.device_ptr_mut(&self.stream);
+        self.queue("an all-reduce", |nccl, comm, stream| {
+            // SAFETY: so many numbers of that type lie at the address, and in place is allowed.
+            unsafe { (nccl.all_reduce)(at as _, at as _, count, T::NCCL_TYPE, red_op(op), comm, stream) }
+        })
+    }
+
+    fn reduce_scatter(&self, data: &Buffer<T>, own: &mut Buffer<T>, op: Op) -> Result<()> {
+        let count = own.len();
+        same_length("reduce_scatter: the data of all ranks together", count * self.size, data.len())?;
+        let (from, mut to) = (data.as_cuda()?, own.as_cuda_mut()?);
+        let ((from, _read), (to, _write)) = (from.device_ptr(&self.stream), to.device_ptr_mut(&self.stream));
+        self.queue("a reduce-scatter", |nccl, comm, stream| {
+            // SAFETY: the lengths were compared.
+            unsafe { (nccl.reduce_scatter)(from as _, to as _, count, T::NCCL_TYPE, red_op(op), comm, stream) }
+        })
+    }
+
+    fn all_gather(&self, own: &Buffer<T>, all: &mut Buffer<T>) -> Result<()> {
+        let count = own.len();
+        same_length("all_gather: room for the data of all ranks", count * self.size, all.len())?;
+        let (from, mut to) = (own.as_cuda()?, all.as_cuda_mut()?);
+        let ((from, _read), (to, _write)) = (from.device_ptr(&self.stream), to.device_ptr_mut(&self.stream));
+        self.queue("an all-gather", |nccl, comm, stream| {
+            // SAFETY: the lengths were compared.
+            unsafe { (nccl.all_gather)(from as _, to as _, count, T::NCCL_TYPE, comm, stream) }
+        })
+    }
+
+    fn broadcast(&self, data: &mut Buffer<T>, root: usize) -> Result<()> {
+        let (count, root) = (data.len(), self.peer(root)?);
+        let mut view = data.as_cuda_mut()?;
+        let (at, _guard) = view.device_ptr_mut(&self.stream);
+        self.queue("a broadcast", |nccl, comm, stream| {
+            // SAFETY: so many numbers of that type lie at the address, and in place is allowed.
+            unsafe { (nccl.broadcast)(at as _, at as _, count, T::NCCL_TYPE, root, comm, stream) }
+        })
+    }
+
+    fn send(&self, data: &Buffer<T>, to: usize) -> Result<()> {
+        let (count, to, view) = (data.len(), self.peer(to)?, data.as_cuda()?);
+        let (at, _guard) = view.device_ptr(&self.stream);
+        self.queue("a send", |nccl, comm, stream| {
+            // SAFETY: so many numbers of that type lie at the address.
+            unsafe { (nccl.send)(at as _, count, T::NCCL_TYPE, to, comm, stream) }
+        })
+    }
+
+    fn recv(&self, data: &mut Buffer<T>, from: usize) -> Result<()> {
+        let (count, from, mut view) = (data.len(), self.peer(from)?, data.as_cuda_mut()?);
+        let (at, _guard) = view.device_ptr_mut(&self.stream);
+        self.queue("a receive", |nccl, comm, stream| {
+            // SAFETY: so many numbers of that type lie at the address.
+            unsafe { (nccl.recv)(at as _, count, T::NCCL_TYPE, from, comm, stream) }
+        })
+    }
+
+    fn send_recv(&self, data: &Buffer<T>, to: usize, received: &mut Buffer<T>, from: usize) -> Result<()> {
+        // SAFETY: a group is begun and ended by this thread.
+        self.nccl.check(self.comm.get(), "a group", unsafe { (self.nccl.functions.group_start)() })?;
+        let both = self.send(data, to).and_then(|()| self.recv(received, from));
+        // SAFETY: as above; it is ended where a call in it has failed as well.
+        let ended = unsafe { (self.nccl.functions.group_end)() };
+        both.and(self.nccl.check(self.comm.get(), "a group", ended))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn versions_of_both_forms_are_read() {
+        assert_eq!(decode(2804), (2, 8, 4));
+        assert_eq!(decode(22803), (2, 28, 3));
+    }
+
+    #[test]
+    fn a_missing_library_is_an_error_with_the_next_step() {
+        let text = Nccl::open(Path::new("/nowhere/libnccl.so.2").to_path_buf()).unwrap_err().to_string();
+        assert!(text.contains("NCCL cannot be loaded") && text.contains("nvidia-nccl-cu13"), "{text}");
+    }
+
+    #[test]
+    fn it_is_loaded_where_it_is_installed_with_all_functions() {
+        match Nccl::load() {
+            Ok(nccl) => assert!((nccl.version().0, nccl.version().1) >= OLDEST, "{nccl:?}"),
+            Err(error) => assert!(error.to_string().contains("\nnext: install NVIDIA's package"), "{error}"),
+        }
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn all_collectives_are_right_on_as_many_gpus_as_there_are() {
+        let nccl = Arc::new(Nccl::load().unwrap());
+        let gpus: Vec<Gpu> = (0..Gpu::count()).map(|at| Gpu::open_index(at).unwrap()).collect();
+        let n = gpus.len();
+        let run = nccl.run(&gpus, |rank| {
+            let me = rank.rank();
+            let mut sum = rank.gpu().to_device(&vec![me as f32 + 1.0; 1001])?;
+            rank.all_reduce(&mut sum, Op::Sum)?;
+            let mut mean = rank.gpu().to_device(&[me as f32])?;
+            rank.all_reduce(&mut mean, Op::Avg)?;
+            let (mut own, mut all) = (rank.gpu().zeros::<i32>(2)?, rank.gpu().zeros::<i32>(2 * n)?);
+            rank.reduce_scatter(&rank.gpu().to_device(&(0..2 * n as i32).collect::<Vec<i32>>())?, &mut own, Op::Sum)?;
+            rank.all_gather(&own, &mut all)?;
+            let mut from_last = rank.gpu().to_device(&[me as u32; 3])?;
+            rank.broadcast(&mut from_last, n - 1)?;
+            let mut neighbour = rank.gpu().zeros::<f64>(4)?;
+            rank.send_recv(&rank.gpu().to_device(&[me as f64; 4])?, (me + 1) % n, &mut neighbour, (me + n - 1) % n)?;
+            rank.barrier()?;
+            let pair = rank.split(me / 2)?;
+            let mut small = rank.gpu().to_device(&[1.0_f32])?;
+            pair.all_reduce(&mut small, Op::Sum)?;
+            rank.synchronize()?;
+            let sizes = (pair.size(), small.to_host()?[0]);
+            Ok((sum.to_host()?, mean.to_host()?, all.to_host()?, from_last.to_host()?, neighbour.to_host()?, sizes))
+        });
+        for (me, (sum, mean, all, from_last, neighbour, (members, small))) in run.unwrap().into_iter().enumerate() {
+            assert!(sum.iter().all(|x| *x == (n * (n + 1) / 2) as f32));
+            assert_eq!(mean, [(n - 1) as f32 / 2.0]);
+            assert_eq!(all, (0..2 * n as i32).map(|x| x * n as i32).collect::<Vec<i32>>());
+            assert_eq!(from_last, [n as u32 - 1; 3]);
+            assert_eq!(neighbour, [((me + n - 1) % n) as f64; 4]);
+            assert_eq!(members as f32, small);
+        }
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_rank_that_fails_ends_the_others_and_is_named() {
+        let nccl = Arc::new(Nccl::load().unwrap());
+        let gpus: Vec<Gpu> = (0..Gpu::count()).map(|at| Gpu::open_index(at).unwrap()).collect();
+        let last = gpus.len() - 1;
+        let begin = Instant::now();
+        let error = nccl.run(&gpus, |rank| {
+            if rank.rank() == last {
+                return Err(Error::invalid("the loss is NaN", "lower the learning rate"));
+            }
+            let mut x = rank.gpu().zeros::<f32>(1000)?;
+            rank.all_reduce(&mut x, Op::Sum)?;
+            rank.synchronize()
+        });
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with(&format!("rank {last} (")) && text.contains("the loss is NaN"), "{text}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    }
+}

@@ -1,0 +1,110 @@
+//! Rank and world size, from what the launcher put into the environment.
+
+use gpulab_measure::{Error, Result};
+
+/// One process' place in a world of many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its number, from 0.
+    pub rank: usize,
+    /// How many processes there are.
+    pub size: usize,
+    /// Its number on its own machine, which is the GPU that it takes.
+    pub local_rank: usize,
+}
+
+/// Launcher, and its names of rank, world size and local rank.
+const LAUNCHERS: [(&str, [&str; 3]); 4] = [
+    ("torchrun", ["RANK", "WORLD_SIZE", "LOCAL_RANK"]),
+    ("Open MPI", ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"]),
+    ("MPICH", ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"]),
+    // Last: a shell on a Slurm node has these as well, around any other launcher.
+    ("Slurm", ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"]),
+];
+
+impl Place {
+    /// From the environment of this process; alone where no launcher is found.
+    ///
+    /// # Errors
+    /// As [`Place::from_variables`].
+    pub fn from_environment() -> Result<Place> {
+        Place::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// From the variables that `torchrun`, Open MPI, MPICH (and Intel MPI) or Slurm set.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpulab_ranks::Place;
+    /// let slurm = [("SLURM_PROCID", "9"), ("SLURM_NTASKS", "16"), ("SLURM_LOCALID", "1")];
+    /// let of = |name: &str| slurm.iter().find(|one| one.0 == name).map(|one| one.1.to_string());
+    /// assert_eq!(Place::from_variables(of)?, Place { rank: 9, size: 16, local_rank: 1 });
+    /// assert_eq!(Place::from_variables(|_| None)?, Place { rank: 0, size: 1, local_rank: 0 });
+    /// # Ok::<(), gpulab_measure::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where a launcher set some of its variables and not all, or no numbers, or a rank outside of the world.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Place> {
+        for (launcher, names) in LAUNCHERS {
+            let texts = names.map(&variable);
+            // A world size alone is what somebody left in the environment.
+            if texts[0].is_none() {
+                continue;
+            }
+            let bad = |what: String| {
+                Error::invalid(
+                    format!("{launcher} set {}: {what}", names[0]),
+                    format!("start it with {launcher} again, or unset {}", names.join(", ")),
+                )
+            };
+            let number = |at: usize| -> Result<usize> {
+                let text = texts[at].as_deref().ok_or_else(|| bad(format!("{} is missing", names[at])))?;
+                text.trim().parse().map_err(|_| bad(format!("{} is `{text}`, which is no number", names[at])))
+            };
+            let place = Place { rank: number(0)?, size: number(1)?, local_rank: number(2)? };
+            if place.rank >= place.size || place.local_rank > place.rank {
+                return Err(bad(format!(
+                    "rank {} (local rank {}) of {} ranks cannot be",
+                    place.rank, place.local_rank, place.size
+                )));
+            }
+            return Ok(place);
+        }
+        Ok(Place { rank: 0, size: 1, local_rank: 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<Place> {
+        Place::from_variables(|name| variables.iter().find(|one| one.0 == name).map(|one| one.1.to_string()))
+    }
+
+    #[test]
+    fn each_launcher_is_read_and_the_inner_one_counts() {
+        let torchrun = [("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1")];
+        assert_eq!(of(&torchrun), Ok(Place { rank: 3, size: 4, local_rank: 1 }));
+        let mpi = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_LOCAL_RANK", "0")];
+        assert_eq!(of(&mpi), Ok(Place { rank: 0, size: 2, local_rank: 0 }));
+        let slurm = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_LOCALID", "0")];
+        assert_eq!(of(&[&slurm[..], &torchrun[..]].concat()).unwrap().size, 4);
+        assert_eq!(of(&slurm).unwrap().size, 1);
+        assert_eq!(of(&[("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "1")]).unwrap().rank, 1);
+        // Nobody's variable.
+        assert_eq!(of(&[("WORLD_SIZE", "8")]).unwrap().size, 1);
+    }
+
+    #[test]
+    fn half_an_environment_is_an_error_that_names_what_is_missing() {
+        let text = |variables: &[(&str, &str)]| of(variables).unwrap_err().to_string();
+        let missing = text(&[("RANK", "3"), ("LOCAL_RANK", "1")]);
+        assert!(missing.contains("WORLD_SIZE is missing") && missing.contains("next: start it with torchrun"));
+        assert!(text(&[("RANK", "x"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "0")]).contains("`x`, which is no number"));
+        let outside = text(&[("SLURM_PROCID", "4"), ("SLURM_NTASKS", "4"), ("SLURM_LOCALID", "0")]);
+        assert!(outside.contains("rank 4 (local rank 0) of 4 ranks cannot be"), "{outside}");
+        assert!(text(&[("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "2")]).contains("cannot be"));
+    }
+}

@@ -1,0 +1,528 @@
+//! Messages between threads: what all ranks of a world share, who waits for whom, and what ended them.
+//!
+//! A rank that has to wait says so first. So the moment in which each rank that is left waits for another one is seen at once,
+//! and needs no time limit: that is a deadlock.
+
+use crate::collectives::{Element, Op};
+use crate::failure::{Cause, Failure};
+use crate::log::{Call, Event, Log, Message};
+use gpulab_measure::{Error, Result};
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::ops::Range;
+use std::panic::Location;
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How a rank is to fail, so that it can be tried.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Fault {
+    /// It vanishes before its message of this number (from 0).
+    Dies { rank: usize, message: usize },
+    /// It takes so much longer before each collective.
+    Slow { rank: usize, by: Duration },
+}
+
+/// What a world is told before it runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// A rank that has waited so long ends the world.
+    pub limit: Duration,
+    /// Whether a send returns only when its message has been received.
+    pub rendezvous: bool,
+    pub faults: Vec<Fault>,
+}
+
+/// The payload of the panic by which a rank vanishes.
+pub(crate) struct Vanished;
+
+/// What a rank says of a collective when it enters it: of all ranks it has to be the same.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Signature {
+    pub name: &'static str,
+    pub dtype: &'static str,
+    pub elements: usize,
+    pub op: Option<Op>,
+    pub root: Option<usize>,
+    /// The algorithm, where there is a choice.
+    pub by: &'static str,
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.name)?;
+        if !self.dtype.is_empty() {
+            write!(f, " of {} {}", self.elements, self.dtype)?;
+        }
+        if let Some(op) = self.op {
+            write!(f, ", {}", op.name())?;
+        }
+        if let Some(root) = self.root {
+            write!(f, ", from rank {root}")?;
+        }
+        if !self.by.is_empty() {
+            write!(f, ", by {}", self.by)?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) type Place = &'static Location<'static>;
+
+/// `src/main.rs:12`: file and line. In a notebook, whose cells are one generated file, the text of the line.
+pub(crate) fn line(place: Place) -> String {
+    let of_cell = std::env::var_os("EVCXR_TMPDIR").and_then(|folder| {
+        let text = std::fs::read_to_string(Path::new(&folder).join(place.file())).ok()?;
+        text.lines().nth(place.line() as usize - 1).map(|line| format!("`{}`", line.trim()))
+    });
+    of_cell.unwrap_or_else(|| format!("{}:{}", place.file(), place.line()))
+}
+
+/// A group of ranks, by their numbers in the world.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// 0 is the world.
+    pub id: u64,
+    pub members: Vec<usize>,
+}
+
+struct Packet {
+    message: usize,
+    dtype: &'static str,
+    elements: usize,
+    data: Box<dyn Any + Send>,
+    /// The sender's line.
+    place: Place,
+}
+
+/// What a rank waits for.
+#[derive(Debug, Clone, Copy)]
+enum Need {
+    /// A message from this rank, in this group.
+    From { rank: usize, group: u64, tag: usize },
+    /// That this rank receives a message.
+    Taken { rank: usize, message: usize },
+}
+
+impl Need {
+    fn rank(self) -> usize {
+        match self {
+            Need::From { rank, .. } | Need::Taken { rank, .. } => rank,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Status {
+    Running,
+    Waiting(Need),
+    Ended,
+}
+
+struct State {
+    /// By group, tag, sender and receiver. Each collective has a tag of its own, and messages between two ranks have 0: so a
+    /// collective never takes a message that is meant for a `recv`.
+    mail: HashMap<(u64, usize, usize, usize), VecDeque<Packet>>,
+    status: Vec<Status>,
+    /// What each rank does now, or did last: the call's name and line.
+    doing: Vec<Option<(&'static str, Place)>>,
+    /// Whether it is still in that call.
+    inside: Vec<bool>,
+    /// Messages that each rank has sent.
+    sent: Vec<usize>,
+    /// Of each group's nth collective, who came first, and with what.
+    entered: HashMap<(u64, usize), (usize, Signature, Place)>,
+    failure: Option<(Failure, Instant)>,
+    log: Log,
+}
+
+/// What all ranks of a world share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// One for each rank: something that it may wait for has changed.
+    wake: Vec<Condvar>,
+    begin: Instant,
+    pub settings: Settings,
+}
+
+impl Shared {
+    pub fn new(ranks: usize, settings: Settings) -> Shared {
+        let log = Log { events: vec![Vec::new(); ranks], ..Log::default() };
+        let state = State {
+            mail: HashMap::new(),
+            status: vec![Status::Running; ranks],
+            doing: vec![None; ranks],
+            inside: vec![false; ranks],
+            sent: vec![0; ranks],
+            entered: HashMap::new(),
+            failure: None,
+            log,
+        };
+        let wake = (0..ranks).map(|_| Condvar::new()).collect();
+        Shared { state: Mutex::new(state), wake, begin: Instant::now(), settings }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_us(&self) -> f64 {
+        1e6 * self.begin.elapsed().as_secs_f64()
+    }
+
+    /// Ends the world, unless it has ended before: the first failure is the cause of the others.
+    fn fail(&self, state: &mut State, cause: Cause, ranks: Vec<usize>, what: String, fix: &str) {
+        if state.failure.is_none() {
+            let (fix, log) = (fix.to_string(), Box::default());
+            state.failure = Some((Failure { cause, ranks, what, fix, ended_ms: 0.0, log }, Instant::now()));
+            self.wake.iter().for_each(Condvar::notify_all);
+        }
+    }
+
+    /// Notes that a rank is done, and how.
+    pub fn ended(&self, rank: usize, with: Option<(Cause, String)>) {
+        let mut state = self.lock();
+        state.status[rank] = Status::Ended;
+        if let Some((cause, said)) = with {
+            let place = match (&state.doing[rank], state.inside[rank]) {
+                (None, _) => " before its first call".to_string(),
+                (Some((name, place)), true) => format!(" in `{name}` ({})", line(place)),
+                (Some((name, place)), false) => format!(" after `{name}` ({})", line(place)),
+            };
+            let (what, fix) = match cause {
+                Cause::Panicked => (
+                    format!("rank {rank} panicked{place}: {said}"),
+                    "look there: the other ranks were well, and were ended with it",
+                ),
+                Cause::Died => (
+                    format!("rank {rank} died{place}, without a word"),
+                    "look for its process in the system's log (out of memory? killed?), and start again from the last checkpoint",
+                ),
+                _ => {
+                    let (what, next) = said.split_once("\nnext: ").unwrap_or((&said, ""));
+                    let next = if next.is_empty() { "handle the error where it arises" } else { next };
+                    let what = format!("rank {rank} returned an error{place}: {what}");
+                    self.fail(&mut state, cause, vec![rank], what, next);
+                    return;
+                }
+            };
+            self.fail(&mut state, cause, vec![rank], what, fix);
+        }
+        self.find_deadlock(&mut state);
+    }
+
+    /// The log, and the failure if there was one.
+    pub fn outcome(&self) -> Result<Log, Failure> {
+        let mut state = self.lock();
+        let log = std::mem::take(&mut state.log).in_steps();
+        match state.failure.take() {
+            None => Ok(log),
+            Some((failure, at)) => {
+                Err(Failure { ended_ms: 1e3 * at.elapsed().as_secs_f64(), log: Box::new(log), ..failure })
+            }
+        }
+    }
+
+    /// Whether what that rank waits for has come.
+    fn has(state: &State, rank: usize, need: Need) -> bool {
+        match need {
+            Need::From { rank: from, group, tag } => state.mail.contains_key(&(group, tag, from, rank)),
+            Need::Taken { message, .. } => !state.log.messages[message].received_us.is_nan(),
+        }
+    }
+
+    /// Whether each rank that is left waits for something that has not come: then nothing will ever come.
+    fn find_deadlock(&self, state: &mut State) {
+        let mut waiting = Vec::new();
+        for (rank, status) in state.status.iter().enumerate() {
+            match *status {
+                Status::Running => return,
+                Status::Waiting(need) if Shared::has(state, rank, need) => return,
+                Status::Waiting(need) => waiting.push((rank, need)),
+                Status::Ended => {}
+            }
+        }
+        if waiting.is_empty() || state.failure.is_some() {
+            return;
+        }
+        let mut what = "deadlock: each rank that is left waits for another one".to_string();
+        for (rank, need) in &waiting {
+            let (name, place) = state.doing[*rank].expect("it waits in a call");
+            let on = match need {
+                Need::From { rank, .. } => format!("a message from rank {rank}"),
+                Need::Taken { rank, .. } => format!("rank {rank} to receive"),
+            };
+            what += &format!("\n  rank {rank} waits in `{name}` ({}) for {on}", line(place));
+        }
+        for (rank, status) in state.status.iter().enumerate() {
+            if matches!(status, Status::Ended) {
+                let last = state.doing[rank].map_or("without any call".to_string(), |(name, place)| {
+                    format!("; its last call was `{name}` ({})", line(place))
+                });
+                what += &format!("\n  rank {rank} has ended{}{last}", if last.starts_with(';') { "" } else { " " });
+            }
+        }
+        let gone = state.status.iter().any(|status| matches!(status, Status::Ended));
+        let fix = match gone {
+            true => "let every rank make the same calls: look for a condition around the call that one rank skips",
+            false => {
+                "let each message that is sent be received: where two ranks send to each other, use `send_recv`, or let one receive first"
+            }
+        };
+        let ranks = waiting.into_iter().map(|(rank, _)| rank).collect();
+        self.fail(state, Cause::Deadlock, ranks, what, fix);
+    }
+}
+
+/// One rank's way to the others during one call.
+pub(crate) struct Port<'a> {
+    shared: &'a Shared,
+    group: &'a Group,
+    /// This rank's number in the group.
+    pub me: usize,
+    name: &'static str,
+    number: usize,
+    tag: usize,
+    place: Place,
+    entry: usize,
+}
+
+impl<'a> Port<'a> {
+    /// Enters a call. `signature` is given for a collective: the first rank to come says what it is to be.
+    pub fn enter(
+        shared: &'a Shared,
+        group: &'a Group,
+        me: usize,
+        number: usize,
+        name: &'static str,
+        signature: Option<Signature>,
+        place: Place,
+    ) -> Result<Port<'a>> {
+        let rank = group.members[me];
+        if signature.is_some() {
+            for fault in &shared.settings.faults {
+                match *fault {
+                    Fault::Slow { rank: slow, by } if slow == rank => std::thread::sleep(by),
+                    _ => {}
+                }
+            }
+        }
+        let mut state = shared.lock();
+        (state.doing[rank], state.inside[rank]) = (Some((name, place)), true);
+        let tag = if signature.is_some() { number + 1 } else { 0 };
+        let entered_us = shared.now_us();
+        let entry = state.log.calls.len();
+        state.log.calls.push(Call { rank, group: group.id, number, name, entered_us, left_us: f64::NAN });
+        if let Some(signature) = signature {
+            let key = (group.id, number);
+            match state.entered.get(&key) {
+                None => drop(state.entered.insert(key, (rank, signature, place))),
+                Some((first, theirs, at)) if *theirs != signature => {
+                    let what = format!(
+                        "the ranks do not make the same calls: as collective {number} of {}, rank {first} calls {theirs} ({}), and rank {rank} calls {signature} ({})",
+                        if group.id == 0 { "the world" } else { "their group" },
+                        line(at),
+                        line(place)
+                    );
+                    let fix = "make the same calls in the same order, of the same length and type, on every rank: compare the two lines";
+                    shared.fail(&mut state, Cause::Mismatch, vec![rank], what, fix);
+                }
+                Some(_) => {}
+            }
+        }
+        let port = Port { shared, group, me, name, number, tag, place, entry };
+        port.alive(&state)?;
+        Ok(port)
+    }
+
+    /// How many ranks the group has.
+    pub fn size(&self) -> usize {
+        self.group.members.len()
+    }
+
+    fn rank(&self) -> usize {
+        self.group.members[self.me]
+    }
+
+    /// The call is over.
+    pub fn leave(self) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.log.calls[self.entry].left_us = self.shared.now_us();
+        state.inside[self.rank()] = false;
+        self.alive(&state)
+    }
+
+    fn alive(&self, state: &State) -> Result<()> {
+        match &state.failure {
+            None => Ok(()),
+            Some((failure, _)) => Err(Error::Invalid { what: failure.what.clone(), fix: failure.fix.clone() }),
+        }
+    }
+
+    /// Posts a message; it is on its way when this returns.
+    fn post<T: Element>(&self, to: usize, data: &[T], start: usize, reduces: bool) -> Result<usize> {
+        let (from, to) = (self.rank(), self.group.members[to]);
+        // The copy is the work; it is done before the lock is taken.
+        let packet: Vec<T> = data.to_vec();
+        let mut state = self.shared.lock();
+        self.alive(&state)?;
+        let sent = state.sent[from];
+        if self.shared.settings.faults.contains(&Fault::Dies { rank: from, message: sent }) {
+            drop(state);
+            std::panic::panic_any(Vanished);
+        }
+        state.sent[from] += 1;
+        let message = state.log.messages.len();
+        state.log.messages.push(Message {
+            call: self.name,
+            number: self.number,
+            step: 0,
+            from,
+            to,
+            chunk: start..start + data.len(),
+            bytes: size_of_val(data),
+            reduces,
+            sent_us: self.shared.now_us(),
+            received_us: f64::NAN,
+        });
+        let (elements, data) = (packet.len(), Box::new(packet));
+        let packet = Packet { message, dtype: T::NAME, elements, data, place: self.place };
+        state.mail.entry((self.group.id, self.tag, from, to)).or_default().push_back(packet);
+        self.shared.wake[to].notify_all();
+        Ok(message)
+    }
+
+    /// Waits for what this rank needs.
+    fn wait<'s>(&self, mut state: MutexGuard<'s, State>, need: Need) -> Result<MutexGuard<'s, State>> {
+        let (rank, start) = (self.rank(), Instant::now());
+        loop {
+            self.alive(&state)?;
+            if Shared::has(&state, rank, need) {
+                state.status[rank] = Status::Running;
+                return Ok(state);
+            }
+            state.status[rank] = Status::Waiting(need);
+            self.shared.find_deadlock(&mut state);
+            if state.failure.is_some() {
+                continue;
+            }
+            let Some(left) = self.shared.settings.limit.checked_sub(start.elapsed()) else {
+                self.late(&mut state, need);
+                continue;
+            };
+            let waited = self.shared.wake[rank].wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Names the rank at the end of the chain: the one that waits for nobody.
+    fn late(&self, state: &mut State, need: Need) {
+        let mut late = need.rank();
+        for _ in 0..state.status.len() {
+            match state.status[late] {
+                Status::Waiting(next) if !Shared::has(state, late, next) => late = next.rank(),
+                _ => break,
+            }
+        }
+        let seen = match (&state.doing[late], state.inside[late]) {
+            (None, _) => "has made no call yet".to_string(),
+            (Some((name, place)), true) => format!("is still in `{name}` ({})", line(place)),
+            (Some((name, place)), false) => format!("has computed since `{name}` ({})", line(place)),
+        };
+        let limit = self.shared.settings.limit.as_secs_f64();
+        let what = format!(
+            "rank {late} is late: rank {} has waited {limit} s in `{}` ({}), and rank {late} {seen}",
+            self.rank(),
+            self.name,
+            line(self.place)
+        );
+        self.shared.fail(
+            state,
+            Cause::Late,
+            vec![late],
+            what,
+            "see what that rank does there; if it needs the time, give the world a longer `time_limit`",
+        );
+    }
+
+    /// Takes the next message of that rank; its elements are put at `start`.
+    fn take<T: Element>(&self, from: usize, elements: usize) -> Result<(usize, Vec<T>)> {
+        let (from, to) = (self.group.members[from], self.rank());
+        let state = self.shared.lock();
+        let need = Need::From { rank: from, group: self.group.id, tag: self.tag };
+        let mut state = self.wait(state, need)?;
+        let key = (self.group.id, self.tag, from, to);
+        let packets = state.mail.get_mut(&key).expect("it has come");
+        let packet = packets.pop_front().expect("an empty queue is removed");
+        if packets.is_empty() {
+            state.mail.remove(&key);
+        }
+        if packet.dtype != T::NAME || packet.elements != elements {
+            let what = format!(
+                "rank {from} sends {} {} ({}), and rank {to} receives {elements} {} ({})",
+                packet.elements,
+                packet.dtype,
+                line(packet.place),
+                T::NAME,
+                line(self.place)
+            );
+            let fix = "make lengths and types of the two calls equal";
+            self.shared.fail(&mut state, Cause::Mismatch, vec![from, to], what, fix);
+        }
+        self.alive(&state)?;
+        state.log.messages[packet.message].received_us = self.shared.now_us();
+        if self.shared.settings.rendezvous {
+            self.shared.wake[from].notify_all();
+        }
+        drop(state);
+        let data = packet.data.downcast::<Vec<T>>().expect("the types were compared");
+        Ok((packet.message, *data))
+    }
+
+    /// With rendezvous: waits until that message has been received.
+    fn taken(&self, to: usize, message: usize) -> Result<()> {
+        if self.shared.settings.rendezvous {
+            let state = self.shared.lock();
+            drop(self.wait(state, Need::Taken { rank: self.group.members[to], message })?);
+        }
+        Ok(())
+    }
+
+    fn note(&self, event: Event) {
+        self.shared.lock().log.events[self.rank()].push(event);
+    }
+
+    /// Sends `data[range]` to that member of the group.
+    pub fn send<T: Element>(&self, to: usize, data: &[T], range: Range<usize>, reduces: bool) -> Result<()> {
+        let sent = self.post(to, &data[range.clone()], range.start, reduces)?;
+        self.taken(to, sent)?;
+        self.note(Event::Send(sent));
+        Ok(())
+    }
+
+    /// Receives so many elements from that member.
+    pub fn receive<T: Element>(&self, from: usize, elements: usize) -> Result<Vec<T>> {
+        let (received, data) = self.take(from, elements)?;
+        self.note(Event::Receive(received));
+        Ok(data)
+    }
+
+    /// Sends `data[range]` to one member, and receives so many elements from another, at the same time.
+    pub fn exchange<T: Element>(
+        &self,
+        to: usize,
+        data: &[T],
+        range: Range<usize>,
+        reduces: bool,
+        from: usize,
+        elements: usize,
+    ) -> Result<Vec<T>> {
+        let sent = self.post(to, &data[range.clone()], range.start, reduces)?;
+        let (received, data) = self.take(from, elements)?;
+        self.taken(to, sent)?;
+        self.note(Event::Exchange { sent, received });
+        Ok(data)
+    }
+}

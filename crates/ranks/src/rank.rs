@@ -1,0 +1,195 @@
+//! A rank that is a thread of this CPU.
+
+use crate::algorithms::{self, Algorithm};
+use crate::collectives::{Collectives, Communicator, Element, Op};
+use crate::port::{Group, Place, Port, Shared, Signature};
+use gpulab_measure::{Error, Result};
+use std::cell::Cell;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// One rank of a [`World`](crate::World), or of a group of its ranks. It stays on its thread.
+#[derive(Clone)]
+pub struct Rank {
+    shared: Arc<Shared>,
+    group: Arc<Group>,
+    me: usize,
+    /// Collectives of this group, and messages, that this rank has made. Clones share them.
+    collectives: Rc<Cell<usize>>,
+    messages: Rc<Cell<usize>>,
+    by: Algorithm,
+}
+
+impl std::fmt::Debug for Rank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank {} of {}", self.me, self.group.members.len())
+    }
+}
+
+impl Rank {
+    pub(crate) fn new(shared: Arc<Shared>, group: Arc<Group>, me: usize) -> Rank {
+        Rank { shared, group, me, collectives: Rc::default(), messages: Rc::default(), by: Algorithm::default() }
+    }
+
+    /// This rank's number in its group, from 0.
+    pub fn rank(&self) -> usize {
+        self.me
+    }
+
+    /// How many ranks the group has.
+    pub fn size(&self) -> usize {
+        self.group.members.len()
+    }
+
+    /// The same rank, whose all-reduces go by that algorithm.
+    pub fn by(&self, algorithm: Algorithm) -> Rank {
+        Rank { by: algorithm, ..self.clone() }
+    }
+
+    /// Vanishes, as a process does that is killed: the thread ends without a word, and the world with it.
+    pub fn die(&self) -> ! {
+        std::panic::panic_any(crate::port::Vanished)
+    }
+
+    fn next(counter: &Cell<usize>) -> usize {
+        counter.replace(counter.get() + 1)
+    }
+
+    fn enter(&self, signature: Signature, place: Place) -> Result<Port<'_>> {
+        let number = Rank::next(&self.collectives);
+        Port::enter(&self.shared, &self.group, self.me, number, signature.name, Some(signature), place)
+    }
+
+    fn enter_message(&self, name: &'static str, place: Place) -> Result<Port<'_>> {
+        Port::enter(&self.shared, &self.group, self.me, Rank::next(&self.messages), name, None, place)
+    }
+
+    fn other(&self, rank: usize, what: &str) -> Result<()> {
+        match rank {
+            rank if rank >= self.size() => Err(Error::invalid(
+                format!("rank {} {what} rank {rank}, and there are {} ranks", self.me, self.size()),
+                format!("name a rank from 0 to {}; `% size` closes a ring", self.size() - 1),
+            )),
+            rank if rank == self.me => Err(Error::invalid(
+                format!("rank {rank} {what} itself"),
+                "leave that message out: the numbers are there already",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn of<T: Element>(name: &'static str, elements: usize) -> Signature {
+    Signature { name, dtype: T::NAME, elements, op: None, root: None, by: "" }
+}
+
+impl Communicator for Rank {
+    fn rank(&self) -> usize {
+        self.me
+    }
+
+    fn size(&self) -> usize {
+        self.group.members.len()
+    }
+
+    #[track_caller]
+    fn barrier(&self) -> Result<()> {
+        let signature = Signature { name: "barrier", dtype: "", elements: 0, op: None, root: None, by: "" };
+        let port = self.enter(signature, Location::caller())?;
+        algorithms::barrier(&port)?;
+        port.leave()
+    }
+
+    #[track_caller]
+    fn split(&self, color: usize) -> Result<Rank> {
+        let number = self.collectives.get();
+        let port = self.enter(of::<u64>("split", 1), Location::caller())?;
+        let mut colors = vec![0_u64; port.size()];
+        colors[self.me] = color as u64;
+        algorithms::ring_all_gather(&port, &mut colors)?;
+        port.leave()?;
+        let same: Vec<usize> = (0..colors.len()).filter(|at| colors[*at] == color as u64).collect();
+        let me = same.iter().position(|at| *at == self.me).expect("a rank has its own colour");
+        // All its members find the same name for the group, and no other group has it.
+        let mut hasher = DefaultHasher::new();
+        (self.group.id, number, color).hash(&mut hasher);
+        let members = same.iter().map(|at| self.group.members[*at]).collect();
+        let group = Arc::new(Group { id: hasher.finish() | 1, members });
+        Ok(Rank { by: self.by, ..Rank::new(Arc::clone(&self.shared), group, me) })
+    }
+}
+
+impl<T: Element> Collectives<[T]> for Rank {
+    #[track_caller]
+    fn all_reduce(&self, data: &mut [T], op: Op) -> Result<()> {
+        let signature = Signature { op: Some(op), by: self.by.name(), ..of::<T>("all_reduce", data.len()) };
+        let port = self.enter(signature, Location::caller())?;
+        algorithms::all_reduce(&port, data, op, self.by)?;
+        port.leave()
+    }
+
+    #[track_caller]
+    fn reduce_scatter(&self, data: &[T], own: &mut [T], op: Op) -> Result<()> {
+        let what = "reduce_scatter: the data of all ranks together".to_string();
+        parts(what, data.len(), own.len() * self.group.members.len())?;
+        let signature = Signature { op: Some(op), ..of::<T>("reduce_scatter", data.len()) };
+        let port = self.enter(signature, Location::caller())?;
+        let mut sums = data.to_vec();
+        algorithms::ring_reduce_scatter(&port, &mut sums, op)?;
+        own.copy_from_slice(&sums[self.me * own.len()..][..own.len()]);
+        algorithms::average(own, op, port.size());
+        port.leave()
+    }
+
+    #[track_caller]
+    fn all_gather(&self, own: &[T], all: &mut [T]) -> Result<()> {
+        let what = "all_gather: room for the data of all ranks".to_string();
+        parts(what, all.len(), own.len() * self.group.members.len())?;
+        let port = self.enter(of::<T>("all_gather", all.len()), Location::caller())?;
+        all[self.me * own.len()..][..own.len()].copy_from_slice(own);
+        algorithms::ring_all_gather(&port, all)?;
+        port.leave()
+    }
+
+    #[track_caller]
+    fn broadcast(&self, data: &mut [T], root: usize) -> Result<()> {
+        if root >= self.group.members.len() {
+            self.other(root, "broadcasts from")?;
+        }
+        let signature = Signature { root: Some(root), ..of::<T>("broadcast", data.len()) };
+        let port = self.enter(signature, Location::caller())?;
+        algorithms::tree_broadcast(&port, data, root)?;
+        port.leave()
+    }
+
+    #[track_caller]
+    fn send(&self, data: &[T], to: usize) -> Result<()> {
+        self.other(to, "sends to")?;
+        let port = self.enter_message("send", Location::caller())?;
+        port.send(to, data, 0..data.len(), false)?;
+        port.leave()
+    }
+
+    #[track_caller]
+    fn recv(&self, data: &mut [T], from: usize) -> Result<()> {
+        self.other(from, "receives from")?;
+        let port = self.enter_message("recv", Location::caller())?;
+        data.copy_from_slice(&port.receive(from, data.len())?);
+        port.leave()
+    }
+
+    #[track_caller]
+    fn send_recv(&self, data: &[T], to: usize, received: &mut [T], from: usize) -> Result<()> {
+        self.other(to, "sends to")?;
+        self.other(from, "receives from")?;
+        let port = self.enter_message("send_recv", Location::caller())?;
+        received.copy_from_slice(&port.exchange(to, data, 0..data.len(), false, from, received.len())?);
+        port.leave()
+    }
+}
+
+fn parts(what: String, given: usize, expected: usize) -> Result<()> {
+    if given == expected { Ok(()) } else { Err(Error::LengthMismatch { what, expected, given }) }
+}
