@@ -13,5 +13,5 @@ mod weights;
 pub use generate::{CausalModel, Generated, LanguageModel, Sampler, Sampling, SplitMix64, nucleus, probabilities};
 pub use hub::fetch;
 pub use model::{Gpt, KvCache};
-pub use text::{LineWrapper, Text, TextStream, Tokenizer, best_bigram_loss, unigram_loss};
+pub use text::{LineWrapper, Text, TextStream, Tokenizer, Tokens, best_bigram_loss, unigram_loss};
 pub use weights::{Config, Weights};
