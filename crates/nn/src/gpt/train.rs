@@ -178,6 +178,8 @@ impl GptTrainer {
     /// # Errors
     /// What candle says.
     pub fn gradients(&self) -> Result<(f32, BTreeMap<String, Tensor>)> {
+        // The trainer may come from another cell of a notebook.
+        crate::reserve_tensor_ids(self.parameters.values().map(Var::as_tensor))?;
         // In bf16 the model is a copy of the parameters, and the copy is in the graph: gradients come back to those in f32.
         let cast = |name: &str| Ok(self.parameters[name].as_tensor().to_dtype(self.plan.dtype)?);
         let model = Gpt::build(self.plan.config, &cast, true)?;

@@ -55,8 +55,9 @@ fn a_run_that_was_stopped_goes_on_bit_for_bit() {
     let error = GptTrainer::resume(&path, &other, None, &Device::Cpu).unwrap_err().to_string();
     assert!(error.contains("another text") && error.contains("\nnext: "), "{error}");
     whole.weights().unwrap().save(&folder, candle_core::DType::F32).unwrap();
-    let error = GptTrainer::resume(&folder.join("model.safetensors"), &text(), None, &Device::Cpu).unwrap_err().to_string();
-    assert!(error.contains("has no `text`"), "{error}");
+    let error =
+        GptTrainer::resume(&folder.join("model.safetensors"), &text(), None, &Device::Cpu).unwrap_err().to_string();
+    assert!(error.contains("has no `tokenizer`"), "{error}");
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -103,7 +104,10 @@ fn apart(a: &Gradients, b: &Gradients) -> f64 {
     };
     let (a, b) = (flat(a), flat(b));
     let largest = b.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-    let off = a.iter().zip(&b).fold(0.0_f32, |most, (a, b)| if (a - b).is_nan() { f32::NAN } else { most.max((a - b).abs()) });
+    let off = a
+        .iter()
+        .zip(&b)
+        .fold(0.0_f32, |most, (a, b)| if (a - b).is_nan() { f32::NAN } else { most.max((a - b).abs()) });
     f64::from(off / largest)
 }
 
