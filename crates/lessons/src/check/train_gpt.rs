@@ -180,7 +180,7 @@ impl Rows {
             () if all(&|token| scale * probabilities[token] - own(token)) => {
                 ("only one of the two terms is multiplied by `scale`", "scale · (probability − 1), for the target")
             }
-            () if all(&|token| scale * own(token)) || given.iter().all(|one| *one == given[0]) && self.vocab > 2 => {
+            () if all(&|token| scale * own(token)) || given.iter().all(|one| *one == given[0]) && self.vocab > 1 => {
                 ("it does not depend on the logits", "the derivative of ln Σ exp by a logit is its probability")
             }
             () => (
@@ -354,7 +354,7 @@ mod tests {
                 ("most + logf(sum) - row[target]", "row[target] - most - logf(sum)", "its sign is turned round"),
                 ("most + logf(sum) - row[target]", "scale * (most + logf(sum) - row[target])", "multiplied by `scale`"),
                 ("most + logf(sum) - row[target]", "expf(row[target] - most) / sum", "the target's probability"),
-                ("logf(sum)", "log2f(sum)", "the sum over the row, or its maximum"),
+                ("logf(sum)", "log2f(sum)", "that is in bits"),
                 ("float sum = 0.0f;", "most = 0.0f; float sum = 0.0f;", "taken off all logits"),
                 ("(i == target ? 1.0f : 0.0f)", "0.0f", "the probabilities alone"),
                 ("p - (i == target ? 1.0f : 0.0f)", "(i == target ? 1.0f : 0.0f) - p", "the sign is wrong"),
@@ -395,7 +395,6 @@ mod tests {
                     "float p = expf(row[i] - most) / sum; ((float *)row)[i] = p;",
                     "the input `logits` has changed",
                 ),
-                ("if (threadIdx.x == 0) { losses", "{ losses", "several threads write one number"),
             ],
         );
         let one = "extern \"C\" __global__ void cross_entropy(const float *logits, const int *targets, float *losses, float *gradients, int vocab, float scale) {
