@@ -70,7 +70,7 @@ corpus: python ## gather a text to train on from the documentation that Debian h
 	@$(PYTHON) -m env.corpus
 
 train-gpt: python ## a GPT learns a text; DEVICE=cuda takes GPT-2's 124M shape; ARGS="--model small --steps 3000 --text FILE --out DIR --resume"
-	@$(PYTHON) -m env.train train-gpt $(if $(DEVICE),--device $(DEVICE)) $(if $(filter cuda,$(DEVICE)),--model gpt2)
+	@$(PYTHON) -m env.train train-gpt $(if $(DEVICE),--device $(DEVICE)) $(if $(filter cuda,$(DEVICE)),$(if $(findstring --model,$(ARGS)),,--model gpt2))
 
 export-onnx: python ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"
 	@$(PYTHON) -m env.onnx

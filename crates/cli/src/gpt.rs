@@ -35,7 +35,7 @@ pub fn train(options: TrainGpt) -> Result<String> {
     let (plan, tokens) = (*trainer.config(), trainer.tokens());
     let (a_token, bigram) = (tokens.bytes_a_token, tokens.bigram_loss());
     print(format_args!(
-        "{} parameters; {} tokens to learn from, {:.2} bytes each; {} tokens a step",
+        "{} parameters; {} tokens to learn from, {:.2} bytes each; {} tokens per step",
         plan.config.parameter_count(),
         tokens.train.len(),
         a_token,
