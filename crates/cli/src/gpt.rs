@@ -1,13 +1,13 @@
 //! `gpulab train-gpt`, `gpulab generate` and `gpulab data gpt`.
 
-use crate::options::{Dtype, Generate, TrainGpt};
+use crate::options::{Dtype, Generate, GptDtype, GptModel, TrainGpt};
 use crate::print;
 use gpulab::cpu;
 use gpulab::error::Result;
 use gpulab::measurement::{Backend, Measurement, Summary};
 use gpulab::results;
-use gpulab_nn::gpt::train::{self, GptTrainConfig};
-use gpulab_nn::gpt::{self, LanguageModel, Sampling, Text, best_bigram_loss, unigram_loss};
+use gpulab_nn::gpt::train::{self, GptTrainConfig, GptTrainer};
+use gpulab_nn::gpt::{self, Config, LanguageModel, Sampling, Text, Tokenizer, Tokens};
 use gpulab_nn::{DType, DeviceKind};
 
 /// Trains and prints a line every twenty steps; gives what came of it.
@@ -16,44 +16,85 @@ use gpulab_nn::{DType, DeviceKind};
 /// As [`train::run`].
 pub fn train(options: TrainGpt) -> Result<String> {
     let (place, plan) = (DeviceKind::from(options.device), plan(&options));
-    let text = options.text.unwrap_or_else(|| Text::folder().join("text.txt"));
-    let folder = options.out.unwrap_or_else(|| results::dir().join("gpt"));
-    let (device, text) = (place.open()?, Text::read(&text)?);
-    let (unigram, bigram) = (unigram_loss(&text), best_bigram_loss(&text));
+    let path = options.text.clone().unwrap_or_else(|| match options.model {
+        GptModel::Bytes => Text::folder().join("text.txt"),
+        GptModel::Small | GptModel::Gpt2 => Text::corpus_path(),
+    });
+    let folder = options.out.clone().unwrap_or_else(|| results::dir().join("gpt"));
+    let (device, text) = (place.open()?, Text::read(&path)?);
     print(format_args!(
-        "{} bytes to learn from, {} held out; {} parameters",
+        "{}: {} bytes to learn from, {} held out",
+        path.display(),
         text.train.len(),
-        text.held_out.len(),
-        plan.config.parameter_count()
+        text.held_out.len()
+    ));
+    let trainer = match options.resume {
+        true => GptTrainer::resume(&folder.join("checkpoint.safetensors"), &text, options.rate, &device)?,
+        false => GptTrainer::new(plan, tokens(&plan, &text)?, &device)?,
+    };
+    let (plan, tokens) = (*trainer.config(), trainer.tokens());
+    let (a_token, bigram) = (tokens.bytes_a_token, tokens.bigram_loss());
+    print(format_args!(
+        "{} parameters; {} tokens to learn from, {:.2} bytes each; {} tokens per step",
+        plan.config.parameter_count(),
+        tokens.train.len(),
+        a_token,
+        plan.tokens_a_step()
     ));
     print(format_args!(
-        "counting bytes costs {unigram:.3} nats a byte of the held-out part, counting pairs {bigram:.3}"
+        "counting tokens costs {:.3} nats a token of the held-out part, counting pairs {bigram:.3}",
+        tokens.unigram_loss()
     ));
     let mut last = None;
-    let trainer = train::run(plan, text, &device, &folder, options.resume, &mut |progress| {
+    let trainer = train::run(trainer, &folder, &mut |progress| {
         print(progress);
         last = Some(progress);
     })?;
     let held_out = trainer.held_out_loss()?;
     if let Some(progress) = last {
-        results::append(&rows(place.backend(), progress.step as usize, held_out, progress.rate))?;
+        results::append(&rows(place.backend(), progress.step as usize, held_out / a_token, progress.rate * a_token))?;
     }
     let (apart, word) = ((bigram - held_out).abs(), if held_out < bigram { "better" } else { "worse" });
-    let folder = folder.display();
+    let (folder, a_byte) = (folder.display(), held_out / a_token);
     Ok(format!(
-        "held out: {held_out:.3} nats a byte, {apart:.3} {word} than counting pairs; the model is kept in {folder}\n\
+        "held out: {held_out:.3} nats a token ({a_byte:.3} a byte), {apart:.3} {word} than counting pairs; the model is kept in {folder}\n\
          next: gpulab generate --model {folder} \"The warp\""
     ))
 }
 
+/// The small model of lesson 22: its vocabulary is made as large as the tokenizer's.
+const SMALL: Config = Config { n_layer: 4, n_head: 4, n_embd: 128, n_ctx: 128, vocab_size: 1024 };
+
 fn plan(options: &TrainGpt) -> GptTrainConfig {
+    let preset = match options.model {
+        GptModel::Bytes => GptTrainConfig::default(),
+        GptModel::Small => {
+            GptTrainConfig { config: SMALL, batch: 8, steps: 1000, rate: 3e-3, short: 0.0, ..GptTrainConfig::default() }
+        }
+        GptModel::Gpt2 => GptTrainConfig::GPT2,
+    };
     GptTrainConfig {
-        steps: options.steps,
-        batch: options.batch_size,
-        rate: options.rate,
+        steps: options.steps.unwrap_or(preset.steps),
+        batch: options.batch_size.unwrap_or(preset.batch),
+        accumulate: options.accumulate.unwrap_or(preset.accumulate),
+        rate: options.rate.unwrap_or(preset.rate),
+        dtype: options.dtype.map_or(preset.dtype, |dtype| match dtype {
+            GptDtype::F32 => DType::F32,
+            GptDtype::Bf16 => DType::BF16,
+        }),
         seed: options.seed,
-        ..GptTrainConfig::default()
+        ..preset
     }
+}
+
+/// The text in bytes, or in the tokens of a tokenizer that learns from its training part.
+fn tokens(plan: &GptTrainConfig, text: &Text) -> Result<Tokens> {
+    let tokenizer = match plan.config.vocab_size {
+        256 => Tokenizer::Bytes,
+        // `Text::read` has seen that it is UTF-8, and parts end between paragraphs.
+        size => Tokenizer::train_bpe(&String::from_utf8_lossy(&text.train), size)?,
+    };
+    Tokens::new(text, tokenizer)
 }
 
 /// Loss and speed as rows of `metrics.csv`.
@@ -120,6 +161,20 @@ mod tests {
     fn without_options_it_is_the_usual_plan() {
         let Command::TrainGpt(options) = asked(&["train-gpt"]) else { panic!() };
         assert_eq!(plan(&options), GptTrainConfig::default());
+    }
+
+    #[test]
+    fn a_preset_is_changed_by_what_is_named() {
+        let of = |more: &[&str]| {
+            let Command::TrainGpt(options) = asked(&[&["train-gpt"], more].concat()) else { panic!() };
+            plan(&options)
+        };
+        assert_eq!(of(&["--model", "gpt2"]), GptTrainConfig::GPT2);
+        assert_eq!(GptTrainConfig::GPT2.config.parameter_count(), 124_439_808);
+        let changed = of(&["--model", "gpt2", "--accumulate", "2", "--dtype", "f32", "--rate", "1e-4", "--steps", "7"]);
+        let wanted = GptTrainConfig { accumulate: 2, dtype: DType::F32, rate: 1e-4, steps: 7, ..GptTrainConfig::GPT2 };
+        assert_eq!(changed, wanted);
+        assert_eq!(of(&["--model", "small", "--batch-size", "2"]).tokens_a_step(), 256);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub enum Command {
     Data(Data),
     /// Train the CNN of lesson 20 to read digits (`make train-cpu`, `make train-cuda`, `make train-mps`)
     Train(Train),
-    /// Train a small GPT on the course's own text (`make train-gpt`)
+    /// Train a GPT on a text, the course's own or one of yours (`make train-gpt`)
     TrainGpt(TrainGpt),
     /// Continue a prompt with the course's GPT, or with a GPT-2 checkpoint
     Generate(Generate),
@@ -140,28 +140,38 @@ pub struct Train {
 
 #[derive(Debug, Args)]
 pub struct TrainGpt {
+    /// bytes: the course's own, which reads bytes; small: lesson 22's, with a BPE tokenizer of 1024 tokens; gpt2: the shape
+    /// of GPT-2's smallest, 124 million parameters, for a GPU
+    #[arg(long, value_enum, default_value_t = GptModel::Bytes)]
+    pub model: GptModel,
     /// Where to compute; mps is a Mac's GPU
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub device: Device,
-    /// Steps in all
-    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = count::<u64>)]
-    pub steps: u64,
-    /// Whole contexts of text in a step
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count::<usize>)]
-    pub batch_size: usize,
-    /// The highest learning rate
-    #[arg(long, value_name = "X", default_value_t = 1.5e-3, value_parser = positive)]
-    pub rate: f64,
+    /// Steps in all [default: 3000; small: 1000; gpt2: 2000]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
+    pub steps: Option<u64>,
+    /// Whole contexts of text that go through the model at once [default: 4; small and gpt2: 8]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub batch_size: Option<usize>,
+    /// Batches whose gradients are added up for one step [default: 1; gpt2: 4]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub accumulate: Option<usize>,
+    /// The highest learning rate; with --resume another one than before [default: 1.5e-3; small: 3e-3; gpt2: 6e-4]
+    #[arg(long, value_name = "X", value_parser = positive)]
+    pub rate: Option<f64>,
+    /// What forward and backward pass compute in; parameters, gradients and moments are f32 [default: f32; gpt2: bf16]
+    #[arg(long, value_enum)]
+    pub dtype: Option<GptDtype>,
     /// What the first weights and the choice of pieces follow from
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// The text to learn [default: models/course/text.txt]
+    /// The text to learn [default: models/course/text.txt; small and gpt2: data/corpus/text.txt, where `make corpus` has made it]
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
     /// The folder of the checkpoint and the model [default: results/gpt]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Continue from DIR/checkpoint.safetensors
+    /// Continue from DIR/checkpoint.safetensors, with the plan that it had
     #[arg(long)]
     pub resume: bool,
 }
@@ -287,6 +297,19 @@ pub enum TrainDtype {
     Tf32,
     Bf16,
     F16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GptModel {
+    Bytes,
+    Small,
+    Gpt2,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GptDtype {
+    F32,
+    Bf16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

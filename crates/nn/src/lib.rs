@@ -18,8 +18,11 @@ pub mod tensors;
 pub use attention::CandleAttention;
 pub use buffers::{KernelOp, TensorBuffer, TensorElement, as_buffer, gpu_of, into_tensor, stream_of};
 pub use candle_core::{DType, Device, Tensor};
+pub use cnn::StepClock;
 pub use device::{DeviceKind, resident_bytes};
 pub use tensor_id::{reserve_tensor_ids, with_new_id};
+/// Hugging Face's tokenizers, for cells that train one.
+pub use tokenizers;
 /// candle itself, which this crate stands on.
 pub use {candle_core, candle_nn};
 

@@ -9,8 +9,8 @@ use candle_core::{DType, Device, Tensor};
 use gpulab::error::Result;
 
 /// Raises this cell's counter past the ids of these tensors, which may come from other cells: those that are made from now
-/// on have other ids. To be called before a forward pass whose gradients are asked for; [`super::cnn`] and
-/// [`super::memory`] do.
+/// on have other ids. To be called before a forward pass whose gradients are asked for; [`super::cnn`],
+/// [`super::memory`] and [`super::gpt::train`] do.
 ///
 /// # Errors
 /// candle's error when there is no memory for a number.

@@ -20,6 +20,7 @@
 //! | 17b | [`wide_softmax`], [`least_side`], [`diagnose_rows`] |
 //! | 20 | [`conv_gradient`], [`adamw`], [`nan_origin`], [`conv2_products`] |
 //! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`], [`diagnose_growth`] |
+//! | 22 | [`cross_entropy`], [`training_hours`], [`diagnose_positions`] |
 //! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`], [`diagnose_leak`] |
 //! | 31a | [`one_pass`], [`tile_loop`], [`causal_tiles`], [`queries_per_block`] |
 //! | 31b | [`weigh`], [`merge_parts`], [`tensor_busy`], [`diagnose_traffic`] |
@@ -61,6 +62,7 @@ mod share;
 mod table;
 mod tiles;
 mod timing;
+mod train_gpt;
 mod training;
 mod training_memory;
 mod vector_add;
@@ -111,6 +113,7 @@ pub use share::{Worker, share_batch};
 pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
 pub use tiles::{RowFault, RowReport, diagnose_rows, least_side, revealed_rows, row_report, wide_softmax};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
+pub use train_gpt::{TrainFault, cross_entropy, diagnose_positions, training_hours};
 pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
 pub use training_memory::{Algorithm, ChooseAlgorithms, StepMemory, choose_algorithms, sixteen_bit_gpu, step_memory};
 pub use vector_add::{scale, two_kinds};

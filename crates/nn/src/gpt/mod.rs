@@ -3,6 +3,7 @@
 pub mod decode;
 pub(crate) mod generate;
 mod hub;
+mod locked;
 pub(crate) mod model;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod weights;
 
 pub use generate::{CausalModel, Generated, LanguageModel, Sampler, Sampling, SplitMix64, nucleus, probabilities};
 pub use hub::fetch;
+pub use locked::{LockedRun, locked_source};
 pub use model::{Gpt, KvCache};
-pub use text::{LineWrapper, Text, TextStream, Tokenizer, best_bigram_loss, unigram_loss};
+pub use text::{LineWrapper, Text, TextStream, Tokenizer, Tokens, best_bigram_loss, unigram_loss};
 pub use weights::{Config, Weights};

@@ -202,7 +202,7 @@ impl Gpt {
     fn head(&self, x: &Tensor) -> Result<Tensor> {
         let x = self.last_norm.forward(x, self.train)?;
         let (texts, length, width) = x.dims3()?;
-        let logits = x.reshape((texts * length, width))?.matmul(&self.token_embedding.t()?)?;
+        let logits = product(&x.reshape((texts * length, width))?, &self.token_embedding.t()?)?;
         Ok(logits.to_dtype(DType::F32)?.reshape((texts, length, self.config.vocab_size))?)
     }
 
@@ -279,10 +279,18 @@ impl Linear {
         let mut shape = x.dims().to_vec();
         let rows: usize = shape.iter().rev().skip(1).product();
         let (inputs, outputs) = self.weight.dims2()?;
-        let y = x.reshape((rows, inputs))?.matmul(&self.weight)?.broadcast_add(&self.bias)?;
+        let y = product(&x.reshape((rows, inputs))?, &self.weight)?.broadcast_add(&self.bias)?;
         *shape.last_mut().expect("a tensor of rows has axes") = outputs;
         Ok(y.reshape(shape)?)
     }
+}
+
+/// `a · b`. candle has no product in bf16 on a CPU: it is computed in f32 and rounded, as a tensor core keeps its sums in f32.
+fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if a.dtype() == DType::BF16 && a.device().is_cpu() {
+        return Ok(a.to_dtype(DType::F32)?.matmul(&b.to_dtype(DType::F32)?)?.to_dtype(DType::BF16)?);
+    }
+    Ok(a.matmul(b)?)
 }
 
 /// Layer norm over the last axis.
@@ -298,9 +306,11 @@ impl LayerNorm {
         if !train {
             return Ok(candle_nn::ops::layer_norm(&x.contiguous()?, &self.weight, &self.bias, EPSILON as f32)?);
         }
-        let away = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+        // Sums over a row are taken in f32, whatever the numbers are kept as.
+        let row = x.to_dtype(DType::F32)?;
+        let away = row.broadcast_sub(&row.mean_keepdim(D::Minus1)?)?;
         let variance = away.sqr()?.mean_keepdim(D::Minus1)?;
-        let unit = away.broadcast_div(&(variance + EPSILON)?.sqrt()?)?;
+        let unit = away.broadcast_div(&(variance + EPSILON)?.sqrt()?)?.to_dtype(x.dtype())?;
         Ok(unit.broadcast_mul(&self.weight)?.broadcast_add(&self.bias)?)
     }
 }
@@ -308,7 +318,7 @@ impl LayerNorm {
 /// softmax(q · kᵀ / √d + mask) · v for `[texts, heads, length, d]`; the sum of a softmax is taken in f32.
 fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, train: bool) -> Result<Tensor> {
     let scale = 1.0 / (q.dim(D::Minus1)? as f64).sqrt();
-    let mut scores = (q * scale)?.matmul(&k.transpose(2, 3)?)?.to_dtype(DType::F32)?;
+    let mut scores = product(&(q * scale)?, &k.transpose(2, 3)?)?.to_dtype(DType::F32)?;
     if let Some(mask) = mask {
         scores = scores.broadcast_add(mask)?;
     }
@@ -316,7 +326,7 @@ fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, train: b
         true => candle_nn::ops::softmax(&scores, D::Minus1)?,
         false => candle_nn::ops::softmax_last_dim(&scores)?,
     };
-    Ok(weights.to_dtype(v.dtype())?.matmul(v)?)
+    product(&weights.to_dtype(v.dtype())?, v)
 }
 
 /// `[texts, length, heads · d]` as `[texts, heads, length, d]`.

@@ -2,7 +2,13 @@
 
 use super::Config;
 use gpulab::error::{Error, Result};
+use rayon::prelude::*;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use tokenizers::AddedToken;
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 /// Paragraphs are kept or held out in blocks of about this many bytes, so that a held-out place has a whole context of
 /// words that were never trained on.
@@ -35,15 +41,42 @@ impl Text {
         Text::read(&Text::folder().join("text.txt"))
     }
 
-    /// Reads a file and cuts it between paragraphs.
+    /// The corpus that `make corpus` gathers from this system's documentation, `data/corpus/text.txt`; where there is none, the
+    /// course's own text.
+    pub fn corpus_path() -> PathBuf {
+        let gathered = gpulab::repository().join("data/corpus/text.txt");
+        if gathered.exists() { gathered } else { Text::folder().join("text.txt") }
+    }
+
+    /// Reads a file of UTF-8 and cuts it between paragraphs.
     ///
     /// # Errors
-    /// [`Error::File`] when it cannot be read, or is too short to hold a block out.
+    /// [`Error::File`] when it cannot be read, is empty or no UTF-8 (it names the first line that is not), or is too short to
+    /// hold a block out.
     pub fn read(path: &Path) -> Result<Text> {
+        Text::read_first(path, usize::MAX)
+    }
+
+    /// As [`Text::read`], of a file's first `most` bytes, up to the end of a paragraph.
+    ///
+    /// # Errors
+    /// As [`Text::read`].
+    pub fn read_first(path: &Path, most: usize) -> Result<Text> {
         let fix = "name a text file of at least 40 KB, paragraphs apart by empty lines";
         let fail = |text: String| Error::file(path, "learn from", text, fix);
         let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
-        let text = Text::split(&bytes);
+        if bytes.is_empty() {
+            return Err(fail("it is empty".to_string()));
+        }
+        if let Err(error) = std::str::from_utf8(&bytes) {
+            let at = error.valid_up_to();
+            let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
+            let fix = "write it as UTF-8, for instance: iconv -f ISO-8859-1 -t UTF-8 FILE > NEW";
+            let text = format!("it is not UTF-8: byte {at}, in line {line}, is {:#04x}", bytes[at]);
+            return Err(Error::file(path, "learn from", text, fix));
+        }
+        let whole = bytes[..bytes.len().min(most)].windows(2).rposition(|pair| pair == b"\n\n").map_or(0, |at| at + 2);
+        let text = Text::split(if bytes.len() > most { &bytes[..whole] } else { &bytes });
         match text.held_out.len() {
             0..BLOCK => Err(fail(format!("its {} bytes are too few", bytes.len()))),
             _ => Ok(text),
@@ -111,6 +144,63 @@ impl Tokenizer {
             )),
             false => Ok(Tokenizer::Pieces(Box::new(pieces))),
         }
+    }
+
+    /// Learns a byte-level BPE tokenizer: it begins with the 256 bytes, and joins the most frequent pair of neighbours within a word again
+    /// and again, until there are `vocab_size` tokens, the end of a text included, or no pair occurs twice.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when `vocab_size` is below 257, or what the crate `tokenizers` says.
+    pub fn train_bpe(text: &str, vocab_size: usize) -> Result<Tokenizer> {
+        let refuse =
+            |what: String| Error::invalid(what, "ask for at least 257 tokens: 256 bytes, and the end of a text");
+        if vocab_size <= 256 {
+            return Err(refuse(format!("a byte-level BPE tokenizer cannot have {vocab_size} tokens")));
+        }
+        let mut pieces = tokenizers::Tokenizer::new(BPE::default());
+        // As GPT-2: no space in front, and words are cut by its pattern.
+        let bytes = ByteLevel::new(false, true, true);
+        pieces.with_pre_tokenizer(Some(bytes)).with_decoder(Some(bytes));
+        let mut trainer: TrainerWrapper = BpeTrainer::builder()
+            .vocab_size(vocab_size)
+            .min_frequency(2)
+            .show_progress(false)
+            .special_tokens(vec![AddedToken::from(END, true)])
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .build()
+            .into();
+        // A text in parts: its words are counted by all cores.
+        pieces.train(&mut trainer, text.split_inclusive("\n\n")).map_err(|error| refuse(error.to_string()))?;
+        Ok(Tokenizer::Pieces(Box::new(pieces)))
+    }
+
+    /// How many tokens it knows.
+    pub fn vocab_size(&self) -> usize {
+        match self {
+            Tokenizer::Bytes => 256,
+            Tokenizer::Pieces(pieces) => pieces.get_vocab_size(true),
+        }
+    }
+
+    /// As `tokenizer.json`, which [`Tokenizer::load`] and Hugging Face's programs read; nothing for bytes.
+    pub fn to_json(&self) -> Option<String> {
+        match self {
+            Tokenizer::Bytes => None,
+            Tokenizer::Pieces(pieces) => {
+                Some(pieces.to_string(true).expect("a tokenizer is made of numbers and strings"))
+            }
+        }
+    }
+
+    /// From what [`Tokenizer::to_json`] gives.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is damaged.
+    pub fn from_json(json: &str) -> Result<Tokenizer> {
+        let pieces = tokenizers::Tokenizer::from_bytes(json).map_err(|error| {
+            Error::invalid(format!("the tokenizer is damaged: {error}"), "take the file that training has written")
+        })?;
+        Ok(Tokenizer::Pieces(Box::new(pieces)))
     }
 
     /// The text's tokens.
@@ -223,44 +313,95 @@ impl LineWrapper {
 }
 
 // ----------------------------------------------------------------------
-// What a model has to beat: counting letters, and counting pairs of letters.
+// A text as a model reads it, and what that model has to beat: counting tokens, and counting pairs of them.
 
-/// Nats a byte of the held-out part, of a model that knows how often each byte occurs.
-pub fn unigram_loss(text: &Text) -> f64 {
-    let counts = counts(&text.train);
-    let total = text.train.len() as f64 + 256.0;
-    // One more than counted: a byte that never occurred would cost infinitely much.
-    let cost = |byte: &u8| -((counts[usize::from(*byte)] + 1.0) / total).ln();
-    text.held_out.iter().map(cost).sum::<f64>() / text.held_out.len() as f64
+/// A text in tokens, with the tokenizer that made them.
+#[derive(Debug, Clone)]
+pub struct Tokens {
+    /// To learn from.
+    pub train: Vec<u32>,
+    /// Never trained on.
+    pub held_out: Vec<u32>,
+    /// How the text became tokens.
+    pub tokenizer: Tokenizer,
+    /// Bytes of a token in the held-out part, in the mean: a loss in nats a token, divided by it, is in nats a byte, which
+    /// compares models with different tokenizers.
+    pub bytes_a_token: f64,
+    /// Of text and tokenizer, by [`Text::fingerprint`]'s function.
+    pub fingerprint: String,
 }
 
-/// Nats a byte of a model that knows how often each byte follows each other one, mixed with how often it occurs at all.
-/// `strength` is how many pairs the second part counts as much as.
-fn bigram_loss(text: &Text, strength: f64) -> f64 {
-    let singles = counts(&text.train);
-    let total = text.train.len() as f64 + 256.0;
-    let (mut pairs, mut firsts) = (vec![[0.0f64; 256]; 256], [0.0f64; 256]);
-    for pair in text.train.windows(2) {
-        pairs[usize::from(pair[0])][usize::from(pair[1])] += 1.0;
-        firsts[usize::from(pair[0])] += 1.0;
+impl Tokens {
+    /// Cuts both parts into tokens, paragraph by paragraph on all cores.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`]; [`Error::Invalid`] when a part is no UTF-8, which [`Text::read`] has looked at.
+    pub fn new(text: &Text, tokenizer: Tokenizer) -> Result<Tokens> {
+        let encode = |part: &[u8]| -> Result<Vec<u32>> {
+            let Tokenizer::Pieces(_) = tokenizer else { return Ok(part.iter().copied().map(u32::from).collect()) };
+            let part = std::str::from_utf8(part).map_err(|error| {
+                Error::invalid(format!("a part of the text is no UTF-8: {error}"), "use `Text::read`")
+            })?;
+            let paragraphs: Vec<&str> = part.split_inclusive("\n\n").collect();
+            Ok(paragraphs.par_iter().map(|text| tokenizer.encode(text)).collect::<Result<Vec<_>>>()?.concat())
+        };
+        let (train, held_out) = (encode(&text.train)?, encode(&text.held_out)?);
+        let fingerprint = match tokenizer.to_json() {
+            None => text.fingerprint.clone(),
+            Some(json) => fingerprint((text.fingerprint.clone() + &json).as_bytes()),
+        };
+        let bytes_a_token = text.held_out.len() as f64 / held_out.len().max(1) as f64;
+        Ok(Tokens { train, held_out, tokenizer, bytes_a_token, fingerprint })
     }
-    let cost = |pair: &[u8]| {
-        let (first, second) = (usize::from(pair[0]), usize::from(pair[1]));
-        let alone = (singles[second] + 1.0) / total;
-        -((pairs[first][second] + strength * alone) / (firsts[first] + strength)).ln()
-    };
-    text.held_out.windows(2).map(cost).sum::<f64>() / (text.held_out.len() - 1) as f64
+
+    /// Nats a token of the held-out part, of a model that knows how often each token occurs.
+    pub fn unigram_loss(&self) -> f64 {
+        let (counts, total) = self.singles();
+        let cost = |token: &u32| -(counts[*token as usize] / total).ln();
+        self.held_out.iter().map(cost).sum::<f64>() / self.held_out.len() as f64
+    }
+
+    /// Nats a token of a model that counts pairs of tokens, mixed with single ones in the proportion that suits the held-out part
+    /// best: more than such a model could know.
+    pub fn bigram_loss(&self) -> f64 {
+        let (singles, total) = self.singles();
+        let mut pairs: HashMap<[u32; 2], f64> = HashMap::new();
+        let mut firsts = vec![0.0; singles.len()];
+        for pair in self.train.windows(2) {
+            *pairs.entry([pair[0], pair[1]]).or_default() += 1.0;
+            firsts[pair[0] as usize] += 1.0;
+        }
+        // Of each pair of the held-out part: how often it was seen, how often its first token was, how likely its second is alone.
+        let seen = |pair: &[u32]| {
+            let count = pairs.get(&[pair[0], pair[1]]).copied().unwrap_or(0.0);
+            (count, firsts[pair[0] as usize], singles[pair[1] as usize] / total)
+        };
+        let seen: Vec<(f64, f64, f64)> = self.held_out.windows(2).map(seen).collect();
+        // `strength` is how many pairs the second part counts as much as.
+        let loss = |strength: f64| {
+            let cost = |(pair, first, alone): &(f64, f64, f64)| -((pair + strength * alone) / (first + strength)).ln();
+            seen.iter().map(cost).sum::<f64>() / seen.len() as f64
+        };
+        (0..10).map(|power| loss(f64::from(1 << power))).fold(f64::INFINITY, f64::min)
+    }
+
+    /// How often each token occurs, one more than counted (a token that never occurred would cost infinitely much), and their sum.
+    fn singles(&self) -> (Vec<f64>, f64) {
+        let mut counts = vec![1.0; self.tokenizer.vocab_size()];
+        self.train.iter().for_each(|token| counts[*token as usize] += 1.0);
+        let total = counts.iter().sum();
+        (counts, total)
+    }
 }
 
-/// Nats a byte of a model that counts pairs of bytes, mixed with single bytes in the proportion that suits the held-out part best: more than such a model could know.
+/// [`Tokens::unigram_loss`] in nats a byte, of a model that reads bytes.
+pub fn unigram_loss(text: &Text) -> f64 {
+    Tokens::new(text, Tokenizer::Bytes).expect("bytes need no UTF-8").unigram_loss()
+}
+
+/// [`Tokens::bigram_loss`] in nats a byte, of a model that reads bytes.
 pub fn best_bigram_loss(text: &Text) -> f64 {
-    (0..10).map(|power| bigram_loss(text, f64::from(1 << power))).fold(f64::INFINITY, f64::min)
-}
-
-fn counts(bytes: &[u8]) -> [f64; 256] {
-    let mut counts = [0.0; 256];
-    bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1.0);
-    counts
+    Tokens::new(text, Tokenizer::Bytes).expect("bytes need no UTF-8").bigram_loss()
 }
 
 #[cfg(test)]
@@ -293,8 +434,50 @@ mod tests {
     fn the_courses_text_is_there_and_a_short_one_is_refused() {
         let text = Text::course().unwrap();
         assert!(text.train.len() > 200_000 && text.held_out.len() > 20_000);
+        let part = Text::read_first(&Text::folder().join("text.txt"), 100_000).unwrap();
+        let (kept, size) = (part.train.len() + part.held_out.len(), 100_000);
+        assert!(kept <= size && kept > size - 5000 && part.held_out.ends_with(b"\n\n"), "{kept}");
+        assert!(text.train.starts_with(&part.train) && part.fingerprint != text.fingerprint);
         let error = Text::read(Path::new("none.txt")).unwrap_err().to_string();
         assert!(error.contains("none.txt") && error.contains("\nnext: "), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_no_model_can_learn_from_is_told_why() {
+        let path = std::env::temp_dir().join(format!("gpulab-corpus-{}.txt", std::process::id()));
+        let mut latin = "line\n".repeat(3).into_bytes();
+        latin.extend(b"caf\xe9 au lait");
+        for (bytes, said) in [
+            (Vec::new(), "it is empty"),
+            (latin, "byte 18, in line 4, is 0xe9"),
+            ("too short".as_bytes().to_vec(), "its 9 bytes are too few"),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            let error = Text::read(&path).unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains("\nnext: "), "{error}");
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_tokenizer_learns_pairs_and_takes_every_text_apart_and_together() {
+        let text = Text::course().unwrap();
+        let train = std::str::from_utf8(&text.train).unwrap();
+        let tokenizer = Tokenizer::train_bpe(train, 400).unwrap();
+        assert_eq!(tokenizer.vocab_size(), 400);
+        assert_eq!(tokenizer.to_json(), Tokenizer::train_bpe(train, 400).unwrap().to_json());
+        let sample = "the kernel → née 😀\n\nthe";
+        let tokens = tokenizer.encode(sample).unwrap();
+        assert!(tokens.len() < sample.len() && tokenizer.decode(&tokens) == sample);
+        let again = Tokenizer::from_json(&tokenizer.to_json().unwrap()).unwrap();
+        assert_eq!(again.encode(sample).unwrap(), tokens);
+        assert!(Tokenizer::train_bpe(train, 256).unwrap_err().to_string().contains("256 tokens"));
+        assert!(Tokenizer::from_json("{").unwrap_err().to_string().contains("damaged"));
+        let tokens = Tokens::new(&text, tokenizer).unwrap();
+        let bytes = tokens.tokenizer.decode(&tokens.held_out);
+        assert_eq!(bytes.as_bytes(), text.held_out);
+        assert!(tokens.bytes_a_token > 1.5 && tokens.fingerprint != text.fingerprint);
+        assert!(tokens.bigram_loss() < tokens.unigram_loss() && tokens.unigram_loss() < 400_f64.ln());
     }
 
     /// Byte-level pairs, as GPT-2's file has them: letters, `Ġ` for a space, and one pair joined.
@@ -381,7 +564,6 @@ mod tests {
         let text = Text { train: part.clone(), held_out: part, fingerprint: String::new() };
         assert!((unigram_loss(&text) - 2.0f64.ln()).abs() < 0.03);
         assert!(best_bigram_loss(&text) < 0.001);
-        assert!(bigram_loss(&text, 1e9) > 0.69);
     }
 
     #[test]
