@@ -103,7 +103,8 @@ fn tune(
         }
     }
     let after = tuner.loss_on(chat, cases)?;
-    let tuned = ChatModel { llama: tuner.model.merged(&chat.llama)?, ..chat.clone() };
+    let mut tuned = chat.clone();
+    tuned.llama = tuner.model.merged(&chat.llama)?;
     let score = score(&tuned, cases)?;
     println!("{name}: loss {before:.4} to {after:.4}, {} parsed, {} right of {CASES}", score.parsed, score.right);
     let losses: Vec<String> =

@@ -141,6 +141,9 @@ pub fn load_peft(llama: &Llama, base: Base, folder: &Path) -> Result<TunedLlama>
     };
     let targets = lora.targets.clone();
     let (rank, layers) = (lora.rank, lora.layers.clone());
+    if layers.is_empty() || layers.end > model.layers {
+        return Err(other(format!("adapters for the layers {layers:?}")));
+    }
     // Before any weight is touched: all that is missing, and all that is too much.
     let mut expected = BTreeMap::new();
     for layer in layers {

@@ -310,8 +310,9 @@ fn a_few_steps_lower_the_loss_and_the_merged_model_has_learned_them() {
 fn a_loss_that_is_no_number_stops_the_run_and_the_last_good_state_is_kept() {
     let chat = practice();
     let examples = bookings(Part::Training, 4, 1);
-    let model = TunedLlama::new(&chat.llama, Base::F32, lora(4, &[Projection::Down], 3..4)).unwrap();
-    // Each step moves every number by about the rate: 10^30 squared is beyond f32.
+    let model = TunedLlama::new(&chat.llama, Base::F32, lora(4, &[Projection::Q, Projection::K], 3..4)).unwrap();
+    // A step moves B by about the rate, and scores are products of q and k: 10^60 is beyond f32, and ∞ − ∞ is NaN. (Beside other matrices
+    // the next norm would hide it: a number divided by ∞ is 0.)
     let mut tuner = Tuner::new(&chat, model, &examples, plan(10, 1e30)).unwrap();
     let before = tuner.loss_on(&chat, &examples).unwrap();
     let mut outcome = Ok(0.0);
@@ -478,7 +479,7 @@ fn adapters_of_another_model_and_damaged_ones_are_named() {
         ("target_modules", json!(["q_proj", "c_attn"]), "the target \"c_attn\""),
         ("target_modules", json!(".*"), "`target_modules`"),
         ("layers_to_transform", json!([0, 2]), "`layers_to_transform`"),
-        ("layers_to_transform", json!([5]), "of a model that has 2"),
+        ("layers_to_transform", json!([5]), "adapters for the layers 5..6"),
         ("layers_to_transform", json!([0]), "layers.0.self_attn.q_proj.lora_A.weight` is missing"),
         ("target_modules", json!(["q_proj"]), "down_proj.lora_A.weight` has no place"),
         ("r", json!(8), "is [4, 192], and should be [8, 192]"),
