@@ -10,6 +10,7 @@ pub mod data;
 mod device;
 pub mod gpt;
 pub mod llama;
+pub mod lora;
 pub mod memory;
 pub mod quantize;
 mod tensor_id;

@@ -27,6 +27,7 @@
 //! | 40 | [`top_p`], [`decode_step`], [`token_floor`], [`cache_gigabytes`], [`diagnose_serving`] |
 //! | 41 | [`pack_words`], [`scale_search`], [`quantized_matvec`], [`four_bit_gain`], [`diagnose_scales`] |
 //! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes` (feature `onnx`) |
+//! | 50 | [`lora_forward`], [`lora_merge`], [`qlora_memory`], [`diagnose_adapter`] |
 //! | 60 | [`ring_all_reduce`], [`all_reduce_ms`], [`diagnose_training`] |
 
 mod add_rms_norm;
@@ -47,6 +48,7 @@ mod inference;
 mod judged;
 mod kernels;
 mod leak;
+mod lora;
 mod matmul;
 mod memory;
 mod on_paper;
@@ -87,6 +89,10 @@ pub use hopper::{Traffic, TrafficReport, diagnose_traffic, revealed_traffic, tra
 pub use idle::{Idle, IdleReport, diagnose_idle, idle_report, idle_spans, revealed_idle};
 pub use inference::{Decode, cache_gigabytes, decode_step, token_floor, top_p};
 pub use leak::{Leak, diagnose_leak, leaking_weights, revealed_leak};
+pub use lora::{
+    AdapterFault, AdapterReport, AdapterShape, adapter_report, diagnose_adapter, lora_forward, lora_merge, qlora_memory,
+    revealed_adapter,
+};
 pub use matmul::{
     ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, fix_up_traffic,
     memory_limit, mma_tile, product, product_loop, share_suspect, tile_suspect, wave_share,

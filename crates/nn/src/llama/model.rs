@@ -233,6 +233,27 @@ impl Llama {
         self.layers[layer].matrices[of as usize].dense()
     }
 
+    /// The factors of a layer's two norms, in f32.
+    pub(crate) fn norms(&self, layer: usize) -> Result<[Tensor; 2]> {
+        let layer = &self.layers[layer];
+        Ok([layer.norm_1.weight.to_dtype(DType::F32)?, layer.norm_2.weight.to_dtype(DType::F32)?])
+    }
+
+    /// The embedding's rows, the factors of the last norm, and the last matrix, which may be the embedding again; in f32 on the model's
+    /// device.
+    pub(crate) fn ends(&self) -> Result<[Tensor; 3]> {
+        let here = |matrix: &Matrix| -> Result<Tensor> { Ok(matrix.dense()?.to_device(&self.device)?) };
+        let embedding = here(&self.embedding)?;
+        let last = if self.last.is_same(&self.embedding) { embedding.clone() } else { here(&self.last)? };
+        Ok([embedding, self.last_norm.weight.to_dtype(DType::F32)?, last])
+    }
+
+    /// cos and sin of RoPE's angles for the first `length` positions, `[length, head_dim / 2]` in f32.
+    pub(crate) fn rope(&self, length: usize) -> Result<(Tensor, Tensor)> {
+        let of = |table: &Tensor| -> Result<Tensor> { Ok(table.narrow(0, 0, length)?.to_dtype(DType::F32)?) };
+        Ok((of(&self.rope.0)?, of(&self.rope.1)?))
+    }
+
     /// Puts another matrix of the same shape in place of a layer's: what a quantization has left of it.
     ///
     /// # Errors

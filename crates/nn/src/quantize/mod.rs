@@ -23,7 +23,7 @@ pub use gptq::gptq;
 pub use integer::IntGrid;
 pub use matrix::{Rounded, Share, Weights};
 pub use minifloat::MiniFloat;
-pub use nf4::{NF4, nf4_decode, nf4_encode};
+pub use nf4::{NF4, Nf4Matrix, nf4_decode, nf4_encode};
 pub use pack::{pack_int4, unpack_int4};
 pub use whole::{MatrixError, Method, QuantizedLlama, quantize, token_ms};
 

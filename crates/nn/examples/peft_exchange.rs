@@ -1,0 +1,59 @@
+//! One half of an exchange with Hugging Face's peft; the other is `env/baselines/peft_exchange.py`, which calls this:
+//!
+//! - `peft_exchange write FOLDER` writes the practice model as a checkpoint for transformers, adapters for it as peft's files, and the
+//!   logits that this crate computes with them;
+//! - `peft_exchange read FOLDER` reads adapters that peft has written, and the logits that it computed, and compares.
+
+use gpulab_nn::llama::{ChatModel, Precision, Projection};
+use gpulab_nn::lora::{Base, LoraConfig, Training, TunedLlama, load_peft, save_peft, write_base};
+use gpulab_nn::tensors::{HostTensor, TensorFile};
+use gpulab_nn::{DType, Device, Tensor};
+use std::path::Path;
+
+const TOKENS: [u32; 12] = [1, 40, 77, 200, 3, 258, 90, 11, 12, 13, 250, 7];
+
+fn logits(chat: &ChatModel, model: &TunedLlama) -> gpulab::Result<Vec<f32>> {
+    Ok(model.merged(&chat.llama)?.logits(&TOKENS)?.flatten_all()?.to_vec1()?)
+}
+
+fn write(chat: &ChatModel, folder: &Path) -> gpulab::Result<()> {
+    let lora = LoraConfig { rank: 4, alpha: 8.0, targets: Projection::ALL.to_vec(), layers: 1..3, seed: 1 };
+    let model = TunedLlama::new(&chat.llama, Base::F32, Training::Lora(lora))?;
+    for (at, (.., adapter)) in model.adapters().enumerate() {
+        // B of zeros would hide any mistake.
+        let dims = adapter.b().dims();
+        let values = gpulab::cpu::random_f32(dims.iter().product(), at as u64).iter().map(|x| 0.1 * x).collect();
+        adapter.b().set(&Tensor::from_vec(values, dims, &Device::Cpu)?)?;
+    }
+    write_base(&chat.llama, &folder.join("base"))?;
+    save_peft(&model, "base", &folder.join("ours"))?;
+    let mut file = TensorFile::default();
+    let tokens = TOKENS.iter().map(|token| *token as f32).collect();
+    file.tensors.insert("tokens".to_string(), HostTensor::new(&[TOKENS.len()], tokens));
+    for (name, logits) in [("logits", logits(chat, &model)?), ("base", chat.llama.logits(&TOKENS)?.flatten_all()?.to_vec1()?)] {
+        file.tensors.insert(name.to_string(), HostTensor::new(&[TOKENS.len(), logits.len() / TOKENS.len()], logits));
+    }
+    file.write(&folder.join("ours/logits.safetensors"), DType::F32)
+}
+
+fn read(chat: &ChatModel, folder: &Path) -> gpulab::Result<()> {
+    let model = load_peft(&chat.llama, Base::F32, &folder.join("theirs"))?;
+    let theirs = TensorFile::read(&folder.join("theirs/logits.safetensors"))?;
+    let (ours, theirs) = (logits(chat, &model)?, &theirs.tensors["logits"].values);
+    let apart = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0_f32, f32::max);
+    let base: Vec<f32> = chat.llama.logits(&TOKENS)?.flatten_all()?.to_vec1()?;
+    let adapted = ours.iter().zip(&base).map(|(a, b)| (a - b).abs()).fold(0.0_f32, f32::max);
+    println!("peft's adapters in this crate: logits apart by {apart:.2e}, moved by the adapters by {adapted:.2e}");
+    assert!(apart < 1e-2 * adapted, "peft's adapters mean something else here");
+    Ok(())
+}
+
+fn main() -> gpulab::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let chat = ChatModel::practice(&Device::Cpu, Precision::Dense(DType::F32))?;
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["write", folder] => write(&chat, Path::new(folder)),
+        ["read", folder] => read(&chat, Path::new(folder)),
+        _ => Err(gpulab::Error::invalid("peft_exchange takes two words", "write FOLDER, or read FOLDER")),
+    }
+}
