@@ -22,8 +22,8 @@ fn my_all_reduce(rank: &Rank, data: &mut [f32]) -> Result<()> {
 // 2 (n − 1) = 14 steps, an eighth of 1 GiB in each: 14 · (5 µs + 2³⁰ / 8 bytes ÷ 100 GB/s).
 let my_ms: Option<f64> = Some(14.0 * (5e-6 + f64::from(1 << 30) / 8.0 / 100e9) * 1e3);
 
-// exercise: diagnose_training
+// exercise: diagnose_parallel
 // The weights are right at first, and on one and two ranks; with three all are off after one step, even where all ranks have the same
 // gradients: so what they add up does not belong together. Ranks 2 and 5 of six are off by another figure than the rest. That is every
 // third rank, from 2 on: 2, 5 … 62 of 64.
-let my_diagnosis: Option<(check::TrainFault, f64)> = Some((check::TrainFault::OtherOrder, 21.0));
+let my_diagnosis: Option<(check::ParallelFault, f64)> = Some((check::ParallelFault::OtherOrder, 21.0));

@@ -205,7 +205,7 @@ const SOURCE: &str = "fn average(rank: &Rank, first: &mut [f32], second: &mut [f
 
 /// What may be wrong with a data parallel training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TrainFault {
+pub enum ParallelFault {
     /// Gradients are added up, and not divided.
     AverageForgotten,
     /// Some ranks start from other weights.
@@ -232,7 +232,7 @@ pub enum Examples {
 /// What a run of the hidden training looks like from outside.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a report shows itself as the last expression of a cell, without a semicolon"]
-pub struct TrainReport {
+pub struct ParallelReport {
     /// Ranks.
     pub ranks: usize,
     /// What they were given.
@@ -288,7 +288,7 @@ fn descend(weights: &mut [f32], gradient: &[f32]) {
 ///
 /// # Errors
 /// [`Error::Invalid`] for no rank, or more than 6; for no step, or more than 6.
-pub fn train_report(ranks: usize, steps: usize, examples: Examples) -> Result<TrainReport> {
+pub fn parallel_report(ranks: usize, steps: usize, examples: Examples) -> Result<ParallelReport> {
     if !(1..=MOST_RANKS).contains(&ranks) || !(1..=MOST_STEPS).contains(&steps) {
         return Err(Error::invalid(
             format!("{ranks} ranks, {steps} steps"),
@@ -328,10 +328,10 @@ pub fn train_report(ranks: usize, steps: usize, examples: Examples) -> Result<Tr
     let loss = |step: usize| run.results.iter().map(|one| one.1[step]).sum::<f32>() / ranks as f32;
     let first_step = run.log.messages.iter().filter(|message| message.from == 0 && message.number < 2);
     let sent = first_step.fold((0, 0), |(count, all), message| (count + 1, all + message.chunk.len()));
-    Ok(TrainReport { ranks, examples, off, losses: (0..steps).map(loss).collect(), sent })
+    Ok(ParallelReport { ranks, examples, off, losses: (0..steps).map(loss).collect(), sent })
 }
 
-impl TrainReport {
+impl ParallelReport {
     /// Whether these weights are the right ones within rounding.
     fn fits(off: f32) -> bool {
         off < 1e-5
@@ -343,7 +343,7 @@ impl TrainReport {
     }
 }
 
-impl fmt::Display for TrainReport {
+impl fmt::Display for ParallelReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = if self.examples == Examples::Own { "their own examples" } else { "the same examples" };
         let plural = if self.ranks == 1 { "" } else { "s" };
@@ -354,7 +354,7 @@ impl fmt::Display for TrainReport {
             self.ranks
         )?;
         for (step, off) in self.off.iter().enumerate() {
-            let each = off.iter().map(|off| match TrainReport::fits(*off) {
+            let each = off.iter().map(|off| match ParallelReport::fits(*off) {
                 true => "right".to_string(),
                 false => format!("off by {}", figures(f64::from(*off))),
             });
@@ -367,16 +367,16 @@ impl fmt::Display for TrainReport {
 }
 
 /// Checks a diagnosis: what the hidden training does wrong, and how many ranks of a world of 64 do it.
-pub fn diagnose_training(diagnosis: Option<(TrainFault, f64)>) -> Verdict {
+pub fn diagnose_parallel(diagnosis: Option<(ParallelFault, f64)>) -> Verdict {
     let Some((fault, count)) = diagnosis else {
-        return verdict::verdict("diagnose_training", || {
+        return verdict::verdict("diagnose_parallel", || {
             wrong(
                 "there is no diagnosis yet",
                 "ask for reports that differ in one thing: ranks, steps, whose examples. From which step on, and on which ranks, are weights off?",
             )
         });
     };
-    let innocent = verdict::verdict("diagnose_training", || against(fault));
+    let innocent = verdict::verdict("diagnose_parallel", || against(fault));
     if !innocent.passed() {
         return innocent;
     }
@@ -390,36 +390,36 @@ pub fn diagnose_training(diagnosis: Option<(TrainFault, f64)>) -> Verdict {
         (ASKED as f64 / 2.0, "half of them? Compare worlds of 3, 4, 5 and 6"),
     ];
     let start = "in a world of 6, which ranks are off by another figure than rank 0? Go on with that rule";
-    number("diagnose_training", Some(count), right..=right, &slips, start)
+    number("diagnose_parallel", Some(count), right..=right, &slips, start)
 }
 
 /// What speaks for an innocent suspect.
-fn against(named: TrainFault) -> Check {
+fn against(named: ParallelFault) -> Check {
     let off = |ranks: usize, step: usize, examples| -> Check<Vec<f32>> {
-        Ok(train_report(ranks, step.max(1), examples)?.off[step].clone())
+        Ok(parallel_report(ranks, step.max(1), examples)?.off[step].clone())
     };
-    let rights = |off: &[f32]| off.iter().filter(|off| TrainReport::fits(**off)).count();
+    let rights = |off: &[f32]| off.iter().filter(|off| ParallelReport::fits(**off)).count();
     let what = match named {
-        TrainFault::OtherOrder => return Ok(()),
-        TrainFault::AverageForgotten => {
+        ParallelFault::OtherOrder => return Ok(()),
+        ParallelFault::AverageForgotten => {
             let off = off(2, 3, Examples::Own)?;
             format!(
                 "with 2 ranks and their own examples {} of 2 are right after 3 steps: a sum would be twice as large",
                 rights(&off)
             )
         }
-        TrainFault::SeedByRank => {
+        ParallelFault::SeedByRank => {
             let off = off(6, 0, Examples::Own)?;
             format!("before the first step {} of 6 ranks have the right weights", rights(&off))
         }
-        TrainFault::NotReduced | TrainFault::RemainderLost => {
+        ParallelFault::NotReduced | ParallelFault::RemainderLost => {
             let off = off(3, 1, Examples::Same)?;
             format!(
                 "with the same examples on 3 ranks their gradients are equal, reduced or not; and after one step {} of 3 ranks have the right weights",
                 rights(&off)
             )
         }
-        TrainFault::RateByRank => {
+        ParallelFault::RateByRank => {
             let off = off(3, 1, Examples::Own)?;
             format!(
                 "after one step of 3 ranks rank 0 is off by {}, and rank 1 as well: a rate of rank 2's cannot have moved them yet",
@@ -434,8 +434,8 @@ fn against(named: TrainFault) -> Check {
 }
 
 /// The hidden source, once the diagnosis is right.
-pub fn revealed_training(diagnosis: Option<(TrainFault, f64)>) -> String {
-    match diagnose_training(diagnosis).passed() {
+pub fn revealed_parallel(diagnosis: Option<(ParallelFault, f64)>) -> String {
+    match diagnose_parallel(diagnosis).passed() {
         true => SOURCE.to_string(),
         false => "The source shows itself when the diagnosis is right.".to_string(),
     }
@@ -611,41 +611,41 @@ mod tests {
     #[test]
     fn reports_tell_suspects_apart_and_hide_the_source() {
         let right = |ranks, steps, examples| {
-            let report = train_report(ranks, steps, examples).unwrap();
+            let report = parallel_report(ranks, steps, examples).unwrap();
             assert!(!report.to_string().contains("% 3"), "{report}");
-            report.off[steps].iter().filter(|off| TrainReport::fits(**off)).count()
+            report.off[steps].iter().filter(|off| ParallelReport::fits(**off)).count()
         };
         assert_eq!((right(1, 6, Examples::Own), right(2, 6, Examples::Own)), (1, 2));
         assert_eq!((right(3, 1, Examples::Own), right(3, 1, Examples::Same)), (0, 0));
-        let six = train_report(6, 3, Examples::Own).unwrap();
+        let six = parallel_report(6, 3, Examples::Own).unwrap();
         assert!(six.off[0].iter().all(|off| *off == 0.0));
         let after = &six.off[3];
         assert!(after[0] == after[1] && after[0] == after[3] && after[2] == after[5] && after[0] != after[2], "{six}");
         assert!(six.losses.iter().all(|loss| loss.is_finite()) && six.sent.0 == 2 * 10, "{six}");
-        assert!(train_report(7, 1, Examples::Own).is_err() && train_report(1, 0, Examples::Own).is_err());
+        assert!(parallel_report(7, 1, Examples::Own).is_err() && parallel_report(1, 0, Examples::Own).is_err());
     }
 
     #[test]
     fn only_the_reports_convict() {
-        let right = Some((TrainFault::OtherOrder, 21.0));
-        assert!(diagnose_training(right).passed(), "{}", diagnose_training(right).text());
-        assert_eq!(revealed_training(right), SOURCE);
+        let right = Some((ParallelFault::OtherOrder, 21.0));
+        assert!(diagnose_parallel(right).passed(), "{}", diagnose_parallel(right).text());
+        assert_eq!(revealed_parallel(right), SOURCE);
         for (wrong, said) in [
             (None, "no diagnosis yet"),
-            (Some((TrainFault::AverageForgotten, 21.0)), "2 of 2 are right after 3 steps"),
-            (Some((TrainFault::SeedByRank, 21.0)), "6 of 6 ranks have the right weights"),
-            (Some((TrainFault::NotReduced, 21.0)), "0 of 3 ranks have the right weights"),
-            (Some((TrainFault::RemainderLost, 21.0)), "0 of 3 ranks have the right weights"),
-            (Some((TrainFault::RateByRank, 21.0)), "rank 1 as well"),
-            (Some((TrainFault::OtherOrder, 22.0)), "which is the first one"),
-            (Some((TrainFault::OtherOrder, 64.0)), "all of them suffer"),
-            (Some((TrainFault::OtherOrder, 43.0)), "as rank 0 does"),
-            (Some((TrainFault::OtherOrder, 32.0)), "half of them?"),
-            (Some((TrainFault::OtherOrder, f64::NAN)), "is no answer"),
+            (Some((ParallelFault::AverageForgotten, 21.0)), "2 of 2 are right after 3 steps"),
+            (Some((ParallelFault::SeedByRank, 21.0)), "6 of 6 ranks have the right weights"),
+            (Some((ParallelFault::NotReduced, 21.0)), "0 of 3 ranks have the right weights"),
+            (Some((ParallelFault::RemainderLost, 21.0)), "0 of 3 ranks have the right weights"),
+            (Some((ParallelFault::RateByRank, 21.0)), "rank 1 as well"),
+            (Some((ParallelFault::OtherOrder, 22.0)), "which is the first one"),
+            (Some((ParallelFault::OtherOrder, 64.0)), "all of them suffer"),
+            (Some((ParallelFault::OtherOrder, 43.0)), "as rank 0 does"),
+            (Some((ParallelFault::OtherOrder, 32.0)), "half of them?"),
+            (Some((ParallelFault::OtherOrder, f64::NAN)), "is no answer"),
         ] {
-            let text = diagnose_training(wrong).text();
+            let text = diagnose_parallel(wrong).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{wrong:?}: {text}");
-            assert!(revealed_training(wrong).starts_with("The source shows itself"), "{text}");
+            assert!(revealed_parallel(wrong).starts_with("The source shows itself"), "{text}");
         }
     }
 }

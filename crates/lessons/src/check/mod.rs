@@ -28,7 +28,7 @@
 //! | 41 | [`pack_words`], [`scale_search`], [`quantized_matvec`], [`four_bit_gain`], [`diagnose_scales`] |
 //! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes` (feature `onnx`) |
 //! | 50 | [`lora_forward`], [`lora_merge`], [`qlora_memory`], [`diagnose_adapter`] |
-//! | 60 | [`ring_all_reduce`], [`all_reduce_ms`], [`diagnose_training`] |
+//! | 60 | [`ring_all_reduce`], [`all_reduce_ms`], [`diagnose_parallel`] |
 
 mod add_rms_norm;
 mod attention;
@@ -73,8 +73,8 @@ mod verdict;
 pub use add_rms_norm::add_rms_norm;
 pub use attention::{grouped, longest_sequence, softmax_row};
 pub use collectives::{
-    Examples, TrainFault, TrainReport, all_reduce_ms, diagnose_training, revealed_training, ring_all_reduce,
-    train_report,
+    Examples, ParallelFault, ParallelReport, all_reduce_ms, diagnose_parallel, revealed_parallel, ring_all_reduce,
+    parallel_report,
 };
 pub use compare::which_is_faster;
 pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
