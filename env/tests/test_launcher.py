@@ -31,16 +31,24 @@ def test_only_what_never_changes_is_shared(tmp_path: Path) -> None:
     deps.mkdir(parents=True)
     for name in ("liba-1.rlib", "liba-1.rmeta", "libm-2.so", "a-1.d", "libctx.so", "ctx.d"):
         (deps / name).write_text(name)
-    for name in ("incremental/gpulab-3/x.bin", ".fingerprint/a-1/lib-a", ".fingerprint/ctx-9/lib-ctx", ".cargo-lock"):
+    notes = ("lib-a", "lib-a.json", "dep-lib-a")
+    for name in (
+        "incremental/gpulab-3/x.bin",
+        *(f".fingerprint/a-1/{note}" for note in notes),
+        ".fingerprint/ctx-9/lib-ctx",
+        ".cargo-lock",
+        "build/a-1/out/table.json",
+    ):
         (deps.parent / name).parent.mkdir(parents=True, exist_ok=True)
         (deps.parent / name).write_text(name)
-    os.utime(deps / "a-1.d", (1, 1))
+    os.utime(deps.parent / ".fingerprint/a-1/lib-a", (1, 1))
     linked_copy(old, tmp_path / "new")
     before, after = contents(old), contents(tmp_path / "new")
     shared = {name for name in after if after[name] == before[name]}
     assert shared == {f"target/debug/deps/{name}" for name in ("liba-1.rlib", "liba-1.rmeta", "libm-2.so")}
-    assert set(after) - shared == {f"target/debug/{n}" for n in ("deps/a-1.d", ".fingerprint/a-1/lib-a", ".cargo-lock")}
-    assert (tmp_path / "new/target/debug/deps/a-1.d").stat().st_mtime == 1
+    copied = (".fingerprint/a-1/lib-a", ".fingerprint/a-1/dep-lib-a", ".cargo-lock", "build/a-1/out/table.json")
+    assert set(after) - shared == {f"target/debug/{name}" for name in copied}
+    assert (tmp_path / "new/target/debug/.fingerprint/a-1/lib-a").stat().st_mtime == 1
     linked_copy(old, tmp_path / "whole", incremental=True)
     assert "target/debug/incremental/gpulab-3/x.bin" in contents(tmp_path / "whole")
 
