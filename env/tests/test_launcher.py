@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -142,6 +143,26 @@ def test_a_quick_build_is_the_set_ups_decision_and_no_other_build_serves_it(
     assert recipe.compiler_key("rustc 1") != before
     paths.write_json(paths.STATE, {"quick": False})
     assert recipe.compiler_key("rustc 1") == before
+
+
+def test_settings_by_package_name_each_crate_and_agree_with_the_tests_builds(tmp_path: Path) -> None:
+    def packages(file: Path) -> dict[str, str]:
+        return dict(re.findall(r"^([\w-]+) = (\{.*\})$", file.read_text(encoding="utf-8"), re.MULTILINE))
+
+    ours, tests = packages(recipe.CARGO), packages(paths.ENV / "ci" / "cargo.toml")
+    members = {
+        re.search(r'^name = "(.+)"', (folder / "Cargo.toml").read_text(), re.MULTILINE)[1]
+        for folder in recipe._crates()
+    }
+    # What no notebook loads: the program, and the reader's own crate; the device library is compiled for GPUs.
+    others = {"gpulab-cli", "my-kernels", "gpulab-device"}
+    assert set(ours) - {"cudarc"} == members - others
+    # A dependency with other settings in the tests would be compiled twice.
+    assert tests["cudarc"] == ours["cudarc"]
+    build = tmp_path / "kernel" / "build"
+    (build / "config").mkdir(parents=True)
+    recipe.write_config(build, None)
+    assert packages(tmp_path / "kernel" / ".cargo" / "config.toml") == ours
 
 
 @pytest.fixture
