@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 from env import paths
@@ -24,17 +25,17 @@ SETUP = f"open a terminal in {paths.ROOT}, run `make setup`, then run the cell a
 
 def remove_dead(kernels: Path) -> None:
     """Removes the folders of kernels that have ended, however they ended."""
-    for folder in kernels.iterdir():
-        if lock.is_free(folder / OWNER):
-            shutil.rmtree(folder, ignore_errors=True)
+    # Nobody takes a folder for dead between its making and its locking.
+    with lock.locked(START_LOCK):
+        dead = [folder for folder in kernels.glob("*") if lock.is_free(folder / OWNER)]
+    for folder in dead:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def own_folder(kernels: Path) -> Path:
     """A new folder that stays ours until this process ends."""
     kernels.mkdir(parents=True, exist_ok=True)
-    # One start at a time: nobody takes a folder for dead between its making and its locking.
     with lock.locked(START_LOCK):
-        remove_dead(kernels)
         folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=kernels))
         lock.take(folder / OWNER)
     return folder
@@ -97,6 +98,9 @@ def start() -> tuple[Path, dict[str, str]]:
         return prepare(dict(os.environ), Path.cwd())
     except NotReadyError as error:
         raise NotReadyError(f"{error}\nnext: {SETUP}") from None
+    finally:
+        # Thousands of files, for which no cell waits; on a full disk the next start has their room.
+        threading.Thread(target=remove_dead, args=(paths.KERNELS,), daemon=True).start()
 
 
 def main(connection_file: str) -> None:

@@ -3,7 +3,7 @@
     python3 -m env.baselines.bench_cpu             all cores and one core
     python3 -m env.baselines.bench_cpu --cores 2   on two cores
 
-The Rust functions are built as the notebooks build them (evcxr: opt-level 2, 16 codegen units). The peers are NumPy's
+The Rust functions are built as the notebooks build them (evcxr's profile, and env/kernel_cache/cargo.toml). The peers are NumPy's
 OpenBLAS for the matrix product, and for the sum the best of several plain C loops, compiled for this very CPU. Both
 sides run on the same cores, interleaved; the ratio is the median over the turns (above 1: the crate is faster).
 """
@@ -19,6 +19,7 @@ import time
 from env import paths
 from env.baselines.asked import Asked, own_python, usable_cores
 from env.console import tool
+from env.kernel_cache import recipe
 
 FOLDER = paths.GENERATED / "bench_cpu"
 PEER = paths.ENV / "baselines" / "bench_cpu_peer.py"
@@ -52,6 +53,7 @@ def prepare() -> list[list[str]]:
     """Builds the Rust side and NumPy's environment; both commands."""
     target = FOLDER / "target"
     build = ["cargo", "build", "--quiet", "-p", "gpulab-cpu", "--example", "cpu_baselines", "--target-dir", str(target)]
+    build += ["--config", str(recipe.CARGO)]
     subprocess.run(build, cwd=paths.ROOT, env=os.environ | EVCXR_PROFILE, check=True)
     return [[str(target / "debug" / "examples" / "cpu_baselines")], [own_python(FOLDER / "venv", "numpy"), str(PEER)]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,6 +27,8 @@ PROFILE = {"CARGO_PROFILE_DEV_OVERFLOW_CHECKS": "false", "CARGO_PROFILE_DEV_DEBU
 # Where nobody measures with it (GPULAB_QUICK_BUILD, which CI sets): a third less to build of polars, whose pipeline then
 # takes a third longer, as a crate's parts are not optimised together once more.
 QUICK = {"CARGO_PROFILE_DEV_LTO": "off", "CARGO_INCREMENTAL": "0"}
+# By package, which no variable can say.
+CARGO = Path(__file__).with_name("cargo.toml")
 # evcxr's own flags for rustc, which flags from the environment replace.
 EVCXR_FLAGS = ("-Cprefer-dynamic",)
 # What a reader's own environment says here would make a kernel's build differ from the warmed one, and rebuild all.
@@ -90,6 +93,10 @@ def prelude(lines: str | None) -> str:
 def write_config(folder: Path, lines: str | None) -> None:
     """The kernel's settings; a reader's own evcxr settings do not reach it."""
     analysis.prepare(folder)
+    # evcxr writes a `.cargo` of its own into the folder itself.
+    above = folder.parent / ".cargo"
+    above.mkdir(exist_ok=True)
+    shutil.copyfile(CARGO, above / "config.toml")
     config = folder / "config"
     config.mkdir(exist_ok=True)
     (config / "evcxr.toml").write_text(f"[evcxr]\nprelude = '''\n{prelude(lines)}\n'''\n", encoding="utf-8")
@@ -153,7 +160,7 @@ def compiler_key(rustc: str) -> str:
 
 def dependencies_key(rustc: str) -> str:
     """Changes with whatever may make cargo build some dependencies again."""
-    return _digest([compiler_key(rustc).encode(), *(f.read_bytes() for f in _manifests() if f.is_file())])
+    return _digest([compiler_key(rustc).encode(), *(f.read_bytes() for f in [CARGO, *_manifests()] if f.is_file())])
 
 
 def sources_key() -> str:

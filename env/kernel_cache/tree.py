@@ -16,6 +16,8 @@ from pathlib import Path
 LINKED = (".rlib", ".rmeta", ".so", ".dylib", ".a")
 # What the cells of another kernel left behind.
 CELL_FILES = ("libctx.", "libcode_", "ctx.d", "ctx-")
+# What a compiler told cargo, which keeps its own notes of that, and why cargo builds again: a third of what is copied.
+UNREAD = {"deps": ".d", ".fingerprint": ".json"}
 # What cargo adds to a name for each way to build the same crate.
 HASHED = re.compile(r"-([0-9a-f]{16})(?:\.\w+)?$")
 
@@ -27,9 +29,10 @@ def is_linked(name: str) -> bool:
 
 def is_left_out(name: str, folder: str, incremental: bool) -> bool:
     """Whether a build's file or folder has no worth in a copy of it."""
-    if name.startswith(CELL_FILES):
+    parts = Path(folder).parts[-2:]
+    if name.startswith(CELL_FILES) or any(part in parts and name.endswith(end) for part, end in UNREAD.items()):
         return True
-    return not incremental and folder == "incremental"
+    return not incremental and parts[-1:] == ("incremental",)
 
 
 def linked_copy(
@@ -45,20 +48,32 @@ def linked_copy(
     links, for a `source` that stays: in a container's layers a hard link copies the whole file. `wanted` is asked for
     each name.
     """
+    target.parent.mkdir(parents=True, exist_ok=True)
     for folder, folders, files in os.walk(source):
-        name = os.path.basename(folder)
-        folders[:] = [f for f in folders if wanted(f) and not is_left_out(f, name, incremental)]
-        new = os.path.join(target, os.path.relpath(folder, source))
-        os.makedirs(new)
+        folders[:] = [f for f in folders if wanted(f) and not is_left_out(f, folder, incremental)]
+        new = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))
+        os.mkdir(new)
         for file in files:
-            if not wanted(file) or is_left_out(file, name, incremental):
+            if not wanted(file) or is_left_out(file, folder, incremental):
                 continue
             old = os.path.join(folder, file)
             if is_linked(file):
                 _link(old, os.path.join(new, file), soft)
             else:
-                # With its times: cargo builds again whatever looks older than what it was made from.
-                shutil.copy2(old, os.path.join(new, file), follow_symlinks=False)
+                _copy(old, os.path.join(new, file))
+
+
+def _copy(old: str, new: str) -> None:
+    """With its times: cargo builds again whatever looks older than what it was made from."""
+    if os.path.islink(old):
+        shutil.copy2(old, new, follow_symlinks=False)
+        return
+    # These are a thousand small files: `shutil.copy2` takes twice as many calls for each.
+    with open(old, "rb") as source, open(new, "wb") as target:
+        target.write(source.read())
+        status = os.fstat(source.fileno())
+    os.chmod(new, status.st_mode)
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _link(old: str, new: str, soft: bool) -> None:

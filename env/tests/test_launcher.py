@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -31,16 +32,24 @@ def test_only_what_never_changes_is_shared(tmp_path: Path) -> None:
     deps.mkdir(parents=True)
     for name in ("liba-1.rlib", "liba-1.rmeta", "libm-2.so", "a-1.d", "libctx.so", "ctx.d"):
         (deps / name).write_text(name)
-    for name in ("incremental/gpulab-3/x.bin", ".fingerprint/a-1/lib-a", ".fingerprint/ctx-9/lib-ctx", ".cargo-lock"):
+    notes = ("lib-a", "lib-a.json", "dep-lib-a")
+    for name in (
+        "incremental/gpulab-3/x.bin",
+        *(f".fingerprint/a-1/{note}" for note in notes),
+        ".fingerprint/ctx-9/lib-ctx",
+        ".cargo-lock",
+        "build/a-1/out/table.json",
+    ):
         (deps.parent / name).parent.mkdir(parents=True, exist_ok=True)
         (deps.parent / name).write_text(name)
-    os.utime(deps / "a-1.d", (1, 1))
+    os.utime(deps.parent / ".fingerprint/a-1/lib-a", (1, 1))
     linked_copy(old, tmp_path / "new")
     before, after = contents(old), contents(tmp_path / "new")
     shared = {name for name in after if after[name] == before[name]}
     assert shared == {f"target/debug/deps/{name}" for name in ("liba-1.rlib", "liba-1.rmeta", "libm-2.so")}
-    assert set(after) - shared == {f"target/debug/{n}" for n in ("deps/a-1.d", ".fingerprint/a-1/lib-a", ".cargo-lock")}
-    assert (tmp_path / "new/target/debug/deps/a-1.d").stat().st_mtime == 1
+    copied = (".fingerprint/a-1/lib-a", ".fingerprint/a-1/dep-lib-a", ".cargo-lock", "build/a-1/out/table.json")
+    assert set(after) - shared == {f"target/debug/{name}" for name in copied}
+    assert (tmp_path / "new/target/debug/.fingerprint/a-1/lib-a").stat().st_mtime == 1
     linked_copy(old, tmp_path / "whole", incremental=True)
     assert "target/debug/incremental/gpulab-3/x.bin" in contents(tmp_path / "whole")
 
@@ -134,6 +143,26 @@ def test_a_quick_build_is_the_set_ups_decision_and_no_other_build_serves_it(
     assert recipe.compiler_key("rustc 1") != before
     paths.write_json(paths.STATE, {"quick": False})
     assert recipe.compiler_key("rustc 1") == before
+
+
+def test_settings_by_package_name_each_crate_and_agree_with_the_tests_builds(tmp_path: Path) -> None:
+    def packages(file: Path) -> dict[str, str]:
+        return dict(re.findall(r"^([\w-]+) = (\{.*\})$", file.read_text(encoding="utf-8"), re.MULTILINE))
+
+    ours, tests = packages(recipe.CARGO), packages(paths.ENV / "ci" / "cargo.toml")
+    members = {
+        re.search(r'^name = "(.+)"', (folder / "Cargo.toml").read_text(), re.MULTILINE)[1]
+        for folder in recipe._crates()
+    }
+    # What no notebook loads: the program, and the reader's own crate; the device library is compiled for GPUs.
+    others = {"gpulab-cli", "my-kernels", "gpulab-device"}
+    assert set(ours) - {"cudarc"} == members - others
+    # A dependency with other settings in the tests would be compiled twice.
+    assert tests["cudarc"] == ours["cudarc"]
+    build = tmp_path / "kernel" / "build"
+    (build / "config").mkdir(parents=True)
+    recipe.write_config(build, None)
+    assert packages(tmp_path / "kernel" / ".cargo" / "config.toml") == ours
 
 
 @pytest.fixture
