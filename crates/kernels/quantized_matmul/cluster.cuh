@@ -22,7 +22,7 @@ __device__ void cluster_meet() {
 __device__ void finish(const Sums (&sums)[TILES], float *shared, bf16 *y, int row0, int batch, int rows) {
     constexpr int ACROSS = WARPS / SPLIT;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % CLUSTER;
-    // BATCH × ROWS, in rows that are four numbers longer. Warps that share rows add in turns.
+    // BATCH × ROWS, in rows that are four numbers longer. Warps that share rows add one after the other.
 #pragma unroll
     for (int turn = 0; turn < SPLIT; ++turn) {
         if (warp / ACROSS == turn) {
