@@ -5,15 +5,15 @@ const CROSS_ENTROPY: &str = r#"extern "C" __global__ void cross_entropy(const fl
                                           float *gradients, int vocab, float scale) {
     __shared__ float mosts[4], sums[4];
     const float *row = logits + (size_t)blockIdx.x * vocab;
-    float most = -INFINITY, sum = 0.0f;
+    float most = -3.4e38f, sum = 0.0f;
     for (int i = threadIdx.x; i < vocab; i += blockDim.x) { // maximum and sum in one look: lesson 31a's online softmax
         float larger = fmaxf(most, row[i]);
         sum = sum * expf(most - larger) + expf(row[i] - larger);
         most = larger;
     }
-    for (int away = 16; away > 0; away /= 2) { // two parts become one; a thread without a token has maximum -INFINITY and sum 0
+    for (int away = 16; away > 0; away /= 2) { // two parts become one; a thread without a token has sum 0
         float other = __shfl_xor_sync(~0u, most, away), its = __shfl_xor_sync(~0u, sum, away), larger = fmaxf(most, other);
-        sum = larger == -INFINITY ? 0.0f : sum * expf(most - larger) + its * expf(other - larger);
+        sum = sum * expf(most - larger) + its * expf(other - larger);
         most = larger;
     }
     if (threadIdx.x % 32 == 0) { mosts[threadIdx.x / 32] = most; sums[threadIdx.x / 32] = sum; }
