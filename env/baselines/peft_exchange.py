@@ -1,4 +1,4 @@
-"""Adapters exchanged with Hugging Face's peft, both ways, and the logits compared: `python3 -m env.baselines.peft_exchange`.
+"""Adapters exchanged with Hugging Face's peft in both directions, and the logits compared: `python3 -m env.baselines.peft_exchange`.
 
 Needs torch, transformers and peft in the Python that runs it; nothing is fetched from the internet. The example `peft_exchange` of
 `gpulab-nn` is the other half.

@@ -100,7 +100,7 @@ pub fn save_peft(model: &TunedLlama, base_model: &str, folder: &Path) -> Result<
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": base_model,
         "r": lora.rank,
-        "lora_alpha": lora.alpha,
+        "lora_alpha": if lora.alpha.fract() == 0.0 { json!(lora.alpha as u64) } else { json!(lora.alpha) },
         "lora_dropout": 0.0,
         "target_modules": targets,
         "layers_to_transform": if every { Value::Null } else { json!(lora.layers.clone().collect::<Vec<_>>()) },

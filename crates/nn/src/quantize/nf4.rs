@@ -77,7 +77,7 @@ enum Scales {
 }
 
 impl Nf4Matrix {
-    /// Rounds a matrix. With `double`, the scales of 256 blocks of 64 share one in f32, and are FP8 (E4M3) themselves: 4.127 bits a
+    /// Rounds a matrix. With `double`, the scales of 256 blocks of 64 share one in f32, and are FP8 (E4M3) themselves: 4.127 bits per
     /// weight in place of 4.5.
     ///
     /// # Errors
