@@ -1,10 +1,8 @@
-//! Where candle computes: the CPU, an NVIDIA GPU, or a Mac's GPU; and how much memory this process holds.
+//! Where candle computes: the CPU, an NVIDIA GPU or a Mac's GPU.
 
 use candle_core::Device;
-use gpulab::command::output_of;
 use gpulab::error::{Error, Result};
 use gpulab::measurement::Backend;
-use std::time::Duration;
 
 /// A kind of device, as the command line names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,26 +98,6 @@ impl DeviceKind {
     }
 }
 
-// ----------------------------------------------------------------------
-// How much memory this process holds.
-
-/// Bytes of memory that this process has in use now, as the operating system counts them; `None` where it does not tell.
-pub fn resident_bytes() -> Option<u64> {
-    let kib = match std::fs::read_to_string("/proc/self/status") {
-        Ok(status) => status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()),
-        // macOS has no such file; `ps` counts the same.
-        Err(_) => {
-            let pid = std::process::id().to_string();
-            output_of("ps", &["-o", "rss=", "-p", &pid], Duration::from_secs(2))
-                .ok()
-                .and_then(|text| text.trim().parse().ok())
-        }
-    };
-    kib.map(|kib| kib * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,14 +120,5 @@ mod tests {
             }
         }
         assert!(DeviceKind::best().0.open().is_ok());
-    }
-
-    #[test]
-    fn memory_that_is_written_shows() {
-        let before = resident_bytes().unwrap();
-        let held = vec![1u8; 256 << 20];
-        let after = resident_bytes().unwrap();
-        // Other tests run beside it; what they give back is less than half of this.
-        assert!(after > before + (128 << 20), "{before} {after} {}", held[7]);
     }
 }
