@@ -21,7 +21,7 @@ NEEDED = "needs an NVIDIA GPU"
 # Not a test: what another test starts as a process of its own.
 HELPER = "the other process of"
 # Building candle and polars takes minutes; ARGS names them where they are wanted.
-CRATES = ["gpulab", "gpulab-kernels", "gpulab-profiling"]
+CRATES = ["gpulab", "gpulab-kernels", "gpulab-profiling", "gpulab-ranks"]
 
 
 def ignored() -> dict[str, str]:

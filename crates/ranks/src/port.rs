@@ -216,7 +216,7 @@ impl Shared {
     /// The log, and the failure if there was one.
     pub fn outcome(&self) -> Result<Log, Failure> {
         let mut state = self.lock();
-        let log = std::mem::take(&mut state.log).in_steps();
+        let log = std::mem::take(&mut state.log);
         match state.failure.take() {
             None => Ok(log),
             Some((failure, at)) => {

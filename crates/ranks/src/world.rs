@@ -1,5 +1,6 @@
 //! Ranks that are threads of this CPU.
 
+use crate::cost::Link;
 use crate::failure::{Cause, Failure};
 use crate::log::Log;
 use crate::port::{Fault, Group, Settings, Shared, Vanished};
@@ -116,7 +117,13 @@ impl World {
             let threads: Vec<_> = (0..self.ranks).map(spawn).collect();
             threads.into_iter().map(|thread| thread.join().expect("panics are caught")).collect()
         });
-        let log = shared.outcome()?;
+        // In steps of a world in which each message takes one.
+        let in_steps = |log: Log| {
+            let starts = Link::UNIT.replay(&log).starts_us;
+            log.in_steps(&starts)
+        };
+        let log = shared.outcome().map_err(|failure| Failure { log: Box::new(in_steps(*failure.log)), ..failure })?;
+        let log = in_steps(log);
         Ok(Run { results: results.into_iter().map(|result| result.expect("no rank failed")).collect(), log })
     }
 }

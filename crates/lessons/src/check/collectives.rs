@@ -7,7 +7,6 @@ use gpulab::error::{Error, Result};
 use gpulab::measurement::figures;
 use gpulab_ranks::{Cause, Collectives, Failure, Log, Op, Rank, World};
 use std::fmt;
-use std::time::Duration;
 
 /// An all-reduce (a sum) of the reader's own, in place.
 type AllReduce = fn(&Rank, &mut [f32]) -> Result<()>;
@@ -25,7 +24,7 @@ pub fn ring_all_reduce(answer: AllReduce) -> Verdict {
                 let waits = if rendezvous { ", where a send waits for its receiver" } else { "" };
                 let case = format!("{ranks} rank{}, {len} numbers{waits}", if ranks == 1 { "" } else { "s" });
                 asking(&case);
-                let world = World::new(ranks).time_limit(Duration::from_secs(3));
+                let world = World::new(ranks);
                 let world = if rendezvous { world.rendezvous() } else { world };
                 let run = world.run(|rank| {
                     let mut data = numbers(rank.rank(), len);

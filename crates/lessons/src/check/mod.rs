@@ -73,8 +73,8 @@ mod verdict;
 pub use add_rms_norm::add_rms_norm;
 pub use attention::{grouped, longest_sequence, softmax_row};
 pub use collectives::{
-    Examples, ParallelFault, ParallelReport, all_reduce_ms, diagnose_parallel, revealed_parallel, ring_all_reduce,
-    parallel_report,
+    Examples, ParallelFault, ParallelReport, all_reduce_ms, diagnose_parallel, parallel_report, revealed_parallel,
+    ring_all_reduce,
 };
 pub use compare::which_is_faster;
 pub use detection::{Candidate, Pairing, choose_device, fix_mismatch, will_it_run};
