@@ -62,7 +62,7 @@ pub fn train(options: TrainGpt) -> Result<String> {
     ))
 }
 
-/// The small model of lesson 22: its vocabulary is made as large as the tokenizer's.
+/// Like that of lesson 22, wider and deeper.
 const SMALL: Config = Config { n_layer: 4, n_head: 4, n_embd: 128, n_ctx: 128, vocab_size: 1024 };
 
 fn plan(options: &TrainGpt) -> GptTrainConfig {

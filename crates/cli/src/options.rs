@@ -140,7 +140,7 @@ pub struct Train {
 
 #[derive(Debug, Args)]
 pub struct TrainGpt {
-    /// bytes: the course's own, which reads bytes; small: lesson 22's, with a BPE tokenizer of 1024 tokens; gpt2: the shape
+    /// bytes: the course's own, which reads bytes; small: like lesson 22's, and larger, with a BPE tokenizer of 1024 tokens; gpt2: the shape
     /// of GPT-2's smallest, 124 million parameters, for a GPU
     #[arg(long, value_enum, default_value_t = GptModel::Bytes)]
     pub model: GptModel,
