@@ -546,7 +546,7 @@ mod tests {
             (GradientCut, "in the second one"),
             (ScaleMissing, "alpha does count"),
             (BaseMoves, "moved by 0"),
-            (RateTooHigh, "4.0 times as large"),
+            (RateTooHigh, "4.00 times as large"),
         ] {
             no(&diagnose_adapter(Some((fault, 4.0))), says);
         }
