@@ -30,7 +30,9 @@ fn write(chat: &ChatModel, folder: &Path) -> gpulab::Result<()> {
     let mut file = TensorFile::default();
     let tokens = TOKENS.iter().map(|token| *token as f32).collect();
     file.tensors.insert("tokens".to_string(), HostTensor::new(&[TOKENS.len()], tokens));
-    for (name, logits) in [("logits", logits(chat, &model)?), ("base", chat.llama.logits(&TOKENS)?.flatten_all()?.to_vec1()?)] {
+    for (name, logits) in
+        [("logits", logits(chat, &model)?), ("base", chat.llama.logits(&TOKENS)?.flatten_all()?.to_vec1()?)]
+    {
         file.tensors.insert(name.to_string(), HostTensor::new(&[TOKENS.len(), logits.len() / TOKENS.len()], logits));
     }
     file.write(&folder.join("ours/logits.safetensors"), DType::F32)

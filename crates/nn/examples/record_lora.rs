@@ -6,7 +6,9 @@
 //! Stopped and started again it goes on: runs that the file has are not made anew. Nothing is timed.
 
 use gpulab_nn::llama::{ChatModel, Precision, Projection};
-use gpulab_nn::lora::{Base, Example, LoraConfig, Part, TunePlan, TunedLlama, Training, Tuner, bookings, save_peft, score};
+use gpulab_nn::lora::{
+    Base, Example, LoraConfig, Part, Training, TunePlan, TunedLlama, Tuner, bookings, save_peft, score,
+};
 use gpulab_nn::{DType, Device};
 use std::path::{Path, PathBuf};
 

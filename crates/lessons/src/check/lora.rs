@@ -38,7 +38,14 @@ struct Case {
 
 fn cases() -> Vec<Case> {
     // Sides that are all different, so that a transposed matrix shows; alpha at, below and above the rank; and one of each.
-    let shapes = [(1, 3, 2, 1, 1.0), (2, 5, 4, 2, 2.0), (4, 7, 3, 3, 6.0), (3, 4, 9, 2, 1.0), (5, 16, 12, 8, 16.0), (2, 6, 6, 6, 3.0)];
+    let shapes = [
+        (1, 3, 2, 1, 1.0),
+        (2, 5, 4, 2, 2.0),
+        (4, 7, 3, 3, 6.0),
+        (3, 4, 9, 2, 1.0),
+        (5, 16, 12, 8, 16.0),
+        (2, 6, 6, 6, 3.0),
+    ];
     let case = |(at, (rows, inputs, outputs, rank, alpha)): (usize, (usize, usize, usize, usize, f32))| {
         let random = |n: usize, part: u64| cpu::random_f32(n, 10 * at as u64 + part);
         Case {
@@ -73,7 +80,9 @@ impl Case {
     /// x · weightᵀ.
     fn through(&self, weight: &[f64]) -> Vec<f64> {
         let AdapterShape { rows, inputs, outputs, .. } = self.shape;
-        let dot = |row: usize, o: usize| (0..inputs).map(|i| f64::from(self.x[row * inputs + i]) * weight[o * inputs + i]).sum();
+        let dot = |row: usize, o: usize| {
+            (0..inputs).map(|i| f64::from(self.x[row * inputs + i]) * weight[o * inputs + i]).sum()
+        };
         (0..rows * outputs).map(|at| dot(at / outputs, at % outputs)).collect()
     }
 
@@ -115,7 +124,10 @@ pub fn lora_forward(answer: AdapterForward) -> Verdict {
             let given = ask(&name, || answer(x, weight, a, b, *shape, *alpha))?;
             let right = case.through(&case.sum(1.0, case.scale()));
             if given.len() != right.len() {
-                return wrong(format!("{name}: {} numbers come out, and {} are asked for", given.len(), right.len()), START);
+                return wrong(
+                    format!("{name}: {} numbers come out, and {} are asked for", given.len(), right.len()),
+                    START,
+                );
             }
             if close(&given, &right) {
                 continue;
@@ -129,14 +141,18 @@ pub fn lora_forward(answer: AdapterForward) -> Verdict {
                 given[at],
                 figures(right[at])
             );
-            let meaning = slip.map_or("write down the shape of each matrix beside it: which index runs over which side?", |slip| slip.2);
+            let meaning = slip
+                .map_or("write down the shape of each matrix beside it: which index runs over which side?", |slip| {
+                    slip.2
+                });
             return told(what, meaning, START);
         }
         Ok(())
     })
 }
 
-const MERGE_START: &str = "the product B · A has the weight's shape: entry (o, i) is the sum over r of b[o · rank + r] · a[r · inputs + i]";
+const MERGE_START: &str =
+    "the product B · A has the weight's shape: entry (o, i) is the sum over r of b[o · rank + r] · a[r · inputs + i]";
 
 /// Checks a pair of functions that put an adapter into a weight, and take it out again.
 pub fn lora_merge(merge: AdapterMerge, unmerge: AdapterMerge) -> Verdict {
@@ -293,7 +309,9 @@ pub fn adapter_report(rank: usize, alpha: f64, steps: usize) -> Result<AdapterRe
     if !(1..=SIDE).contains(&rank) || !(alpha > 0.0 && alpha <= MOST_ALPHA) || !(1..=MOST_STEPS).contains(&steps) {
         return Err(Error::Invalid {
             what: format!("rank {rank}, alpha {alpha}, {steps} steps"),
-            fix: format!("ask for a rank of 1 to {SIDE}, an alpha up to {MOST_ALPHA} and 1 to {MOST_STEPS} steps; the rest can be worked out"),
+            fix: format!(
+                "ask for a rank of 1 to {SIDE}, an alpha up to {MOST_ALPHA} and 1 to {MOST_STEPS} steps; the rest can be worked out"
+            ),
         });
     }
     let scale = alpha / rank as f64;
@@ -311,7 +329,8 @@ fn trained(rank: usize, factor: f64, steps: usize) -> Vec<[f64; 5]> {
         let added: Vec<f64> = product(&b, &a, rank).into_iter().map(|x| factor * x).collect();
         let off: Vec<f64> = (0..SIDE * SIDE).map(|at| weight[at] + added[at] - wanted[at]).collect();
         let error = product(&x, &transposed(&off, SIDE), SIDE); // [samples, outputs]
-        let of_weight: Vec<f64> = product(&transposed(&error, SIDE), &x, SAMPLES).iter().map(|g| g / SAMPLES as f64).collect();
+        let of_weight: Vec<f64> =
+            product(&transposed(&error, SIDE), &x, SAMPLES).iter().map(|g| g / SAMPLES as f64).collect();
         let of_b: Vec<f64> = product(&of_weight, &transposed(&a, SIDE), SIDE).iter().map(|g| factor * g).collect();
         let of_a: Vec<f64> = product(&transposed(&b, rank), &of_weight, SIDE).iter().map(|g| factor * g).collect();
         let loss = 0.5 * error.iter().map(|e| e * e).sum::<f64>() / SAMPLES as f64;
@@ -326,7 +345,11 @@ impl fmt::Display for AdapterReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "rank {}, alpha {}:", self.rank, self.alpha)?;
         for (step, [loss, a, b, added, moved]) in self.steps.iter().enumerate() {
-            writeln!(f, "   step {}: loss {loss:>9.4}   gradient of A {a:>8.4}, of B {b:>8.4}   the adapter adds {added:>8.4}, the weight has moved by {moved}", step + 1)?;
+            writeln!(
+                f,
+                "   step {}: loss {loss:>9.4}   gradient of A {a:>8.4}, of B {b:>8.4}   the adapter adds {added:>8.4}, the weight has moved by {moved}",
+                step + 1
+            )?;
         }
         Ok(())
     }
@@ -437,14 +460,20 @@ mod tests {
         no(&lora_forward(|x, w, a, b, s, alpha| forward(x, w, a, b, s, 0.0, alpha / s.rank as f32)), "adapter alone");
         no(&lora_forward(|x, w, a, b, s, _| forward(x, w, a, b, s, 1.0, 1.0)), "nothing is scaled");
         no(&lora_forward(|x, w, a, b, s, alpha| forward(x, w, a, b, s, 1.0, alpha)), "shared by something");
-        no(&lora_forward(|x, w, a, b, s, alpha| forward(x, w, a, b, s, 1.0, (alpha / s.rank as f32).powi(2))), "more than once");
+        no(
+            &lora_forward(|x, w, a, b, s, alpha| forward(x, w, a, b, s, 1.0, (alpha / s.rank as f32).powi(2))),
+            "more than once",
+        );
         // B read as if it lay transposed, and only the first row.
         let turned = |x: &[f32], w: &[f32], a: &[f32], b: &[f32], s: AdapterShape, alpha: f32| {
             let b: Vec<f32> = (0..b.len()).map(|at| b[at % s.rank * s.outputs + at / s.rank]).collect();
             forward(x, w, a, &b, s, 1.0, alpha / s.rank as f32)
         };
         no(&lora_forward(turned), "shape of each matrix");
-        no(&lora_forward(|x, w, a, b, s, alpha| forward(&x[..s.inputs], w, a, b, s, 1.0, alpha / s.rank as f32)), "numbers come out");
+        no(
+            &lora_forward(|x, w, a, b, s, alpha| forward(&x[..s.inputs], w, a, b, s, 1.0, alpha / s.rank as f32)),
+            "numbers come out",
+        );
         // Cheats: nothing, NaN, a panic.
         no(&lora_forward(|_, _, _, _, s, _| vec![0.0; s.rows * s.outputs]), "should be");
         no(&lora_forward(|_, _, _, _, s, _| vec![f32::NAN; s.rows * s.outputs]), "NaN");
@@ -473,7 +502,8 @@ mod tests {
         let mixed: AdapterMerge = |w, a, b, s, alpha| {
             for (at, w) in w.iter_mut().enumerate() {
                 let (o, i) = (at / s.inputs, at % s.inputs);
-                *w += alpha / s.rank as f32 * (0..s.rank).map(|r| b[r * s.outputs + o] * a[i * s.rank + r]).sum::<f32>();
+                *w +=
+                    alpha / s.rank as f32 * (0..s.rank).map(|r| b[r * s.outputs + o] * a[i * s.rank + r]).sum::<f32>();
             }
         };
         no(&lora_merge(mixed, back), "which row of B");
@@ -516,7 +546,7 @@ mod tests {
             (GradientCut, "in the second one"),
             (ScaleMissing, "alpha does count"),
             (BaseMoves, "moved by 0"),
-            (RateTooHigh, "4.0 times as large"),
+            (RateTooHigh, "4.00 times as large"),
         ] {
             no(&diagnose_adapter(Some((fault, 4.0))), says);
         }
@@ -547,7 +577,9 @@ mod tests {
         assert!(once[7][0] < once[0][0] && once[0][1] == 0.0 && once[1][1] > 0.0);
         // The first gradient of B is that of a difference.
         assert!(report(2, 2.0).to_string().contains("step 8"));
-        for (rank, alpha, steps) in [(0, 4.0, 1), (9, 4.0, 1), (4, 0.0, 1), (4, 17.0, 1), (4, f64::NAN, 1), (4, 4.0, 9), (4, 4.0, 0)] {
+        for (rank, alpha, steps) in
+            [(0, 4.0, 1), (9, 4.0, 1), (4, 0.0, 1), (4, 17.0, 1), (4, f64::NAN, 1), (4, 4.0, 9), (4, 4.0, 0)]
+        {
             assert!(adapter_report(rank, alpha, steps).unwrap_err().to_string().contains("can be worked out"));
         }
     }

@@ -90,8 +90,8 @@ pub use idle::{Idle, IdleReport, diagnose_idle, idle_report, idle_spans, reveale
 pub use inference::{Decode, cache_gigabytes, decode_step, token_floor, top_p};
 pub use leak::{Leak, diagnose_leak, leaking_weights, revealed_leak};
 pub use lora::{
-    AdapterFault, AdapterReport, AdapterShape, adapter_report, diagnose_adapter, lora_forward, lora_merge, qlora_memory,
-    revealed_adapter,
+    AdapterFault, AdapterReport, AdapterShape, adapter_report, diagnose_adapter, lora_forward, lora_merge,
+    qlora_memory, revealed_adapter,
 };
 pub use matmul::{
     ErrorSuspect, Fault, LOOP_TOOLS, ShareSuspect, TileSuspect, error_suspect, first_bank, fix_up_traffic,

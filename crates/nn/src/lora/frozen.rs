@@ -210,7 +210,8 @@ struct Known {
 
 impl Known {
     fn take(&self) -> candle_core::Result<(Storage, Shape)> {
-        let y = self.y.lock().unwrap_or_else(PoisonError::into_inner).take().expect("candle calls the forward pass once");
+        let y =
+            self.y.lock().unwrap_or_else(PoisonError::into_inner).take().expect("candle calls the forward pass once");
         let (storage, layout) = y.storage_and_layout();
         Ok((storage.try_clone(layout)?, y.shape().clone()))
     }

@@ -34,7 +34,10 @@ impl LoraLinear {
             ));
         }
         if !alpha.is_finite() || alpha <= 0.0 {
-            return Err(Error::invalid(format!("alpha is {alpha}"), "give a positive number; once or twice the rank is usual"));
+            return Err(Error::invalid(
+                format!("alpha is {alpha}"),
+                "give a positive number; once or twice the rank is usual",
+            ));
         }
         let device = match (weight.tensor(), &bias) {
             (Some(tensor), _) | (None, Some(tensor)) => tensor.device().clone(),

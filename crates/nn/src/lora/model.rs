@@ -89,7 +89,10 @@ impl TunedLlama {
         if let Training::Lora(LoraConfig { targets, .. }) = &training
             && targets.is_empty()
         {
-            return Err(Error::invalid("adapters beside no matrix", "name targets, such as Projection::Q and Projection::V"));
+            return Err(Error::invalid(
+                "adapters beside no matrix",
+                "name targets, such as Projection::Q and Projection::V",
+            ));
         }
         let layer = |at: usize| -> Result<Layer> {
             let matrix = |of: &Projection| -> Result<Matrix> {
@@ -105,10 +108,7 @@ impl TunedLlama {
                     _ => Matrix::Frozen(FrozenWeight::new(&weight, base)?),
                 })
             };
-            Ok(Layer {
-                norms: llama.norms(at)?,
-                matrices: Projection::ALL.iter().map(matrix).collect::<Result<_>>()?,
-            })
+            Ok(Layer { norms: llama.norms(at)?, matrices: Projection::ALL.iter().map(matrix).collect::<Result<_>>()? })
         };
         let [embedding, last_norm, last] = llama.ends()?;
         Ok(TunedLlama {
@@ -182,11 +182,16 @@ impl TunedLlama {
 
     /// Bytes of everything that does not learn: matrices as kept, embedding and norms in f32, tied embeddings once.
     pub fn frozen_bytes(&self) -> usize {
-        let matrices: usize = self.layers.iter().flat_map(|layer| &layer.matrices).map(|matrix| match matrix {
-            Matrix::Frozen(weight) => weight.bytes(),
-            Matrix::Adapted(adapter) => adapter.weight().bytes(),
-            Matrix::Free(_) => 0,
-        }).sum();
+        let matrices: usize = self
+            .layers
+            .iter()
+            .flat_map(|layer| &layer.matrices)
+            .map(|matrix| match matrix {
+                Matrix::Frozen(weight) => weight.bytes(),
+                Matrix::Adapted(adapter) => adapter.weight().bytes(),
+                Matrix::Free(_) => 0,
+            })
+            .sum();
         let tied = if self.last.id() == self.embedding.id() { 0 } else { self.last.elem_count() };
         let norms = (2 * self.config.layers + 1) * self.config.width;
         matrices + 4 * (self.embedding.elem_count() + tied + norms)
@@ -377,4 +382,3 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
 pub fn learning_bytes(trainable: usize) -> [usize; 3] {
     [4 * trainable, 4 * trainable, 8 * trainable]
 }
-

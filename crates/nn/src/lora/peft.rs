@@ -135,7 +135,11 @@ pub fn load_peft(llama: &Llama, base: Base, folder: &Path) -> Result<TunedLlama>
             format!("{}: {what}", folder.join(WEIGHTS).display()),
             format!(
                 "these adapters belong to another model, or to another {CONFIG}: this one has {} layers, width {}, {} and {} heads of {}",
-                model.layers, model.width, model.heads, model.kv_heads, model.head_dim()
+                model.layers,
+                model.width,
+                model.heads,
+                model.kv_heads,
+                model.head_dim()
             ),
         )
     };
@@ -193,7 +197,8 @@ fn read_config(path: &Path, model: &LlamaConfig) -> Result<(LoraConfig, f64)> {
         Error::file(path, "read", text, "name a folder that peft's `save_pretrained` or `save_peft` has written, whole")
     };
     let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-    let json: Value = serde_json::from_str(&text).map_err(|error| fail(format!("it is no JSON, or cut off: {error}")))?;
+    let json: Value =
+        serde_json::from_str(&text).map_err(|error| fail(format!("it is no JSON, or cut off: {error}")))?;
     let unsupported = |what: String| {
         Error::unsupported(
             format!("{}: {what}", path.display()),

@@ -52,7 +52,8 @@ fn a_frozen_product_passes_the_inputs_gradient_on_and_stores_no_other() {
     for base in [Base::F32, Base::Bf16, Base::Nf4] {
         let frozen = FrozenWeight::new(&weight, base).unwrap();
         let dense = frozen.dense(&weight).unwrap();
-        let plain = x.reshape((6, inputs)).unwrap().matmul(&dense.t().unwrap()).unwrap().reshape((2, 3, outputs)).unwrap();
+        let plain =
+            x.reshape((6, inputs)).unwrap().matmul(&dense.t().unwrap()).unwrap().reshape((2, 3, outputs)).unwrap();
         let y = frozen.product(&x).unwrap();
         assert!(apart(&y, &plain) < 1e-4, "{}", base.name());
         let gradients = (&y * &way).unwrap().sum_all().unwrap().backward().unwrap();
@@ -90,7 +91,10 @@ fn merged_and_beside_it_an_adapter_computes_the_same_and_unmerging_gives_the_wei
     assert!(apart(&adapted.forward(&x).unwrap(), &layer.forward(&x).unwrap()) < 1e-5);
     assert_eq!((adapted.trainable(), adapted.scale()), (4 * (64 + 40), 2.0));
     let bound = 1.0 / 8.0;
-    assert!(values(adapted.a()).iter().all(|a| a.abs() <= bound) && values(adapted.a()).iter().any(|a| a.abs() > 0.8 * bound));
+    assert!(
+        values(adapted.a()).iter().all(|a| a.abs() <= bound)
+            && values(adapted.a()).iter().any(|a| a.abs() > 0.8 * bound)
+    );
     adapted.b().set(&random(&[40, 4], 4)).unwrap();
     let beside = adapted.forward(&x).unwrap();
     assert!(apart(&beside, &layer.forward(&x).unwrap()) > 0.1);
@@ -135,7 +139,9 @@ fn the_trained_forward_pass_is_the_llamas() {
     let (chat, _file) = tiny();
     let tokens = [1_u32, 40, 77, 200, 3, 258, 90];
     let wanted = chat.llama.logits(&tokens).unwrap();
-    for training in [lora(2, &[Projection::Q, Projection::Down], 1..2), lora(2, &[Projection::V], 0..2), Training::Full(0..2)] {
+    for training in
+        [lora(2, &[Projection::Q, Projection::Down], 1..2), lora(2, &[Projection::V], 0..2), Training::Full(0..2)]
+    {
         let model = TunedLlama::new(&chat.llama, Base::F32, training).unwrap();
         let input = Tensor::from_slice(&tokens, (1, 7), &Device::Cpu).unwrap();
         let rows = Tensor::arange(0_u32, 7, &Device::Cpu).unwrap();
@@ -166,7 +172,10 @@ fn gradients_are_those_of_differences() {
         let loss = || cross_entropy(&model.logits(&model.behind(&before).unwrap(), &rows).unwrap(), &targets).unwrap();
         let gradients = loss().backward().unwrap();
         let vars = model.vars();
-        assert_eq!(vars.len(), if base == Base::Nf4 || matches!(model.training(), Training::Lora(_)) { 28 } else { 14 });
+        assert_eq!(
+            vars.len(),
+            if base == Base::Nf4 || matches!(model.training(), Training::Lora(_)) { 28 } else { 14 }
+        );
         for (which, var) in vars.iter().enumerate() {
             let gradient = gradients.get(var.as_tensor()).expect("each has one");
             // Along a random direction: one number for the whole matrix.
@@ -194,7 +203,8 @@ fn only_what_learns_has_a_gradient() {
     let targets = Tensor::new(&[40_u32, 77], &Device::Cpu).unwrap();
     let x = model.behind(&model.before(&tokens).unwrap()).unwrap();
     let gradients = cross_entropy(&model.logits(&x, &rows).unwrap(), &targets).unwrap().backward().unwrap();
-    let weights: usize = [Projection::Q, Projection::V].iter().map(|of| of.shape(&CONFIG).iter().product::<usize>()).sum();
+    let weights: usize =
+        [Projection::Q, Projection::V].iter().map(|of| of.shape(&CONFIG).iter().product::<usize>()).sum();
     // candle stores more than the adapters' gradients: that of their transposed views, and of the input that nothing learns from.
     // A frozen matrix is not among them.
     let largest = gradients.get_ids().map(|id| gradients.get_id(*id).unwrap().elem_count()).max().unwrap();
@@ -233,7 +243,8 @@ fn layers_targets_and_counts() {
 #[test]
 fn right_answers_are_right_and_the_parts_share_no_name() {
     let (training, held_out) = (bookings(Part::Training, 60, 1), bookings(Part::HeldOut, 60, 1));
-    let names = |part: &[Example]| part.iter().map(|one| one.booking.name.clone()).collect::<std::collections::BTreeSet<_>>();
+    let names =
+        |part: &[Example]| part.iter().map(|one| one.booking.name.clone()).collect::<std::collections::BTreeSet<_>>();
     assert!(names(&training).is_disjoint(&names(&held_out)) && names(&training).len() > 20);
     for one in training.iter().chain(&held_out) {
         assert_eq!(Booking::read(&one.booking.json()).unwrap(), one.booking);
@@ -280,9 +291,11 @@ fn a_few_steps_lower_the_loss_and_the_merged_model_has_learned_them() {
     let chat = practice();
     let examples = bookings(Part::Training, 8, 1);
     let targets = [Projection::Q, Projection::V, Projection::Down];
-    for (base, training, rate) in
-        [(Base::F32, lora(8, &targets, 2..4), 1e-2), (Base::Nf4, lora(8, &targets, 2..4), 1e-2), (Base::F32, Training::Full(3..4), 2e-3)]
-    {
+    for (base, training, rate) in [
+        (Base::F32, lora(8, &targets, 2..4), 1e-2),
+        (Base::Nf4, lora(8, &targets, 2..4), 1e-2),
+        (Base::F32, Training::Full(3..4), 2e-3),
+    ] {
         let model = TunedLlama::new(&chat.llama, base, training).unwrap();
         let mut tuner = Tuner::new(&chat, model, &examples, plan(12, rate)).unwrap();
         let before = tuner.loss_on(&chat, &examples).unwrap();
@@ -300,7 +313,8 @@ fn a_few_steps_lower_the_loss_and_the_merged_model_has_learned_them() {
             let sum: f64 = row.iter().map(|x| f64::from(*x).exp()).sum();
             sum.ln() - f64::from(row[token as usize])
         };
-        let mean = (prompt..tokens.len()).map(|at| surprise(&rows[at - 1], tokens[at])).sum::<f64>() / (tokens.len() - prompt) as f64;
+        let mean = (prompt..tokens.len()).map(|at| surprise(&rows[at - 1], tokens[at])).sum::<f64>()
+            / (tokens.len() - prompt) as f64;
         let alone = tuner.loss_on(&chat, &examples[..1]).unwrap();
         assert!((mean - alone).abs() < 1e-2 * alone, "{base:?}: {mean} {alone}");
     }
@@ -326,7 +340,9 @@ fn a_loss_that_is_no_number_stops_the_run_and_the_last_good_state_is_kept() {
     assert!(text.contains("the loss is") && text.contains("smaller rate than 1e30"), "{text}");
     let after = tuner.loss_on(&chat, &examples).unwrap();
     assert!(after.is_finite() && (after - before).abs() < 1e-3, "{before} {after}");
-    for (batch, steps, count, rate) in [(0, 1, 1, 1e-3), (1, 0, 1, 1e-3), (1, 1, 0, 1e-3), (1, 1, 1, 0.0), (1, 1, 1, f64::NAN)] {
+    for (batch, steps, count, rate) in
+        [(0, 1, 1, 1e-3), (1, 0, 1, 1e-3), (1, 1, 0, 1e-3), (1, 1, 1, 0.0), (1, 1, 1, f64::NAN)]
+    {
         let model = TunedLlama::new(&chat.llama, Base::F32, lora(4, &[Projection::Down], 3..4)).unwrap();
         assert!(Tuner::new(&chat, model, &examples[..count], TunePlan { batch, steps, rate, seed: 1 }).is_err());
     }
@@ -336,7 +352,10 @@ fn a_loss_that_is_no_number_stops_the_run_and_the_last_good_state_is_kept() {
 fn rates_rise_and_fall() {
     let plan = plan(20, 1.0);
     let rates: Vec<f64> = (0..20).map(|step| plan.rate_at(step)).collect();
-    assert!((rates[0] - 0.5).abs() < 1e-9 && (rates[1] - 1.0).abs() < 1e-9 && (rates[19] - 0.15).abs() < 0.01, "{rates:?}");
+    assert!(
+        (rates[0] - 0.5).abs() < 1e-9 && (rates[1] - 1.0).abs() < 1e-9 && (rates[19] - 0.15).abs() < 0.01,
+        "{rates:?}"
+    );
     assert!(rates[2..].windows(2).all(|two| two[0] > two[1]));
 }
 
@@ -369,19 +388,33 @@ fn what_is_written_has_pefts_names_shapes_and_fields() {
     let folder = folder("names");
     save_peft(&model, "x/y", &folder).unwrap();
     let file = TensorFile::read(&folder.join("adapter_model.safetensors")).unwrap();
-    let mut shapes: Vec<(&str, Vec<usize>)> = file.tensors.iter().map(|(name, one)| (name.as_str(), one.shape.clone())).collect();
+    let mut shapes: Vec<(&str, Vec<usize>)> =
+        file.tensors.iter().map(|(name, one)| (name.as_str(), one.shape.clone())).collect();
     let mut wanted: Vec<(&str, Vec<usize>)> = BY_HAND.iter().map(|(name, shape)| (*name, shape.to_vec())).collect();
     shapes.sort();
     wanted.sort();
     assert_eq!(shapes, wanted);
     assert_eq!(file.metadata["format"], "pt");
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
-    let (ours, theirs) = (json(&std::fs::read_to_string(folder.join("adapter_config.json")).unwrap()), json(CONFIG_BY_HAND));
-    for field in ["peft_type", "task_type", "base_model_name_or_path", "r", "layers_to_transform", "bias", "fan_in_fan_out", "use_dora", "use_rslora"] {
+    let (ours, theirs) =
+        (json(&std::fs::read_to_string(folder.join("adapter_config.json")).unwrap()), json(CONFIG_BY_HAND));
+    for field in [
+        "peft_type",
+        "task_type",
+        "base_model_name_or_path",
+        "r",
+        "layers_to_transform",
+        "bias",
+        "fan_in_fan_out",
+        "use_dora",
+        "use_rslora",
+    ] {
         assert_eq!(ours[field], theirs[field], "{field}");
     }
     assert_eq!(ours["lora_alpha"].as_f64(), theirs["lora_alpha"].as_f64());
-    let text = save_peft(&TunedLlama::new(&chat.llama, Base::F32, Training::Full(0..1)).unwrap(), "x/y", &folder).unwrap_err().to_string();
+    let text = save_peft(&TunedLlama::new(&chat.llama, Base::F32, Training::Full(0..1)).unwrap(), "x/y", &folder)
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("has no adapters"), "{text}");
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -411,7 +444,9 @@ fn a_fixture_by_hand_is_read_and_what_is_read_is_what_was_written() {
     assert_eq!(TensorFile::read(&again.join("adapter_model.safetensors")).unwrap().tensors, file.tensors);
     let text = CONFIG_BY_HAND.replace("\"use_rslora\": false", "\"use_rslora\": true");
     std::fs::write(path.join("adapter_config.json"), text).unwrap();
-    assert!((load_peft(&chat.llama, Base::Nf4, &path).unwrap().adapters().next().unwrap().2.scale() - 4.0).abs() < 1e-9);
+    assert!(
+        (load_peft(&chat.llama, Base::Nf4, &path).unwrap().adapters().next().unwrap().2.scale() - 4.0).abs() < 1e-9
+    );
     std::fs::remove_dir_all(path).unwrap();
     std::fs::remove_dir_all(again).unwrap();
 }
@@ -433,7 +468,8 @@ fn the_order_of_rows_is_the_one_that_rope_asks_for() {
         let y = x.matmul(&weight.t().unwrap()).unwrap().reshape((1, 5, (), CONFIG.head_dim())).unwrap();
         y.transpose(1, 2).unwrap().contiguous().unwrap()
     };
-    let scores = |q: Tensor, k: Tensor| q.narrow(1, 0, 2).unwrap().contiguous().unwrap().matmul(&k.t().unwrap()).unwrap();
+    let scores =
+        |q: Tensor, k: Tensor| q.narrow(1, 0, 2).unwrap().contiguous().unwrap().matmul(&k.t().unwrap()).unwrap();
     let ours = |of| candle_nn::rotary_emb::rope_i(&heads(&chat.llama.weight(0, of).unwrap()), &cos, &sin).unwrap();
     let theirs = |name: &str| candle_nn::rotary_emb::rope(&heads(&hf(name)), &cos, &sin).unwrap();
     let (a, b) = (scores(ours(Projection::Q), ours(Projection::K)), scores(theirs("q_proj"), theirs("k_proj")));

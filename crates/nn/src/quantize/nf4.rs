@@ -73,7 +73,11 @@ pub struct Nf4Matrix {
 enum Scales {
     Plain(Vec<f32>),
     /// Scale = mean + `of_group` · E4M3. The mean of all is taken away first, as scales are positive and the codes have a sign.
-    Double { codes: Vec<u8>, of_group: Vec<f32>, mean: f32 },
+    Double {
+        codes: Vec<u8>,
+        of_group: Vec<f32>,
+        mean: f32,
+    },
 }
 
 impl Nf4Matrix {
@@ -149,9 +153,8 @@ impl Scales {
     fn double(plain: &[f32]) -> Scales {
         let mean = plain.iter().map(|x| f64::from(*x)).sum::<f64>() / plain.len() as f64;
         let mean = mean as f32;
-        let of_group = |group: &[f32]| {
-            group.iter().fold(0.0_f32, |most, x| most.max((x - mean).abs())) / MiniFloat::E4M3.most()
-        };
+        let of_group =
+            |group: &[f32]| group.iter().fold(0.0_f32, |most, x| most.max((x - mean).abs())) / MiniFloat::E4M3.most();
         let of_group: Vec<f32> = plain.chunks(SCALES).map(of_group).collect();
         let code = |(at, x): (usize, &f32)| {
             let scale = of_group[at / SCALES];
@@ -203,7 +206,8 @@ mod tests {
         let values = normal(512 * 128);
         let weights = Weights { values: &values, columns: 128 };
         let error = |matrix: &Nf4Matrix| {
-            let off = matrix.unpack(0..512, 0..128).iter().zip(&values).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
+            let off =
+                matrix.unpack(0..512, 0..128).iter().zip(&values).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
             (off / values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>()).sqrt()
         };
         let [plain, double] = [false, true].map(|double| Nf4Matrix::new(weights, double).unwrap());
