@@ -1,0 +1,70 @@
+// idea: one kernel for a token: its blocks stay and meet between phases, while their weights keep coming through the ring.
+// constants: LLAMA (1: RMS norm, RoPE, SwiGLU; 0: GPT-2), BITS of a weight; WIDTH, HEADS, KV_HEADS, HEAD, INNER,
+// constants: VOCABULARY of the model; THREADS that compute; SLOT_STEPS, SPLITS (of the context).
+//
+// All blocks must run at the same time: a cooperative launch makes sure of that.
+#include "phases.cuh"
+
+// Where all blocks of the grid meet. `arrived` counts on from one meeting to the next.
+struct Meeting {
+    unsigned int *arrived, awaited;
+
+    // What this block has written is done.
+    __device__ void arrive() {
+        consumers_sync();
+        if (threadIdx.x == 0) {
+            __threadfence();
+            atomicAdd(arrived, 1);
+        }
+        awaited += gridDim.x;
+    }
+
+    // What all blocks have written can be seen.
+    __device__ void wait() const {
+        if (threadIdx.x == 0) {
+            unsigned int seen;
+            do {
+                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
+            } while (seen < awaited);
+        }
+        consumers_sync();
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
+    persistent(const unsigned char *weights, const float *vectors, const bf16 *table, const bf16 *positions,
+               const float *angles, bf16 *caches, int *tokens, int *state, float *work, float *y,
+               unsigned long long *best, unsigned int *arrived, Launch launch) {
+    extern __shared__ __align__(128) char memory[];
+    __shared__ Shared shared;
+    Ring ring(memory, shared.barriers, launch);
+    Model model = {(const char *)weights, vectors, table, positions, caches, work, state, launch.layers, launch.context, state[0]};
+    if (threadIdx.x >= THREADS) {
+        if (threadIdx.x == THREADS) {
+            for (int layer = 0; layer < launch.layers; ++layer) {
+                for (int phase = QKV; phase <= DOWN; ++phase) {
+                    ring.send(model.weights, caches, layer, phase, model.now, launch.context);
+                }
+            }
+            ring.send(model.weights, caches, launch.layers, LOGITS, model.now, launch.context);
+        }
+        return;
+    }
+    load_angles(shared, angles, model.now);
+    Meeting meeting = {arrived, 0};
+    auto await = [&] { meeting.wait(); };
+    for (int layer = 0; layer < launch.layers; ++layer) {
+        qkv_phase(model, ring, shared, layer, await);
+        meeting.arrive();
+        attention_phase(model, ring, shared, layer, await);
+        meeting.arrive();
+        out_phase(model, ring, shared, layer, await);
+        meeting.arrive();
+        up_phase(model, ring, shared, layer, await);
+        meeting.arrive();
+        down_phase(model, ring, shared, layer, await);
+        meeting.arrive();
+    }
+    logits_phase(model, ring, shared, y, best, await);
+    end_token(model, shared, tokens, state, best, arrived);
+}

@@ -1,0 +1,386 @@
+//! One token of a language model at the speed of its memory: Llama and GPT-2 shapes, bf16, int8 or int4 weights, a batch of one,
+//! on the kernels of `crates/kernels/engine/`.
+//!
+//! A token reads every weight once, so the time of those bytes is the least that it can take. In each phase of a layer (q,
+//! k and v; attention; projection; MLP up; MLP down) every multiprocessor takes a share of the rows, and all must have
+//! ended a phase before the next begins. Memory idles whenever nothing has been asked for: at the beginning and the end
+//! of each kernel, and while blocks wait for each other. [`EnginePlan`] has the ways to have it idle less.
+
+mod model;
+mod reference;
+#[cfg(test)]
+mod tests;
+
+pub use model::{EngineConfig, EngineModel, EngineWeights, Family, Matrix, RandomWeights, WeightBits};
+pub use reference::EngineReference;
+
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Graph, Kernel};
+use gpulab::launch::{LaunchAttributes, LaunchConfig, Source};
+use crate::ladder::operator;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// How a token's work is cut into kernels, and how these are queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnginePlan {
+    /// A kernel for each operator, as a framework has them: twelve a layer.
+    Operators,
+    /// A kernel for each phase, five a layer.
+    Fused,
+    /// The same, and each starts before the one in front has ended, and fetches its weights meanwhile.
+    Overlapped,
+    /// One kernel for the token; its blocks meet where a phase ends, and their weights keep coming.
+    Persistent,
+}
+
+impl EnginePlan {
+    /// All of them, the first one first.
+    pub const ALL: [EnginePlan; 4] =
+        [EnginePlan::Operators, EnginePlan::Fused, EnginePlan::Overlapped, EnginePlan::Persistent];
+
+    /// `operators`, `fused`, `overlapped`, `persistent`.
+    pub fn name(self) -> &'static str {
+        match self {
+            EnginePlan::Operators => "operators",
+            EnginePlan::Fused => "fused",
+            EnginePlan::Overlapped => "overlapped",
+            EnginePlan::Persistent => "persistent",
+        }
+    }
+}
+
+/// Constants of the kernels that no result depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineTuning {
+    /// Threads of a block that compute; one warp more asks for copies.
+    pub threads: usize,
+    /// Parts of the context that different blocks attend to.
+    pub splits: usize,
+    /// Slots of the ring; 0: as many as fit.
+    pub slots: usize,
+    /// Of these, how many may be in flight; 0: all.
+    pub ahead: usize,
+    /// Whether a kernel lets the next one start when it has seen its own input, and not at once.
+    pub late: bool,
+}
+
+impl Default for EngineTuning {
+    fn default() -> EngineTuning {
+        EngineTuning { threads: 256, splits: 4, slots: 0, ahead: 0, late: false }
+    }
+}
+
+/// What a launch says, as `kernels/engine/ring.cuh` has it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Launch {
+    layers: i32,
+    context: i32,
+    slots: i32,
+    ahead: i32,
+    late: i32,
+    layer: i32,
+    phase: i32,
+}
+
+gpulab::kernel_param!(Launch { layers: i32, context: i32, slots: i32, ahead: i32, late: i32, layer: i32, phase: i32 });
+
+/// Phases of a layer; the one behind all layers has the next number.
+const PHASES: usize = 5;
+/// Kernels of a layer, where each operator has its own.
+const OPERATORS: usize = 12;
+/// Most slots of a ring, and the bytes that the kernels reserve beside it for themselves and the driver for each block.
+const MOST_SLOTS: usize = 32;
+const RESERVED: usize = 1024;
+
+/// A model with the keys and values of one text, to be run in one way.
+#[derive(Debug)]
+pub struct Engine {
+    model: Rc<EngineModel>,
+    plan: EnginePlan,
+    tuning: EngineTuning,
+    kernels: HashMap<&'static str, Kernel>,
+    slot_bytes: usize,
+    workspace: Workspace,
+    graph: Option<Graph>,
+}
+
+/// What steps write.
+#[derive(Debug)]
+struct Workspace {
+    caches: Buffer<u16>,
+    tokens: Buffer<i32>,
+    /// Position, length of the prompt, seed, bits of the temperature.
+    state: Buffer<i32>,
+    work: Buffer<f32>,
+    /// What operators leave for each other.
+    vectors: [Buffer<f32>; 2],
+    logits: Buffer<f32>,
+    best: Buffer<u64>,
+    arrived: Buffer<u32>,
+}
+
+impl Engine {
+    /// Compiles the kernels for a model; on a real GPU a step is a CUDA graph.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a GPU older than Hopper, or one whose multiprocessors have too little shared memory for the
+    /// model's vectors; [`Error::OutOfMemory`]; those of [`Gpu::compile`].
+    pub fn new(model: &Rc<EngineModel>, plan: EnginePlan, tuning: EngineTuning) -> Result<Engine> {
+        let (gpu, config) = (&model.gpu, model.config);
+        let mut kernels = HashMap::new();
+        let mut compile = |path: &str| -> Result<()> {
+            let operator = operator(path)?;
+            operator.runs_on(gpu.compute_capability()?)?;
+            let value = |name: &str| match name {
+                "LLAMA" => usize::from(config.family == Family::Llama),
+                "BITS" => model.bits.bits(),
+                "WIDTH" => config.width,
+                "HEADS" => config.heads,
+                "KV_HEADS" => config.kv_heads,
+                "HEAD" => config.head,
+                "INNER" => config.inner,
+                "VOCABULARY" => config.vocabulary,
+                "THREADS" => tuning.threads,
+                "SLOT_STEPS" => model.slot_steps,
+                "SPLITS" => tuning.splits,
+                other => unreachable!("{path} has a constant {other}"),
+            };
+            let own = Source { defines: Vec::new(), ..operator.source()? };
+            let source = operator.defines.iter().fold(own, |source, (name, _)| source.define(name, value(name)));
+            let module = gpu.compile(source)?;
+            for name in operator.kernels {
+                kernels.insert(*name, module.kernel(name)?);
+            }
+            Ok(())
+        };
+        compile("engine/phases")?;
+        match plan {
+            EnginePlan::Operators => compile("engine/operators")?,
+            EnginePlan::Persistent => compile("engine/persistent")?,
+            _ => (),
+        }
+        let work = config.width + config.query() + config.inner + config.heads * tuning.splits * (config.head + 2);
+        let longest = (config.query() + 2 * config.keys()).max(2 * config.inner).max(config.width);
+        let workspace = Workspace {
+            caches: gpu.zeros(config.cache_len())?,
+            tokens: gpu.zeros(config.context)?,
+            state: gpu.zeros(4)?,
+            work: gpu.zeros(work)?,
+            vectors: [gpu.zeros(longest)?, gpu.zeros(longest)?],
+            logits: gpu.zeros(config.vocabulary)?,
+            best: gpu.zeros(1)?,
+            arrived: gpu.zeros(2)?,
+        };
+        let scales = if model.bits == WeightBits::Bf16 { 0 } else { (2 * model.slot_steps).next_multiple_of(16) };
+        let slot_bytes = 16 * (64 * model.slot_steps + scales);
+        let mut engine =
+            Engine { model: Rc::clone(model), plan, tuning, kernels, slot_bytes, workspace, graph: None };
+        engine.tune(tuning)?;
+        Ok(engine)
+    }
+
+    /// The same kernels with other slots, `ahead` and `late`; the text stays.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for other `threads` or `splits`, which are compiled in; as [`Engine::new`].
+    pub fn tune(&mut self, tuning: EngineTuning) -> Result<()> {
+        if (tuning.threads, tuning.splits) != (self.tuning.threads, self.tuning.splits) {
+            return Err(Error::invalid("threads and splits are compiled into the kernels", "make another `Engine`"));
+        }
+        let fit = self.slots_that_fit()?;
+        self.tuning = EngineTuning {
+            slots: if tuning.slots == 0 { fit } else { tuning.slots.min(fit) },
+            ..tuning
+        };
+        self.tuning.ahead = match tuning.ahead {
+            0 => self.tuning.slots,
+            ahead => ahead.min(self.tuning.slots),
+        };
+        self.graph = None;
+        if matches!(self.model.gpu, Gpu::Cuda(_)) {
+            let gpu = self.model.gpu.clone();
+            self.graph = Some(gpu.capture(|| self.queue_step())?);
+        }
+        Ok(())
+    }
+
+    /// Slots of a block's ring: a multiprocessor is to hold one block of the persistent kernel, and two of kernels that
+    /// overlap.
+    fn slots_that_fit(&self) -> Result<usize> {
+        let threads = self.tuning.threads as u32 + 32;
+        let blocks = if self.plan == EnginePlan::Overlapped { 2 } else { 1 };
+        let name = if self.plan == EnginePlan::Persistent { "persistent" } else { "phase" };
+        let resident = |slots: usize| -> Result<u64> {
+            let shared = (slots * self.slot_bytes) as u32;
+            if shared as usize + RESERVED > self.model.gpu.limits().shared_bytes_per_block as usize {
+                return Ok(0);
+            }
+            self.kernels[name].co_resident_blocks(LaunchConfig::new(1, threads).shared(shared))
+        };
+        let wanted = blocks * u64::from(self.model.gpu.multiprocessors().max(1));
+        for slots in (2..=MOST_SLOTS).rev() {
+            if resident(slots).is_ok_and(|blocks| blocks >= wanted) {
+                return Ok(slots);
+            }
+        }
+        Err(Error::unsupported(
+            format!("{blocks} blocks with rings of two slots of {} bytes do not fit", self.slot_bytes),
+            "lay the model out with fewer steps a slot, or use another plan",
+        ))
+    }
+
+    /// The constants, those that were 0 filled in.
+    pub fn tuning(&self) -> EngineTuning {
+        self.tuning
+    }
+
+    /// Kernels that a token takes.
+    pub fn kernels_a_token(&self) -> usize {
+        match self.plan {
+            EnginePlan::Operators => OPERATORS * self.model.config.layers + 1,
+            EnginePlan::Fused | EnginePlan::Overlapped => PHASES * self.model.config.layers + 1,
+            EnginePlan::Persistent => 1,
+        }
+    }
+
+    /// Queues the kernels of a step. The first one is never early: others read the position ahead of their wait, and the step
+    /// before must have moved it.
+    fn queue_step(&mut self) -> Result<()> {
+        let Engine { model, plan, tuning, kernels, slot_bytes, workspace, .. } = self;
+        let Workspace { caches, tokens, state, work, vectors: [first, second], logits, best, arrived } = workspace;
+        let shared = (tuning.slots * *slot_bytes) as u32;
+        let shape = LaunchConfig::new(model.blocks as u32, tuning.threads as u32 + 32).shared(shared);
+        let config = &model.config;
+        let launch = Launch {
+            layers: config.layers as i32,
+            context: config.context as i32,
+            slots: tuning.slots as i32,
+            ahead: tuning.ahead as i32,
+            late: i32::from(tuning.late),
+            layer: 0,
+            phase: 0,
+        };
+        let EngineModel { weights, vectors, table, positions, angles, .. } = &**model;
+        if *plan == EnginePlan::Persistent {
+            let attributes = LaunchAttributes { cooperative: true, ..LaunchAttributes::NONE };
+            let args = (
+                weights, vectors, table, positions, angles, caches, tokens, state, work, logits, best, arrived, launch,
+            );
+            return kernels["persistent"].launch_with(shape, attributes, args);
+        }
+        let mut phase = |layer: i32, phase: i32, early: bool, work: &mut Buffer<f32>, caches: &mut Buffer<u16>, state: &mut Buffer<i32>| {
+            let attributes = LaunchAttributes {
+                programmatic_stream_serialization: early,
+                max_shared_carveout: *plan == EnginePlan::Overlapped,
+                ..LaunchAttributes::NONE
+            };
+            let args = (
+                weights, vectors, table, positions, angles, caches, &mut *tokens, state, work, &mut *logits,
+                &mut *best, &mut *arrived, Launch { layer, phase, ..launch },
+            );
+            kernels["phase"].launch_with(shape, attributes, args)
+        };
+        let overlapped = *plan == EnginePlan::Overlapped;
+        for layer in 0..launch.layers {
+            if *plan != EnginePlan::Operators {
+                for number in 0..PHASES as i32 {
+                    phase(layer, number, overlapped && layer + number > 0, work, caches, state)?;
+                }
+                continue;
+            }
+            let each = |elements: usize| LaunchConfig::for_elements(elements, tuning.threads as u32);
+            let one = LaunchConfig::new(1, tuning.threads as u32);
+            let matrix = |phase: i32, x: &Buffer<f32>, y: &mut Buffer<f32>| {
+                kernels["matrix"].launch(shape, (weights, vectors, x, y, Launch { layer, phase, ..launch }))
+            };
+            kernels["norm_row"].launch(one, (vectors, &*work, &mut *first, layer, 0))?;
+            matrix(0, first, second)?;
+            let args = (&*second, angles, &mut *caches, &*state, &mut *work, layer, launch.context);
+            kernels["keep"].launch(each((config.query() + 2 * config.keys()) / 2), args)?;
+            phase(layer, 1, false, work, caches, state)?;
+            kernels["gather"].launch(each(config.query() / 4), (&*work, &mut *first))?;
+            matrix(2, first, second)?;
+            kernels["add"].launch(each(config.width), (&mut *work, &*second))?;
+            kernels["norm_row"].launch(one, (vectors, &*work, &mut *first, layer, 1))?;
+            matrix(3, first, second)?;
+            kernels["activate"].launch(each(config.inner), (&*second, &mut *first))?;
+            matrix(4, first, second)?;
+            kernels["add"].launch(each(config.width), (&mut *work, &*second))?;
+        }
+        phase(launch.layers, PHASES as i32, overlapped, work, caches, state)
+    }
+
+    /// Begins a text whose first positions are in the cache already: the next step reads `tokens[0]` at `position`, then the others.
+    /// `caches`: keys and values in bf16, as [`EngineConfig::cache_len`] says. The most likely token is chosen, or with a
+    /// `temperature` one is drawn, which `seed` decides.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for no token, one that the vocabulary does not have, or a position past the context;
+    /// [`Error::LengthMismatch`], [`Error::Driver`].
+    pub fn begin(
+        &mut self,
+        tokens: &[u32],
+        position: usize,
+        caches: Option<&[u16]>,
+        (temperature, seed): (f32, u32),
+    ) -> Result<()> {
+        let EngineConfig { context, vocabulary, .. } = self.model.config;
+        let refuse = |what: String, fix: String| Err(Error::invalid(what, fix));
+        if tokens.is_empty() || position + tokens.len() > context {
+            let what = format!("{} tokens from position {position} on, and the context is {context}", tokens.len());
+            return refuse(what, "give at least one token, and no more than there is room for".to_string());
+        }
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            let what = format!("the prompt has the token {token}, and the vocabulary ends at {}", vocabulary - 1);
+            return refuse(what, "use the tokenizer that belongs to the model".to_string());
+        }
+        if !temperature.is_finite() || temperature < 0.0 {
+            let fix = "give 0 for the most likely token each time, or a number up to about 2".to_string();
+            return refuse(format!("a temperature of {temperature}"), fix);
+        }
+        let mut all = vec![0_i32; context];
+        all[position..].iter_mut().zip(tokens).for_each(|(to, &token)| *to = token as i32);
+        let Workspace { caches: kept, tokens: ids, state, work, best, .. } = &mut self.workspace;
+        ids.copy_from(&all)?;
+        caches.map_or(Ok(()), |bits| kept.copy_from(bits))?;
+        state.copy_from(&[
+            position as i32,
+            (position + tokens.len()) as i32,
+            seed as i32,
+            temperature.to_bits() as i32,
+        ])?;
+        let args = (&self.model.table, &self.model.positions, &*ids, &*state, work, best);
+        self.kernels["embed"].launch(LaunchConfig::new(1, self.tuning.threads as u32), args)
+    }
+
+    /// Queues one step, and returns at once: the token at the position is read, and the next one chosen.
+    ///
+    /// # Errors
+    /// [`Error::Driver`]; in the simulator what a kernel did wrong.
+    pub fn step(&mut self) -> Result<()> {
+        match &mut self.graph {
+            Some(graph) => graph.launch(),
+            None => self.queue_step(),
+        }
+    }
+
+    /// The logits of the last step, one for each token of the vocabulary. Waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn logits(&self) -> Result<Vec<f32>> {
+        self.workspace.logits.to_host()
+    }
+
+    /// The position that the next step reads, and the token there. Waits for the steps that are queued.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn next(&self) -> Result<(usize, Option<u32>)> {
+        let position = self.workspace.state.to_host()?[0] as usize;
+        let tokens = self.workspace.tokens.to_host()?;
+        Ok((position, tokens.get(position).map(|&token| token as u32)))
+    }
+}
