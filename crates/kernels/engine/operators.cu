@@ -7,7 +7,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     norm_row(const float *vectors, const float *x, float *y, int layer, int which) {
     __shared__ Shared shared;
     Vectors own(vectors, layer);
-    NormOfRow(which == 0 ? own.norm_1 : own.norm_2).each(shared, x, [&](int column, bool there, float4 four) {
+    Fours<WIDTH> residual(Work((float *)x, 0, 0), RESIDUAL, ANYBODY);
+    NormOfRow(which == 0 ? own.norm_1 : own.norm_2).each(shared, residual, [&](int column, bool there, float4 four) {
         if (there) {
             *(float4 *)(y + column) = four;
         }
@@ -62,10 +63,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float2 angle = ((const float2 *)angles)[(size_t)now * (HEAD / 2) + column];
         value = make_float2(value.x * angle.x - value.y * angle.y, value.y * angle.x + value.x * angle.y);
     }
-    if (at < QUERY) {
-        work[QUERIES + at] = value.x;
-        work[QUERIES + at + HEAD / 2] = value.y;
-    } else {
+    work[QUERIES + at] = value.x;
+    work[QUERIES + at + HEAD / 2] = value.y;
+    if (at >= QUERY) {
         bf16 *to = caches + (((size_t)layer * 2 * KV_HEADS + (at - QUERY) / HEAD) * context + now) * HEAD;
         to[column] = value.x;
         to[column + HEAD / 2] = value.y;
@@ -73,10 +73,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // What the parts of the context have gathered, of all heads.
-extern "C" __global__ void __launch_bounds__(THREADS) gather(const float *work, float *y) {
+extern "C" __global__ void __launch_bounds__(THREADS) gather(float *work, float *y) {
     int column = 4 * (blockIdx.x * THREADS + threadIdx.x);
     if (column < QUERY) {
-        *(float4 *)(y + column) = gathered(work, column);
+        *(float4 *)(y + column) = gathered(Work(work, 0, 0), column, 0);
     }
 }
 

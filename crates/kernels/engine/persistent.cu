@@ -1,9 +1,10 @@
 // idea: one kernel for a token: its blocks stay and meet between phases, while their weights keep coming through the ring.
 // constants: LLAMA (1: RMS norm, RoPE, SwiGLU; 0: GPT-2), BITS of a weight; WIDTH, HEADS, KV_HEADS, HEAD, INNER,
-// constants: VOCABULARY of the model; THREADS that compute; SLOT_STEPS, SPLITS (of the context).
+// constants: VOCABULARY of the model; THREADS that compute; SLOT_STEPS, SPLITS (of the context); FLAGS: blocks
+// constants: do not meet, but each number that a phase leaves says when it is there.
 //
 // All blocks must run at the same time: a cooperative launch makes sure of that.
-#include "phases.cuh"
+#include "embed.cuh"
 
 // Where all blocks of the grid meet. `arrived` counts on from one meeting to the next.
 struct Meeting {
@@ -11,6 +12,9 @@ struct Meeting {
 
     // What this block has written is done.
     __device__ void arrive() {
+        if (FLAGS) {
+            return;
+        }
         consumers_sync();
         if (threadIdx.x == 0) {
             __threadfence();
@@ -21,6 +25,9 @@ struct Meeting {
 
     // What all blocks have written can be seen.
     __device__ void wait() const {
+        if (FLAGS) {
+            return;
+        }
         if (threadIdx.x == 0) {
             unsigned int seen;
             do {
@@ -38,15 +45,18 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     extern __shared__ __align__(128) char memory[];
     __shared__ Shared shared;
     Ring ring(memory, shared.barriers, launch);
-    Model model = {(const char *)weights, vectors, table, positions, caches, work, state, launch.layers, launch.context, state[0]};
+    Model model = {(const char *)weights, vectors, table, positions, caches, Work(work, arrived[2], launch.layers),
+                   state, launch.layers, launch.context, state[0]};
     if (threadIdx.x >= THREADS) {
         if (threadIdx.x == THREADS) {
-            for (int layer = 0; layer < launch.layers; ++layer) {
-                for (int phase = QKV; phase <= DOWN; ++phase) {
-                    ring.send(model.weights, caches, layer, phase, model.now, launch.context);
+#pragma unroll 1
+            for (int layer = 0, phase = QKV; layer < launch.layers || phase == LOGITS;) {
+                ring.send(model.weights, caches, layer, phase, model.now, launch.context);
+                if (phase == LOGITS) {
+                    break;
                 }
+                phase = phase == DOWN ? (++layer == launch.layers ? LOGITS : QKV) : phase + 1;
             }
-            ring.send(model.weights, caches, launch.layers, LOGITS, model.now, launch.context);
         }
         return;
     }

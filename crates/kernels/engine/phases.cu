@@ -1,9 +1,11 @@
 // idea: a kernel for each phase: norm, RoPE, cache, activation and residual belong to the kernel that multiplies. With
 // idea: programmatic dependent launch the next kernel's weights come into its ring while this one still computes.
 // constants: as those of `persistent`.
-#include "phases.cuh"
+//
+// Two blocks share a multiprocessor, so that those of the next kernel find room while these still work.
+#include "embed.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS + 32)
+extern "C" __global__ void __launch_bounds__(THREADS + 32, 2)
     phase(const unsigned char *weights, const float *vectors, const bf16 *table, const bf16 *positions,
           const float *angles, bf16 *caches, int *tokens, int *state, float *work, float *y, unsigned long long *best,
           unsigned int *arrived, Launch launch) {
@@ -13,7 +15,8 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32)
         let_next_start();
     }
     Ring ring(memory, shared.barriers, launch);
-    Model model = {(const char *)weights, vectors, table, positions, caches, work, state, launch.layers, launch.context, state[0]};
+    Model model = {(const char *)weights, vectors, table, positions, caches, Work(work, arrived[2], launch.layers),
+                   state, launch.layers, launch.context, state[0]};
     if (threadIdx.x >= THREADS) {
         if (threadIdx.x == THREADS) {
             ring.send(model.weights, caches, launch.layer, launch.phase, model.now, launch.context);
@@ -42,11 +45,4 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32)
         logits_phase(model, ring, shared, y, best, await);
         end_token(model, shared, tokens, state, best, arrived);
     }
-}
-
-// The first token of a text.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    embed(const bf16 *table, const bf16 *positions, const int *tokens, const int *state, float *work,
-          unsigned long long *best) {
-    embed_token(table, positions, tokens, state[0], work, best);
 }

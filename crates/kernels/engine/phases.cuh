@@ -9,7 +9,7 @@ struct Model {
     const float *vectors;
     const bf16 *table, *positions; // of tokens; GPT-2's of positions
     bf16 *caches;                  // of each layer the keys of all heads, then their values
-    float *work;
+    Work work;
     const int *state; // the position that is read, the prompt's length, the seed, the bits of the temperature
     int layers, context, now;
 };
@@ -24,7 +24,7 @@ __device__ void load_angles(Shared &shared, const float *angles, int now) {
 
 // The norm of the residual: its scales (and biases) are loaded early.
 struct NormOfRow {
-    static constexpr int FOURS = (WIDTH / 4 + THREADS - 1) / THREADS;
+    static constexpr int FOURS = Fours<WIDTH>::COUNT;
     float4 scale[FOURS], bias[FOURS];
 
     __device__ NormOfRow(const float *norm) {
@@ -42,23 +42,19 @@ struct NormOfRow {
     }
 
     // x = norm(residual), as the products read it.
-    __device__ void apply(Shared &shared, const float *residual) const {
-        each(shared, residual, [&](int column, bool there, float4 x) { put(shared, column, there, x); });
+    __device__ void apply(Shared &shared, const Work &work, int writer) const {
+        each(shared, Fours<WIDTH>(work, RESIDUAL, writer), [&](int column, bool there, float4 x) { put(shared, column, there, x); });
         consumers_sync();
     }
 
     // Gives four neighbours of norm(residual) at a time; by whole warps, also where nothing is there.
     template <class Give>
-    __device__ void each(Shared &shared, const float *residual, Give give) const {
+    __device__ void each(Shared &shared, const Fours<WIDTH> &residual, Give give) const {
         float4 own[FOURS];
         float sum = 0.0f, squares = 0.0f;
 #pragma unroll
         for (int i = 0; i < FOURS; ++i) {
-            int at = i * THREADS + threadIdx.x;
-            own[i] = make_float4(0, 0, 0, 0);
-            if (at < WIDTH / 4) {
-                own[i] = __ldcg((const float4 *)residual + at);
-            }
+            own[i] = residual.is_there(i) ? residual.four[i] : make_float4(0, 0, 0, 0);
             sum += own[i].x + own[i].y + own[i].z + own[i].w;
             squares += own[i].x * own[i].x + own[i].y * own[i].y + own[i].z * own[i].z + own[i].w * own[i].w;
         }
@@ -121,7 +117,7 @@ __device__ void qkv_phase(const Model &model, Ring &ring, Shared &shared, int la
     Biases biases(vectors.qkv, share, place);
     NormOfRow norm(vectors.norm_1);
     await();
-    norm.apply(shared, model.work);
+    norm.apply(shared, model.work, layer == 0 ? ANYBODY : number_of(layer - 1, DOWN));
     multiply_rows<QKV>(
         ring, shared, share, [&](int row, bool first) { return biases.of(vectors.qkv, row, first, place); },
         [&](int row, float2 sum, float2 bias) {
@@ -131,10 +127,9 @@ __device__ void qkv_phase(const Model &model, Ring &ring, Shared &shared, int la
                 value = make_float2(value.x * angle.x - value.y * angle.y, value.y * angle.x + value.x * angle.y);
             }
             int at = place(row, 0);
-            if (at < QUERY) {
-                model.work[QUERIES + at] = value.x;
-                model.work[QUERIES + at + HEAD / 2] = value.y;
-            } else {
+            model.work.write(QUERIES + at, value.x, number_of(layer, QKV));
+            model.work.write(QUERIES + at + HEAD / 2, value.y, number_of(layer, QKV));
+            if (at >= QUERY) {
                 // Of a layer's cache the keys come first, as here: both are heads, one behind the other.
                 int head = (at - QUERY) / HEAD, column = at % HEAD;
                 bf16 *to = model.caches + (((size_t)layer * 2 * KV_HEADS + head) * model.context + model.now) * HEAD;
@@ -151,16 +146,25 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
     const float SCALE = rsqrtf(HEAD) * 1.442695041f; // exp2 is what the hardware has
     int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, part = lane % PART;
     await();
+#pragma unroll 1
     for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += gridDim.x) {
         Positions positions(unit, model.now);
+        // The lane's eight of a head of the token's queries, keys or values.
+        auto eight = [&](int begin, float (&numbers)[8]) {
+            int from = QUERIES + begin + 8 * part, at[4] = {from, from + 2, from + 4, from + 6};
+            float2 pairs[4];
+            model.work.read(at, pairs, number_of(layer, QKV));
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                numbers[2 * i] = pairs[i].x, numbers[2 * i + 1] = pairs[i].y;
+            }
+        };
         float query[GROUPED][8];
         Partial softmax[GROUPED];
 #pragma unroll
         for (int head = 0; head < GROUPED; ++head) {
-            const float4 *from =
-                (const float4 *)(model.work + QUERIES + (positions.head * GROUPED + head) * HEAD) + 2 * part;
-            float4 a = __ldcg(from), b = __ldcg(from + 1);
-            float numbers[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+            float numbers[8];
+            eight((positions.head * GROUPED + head) * HEAD, numbers);
             softmax[head].most = -1e30f, softmax[head].total = 0.0f;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
@@ -174,9 +178,11 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
                 softmax[head].see<PART>(key, value, query[head], there);
             }
         };
+#pragma unroll 1
         for (int from = positions.from; from < positions.to; from += SLOT_POSITIONS) {
             int count = min(SLOT_POSITIONS, positions.to - from);
             const uint4 *keys = (const uint4 *)ring.take(), *values = keys + SLOT_POSITIONS * PART;
+#pragma unroll 1
             for (int first = warp * (32 / PART); first < count; first += THREADS / PART) {
                 int at = first + lane / PART;
                 bool there = at < count;
@@ -186,22 +192,27 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
             ring.release();
         }
         if (positions.split == SPLITS - 1 && warp == 0) {
-            const bf16 *keys = model.caches +
-                               (((size_t)layer * 2 * KV_HEADS + positions.head) * model.context + model.now) * HEAD;
-            const uint4 *key = (const uint4 *)keys + part, *value = key + (size_t)KEYS * model.context / 8;
-            see(__ldcg(key), __ldcg(value), lane < PART);
+            // The token's own: rounded, as the cache keeps them.
+            float key[8], value[8];
+            eight(QUERY + positions.head * HEAD, key);
+            eight(QUERY + KEYS + positions.head * HEAD, value);
+            auto rounded = [](const float (&x)[8]) {
+                return make_uint4(pair(x[0], x[1]), pair(x[2], x[3]), pair(x[4], x[5]), pair(x[6], x[7]));
+            };
+            see(rounded(key), rounded(value), lane < PART);
         }
 #pragma unroll
         for (int head = 0; head < GROUPED; ++head) {
             softmax[head].merge_warp<PART>(shared.seen[head][warp]);
         }
         consumers_sync();
+#pragma unroll 1
         for (int i = thread; i < GROUPED * HEAD; i += THREADS) {
             float most, total, value = merged(shared.seen[i / HEAD], WARPS, i % HEAD, &most, &total);
             int place = (positions.head * GROUPED + i / HEAD) * SPLITS + positions.split;
-            model.work[GATHERED + place * HEAD + i % HEAD] = value;
+            model.work.write(GATHERED + place * HEAD + i % HEAD, value, number_of(layer, ATTENTION));
             if (i % HEAD == 0) {
-                *(float2 *)(model.work + WEIGHED + 2 * place) = make_float2(most, total);
+                model.work.write(WEIGHED + 2 * place, make_float2(most, total), number_of(layer, ATTENTION));
             }
         }
         consumers_sync();
@@ -209,15 +220,22 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
 }
 
 // What the parts of the context have gathered for four neighbouring columns of a head.
-__device__ float4 gathered(const float *work, int column) {
-    int head = column / HEAD;
-    float2 weights[SPLITS];
+__device__ float4 gathered(const Work &work, int column, int layer) {
+    int head = column / HEAD, at[3 * SPLITS];
+    float2 pairs[3 * SPLITS], weights[SPLITS];
     float4 values[SPLITS];
 #pragma unroll
     for (int split = 0; split < SPLITS; ++split) {
-        weights[split] = __ldcg((const float2 *)(work + WEIGHED) + head * SPLITS + split);
-        values[split] =
-            __ldcg((const float4 *)(work + GATHERED + (head * SPLITS + split) * HEAD + column % HEAD));
+        at[3 * split] = GATHERED + (head * SPLITS + split) * HEAD + column % HEAD;
+        at[3 * split + 1] = at[3 * split] + 2;
+        at[3 * split + 2] = WEIGHED + 2 * (head * SPLITS + split);
+    }
+    work.read(at, pairs, number_of(layer, ATTENTION));
+#pragma unroll
+    for (int split = 0; split < SPLITS; ++split) {
+        float2 a = pairs[3 * split], b = pairs[3 * split + 1];
+        values[split] = make_float4(a.x, a.y, b.x, b.y);
+        weights[split] = pairs[3 * split + 2];
     }
     float most = -1e30f, total = 0.0f;
 #pragma unroll
@@ -235,36 +253,44 @@ __device__ float4 gathered(const float *work, int column) {
     return make_float4(sum.x / total, sum.y / total, sum.z / total, sum.w / total);
 }
 
-// residual += matrix · x + bias.
-template <int MATRIX, class Await, class Get>
+// residual += matrix · x + bias; `put_x` brings x.
+template <int MATRIX, class Await, class Put>
 __device__ void added_phase(const Model &model, const float *bias, Ring &ring, Shared &shared, int layer, Await await,
-                            Get get) {
+                            Put put_x) {
     Share share(MATRIX, layer);
     auto place = [](int row, int side) { return row + side; };
     Biases biases(bias, share, place);
     await();
-    float2 *residual = (float2 *)model.work, former = make_float2(0, 0);
+    // This block has seen all of the residual, when it took its norm.
+    auto former = [&](int row) {
+        int at[1] = {RESIDUAL + row};
+        float2 pair[1];
+        model.work.read(at, pair, ANYBODY);
+        return pair[0];
+    };
+    float2 first_pair = make_float2(0, 0);
     if (2 * threadIdx.x < share.rows) {
-        former = __ldcg(residual + share.first / 2 + threadIdx.x);
+        first_pair = former(share.first + 2 * threadIdx.x);
     }
-    put_all<columns_of(MATRIX)>(shared, get);
+    put_x();
     multiply_rows<MATRIX>(
         ring, shared, share,
         [&](int row, bool first) {
-            float2 add = biases.of(bias, row, first, place), old = first ? former : __ldcg(residual + row / 2);
+            float2 add = biases.of(bias, row, first, place), old = first ? first_pair : former(row);
             return make_float2(add.x + old.x, add.y + old.y);
         },
-        [&](int row, float2 sum, float2 kept) { residual[row / 2] = make_float2(sum.x + kept.x, sum.y + kept.y); });
+        [&](int row, float2 sum, float2 kept) {
+            model.work.write(RESIDUAL + row, make_float2(sum.x + kept.x, sum.y + kept.y), number_of(layer, MATRIX));
+        });
 }
 
 template <class Await>
 __device__ void out_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
-    const float *work = model.work;
-    added_phase<OUT>(model, Vectors(model.vectors, layer).out, ring, shared, layer, await,
-                     [&](int column) { return gathered(work, column); });
+    added_phase<OUT>(model, Vectors(model.vectors, layer).out, ring, shared, layer, await, [&] {
+        put_all<QUERY>(shared, [&](int column) { return gathered(model.work, column, layer); });
+    });
 }
 
-// norm → the units of the MLP: silu(gate) · up, or gelu(up).
 template <class Await>
 __device__ void up_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
     Vectors vectors(model.vectors, layer);
@@ -273,23 +299,30 @@ __device__ void up_phase(const Model &model, Ring &ring, Shared &shared, int lay
     Biases biases(vectors.up, share, place);
     NormOfRow norm(vectors.norm_2);
     await();
-    norm.apply(shared, model.work);
+    norm.apply(shared, model.work, number_of(layer, OUT));
     multiply_rows<UP>(
         ring, shared, share, [&](int row, bool first) { return biases.of(vectors.up, row, first, place); },
         [&](int row, float2 sum, float2 bias) {
             if (LLAMA) {
-                model.work[UNITS + row / 2] = sum.x / (1.0f + __expf(-sum.x)) * sum.y;
+                float unit = sum.x / (1.0f + __expf(-sum.x)) * sum.y;
+                model.work.write(UNITS + row / 2, unit, number_of(layer, UP));
             } else {
-                *(float2 *)(model.work + UNITS + row) = make_float2(gelu(sum.x + bias.x), gelu(sum.y + bias.y));
+                float2 units = make_float2(gelu(sum.x + bias.x), gelu(sum.y + bias.y));
+                model.work.write(UNITS + row, units, number_of(layer, UP));
             }
         });
 }
 
 template <class Await>
 __device__ void down_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
-    const float4 *units = (const float4 *)(model.work + UNITS);
-    added_phase<DOWN>(model, Vectors(model.vectors, layer).down, ring, shared, layer, await,
-                      [&](int column) { return __ldcg(units + column / 4); });
+    added_phase<DOWN>(model, Vectors(model.vectors, layer).down, ring, shared, layer, await, [&] {
+        Fours<INNER> units(model.work, UNITS, number_of(layer, UP));
+#pragma unroll
+        for (int i = 0; i < units.COUNT; ++i) {
+            put(shared, units.column(i), units.is_there(i), units.four[i]);
+        }
+        consumers_sync();
+    });
 }
 
 // The logits, and the best of them, or the one that is drawn.
@@ -298,7 +331,7 @@ __device__ void logits_phase(const Model &model, Ring &ring, Shared &shared, flo
                              Await await) {
     NormOfRow norm(Vectors(model.vectors, model.layers).norm_1);
     await();
-    norm.apply(shared, model.work);
+    norm.apply(shared, model.work, number_of(model.layers - 1, DOWN));
     unsigned long long own = 0;
     multiply_rows<LOGITS>(
         ring, shared, Share(LOGITS, model.layers), [](int, bool) { return make_float2(0, 0); },
@@ -326,11 +359,12 @@ __device__ bool is_last(Shared &shared, unsigned int *done) {
 }
 
 // The residual of the token at a position, by one block.
-__device__ void embed_token(const bf16 *table, const bf16 *positions, const int *tokens, int position, float *residual,
+__device__ void embed_token(const bf16 *table, const bf16 *positions, const int *tokens, int position, const Work &work,
                             unsigned long long *best) {
     const bf16 *token = table + (size_t)__ldcg(tokens + position) * WIDTH;
     for (int i = threadIdx.x; i < WIDTH; i += THREADS) {
-        residual[i] = (float)token[i] + (LLAMA ? 0.0f : (float)positions[(size_t)position * WIDTH + i]);
+        float place = LLAMA ? 0.0f : (float)positions[(size_t)position * WIDTH + i];
+        work.write(RESIDUAL + i, (float)token[i] + place, ANYBODY);
     }
     if (threadIdx.x == 0) {
         *best = 0;
@@ -360,6 +394,7 @@ __device__ void end_token(const Model &model, Shared &shared, int *tokens, int *
         if (threadIdx.x == 0) {
             atomicExch(arrived, 0);
             atomicExch(arrived + 1, 0);
+            arrived[2] += 1; // tokens so far
         }
     }
 }

@@ -90,8 +90,10 @@ struct Ring {
     __device__ void send_rows(const char *weights, int layer) {
         Share share(MATRIX, layer);
         const char *from = weights + begin_of(MATRIX, layer) + share.first * row_bytes(MATRIX);
+#pragma unroll 1
         for (int row = 0; row < share.rows; row += TILE) {
             int rows = min(TILE, share.rows - row);
+#pragma unroll 1
             for (int step = 0; step < steps_of(MATRIX); step += SLOT_STEPS) {
                 int bytes = rows * stage_bytes(min(SLOT_STEPS, steps_of(MATRIX) - step));
                 u64 *barrier = claim(bytes);
@@ -104,10 +106,12 @@ struct Ring {
 
     // The keys and values of earlier positions.
     __device__ void send_positions(const bf16 *caches, int layer, int now, int context) {
+#pragma unroll 1
         for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += gridDim.x) {
             Positions part(unit, now);
             const bf16 *keys = caches + ((size_t)layer * 2 * KV_HEADS + part.head) * context * HEAD;
             const bf16 *values = keys + (size_t)KEYS * context;
+#pragma unroll 1
             for (int from = part.from; from < part.to; from += SLOT_POSITIONS) {
                 int bytes = 2 * HEAD * min(SLOT_POSITIONS, part.to - from);
                 u64 *barrier = claim(2 * bytes);

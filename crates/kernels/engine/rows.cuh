@@ -6,6 +6,7 @@
 // takes 16 bytes as they lie in memory.
 #pragma once
 #include "ring.cuh"
+#include "work.cuh"
 #if BITS < 16
 #include "../quantized_gemv/two_codes.cuh"
 #endif
@@ -16,10 +17,12 @@ constexpr int EIGHTS_16 = 16 / BITS;   // eights of x that go with 16 bytes of w
 
 struct Shared {
     // x as lanes read it: of each step and each eight of a lane, four lanes' eights, rounded, and then what that took off.
-    alignas(16) bf16 x[2 * MOST_COLUMNS];
+    union {
+        alignas(16) bf16 x[2 * MOST_COLUMNS];
+        float seen[GROUPED][WARPS][HEAD + 2]; // attention has no x
+    };
     float x_sums[MOST_COLUMNS / STEP]; // of each step
     alignas(8) float sums[2][WARPS][GROUP_ROWS];
-    float seen[GROUPED][WARPS][HEAD + 2];
     float2 block[WARPS];
     float2 angles[HEAD / 2]; // cosine and sine, of the token's position
     u64 barriers[2][MOST_SLOTS];
@@ -64,6 +67,32 @@ __device__ void put_all(Shared &shared, Get get) {
     }
     consumers_sync();
 }
+
+// This thread's fours of COLUMNS numbers from `begin` on: those at 4 · (i · THREADS + thread).
+template <int COLUMNS>
+struct Fours {
+    static constexpr int COUNT = (COLUMNS / 4 + THREADS - 1) / THREADS;
+    float4 four[COUNT];
+
+    __device__ Fours(const Work &work, int begin, int writer) {
+        int at[2 * COUNT];
+        float2 pairs[2 * COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            // Beyond the end the first four are read again, and dropped.
+            at[2 * i] = begin + (is_there(i) ? column(i) : 4 * (int)(threadIdx.x % (COLUMNS / 4)));
+            at[2 * i + 1] = at[2 * i] + 2;
+        }
+        work.read(at, pairs, writer);
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            four[i] = make_float4(pairs[2 * i].x, pairs[2 * i].y, pairs[2 * i + 1].x, pairs[2 * i + 1].y);
+        }
+    }
+
+    __device__ static int column(int i) { return 4 * (i * THREADS + (int)threadIdx.x); }
+    __device__ static bool is_there(int i) { return column(i) < COLUMNS; }
+};
 
 // sums[0] + sums[1] += row lane / 4 of a step times x, sums[2] + sums[3] += the row eight below; in every fourth lane.
 // Beyond the tile's last row that one is read again, and its sum dropped.
@@ -121,6 +150,7 @@ __device__ void multiply_rows(Ring &ring, Shared &shared, Share share, Before be
     constexpr int STEPS = steps_of(MATRIX);
     static_assert(THREADS >= GROUP_ROWS / 2, "a thread finishes one pair");
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, turn = 0;
+#pragma unroll 1
     for (int group = 0; group < share.rows; group += GROUP_ROWS, turn ^= 1) {
         int many = min(GROUP_ROWS, share.rows - group), row = share.first + group + 2 * threadIdx.x;
         bool finishes = 2 * threadIdx.x < many;
@@ -128,13 +158,16 @@ __device__ void multiply_rows(Ring &ring, Shared &shared, Share share, Before be
         if (finishes) {
             kept = before(row, group == 0);
         }
+#pragma unroll 1
         for (int tile = 0; tile < many; tile += TILE) {
             int rows = min(TILE, many - tile);
             float sums[4] = {};
             // Warps take turns along the rows.
+#pragma unroll 1
             for (int first = 0; first < STEPS; first += SLOT_STEPS) {
                 int steps = min(SLOT_STEPS, STEPS - first);
                 const char *stage = ring.take();
+#pragma unroll 1
                 for (int step = (first + WARPS - 1 - warp) / WARPS * WARPS + warp; step < first + steps; step += WARPS) {
                     multiply_step(stage, step - first, steps, rows, shared, step, sums);
                 }

@@ -64,10 +64,6 @@ struct Vectors {
     }
 };
 
-// What phases leave for each other, in f32: the residual, the queries, the MLP's units; of each head and part of the
-// context what attention has gathered, then its largest score and the sum of its weights.
-constexpr int QUERIES = WIDTH, UNITS = QUERIES + QUERY, GATHERED = UNITS + INNER, WEIGHED = GATHERED + HEADS * SPLITS * HEAD;
-
 // Where a block stands in a phase: ranks turn from phase to phase, so that no block has the larger share each time.
 __device__ int rank_in(int layer, int phase) {
     return (int)((blockIdx.x + (5 * layer + phase) * 37u) % gridDim.x);

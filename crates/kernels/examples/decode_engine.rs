@@ -1,13 +1,14 @@
 //! Checks and times every plan of `gpulab_kernels::engine` on this GPU: a token of a Llama with 1.2 billion parameters at context 1024 in
 //! bf16, int8 and int4, and of a GPT-2 with 124 million at context 512; random weights, a batch of one.
 //!
-//! `cargo run --release -p gpulab-kernels --example decode_engine -- [--out decode_engine.csv] [--seconds 100] [--quick]`, in a
+//! `cargo run --release -p gpulab-kernels --example decode_engine -- [--out decode_engine.csv] [--seconds 100] [--only SHAPE]`, in a
 //! folder where `crates/kernels` lies. First every plan is held against f64 at awkward shapes; then, at the timed shape,
 //! against f64 as well, at the timed position. A sample is 32 tokens around the context; the table has medians.
 
 use gpulab::prelude::*;
 use gpulab_kernels::engine::{
-    Engine, EngineConfig, EngineModel, EnginePlan, EngineReference, EngineTuning, Family, RandomWeights, WeightBits,
+    Engine, EngineConfig, EngineConstants, EngineKernels, EngineModel, EnginePlan, EngineReference, EngineTuning, Family,
+    RandomWeights, WeightBits,
 };
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -20,41 +21,54 @@ const SAMPLES: usize = 9;
 const SLOT_STEPS: usize = 16;
 
 fn main() -> Result<()> {
-    let (mut out, mut seconds, mut quick) = ("decode_engine.csv".to_string(), 100.0, false);
+    let (mut out, mut seconds, mut only) = ("decode_engine.csv".to_string(), 100.0, String::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--out" => out = arguments.next().expect("a path follows"),
             "--seconds" => seconds = arguments.next().and_then(|text| text.parse().ok()).expect("a number follows"),
-            "--quick" => quick = true,
+            "--only" => only = arguments.next().expect("a shape follows, such as gpt2 or Int4"),
             other => panic!("unknown: {other}"),
         }
     }
     let start = Instant::now();
     let gpu = Gpu::open_index(0)?;
     println!("{gpu}");
-    awkward(&gpu)?;
+    let shapes: Vec<Shape> = SHAPES
+        .into_iter()
+        .filter(|(name, _, _, bits)| only.is_empty() || format!("{name} {bits:?}").contains(&only))
+        .map(|(name, config, context, bits)| Shape { name: format!("{name} {bits:?}"), config, context, bits })
+        .collect();
+    // Everything is compiled first, side by side: most of a short run is NVRTC's.
+    let timed = shapes.iter().map(|shape| (shape, variants(shape)));
+    let checked = awkward_shapes();
+    let checks = checked.iter().map(|shape| (shape, EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec()));
+    let wanted: Vec<_> = checks.chain(timed).flat_map(|(shape, ways)| ways.into_iter().map(move |way| (shape, way))).collect();
+    let compiled: Vec<_> = std::thread::scope(|scope| {
+        let compile = |&(shape, (plan, constants)): &(&Shape, (EnginePlan, EngineConstants))| {
+            let (gpu, config, bits) = (gpu.clone(), shape.config, shape.bits);
+            scope.spawn(move || EngineKernels::compile(&gpu, &config, bits, plan, constants))
+        };
+        let threads: Vec<_> = wanted.iter().map(compile).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let kernels: Vec<_> = wanted.iter().zip(compiled).collect();
+    println!("[{:.1} s] {} programs compiled", start.elapsed().as_secs_f64(), kernels.len());
+    for shape in &checked {
+        check(&gpu, shape, &kernels)?;
+    }
     println!("[{:.1} s] awkward shapes done", start.elapsed().as_secs_f64());
     let copy = copy_rate(&gpu)?;
     println!("copy rate {copy:.0} GB/s");
     let mut rows = Vec::new();
-    let shapes = [
-        ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Bf16),
-        ("gpt2-124M", EngineConfig::GPT2, 512, WeightBits::Bf16),
-        ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Int4),
-        ("gpt2-124M", EngineConfig::GPT2, 512, WeightBits::Int4),
-        ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Int8),
-    ];
-    for (name, config, context, bits) in shapes {
+    for shape in &shapes {
         let left = seconds - start.elapsed().as_secs_f64();
-        if left < 8.0 {
-            println!("{name} {bits:?}: no time left");
-            continue;
+        if left < 6.0 {
+            println!("{}: no time left", shape.name);
+        } else if let Err(error) = time(&gpu, shape, &kernels, copy, &mut rows) {
+            println!("{}: {error}", shape.name);
         }
-        let deadline = if quick { 1.0 } else { left };
-        if let Err(error) = shape(&gpu, (name, config, context, bits), copy, (start, deadline), &mut rows) {
-            println!("{name} {bits:?}: {error}");
-        }
+        println!("[{:.1} s]", start.elapsed().as_secs_f64());
     }
     let mut table = String::from(ROW);
     table += "\n";
@@ -78,9 +92,29 @@ fn main() -> Result<()> {
 
 const ROW: &str = "shape,bits,plan,threads,splits,slots,ahead,late,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
 
+/// A shape that is timed or checked, and the positions in front of the token.
+struct Shape {
+    name: String,
+    config: EngineConfig,
+    context: usize,
+    bits: WeightBits,
+}
+
+const SHAPES: [(&str, EngineConfig, usize, WeightBits); 5] = [
+    ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Bf16),
+    ("gpt2-124M", EngineConfig::GPT2, 512, WeightBits::Bf16),
+    ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Int4),
+    ("gpt2-124M", EngineConfig::GPT2, 512, WeightBits::Int4),
+    ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Int8),
+];
+
+/// A plan with its constants, of a shape, and what became of it.
+type Compiled<'a> = (&'a (&'a Shape, (EnginePlan, EngineConstants)), Result<EngineKernels>);
+
 struct Row {
     shape: String,
     plan: &'static str,
+    constants: EngineConstants,
     tuning: EngineTuning,
     kernels: usize,
     context: usize,
@@ -97,7 +131,8 @@ impl Row {
     }
 
     fn csv(&self, copy: f64) -> String {
-        let EngineTuning { threads, splits, slots, ahead, late } = self.tuning;
+        let EngineConstants { threads, splits, .. } = self.constants;
+        let EngineTuning { slots, ahead, late } = self.tuning;
         let Row { shape, plan, kernels, context, us, p10, p90, bytes, error, .. } = self;
         let shape = shape.replace(' ', ",");
         let share = self.share(copy);
@@ -108,7 +143,8 @@ impl Row {
     }
 
     fn text(&self, copy: f64) -> String {
-        let EngineTuning { threads, splits, slots, ahead, late } = self.tuning;
+        let EngineConstants { threads, splits, .. } = self.constants;
+        let EngineTuning { slots, ahead, late } = self.tuning;
         let tuning = format!("threads {threads} splits {splits} slots {slots} ahead {ahead} late {}", u8::from(late));
         let Row { shape, plan, us, p10, p90, bytes, error, .. } = self;
         let share = self.share(copy);
@@ -145,8 +181,11 @@ fn error_of(given: &[f32], exact: &[f64]) -> (f64, String) {
     (if total.is_nan() { f64::INFINITY } else { total }, text)
 }
 
-/// Every plan and kind of weights at shapes that fill nothing evenly.
-fn awkward(gpu: &Gpu) -> Result<()> {
+/// Of the checks: a ring with fewer slots, parts of the context that are no power of two.
+const ODD: EngineConstants = EngineConstants { threads: 256, splits: 3, slot_steps: 8 };
+
+/// Shapes that fill nothing evenly.
+fn awkward_shapes() -> Vec<Shape> {
     let llama = EngineConfig {
         family: Family::Llama,
         layers: 3,
@@ -161,48 +200,60 @@ fn awkward(gpu: &Gpu) -> Result<()> {
     };
     let wide = EngineConfig { head: 128, heads: 4, kv_heads: 1, layers: 2, width: 640, ..llama };
     let gpt2 = EngineConfig { family: Family::Gpt2, heads: 12, kv_heads: 12, width: 768, ..llama };
-    for (name, config, position) in [("llama", llama, 613), ("wide heads", wide, 37), ("gpt2", gpt2, 331), ("start", llama, 0)] {
-        for bits in [WeightBits::Bf16, WeightBits::Int8, WeightBits::Int4] {
-            if name == "start" && bits != WeightBits::Bf16 {
-                continue;
+    let shape = |name: &str, config, context, bits| Shape { name: format!("{name} {bits:?}"), config, context, bits };
+    vec![
+        shape("grouped heads", llama, 613, WeightBits::Bf16),
+        shape("grouped heads", llama, 38, WeightBits::Int4),
+        shape("wide heads", wide, 0, WeightBits::Bf16),
+        shape("wide heads", wide, 333, WeightBits::Int8),
+        shape("biases", gpt2, 331, WeightBits::Bf16),
+    ]
+}
+
+/// What was compiled for a shape.
+fn of_shape<'a>(shape: &'a Shape, kernels: &'a [Compiled<'a>]) -> impl Iterator<Item = (EnginePlan, EngineConstants, EngineKernels)> {
+    kernels.iter().filter(move |((own, _), _)| std::ptr::eq(*own, shape)).filter_map(|((shape, (plan, constants)), kernels)| {
+        match kernels {
+            Ok(kernels) => Some((*plan, *constants, kernels.clone())),
+            Err(error) => {
+                println!("{} {}: {error}", shape.name, plan.name());
+                None
             }
-            let weights = RandomWeights { config, seed: 5 };
-            let caches = cpu::random_bf16(config.cache_len(), 6);
-            let mut reference = EngineReference::new(&config, bits, &weights, position, caches.clone());
-            let tokens = [11, 98, 4999];
-            let exact = tokens.map(|token| reference.step(token));
-            let model = Rc::new(EngineModel::new(gpu, &config, bits, 8, &weights)?);
-            let mut line = format!("{name} {bits:?}:");
-            for plan in EnginePlan::ALL {
-                let tuning = EngineTuning { splits: 3, slots: 7, ..EngineTuning::default() };
-                let mut engine = Engine::new(&model, plan, tuning)?;
-                engine.begin(&tokens, position, Some(&caches), (0.0, 0))?;
-                let mut worst = 0.0_f64;
-                for (at, exact) in exact.iter().enumerate() {
-                    engine.step()?;
-                    let (error, text) = error_of(&engine.logits()?, exact);
-                    worst = worst.max(error);
-                    if !text.is_empty() {
-                        println!("WRONG: {} {name} {bits:?}, step {at}: {text}", plan.name());
-                    }
-                }
-                write!(line, " {} {worst:.1e}", plan.name()).expect("a String takes everything");
-            }
-            println!("{line}");
         }
+    })
+}
+
+/// Holds every plan against f64.
+fn check(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>]) -> Result<()> {
+    let &Shape { ref name, config, context, bits } = shape;
+    let weights = RandomWeights { config, seed: 5 };
+    let caches = cpu::random_bf16(config.cache_len(), 6);
+    let mut reference = EngineReference::new(&config, bits, &weights, context, caches.clone());
+    let tokens = [11, 98, 4999];
+    let exact = tokens.map(|token| reference.step(token));
+    let model = Rc::new(EngineModel::new(gpu, &config, bits, ODD.slot_steps, &weights)?);
+    let mut line = format!("{name}:");
+    for (plan, _, kernels) in of_shape(shape, kernels) {
+        let mut engine = Engine::new(&model, &kernels, EngineTuning { slots: 7, ..EngineTuning::default() })?;
+        engine.begin(&tokens, context, Some(&caches), (0.0, 0))?;
+        let mut worst = 0.0_f64;
+        for (at, exact) in exact.iter().enumerate() {
+            engine.step()?;
+            let (error, text) = error_of(&engine.logits()?, exact);
+            worst = worst.max(error);
+            if !text.is_empty() {
+                println!("WRONG: {} {name}, step {at}: {text}", plan.name());
+            }
+        }
+        write!(line, " {} {worst:.1e}", plan.name()).expect("a String takes everything");
     }
+    println!("{line}");
     Ok(())
 }
 
-fn shape(
-    gpu: &Gpu,
-    (name, config, context, bits): (&str, EngineConfig, usize, WeightBits),
-    copy: f64,
-    (start, left): (Instant, f64),
-    rows: &mut Vec<Row>,
-) -> Result<()> {
+fn time(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>], copy: f64, rows: &mut Vec<Row>) -> Result<()> {
     let begin = Instant::now();
-    let shape = format!("{name} {bits:?}");
+    let &Shape { ref name, config, context, bits } = shape;
     let weights = RandomWeights { config, seed: 9 };
     let caches = cpu::random_bf16(config.cache_len(), 10);
     let model = Rc::new(EngineModel::new(gpu, &config, bits, SLOT_STEPS, &weights)?);
@@ -210,76 +261,63 @@ fn shape(
     let mut reference = EngineReference::new(&config, bits, &weights, context, caches.clone());
     let exact = reference.step(42);
     let bytes = model.bytes_a_token(context);
-    println!(
-        "{shape}: laid out in {laid_out:.1} s, f64 in {:.1} s, {bytes} bytes, floor {:.1} µs",
-        begin.elapsed().as_secs_f64() - laid_out,
-        bytes as f64 / copy / 1e3
-    );
-    let mut best = f64::INFINITY;
-    for (plan, tuning) in variants(config.family) {
-        if left - begin.elapsed().as_secs_f64() < 5.0 && !rows.is_empty() && best.is_finite() && left > 1.0 {
-            println!("{shape}: the rest is left out");
-            break;
-        }
-        let made = Engine::new(&model, plan, EngineTuning { slots: 0, ahead: 0, late: false, ..tuning });
-        let mut engine = match made {
+    let (checked, floor) = (begin.elapsed().as_secs_f64() - laid_out, bytes as f64 / copy / 1e3);
+    println!("{name}: laid out in {laid_out:.1} s, f64 in {checked:.1} s, {bytes} bytes, floor {floor:.1} µs");
+    for (plan, constants, kernels) in of_shape(shape, kernels) {
+        let mut engine = match Engine::new(&model, &kernels, EngineTuning::default()) {
             Ok(engine) => engine,
             Err(error) => {
-                println!("{shape} {}: {error}", plan.name());
+                println!("{name} {}: {error}", plan.name());
                 continue;
             }
         };
-        let all = engine.tuning().slots;
-        let mut tunings = vec![EngineTuning { late: tuning.late, ..engine.tuning() }];
-        let sweep = tuning.slots == 1;
-        if sweep {
-            let with = |slots: usize, ahead: usize, late: bool| EngineTuning { slots, ahead, late, ..engine.tuning() };
-            for ahead in [2, 3, 4, 6, 8] {
-                if ahead < all {
-                    tunings.push(with(all, ahead, false));
-                }
-            }
-            tunings.push(with(all / 2, all / 2, false));
-            if plan == EnginePlan::Overlapped {
-                tunings.extend([with(all, all, true), with(all, 4, true), with(all, 2, true)]);
-            }
-        }
-        for tuning in tunings {
+        for tuning in tunings(plan, engine.tuning().slots) {
             engine.tune(tuning)?;
             engine.begin(&[42], context, Some(&caches), (0.0, 0))?;
             engine.step()?;
             let (error, text) = error_of(&engine.logits()?, &exact);
             if !text.is_empty() {
-                println!("WRONG: {shape} {} {tuning:?}: {text}", plan.name());
+                println!("WRONG: {name} {} {tuning:?}: {text}", plan.name());
                 continue;
             }
-            let mut times = Vec::new();
-            for _ in 0..SAMPLES {
-                times.push(sample(gpu, &mut engine, context)?);
-            }
+            let times = (0..SAMPLES).map(|_| sample(gpu, &mut engine, context)).collect::<Result<Vec<_>>>()?;
             let Summary { median: us, p10, p90, .. } = Summary::of(&times);
-            let kernels = engine.kernels_a_token();
-            let row = Row { shape: shape.clone(), plan: plan.name(), tuning: engine.tuning(), kernels, context, us, p10, p90, bytes, error };
+            let (tuning, kernels) = (engine.tuning(), engine.kernels_a_token());
+            let (shape, plan) = (name.clone(), plan.name());
+            let row = Row { shape, plan, constants, tuning, kernels, context, us, p10, p90, bytes, error };
             println!("{}", row.text(copy));
-            best = best.min(us);
             rows.push(row);
         }
     }
-    println!("[{:.1} s]", start.elapsed().as_secs_f64());
     Ok(())
 }
 
-/// Plans with the constants that are compiled in; of those with one slot, all others are tried too.
-fn variants(family: Family) -> Vec<(EnginePlan, EngineTuning)> {
-    let with = |threads: usize, splits: usize, slots: usize| EngineTuning { threads, splits, slots, ahead: 0, late: false };
-    let splits = if family == Family::Llama { 4 } else { 5 };
-    vec![
-        (EnginePlan::Fused, with(256, splits, 0)),
-        (EnginePlan::Overlapped, with(256, splits, 1)),
-        (EnginePlan::Persistent, with(256, splits, 1)),
-        (EnginePlan::Persistent, with(256, 2 * splits, 0)),
-        (EnginePlan::Persistent, with(512, splits, 0)),
-    ]
+/// Plans with the constants that are compiled in.
+fn variants(shape: &Shape) -> Vec<(EnginePlan, EngineConstants)> {
+    let with = |threads, splits| EngineConstants { threads, splits, slot_steps: SLOT_STEPS };
+    let splits = if shape.config.family == Family::Llama { 4 } else { 5 };
+    let mut all = EnginePlan::ALL.map(|plan| (plan, with(256, splits))).to_vec();
+    all.push((EnginePlan::Persistent, with(512, splits)));
+    all.push((EnginePlan::Flagged, with(256, 2 * splits)));
+    all.push((EnginePlan::Flagged, with(512, splits)));
+    all.push((EnginePlan::Flagged, with(512, 2 * splits)));
+    all
+}
+
+/// What is tried of a plan that has room for so many slots.
+fn tunings(plan: EnginePlan, slots: usize) -> Vec<EngineTuning> {
+    let with = |slots, ahead, late| EngineTuning { slots, ahead, late };
+    let mut all = vec![with(slots, 0, false)];
+    match plan {
+        EnginePlan::Operators | EnginePlan::Fused => (),
+        EnginePlan::Overlapped => all.extend([with(slots, 0, true), with(slots, 2, false), with(slots, 2, true), with(2, 0, false)]),
+        EnginePlan::Persistent | EnginePlan::Flagged => {
+            let ahead = [1, 2, 3, 4, 6, 8].into_iter().filter(|&ahead| ahead < slots);
+            all.extend(ahead.map(|ahead| with(slots, ahead, false)));
+            all.extend([with(slots / 2, 0, false), with(3, 0, false)]);
+        }
+    }
+    all
 }
 
 /// The µs of a token, the mean of a sample.

@@ -32,43 +32,63 @@ pub enum EnginePlan {
     Overlapped,
     /// One kernel for the token; its blocks meet where a phase ends, and their weights keep coming.
     Persistent,
+    /// The same without meetings: each number that a phase leaves for the next says whether it is there.
+    Flagged,
 }
 
 impl EnginePlan {
     /// All of them, the first one first.
-    pub const ALL: [EnginePlan; 4] =
-        [EnginePlan::Operators, EnginePlan::Fused, EnginePlan::Overlapped, EnginePlan::Persistent];
+    pub const ALL: [EnginePlan; 5] = [
+        EnginePlan::Operators,
+        EnginePlan::Fused,
+        EnginePlan::Overlapped,
+        EnginePlan::Persistent,
+        EnginePlan::Flagged,
+    ];
 
-    /// `operators`, `fused`, `overlapped`, `persistent`.
+    /// `operators`, `fused`, `overlapped`, `persistent`, `flagged`.
     pub fn name(self) -> &'static str {
         match self {
             EnginePlan::Operators => "operators",
             EnginePlan::Fused => "fused",
             EnginePlan::Overlapped => "overlapped",
             EnginePlan::Persistent => "persistent",
+            EnginePlan::Flagged => "flagged",
         }
+    }
+
+    /// Whether a token is one kernel.
+    fn is_one_kernel(self) -> bool {
+        matches!(self, EnginePlan::Persistent | EnginePlan::Flagged)
     }
 }
 
-/// Constants of the kernels that no result depends on.
+/// Constants of the kernels that no result depends on, compiled into them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EngineTuning {
+pub struct EngineConstants {
     /// Threads of a block that compute; one warp more asks for copies.
     pub threads: usize,
     /// Parts of the context that different blocks attend to.
     pub splits: usize,
+    /// Steps of a slot of the ring: weights are laid out for it.
+    pub slot_steps: usize,
+}
+
+impl Default for EngineConstants {
+    fn default() -> EngineConstants {
+        EngineConstants { threads: 256, splits: 4, slot_steps: 16 }
+    }
+}
+
+/// What no result depends on, and a launch says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineTuning {
     /// Slots of the ring; 0: as many as fit.
     pub slots: usize,
     /// Of these, how many may be in flight; 0: all.
     pub ahead: usize,
     /// Whether a kernel lets the next one start when it has seen its own input, and not at once.
     pub late: bool,
-}
-
-impl Default for EngineTuning {
-    fn default() -> EngineTuning {
-        EngineTuning { threads: 256, splits: 4, slots: 0, ahead: 0, late: false }
-    }
 }
 
 /// What a launch says, as `kernels/engine/ring.cuh` has it.
@@ -94,13 +114,75 @@ const OPERATORS: usize = 12;
 const MOST_SLOTS: usize = 32;
 const RESERVED: usize = 1024;
 
+/// The compiled kernels of a plan, for models of one shape.
+#[derive(Debug, Clone)]
+pub struct EngineKernels {
+    config: EngineConfig,
+    bits: WeightBits,
+    plan: EnginePlan,
+    constants: EngineConstants,
+    named: HashMap<&'static str, Kernel>,
+}
+
+impl EngineKernels {
+    /// Compiles them.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a GPU older than Hopper, or a shape that the kernels do not take; those of [`Gpu::compile`].
+    pub fn compile(
+        gpu: &Gpu,
+        config: &EngineConfig,
+        bits: WeightBits,
+        plan: EnginePlan,
+        constants: EngineConstants,
+    ) -> Result<EngineKernels> {
+        model::suits(config, bits)?;
+        let files: &[&str] = match plan {
+            EnginePlan::Operators => &["engine/phases", "engine/operators"],
+            EnginePlan::Fused | EnginePlan::Overlapped => &["engine/phases"],
+            EnginePlan::Persistent | EnginePlan::Flagged => &["engine/persistent"],
+        };
+        let mut named = HashMap::new();
+        for path in files {
+            let operator = operator(path)?;
+            operator.runs_on(gpu.compute_capability()?)?;
+            let value = |name: &str| match name {
+                "LLAMA" => usize::from(config.family == Family::Llama),
+                "BITS" => bits.bits(),
+                "WIDTH" => config.width,
+                "HEADS" => config.heads,
+                "KV_HEADS" => config.kv_heads,
+                "HEAD" => config.head,
+                "INNER" => config.inner,
+                "VOCABULARY" => config.vocabulary,
+                "THREADS" => constants.threads,
+                "SLOT_STEPS" => constants.slot_steps,
+                "SPLITS" => constants.splits,
+                "FLAGS" => usize::from(plan == EnginePlan::Flagged),
+                other => unreachable!("{path} has a constant {other}"),
+            };
+            let own = Source { defines: Vec::new(), ..operator.source()? };
+            let source = operator.defines.iter().fold(own, |source, (name, _)| source.define(name, value(name)));
+            let module = gpu.compile(source)?;
+            for name in operator.kernels {
+                named.insert(*name, module.kernel(name)?);
+            }
+        }
+        Ok(EngineKernels { config: *config, bits, plan, constants, named })
+    }
+
+    /// Of the kernel that has a ring.
+    fn with_ring(&self) -> &Kernel {
+        &self.named[if self.plan.is_one_kernel() { "persistent" } else { "phase" }]
+    }
+}
+
 /// A model with the keys and values of one text, to be run in one way.
 #[derive(Debug)]
 pub struct Engine {
     model: Rc<EngineModel>,
-    plan: EnginePlan,
+    kernels: EngineKernels,
     tuning: EngineTuning,
-    kernels: HashMap<&'static str, Kernel>,
     slot_bytes: usize,
     workspace: Workspace,
     graph: Option<Graph>,
@@ -118,50 +200,32 @@ struct Workspace {
     vectors: [Buffer<f32>; 2],
     logits: Buffer<f32>,
     best: Buffer<u64>,
+    /// Blocks that have come to a meeting, and to their end; tokens so far.
     arrived: Buffer<u32>,
 }
 
 impl Engine {
-    /// Compiles the kernels for a model; on a real GPU a step is a CUDA graph.
+    /// A model on compiled kernels; on a real GPU a step is a CUDA graph.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a GPU older than Hopper, or one whose multiprocessors have too little shared memory for the
-    /// model's vectors; [`Error::OutOfMemory`]; those of [`Gpu::compile`].
-    pub fn new(model: &Rc<EngineModel>, plan: EnginePlan, tuning: EngineTuning) -> Result<Engine> {
-        let (gpu, config) = (&model.gpu, model.config);
-        let mut kernels = HashMap::new();
-        let mut compile = |path: &str| -> Result<()> {
-            let operator = operator(path)?;
-            operator.runs_on(gpu.compute_capability()?)?;
-            let value = |name: &str| match name {
-                "LLAMA" => usize::from(config.family == Family::Llama),
-                "BITS" => model.bits.bits(),
-                "WIDTH" => config.width,
-                "HEADS" => config.heads,
-                "KV_HEADS" => config.kv_heads,
-                "HEAD" => config.head,
-                "INNER" => config.inner,
-                "VOCABULARY" => config.vocabulary,
-                "THREADS" => tuning.threads,
-                "SLOT_STEPS" => model.slot_steps,
-                "SPLITS" => tuning.splits,
-                other => unreachable!("{path} has a constant {other}"),
-            };
-            let own = Source { defines: Vec::new(), ..operator.source()? };
-            let source = operator.defines.iter().fold(own, |source, (name, _)| source.define(name, value(name)));
-            let module = gpu.compile(source)?;
-            for name in operator.kernels {
-                kernels.insert(*name, module.kernel(name)?);
-            }
-            Ok(())
-        };
-        compile("engine/phases")?;
-        match plan {
-            EnginePlan::Operators => compile("engine/operators")?,
-            EnginePlan::Persistent => compile("engine/persistent")?,
-            _ => (),
+    /// [`Error::Invalid`] for kernels of another shape; [`Error::Unsupported`] for a GPU whose multiprocessors have too little
+    /// shared memory for the model's vectors; [`Error::OutOfMemory`]; [`Error::Driver`].
+    pub fn new(model: &Rc<EngineModel>, kernels: &EngineKernels, tuning: EngineTuning) -> Result<Engine> {
+        let (gpu, config, constants) = (&model.gpu, model.config, kernels.constants);
+        if (config, model.bits, model.slot_steps) != (kernels.config, kernels.bits, constants.slot_steps) {
+            let fix = "compile them with the model's shape, bits and steps of a slot";
+            return Err(Error::invalid("these kernels were compiled for another model", fix));
         }
-        let work = config.width + config.query() + config.inner + config.heads * tuning.splits * (config.head + 2);
+        if kernels.plan == EnginePlan::Flagged && config.width / 2 < model.blocks {
+            return Err(Error::unsupported(
+                format!("{} blocks cannot all have rows of a matrix of {}", model.blocks, config.width),
+                "use `EnginePlan::Persistent`",
+            ));
+        }
+        let attended = config.heads * constants.splits * (config.head + 2);
+        let numbers = config.width + config.query() + 2 * config.keys() + config.inner + attended;
+        // A number with its flag has 8 bytes.
+        let work = if kernels.plan == EnginePlan::Flagged { 2 * numbers } else { numbers };
         let longest = (config.query() + 2 * config.keys()).max(2 * config.inner).max(config.width);
         let workspace = Workspace {
             caches: gpu.zeros(config.cache_len())?,
@@ -171,24 +235,21 @@ impl Engine {
             vectors: [gpu.zeros(longest)?, gpu.zeros(longest)?],
             logits: gpu.zeros(config.vocabulary)?,
             best: gpu.zeros(1)?,
-            arrived: gpu.zeros(2)?,
+            arrived: gpu.zeros(3)?,
         };
         let scales = if model.bits == WeightBits::Bf16 { 0 } else { (2 * model.slot_steps).next_multiple_of(16) };
         let slot_bytes = 16 * (64 * model.slot_steps + scales);
         let mut engine =
-            Engine { model: Rc::clone(model), plan, tuning, kernels, slot_bytes, workspace, graph: None };
+            Engine { model: Rc::clone(model), kernels: kernels.clone(), tuning, slot_bytes, workspace, graph: None };
         engine.tune(tuning)?;
         Ok(engine)
     }
 
-    /// The same kernels with other slots, `ahead` and `late`; the text stays.
+    /// The same kernels tuned in another way; the text stays.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for other `threads` or `splits`, which are compiled in; as [`Engine::new`].
+    /// As [`Engine::new`].
     pub fn tune(&mut self, tuning: EngineTuning) -> Result<()> {
-        if (tuning.threads, tuning.splits) != (self.tuning.threads, self.tuning.splits) {
-            return Err(Error::invalid("threads and splits are compiled into the kernels", "make another `Engine`"));
-        }
         let fit = self.slots_that_fit()?;
         self.tuning = EngineTuning {
             slots: if tuning.slots == 0 { fit } else { tuning.slots.min(fit) },
@@ -209,15 +270,14 @@ impl Engine {
     /// Slots of a block's ring: a multiprocessor is to hold one block of the persistent kernel, and two of kernels that
     /// overlap.
     fn slots_that_fit(&self) -> Result<usize> {
-        let threads = self.tuning.threads as u32 + 32;
-        let blocks = if self.plan == EnginePlan::Overlapped { 2 } else { 1 };
-        let name = if self.plan == EnginePlan::Persistent { "persistent" } else { "phase" };
+        let threads = self.kernels.constants.threads as u32 + 32;
+        let blocks = if self.kernels.plan == EnginePlan::Overlapped { 2 } else { 1 };
         let resident = |slots: usize| -> Result<u64> {
             let shared = (slots * self.slot_bytes) as u32;
             if shared as usize + RESERVED > self.model.gpu.limits().shared_bytes_per_block as usize {
                 return Ok(0);
             }
-            self.kernels[name].co_resident_blocks(LaunchConfig::new(1, threads).shared(shared))
+            self.kernels.with_ring().co_resident_blocks(LaunchConfig::new(1, threads).shared(shared))
         };
         let wanted = blocks * u64::from(self.model.gpu.multiprocessors().max(1));
         for slots in (2..=MOST_SLOTS).rev() {
@@ -238,20 +298,21 @@ impl Engine {
 
     /// Kernels that a token takes.
     pub fn kernels_a_token(&self) -> usize {
-        match self.plan {
+        match self.kernels.plan {
             EnginePlan::Operators => OPERATORS * self.model.config.layers + 1,
             EnginePlan::Fused | EnginePlan::Overlapped => PHASES * self.model.config.layers + 1,
-            EnginePlan::Persistent => 1,
+            EnginePlan::Persistent | EnginePlan::Flagged => 1,
         }
     }
 
     /// Queues the kernels of a step. The first one is never early: others read the position ahead of their wait, and the step
     /// before must have moved it.
     fn queue_step(&mut self) -> Result<()> {
-        let Engine { model, plan, tuning, kernels, slot_bytes, workspace, .. } = self;
+        let Engine { model, kernels: EngineKernels { plan, constants, named: kernels, .. }, tuning, .. } = self;
+        let (slot_bytes, workspace) = (self.slot_bytes, &mut self.workspace);
         let Workspace { caches, tokens, state, work, vectors: [first, second], logits, best, arrived } = workspace;
-        let shared = (tuning.slots * *slot_bytes) as u32;
-        let shape = LaunchConfig::new(model.blocks as u32, tuning.threads as u32 + 32).shared(shared);
+        let shared = (tuning.slots * slot_bytes) as u32;
+        let shape = LaunchConfig::new(model.blocks as u32, constants.threads as u32 + 32).shared(shared);
         let config = &model.config;
         let launch = Launch {
             layers: config.layers as i32,
@@ -263,7 +324,7 @@ impl Engine {
             phase: 0,
         };
         let EngineModel { weights, vectors, table, positions, angles, .. } = &**model;
-        if *plan == EnginePlan::Persistent {
+        if plan.is_one_kernel() {
             let attributes = LaunchAttributes { cooperative: true, ..LaunchAttributes::NONE };
             let args = (
                 weights, vectors, table, positions, angles, caches, tokens, state, work, logits, best, arrived, launch,
@@ -290,8 +351,8 @@ impl Engine {
                 }
                 continue;
             }
-            let each = |elements: usize| LaunchConfig::for_elements(elements, tuning.threads as u32);
-            let one = LaunchConfig::new(1, tuning.threads as u32);
+            let each = |elements: usize| LaunchConfig::for_elements(elements, constants.threads as u32);
+            let one = LaunchConfig::new(1, constants.threads as u32);
             let matrix = |phase: i32, x: &Buffer<f32>, y: &mut Buffer<f32>| {
                 kernels["matrix"].launch(shape, (weights, vectors, x, y, Launch { layer, phase, ..launch }))
             };
@@ -352,7 +413,7 @@ impl Engine {
             temperature.to_bits() as i32,
         ])?;
         let args = (&self.model.table, &self.model.positions, &*ids, &*state, work, best);
-        self.kernels["embed"].launch(LaunchConfig::new(1, self.tuning.threads as u32), args)
+        self.kernels.named["embed"].launch(LaunchConfig::new(1, self.kernels.constants.threads as u32), args)
     }
 
     /// Queues one step, and returns at once: the token at the position is read, and the next one chosen.

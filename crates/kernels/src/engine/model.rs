@@ -348,7 +348,7 @@ pub(super) fn frequency(config: &EngineConfig, pair: usize) -> f64 {
     config.rope_base.powf(-2.0 * pair as f64 / config.head as f64)
 }
 
-fn suits(config: &EngineConfig, bits: WeightBits) -> Result<()> {
+pub(super) fn suits(config: &EngineConfig, bits: WeightBits) -> Result<()> {
     let refuse = |what: String, fix: &str| Err(Error::unsupported(what, fix));
     let EngineConfig { head, heads, kv_heads, .. } = *config;
     if !head.is_power_of_two() || !(16..=256).contains(&head) {

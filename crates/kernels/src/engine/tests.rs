@@ -21,17 +21,20 @@ fn gpt2() -> EngineConfig {
     EngineConfig { family: Family::Gpt2, kv_heads: 4, vocabulary: 99, ..llama(32, 4, 4) }
 }
 
-/// Two steps behind `position` others agree with f64.
-fn agrees(gpu: &Gpu, config: EngineConfig, bits: WeightBits, position: usize, tunings: &[(EnginePlan, EngineTuning)]) {
+/// Two steps behind `position` others agree with f64, in every plan.
+fn agrees(gpu: &Gpu, config: EngineConfig, bits: WeightBits, position: usize, splits: usize) {
     let weights = RandomWeights { config, seed: 7 };
     let caches = cpu::random_bf16(config.cache_len(), 8);
     let mut reference = EngineReference::new(&config, bits, &weights, position, caches.clone());
     let tokens = [11, 98];
     let exact = tokens.map(|token| reference.step(token));
-    let model = Rc::new(EngineModel::new(gpu, &config, bits, 4, &weights).unwrap());
-    for &(plan, tuning) in tunings {
+    let constants = EngineConstants { threads: 128, splits, slot_steps: 4 };
+    let model = Rc::new(EngineModel::new(gpu, &config, bits, constants.slot_steps, &weights).unwrap());
+    for plan in EnginePlan::ALL {
         let place = format!("{} {bits:?} {config:?} at {position}", plan.name());
-        let mut engine = Engine::new(&model, plan, tuning).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let kernels = EngineKernels::compile(gpu, &config, bits, plan, constants).unwrap();
+        let tuning = EngineTuning { slots: 5, ahead: 3, late: false };
+        let mut engine = Engine::new(&model, &kernels, tuning).unwrap_or_else(|error| panic!("{place}: {error}"));
         engine.begin(&tokens, position, Some(&caches), (0.0, 0)).unwrap();
         for (at, exact) in exact.iter().enumerate() {
             engine.step().unwrap_or_else(|error| panic!("{place}, step {at}: {error}"));
@@ -49,16 +52,11 @@ fn agrees(gpu: &Gpu, config: EngineConfig, bits: WeightBits, position: usize, tu
     }
 }
 
-fn every_plan(splits: usize) -> Vec<(EnginePlan, EngineTuning)> {
-    let tuning = EngineTuning { threads: 128, splits, slots: 6, ..EngineTuning::default() };
-    EnginePlan::ALL.map(|plan| (plan, tuning)).to_vec()
-}
-
 #[test]
 fn every_plan_agrees_with_f64_for_both_families_and_makes_no_mistake() {
     let gpu = Gpu::simulated().unwrap();
     for (config, position) in [(llama(64, 4, 2), 77), (llama(128, 2, 1), 9), (gpt2(), 101)] {
-        agrees(&gpu, config, WeightBits::Bf16, position, &every_plan(3));
+        agrees(&gpu, config, WeightBits::Bf16, position, 3);
     }
 }
 
@@ -67,7 +65,7 @@ fn few_bits_agree_with_f64_too() {
     let gpu = Gpu::simulated().unwrap();
     for bits in [WeightBits::Int8, WeightBits::Int4] {
         for config in [llama(64, 4, 2), gpt2()] {
-            agrees(&gpu, config, bits, 5, &every_plan(2));
+            agrees(&gpu, config, bits, 5, 2);
         }
     }
 }
@@ -76,6 +74,6 @@ fn few_bits_agree_with_f64_too() {
 fn the_first_position_has_no_others_and_blocks_come_in_any_order() {
     for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
         let gpu = Gpu::simulated_in(order).unwrap();
-        agrees(&gpu, llama(32, 8, 2), WeightBits::Bf16, 0, &every_plan(4));
+        agrees(&gpu, llama(32, 8, 2), WeightBits::Bf16, 0, 4);
     }
 }

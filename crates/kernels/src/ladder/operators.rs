@@ -64,6 +64,7 @@ const ENGINE: &[(&str, u32)] = &[
     ("THREADS", 256),
     ("SLOT_STEPS", 16),
     ("SPLITS", 4),
+    ("FLAGS", 0),
 ];
 
 /// All operators of the course. The test `ladder` holds this table and the folders equal.
@@ -130,7 +131,7 @@ pub const OPERATORS: &[Operator] = &[
     },
     Operator {
         path: "engine/persistent",
-        kernels: &["persistent"],
+        kernels: &["embed", "persistent"],
         defines: ENGINE,
         needs: (9, 0),
         ..Operator::PLAIN

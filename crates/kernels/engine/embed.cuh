@@ -1,0 +1,10 @@
+// The kernel in front of a text.
+#pragma once
+#include "phases.cuh"
+
+// The residual of its first token.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    embed(const bf16 *table, const bf16 *positions, const int *tokens, const int *state, float *work,
+          unsigned long long *best) {
+    embed_token(table, positions, tokens, state[0], Work(work, 0, 0), best);
+}
