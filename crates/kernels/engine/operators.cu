@@ -73,10 +73,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // What the parts of the context have gathered, of all heads.
-extern "C" __global__ void __launch_bounds__(THREADS) gather(float *work, float *y) {
+extern "C" __global__ void __launch_bounds__(THREADS) gather(const float *work, float *y) {
     int column = 4 * (blockIdx.x * THREADS + threadIdx.x);
     if (column < QUERY) {
-        *(float4 *)(y + column) = gathered(Work(work, 0, 0), column, 0);
+        *(float4 *)(y + column) = gathered(Work((float *)work, 0, 0), column, 0);
     }
 }
 

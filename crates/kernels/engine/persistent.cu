@@ -1,10 +1,10 @@
 // idea: one kernel for a token: its blocks stay and meet between phases, while their weights keep coming through the ring.
-// constants: LLAMA (1: RMS norm, RoPE, SwiGLU; 0: GPT-2), BITS of a weight; WIDTH, HEADS, KV_HEADS, HEAD, INNER,
-// constants: VOCABULARY of the model; THREADS that compute; SLOT_STEPS, SPLITS (of the context); FLAGS: blocks
-// constants: do not meet, but each number that a phase leaves says when it is there.
+// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH, FLAGS.
 //
-// All blocks must run at the same time: a cooperative launch makes sure of that.
-#include "embed.cuh"
+// LLAMA 1: RMS norm, RoPE, SwiGLU; 0: GPT-2. BITS of a weight. THREADS compute, a warp more asks for SLOT_STEPS steps at a
+// time. Attention takes a part of the context (of SPLITS) for HEADS_EACH heads. FLAGS 1: blocks do not meet, but each number
+// that a phase leaves says when it is there. All blocks must run at the same time: a cooperative launch makes sure of that.
+#include "phases.cuh"
 
 // Where all blocks of the grid meet. `arrived` counts on from one meeting to the next.
 struct Meeting {
@@ -38,6 +38,15 @@ struct Meeting {
     }
 };
 
+// The norms and biases of a layer come into the L2 cache, by one block for all.
+__device__ void prefetch(const float *vectors, int layer, int layers) {
+    if (blockIdx.x == layer % gridDim.x) {
+        const float *from = vectors + (size_t)layer * Vectors::ALL;
+        int bytes = 4 * (layer < layers ? Vectors::ALL : Vectors::NORM);
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     persistent(const unsigned char *weights, const float *vectors, const bf16 *table, const bf16 *positions,
                const float *angles, bf16 *caches, int *tokens, int *state, float *work, float *y,
@@ -49,9 +58,13 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
                    state, launch.layers, launch.context, state[0]};
     if (threadIdx.x >= THREADS) {
         if (threadIdx.x == THREADS) {
+            prefetch(vectors, 0, launch.layers);
 #pragma unroll 1
             for (int layer = 0, phase = QKV; layer < launch.layers || phase == LOGITS;) {
                 ring.send(model.weights, caches, layer, phase, model.now, launch.context);
+                if (phase == QKV) {
+                    prefetch(vectors, layer + 1, launch.layers);
+                }
                 if (phase == LOGITS) {
                     break;
                 }

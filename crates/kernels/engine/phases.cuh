@@ -139,7 +139,7 @@ __device__ void qkv_phase(const Model &model, Ring &ring, Shared &shared, int la
         });
 }
 
-// Attention over a part of the positions, for all heads of queries that share a head of keys.
+// Attention over a part of the positions, for HEADS_EACH heads of queries that share a head of keys.
 template <class Await>
 __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
     constexpr int PART = HEAD / 8; // lanes that share a position
@@ -159,12 +159,12 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
                 numbers[2 * i] = pairs[i].x, numbers[2 * i + 1] = pairs[i].y;
             }
         };
-        float query[GROUPED][8];
-        Partial softmax[GROUPED];
+        float query[HEADS_EACH][8];
+        Partial softmax[HEADS_EACH];
 #pragma unroll
-        for (int head = 0; head < GROUPED; ++head) {
+        for (int head = 0; head < HEADS_EACH; ++head) {
             float numbers[8];
-            eight((positions.head * GROUPED + head) * HEAD, numbers);
+            eight((positions.first + head) * HEAD, numbers);
             softmax[head].most = -1e30f, softmax[head].total = 0.0f;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
@@ -174,7 +174,7 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
         }
         auto see = [&](uint4 key, uint4 value, bool there) {
 #pragma unroll
-            for (int head = 0; head < GROUPED; ++head) {
+            for (int head = 0; head < HEADS_EACH; ++head) {
                 softmax[head].see<PART>(key, value, query[head], there);
             }
         };
@@ -202,14 +202,14 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
             see(rounded(key), rounded(value), lane < PART);
         }
 #pragma unroll
-        for (int head = 0; head < GROUPED; ++head) {
+        for (int head = 0; head < HEADS_EACH; ++head) {
             softmax[head].merge_warp<PART>(shared.seen[head][warp]);
         }
         consumers_sync();
 #pragma unroll 1
-        for (int i = thread; i < GROUPED * HEAD; i += THREADS) {
+        for (int i = thread; i < HEADS_EACH * HEAD; i += THREADS) {
             float most, total, value = merged(shared.seen[i / HEAD], WARPS, i % HEAD, &most, &total);
-            int place = (positions.head * GROUPED + i / HEAD) * SPLITS + positions.split;
+            int place = (positions.first + i / HEAD) * SPLITS + positions.split;
             model.work.write(GATHERED + place * HEAD + i % HEAD, value, number_of(layer, ATTENTION));
             if (i % HEAD == 0) {
                 model.work.write(WEIGHED + 2 * place, make_float2(most, total), number_of(layer, ATTENTION));

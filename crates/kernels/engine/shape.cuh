@@ -15,7 +15,7 @@ enum Phase { QKV, ATTENTION, OUT, UP, DOWN, LOGITS };
 constexpr int QUERY = HEADS * HEAD, KEYS = KV_HEADS * HEAD, GROUPED = HEADS / KV_HEADS;
 constexpr int TILE = 16, STEP_BYTES = 64, STEP = STEP_BYTES * 8 / BITS; // STEP: columns
 static_assert(WIDTH % STEP == 0 && QUERY % STEP == 0 && INNER % STEP == 0, "rows are whole steps");
-static_assert(HEAD % 8 == 0 && HEAD <= 256 && HEADS % KV_HEADS == 0, "lanes share a head by eights");
+static_assert(HEAD % 8 == 0 && HEAD <= 256 && HEADS % KV_HEADS == 0 && GROUPED % HEADS_EACH == 0, "lanes share a head by eights");
 
 // Rows come in pairs that one thread finishes: of q and k the two numbers that RoPE turns, i and i + HEAD / 2; of Llama's
 // MLP a unit's gate and its other half. An odd vocabulary has a row of zeros at its end.
@@ -80,14 +80,15 @@ struct Share {
     }
 };
 
-// Attention's work: the positions [from, to) in front of the token's own, of one head of keys. The last part of a head
-// has the token's own position, too.
+// Attention's work: the positions [from, to) in front of the token's own, for HEADS_EACH heads of queries that share a
+// head of keys. The last part has the token's own position, too.
 struct Positions {
-    int head, split, from, to;
-    static constexpr int COUNT = KV_HEADS * SPLITS;
+    int first, head, split, from, to; // first: of the heads of queries; head: of keys
+    static constexpr int COUNT = HEADS / HEADS_EACH * SPLITS;
 
     __device__ Positions(int unit, int now) {
-        head = unit / SPLITS, split = unit % SPLITS;
+        first = unit / SPLITS * HEADS_EACH, split = unit % SPLITS;
+        head = first / GROUPED;
         from = (int)((long long)now * split / SPLITS);
         to = (int)((long long)now * (split + 1) / SPLITS);
     }

@@ -22,17 +22,22 @@ const SLOT_STEPS: usize = 16;
 
 fn main() -> Result<()> {
     let (mut out, mut seconds, mut only) = ("decode_engine.csv".to_string(), 100.0, String::new());
+    let (mut simulate, mut ways) = (false, None);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--out" => out = arguments.next().expect("a path follows"),
             "--seconds" => seconds = arguments.next().and_then(|text| text.parse().ok()).expect("a number follows"),
+            "--simulate" => simulate = true,
+            "--ways" => ways = arguments.next(),
             "--only" => only = arguments.next().expect("a shape follows, such as gpt2 or Int4"),
             other => panic!("unknown: {other}"),
         }
     }
     let start = Instant::now();
-    let gpu = Gpu::open_index(0)?;
+    let ways = ways.map_or(Ok(WAYS.to_string()), std::fs::read_to_string).expect("the file of ways can be read");
+    let ways = parsed(&ways);
+    let gpu = if simulate { Gpu::simulated()? } else { Gpu::open_index(0)? };
     println!("{gpu}");
     let shapes: Vec<Shape> = SHAPES
         .into_iter()
@@ -40,9 +45,10 @@ fn main() -> Result<()> {
         .map(|(name, config, context, bits)| Shape { name: format!("{name} {bits:?}"), config, context, bits })
         .collect();
     // Everything is compiled first, side by side: most of a short run is NVRTC's.
-    let timed = shapes.iter().map(|shape| (shape, variants(shape)));
-    let checked = awkward_shapes();
+    let timed = shapes.iter().map(|shape| (shape, compiled_in(shape, &ways)));
+    let checked = awkward_shapes(simulate);
     let checks = checked.iter().map(|shape| (shape, EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec()));
+    let timed = timed.filter(|_| !simulate);
     let wanted: Vec<_> = checks.chain(timed).flat_map(|(shape, ways)| ways.into_iter().map(move |way| (shape, way))).collect();
     let compiled: Vec<_> = std::thread::scope(|scope| {
         let compile = |&(shape, (plan, constants)): &(&Shape, (EnginePlan, EngineConstants))| {
@@ -58,6 +64,9 @@ fn main() -> Result<()> {
         check(&gpu, shape, &kernels)?;
     }
     println!("[{:.1} s] awkward shapes done", start.elapsed().as_secs_f64());
+    if simulate {
+        return Ok(());
+    }
     let copy = copy_rate(&gpu)?;
     println!("copy rate {copy:.0} GB/s");
     let mut rows = Vec::new();
@@ -65,7 +74,7 @@ fn main() -> Result<()> {
         let left = seconds - start.elapsed().as_secs_f64();
         if left < 6.0 {
             println!("{}: no time left", shape.name);
-        } else if let Err(error) = time(&gpu, shape, &kernels, copy, &mut rows) {
+        } else if let Err(error) = time(&gpu, shape, &kernels, &ways, copy, &mut rows) {
             println!("{}: {error}", shape.name);
         }
         println!("[{:.1} s]", start.elapsed().as_secs_f64());
@@ -90,7 +99,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const ROW: &str = "shape,bits,plan,threads,splits,slots,ahead,late,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
+const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,slots,ahead,late,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
 
 /// A shape that is timed or checked, and the positions in front of the token.
 struct Shape {
@@ -131,21 +140,21 @@ impl Row {
     }
 
     fn csv(&self, copy: f64) -> String {
-        let EngineConstants { threads, splits, .. } = self.constants;
+        let EngineConstants { threads, splits, heads_each, slot_steps } = self.constants;
         let EngineTuning { slots, ahead, late } = self.tuning;
         let Row { shape, plan, kernels, context, us, p10, p90, bytes, error, .. } = self;
         let shape = shape.replace(' ', ",");
         let share = self.share(copy);
         format!(
-            "{shape},{plan},{threads},{splits},{slots},{ahead},{},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}",
+            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{slots},{ahead},{},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}",
             u8::from(late)
         )
     }
 
     fn text(&self, copy: f64) -> String {
-        let EngineConstants { threads, splits, .. } = self.constants;
+        let EngineConstants { threads, splits, heads_each, slot_steps } = self.constants;
         let EngineTuning { slots, ahead, late } = self.tuning;
-        let tuning = format!("threads {threads} splits {splits} slots {slots} ahead {ahead} late {}", u8::from(late));
+        let tuning = format!("threads {threads} splits {splits} heads {heads_each} steps {slot_steps} slots {slots} ahead {ahead} late {}", u8::from(late));
         let Row { shape, plan, us, p10, p90, bytes, error, .. } = self;
         let share = self.share(copy);
         let megabytes = *bytes as f64 / 1e6;
@@ -182,10 +191,10 @@ fn error_of(given: &[f32], exact: &[f64]) -> (f64, String) {
 }
 
 /// Of the checks: a ring with fewer slots, parts of the context that are no power of two.
-const ODD: EngineConstants = EngineConstants { threads: 256, splits: 3, slot_steps: 8 };
+const ODD: EngineConstants = EngineConstants { threads: 256, splits: 3, heads_each: 1, slot_steps: 8 };
 
 /// Shapes that fill nothing evenly.
-fn awkward_shapes() -> Vec<Shape> {
+fn awkward_shapes(simulate: bool) -> Vec<Shape> {
     let llama = EngineConfig {
         family: Family::Llama,
         layers: 3,
@@ -198,8 +207,14 @@ fn awkward_shapes() -> Vec<Shape> {
         context: 700,
         rope_base: 10_000.0,
     };
-    let wide = EngineConfig { head: 128, heads: 4, kv_heads: 1, layers: 2, width: 640, ..llama };
-    let gpt2 = EngineConfig { family: Family::Gpt2, heads: 12, kv_heads: 12, width: 768, ..llama };
+    // The simulator takes its time.
+    let llama = if simulate {
+        EngineConfig { layers: 2, width: 128, heads: 4, inner: 384, vocabulary: 303, ..llama }
+    } else {
+        llama
+    };
+    let wide = EngineConfig { head: 128, heads: 4, kv_heads: 1, layers: 2, width: 5 * llama.width / 3 / 128 * 128, ..llama };
+    let gpt2 = EngineConfig { family: Family::Gpt2, heads: 4, kv_heads: 4, width: 2 * llama.width, ..llama };
     let shape = |name: &str, config, context, bits| Shape { name: format!("{name} {bits:?}"), config, context, bits };
     vec![
         shape("grouped heads", llama, 613, WeightBits::Bf16),
@@ -229,7 +244,7 @@ fn check(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>]) -> Result<()> {
     let weights = RandomWeights { config, seed: 5 };
     let caches = cpu::random_bf16(config.cache_len(), 6);
     let mut reference = EngineReference::new(&config, bits, &weights, context, caches.clone());
-    let tokens = [11, 98, 4999];
+    let tokens = [11, 98, 302];
     let exact = tokens.map(|token| reference.step(token));
     let model = Rc::new(EngineModel::new(gpu, &config, bits, ODD.slot_steps, &weights)?);
     let mut line = format!("{name}:");
@@ -251,7 +266,7 @@ fn check(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>]) -> Result<()> {
     Ok(())
 }
 
-fn time(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>], copy: f64, rows: &mut Vec<Row>) -> Result<()> {
+fn time(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>], ways: &[Way], copy: f64, rows: &mut Vec<Row>) -> Result<()> {
     let begin = Instant::now();
     let &Shape { ref name, config, context, bits } = shape;
     let weights = RandomWeights { config, seed: 9 };
@@ -271,7 +286,8 @@ fn time(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>], copy: f64, rows: &mu
                 continue;
             }
         };
-        for tuning in tunings(plan, engine.tuning().slots) {
+        for way in ways.iter().filter(|way| way.is_of(shape) && (way.plan, way.constants) == (plan, constants)) {
+            let tuning = way.tuning;
             engine.tune(tuning)?;
             engine.begin(&[42], context, Some(&caches), (0.0, 0))?;
             engine.step()?;
@@ -292,29 +308,60 @@ fn time(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>], copy: f64, rows: &mu
     Ok(())
 }
 
-/// Plans with the constants that are compiled in.
-fn variants(shape: &Shape) -> Vec<(EnginePlan, EngineConstants)> {
-    let with = |threads, splits| EngineConstants { threads, splits, slot_steps: SLOT_STEPS };
-    let splits = if shape.config.family == Family::Llama { 4 } else { 5 };
-    let mut all = EnginePlan::ALL.map(|plan| (plan, with(256, splits))).to_vec();
-    all.push((EnginePlan::Persistent, with(512, splits)));
-    all.push((EnginePlan::Flagged, with(256, 2 * splits)));
-    all.push((EnginePlan::Flagged, with(512, splits)));
-    all.push((EnginePlan::Flagged, with(512, 2 * splits)));
-    all
+/// A plan with its constants, for the shapes that are named so.
+struct Way {
+    shape: String,
+    plan: EnginePlan,
+    constants: EngineConstants,
+    tuning: EngineTuning,
 }
 
-/// What is tried of a plan that has room for so many slots.
-fn tunings(plan: EnginePlan, slots: usize) -> Vec<EngineTuning> {
-    let with = |slots, ahead, late| EngineTuning { slots, ahead, late };
-    let mut all = vec![with(slots, 0, false)];
-    match plan {
-        EnginePlan::Operators | EnginePlan::Fused => (),
-        EnginePlan::Overlapped => all.extend([with(slots, 0, true), with(slots, 2, false), with(slots, 2, true), with(2, 0, false)]),
-        EnginePlan::Persistent | EnginePlan::Flagged => {
-            let ahead = [1, 2, 3, 4, 6, 8].into_iter().filter(|&ahead| ahead < slots);
-            all.extend(ahead.map(|ahead| with(slots, ahead, false)));
-            all.extend([with(slots / 2, 0, false), with(3, 0, false)]);
+impl Way {
+    fn is_of(&self, shape: &Shape) -> bool {
+        shape.name.contains(&self.shape)
+    }
+}
+
+/// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all), late.
+const WAYS: &str = "
+llama-1.2B operators  256 4 1 16  0 0 0
+llama-1.2B fused      256 4 1 16  0 0 0
+llama-1.2B overlapped 256 4 1 16  0 0 0
+llama-1.2B persistent 256 4 1 16  0 3 0
+llama-1.2B flagged    256 4 1 16  0 3 0
+gpt2-124M operators   256 5 1 16  0 0 0
+gpt2-124M fused       256 5 1 16  0 0 0
+gpt2-124M overlapped  256 5 1 16  0 0 0
+gpt2-124M persistent  256 5 1 16  0 0 0
+gpt2-124M flagged     256 5 1 16  0 0 0
+";
+
+fn parsed(text: &str) -> Vec<Way> {
+    let way = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| words[at].parse().unwrap_or_else(|_| panic!("no number: {line}"));
+        let plan = EnginePlan::ALL.into_iter().find(|plan| plan.name() == words[1]);
+        Way {
+            shape: words[0].replace('_', " "),
+            plan: plan.unwrap_or_else(|| panic!("no plan: {line}")),
+            constants: EngineConstants {
+                threads: number(2),
+                splits: number(3),
+                heads_each: number(4),
+                slot_steps: number(5),
+            },
+            tuning: EngineTuning { slots: number(6), ahead: number(7), late: number(8) == 1 },
+        }
+    };
+    text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(way).collect()
+}
+
+/// What has to be compiled for a shape.
+fn compiled_in(shape: &Shape, ways: &[Way]) -> Vec<(EnginePlan, EngineConstants)> {
+    let mut all = Vec::new();
+    for way in ways.iter().filter(|way| way.is_of(shape)) {
+        if !all.contains(&(way.plan, way.constants)) {
+            all.push((way.plan, way.constants));
         }
     }
     all

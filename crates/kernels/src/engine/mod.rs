@@ -70,13 +70,15 @@ pub struct EngineConstants {
     pub threads: usize,
     /// Parts of the context that different blocks attend to.
     pub splits: usize,
-    /// Steps of a slot of the ring: weights are laid out for it.
+    /// Heads of queries that a block attends with at a time; they share a head of keys.
+    pub heads_each: usize,
+    /// Steps of a slot of the ring: codes of few bits are laid out for it.
     pub slot_steps: usize,
 }
 
 impl Default for EngineConstants {
     fn default() -> EngineConstants {
-        EngineConstants { threads: 256, splits: 4, slot_steps: 16 }
+        EngineConstants { threads: 256, splits: 4, heads_each: 1, slot_steps: 16 }
     }
 }
 
@@ -138,9 +140,9 @@ impl EngineKernels {
     ) -> Result<EngineKernels> {
         model::suits(config, bits)?;
         let files: &[&str] = match plan {
-            EnginePlan::Operators => &["engine/phases", "engine/operators"],
-            EnginePlan::Fused | EnginePlan::Overlapped => &["engine/phases"],
-            EnginePlan::Persistent | EnginePlan::Flagged => &["engine/persistent"],
+            EnginePlan::Operators => &["engine/embed", "engine/phases", "engine/operators"],
+            EnginePlan::Fused | EnginePlan::Overlapped => &["engine/embed", "engine/phases"],
+            EnginePlan::Persistent | EnginePlan::Flagged => &["engine/embed", "engine/persistent"],
         };
         let mut named = HashMap::new();
         for path in files {
@@ -158,6 +160,7 @@ impl EngineKernels {
                 "THREADS" => constants.threads,
                 "SLOT_STEPS" => constants.slot_steps,
                 "SPLITS" => constants.splits,
+                "HEADS_EACH" => constants.heads_each,
                 "FLAGS" => usize::from(plan == EnginePlan::Flagged),
                 other => unreachable!("{path} has a constant {other}"),
             };
@@ -212,7 +215,9 @@ impl Engine {
     /// shared memory for the model's vectors; [`Error::OutOfMemory`]; [`Error::Driver`].
     pub fn new(model: &Rc<EngineModel>, kernels: &EngineKernels, tuning: EngineTuning) -> Result<Engine> {
         let (gpu, config, constants) = (&model.gpu, model.config, kernels.constants);
-        if (config, model.bits, model.slot_steps) != (kernels.config, kernels.bits, constants.slot_steps) {
+        // The order of bf16 weights is the same for all.
+        let fits = model.bits == WeightBits::Bf16 || model.slot_steps == constants.slot_steps;
+        if (config, model.bits) != (kernels.config, kernels.bits) || !fits {
             let fix = "compile them with the model's shape, bits and steps of a slot";
             return Err(Error::invalid("these kernels were compiled for another model", fix));
         }
@@ -237,8 +242,8 @@ impl Engine {
             best: gpu.zeros(1)?,
             arrived: gpu.zeros(3)?,
         };
-        let scales = if model.bits == WeightBits::Bf16 { 0 } else { (2 * model.slot_steps).next_multiple_of(16) };
-        let slot_bytes = 16 * (64 * model.slot_steps + scales);
+        let scales = if model.bits == WeightBits::Bf16 { 0 } else { (2 * constants.slot_steps).next_multiple_of(16) };
+        let slot_bytes = 16 * (64 * constants.slot_steps + scales);
         let mut engine =
             Engine { model: Rc::clone(model), kernels: kernels.clone(), tuning, slot_bytes, workspace, graph: None };
         engine.tune(tuning)?;

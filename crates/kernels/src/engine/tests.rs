@@ -28,7 +28,7 @@ fn agrees(gpu: &Gpu, config: EngineConfig, bits: WeightBits, position: usize, sp
     let mut reference = EngineReference::new(&config, bits, &weights, position, caches.clone());
     let tokens = [11, 98];
     let exact = tokens.map(|token| reference.step(token));
-    let constants = EngineConstants { threads: 128, splits, slot_steps: 4 };
+    let constants = EngineConstants { threads: 128, splits, heads_each: 1, slot_steps: 4 };
     let model = Rc::new(EngineModel::new(gpu, &config, bits, constants.slot_steps, &weights).unwrap());
     for plan in EnginePlan::ALL {
         let place = format!("{} {bits:?} {config:?} at {position}", plan.name());

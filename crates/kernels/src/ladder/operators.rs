@@ -64,6 +64,7 @@ const ENGINE: &[(&str, u32)] = &[
     ("THREADS", 256),
     ("SLOT_STEPS", 16),
     ("SPLITS", 4),
+    ("HEADS_EACH", 4),
     ("FLAGS", 0),
 ];
 
@@ -115,6 +116,7 @@ pub const OPERATORS: &[Operator] = &[
         ..Operator::PLAIN
     },
     // `engine` puts in the constants of its model.
+    Operator { path: "engine/embed", kernels: &["embed"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
     Operator {
         path: "engine/operators",
         kernels: &["norm_row", "matrix", "keep", "gather", "add", "activate"],
@@ -124,14 +126,14 @@ pub const OPERATORS: &[Operator] = &[
     },
     Operator {
         path: "engine/phases",
-        kernels: &["embed", "phase"],
+        kernels: &["phase"],
         defines: ENGINE,
         needs: (9, 0),
         ..Operator::PLAIN
     },
     Operator {
         path: "engine/persistent",
-        kernels: &["embed", "persistent"],
+        kernels: &["persistent"],
         defines: ENGINE,
         needs: (9, 0),
         ..Operator::PLAIN

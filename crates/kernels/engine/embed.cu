@@ -1,8 +1,7 @@
-// The kernel in front of a text.
-#pragma once
+// idea: the residual of a text's first token: its embedding.
+// constants: as those of `persistent`.
 #include "phases.cuh"
 
-// The residual of its first token.
 extern "C" __global__ void __launch_bounds__(THREADS)
     embed(const bf16 *table, const bf16 *positions, const int *tokens, const int *state, float *work,
           unsigned long long *best) {
