@@ -27,27 +27,37 @@ struct Work {
     __device__ Work(float *memory, u32 token, int layers)
         : numbers((u64 *)memory), before(token * (u32)number_of(layers, 1)) {}
 
-    // Pairs that begin at `at`, all of them asked for at once.
+    // Pairs that begin at `at`: all of them are asked for at once, and again those that were not there.
     template <int N>
     __device__ void read(const int (&at)[N], float2 (&pairs)[N], int writer) const {
         u32 flag = before + writer + 1;
-        bool there;
-        do {
-            there = true;
-            u64 first[N], second[N];
+        u64 first[N], second[N];
+        auto load = [&](int i) {
+            asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+                         : "=l"(first[i]), "=l"(second[i])
+                         : "l"(numbers + at[i])
+                         : "memory");
+        };
+        auto is_there = [&](int i) { return (u32)(first[i] >> 32) == flag && (u32)(second[i] >> 32) == flag; };
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            load(i);
+        }
+        bool all = writer == ANYBODY;
+        while (!all) {
+            all = true;
 #pragma unroll
             for (int i = 0; i < N; ++i) {
-                asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
-                             : "=l"(first[i]), "=l"(second[i])
-                             : "l"(numbers + at[i])
-                             : "memory");
+                if (!is_there(i)) {
+                    all = false;
+                    load(i);
+                }
             }
+        }
 #pragma unroll
-            for (int i = 0; i < N; ++i) {
-                pairs[i] = make_float2(__uint_as_float((u32)first[i]), __uint_as_float((u32)second[i]));
-                there = there && (u32)(first[i] >> 32) == flag && (u32)(second[i] >> 32) == flag;
-            }
-        } while (!there && writer != ANYBODY);
+        for (int i = 0; i < N; ++i) {
+            pairs[i] = make_float2(__uint_as_float((u32)first[i]), __uint_as_float((u32)second[i]));
+        }
     }
 
     __device__ void write(int at, float value, int writer) const {
