@@ -7,7 +7,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     norm_row(const float *vectors, const float *x, float *y, int layer, int which) {
     __shared__ Shared shared;
     Vectors own(vectors, layer);
-    Fours<WIDTH> residual(Work((float *)x, 0, 0), RESIDUAL, ANYBODY);
+    Fours<WIDTH> residual(Work{(float *)x}, RESIDUAL);
     NormOfRow(which == 0 ? own.norm_1 : own.norm_2).each(shared, residual, [&](int column, bool there, float4 four) {
         if (there) {
             *(float4 *)(y + column) = four;
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS) gather(const float *work, float *y) {
     int column = 4 * (blockIdx.x * THREADS + threadIdx.x);
     if (column < QUERY) {
-        *(float4 *)(y + column) = gathered(Work((float *)work, 0, 0), column, 0);
+        *(float4 *)(y + column) = gathered(Work{(float *)work}, column);
     }
 }
 

@@ -42,8 +42,8 @@ struct NormOfRow {
     }
 
     // x = norm(residual), as the products read it.
-    __device__ void apply(Shared &shared, const Work &work, int writer) const {
-        each(shared, Fours<WIDTH>(work, RESIDUAL, writer), [&](int column, bool there, float4 x) { put(shared, column, there, x); });
+    __device__ void apply(Shared &shared, const Work &work) const {
+        each(shared, Fours<WIDTH>(work, RESIDUAL), [&](int column, bool there, float4 x) { put(shared, column, there, x); });
         consumers_sync();
     }
 
@@ -117,7 +117,7 @@ __device__ void qkv_phase(const Model &model, Ring &ring, Shared &shared, int la
     Biases biases(vectors.qkv, share, place);
     NormOfRow norm(vectors.norm_1);
     await();
-    norm.apply(shared, model.work, layer == 0 ? ANYBODY : number_of(layer - 1, DOWN));
+    norm.apply(shared, model.work);
     multiply_rows<QKV>(
         ring, shared, share, [&](int row, bool first) { return biases.of(vectors.qkv, row, first, place); },
         [&](int row, float2 sum, float2 bias) {
@@ -127,8 +127,8 @@ __device__ void qkv_phase(const Model &model, Ring &ring, Shared &shared, int la
                 value = make_float2(value.x * angle.x - value.y * angle.y, value.y * angle.x + value.x * angle.y);
             }
             int at = place(row, 0);
-            model.work.write(QUERIES + at, value.x, number_of(layer, QKV));
-            model.work.write(QUERIES + at + HEAD / 2, value.y, number_of(layer, QKV));
+            model.work.write(QUERIES + at, value.x);
+            model.work.write(QUERIES + at + HEAD / 2, value.y);
             if (at >= QUERY) {
                 // Of a layer's cache the keys come first, as here: both are heads, one behind the other.
                 int head = (at - QUERY) / HEAD, column = at % HEAD;
@@ -147,13 +147,13 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
     int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, part = lane % PART;
     await();
 #pragma unroll 1
-    for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += gridDim.x) {
+    for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += blocks()) {
         Positions positions(unit, model.now);
         // The lane's eight of a head of the token's queries, keys or values.
         auto eight = [&](int begin, float (&numbers)[8]) {
             int from = QUERIES + begin + 8 * part, at[4] = {from, from + 2, from + 4, from + 6};
             float2 pairs[4];
-            model.work.read(at, pairs, number_of(layer, QKV));
+            model.work.read(at, pairs);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 numbers[2 * i] = pairs[i].x, numbers[2 * i + 1] = pairs[i].y;
@@ -210,9 +210,9 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
         for (int i = thread; i < HEADS_EACH * HEAD; i += THREADS) {
             float most, total, value = merged(shared.seen[i / HEAD], WARPS, i % HEAD, &most, &total);
             int place = (positions.first + i / HEAD) * SPLITS + positions.split;
-            model.work.write(GATHERED + place * HEAD + i % HEAD, value, number_of(layer, ATTENTION));
+            model.work.write(GATHERED + place * HEAD + i % HEAD, value);
             if (i % HEAD == 0) {
-                model.work.write(WEIGHED + 2 * place, make_float2(most, total), number_of(layer, ATTENTION));
+                model.work.write(WEIGHED + 2 * place, make_float2(most, total));
             }
         }
         consumers_sync();
@@ -220,7 +220,7 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
 }
 
 // What the parts of the context have gathered for four neighbouring columns of a head.
-__device__ float4 gathered(const Work &work, int column, int layer) {
+__device__ float4 gathered(const Work &work, int column) {
     int head = column / HEAD, at[3 * SPLITS];
     float2 pairs[3 * SPLITS], weights[SPLITS];
     float4 values[SPLITS];
@@ -230,7 +230,7 @@ __device__ float4 gathered(const Work &work, int column, int layer) {
         at[3 * split + 1] = at[3 * split] + 2;
         at[3 * split + 2] = WEIGHED + 2 * (head * SPLITS + split);
     }
-    work.read(at, pairs, number_of(layer, ATTENTION));
+    work.read(at, pairs);
 #pragma unroll
     for (int split = 0; split < SPLITS; ++split) {
         float2 a = pairs[3 * split], b = pairs[3 * split + 1];
@@ -265,7 +265,7 @@ __device__ void added_phase(const Model &model, const float *bias, Ring &ring, S
     auto former = [&](int row) {
         int at[1] = {RESIDUAL + row};
         float2 pair[1];
-        model.work.read(at, pair, ANYBODY);
+        model.work.read(at, pair);
         return pair[0];
     };
     float2 first_pair = make_float2(0, 0);
@@ -280,14 +280,14 @@ __device__ void added_phase(const Model &model, const float *bias, Ring &ring, S
             return make_float2(add.x + old.x, add.y + old.y);
         },
         [&](int row, float2 sum, float2 kept) {
-            model.work.write(RESIDUAL + row, make_float2(sum.x + kept.x, sum.y + kept.y), number_of(layer, MATRIX));
+            model.work.write(RESIDUAL + row, make_float2(sum.x + kept.x, sum.y + kept.y));
         });
 }
 
 template <class Await>
 __device__ void out_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
     added_phase<OUT>(model, Vectors(model.vectors, layer).out, ring, shared, layer, await, [&] {
-        put_all<QUERY>(shared, [&](int column) { return gathered(model.work, column, layer); });
+        put_all<QUERY>(shared, [&](int column) { return gathered(model.work, column); });
     });
 }
 
@@ -299,16 +299,16 @@ __device__ void up_phase(const Model &model, Ring &ring, Shared &shared, int lay
     Biases biases(vectors.up, share, place);
     NormOfRow norm(vectors.norm_2);
     await();
-    norm.apply(shared, model.work, number_of(layer, OUT));
+    norm.apply(shared, model.work);
     multiply_rows<UP>(
         ring, shared, share, [&](int row, bool first) { return biases.of(vectors.up, row, first, place); },
         [&](int row, float2 sum, float2 bias) {
             if (LLAMA) {
                 float unit = sum.x / (1.0f + __expf(-sum.x)) * sum.y;
-                model.work.write(UNITS + row / 2, unit, number_of(layer, UP));
+                model.work.write(UNITS + row / 2, unit);
             } else {
                 float2 units = make_float2(gelu(sum.x + bias.x), gelu(sum.y + bias.y));
-                model.work.write(UNITS + row, units, number_of(layer, UP));
+                model.work.write(UNITS + row, units);
             }
         });
 }
@@ -316,7 +316,7 @@ __device__ void up_phase(const Model &model, Ring &ring, Shared &shared, int lay
 template <class Await>
 __device__ void down_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
     added_phase<DOWN>(model, Vectors(model.vectors, layer).down, ring, shared, layer, await, [&] {
-        Fours<INNER> units(model.work, UNITS, number_of(layer, UP));
+        Fours<INNER> units(model.work, UNITS);
 #pragma unroll
         for (int i = 0; i < units.COUNT; ++i) {
             put(shared, units.column(i), units.is_there(i), units.four[i]);
@@ -331,7 +331,7 @@ __device__ void logits_phase(const Model &model, Ring &ring, Shared &shared, flo
                              Await await) {
     NormOfRow norm(Vectors(model.vectors, model.layers).norm_1);
     await();
-    norm.apply(shared, model.work, number_of(model.layers - 1, DOWN));
+    norm.apply(shared, model.work);
     unsigned long long own = 0;
     multiply_rows<LOGITS>(
         ring, shared, Share(LOGITS, model.layers), [](int, bool) { return make_float2(0, 0); },
@@ -351,7 +351,7 @@ __device__ bool is_last(Shared &shared, unsigned int *done) {
     consumers_sync();
     if (threadIdx.x == 0) {
         __threadfence();
-        shared.last = atomicAdd(done, 1) == gridDim.x - 1;
+        shared.last = atomicAdd(done, 1) == blocks() - 1;
         __threadfence();
     }
     consumers_sync();
@@ -364,7 +364,7 @@ __device__ void embed_token(const bf16 *table, const bf16 *positions, const int 
     const bf16 *token = table + (size_t)__ldcg(tokens + position) * WIDTH;
     for (int i = threadIdx.x; i < WIDTH; i += THREADS) {
         float place = LLAMA ? 0.0f : (float)positions[(size_t)position * WIDTH + i];
-        work.write(RESIDUAL + i, (float)token[i] + place, ANYBODY);
+        work.write(RESIDUAL + i, (float)token[i] + place);
     }
     if (threadIdx.x == 0) {
         *best = 0;
@@ -394,7 +394,6 @@ __device__ void end_token(const Model &model, Shared &shared, int *tokens, int *
         if (threadIdx.x == 0) {
             atomicExch(arrived, 0);
             atomicExch(arrived + 1, 0);
-            arrived[2] += 1; // tokens so far
         }
     }
 }

@@ -107,7 +107,7 @@ struct Ring {
     // The keys and values of earlier positions.
     __device__ void send_positions(const bf16 *caches, int layer, int now, int context) {
 #pragma unroll 1
-        for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += gridDim.x) {
+        for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += blocks()) {
             Positions part(unit, now);
             const bf16 *keys = caches + ((size_t)layer * 2 * KV_HEADS + part.head) * context * HEAD;
             const bf16 *values = keys + (size_t)KEYS * context;

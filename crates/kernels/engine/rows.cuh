@@ -107,7 +107,7 @@ struct Fours {
     static constexpr int COUNT = (COLUMNS / 4 + THREADS - 1) / THREADS;
     float4 four[COUNT];
 
-    __device__ Fours(const Work &work, int begin, int writer) {
+    __device__ Fours(const Work &work, int begin) {
         int at[2 * COUNT];
         float2 pairs[2 * COUNT];
 #pragma unroll
@@ -116,7 +116,7 @@ struct Fours {
             at[2 * i] = begin + (is_there(i) ? column(i) : 4 * (int)(threadIdx.x % (COLUMNS / 4)));
             at[2 * i + 1] = at[2 * i] + 2;
         }
-        work.read(at, pairs, writer);
+        work.read(at, pairs);
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             four[i] = make_float4(pairs[2 * i].x, pairs[2 * i].y, pairs[2 * i + 1].x, pairs[2 * i + 1].y);

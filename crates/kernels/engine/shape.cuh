@@ -64,9 +64,14 @@ struct Vectors {
     }
 };
 
+// Blocks that share a phase: all, or with ROLES 2 half of them; the others prepare the next one meanwhile.
+__device__ int blocks() {
+    return (int)gridDim.x / ROLES;
+}
+
 // Where a block stands in a phase: ranks turn from phase to phase, so that no block has the larger share each time.
 __device__ int rank_in(int layer, int phase) {
-    return (int)((blockIdx.x + (5 * layer + phase) * 37u) % gridDim.x);
+    return (int)((blockIdx.x % blocks() + (5 * layer + phase) * 37u) % blocks());
 }
 
 // The rows of a matrix that this block takes.
@@ -75,8 +80,8 @@ struct Share {
 
     __device__ Share(int matrix, int layer) {
         unsigned int rank = rank_in(layer, matrix), pairs = rows_of(matrix) / 2;
-        first = 2 * (int)(pairs * rank / gridDim.x);
-        rows = 2 * (int)(pairs * (rank + 1) / gridDim.x) - first;
+        first = 2 * (int)(pairs * rank / blocks());
+        rows = 2 * (int)(pairs * (rank + 1) / blocks()) - first;
     }
 };
 

@@ -7,8 +7,8 @@
 
 use gpulab::prelude::*;
 use gpulab_kernels::engine::{
-    Engine, EngineConfig, EngineConstants, EngineKernels, EngineModel, EnginePlan, EngineReference, EngineTuning, Family,
-    RandomWeights, WeightBits,
+    Engine, EngineConfig, EngineConstants, EngineKernels, EngineModel, EnginePlan, EngineReference, EngineTuning,
+    Family, RandomWeights, WeightBits,
 };
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -49,7 +49,8 @@ fn main() -> Result<()> {
     let checked = awkward_shapes(simulate);
     let checks = checked.iter().map(|shape| (shape, EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec()));
     let timed = timed.filter(|_| !simulate);
-    let wanted: Vec<_> = checks.chain(timed).flat_map(|(shape, ways)| ways.into_iter().map(move |way| (shape, way))).collect();
+    let wanted: Vec<_> =
+        checks.chain(timed).flat_map(|(shape, ways)| ways.into_iter().map(move |way| (shape, way))).collect();
     let compiled: Vec<_> = std::thread::scope(|scope| {
         let compile = |&(shape, (plan, constants)): &(&Shape, (EnginePlan, EngineConstants))| {
             let (gpu, config, bits) = (gpu.clone(), shape.config, shape.bits);
@@ -154,7 +155,10 @@ impl Row {
     fn text(&self, copy: f64) -> String {
         let EngineConstants { threads, splits, heads_each, slot_steps } = self.constants;
         let EngineTuning { slots, ahead, late } = self.tuning;
-        let tuning = format!("threads {threads} splits {splits} heads {heads_each} steps {slot_steps} slots {slots} ahead {ahead} late {}", u8::from(late));
+        let tuning = format!(
+            "threads {threads} splits {splits} heads {heads_each} steps {slot_steps} slots {slots} ahead {ahead} late {}",
+            u8::from(late)
+        );
         let Row { shape, plan, us, p10, p90, bytes, error, .. } = self;
         let share = self.share(copy);
         let megabytes = *bytes as f64 / 1e6;
@@ -213,7 +217,8 @@ fn awkward_shapes(simulate: bool) -> Vec<Shape> {
     } else {
         llama
     };
-    let wide = EngineConfig { head: 128, heads: 4, kv_heads: 1, layers: 2, width: 5 * llama.width / 3 / 128 * 128, ..llama };
+    let wide =
+        EngineConfig { head: 128, heads: 4, kv_heads: 1, layers: 2, width: 5 * llama.width / 3 / 128 * 128, ..llama };
     let gpt2 = EngineConfig { family: Family::Gpt2, heads: 4, kv_heads: 4, width: 2 * llama.width, ..llama };
     let shape = |name: &str, config, context, bits| Shape { name: format!("{name} {bits:?}"), config, context, bits };
     vec![
@@ -226,16 +231,19 @@ fn awkward_shapes(simulate: bool) -> Vec<Shape> {
 }
 
 /// What was compiled for a shape.
-fn of_shape<'a>(shape: &'a Shape, kernels: &'a [Compiled<'a>]) -> impl Iterator<Item = (EnginePlan, EngineConstants, EngineKernels)> {
-    kernels.iter().filter(move |((own, _), _)| std::ptr::eq(*own, shape)).filter_map(|((shape, (plan, constants)), kernels)| {
-        match kernels {
+fn of_shape<'a>(
+    shape: &'a Shape,
+    kernels: &'a [Compiled<'a>],
+) -> impl Iterator<Item = (EnginePlan, EngineConstants, EngineKernels)> {
+    kernels.iter().filter(move |((own, _), _)| std::ptr::eq(*own, shape)).filter_map(
+        |((shape, (plan, constants)), kernels)| match kernels {
             Ok(kernels) => Some((*plan, *constants, kernels.clone())),
             Err(error) => {
                 println!("{} {}: {error}", shape.name, plan.name());
                 None
             }
-        }
-    })
+        },
+    )
 }
 
 /// Holds every plan against f64.
@@ -266,7 +274,14 @@ fn check(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>]) -> Result<()> {
     Ok(())
 }
 
-fn time(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>], ways: &[Way], copy: f64, rows: &mut Vec<Row>) -> Result<()> {
+fn time(
+    gpu: &Gpu,
+    shape: &Shape,
+    kernels: &[Compiled<'_>],
+    ways: &[Way],
+    copy: f64,
+    rows: &mut Vec<Row>,
+) -> Result<()> {
     let begin = Instant::now();
     let &Shape { ref name, config, context, bits } = shape;
     let weights = RandomWeights { config, seed: 9 };
@@ -324,16 +339,49 @@ impl Way {
 
 /// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all), late.
 const WAYS: &str = "
-llama-1.2B operators  256 4 1 16  0 0 0
-llama-1.2B fused      256 4 1 16  0 0 0
-llama-1.2B overlapped 256 4 1 16  0 0 0
-llama-1.2B persistent 256 4 1 16  0 3 0
-llama-1.2B flagged    256 4 1 16  0 3 0
-gpt2-124M operators   256 5 1 16  0 0 0
-gpt2-124M fused       256 5 1 16  0 0 0
-gpt2-124M overlapped  256 5 1 16  0 0 0
-gpt2-124M persistent  256 5 1 16  0 0 0
-gpt2-124M flagged     256 5 1 16  0 0 0
+llama-1.2B operators   256  4 1 16  0 0 0
+llama-1.2B fused       256  4 1 16  0 0 0
+llama-1.2B_Bf16 overlapped 256 4 1 16 0 0 0
+llama-1.2B_Bf16 overlapped 128 4 1 16 0 0 0
+llama-1.2B_Bf16 persistent 256 4 1 16 0 2 0
+llama-1.2B_Bf16 persistent 256 4 1 16 0 3 0
+llama-1.2B_Bf16 persistent 128 4 1 16 0 3 0
+llama-1.2B_Bf16 persistent 256 4 1  8 0 5 0
+llama-1.2B_Bf16 persistent 256 4 1 32 0 2 0
+llama-1.2B_Bf16 paired 256 4 1 16 0 0 0
+llama-1.2B_Bf16 paired 256 4 1 16 0 2 0
+llama-1.2B_Bf16 paired 256 4 1 16 0 3 0
+llama-1.2B_Bf16 paired 128 4 1 16 0 3 0
+llama-1.2B_Bf16 paired 256 4 1  8 0 4 0
+gpt2-124M operators    256  5 1 16  0 0 0
+gpt2-124M fused        256  5 1 16  0 0 0
+gpt2-124M_Bf16 overlapped 256 5 1 16 0 0 0
+gpt2-124M_Bf16 overlapped 256 5 1 24 0 0 0
+gpt2-124M_Bf16 overlapped 128 5 1 24 0 0 0
+gpt2-124M_Bf16 overlapped 128 3 1 24 0 0 0
+gpt2-124M_Bf16 persistent 256 5 1 16 0 0 0
+gpt2-124M_Bf16 persistent 256 5 1 24 0 0 0
+gpt2-124M_Bf16 persistent 128 5 1 24 0 0 0
+gpt2-124M_Bf16 paired 256 5 1 16 0 0 0
+gpt2-124M_Bf16 paired 256 5 1 24 0 0 0
+gpt2-124M_Bf16 paired 128 5 1 24 0 0 0
+gpt2-124M_Bf16 paired 256 3 1 24 0 0 0
+gpt2-124M_Bf16 paired 256 8 1 24 0 0 0
+llama-1.2B_Int4 overlapped 256 4 1 16 0 0 0
+llama-1.2B_Int4 overlapped 128 4 1 16 0 0 0
+llama-1.2B_Int4 overlapped 256 8 2 16 0 0 0
+llama-1.2B_Int4 persistent 256 4 1 16 0 3 0
+llama-1.2B_Int4 paired 256 4 1 16 0 0 0
+llama-1.2B_Int4 paired 256 4 1 16 0 2 0
+llama-1.2B_Int4 paired 128 4 1 16 0 0 0
+llama-1.2B_Int4 paired 256 2 1 16 0 0 0
+llama-1.2B_Int8 overlapped 256 4 1 16 0 0 0
+llama-1.2B_Int8 persistent 256 4 1 16 0 3 0
+llama-1.2B_Int8 paired 256 4 1 16 0 0 0
+llama-1.2B_Int8 paired 256 4 1 16 0 2 0
+gpt2-124M_Int4 overlapped 256 5 1 16 0 0 0
+gpt2-124M_Int4 persistent 256 5 1 16 0 0 0
+gpt2-124M_Int4 paired 256 5 1 16 0 0 0
 ";
 
 fn parsed(text: &str) -> Vec<Way> {

@@ -80,6 +80,19 @@ impl EngineConfig {
         2 * self.layers * self.keys() * self.context
     }
 
+    /// Weights of the matrices, the embedding once.
+    pub fn parameter_count(&self) -> usize {
+        let count = |matrix| self.shape(matrix).iter().product::<usize>();
+        let gate = if self.family == Family::Llama { count(Matrix::Gate) } else { 0 };
+        let layer = [Matrix::Qkv, Matrix::Out, Matrix::Up, Matrix::Down].map(count).iter().sum::<usize>();
+        self.layers * (layer + gate) + count(Matrix::Table)
+    }
+
+    /// Bytes of the keys and values of so many positions.
+    pub fn cache_bytes(&self, positions: usize) -> usize {
+        2 * self.layers * self.keys() * positions * size_of::<u16>()
+    }
+
     /// Outputs and inputs of a matrix.
     pub fn shape(&self, matrix: Matrix) -> [usize; 2] {
         match matrix {
@@ -339,8 +352,7 @@ impl EngineModel {
 
     /// Bytes of weights that a token reads, and of keys and values when `positions` of them are read.
     pub fn bytes_a_token(&self, positions: usize) -> usize {
-        let cache = 2 * self.config.layers * self.config.keys() * positions * size_of::<u16>();
-        self.weights.bytes() + self.vectors.bytes() + cache
+        self.weights.bytes() + self.vectors.bytes() + self.config.cache_bytes(positions)
     }
 }
 

@@ -65,7 +65,7 @@ const ENGINE: &[(&str, u32)] = &[
     ("SLOT_STEPS", 16),
     ("SPLITS", 4),
     ("HEADS_EACH", 4),
-    ("FLAGS", 0),
+    ("ROLES", 1),
 ];
 
 /// All operators of the course. The test `ladder` holds this table and the folders equal.
@@ -124,20 +124,8 @@ pub const OPERATORS: &[Operator] = &[
         needs: (9, 0),
         ..Operator::PLAIN
     },
-    Operator {
-        path: "engine/phases",
-        kernels: &["phase"],
-        defines: ENGINE,
-        needs: (9, 0),
-        ..Operator::PLAIN
-    },
-    Operator {
-        path: "engine/persistent",
-        kernels: &["persistent"],
-        defines: ENGINE,
-        needs: (9, 0),
-        ..Operator::PLAIN
-    },
+    Operator { path: "engine/phases", kernels: &["phase"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
+    Operator { path: "engine/persistent", kernels: &["persistent"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
     Operator {
         path: "table/compact",
         kernels: &["compact_u32", "compact_f32"],
