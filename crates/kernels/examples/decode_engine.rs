@@ -1,9 +1,14 @@
 //! Checks and times every plan of `gpulab_kernels::engine` on this GPU: a token of a Llama with 1.2 billion parameters at context 1024 in
 //! bf16, int8 and int4, and of a GPT-2 with 124 million at context 512; random weights, a batch of one.
 //!
-//! `cargo run --release -p gpulab-kernels --example decode_engine -- [--out decode_engine.csv] [--seconds 100] [--only SHAPE]`, in a
-//! folder where `crates/kernels` lies. First every plan is held against f64 at awkward shapes; then, at the timed shape,
-//! against f64 as well, at the timed position. A sample is 32 tokens around the context; the table has medians.
+//! `cargo run --release -p gpulab-kernels --example decode_engine -- [--out decode_engine.csv] [--seconds 100] [--only SHAPE]
+//! [--ways FILE] [--simulate]`, in the repository or in a folder where `crates/kernels` lies. First every plan is held against
+//! f64 at awkward shapes (with `--simulate` that is all), then, at the timed shape and position, against f64 as well. A sample
+//! is 32 tokens around the context; the table has medians of nine. `--ways` names a file of plans and constants as `WAYS` below.
+//!
+//! A row of the table: `shape`, `bits`, `plan`; the constants `threads`, `splits`, `heads_each`, `slot_steps`, `slots`, `ahead`,
+//! `late`; `kernels` a token; `context`; `us_a_token`, `p10`, `p90`; the `bytes` that a token reads, `share_of_copy` (bytes ÷ time ÷
+//! the rate of a device copy in the same run, bytes read and written both counted); `error`: ‖given − exact‖ ÷ ‖exact‖.
 
 use gpulab::prelude::*;
 use gpulab_kernels::engine::{

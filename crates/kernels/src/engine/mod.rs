@@ -19,11 +19,12 @@
 //! # Where the rest of the time goes
 //! In each phase of a layer (q, k and v; attention; projection; MLP up; MLP down) every multiprocessor takes a share of the
 //! rows, and needs all numbers of the phase before. So a token is a chain of 81 (Llama) or 61 (GPT-2) phases, and memory
-//! idles whenever nothing has been asked for. [`EnginePlan`] has the ways to have it idle less. What we predicted for Llama
+//! idles whenever nothing has been asked for. [`EnginePlan`] has the ways to have it idle less. What we predicted for Llama in bf16
 //! before the first measurement, from a few µs for each beginning and end of a kernel and about 2 µs for a meeting of all
-//! blocks: operators 0.50 of the copy rate, fused 0.65, overlapped 0.80, persistent 0.90. The first three came close (0.55,
-//! 0.59, 0.69); of the last one we had forgotten that what blocks ask of each other waits in the same queues as the
-//! weights: with few copies in flight ([`EngineTuning::ahead`]) it is faster than with as many as fit.
+//! blocks: operators 0.50 of the copy rate, fused 0.65, overlapped 0.80, persistent 0.90. `results/h200/decode_engine.csv`
+//! has what it was. Two things we had not thought of: what blocks ask of each other waits in the same queues as the weights,
+//! so that a few copies in flight ([`EngineTuning::ahead`]) are better than as many as fit; and a phase that is short, as
+//! GPT-2's are, takes its time for the instructions that come one after the other, and not for the meeting.
 //!
 //! # Example
 //! ```
