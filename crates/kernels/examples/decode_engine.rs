@@ -2,7 +2,7 @@
 //! bf16, int8 and int4, and of a GPT-2 with 124 million at context 512; random weights, a batch of one.
 //!
 //! `cargo run --release -p gpulab-kernels --example decode_engine -- [--out decode_engine.csv] [--seconds 100] [--only SHAPE]
-//! [--ways FILE] [--simulate]`, in the repository or in a folder where `crates/kernels` lies. First every plan is held against
+//! [--ways FILE] [--simulate]`, in the repository or in a folder where `crates/kernels` lies. First every plan is compared with
 //! f64 at awkward shapes (with `--simulate` that is all), then, at the timed shape and position, against f64 as well. A sample
 //! is 32 tokens around the context; the table has medians of nine. `--ways` names a file of plans and constants as `WAYS` below.
 //!

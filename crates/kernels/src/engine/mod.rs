@@ -23,8 +23,8 @@
 //! before the first measurement, from a few µs for each beginning and end of a kernel and about 2 µs for a meeting of all
 //! blocks: operators 0.50 of the copy rate, fused 0.65, overlapped 0.80, persistent 0.90. `results/h200/decode_engine.csv`
 //! has what it was. Two things we had not thought of: what blocks ask of each other waits in the same queues as the weights,
-//! so that a few copies in flight ([`EngineTuning::ahead`]) are better than as many as fit; and a phase that is short, as
-//! GPT-2's are, takes its time for the instructions that come one after the other, and not for the meeting.
+//! so that a few copies in flight ([`EngineTuning::ahead`]) are better than as many as fit; and short phases, as GPT-2's are,
+//! were no shorter without the meeting (we guess that they wait for their own instructions, one after the other).
 //!
 //! # Example
 //! ```
