@@ -1,4 +1,4 @@
-// idea: a kernel for each operator, as a framework has them: norm, matrix, RoPE and cache, the gathered parts, sums, activation.
+// idea: a kernel for each operator, as a framework has them: norm, matrix, RoPE and cache, sums, activation.
 // constants: as those of `persistent`. Attention, and what stands behind the layers, are those of `phases`.
 #include "phases.cuh"
 

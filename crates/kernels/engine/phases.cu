@@ -1,7 +1,8 @@
 // idea: a kernel for each phase: norm, RoPE, cache, activation and residual belong to the kernel that multiplies.
 // constants: as those of `persistent`.
 //
-// With programmatic dependent launch the next kernel's weights come into its ring while this one still computes. Two blocks share a multiprocessor, so that those of the next kernel find room while these still work.
+// With programmatic dependent launch the next kernel's weights come into its ring while this one still computes. Two
+// blocks share a multiprocessor, so that those of the next kernel find room while these still work.
 #include "phases.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 2)

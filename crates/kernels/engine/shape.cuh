@@ -15,12 +15,16 @@ enum Phase { QKV, ATTENTION, OUT, UP, DOWN, LOGITS };
 constexpr int QUERY = HEADS * HEAD, KEYS = KV_HEADS * HEAD, GROUPED = HEADS / KV_HEADS;
 constexpr int TILE = 16, STEP_BYTES = 64, STEP = STEP_BYTES * 8 / BITS; // STEP: columns
 static_assert(WIDTH % STEP == 0 && QUERY % STEP == 0 && INNER % STEP == 0, "rows are whole steps");
-static_assert(HEAD % 8 == 0 && HEAD <= 256 && HEADS % KV_HEADS == 0 && GROUPED % HEADS_EACH == 0, "lanes share a head by eights");
+static_assert(HEAD % 8 == 0 && HEAD <= 256, "lanes share a head by eights");
+static_assert(HEADS % KV_HEADS == 0 && GROUPED % HEADS_EACH == 0, "heads are whole groups");
 
 // Rows come in pairs that one thread finishes: of q and k the two numbers that RoPE turns, i and i + HEAD / 2; of Llama's
 // MLP a unit's gate and its other half. An odd vocabulary has a row of zeros at its end.
 __device__ constexpr int rows_of(int matrix) {
-    return matrix == QKV ? QUERY + 2 * KEYS : matrix == UP ? (LLAMA ? 2 : 1) * INNER : matrix == LOGITS ? (VOCABULARY + 1) / 2 * 2 : WIDTH;
+    return matrix == QKV      ? QUERY + 2 * KEYS
+           : matrix == UP     ? (LLAMA ? 2 : 1) * INNER
+           : matrix == LOGITS ? (VOCABULARY + 1) / 2 * 2
+                              : WIDTH;
 }
 __device__ constexpr int columns_of(int matrix) {
     return matrix == OUT ? QUERY : matrix == DOWN ? INNER : WIDTH;

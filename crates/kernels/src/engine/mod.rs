@@ -33,7 +33,8 @@
 //! use std::rc::Rc;
 //!
 //! let gpu = Gpu::simulated()?;
-//! let config = EngineConfig { layers: 1, width: 64, heads: 2, kv_heads: 1, head: 32, inner: 64, vocabulary: 50, context: 8, ..EngineConfig::LLAMA_1B };
+//! let small = EngineConfig { layers: 1, width: 64, inner: 64, vocabulary: 50, context: 8, ..EngineConfig::LLAMA_1B };
+//! let config = EngineConfig { heads: 2, kv_heads: 1, head: 32, ..small };
 //! let constants = EngineConstants { threads: 64, splits: 1, slot_steps: 2, ..EngineConstants::default() };
 //! let weights = RandomWeights { config, seed: 1 };
 //! let model = Rc::new(EngineModel::new(&gpu, &config, WeightBits::Bf16, constants.slot_steps, &weights)?);
