@@ -127,3 +127,15 @@ fn what_does_not_fit_is_refused() {
     let message = Engine::new(&Rc::new(other), &kernels, EngineTuning::default()).unwrap_err().to_string();
     assert!(message.contains("another model") && message.contains("\nnext: "), "{message}");
 }
+
+/// A GPU has more blocks than these matrices have pairs of rows: some have none.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_plan_agrees_on_a_gpu() {
+    let gpu = Gpu::open_index(0).expect("needs an NVIDIA GPU");
+    for bits in [WeightBits::Bf16, WeightBits::Int8, WeightBits::Int4] {
+        for (config, position) in [(llama(64, 4, 2), 77), (llama(128, 2, 1), 0), (gpt2(), 101)] {
+            agrees(&gpu, config, bits, position, 3, &EnginePlan::ALL);
+        }
+    }
+}
