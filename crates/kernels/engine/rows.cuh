@@ -58,6 +58,9 @@ __device__ void put(Shared &shared, int column, bool there, float4 four) {
     for (int distance = STEP / 8; distance > 0; distance /= 2) {
         most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, distance));
     }
+    // Of x that is not finite nothing can be told.
+    float all = fabsf(four.x) + fabsf(four.y) + fabsf(four.z) + fabsf(four.w);
+    bool finite = __all_sync(0xffffffff, !there || all < __int_as_float(0x7f800000));
     // 2^e ≤ most < 2^(e + 1), by the bits of the exponent; times 2^(21 − e), all numbers are below 2^22.
     int exponent = max(__float_as_int(most) >> 23, 32);
     float larger = __int_as_float((127 + 21 + 127 - exponent) << 23);
@@ -71,7 +74,8 @@ __device__ void put(Shared &shared, int column, bool there, float4 four) {
         return;
     }
     if (inside == 0) {
-        shared.units[step] = __int_as_float((exponent - 21 - (BITS == 4 ? 4 : 0)) << 23);
+        float counts = __int_as_float((exponent - 21 - (BITS == 4 ? 4 : 0)) << 23);
+        shared.units[step] = finite ? counts : __int_as_float(0x7fffffff);
     }
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {

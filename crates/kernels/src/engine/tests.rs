@@ -94,6 +94,37 @@ fn stored_rows_are_close_to_what_they_were() {
     }
 }
 
+/// Weights of which one is no number.
+struct Broken(RandomWeights);
+
+impl EngineWeights for Broken {
+    fn row(&self, matrix: Matrix, layer: usize, row: usize, to: &mut [f32]) {
+        self.0.row(matrix, layer, row, to);
+    }
+
+    fn vectors(&self) -> Vec<f32> {
+        let mut all = self.0.vectors();
+        all[5] = f32::NAN;
+        all
+    }
+}
+
+#[test]
+fn what_is_no_number_does_not_come_out_as_one() {
+    let gpu = Gpu::simulated().unwrap();
+    let config = EngineConfig { layers: 1, ..gpt2() };
+    let constants = EngineConstants { threads: 64, splits: 1, heads_each: 1, slot_steps: 4 };
+    let weights = Broken(RandomWeights { config, seed: 2 });
+    for bits in [WeightBits::Bf16, WeightBits::Int8] {
+        let model = Rc::new(EngineModel::new(&gpu, &config, bits, constants.slot_steps, &weights).unwrap());
+        let kernels = EngineKernels::compile(&gpu, &config, bits, EnginePlan::Persistent, constants).unwrap();
+        let mut engine = Engine::new(&model, &kernels, EngineTuning::default()).unwrap();
+        engine.begin(&[1], 0, None, (0.0, 0)).unwrap();
+        engine.step().unwrap();
+        assert!(engine.logits().unwrap().iter().all(|logit| logit.is_nan()), "{bits:?}");
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let gpu = Gpu::simulated().unwrap();
