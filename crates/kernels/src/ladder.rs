@@ -15,9 +15,11 @@ use gpulab::launch::{LaunchConfig, Source};
 use gpulab::measurement::Backend;
 use std::path::PathBuf;
 
-/// Where the course's kernels lie: a folder a topic.
+/// Where the course's kernels lie: a folder a topic. A program that has left the repository it was built in finds them
+/// below the current directory.
 pub fn folder() -> PathBuf {
-    gpulab::repository().join("crates/kernels")
+    let (built, here) = (gpulab::repository().join("crates/kernels"), PathBuf::from("crates/kernels"));
+    if !built.is_dir() && here.is_dir() { here } else { built }
 }
 
 /// One of the course's files, such as `matmul/02_tiled.cu`.

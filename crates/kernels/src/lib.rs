@@ -7,12 +7,14 @@
 //! | [`ladders`] | all topics under one name: their rungs, files, counters and resources |
 //! | [`run`] | a ladder's rungs and their peers, checked and timed alternately on the same arrays |
 //! | [`counters`] | what the simulator counts of each rung, side by side |
+//! | [`engine`] | a token of a language model at the speed of its memory |
 //! | [`code`] | a kernel's source, and what changed between two, as listings in colour |
 //!
 //! The kernels themselves lie beside `src`, a folder a topic: `reduction/07_grid_stride.cu`.
 
 pub mod code;
 pub mod counters;
+pub mod engine;
 pub mod ladder;
 pub mod ladders;
 mod picture;

@@ -51,6 +51,23 @@ const HALVES: &[(&str, u32)] =
 const WHOLE: &[(&str, u32)] =
     &[("WIDTH", 768), ("HIDDEN", 3072), ("HEAD", 64), ("THREADS", 384), ("SPLIT", 8), ("ROWS", 24), ("LINES", 4)];
 
+/// Of `engine/`, for Llama 3.2 with 1.2 billion parameters in bf16.
+const ENGINE: &[(&str, u32)] = &[
+    ("LLAMA", 1),
+    ("BITS", 16),
+    ("WIDTH", 2048),
+    ("HEADS", 32),
+    ("KV_HEADS", 8),
+    ("HEAD", 64),
+    ("INNER", 8192),
+    ("VOCABULARY", 128_256),
+    ("THREADS", 256),
+    ("SLOT_STEPS", 16),
+    ("SPLITS", 4),
+    ("HEADS_EACH", 4),
+    ("ROLES", 1),
+];
+
 /// All operators of the course. The test `ladder` holds this table and the folders equal.
 pub const OPERATORS: &[Operator] = &[
     Operator { path: "attention/heads", kernels: &["split_heads", "merge_heads"], ..Operator::PLAIN },
@@ -98,6 +115,17 @@ pub const OPERATORS: &[Operator] = &[
         needs: (9, 0),
         ..Operator::PLAIN
     },
+    // `engine` puts in the constants of its model.
+    Operator { path: "engine/embed", kernels: &["embed"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
+    Operator {
+        path: "engine/operators",
+        kernels: &["norm_row", "matrix", "keep", "gather", "add", "activate"],
+        defines: ENGINE,
+        needs: (9, 0),
+        ..Operator::PLAIN
+    },
+    Operator { path: "engine/phases", kernels: &["phase"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
+    Operator { path: "engine/persistent", kernels: &["persistent"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
     Operator {
         path: "table/compact",
         kernels: &["compact_u32", "compact_f32"],

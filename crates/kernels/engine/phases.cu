@@ -1,0 +1,48 @@
+// idea: a kernel for each phase: norm, RoPE, cache, activation and residual belong to the kernel that multiplies.
+// constants: as those of `persistent`.
+//
+// With programmatic dependent launch the next kernel's weights come into its ring while this one still computes. Two
+// blocks share a multiprocessor, so that those of the next kernel find room while these still work.
+#include "phases.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS + 32, 2)
+    phase(const unsigned char *weights, const float *vectors, const bf16 *table, const bf16 *positions,
+          const float *angles, bf16 *caches, int *tokens, int *state, float *work, float *y, unsigned long long *best,
+          unsigned int *arrived, Launch launch) {
+    extern __shared__ __align__(128) char memory[];
+    __shared__ Shared shared;
+    if (!launch.late) {
+        let_next_start();
+    }
+    Ring ring(memory, shared.barriers, launch);
+    Model model = {(const char *)weights, vectors, table, positions, caches, Work{work},
+                   state, launch.layers, launch.context, state[0]};
+    if (threadIdx.x >= THREADS) {
+        if (threadIdx.x == THREADS) {
+            ring.send(model.weights, caches, launch.layer, launch.phase, model.now, launch.context);
+        }
+        // A thread that has ended lets the next kernel start, too.
+        return;
+    }
+    auto await = [&] {
+        wait_for_former();
+        if (launch.late) {
+            let_next_start();
+        }
+    };
+    if (launch.phase == QKV) {
+        load_angles(shared, angles, model.now);
+        qkv_phase(model, ring, shared, launch.layer, await);
+    } else if (launch.phase == ATTENTION) {
+        attention_phase(model, ring, shared, launch.layer, await);
+    } else if (launch.phase == OUT) {
+        out_phase(model, ring, shared, launch.layer, await);
+    } else if (launch.phase == UP) {
+        up_phase(model, ring, shared, launch.layer, await);
+    } else if (launch.phase == DOWN) {
+        down_phase(model, ring, shared, launch.layer, await);
+    } else {
+        logits_phase(model, ring, shared, y, best, await);
+        end_token(model, shared, tokens, state, best, arrived);
+    }
+}

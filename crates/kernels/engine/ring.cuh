@@ -1,0 +1,150 @@
+// A ring of slots in shared memory, through which a block's weights, keys and values come: one warp (the producer) asks the
+// copy engine for them, in the order of their use and as far ahead as there are slots; the others (the consumers) never
+// wait for memory as long as it keeps up. What is asked for does not depend on what is computed: the producer waits for no
+// other block.
+#pragma once
+#include "shape.cuh"
+
+constexpr int SLOT_BYTES = TILE * stage_bytes(SLOT_STEPS);
+constexpr int SLOT_POSITIONS = SLOT_BYTES / (4 * HEAD); // of keys and values
+constexpr int MOST_SLOTS = 32;
+static_assert(SLOT_POSITIONS > 0 && SLOT_BYTES % 128 == 0, "a slot takes what is copied");
+
+// The consumers alone.
+__device__ void consumers_sync() {
+    asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
+
+__device__ void bulk_copy(void *to, const void *from, int bytes, u64 *barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+// A place in the ring, and the parity of its round.
+struct Place {
+    int slot = 0, parity = 0;
+
+    __device__ void advance(int slots) {
+        if (++slot == slots) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+// What a launch says, beside what it reads and writes.
+struct Launch {
+    int layers, context;
+    int slots, ahead; // of the ring; so many of them may be in flight
+    int late;         // the next kernel may start when this one has seen its input, and not at once
+    int layer, phase; // of a kernel for one phase
+};
+
+struct Ring {
+    char *memory;
+    u64 *full, *empty;
+    int slots, ahead;
+    int sent = 0; // stages that the producer has asked for
+    Place at, landed;
+
+    // By all threads of the block, at its start. There are MOST_SLOTS at most.
+    __device__ Ring(char *memory, u64 (&barriers)[2][MOST_SLOTS], Launch launch)
+        : memory(memory), full(barriers[0]), empty(barriers[1]), slots(launch.slots), ahead(launch.ahead) {
+        if (threadIdx.x == 0) {
+            for (int slot = 0; slot < slots; ++slot) {
+                barrier_init(full + slot, 1);
+                barrier_init(empty + slot, WARPS);
+            }
+            barriers_are_ready();
+        }
+        __syncthreads();
+    }
+
+    __device__ char *slot() const { return memory + at.slot * SLOT_BYTES; }
+
+    // ---- The producer.
+    // The next slot is free, and is to get so many bytes. No more than `ahead` copies are in flight: what other warps load
+    // meanwhile would queue behind them.
+    __device__ u64 *claim(int bytes) {
+        if (sent >= slots) {
+            wait(empty + at.slot, at.parity ^ 1);
+        }
+        if (sent >= ahead) {
+            wait(full + landed.slot, landed.parity);
+            landed.advance(slots);
+        }
+        u64 *barrier = full + at.slot;
+        arrive_and_expect(barrier, bytes);
+        return barrier;
+    }
+
+    __device__ void claimed() {
+        ++sent;
+        at.advance(slots);
+    }
+
+    // This block's rows of a matrix.
+    template <int MATRIX>
+    __device__ void send_rows(const char *weights, int layer) {
+        Share share(MATRIX, layer);
+        const char *from = weights + begin_of(MATRIX, layer) + share.first * row_bytes(MATRIX);
+#pragma unroll 1
+        for (int row = 0; row < share.rows; row += TILE) {
+            int rows = min(TILE, share.rows - row);
+#pragma unroll 1
+            for (int step = 0; step < steps_of(MATRIX); step += SLOT_STEPS) {
+                int bytes = rows * stage_bytes(min(SLOT_STEPS, steps_of(MATRIX) - step));
+                u64 *barrier = claim(bytes);
+                bulk_copy(slot(), from, bytes, barrier);
+                from += bytes;
+                claimed();
+            }
+        }
+    }
+
+    // The keys and values of earlier positions.
+    __device__ void send_positions(const bf16 *caches, int layer, int now, int context) {
+#pragma unroll 1
+        for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += blocks()) {
+            Positions part(unit, now);
+            const bf16 *keys = caches + ((size_t)layer * 2 * KV_HEADS + part.head) * context * HEAD;
+            const bf16 *values = keys + (size_t)KEYS * context;
+#pragma unroll 1
+            for (int from = part.from; from < part.to; from += SLOT_POSITIONS) {
+                int bytes = 2 * HEAD * min(SLOT_POSITIONS, part.to - from);
+                u64 *barrier = claim(2 * bytes);
+                bulk_copy(slot(), keys + (size_t)from * HEAD, bytes, barrier);
+                bulk_copy(slot() + 2 * HEAD * SLOT_POSITIONS, values + (size_t)from * HEAD, bytes, barrier);
+                claimed();
+            }
+        }
+    }
+
+    // What a phase takes.
+    __device__ void send(const char *weights, const bf16 *caches, int layer, int phase, int now, int context) {
+        switch (phase) {
+        case QKV: return send_rows<QKV>(weights, layer);
+        case ATTENTION: return send_positions(caches, layer, now, context);
+        case OUT: return send_rows<OUT>(weights, layer);
+        case UP: return send_rows<UP>(weights, layer);
+        case DOWN: return send_rows<DOWN>(weights, layer);
+        default: return send_rows<LOGITS>(weights, layer);
+        }
+    }
+
+    // ---- The consumers: every warp takes every stage.
+    __device__ const char *take() const {
+        wait(full + at.slot, at.parity);
+        return slot();
+    }
+
+    __device__ void release() {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+            arrive(empty + at.slot);
+        }
+        at.advance(slots);
+    }
+};

@@ -1,0 +1,104 @@
+// The model's shape, where its weights lie, and which of them a block takes.
+//
+// All matrices lie in one piece of memory, layer after layer, in the order in which a token meets them. A block takes some
+// neighbouring rows of each; they lie as the tensor cores read them: of up to 16 rows (a tile) the first 64 bytes of each
+// row (a step), then the next 64 bytes of each. SLOT_STEPS of a tile's steps (a stage) are one copy to shared memory. With
+// BITS 8 or 4 a stage ends with its scales: of each row one bf16 a step.
+#pragma once
+#include "../decode/parts.cuh"
+#include "../matmul_bf16/ampere.cuh"
+#include "../matmul_bf16/hopper.cuh"
+
+// The phases of a layer and the last one: all but attention read a matrix.
+enum Phase { QKV, ATTENTION, OUT, UP, DOWN, LOGITS };
+
+constexpr int QUERY = HEADS * HEAD, KEYS = KV_HEADS * HEAD, GROUPED = HEADS / KV_HEADS;
+constexpr int TILE = 16, STEP_BYTES = 64, STEP = STEP_BYTES * 8 / BITS; // STEP: columns
+static_assert(WIDTH % STEP == 0 && QUERY % STEP == 0 && INNER % STEP == 0, "rows are whole steps");
+static_assert(HEAD % 8 == 0 && HEAD <= 256, "lanes share a head by eights");
+static_assert(HEADS % KV_HEADS == 0 && GROUPED % HEADS_EACH == 0, "heads are whole groups");
+
+// Rows come in pairs that one thread finishes: of q and k the two numbers that RoPE turns, i and i + HEAD / 2; of Llama's
+// MLP a unit's gate and its other half. An odd vocabulary has a row of zeros at its end.
+__device__ constexpr int rows_of(int matrix) {
+    return matrix == QKV      ? QUERY + 2 * KEYS
+           : matrix == UP     ? (LLAMA ? 2 : 1) * INNER
+           : matrix == LOGITS ? (VOCABULARY + 1) / 2 * 2
+                              : WIDTH;
+}
+__device__ constexpr int columns_of(int matrix) {
+    return matrix == OUT ? QUERY : matrix == DOWN ? INNER : WIDTH;
+}
+__device__ constexpr int steps_of(int matrix) {
+    return columns_of(matrix) / STEP;
+}
+// Bytes of a row in a stage of so many steps.
+__device__ constexpr int stage_bytes(int steps) {
+    return steps * STEP_BYTES + (BITS == 16 ? 0 : (2 * steps + 15) / 16 * 16);
+}
+__device__ constexpr size_t row_bytes(int matrix) {
+    int steps = steps_of(matrix), rest = steps % SLOT_STEPS;
+    return (size_t)(steps / SLOT_STEPS) * stage_bytes(SLOT_STEPS) + (rest > 0 ? stage_bytes(rest) : 0);
+}
+__device__ constexpr size_t matrix_bytes(int matrix) {
+    return rows_of(matrix) * row_bytes(matrix);
+}
+// Where a matrix begins.
+__device__ constexpr size_t begin_of(int matrix, int layer) {
+    size_t sum = layer * (matrix_bytes(QKV) + matrix_bytes(OUT) + matrix_bytes(UP) + matrix_bytes(DOWN));
+    for (int before = QKV; before < matrix && matrix != LOGITS; ++before) {
+        sum += before == ATTENTION ? 0 : matrix_bytes(before);
+    }
+    return sum;
+}
+
+// The norms' scales and biases, and the biases, of a layer; behind the last layer those of the last norm.
+struct Vectors {
+    const float *norm_1, *qkv, *out, *norm_2, *up, *down;
+    static constexpr int NORM = LLAMA ? WIDTH : 2 * WIDTH;
+    static constexpr int ALL = 2 * NORM + (LLAMA ? 0 : QUERY + 2 * KEYS + 2 * WIDTH + INNER);
+
+    __device__ Vectors(const float *all, int layer) {
+        norm_1 = all + (size_t)layer * ALL;
+        qkv = norm_1 + NORM;
+        out = LLAMA ? qkv : qkv + QUERY + 2 * KEYS;
+        norm_2 = LLAMA ? out : out + WIDTH;
+        up = norm_2 + NORM;
+        down = up + INNER;
+    }
+};
+
+// Blocks that share a phase: all, or with ROLES 2 half of them; the others prepare the next one meanwhile.
+__device__ int blocks() {
+    return (int)gridDim.x / ROLES;
+}
+
+// Where a block stands in a phase: ranks turn from phase to phase, so that no block has the larger share each time.
+__device__ int rank_in(int layer, int phase) {
+    return (int)((blockIdx.x % blocks() + (5 * layer + phase) * 37u) % blocks());
+}
+
+// The rows of a matrix that this block takes.
+struct Share {
+    int first, rows;
+
+    __device__ Share(int matrix, int layer) {
+        unsigned int rank = rank_in(layer, matrix), pairs = rows_of(matrix) / 2;
+        first = 2 * (int)(pairs * rank / blocks());
+        rows = 2 * (int)(pairs * (rank + 1) / blocks()) - first;
+    }
+};
+
+// Attention's work: the positions [from, to) in front of the token's own, for HEADS_EACH heads of queries that share a
+// head of keys. The last part has the token's own position, too.
+struct Positions {
+    int first, head, split, from, to; // first: of the heads of queries; head: of keys
+    static constexpr int COUNT = HEADS / HEADS_EACH * SPLITS;
+
+    __device__ Positions(int unit, int now) {
+        first = unit / SPLITS * HEADS_EACH, split = unit % SPLITS;
+        head = first / GROUPED;
+        from = (int)((long long)now * split / SPLITS);
+        to = (int)((long long)now * (split + 1) / SPLITS);
+    }
+};

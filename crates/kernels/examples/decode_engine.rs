@@ -1,0 +1,441 @@
+//! Checks and times every plan of `gpulab_kernels::engine` on this GPU: a token of a Llama with 1.2 billion parameters at context 1024 in
+//! bf16, int8 and int4, and of a GPT-2 with 124 million at context 512; random weights, a batch of one.
+//!
+//! `cargo run --release -p gpulab-kernels --example decode_engine -- [--out decode_engine.csv] [--seconds 100] [--only SHAPE]
+//! [--ways FILE] [--simulate]`, in the repository or in a folder where `crates/kernels` lies. First every plan is compared with
+//! f64 at awkward shapes (with `--simulate` that is all), then, at the timed shape and position, against f64 as well. A sample
+//! is 32 tokens around the context; the table has medians of nine. `--ways` names a file of plans and constants as `WAYS` below.
+//!
+//! A row of the table: `shape`, `bits`, `plan`; the constants `threads`, `splits`, `heads_each`, `slot_steps`, `slots`, `ahead`,
+//! `late`; `kernels` a token; `context`; `us_a_token`, `p10`, `p90`; the `bytes` that a token reads, `share_of_copy` (bytes ÷ time ÷
+//! the rate of a device copy in the same run, bytes read and written both counted); `error`: ‖given − exact‖ ÷ ‖exact‖.
+
+use gpulab::prelude::*;
+use gpulab_kernels::engine::{
+    Engine, EngineConfig, EngineConstants, EngineKernels, EngineModel, EnginePlan, EngineReference, EngineTuning,
+    Family, RandomWeights, WeightBits,
+};
+use std::fmt::Write as _;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// Tokens of a sample, and how many samples.
+const TOKENS: usize = 32;
+const SAMPLES: usize = 9;
+/// Steps of a stage at the timed shapes.
+const SLOT_STEPS: usize = 16;
+
+fn main() -> Result<()> {
+    let (mut out, mut seconds, mut only) = ("decode_engine.csv".to_string(), 100.0, String::new());
+    let (mut simulate, mut ways) = (false, None);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--out" => out = arguments.next().expect("a path follows"),
+            "--seconds" => seconds = arguments.next().and_then(|text| text.parse().ok()).expect("a number follows"),
+            "--simulate" => simulate = true,
+            "--ways" => ways = arguments.next(),
+            "--only" => only = arguments.next().expect("a shape follows, such as gpt2 or Int4"),
+            other => panic!("unknown: {other}"),
+        }
+    }
+    let start = Instant::now();
+    let ways = ways.map_or(Ok(WAYS.to_string()), std::fs::read_to_string).expect("the file of ways can be read");
+    let ways = parsed(&ways);
+    let gpu = if simulate { Gpu::simulated()? } else { Gpu::open_index(0)? };
+    println!("{gpu}");
+    let shapes: Vec<Shape> = SHAPES
+        .into_iter()
+        .filter(|(name, _, _, bits)| only.is_empty() || format!("{name} {bits:?}").contains(&only))
+        .map(|(name, config, context, bits)| Shape { name: format!("{name} {bits:?}"), config, context, bits })
+        .collect();
+    // Everything is compiled first, side by side: most of a short run is NVRTC's.
+    let timed = shapes.iter().map(|shape| (shape, compiled_in(shape, &ways)));
+    let checked = awkward_shapes(simulate);
+    let checks = checked.iter().map(|shape| (shape, EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec()));
+    let timed = timed.filter(|_| !simulate);
+    let wanted: Vec<_> =
+        checks.chain(timed).flat_map(|(shape, ways)| ways.into_iter().map(move |way| (shape, way))).collect();
+    let compiled: Vec<_> = std::thread::scope(|scope| {
+        let compile = |&(shape, (plan, constants)): &(&Shape, (EnginePlan, EngineConstants))| {
+            let (gpu, config, bits) = (gpu.clone(), shape.config, shape.bits);
+            scope.spawn(move || EngineKernels::compile(&gpu, &config, bits, plan, constants))
+        };
+        let threads: Vec<_> = wanted.iter().map(compile).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let kernels: Vec<_> = wanted.iter().zip(compiled).collect();
+    println!("[{:.1} s] {} programs compiled", start.elapsed().as_secs_f64(), kernels.len());
+    for shape in &checked {
+        check(&gpu, shape, &kernels)?;
+    }
+    println!("[{:.1} s] awkward shapes done", start.elapsed().as_secs_f64());
+    if simulate {
+        return Ok(());
+    }
+    let copy = copy_rate(&gpu)?;
+    println!("copy rate {copy:.0} GB/s");
+    let mut rows = Vec::new();
+    for shape in &shapes {
+        let left = seconds - start.elapsed().as_secs_f64();
+        if left < 6.0 {
+            println!("{}: no time left", shape.name);
+        } else if let Err(error) = time(&gpu, shape, &kernels, &ways, copy, &mut rows) {
+            println!("{}: {error}", shape.name);
+        }
+        println!("[{:.1} s]", start.elapsed().as_secs_f64());
+    }
+    let mut table = String::from(ROW);
+    table += "\n";
+    rows.iter().for_each(|row: &Row| writeln!(table, "{}", row.csv(copy)).expect("a String takes everything"));
+    std::fs::write(&out, &table).unwrap_or_else(|error| println!("{out}: {error}"));
+    println!("copy rate at the end {:.0} GB/s; {:.1} s", copy_rate(&gpu)?, start.elapsed().as_secs_f64());
+    println!("---- {} rows in {out}; the best five of each shape and plan:", rows.len());
+    let mut shown: Vec<(String, usize)> = Vec::new();
+    rows.sort_by(|a, b| (&a.shape, &a.plan).cmp(&(&b.shape, &b.plan)).then(a.us.total_cmp(&b.us)));
+    for row in &rows {
+        let key = format!("{} {}", row.shape, row.plan);
+        match shown.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, count)) if *count >= 5 => continue,
+            Some((_, count)) => *count += 1,
+            None => shown.push((key, 1)),
+        }
+        println!("{}", row.text(copy));
+    }
+    Ok(())
+}
+
+const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,slots,ahead,late,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
+
+/// A shape that is timed or checked, and the positions in front of the token.
+struct Shape {
+    name: String,
+    config: EngineConfig,
+    context: usize,
+    bits: WeightBits,
+}
+
+const SHAPES: [(&str, EngineConfig, usize, WeightBits); 5] = [
+    ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Bf16),
+    ("gpt2-124M", EngineConfig::GPT2, 512, WeightBits::Bf16),
+    ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Int4),
+    ("gpt2-124M", EngineConfig::GPT2, 512, WeightBits::Int4),
+    ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Int8),
+];
+
+/// A plan with its constants, of a shape, and what became of it.
+type Compiled<'a> = (&'a (&'a Shape, (EnginePlan, EngineConstants)), Result<EngineKernels>);
+
+struct Row {
+    shape: String,
+    plan: &'static str,
+    constants: EngineConstants,
+    tuning: EngineTuning,
+    kernels: usize,
+    context: usize,
+    us: f64,
+    p10: f64,
+    p90: f64,
+    bytes: usize,
+    error: f64,
+}
+
+impl Row {
+    fn share(&self, copy: f64) -> f64 {
+        self.bytes as f64 / self.us / 1e3 / copy
+    }
+
+    fn csv(&self, copy: f64) -> String {
+        let EngineConstants { threads, splits, heads_each, slot_steps } = self.constants;
+        let EngineTuning { slots, ahead, late } = self.tuning;
+        let Row { shape, plan, kernels, context, us, p10, p90, bytes, error, .. } = self;
+        let shape = shape.replace(' ', ",");
+        let share = self.share(copy);
+        format!(
+            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{slots},{ahead},{},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}",
+            u8::from(late)
+        )
+    }
+
+    fn text(&self, copy: f64) -> String {
+        let EngineConstants { threads, splits, heads_each, slot_steps } = self.constants;
+        let EngineTuning { slots, ahead, late } = self.tuning;
+        let tuning = format!(
+            "threads {threads} splits {splits} heads {heads_each} steps {slot_steps} slots {slots} ahead {ahead} late {}",
+            u8::from(late)
+        );
+        let Row { shape, plan, us, p10, p90, bytes, error, .. } = self;
+        let share = self.share(copy);
+        let megabytes = *bytes as f64 / 1e6;
+        format!(
+            "{shape:>16} {plan:>10} {us:8.1} µs ({p10:.1} to {p90:.1}) {megabytes:7.1} MB share {share:.3} error {error:.0e} | {tuning}"
+        )
+    }
+}
+
+/// How far logits are off: (‖given − exact‖ ÷ ‖exact‖, what is wrong first).
+fn error_of(given: &[f32], exact: &[f64]) -> (f64, String) {
+    let size = (exact.iter().map(|x| x * x).sum::<f64>() / exact.len() as f64).sqrt();
+    let off = |(given, exact): (&f32, &f64)| f64::from(*given) - exact;
+    let total = (given.iter().zip(exact).map(off).map(|x| x * x).sum::<f64>() / exact.len() as f64).sqrt() / size;
+    let wrong = |pair: (&f32, &f64)| {
+        let off = off(pair).abs();
+        off.is_nan() || off > 0.02 * size
+    };
+    let wrong: Vec<usize> = (0..exact.len()).filter(|&at| wrong((&given[at], &exact[at]))).collect();
+    let text = match wrong.first() {
+        None => String::new(),
+        Some(&at) => {
+            let last = wrong[wrong.len() - 1];
+            format!(
+                "{} of {} logits are wrong, from {at} to {last}: {}, not {}",
+                wrong.len(),
+                exact.len(),
+                given[at],
+                exact[at]
+            )
+        }
+    };
+    (if total.is_nan() { f64::INFINITY } else { total }, text)
+}
+
+/// Of the checks: a ring with fewer slots, parts of the context that are no power of two.
+const ODD: EngineConstants = EngineConstants { threads: 256, splits: 3, heads_each: 1, slot_steps: 8 };
+
+/// Shapes that fill nothing evenly.
+fn awkward_shapes(simulate: bool) -> Vec<Shape> {
+    let llama = EngineConfig {
+        family: Family::Llama,
+        layers: 3,
+        width: 384,
+        heads: 6,
+        kv_heads: 2,
+        head: 64,
+        inner: 1152,
+        vocabulary: 5003,
+        context: 700,
+        rope_base: 10_000.0,
+    };
+    // The simulator takes its time.
+    let llama = if simulate {
+        EngineConfig { layers: 2, width: 128, heads: 4, inner: 384, vocabulary: 303, ..llama }
+    } else {
+        llama
+    };
+    let wide =
+        EngineConfig { head: 128, heads: 4, kv_heads: 1, layers: 2, width: 5 * llama.width / 3 / 128 * 128, ..llama };
+    let gpt2 = EngineConfig { family: Family::Gpt2, heads: 4, kv_heads: 4, width: 2 * llama.width, ..llama };
+    let shape = |name: &str, config, context, bits| Shape { name: format!("{name} {bits:?}"), config, context, bits };
+    vec![
+        shape("grouped heads", llama, 613, WeightBits::Bf16),
+        shape("grouped heads", llama, 38, WeightBits::Int4),
+        shape("wide heads", wide, 0, WeightBits::Bf16),
+        shape("wide heads", wide, 333, WeightBits::Int8),
+        shape("biases", gpt2, 331, WeightBits::Bf16),
+    ]
+}
+
+/// What was compiled for a shape.
+fn of_shape<'a>(
+    shape: &'a Shape,
+    kernels: &'a [Compiled<'a>],
+) -> impl Iterator<Item = (EnginePlan, EngineConstants, EngineKernels)> {
+    kernels.iter().filter(move |((own, _), _)| std::ptr::eq(*own, shape)).filter_map(
+        |((shape, (plan, constants)), kernels)| match kernels {
+            Ok(kernels) => Some((*plan, *constants, kernels.clone())),
+            Err(error) => {
+                println!("{} {}: {error}", shape.name, plan.name());
+                None
+            }
+        },
+    )
+}
+
+/// Holds every plan against f64.
+fn check(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>]) -> Result<()> {
+    let &Shape { ref name, config, context, bits } = shape;
+    let weights = RandomWeights { config, seed: 5 };
+    let caches = cpu::random_bf16(config.cache_len(), 6);
+    let mut reference = EngineReference::new(&config, bits, &weights, context, caches.clone());
+    let tokens = [11, 98, 302];
+    let exact = tokens.map(|token| reference.step(token));
+    let model = Rc::new(EngineModel::new(gpu, &config, bits, ODD.slot_steps, &weights)?);
+    let mut line = format!("{name}:");
+    for (plan, _, kernels) in of_shape(shape, kernels) {
+        let mut engine = Engine::new(&model, &kernels, EngineTuning { slots: 7, ..EngineTuning::default() })?;
+        engine.begin(&tokens, context, Some(&caches), (0.0, 0))?;
+        let mut worst = 0.0_f64;
+        for (at, exact) in exact.iter().enumerate() {
+            engine.step()?;
+            let (error, text) = error_of(&engine.logits()?, exact);
+            worst = worst.max(error);
+            if !text.is_empty() {
+                println!("WRONG: {} {name}, step {at}: {text}", plan.name());
+            }
+        }
+        write!(line, " {} {worst:.1e}", plan.name()).expect("a String takes everything");
+    }
+    println!("{line}");
+    Ok(())
+}
+
+fn time(
+    gpu: &Gpu,
+    shape: &Shape,
+    kernels: &[Compiled<'_>],
+    ways: &[Way],
+    copy: f64,
+    rows: &mut Vec<Row>,
+) -> Result<()> {
+    let begin = Instant::now();
+    let &Shape { ref name, config, context, bits } = shape;
+    let weights = RandomWeights { config, seed: 9 };
+    let caches = cpu::random_bf16(config.cache_len(), 10);
+    let model = Rc::new(EngineModel::new(gpu, &config, bits, SLOT_STEPS, &weights)?);
+    let laid_out = begin.elapsed().as_secs_f64();
+    let mut reference = EngineReference::new(&config, bits, &weights, context, caches.clone());
+    let exact = reference.step(42);
+    let bytes = model.bytes_a_token(context);
+    let (checked, floor) = (begin.elapsed().as_secs_f64() - laid_out, bytes as f64 / copy / 1e3);
+    println!("{name}: laid out in {laid_out:.1} s, f64 in {checked:.1} s, {bytes} bytes, floor {floor:.1} µs");
+    for (plan, constants, kernels) in of_shape(shape, kernels) {
+        let mut engine = match Engine::new(&model, &kernels, EngineTuning::default()) {
+            Ok(engine) => engine,
+            Err(error) => {
+                println!("{name} {}: {error}", plan.name());
+                continue;
+            }
+        };
+        for way in ways.iter().filter(|way| way.is_of(shape) && (way.plan, way.constants) == (plan, constants)) {
+            let tuning = way.tuning;
+            engine.tune(tuning)?;
+            engine.begin(&[42], context, Some(&caches), (0.0, 0))?;
+            engine.step()?;
+            let (error, text) = error_of(&engine.logits()?, &exact);
+            if !text.is_empty() {
+                println!("WRONG: {name} {} {tuning:?}: {text}", plan.name());
+                continue;
+            }
+            let times = (0..SAMPLES).map(|_| sample(gpu, &mut engine, context)).collect::<Result<Vec<_>>>()?;
+            let Summary { median: us, p10, p90, .. } = Summary::of(&times);
+            let (tuning, kernels) = (engine.tuning(), engine.kernels_a_token());
+            let (shape, plan) = (name.clone(), plan.name());
+            let row = Row { shape, plan, constants, tuning, kernels, context, us, p10, p90, bytes, error };
+            println!("{}", row.text(copy));
+            rows.push(row);
+        }
+    }
+    Ok(())
+}
+
+/// A plan with its constants, for the shapes that are named so.
+struct Way {
+    shape: String,
+    plan: EnginePlan,
+    constants: EngineConstants,
+    tuning: EngineTuning,
+}
+
+impl Way {
+    fn is_of(&self, shape: &Shape) -> bool {
+        shape.name.contains(&self.shape)
+    }
+}
+
+/// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all), late.
+const WAYS: &str = "
+llama-1.2B operators   256  4 1 16  0 0 0
+llama-1.2B fused       256  4 1 16  0 0 0
+llama-1.2B_Bf16 overlapped 256 4 1 16 0 0 0
+llama-1.2B_Bf16 overlapped 128 4 1 16 0 0 0
+llama-1.2B_Bf16 persistent 256 4 1 16 0 2 0
+llama-1.2B_Bf16 persistent 256 4 1 16 0 3 0
+llama-1.2B_Bf16 persistent 128 4 1 16 0 3 0
+llama-1.2B_Bf16 persistent 256 4 1  8 0 5 0
+llama-1.2B_Bf16 persistent 256 4 1 32 0 2 0
+llama-1.2B_Bf16 paired 256 4 1 16 0 0 0
+llama-1.2B_Bf16 paired 256 4 1 16 0 2 0
+llama-1.2B_Bf16 paired 256 4 1 16 0 3 0
+llama-1.2B_Bf16 paired 128 4 1 16 0 3 0
+llama-1.2B_Bf16 paired 256 4 1  8 0 4 0
+gpt2-124M operators    256  5 1 16  0 0 0
+gpt2-124M fused        256  5 1 16  0 0 0
+gpt2-124M_Bf16 overlapped 256 5 1 16 0 0 0
+gpt2-124M_Bf16 overlapped 256 5 1 24 0 0 0
+gpt2-124M_Bf16 overlapped 128 5 1 24 0 0 0
+gpt2-124M_Bf16 overlapped 128 3 1 24 0 0 0
+gpt2-124M_Bf16 persistent 256 5 1 16 0 0 0
+gpt2-124M_Bf16 persistent 256 5 1 24 0 0 0
+gpt2-124M_Bf16 persistent 128 5 1 24 0 0 0
+gpt2-124M_Bf16 paired 256 5 1 16 0 0 0
+gpt2-124M_Bf16 paired 256 5 1 24 0 0 0
+gpt2-124M_Bf16 paired 128 5 1 24 0 0 0
+gpt2-124M_Bf16 paired 256 3 1 24 0 0 0
+gpt2-124M_Bf16 paired 256 8 1 24 0 0 0
+llama-1.2B_Int4 overlapped 256 4 1 16 0 0 0
+llama-1.2B_Int4 overlapped 128 4 1 16 0 0 0
+llama-1.2B_Int4 overlapped 256 8 2 16 0 0 0
+llama-1.2B_Int4 persistent 256 4 1 16 0 3 0
+llama-1.2B_Int4 paired 256 4 1 16 0 0 0
+llama-1.2B_Int4 paired 256 4 1 16 0 2 0
+llama-1.2B_Int4 paired 128 4 1 16 0 0 0
+llama-1.2B_Int4 paired 256 2 1 16 0 0 0
+llama-1.2B_Int8 overlapped 256 4 1 16 0 0 0
+llama-1.2B_Int8 persistent 256 4 1 16 0 3 0
+llama-1.2B_Int8 paired 256 4 1 16 0 0 0
+llama-1.2B_Int8 paired 256 4 1 16 0 2 0
+gpt2-124M_Int4 overlapped 256 5 1 16 0 0 0
+gpt2-124M_Int4 persistent 256 5 1 16 0 0 0
+gpt2-124M_Int4 paired 256 5 1 16 0 0 0
+";
+
+fn parsed(text: &str) -> Vec<Way> {
+    let way = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| words[at].parse().unwrap_or_else(|_| panic!("no number: {line}"));
+        let plan = EnginePlan::ALL.into_iter().find(|plan| plan.name() == words[1]);
+        Way {
+            shape: words[0].replace('_', " "),
+            plan: plan.unwrap_or_else(|| panic!("no plan: {line}")),
+            constants: EngineConstants {
+                threads: number(2),
+                splits: number(3),
+                heads_each: number(4),
+                slot_steps: number(5),
+            },
+            tuning: EngineTuning { slots: number(6), ahead: number(7), late: number(8) == 1 },
+        }
+    };
+    text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(way).collect()
+}
+
+/// What has to be compiled for a shape.
+fn compiled_in(shape: &Shape, ways: &[Way]) -> Vec<(EnginePlan, EngineConstants)> {
+    let mut all = Vec::new();
+    for way in ways.iter().filter(|way| way.is_of(shape)) {
+        if !all.contains(&(way.plan, way.constants)) {
+            all.push((way.plan, way.constants));
+        }
+    }
+    all
+}
+
+/// The µs of a token, the mean of a sample.
+fn sample(gpu: &Gpu, engine: &mut Engine, context: usize) -> Result<f64> {
+    engine.begin(&[42], context - TOKENS / 2 - 2, None, (0.0, 0))?;
+    (0..2).try_for_each(|_| engine.step())?;
+    gpu.synchronize()?;
+    let start = gpu.event()?;
+    for _ in 0..TOKENS {
+        engine.step()?;
+    }
+    Ok(gpu.event()?.ms_since(&start)? * 1e3 / TOKENS as f64)
+}
+
+/// GB/s of a copy of 1 GiB within the device, bytes read and written both counted.
+fn copy_rate(gpu: &Gpu) -> Result<f64> {
+    let n = 1 << 28;
+    let (from, mut to) = (gpu.zeros::<f32>(n)?, gpu.zeros::<f32>(n)?);
+    let time = gpu.time(&Bench::default(), |_| to.copy_from_buffer(&from))?;
+    Ok(8.0 * n as f64 / time.median / 1e6)
+}

@@ -1,0 +1,500 @@
+//! One token of a language model at the speed of its memory: Llama and GPT-2 shapes, bf16, int8 or int4 weights, a batch of one,
+//! on the kernels of `crates/kernels/engine/`.
+//!
+//! # What a token must read
+//! Every weight once, and the keys and values of the positions before it:
+//!
+//! ```
+//! use gpulab_kernels::engine::EngineConfig;
+//! // Llama 3.2 with 1.2 billion parameters in bf16, at position 1024: 2.5 GB; GPT-2 with 124 million at 512: 0.27 GB.
+//! let llama = EngineConfig::LLAMA_1B;
+//! assert_eq!(2 * llama.parameter_count() + llama.cache_bytes(1024), 2_505_048_064);
+//! let gpt2 = EngineConfig::GPT2;
+//! assert_eq!(2 * gpt2.parameter_count() + gpt2.cache_bytes(512), 265_938_432);
+//! ```
+//!
+//! At 4 TB/s, about the rate of a copy on an H200, that is 626 µs and 66 µs: the floor. Codes of 4 bits with a bf16 scale
+//! for each 128 are a quarter of the weights' bytes and 3 % more.
+//!
+//! # Where the rest of the time goes
+//! In each phase of a layer (q, k and v; attention; projection; MLP up; MLP down) every multiprocessor takes a share of the
+//! rows, and needs all numbers of the phase before. So a token is a chain of 81 (Llama) or 61 (GPT-2) phases, and memory
+//! idles whenever nothing has been asked for. [`EnginePlan`] has the ways to have it idle less. What we predicted for Llama in bf16
+//! before the first measurement, from a few µs for each beginning and end of a kernel and about 2 µs for a meeting of all
+//! blocks: operators 0.50 of the copy rate, fused 0.65, overlapped 0.80, persistent 0.90. `results/h200/decode_engine.csv`
+//! has what it was. Two things we had not thought of: what blocks ask of each other waits in the same queues as the weights,
+//! so that a few copies in flight ([`EngineTuning::ahead`]) are better than as many as fit; and short phases, as GPT-2's are,
+//! were no shorter without the meeting (we guess that they wait for their own instructions, one after the other).
+//!
+//! # Example
+//! ```
+//! use gpulab::prelude::*;
+//! use gpulab_kernels::engine::*;
+//! use std::rc::Rc;
+//!
+//! let gpu = Gpu::simulated()?;
+//! let small = EngineConfig { layers: 1, width: 64, inner: 64, vocabulary: 50, context: 8, ..EngineConfig::LLAMA_1B };
+//! let config = EngineConfig { heads: 2, kv_heads: 1, head: 32, ..small };
+//! let constants = EngineConstants { threads: 64, splits: 1, slot_steps: 2, ..EngineConstants::default() };
+//! let weights = RandomWeights { config, seed: 1 };
+//! let model = Rc::new(EngineModel::new(&gpu, &config, WeightBits::Bf16, constants.slot_steps, &weights)?);
+//! let kernels = EngineKernels::compile(&gpu, &config, WeightBits::Bf16, EnginePlan::Persistent, constants)?;
+//! let mut engine = Engine::new(&model, &kernels, EngineTuning::default())?;
+//! engine.begin(&[7, 3], 0, None, (0.0, 0))?; // greedily
+//! for _ in 0..4 {
+//!     engine.step()?; // reads the token at the position, and chooses the next one
+//! }
+//! assert_eq!((engine.next()?.0, engine.logits()?.len()), (4, 50));
+//! # Ok::<(), Error>(())
+//! ```
+
+mod model;
+mod reference;
+#[cfg(test)]
+mod tests;
+
+pub use model::{EngineConfig, EngineModel, EngineWeights, Family, Matrix, RandomWeights, WeightBits};
+pub use reference::EngineReference;
+
+use crate::ladder::operator;
+use gpulab::error::{Error, Result};
+use gpulab::gpu::{Buffer, Gpu, Graph, Kernel};
+use gpulab::launch::{LaunchAttributes, LaunchConfig, Source};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// How a token's work is cut into kernels, and how these are queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnginePlan {
+    /// A kernel for each operator, as a framework has them: twelve a layer.
+    Operators,
+    /// A kernel for each phase, five a layer.
+    Fused,
+    /// The same, and each starts before the one in front has ended, and fetches its weights meanwhile.
+    Overlapped,
+    /// One kernel for the token; its blocks meet where a phase ends, and their weights keep coming.
+    Persistent,
+    /// The same with two blocks on each multiprocessor that take turns: the one prepares its phase while the other is in its
+    /// own.
+    Paired,
+}
+
+impl EnginePlan {
+    /// All of them, the first one first.
+    pub const ALL: [EnginePlan; 5] =
+        [EnginePlan::Operators, EnginePlan::Fused, EnginePlan::Overlapped, EnginePlan::Persistent, EnginePlan::Paired];
+
+    /// `operators`, `fused`, `overlapped`, `persistent`, `paired`.
+    pub fn name(self) -> &'static str {
+        match self {
+            EnginePlan::Operators => "operators",
+            EnginePlan::Fused => "fused",
+            EnginePlan::Overlapped => "overlapped",
+            EnginePlan::Persistent => "persistent",
+            EnginePlan::Paired => "paired",
+        }
+    }
+
+    /// Blocks of a multiprocessor that take turns.
+    fn roles(self) -> usize {
+        if self == EnginePlan::Paired { 2 } else { 1 }
+    }
+
+    /// Whether a token is one kernel.
+    fn is_one_kernel(self) -> bool {
+        matches!(self, EnginePlan::Persistent | EnginePlan::Paired)
+    }
+}
+
+/// Constants of the kernels that no result depends on, compiled into them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineConstants {
+    /// Threads of a block that compute; one warp more asks for copies.
+    pub threads: usize,
+    /// Parts of the context that different blocks attend to.
+    pub splits: usize,
+    /// Heads of queries that a block attends with at a time; they share a head of keys.
+    pub heads_each: usize,
+    /// Steps of a slot of the ring: codes of few bits are laid out for it.
+    pub slot_steps: usize,
+}
+
+impl Default for EngineConstants {
+    fn default() -> EngineConstants {
+        EngineConstants { threads: 256, splits: 4, heads_each: 1, slot_steps: 16 }
+    }
+}
+
+/// What no result depends on, and a launch says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineTuning {
+    /// Slots of the ring; 0: as many as fit.
+    pub slots: usize,
+    /// Of these, how many may be in flight; 0: all.
+    pub ahead: usize,
+    /// Whether a kernel lets the next one start when it has seen its own input, and not at once.
+    pub late: bool,
+}
+
+/// What a launch says, as `kernels/engine/ring.cuh` has it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Launch {
+    layers: i32,
+    context: i32,
+    slots: i32,
+    ahead: i32,
+    late: i32,
+    layer: i32,
+    phase: i32,
+}
+
+gpulab::kernel_param!(Launch { layers: i32, context: i32, slots: i32, ahead: i32, late: i32, layer: i32, phase: i32 });
+
+/// Phases of a layer; the one behind all layers has the next number.
+const PHASES: usize = 5;
+/// Kernels of a layer, where each operator has its own.
+const OPERATORS: usize = 12;
+/// Most slots of a ring, and the bytes that the kernels reserve beside it for themselves and the driver for each block.
+const MOST_SLOTS: usize = 32;
+const RESERVED: usize = 1024;
+
+/// The compiled kernels of a plan, for models of one shape.
+#[derive(Debug, Clone)]
+pub struct EngineKernels {
+    config: EngineConfig,
+    bits: WeightBits,
+    plan: EnginePlan,
+    constants: EngineConstants,
+    named: HashMap<&'static str, Kernel>,
+}
+
+impl EngineKernels {
+    /// Compiles them.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a GPU older than Hopper, or a shape that the kernels do not take; those of [`Gpu::compile`].
+    pub fn compile(
+        gpu: &Gpu,
+        config: &EngineConfig,
+        bits: WeightBits,
+        plan: EnginePlan,
+        constants: EngineConstants,
+    ) -> Result<EngineKernels> {
+        model::suits(config, bits)?;
+        let files: &[&str] = match plan {
+            EnginePlan::Operators => &["engine/embed", "engine/phases", "engine/operators"],
+            EnginePlan::Fused | EnginePlan::Overlapped => &["engine/embed", "engine/phases"],
+            EnginePlan::Persistent | EnginePlan::Paired => &["engine/embed", "engine/persistent"],
+        };
+        let mut named = HashMap::new();
+        for path in files {
+            let operator = operator(path)?;
+            operator.runs_on(gpu.compute_capability()?)?;
+            let value = |name: &str| match name {
+                "LLAMA" => usize::from(config.family == Family::Llama),
+                "BITS" => bits.bits(),
+                "WIDTH" => config.width,
+                "HEADS" => config.heads,
+                "KV_HEADS" => config.kv_heads,
+                "HEAD" => config.head,
+                "INNER" => config.inner,
+                "VOCABULARY" => config.vocabulary,
+                "THREADS" => constants.threads,
+                "SLOT_STEPS" => constants.slot_steps,
+                "SPLITS" => constants.splits,
+                "HEADS_EACH" => constants.heads_each,
+                "ROLES" => plan.roles(),
+                other => unreachable!("{path} has a constant {other}"),
+            };
+            let own = Source { defines: Vec::new(), ..operator.source()? };
+            let source = operator.defines.iter().fold(own, |source, (name, _)| source.define(name, value(name)));
+            let module = gpu.compile(source)?;
+            for name in operator.kernels {
+                named.insert(*name, module.kernel(name)?);
+            }
+        }
+        Ok(EngineKernels { config: *config, bits, plan, constants, named })
+    }
+
+    /// Of the kernel that has a ring.
+    fn with_ring(&self) -> &Kernel {
+        &self.named[if self.plan.is_one_kernel() { "persistent" } else { "phase" }]
+    }
+}
+
+/// A model with the keys and values of one text, to be run in one way.
+#[derive(Debug)]
+pub struct Engine {
+    model: Rc<EngineModel>,
+    kernels: EngineKernels,
+    tuning: EngineTuning,
+    slot_bytes: usize,
+    workspace: Workspace,
+    graph: Option<Graph>,
+}
+
+/// What steps write.
+#[derive(Debug)]
+struct Workspace {
+    caches: Buffer<u16>,
+    tokens: Buffer<i32>,
+    /// Position, length of the prompt, seed, bits of the temperature.
+    state: Buffer<i32>,
+    work: Buffer<f32>,
+    /// What operators leave for each other.
+    vectors: [Buffer<f32>; 2],
+    logits: Buffer<f32>,
+    best: Buffer<u64>,
+    /// Blocks that have come to a meeting, and to their end.
+    arrived: Buffer<u32>,
+}
+
+impl Engine {
+    /// A model on compiled kernels; on a real GPU a step is a CUDA graph.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for kernels of another shape; [`Error::Unsupported`] for a GPU whose multiprocessors have too little
+    /// shared memory for the model's vectors; [`Error::OutOfMemory`]; [`Error::Driver`].
+    pub fn new(model: &Rc<EngineModel>, kernels: &EngineKernels, tuning: EngineTuning) -> Result<Engine> {
+        let (gpu, config, constants) = (&model.gpu, model.config, kernels.constants);
+        // The order of bf16 weights is the same for all.
+        let fits = model.bits == WeightBits::Bf16 || model.slot_steps == constants.slot_steps;
+        if (config, model.bits) != (kernels.config, kernels.bits) || !fits {
+            let fix = "compile them with the model's shape, bits and steps of a slot";
+            return Err(Error::invalid("these kernels were compiled for another model", fix));
+        }
+        let attended = config.heads * constants.splits * (config.head + 2);
+        let work = config.width + config.query() + 2 * config.keys() + config.inner + attended;
+        let longest = (config.query() + 2 * config.keys()).max(2 * config.inner).max(config.width);
+        let workspace = Workspace {
+            caches: gpu.zeros(config.cache_len())?,
+            tokens: gpu.zeros(config.context)?,
+            state: gpu.zeros(4)?,
+            work: gpu.zeros(work)?,
+            vectors: [gpu.zeros(longest)?, gpu.zeros(longest)?],
+            logits: gpu.zeros(config.vocabulary)?,
+            best: gpu.zeros(1)?,
+            arrived: gpu.zeros(2)?,
+        };
+        let scales = if model.bits == WeightBits::Bf16 { 0 } else { (2 * constants.slot_steps).next_multiple_of(16) };
+        let slot_bytes = 16 * (64 * constants.slot_steps + scales);
+        let mut engine =
+            Engine { model: Rc::clone(model), kernels: kernels.clone(), tuning, slot_bytes, workspace, graph: None };
+        engine.tune(tuning)?;
+        Ok(engine)
+    }
+
+    /// The same kernels tuned in another way; the text stays.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn tune(&mut self, tuning: EngineTuning) -> Result<()> {
+        let fit = self.slots_that_fit()?;
+        self.tuning = EngineTuning { slots: if tuning.slots == 0 { fit } else { tuning.slots.min(fit) }, ..tuning };
+        self.tuning.ahead = match tuning.ahead {
+            0 => self.tuning.slots,
+            ahead => ahead.min(self.tuning.slots),
+        };
+        self.graph = None;
+        if matches!(self.model.gpu, Gpu::Cuda(_)) {
+            let gpu = self.model.gpu.clone();
+            self.graph = Some(gpu.capture(|| self.queue_step())?);
+        }
+        Ok(())
+    }
+
+    /// Slots of a block's ring: a multiprocessor is to hold two blocks of kernels that overlap, and of those that take turns.
+    fn slots_that_fit(&self) -> Result<usize> {
+        let threads = self.kernels.constants.threads as u32 + 32;
+        let blocks = if matches!(self.kernels.plan, EnginePlan::Overlapped | EnginePlan::Paired) { 2 } else { 1 };
+        let resident = |slots: usize| -> Result<u64> {
+            let shared = (slots * self.slot_bytes) as u32;
+            if shared as usize + RESERVED > self.model.gpu.limits().shared_bytes_per_block as usize {
+                return Ok(0);
+            }
+            self.kernels.with_ring().co_resident_blocks(LaunchConfig::new(1, threads).shared(shared))
+        };
+        let wanted = blocks * u64::from(self.model.gpu.multiprocessors().max(1));
+        for slots in (2..=MOST_SLOTS).rev() {
+            if resident(slots).is_ok_and(|blocks| blocks >= wanted) {
+                return Ok(slots);
+            }
+        }
+        Err(Error::unsupported(
+            format!("{blocks} blocks with rings of two slots of {} bytes do not fit", self.slot_bytes),
+            "lay the model out with fewer steps a slot, or use another plan",
+        ))
+    }
+
+    /// The constants, those that were 0 filled in.
+    pub fn tuning(&self) -> EngineTuning {
+        self.tuning
+    }
+
+    /// Kernels that a token takes.
+    pub fn kernels_a_token(&self) -> usize {
+        match self.kernels.plan {
+            EnginePlan::Operators => OPERATORS * self.model.config.layers + 1,
+            EnginePlan::Fused | EnginePlan::Overlapped => PHASES * self.model.config.layers + 1,
+            EnginePlan::Persistent | EnginePlan::Paired => 1,
+        }
+    }
+
+    /// Queues the kernels of a step. The first one is never early: others read the position ahead of their wait, and the step
+    /// before must have moved it.
+    fn queue_step(&mut self) -> Result<()> {
+        let Engine { model, kernels: EngineKernels { plan, constants, named: kernels, .. }, tuning, .. } = self;
+        let (slot_bytes, workspace) = (self.slot_bytes, &mut self.workspace);
+        let Workspace { caches, tokens, state, work, vectors: [first, second], logits, best, arrived } = workspace;
+        let shared = (tuning.slots * slot_bytes) as u32;
+        let shape =
+            LaunchConfig::new((plan.roles() * model.blocks) as u32, constants.threads as u32 + 32).shared(shared);
+        let config = &model.config;
+        let launch = Launch {
+            layers: config.layers as i32,
+            context: config.context as i32,
+            slots: tuning.slots as i32,
+            ahead: tuning.ahead as i32,
+            late: i32::from(tuning.late),
+            layer: 0,
+            phase: 0,
+        };
+        let EngineModel { weights, vectors, table, positions, angles, .. } = &**model;
+        if plan.is_one_kernel() {
+            let attributes = LaunchAttributes { cooperative: true, ..LaunchAttributes::NONE };
+            let args = (
+                weights, vectors, table, positions, angles, caches, tokens, state, work, logits, best, arrived, launch,
+            );
+            return kernels["persistent"].launch_with(shape, attributes, args);
+        }
+        let mut phase = |layer: i32,
+                         phase: i32,
+                         early: bool,
+                         work: &mut Buffer<f32>,
+                         caches: &mut Buffer<u16>,
+                         state: &mut Buffer<i32>| {
+            let attributes = LaunchAttributes {
+                programmatic_stream_serialization: early,
+                max_shared_carveout: *plan == EnginePlan::Overlapped,
+                ..LaunchAttributes::NONE
+            };
+            let args = (
+                weights,
+                vectors,
+                table,
+                positions,
+                angles,
+                caches,
+                &mut *tokens,
+                state,
+                work,
+                &mut *logits,
+                &mut *best,
+                &mut *arrived,
+                Launch { layer, phase, ..launch },
+            );
+            kernels["phase"].launch_with(shape, attributes, args)
+        };
+        let overlapped = *plan == EnginePlan::Overlapped;
+        for layer in 0..launch.layers {
+            if *plan != EnginePlan::Operators {
+                for number in 0..PHASES as i32 {
+                    phase(layer, number, overlapped && layer + number > 0, work, caches, state)?;
+                }
+                continue;
+            }
+            let each = |elements: usize| LaunchConfig::for_elements(elements, constants.threads as u32);
+            let one = LaunchConfig::new(1, constants.threads as u32);
+            let matrix = |phase: i32, x: &Buffer<f32>, y: &mut Buffer<f32>| {
+                kernels["matrix"].launch(shape, (weights, vectors, x, y, Launch { layer, phase, ..launch }))
+            };
+            kernels["norm_row"].launch(one, (vectors, &*work, &mut *first, layer, 0))?;
+            matrix(0, first, second)?;
+            let args = (&*second, angles, &mut *caches, &*state, &mut *work, layer, launch.context);
+            kernels["keep"].launch(each((config.query() + 2 * config.keys()) / 2), args)?;
+            phase(layer, 1, false, work, caches, state)?;
+            kernels["gather"].launch(each(config.query() / 4), (&*work, &mut *first))?;
+            matrix(2, first, second)?;
+            kernels["add"].launch(each(config.width), (&mut *work, &*second))?;
+            kernels["norm_row"].launch(one, (vectors, &*work, &mut *first, layer, 1))?;
+            matrix(3, first, second)?;
+            kernels["activate"].launch(each(config.inner), (&*second, &mut *first))?;
+            matrix(4, first, second)?;
+            kernels["add"].launch(each(config.width), (&mut *work, &*second))?;
+        }
+        phase(launch.layers, PHASES as i32, overlapped, work, caches, state)
+    }
+
+    /// Begins a text whose first positions are in the cache already: the next step reads `tokens[0]` at `position`, then the others.
+    /// `caches`: keys and values in bf16, as [`EngineConfig::cache_len`] says. The most likely token is chosen, or with a
+    /// `temperature` one is drawn, which `seed` decides.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for no token, one that the vocabulary does not have, or a position past the context;
+    /// [`Error::LengthMismatch`], [`Error::Driver`].
+    pub fn begin(
+        &mut self,
+        tokens: &[u32],
+        position: usize,
+        caches: Option<&[u16]>,
+        (temperature, seed): (f32, u32),
+    ) -> Result<()> {
+        let EngineConfig { context, vocabulary, .. } = self.model.config;
+        let refuse = |what: String, fix: String| Err(Error::invalid(what, fix));
+        if tokens.is_empty() || position + tokens.len() > context {
+            let what = format!("{} tokens from position {position} on, and the context is {context}", tokens.len());
+            return refuse(what, "give at least one token, and no more than there is room for".to_string());
+        }
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            let what = format!("the prompt has the token {token}, and the vocabulary ends at {}", vocabulary - 1);
+            return refuse(what, "use the tokenizer that belongs to the model".to_string());
+        }
+        if !temperature.is_finite() || temperature < 0.0 {
+            let fix = "give 0 for the most likely token each time, or a number up to about 2".to_string();
+            return refuse(format!("a temperature of {temperature}"), fix);
+        }
+        let mut all = vec![0_i32; context];
+        all[position..].iter_mut().zip(tokens).for_each(|(to, &token)| *to = token as i32);
+        let Workspace { caches: kept, tokens: ids, state, work, best, .. } = &mut self.workspace;
+        ids.copy_from(&all)?;
+        caches.map_or(Ok(()), |bits| kept.copy_from(bits))?;
+        state.copy_from(&[
+            position as i32,
+            (position + tokens.len()) as i32,
+            seed as i32,
+            temperature.to_bits() as i32,
+        ])?;
+        let args = (&self.model.table, &self.model.positions, &*ids, &*state, work, best);
+        self.kernels.named["embed"].launch(LaunchConfig::new(1, self.kernels.constants.threads as u32), args)
+    }
+
+    /// Queues one step, and returns at once: the token at the position is read, and the next one chosen.
+    ///
+    /// # Errors
+    /// [`Error::Driver`]; in the simulator what a kernel did wrong.
+    pub fn step(&mut self) -> Result<()> {
+        match &mut self.graph {
+            Some(graph) => graph.launch(),
+            None => self.queue_step(),
+        }
+    }
+
+    /// The logits of the last step, one for each token of the vocabulary. Waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn logits(&self) -> Result<Vec<f32>> {
+        self.workspace.logits.to_host()
+    }
+
+    /// The position that the next step reads, and the token there. Waits for the steps that are queued.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn next(&self) -> Result<(usize, Option<u32>)> {
+        let position = self.workspace.state.to_host()?[0] as usize;
+        let tokens = self.workspace.tokens.to_host()?;
+        Ok((position, tokens.get(position).map(|&token| token as u32)))
+    }
+}
