@@ -50,7 +50,9 @@ def main() -> int:
         print(f"the base model: logits apart by {(plain - ours['base']).abs().max().item():.2e}")
         print(f"our adapters in peft {peft.__version__}: apart by {apart:.2e}, moved by the adapters by {moved:.2e}")
         if not apart < MOST * moved:
-            raise ToolError("our adapters mean something else to peft", "compare names and the order of q's and k's rows")
+            raise ToolError(
+                "our adapters mean something else to peft", "compare names and the order of q's and k's rows"
+            )
 
         config = peft.LoraConfig(
             r=6,

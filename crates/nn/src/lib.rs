@@ -20,7 +20,7 @@ pub use attention::CandleAttention;
 pub use buffers::{KernelOp, TensorBuffer, TensorElement, as_buffer, gpu_of, into_tensor, stream_of};
 pub use candle_core::{DType, Device, Tensor};
 pub use cnn::StepClock;
-pub use device::{DeviceKind};
+pub use device::DeviceKind;
 pub use tensor_id::{reserve_tensor_ids, with_new_id};
 /// Hugging Face's tokenizers, for cells that train one.
 pub use tokenizers;
