@@ -1,10 +1,9 @@
 // idea: one kernel for a token: its blocks stay and meet between phases, while their weights keep coming through the ring.
-// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH, ROLES.
+// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH.
 //
 // LLAMA 1: RMS norm, RoPE, SwiGLU; 0: GPT-2. BITS of a weight. THREADS compute, a warp more asks for SLOT_STEPS steps at a
-// time. Attention takes a part of the context (of SPLITS) for HEADS_EACH heads. ROLES 2: a multiprocessor has two blocks that
-// take turns, so that the one prepares its phase while the other is in its own. All blocks must run at the same time: a
-// cooperative launch makes sure of that.
+// time. Attention takes a part of the context (of SPLITS) for HEADS_EACH heads. All blocks must
+// run at the same time: a cooperative launch makes sure of that.
 #include "phases.cuh"
 
 // Where blocks meet between phases. `arrived` counts on from one phase to the next.
@@ -25,7 +24,7 @@ struct Meeting {
             unsigned int seen;
             do {
                 asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
-            } while (seen < phases * blocks());
+            } while (seen < phases * gridDim.x);
         }
         consumers_sync();
     }
@@ -33,14 +32,14 @@ struct Meeting {
 
 // The norms and biases of a layer come into the L2 cache, by one block for all.
 __device__ void prefetch(const float *vectors, int layer, int layers) {
-    if (blockIdx.x % blocks() == layer % blocks()) {
+    if (blockIdx.x == layer % gridDim.x) {
         const float *from = vectors + (size_t)layer * Vectors::ALL;
         int bytes = 4 * (layer < layers ? Vectors::ALL : Vectors::NORM);
         asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS + 32, ROLES)
+extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     persistent(const unsigned char *weights, const float *vectors, const bf16 *table, const bf16 *positions,
                const float *angles, bf16 *caches, int *tokens, int *state, float *work, float *y,
                unsigned long long *best, unsigned int *arrived, Launch launch) {
@@ -49,12 +48,12 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, ROLES)
     Ring ring(memory, shared.barriers, launch);
     Model model = {(const char *)weights, vectors, table, positions, caches, Work{work},
                    state, launch.layers, launch.context, state[0]};
-    int role = blockIdx.x / blocks(), phases = 5 * launch.layers + 1;
+    int phases = 5 * launch.layers + 1;
     if (threadIdx.x >= THREADS) {
         if (threadIdx.x == THREADS) {
             prefetch(vectors, 0, launch.layers);
 #pragma unroll 1
-            for (int number = role; number < phases; number += ROLES) {
+            for (int number = 0; number < phases; ++number) {
                 int layer = number / 5, phase = layer == launch.layers ? LOGITS : number % 5;
                 ring.send(model.weights, caches, layer, phase, model.now, launch.context);
                 if (phase == QKV) {
@@ -67,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, ROLES)
     load_angles(shared, angles, model.now);
     Meeting meeting = {arrived};
 #pragma unroll 1
-    for (int number = role; number < phases; number += ROLES) {
+    for (int number = 0; number < phases; ++number) {
         auto await = [&] { meeting.wait(number); };
         int layer = number / 5, phase = layer == launch.layers ? LOGITS : number % 5;
         switch (phase) {

@@ -11,9 +11,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 2)
           unsigned int *arrived, Launch launch) {
     extern __shared__ __align__(128) char memory[];
     __shared__ Shared shared;
-    if (!launch.late) {
-        let_next_start();
-    }
+    let_next_start();
     Ring ring(memory, shared.barriers, launch);
     Model model = {(const char *)weights, vectors, table, positions, caches, Work{work},
                    state, launch.layers, launch.context, state[0]};
@@ -24,12 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 2)
         // A thread that has ended lets the next kernel start, too.
         return;
     }
-    auto await = [&] {
-        wait_for_former();
-        if (launch.late) {
-            let_next_start();
-        }
-    };
+    auto await = [] { wait_for_former(); };
     if (launch.phase == QKV) {
         load_angles(shared, angles, model.now);
         qkv_phase(model, ring, shared, launch.layer, await);

@@ -38,7 +38,6 @@ struct Place {
 struct Launch {
     int layers, context;
     int slots, ahead; // of the ring; so many of them may be in flight
-    int late;         // the next kernel may start when this one has seen its input, and not at once
     int layer, phase; // of a kernel for one phase
 };
 

@@ -68,14 +68,14 @@ struct Vectors {
     }
 };
 
-// Blocks that share a phase: all, or with ROLES 2 half of them; the others prepare the next one meanwhile.
+// Blocks that share a phase.
 __device__ int blocks() {
-    return (int)gridDim.x / ROLES;
+    return (int)gridDim.x;
 }
 
 // Where a block stands in a phase: ranks turn from phase to phase, so that no block has the larger share each time.
 __device__ int rank_in(int layer, int phase) {
-    return (int)((blockIdx.x % blocks() + (5 * layer + phase) * 37u) % blocks());
+    return (int)((blockIdx.x + (5 * layer + phase) * 37u) % gridDim.x);
 }
 
 // The rows of a matrix that this block takes.

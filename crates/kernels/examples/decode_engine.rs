@@ -6,8 +6,8 @@
 //! f64 at awkward shapes (with `--simulate` that is all), then, at the timed shape and position, against f64 as well. A sample
 //! is 32 tokens around the context; the table has medians of nine. `--ways` names a file of plans and constants as `WAYS` below.
 //!
-//! A row of the table: `shape`, `bits`, `plan`; the constants `threads`, `splits`, `heads_each`, `slot_steps`, `slots`, `ahead`,
-//! `late`; `kernels` a token; `context`; `us_a_token`, `p10`, `p90`; the `bytes` that a token reads, `share_of_copy` (bytes ÷ time ÷
+//! A row of the table: `shape`, `bits`, `plan`; the constants `threads`, `splits`, `heads_each`, `slot_steps`, `slots`, `ahead`;
+//! `kernels` a token; `context`; `us_a_token`, `p10`, `p90`; the `bytes` that a token reads, `share_of_copy` (bytes ÷ time ÷
 //! the rate of a device copy in the same run, bytes read and written both counted); `error`: ‖given − exact‖ ÷ ‖exact‖.
 
 use gpulab::prelude::*;
@@ -105,7 +105,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,slots,ahead,late,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
+const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
 
 /// A shape that is timed or checked, and the positions in front of the token.
 struct Shape {
@@ -147,22 +147,20 @@ impl Row {
 
     fn csv(&self, copy: f64) -> String {
         let EngineConstants { threads, splits, heads_each, slot_steps } = self.constants;
-        let EngineTuning { slots, ahead, late } = self.tuning;
+        let EngineTuning { slots, ahead } = self.tuning;
         let Row { shape, plan, kernels, context, us, p10, p90, bytes, error, .. } = self;
         let shape = shape.replace(' ', ",");
         let share = self.share(copy);
         format!(
-            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{slots},{ahead},{},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}",
-            u8::from(late)
+            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}"
         )
     }
 
     fn text(&self, copy: f64) -> String {
         let EngineConstants { threads, splits, heads_each, slot_steps } = self.constants;
-        let EngineTuning { slots, ahead, late } = self.tuning;
+        let EngineTuning { slots, ahead } = self.tuning;
         let tuning = format!(
-            "threads {threads} splits {splits} heads {heads_each} steps {slot_steps} slots {slots} ahead {ahead} late {}",
-            u8::from(late)
+            "threads {threads} splits {splits} heads {heads_each} steps {slot_steps} slots {slots} ahead {ahead}"
         );
         let Row { shape, plan, us, p10, p90, bytes, error, .. } = self;
         let share = self.share(copy);
@@ -342,51 +340,34 @@ impl Way {
     }
 }
 
-/// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all), late.
+/// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all).
 const WAYS: &str = "
-llama-1.2B operators   256  4 1 16  0 0 0
-llama-1.2B fused       256  4 1 16  0 0 0
-llama-1.2B_Bf16 overlapped 256 4 1 16 0 0 0
-llama-1.2B_Bf16 overlapped 128 4 1 16 0 0 0
-llama-1.2B_Bf16 persistent 256 4 1 16 0 2 0
-llama-1.2B_Bf16 persistent 256 4 1 16 0 3 0
-llama-1.2B_Bf16 persistent 128 4 1 16 0 3 0
-llama-1.2B_Bf16 persistent 256 4 1  8 0 5 0
-llama-1.2B_Bf16 persistent 256 4 1 32 0 2 0
-llama-1.2B_Bf16 paired 256 4 1 16 0 0 0
-llama-1.2B_Bf16 paired 256 4 1 16 0 2 0
-llama-1.2B_Bf16 paired 256 4 1 16 0 3 0
-llama-1.2B_Bf16 paired 128 4 1 16 0 3 0
-llama-1.2B_Bf16 paired 256 4 1  8 0 4 0
-gpt2-124M operators    256  5 1 16  0 0 0
-gpt2-124M fused        256  5 1 16  0 0 0
-gpt2-124M_Bf16 overlapped 256 5 1 16 0 0 0
-gpt2-124M_Bf16 overlapped 256 5 1 24 0 0 0
-gpt2-124M_Bf16 overlapped 128 5 1 24 0 0 0
-gpt2-124M_Bf16 overlapped 128 3 1 24 0 0 0
-gpt2-124M_Bf16 persistent 256 5 1 16 0 0 0
-gpt2-124M_Bf16 persistent 256 5 1 24 0 0 0
-gpt2-124M_Bf16 persistent 128 5 1 24 0 0 0
-gpt2-124M_Bf16 paired 256 5 1 16 0 0 0
-gpt2-124M_Bf16 paired 256 5 1 24 0 0 0
-gpt2-124M_Bf16 paired 128 5 1 24 0 0 0
-gpt2-124M_Bf16 paired 256 3 1 24 0 0 0
-gpt2-124M_Bf16 paired 256 8 1 24 0 0 0
-llama-1.2B_Int4 overlapped 256 4 1 16 0 0 0
-llama-1.2B_Int4 overlapped 128 4 1 16 0 0 0
-llama-1.2B_Int4 overlapped 256 8 2 16 0 0 0
-llama-1.2B_Int4 persistent 256 4 1 16 0 3 0
-llama-1.2B_Int4 paired 256 4 1 16 0 0 0
-llama-1.2B_Int4 paired 256 4 1 16 0 2 0
-llama-1.2B_Int4 paired 128 4 1 16 0 0 0
-llama-1.2B_Int4 paired 256 2 1 16 0 0 0
-llama-1.2B_Int8 overlapped 256 4 1 16 0 0 0
-llama-1.2B_Int8 persistent 256 4 1 16 0 3 0
-llama-1.2B_Int8 paired 256 4 1 16 0 0 0
-llama-1.2B_Int8 paired 256 4 1 16 0 2 0
-gpt2-124M_Int4 overlapped 256 5 1 16 0 0 0
-gpt2-124M_Int4 persistent 256 5 1 16 0 0 0
-gpt2-124M_Int4 paired 256 5 1 16 0 0 0
+llama-1.2B operators   256  4 1 16  0 0
+llama-1.2B fused       256  4 1 16  0 0
+llama-1.2B_Bf16 overlapped 256 4 1 16 0 0
+llama-1.2B_Bf16 overlapped 128 4 1 16 0 0
+llama-1.2B_Bf16 persistent 256 4 1 16 0 2
+llama-1.2B_Bf16 persistent 256 4 1 16 0 3
+llama-1.2B_Bf16 persistent 128 4 1 16 0 3
+llama-1.2B_Bf16 persistent 256 4 1  8 0 5
+llama-1.2B_Bf16 persistent 256 4 1 32 0 2
+gpt2-124M operators    256  5 1 16  0 0
+gpt2-124M fused        256  5 1 16  0 0
+gpt2-124M_Bf16 overlapped 256 5 1 16 0 0
+gpt2-124M_Bf16 overlapped 256 5 1 24 0 0
+gpt2-124M_Bf16 overlapped 128 5 1 24 0 0
+gpt2-124M_Bf16 overlapped 128 3 1 24 0 0
+gpt2-124M_Bf16 persistent 256 5 1 16 0 0
+gpt2-124M_Bf16 persistent 256 5 1 24 0 0
+gpt2-124M_Bf16 persistent 128 5 1 24 0 0
+llama-1.2B_Int4 overlapped 256 4 1 16 0 0
+llama-1.2B_Int4 overlapped 128 4 1 16 0 0
+llama-1.2B_Int4 overlapped 256 8 2 16 0 0
+llama-1.2B_Int4 persistent 256 4 1 16 0 3
+llama-1.2B_Int8 overlapped 256 4 1 16 0 0
+llama-1.2B_Int8 persistent 256 4 1 16 0 3
+gpt2-124M_Int4 overlapped 256 5 1 16 0 0
+gpt2-124M_Int4 persistent 256 5 1 16 0 0
 ";
 
 fn parsed(text: &str) -> Vec<Way> {
@@ -403,7 +384,7 @@ fn parsed(text: &str) -> Vec<Way> {
                 heads_each: number(4),
                 slot_steps: number(5),
             },
-            tuning: EngineTuning { slots: number(6), ahead: number(7), late: number(8) == 1 },
+            tuning: EngineTuning { slots: number(6), ahead: number(7) },
         }
     };
     text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(way).collect()

@@ -74,35 +74,21 @@ pub enum EnginePlan {
     Overlapped,
     /// One kernel for the token; its blocks meet where a phase ends, and their weights keep coming.
     Persistent,
-    /// The same with two blocks on each multiprocessor that take turns: the one prepares its phase while the other is in its
-    /// own.
-    Paired,
 }
 
 impl EnginePlan {
     /// All of them, the first one first.
-    pub const ALL: [EnginePlan; 5] =
-        [EnginePlan::Operators, EnginePlan::Fused, EnginePlan::Overlapped, EnginePlan::Persistent, EnginePlan::Paired];
+    pub const ALL: [EnginePlan; 4] =
+        [EnginePlan::Operators, EnginePlan::Fused, EnginePlan::Overlapped, EnginePlan::Persistent];
 
-    /// `operators`, `fused`, `overlapped`, `persistent`, `paired`.
+    /// `operators`, `fused`, `overlapped`, `persistent`.
     pub fn name(self) -> &'static str {
         match self {
             EnginePlan::Operators => "operators",
             EnginePlan::Fused => "fused",
             EnginePlan::Overlapped => "overlapped",
             EnginePlan::Persistent => "persistent",
-            EnginePlan::Paired => "paired",
         }
-    }
-
-    /// Blocks of a multiprocessor that take turns.
-    fn roles(self) -> usize {
-        if self == EnginePlan::Paired { 2 } else { 1 }
-    }
-
-    /// Whether a token is one kernel.
-    fn is_one_kernel(self) -> bool {
-        matches!(self, EnginePlan::Persistent | EnginePlan::Paired)
     }
 }
 
@@ -132,8 +118,6 @@ pub struct EngineTuning {
     pub slots: usize,
     /// Of these, how many may be in flight; 0: all.
     pub ahead: usize,
-    /// Whether a kernel lets the next one start when it has seen its own input, and not at once.
-    pub late: bool,
 }
 
 /// What a launch says, as `kernels/engine/ring.cuh` has it.
@@ -144,12 +128,11 @@ struct Launch {
     context: i32,
     slots: i32,
     ahead: i32,
-    late: i32,
     layer: i32,
     phase: i32,
 }
 
-gpulab::kernel_param!(Launch { layers: i32, context: i32, slots: i32, ahead: i32, late: i32, layer: i32, phase: i32 });
+gpulab::kernel_param!(Launch { layers: i32, context: i32, slots: i32, ahead: i32, layer: i32, phase: i32 });
 
 /// Phases of a layer; the one behind all layers has the next number.
 const PHASES: usize = 5;
@@ -185,7 +168,7 @@ impl EngineKernels {
         let files: &[&str] = match plan {
             EnginePlan::Operators => &["engine/embed", "engine/phases", "engine/operators"],
             EnginePlan::Fused | EnginePlan::Overlapped => &["engine/embed", "engine/phases"],
-            EnginePlan::Persistent | EnginePlan::Paired => &["engine/embed", "engine/persistent"],
+            EnginePlan::Persistent => &["engine/embed", "engine/persistent"],
         };
         let mut named = HashMap::new();
         for path in files {
@@ -204,7 +187,6 @@ impl EngineKernels {
                 "SLOT_STEPS" => constants.slot_steps,
                 "SPLITS" => constants.splits,
                 "HEADS_EACH" => constants.heads_each,
-                "ROLES" => plan.roles(),
                 other => unreachable!("{path} has a constant {other}"),
             };
             let own = Source { defines: Vec::new(), ..operator.source()? };
@@ -219,7 +201,7 @@ impl EngineKernels {
 
     /// Of the kernel that has a ring.
     fn with_ring(&self) -> &Kernel {
-        &self.named[if self.plan.is_one_kernel() { "persistent" } else { "phase" }]
+        &self.named[if self.plan == EnginePlan::Persistent { "persistent" } else { "phase" }]
     }
 }
 
@@ -304,10 +286,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Slots of a block's ring: a multiprocessor is to hold two blocks of kernels that overlap, and of those that take turns.
+    /// Slots of a block's ring: a multiprocessor is to hold two blocks of kernels that overlap.
     fn slots_that_fit(&self) -> Result<usize> {
         let threads = self.kernels.constants.threads as u32 + 32;
-        let blocks = if matches!(self.kernels.plan, EnginePlan::Overlapped | EnginePlan::Paired) { 2 } else { 1 };
+        let blocks = if self.kernels.plan == EnginePlan::Overlapped { 2 } else { 1 };
         let resident = |slots: usize| -> Result<u64> {
             let shared = (slots * self.slot_bytes) as u32;
             if shared as usize + RESERVED > self.model.gpu.limits().shared_bytes_per_block as usize {
@@ -337,7 +319,7 @@ impl Engine {
         match self.kernels.plan {
             EnginePlan::Operators => OPERATORS * self.model.config.layers + 1,
             EnginePlan::Fused | EnginePlan::Overlapped => PHASES * self.model.config.layers + 1,
-            EnginePlan::Persistent | EnginePlan::Paired => 1,
+            EnginePlan::Persistent => 1,
         }
     }
 
@@ -348,20 +330,18 @@ impl Engine {
         let (slot_bytes, workspace) = (self.slot_bytes, &mut self.workspace);
         let Workspace { caches, tokens, state, work, vectors: [first, second], logits, best, arrived } = workspace;
         let shared = (tuning.slots * slot_bytes) as u32;
-        let shape =
-            LaunchConfig::new((plan.roles() * model.blocks) as u32, constants.threads as u32 + 32).shared(shared);
+        let shape = LaunchConfig::new(model.blocks as u32, constants.threads as u32 + 32).shared(shared);
         let config = &model.config;
         let launch = Launch {
             layers: config.layers as i32,
             context: config.context as i32,
             slots: tuning.slots as i32,
             ahead: tuning.ahead as i32,
-            late: i32::from(tuning.late),
             layer: 0,
             phase: 0,
         };
         let EngineModel { weights, vectors, table, positions, angles, .. } = &**model;
-        if plan.is_one_kernel() {
+        if *plan == EnginePlan::Persistent {
             let attributes = LaunchAttributes { cooperative: true, ..LaunchAttributes::NONE };
             let args = (
                 weights, vectors, table, positions, angles, caches, tokens, state, work, logits, best, arrived, launch,

@@ -33,7 +33,7 @@ fn agrees(gpu: &Gpu, config: EngineConfig, bits: WeightBits, position: usize, sp
     for &plan in plans {
         let place = format!("{} {bits:?} {config:?} at {position}", plan.name());
         let kernels = EngineKernels::compile(gpu, &config, bits, plan, constants).unwrap();
-        let tuning = EngineTuning { slots: 5, ahead: 3, late: false };
+        let tuning = EngineTuning { slots: 5, ahead: 3 };
         let mut engine = Engine::new(&model, &kernels, tuning).unwrap_or_else(|error| panic!("{place}: {error}"));
         engine.begin(&tokens, position, Some(&caches), (0.0, 0)).unwrap();
         for (at, exact) in exact.iter().enumerate() {
@@ -53,7 +53,7 @@ fn agrees(gpu: &Gpu, config: EngineConfig, bits: WeightBits, position: usize, sp
 }
 
 /// Of these two, one has all phases in one kernel and the other each in its own.
-const TWO: [EnginePlan; 2] = [EnginePlan::Overlapped, EnginePlan::Paired];
+const TWO: [EnginePlan; 2] = [EnginePlan::Overlapped, EnginePlan::Persistent];
 
 #[test]
 fn every_plan_agrees_with_f64_for_both_families_and_makes_no_mistake() {

@@ -65,7 +65,6 @@ const ENGINE: &[(&str, u32)] = &[
     ("SLOT_STEPS", 16),
     ("SPLITS", 4),
     ("HEADS_EACH", 4),
-    ("ROLES", 1),
 ];
 
 /// All operators of the course. The test `ladder` holds this table and the folders equal.

@@ -109,7 +109,10 @@ fn close(given: &[f32], right: &[f64]) -> bool {
 }
 
 fn first_off(given: &[f32], right: &[f64]) -> usize {
-    let off = |at: &usize| !((f64::from(given[*at]) - right[*at]).abs() <= 1e-4 + 1e-4 * right[*at].abs());
+    let off = |at: &usize| {
+        let gap = (f64::from(given[*at]) - right[*at]).abs();
+        gap.is_nan() || gap > 1e-4 + 1e-4 * right[*at].abs()
+    };
     (0..right.len()).find(off).unwrap_or(0)
 }
 
@@ -306,7 +309,10 @@ fn transposed(a: &[f64], columns: usize) -> Vec<f64> {
 /// # Errors
 /// [`Error::Invalid`] for a rank that is not 1 to 8, an alpha that is not above 0 and up to 16, or more than 8 steps.
 pub fn adapter_report(rank: usize, alpha: f64, steps: usize) -> Result<AdapterReport> {
-    if !(1..=SIDE).contains(&rank) || !(alpha > 0.0 && alpha <= MOST_ALPHA) || !(1..=MOST_STEPS).contains(&steps) {
+    if !(1..=SIDE).contains(&rank)
+        || !(f64::MIN_POSITIVE..=MOST_ALPHA).contains(&alpha)
+        || !(1..=MOST_STEPS).contains(&steps)
+    {
         return Err(Error::Invalid {
             what: format!("rank {rank}, alpha {alpha}, {steps} steps"),
             fix: format!(
