@@ -4,9 +4,11 @@
 //! `[batch, kv_heads, length, width]`. A row of the result is one query of one head, counted through all of them.
 
 mod agree;
+mod gradient;
 mod shape;
 
 pub use agree::{Rounding, attention_wrong};
+pub use gradient::{AttentionBackward, GradientRow, attention_backward_f64};
 pub use shape::{AttentionMask, AttentionShape};
 
 use super::{check_length, random_f32};
@@ -25,6 +27,8 @@ pub struct AttentionRow {
     pub magnitudes: Vec<f64>,
     /// The largest Σ|q · k| / √width of a key: what errors of the scores are relative to.
     pub score_magnitude: f64,
+    /// log₂ of the sum of e^score over the keys, −∞ where none is seen.
+    pub lse: f64,
 }
 
 /// One row of the result. `q`, `k` and `v` give the number at a place of their arrays, so any element type will do.
@@ -58,7 +62,8 @@ pub fn attention_row(
             magnitudes[d] += x.abs();
         }
     }
-    AttentionRow { values, magnitudes, score_magnitude }
+    let lse = most * std::f64::consts::LOG2_E + sum.log2();
+    AttentionRow { values, magnitudes, score_magnitude, lse }
 }
 
 /// The whole result in f64, on all cores; T² · width steps a head, so keep it small. Of a query to which every key is

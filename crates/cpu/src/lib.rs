@@ -11,13 +11,14 @@ mod matmul;
 mod pages;
 pub mod random;
 mod simd;
+mod sparse;
 mod stream;
 mod sum;
 mod time;
 
 pub use attention::{
-    AttentionMask, AttentionRow, AttentionShape, ElementAt, Rounding, attention_f64, attention_inputs, attention_row,
-    attention_wrong,
+    AttentionBackward, AttentionMask, AttentionRow, AttentionShape, ElementAt, GradientRow, Rounding,
+    attention_backward_f64, attention_f64, attention_inputs, attention_row, attention_wrong,
 };
 pub use bf16::{bf16_from_f32, f32_from_bf16, random_bf16};
 pub use convolution::{ConvAlgorithm, ConvShape};
@@ -26,6 +27,7 @@ pub use heap::{Heap, heap, highest_heap};
 pub use matmul::{Matrix, product};
 pub use matmul::{matmul, matmul_one_core, matmul_shape};
 pub use random::{mix, random_f32};
+pub use sparse::{CsrRef, csr_matmul, csr_matmul_one_core};
 pub use stream::{copy, copy_one_core, vector_add, vector_add_one_core};
 pub use sum::{sum, sum_one_core};
 pub use time::{TimedResult, time};

@@ -33,9 +33,11 @@ mod sectors;
 mod show;
 mod source;
 pub mod words;
+mod written;
 
 pub use inspection::{Access, AccessKind, Inspection, Line, Space};
 pub use warpsim::{Counters, Finding};
+pub use written::{Written, advice};
 
 use find::find;
 use gpulab_measure::Result;

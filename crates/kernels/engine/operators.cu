@@ -23,7 +23,7 @@ __device__ void product(Ring &ring, Shared &shared, int layer, const float *bias
         return MATRIX == QKV ? qkv_place(row, side) : MATRIX == UP && LLAMA ? row / 2 + side * INNER : row + side;
     };
     multiply_rows<MATRIX>(
-        ring, shared, Share(MATRIX, layer), [](int, bool) { return make_float2(0, 0); },
+        ring, shared, share_of(MATRIX, layer), [](int, bool) { return make_float2(0, 0); },
         [&](int row, float2 sum, float2) {
             y[place(row, 0)] = sum.x + (LLAMA ? 0.0f : bias[place(row, 0)]);
             y[place(row, 1)] = sum.y + (LLAMA ? 0.0f : bias[place(row, 1)]);

@@ -1,5 +1,5 @@
 // idea: one kernel for a token: its blocks stay and meet between phases, while their weights keep coming through the ring.
-// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH.
+// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH, CLUSTER, MERGED.
 //
 // LLAMA 1: RMS norm, RoPE, SwiGLU; 0: GPT-2. BITS of a weight. THREADS compute, a warp more asks for SLOT_STEPS steps at a
 // time. Attention takes a part of the context (of SPLITS) for HEADS_EACH heads. All blocks must
@@ -45,18 +45,19 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
                unsigned long long *best, unsigned int *arrived, Launch launch) {
     extern __shared__ __align__(128) char memory[];
     __shared__ Shared shared;
+    begin_block(shared);
     Ring ring(memory, shared.barriers, launch);
     Model model = {(const char *)weights, vectors, table, positions, caches, Work{work},
                    state, launch.layers, launch.context, state[0]};
-    int phases = 5 * launch.layers + 1;
+    int phases = PHASES * launch.layers + 1;
     if (threadIdx.x >= THREADS) {
         if (threadIdx.x == THREADS) {
             prefetch(vectors, 0, launch.layers);
 #pragma unroll 1
             for (int number = 0; number < phases; ++number) {
-                int layer = number / 5, phase = layer == launch.layers ? LOGITS : number % 5;
+                int layer = number / PHASES, phase = layer == launch.layers ? LOGITS : phase_at(number % PHASES);
                 ring.send(model.weights, caches, layer, phase, model.now, launch.context);
-                if (phase == QKV) {
+                if (number % PHASES == 0) {
                     prefetch(vectors, layer + 1, launch.layers);
                 }
             }
@@ -65,20 +66,14 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     }
     load_angles(shared, angles, model.now);
     Meeting meeting = {arrived};
+    int times = 0;
 #pragma unroll 1
     for (int number = 0; number < phases; ++number) {
         auto await = [&] { meeting.wait(number); };
-        int layer = number / 5, phase = layer == launch.layers ? LOGITS : number % 5;
-        switch (phase) {
-        case QKV: qkv_phase(model, ring, shared, layer, await); break;
-        case ATTENTION: attention_phase(model, ring, shared, layer, await); break;
-        case OUT: out_phase(model, ring, shared, layer, await); break;
-        case UP: up_phase(model, ring, shared, layer, await); break;
-        case DOWN: down_phase(model, ring, shared, layer, await); break;
-        default:
-            logits_phase(model, ring, shared, y, best, await);
-            end_token(model, shared, tokens, state, best, arrived);
-            return;
+        int layer = number / PHASES, phase = layer == launch.layers ? LOGITS : phase_at(number % PHASES);
+        run_phase(model, ring, shared, layer, phase, times, y, best, await);
+        if (phase == LOGITS) {
+            return end_token(model, shared, tokens, state, best, arrived);
         }
         meeting.arrive();
     }

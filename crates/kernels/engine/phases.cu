@@ -12,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 2)
     extern __shared__ __align__(128) char memory[];
     __shared__ Shared shared;
     let_next_start();
+    begin_block(shared);
     Ring ring(memory, shared.barriers, launch);
     Model model = {(const char *)weights, vectors, table, positions, caches, Work{work},
                    state, launch.layers, launch.context, state[0]};
@@ -23,19 +24,12 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 2)
         return;
     }
     auto await = [] { wait_for_former(); };
-    if (launch.phase == QKV) {
+    if (launch.phase < OUT) {
         load_angles(shared, angles, model.now);
-        qkv_phase(model, ring, shared, launch.layer, await);
-    } else if (launch.phase == ATTENTION) {
-        attention_phase(model, ring, shared, launch.layer, await);
-    } else if (launch.phase == OUT) {
-        out_phase(model, ring, shared, launch.layer, await);
-    } else if (launch.phase == UP) {
-        up_phase(model, ring, shared, launch.layer, await);
-    } else if (launch.phase == DOWN) {
-        down_phase(model, ring, shared, launch.layer, await);
-    } else {
-        logits_phase(model, ring, shared, y, best, await);
+    }
+    int times = 0;
+    run_phase(model, ring, shared, launch.layer, launch.phase, times, y, best, await);
+    if (launch.phase == LOGITS) {
         end_token(model, shared, tokens, state, best, arrived);
     }
 }

@@ -1,7 +1,7 @@
 // What happens to a token, in phases: each needs all of the one before it. A block does its part of a phase once `await`
 // says that the former phase has ended everywhere; what does not depend on that it has loaded by then.
 #pragma once
-#include "rows.cuh"
+#include "cluster.cuh"
 
 // The kernels' arguments.
 struct Model {
@@ -25,13 +25,17 @@ __device__ void load_angles(Shared &shared, const float *angles, int now) {
 // The norm of the residual: its scales (and biases) are loaded early.
 struct NormOfRow {
     static constexpr int FOURS = Fours<WIDTH>::COUNT;
-    float4 scale[FOURS], bias[FOURS];
+    float4 scale[FOURS], bias[FOURS], added[FOURS];
 
-    __device__ NormOfRow(const float *norm) {
+    // `also`: biases that this block adds to the residual, for all blocks; or none.
+    __device__ NormOfRow(const float *norm, const float *also = nullptr) {
 #pragma unroll
         for (int i = 0; i < FOURS; ++i) {
             int at = i * THREADS + threadIdx.x;
-            scale[i] = bias[i] = make_float4(0, 0, 0, 0);
+            scale[i] = bias[i] = added[i] = make_float4(0, 0, 0, 0);
+            if (!LLAMA && ADDING > 0 && also != nullptr && at < WIDTH / 4) {
+                added[i] = fetch(also + 4 * at);
+            }
             if (at < WIDTH / 4) {
                 scale[i] = fetch(norm + 4 * at);
                 if (!LLAMA) {
@@ -41,9 +45,18 @@ struct NormOfRow {
         }
     }
 
-    // x = norm(residual), as the products read it.
-    __device__ void apply(Shared &shared, const Work &work) const {
-        each(shared, Fours<WIDTH>(work, RESIDUAL), [&](int column, bool there, float4 x) { put(shared, column, there, x); });
+    // x = norm(residual), as the products read it. `adds`: this block keeps what it is to add for all.
+    __device__ void apply(Shared &shared, const Work &work, int turn, bool adds = false) const {
+        Fours<WIDTH> residual(work, residual_of(turn));
+#pragma unroll
+        for (int i = 0; ADDING > 0 && i < FOURS; ++i) {
+            float4 old = residual.four[i], more = added[i];
+            if (adds && residual.is_there(i)) {
+                *(float4 *)(shared.base + residual.column(i)) =
+                    make_float4(old.x + more.x, old.y + more.y, old.z + more.z, old.w + more.w);
+            }
+        }
+        each(shared, residual, [&](int column, bool there, float4 x) { put(shared, column, there, x); });
         consumers_sync();
     }
 
@@ -112,12 +125,12 @@ __device__ int qkv_place(int row, int side) {
 template <class Await>
 __device__ void qkv_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
     Vectors vectors(model.vectors, layer);
-    Share share(QKV, layer);
+    Share share = share_of(QKV, layer);
     auto place = qkv_place;
     Biases biases(vectors.qkv, share, place);
     NormOfRow norm(vectors.norm_1);
     await();
-    norm.apply(shared, model.work);
+    norm.apply(shared, model.work, adding_before(layer, QKV));
     multiply_rows<QKV>(
         ring, shared, share, [&](int row, bool first) { return biases.of(vectors.qkv, row, first, place); },
         [&](int row, float2 sum, float2 bias) {
@@ -137,6 +150,36 @@ __device__ void qkv_phase(const Model &model, Ring &ring, Shared &shared, int la
                 to[column + HEAD / 2] = value.y;
             }
         });
+}
+
+// One more position, for each head of queries.
+template <int PART>
+__device__ void see(Partial (&softmax)[HEADS_EACH], const float (&query)[HEADS_EACH][8], uint4 key, uint4 value,
+                    bool there) {
+#pragma unroll
+    for (int head = 0; head < HEADS_EACH; ++head) {
+        softmax[head].see<PART>(key, value, query[head], there);
+    }
+}
+
+// The positions that come through the ring.
+__device__ void see_positions(Ring &ring, Positions positions, const float (&query)[HEADS_EACH][8],
+                              Partial (&softmax)[HEADS_EACH]) {
+    constexpr int PART = HEAD / 8; // lanes that share a position
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = lane % PART;
+#pragma unroll 1
+    for (int from = positions.from; from < positions.to; from += SLOT_POSITIONS) {
+        int count = min(SLOT_POSITIONS, positions.to - from);
+        const uint4 *keys = (const uint4 *)ring.take(), *values = keys + SLOT_POSITIONS * PART;
+#pragma unroll 1
+        for (int first = warp * (32 / PART); first < count; first += THREADS / PART) {
+            int at = first + lane / PART;
+            bool there = at < count;
+            at = there ? at : first;
+            see<PART>(softmax, query, keys[at * PART + part], values[at * PART + part], there);
+        }
+        ring.release();
+    }
 }
 
 // Attention over a part of the positions, for HEADS_EACH heads of queries that share a head of keys.
@@ -172,25 +215,7 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
                 softmax[head].values[i] = 0.0f;
             }
         }
-        auto see = [&](uint4 key, uint4 value, bool there) {
-#pragma unroll
-            for (int head = 0; head < HEADS_EACH; ++head) {
-                softmax[head].see<PART>(key, value, query[head], there);
-            }
-        };
-#pragma unroll 1
-        for (int from = positions.from; from < positions.to; from += SLOT_POSITIONS) {
-            int count = min(SLOT_POSITIONS, positions.to - from);
-            const uint4 *keys = (const uint4 *)ring.take(), *values = keys + SLOT_POSITIONS * PART;
-#pragma unroll 1
-            for (int first = warp * (32 / PART); first < count; first += THREADS / PART) {
-                int at = first + lane / PART;
-                bool there = at < count;
-                at = there ? at : first;
-                see(keys[at * PART + part], values[at * PART + part], there);
-            }
-            ring.release();
-        }
+        see_positions(ring, positions, query, softmax);
         if (positions.split == SPLITS - 1 && warp == 0) {
             // The token's own: rounded, as the cache keeps them.
             float key[8], value[8];
@@ -199,7 +224,7 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
             auto rounded = [](const float (&x)[8]) {
                 return make_uint4(pair(x[0], x[1]), pair(x[2], x[3]), pair(x[4], x[5]), pair(x[6], x[7]));
             };
-            see(rounded(key), rounded(value), lane < PART);
+            see<PART>(softmax, query, rounded(key), rounded(value), lane < PART);
         }
 #pragma unroll
         for (int head = 0; head < HEADS_EACH; ++head) {
@@ -216,6 +241,97 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
             }
         }
         consumers_sync();
+    }
+}
+
+// Attention in one phase: a cluster of blocks takes a head. Each of them has a slice of the rows of q, k and v, a part of the
+// positions, and a slice of the projection, and adds to the residual. `times`: how often this block has done so before.
+template <class Await>
+__device__ void cluster_phase(const Model &model, Ring &ring, Shared &shared, int layer, int &times, Await await) {
+    constexpr int PART = HEAD / 8, OWN_ROWS = WIDTH / CLUSTER;
+    const float SCALE = rsqrtf(HEAD) * 1.442695041f; // exp2 is what the hardware has
+    int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, part = lane % PART, rank = blockIdx.x % CLUSTER;
+    Vectors vectors(model.vectors, layer);
+    int turn = adding_before(layer, ATTENTION);
+    // Rows of a head's q, then its k, then its v; of each, i and i + HEAD / 2 are neighbours.
+    auto place = [](int row, int side) {
+        int head = row / (3 * HEAD), of = row % (3 * HEAD) / HEAD;
+        return of * QUERY + head * HEAD + row % HEAD / 2 + side * (HEAD / 2);
+    };
+    bool adds = blockIdx.x < CLUSTER;
+    Share first_share = {(int)blockIdx.x * SLICE, blockIdx.x < Positions::COUNT ? SLICE : 0};
+    Biases biases(vectors.qkv, first_share, place);
+    NormOfRow norm(vectors.norm_1, adds ? vectors.out : nullptr);
+    await();
+    model.work.clear_residual(turn + 2);
+#pragma unroll 1
+    for (int unit = blockIdx.x; unit < Positions::COUNT; unit += blocks(), ++times) {
+        Positions positions(unit, model.now);
+        if (unit != blockIdx.x) {
+            consumers_sync();
+        }
+        norm.apply(shared, model.work, turn, unit < CLUSTER);
+        multiply_rows<QKV>(
+            ring, shared, Share{unit * SLICE, SLICE},
+            [&](int row, bool first) { return biases.of(vectors.qkv, row, first && unit == blockIdx.x, place); },
+            [&](int row, float2 sum, float2 bias) {
+                float2 value = make_float2(sum.x + bias.x, sum.y + bias.y);
+                int of = row % (3 * HEAD) / HEAD, column = row % HEAD / 2;
+                if (of == 0) {
+#pragma unroll
+                    for (int to = 0; to < CLUSTER; ++to) {
+                        store_in_block(shared.query + column, to, value.x * SCALE);
+                        store_in_block(shared.query + column + HEAD / 2, to, value.y * SCALE);
+                    }
+                    return;
+                }
+                // The last block has the token's own position. Keys and values are used as the cache keeps them.
+                store_in_block(shared.own[of - 1] + column, CLUSTER - 1, (bf16)value.x);
+                store_in_block(shared.own[of - 1] + column + HEAD / 2, CLUSTER - 1, (bf16)value.y);
+                size_t at = (layer * 2 + of - 1) * HEADS + positions.head;
+                bf16 *to = model.caches + (at * model.context + model.now) * HEAD;
+                to[column] = value.x;
+                to[column + HEAD / 2] = value.y;
+            });
+        meet(shared.met, times % 2);
+        float query[HEADS_EACH][8]; // of one: see the assertions
+        Partial softmax[HEADS_EACH] = {{-1e30f, 0.0f, {}}};
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            query[0][i] = shared.query[8 * part + i];
+        }
+        see_positions(ring, positions, query, softmax);
+        if (rank == CLUSTER - 1 && warp == 0) {
+            const uint4 *own = (const uint4 *)shared.own;
+            see<PART>(softmax, query, own[part], own[PART + part], lane < PART);
+        }
+        softmax[0].merge_warp<PART>(shared.seen[0][warp]);
+        consumers_sync();
+        // What the block has gathered goes to all blocks of the cluster.
+        for (int i = thread; i < CLUSTER * HEAD; i += THREADS) {
+            int to = i / HEAD, column = i % HEAD;
+            float most, total, value = merged(shared.seen[0], WARPS, column, &most, &total);
+            store_in_block(shared.parts[rank] + column, to, value);
+            if (column == 0) {
+                store_in_block(shared.parts[rank] + HEAD, to, most);
+                store_in_block(shared.parts[rank] + HEAD + 1, to, total);
+            }
+        }
+        meet(shared.met + 1, times % 2);
+        if (warp < (HEAD + 127) / 128) {
+            bool there = 4 * thread < HEAD;
+            float attended[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                attended[i] = merged(shared.parts, CLUSTER, (there ? 4 * thread : 0) + i);
+            }
+            put(shared, 4 * thread, there, make_float4(attended[0], attended[1], attended[2], attended[3]));
+        }
+        consumers_sync();
+        multiply_tiles(ring, shared, OWN_ROWS / TILE, HEAD / STEP, [&](int row, float sum) {
+            int column = rank * OWN_ROWS + row;
+            model.work.add(residual_of(turn + 1) + column, sum + (unit < CLUSTER ? shared.base[column] : 0.0f));
+        });
     }
 }
 
@@ -257,13 +373,14 @@ __device__ float4 gathered(const Work &work, int column) {
 template <int MATRIX, class Await, class Put>
 __device__ void added_phase(const Model &model, const float *bias, Ring &ring, Shared &shared, int layer, Await await,
                             Put put_x) {
-    Share share(MATRIX, layer);
+    Share share = share_of(MATRIX, layer);
     auto place = [](int row, int side) { return row + side; };
     Biases biases(bias, share, place);
+    int residual = residual_of(adding_before(layer, MATRIX));
     await();
     // This block has seen all of the residual, when it took its norm.
     auto former = [&](int row) {
-        int at[1] = {RESIDUAL + row};
+        int at[1] = {residual + row};
         float2 pair[1];
         model.work.read(at, pair);
         return pair[0];
@@ -280,7 +397,7 @@ __device__ void added_phase(const Model &model, const float *bias, Ring &ring, S
             return make_float2(add.x + old.x, add.y + old.y);
         },
         [&](int row, float2 sum, float2 kept) {
-            model.work.write(RESIDUAL + row, make_float2(sum.x + kept.x, sum.y + kept.y));
+            model.work.write(residual + row, make_float2(sum.x + kept.x, sum.y + kept.y));
         });
 }
 
@@ -294,12 +411,12 @@ __device__ void out_phase(const Model &model, Ring &ring, Shared &shared, int la
 template <class Await>
 __device__ void up_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
     Vectors vectors(model.vectors, layer);
-    Share share(UP, layer);
+    Share share = share_of(UP, layer);
     auto place = [](int row, int side) { return row + side; };
     Biases biases(vectors.up, share, place);
     NormOfRow norm(vectors.norm_2);
     await();
-    norm.apply(shared, model.work);
+    norm.apply(shared, model.work, adding_before(layer, UP));
     multiply_rows<UP>(
         ring, shared, share, [&](int row, bool first) { return biases.of(vectors.up, row, first, place); },
         [&](int row, float2 sum, float2 bias) {
@@ -311,6 +428,42 @@ __device__ void up_phase(const Model &model, Ring &ring, Shared &shared, int lay
                 model.work.write(UNITS + row, units);
             }
         });
+}
+
+// The MLP in one phase: a block owns units, their rows of UP and their columns of DOWN, and adds to the residual.
+template <class Await>
+__device__ void mlp_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
+    Vectors vectors(model.vectors, layer);
+    Units own(layer);
+    Share share = own.rows();
+    int turn = adding_before(layer, UP);
+    bool adds = own.steps > 0 && own.first == 0;
+    auto place = [](int row, int side) { return row + side; };
+    Biases biases(vectors.up, share, place);
+    NormOfRow norm(vectors.norm_2, adds ? vectors.down : nullptr);
+    await();
+    model.work.clear_residual(turn + 2);
+    if (own.steps == 0) {
+        return;
+    }
+    norm.apply(shared, model.work, turn, adds);
+    multiply_rows<UP>(
+        ring, shared, share, [&](int row, bool first) { return biases.of(vectors.up, row, first, place); },
+        [&](int row, float2 sum, float2 bias) {
+            int at = row - share.first;
+            *(float2 *)(shared.units_of_block + at) = make_float2(gelu(sum.x + bias.x), gelu(sum.y + bias.y));
+        });
+    consumers_sync();
+    int columns = own.steps * STEP;
+    for (int first = 0; first < columns; first += 4 * THREADS) {
+        int column = first + 4 * threadIdx.x;
+        bool there = column < columns;
+        put(shared, column, there, *(const float4 *)(shared.units_of_block + (there ? column : 0)));
+    }
+    consumers_sync();
+    multiply_tiles(ring, shared, WIDTH / TILE, own.steps, [&](int row, float sum) {
+        model.work.add(residual_of(turn + 1) + row, sum + (adds ? shared.base[row] : 0.0f));
+    });
 }
 
 template <class Await>
@@ -331,10 +484,10 @@ __device__ void logits_phase(const Model &model, Ring &ring, Shared &shared, flo
                              Await await) {
     NormOfRow norm(Vectors(model.vectors, model.layers).norm_1);
     await();
-    norm.apply(shared, model.work);
+    norm.apply(shared, model.work, adding_before(model.layers, QKV));
     unsigned long long own = 0;
     multiply_rows<LOGITS>(
-        ring, shared, Share(LOGITS, model.layers), [](int, bool) { return make_float2(0, 0); },
+        ring, shared, share_of(LOGITS, model.layers), [](int, bool) { return make_float2(0, 0); },
         [&](int row, float2 sum, float2) {
             logits[row] = sum.x;
             own = max(own, ranked(drawn(sum.x, row, model.state), row));
@@ -364,7 +517,8 @@ __device__ void embed_token(const bf16 *table, const bf16 *positions, const int 
     const bf16 *token = table + (size_t)__ldcg(tokens + position) * WIDTH;
     for (int i = threadIdx.x; i < WIDTH; i += THREADS) {
         float place = LLAMA ? 0.0f : (float)positions[(size_t)position * WIDTH + i];
-        work.write(RESIDUAL + i, (float)token[i] + place);
+        work.write(residual_of(0) + i, (float)token[i] + place);
+        work.write(residual_of(1) + i, 0.0f);
     }
     if (threadIdx.x == 0) {
         *best = 0;
@@ -395,5 +549,41 @@ __device__ void end_token(const Model &model, Shared &shared, int *tokens, int *
             atomicExch(arrived, 0);
             atomicExch(arrived + 1, 0);
         }
+    }
+}
+
+// A phase of a layer, or the last one.
+template <class Await>
+__device__ void run_phase(const Model &model, Ring &ring, Shared &shared, int layer, int phase, int &times, float *logits,
+                          unsigned long long *best, Await await) {
+    switch (phase) {
+    case QKV: return qkv_phase(model, ring, shared, layer, await);
+    case ATTENTION:
+        if constexpr (CLUSTER > 1) {
+            return cluster_phase(model, ring, shared, layer, times, await);
+        } else {
+            return attention_phase(model, ring, shared, layer, await);
+        }
+    case OUT: return out_phase(model, ring, shared, layer, await);
+    case UP:
+        if constexpr (MERGED) {
+            return mlp_phase(model, ring, shared, layer, await);
+        } else {
+            return up_phase(model, ring, shared, layer, await);
+        }
+    case DOWN: return down_phase(model, ring, shared, layer, await);
+    default: return logits_phase(model, ring, shared, logits, best, await);
+    }
+}
+
+// By all threads, before anything else: a block must have begun before others of its cluster write into it.
+__device__ void begin_block(Shared &shared) {
+    if constexpr (CLUSTER > 1) {
+        if (threadIdx.x == 0) {
+            barrier_init(shared.met, CLUSTER);
+            barrier_init(shared.met + 1, CLUSTER);
+            barriers_are_ready();
+        }
+        cluster_sync();
     }
 }

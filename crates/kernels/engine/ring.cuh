@@ -86,8 +86,7 @@ struct Ring {
 
     // This block's rows of a matrix.
     template <int MATRIX>
-    __device__ void send_rows(const char *weights, int layer) {
-        Share share(MATRIX, layer);
+    __device__ void send_rows(const char *weights, int layer, Share share) {
         const char *from = weights + begin_of(MATRIX, layer) + share.first * row_bytes(MATRIX);
 #pragma unroll 1
         for (int row = 0; row < share.rows; row += TILE) {
@@ -103,33 +102,72 @@ struct Ring {
         }
     }
 
+    // So many tiles of `each` steps; a tile is in one stage.
+    __device__ void send_tiles(const char *from, int tiles, int each) {
+#pragma unroll 1
+        for (int many = each > 0 ? SLOT_STEPS / each : 0; many > 0 && tiles > 0; tiles -= many) {
+            int bytes = min(many, tiles) * each * TILE * STEP_BYTES;
+            u64 *barrier = claim(bytes);
+            bulk_copy(slot(), from, bytes, barrier);
+            from += bytes;
+            claimed();
+        }
+    }
+
     // The keys and values of earlier positions.
     __device__ void send_positions(const bf16 *caches, int layer, int now, int context) {
 #pragma unroll 1
         for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += blocks()) {
-            Positions part(unit, now);
-            const bf16 *keys = caches + ((size_t)layer * 2 * KV_HEADS + part.head) * context * HEAD;
-            const bf16 *values = keys + (size_t)KEYS * context;
+            send_positions(caches, layer, now, context, unit);
+        }
+    }
+
+    __device__ void send_positions(const bf16 *caches, int layer, int now, int context, int unit) {
+        Positions part(unit, now);
+        const bf16 *keys = caches + ((size_t)layer * 2 * KV_HEADS + part.head) * context * HEAD;
+        const bf16 *values = keys + (size_t)KEYS * context;
 #pragma unroll 1
-            for (int from = part.from; from < part.to; from += SLOT_POSITIONS) {
-                int bytes = 2 * HEAD * min(SLOT_POSITIONS, part.to - from);
-                u64 *barrier = claim(2 * bytes);
-                bulk_copy(slot(), keys + (size_t)from * HEAD, bytes, barrier);
-                bulk_copy(slot() + 2 * HEAD * SLOT_POSITIONS, values + (size_t)from * HEAD, bytes, barrier);
-                claimed();
-            }
+        for (int from = part.from; from < part.to; from += SLOT_POSITIONS) {
+            int bytes = 2 * HEAD * min(SLOT_POSITIONS, part.to - from);
+            u64 *barrier = claim(2 * bytes);
+            bulk_copy(slot(), keys + (size_t)from * HEAD, bytes, barrier);
+            bulk_copy(slot() + 2 * HEAD * SLOT_POSITIONS, values + (size_t)from * HEAD, bytes, barrier);
+            claimed();
+        }
+    }
+
+    // Attention in one phase: what a block of a cluster takes of a head.
+    __device__ void send_heads(const char *weights, const bf16 *caches, int layer, int now, int context) {
+        constexpr int TILES = WIDTH / CLUSTER / TILE, EACH = HEAD / STEP;
+        const char *out = weights + begin_of(OUT, layer);
+#pragma unroll 1
+        for (int unit = blockIdx.x; unit < Positions::COUNT; unit += blocks()) {
+            send_rows<QKV>(weights, layer, Share{unit * SLICE, SLICE});
+            send_positions(caches, layer, now, context, unit);
+            send_tiles(out + (size_t)unit * TILES * EACH * TILE * STEP_BYTES, TILES, EACH);
         }
     }
 
     // What a phase takes.
     __device__ void send(const char *weights, const bf16 *caches, int layer, int phase, int now, int context) {
         switch (phase) {
-        case QKV: return send_rows<QKV>(weights, layer);
-        case ATTENTION: return send_positions(caches, layer, now, context);
-        case OUT: return send_rows<OUT>(weights, layer);
-        case UP: return send_rows<UP>(weights, layer);
-        case DOWN: return send_rows<DOWN>(weights, layer);
-        default: return send_rows<LOGITS>(weights, layer);
+        case QKV: return send_rows<QKV>(weights, layer, share_of(QKV, layer));
+        case ATTENTION:
+            if constexpr (CLUSTER > 1) {
+                return send_heads(weights, caches, layer, now, context);
+            }
+            return send_positions(caches, layer, now, context);
+        case OUT: return send_rows<OUT>(weights, layer, share_of(OUT, layer));
+        case UP:
+            if constexpr (MERGED) {
+                Units own(layer);
+                send_rows<UP>(weights, layer, own.rows());
+                const char *down = weights + begin_of(DOWN, layer) + (size_t)own.first * WIDTH * STEP_BYTES;
+                return send_tiles(down, WIDTH / TILE, own.steps);
+            }
+            return send_rows<UP>(weights, layer, share_of(UP, layer));
+        case DOWN: return send_rows<DOWN>(weights, layer, share_of(DOWN, layer));
+        default: return send_rows<LOGITS>(weights, layer, share_of(LOGITS, layer));
         }
     }
 

@@ -12,8 +12,12 @@
 #include "ring.cuh"
 #include "work.cuh"
 
-constexpr int MOST_COLUMNS = INNER > QUERY ? (INNER > WIDTH ? INNER : WIDTH) : (QUERY > WIDTH ? QUERY : WIDTH);
-constexpr int GROUP_ROWS = 128; // rows whose sums wait in shared memory
+__device__ constexpr int most_of(int a, int b) {
+    return a > b ? a : b;
+}
+// Of x: where the MLP is one phase, its units are few at a time.
+constexpr int MOST_COLUMNS = most_of(MERGED ? SLOT_STEPS * STEP : INNER, most_of(QUERY, WIDTH));
+constexpr int GROUP_ROWS = WARPS > 8 ? 64 : 128; // rows whose sums wait in shared memory
 constexpr int PARTS = BITS == 16 ? 2 : 3; // of x
 // Bytes of a part of x that go with a lane's 16 bytes of weights, in 16 bytes.
 constexpr int PIECES = BITS == 4 ? 2 : 1;
@@ -26,12 +30,23 @@ struct Shared {
         float seen[HEADS_EACH][WARPS][HEAD + 2]; // attention has no x
     };
     float units[MOST_COLUMNS / STEP]; // what a step's whole numbers count in
-    alignas(8) float sums[2][WARPS][GROUP_ROWS];
+    union {
+        alignas(8) float sums[2][WARPS][GROUP_ROWS];
+        float parts[CLUSTER][HEAD + 2]; // what each block of a cluster has gathered, when it has no sums
+    };
     float2 block[WARPS];
+    // Of phases that add to the residual: what one block adds for all; the units of the MLP.
+    alignas(16) float base[ADDING > 0 ? WIDTH : 4], units_of_block[MERGED ? SLOT_STEPS * STEP : 4];
+    // Attention by a cluster: the query, the token's own key and value; barriers.
+    alignas(16) float query[HEAD];
+    alignas(16) bf16 own[2][HEAD];
+    u64 met[2];
     float2 angles[HEAD / 2]; // cosine and sine, of the token's position
     u64 barriers[2][MOST_SLOTS];
     bool last;
 };
+
+static_assert(sizeof(Shared) <= 48 << 10, "what is not asked for by a launch has an end");
 
 // Where the 16 bytes of a part of x lie.
 __device__ int place_of(int step, int piece, int part, int lane) {
@@ -245,5 +260,30 @@ __device__ void multiply_rows(Ring &ring, Shared &shared, Share share, Before be
             }
             finish(row, sum, kept);
         }
+    }
+}
+
+// Tiles of `each` steps times x, each by one warp: `finish` gets a row (from 0 on) and its sum, in some lanes.
+template <class Finish>
+__device__ void multiply_tiles(Ring &ring, const Shared &shared, int tiles, int each, Finish finish) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, in_stage = SLOT_STEPS / each;
+#pragma unroll 1
+    for (int first = 0; first < tiles; first += in_stage) {
+        int many = min(in_stage, tiles - first);
+        const char *stage = ring.take();
+#pragma unroll 2
+        for (int tile = warp; tile < many; tile += WARPS) {
+            float sums[2][4] = {};
+#pragma unroll 1
+            for (int step = 0; step < each; ++step) {
+                multiply_step(stage, tile * each + step, many * each, TILE, shared, step, sums[0]);
+            }
+            float above = sum_of(sums, 0), below = sum_of(sums, 1);
+            if (lane % 4 == 0) {
+                finish((first + tile) * TILE + lane / 4, above);
+                finish((first + tile) * TILE + lane / 4 + 8, below);
+            }
+        }
+        ring.release();
     }
 }

@@ -5,18 +5,37 @@
 // row (a step), then the next 64 bytes of each. SLOT_STEPS of a tile's steps (a stage) are one copy to shared memory. With
 // BITS 8 or 4 a stage ends with its scales: of each row one bf16 a step.
 #pragma once
-#include "../decode/parts.cuh"
 #include "../matmul_bf16/ampere.cuh"
 #include "../matmul_bf16/hopper.cuh"
+#include "parts.cuh"
 
-// The phases of a layer and the last one: all but attention read a matrix.
+// The phases of a layer and the last one. With CLUSTER blocks for a head, all of attention is one phase: its matrices belong
+// to ATTENTION. With MERGED the MLP is one phase: UP.
 enum Phase { QKV, ATTENTION, OUT, UP, DOWN, LOGITS };
+constexpr int ATTENTION_PHASES = CLUSTER > 1 ? 1 : 3, PHASES = ATTENTION_PHASES + (MERGED ? 1 : 2);
+
+// The phase at a place in a layer.
+__device__ constexpr int phase_at(int place) {
+    return CLUSTER == 1 ? place : place == 0 ? ATTENTION : UP + place - 1;
+}
+
+// Phases that are one for two matrices add to the residual: those of a layer, and those before this one.
+constexpr int ADDING = (CLUSTER > 1) + MERGED;
+__device__ constexpr int adding_before(int layer, int phase) {
+    return layer * ADDING + (CLUSTER > 1 && phase > ATTENTION);
+}
 
 constexpr int QUERY = HEADS * HEAD, KEYS = KV_HEADS * HEAD, GROUPED = HEADS / KV_HEADS;
 constexpr int TILE = 16, STEP_BYTES = 64, STEP = STEP_BYTES * 8 / BITS; // STEP: columns
 static_assert(WIDTH % STEP == 0 && QUERY % STEP == 0 && INNER % STEP == 0, "rows are whole steps");
 static_assert(HEAD % 8 == 0 && HEAD <= 256, "lanes share a head by eights");
 static_assert(HEADS % KV_HEADS == 0 && GROUPED % HEADS_EACH == 0, "heads are whole groups");
+static_assert(ADDING == 0 || (BITS == 16 && !LLAMA), "fewer phases are for GPT-2 in bf16");
+static_assert(CLUSTER == 1 || (GROUPED == 1 && HEADS_EACH == 1 && SPLITS == CLUSTER), "a cluster has a head");
+static_assert(CLUSTER == 1 || (HEAD % STEP == 0 && WIDTH % (CLUSTER * TILE) == 0), "tiles are whole");
+
+constexpr int SLICE = 3 * HEAD / CLUSTER; // rows of a head's q, k and v, for a block of its cluster
+static_assert(CLUSTER == 1 || (3 * HEAD % CLUSTER == 0 && SLICE % 2 == 0), "rows come in pairs");
 
 // Rows come in pairs that one thread finishes: of q and k the two numbers that RoPE turns, i and i + HEAD / 2; of Llama's
 // MLP a unit's gate and its other half. An odd vocabulary has a row of zeros at its end.
@@ -78,14 +97,29 @@ __device__ int rank_in(int layer, int phase) {
     return (int)((blockIdx.x + (5 * layer + phase) * 37u) % gridDim.x);
 }
 
-// The rows of a matrix that this block takes.
+// Rows that this block takes.
 struct Share {
     int first, rows;
+};
 
-    __device__ Share(int matrix, int layer) {
-        unsigned int rank = rank_in(layer, matrix), pairs = rows_of(matrix) / 2;
-        first = 2 * (int)(pairs * rank / blocks());
-        rows = 2 * (int)(pairs * (rank + 1) / blocks()) - first;
+__device__ Share share_of(int matrix, int layer) {
+    unsigned int rank = rank_in(layer, matrix), pairs = rows_of(matrix) / 2;
+    int first = 2 * (int)(pairs * rank / blocks());
+    return {first, 2 * (int)(pairs * (rank + 1) / blocks()) - first};
+}
+
+// The steps of DOWN's columns, and the rows of UP that give them, that this block takes when both are one phase.
+struct Units {
+    int first, steps;
+
+    __device__ Units(int layer) {
+        unsigned int rank = rank_in(layer, UP), all = steps_of(DOWN);
+        first = (int)(all * rank / blocks());
+        steps = (int)(all * (rank + 1) / blocks()) - first;
+    }
+
+    __device__ Share rows() const {
+        return {STEP * first, STEP * steps};
     }
 };
 

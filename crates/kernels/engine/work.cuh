@@ -2,13 +2,28 @@
 #pragma once
 #include "shape.cuh"
 
-// The residual; queries, keys and values of the token; the MLP's units; of each head and part of the context what
-// attention has gathered, then its largest score and the sum of its weights.
-constexpr int RESIDUAL = 0, QUERIES = WIDTH, UNITS = QUERIES + QUERY + 2 * KEYS, GATHERED = UNITS + INNER,
+// The residual, three times; queries, keys and values of the token; the MLP's units; of each head and part of the context
+// what attention has gathered, then its largest score and the sum of its weights.
+constexpr int RESIDUAL = 0, QUERIES = 3 * WIDTH, UNITS = QUERIES + QUERY + 2 * KEYS, GATHERED = UNITS + INNER,
               WEIGHED = GATHERED + HEADS * SPLITS * HEAD;
+
+// A phase that adds to the residual reads one of the three, adds to the next, and clears the last, to which the next such
+// phase adds: `turn` counts them.
+__device__ constexpr int residual_of(int turn) {
+    return RESIDUAL + turn % 3 * WIDTH;
+}
 
 struct Work {
     float *numbers;
+
+    __device__ void add(int at, float value) const { atomicAdd(numbers + at, value); }
+
+    // By all blocks, behind the wait.
+    __device__ void clear_residual(int turn) const {
+        for (int i = blockIdx.x * THREADS + threadIdx.x; i < WIDTH; i += blocks() * THREADS) {
+            write(residual_of(turn) + i, 0.0f);
+        }
+    }
 
     // Pairs that begin at `at`, from the L2 cache: other multiprocessors have just written them.
     template <int N>

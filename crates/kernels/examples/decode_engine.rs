@@ -13,7 +13,7 @@
 use gpulab::prelude::*;
 use gpulab_kernels::engine::{
     Engine, EngineConfig, EngineConstants, EngineKernels, EngineModel, EnginePlan, EngineReference, EngineTuning,
-    Family, RandomWeights, WeightBits,
+    Family, RandomWeights, WeightBits, copy_rate,
 };
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -22,8 +22,6 @@ use std::time::Instant;
 /// Tokens of a sample, and how many samples.
 const TOKENS: usize = 32;
 const SAMPLES: usize = 9;
-/// Steps of a stage at the timed shapes.
-const SLOT_STEPS: usize = 16;
 
 fn main() -> Result<()> {
     let (mut out, mut seconds, mut only) = ("decode_engine.csv".to_string(), 100.0, String::new());
@@ -52,7 +50,7 @@ fn main() -> Result<()> {
     // Everything is compiled first, side by side: most of a short run is NVRTC's.
     let timed = shapes.iter().map(|shape| (shape, compiled_in(shape, &ways)));
     let checked = awkward_shapes(simulate);
-    let checks = checked.iter().map(|shape| (shape, EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec()));
+    let checks = checked.iter().map(|shape| (shape, checked_ways(shape, simulate)));
     let timed = timed.filter(|_| !simulate);
     let wanted: Vec<_> =
         checks.chain(timed).flat_map(|(shape, ways)| ways.into_iter().map(move |way| (shape, way))).collect();
@@ -66,30 +64,38 @@ fn main() -> Result<()> {
     });
     let kernels: Vec<_> = wanted.iter().zip(compiled).collect();
     println!("[{:.1} s] {} programs compiled", start.elapsed().as_secs_f64(), kernels.len());
-    for shape in &checked {
-        check(&gpu, shape, &kernels)?;
+    let copy = if simulate { f64::NAN } else { copy_rate(&gpu)? };
+    println!("copy rate {copy:.0} GB/s");
+    let mut rows = Vec::new();
+    let mut exact = vec![Vec::new(); shapes.len()];
+    // A kernel that fails takes the GPU's context along: layers of five phases come first, those of fewer behind all of them.
+    for fewer in [false, true] {
+        for shape in &checked {
+            if let Err(error) = check(&gpu, shape, &kernels, fewer) {
+                println!("{}: {error}", shape.name);
+            }
+        }
+        println!("[{:.1} s] awkward shapes done", start.elapsed().as_secs_f64());
+        for (shape, exact) in shapes.iter().zip(&mut exact).filter(|_| !simulate) {
+            let left = seconds - start.elapsed().as_secs_f64();
+            if left < 6.0 {
+                println!("{}: no time left", shape.name);
+            } else if let Err(error) = time(&gpu, shape, &kernels, fewer, &ways, copy, exact, &mut rows) {
+                println!("{}: {error}", shape.name);
+            }
+            println!("[{:.1} s]", start.elapsed().as_secs_f64());
+        }
+        let lines: Vec<String> = rows.iter().map(|row: &Row| row.csv(copy)).collect();
+        std::fs::write(&out, format!("{ROW}\n{}\n", lines.join("\n")))
+            .unwrap_or_else(|error| println!("{out}: {error}"));
     }
-    println!("[{:.1} s] awkward shapes done", start.elapsed().as_secs_f64());
     if simulate {
         return Ok(());
     }
-    let copy = copy_rate(&gpu)?;
-    println!("copy rate {copy:.0} GB/s");
-    let mut rows = Vec::new();
-    for shape in &shapes {
-        let left = seconds - start.elapsed().as_secs_f64();
-        if left < 6.0 {
-            println!("{}: no time left", shape.name);
-        } else if let Err(error) = time(&gpu, shape, &kernels, &ways, copy, &mut rows) {
-            println!("{}: {error}", shape.name);
-        }
-        println!("[{:.1} s]", start.elapsed().as_secs_f64());
+    match copy_rate(&gpu) {
+        Ok(rate) => println!("copy rate at the end {rate:.0} GB/s; {:.1} s", start.elapsed().as_secs_f64()),
+        Err(error) => println!("{error}"),
     }
-    let mut table = String::from(ROW);
-    table += "\n";
-    rows.iter().for_each(|row: &Row| writeln!(table, "{}", row.csv(copy)).expect("a String takes everything"));
-    std::fs::write(&out, &table).unwrap_or_else(|error| println!("{out}: {error}"));
-    println!("copy rate at the end {:.0} GB/s; {:.1} s", copy_rate(&gpu)?, start.elapsed().as_secs_f64());
     println!("---- {} rows in {out}; the best five of each shape and plan:", rows.len());
     let mut shown: Vec<(String, usize)> = Vec::new();
     rows.sort_by(|a, b| (&a.shape, &a.plan).cmp(&(&b.shape, &b.plan)).then(a.us.total_cmp(&b.us)));
@@ -105,7 +111,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
+const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,blocks,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
 
 /// A shape that is timed or checked, and the positions in front of the token.
 struct Shape {
@@ -116,11 +122,11 @@ struct Shape {
 }
 
 const SHAPES: [(&str, EngineConfig, usize, WeightBits); 5] = [
-    ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Bf16),
     ("gpt2-124M", EngineConfig::GPT2, 512, WeightBits::Bf16),
     ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Int4),
-    ("gpt2-124M", EngineConfig::GPT2, 512, WeightBits::Int4),
+    ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Bf16),
     ("llama-1.2B", EngineConfig::LLAMA_1B, 1024, WeightBits::Int8),
+    ("gpt2-124M", EngineConfig::GPT2, 512, WeightBits::Int4),
 ];
 
 /// A plan with its constants, of a shape, and what became of it.
@@ -146,21 +152,24 @@ impl Row {
     }
 
     fn csv(&self, copy: f64) -> String {
-        let EngineConstants { threads, splits, heads_each, slot_steps } = self.constants;
+        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks } = self.constants;
         let EngineTuning { slots, ahead } = self.tuning;
+        let merged = i32::from(merged);
         let Row { shape, plan, kernels, context, us, p10, p90, bytes, error, .. } = self;
         let shape = shape.replace(' ', ",");
         let share = self.share(copy);
         format!(
-            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}"
+            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{blocks},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}"
         )
     }
 
     fn text(&self, copy: f64) -> String {
-        let EngineConstants { threads, splits, heads_each, slot_steps } = self.constants;
+        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks } = self.constants;
         let EngineTuning { slots, ahead } = self.tuning;
+        let merged = i32::from(merged);
         let tuning = format!(
-            "threads {threads} splits {splits} heads {heads_each} steps {slot_steps} slots {slots} ahead {ahead}"
+            "threads {threads} splits {splits} heads {heads_each} steps {slot_steps} cluster {cluster} merged {merged} \
+             blocks {blocks} slots {slots} ahead {ahead}"
         );
         let Row { shape, plan, us, p10, p90, bytes, error, .. } = self;
         let share = self.share(copy);
@@ -198,7 +207,22 @@ fn error_of(given: &[f32], exact: &[f64]) -> (f64, String) {
 }
 
 /// Of the checks: a ring with fewer slots, parts of the context that are no power of two.
-const ODD: EngineConstants = EngineConstants { threads: 256, splits: 3, heads_each: 1, slot_steps: 8 };
+const ODD: EngineConstants =
+    EngineConstants { threads: 256, splits: 3, heads_each: 1, slot_steps: 8, cluster: 1, merged: false, blocks: 0 };
+
+/// The plans and constants of a check: also layers of fewer phases, which are GPT-2's.
+fn checked_ways(shape: &Shape, simulate: bool) -> Vec<(EnginePlan, EngineConstants)> {
+    let mut ways = EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec();
+    if shape.config.family == Family::Gpt2 {
+        // The simulator has two blocks, with many steps each.
+        let cluster = if simulate { 2 } else { 8 };
+        let two = EngineConstants { slot_steps: 24, cluster, splits: cluster, merged: true, ..ODD };
+        ways.extend([EnginePlan::Fused, EnginePlan::Overlapped, EnginePlan::Persistent].map(|plan| (plan, two)));
+        ways.push((EnginePlan::Persistent, EngineConstants { merged: true, slot_steps: 24, ..ODD }));
+        ways.push((EnginePlan::Persistent, EngineConstants { merged: false, ..two }));
+    }
+    ways
+}
 
 /// Shapes that fill nothing evenly.
 fn awkward_shapes(simulate: bool) -> Vec<Shape> {
@@ -233,34 +257,41 @@ fn awkward_shapes(simulate: bool) -> Vec<Shape> {
     ]
 }
 
-/// What was compiled for a shape.
+/// What was compiled for a shape: layers of five phases, or of fewer.
 fn of_shape<'a>(
     shape: &'a Shape,
     kernels: &'a [Compiled<'a>],
+    fewer: bool,
 ) -> impl Iterator<Item = (EnginePlan, EngineConstants, EngineKernels)> {
-    kernels.iter().filter(move |((own, _), _)| std::ptr::eq(*own, shape)).filter_map(
-        |((shape, (plan, constants)), kernels)| match kernels {
-            Ok(kernels) => Some((*plan, *constants, kernels.clone())),
-            Err(error) => {
-                println!("{} {}: {error}", shape.name, plan.name());
-                None
-            }
-        },
-    )
+    let own = move |constants: &EngineConstants| (constants.cluster > 1 || constants.merged) == fewer;
+    let all = kernels.iter().filter(move |((of, (_, constants)), _)| std::ptr::eq(*of, shape) && own(constants));
+    all.filter_map(|((shape, (plan, constants)), kernels)| match kernels {
+        Ok(kernels) => Some((*plan, *constants, kernels.clone())),
+        Err(error) => {
+            println!("{} {} {constants:?}: {error}", shape.name, plan.name());
+            None
+        }
+    })
 }
 
 /// Holds every plan against f64.
-fn check(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>]) -> Result<()> {
+fn check(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>], fewer: bool) -> Result<()> {
     let &Shape { ref name, config, context, bits } = shape;
     let weights = RandomWeights { config, seed: 5 };
     let caches = cpu::random_bf16(config.cache_len(), 6);
     let mut reference = EngineReference::new(&config, bits, &weights, context, caches.clone());
     let tokens = [11, 98, 302];
     let exact = tokens.map(|token| reference.step(token));
-    let model = Rc::new(EngineModel::new(gpu, &config, bits, ODD.slot_steps, &weights)?);
     let mut line = format!("{name}:");
-    for (plan, _, kernels) in of_shape(shape, kernels) {
-        let mut engine = Engine::new(&model, &kernels, EngineTuning { slots: 7, ..EngineTuning::default() })?;
+    for (plan, constants, kernels) in of_shape(shape, kernels, fewer) {
+        let model = Rc::new(EngineModel::new(gpu, &kernels, &weights)?);
+        let mut engine = match Engine::new(&model, &kernels, EngineTuning { slots: 7, ..EngineTuning::default() }) {
+            Ok(engine) => engine,
+            Err(error) => {
+                println!("{name} {} {constants:?}: {error}", plan.name());
+                continue;
+            }
+        };
         engine.begin(&tokens, context, Some(&caches), (0.0, 0))?;
         let mut worst = 0.0_f64;
         for (at, exact) in exact.iter().enumerate() {
@@ -271,50 +302,72 @@ fn check(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>]) -> Result<()> {
                 println!("WRONG: {} {name}, step {at}: {text}", plan.name());
             }
         }
-        write!(line, " {} {worst:.1e}", plan.name()).expect("a String takes everything");
+        let EngineConstants { cluster, merged, .. } = constants;
+        write!(line, " {} {cluster} {merged} {worst:.1e};", plan.name()).expect("a String takes everything");
     }
     println!("{line}");
     Ok(())
 }
 
+#[allow(clippy::too_many_arguments)] // one call
 fn time(
     gpu: &Gpu,
     shape: &Shape,
     kernels: &[Compiled<'_>],
+    fewer: bool,
     ways: &[Way],
     copy: f64,
+    exact: &mut Vec<f64>,
     rows: &mut Vec<Row>,
 ) -> Result<()> {
     let begin = Instant::now();
     let &Shape { ref name, config, context, bits } = shape;
     let weights = RandomWeights { config, seed: 9 };
     let caches = cpu::random_bf16(config.cache_len(), 10);
-    let model = Rc::new(EngineModel::new(gpu, &config, bits, SLOT_STEPS, &weights)?);
-    let laid_out = begin.elapsed().as_secs_f64();
-    let mut reference = EngineReference::new(&config, bits, &weights, context, caches.clone());
-    let exact = reference.step(42);
-    let bytes = model.bytes_a_token(context);
-    let (checked, floor) = (begin.elapsed().as_secs_f64() - laid_out, bytes as f64 / copy / 1e3);
-    println!("{name}: laid out in {laid_out:.1} s, f64 in {checked:.1} s, {bytes} bytes, floor {floor:.1} µs");
-    for (plan, constants, kernels) in of_shape(shape, kernels) {
+    if exact.is_empty() {
+        *exact = EngineReference::new(&config, bits, &weights, context, caches.clone()).step(42);
+        println!("{name}: f64 in {:.1} s", begin.elapsed().as_secs_f64());
+    }
+    // Weights are laid out anew only for constants that need another order.
+    let mut laid_out: Option<Rc<EngineModel>> = None;
+    for (plan, constants, kernels) in of_shape(shape, kernels, fewer) {
+        let begin = Instant::now();
+        let model = match laid_out.take().filter(|model| model.suits(&kernels)) {
+            Some(model) => model,
+            None => Rc::new(EngineModel::new(gpu, &kernels, &weights)?),
+        };
+        laid_out = Some(Rc::clone(&model));
+        let bytes = model.bytes_a_token(context);
+        let floor = bytes as f64 / copy / 1e3;
+        println!("{name}: laid out in {:.1} s, {bytes} bytes, floor {floor:.1} µs", begin.elapsed().as_secs_f64());
         let mut engine = match Engine::new(&model, &kernels, EngineTuning::default()) {
             Ok(engine) => engine,
             Err(error) => {
-                println!("{name} {}: {error}", plan.name());
+                println!("{name} {} {constants:?}: {error}", plan.name());
                 continue;
             }
         };
         for way in ways.iter().filter(|way| way.is_of(shape) && (way.plan, way.constants) == (plan, constants)) {
             let tuning = way.tuning;
-            engine.tune(tuning)?;
-            engine.begin(&[42], context, Some(&caches), (0.0, 0))?;
-            engine.step()?;
-            let (error, text) = error_of(&engine.logits()?, &exact);
+            let run = |engine: &mut Engine| -> Result<Vec<f32>> {
+                engine.tune(tuning)?;
+                engine.begin(&[42], context, Some(&caches), (0.0, 0))?;
+                engine.step()?;
+                engine.logits()
+            };
+            let given = match run(&mut engine) {
+                Ok(given) => given,
+                Err(error) => {
+                    println!("{name} {} {constants:?}: {error}", plan.name());
+                    continue;
+                }
+            };
+            let (error, text) = error_of(&given, exact);
             if !text.is_empty() {
                 println!("WRONG: {name} {} {tuning:?}: {text}", plan.name());
                 continue;
             }
-            let times = (0..SAMPLES).map(|_| sample(gpu, &mut engine, context)).collect::<Result<Vec<_>>>()?;
+            let times = (0..SAMPLES).map(|_| engine.token_us(context, TOKENS)).collect::<Result<Vec<_>>>()?;
             let Summary { median: us, p10, p90, .. } = Summary::of(&times);
             let (tuning, kernels) = (engine.tuning(), engine.kernels_a_token());
             let (shape, plan) = (name.clone(), plan.name());
@@ -340,32 +393,44 @@ impl Way {
     }
 }
 
-/// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all).
+/// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all); and, where they are not 1, 0
+/// and 0, cluster, merged, blocks.
 const WAYS: &str = "
-llama-1.2B operators   256  4 1 16  0 0
-llama-1.2B fused       256  4 1 16  0 0
-llama-1.2B_Bf16 overlapped 256 4 1 16 0 0
-llama-1.2B_Bf16 overlapped 128 4 1 16 0 0
-llama-1.2B_Bf16 persistent 256 4 1 16 0 2
-llama-1.2B_Bf16 persistent 256 4 1 16 0 3
-llama-1.2B_Bf16 persistent 128 4 1 16 0 3
-llama-1.2B_Bf16 persistent 256 4 1  8 0 5
-llama-1.2B_Bf16 persistent 256 4 1 32 0 2
-gpt2-124M operators    256  5 1 16  0 0
-gpt2-124M fused        256  5 1 16  0 0
-gpt2-124M_Bf16 overlapped 256 5 1 16 0 0
+gpt2-124M_Bf16 operators  256 5 1 24 0 0
+gpt2-124M_Bf16 fused      256 5 1 24 0 0
 gpt2-124M_Bf16 overlapped 256 5 1 24 0 0
-gpt2-124M_Bf16 overlapped 128 5 1 24 0 0
-gpt2-124M_Bf16 overlapped 128 3 1 24 0 0
-gpt2-124M_Bf16 persistent 256 5 1 16 0 0
 gpt2-124M_Bf16 persistent 256 5 1 24 0 0
-gpt2-124M_Bf16 persistent 128 5 1 24 0 0
+gpt2-124M_Bf16 persistent 256 8 1 24 0 0 8 1
+gpt2-124M_Bf16 persistent 256 4 1 24 0 0 4 1
+gpt2-124M_Bf16 fused      256 8 1 24 0 0 8 1
+gpt2-124M_Bf16 overlapped 256 8 1 24 0 0 8 1
+gpt2-124M_Bf16 overlapped 256 8 1 24 0 0 8 0
+gpt2-124M_Bf16 overlapped 384 8 1 24 0 0 8 1
+gpt2-124M_Bf16 persistent 256 8 1 24 0 2 8 1
+gpt2-124M_Bf16 persistent 256 8 1 24 0 4 8 1
+gpt2-124M_Bf16 persistent 384 8 1 24 0 0 8 1
+gpt2-124M_Bf16 persistent 384 4 1 24 0 0 4 1
+gpt2-124M_Bf16 persistent 256 8 1 12 0 0 8 1
+gpt2-124M_Bf16 persistent 256 5 1 24 0 0 1 1
+gpt2-124M_Bf16 persistent 256 8 1 24 0 0 8 0
+llama-1.2B_Int4 operators  256 4 1 16 0 0
+llama-1.2B_Int4 fused      256 4 1 16 0 0
 llama-1.2B_Int4 overlapped 256 4 1 16 0 0
-llama-1.2B_Int4 overlapped 128 4 1 16 0 0
-llama-1.2B_Int4 overlapped 256 8 2 16 0 0
 llama-1.2B_Int4 persistent 256 4 1 16 0 3
+llama-1.2B_Int4 persistent 384 4 1 16 0 3
+llama-1.2B_Int4 persistent 512 4 1 16 0 3
+llama-1.2B_Bf16 operators  256 4 1 16 0 0
+llama-1.2B_Bf16 fused      256 4 1 16 0 0
+llama-1.2B_Bf16 overlapped 256 4 1 16 0 0
+llama-1.2B_Bf16 persistent 256 4 1 16 0 3
+llama-1.2B_Bf16 persistent 512 4 1 16 0 3
+llama-1.2B_Int8 operators  256 4 1 16 0 0
+llama-1.2B_Int8 fused      256 4 1 16 0 0
 llama-1.2B_Int8 overlapped 256 4 1 16 0 0
 llama-1.2B_Int8 persistent 256 4 1 16 0 3
+llama-1.2B_Int8 persistent 512 4 1 16 0 3
+gpt2-124M_Int4 operators  256 5 1 16 0 0
+gpt2-124M_Int4 fused      256 5 1 16 0 0
 gpt2-124M_Int4 overlapped 256 5 1 16 0 0
 gpt2-124M_Int4 persistent 256 5 1 16 0 0
 ";
@@ -374,6 +439,7 @@ fn parsed(text: &str) -> Vec<Way> {
     let way = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |at: usize| words[at].parse().unwrap_or_else(|_| panic!("no number: {line}"));
+        let further = |at: usize, usual: usize| if at < words.len() { number(at) } else { usual };
         let plan = EnginePlan::ALL.into_iter().find(|plan| plan.name() == words[1]);
         Way {
             shape: words[0].replace('_', " "),
@@ -383,6 +449,9 @@ fn parsed(text: &str) -> Vec<Way> {
                 splits: number(3),
                 heads_each: number(4),
                 slot_steps: number(5),
+                cluster: further(8, 1),
+                merged: further(9, 0) != 0,
+                blocks: further(10, 0),
             },
             tuning: EngineTuning { slots: number(6), ahead: number(7) },
         }
@@ -399,24 +468,4 @@ fn compiled_in(shape: &Shape, ways: &[Way]) -> Vec<(EnginePlan, EngineConstants)
         }
     }
     all
-}
-
-/// The µs of a token, the mean of a sample.
-fn sample(gpu: &Gpu, engine: &mut Engine, context: usize) -> Result<f64> {
-    engine.begin(&[42], context - TOKENS / 2 - 2, None, (0.0, 0))?;
-    (0..2).try_for_each(|_| engine.step())?;
-    gpu.synchronize()?;
-    let start = gpu.event()?;
-    for _ in 0..TOKENS {
-        engine.step()?;
-    }
-    Ok(gpu.event()?.ms_since(&start)? * 1e3 / TOKENS as f64)
-}
-
-/// GB/s of a copy of 1 GiB within the device, bytes read and written both counted.
-fn copy_rate(gpu: &Gpu) -> Result<f64> {
-    let n = 1 << 28;
-    let (from, mut to) = (gpu.zeros::<f32>(n)?, gpu.zeros::<f32>(n)?);
-    let time = gpu.time(&Bench::default(), |_| to.copy_from_buffer(&from))?;
-    Ok(8.0 * n as f64 / time.median / 1e6)
 }

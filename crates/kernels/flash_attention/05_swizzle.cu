@@ -16,7 +16,7 @@ __device__ int swizzled(int row, int piece) {
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
     flash_attention(const bf16 *q, const bf16 *k, const bf16 *v, bf16 *o, int length, int group, float scale,
-                    int causal) {
+                    int CAUSAL_AND_LSE) {
     extern __shared__ __align__(1024) unsigned char memory[];
     Shared &shared = *(Shared *)memory;
     int lane = threadIdx.x % 32;
@@ -106,6 +106,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
         }
     }
     finish(rows, factor);
+#ifdef STORE_LSE
+    store_lse(rows, factor, lse + (size_t)head * length, row, length, scale);
+#endif
     multiply_rows(o_part, factor);
 #pragma unroll
     for (int x = 0; x < HEAD / 8; ++x) {

@@ -26,7 +26,7 @@ __device__ void fetch(bf16 (&to)[HEAD / 64][KEYS * 64], const TensorMap *map, in
 extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
     flash_attention(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
                     const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap o_map, int length,
-                    int group, float scale, int causal) {
+                    int group, float scale, int CAUSAL_AND_LSE) {
     extern __shared__ __align__(1024) unsigned char memory[];
     Shared &shared = *(Shared *)memory;
     int warpgroup = threadIdx.x / 128;
@@ -158,6 +158,9 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
     wgmma_wait<0>();
     arrived(o_part);
     finish(rows, factor);
+#ifdef STORE_LSE
+    store_lse(rows, factor, lse + (size_t)head * length, first_row + thread / 32 * 16 + thread % 32 / 4, length, scale);
+#endif
     multiply_rows(o_part, factor);
     // Whole rows leave through this warpgroup's part of q's place, which nobody reads any more.
 #pragma unroll

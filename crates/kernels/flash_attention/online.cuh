@@ -3,6 +3,13 @@
 #pragma once
 #include <cuda_bf16.h>
 
+// What follows the forward pass by a backward pass (flash_backward/forward.cu) has a kernel take one more array.
+#ifdef STORE_LSE
+#define CAUSAL_AND_LSE causal, float *lse
+#else
+#define CAUSAL_AND_LSE causal
+#endif
+
 // The score of a key that is not to be seen, 2^x of which is 0; and what the maximum is before the first key. That one is
 // finite: -infinity - LOWEST is -infinity, where -infinity - -infinity would be no number.
 #define HIDDEN __int_as_float(0xff800000)
@@ -71,6 +78,18 @@ __device__ __forceinline__ void finish(const Rows &rows, float (&factor)[2]) {
     for (int half = 0; half < 2; ++half) {
         float total = rows.total[half] + __shfl_xor_sync(~0u, rows.total[half], 1);
         factor[half] = 1.0f / (total + __shfl_xor_sync(~0u, total, 2));
+    }
+}
+
+// Leaves log2 of the sum of powers of a head's queries, for the backward pass. `row`: the thread's first one; `factor`: as
+// finish gives it.
+__device__ __forceinline__ void store_lse(const Rows &rows, const float (&factor)[2], float *lse, int row, int length,
+                                          float scale) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        if (threadIdx.x % 4 == 0 && row + half * 8 < length) {
+            lse[row + half * 8] = rows.most[half] * scale - log2f(factor[half]);
+        }
     }
 }
 

@@ -3,9 +3,11 @@
 use crate::code::{Diff, Listing};
 use crate::counters::{RungCount, RungCounters};
 use crate::ladder::{RUNGS, Rung};
+use crate::sparse::{Blocks, Pattern, entries_fit};
 use crate::topics::{
-    Codes, Embedding, FlashAttention, Launches, Matmul, MatmulBf16, Norm, QuantizedGemv, QuantizedMatmul, Reduction,
-    ResidualNorm, Rope, Size, Softmax, Topic, VectorAdd, fits, known_width, reason,
+    BlockSparse, Codes, Embedding, FlashAttention, FlashBackward, Launches, Matmul, MatmulBf16, Norm, QuantizedGemv,
+    QuantizedMatmul, Reduction, ResidualNorm, Rope, Size, Softmax, Spmm, Spmv, Topic, TwoFourProduct, VectorAdd, fits,
+    known_width, reason,
 };
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, KernelResources};
@@ -65,12 +67,26 @@ pub enum Ladder {
     FlashAttention,
     /// The same where no query sees a key behind it.
     CausalFlashAttention,
+    /// The gradients of attention's inputs, in bf16; a size is that of attention.
+    FlashBackward,
+    /// The same where no query sees a key behind it.
+    CausalFlashBackward,
     /// A matrix of 4 bits times a vector in bf16, 128 columns to a scale; a size is (rows, columns).
     QuantizedGemv,
     /// The same with 8 bits.
     QuantizedGemvInt8,
     /// Up to 64 vectors in bf16 times a matrix of 4 bits; a size is (vectors, rows, columns).
     QuantizedMatmul,
+    /// A sparse matrix in CSR times a vector in f32, its entries anywhere; a size is (rows, columns, entries).
+    Spmv,
+    /// The same where a few rows have most of the entries.
+    SpmvPowerLaw,
+    /// A sparse matrix in CSR times a dense one in f32; a size is (side of the sparse one, width of the dense one, entries).
+    Spmm,
+    /// The same in bf16, entries in blocks of 32 × 32.
+    BlockSparse,
+    /// A 2:4 matrix times a dense one in bf16; a size is (m, n, k).
+    TwoFour,
 }
 
 impl Ladder {
@@ -102,9 +118,16 @@ impl Ladder {
         Ladder::ResidualNorm,
         Ladder::FlashAttention,
         Ladder::CausalFlashAttention,
+        Ladder::FlashBackward,
+        Ladder::CausalFlashBackward,
         Ladder::QuantizedGemv,
         Ladder::QuantizedGemvInt8,
         Ladder::QuantizedMatmul,
+        Ladder::Spmv,
+        Ladder::SpmvPowerLaw,
+        Ladder::Spmm,
+        Ladder::BlockSparse,
+        Ladder::TwoFour,
     ];
 
     /// The folder of its kernels, and how many numbers a size has.
@@ -122,9 +145,16 @@ impl Ladder {
             Ladder::Embedding => ("embedding", 3),
             Ladder::FlashAttention => ("flash_attention", 3),
             Ladder::CausalFlashAttention => ("flash_attention_causal", 3),
+            Ladder::FlashBackward => ("flash_backward", 3),
+            Ladder::CausalFlashBackward => ("flash_backward_causal", 3),
             Ladder::QuantizedGemv => ("quantized_gemv", 2),
             Ladder::QuantizedGemvInt8 => ("quantized_gemv_int8", 2),
             Ladder::QuantizedMatmul => ("quantized_matmul", 3),
+            Ladder::Spmv => ("spmv", 3),
+            Ladder::SpmvPowerLaw => ("spmv_power_law", 3),
+            Ladder::Spmm => ("spmm", 3),
+            Ladder::BlockSparse => ("block_sparse", 3),
+            Ladder::TwoFour => ("two_four", 3),
         }
     }
 
@@ -145,9 +175,16 @@ impl Ladder {
             Ladder::Embedding => Box::new(Embedding::new(gpu, path)?),
             Ladder::FlashAttention => Box::new(FlashAttention::new(gpu, path, false)?),
             Ladder::CausalFlashAttention => Box::new(FlashAttention::new(gpu, path, true)?),
+            Ladder::FlashBackward => Box::new(FlashBackward::new(gpu, path, false)?),
+            Ladder::CausalFlashBackward => Box::new(FlashBackward::new(gpu, path, true)?),
             Ladder::QuantizedGemv => Box::new(QuantizedGemv::new(gpu, path, Codes::INT4)?),
             Ladder::QuantizedGemvInt8 => Box::new(QuantizedGemv::new(gpu, path, Codes::INT8)?),
             Ladder::QuantizedMatmul => Box::new(QuantizedMatmul::new(gpu, path, Codes::INT4)?),
+            Ladder::Spmv => Box::new(Spmv::new(gpu, path, Pattern::Uniform)?),
+            Ladder::SpmvPowerLaw => Box::new(Spmv::new(gpu, path, Pattern::PowerLaw)?),
+            Ladder::Spmm => Box::new(Spmm::new(gpu, path)?),
+            Ladder::BlockSparse => Box::new(BlockSparse::new(gpu, path)?),
+            Ladder::TwoFour => Box::new(TwoFourProduct::new(gpu, path)?),
         })
     }
 
@@ -162,15 +199,16 @@ impl Ladder {
         })
     }
 
-    /// The topic's name, which is its folder's; of attention under a causal mask, and of codes of 8 bits, with
-    /// that behind it.
+    /// The topic's name, which is its folder's; of attention under a causal mask, of codes of 8 bits, and of rows of
+    /// uneven length, with that behind it.
     pub fn topic(self) -> &'static str {
         self.about().0
     }
 
     /// The folder of its kernels.
     fn folder(self) -> &'static str {
-        self.about().0.trim_end_matches("_causal").trim_end_matches("_int8")
+        let suffixes = ["_causal", "_int8", "_power_law"];
+        suffixes.iter().fold(self.about().0, |name, suffix| name.trim_end_matches(suffix))
     }
 
     /// Its rungs, in reading order.
@@ -200,9 +238,13 @@ impl Ladder {
         let size = match (self, size.into()) {
             (Ladder::Matmul | Ladder::MatmulBf16, Size::One(side)) => Size::Three(side, side, side),
             (Ladder::Embedding, Size::Two(rows, width)) => Size::Three(rows, width, rows.div_ceil(4)),
-            (Ladder::FlashAttention | Ladder::CausalFlashAttention, Size::Two(heads, length)) => {
-                Size::Three(heads, length, 128)
-            }
+            (
+                Ladder::FlashAttention
+                | Ladder::CausalFlashAttention
+                | Ladder::FlashBackward
+                | Ladder::CausalFlashBackward,
+                Size::Two(heads, length),
+            ) => Size::Three(heads, length, 128),
             (_, size) => size,
         };
         if size.numbers().contains(&0) {
@@ -216,12 +258,20 @@ impl Ladder {
             2 => size.two().map(drop),
             _ => size.three().map(drop),
         }?;
-        if self.folder() == "flash_attention" {
+        if self.folder().starts_with("flash_") {
             known_width(size.three()?.2)?;
         }
         match (self, size) {
             (Ladder::QuantizedGemv | Ladder::QuantizedGemvInt8, Size::Two(rows, columns))
             | (Ladder::QuantizedMatmul, Size::Three(_, rows, columns)) => drop(Codes::INT4.lengths(rows, columns)?),
+            (Ladder::Spmv | Ladder::SpmvPowerLaw, Size::Three(rows, columns, entries)) => {
+                entries_fit(rows, columns, entries)?;
+            }
+            (Ladder::Spmm, Size::Three(side, _, entries)) => entries_fit(side, side, entries)?,
+            (Ladder::BlockSparse, Size::Three(side, _, entries)) => {
+                let rows = side.div_ceil(Blocks::SIDE);
+                entries_fit(rows, rows, entries.div_ceil(Blocks::SIDE * Blocks::SIDE))?;
+            }
             _ => (),
         }
         Ok(size)

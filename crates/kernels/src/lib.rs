@@ -8,6 +8,7 @@
 //! | [`run`] | a ladder's rungs and their peers, checked and timed alternately on the same arrays |
 //! | [`counters`] | what the simulator counts of each rung, side by side |
 //! | [`engine`] | a token of a language model at the speed of its memory |
+//! | [`sparse`] | how sparse matrices lie in memory: CSR, blocks, 2:4 |
 //! | [`code`] | a kernel's source, and what changed between two, as listings in colour |
 //!
 //! The kernels themselves lie beside `src`, a folder a topic: `reduction/07_grid_stride.cu`.
@@ -19,12 +20,14 @@ pub mod ladder;
 pub mod ladders;
 mod picture;
 pub mod run;
+pub mod sparse;
 pub mod topics;
 
 pub use counters::{RungCount, RungCounters};
 pub use ladders::Ladder;
 pub use run::LadderRun;
 pub use topics::{
-    Attention, AttentionStep, AttentionWork, Codes, Embedding, FlashAttention, Matmul, MatmulBf16, Norm, NormInputs,
-    QuantizedGemv, QuantizedMatmul, Reduction, ResidualNorm, Rope, Shape, Size, Softmax, VectorAdd,
+    Attention, AttentionStep, AttentionWork, BlockSparse, Codes, Embedding, FlashAttention, FlashBackward, Matmul,
+    MatmulBf16, Norm, NormInputs, QuantizedGemv, QuantizedMatmul, Reduction, ResidualNorm, Rope, Shape, Size, Softmax,
+    Spmm, Spmv, TwoFourProduct, VectorAdd,
 };

@@ -1,9 +1,10 @@
 //! A ladder's rungs and their peers, checked and timed alternately on the same arrays; the run is plain data, to rows and back.
 
 use crate::ladders::Ladder;
+use crate::sparse::Csr;
 use crate::topics::{
-    Allocation, Array, Codes, Cost, HostArray, Launches, Reference, Size, Topic, fits, on_gpu, poisoned, reason,
-    relative_error, wrong,
+    Allocation, Array, Codes, Cost, HostArray, Launches, Reference, Size, Topic, blocks_of, fits, on_gpu, poisoned,
+    reason, relative_error, two_four_of, wrong,
 };
 use gpulab::bench::Bench;
 use gpulab::cpu;
@@ -527,6 +528,9 @@ impl Ladder {
                 | Ladder::QuantizedGemv
                 | Ladder::QuantizedGemvInt8
                 | Ladder::QuantizedMatmul
+                | Ladder::Spmm
+                | Ladder::BlockSparse
+                | Ladder::TwoFour
         ) {
             // CUB and PyTorch are no libraries to load: `env/baselines/record_ladders.py` brings them along.
             return Ok(Vec::new());
@@ -542,6 +546,7 @@ impl Ladder {
         let bf16 = match self {
             Ladder::Matmul => false,
             Ladder::MatmulBf16 => true,
+            Ladder::Spmm | Ladder::BlockSparse | Ladder::TwoFour => return dense(gpu, &blas, job),
             _ => return unpacked(gpu, &blas, job),
         };
         let sides = job.size.three()?;
@@ -594,6 +599,55 @@ fn unpacked<'a>(gpu: &Gpu, blas: &Cublas, job: &Workload<'_>) -> Result<Vec<Peer
         peers.push(Peer { name: name.to_string(), error: error.ok(), work: PeerWork::Calls(Box::new(work)) });
     }
     Ok(peers)
+}
+
+/// cuBLAS on the same matrix with its zeros. Its rate counts the sparse product's operations.
+fn dense<'a>(gpu: &Gpu, blas: &Cublas, job: &Workload<'_>) -> Result<Vec<Peer<'a>>> {
+    let (first, second, third) = job.size.three()?;
+    let sides = if job.ladder == Ladder::TwoFour { (first, second, third) } else { (first, second, first) };
+    let set = |hosts: &Vec<HostArray>| {
+        let a = with_zeros(job.ladder, hosts, sides.2);
+        let b = hosts.last().expect("b is the last input");
+        let c =
+            if b.dtype() == "f32" { Allocation::F32(sides.0 * sides.1) } else { Allocation::Bf16(sides.0 * sides.1) };
+        Ok((Array::new(gpu, &a)?, Array::new(gpu, b)?, Array::poisoned(gpu, c)?))
+    };
+    let mut sets = job.sets.iter().map(set).collect::<Result<Vec<_>>>()?;
+    let blas = blas.clone();
+    let call = move |(a, b, c): &mut (Array, Array, Array)| match a {
+        Array::F32(a) => blas.multiply(a, b.f32()?, c.f32_mut()?, sides),
+        _ => blas.multiply(a.bf16()?, b.bf16()?, c.bf16_mut()?, sides),
+    };
+    let error = relative_error(&job.exact[..1], |set| {
+        call(&mut sets[set])?;
+        Ok(vec![sets[set].2.to_host()?])
+    });
+    let work = move |at: usize| {
+        let count = sets.len();
+        call(&mut sets[at % count])
+    };
+    let work = PeerWork::Calls(Box::new(work));
+    Ok(vec![Peer { name: "cuBLAS, dense".to_string(), error: error.ok(), work }])
+}
+
+/// The sparse matrix of such inputs, row-major with its zeros.
+fn with_zeros(ladder: Ladder, inputs: &[HostArray], columns: usize) -> HostArray {
+    let bf16 = |rows: Vec<Vec<f32>>| HostArray::Bf16(rows.concat().into_iter().map(cpu::bf16_from_f32).collect());
+    match (ladder, inputs) {
+        (Ladder::Spmm, [HostArray::Index(starts), HostArray::Index(indices), HostArray::F32(values), ..]) => {
+            let csr = Csr { columns, starts: starts.clone(), indices: indices.clone(), values: values.clone() };
+            HostArray::F32(csr.to_dense())
+        }
+        (Ladder::TwoFour, inputs) => {
+            let a = two_four_of(inputs, columns);
+            let rows = a.values.len() * 2 / columns.next_multiple_of(64).max(1);
+            bf16((0..rows).into_par_iter().map(|row| a.row(row)).collect())
+        }
+        _ => {
+            let a = blocks_of(inputs, columns);
+            bf16((0..columns).into_par_iter().map(|row| a.row(row)).collect())
+        }
+    }
 }
 
 #[cfg(test)]

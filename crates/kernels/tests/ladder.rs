@@ -100,6 +100,12 @@ fn every_kernel_is_right_in_every_order_of_blocks_and_makes_no_mistake() {
                     sizes.of(&all, all[one]).into_iter().for_each(|shape| flash_attention(rung, &flash, causal, shape));
                 });
             }),
+            // Holds itself against f64 at 1, 33 and 129 tokens, with heads that share k and v. More lengths are in its own tests.
+            "flash_backward" => each(&mut |sizes| {
+                for causal in sizes.of(&[false, true], true) {
+                    FlashBackward::new(gpu, rung.path, causal).unwrap_or_else(|error| panic!("{error}"));
+                }
+            }),
             // Both hold themselves against f64 at awkward sizes.
             "rope" => each(&mut |_| drop(Rope::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}")))),
             "residual_rms_norm" => {
@@ -117,6 +123,17 @@ fn every_kernel_is_right_in_every_order_of_blocks_and_makes_no_mistake() {
                     QuantizedMatmul::new(gpu, rung.path, codes).unwrap_or_else(|error| panic!("{error}"));
                 }
             }),
+            // And these, with rows of all patterns, blocks, and groups of four.
+            "spmv" => each(&mut |_| {
+                drop(Spmv::new(gpu, rung.path, sparse::Pattern::Uniform).unwrap_or_else(|error| panic!("{error}")));
+            }),
+            "spmm" => each(&mut |_| drop(Spmm::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}")))),
+            "block_sparse" => {
+                each(&mut |_| drop(BlockSparse::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}"))));
+            }
+            "two_four" => {
+                each(&mut |_| drop(TwoFourProduct::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}"))));
+            }
             other => panic!("nobody holds `{other}` against a reference\nnext: add it here"),
         }
     }

@@ -1,5 +1,6 @@
 //! The twins in Rust: right in the simulator, without a mistake, and with the counters of the CUDA C beside them.
 
+use gpulab::cpu::{AttentionMask, AttentionShape};
 use gpulab::inspect::Counters;
 use gpulab::launch::Source;
 use gpulab::prelude::*;
@@ -20,7 +21,7 @@ fn every_file_is_a_rungs_twin() {
     let known: BTreeSet<String> = twins().iter().map(|(rung, _)| format!("{}.rs", rung.path)).collect();
     let folder = gpulab_kernels::ladder::folder();
     let mut files = BTreeSet::new();
-    for topic in ["vector_add", "reduction", "matmul", "matmul_bf16", "softmax"] {
+    for topic in ["vector_add", "reduction", "matmul", "matmul_bf16", "softmax", "flash_attention"] {
         for file in std::fs::read_dir(folder.join(topic)).unwrap() {
             let name = file.unwrap().file_name().into_string().unwrap();
             files.extend(name.ends_with(".rs").then(|| format!("{topic}/{name}")));
@@ -73,6 +74,7 @@ fn run(gpu: &Gpu, rung: &Rung, kernel: &Kernel, n: usize, shape: (usize, usize, 
         "matmul" => matmul(gpu, rung, kernel, shape),
         "matmul_bf16" => matmul_bf16(gpu, rung, kernel, shape),
         "softmax" => softmax(gpu, rung, kernel, (shape.0, shape.1)),
+        "flash_attention" => flash_attention(gpu, rung, kernel, shape.0),
         other => panic!("nobody holds `{other}` against a reference\nnext: add it here"),
     };
     done.unwrap_or_else(|error| panic!("{} at {n} or {shape:?}: {error}", rung.path))
@@ -168,4 +170,31 @@ fn matmul_bf16(gpu: &Gpu, rung: &Rung, kernel: &Kernel, (m, n, k): (usize, usize
         assert_eq!(given, bits(exact), "{} at {m}, {n}, {k}, element {at}", rung.path);
     }
     Ok(seen)
+}
+
+/// Two heads of q that share one of k and v, without a mask and with one, against f64.
+fn flash_attention(gpu: &Gpu, rung: &Rung, kernel: &Kernel, length: usize) -> Result<Inspection> {
+    let shape = AttentionShape { batch: 1, q_heads: 2, kv_heads: 1, length, width: 128 };
+    let inputs =
+        cpu::attention_inputs(shape, 3, 4.0).map(|x| x.into_iter().map(cpu::bf16_from_f32).collect::<Vec<_>>());
+    let number = |bits: &[u16], at: usize| f64::from(cpu::f32_from_bf16(bits[at]));
+    let [q, k, v] = &inputs;
+    let [on_q, on_k, on_v] = [gpu.to_device(q)?, gpu.to_device(k)?, gpu.to_device(v)?];
+    let config = rung.launch(length * shape.width, shape.q_heads, gpu.multiprocessors());
+    let scale = std::f32::consts::LOG2_E / (shape.width as f32).sqrt();
+    let run = |causal: bool| {
+        let mut o = gpu.poison::<u16>(shape.q_numbers())?;
+        let seen = kernel.inspect(config, (&on_q, &on_k, &on_v, &mut o, length as i32, 2, scale, i32::from(causal)))?;
+        assert_eq!(seen.findings, [], "{}", rung.path);
+        let (o, rows) = (o.to_host()?, (0..shape.rows()).collect::<Vec<_>>());
+        let (of_q, of_k, of_v) = (|at| number(q, at), |at| number(k, at), |at| number(v, at));
+        let (mask, inputs) =
+            (AttentionMask { causal, ..AttentionMask::default() }, (&of_q as _, &of_k as _, &of_v as _));
+        let off = cpu::attention_wrong(&|at| number(&o, at), inputs, shape, &mask, &rows, cpu::Rounding::Bf16);
+        assert_eq!(off, None, "{} at {length}, causal: {causal}", rung.path);
+        Ok(seen)
+    };
+    // What is asked of memory is compared under the mask.
+    let _whole = run(false)?;
+    run(true)
 }

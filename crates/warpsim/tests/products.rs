@@ -469,6 +469,68 @@ fn products_of_a_warp() {
 }
 
 #[test]
+fn sparse_products_of_a_warp() {
+    let mut random = Random(7);
+    for (ty, pair, form) in [("bf16", 0, "sp::ordered_metadata"), ("bf16", 1, "sp"), ("f16", 0, "sp"), ("f16", 1, "sp")]
+    {
+        let factors = Factors::sparse([ty, ty], &mut random);
+        let ptx = format!(
+            ".version 8.7
+.target sm_90
+.address_size 64
+.visible .entry product(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 places)
+{{
+    .reg .b32 %r<11>;
+    .reg .b32 %d<4>;
+    .reg .b64 %rd<7>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [b];
+    ld.param.u64 %rd3, [c];
+    ld.param.u64 %rd4, [places];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd5, %r1, 16;
+    mul.wide.u32 %rd6, %r1, 4;
+    add.u64 %rd1, %rd1, %rd5;
+    add.u64 %rd2, %rd2, %rd5;
+    add.u64 %rd3, %rd3, %rd5;
+    add.u64 %rd4, %rd4, %rd6;
+    ld.global.v4.u32 {{%r2, %r3, %r4, %r5}}, [%rd1];
+    ld.global.v4.u32 {{%r6, %r7, %r8, %r9}}, [%rd2];
+    ld.global.v4.u32 {{%d0, %d1, %d2, %d3}}, [%rd3];
+    ld.global.u32 %r10, [%rd4];
+    mma.{form}.sync.aligned.m16n8k32.row.col.f32.{ty}.{ty}.f32 {{%d0, %d1, %d2, %d3}}, {{%r2, %r3, %r4, %r5}}, {{%r6, %r7, %r8, %r9}}, {{%d0, %d1, %d2, %d3}}, %r10, {pair};
+    st.global.v4.u32 [%rd3], {{%d0, %d1, %d2, %d3}};
+    ret;
+}}"
+        );
+        for (from, to) in [("m16n8k32", "m16n8k16"), (", %r10, ", ", %r10, 3"), (".row", ".satfinite.row")] {
+            assert!(Module::load(&ptx.replace(from, to)).is_err(), "{to}");
+        }
+        let module = Module::load(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+        let mut device = Device::new();
+        // A warp's 16 of the 64 rows, and eight of the columns.
+        let (stored, depth) = factors.stored();
+        let a = upload(&mut device, &fragments(ty, &stored[..16 * depth], depth));
+        // Columns of b: register r of a lane has two numbers of its column, from row 8 r on.
+        let b = (0..32).flat_map(|lane| (0..4).map(move |register| (lane, register)));
+        let b = b.flat_map(|(lane, register)| (0..2).map(move |i| lane / 4 * 32 + register * 8 + lane % 4 * 2 + i));
+        let b = upload(&mut device, &pack(ty, b.map(|at| factors.b[at])));
+        let c = upload(&mut device, &vec![0x3f80_0000_u32; 128]);
+        let metadata = upload(&mut device, &factors.metadata(pair)[..32]);
+        clean(&mut device, &module, "product", Launch::linear(1, 32), &[a, b, c, metadata].map(Arg::Pointer));
+        let out = download::<u32>(&device, c, 128);
+        for (row, column) in (0..16).flat_map(|row| (0..8).map(move |column| (row, column))) {
+            let given = value("f32", out[(row % 8 * 4 + column / 2) * 4 + row / 8 * 2 + column % 2]);
+            let (exact, size) = factors.product(row, column);
+            assert!(
+                holds("f32", given, (exact + 1.0, size + 1.0)),
+                "{ty} {pair}, ({row}, {column}): {given}, not {exact}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_no_gpu_has_is_refused() {
     let good = warpgroup(["e4m3", "e4m3"], "f32", false, ", 1, 1", (false, None));
     assert!(Module::load(&good).is_ok());

@@ -66,7 +66,7 @@ fn main() -> Result<()> {
             let begin = Instant::now();
             let plan = match (quick, ladder) {
                 (true, _) => QUICK,
-                (_, Ladder::FlashAttention | Ladder::CausalFlashAttention) => LONG,
+                (_, ladder) if ladder.topic().starts_with("flash_") => LONG,
                 _ => PLAN,
             };
             let run =
@@ -104,8 +104,8 @@ fn sizes(ladder: Ladder, quick: bool) -> Vec<Size> {
         ("embedding", true) => vec![(1000, 64, 5000).into()],
         ("embedding", false) => vec![(131_072, 4096, 32_768).into(), (8_388_608, 64, 2_097_152).into()],
         // Heads of all sequences, tokens, and head dimension: 16,384 tokens in all, 2048 numbers wide.
-        ("flash_attention" | "flash_attention_causal", true) => vec![(4, 1000, 128).into()],
-        ("flash_attention" | "flash_attention_causal", false) => {
+        (topic, true) if topic.starts_with("flash_") => vec![(4, 1000, 128).into()],
+        (topic, false) if topic.starts_with("flash_") => {
             [(64, 4096, 128), (16, 16_384, 128), (128, 4096, 64), (32, 16_384, 64)].map(Size::from).into()
         }
         // Rows and columns of the weights; the second are those of a wide layer.
@@ -113,6 +113,16 @@ fn sizes(ladder: Ladder, quick: bool) -> Vec<Size> {
         ("quantized_gemv" | "quantized_gemv_int8", false) => vec![(8192, 8192).into(), (8192, 81_920).into()],
         ("quantized_matmul", true) => vec![(16, 1024, 8192).into()],
         ("quantized_matmul", false) => [1, 16, 64].map(|batch| (batch, 8192, 8192).into()).into(),
+        // Rows and columns, of which one in 64 has an entry, and one in 1024.
+        ("spmv" | "spmv_power_law", true) => vec![(2048, 2048, 65_536).into()],
+        ("spmv" | "spmv_power_law", false) => vec![(32_768, 32_768, 1 << 24).into(), (32_768, 32_768, 1 << 20).into()],
+        // Side, width, entries: densities around those where the dense product is as fast.
+        ("spmm", true) => vec![(1024, 128, 65_536).into()],
+        ("spmm", false) => [256, 64, 16, 4].map(|part| (8192, 256, (8192 * 8192) / part).into()).into(),
+        ("block_sparse", true) => vec![(1024, 128, 262_144).into()],
+        ("block_sparse", false) => [16, 8, 4, 2].map(|part| (8192, 4096, (8192 * 8192) / part).into()).into(),
+        ("two_four", true) => vec![(1024, 1024, 1024).into()],
+        ("two_four", false) => vec![(4096, 4096, 4096).into(), (8192, 8192, 8192).into()],
         // Rows and columns: the tokens of a batch in a model of that width.
         (_, true) => vec![(1000, 8192).into()],
         (_, false) => vec![(32_768, 8192).into()],

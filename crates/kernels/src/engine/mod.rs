@@ -24,7 +24,8 @@
 //! blocks: operators 0.50 of the copy rate, fused 0.65, overlapped 0.80, persistent 0.90. `results/h200/decode_engine.csv`
 //! has what it was. Two things we had not thought of: what blocks ask of each other waits in the same queues as the weights,
 //! so that a few copies in flight ([`EngineTuning::ahead`]) are better than as many as fit; and short phases, as GPT-2's are,
-//! were no shorter without the meeting (we guess that they wait for their own instructions, one after the other).
+//! were no shorter without the meeting (we guess that they wait for their own instructions, one after the other). For the same
+//! reason, as we guess, two phases a layer ([`EngineConstants::GPT2`]) save GPT-2 less time than their number promises.
 //!
 //! # Example
 //! ```
@@ -37,8 +38,8 @@
 //! let config = EngineConfig { heads: 2, kv_heads: 1, head: 32, ..small };
 //! let constants = EngineConstants { threads: 64, splits: 1, slot_steps: 2, ..EngineConstants::default() };
 //! let weights = RandomWeights { config, seed: 1 };
-//! let model = Rc::new(EngineModel::new(&gpu, &config, WeightBits::Bf16, constants.slot_steps, &weights)?);
 //! let kernels = EngineKernels::compile(&gpu, &config, WeightBits::Bf16, EnginePlan::Persistent, constants)?;
+//! let model = Rc::new(EngineModel::new(&gpu, &kernels, &weights)?);
 //! let mut engine = Engine::new(&model, &kernels, EngineTuning::default())?;
 //! engine.begin(&[7, 3], 0, None, (0.0, 0))?; // greedily
 //! for _ in 0..4 {
@@ -53,13 +54,15 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use model::{EngineConfig, EngineModel, EngineWeights, Family, Matrix, RandomWeights, WeightBits};
+pub use model::{EngineConfig, EngineConstants, EngineModel, EngineWeights, Family, Matrix, RandomWeights, WeightBits};
 pub use reference::EngineReference;
 
 use crate::ladder::operator;
+use gpulab::bench::Bench;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Graph, Kernel};
 use gpulab::launch::{LaunchAttributes, LaunchConfig, Source};
+use model::Packing;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -92,25 +95,6 @@ impl EnginePlan {
     }
 }
 
-/// Constants of the kernels that no result depends on, compiled into them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EngineConstants {
-    /// Threads of a block that compute; one warp more asks for copies.
-    pub threads: usize,
-    /// Parts of the context that different blocks attend to.
-    pub splits: usize,
-    /// Heads of queries that a block attends with at a time; they share a head of keys.
-    pub heads_each: usize,
-    /// Steps of a slot of the ring: codes of few bits are laid out for it.
-    pub slot_steps: usize,
-}
-
-impl Default for EngineConstants {
-    fn default() -> EngineConstants {
-        EngineConstants { threads: 256, splits: 4, heads_each: 1, slot_steps: 16 }
-    }
-}
-
 /// What no result depends on, and a launch says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineTuning {
@@ -134,8 +118,8 @@ struct Launch {
 
 gpulab::kernel_param!(Launch { layers: i32, context: i32, slots: i32, ahead: i32, layer: i32, phase: i32 });
 
-/// Phases of a layer; the one behind all layers has the next number.
-const PHASES: usize = 5;
+/// The number of the phase behind all layers.
+const LOGITS: i32 = 5;
 /// Kernels of a layer, where each operator has its own.
 const OPERATORS: usize = 12;
 /// Most slots of a ring, and the bytes that the kernels reserve beside it for themselves and the driver for each block.
@@ -148,6 +132,7 @@ pub struct EngineKernels {
     config: EngineConfig,
     bits: WeightBits,
     plan: EnginePlan,
+    /// With the number of blocks.
     constants: EngineConstants,
     named: HashMap<&'static str, Kernel>,
 }
@@ -165,6 +150,7 @@ impl EngineKernels {
         constants: EngineConstants,
     ) -> Result<EngineKernels> {
         model::suits(config, bits)?;
+        constants.suit(config, bits, plan == EnginePlan::Operators)?;
         let files: &[&str] = match plan {
             EnginePlan::Operators => &["engine/embed", "engine/phases", "engine/operators"],
             EnginePlan::Fused | EnginePlan::Overlapped => &["engine/embed", "engine/phases"],
@@ -187,6 +173,8 @@ impl EngineKernels {
                 "SLOT_STEPS" => constants.slot_steps,
                 "SPLITS" => constants.splits,
                 "HEADS_EACH" => constants.heads_each,
+                "CLUSTER" => constants.cluster,
+                "MERGED" => usize::from(constants.merged),
                 other => unreachable!("{path} has a constant {other}"),
             };
             let own = Source { defines: Vec::new(), ..operator.source()? };
@@ -196,12 +184,76 @@ impl EngineKernels {
                 named.insert(*name, module.kernel(name)?);
             }
         }
-        Ok(EngineKernels { config: *config, bits, plan, constants, named })
+        let mut kernels = EngineKernels { config: *config, bits, plan, constants, named };
+        let cluster = constants.cluster;
+        let most = gpu.multiprocessors().max(1) as usize / cluster;
+        if constants.blocks == 0 {
+            let clusters = if cluster > 1 { kernels.clusters_that_fit(gpu)?.min(most) } else { most };
+            kernels.constants.blocks = clusters * cluster;
+        }
+        kernels.constants.suit_blocks(config, bits)?;
+        Ok(kernels)
+    }
+
+    /// Bytes of a slot of the ring.
+    fn slot_bytes(&self) -> usize {
+        let steps = self.constants.slot_steps;
+        let scales = if self.bits == WeightBits::Bf16 { 0 } else { (2 * steps).next_multiple_of(16) };
+        16 * (64 * steps + scales)
+    }
+
+    /// A launch of so many blocks with so many slots.
+    fn shape(&self, blocks: usize, slots: usize) -> LaunchConfig {
+        let shared = (slots * self.slot_bytes()) as u32;
+        LaunchConfig::new(blocks as u32, self.constants.threads as u32 + 32).shared(shared)
+    }
+
+    /// Slots of a block's ring: a multiprocessor is to hold two blocks of kernels that overlap.
+    fn slots_that_fit(&self, gpu: &Gpu) -> Result<usize> {
+        let blocks = if self.plan == EnginePlan::Overlapped { 2 } else { 1 };
+        let resident = |slots: usize| -> Result<u64> {
+            if slots * self.slot_bytes() + RESERVED > gpu.limits().shared_bytes_per_block as usize {
+                return Ok(0);
+            }
+            self.with_ring().co_resident_blocks(self.shape(1, slots))
+        };
+        let wanted = blocks * u64::from(gpu.multiprocessors().max(1));
+        for slots in (2..=MOST_SLOTS).rev() {
+            if resident(slots).is_ok_and(|blocks| blocks >= wanted) {
+                return Ok(slots);
+            }
+        }
+        Err(Error::unsupported(
+            format!("{blocks} blocks with rings of two slots of {} bytes do not fit", self.slot_bytes()),
+            "lay the model out with fewer steps a slot, or use another plan",
+        ))
+    }
+
+    /// Clusters that run at the same time: those of a GPU part share its multiprocessors, which may leave some over.
+    fn clusters_that_fit(&self, gpu: &Gpu) -> Result<usize> {
+        let cluster = self.constants.cluster;
+        let shape = self.shape(cluster, self.slots_that_fit(gpu)?);
+        Ok(self.with_ring().clusters_at_a_time(shape, cluster as u32)? as usize)
     }
 
     /// Of the kernel that has a ring.
     fn with_ring(&self) -> &Kernel {
         &self.named[if self.plan == EnginePlan::Persistent { "persistent" } else { "phase" }]
+    }
+}
+
+impl EngineModel {
+    /// Lays a model's weights out for these kernels: each of their blocks takes shares of the matrices.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::Driver`].
+    pub fn new(gpu: &Gpu, kernels: &EngineKernels, weights: &impl EngineWeights) -> Result<EngineModel> {
+        EngineModel::laid_out(gpu, Packing::of(&kernels.config, kernels.bits, kernels.constants), weights)
+    }
+
+    /// Whether its weights lie as these kernels read them.
+    pub fn suits(&self, kernels: &EngineKernels) -> bool {
+        self.packing.is_like(&Packing::of(&kernels.config, kernels.bits, kernels.constants))
     }
 }
 
@@ -211,9 +263,22 @@ pub struct Engine {
     model: Rc<EngineModel>,
     kernels: EngineKernels,
     tuning: EngineTuning,
-    slot_bytes: usize,
     workspace: Workspace,
     graph: Option<Graph>,
+    /// The position that the next step reads, known without asking the GPU, and the end of the prompt (0: no text yet).
+    position: usize,
+    prompt: usize,
+}
+
+/// GB/s of a copy of 1 GiB within the device, bytes read and written both counted: to compare a token's bytes with.
+///
+/// # Errors
+/// [`Error::OutOfMemory`], [`Error::Driver`]; [`Error::Unsupported`] in the simulator.
+pub fn copy_rate(gpu: &Gpu) -> Result<f64> {
+    let n = 1 << 28;
+    let (from, mut to) = (gpu.zeros::<f32>(n)?, gpu.zeros::<f32>(n)?);
+    let time = gpu.time(&Bench::default(), |_| to.copy_from_buffer(&from))?;
+    Ok(8.0 * n as f64 / time.median / 1e6)
 }
 
 /// What steps write.
@@ -240,14 +305,12 @@ impl Engine {
     /// shared memory for the model's vectors; [`Error::OutOfMemory`]; [`Error::Driver`].
     pub fn new(model: &Rc<EngineModel>, kernels: &EngineKernels, tuning: EngineTuning) -> Result<Engine> {
         let (gpu, config, constants) = (&model.gpu, model.config, kernels.constants);
-        // The order of bf16 weights is the same for all.
-        let fits = model.bits == WeightBits::Bf16 || model.slot_steps == constants.slot_steps;
-        if (config, model.bits) != (kernels.config, kernels.bits) || !fits {
-            let fix = "compile them with the model's shape, bits and steps of a slot";
+        if !model.suits(kernels) {
+            let fix = "compile them with the model's shape, bits and constants";
             return Err(Error::invalid("these kernels were compiled for another model", fix));
         }
         let attended = config.heads * constants.splits * (config.head + 2);
-        let work = config.width + config.query() + 2 * config.keys() + config.inner + attended;
+        let work = 3 * config.width + config.query() + 2 * config.keys() + config.inner + attended;
         let longest = (config.query() + 2 * config.keys()).max(2 * config.inner).max(config.width);
         let workspace = Workspace {
             caches: gpu.zeros(config.cache_len())?,
@@ -259,10 +322,15 @@ impl Engine {
             best: gpu.zeros(1)?,
             arrived: gpu.zeros(2)?,
         };
-        let scales = if model.bits == WeightBits::Bf16 { 0 } else { (2 * constants.slot_steps).next_multiple_of(16) };
-        let slot_bytes = 16 * (64 * constants.slot_steps + scales);
-        let mut engine =
-            Engine { model: Rc::clone(model), kernels: kernels.clone(), tuning, slot_bytes, workspace, graph: None };
+        let mut engine = Engine {
+            model: Rc::clone(model),
+            kernels: kernels.clone(),
+            tuning,
+            workspace,
+            graph: None,
+            position: 0,
+            prompt: 0,
+        };
         engine.tune(tuning)?;
         Ok(engine)
     }
@@ -272,7 +340,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::new`].
     pub fn tune(&mut self, tuning: EngineTuning) -> Result<()> {
-        let fit = self.slots_that_fit()?;
+        let fit = self.kernels.slots_that_fit(&self.model.gpu)?;
         self.tuning = EngineTuning { slots: if tuning.slots == 0 { fit } else { tuning.slots.min(fit) }, ..tuning };
         self.tuning.ahead = match tuning.ahead {
             0 => self.tuning.slots,
@@ -286,27 +354,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Slots of a block's ring: a multiprocessor is to hold two blocks of kernels that overlap.
-    fn slots_that_fit(&self) -> Result<usize> {
-        let threads = self.kernels.constants.threads as u32 + 32;
-        let blocks = if self.kernels.plan == EnginePlan::Overlapped { 2 } else { 1 };
-        let resident = |slots: usize| -> Result<u64> {
-            let shared = (slots * self.slot_bytes) as u32;
-            if shared as usize + RESERVED > self.model.gpu.limits().shared_bytes_per_block as usize {
-                return Ok(0);
-            }
-            self.kernels.with_ring().co_resident_blocks(LaunchConfig::new(1, threads).shared(shared))
-        };
-        let wanted = blocks * u64::from(self.model.gpu.multiprocessors().max(1));
-        for slots in (2..=MOST_SLOTS).rev() {
-            if resident(slots).is_ok_and(|blocks| blocks >= wanted) {
-                return Ok(slots);
-            }
-        }
-        Err(Error::unsupported(
-            format!("{blocks} blocks with rings of two slots of {} bytes do not fit", self.slot_bytes),
-            "lay the model out with fewer steps a slot, or use another plan",
-        ))
+    /// From now on the CPU launches each kernel, and no graph.
+    pub fn launch_one_by_one(&mut self) {
+        self.graph = None;
     }
 
     /// The constants, those that were 0 filled in.
@@ -318,7 +368,9 @@ impl Engine {
     pub fn kernels_a_token(&self) -> usize {
         match self.kernels.plan {
             EnginePlan::Operators => OPERATORS * self.model.config.layers + 1,
-            EnginePlan::Fused | EnginePlan::Overlapped => PHASES * self.model.config.layers + 1,
+            EnginePlan::Fused | EnginePlan::Overlapped => {
+                self.kernels.constants.phases().len() * self.model.config.layers + 1
+            }
             EnginePlan::Persistent => 1,
         }
     }
@@ -326,11 +378,10 @@ impl Engine {
     /// Queues the kernels of a step. The first one is never early: others read the position ahead of their wait, and the step
     /// before must have moved it.
     fn queue_step(&mut self) -> Result<()> {
-        let Engine { model, kernels: EngineKernels { plan, constants, named: kernels, .. }, tuning, .. } = self;
-        let (slot_bytes, workspace) = (self.slot_bytes, &mut self.workspace);
+        let shape = self.kernels.shape(self.kernels.constants.blocks, self.tuning.slots);
+        let Engine { model, kernels: EngineKernels { plan, constants, named: kernels, .. }, tuning, workspace, .. } =
+            self;
         let Workspace { caches, tokens, state, work, vectors: [first, second], logits, best, arrived } = workspace;
-        let shared = (tuning.slots * slot_bytes) as u32;
-        let shape = LaunchConfig::new(model.blocks as u32, constants.threads as u32 + 32).shared(shared);
         let config = &model.config;
         let launch = Launch {
             layers: config.layers as i32,
@@ -342,7 +393,8 @@ impl Engine {
         };
         let EngineModel { weights, vectors, table, positions, angles, .. } = &**model;
         if *plan == EnginePlan::Persistent {
-            let attributes = LaunchAttributes { cooperative: true, ..LaunchAttributes::NONE };
+            let attributes =
+                LaunchAttributes { cooperative: true, cluster: constants.cluster as u32, ..LaunchAttributes::NONE };
             let args = (
                 weights, vectors, table, positions, angles, caches, tokens, state, work, logits, best, arrived, launch,
             );
@@ -357,6 +409,7 @@ impl Engine {
             let attributes = LaunchAttributes {
                 programmatic_stream_serialization: early,
                 max_shared_carveout: *plan == EnginePlan::Overlapped,
+                cluster: constants.cluster as u32,
                 ..LaunchAttributes::NONE
             };
             let args = (
@@ -379,8 +432,8 @@ impl Engine {
         let overlapped = *plan == EnginePlan::Overlapped;
         for layer in 0..launch.layers {
             if *plan != EnginePlan::Operators {
-                for number in 0..PHASES as i32 {
-                    phase(layer, number, overlapped && layer + number > 0, work, caches, state)?;
+                for (at, &number) in constants.phases().iter().enumerate() {
+                    phase(layer, number, overlapped && layer as usize + at > 0, work, caches, state)?;
                 }
                 continue;
             }
@@ -403,7 +456,7 @@ impl Engine {
             matrix(4, first, second)?;
             kernels["add"].launch(each(config.width), (&mut *work, &*second))?;
         }
-        phase(launch.layers, PHASES as i32, overlapped, work, caches, state)
+        phase(launch.layers, LOGITS, overlapped, work, caches, state)
     }
 
     /// Begins a text whose first positions are in the cache already: the next step reads `tokens[0]` at `position`, then the others.
@@ -434,6 +487,7 @@ impl Engine {
             let fix = "give 0 for the most likely token each time, or a number up to about 2".to_string();
             return refuse(format!("a temperature of {temperature}"), fix);
         }
+        (self.position, self.prompt) = (position, position + tokens.len());
         let mut all = vec![0_i32; context];
         all[position..].iter_mut().zip(tokens).for_each(|(to, &token)| *to = token as i32);
         let Workspace { caches: kept, tokens: ids, state, work, best, .. } = &mut self.workspace;
@@ -452,12 +506,71 @@ impl Engine {
     /// Queues one step, and returns at once: the token at the position is read, and the next one chosen.
     ///
     /// # Errors
-    /// [`Error::Driver`]; in the simulator what a kernel did wrong.
+    /// [`Error::Invalid`] before [`Engine::begin`], and when the context is full; [`Error::Driver`]; in the simulator what a
+    /// kernel did wrong.
     pub fn step(&mut self) -> Result<()> {
-        match &mut self.graph {
-            Some(graph) => graph.launch(),
-            None => self.queue_step(),
+        let context = self.model.config.context;
+        if self.prompt == 0 || self.position >= context {
+            return Err(Error::invalid(
+                format!("there is nothing to read at position {}", self.position),
+                format!("call `begin` with a prompt; the context has {context} positions"),
+            ));
         }
+        match &mut self.graph {
+            Some(graph) => graph.launch()?,
+            None => self.queue_step()?,
+        }
+        self.position += 1;
+        Ok(())
+    }
+
+    /// The tokens so far, from position 0 on: the prompt, and what was chosen. Waits for the steps that are queued.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn tokens(&self) -> Result<Vec<u32>> {
+        let there = (self.position + 1).max(self.prompt).min(self.model.config.context);
+        Ok(self.workspace.tokens.to_host()?[..there].iter().map(|&token| token as u32).collect())
+    }
+
+    /// Continues a prompt by up to `count` tokens, as far as the context goes; `each` sees them as they come.
+    ///
+    /// # Errors
+    /// As [`Engine::begin`] and [`Engine::step`].
+    pub fn generate(
+        &mut self,
+        prompt: &[u32],
+        count: usize,
+        (temperature, seed): (f32, u32),
+        mut each: impl FnMut(u32),
+    ) -> Result<Vec<u32>> {
+        self.begin(prompt, 0, None, (temperature, seed))?;
+        for _ in 1..prompt.len() {
+            self.step()?;
+        }
+        let mut new = Vec::new();
+        while new.len() < count && self.position + 1 < self.model.config.context {
+            self.step()?;
+            let token = self.tokens()?[self.position];
+            each(token);
+            new.push(token);
+        }
+        Ok(new)
+    }
+
+    /// The µs of a token, the mean of so many around a context of which keys and values are whatever they are. Needs a GPU.
+    ///
+    /// # Errors
+    /// As [`Engine::begin`] and [`Engine::step`]; [`Error::Unsupported`] in the simulator, which has no clock.
+    pub fn token_us(&mut self, context: usize, tokens: usize) -> Result<f64> {
+        const WARM_UP: usize = 4;
+        let gpu = self.model.gpu.clone();
+        self.begin(&[42], context - tokens / 2 - WARM_UP, None, (0.0, 0))?;
+        (0..WARM_UP).try_for_each(|_| self.step())?;
+        gpu.synchronize()?;
+        let start = gpu.event()?;
+        (0..tokens).try_for_each(|_| self.step())?;
+        Ok(gpu.event()?.ms_since(&start)? * 1e3 / tokens as f64)
     }
 
     /// The logits of the last step, one for each token of the vocabulary. Waits for it.

@@ -4,6 +4,7 @@ use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// What a layer is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,10 +282,7 @@ impl WeightBits {
 pub struct EngineModel {
     pub(super) gpu: Gpu,
     pub(super) config: EngineConfig,
-    pub(super) bits: WeightBits,
-    /// Blocks that share each matrix's rows.
-    pub(super) blocks: usize,
-    pub(super) slot_steps: usize,
+    pub(super) packing: Packing,
     pub(super) weights: Buffer<u8>,
     pub(super) vectors: Buffer<f32>,
     pub(super) table: Buffer<u16>,
@@ -294,20 +292,8 @@ pub struct EngineModel {
 }
 
 impl EngineModel {
-    /// Lays a model's weights out for a GPU: each of its multiprocessors takes a share of every matrix's rows.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for a shape that the kernels do not take; [`Error::OutOfMemory`]; [`Error::Driver`].
-    pub fn new(
-        gpu: &Gpu,
-        config: &EngineConfig,
-        bits: WeightBits,
-        slot_steps: usize,
-        weights: &impl EngineWeights,
-    ) -> Result<EngineModel> {
-        suits(config, bits)?;
-        let blocks = gpu.multiprocessors().max(1) as usize;
-        let packing = Packing { config: *config, bits, slot_steps, blocks };
+    pub(super) fn laid_out(gpu: &Gpu, packing: Packing, weights: &impl EngineWeights) -> Result<EngineModel> {
+        let config = &packing.config;
         let table = |matrix: Matrix| -> Vec<u16> {
             let [rows, columns] = config.shape(matrix);
             let mut bits = vec![0; rows * columns];
@@ -334,9 +320,7 @@ impl EngineModel {
         Ok(EngineModel {
             gpu: gpu.clone(),
             config: *config,
-            bits,
-            blocks,
-            slot_steps,
+            packing,
             weights: gpu.to_device(&packing.all(weights))?,
             vectors: gpu.to_device(&vectors)?,
             table: gpu.to_device(&table(Matrix::Table))?,
@@ -358,6 +342,93 @@ impl EngineModel {
 
 pub(super) fn frequency(config: &EngineConfig, pair: usize) -> f64 {
     config.rope_base.powf(-2.0 * pair as f64 / config.head as f64)
+}
+
+/// Constants of the kernels that no result depends on, compiled into them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineConstants {
+    /// Threads of a block that compute; one warp more asks for copies.
+    pub threads: usize,
+    /// Parts of the context that different blocks attend to.
+    pub splits: usize,
+    /// Heads of queries that a block attends with at a time; they share a head of keys.
+    pub heads_each: usize,
+    /// Steps of a slot of the ring: codes of few bits are laid out for it.
+    pub slot_steps: usize,
+    /// Blocks of a cluster that has a head: all of attention is then one phase. 1: it is three, without clusters. This and the
+    /// next one are for GPT-2 in bf16.
+    pub cluster: usize,
+    /// Whether the MLP is one phase: blocks own units, and add what these give to the residual.
+    pub merged: bool,
+    /// Blocks that share the work; 0: one for each multiprocessor, or as many clusters as the GPU runs at a time.
+    pub blocks: usize,
+}
+
+impl EngineConstants {
+    /// For a GPT-2 with 124 million parameters in bf16: two phases a layer. On an H200 the overlapped plan is the fastest with
+    /// them.
+    pub const GPT2: EngineConstants =
+        EngineConstants { threads: 256, splits: 8, heads_each: 1, slot_steps: 24, cluster: 8, merged: true, blocks: 0 };
+
+    /// Phases of a layer.
+    pub(crate) fn phases(self) -> &'static [i32] {
+        match (self.cluster > 1, self.merged) {
+            (false, false) => &[0, 1, 2, 3, 4],
+            (false, true) => &[0, 1, 2, 3],
+            (true, false) => &[1, 3, 4],
+            (true, true) => &[1, 3],
+        }
+    }
+}
+
+impl Default for EngineConstants {
+    fn default() -> EngineConstants {
+        EngineConstants { threads: 256, splits: 4, heads_each: 1, slot_steps: 16, cluster: 1, merged: false, blocks: 0 }
+    }
+}
+
+impl EngineConstants {
+    /// Whether kernels can have these constants.
+    pub(super) fn suit(self, config: &EngineConfig, bits: WeightBits, by_operators: bool) -> Result<()> {
+        let refuse = |what: String, fix: &str| Err(Error::unsupported(what, fix));
+        if self.cluster <= 1 && !self.merged {
+            return Ok(());
+        }
+        if by_operators || bits != WeightBits::Bf16 || config.family != Family::Gpt2 {
+            let what = "layers of fewer than five phases are for GPT-2 in bf16, and no plan by operators".to_string();
+            return refuse(what, "use a cluster of 1, and `merged: false`");
+        }
+        let EngineConfig { head, width, .. } = *config;
+        let cluster = self.cluster;
+        let fits = self.heads_each == 1
+            && config.heads == config.kv_heads
+            && head.is_multiple_of(bits.step())
+            && (3 * head).is_multiple_of(2 * cluster)
+            && width.is_multiple_of(TILE * cluster)
+            && self.splits == cluster;
+        if cluster > 1 && !fits {
+            let what = format!("clusters of {cluster} blocks do not take {config:?} in {} parts", self.splits);
+            return refuse(what, "use a cluster of 1, or as many `splits` as blocks of a cluster");
+        }
+        Ok(())
+    }
+
+    /// Whether so many blocks can share the work.
+    pub(super) fn suit_blocks(self, config: &EngineConfig, bits: WeightBits) -> Result<()> {
+        let refuse = |what: String, fix: &str| Err(Error::unsupported(what, fix));
+        let EngineConstants { cluster, blocks, slot_steps, .. } = self;
+        if blocks == 0 || !blocks.is_multiple_of(cluster) {
+            let what = format!("{blocks} blocks are no clusters of {cluster}");
+            return refuse(what, "give a multiple of it, on a GPU that runs at least one such cluster");
+        }
+        let units = if self.merged { (config.inner / bits.step()).div_ceil(blocks) } else { 0 };
+        let count = units.max(if cluster > 1 { config.head / bits.step() } else { 0 });
+        if count > slot_steps {
+            let what = format!("{blocks} blocks take {count} steps of a row, and a slot {slot_steps}");
+            return refuse(what, "use more blocks, or more steps a slot");
+        }
+        Ok(())
+    }
 }
 
 pub(super) fn suits(config: &EngineConfig, bits: WeightBits) -> Result<()> {
@@ -382,17 +453,38 @@ pub(super) fn suits(config: &EngineConfig, bits: WeightBits) -> Result<()> {
 }
 
 /// The order of the weights in memory: that of `kernels/engine/shape.cuh`.
-struct Packing {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Packing {
     config: EngineConfig,
     bits: WeightBits,
     slot_steps: usize,
-    blocks: usize,
+    pub blocks: usize,
+    cluster: usize,
+    merged: bool,
+}
+
+/// A piece of a matrix that is copied at a time: of so many rows some steps, each with its first row and its number in the
+/// rows; behind them the steps' scales, row by row.
+struct Stage {
+    rows: usize,
+    steps: Vec<(usize, usize)>,
 }
 
 /// A phase that reads a matrix.
 const PHASES: [Matrix; 4] = [Matrix::Qkv, Matrix::Out, Matrix::Up, Matrix::Down];
 
 impl Packing {
+    pub fn of(config: &EngineConfig, bits: WeightBits, constants: EngineConstants) -> Packing {
+        let EngineConstants { cluster, merged, slot_steps, blocks, .. } = constants;
+        Packing { config: *config, bits, slot_steps, blocks, cluster, merged }
+    }
+
+    /// Whether the same bytes come out: without scales it does not matter what is copied at a time.
+    pub fn is_like(&self, other: &Packing) -> bool {
+        let slot_steps = if self.bits == WeightBits::Bf16 { other.slot_steps } else { self.slot_steps };
+        Packing { slot_steps, ..*self } == *other
+    }
+
     /// Rows of a phase's matrix, in pairs.
     fn rows(&self, matrix: Matrix) -> usize {
         let rows = self.config.shape(matrix)[0];
@@ -406,6 +498,12 @@ impl Packing {
     fn source(&self, matrix: Matrix, place: usize) -> Option<(Matrix, usize)> {
         let half = self.config.head / 2;
         match matrix {
+            // Head by head its q, k and v.
+            Matrix::Qkv if self.cluster > 1 => {
+                let (head, of) = (place / (6 * half), place / (2 * half) % 3);
+                let row = of * self.config.query() + head * 2 * half + place % (2 * half) / 2 + place % 2 * half;
+                Some((matrix, row))
+            }
             Matrix::Qkv => {
                 let (pair, side) = (place / 2, place % 2);
                 Some((matrix, pair / half * 2 * half + pair % half + side * half))
@@ -423,73 +521,109 @@ impl Packing {
         steps * STEP_BYTES + scales
     }
 
-    /// The steps of each stage of a row.
-    fn stages(&self, columns: usize) -> Vec<usize> {
-        let steps = columns / self.bits.step();
-        (0..steps).step_by(self.slot_steps).map(|first| self.slot_steps.min(steps - first)).collect()
+    /// Rows of a matrix, with all of their steps: 16 at a time.
+    fn rows_of(&self, matrix: Matrix, rows: Range<usize>) -> Vec<Stage> {
+        let steps = self.config.shape(matrix)[1] / self.bits.step();
+        let stage = |first: usize, from: usize| Stage {
+            rows: TILE.min(rows.end - first),
+            steps: (from..steps.min(from + self.slot_steps)).map(|step| (first, step)).collect(),
+        };
+        let firsts = rows.clone().step_by(TILE);
+        firsts
+            .flat_map(|first| (0..steps).step_by(self.slot_steps).map(move |from| (first, from)))
+            .map(|(first, from)| stage(first, from))
+            .collect()
+    }
+
+    /// Some steps of many rows: as many whole tiles of 16 rows at a time as a slot takes.
+    fn tiles_of(&self, rows: Range<usize>, steps: Range<usize>) -> Vec<Stage> {
+        let firsts: Vec<usize> = rows.step_by(TILE).filter(|_| !steps.is_empty()).collect();
+        let stage = |firsts: &[usize]| Stage {
+            rows: TILE,
+            steps: firsts.iter().flat_map(|&first| steps.clone().map(move |step| (first, step))).collect(),
+        };
+        firsts.chunks((self.slot_steps / steps.len().max(1)).max(1)).map(stage).collect()
+    }
+
+    /// The stages of a matrix, in the order in which they lie.
+    fn stages(&self, matrix: Matrix) -> Vec<Stage> {
+        let config = &self.config;
+        let share = |all: usize, rank: usize| all * rank / self.blocks..all * (rank + 1) / self.blocks;
+        let ranks = 0..self.blocks;
+        let units = 0..config.heads * self.cluster;
+        let steps = config.shape(matrix)[1] / self.bits.step();
+        match matrix {
+            Matrix::Qkv if self.cluster > 1 => {
+                let slice = 3 * config.head / self.cluster;
+                units.flat_map(|unit| self.rows_of(matrix, unit * slice..(unit + 1) * slice)).collect()
+            }
+            Matrix::Out if self.cluster > 1 => {
+                let (own, each) = (config.width / self.cluster, config.head / self.bits.step());
+                let stages = |unit: usize| {
+                    let (heads, rank) = (unit / self.cluster, unit % self.cluster);
+                    self.tiles_of(rank * own..(rank + 1) * own, heads * each..(heads + 1) * each)
+                };
+                units.flat_map(stages).collect()
+            }
+            Matrix::Up if self.merged => {
+                let units = config.inner / self.bits.step();
+                let each = self.rows(matrix) / units;
+                let own = |rank| share(units, rank).start * each..share(units, rank).end * each;
+                ranks.flat_map(|rank| self.rows_of(matrix, own(rank))).collect()
+            }
+            Matrix::Down if self.merged => {
+                ranks.flat_map(|rank| self.tiles_of(0..config.width, share(steps, rank))).collect()
+            }
+            _ => {
+                let pairs = self.rows(matrix) / 2;
+                let own = |rank| 2 * share(pairs, rank).start..2 * share(pairs, rank).end;
+                ranks.flat_map(|rank| self.rows_of(matrix, own(rank))).collect()
+            }
+        }
     }
 
     fn all(&self, weights: &impl EngineWeights) -> Vec<u8> {
         let phases = (0..self.config.layers).flat_map(|layer| PHASES.map(|matrix| (matrix, layer)));
-        let phases: Vec<_> = phases.chain([(Matrix::Table, 0)]).collect();
-        // Every tile: its matrix, layer, first row and rows.
-        let mut tiles = Vec::new();
-        for &(matrix, layer) in &phases {
-            let pairs = self.rows(matrix) / 2;
-            for rank in 0..self.blocks {
-                let [first, end] = [rank, rank + 1].map(|rank| 2 * (pairs * rank / self.blocks));
-                let tile = |row: usize| (matrix, layer, row, TILE.min(end - row));
-                tiles.extend((first..end).step_by(TILE).map(tile));
+        let mut all = Vec::new();
+        for (matrix, layer) in phases.chain([(Matrix::Table, 0)]) {
+            let rows: Vec<_> = (0..self.rows(matrix))
+                .into_par_iter()
+                .map(|place| {
+                    let mut numbers = vec![0.0; self.config.shape(matrix)[1]];
+                    if let Some((matrix, row)) = self.source(matrix, place) {
+                        weights.row(matrix, layer, row, &mut numbers);
+                    }
+                    self.bits.stored(&numbers)
+                })
+                .collect();
+            let stages = self.stages(matrix);
+            let bytes = |stage: &Stage| stage.rows * self.stage_bytes(stage.steps.len());
+            let begin = all.len();
+            all.resize(begin + stages.iter().map(bytes).sum::<usize>(), 0);
+            let mut rest = &mut all[begin..];
+            let mut places = Vec::new();
+            for stage in stages {
+                let (own, behind) = rest.split_at_mut(bytes(&stage));
+                places.push((stage, own));
+                rest = behind;
             }
+            places.into_par_iter().for_each(|(stage, to)| self.fill(&stage, &rows, to));
         }
-        let bytes = |matrix: Matrix, rows: usize| -> usize {
-            let stages = self.stages(self.config.shape(matrix)[1]);
-            rows * stages.into_iter().map(|steps| self.stage_bytes(steps)).sum::<usize>()
-        };
-        let mut all = vec![0; tiles.iter().map(|&(matrix, _, _, rows)| bytes(matrix, rows)).sum()];
-        let mut rest = &mut all[..];
-        let mut places = Vec::new();
-        for tile in tiles {
-            let (own, behind) = rest.split_at_mut(bytes(tile.0, tile.3));
-            places.push((tile, own));
-            rest = behind;
-        }
-        places.into_par_iter().for_each(|((matrix, layer, first, rows), to)| {
-            self.tile(weights, matrix, layer, first, rows, to);
-        });
         all
     }
 
-    fn tile(
-        &self,
-        weights: &impl EngineWeights,
-        matrix: Matrix,
-        layer: usize,
-        first: usize,
-        rows: usize,
-        to: &mut [u8],
-    ) {
-        let columns = self.config.shape(matrix)[1];
-        let mut numbers = vec![0.0; columns];
-        for row in 0..rows {
-            numbers.fill(0.0);
-            if let Some((matrix, at)) = self.source(matrix, first + row) {
-                weights.row(matrix, layer, at, &mut numbers);
-            }
-            let (bytes, scales) = self.bits.stored(&numbers);
-            let (mut begin, mut step) = (0, 0);
-            for steps in self.stages(columns) {
-                for own in 0..steps {
-                    let at = begin + (own * rows + row) * STEP_BYTES;
-                    to[at..at + STEP_BYTES].copy_from_slice(&bytes[(step + own) * STEP_BYTES..][..STEP_BYTES]);
-                    if let Some(scale) = scales.get(step + own) {
-                        let pitch = self.stage_bytes(steps) - steps * STEP_BYTES;
-                        let at = begin + steps * rows * STEP_BYTES + row * pitch + 2 * own;
-                        to[at..at + 2].copy_from_slice(&scale.to_le_bytes());
-                    }
+    /// A stage, from rows as they are stored.
+    fn fill(&self, stage: &Stage, stored: &[(Vec<u8>, Vec<u16>)], to: &mut [u8]) {
+        let (rows, steps) = (stage.rows, stage.steps.len());
+        let pitch = self.stage_bytes(steps) - steps * STEP_BYTES;
+        for (own, &(first, step)) in stage.steps.iter().enumerate() {
+            for (row, (bytes, scales)) in stored[first..first + rows].iter().enumerate() {
+                let at = (own * rows + row) * STEP_BYTES;
+                to[at..at + STEP_BYTES].copy_from_slice(&bytes[step * STEP_BYTES..][..STEP_BYTES]);
+                if let Some(scale) = scales.get(step) {
+                    let at = steps * rows * STEP_BYTES + row * pitch + 2 * own;
+                    to[at..at + 2].copy_from_slice(&scale.to_le_bytes());
                 }
-                begin += rows * self.stage_bytes(steps);
-                step += steps;
             }
         }
     }

@@ -23,16 +23,27 @@ fn gpt2() -> EngineConfig {
 
 /// Two steps behind `position` others agree with f64, in each of these plans.
 fn agrees(gpu: &Gpu, config: EngineConfig, bits: WeightBits, position: usize, splits: usize, plans: &[EnginePlan]) {
+    let constants = EngineConstants { threads: 128, splits, slot_steps: 4, ..EngineConstants::default() };
+    agrees_with(gpu, config, bits, position, constants, plans);
+}
+
+fn agrees_with(
+    gpu: &Gpu,
+    config: EngineConfig,
+    bits: WeightBits,
+    position: usize,
+    constants: EngineConstants,
+    plans: &[EnginePlan],
+) {
     let weights = RandomWeights { config, seed: 7 };
     let caches = cpu::random_bf16(config.cache_len(), 8);
     let mut reference = EngineReference::new(&config, bits, &weights, position, caches.clone());
     let tokens = [11, 98];
     let exact = tokens.map(|token| reference.step(token));
-    let constants = EngineConstants { threads: 128, splits, heads_each: 1, slot_steps: 4 };
-    let model = Rc::new(EngineModel::new(gpu, &config, bits, constants.slot_steps, &weights).unwrap());
     for &plan in plans {
         let place = format!("{} {bits:?} {config:?} at {position}", plan.name());
         let kernels = EngineKernels::compile(gpu, &config, bits, plan, constants).unwrap();
+        let model = Rc::new(EngineModel::new(gpu, &kernels, &weights).unwrap());
         let tuning = EngineTuning { slots: 5, ahead: 3 };
         let mut engine = Engine::new(&model, &kernels, tuning).unwrap_or_else(|error| panic!("{place}: {error}"));
         engine.begin(&tokens, position, Some(&caches), (0.0, 0)).unwrap();
@@ -60,6 +71,22 @@ fn every_plan_agrees_with_f64_for_both_families_and_makes_no_mistake() {
     let gpu = Gpu::simulated().unwrap();
     agrees(&gpu, llama(64, 4, 2), WeightBits::Bf16, 77, 3, &EnginePlan::ALL);
     agrees(&gpu, gpt2(), WeightBits::Bf16, 101, 3, &EnginePlan::ALL);
+}
+
+/// Constants of layers with fewer phases, for the simulator's two blocks.
+const FEWER: EngineConstants =
+    EngineConstants { threads: 128, splits: 2, heads_each: 1, slot_steps: 8, cluster: 2, merged: true, blocks: 0 };
+
+#[test]
+fn phases_that_are_one_for_two_matrices_agree_with_f64() {
+    let gpu = Gpu::simulated().unwrap();
+    // Two layers: the residual goes once around its three places.
+    let small = EngineConfig { inner: 192, ..gpt2() };
+    agrees_with(&gpu, small, WeightBits::Bf16, 41, FEWER, &TWO);
+    let attention = EngineConstants { merged: false, ..FEWER };
+    agrees_with(&gpu, EngineConfig { layers: 1, ..small }, WeightBits::Bf16, 0, attention, &TWO[1..]);
+    let mlp = EngineConstants { cluster: 1, ..FEWER };
+    agrees_with(&gpu, EngineConfig { layers: 1, ..small }, WeightBits::Bf16, 3, mlp, &TWO[1..]);
 }
 
 #[test]
@@ -113,11 +140,11 @@ impl EngineWeights for Broken {
 fn what_is_no_number_does_not_come_out_as_one() {
     let gpu = Gpu::simulated().unwrap();
     let config = EngineConfig { layers: 1, ..gpt2() };
-    let constants = EngineConstants { threads: 64, splits: 1, heads_each: 1, slot_steps: 4 };
+    let constants = EngineConstants { threads: 64, splits: 1, slot_steps: 4, ..EngineConstants::default() };
     let weights = Broken(RandomWeights { config, seed: 2 });
     for bits in [WeightBits::Bf16, WeightBits::Int8] {
-        let model = Rc::new(EngineModel::new(&gpu, &config, bits, constants.slot_steps, &weights).unwrap());
         let kernels = EngineKernels::compile(&gpu, &config, bits, EnginePlan::Persistent, constants).unwrap();
+        let model = Rc::new(EngineModel::new(&gpu, &kernels, &weights).unwrap());
         let mut engine = Engine::new(&model, &kernels, EngineTuning::default()).unwrap();
         engine.begin(&[1], 0, None, (0.0, 0)).unwrap();
         engine.step().unwrap();
@@ -140,10 +167,10 @@ fn what_does_not_fit_is_refused() {
     assert!(compile(EngineConfig { inner: 352, ..gpt2() }, WeightBits::Int4).contains("no multiple of 128"));
     assert!(compile(EngineConfig { kv_heads: 3, ..llama(64, 4, 2) }, WeightBits::Bf16).contains("3 heads of keys"));
     let config = EngineConfig { layers: 1, ..gpt2() };
-    let constants = EngineConstants { threads: 64, splits: 1, heads_each: 1, slot_steps: 4 };
+    let constants = EngineConstants { threads: 64, splits: 1, slot_steps: 4, ..EngineConstants::default() };
     let weights = RandomWeights { config, seed: 2 };
-    let model = Rc::new(EngineModel::new(&gpu, &config, WeightBits::Bf16, constants.slot_steps, &weights).unwrap());
     let kernels = EngineKernels::compile(&gpu, &config, WeightBits::Bf16, EnginePlan::Persistent, constants).unwrap();
+    let model = Rc::new(EngineModel::new(&gpu, &kernels, &weights).unwrap());
     let mut engine = Engine::new(&model, &kernels, EngineTuning::default()).unwrap();
     for (tokens, position, temperature, text) in [
         (&[][..], 0, 0.0, "0 tokens from position 0"),
@@ -154,9 +181,83 @@ fn what_does_not_fit_is_refused() {
         let message = engine.begin(tokens, position, None, (temperature, 0)).unwrap_err().to_string();
         assert!(message.contains(text) && message.contains("\nnext: "), "{message}");
     }
-    let other = EngineModel::new(&gpu, &config, WeightBits::Int8, constants.slot_steps, &weights).unwrap();
-    let message = Engine::new(&Rc::new(other), &kernels, EngineTuning::default()).unwrap_err().to_string();
+    let other = EngineKernels::compile(&gpu, &config, WeightBits::Int8, EnginePlan::Persistent, constants).unwrap();
+    let message = Engine::new(&model, &other, EngineTuning::default()).unwrap_err().to_string();
     assert!(message.contains("another model") && message.contains("\nnext: "), "{message}");
+}
+
+/// A small model to be run by one kernel.
+fn small(gpu: &Gpu, vocabulary: usize, context: usize) -> Engine {
+    let config = EngineConfig { layers: 1, width: 32, inner: 32, vocabulary, context, ..gpt2() };
+    let config = EngineConfig { heads: 2, kv_heads: 2, head: 16, ..config };
+    let constants = EngineConstants { threads: 64, splits: 1, slot_steps: 2, ..EngineConstants::default() };
+    let weights = RandomWeights { config, seed: 3 };
+    let kernels = EngineKernels::compile(gpu, &config, WeightBits::Bf16, EnginePlan::Persistent, constants).unwrap();
+    let model = Rc::new(EngineModel::new(gpu, &kernels, &weights).unwrap());
+    Engine::new(&model, &kernels, EngineTuning::default()).unwrap()
+}
+
+#[test]
+fn a_text_is_continued_and_a_seed_names_it() {
+    let gpu = Gpu::simulated().unwrap();
+    let mut engine = small(&gpu, 99, 16);
+    let mut seen = Vec::new();
+    let greedy = engine.generate(&[5, 6, 7], 8, (0.0, 0), |token| seen.push(token)).unwrap();
+    assert_eq!((greedy.len(), &greedy), (8, &seen));
+    assert_eq!(engine.tokens().unwrap(), [&[5, 6, 7][..], &greedy].concat());
+    let mut with = |temperature, seed| engine.generate(&[5, 6, 7], 8, (temperature, seed), |_| ()).unwrap();
+    assert_eq!(with(0.0, 9), greedy);
+    let warm = with(1.0, 3);
+    assert_eq!(with(1.0, 3), warm);
+    assert_ne!((warm.clone(), with(1.0, 4)), (greedy.clone(), warm));
+    // As far as the context goes, and no further.
+    assert_eq!(engine.generate(&[5, 6, 7], 1000, (0.0, 0), |_| ()).unwrap().len(), 13);
+    engine.step().unwrap();
+    assert!(engine.step().unwrap_err().to_string().contains("position 16"));
+}
+
+/// Of many seeds' first tokens, each comes about as often as its probability says.
+#[test]
+fn drawn_tokens_follow_the_probabilities() {
+    let gpu = Gpu::simulated().unwrap();
+    let mut engine = small(&gpu, 3, 4);
+    let early = engine.step().unwrap_err().to_string();
+    assert!(early.contains("nothing to read") && early.contains("\nnext: "), "{early}");
+    let mut counts = [0_usize; 3];
+    const DRAWS: u32 = 200;
+    for seed in 0..DRAWS {
+        let drawn = engine.generate(&[1], 1, (2.0, seed), |_| ()).unwrap();
+        counts[drawn[0] as usize] += 1;
+    }
+    let logits = engine.logits().unwrap();
+    let shares: Vec<f64> = logits.iter().map(|&x| f64::from(x / 2.0).exp()).collect();
+    for (count, share) in counts.iter().zip(&shares) {
+        let expected = share / shares.iter().sum::<f64>();
+        // Four standard deviations.
+        let most = 4.0 * (expected * (1.0 - expected) / f64::from(DRAWS)).sqrt();
+        assert!((*count as f64 / f64::from(DRAWS) - expected).abs() < most, "{counts:?} {shares:?}");
+    }
+}
+
+#[test]
+fn clusters_that_do_not_fit_a_shape_are_refused() {
+    let gpu = Gpu::simulated().unwrap();
+    let own = FEWER;
+    for (plan, bits, constants, text) in [
+        (EnginePlan::Operators, WeightBits::Bf16, own, "no plan by operators"),
+        (EnginePlan::Persistent, WeightBits::Bf16, EngineConstants { splits: 3, ..own }, "in 3 parts"),
+        (EnginePlan::Persistent, WeightBits::Bf16, EngineConstants { slot_steps: 4, ..own }, "and a slot 4"),
+        (
+            EnginePlan::Persistent,
+            WeightBits::Bf16,
+            EngineConstants { blocks: 1, ..own },
+            "1 blocks are no clusters of 2",
+        ),
+        (EnginePlan::Persistent, WeightBits::Int8, own, "for GPT-2 in bf16"),
+    ] {
+        let error = EngineKernels::compile(&gpu, &gpt2(), bits, plan, constants).unwrap_err().to_string();
+        assert!(error.contains(text) && error.contains("\nnext: "), "{error}");
+    }
 }
 
 /// A GPU has more blocks than these matrices have pairs of rows: some have none.
@@ -169,4 +270,6 @@ fn every_plan_agrees_on_a_gpu() {
             agrees(&gpu, config, bits, position, 3, &EnginePlan::ALL);
         }
     }
+    let two = EngineConstants { splits: 8, cluster: 8, ..FEWER };
+    agrees_with(&gpu, gpt2(), WeightBits::Bf16, 101, two, &EnginePlan::ALL[1..]);
 }

@@ -43,14 +43,6 @@ const MAX_METRES: u32 = 100_000;
 /// Warps per block of what works warp by warp, and what a thread has in flight.
 const BY_WARPS: &[(&str, u32)] = &[("WARPS", 8), ("BATCH", 8)];
 
-/// Of `decode/halves`, for GPT-2 with 124 million parameters.
-const HALVES: &[(&str, u32)] =
-    &[("WIDTH", 768), ("HIDDEN", 3072), ("HEAD", 64), ("THREADS", 384), ("RESIDENT", 2), ("SPLIT", 8), ("ROWS", 24)];
-
-/// Of `decode/whole`, for the same.
-const WHOLE: &[(&str, u32)] =
-    &[("WIDTH", 768), ("HIDDEN", 3072), ("HEAD", 64), ("THREADS", 384), ("SPLIT", 8), ("ROWS", 24), ("LINES", 4)];
-
 /// Of `engine/`, for Llama 3.2 with 1.2 billion parameters in bf16.
 const ENGINE: &[(&str, u32)] = &[
     ("LLAMA", 1),
@@ -65,6 +57,8 @@ const ENGINE: &[(&str, u32)] = &[
     ("SLOT_STEPS", 16),
     ("SPLITS", 4),
     ("HEADS_EACH", 4),
+    ("CLUSTER", 1),
+    ("MERGED", 0),
 ];
 
 /// All operators of the course. The test `ladder` holds this table and the folders equal.
@@ -84,36 +78,6 @@ pub const OPERATORS: &[Operator] = &[
     Operator { path: "cnn/features", kernels: &["features"], ..CNN },
     Operator { path: "cnn/head", kernels: &["head", "tally"], defines: &[], ..CNN },
     Operator { path: "cnn/update", kernels: &["update", "pack_all"], ..CNN },
-    // The constants of GPT-2 with 124 million parameters; `nn::gpt::decode` puts in those of its model.
-    Operator {
-        path: "decode/ends",
-        kernels: &["embed", "logits", "pick"],
-        defines: &[("WIDTH", 768), ("THREADS", 384), ("LINES", 4)],
-        needs: (9, 0),
-        ..Operator::PLAIN
-    },
-    Operator {
-        path: "decode/fused",
-        kernels: &["norm_qkv", "norm_up", "project_attended", "project_units"],
-        defines: &[("WIDTH", 768), ("HIDDEN", 3072), ("HEAD", 64), ("THREADS", 256)],
-        needs: (9, 0),
-        ..Operator::PLAIN
-    },
-    Operator {
-        path: "decode/halves",
-        kernels: &["attention_half", "mlp_half"],
-        defines: HALVES,
-        needs: (9, 0),
-        ..Operator::PLAIN
-    },
-    Operator { path: "decode/whole", kernels: &["whole"], defines: WHOLE, needs: (9, 0), ..Operator::PLAIN },
-    Operator {
-        path: "decode/operators",
-        kernels: &["layer_norm", "matvec", "keep", "attend", "add", "gelu_each", "argmax"],
-        defines: &[("WIDTH", 768), ("HEAD", 64), ("THREADS", 256)],
-        needs: (9, 0),
-        ..Operator::PLAIN
-    },
     // `engine` puts in the constants of its model.
     Operator { path: "engine/embed", kernels: &["embed"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
     Operator {
@@ -125,6 +89,28 @@ pub const OPERATORS: &[Operator] = &[
     },
     Operator { path: "engine/phases", kernels: &["phase"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
     Operator { path: "engine/persistent", kernels: &["persistent"], defines: ENGINE, needs: (9, 0), ..Operator::PLAIN },
+    Operator {
+        path: "flash_backward/ends",
+        kernels: &["prepare", "prepare_sums", "round_dq"],
+        defines: &[("HEAD", 128), ("THREADS", 256)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    // `FlashBackward::forward` puts in the constants of that rung of `flash_attention`.
+    Operator {
+        path: "flash_backward/forward",
+        kernels: &["flash_attention"],
+        defines: &[("HEAD", 128), ("WARPS", 4), ("KEYS", 64), ("STAGES", 2)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "flash_backward/forward_hopper",
+        kernels: &["flash_attention"],
+        defines: &[("HEAD", 128), ("KEYS", 128), ("GROUPS", 2), ("STAGES", 2), ("REGISTERS", 240), ("SPARE", 24)],
+        needs: (9, 0),
+        only: true,
+    },
     Operator {
         path: "table/compact",
         kernels: &["compact_u32", "compact_f32"],

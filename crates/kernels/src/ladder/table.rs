@@ -156,8 +156,27 @@ const HELD_ROW: Rung = Rung { defines: &[("THREADS", 256), ("VECTORS", 4)], ..BF
 /// The block is as long as its row: four eights a thread.
 const LONG_ROW: Rung = Rung { defines: &[("VECTORS", 4)], block: (1024, 1), each_thread: 4 * 8, ..BF16_ROW };
 
+/// A thread block for each row of blocks of 32 × 32, and for 64 columns.
+const BLOCK_SPARSE: Rung = Rung {
+    kernel: "block_sparse",
+    defines: &[("SIDE", 32), ("TILE_N", 64)],
+    block: (128, 1),
+    tile: (64, 32),
+    needs: (8, 0),
+    ..PLAIN
+};
+
+/// 64 × 64 of the result a thread block.
+const TWO_FOUR: Rung = Rung { kernel: "two_four", block: (128, 1), tile: (64, 64), needs: (8, 0), ..PLAIN };
+
 /// Every kernel of the course, in reading order. A test compares it with the folder.
 pub const RUNGS: &[Rung] = &[
+    Rung { path: "block_sparse/01_tensor_cores", ..BLOCK_SPARSE },
+    Rung {
+        path: "block_sparse/02_async_copies",
+        defines: &[("SIDE", 32), ("TILE_N", 64), ("STAGES", 3)],
+        ..BLOCK_SPARSE
+    },
     Rung { path: "embedding/01_one_thread_each", kernel: "embedding", ..PLAIN },
     Rung { path: "embedding/02_one_warp_a_row", ..LOOKUP },
     Rung { path: "embedding/03_four_at_once", ..LOOKUP },
@@ -183,6 +202,12 @@ pub const RUNGS: &[Rung] = &[
     FLASH_128[6],
     FLASH_128[7],
     FLASH_128[8],
+    BACKWARD_128[0],
+    BACKWARD_128[1],
+    BACKWARD_128[2],
+    BACKWARD_128[3],
+    BACKWARD_128[4],
+    BACKWARD_128[5],
     Rung { path: "layer_norm/01_two_passes", kernel: "layer_norm", ..BF16_ROW },
     Rung { path: "layer_norm/02_welford", kernel: "layer_norm", ..BF16_ROW },
     Rung { path: "layer_norm/03_eight_at_once", kernel: "layer_norm", ..BF16_ROW },
@@ -354,6 +379,22 @@ pub const RUNGS: &[Rung] = &[
     Rung { path: "softmax/04_eight_at_once", kernel: "softmax", ..BF16_ROW },
     Rung { path: "softmax/05_registers", kernel: "softmax", ..HELD_ROW },
     Rung { path: "softmax/06_block_as_long_as_row", kernel: "softmax", ..LONG_ROW },
+    Rung { path: "spmm/01_warp_a_row", kernel: "spmm", ..PLAIN },
+    Rung { path: "spmm/02_columns_in_registers", kernel: "spmm", defines: &[("COLUMNS", 4)], ..PLAIN },
+    Rung { path: "spmm/03_vector_loads", kernel: "spmm", ..PLAIN },
+    Rung { path: "spmv/01_thread_a_row", kernel: "spmv", ..PLAIN },
+    Rung { path: "spmv/02_warp_a_row", kernel: "spmv", ..PLAIN },
+    Rung {
+        path: "spmv/03_merge_path",
+        kernel: "spmv",
+        defines: &[("THREADS", 128), ("ITEMS", 7)],
+        block: (128, 1),
+        tile: (128 * 7, 1),
+        leaves: Leaves::Added,
+        ..PLAIN
+    },
+    Rung { path: "two_four/01_expanded", ..TWO_FOUR },
+    Rung { path: "two_four/02_sparse_tensor_cores", ..TWO_FOUR },
     Rung { path: "vector_add/01_one_thread_each", kernel: "vector_add", ..PLAIN },
     Rung {
         path: "vector_add/02_loads_in_flight",
@@ -457,19 +498,136 @@ pub(super) const FLASH_128: [Rung; 9] = flash::<128>(FLASH_HOPPER);
 /// The same for heads of 64 numbers.
 pub(super) const FLASH_64: [Rung; 9] = flash::<64>(FLASH_HOPPER_NARROW);
 
+/// The backward pass: a row of its result is a head, and a tile counts the numbers of the queries, or keys, that a block
+/// owns.
+const BACKWARD: Rung = Rung { kernel: "flash_backward", needs: (8, 0), block: (128, 1), ..PLAIN };
+
+/// From here on blocks own keys alone, and add to sums of dq.
+const BACKWARD_ADDS: Rung = Rung { block: (256, 1), leaves: Leaves::Added, ..BACKWARD };
+
+/// On Hopper two warpgroups multiply, each of 64 keys.
+const BACKWARD_HOPPER: Rung = Rung { needs: (9, 0), only: true, ..BACKWARD_ADDS };
+
+/// Bytes of so many rows of two arrays, own ones and in each stage others; of ds, in so many copies; and of the pairs of
+/// log-sum-exp and delta.
+const fn backward_tiles(head: u32, own: u32, others: u32, stages: u32, ds: u32) -> u32 {
+    2 * (own + stages * others) * head * 2 + ds * own * others * 2 + stages * others * 8
+}
+
+/// The rungs for heads of HEAD numbers. OTHERS: rows of a tile that is walked over where warps multiply, QUERIES: where
+/// warpgroups do; STAGES: tiles in turn. They are the best of those tried on an H200.
+const fn backward<const HEAD: u32, const OTHERS: u32, const QUERIES: u32, const STAGES: u32>(
+    specialised: Rung,
+) -> [Rung; 6] {
+    [
+        Rung {
+            path: "flash_backward/01_row_a_warp",
+            defines: &[("HEAD", HEAD)],
+            block: (256, 1),
+            tile: (8 * HEAD, 1),
+            ..BACKWARD
+        },
+        Rung {
+            path: "flash_backward/02_tensor_cores",
+            defines: &[("HEAD", HEAD), ("WARPS", 4), ("OTHERS", OTHERS)],
+            tile: (64 * HEAD, 1),
+            shared_bytes: 2 * (64 + OTHERS) * HEAD * 2,
+            ..BACKWARD
+        },
+        Rung {
+            path: "flash_backward/03_one_pass",
+            defines: &[("HEAD", HEAD), ("WARPS", 8), ("QUERIES", OTHERS)],
+            tile: (128 * HEAD, 1),
+            // Rows of ds are 8 numbers longer.
+            shared_bytes: 2 * (128 + OTHERS) * HEAD * 2 + 128 * (OTHERS + 8) * 2,
+            ..BACKWARD_ADDS
+        },
+        Rung {
+            path: "flash_backward/04_async_copies",
+            defines: &[("HEAD", HEAD), ("WARPS", 4), ("QUERIES", OTHERS), ("STAGES", STAGES)],
+            block: (128, 1),
+            tile: (64 * HEAD, 1),
+            shared_bytes: backward_tiles(HEAD, 64, OTHERS, STAGES, 0) + 64 * (OTHERS + 8) * 2,
+            ..BACKWARD_ADDS
+        },
+        Rung {
+            path: "flash_backward/05_wgmma",
+            defines: &[("HEAD", HEAD), ("KEYS", 128), ("QUERIES", QUERIES), ("STAGES", STAGES)],
+            tile: (128 * HEAD, 1),
+            shared_bytes: backward_tiles(HEAD, 128, QUERIES, STAGES, 1),
+            ..BACKWARD_HOPPER
+        },
+        Rung { path: "flash_backward/06_warp_specialised", ..specialised },
+    ]
+}
+
+/// A third warpgroup fetches.
+const BACKWARD_SPECIALISED: Rung = Rung {
+    defines: &[("HEAD", 128), ("KEYS", 128), ("QUERIES", 64), ("STAGES", 2), ("REGISTERS", 240), ("SPARE", 24)],
+    block: (384, 1),
+    tile: (128 * 128, 1),
+    shared_bytes: backward_tiles(128, 128, 64, 2, 2) + backward_barriers(2),
+    ..BACKWARD_HOPPER
+};
+
+const BACKWARD_SPECIALISED_NARROW: Rung = Rung {
+    defines: &[("HEAD", 64), ("KEYS", 128), ("QUERIES", 128), ("STAGES", 2), ("REGISTERS", 240), ("SPARE", 24)],
+    tile: (128 * 64, 1),
+    shared_bytes: backward_tiles(64, 128, 128, 2, 2) + backward_barriers(2),
+    ..BACKWARD_SPECIALISED
+};
+
+/// Bytes of the barriers: one for k and v, and three a stage.
+const fn backward_barriers(stages: u32) -> u32 {
+    8 + 3 * 8 * stages
+}
+
+/// The rungs of the backward pass for heads of 128 numbers, which stand in the course's table.
+pub(super) const BACKWARD_128: [Rung; 6] = backward::<128, 32, 64, 3>(BACKWARD_SPECIALISED);
+
+/// The same for heads of 64 numbers.
+pub(super) const BACKWARD_64: [Rung; 6] = backward::<64, 64, 128, 2>(BACKWARD_SPECIALISED_NARROW);
+
 impl Rung {
     /// The same rung for heads of that many numbers: other constants, tile and block.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a rung or a width that has none.
     pub fn for_heads_of(&self, width: usize) -> Result<Rung> {
-        let mut rows = FLASH_128.iter().chain(&FLASH_64);
+        let mut rows = FLASH_128.iter().chain(&FLASH_64).chain(&BACKWARD_128).chain(&BACKWARD_64);
         let head =
             |rung: &Rung| rung.defines.iter().find(|(name, _)| *name == "HEAD").map(|(_, value)| *value as usize);
-        rows.find(|rung| rung.path == self.path && head(rung) == Some(width)).copied().ok_or_else(|| Error::Invalid {
+        let row = rows.find(|rung| rung.path == self.path && head(rung) == Some(width));
+        row.map(|row| Rung { language: self.language, ..*row }).ok_or_else(|| Error::Invalid {
             what: format!("`{}` has no constants for heads of {width} numbers", self.path),
-            fix: "use a rung of `flash_attention`, and heads of 64 or 128 numbers".to_string(),
+            fix: "use a rung of `flash_attention` or `flash_backward`, and heads of 64 or 128 numbers".to_string(),
         })
+    }
+
+    /// The same rung with another block, tile and shared memory, where constants that they follow from are changed.
+    pub(crate) fn reshaped(self, constants: &[(&str, u32)]) -> Rung {
+        let value = |name: &str| {
+            let changed = constants.iter().find(|(known, _)| *known == name);
+            changed.or_else(|| self.defines.iter().find(|(known, _)| *known == name)).map_or(0, |(_, value)| *value)
+        };
+        let (head, queries, stages) = (value("HEAD"), value("QUERIES"), value("STAGES"));
+        let own = 16 * value("WARPS");
+        let with_warps = Rung { block: (2 * own, 1), tile: (own * head, 1), ..self };
+        match self.name() {
+            "02_tensor_cores" => Rung { shared_bytes: 2 * (own + value("OTHERS")) * head * 2, ..with_warps },
+            "03_one_pass" => {
+                Rung { shared_bytes: 2 * (own + queries) * head * 2 + own * (queries + 8) * 2, ..with_warps }
+            }
+            "04_async_copies" => Rung {
+                shared_bytes: backward_tiles(head, own, queries, stages, 0) + own * (queries + 8) * 2,
+                ..with_warps
+            },
+            "05_wgmma" => Rung { shared_bytes: backward_tiles(head, 128, queries, stages, 1), ..self },
+            "06_warp_specialised" => {
+                Rung { shared_bytes: backward_tiles(head, 128, queries, stages, 2) + backward_barriers(stages), ..self }
+            }
+            _ => self,
+        }
     }
 }
 
@@ -480,7 +638,7 @@ mod tests {
 
     #[test]
     fn both_widths_have_all_rungs_with_the_same_constants_names() {
-        for (wide, narrow) in FLASH_128.iter().zip(&FLASH_64) {
+        for (wide, narrow) in FLASH_128.iter().zip(&FLASH_64).chain(BACKWARD_128.iter().zip(&BACKWARD_64)) {
             let names = |rung: &Rung| rung.defines.iter().map(|(name, _)| *name).collect::<Vec<_>>();
             assert_eq!((wide.path, names(wide), wide.needs), (narrow.path, names(narrow), narrow.needs));
             assert_eq!(wide.for_heads_of(64).as_ref(), Ok(narrow));
@@ -488,5 +646,7 @@ mod tests {
             assert!(wide.for_heads_of(96).unwrap_err().to_string().contains("\nnext: "));
         }
         assert!(rung("rope/01_pair_a_thread").unwrap().for_heads_of(64).is_err());
+        // Of the backward pass, shared memory, block and tile follow from the constants.
+        assert!(BACKWARD_128.iter().chain(&BACKWARD_64).all(|rung| rung.reshaped(rung.defines) == *rung));
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     Allocation, Array, Cost, HostArray, Launches, Loaded, Reference, Size, Topic, lengths, spread_rows, wrong,
 };
-use crate::ladder::rung;
+use crate::ladder::{Rung, rung};
 use gpulab::bench::Bench;
 use gpulab::cpu::{self, AttentionMask, AttentionShape, Rounding};
 use gpulab::error::{Error, Result};
@@ -38,7 +38,7 @@ const AWKWARD: [(usize, usize, usize); 4] = [(2, 2, 1), (2, 1, 33), (4, 2, 129),
 /// ```
 pub struct FlashAttention {
     gpu: Gpu,
-    path: &'static str,
+    rung: Rung,
     causal: bool,
     /// For each of [`WIDTHS`], once it is asked for.
     loaded: [OnceLock<Loaded>; 2],
@@ -49,12 +49,12 @@ type Arrays<'a> = (&'a Buffer<u16>, &'a Buffer<u16>, &'a Buffer<u16>, &'a mut Bu
 
 impl std::fmt::Debug for FlashAttention {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FlashAttention `{}`{} on {}", self.path, if self.causal { ", causal" } else { "" }, self.gpu)
+        write!(f, "FlashAttention `{}`{} on {}", self.rung.path, if self.causal { ", causal" } else { "" }, self.gpu)
     }
 }
 
 impl FlashAttention {
-    /// Compiles the rung of that path, such as `flash_attention/03_tensor_cores`, for heads of 128 numbers, and checks it
+    /// Compiles the rung of that path, such as `flash_attention/03_tensor_cores` or `flash_attention/01_one_pass.rs`, for heads of 128 numbers, and checks it
     /// against f64. For heads of 64 that is done when they are first asked for. With `causal` no query sees a key behind
     /// it.
     ///
@@ -62,7 +62,7 @@ impl FlashAttention {
     /// [`Error::Unsupported`] on a GPU that the rung does not run on, [`Error::Invalid`] for a path that is none, or a
     /// kernel whose result is wrong; the errors of [`Gpu::compile`].
     pub fn new(gpu: &Gpu, path: &str, causal: bool) -> Result<FlashAttention> {
-        let flash = FlashAttention { gpu: gpu.clone(), path: rung(path)?.path, causal, loaded: Default::default() };
+        let flash = FlashAttention { gpu: gpu.clone(), rung: rung(path)?, causal, loaded: Default::default() };
         flash.loaded(128)?;
         Ok(flash)
     }
@@ -105,7 +105,7 @@ impl FlashAttention {
 
     fn launch(&self, launches: &mut Launches, arrays: Arrays<'_>, shape: AttentionShape) -> Result<()> {
         fits(shape, [arrays.0, arrays.1, arrays.2, &*arrays.3])?;
-        launch(self.loaded(shape.width)?, launches, arrays, shape, self.causal)
+        launch(self.loaded(shape.width)?, launches, arrays, None, shape, self.causal)
     }
 
     /// The kernel for heads of that width, compiled and checked at its first use.
@@ -114,7 +114,7 @@ impl FlashAttention {
         if let Some(loaded) = self.loaded[at].get() {
             return Ok(loaded);
         }
-        let loaded = Loaded::of(&self.gpu, rung(self.path)?.for_heads_of(width)?)?;
+        let loaded = Loaded::of(&self.gpu, self.rung.for_heads_of(width)?)?;
         let checks = if matches!(self.gpu, Gpu::Simulated(_)) { 2 } else { AWKWARD.len() };
         for (turn, (q_heads, kv_heads, length)) in AWKWARD.into_iter().take(checks).enumerate() {
             let shape = AttentionShape { batch: 1, q_heads, kv_heads, length, width };
@@ -129,17 +129,19 @@ fn check(loaded: &Loaded, shape: AttentionShape, causal: bool, spread: f32) -> R
     let inputs = cpu::attention_inputs(shape, 1, spread).map(bf16);
     let on_gpu = inputs.iter().map(|x| loaded.gpu.to_device(x)).collect::<Result<Vec<_>>>()?;
     let mut o = loaded.gpu.poison(shape.q_numbers())?;
-    launch(loaded, &mut Launches::queue(), (&on_gpu[0], &on_gpu[1], &on_gpu[2], &mut o), shape, causal)?;
+    launch(loaded, &mut Launches::queue(), (&on_gpu[0], &on_gpu[1], &on_gpu[2], &mut o), None, shape, causal)?;
     match off(&o.to_host()?, [&inputs[0], &inputs[1], &inputs[2]], shape, causal) {
         Some(what) => Err(wrong(loaded.rung.path, what)),
         None => Ok(()),
     }
 }
 
-fn launch(
+/// One launch; of a kernel of the forward pass that leaves it, the log-sum-exp goes to `lse`.
+pub(super) fn launch(
     loaded: &Loaded,
     launches: &mut Launches,
     (q, k, v, o): Arrays<'_>,
+    lse: Option<&mut Buffer<f32>>,
     shape: AttentionShape,
     causal: bool,
 ) -> Result<()> {
@@ -151,15 +153,21 @@ fn launch(
     let scale = std::f32::consts::LOG2_E / (width as f32).sqrt();
     let (tokens, group, causal) = (length as i32, (q_heads / kv_heads) as i32, i32::from(causal));
     if loaded.tensor_maps == 0 {
-        return loaded.launch(launches, columns, heads, (q, k, v, o, tokens, group, scale, causal));
+        return match lse {
+            None => loaded.launch(launches, columns, heads, (q, k, v, o, tokens, group, scale, causal)),
+            Some(lse) => loaded.launch(launches, columns, heads, (q, k, v, o, tokens, group, scale, causal, lse)),
+        };
     }
-    let keys = loaded.rung.defines.iter().find(|(name, _)| *name == "KEYS").map_or(0, |(_, keys)| *keys);
+    let keys = loaded.constant("KEYS");
     let stack = |heads: usize| (heads, length, width);
     let q = TensorMap::of_stack(q, stack(heads), Q_BOX)?;
     let k = TensorMap::of_stack(k, stack(batch * kv_heads), keys)?;
     let v = TensorMap::of_stack(v, stack(batch * kv_heads), keys)?;
     let mut o = TensorMap::of_written_stack(o, stack(heads), Q_BOX)?;
-    loaded.launch(launches, columns, heads, (&q, &k, &v, &mut o, tokens, group, scale, causal))
+    match lse {
+        None => loaded.launch(launches, columns, heads, (&q, &k, &v, &mut o, tokens, group, scale, causal)),
+        Some(lse) => loaded.launch(launches, columns, heads, (&q, &k, &v, &mut o, tokens, group, scale, causal, lse)),
+    }
 }
 
 /// A size is (heads, tokens, head dimension). The arrays are q, k and v.
@@ -200,16 +208,16 @@ impl Topic for FlashAttention {
 }
 
 /// The shape of a size: all heads of one sequence, each of its own.
-fn shape(size: Size) -> Result<AttentionShape> {
+pub(super) fn shape(size: Size) -> Result<AttentionShape> {
     let (heads, length, width) = size.three()?;
     AttentionShape { batch: 1, q_heads: heads, kv_heads: heads, length, width }.check()
 }
 
-fn mask(causal: bool) -> AttentionMask {
+pub(super) fn mask(causal: bool) -> AttentionMask {
     if causal { AttentionMask::causal() } else { AttentionMask::none() }
 }
 
-fn bf16(numbers: Vec<f32>) -> Vec<u16> {
+pub(super) fn bf16(numbers: Vec<f32>) -> Vec<u16> {
     numbers.into_iter().map(cpu::bf16_from_f32).collect()
 }
 
@@ -237,7 +245,7 @@ pub(crate) fn known_width(width: usize) -> Result<usize> {
 }
 
 /// An error where an array is not as long as its shape, or the shape is beyond what the kernels count.
-fn fits(shape: AttentionShape, [q, k, v, o]: [&Buffer<u16>; 4]) -> Result<()> {
+pub(super) fn fits(shape: AttentionShape, [q, k, v, o]: [&Buffer<u16>; 4]) -> Result<()> {
     shape.check()?;
     let (q_numbers, kv_numbers) = (shape.q_numbers(), shape.kv_numbers());
     lengths("attention", &[("q", q.len(), q_numbers), ("k", k.len(), kv_numbers), ("v", v.len(), kv_numbers)])?;

@@ -1,9 +1,11 @@
 //! What several notebooks do with the course's own kernels, topic by topic: compiled, checked, ready to time.
 
 mod attention;
+mod block_sparse;
 mod embedding;
 mod errors;
 mod flash_attention;
+mod flash_backward;
 mod matmul;
 mod matmul_bf16;
 mod norm;
@@ -16,15 +18,21 @@ mod rope;
 mod rows;
 mod size;
 mod softmax;
+mod spmm;
+mod spmv;
 mod topic;
+mod two_four;
 mod vector_add;
 
 pub use attention::{Attention, AttentionStep, AttentionWork, StepWork, bytes_row};
+pub use block_sparse::BlockSparse;
+pub(crate) use block_sparse::blocks_of;
 pub use embedding::Embedding;
 pub(crate) use errors::wrong;
 use errors::{lengths, wrong_size};
 pub(crate) use flash_attention::known_width;
 pub use flash_attention::{FlashAttention, WIDTHS};
+pub use flash_backward::{BackwardInputs, FlashBackward};
 pub use matmul::Matmul;
 pub use matmul_bf16::MatmulBf16;
 pub use norm::{EPSILON, Norm, NormInputs};
@@ -36,15 +44,19 @@ pub use residual_norm::ResidualNorm;
 pub use rope::Rope;
 pub use size::{Shape, Size};
 pub use softmax::Softmax;
-use topic::check;
+pub use spmm::Spmm;
+pub use spmv::Spmv;
 pub use topic::{Allocation, Array, Bound, Cost, HostArray, Launches, Reference, Topic, relative_error, spread_rows};
+use topic::{check, check_at};
 pub(crate) use topic::{fits, on_gpu, poisoned};
+pub use two_four::TwoFourProduct;
+pub(crate) use two_four::two_four_of;
 pub use vector_add::VectorAdd;
 
 use crate::ladder::{Rung, rung};
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Args, Gpu, Kernel};
-use gpulab::launch::{LaunchAttributes, signatures};
+use gpulab::launch::{LaunchAttributes, Source, signatures};
 
 /// Sizes that a new kernel of one dimension is checked at: they fill neither a warp, a block, nor a tile.
 const AWKWARD: [usize; 5] = [0, 1, 31, 33, 1_000_003];
@@ -71,6 +83,8 @@ struct Loaded {
     kernel: Kernel,
     /// How many of its parameters are tensor maps, by which the copy engine is told of an array.
     tensor_maps: usize,
+    /// What it was compiled with.
+    constants: Vec<(String, u32)>,
 }
 
 impl Loaded {
@@ -83,7 +97,24 @@ impl Loaded {
         let declared = signatures(&rung.source()?.text).into_iter().find(|it| it.name == rung.kernel);
         let parameters = declared.map_or_else(Vec::new, |declared| declared.parameters);
         let tensor_maps = parameters.iter().filter(|parameter| parameter.text.contains("TensorMap")).count();
-        Ok(Loaded { gpu: gpu.clone(), rung, kernel: rung.compile(gpu)?, tensor_maps })
+        let constants = changed(rung.defines, &[]);
+        Ok(Loaded { gpu: gpu.clone(), rung, kernel: rung.compile(gpu)?, tensor_maps, constants })
+    }
+
+    /// The kernel of that name in another source, with these constants, launched as the rung is.
+    fn of_source(gpu: &Gpu, rung: Rung, file: Source, constants: &[(String, u32)]) -> Result<Loaded> {
+        rung.supported_on(gpu)?;
+        let declared = signatures(&file.text).into_iter().find(|it| it.name == rung.kernel);
+        let parameters = declared.map_or_else(Vec::new, |declared| declared.parameters);
+        let tensor_maps = parameters.iter().filter(|parameter| parameter.text.contains("TensorMap")).count();
+        let source = constants.iter().fold(file, |source, (name, value)| source.define(name, value));
+        let kernel = gpu.compile(source)?.kernel(rung.kernel)?;
+        Ok(Loaded { gpu: gpu.clone(), rung, kernel, tensor_maps, constants: constants.to_vec() })
+    }
+
+    /// The value of a constant that it was compiled with; 0 for one that it has not.
+    fn constant(&self, name: &str) -> u32 {
+        self.constants.iter().find(|(known, _)| known == name).map_or(0, |(_, value)| *value)
     }
 
     /// The rung in CUDA C with these constants in place of its own.
@@ -91,7 +122,8 @@ impl Loaded {
         rung.supported_on(gpu)?;
         let file = Rung { defines: &[], ..rung }.source()?;
         let source = constants.iter().fold(file, |source, (name, value)| source.define(name, value));
-        Ok(Loaded { gpu: gpu.clone(), rung, kernel: gpu.compile(source)?.kernel(rung.kernel)?, tensor_maps: 0 })
+        let kernel = gpu.compile(source)?.kernel(rung.kernel)?;
+        Ok(Loaded { gpu: gpu.clone(), rung, kernel, tensor_maps: 0, constants: constants.to_vec() })
     }
 
     /// One launch for a result of so many columns and rows; none where there is nothing to compute, as a grid has at

@@ -128,6 +128,12 @@ pub(super) fn check(topic: &impl Topic, path: &str, inputs: &[HostArray], size: 
     Ok(())
 }
 
+/// An error that names the first number of these that is wrong, or was never written.
+pub(super) fn check_at(path: &str, place: &str, given: &[HostArray], exact: Vec<Vec<Reference>>) -> Result<()> {
+    let first = exact.iter().flatten().find_map(|piece| Some((piece.from, piece.wrong_in(given)?)));
+    first.map_or(Ok(()), |(from, what)| Err(wrong(path, format!("{place}, from number {from} on, {what}"))))
+}
+
 /// An error where so many sets of arrays have no room.
 pub(crate) fn fits(gpu: &Gpu, work: &Cost, sets: usize) -> Result<()> {
     let (asked, stats) = ((work.held as u64).saturating_mul(sets as u64), gpu.memory()?);

@@ -5,7 +5,7 @@ use crate::exec::narrow_half;
 use crate::{Arg, Device};
 
 /// The bytes that a buffer may have.
-const LARGEST: usize = 1 << 36;
+const LARGEST: u64 = 1 << 36;
 
 /// Address and size of a buffer.
 pub type Buffer = (u64, usize);
@@ -64,7 +64,7 @@ fn contents(spec: &str) -> Result<Vec<u8>, String> {
         "i64" | "f64" => 8,
         _ => return Err(bad()),
     };
-    let bytes = count.checked_mul(size).filter(|&bytes| bytes <= LARGEST);
+    let bytes = count.checked_mul(size).filter(|&bytes| bytes as u64 <= LARGEST);
     let bytes =
         bytes.ok_or_else(|| format!("--arg {spec}: more than {} GiB\nnext: use a smaller buffer", LARGEST >> 30))?;
     if let Some(path) = kind.strip_prefix('@') {

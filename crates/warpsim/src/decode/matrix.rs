@@ -5,7 +5,7 @@ use super::arithmetic::count;
 use super::memory::address;
 use super::modifiers::Modifiers;
 use super::slots::Slots;
-use crate::op::{Copy, Element, Engine, Fragment, LoadMatrix, Mma, Op, Slot, Spread};
+use crate::op::{Copy, Element, Engine, Fragment, LoadMatrix, Mma, Op, Slot, Sparse, Spread};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Space;
 
@@ -95,33 +95,46 @@ fn store(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<O
 
 fn mma(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op, Fail> {
     wanted(m, &["sync", "aligned", "row", "col"])?;
+    // An ordered metadata word is one of those that the other form takes.
+    let sparse = m.take("sp") || m.take("sp::ordered_metadata");
     let saturate = m.take("satfinite");
     m.take("rn");
     let (rows, columns, depth) = m.matrix_shape()?;
     let types = [m.element()?, m.element()?, m.element()?, m.element()?];
     let [c, b, a, d] = types;
     use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
-    let deep = |first: usize| rows == 16 && (depth == first || depth == 2 * first);
+    let stored = if sparse { depth / 2 } else { depth };
+    let deep = |first: usize| rows == 16 && (stored == first || stored == 2 * first);
     let known = columns == 8
         && match (a, b) {
             (F16, F16) => deep(8) && c == d && matches!(c, F16 | F32),
             (Bf16, Bf16) => deep(8) && (c, d) == (F32, F32),
             (E4m3 | E5m2, E4m3 | E5m2) => deep(16) && c == d && matches!(c, F16 | F32),
             (Tf32, Tf32) => deep(4) && (c, d) == (F32, F32),
-            (S8 | U8, S8 | U8) => (deep(16) || (rows, depth) == (8, 16)) && (c, d) == (S32, S32),
-            (S4 | U4, S4 | U4) => (deep(32) || (rows, depth) == (8, 32)) && (c, d) == (S32, S32),
-            (F64, F64) => (deep(4) || matches!((rows, depth), (8, 4) | (16, 16))) && (c, d) == (F64, F64),
+            (S8 | U8, S8 | U8) => (deep(16) || (rows, stored) == (8, 16)) && (c, d) == (S32, S32),
+            (S4 | U4, S4 | U4) => (deep(32) || (rows, stored) == (8, 32)) && (c, d) == (S32, S32),
+            (F64, F64) => (deep(4) || matches!((rows, stored), (8, 4) | (16, 16))) && (c, d) == (F64, F64),
             _ => false,
         };
-    if !known || saturate && !a.integer() {
+    if !known || saturate && !a.integer() || sparse && !matches!((a, stored), (F16 | Bf16, 16)) {
         return Err(Fail::new("this shape with these types"));
     }
-    let [to, left, right, plus] = operands else { return Err(count(4)) };
+    let (operands, sparse) = match (sparse, operands) {
+        (true, [four @ .., places, pair]) => {
+            let pair = match pair {
+                Operand::Int(pair @ (0 | 1)) => *pair as usize,
+                _ => return Err(Fail::new("another selector than 0 or 1")),
+            };
+            (four, Some(Sparse { places: slots.source(places, false)?, pair }))
+        }
+        _ => (operands, None),
+    };
+    let [to, left, right, plus] = operands else { return Err(count(if sparse.is_some() { 6 } else { 4 })) };
     let d = fragment(slots, to, (d, Spread::C, (rows, columns)), true)?;
-    let a = fragment(slots, left, (a, Spread::A, (rows, depth)), false)?;
+    let a = fragment(slots, left, (a, Spread::A, (rows, stored)), false)?;
     let b = fragment(slots, right, (b, Spread::B, (depth, columns)), false)?;
     let c = fragment(slots, plus, (c, Spread::C, (rows, columns)), false)?;
-    Ok(Op::Mma(Box::new(Mma { d, a, b, c, saturate })))
+    Ok(Op::Mma(Box::new(Mma { d, a, b, sparse, c, saturate })))
 }
 
 /// The registers of a matrix that fills them.

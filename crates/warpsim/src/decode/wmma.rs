@@ -75,7 +75,7 @@ fn mma(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op,
     if !fits {
         return Err(Fail::new("these types"));
     }
-    Ok(Op::Mma(Box::new(Mma { d, a, b, c, saturate })))
+    Ok(Op::Mma(Box::new(Mma { d, a, b, sparse: None, c, saturate })))
 }
 
 /// A matrix with as many registers as the PTX ISA gives it ("Matrix Fragments for WMMA").

@@ -1,6 +1,6 @@
 //! Tensor-core instructions and background copies.
 
-use super::{Address, Slot};
+use super::{Address, Slot, Sparse};
 
 /// A `cp.async`.
 #[derive(Clone, Copy, Debug)]
@@ -123,15 +123,17 @@ impl Fragment {
     }
 }
 
-/// An `mma.sync` or `wmma.mma`: d = a × b + c.
+/// An `mma.sync`, `mma.sp` or `wmma.mma`: d = a × b + c.
 #[derive(Clone, Debug)]
 pub struct Mma {
     /// Result, of the shape of `c`.
     pub d: Fragment,
-    /// Left factor.
+    /// Left factor; 2:4, half of its columns.
     pub a: Fragment,
     /// Right factor.
     pub b: Fragment,
+    /// 2:4 (`.sp`): where the left factor's numbers are.
+    pub sparse: Option<Sparse>,
     /// Summand.
     pub c: Fragment,
     /// `.satfinite`: integer sums stop at the ends of their range.

@@ -3,6 +3,7 @@
 use super::float::canon;
 use super::half::{narrow, widen, widen_e4m3, widen_e5m2};
 use super::lanes::LANES;
+use super::wgmma::place;
 use crate::exec::access::memory::{addresses, by_space, count, find};
 use crate::exec::blocks::state::{Env, Warp};
 use crate::exec::checks::{check, past};
@@ -19,11 +20,12 @@ pub fn mma(warp: &mut Warp, m: &Mma) {
     gather(warp, &m.a, &mut a);
     gather(warp, &m.b, &mut b);
     gather(warp, &m.c, &mut sum);
-    let (depth, columns) = m.b.shape;
+    let (stored, columns) = (m.a.shape.1, m.b.shape.1);
     let exact = m.a.element != Element::F64;
     for (row, out) in sum[..m.a.shape.0 * columns].chunks_exact_mut(columns).enumerate() {
-        for k in 0..depth {
-            let x = a[row * depth + k];
+        for at in 0..stored {
+            let x = a[row * stored + at];
+            let k = m.sparse.map_or(at, |sparse| place(warp, sparse, m.a.element, row, at));
             let right = &b[k * columns..][..columns];
             if exact {
                 out.iter_mut().zip(right).for_each(|(sum, y)| *sum += x * y);

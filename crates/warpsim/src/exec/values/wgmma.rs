@@ -163,7 +163,7 @@ fn product<T: Number>(env: &mut Env, warp: &mut Warp, pc: u32, m: &Wgmma) -> Opt
 
 /// The column of a number that a row of a warp stores: four bits tell of each chunk of four columns (of two for tf32) where
 /// its numbers are. A thread's register has eight such chunks.
-fn place(warp: &Warp, sparse: Sparse, element: Element, row: usize, stored: usize) -> usize {
+pub(super) fn place(warp: &Warp, sparse: Sparse, element: Element, row: usize, stored: usize) -> usize {
     let chunk = if element == Element::Tf32 { stored } else { stored / 2 };
     let (quad, half) = (row % 8 * 4, row / 8);
     let (lane, nibble) = match element.bytes() {

@@ -1,14 +1,11 @@
-// What the kernels of a decoding step share: bf16 weights times an f32 vector, the layer norm before them, and the
-// instructions by which a kernel starts before the one in front of it has ended.
+// What stands alone: loads, sums of a warp, the running softmax, the choice of a token, and the instructions by which a kernel
+// starts before the one in front of it has ended.
 #pragma once
 #include <cuda_bf16.h>
 
 typedef __nv_bfloat16 bf16;
 
 constexpr int WARPS = THREADS / 32;
-// A row of weights is read by one warp, 16 bytes (eight numbers) a lane at a time.
-constexpr int EIGHTS = WIDTH / 8;
-constexpr int EACH = (EIGHTS + 31) / 32;
 
 // Everything that the kernel in front wrote can be seen behind this line. What comes before it overlaps with that
 // kernel, so there must be only what does not depend on it: weights.
@@ -17,16 +14,7 @@ __device__ void wait_for_former() { asm volatile("griddepcontrol.wait;" ::: "mem
 // The next kernel may start as soon as each block of this one has come here.
 __device__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-// Sixteen bytes of weights, used once: they need not stay in the L1 cache. `volatile` keeps the load where it is
-// written, in front of the wait.
-__device__ uint4 fetch(const bf16 *weights) {
-    uint4 eight;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(eight.x), "=r"(eight.y), "=r"(eight.z), "=r"(eight.w)
-                 : "l"(weights));
-    return eight;
-}
-
+// `volatile` keeps a load where it is written, in front of the wait.
 __device__ float fetch_one(const float *number) {
     float one;
     asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(one) : "l"(number));
@@ -79,112 +67,6 @@ __device__ float gelu(float x) {
     float u = 0.7978845608f * (x + 0.044715f * x * x * x);
     return x * (1.0f - 1.0f / (__expf(2.0f * u) + 1.0f));
 }
-
-// A vector of WIDTH numbers in shared memory: the first four of each eight, then the other four of each. Lanes that
-// read neighbouring eights then read neighbouring 16 bytes, without bank conflicts.
-struct Row {
-    float4 halves[2][EIGHTS];
-};
-
-// The eights of the row that a lane multiplies: number `each` · 32 + lane.
-__device__ void own_part(const Row &row, float (&x)[EACH][8]) {
-    int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int each = 0; each < EACH; ++each) {
-        int at = each * 32 + lane;
-        float4 a = make_float4(0, 0, 0, 0), b = a;
-        if (at < EIGHTS) {
-            a = row.halves[0][at];
-            b = row.halves[1][at];
-        }
-        x[each][0] = a.x, x[each][1] = a.y, x[each][2] = a.z, x[each][3] = a.w;
-        x[each][4] = b.x, x[each][5] = b.y, x[each][6] = b.z, x[each][7] = b.w;
-    }
-}
-
-// The eights of a row of weights that a lane multiplies; zeros where `there` is false.
-__device__ void fetch_row(const bf16 *row, bool there, uint4 (&weights)[EACH]) {
-    int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int each = 0; each < EACH; ++each) {
-        int at = each * 32 + lane;
-        weights[each] = make_uint4(0, 0, 0, 0);
-        if (there && at < EIGHTS) {
-            weights[each] = fetch(row + 8 * at);
-        }
-    }
-}
-
-// A lane's part of weights · x; the sum over the warp's lanes is the whole.
-__device__ float dot_row(const uint4 (&weights)[EACH], const float (&x)[EACH][8]) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int each = 0; each < EACH; ++each) {
-        sum = dot(weights[each], x[each], sum);
-    }
-    return sum;
-}
-
-// Layer norm of a vector by a block. Its weights are known early, so a thread keeps its four of them before the wait.
-struct Norm {
-    static constexpr int FOURS = (WIDTH / 4 + THREADS - 1) / THREADS;
-    float4 weight[FOURS], bias[FOURS];
-
-    __device__ void fetch_weights(const float *weights, const float *biases) {
-#pragma unroll
-        for (int four = 0; four < FOURS; ++four) {
-            int at = four * THREADS + threadIdx.x;
-            if (at < WIDTH / 4) {
-                weight[four] = fetch(weights + 4 * at);
-                bias[four] = fetch(biases + 4 * at);
-            }
-        }
-    }
-
-    // Reads x from the L2 cache, as other multiprocessors have just written it. Behind it, the whole block sees `row`.
-    __device__ void apply(const float *x, Row &row) {
-        __shared__ float2 sums[WARPS];
-        float4 own[FOURS];
-        float sum = 0.0f, squares = 0.0f;
-#pragma unroll
-        for (int four = 0; four < FOURS; ++four) {
-            int at = four * THREADS + threadIdx.x;
-            if (at < WIDTH / 4) {
-                own[four] = __ldcg((const float4 *)x + at);
-                sum += own[four].x + own[four].y + own[four].z + own[four].w;
-                squares += own[four].x * own[four].x + own[four].y * own[four].y;
-                squares += own[four].z * own[four].z + own[four].w * own[four].w;
-            }
-        }
-        sum = warp_sum(sum);
-        squares = warp_sum(squares);
-        if (threadIdx.x % 32 == 0) {
-            sums[threadIdx.x / 32] = make_float2(sum, squares);
-        }
-        __syncthreads();
-        sum = squares = 0.0f;
-#pragma unroll
-        for (int warp = 0; warp < WARPS; ++warp) {
-            sum += sums[warp].x;
-            squares += sums[warp].y;
-        }
-        float mean = sum / WIDTH;
-        float scale = rsqrtf(fmaxf(squares / WIDTH - mean * mean, 0.0f) + 1e-5f);
-#pragma unroll
-        for (int four = 0; four < FOURS; ++four) {
-            int at = four * THREADS + threadIdx.x;
-            if (at < WIDTH / 4) {
-                float4 normed;
-                normed.x = (own[four].x - mean) * scale * weight[four].x + bias[four].x;
-                normed.y = (own[four].y - mean) * scale * weight[four].y + bias[four].y;
-                normed.z = (own[four].z - mean) * scale * weight[four].z + bias[four].z;
-                normed.w = (own[four].w - mean) * scale * weight[four].w + bias[four].w;
-                row.halves[at % 2][at / 2] = normed;
-            }
-        }
-        __syncthreads();
-    }
-};
 
 // A running softmax: the largest score so far, and the sums of the weights and of the weighted values relative to it.
 struct Partial {
