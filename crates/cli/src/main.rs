@@ -7,6 +7,7 @@ mod demo;
 mod export;
 #[cfg(feature = "nn")]
 mod gpt;
+mod monitor;
 mod options;
 #[cfg(feature = "tables")]
 mod report;
@@ -72,6 +73,7 @@ fn answer(command: Command) -> Result<String> {
         Command::TrtBenchmark(options) => benchmark::trt_benchmark(&options),
         #[cfg(feature = "tables")]
         Command::Report(options) => report::report(options),
+        Command::Monitor(options) => monitor::monitor(&options),
         #[cfg(not(all(feature = "onnx", feature = "tables")))]
         other => Err(absent(&other)),
     }
@@ -81,7 +83,7 @@ fn answer(command: Command) -> Result<String> {
 #[cfg(not(all(feature = "onnx", feature = "tables")))]
 fn absent(command: &Command) -> gpulab::error::Error {
     let (name, with, build) = match command {
-        Command::Verify { .. } | Command::Demo(_) => unreachable!("these are in every build"),
+        Command::Verify { .. } | Command::Demo(_) | Command::Monitor(_) => unreachable!("these are in every build"),
         Command::Data(Data::Mnist { .. }) => ("data mnist", "nn", "`make mnist`"),
         Command::Data(Data::Gpt { .. }) => {
             let build = "`cargo run --release -p gpulab-cli --features nn -- data gpt openai-community/gpt2`";
@@ -168,6 +170,10 @@ mod tests {
             ("trt-benchmark --batches 1,0", ErrorKind::ValueValidation, "gpulab trt-benchmark"),
             ("trt-benchmark --modell x", ErrorKind::UnknownArgument, "gpulab trt-benchmark"),
             ("report --out", ErrorKind::InvalidValue, "gpulab report"),
+            ("monitor --interval 0", ErrorKind::ValueValidation, "gpulab monitor"),
+            ("monitor --gpu x", ErrorKind::ValueValidation, "gpulab monitor"),
+            ("monitor --replay a --job b", ErrorKind::ArgumentConflict, "gpulab monitor"),
+            ("monitor train", ErrorKind::UnknownArgument, "gpulab monitor"),
         ] {
             let (refused, text) = refused(arguments);
             assert_eq!(refused, kind, "{arguments}: {text}");
@@ -186,7 +192,7 @@ mod tests {
     fn every_command_has_help() {
         let all = Gpulab::command();
         let names: Vec<&str> = all.get_subcommands().map(|command| command.get_name()).collect();
-        assert_eq!(names.len(), 9);
+        assert_eq!(names.len(), 10);
         for name in names {
             let error = Gpulab::try_parse_from(["gpulab", name, "--help"]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{name}");

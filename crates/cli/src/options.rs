@@ -46,6 +46,8 @@ pub enum Command {
     TrtBenchmark(TrtBenchmark),
     /// Summarise results/metrics.csv: CPU against GPU by experiment (`make report`)
     Report(ReportOptions),
+    /// Watch the GPUs: utilisation, memory, power, clocks, alerts; record, replay, export to Prometheus (`make monitor`)
+    Monitor(Monitor),
 }
 
 #[derive(Debug, Subcommand)]
@@ -70,6 +72,12 @@ pub enum Demo {
         /// How many elements
         #[arg(value_parser = count::<u32>)]
         n: u32,
+    },
+    /// What lesson 62 watches: a GPU idle, at work, copying, waiting; says what it does in the file that GPULAB_JOB names
+    Load {
+        /// The training that the lesson asks about, and nothing else
+        #[arg(long)]
+        case: bool,
     },
     /// The forward pass of the course's CNN in a process whose memory is limited
     OutOfMemory {
@@ -283,6 +291,46 @@ pub struct ReportOptions {
     pub out: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub struct Monitor {
+    /// A GPU by NVML's number, again for another; without it all of them
+    #[arg(long, value_name = "N")]
+    pub gpu: Vec<u32>,
+    /// Seconds from one sample to the next
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = interval)]
+    pub interval: f64,
+    /// End after so many seconds; without it at Ctrl-C, or with the command
+    #[arg(long, value_name = "S", value_parser = positive)]
+    pub seconds: Option<f64>,
+    /// Write each sample to a new file: a line of JSON, or of CSV where its name ends so
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Show a recorded trace in the place of this machine's GPUs
+    #[arg(long, value_name = "FILE", conflicts_with = "gpu", conflicts_with = "job", conflicts_with = "command")]
+    pub replay: Option<PathBuf>,
+    /// How many times faster than it was recorded
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive)]
+    pub speed: f64,
+    /// Export the samples at this address, such as 127.0.0.1:9400, path /metrics
+    #[arg(long, value_name = "ADDRESS")]
+    pub prometheus: Option<String>,
+    /// Alert rules as a JSON list, in the place of the built-in ones
+    #[arg(long, value_name = "FILE", conflicts_with = "hot", conflicts_with = "idle")]
+    pub alerts: Option<PathBuf>,
+    /// Degrees Celsius above which a GPU is hot [default: 85]
+    #[arg(long, value_name = "C", value_parser = positive)]
+    pub hot: Option<f64>,
+    /// Seconds after which a GPU that is idle while a job runs is an alert [default: 60]
+    #[arg(long, value_name = "S", value_parser = positive)]
+    pub idle: Option<f64>,
+    /// The file in which a job says what it does: {"phase": "train", "step": 3, "loss": 0.5, "loader_wait": 0.1}
+    #[arg(long, value_name = "FILE")]
+    pub job: Option<PathBuf>,
+    /// A job to start and to watch until it ends; it finds the name of its file in GPULAB_JOB
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Device {
     Cpu,
@@ -344,6 +392,10 @@ const MOST_MIB: u64 = u64::MAX >> 20;
 fn count<T: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
     let number = text.trim().parse().ok().filter(|n| *n >= T::from(1));
     number.ok_or_else(|| "it takes a whole number, 1 or more".to_string())
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    number(text, |x| (0.01..=3600.0).contains(&x), "from 0.01 to 3600")
 }
 
 fn positive(text: &str) -> Result<f64, String> {

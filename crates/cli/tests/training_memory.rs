@@ -19,7 +19,7 @@ fn memory_of_this_process() {
     let cnn = near(&measure(&Network::cnn(), 48, DType::F32, Optimiser::AdamW, &meter).unwrap());
     let blocks = Network::gpt_blocks(&Config::COURSE, 2, 32);
     near(&measure(&blocks, 8, DType::F32, Optimiser::Sgd, &meter).unwrap());
-    // candle's backward pass needs room too: without it, the highest moment would be the sum of the parts.
+    // candle's backward pass needs room too: without it, the peak would be the sum of the parts.
     assert!(cnn.workspace_each() > 0.2e6, "{}", cnn.text());
     checkpoints_and_pieces_need_less(&meter);
     workspace_of_a_convolution();

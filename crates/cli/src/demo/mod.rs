@@ -3,6 +3,7 @@
 
 mod full;
 mod ladder;
+mod load;
 
 use crate::options::Demo;
 use gpulab::error::Result;
@@ -18,6 +19,7 @@ pub fn run(demo: Demo) -> Result<String> {
         Demo::LateError => late_error(),
         Demo::Ladder { size, rungs } => ladder::ladder(size, &rungs),
         Demo::Launch { file, kernel, n } => ladder::launch(&file, &kernel, n),
+        Demo::Load { case } => load::load(case),
         Demo::OutOfMemory { batch, mib } => full::out_of_memory(batch, mib),
     }
 }

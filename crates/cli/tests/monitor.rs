@@ -1,0 +1,110 @@
+//! `gpulab monitor` from outside, on a trace that is made up: what it shows, records and exports, and what it refuses.
+
+use gpulab_monitor::{Recorder, Trace, planted};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A folder of this test, with the made-up trace in it.
+fn folder(name: &str) -> (PathBuf, PathBuf) {
+    let folder = std::env::temp_dir().join(format!("gpulab-monitor-cli-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let (trace, made) = (folder.join("trace.jsonl"), planted::course());
+    let mut recorder = Recorder::create(&trace, &made.source()).unwrap();
+    made.samples.iter().for_each(|sample| recorder.write(sample).unwrap());
+    (folder, trace)
+}
+
+fn monitor(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gpulab")).arg("monitor").args(arguments).output().unwrap()
+}
+
+fn refused(arguments: &[&str], said: &str) {
+    let done = monitor(arguments);
+    let err = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{arguments:?}: {err}");
+    assert!(err.contains(said) && err.lines().last().unwrap_or_default().starts_with("next: "), "{arguments:?}: {err}");
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_replay_shows_alerts_records_and_says_what_it_cost() {
+    let (folder, trace) = folder("replay");
+    let copy = folder.join("copy.jsonl");
+    let done = monitor(&["--replay", path(&trace), "--speed", "1000", "--record", path(&copy), "--hot", "40"]);
+    let out = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    for said in [
+        "no GPU was measured",
+        "matmul",
+        "loader-stalled is firing",
+        "loader-stalled is resolved",
+        "loss-not-finite is firing",
+        "of a core",
+    ] {
+        assert!(out.contains(said), "{said}: {out}");
+    }
+    let (first, again) = (Trace::read(&trace).unwrap(), Trace::read(&copy).unwrap());
+    assert_eq!(first.samples.len(), again.samples.len());
+    assert!(again.origin.contains("generated"), "{}", again.origin);
+    refused(&["--replay", path(&trace), "--speed", "1000", "--record", path(&copy)], "cannot begin the trace");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn its_page_can_be_read_while_it_replays() {
+    let (folder, trace) = folder("page");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_gpulab"));
+    let run = run.args(["monitor", "--replay", path(&trace), "--prometheus", "127.0.0.1:0"]).stdout(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let address =
+        lines.find_map(|line| Some(line.strip_prefix("http://")?.strip_suffix("/metrics")?.to_string())).unwrap();
+    // The first sample is there with the next line.
+    lines.next();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("gpulab_gpu_utilization_ratio{gpu=\"0\",name=\"a planted GPU\"} 0\n"), "{answer}");
+    refused(&["--replay", path(&trace), "--prometheus", &address], "nothing can listen at");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn bad_input_is_refused_with_the_next_step() {
+    let (folder, trace) = folder("bad");
+    let write = |name: &str, text: &str| {
+        let file = folder.join(name);
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let whole = std::fs::read_to_string(&trace).unwrap();
+    let cut = write("cut.jsonl", &whole[..whole.len() - 40]);
+    refused(&["--replay", path(&cut)], "is cut off in line");
+    refused(&["--replay", path(&write("picture.png", "\u{fffd}PNG"))], "is no trace");
+    refused(&["--replay", path(&folder.join("none.jsonl"))], "cannot read the trace");
+    let rules = write("rules.json", r#"[{"alert": "warm", "above": {"celsius": 70}}]"#);
+    refused(&["--replay", path(&trace), "--alerts", path(&rules)], "no field `celsius`");
+    refused(&["--replay", path(&trace), "--prometheus", "here"], "no address");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refused(&["--replay", path(&trace), "--prometheus", &address], "nothing can listen at");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn without_nvml_it_says_what_to_do_and_with_it_it_samples() {
+    let done = monitor(&["--seconds", "0.1", "--interval", "0.05"]);
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    match done.status.code() {
+        Some(0) => assert!(out.contains("GPU 0"), "{out}"),
+        code => assert!(code == Some(2) && err.contains("\nnext: ") && !err.contains("panicked"), "{err}"),
+    }
+}
