@@ -33,7 +33,7 @@ const CROSS_ENTROPY: &str = r#"extern "C" __global__ void cross_entropy(const fl
 // 6 · 124e6 · 2.5e9 = 1.86e18 operations, at 0.4 · 989e12 a second: 4,702 s.
 let my_hours: Option<f64> = Some(6.0 * 124e6 * 2.5e9 / (0.4 * 989e12) / 3600.0);
 
-// exercise: diagnose_positions
+// exercise: diagnose_long_text
 // 4 bytes from position 0 on and 4 from position 56 on are equally long, and cost different amounts: it is the place. Pieces that always begin
 // at position 0 never read the rows 16 to 63 of the table of positions; of GPT-2's 1,024 rows of 768 numbers, 768 rows.
 let my_diagnosis: Option<(check::TrainFault, f64)> = Some((check::TrainFault::Positions, 768.0 * 768.0));

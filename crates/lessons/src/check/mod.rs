@@ -20,7 +20,7 @@
 //! | 17b | [`wide_softmax`], [`least_side`], [`diagnose_rows`] |
 //! | 20 | [`conv_gradient`], [`adamw`], [`nan_origin`], [`conv2_products`] |
 //! | 21 | [`step_memory`], [`sixteen_bit_gpu`], [`choose_algorithms`], [`diagnose_growth`] |
-//! | 22 | [`cross_entropy`], [`training_hours`], [`diagnose_positions`] |
+//! | 22 | [`cross_entropy`], [`training_hours`], [`diagnose_long_text`] |
 //! | 30 | [`softmax_row`], [`grouped`], [`longest_sequence`], [`diagnose_leak`] |
 //! | 31a | [`one_pass`], [`tile_loop`], [`causal_tiles`], [`queries_per_block`] |
 //! | 31b | [`weigh`], [`merge_parts`], [`tensor_busy`], [`diagnose_traffic`] |
@@ -28,7 +28,9 @@
 //! | 41 | [`pack_words`], [`scale_search`], [`quantized_matvec`], [`four_bit_gain`], [`diagnose_scales`] |
 //! | 42 | `eight_bits`, `within_deadline`, `left_in_f32`, `cache_bytes` (feature `onnx`) |
 //! | 50 | [`lora_forward`], [`lora_merge`], [`qlora_memory`], [`diagnose_adapter`] |
+//! | 51 | [`spmv_warp`], [`two_four`], [`break_even`], [`diagnose_sparse`] |
 //! | 60 | [`ring_all_reduce`], [`all_reduce_ms`], [`diagnose_parallel`] |
+//! | 62 | [`hysteresis`], [`parse_metrics`], [`run_energy`], [`diagnose_slow`] |
 
 mod add_rms_norm;
 mod attention;
@@ -51,6 +53,7 @@ mod leak;
 mod lora;
 mod matmul;
 mod memory;
+mod monitoring;
 mod on_paper;
 mod planes;
 mod profiling;
@@ -61,6 +64,7 @@ mod scan;
 mod scatter_add;
 mod serving;
 mod share;
+mod sparsity;
 mod table;
 mod tiles;
 mod timing;
@@ -98,6 +102,7 @@ pub use matmul::{
     memory_limit, mma_tile, product, product_loop, share_suspect, tile_suspect, wave_share,
 };
 pub use memory::{largest_batch, no_leak, pool_numbers};
+pub use monitoring::{SlowFault, diagnose_slow, hysteresis, parse_metrics, revealed_slow, run_energy};
 pub use on_paper::{
     best_chunks, fused_share, launch_bound, layer_batch, least_occupancy, shifted_sectors, straddling_rows,
 };
@@ -116,10 +121,14 @@ pub use scan::scan;
 pub use scatter_add::scatter_add;
 pub use serving::{ServedText, Serving, diagnose_serving, revealed_serving, served_text};
 pub use share::{Worker, share_batch};
+pub use sparsity::{
+    Compressed, SparseFault, SparseReport, break_even, diagnose_sparse, revealed_sparse, sparse_report, spmv_warp,
+    two_four,
+};
 pub use table::{group_by_zone, keep_fares, pass_bytes, triangle_bytes};
 pub use tiles::{RowFault, RowReport, diagnose_rows, least_side, revealed_rows, row_report, wide_softmax};
 pub use timing::{Curve, crossover, find_fault, time_kernel};
-pub use train_gpt::{TrainFault, cross_entropy, diagnose_positions, training_hours};
+pub use train_gpt::{TrainFault, cross_entropy, diagnose_long_text, training_hours};
 pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
 pub use training_memory::{Algorithm, ChooseAlgorithms, StepMemory, choose_algorithms, sixteen_bit_gpu, step_memory};
 pub use vector_add::{scale, two_kinds};

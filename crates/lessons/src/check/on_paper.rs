@@ -21,7 +21,7 @@ pub(super) fn number(
 }
 
 /// One number of several, with its name; what was given.
-fn part(
+pub(super) fn part(
     name: &str,
     answer: Option<f64>,
     right: RangeInclusive<f64>,
@@ -45,7 +45,7 @@ fn part(
 }
 
 /// The numbers within a share of one.
-fn within(right: f64, share: f64) -> RangeInclusive<f64> {
+pub(super) fn within(right: f64, share: f64) -> RangeInclusive<f64> {
     right * (1.0 - share)..=right * (1.0 + share)
 }
 

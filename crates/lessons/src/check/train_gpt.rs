@@ -251,16 +251,16 @@ const ASKED: [f64; 3] = [768.0, 1024.0, 256.0];
 /// Checks a diagnosis: what is wrong with the hidden run, and how many parameters of a GPT-2 of width 768 with a context of
 /// 1024 never get a gradient when it is trained so, on pieces of 256. `loss` is that of the hidden run's model: for pieces of so many bytes whose first
 /// one is at that position of its context of 64.
-pub fn diagnose_positions(diagnosis: Option<(TrainFault, f64)>, loss: impl Fn(usize, usize) -> Result<f64>) -> Verdict {
+pub fn diagnose_long_text(diagnosis: Option<(TrainFault, f64)>, loss: impl Fn(usize, usize) -> Result<f64>) -> Verdict {
     let Some((named, count)) = diagnosis else {
-        return verdict::verdict("diagnose_positions", || {
+        return verdict::verdict("diagnose_long_text", || {
             wrong(
                 "there is no diagnosis yet",
                 "ask for losses that differ in one thing: the length with the same first position, then the position with the same length",
             )
         });
     };
-    let innocent = verdict::verdict("diagnose_positions", || against(named, &loss));
+    let innocent = verdict::verdict("diagnose_long_text", || against(named, &loss));
     if !innocent.passed() {
         return innocent;
     }
@@ -274,7 +274,7 @@ pub fn diagnose_positions(diagnosis: Option<(TrainFault, f64)>, loss: impl Fn(us
         (12.0 * right, "there is one table of positions, and no further one in the blocks"),
     ];
     let start = "which rows of which table does a piece of 256 tokens read, when it always begins at position 0?";
-    number("diagnose_positions", Some(count), right..=right, &slips, start)
+    number("diagnose_long_text", Some(count), right..=right, &slips, start)
 }
 
 /// The evidence that speaks for an innocent suspect.
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn only_losses_convict_the_positions() {
         let loss = |length: usize, first: usize| Ok(if first + length <= 16 { 2.3 } else { 2.9 });
-        let check = |diagnosis| diagnose_positions(diagnosis, loss);
+        let check = |diagnosis| diagnose_long_text(diagnosis, loss);
         let right = Some((TrainFault::Positions, 589_824.0));
         assert!(check(right).passed(), "{}", check(right).text());
         use TrainFault::{CausalMask, LongTexts, Overfitting, Positions, TargetShift};
@@ -475,7 +475,7 @@ mod tests {
             let text = check(wrong).text();
             assert!(text.starts_with("NOT YET") && text.contains(said), "{wrong:?}: {text}");
         }
-        let broken = diagnose_positions(Some((LongTexts, 1.0)), |_, _| panic!("no run")).text();
+        let broken = diagnose_long_text(Some((LongTexts, 1.0)), |_, _| panic!("no run")).text();
         assert!(broken.contains("panicked: no run"), "{broken}");
     }
 }
