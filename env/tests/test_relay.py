@@ -24,13 +24,15 @@ from jupyter_client.session import Session
 
 # What Jupyter starts in these tests: the real relay; the stand-in starts when the file `ready` is there.
 START = """
-import os, sys
+import os, sys, time
 from pathlib import Path
 from env import paths
 from env.relay import NotReadyError, kernel
 home = Path(os.environ["HOME_OF_THE_TEST"])
 paths.GENERATED = home
 def start():
+    while (home / "hold").exists():
+        time.sleep(0.01)
     if not (home / "ready").exists():
         raise NotReadyError("the set-up has not been run\\nnext: make setup")
     folder = home / "kernel" / "build"
@@ -79,6 +81,10 @@ class Client:
             message = self.client.get_shell_msg(timeout=30)
             if message["parent_header"].get("msg_id") == request:
                 return message["content"]
+
+    def arrived(self) -> None:
+        """Waits until the relay has read what was sent before: messages of one connection keep their order."""
+        self.reply(self.client.kernel_info())
 
     def run(self, code: str) -> str:
         """All the text that a cell shows."""
@@ -134,8 +140,11 @@ def test_a_set_up_that_is_missing_or_failed_is_told_and_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "GENERATED", tmp_path)
+    (tmp_path / "hold").touch()
     client = Client(tmp_path)
     request, after = client.send("value 7"), client.send("value 8", "b")
+    client.arrived()
+    (tmp_path / "hold").unlink()
     assert "the set-up has not been run\nnext: make setup" in text(client.until(request))
     assert client.reply(request)["status"] == "error"
     assert client.reply(after)["status"] == "aborted"
@@ -193,6 +202,7 @@ def test_stop_and_death_say_what_is_lost(page: Client) -> None:
     assert "next: run the cells above" in died
     request, after = page.send("loop"), page.send("value 1", "b")
     page.until(request, "execute_input")
+    page.arrived()
     page.manager.interrupt_kernel()
     stopped = text(page.until(request))
     assert stopped.startswith("stopped: ")
