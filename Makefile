@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab kernel run test test-all test-gpu verify book report mnist model train-cpu train-cuda train-mps corpus train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
+.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book report mnist model train-cpu train-cuda train-mps corpus train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -44,6 +44,9 @@ test-gpu: python ## the tests that need an NVIDIA GPU; fails where there is none
 
 verify: python ## what this machine has for the course, and how to add what is missing (JSON=1)
 	@$(PYTHON) -m env.verify
+
+monitor: python ## watch the GPUs: utilisation, memory, power, clocks, alerts; ARGS="--record FILE", "--replay FILE", "--prometheus 127.0.0.1:9400", "--help"
+	@$(PYTHON) -m env.monitor
 
 book: python ## the course as static pages in dist/book/, with the recorded outputs: to be read without a server
 	@$(PYTHON) -m env.book

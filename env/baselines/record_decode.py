@@ -1,6 +1,6 @@
 """Times a token of a GPT-2 (124 million parameters, bf16, batch 1) on this GPU beside PyTorch, and writes a table.
 
-`python3 -m env.baselines.record_decode` has `examples/record_decode` time every plan of `nn::gpt::decode`, and in each repetition
+`python3 -m env.baselines.record_decode` has `examples/record_decode` time every plan of `gpulab_kernels::engine`, and in each repetition
 PyTorch here (eager, and as a CUDA graph), on the same random weights, keys and values. Logits are compared with PyTorch's in
 f64 first.
 """
@@ -19,15 +19,14 @@ RECORDER = Recorder("decode", "gpulab-nn", "decode_torch", "torch", pages.decode
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = RECORDER.parser(__doc__)
-    made.add_argument("--tunings", action="store_true", help="other constants of the kernels too")
-    made.add_argument("--plans", help="these plans alone, such as fused,halves")
+    made.add_argument("--plans", help="these plans alone, such as fused,persistent")
     return made
 
 
 def main() -> None:
     """Ends badly when something could not be timed."""
     chosen = parser().parse_args()
-    more = [*(["--tunings"] if chosen.tunings else []), *(["--plans", chosen.plans] if chosen.plans else [])]
+    more = ["--plans", chosen.plans] if chosen.plans else []
     RECORDER.record(chosen, lambda _folder: more, [])
 
 

@@ -152,6 +152,16 @@ def embedding(_topic: str, size: list[int], inputs: Tensors) -> Call:
     return lambda: [F.embedding(index, table)]
 
 
+def sparse(topic: str, size: list[int], inputs: Tensors) -> Call:
+    """PyTorch's CSR tensor, whose product is cuSPARSE's."""
+    starts, indices, values, dense = inputs
+    vector = topic.startswith("spmv")
+    columns = size[1] if vector else size[0]
+    a = torch.sparse_csr_tensor(starts, indices, values, size=(size[0], columns))
+    b = dense if vector else dense.view(columns, size[1])
+    return lambda: [a @ b]
+
+
 def softmax(_topic: str, size: list[int], inputs: Tensors) -> Call:
     x = inputs[0].view(*size)
     return lambda: [torch.softmax(x, -1)]
@@ -216,15 +226,37 @@ def attention(backend: SDPBackend) -> Make:
     return make
 
 
+def attention_backward(backend: SDPBackend) -> Make:
+    """The backward pass of the same alone: the forward pass is done once, before."""
+
+    def make(topic: str, size: list[int], inputs: Tensors) -> Call:
+        q, k, v = (inputs[at].view(1, *size).detach().requires_grad_() for at in range(3))
+        gradient = inputs[4].view(1, *size)
+        with sdpa_kernel(backend):
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=topic.endswith("_causal"))
+        return lambda: list(torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True))
+
+    return make
+
+
 FLASH = attention(SDPBackend.FLASH_ATTENTION)
+FLASH_BACKWARD = attention_backward(SDPBackend.FLASH_ATTENTION)
 # Whose work it is, where the name of PyTorch says little.
-NAMES = {"flash_attention": "FlashAttention-2", "flash_attention_causal": "FlashAttention-2"}
+NAMES = {
+    **dict.fromkeys(
+        ("flash_attention", "flash_attention_causal", "flash_backward", "flash_backward_causal"), "FlashAttention-2"
+    ),
+    **dict.fromkeys(["spmv", "spmv_power_law", "spmm"], "cuSPARSE by torch"),
+}
 # Other ways, timed beside the first.
 CUDNN: dict[str, Make] = {"cuDNN": attention(SDPBackend.CUDNN_ATTENTION)}
+CUDNN_BACKWARD: dict[str, Make] = {"cuDNN": attention_backward(SDPBackend.CUDNN_ATTENTION)}
 OTHERS: dict[str, dict[str, Make]] = {
     "residual_rms_norm": {"torch F.rms_norm": residual_then_norm},
     "flash_attention": CUDNN,
     "flash_attention_causal": CUDNN,
+    "flash_backward": CUDNN_BACKWARD,
+    "flash_backward_causal": CUDNN_BACKWARD,
 }
 TOPICS: dict[str, Make] = {
     "vector_add": vector_add,
@@ -232,6 +264,9 @@ TOPICS: dict[str, Make] = {
     "matmul": matmul,
     "matmul_bf16": matmul,
     "embedding": embedding,
+    "spmv": sparse,
+    "spmv_power_law": sparse,
+    "spmm": sparse,
     "softmax": softmax,
     "layer_norm": norm,
     "rms_norm": norm,
@@ -239,4 +274,6 @@ TOPICS: dict[str, Make] = {
     "rope": rope,
     "flash_attention": FLASH,
     "flash_attention_causal": FLASH,
+    "flash_backward": FLASH_BACKWARD,
+    "flash_backward_causal": FLASH_BACKWARD,
 }

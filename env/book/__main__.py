@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from env import in_venv
-from env.console import tool
+from env.console import ToolError, tool
 
 
 def set_up() -> None:
@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python3 -m env.book", description=__doc__)
     made.add_argument("--out", type=Path, help="the folder (default: dist/book)")
     made.add_argument("--look", action="store_true", help="then drive it in a browser, with screenshots")
+    made.add_argument("--no-experiments", action="store_true", help="leave out the page that cargo has to compile")
     return made
 
 
@@ -36,13 +37,19 @@ def main() -> int:
     """0 when all pages were written and every link leads somewhere; 3 when they were to be looked at without a browser."""
     chosen = parser().parse_args()
     set_up()
-    from env.book import broken_links, look, site
+    from env.book import broken_links, experiments, look, site
     from env.ci.browser import SKIPPED, chromium
     from env.notebooks import ROOT, relative
 
+    live = None
+    try:
+        live = None if chosen.no_experiments else experiments.made()
+    except ToolError as error:
+        # All else can be read without them.
+        print(f"the page of experiments is left out: {error}", file=sys.stderr)
     started = time.monotonic()
     out = (chosen.out or site.OUT).resolve()
-    built = site.build(out)
+    built = site.build(out, live)
     broken = broken_links.broken(out)
     for line in broken:
         print(f"error: {line}", file=sys.stderr)

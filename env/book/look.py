@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from env.book import experiments
 from env.console import ToolError
 from env.notebooks import relative
 
@@ -21,8 +22,9 @@ KNOWN = {
     "No Kernel": "docs/troubleshooting.html",
 }
 LOCAL = re.compile("file:|data:")
+STEP = "open experiments.html in a browser, and look at its console and at env/book/static/experiments.js"
 NOTHING = "no such word anywhere qzx"
-SHOTS = ["index", "lessons/10_vector_add", "lessons/12a_matmul_tiles", "lessons/31a_flash_attention"]
+SHOTS = ["index", "lessons/10_vector_add", "lessons/12a_matmul_tiles", "lessons/31a_flash_attention", "experiments"]
 
 
 @contextmanager
@@ -60,11 +62,13 @@ def look(out: Path, browser: str, pictures: Path) -> str:
             _widths(started, files)
             _search(started, out)
             _switches(started, out)
+            moved = _experiments(started, out)
             taken = _screenshots(started, out, pictures)
         finally:
             started.close()
     return (
-        f"looked at {len(files)} pages: as wide as a phone, nothing fetched, {len(KNOWN)} searches; {taken} screenshots"
+        f"looked at {len(files)} pages: as wide as a phone, nothing fetched, {len(KNOWN)} searches; "
+        f"{moved} sliders moved; {taken} screenshots"
     )
 
 
@@ -125,13 +129,49 @@ def _switches(browser: Any, out: Path) -> None:
             )
 
 
+def _experiments(browser: Any, out: Path) -> int:
+    """Each slider, moved by keys, draws another picture; edited PTX is told what is wrong, and is as it was afterwards."""
+    from playwright.sync_api import Error
+
+    moved = 0
+    if not (file := out / experiments.OUT).is_file():
+        return moved
+    with visit(browser, "the experiments", viewport=DESK) as page:
+        page.goto(file.as_uri())
+        for section in page.locator(".experiment").all():
+            name, picture = section.get_attribute("data-name"), section.locator(".picture")
+            for slider in section.locator("input[type=range]").all():
+                before = picture.inner_html()
+                # To the other end: neighbours may look alike.
+                slider.press("End" if slider.input_value() != slider.get_attribute("max") else "Home")
+                try:
+                    page.wait_for_function(
+                        "([name, before]) => document.querySelector(`[data-name=${name}] .picture`).innerHTML !== before",
+                        arg=[name, before],
+                    )
+                except Error as error:
+                    said = section.locator(".wrong").inner_text() or "nothing"
+                    raise ToolError(f"a slider of `{name}` draws nothing; it says: {said}", STEP) from error
+                moved += 1
+            section.locator("summary").last.click()
+            ptx, wrong = section.locator(".ptx"), section.locator(".wrong")
+            ptx.fill(ptx.input_value().replace("ld.param", "ld.porom"))
+            section.locator(".run").click()
+            wrong.wait_for(state="visible")
+            if "porom" not in wrong.inner_text() or "next:" not in wrong.inner_text():
+                raise ToolError(f"`{name}`: a wrong instruction is told as {wrong.inner_text()[:200]}", STEP)
+            section.locator(".reset").click()
+            wrong.wait_for(state="hidden")
+    return moved
+
+
 def _screenshots(browser: Any, out: Path, pictures: Path) -> int:
     pictures.mkdir(parents=True, exist_ok=True)
     taken = 0
     for colours in ("light", "dark"):
         for device, size in (("desk", DESK), ("phone", PHONE)):
             with visit(browser, "the screenshots", viewport=size, color_scheme=colours) as page:
-                for name in SHOTS:
+                for name in (name for name in SHOTS if (out / f"{name}.html").is_file()):
                     page.goto((out / f"{name}.html").as_uri())
                     page.screenshot(path=pictures / f"book-{name.split('/')[-1]}-{device}-{colours}.png")
                 page.keyboard.press("/")

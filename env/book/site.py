@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from env.book import documents, lessons, overview, records, search
+from env.book.experiments import Experiments, of_lesson
 from env.book.links import Links
 from env.book.page import Page
 from env.console import ToolError
@@ -32,12 +33,15 @@ class Built:
     bytes: int
 
 
-def build(out: Path = OUT) -> Built:
+def build(out: Path = OUT, experiments: Experiments | None = None) -> Built:
     """Writes the whole book into `out`; an older book there goes."""
     _check_ours(out)
     courses = [(lesson := load(path), records.find(lesson)) for path in find()]
     chapters = [lessons.read(lesson, record) for lesson, record in courses]
-    pages = [overview.read(chapters), *chapters, *documents.guides(), *documents.about()]
+    for chapter in chapters:
+        chapter.facts["experiments"] = of_lesson(experiments, chapter.sources[0].stem)
+    live = [experiments.page()] if experiments else []
+    pages = [overview.read(chapters), *chapters, *live, *documents.guides(), *documents.about()]
     links = Links()
     for page in pages:
         links.add(page)
@@ -58,6 +62,8 @@ def build(out: Path = OUT) -> Built:
     for file in (HERE / "static").iterdir():
         _write(part / "static" / file.name, file.read_bytes())
     _write(part / "static" / "search-index.js", search.index(pages).encode())
+    for name, content in (experiments.files() if experiments else {}).items():
+        _write(part / name, content)
     _write(part / MARK, b"written by `make book`, which replaces this folder\n")
     shutil.rmtree(out, ignore_errors=True)
     part.rename(out)

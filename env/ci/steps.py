@@ -16,6 +16,7 @@ from env.ci.checks import FAILED, PASSED, SKIPPED, Check, of_junit, of_notebooks
 from env.ci.processes import ROOT, Commands
 from env.command import output as output_of
 from env.kernel_cache import build, recipe
+from env.kernel_cache.candle import share_of_cores
 from env.paths import TARGET, VENV_PYTHON, library_path
 
 PYTHON = str(VENV_PYTHON)
@@ -30,7 +31,7 @@ PACKED = "10"
 SETTINGS = ROOT / "env" / "ci" / "cargo.toml"
 # The crates in two builds, whose dependencies have the very features that the notebooks' builds ask for: what is built for
 # the tests serves the notebooks (test_lines.py compares them). A new crate belongs to the first one.
-CANDLE = ("gpulab-nn", "gpulab-onnx", "gpulab-lessons", "gpulab-cli")
+CANDLE = ("gpulab-nn", "gpulab-onnx", "gpulab-lessons", "gpulab-cli", "gpulab-monitor")
 BUILDS = {
     "tables": ["--workspace", *(word for crate in CANDLE for word in ("--exclude", crate))],
     "candle": [
@@ -140,7 +141,9 @@ def rust_tests(commands: Commands) -> tuple[list[Check], str]:
             report = TARGET / "nextest" / "ci" / "junit.xml"
             report.unlink(missing_ok=True)
             command = cargo("nextest run", "--profile", "ci", "--tests", *crates)
-            status, text = commands.run(f"rust tests: {name}", command, LONG_S, **environment())
+            # As many tests at a time as there are cores.
+            alone = share_of_cores(os.cpu_count() or 1)
+            status, text = commands.run(f"rust tests: {name}", command, LONG_S, **environment(), **alone)
             found = _complete(f"rust tests: {name}", status, of_junit(report))
             if report.exists():
                 shutil.copyfile(report, log_folder() / f"rust-{name}.xml")

@@ -73,3 +73,13 @@ def flags(base: tuple[str, ...] = ()) -> dict[str, str]:
     if folder is None:
         return found
     return {**found, "CUDA_HOME": str(folder), "CUDA_PATH": str(folder), "NVCC": str(folder / "bin" / "nvcc")}
+
+
+def share_of_cores(jobs: int) -> dict[str, str]:
+    """What keeps kernels side by side out of each other's way.
+
+    After each operator candle's threads wait for the slowest of them, and do not sleep: with fewer cores than threads such
+    a wait lasts until the system takes the core away, and lesson 22's training took three times the CPU time.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {"CANDLE_NUM_THREADS": str(max(1, cores // jobs))} if jobs > 1 else {}

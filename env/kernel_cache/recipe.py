@@ -29,6 +29,8 @@ PROFILE = {"CARGO_PROFILE_DEV_OVERFLOW_CHECKS": "false", "CARGO_PROFILE_DEV_DEBU
 QUICK = {"CARGO_PROFILE_DEV_LTO": "off", "CARGO_INCREMENTAL": "0"}
 # By package, which no variable can say.
 CARGO = Path(__file__).with_name("cargo.toml")
+# Between cargo and rustc for each cell; its crate is the only one in a kernel's workspace, so no dependency is built anew.
+CELLS = Path(__file__).with_name("cells_rustc.sh")
 # evcxr's own flags for rustc, which flags from the environment replace.
 EVCXR_FLAGS = ("-Cprefer-dynamic",)
 # What a reader's own environment says here would make a kernel's build differ from the warmed one, and rebuild all.
@@ -53,6 +55,8 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
     """The environment of a kernel that builds its cells in `folder`."""
     env = {name: value for name, value in base.items() if not DROPPED.fullmatch(name)}
     env.update(profile())
+    # A cell is built from what the one before has left; the crates' own builds never are (`CARGO`).
+    env.pop("CARGO_INCREMENTAL", None)
     env.update(candle.flags(EVCXR_FLAGS))
     env["EVCXR_TMPDIR"] = str(folder)
     env["EVCXR_CONFIG_DIR"] = str(folder / "config")
@@ -87,7 +91,9 @@ def with_lock(code: str) -> str:
 
 def prelude(lines: str | None) -> str:
     """What evcxr runs at its start; `lines` are the `:dep` lines to load ahead of the first cell, if any."""
-    return "\n".join([analysis.restore(), PUT_LOCK_BACK, *([with_lock(lines), LOAD_TYPES] if lines else [])])
+    # A copy of the course that was packed without modes does without.
+    cells = [f":build_env RUSTC_WORKSPACE_WRAPPER={CELLS}"] if os.access(CELLS, os.X_OK) else []
+    return "\n".join([analysis.restore(), *cells, PUT_LOCK_BACK, *([with_lock(lines), LOAD_TYPES] if lines else [])])
 
 
 def write_config(folder: Path, lines: str | None) -> None:

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from env.console import ToolError
+from env.kernel_cache.candle import share_of_cores
 from env.notebooks import FOLDER, ROOT, find, load, relative
 from env.run import exports, in_colab, metrics, provenance, redraw, without_nvrtc
 from env.run.execute import Outcome, Run
@@ -81,7 +82,8 @@ class Runner:
         limits = (self.chosen.solutions, self.chosen.cell_limit)
         run = Run(lesson, *limits, self.progress, self.chosen.keep_going, kernel)
         # JupyterLab names the notebook to its kernel in the same way; the launcher goes by it.
-        environment = {**os.environ, "GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
+        environment = {**share_of_cores(self.chosen.jobs), **os.environ}
+        environment |= {"GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
         compiled = without_nvrtc.fresh(name)
         environment |= without_nvrtc.HIDDEN if self.chosen.without_nvrtc else {without_nvrtc.LOG: str(compiled)}
         outcome = run.run(environment, self.stop)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
+import json
 import os
 import re
 import subprocess
@@ -11,18 +14,31 @@ from pathlib import Path
 
 import pytest
 from env import in_venv
-from env.book import broken_links, look, site
+from env.book import broken_links, experiments, look, site
 from env.ci import browser
 from env.console import ToolError
 from env.notebooks import ROOT, find, load
 
+# The page of experiments, without the program: cargo makes that, and the browser runs it (`python3 -m env.book --look`).
+SLIDER = {"label": "stride", "values": [1, 2, 4], "words": [], "first": 1}
+EXPERIMENT = {
+    "name": "sectors",
+    "title": "A stride",
+    "task": "Each thread reads `stride` elements from its neighbour's.",
+    "lesson": "10_vector_add",
+    "sliders": [SLIDER],
+    "kernels": [{"file": "kernel.cu", "text": "if (i < n) c[i] = 1;", "ptx": "</script><b>"}],
+    "picture": "<svg><title>drawn before</title></svg>",
+    "table": "<table></table>",
+}
+LIVE = experiments.Experiments([EXPERIMENT], b"program")
 PAGE = "<!doctype html><title>t</title><h1 id='top'>t</h1>"
 
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("book") / "site"
-    built = site.build(out)
+    built = site.build(out, LIVE)
     assert built.pages == len(list(out.rglob("*.html")))
     assert sorted(built.lessons) == sorted(path.stem for path in find())
     return out
@@ -41,6 +57,18 @@ def test_each_lesson_states_what_a_reader_wants_to_know(book: Path):
             "exercise" in cell.metadata.get("tags", []) for cell in load(path).code
         )
         assert re.search(r"recorded on\s+<p><a href=\"\.\./records/|none yet", page), path.stem
+
+
+def test_an_experiment_is_whole_without_scripts_and_its_lesson_leads_to_it(book: Path):
+    page = (book / experiments.OUT).read_text(encoding="utf-8")
+    assert "drawn before" in page and "<code>stride</code>" in page and "if (i &lt; n) c[i] = 1;" in page
+    assert 'max="2" step="1" value="1"' in page
+    assert "experiments.html#sectors" in (book / "lessons/10_vector_add.html").read_text(encoding="utf-8")
+    assert "Try it here" not in (book / "lessons/11_reduction.html").read_text(encoding="utf-8")
+    data = (book / "static/experiments-data.js").read_text(encoding="utf-8")
+    assert json.loads(data.removeprefix("window.gpulabExperiments = ").rstrip(";\n"))["sectors"]["sliders"] == [SLIDER]
+    packed = (book / "static/warpsim.js").read_text(encoding="utf-8").split('"')[1]
+    assert gzip.decompress(base64.b64decode(packed)) == b"program"
 
 
 def test_no_solution_is_in_it(book: Path):
@@ -120,7 +148,7 @@ def test_the_command_replaces_an_older_book_and_says_what_it_made(book: Path, tm
 
 
 def command(out: Path) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "env/book/__main__.py", "--out", str(out)]
+    words = [sys.executable, "env/book/__main__.py", "--no-experiments", "--out", str(out)]
     return subprocess.run(
         words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, in_venv.DONE: "1"}, check=False
     )

@@ -139,10 +139,33 @@ def test_a_quick_build_is_the_set_ups_decision_and_no_other_build_serves_it(
     before = recipe.compiler_key("rustc 1")
     paths.write_json(paths.STATE, {"quick": True})
     made = recipe.environment({"CARGO_INCREMENTAL": "1"}, *kernel)
-    assert (made["CARGO_PROFILE_DEV_LTO"], made["CARGO_INCREMENTAL"]) == ("off", "0")
+    assert made["CARGO_PROFILE_DEV_LTO"] == "off"
+    # What cargo builds for the tests; a cell's build goes on from the one before.
+    assert recipe.profile()["CARGO_INCREMENTAL"] == "0"
+    assert "CARGO_INCREMENTAL" not in made
     assert recipe.compiler_key("rustc 1") != before
     paths.write_json(paths.STATE, {"quick": False})
     assert recipe.compiler_key("rustc 1") == before
+
+
+def test_cells_alone_are_compiled_in_a_way_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert f":build_env RUSTC_WORKSPACE_WRAPPER={recipe.CELLS}" in recipe.prelude(None).splitlines()
+
+    def called() -> str:
+        command = [recipe.CELLS, "echo", "--crate-name", "ctx"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "lib.rs").write_text('pub extern "C" fn run_user_code_3(mut store: *mut Store) {}')
+    assert called() == "--crate-name ctx -Clto=off\n"
+    # As evcxr writes it for a cell without statements.
+    end = "mut x: *mut std::os::raw::c_void) -> *mut std::os::raw::c_void {x}"
+    (tmp_path / "src" / "lib.rs").write_text(f'fn own() {{}}\npub extern "C" fn run_user_code_4(\n{end}\n')
+    assert called() == "--crate-name ctx -Cincremental=target/incremental -Clto=off\n"
+    # Unpacked without its mode, cargo could not start it.
+    monkeypatch.setattr(recipe, "CELLS", tmp_path / "cells_rustc.sh")
+    (tmp_path / "cells_rustc.sh").touch(0o644)
+    assert "WRAPPER" not in recipe.prelude(None)
 
 
 def test_settings_by_package_name_each_crate_and_agree_with_the_tests_builds(tmp_path: Path) -> None:
@@ -154,8 +177,8 @@ def test_settings_by_package_name_each_crate_and_agree_with_the_tests_builds(tmp
         re.search(r'^name = "(.+)"', (folder / "Cargo.toml").read_text(), re.MULTILINE)[1]
         for folder in recipe._crates()
     }
-    # What no notebook loads: the program, and the reader's own crate; the device library is compiled for GPUs.
-    others = {"gpulab-cli", "my-kernels", "gpulab-device"}
+    # What no notebook loads: the program, the book's pages, and the reader's own crate; the device library is compiled for GPUs.
+    others = {"gpulab-cli", "gpulab-web", "my-kernels", "gpulab-device"}
     assert set(ours) - {"cudarc"} == members - others
     # A dependency with other settings in the tests would be compiled twice.
     assert tests["cudarc"] == ours["cudarc"]

@@ -69,11 +69,14 @@ def test_what_the_tests_have_built_serves_the_notebooks():
     for lines in {*lessons().values()} - {recipe.PLAIN}:
         if not recipe.serves([recipe.PLAIN], lines):
             others = {one for one in crates(lines) if "(/" not in one}
+            if len(others) < 100:
+                # A set without polars and candle goes on from the plain one.
+                others -= crates(recipe.PLAIN)
             # Its own tests pack, too: a feature that no lesson has.
             missing = {
                 one for one in others - built["tables" if "gpulab-tables" in lines else "candle"] if "lzma" not in one
             }
-            assert len(others) > 100 and not missing, f"{recipe.crates(lines)} builds anew: {missing}"
+            assert others and not missing, f"{recipe.crates(lines)} builds anew: {missing}"
 
 
 def test_only_what_names_a_set_serves_it():

@@ -75,7 +75,7 @@ def test_a_wrong_mark_is_found(block, what):
         ("gpulab train-gpt --steps 3000 --cats 4", "--cats"),
         ("make lap", "no target `lap`"),
         ("make run LANGUAGE=C", "no LANGUAGE"),
-        ("python3 -m env.baselines.record_decode --tunings", None),
+        ("python3 -m env.baselines.record_decode --plans fused", None),
         ("python3 -m env.baselines.record_decode --fast-please", "--fast-please"),
         ("python3 env/nobody.py", "there is no env/nobody.py"),
         ("cargo run -p gpulab-kernels --example inspect_pictures -- FOLDER", None),

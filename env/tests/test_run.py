@@ -171,6 +171,16 @@ def read(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def test_kernels_side_by_side_share_the_cores(monkeypatch: pytest.MonkeyPatch):
+    from env.kernel_cache.candle import share_of_cores
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
+    # A recorded run has the machine for itself: candle counts the cores.
+    assert share_of_cores(1) == {}
+    assert share_of_cores(2) == {"CANDLE_NUM_THREADS": "3"}
+    assert share_of_cores(16) == {"CANDLE_NUM_THREADS": "1"}
+
+
 def test_no_path_of_this_machine():
     from env.run.exports import without_machine_paths as clean
 

@@ -72,7 +72,7 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
         "one machine: an instruction changes warps, memory and checks at once, and reaches into the blocks of its cluster",
     ),
     ("warpsim", &["ptx::location", "ptx::parser"], "the parser places its errors, and locations are parsed"),
-    ("cli", &["crate", "demo", "demo::full", "gpt", "train"], "siblings that use each other"),
+    ("cli", &["crate", "demo", "demo::full", "demo::load", "gpt", "monitor", "train"], "siblings that use each other"),
     (
         "cpu",
         &["convolution", "convolution::columns", "convolution::direct", "convolution::winograd"],

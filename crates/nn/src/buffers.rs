@@ -175,6 +175,25 @@ fn contiguous<T: TensorElement>(dtype: DType, layout: &Layout) -> Result<(usize,
         .ok_or_else(|| Error::NotContiguous { shape: layout.dims().to_vec(), strides: layout.stride().to_vec() })
 }
 
+/// An operator's input, lent while candle holds its storage: until the operator returns.
+#[cfg(gpulab_cuda)]
+pub(crate) fn lent_storage<T: TensorElement>(
+    gpu: &Gpu,
+    memory: &candle_core::CudaStorage,
+    layout: &Layout,
+) -> Result<TensorBuffer<'static, T>> {
+    Ok(TensorBuffer { buffer: cuda::lend::<T>(gpu, memory, layout)?, _storage: None })
+}
+
+/// An operator's output as candle's own.
+#[cfg(gpulab_cuda)]
+pub(crate) fn given_storage<T: TensorElement>(
+    buffer: Buffer<T::Stored>,
+    device: &candle_core::CudaDevice,
+) -> Result<candle_core::CudaStorage> {
+    cuda::give::<T>(buffer, device)
+}
+
 #[cfg(gpulab_cuda)]
 mod cuda {
     use super::{Device, Gpu, Layout, TensorElement, contiguous, elsewhere, name};
@@ -318,10 +337,8 @@ impl KernelOp {
         kernel: &Kernel,
         inputs: &[(&candle_core::CudaStorage, &Layout)],
     ) -> Result<(candle_core::CudaStorage, Shape)> {
-        let lend = |(memory, layout): &(&candle_core::CudaStorage, &Layout)| -> Result<TensorBuffer<'_, f32>> {
-            // candle holds the storage until the operator returns.
-            Ok(TensorBuffer { buffer: cuda::lend::<f32>(&self.gpu, memory, layout)?, _storage: None })
-        };
+        let lend =
+            |(memory, layout): &(&candle_core::CudaStorage, &Layout)| lent_storage::<f32>(&self.gpu, memory, layout);
         let lent = inputs.iter().map(lend).collect::<Result<Vec<_>>>()?;
         let y = self.launch(kernel, &lent.iter().map(|buffer| &**buffer).collect::<Vec<_>>())?;
         let (memory, layout) = inputs[0];

@@ -8,6 +8,7 @@ mod buffers;
 pub mod cnn;
 pub mod data;
 mod device;
+mod flash;
 pub mod gpt;
 pub mod llama;
 pub mod lora;
@@ -21,6 +22,9 @@ pub use buffers::{KernelOp, TensorBuffer, TensorElement, as_buffer, gpu_of, into
 pub use candle_core::{DType, Device, Tensor};
 pub use cnn::StepClock;
 pub use device::DeviceKind;
+pub use flash::{FlashOp, plain_attention};
+/// The decode engine, which takes a GPT-2's [`gpt::Weights`].
+pub use gpulab_kernels::engine;
 pub use tensor_id::{reserve_tensor_ids, with_new_id};
 /// Hugging Face's tokenizers, for cells that train one.
 pub use tokenizers;

@@ -8,7 +8,7 @@ use crate::rank::Rank;
 use gpulab_measure::Result;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 /// So many ranks, each a thread with its own memory. They share nothing but messages, and each message is recorded.
@@ -87,6 +87,19 @@ impl World {
     /// other, or when one is late. All other ranks are woken, and their calls return that error. A rank that computes for ever
     /// cannot be ended: a thread ends of its own accord alone.
     pub fn run<T: Send>(&self, code: impl Fn(&Rank) -> Result<T> + Sync) -> Result<Run<T>, Failure> {
+        let results: Vec<Mutex<Option<T>>> = (0..self.ranks).map(|_| Mutex::new(None)).collect();
+        // All that does not depend on `T` is compiled once, here, and not by each caller.
+        let log = self.run_all(&|rank| {
+            let result = code(rank)?;
+            *results[rank.rank()].lock().expect("only its own rank locks it") = Some(result);
+            Ok(())
+        })?;
+        let own = |result: Mutex<Option<T>>| result.into_inner().ok().flatten().expect("no rank failed");
+        Ok(Run { results: results.into_iter().map(own).collect(), log })
+    }
+
+    /// [`World::run`] of code that keeps its own results.
+    fn run_all(&self, code: &(dyn Fn(&Rank) -> Result<()> + Sync)) -> Result<Log, Failure> {
         let shared = Arc::new(Shared::new(self.ranks, self.settings.clone()));
         let world = Arc::new(Group { id: 0, members: (0..self.ranks).collect() });
         quiet_panics();
@@ -95,36 +108,36 @@ impl World {
             CAUGHT.set(true);
             let outcome = catch_unwind(AssertUnwindSafe(|| code(&own)));
             CAUGHT.set(false);
-            let (result, with) = match outcome {
-                Ok(Ok(result)) => (Some(result), None),
-                Ok(Err(error)) => (None, Some((Cause::Failed, error.to_string()))),
-                Err(payload) if payload.is::<Vanished>() => (None, Some((Cause::Died, String::new()))),
+            let with = match outcome {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some((Cause::Failed, error.to_string())),
+                Err(payload) if payload.is::<Vanished>() => Some((Cause::Died, String::new())),
                 Err(payload) => {
                     let text = payload.downcast_ref::<&str>().map(ToString::to_string);
                     let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-                    (None, Some((Cause::Panicked, format!("{text}{}", PLACE.take()))))
+                    Some((Cause::Panicked, format!("{text}{}", PLACE.take())))
                 }
             };
             shared.ended(rank, with);
-            result
         };
-        let results: Vec<Option<T>> = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let spawn = |rank: usize| {
                 let thread = std::thread::Builder::new().name(format!("rank {rank}")).stack_size(8 << 20);
                 let one = &one;
                 thread.spawn_scoped(scope, move || one(rank)).expect("the system gives a thread for each rank")
             };
             let threads: Vec<_> = (0..self.ranks).map(spawn).collect();
-            threads.into_iter().map(|thread| thread.join().expect("panics are caught")).collect()
+            threads.into_iter().for_each(|thread| thread.join().expect("panics are caught"));
         });
         // In steps of a world in which each message takes one.
         let in_steps = |log: Log| {
             let starts = Link::UNIT.replay(&log).starts_us;
             log.in_steps(&starts)
         };
-        let log = shared.outcome().map_err(|failure| Failure { log: Box::new(in_steps(*failure.log)), ..failure })?;
-        let log = in_steps(log);
-        Ok(Run { results: results.into_iter().map(|result| result.expect("no rank failed")).collect(), log })
+        match shared.outcome() {
+            Ok(log) => Ok(in_steps(log)),
+            Err(failure) => Err(Failure { log: Box::new(in_steps(*failure.log)), ..failure }),
+        }
     }
 }
 

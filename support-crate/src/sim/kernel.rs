@@ -2,12 +2,11 @@
 
 use super::{SimGpu, refused};
 use crate::error::{Error, Mistake, Result};
-use crate::inspect::{Access, AccessKind, Inspection, Line, Space};
+use crate::inspect::{Inspection, Written, advice};
 use crate::launch::{LaunchAttributes, LaunchConfig, Signature, Source};
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
-use warpsim::{Arg, Attributes, Counters, Finding, Kind, Launch, Report, Watch};
+use warpsim::{Arg, Attributes, Finding, Launch, Report, Watch};
 
 /// A loaded module, with the source that it was compiled from where that is known.
 #[derive(Debug, Clone)]
@@ -49,6 +48,16 @@ impl SimLibrary {
 }
 
 impl SimKernel {
+    fn written(&self) -> Written<'_> {
+        Written {
+            kernel: &self.name,
+            source: self.source.as_ref().map(|source| (source.name.as_str(), source.text.as_str())),
+            parameters: &self.parameters,
+            shared_bytes: self.shared_bytes,
+            rust: self.source.as_ref().is_some_and(|source| source.is_rust()),
+        }
+    }
+
     /// How many blocks of that launch one multiprocessor of compute capability 9.0 holds, registers aside: they are given out
     /// by the driver's compiler.
     pub(crate) fn blocks_per_multiprocessor(&self, config: LaunchConfig) -> u32 {
@@ -77,7 +86,7 @@ impl SimKernel {
     /// Runs the kernel to its end, and keeps what one warp accessed.
     pub(crate) fn inspect(&self, gpu: &SimGpu, config: LaunchConfig, args: &[Arg], watch: Watch) -> Result<Inspection> {
         let report = self.run(gpu, config, LaunchAttributes::NONE, args, Some(watch))?;
-        Ok(inspection(self, config, watch, report))
+        Ok(self.written().inspection(shape(config), watch, report))
     }
 
     fn run(
@@ -147,62 +156,9 @@ pub(super) fn refuse_mistakes(kernel: &SimKernel, findings: &[Finding]) -> Resul
     Err(Error::Mistakes { kernel: kernel.name.clone(), shown, more })
 }
 
-/// What `trap` means in a kernel in Rust.
-const PANIC: &str = "a panic: an index out of bounds, a failed assertion, an `unwrap` of nothing, or, with debug \
-                     assertions, an overflow; next: look at the values on this line in this thread";
-
-/// What `gpulab_device` calls what a finding advises.
-const IN_RUST: [(&str, &str); 3] =
-    [("__syncthreads()", "sync_threads()"), ("__syncwarp()", "sync_warp(mask)"), ("__threadfence()", "fence_device()")];
-
-/// A finding with the parameter's own name in place of its number, and what a reader of a notebook can do.
-pub(super) fn named(kernel: &SimKernel, mut finding: Finding) -> Finding {
-    if let Some(number) = &finding.variable {
-        let name = variable(kernel, number);
-        if name != *number {
-            finding.message = finding.message.replace(number.as_str(), &format!("`{name}`"));
-            finding.variable = Some(name);
-        }
-    }
-    if kernel.source.as_ref().is_some_and(|source| source.is_rust()) {
-        finding.message = match finding.kind {
-            Kind::Trap => PANIC.to_string(),
-            _ => IN_RUST.iter().fold(finding.message, |text, (c, rust)| text.replace(c, rust)),
-        };
-    }
-    if let Some((what, fix)) = finding.message.split_once("; next: ") {
-        finding.message = format!("{what}; next: {}", mend(finding.kind, fix));
-    }
-    finding
-}
-
-/// What the reader calls a variable that the simulator names: `parameter 2` or a compiler's name for shared memory.
-pub(super) fn variable(kernel: &SimKernel, known: &str) -> String {
-    let parameter = known.strip_prefix("parameter ").and_then(|number| number.parse::<usize>().ok());
-    match parameter {
-        Some(number) => kernel.parameters.get(number).filter(|name| !name.is_empty()).map_or(known, String::as_str),
-        None => local_name(known),
-    }
-    .to_string()
-}
-
-/// `_ZZ4tileE6buffer` is C++'s name for `buffer` in the function `tile`: the last length and word of it.
-fn local_name(known: &str) -> &str {
-    if !known.starts_with("_ZZ") {
-        return known;
-    }
-    let ends = known.char_indices().filter(|(_, c)| *c == 'E').map(|(at, _)| &known[at + 1..]);
-    let mut found = ends.filter_map(|rest| {
-        let name = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-        let length: usize = rest[..rest.len() - name.len()].parse().ok()?;
-        (length == name.len()).then_some(name)
-    });
-    found.next().unwrap_or(known)
-}
-
 fn mistake(kernel: &SimKernel, finding: &Finding) -> Mistake {
-    let finding = named(kernel, finding.clone());
-    let (what, fix) = finding.message.split_once("; next: ").unwrap_or((&finding.message, mend(finding.kind, "")));
+    let finding = kernel.written().finding(finding.clone());
+    let (what, fix) = finding.message.split_once("; next: ").unwrap_or((&finding.message, advice(finding.kind, "")));
     let times = if finding.times > 1 { format!(" ({} times in all)", finding.times) } else { String::new() };
     let place = match &finding.source {
         Some(source) => source.to_string(),
@@ -213,91 +169,11 @@ fn mistake(kernel: &SimKernel, finding: &Finding) -> Mistake {
         kind: finding.kind.words().to_string(),
         place: format!("{place}, block {}, thread {}", triple(finding.block), triple(finding.thread)),
         line: finding.source.as_ref().and_then(|source| {
-            let text = line(kernel, source)?;
+            let text = kernel.written().line(source)?;
             Some((source.line, text.to_string()))
         }),
         what: vec![format!("{what}{times}")],
         fix: fix.to_string(),
-    }
-}
-
-/// What to do, where the finding's own words are not for a notebook.
-fn mend(kind: Kind, fix: &str) -> &str {
-    match kind {
-        // A notebook has no budget to raise.
-        Kind::StepBudget => "look for a loop that never ends; if there is none, launch more blocks, or a smaller size",
-        _ if fix.is_empty() => "look at that line with this block and thread in mind",
-        _ => fix,
-    }
-}
-
-/// The text of a source line.
-pub(super) fn line<'a>(kernel: &'a SimKernel, at: &warpsim::SourceLine) -> Option<&'a str> {
-    let source = kernel.source.as_ref().filter(|source| source.name == at.file)?;
-    source.text.lines().nth((at.line as usize).checked_sub(1)?)
-}
-
-pub(super) fn inspection(kernel: &SimKernel, config: LaunchConfig, watch: Watch, report: Report) -> Inspection {
-    Inspection {
-        kernel: kernel.name.clone(),
-        grid: config.grid.into(),
-        block: config.block.into(),
-        shared_bytes: kernel.shared_bytes + u64::from(config.shared_bytes),
-        counters: report.counters,
-        longest_warp: report.longest_warp,
-        lines: lines(kernel, &report),
-        watched: (watch.block, watch.warp),
-        accesses: report.accesses.iter().map(|access| translated(kernel, access)).collect(),
-        findings: report.findings.into_iter().map(|finding| named(kernel, finding)).collect(),
-        printed: report.printed,
-    }
-}
-
-/// Every line of the source with its counts. Of a kernel that came without source, the lines that counted.
-fn lines(kernel: &SimKernel, report: &Report) -> Vec<Line> {
-    let mut counted: BTreeMap<u32, Counters> = BTreeMap::new();
-    for (at, counters) in &report.lines {
-        let Some(at) = at else { continue };
-        if kernel.source.as_ref().is_none_or(|source| source.name == at.file) {
-            *counted.entry(at.line).or_default() += *counters;
-        }
-    }
-    let with = |(number, text): (u32, &str)| {
-        let counters = counted.get(&number).copied().unwrap_or_default();
-        Line { number, text: text.to_string(), counters }
-    };
-    match &kernel.source {
-        Some(source) => (1..).zip(source.text.lines()).map(with).collect(),
-        None => counted.keys().map(|&number| with((number, ""))).collect(),
-    }
-}
-
-fn translated(kernel: &SimKernel, access: &warpsim::Access) -> Access {
-    let lanes = |lane: usize| access.mask >> lane & 1 != 0;
-    let known = access.base.unwrap_or(0);
-    // A lane that left the variable downwards: offsets count from address 0 then, as none may be negative.
-    let below = (0..32).any(|lane| lanes(lane) && access.addresses[lane] < known);
-    let base = if below { 0 } else { known };
-    Access {
-        line: access.source.as_ref().map(|source| source.line),
-        text: access.source.as_ref().and_then(|source| line(kernel, source)).unwrap_or("").trim().to_string(),
-        space: match access.space {
-            warpsim::Space::Global => Space::Global,
-            warpsim::Space::Shared => Space::Shared,
-            warpsim::Space::Local => Space::Local,
-        },
-        kind: match access.kind {
-            warpsim::AccessKind::Load => AccessKind::Load,
-            warpsim::AccessKind::Store => AccessKind::Store,
-            warpsim::AccessKind::Atomic => AccessKind::Atomic,
-        },
-        bytes: access.bytes,
-        variable: access.variable.as_deref().map_or_else(String::new, |known| variable(kernel, known)),
-        base,
-        offsets: std::array::from_fn(|lane| lanes(lane).then(|| access.addresses[lane] - base)),
-        sectors: access.sectors,
-        wavefronts: access.wavefronts,
-        conflicts: access.conflicts,
     }
 }
 
@@ -312,18 +188,5 @@ mod tests {
         let shown = shortened(&long);
         assert!(shown.len() < SHOWN + 100 && shown.contains("thread\n… and 6"), "{}", &shown[SHOWN - 50..]);
         assert!(shortened(&"ä".repeat(SHOWN)).contains("more lines"));
-    }
-
-    #[test]
-    fn names_of_shared_arrays_are_the_readers() {
-        for (known, name) in [
-            ("_ZZ9transposeILi0EEvPKfPfiiE4tile", "tile"),
-            ("_ZZ6matmulE6a_tile", "a_tile"),
-            ("_ZZ6matmulE6a_tile_0", "_ZZ6matmulE6a_tile_0"),
-            ("buffer", "buffer"),
-            ("_ZZ4E", "_ZZ4E"),
-        ] {
-            assert_eq!(local_name(known), name);
-        }
     }
 }

@@ -10,6 +10,7 @@
 //! | operations per byte against operations a second | [`roofline`] |
 //! | the memory pool's numbers, step by step | [`memory_life`] |
 //! | who worked from when to when | [`timeline`] |
+//! | numbers over time, such as power and clocks | [`over_time`] |
 //! | a histogram, or a figure for each of many channels | [`columns`] |
 //! | a table of numbers, such as attention's weights | [`heat_map`] |
 //!
@@ -52,6 +53,7 @@ mod heat_map;
 mod ladder;
 mod memory;
 mod over_size;
+mod over_time;
 mod roofline;
 mod stacked;
 mod timeline;
@@ -64,6 +66,7 @@ pub use heat_map::HeatMap;
 pub use ladder::{LadderChart, is_rung, percent};
 pub use memory::MemoryChart;
 pub use over_size::SizeChart;
+pub use over_time::{TimeChart, TimePanel};
 pub use roofline::{Reached, Roofline};
 pub use stacked::StackedChart;
 pub use timeline::Timeline;
@@ -145,6 +148,11 @@ pub fn memory_life(points: &[MemoryPoint]) -> MemoryChart {
 /// Who worked from when to when: one lane each for the host, the copy engine, a stream …
 pub fn timeline(spans: &[Span]) -> Timeline {
     Timeline::new(spans)
+}
+
+/// Numbers over time in seconds, a panel each.
+pub fn over_time(panels: &[TimePanel]) -> TimeChart {
+    TimeChart::new(panels)
 }
 
 /// A table of numbers from 0 up, row by row, as cells of one colour, each as strong as its number. NaN is an empty cell.

@@ -1,4 +1,4 @@
-//! One metric over size, both axes logarithmic.
+//! One metric over size, both axes logarithmic, or the metric's from zero on.
 
 use super::canvas::{
     Align, Canvas, DASHED, DOTTED, Figure, INK, LINE, LONG, MARGIN, Marker, Pen, Point, SOLID, WIDTH, color, figure,
@@ -6,8 +6,8 @@ use super::canvas::{
 };
 use super::curves::{Curve, Curves, Spot, better, count, cpu_and_gpu, crossings, curves, fits_log, none_yet, value_at};
 use super::frame::{
-    AXIS, Area, Flag, Sample, Scale, beside, flags, label_room, legend, log_range, log_ticks, notes, nothing, number,
-    short, size, size_ticks, ticks, x_axis, x_name, y_axis,
+    AXIS, Area, Flag, Sample, Scale, beside, flags, label_room, legend, linear_ticks, log_range, log_ticks, notes,
+    nothing, number, short, size, size_ticks, ticks, x_axis, x_name, y_axis,
 };
 use crate::error::bytes;
 use crate::measurement::{Measurement, figures};
@@ -37,6 +37,7 @@ pub struct SizeChart {
     pub(super) y_label: String,
     pub(super) in_bytes: bool,
     pub(super) crossover: bool,
+    pub(super) linear: bool,
     pub(super) ceilings: Vec<(String, f64)>,
     pub(super) sizes: Vec<(String, f64)>,
     pub(super) values: Vec<(String, f64)>,
@@ -111,6 +112,12 @@ impl SizeChart {
             Some(value) => self.values.push((label.to_string(), value)),
             None => self.data.notes.push(none_yet(label)),
         }
+        self
+    }
+
+    /// The metric's axis begins at zero and is not logarithmic: for shares, such as an accuracy.
+    pub fn linear(mut self) -> SizeChart {
+        self.linear = true;
         self
     }
 
@@ -244,9 +251,9 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     let (y_min, y_max) =
         span(spots().flat_map(|spot| [spot.low, spot.high]).chain(marks.level.iter().map(|mark| mark.0)));
     let (x_min, x_max) = log_range(x_min, x_max, 2.0);
-    let (y_min, y_max) = log_range(y_min, y_max, 5.0);
+    let (y_min, y_max) = if chart.linear { (0.0, y_max * 1.05) } else { log_range(y_min, y_max, 5.0) };
 
-    let y_values = log_ticks(y_min, y_max);
+    let y_values = if chart.linear { linear_ticks(y_min, y_max, 5) } else { log_ticks(y_min, y_max) };
     let y_labels: Vec<String> = y_values.iter().map(|value| number(*value)).collect();
     let left = MARGIN + label_room(&y_labels) + 8.0;
     let x = Scale { log: true, min: x_min, max: x_max, start: left, end: WIDTH - MARGIN - 6.0 };
@@ -258,7 +265,7 @@ fn plot(canvas: &mut Canvas<'_>, chart: &SizeChart, marks: &Marks, top: f64) -> 
     let rows = places.iter().map(|place| place.row + 1).max().unwrap_or(0);
     let top = top + LINE * (rows + 1) as f64 + 4.0;
     let row = |row: usize| top - 4.0 - LINE * (row as f64 + 0.5);
-    let y = Scale { log: true, min: y_min, max: y_max, start: top + HEIGHT, end: top };
+    let y = Scale { log: !chart.linear, min: y_min, max: y_max, start: top + HEIGHT, end: top };
 
     canvas.text(&y_label(chart), (MARGIN, row(rows)), Align::Left);
     y_axis(canvas, &x, &ticks(&y, &y_values, number));
@@ -322,8 +329,12 @@ fn y_label(chart: &SizeChart) -> String {
         Some(false) => "; lower is faster",
         None => "",
     };
-    let unit = if chart.data.unit.is_empty() { String::new() } else { format!("{}, ", chart.data.unit) };
-    format!("{name} ({unit}log scale{better})")
+    let scale = if chart.linear { "" } else { "log scale" };
+    let parts: Vec<&str> = [&chart.data.unit, scale].into_iter().filter(|part| !part.is_empty()).collect();
+    match format!("{}{better}", parts.join(", ")).trim_start_matches("; ") {
+        "" => name.clone(),
+        said => format!("{name} ({said})"),
+    }
 }
 
 fn curve_pen(curve: &Curve) -> Pen {

@@ -298,3 +298,12 @@ fn a_prediction_that_is_not_made_is_told_and_not_drawn() {
     let svg = memory_life(&points).prediction("guess", &[None, Some(64 << 20)]).draw().svg();
     assert!(!svg.contains("none yet"), "{svg}");
 }
+
+#[test]
+fn a_share_has_an_axis_from_zero() {
+    let row = |n: usize, right: f64| Measurement::new("right", Backend::Cpu, n, "accuracy", "%", Summary::of(&[right]));
+    let rows = [row(100, 80.0), row(1000, 90.0)];
+    let svg = over_size(&rows).linear().draw().svg();
+    assert!(svg.contains("accuracy (%)") && svg.lines().any(|text| text == "0"), "{svg}");
+    assert!(over_size(&rows).draw().svg().contains("accuracy (%, log scale)"));
+}

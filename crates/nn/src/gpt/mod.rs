@@ -1,6 +1,6 @@
 //! GPT-2's architecture on candle: loading, training on the course's own text, generating.
 
-pub mod decode;
+mod decode;
 pub(crate) mod generate;
 mod hub;
 mod locked;

@@ -279,6 +279,17 @@ impl Weights {
         TensorFile { tensors: self.tensors.into_iter().map(own).collect(), metadata }
     }
 
+    /// The same, tables and matrices rounded to bf16: what kernels compute with that keep them so.
+    #[must_use]
+    pub fn rounded_to_bf16(&self) -> Weights {
+        let mut rounded = self.clone();
+        for tensor in rounded.tensors.values_mut().filter(|tensor| tensor.shape.len() == 2) {
+            let values = &mut Arc::make_mut(tensor).values;
+            values.iter_mut().for_each(|x| *x = cpu::f32_from_bf16(cpu::bf16_from_f32(*x)));
+        }
+        rounded
+    }
+
     /// The shape of the model.
     pub fn config(&self) -> Config {
         self.config

@@ -516,7 +516,7 @@ fn adapters_of_another_model_and_damaged_ones_are_named() {
         ("target_modules", json!(".*"), "`target_modules`"),
         ("layers_to_transform", json!([0, 2]), "`layers_to_transform`"),
         ("layers_to_transform", json!([5]), "adapters for the layers 5..6"),
-        ("layers_to_transform", json!([0]), "lora_A.weight` is missing"),
+        ("layers_to_transform", json!([0]), "layers.0.mlp.down_proj.lora_A.weight` is missing"),
         ("target_modules", json!(["q_proj"]), "down_proj.lora_A.weight` has no place"),
         ("r", json!(8), "is [4, 192], and should be [8, 192]"),
         ("r", json!("8"), "`r` is no whole number"),

@@ -268,7 +268,7 @@ pub struct TuneMemory {
     pub gradients: u64,
     /// How many tensors of gradients it has stored.
     pub stored: usize,
-    /// The highest moment of forward pass, backward pass and update, above what was in use before them.
+    /// The peak of forward pass, backward pass and update, above what was in use before them.
     pub peak: u64,
     /// Forward, backward and update together, in milliseconds.
     pub ms: f64,

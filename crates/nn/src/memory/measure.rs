@@ -28,14 +28,14 @@ pub struct StepMemory {
     pub activations: u64,
     /// The examples.
     pub input: u64,
-    /// The highest moment of the whole step, above what was in use before it.
+    /// The peak of the whole step, above what was in use before it.
     pub peak: u64,
     /// What the allocator has after the step and nobody holds: kept for the next request.
     pub cache: u64,
     /// Forward, backward and update together, in milliseconds, allocator's questions included.
     pub ms: f64,
     /// In use and reserved after each phase, above what was in use before the step; before that, of phases that compute, their
-    /// highest moment.
+    /// peak.
     pub points: Vec<MemoryPoint>,
 }
 
@@ -141,7 +141,7 @@ impl StepMemory {
         ]
     }
 
-    /// What the highest moment took beyond parameters, gradients, state, activations and examples, all of them counted.
+    /// What the peak takes beyond parameters, gradients, state, activations and examples, all of them counted.
     pub fn workspace(&self) -> u64 {
         let held: u64 = self.parts().iter().map(|(_, bytes)| bytes).sum();
         self.peak.saturating_sub(held + self.input)
@@ -180,7 +180,7 @@ impl StepMemory {
             let cell = Cell::of(written).flagged(off.is_some_and(|off| off.abs() > 0.05));
             vec![Cell::of(part), Cell::of(bytes(predicted)), Cell::of(bytes(seen)), cell]
         });
-        let beside = [("workspace", self.workspace()), ("cache", self.cache), ("highest moment", self.peak)];
+        let beside = [("workspace", self.workspace()), ("cache", self.cache), ("peak", self.peak)];
         let beside =
             beside.map(|(part, seen)| vec![Cell::of(part), Cell::of("-"), Cell::of(bytes(seen)), Cell::of("")]);
         Table {
