@@ -43,8 +43,15 @@ Step = Callable[[Commands], tuple[list[Check], str]]
 
 
 def cargo(command: str, *arguments: str) -> list[str]:
-    """A call of cargo that builds as all steps do."""
-    return ["cargo", *command.split(), "--locked", "--config", str(SETTINGS), *arguments]
+    """A call of cargo that builds as all steps do: our own crates by clippy, which is rustc with more lints."""
+    lints = f'build.rustc-workspace-wrapper="{clippy()}"'
+    return ["cargo", *command.split(), "--locked", "--config", str(SETTINGS), "--config", lints, *arguments]
+
+
+@cache
+def clippy() -> Path:
+    """clippy's compiler, where the toolchain has it."""
+    return Path((output_of(["rustc", "--print", "sysroot"]) or "").strip()) / "bin" / "clippy-driver"
 
 
 @cache
@@ -54,7 +61,9 @@ def environment() -> dict[str, str]:
     # Named as the kernels name it: build scripts and derives are then the same in all builds.
     target = {"CARGO_BUILD_TARGET": host[1]} if host else {}
     profile = recipe.profile(bool(os.environ.get("GPULAB_QUICK_BUILD")))
-    return {**target, **profile, "LD_LIBRARY_PATH": library_path()}
+    # As `cargo clippy -- -D warnings` hands it on.
+    strict = {"CLIPPY_ARGS": "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"}
+    return {**target, **profile, **strict, "LD_LIBRARY_PATH": library_path()}
 
 
 def _one(commands: Commands, name: str, command: list[str], **environment: str) -> tuple[list[Check], str]:
@@ -93,19 +102,6 @@ def formatted(commands: Commands) -> tuple[list[Check], str]:
     return _one(commands, "rustfmt", ["cargo", "fmt", "--all", "--check"])
 
 
-def clippy(commands: Commands) -> tuple[list[Check], str]:
-    """clippy, tests and programs included; a warning is a failure."""
-    kept.restore(environment())
-    command = cargo("clippy", "--workspace", "--all-features", "--all-targets", "--", "-D", "warnings")
-    return _one(commands, "clippy", command, **environment())
-
-
-def rustdoc(commands: Commands) -> tuple[list[Check], str]:
-    """The crates' pages; a warning is a failure."""
-    command = cargo("doc", "--workspace", "--all-features", "--no-deps")
-    return _one(commands, "rustdoc", command, **environment(), RUSTDOCFLAGS="-D warnings")
-
-
 def mac(commands: Commands) -> tuple[list[Check], str]:
     """All Rust but polars, whose C takes a compiler for macOS, type-checked for Apple silicon from here: Metal code above all."""
     name = f"type check for {MAC}"
@@ -121,11 +117,18 @@ def mac(commands: Commands) -> tuple[list[Check], str]:
 
 
 def build_tests(commands: Commands) -> tuple[list[Check], str]:
-    """All tests built, and with them most of what the notebooks start on."""
+    """All tests and programs built, and with them most of what the notebooks start on; a warning of clippy's is a failure."""
+    if not clippy().exists():
+        return [Check("clippy", FAILED, "it is missing")], "clippy is missing\nnext: rustup component add clippy"
+    kept.restore(environment())
     checks, output = [], ""
-    for name, crates in BUILDS.items():
-        command = cargo("test", "--no-run", "--tests", *crates)
-        found, text = _one(commands, f"tests build: {name}", command, **environment())
+    builds = {
+        # Without a choice of targets cargo builds programs and examples, too.
+        **{f"clippy and tests build: {name}": crates for name, crates in BUILDS.items()},
+        "clippy: benches": ["--benches", *BUILDS["tables"]],
+    }
+    for name, crates in builds.items():
+        found, text = _one(commands, name, cargo("test", "--no-run", *crates), **environment())
         checks, output = checks + found, output + text
     if all(check.state == PASSED for check in checks):
         kept.keep(environment())
@@ -133,8 +136,9 @@ def build_tests(commands: Commands) -> tuple[list[Check], str]:
 
 
 def rust_tests(commands: Commands) -> tuple[list[Check], str]:
-    """Unit tests, doc tests, and every CUDA C source through NVRTC."""
+    """Unit tests, examples in the documentation and its pages, and every CUDA C source through NVRTC."""
     checks, output = [], ""
+    rustdoc = {"RUSTDOC": str(Path(__file__).with_name("rustdoc.sh"))}
     for name, crates in BUILDS.items():
         if shutil.which("cargo-nextest"):
             # nextest writes it there: .config/nextest.toml.
@@ -150,7 +154,8 @@ def rust_tests(commands: Commands) -> tuple[list[Check], str]:
         else:
             command = cargo("test", "--tests", "--no-fail-fast", *crates)
             found, text = _one(commands, f"rust tests as one: {name}", command, **environment())
-        docs, more = _one(commands, f"doc tests: {name}", cargo("test", "--doc", *crates), **environment())
+        command = cargo("test --doc", *crates)
+        docs, more = _one(commands, f"rustdoc and doc tests: {name}", command, **environment(), **rustdoc)
         checks, output = checks + found + docs, output + text + more
     # Neither nextest's report nor its list says why a test is ignored.
     reasons = {name: why for name, why in gpu.ignored().items() if not why.startswith(gpu.HELPER)}
@@ -244,7 +249,7 @@ def container(commands: Commands) -> tuple[list[Check], str]:
 
 # Two rows, side by side: what cargo builds for the tests, then the tests; what the set-up makes, then the notebooks.
 # Style comes first in each.
-CARGO: list[Step] = [formatted, clippy, rustdoc, build_tests, rust_tests, python_tests, browser]
+CARGO: list[Step] = [formatted, build_tests, rust_tests, python_tests, browser]
 SET_UP: list[Step] = [packages, ruff, lint, kernel, set_up, notebooks, without_nvrtc, pages]
 # `make test-all`: of other machines, or minutes of what the tests show in small.
 MORE: list[Step] = [mac, book, colab, container]
