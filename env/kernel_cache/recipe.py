@@ -31,6 +31,9 @@ QUICK = {"CARGO_PROFILE_DEV_LTO": "off", "CARGO_INCREMENTAL": "0"}
 CARGO = Path(__file__).with_name("cargo.toml")
 # Between cargo and rustc for each cell; its crate is the only one in a kernel's workspace, so no dependency is built anew.
 CELLS = Path(__file__).with_name("cells_rustc.sh")
+# What evcxr runs as cargo for each cell, and the rustup that tells it so: evcxr asks no variable.
+CELLS_CARGO = Path(__file__).with_name("cells_cargo.sh")
+CELLS_PATH = Path(__file__).with_name("path")
 # evcxr's own flags for rustc, which flags from the environment replace.
 EVCXR_FLAGS = ("-Cprefer-dynamic",)
 # What a reader's own environment says here would make a kernel's build differ from the warmed one, and rebuild all.
@@ -71,6 +74,11 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
     )
     old = [env["PATH"]] if env.get("PATH") else []
     env["PATH"] = os.pathsep.join([str(programs), *old, str(evcxr.parent), str(paths.cargo_bin()), str(paths.PROGRAMS)])
+    # A copy of the course that was packed without modes does without.
+    if all(os.access(script, os.X_OK) for script in (CELLS, CELLS_CARGO, CELLS_PATH / "rustup")):
+        env["PATH"] = os.pathsep.join([str(CELLS_PATH), env["PATH"]])
+        env["GPULAB_CELLS_CARGO"] = str(CELLS_CARGO)
+        env["GPULAB_CRATES"] = "\n".join(str(folder) for folder in (paths.CRATE, paths.CRATES))
     # A cell's library looks for Rust's one folder too high when this folder and Rust lie under one and the same folder
     # (a home, say): evcxr moves it after it was linked.
     rust = [str(folder) for folder in sorted((toolchain / "lib" / "rustlib").glob("*/lib"))]

@@ -123,7 +123,7 @@ def test_a_readers_own_build_settings_do_not_reach_the_kernel(tmp_path: Path, mo
     assert made["CARGO_HOME"] == "/k-cargo"
     assert made["CARGO_PROFILE_DEV_OVERFLOW_CHECKS"] == "false"
     assert made["EVCXR_TMPDIR"] == "/k"
-    assert made["PATH"].split(":")[:2] == ["/tools/bin", "/bin"]
+    assert made["PATH"].split(":")[:3] == [str(recipe.CELLS_PATH), "/tools/bin", "/bin"]
     assert str(paths.PROGRAMS) in made["PATH"].split(":")
     assert made["LD_LIBRARY_PATH"] == f"{paths.LIBRARIES}:/l"
 
