@@ -95,6 +95,20 @@ def test_a_group_of_packages_comes_when_it_is_asked_for_and_stays(venv: list[lis
     assert lists(venv[3]) == ["learner", "tests"] and python.ready()
 
 
+def test_an_environment_that_was_moved_is_made_anew_and_a_link_is_refused(venv: list[list[str]]) -> None:
+    python.environment()
+    stamp = paths.VENV / "gpulab.json"
+    paths.write_json(stamp, {**paths.read_json(stamp), "folder": "/where/it/was"})
+    python.environment()
+    assert venv[2] == ["make"] and lists(venv[3]) == ["learner"] and paths.read_json(stamp)["folder"] == str(paths.VENV)
+    shared = paths.VENV.rename(paths.VENV.with_name("of another course"))
+    paths.VENV.symlink_to(shared)
+    paths.write_json(stamp, {})
+    with pytest.raises(console.ToolError, match="is a link to") as error:
+        python.environment()
+    assert "next: remove the link" in str(error.value) and len(venv) == 4
+
+
 def test_a_bundles_list_has_no_sums(venv: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths.write_text(tmp_path / "bundle.txt", "a==1\n")
     monkeypatch.setenv("GPULAB_REQUIREMENTS", str(tmp_path / "bundle.txt"))
