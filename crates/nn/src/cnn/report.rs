@@ -126,7 +126,7 @@ pub fn loss_chart(rows: &[Measurement]) -> SizeChart {
     over_size(&losses).title("Loss over the steps of training").x_label("step").y_label("cross-entropy")
 }
 
-/// The newest time of an epoch for each machine, kind of number and layers, of the runs in `rows` on these images; the last
+/// The newest time of an epoch for each machine, dtype and layers, of the runs in `rows` on these images; the last
 /// row is the newest. Each is named by layers, numbers and batch.
 pub fn newest_times(rows: &[Measurement], data: &str) -> Vec<Measurement> {
     let mut newest: Vec<Measurement> = Vec::new();

@@ -137,7 +137,12 @@ pub struct ActivationRanges {
 /// # Errors
 /// [`Error::Unsupported`] names a layer that is not quantised; [`Error::Invalid`] when there are no examples; candle's
 /// error when they have another shape.
-pub fn calibrate(network: &Network, parameters: &[&[f32]], examples: &Tensor, outside: f64) -> Result<ActivationRanges> {
+pub fn calibrate(
+    network: &Network,
+    parameters: &[&[f32]],
+    examples: &Tensor,
+    outside: f64,
+) -> Result<ActivationRanges> {
     if examples.dim(0)? == 0 {
         return Err(Error::invalid(
             "there are no examples to take ranges from",
