@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -85,6 +88,43 @@ def open_notebook(results: Path) -> Times:
         return Times(first_plot, line.seconds, plot.seconds, kernel.said().count("Compiling "))
 
 
+def files_of_a_start() -> list[Path]:
+    """Where the files lie that a kernel's start reads: Python and its packages, Rust, evcxr, warmed builds, crates."""
+    state = paths.read_json(paths.STATE)
+    cargo = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
+    made = [paths.GENERATED, paths.VENV, Path(state["toolchain"]), Path(state["evcxr"])]
+    return [*made, Path(sysconfig.get_path("stdlib")), cargo / "registry", paths.CRATE, paths.CRATES]
+
+
+def forget(files: list[Path]) -> None:
+    """Takes files, and all in folders, out of the page cache, as after a boot; what a running program maps stays there."""
+    os.sync()
+    for root in files:
+        for file in root.rglob("*") if root.is_dir() else [root]:
+            with contextlib.suppress(OSError):
+                if file.is_file():
+                    descriptor = os.open(file, os.O_RDONLY)
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.close(descriptor)
+
+
+def read_from_disk() -> float:
+    """MiB that this machine, with all that runs on it, has read from its disks since it was started."""
+    found = re.search(r"^pgpgin (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), flags=re.MULTILINE)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def cold_starts(results: Path) -> tuple[list[float], list[float]]:
+    """Seconds to the first plot, and MiB read from disk, with none of a start's files in memory."""
+    seconds, read = [], []
+    for _ in range(REPEATS):
+        forget(files_of_a_start())
+        before = read_from_disk()
+        seconds.append(open_notebook(results).first_plot)
+        read.append(read_from_disk() - before)
+    return seconds, read
+
+
 def second_lab() -> float:
     """Seconds from `make lab` to its address on the screen; it prints that when /lab has answered."""
     started = time.monotonic()
@@ -109,8 +149,8 @@ def second_lab() -> float:
     raise ToolError("`make lab` gave no address:\n" + "".join(said[-10:]), "make lab")
 
 
-def measure(results: Path) -> tuple[list[Row], int]:
-    """All rows, and the number of crates that any of the kernels had to build."""
+def measure(results: Path) -> tuple[list[Row], int, list[float]]:
+    """All rows, the number of crates that any of the kernels had to build, and the MiB that cold starts have read."""
     alone = [open_notebook(results) for _ in range(REPEATS)]
     pairs: list[Times] = []
     for _ in range(REPEATS):
@@ -124,15 +164,21 @@ def measure(results: Path) -> tuple[list[Row], int]:
             Row(f"a `println!` cell{at_once}", [t.print_line for t in times], 0.5 * count),
             Row(f"a cell that calls a plot helper{at_once}", [t.plot_helper for t in times], 1.0 * count),
         ]
+    read: list[float] = []
+    if hasattr(os, "posix_fadvise"):
+        seconds, read = cold_starts(results)
+        rows.insert(1, Row("the same with no file of it in memory, as after a boot", seconds, 12.0))
+    else:
+        print("skipped: starts with a cold page cache (this system has no posix_fadvise)", file=sys.stderr)
     running = paths.read_json(lab.RUNNING)
     if running and lab.answers(running["port"], running["token"]):
         print("skipped: `make lab` a second time (JupyterLab runs already; end it first)", file=sys.stderr)
     else:
         rows.append(Row("`make lab` a second time, until it answers", [second_lab() for _ in range(REPEATS)], 5.0))
-    return rows, sum(times.crates_built for times in alone + pairs)
+    return rows, sum(times.crates_built for times in alone + pairs), read
 
 
-def table(machine: str, rows: list[Row], crates: int) -> str:
+def table(machine: str, rows: list[Row], crates: int, read_mib: list[float]) -> str:
     """The table for README.md."""
     lines = [f"On {machine}; medians of {REPEATS} (of {2 * REPEATS} where two run at once).", ""]
     lines += ["| what | median | from | to | limit | verdict |", "| --- | ---: | ---: | ---: | ---: | --- |"]
@@ -141,6 +187,9 @@ def table(machine: str, rows: list[Row], crates: int) -> str:
         lines.append(
             f"| {row.what} | {' | '.join(f'{f:.2f} s' for f in figures)} | {row.limit_s:g} s | {row.verdict} |"
         )
+    if read_mib:
+        figures = (statistics.median(read_mib), min(read_mib), max(read_mib))
+        lines.append(f"| read from disk by such a cold start | {' | '.join(f'{f:.0f} MiB' for f in figures)} | | |")
     lines.append(
         f"| crates that these kernels had to build | {crates} | | | 0 | {'kept' if not crates else 'exceeded'} |"
     )
@@ -155,12 +204,13 @@ def main() -> None:
         # The recorded runs are there to read; the rows of these runs go nowhere.
         for recorded in (paths.ROOT / "results").glob("*/metrics.csv"):
             (Path(folder) / recorded.parent.name).symlink_to(recorded.parent)
-        rows, crates = measure(Path(folder))
+        rows, crates, read_mib = measure(Path(folder))
     if "--json" in sys.argv[1:]:
         listed = [{**asdict(row), "median": row.median, "verdict": row.verdict} for row in rows]
-        print(json.dumps({"machine": machine, "cores": cores, "rows": listed, "crates_built": crates}, indent=1))
+        told = {"machine": machine, "cores": cores, "rows": listed, "crates_built": crates, "cold_read_mib": read_mib}
+        print(json.dumps(told, indent=1))
     else:
-        print(table(f"{machine} ({cores} in use)", rows, crates))
+        print(table(f"{machine} ({cores} in use)", rows, crates, read_mib))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def warm(rust: Toolchain, evcxr: Path, lines: str) -> None:
         same = folder is not None and stamp["dependencies"] == now["dependencies"]
         fresh = same and stamp["sources"] == now["sources"]
         if fresh and recipe.newest_source() > stamp["built"]:
-            renew.renew(folder, stamp)
+            fresh = renew.renew(folder, stamp)
         if fresh and recipe.serves(stamp["lines"], lines):
             return step.skipped(recipe.crates(lines))
         step.begin("building what changed in the crates" if same and not fresh else "building the crates")

@@ -57,6 +57,7 @@ PRIVATE = {
     r"\bswitch(?:es|ed)? off the light\b": "what happens, without a metaphor",
     r"\bat home (?:on|in)\b": "resident on",
     r"\bunder way\b": "in flight",
+    r"\bkinds? of numbers?\b": "dtype, or data type",
     rf"(?<![\w.]){COUNTED} (?-i:an?) {EACH}\b(?!'){VERB}": "per …, as in `32 bytes per lane`",
     r"\b(?:hold|holds|held|holding) (?:it |them |each |one |that |this )?against\b": "compare with",
     r"\b(?:a|one|each|every) thread is (?:a|an) (?:cook|diner|rower|guest)\b": "a thread",

@@ -61,8 +61,15 @@ def environment(groups: Iterable[str] = ()) -> None:
     if before == wanted and paths.VENV_PYTHON.exists():
         return step.skipped(what)
     step.begin(f"installing those {what}")
+    if paths.VENV.is_symlink():
+        what = (
+            f"{paths.VENV} is a link to {paths.VENV.resolve()}: two copies of the course cannot share one environment"
+        )
+        raise ToolError(what, f"remove the link (rm {paths.VENV}), then make setup")
     found = output([paths.VENV_PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2], sys.prefix)"])
-    if found != f"{VERSION} {paths.VENV}":
+    # Python itself takes a moved environment for whole; the programs in it name the old place.
+    moved = before.get("folder", str(paths.VENV)) != str(paths.VENV)
+    if moved or found != f"{VERSION} {paths.VENV}":
         make(paths.VENV)
         before = {}
     # Once there was one list, and its sum.

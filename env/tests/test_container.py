@@ -241,14 +241,19 @@ def test_a_build_is_good_for_a_fresh_clone_of_the_same_sources(tmp_path: Path) -
     assert build() and not build()
     cloned = clone()
     stamp = {"built": cloned, "since": cloned}
-    renew.renew(folder, stamp)
+    assert not renew.renew(folder, stamp) and stamp["built"] == cloned
     assert build(), "what was built before these sources is taken for theirs"
     cloned = clone()
     stamp = {"built": cloned - 50, "since": cloned - 60}
-    renew.renew(folder, stamp)
+    assert renew.renew(folder, stamp)
     assert not build() and stamp["built"] > cloned and paths.read_json(folder / recipe.STAMP) == stamp
     os.utime(crate / "src/lib.rs")
     assert build()
+    # A layout in which the notes lie elsewhere: nothing is renewed, so nothing is called good.
+    (folder / "target/debug/.fingerprint").rename(folder / "target/debug/notes")
+    written, stamp = (folder / recipe.STAMP).read_bytes(), {"built": cloned - 50, "since": cloned - 60}
+    assert not renew.renew(folder, stamp) and stamp["built"] == cloned - 50
+    assert (folder / recipe.STAMP).read_bytes() == written
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root, and namespaces")

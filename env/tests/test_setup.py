@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,20 @@ def test_a_group_of_packages_comes_when_it_is_asked_for_and_stays(venv: list[lis
     assert not python.ready()
     python.environment()
     assert lists(venv[3]) == ["learner", "tests"] and python.ready()
+
+
+def test_an_environment_that_was_moved_is_made_anew_and_a_link_is_refused(venv: list[list[str]]) -> None:
+    python.environment()
+    stamp = paths.VENV / "gpulab.json"
+    paths.write_json(stamp, {**paths.read_json(stamp), "folder": "/where/it/was"})
+    python.environment()
+    assert venv[2] == ["make"] and lists(venv[3]) == ["learner"] and paths.read_json(stamp)["folder"] == str(paths.VENV)
+    shared = paths.VENV.rename(paths.VENV.with_name("of another course"))
+    paths.VENV.symlink_to(shared)
+    paths.write_json(stamp, {})
+    with pytest.raises(console.ToolError, match="is a link to") as error:
+        python.environment()
+    assert "next: remove the link" in str(error.value) and len(venv) == 4
 
 
 def test_a_bundles_list_has_no_sums(venv: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,10 +335,27 @@ def test_a_port_in_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_table_tells_limits_and_verdicts() -> None:
     rows = [bench_cells.Row("fast", [0.2, 0.3, 0.9], 0.5), bench_cells.Row("slow", [2.0, 1.0, 3.0], 1.5)]
-    text = bench_cells.table("a machine", rows, crates=2)
+    text = bench_cells.table("a machine", rows, crates=2, read_mib=[500.0, 612.4, 700.0])
     assert "| fast | 0.30 s | 0.20 s | 0.90 s | 0.5 s | kept |" in text
     assert "| slow | 2.00 s | 1.00 s | 3.00 s | 1.5 s | exceeded |" in text
     assert "| 2 | | | 0 | exceeded |" in text
+    assert "| read from disk by such a cold start | 612 MiB | 500 MiB | 700 MiB | | |" in text
+
+
+@pytest.mark.skipif(not Path("/proc/vmstat").is_file(), reason="needs Linux")
+def test_a_cold_start_finds_none_of_its_files_in_memory() -> None:
+    runs = paths.ROOT / "results" / "run"
+    runs.mkdir(parents=True, exist_ok=True)
+    # Not in /tmp, which may lie in memory alone.
+    with tempfile.TemporaryDirectory(dir=runs) as name:
+        folder = Path(name)
+        file = folder / "folder" / "file"
+        file.parent.mkdir()
+        file.write_bytes(bytes(64 << 20))
+        bench_cells.forget([folder, folder / "nowhere"])
+        before = bench_cells.read_from_disk()
+        file.read_bytes()
+        assert bench_cells.read_from_disk() - before >= 64
 
 
 def test_make_help_names_every_target() -> None:

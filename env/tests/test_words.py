@@ -27,6 +27,7 @@ FOUND = {
     "It switches off the light.": "switches off the light",
     "64 warps are at home on each": "at home on",
     "1.6 MB must be under way": "under way",
+    "Some steps in each kind of number": "kind of number",
     "12 bytes an element": "bytes an element",
     "255 registers a thread": "registers a thread",
     "each is held against float64": "held against",

@@ -2,9 +2,8 @@
 
 use crate::options::{Dtype, Generate, GptDtype, GptModel, TrainGpt};
 use crate::print;
-use gpulab::cpu;
 use gpulab::error::Result;
-use gpulab::measurement::{Backend, Measurement, Summary};
+use gpulab::measurement::{Measurement, Summary};
 use gpulab::results;
 use gpulab_nn::gpt::train::{self, GptTrainConfig, GptTrainer};
 use gpulab_nn::gpt::{self, Config, LanguageModel, Sampling, Text, Tokenizer, Tokens};
@@ -52,7 +51,7 @@ pub fn train(options: TrainGpt) -> Result<String> {
     })?;
     let held_out = trainer.held_out_loss()?;
     if let Some(progress) = last {
-        results::append(&rows(place.backend(), progress.step as usize, held_out / a_token, progress.rate * a_token))?;
+        results::append(&rows(place, progress.step as usize, held_out / a_token, progress.rate * a_token)?)?;
     }
     let (apart, word) = ((bigram - held_out).abs(), if held_out < bigram { "better" } else { "worse" });
     let (folder, a_byte) = (folder.display(), held_out / a_token);
@@ -98,15 +97,16 @@ fn tokens(plan: &GptTrainConfig, text: &Text) -> Result<Tokens> {
 }
 
 /// Loss and speed as rows of `metrics.csv`.
-fn rows(backend: Backend, steps: usize, held_out: f64, rate: f64) -> Vec<Measurement> {
+fn rows(place: DeviceKind, steps: usize, held_out: f64, rate: f64) -> Result<Vec<Measurement>> {
+    let machine = place.machine()?;
     let row = |metric: &str, unit: &str, value: f64| Measurement {
         time: results::now_utc(),
         commit: results::commit(),
         lesson: "train-gpt".to_string(),
-        machine: cpu::info().short_name(),
-        ..Measurement::new("train-gpt", backend, steps, metric, unit, Summary::of(&[value]))
+        machine: machine.clone(),
+        ..Measurement::new("train-gpt", place.backend(), steps, metric, unit, Summary::of(&[value]))
     };
-    vec![row("held-out loss", "nats a byte", held_out), row("speed", "bytes/s", rate)]
+    Ok(vec![row("held-out loss", "nats a byte", held_out), row("speed", "bytes/s", rate)])
 }
 
 /// Fetches a GPT-2 from the Hugging Face hub, where `HF_ENDPOINT` names no other, and reads it once.

@@ -2,9 +2,7 @@
 
 use crate::options::{Device, KernelChoice, Train, TrainDtype};
 use crate::print;
-use gpulab::cpu;
 use gpulab::error::{Error, Result};
-use gpulab::gpu::Gpu;
 use gpulab::measurement::Measurement;
 use gpulab::results;
 use gpulab_nn::cnn::{self, Ended, Precision, TrainConfig, Trainer, loss_chart, newest_times, time_chart};
@@ -126,10 +124,7 @@ fn plan(options: &Train, folder: &Path) -> TrainConfig {
 
 /// Appends the rows, and draws the loss of this run and the times of all runs on these images; says where.
 fn store(trainer: &Trainer, place: DeviceKind, folder: &Path) -> Result<String> {
-    let machine = match place {
-        DeviceKind::Cuda => Gpu::open_index(0)?.name().to_string(),
-        _ => cpu::info().short_name(),
-    };
+    let machine = place.machine()?;
     let (time, commit) = (results::now_utc(), results::commit());
     let mut rows = trainer.rows();
     for row in &mut rows {

@@ -379,7 +379,7 @@ impl From<candle_core::Error> for Error {
             true => {
                 "the device's memory is full: use a smaller batch or a shorter context, and drop tensors that are no longer needed"
             }
-            false => "compare the shapes, kinds of numbers and devices of the tensors that the call takes",
+            false => "compare the shapes, dtypes and devices of the tensors that the call takes",
         };
         Error::Invalid { what: format!("candle says: {text}"), fix: fix.to_string() }
     }

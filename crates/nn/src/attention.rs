@@ -22,7 +22,7 @@ pub struct CandleAttention {
 
 impl CandleAttention {
     /// Copies `q`, `[batch, q_heads, length, width]`, and `k` and `v`, `[batch, kv_heads, length, width]`, to the device, as
-    /// that kind of number.
+    /// that dtype.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] for an array of another length than its shape, [`Error::Invalid`] for a shape or a mask

@@ -1,7 +1,9 @@
 //! Where candle computes: the CPU, an NVIDIA GPU or a Mac's GPU.
 
 use candle_core::Device;
+use gpulab::cpu;
 use gpulab::error::{Error, Result};
+use gpulab::gpu::Gpu;
 use gpulab::measurement::Backend;
 
 /// A kind of device, as the command line names it.
@@ -51,6 +53,25 @@ impl DeviceKind {
             DeviceKind::Cuda => Backend::Cuda,
             DeviceKind::Metal => Backend::Metal,
         }
+    }
+
+    /// The name of what computes, for the rows of `metrics.csv`: the CPU's or the GPU's.
+    ///
+    /// # Errors
+    /// As [`Gpu::open_index`] and [`Gpu::apple`], which are asked for a GPU's name.
+    ///
+    /// # Examples
+    /// ```
+    /// let machine = gpulab_nn::DeviceKind::Cpu.machine()?;
+    /// assert_eq!(machine, gpulab::cpu::info().short_name());
+    /// # Ok::<(), gpulab::Error>(())
+    /// ```
+    pub fn machine(self) -> Result<String> {
+        Ok(match self {
+            DeviceKind::Cpu => cpu::info().short_name(),
+            DeviceKind::Cuda => Gpu::open_index(0)?.name().to_string(),
+            DeviceKind::Metal => Gpu::apple()?.name().to_string(),
+        })
     }
 
     /// Whether this build of candle has it; the machine may still lack it.

@@ -594,7 +594,7 @@ impl AttentionWork {
         self.steps.iter().map(|step| step.ms).sum()
     }
 
-    /// The same with the times of rows that are named after steps. Give rows of one size and one kind of number.
+    /// The same with the times of rows that are named after steps. Give rows of one size and one dtype.
     pub fn timed(mut self, rows: &[Measurement]) -> AttentionWork {
         for step in &mut self.steps {
             let row = rows.iter().find(|row| row.experiment == step.step.name() && row.metric == "time");

@@ -130,6 +130,8 @@ pub use tiles::{RowFault, RowReport, diagnose_rows, least_side, revealed_rows, r
 pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use train_gpt::{TrainFault, cross_entropy, diagnose_long_text, training_hours};
 pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
-pub use training_memory::{Algorithm, ChooseAlgorithms, StepMemory, choose_algorithms, sixteen_bit_gpu, step_memory};
+pub use training_memory::{
+    Algorithm, ChooseAlgorithms, StepMemoryFormula, choose_algorithms, sixteen_bit_gpu, step_memory,
+};
 pub use vector_add::{scale, two_kinds};
 pub use verdict::{Hint, Verdict};

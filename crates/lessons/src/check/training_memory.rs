@@ -4,7 +4,7 @@ use super::Verdict;
 use super::verdict::{ask, verdict, wrong};
 
 /// The reader's bytes of a step: of layers, the side of an image, and a batch.
-pub type StepMemory = fn(layers: &[(u64, u64, u64)], side: u64, batch: u64) -> u64;
+pub type StepMemoryFormula = fn(layers: &[(u64, u64, u64)], side: u64, batch: u64) -> u64;
 /// The reader's choice of an algorithm for each convolution, within a budget of bytes.
 pub type ChooseAlgorithms = fn(convolutions: &[Vec<Algorithm>], budget: u64) -> Option<Vec<usize>>;
 
@@ -35,7 +35,7 @@ fn parts(layers: &[Conv], side: u64, batch: u64) -> Parts {
 
 /// Checks a function (layers, side, batch) that gives the bytes of a training step of a chain of convolutions with bias and ReLU,
 /// f32, with AdamW: parameters, gradients, state, activations as candle keeps them, and the images.
-pub fn step_memory(answer: StepMemory) -> Verdict {
+pub fn step_memory(answer: StepMemoryFormula) -> Verdict {
     verdict("step_memory", || {
         let chains: [(&[Conv], u64, u64); 5] = [
             (&[(1, 32, 3)], 28, 1),

@@ -1,6 +1,6 @@
 //! What makes a run's steps, wherever it computes.
 
-use super::{Checkpoint, Cnn, Epoch, State};
+use super::{Checkpoint, Cnn, Epoch, TrainingState};
 use gpulab::error::{Error, Result};
 
 /// Good steps after which a loss scale is doubled again.
@@ -10,10 +10,10 @@ pub(super) const STEADY: u64 = 200;
 /// not depend on where.
 pub(super) trait TrainingBackend: std::fmt::Debug {
     /// Where the run stands, as of the last [`TrainingBackend::collect`].
-    fn state(&self) -> &State;
+    fn state(&self) -> &TrainingState;
 
     /// The same, to note seconds in it.
-    fn state_mut(&mut self) -> &mut State;
+    fn state_mut(&mut self) -> &mut TrainingState;
 
     /// The network on candle, where candle's tensors hold it.
     fn cnn(&self) -> Option<&Cnn> {

@@ -3,7 +3,7 @@
 use super::adamw::all_finite;
 use super::backend::{NotFinite, STEADY, TrainingBackend, too_large};
 use super::images::ImageTensors;
-use super::{AdamW, Checkpoint, Cnn, Epoch, Kernels, Precision, State, TrainConfig, order};
+use super::{AdamW, Checkpoint, Cnn, Epoch, Kernels, Precision, TrainConfig, TrainingState, order};
 use crate::data::Images;
 use candle_core::{DType, Device, Tensor};
 use gpulab::cpu;
@@ -20,7 +20,7 @@ pub(super) struct CandleBackend {
     train: ImageTensors,
     test: ImageTensors,
     batch: usize,
-    state: State,
+    state: TrainingState,
     order: Vec<u32>,
     /// Images of this epoch that all steps so far took.
     seen: usize,
@@ -96,11 +96,11 @@ impl TrainingBackend for CandleBackend {
         Some(&self.cnn)
     }
 
-    fn state(&self) -> &State {
+    fn state(&self) -> &TrainingState {
         &self.state
     }
 
-    fn state_mut(&mut self) -> &mut State {
+    fn state_mut(&mut self) -> &mut TrainingState {
         &mut self.state
     }
 

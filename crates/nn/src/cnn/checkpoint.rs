@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Where a run stands, and what it has seen so far.
 #[derive(Debug, Clone, PartialEq)]
-pub struct State {
+pub struct TrainingState {
     /// Updates that were made: a step for each, but for those whose gradients did not fit into f16.
     pub step: u64,
     /// The epoch that it is in, from 0.
@@ -33,10 +33,10 @@ pub struct State {
     pub epochs: Vec<Epoch>,
 }
 
-impl State {
+impl TrainingState {
     /// The start of a run.
-    pub fn new(seed: u64, data: &str) -> State {
-        State {
+    pub fn new(seed: u64, data: &str) -> TrainingState {
+        TrainingState {
             step: 0,
             epoch: 0,
             seen: 0,
@@ -85,7 +85,7 @@ pub struct Checkpoint {
     /// AdamW's mean of their squares.
     pub v: Parameters,
     /// Where the run stands.
-    pub state: State,
+    pub state: TrainingState,
 }
 
 impl Checkpoint {
@@ -95,7 +95,7 @@ impl Checkpoint {
             parameters: Parameters::random(seed),
             m: Parameters::zeros(),
             v: Parameters::zeros(),
-            state: State::new(seed, data),
+            state: TrainingState::new(seed, data),
         }
     }
 
@@ -170,7 +170,7 @@ impl Checkpoint {
             let value = text(name).parse::<u64>();
             value.map_err(|_| wrong(format!("`{name}` in its metadata is `{}`, no whole number", text(name))))
         };
-        let state = State {
+        let state = TrainingState {
             step: number("step")?,
             epoch: number("epoch")?,
             seen: number("seen")?,

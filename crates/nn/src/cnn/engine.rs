@@ -4,7 +4,7 @@
 //! The same kernels run on an NVIDIA GPU from Ampere on and in the simulator.
 
 use super::backend::{NotFinite, STEADY, TrainingBackend, too_large};
-use super::{Checkpoint, Epoch, Parameters, Precision, State, TrainConfig, order};
+use super::{Checkpoint, Epoch, Parameters, Precision, TrainConfig, TrainingState, order};
 use crate::data::Images;
 use gpulab::error::{Error, Result, bytes};
 use gpulab::gpu::{Buffer, Gpu, Graph, Kernel};
@@ -30,7 +30,7 @@ pub struct CnnEngine {
     workspace: Workspace,
     /// A graph for each batch that came up: the full one, and the last of an epoch.
     graphs: Vec<(usize, Graph)>,
-    state: State,
+    state: TrainingState,
     /// Steps of this epoch that were queued since the history was last read.
     queued: usize,
     /// Images of this epoch that those and all before them take.
@@ -104,7 +104,7 @@ impl CnnEngine {
     }
 
     /// Where the training stands, as of the last [`CnnEngine::collect`].
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &TrainingState {
         &self.state
     }
 
@@ -682,11 +682,11 @@ impl EngineBackend {
 }
 
 impl TrainingBackend for EngineBackend {
-    fn state(&self) -> &State {
+    fn state(&self) -> &TrainingState {
         self.engine.state()
     }
 
-    fn state_mut(&mut self) -> &mut State {
+    fn state_mut(&mut self) -> &mut TrainingState {
         &mut self.engine.state
     }
 

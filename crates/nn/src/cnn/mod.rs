@@ -19,7 +19,7 @@ mod target;
 mod trainer;
 
 pub use adamw::AdamW;
-pub use checkpoint::{Checkpoint, Epoch, State};
+pub use checkpoint::{Checkpoint, Epoch, TrainingState};
 pub use clock::StepClock;
 pub use config::TrainConfig;
 pub use engine::{CnnEngine, EngineSettings};

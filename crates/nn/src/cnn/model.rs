@@ -278,7 +278,7 @@ impl Precision {
     pub fn from_name(name: &str) -> Result<Precision> {
         Precision::ALL.into_iter().find(|precision| precision.name() == name).ok_or_else(|| {
             Error::invalid(
-                format!("`{name}` is no kind of number that the network is trained in"),
+                format!("`{name}` is no dtype that the network is trained in"),
                 "name f32, tf32, bf16 or f16",
             )
         })

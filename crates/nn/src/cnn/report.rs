@@ -1,6 +1,6 @@
 //! What came of a run: rows for `metrics.csv`, plots, a table.
 
-use super::{Kernels, Precision, State, Trainer};
+use super::{Kernels, Precision, Trainer, TrainingState};
 use crate::DeviceKind;
 use gpulab::measurement::{Backend, Measurement, Summary};
 use gpulab::plot::{BarChart, SizeChart, bars, over_size};
@@ -66,7 +66,7 @@ impl TrainingReport {
     }
 }
 
-fn table(title: String, state: &State, images: usize) -> Table {
+fn table(title: String, state: &TrainingState, images: usize) -> Table {
     let steps = state.losses.len() as f64 / (state.epochs.len().max(1)) as f64;
     let row = |(at, epoch): (usize, &super::Epoch)| {
         // The mean over the last tenth of the epoch: single batches jump.
@@ -97,7 +97,7 @@ fn table(title: String, state: &State, images: usize) -> Table {
     }
 }
 
-fn rows(name: &str, state: &State, backend: Backend, batch: usize, dtype: &str) -> Vec<Measurement> {
+fn rows(name: &str, state: &TrainingState, backend: Backend, batch: usize, dtype: &str) -> Vec<Measurement> {
     let row = |size: usize, metric: &str, unit: &str, summary: Summary| {
         Measurement::new(name, backend, size, metric, unit, summary).dtype(dtype)
     };
@@ -126,7 +126,7 @@ pub fn loss_chart(rows: &[Measurement]) -> SizeChart {
     over_size(&losses).title("Loss over the steps of training").x_label("step").y_label("cross-entropy")
 }
 
-/// The newest time of an epoch for each machine, kind of number and layers, of the runs in `rows` on these images; the last
+/// The newest time of an epoch for each machine, dtype and layers, of the runs in `rows` on these images; the last
 /// row is the newest. Each is named by layers, numbers and batch.
 pub fn newest_times(rows: &[Measurement], data: &str) -> Vec<Measurement> {
     let mut newest: Vec<Measurement> = Vec::new();
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_run_becomes_rows_charts_and_a_table() {
-        let mut state = State::new(1, "MNIST");
+        let mut state = TrainingState::new(1, "MNIST");
         state.losses = (0..200).map(|step| 2.3 - 0.01 * step as f32).collect();
         state.epochs =
             vec![Epoch { accuracy: 0.9, loss: 0.4, seconds: 10.0 }, Epoch { accuracy: 0.98, loss: 0.1, seconds: 8.0 }];

@@ -1,7 +1,7 @@
 //! A training run: what is to be done, what does it, and where it stands.
 
 use super::backend::{NotFinite, TrainingBackend};
-use super::{Checkpoint, Cnn, Epoch, Kernels, State, TrainConfig};
+use super::{Checkpoint, Cnn, Epoch, Kernels, TrainConfig, TrainingState};
 use crate::data::Images;
 use gpulab::error::{Error, Result};
 use std::fmt;
@@ -66,7 +66,7 @@ impl Trainer {
     }
 
     /// Where the run stands.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &TrainingState {
         self.backend.state()
     }
 

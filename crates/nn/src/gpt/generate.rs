@@ -261,7 +261,7 @@ impl Sampler {
         if logits.is_empty() || logits.iter().any(|logit| logit.is_nan()) {
             return Err(Error::invalid(
                 "the model's logits are NaN",
-                "its weights are damaged, or too large for this kind of number: load it as F32 or BF16",
+                "its weights are damaged, or too large for this dtype: load it as F32 or BF16",
             ));
         }
         Ok(match self.sampling {

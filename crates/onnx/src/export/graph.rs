@@ -141,7 +141,7 @@ impl Value {
     }
 }
 
-/// Kinds of numbers that are written.
+/// The dtypes that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataType {
     /// 32 bits, floating point.

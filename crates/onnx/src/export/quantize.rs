@@ -124,7 +124,7 @@ fn usable(scale: f32) -> f32 {
 
 /// The range of each value that is quantised, in the order in which they come.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Calibration {
+pub struct ActivationRanges {
     /// Examples that it was seen on.
     pub examples: usize,
     /// Value and range; the first is the input.
@@ -137,7 +137,12 @@ pub struct Calibration {
 /// # Errors
 /// [`Error::Unsupported`] names a layer that is not quantised; [`Error::Invalid`] when there are no examples; candle's
 /// error when they have another shape.
-pub fn calibrate(network: &Network, parameters: &[&[f32]], examples: &Tensor, outside: f64) -> Result<Calibration> {
+pub fn calibrate(
+    network: &Network,
+    parameters: &[&[f32]],
+    examples: &Tensor,
+    outside: f64,
+) -> Result<ActivationRanges> {
     if examples.dim(0)? == 0 {
         return Err(Error::invalid(
             "there are no examples to take ranges from",
@@ -150,7 +155,7 @@ pub fn calibrate(network: &Network, parameters: &[&[f32]], examples: &Tensor, ou
         Ok(value.clone())
     };
     walk(network, &tensors(network, parameters)?, examples, &mut note)?;
-    Ok(Calibration { examples: examples.dim(0)?, ranges })
+    Ok(ActivationRanges { examples: examples.dim(0)?, ranges })
 }
 
 /// The parameters on the CPU, in their shapes.
@@ -229,7 +234,7 @@ impl Quantised {
     pub fn new(
         network: &Network,
         parameters: &[&[f32]],
-        seen: &Calibration,
+        seen: &ActivationRanges,
         settings: QuantConfig,
     ) -> Result<Quantised> {
         let shapes: Vec<Vec<usize>> = network.layers.iter().flat_map(Layer::parameters).collect();
