@@ -70,7 +70,8 @@ fn every_kernel_is_right_in_every_order_of_blocks_and_makes_no_mistake() {
             // Checks itself at eight awkward shapes, with indices of no row: a copy is exact.
             "embedding" => {
                 let lookup = Embedding::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}"));
-                each(&mut |sizes| sizes.of(&LENGTHS, 3001).into_iter().for_each(|n| embedding(rung, &lookup, n)));
+                let lengths = [1, 31, 33, 100_003];
+                each(&mut |sizes| sizes.of(&lengths, 3001).into_iter().for_each(|n| embedding(rung, &lookup, n)));
             }
             "vector_add" | "vector_multiply" => {
                 let exact = if rung.kernel == "vector_add" { |a, b| a + b } else { |a, b| a * b };
