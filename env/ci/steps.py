@@ -116,6 +116,15 @@ def mac(commands: Commands) -> tuple[list[Check], str]:
     return _one(commands, name, cargo("check", *crates, "--target", MAC), **environment())
 
 
+def miri(commands: Commands) -> tuple[list[Check], str]:
+    """How launches pack their arguments, under an interpreter that sees each byte that is read and is not there."""
+    if output_of(["cargo", "+nightly", "miri", "--version"]) is None:
+        return _skip("miri", "no nightly Rust with Miri: rustup toolchain install nightly --component miri,rust-src")
+    packing = ("launch::arguments", "launch::signature", "gpu::kernel")
+    command = ["cargo", "+nightly", "miri", "test", "--locked", "-p", "gpulab", "--lib", "--", *packing]
+    return _one(commands, "miri", command, CARGO_TARGET_DIR=str(TARGET / "miri"))
+
+
 def build_tests(commands: Commands) -> tuple[list[Check], str]:
     """All tests and programs built, and with them most of what the notebooks start on; a warning of clippy's is a failure."""
     if not clippy().exists():
@@ -252,7 +261,7 @@ def container(commands: Commands) -> tuple[list[Check], str]:
 CARGO: list[Step] = [formatted, build_tests, rust_tests, python_tests, browser]
 SET_UP: list[Step] = [packages, ruff, lint, kernel, set_up, notebooks, without_nvrtc, pages]
 # `make test-all`: of other machines, or minutes of what the tests show in small.
-MORE: list[Step] = [mac, book, colab, container]
+MORE: list[Step] = [mac, miri, book, colab, container]
 # Steps that must have gone well before one begins.
 NEEDS: dict[Step, list[Step]] = {
     ruff: [packages],
