@@ -1,7 +1,7 @@
 //! An exercise of lesson 02: whether two sets of samples show a difference.
 
 use super::Verdict;
-use super::verdict::{ask, verdict, wrong};
+use super::verdict::{ask, timed, wrong};
 use gpulab::cpu;
 use std::cmp::Ordering;
 
@@ -26,7 +26,7 @@ fn samples(count: usize, middle: f64, spread: f64, slow: bool, seed: u64) -> Vec
 /// Checks a function that compares two sets of times: `Some(Less)` when the first median is lower, `Some(Greater)` when the
 /// second is, `None` when the samples do not show it.
 pub fn which_is_faster(answer: fn(&[f64], &[f64]) -> Option<Ordering>) -> Verdict {
-    verdict("which_is_faster", || {
+    timed("which_is_faster", move || {
         let few = |middle: f64| samples(4, middle, 0.2, false, 7);
         type Case = (&'static str, Vec<f64>, Vec<f64>, Option<Ordering>, &'static str);
         let cases: [Case; 8] = [

@@ -1,7 +1,7 @@
 //! Exercises of lesson 42.
 
 use super::Verdict;
-use super::verdict::{ask, verdict, wrong};
+use super::verdict::{ask, timed, verdict, wrong};
 use gpulab::error::Result;
 use gpulab_onnx::export::Onnx;
 use gpulab_onnx::export::quantize::{Activations, QuantParams, ValueRange};
@@ -9,7 +9,7 @@ use gpulab_onnx::export::quantize::{Activations, QuantParams, ValueRange};
 /// Checks a function that gives the step and the zero point of a value in 0 … 255 from the smallest and the largest number that
 /// was seen of it. 0 must stay exactly 0, whatever was seen.
 pub fn eight_bits(answer: fn(f32, f32) -> (f32, i32)) -> Verdict {
-    verdict("eight_bits", || {
+    timed("eight_bits", move || {
         for (low, high) in [(0.0, 2.55), (-1.0, 3.0), (-0.3, 0.7), (-5.0, 0.0), (1.0, 4.0), (-8.0, -2.0)] {
             let (scale, zero) = ask("", || answer(low, high))?;
             let right =
@@ -74,7 +74,7 @@ fn served(batch: usize, usual: f64, slow: f64, typical: usize) -> Served {
 /// Checks a function that chooses among ways to serve a model: the place of the one with the most images a second of those
 /// whose p99 is within the deadline (µs), or `None` where there is none.
 pub fn within_deadline(answer: fn(&[Served], f64) -> Option<usize>) -> Verdict {
-    verdict("within_deadline", || {
+    timed("within_deadline", move || {
         // In none of them does it matter by which rule p99 is read between two samples.
         let (calm, wild) = (served(8, 400.0, 430.0, 90), served(64, 1500.0, 9000.0, 90));
         let (large, rare) = (served(64, 2000.0, 2100.0, 90), served(32, 700.0, 50_000.0, 100));

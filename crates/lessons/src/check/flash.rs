@@ -4,7 +4,7 @@
 use super::Verdict;
 use super::kernels;
 use super::on_paper::number;
-use super::verdict::{Check, ask, verdict, wrong};
+use super::verdict::{Check, ask, timed, wrong};
 use gpulab::cpu;
 use gpulab::cpu::{AttentionMask, AttentionRow, AttentionShape};
 use gpulab::error::Error;
@@ -214,7 +214,7 @@ fn mistake_hint(_: &Error) -> &'static str {
 /// Checks `tiles(row0, rows, keys, length)`: how many tiles of `keys` keys a block needs that answers queries `row0` to
 /// `row0 + rows - 1` of `length` tokens under a causal mask.
 pub fn causal_tiles(tiles: fn(usize, usize, usize, usize) -> usize) -> Verdict {
-    verdict("causal_tiles", || {
+    timed("causal_tiles", move || {
         for (rows, keys, length) in
             [(64, 64, 256), (128, 64, 512), (64, 128, 512), (64, 64, 100), (192, 128, 1000), (1, 1, 5)]
         {
@@ -247,7 +247,7 @@ pub fn causal_tiles(tiles: fn(usize, usize, usize, usize) -> usize) -> Verdict {
 
 /// Checks `merge(a, b)`: the same for one query over the keys of both parts.
 pub fn merge_parts(merge: fn(&Part, &Part) -> Part) -> Verdict {
-    verdict("merge_parts", || {
+    timed("merge_parts", move || {
         let shape = AttentionShape { batch: 1, q_heads: 1, kv_heads: 1, length: 24, width: 4 };
         for spread in [1.0, 300.0, 30_000.0] {
             let [q, k, v] =

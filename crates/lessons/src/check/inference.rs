@@ -1,7 +1,7 @@
 //! Exercises of lesson 40.
 
 use super::on_paper::number;
-use super::verdict::{Check, ask, verdict, wrong};
+use super::verdict::{Check, ask, timed, wrong};
 use super::{Verdict, kernels};
 use gpulab::cpu::{AttentionShape, attention_inputs};
 use gpulab::error::Error;
@@ -13,7 +13,7 @@ use std::fmt;
 /// Checks a function that gives the numbers of the likeliest tokens that together have at least the probability `top_p`,
 /// likeliest first: the fewest that do, and never none.
 pub fn top_p(answer: fn(&[f64], f64) -> Vec<usize>) -> Verdict {
-    verdict("top_p", || {
+    timed("top_p", move || {
         // Halves and their sums are exact, so that no rounding decides.
         let cases: [(&[f64], f64); 8] = [
             (&[0.5, 0.25, 0.125, 0.125], 0.7),
@@ -329,7 +329,7 @@ pub struct Decode {
 
 /// Checks a function that gives the least time of a step, in milliseconds: each parameter and the whole cache must come from memory once.
 pub fn token_floor(answer: fn(Decode) -> f64) -> Verdict {
-    verdict("token_floor", || {
+    timed("token_floor", move || {
         let gpt2 = Decode {
             parameters: 124_439_808,
             layers: 12,

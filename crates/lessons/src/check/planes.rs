@@ -3,7 +3,7 @@
 use super::Verdict;
 use super::judged::{lanes_work, unchanged, warp_shares};
 use super::kernels::{self, first_wrong};
-use super::verdict::{Check, none_wrong, wrong};
+use super::verdict::{Check, ask_timed, none_wrong, wrong};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
@@ -25,7 +25,7 @@ const SHARE: usize = 64;
 pub fn planes(source: &str, launch: fn(usize) -> LaunchConfig) -> Verdict {
     kernels::verdict("planes", source, "planes", mistake_hint, |gpu, kernel| {
         for n in SIZES {
-            let config = super::verdict::ask(&format!("n = {n}"), || launch(n))?;
+            let config = ask_timed(&format!("n = {n}"), move || launch(n))?;
             let seen = apart(gpu, kernel, config, n, ((0, 0, 0), 0))?;
             if n == JUDGED {
                 lanes_work(&seen, 16.0)?;

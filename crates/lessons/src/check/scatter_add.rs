@@ -3,7 +3,7 @@
 use super::Verdict;
 use super::judged::{lanes_work, unchanged, warp_shares};
 use super::kernels;
-use super::verdict::{Check, ask, wrong};
+use super::verdict::{Check, ask_timed, wrong};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
@@ -93,7 +93,8 @@ impl Sorted {
 pub fn scatter_add(source: &str, launch: fn(usize, usize) -> LaunchConfig) -> Verdict {
     kernels::verdict("scatter_add", source, "scatter_add", mistake_hint, |gpu, kernel| {
         for shape in SHAPES {
-            let config = ask(&format!("{} entries of width {}", shape.0, shape.1), || launch(shape.0, shape.1))?;
+            let config =
+                ask_timed(&format!("{} entries of width {}", shape.0, shape.1), move || launch(shape.0, shape.1))?;
             // Whole numbers: their sums are exact in any order.
             let whole = Sorted::new(shape, kernels::whole);
             compared(&whole, &whole.run(gpu, kernel, config, None)?.0)?;

@@ -1,7 +1,7 @@
 //! An exercise of lesson 01: a batch shared among the GPUs of one machine.
 
 use super::Verdict;
-use super::verdict::{ask, verdict, wrong};
+use super::verdict::{ask, timed, wrong};
 
 /// A GPU that takes a share of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,7 +38,7 @@ fn slowest(shares: &[usize], workers: &[Worker]) -> f64 {
 /// Checks a function that shares a batch among GPUs so that the last of them ends as early as possible: a share for each, in
 /// their order, or `None` when the batch does not fit.
 pub fn share_batch(answer: fn(usize, &[Worker]) -> Option<Vec<usize>>) -> Verdict {
-    verdict("share_batch", || {
+    timed("share_batch", move || {
         let worker = |samples_per_s, fits| Worker { samples_per_s, fits };
         let cases: [(usize, &[Worker], &'static str); 8] = [
             (96, &[worker(100.0, 500)], "a single GPU takes the whole batch"),

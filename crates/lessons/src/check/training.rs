@@ -1,7 +1,7 @@
 //! Exercises of lesson 20.
 
 use super::Verdict;
-use super::verdict::{ask, verdict, wrong};
+use super::verdict::{ask, timed, wrong};
 
 type Numbers = [f64; 3];
 
@@ -13,7 +13,7 @@ const EPSILON: f64 = 1e-8;
 /// squares, and the gradient, to the first three after it. The learning rate is 0.001, the decay 0.01, the betas 0.9 and
 /// 0.999, epsilon 1e-8.
 pub fn adamw(answer: fn(state: [f64; 3], gradient: f64, t: i32) -> [f64; 3]) -> Verdict {
-    verdict("adamw", || {
+    timed("adamw", move || {
         for gradients in [[0.5, 0.25, -1.0, 2.0], [0.0; 4], [1e-9, -1e-9, 3e-9, 1e-9]] {
             let mut state = [0.8, 0.0, 0.0];
             for (at, gradient) in gradients.into_iter().enumerate() {
@@ -89,7 +89,7 @@ const SIDES: [usize; 4] = [3, 4, 7, 11];
 /// Checks a function (image, gradient of each output, side) that gives the gradient of the nine weights of a convolution of one
 /// channel, 3 × 3, without padding.
 pub fn conv_gradient(answer: fn(x: &[f64], to_y: &[f64], side: usize) -> [f64; 9]) -> Verdict {
-    verdict("conv_gradient", || {
+    timed("conv_gradient", move || {
         for (at, side) in SIDES.into_iter().enumerate() {
             let random = |len: usize, seed: u64| -> Vec<f64> {
                 gpulab::cpu::random_f32(len, seed).into_iter().map(|x| f64::from(x) * 3.0).collect()
@@ -145,7 +145,7 @@ const OPERATORS: [&str; 6] = ["linear", "length", "division", "exponential", "su
 
 /// Checks a diagnosis: the operator that made the first number that is not finite, and the image that it came from.
 pub fn nan_origin(answer: fn() -> (&'static str, usize)) -> Verdict {
-    verdict("nan_origin", || {
+    timed("nan_origin", move || {
         let (operator, image) = ask("", answer)?;
         let what = format!("you say {operator}, image {image}");
         if !OPERATORS.contains(&operator) {
@@ -168,7 +168,7 @@ pub fn nan_origin(answer: fn() -> (&'static str, usize)) -> Verdict {
 
 /// Checks the number of multiply-adds that a training step spends on the second convolution for one image.
 pub fn conv2_products(answer: fn() -> u64) -> Verdict {
-    verdict("conv2_products", || {
+    timed("conv2_products", move || {
         let given = ask("", answer)?;
         let (outputs, each) = (24 * 24 * 64u64, 9 * 32u64);
         let forward = outputs * each;

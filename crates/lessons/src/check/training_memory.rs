@@ -1,7 +1,7 @@
 //! Exercises of lesson 21.
 
 use super::Verdict;
-use super::verdict::{ask, verdict, wrong};
+use super::verdict::{ask, timed, wrong};
 
 /// The reader's bytes of a step: of layers, the side of an image, and a batch.
 pub type StepMemoryFormula = fn(layers: &[(u64, u64, u64)], side: u64, batch: u64) -> u64;
@@ -36,7 +36,7 @@ fn parts(layers: &[Conv], side: u64, batch: u64) -> Parts {
 /// Checks a function (layers, side, batch) that gives the bytes of a training step of a chain of convolutions with bias and ReLU,
 /// f32, with AdamW: parameters, gradients, state, activations as candle keeps them, and the images.
 pub fn step_memory(answer: StepMemoryFormula) -> Verdict {
-    verdict("step_memory", || {
+    timed("step_memory", move || {
         let chains: [(&[Conv], u64, u64); 5] = [
             (&[(1, 32, 3)], 28, 1),
             (&[(3, 8, 5)], 32, 4),
@@ -82,7 +82,7 @@ pub fn step_memory(answer: StepMemoryFormula) -> Verdict {
 /// Checks the number of texts that fit: bf16 parameters and gradients, f32 master copy and AdamW's two means of 124,439,808
 /// parameters, 45 · 10⁶ bytes for each text, on a GPU with 24 · 10⁹ bytes.
 pub fn sixteen_bit_gpu(answer: fn() -> u64) -> Verdict {
-    verdict("sixteen_bit_gpu", || {
+    timed("sixteen_bit_gpu", move || {
         let given = ask("", answer)?;
         let texts = |bytes_each: f64| (24e9 - bytes_each * 124_439_808.0) / 45e6;
         let is = |bytes_each: f64| given as f64 == texts(bytes_each).floor();
@@ -124,7 +124,7 @@ pub fn choose_algorithms(answer: ChooseAlgorithms) -> Verdict {
     let list = |pairs: &[(f64, u64)]| -> Vec<Algorithm> {
         pairs.iter().map(|&(us, workspace)| Algorithm { us, workspace }).collect()
     };
-    verdict("choose_algorithms", || {
+    timed("choose_algorithms", move || {
         let cases = [
             (vec![list(&[(124.0, 60), (152.0, 0), (170.0, 61)])], 100),
             (

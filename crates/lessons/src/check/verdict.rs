@@ -127,17 +127,29 @@ pub(super) fn timed(exercise: &str, check: impl FnOnce() -> Check + Send + 'stat
 }
 
 fn timed_for(exercise: &str, limit: Duration, check: impl FnOnce() -> Check + Send + 'static) -> Verdict {
+    let outcome = within_limit(limit, move || ask("", check).and_then(|checked| checked));
+    Verdict::of(exercise, outcome, |_| "run the notebook from the top")
+}
+
+/// [`ask`] under a time limit, for an answer that stands beside a kernel: a launch's shape from the problem's size.
+pub(super) fn ask_timed<T: Send + 'static>(case: &str, work: impl FnOnce() -> T + Send + 'static) -> Check<T> {
+    let case = case.to_string();
+    within_limit(LIMIT, move || ask(&case, work))
+}
+
+/// What `work` comes to, on a thread of its own, or that it has not come back.
+fn within_limit<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> Check<T> + Send + 'static) -> Check<T> {
     let asked = Arc::new(Mutex::new(String::new()));
     let (note, (done, outcome)) = (Arc::clone(&asked), channel());
     let work = move || {
         ASKED.set(Some(note));
         // Nobody listens any more when it comes too late.
-        let _ = done.send(ask("", check));
+        let _ = done.send(work());
     };
     // As much stack as the main thread has.
     let worker = std::thread::Builder::new().name("answer".to_string()).stack_size(8 << 20).spawn(work);
-    let outcome = match worker.map(|_| outcome.recv_timeout(limit)) {
-        Ok(Ok(outcome)) => outcome.and_then(|checked| checked),
+    match worker.map(|_| outcome.recv_timeout(limit)) {
+        Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
             let case = asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
             let case = if case.is_empty() { case } else { format!("{case}: ") };
@@ -152,8 +164,7 @@ fn timed_for(exercise: &str, limit: Duration, check: impl FnOnce() -> Check + Se
             )
         }
         Err(error) => wrong(format!("no thread for your code: {error}"), "run the cell again"),
-    };
-    Verdict::of(exercise, outcome, |_| "run the notebook from the top")
+    }
 }
 
 impl Verdict {
@@ -341,6 +352,43 @@ mod tests {
         assert!(timed("time it", || panic!("outside")).text().contains("your code panicked: outside"));
         assert!(timed("time it", || Ok(())).passed());
         assert!(verdict("time it", || panic!("no {}", "answer")).text().contains("your code panicked: no answer"));
+    }
+
+    /// A check that calls the reader's function must end where that function does not.
+    #[test]
+    fn every_answer_in_rust_has_a_time_limit() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/check");
+        let (mut texts, mut folders) = (Vec::new(), vec![folder]);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    texts.push(std::fs::read_to_string(path).unwrap());
+                }
+            }
+        }
+        let lines = || texts.iter().flat_map(|text| text.lines());
+        let is_function = |line: &&str| line.contains(" = fn(");
+        let aliases: Vec<String> = (lines().filter(is_function))
+            .filter_map(|line| Some(format!(": {}", line.strip_prefix("pub type ")?.split_once(" =")?.0)))
+            .collect();
+        let (mut signature, mut judged, mut unlimited) = ("", 0, Vec::new());
+        for line in lines() {
+            if line.starts_with("pub fn ") {
+                signature = line;
+            }
+            let calls = signature.contains(": fn(") || aliases.iter().any(|alias| signature.contains(alias));
+            if calls && line.starts_with("    timed(\"") {
+                judged += 1;
+            }
+            if calls && line.starts_with("    verdict(\"") {
+                unlimited.push(signature);
+            }
+        }
+        assert!(judged > 20, "{judged} checks of functions were found");
+        assert!(unlimited.is_empty(), "`timed` in place of `verdict`: {unlimited:#?}");
     }
 
     #[test]

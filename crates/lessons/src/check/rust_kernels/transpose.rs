@@ -3,7 +3,7 @@
 use crate::check::Verdict;
 use crate::check::judged::{lanes_work, unchanged, warp_shares};
 use crate::check::kernels::{self, first_wrong};
-use crate::check::verdict::{Check, ask, none_told, none_wrong, told};
+use crate::check::verdict::{Check, ask_timed, none_told, none_wrong, told};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
@@ -30,7 +30,7 @@ pub fn transpose(source: &str, launch: fn(usize, usize) -> LaunchConfig) -> Verd
             "begin with `use gpulab_device::*;` and a function `extern \"ptx-kernel\"`, as in part 1",
         )?;
         for (rows, columns) in SHAPES {
-            let config = ask(&format!("{rows} rows, {columns} columns"), || launch(rows, columns))?;
+            let config = ask_timed(&format!("{rows} rows, {columns} columns"), move || launch(rows, columns))?;
             let seen = transposed(gpu, kernel, config, (rows, columns), ((0, 0, 0), 0))?;
             if (rows, columns) == JUDGED {
                 lanes_work(&seen, 16.0)?;
