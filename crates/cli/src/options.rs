@@ -24,7 +24,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// KernelChoice that fault, an allocation that fails, and runs for a profiler to start
+    /// Kernels that fault, an allocation that fails, and runs for a profiler to start
     #[command(subcommand)]
     Demo(Demo),
     /// Fetch images or a model
