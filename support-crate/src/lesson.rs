@@ -216,10 +216,11 @@ impl Lesson {
     /// # Errors
     /// [`Error::Invalid`] when nothing was recorded under that name, [`Error::File`], [`Error::Damaged`].
     pub fn recorded(&self, experiment: &str) -> Result<Vec<Measurement>> {
-        let recording = results::file() == results::recorded_file(results::REFERENCE);
+        let reference = results::reference(&self.name);
+        let recording = results::file() == results::recorded_file(&reference);
         let mut rows = match recording {
-            true => results::recorded_by_programs(results::REFERENCE, &self.name)?,
-            false => results::recorded_lesson(results::REFERENCE, &self.name)?,
+            true => results::recorded_by_programs(&reference, &self.name)?,
+            false => results::recorded_lesson(&reference, &self.name)?,
         };
         rows.retain_mut(|row| match curve_name(&row.experiment, experiment).map(str::to_string) {
             Some(curve) => {
@@ -247,9 +248,10 @@ impl Lesson {
 
     /// The name of the recorded GPU.
     pub(super) fn recorded_machine(&self) -> Result<String> {
-        let rows = results::recorded_lesson(results::REFERENCE, &self.name)?;
+        let reference = results::reference(&self.name);
+        let rows = results::recorded_lesson(&reference, &self.name)?;
         let gpu = rows.iter().find(|row| row.backend == Backend::Cuda);
-        Ok(gpu.map_or_else(|| results::REFERENCE.to_string(), |row| row.machine.clone()))
+        Ok(gpu.map_or(reference, |row| row.machine.clone()))
     }
 
     fn recorded_gpu(&self, experiment: &str) -> Result<Vec<Measurement>> {
@@ -313,7 +315,8 @@ impl Lesson {
     }
 
     fn replay(&self, title: &str) {
-        let path = results::recorded_file(results::REFERENCE).with_file_name(format!("{}.ipynb", self.name));
+        let run = results::recorded_file(&results::reference(&self.name));
+        let path = run.with_file_name(format!("{}.ipynb", self.name));
         let found = std::fs::read_to_string(&path).ok().and_then(|text| printed_by(&text, title));
         match found {
             Some(text) => {
