@@ -110,7 +110,6 @@ def mac(commands: Commands) -> tuple[list[Check], str]:
     status, output = commands.run("mac target", ["rustup", "target", "add", MAC], LONG_S)
     if status != 0:
         return _skip(name, f"the target {MAC} could not be added: {output.strip()[-300:]}")
-    # All crates but gpulab-tables; the command's own features, and those of the checks, must not bring polars back.
     features = "gpulab-cli/onnx,gpulab-lessons/onnx"
     crates = ["--workspace", "--exclude", "gpulab-tables", "--features", features]
     return _one(commands, name, cargo("check", *crates, "--target", MAC), **environment())

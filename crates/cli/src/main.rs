@@ -9,7 +9,6 @@ mod export;
 mod gpt;
 mod monitor;
 mod options;
-#[cfg(feature = "tables")]
 mod report;
 #[cfg(feature = "nn")]
 mod train;
@@ -71,19 +70,20 @@ fn answer(command: Command) -> Result<String> {
         Command::ExportOnnx(options) => export::export(options),
         #[cfg(feature = "onnx")]
         Command::TrtBenchmark(options) => benchmark::trt_benchmark(&options),
-        #[cfg(feature = "tables")]
-        Command::Report(options) => report::report(options),
+        Command::Report(options) => report::of_results(options),
         Command::Monitor(options) => monitor::monitor(&options),
-        #[cfg(not(all(feature = "onnx", feature = "tables")))]
+        #[cfg(not(feature = "onnx"))]
         other => Err(absent(&other)),
     }
 }
 
 /// A command that this program was built without.
-#[cfg(not(all(feature = "onnx", feature = "tables")))]
+#[cfg(not(feature = "onnx"))]
 fn absent(command: &Command) -> gpulab::error::Error {
     let (name, with, build) = match command {
-        Command::Verify { .. } | Command::Demo(_) | Command::Monitor(_) => unreachable!("these are in every build"),
+        Command::Verify { .. } | Command::Demo(_) | Command::Report(_) | Command::Monitor(_) => {
+            unreachable!("these are in every build")
+        }
         Command::Data(Data::Mnist { .. }) => ("data mnist", "nn", "`make mnist`"),
         Command::Data(Data::Gpt { .. }) => {
             let build = "`cargo run --release -p gpulab-cli --features nn -- data gpt openai-community/gpt2`";
@@ -96,7 +96,6 @@ fn absent(command: &Command) -> gpulab::error::Error {
         }
         Command::ExportOnnx(_) => ("export-onnx", "onnx", "`make export-onnx`"),
         Command::TrtBenchmark(_) => ("trt-benchmark", "onnx", "`make trt-benchmark`"),
-        Command::Report(_) => ("report", "tables", "`make report`"),
     };
     gpulab::error::Error::Unsupported {
         what: format!("`gpulab {name}` needs the feature `{with}`, and this program was built without it"),

@@ -1,7 +1,7 @@
 //! What can be typed behind `gpulab`, and what each option takes.
 //!
 //! All of it is there in every build, so that `--help` and the errors do not depend on the features.
-#![cfg_attr(not(all(feature = "onnx", feature = "tables")), allow(dead_code))]
+#![cfg_attr(not(feature = "onnx"), allow(dead_code))]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpulab_kernels::Size;

@@ -1,6 +1,6 @@
 //! What collectives are made of: messages, and sums. Every function here is called by all ranks of a group.
 
-use crate::collectives::{Element, Op};
+use crate::collectives::{CollectiveElement, Op};
 use crate::port::Port;
 use gpulab_measure::Result;
 use std::ops::Range;
@@ -46,7 +46,7 @@ pub fn part(elements: usize, parts: usize, at: usize) -> Range<usize> {
 ///
 /// In step s rank r sends part r − s − 1 and adds the part before that to its own, so the sum of part c begins at rank c + 1,
 /// goes around, and ends at rank c: one order, the same in every run.
-pub(crate) fn ring_reduce_scatter<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
+pub(crate) fn ring_reduce_scatter<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
     let (n, me) = (port.size(), port.me);
     for step in 0..n - 1 {
         let (out, into) =
@@ -58,7 +58,7 @@ pub(crate) fn ring_reduce_scatter<T: Element>(port: &Port<'_>, data: &mut [T], o
 }
 
 /// Rank r has part r, and gets all others.
-pub(crate) fn ring_all_gather<T: Element>(port: &Port<'_>, data: &mut [T]) -> Result<()> {
+pub(crate) fn ring_all_gather<T: CollectiveElement>(port: &Port<'_>, data: &mut [T]) -> Result<()> {
     let (n, me) = (port.size(), port.me);
     for step in 0..n - 1 {
         let (out, into) = (part(data.len(), n, (me + n - step) % n), part(data.len(), n, (me + 2 * n - step - 1) % n));
@@ -69,7 +69,7 @@ pub(crate) fn ring_all_gather<T: Element>(port: &Port<'_>, data: &mut [T]) -> Re
 }
 
 /// Puts the reduced numbers on rank 0; the other ranks keep sums of some.
-fn tree_reduce<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
+fn tree_reduce<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
     let mut distance = 1;
     while distance < port.size() {
         if port.me & distance != 0 {
@@ -85,7 +85,7 @@ fn tree_reduce<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()
 }
 
 /// Puts the numbers of `root` on all ranks, by a binomial tree.
-pub(crate) fn tree_broadcast<T: Element>(port: &Port<'_>, data: &mut [T], root: usize) -> Result<()> {
+pub(crate) fn tree_broadcast<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], root: usize) -> Result<()> {
     let n = port.size();
     let (from_root, rank) = ((port.me + n - root) % n, |from_root: usize| (from_root + root) % n);
     let mut distance = n.next_power_of_two();
@@ -101,7 +101,7 @@ pub(crate) fn tree_broadcast<T: Element>(port: &Port<'_>, data: &mut [T], root: 
     Ok(())
 }
 
-fn recursive_doubling<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
+fn recursive_doubling<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
     let (n, me, all) = (port.size(), port.me, 0..data.len());
     let pairs = 1 << n.ilog2();
     // Where n is no power of two, the first ranks double up: an odd one works for its neighbour as well.
@@ -132,7 +132,7 @@ fn recursive_doubling<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Re
 }
 
 /// Reduces in place, on all ranks; [`Op::Avg`] divides at the end.
-pub(crate) fn all_reduce<T: Element>(port: &Port<'_>, data: &mut [T], op: Op, by: Algorithm) -> Result<()> {
+pub(crate) fn all_reduce<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], op: Op, by: Algorithm) -> Result<()> {
     match by {
         _ if port.size() == 1 => {}
         Algorithm::Ring => {
@@ -150,7 +150,7 @@ pub(crate) fn all_reduce<T: Element>(port: &Port<'_>, data: &mut [T], op: Op, by
 }
 
 /// Divides, where the op asks for it.
-pub(crate) fn average<T: Element>(data: &mut [T], op: Op, ranks: usize) {
+pub(crate) fn average<T: CollectiveElement>(data: &mut [T], op: Op, ranks: usize) {
     if op == Op::Avg {
         T::divide(data, ranks);
     }

@@ -29,11 +29,11 @@ impl Op {
 }
 
 /// A number that ranks exchange.
-pub trait Element: Copy + PartialEq + PartialOrd + Debug + Default + Send + Sync + 'static {
+pub trait CollectiveElement: Copy + PartialEq + PartialOrd + Debug + Default + Send + Sync + 'static {
     /// Rust's name of the type.
     const NAME: &'static str;
 
-    /// Makes each number of `own` and its neighbour in `theirs` one; [`Op::Avg`] adds here, and divides in [`Element::divide`].
+    /// Makes each number of `own` and its neighbour in `theirs` one; [`Op::Avg`] adds here, and divides in [`CollectiveElement::divide`].
     fn reduce(own: &mut [Self], theirs: &[Self], op: Op);
 
     /// Divides each number by the number of ranks; whole numbers are rounded towards 0.
@@ -43,7 +43,7 @@ pub trait Element: Copy + PartialEq + PartialOrd + Debug + Default + Send + Sync
 // Over slices of one type, and not generic: so the loops are compiled here, optimised, and not again in each cell that calls them.
 macro_rules! element {
     ($($kind:ident $add:expr),*) => {$(
-        impl Element for $kind {
+        impl CollectiveElement for $kind {
             const NAME: &'static str = stringify!($kind);
 
             fn reduce(own: &mut [Self], theirs: &[Self], op: Op) {

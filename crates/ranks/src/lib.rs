@@ -38,9 +38,9 @@ mod rank;
 pub mod world;
 
 pub use algorithms::Algorithm;
-pub use collectives::{Collectives, Communicator, Element, Op};
+pub use collectives::{CollectiveElement, Collectives, Communicator, Op};
 pub use cost::{Link, bus_factor};
-pub use failure::{Cause, Failure};
+pub use failure::{Failure, FailureCause};
 pub use log::{Call, Log, Message};
 pub use picture::steps;
 pub use place::Place;

@@ -3,8 +3,8 @@
 //! A rank that has to wait says so first. So the moment in which each rank that is left waits for another one is seen at once,
 //! and needs no time limit: that is a deadlock.
 
-use crate::collectives::{Element, Op};
-use crate::failure::{Cause, Failure};
+use crate::collectives::{CollectiveElement, Op};
+use crate::failure::{Failure, FailureCause};
 use crate::log::{Call, Event, Log, Message};
 use gpulab_measure::{Error, Result};
 use std::any::Any;
@@ -173,7 +173,7 @@ impl Shared {
     }
 
     /// Ends the world, unless it has ended before: the first failure is the cause of the others.
-    fn fail(&self, state: &mut State, cause: Cause, ranks: Vec<usize>, what: String, fix: &str) {
+    fn fail(&self, state: &mut State, cause: FailureCause, ranks: Vec<usize>, what: String, fix: &str) {
         if state.failure.is_none() {
             let (fix, log) = (fix.to_string(), Box::default());
             state.failure = Some((Failure { cause, ranks, what, fix, ended_ms: 0.0, log }, Instant::now()));
@@ -182,7 +182,7 @@ impl Shared {
     }
 
     /// Notes that a rank is done, and how.
-    pub fn ended(&self, rank: usize, with: Option<(Cause, String)>) {
+    pub fn ended(&self, rank: usize, with: Option<(FailureCause, String)>) {
         let mut state = self.lock();
         state.status[rank] = Status::Ended;
         if let Some((cause, said)) = with {
@@ -192,11 +192,11 @@ impl Shared {
                 (Some((name, place)), false) => format!(" after `{name}` ({})", line(place)),
             };
             let (what, fix) = match cause {
-                Cause::Panicked => (
+                FailureCause::Panicked => (
                     format!("rank {rank} panicked{place}: {said}"),
                     "look there: the other ranks were well, and were ended with it",
                 ),
-                Cause::Died => (
+                FailureCause::Died => (
                     format!("rank {rank} died{place}, without a word"),
                     "look for its process in the system's log (out of memory? killed?), and start again from the last checkpoint",
                 ),
@@ -272,7 +272,7 @@ impl Shared {
             }
         };
         let ranks = waiting.into_iter().map(|(rank, _)| rank).collect();
-        self.fail(state, Cause::Deadlock, ranks, what, fix);
+        self.fail(state, FailureCause::Deadlock, ranks, what, fix);
     }
 }
 
@@ -327,7 +327,7 @@ impl<'a> Port<'a> {
                         line(place)
                     );
                     let fix = "make the same calls in the same order, of the same length and type, on every rank: compare the two lines";
-                    shared.fail(&mut state, Cause::Mismatch, vec![rank], what, fix);
+                    shared.fail(&mut state, FailureCause::Mismatch, vec![rank], what, fix);
                 }
                 Some(_) => {}
             }
@@ -362,7 +362,7 @@ impl<'a> Port<'a> {
     }
 
     /// Posts a message; it is on its way when this returns.
-    fn post<T: Element>(&self, to: usize, data: &[T], start: usize, reduces: bool) -> Result<usize> {
+    fn post<T: CollectiveElement>(&self, to: usize, data: &[T], start: usize, reduces: bool) -> Result<usize> {
         let (from, to) = (self.rank(), self.group.members[to]);
         // The copy is the work; it is done before the lock is taken.
         let packet: Vec<T> = data.to_vec();
@@ -440,7 +440,7 @@ impl<'a> Port<'a> {
         );
         self.shared.fail(
             state,
-            Cause::Late,
+            FailureCause::Late,
             vec![late],
             what,
             "see what that rank does there; if it needs the time, give the world a longer `time_limit`",
@@ -448,7 +448,7 @@ impl<'a> Port<'a> {
     }
 
     /// Takes the next message of that rank; its elements are put at `start`.
-    fn take<T: Element>(&self, from: usize, elements: usize) -> Result<(usize, Vec<T>)> {
+    fn take<T: CollectiveElement>(&self, from: usize, elements: usize) -> Result<(usize, Vec<T>)> {
         let (from, to) = (self.group.members[from], self.rank());
         let state = self.shared.lock();
         let need = Need::From { rank: from, group: self.group.id, tag: self.tag };
@@ -469,7 +469,7 @@ impl<'a> Port<'a> {
                 line(self.place)
             );
             let fix = "make lengths and types of the two calls equal";
-            self.shared.fail(&mut state, Cause::Mismatch, vec![from, to], what, fix);
+            self.shared.fail(&mut state, FailureCause::Mismatch, vec![from, to], what, fix);
         }
         self.alive(&state)?;
         state.log.messages[packet.message].received_us = self.shared.now_us();
@@ -495,7 +495,7 @@ impl<'a> Port<'a> {
     }
 
     /// Sends `data[range]` to that member of the group.
-    pub fn send<T: Element>(&self, to: usize, data: &[T], range: Range<usize>, reduces: bool) -> Result<()> {
+    pub fn send<T: CollectiveElement>(&self, to: usize, data: &[T], range: Range<usize>, reduces: bool) -> Result<()> {
         let sent = self.post(to, &data[range.clone()], range.start, reduces)?;
         self.taken(to, sent)?;
         self.note(Event::Send(sent));
@@ -503,14 +503,14 @@ impl<'a> Port<'a> {
     }
 
     /// Receives so many elements from that member.
-    pub fn receive<T: Element>(&self, from: usize, elements: usize) -> Result<Vec<T>> {
+    pub fn receive<T: CollectiveElement>(&self, from: usize, elements: usize) -> Result<Vec<T>> {
         let (received, data) = self.take(from, elements)?;
         self.note(Event::Receive(received));
         Ok(data)
     }
 
     /// Sends `data[range]` to one member, and receives so many elements from another, at the same time.
-    pub fn exchange<T: Element>(
+    pub fn exchange<T: CollectiveElement>(
         &self,
         to: usize,
         data: &[T],

@@ -1,7 +1,7 @@
 //! A rank that is a thread of this CPU.
 
 use crate::algorithms::{self, Algorithm};
-use crate::collectives::{Collectives, Communicator, Element, Op};
+use crate::collectives::{CollectiveElement, Collectives, Communicator, Op};
 use crate::port::{Group, Place, Port, Shared, Signature};
 use gpulab_measure::{Error, Result};
 use std::cell::Cell;
@@ -81,7 +81,7 @@ impl Rank {
     }
 }
 
-fn of<T: Element>(name: &'static str, elements: usize) -> Signature {
+fn of<T: CollectiveElement>(name: &'static str, elements: usize) -> Signature {
     Signature { name, dtype: T::NAME, elements, op: None, root: None, by: "" }
 }
 
@@ -121,7 +121,7 @@ impl Communicator for Rank {
     }
 }
 
-impl<T: Element> Collectives<[T]> for Rank {
+impl<T: CollectiveElement> Collectives<[T]> for Rank {
     #[track_caller]
     fn all_reduce(&self, data: &mut [T], op: Op) -> Result<()> {
         let signature = Signature { op: Some(op), by: self.by.name(), ..of::<T>("all_reduce", data.len()) };

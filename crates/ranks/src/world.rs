@@ -1,7 +1,7 @@
 //! Ranks that are threads of this CPU.
 
 use crate::cost::Link;
-use crate::failure::{Cause, Failure};
+use crate::failure::{Failure, FailureCause};
 use crate::log::Log;
 use crate::port::{Fault, Group, Settings, Shared, Vanished};
 use crate::rank::Rank;
@@ -15,7 +15,7 @@ use std::time::Duration;
 ///
 /// Whatever is wrong with their calls ends the world with a [`Failure`] that names rank, call, file and line:
 /// ```
-/// use gpulab_ranks::{Cause, Collectives, Op, World};
+/// use gpulab_ranks::{FailureCause, Collectives, Op, World};
 /// let failure = World::new(3)
 ///     .run(|rank| {
 ///         let mut x = vec![1.0_f32; 4];
@@ -25,7 +25,7 @@ use std::time::Duration;
 ///         Ok(())
 ///     })
 ///     .unwrap_err();
-/// assert_eq!((failure.cause, failure.ranks.as_slice()), (Cause::Deadlock, &[0, 2][..]));
+/// assert_eq!((failure.cause, failure.ranks.as_slice()), (FailureCause::Deadlock, &[0, 2][..]));
 /// assert!(failure.what.contains("rank 2 waits in `all_reduce`") && failure.what.contains("rank 1 has ended"));
 /// ```
 #[derive(Debug, Clone)]
@@ -110,12 +110,12 @@ impl World {
             CAUGHT.set(false);
             let with = match outcome {
                 Ok(Ok(())) => None,
-                Ok(Err(error)) => Some((Cause::Failed, error.to_string())),
-                Err(payload) if payload.is::<Vanished>() => Some((Cause::Died, String::new())),
+                Ok(Err(error)) => Some((FailureCause::Failed, error.to_string())),
+                Err(payload) if payload.is::<Vanished>() => Some((FailureCause::Died, String::new())),
                 Err(payload) => {
                     let text = payload.downcast_ref::<&str>().map(ToString::to_string);
                     let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-                    Some((Cause::Panicked, format!("{text}{}", PLACE.take())))
+                    Some((FailureCause::Panicked, format!("{text}{}", PLACE.take())))
                 }
             };
             shared.ended(rank, with);

@@ -109,7 +109,7 @@ pub use on_paper::{
 pub use planes::planes;
 pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
 pub use quantization::{
-    Pattern, ScaleFault, ScaleReport, diagnose_scales, four_bit_gain, pack_words, quantized_matvec, revealed_scales,
+    ScaleFault, ScaleReport, Variation, diagnose_scales, four_bit_gain, pack_words, quantized_matvec, revealed_scales,
     scale_report, scale_search,
 };
 pub use reduction::{dot, row_sums};
@@ -131,7 +131,7 @@ pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use train_gpt::{TrainFault, cross_entropy, diagnose_long_text, training_hours};
 pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
 pub use training_memory::{
-    Algorithm, ChooseAlgorithms, StepMemoryFormula, choose_algorithms, sixteen_bit_gpu, step_memory,
+    AlgoPerf, ChooseAlgorithms, StepMemoryFormula, choose_algorithms, sixteen_bit_gpu, step_memory,
 };
 pub use vector_add::{scale, two_kinds};
 pub use verdict::{Hint, Verdict};

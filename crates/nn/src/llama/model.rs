@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// How the weights are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
+pub enum WeightDtype {
     /// In the file's own bits; products of few bits compute with them, on f32 activations that they round to 8 bits: ours for Q4_1 and
     /// Q8_0 on the CPU, candle's for all others and on a GPU.
     AsStored,
@@ -110,7 +110,7 @@ pub struct Llama {
     last: Matrix,
     /// cos and sin of RoPE's angles, `[context, head_dim / 2]`.
     rope: (Tensor, Tensor),
-    precision: Precision,
+    precision: WeightDtype,
     device: Device,
 }
 
@@ -128,14 +128,14 @@ impl Llama {
     /// # Errors
     /// As [`LlamaConfig::of`] and [`GgufFile::tensor`]; [`Error::Unsupported`] for a `precision` that is no floating-point type;
     /// what candle says, out of memory above all.
-    pub fn load(file: &GgufFile, device: &Device, precision: Precision) -> Result<Llama> {
+    pub fn load(file: &GgufFile, device: &Device, precision: WeightDtype) -> Result<Llama> {
         let config = LlamaConfig::of(file)?;
-        if let Precision::Dense(dtype) = precision
+        if let WeightDtype::Dense(dtype) = precision
             && !matches!(dtype, DType::F32 | DType::BF16 | DType::F16)
         {
             return Err(Error::unsupported(
                 format!("weights unpacked to {}", dtype.as_str()),
-                "use Precision::Dense with F32, BF16 or F16, or Precision::AsStored",
+                "use WeightDtype::Dense with F32, BF16 or F16, or WeightDtype::AsStored",
             ));
         }
         let matrix = |name: &str, shape: [usize; 2]| Matrix::of(file.tensor(name, &shape, device)?, precision);
@@ -175,7 +175,7 @@ impl Llama {
     }
 
     /// How the weights are kept.
-    pub fn precision(&self) -> Precision {
+    pub fn precision(&self) -> WeightDtype {
         self.precision
     }
 
@@ -283,7 +283,7 @@ impl Llama {
                 "give a matrix of the same shape, and load the model AsStored or as F32",
             ));
         }
-        self.layers[layer].matrices[of as usize] = Matrix::of(weight, Precision::AsStored)?;
+        self.layers[layer].matrices[of as usize] = Matrix::of(weight, WeightDtype::AsStored)?;
         Ok(())
     }
 
@@ -500,12 +500,12 @@ fn rope_tables(config: &LlamaConfig, device: &Device, dtype: DType) -> Result<(T
 // ----------------------------------------------------------------------
 // Weights, in the file's bits or unpacked.
 
-impl Precision {
+impl WeightDtype {
     /// What the model computes in between its matrices.
     fn activations(self) -> DType {
         match self {
-            Precision::AsStored => DType::F32,
-            Precision::Dense(dtype) => dtype,
+            WeightDtype::AsStored => DType::F32,
+            WeightDtype::Dense(dtype) => dtype,
         }
     }
 }
@@ -521,9 +521,9 @@ enum Matrix {
 }
 
 impl Matrix {
-    fn of(tensor: QTensor, precision: Precision) -> Result<Matrix> {
+    fn of(tensor: QTensor, precision: WeightDtype) -> Result<Matrix> {
         match precision {
-            Precision::AsStored => {
+            WeightDtype::AsStored => {
                 let tensor = Arc::new(tensor);
                 let candle = QMatMul::from_arc(tensor.clone())?;
                 Ok(match BlockProduct::of(&tensor) {
@@ -531,7 +531,7 @@ impl Matrix {
                     None => Matrix::Quantized(tensor, candle),
                 })
             }
-            Precision::Dense(dtype) => Ok(Matrix::Dense(tensor.dequantize(&tensor.device())?.to_dtype(dtype)?)),
+            WeightDtype::Dense(dtype) => Ok(Matrix::Dense(tensor.dequantize(&tensor.device())?.to_dtype(dtype)?)),
         }
     }
 
@@ -592,7 +592,7 @@ struct Norm {
 }
 
 impl Norm {
-    fn of(tensor: &QTensor, precision: Precision, epsilon: f32) -> Result<Norm> {
+    fn of(tensor: &QTensor, precision: WeightDtype, epsilon: f32) -> Result<Norm> {
         let weight = tensor.dequantize(&tensor.device())?.to_dtype(precision.activations())?;
         Ok(Norm { weight, epsilon })
     }
