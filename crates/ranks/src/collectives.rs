@@ -1,5 +1,6 @@
 //! What a rank can do, whatever it is.
 
+use crate::bf16::Bf16;
 use gpulab_measure::Result;
 use std::fmt::Debug;
 
@@ -42,7 +43,7 @@ pub trait Element: Copy + PartialEq + PartialOrd + Debug + Default + Send + Sync
 
 // Over slices of one type, and not generic: so the loops are compiled here, optimised, and not again in each cell that calls them.
 macro_rules! element {
-    ($($kind:ident $add:expr),*) => {$(
+    ($($kind:ident $add:expr, $divide:expr);*) => {$(
         impl Element for $kind {
             const NAME: &'static str = stringify!($kind);
 
@@ -56,14 +57,22 @@ macro_rules! element {
             }
 
             fn divide(data: &mut [Self], by: usize) {
-                data.iter_mut().for_each(|x| *x /= by as $kind);
+                data.iter_mut().for_each(|x| *x = $divide(*x, by));
             }
         }
     )*};
 }
 
-// Whole numbers wrap, as they do in NCCL.
-element!(f32 |a, b| a + b, f64 |a, b| a + b, i32 i32::wrapping_add, i64 i64::wrapping_add, u32 u32::wrapping_add, u64 u64::wrapping_add);
+// Whole numbers wrap, as they do in NCCL; bf16 is rounded after each addition.
+element!(
+    f32 |a, b| a + b, |x, by| x / by as f32;
+    f64 |a, b| a + b, |x, by| x / by as f64;
+    i32 i32::wrapping_add, |x, by| x / by as i32;
+    i64 i64::wrapping_add, |x, by| x / by as i64;
+    u32 u32::wrapping_add, |x, by| x / by as u32;
+    u64 u64::wrapping_add, |x, by| x / by as u64;
+    Bf16 |a: Bf16, b: Bf16| Bf16::from_f32(a.to_f32() + b.to_f32()), |x: Bf16, by| Bf16::from_f32(x.to_f32() / by as f32)
+);
 
 /// One rank's place among the ranks of its group (a communicator, as MPI and NCCL call it).
 ///

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`collectives`] | the interface: all-reduce, reduce-scatter, all-gather, broadcast, send, receive, barrier, groups |
 //! | [`world`] | ranks that are threads of this CPU; messages are real, and each one is recorded |
-//! | [`algorithms`] | ring, tree and recursive doubling, over nothing but messages |
+//! | [`algorithms`] | ring, tree, recursive doubling and direct messages, over nothing but messages |
 //! | [`log`] | what was sent: messages with their step, and the calls that waited for them |
 //! | [`cost`] | the time that recorded messages would take on links of a stated latency and bandwidth |
 //! | [`picture`] | an all-reduce drawn step by step, from its messages |
@@ -25,6 +25,7 @@
 //! ```
 
 pub mod algorithms;
+mod bf16;
 pub mod collectives;
 pub mod cost;
 mod failure;
@@ -38,11 +39,12 @@ mod rank;
 pub mod world;
 
 pub use algorithms::Algorithm;
+pub use bf16::Bf16;
 pub use collectives::{Collectives, Communicator, Element, Op};
 pub use cost::{Link, bus_factor};
 pub use failure::{Cause, Failure};
 pub use log::{Call, Log, Message};
 pub use picture::steps;
 pub use place::Place;
-pub use rank::Rank;
+pub use rank::{Gathering, Rank, Scattering};
 pub use world::{Run, World};

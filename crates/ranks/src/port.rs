@@ -5,10 +5,10 @@
 
 use crate::collectives::{Element, Op};
 use crate::failure::{Cause, Failure};
-use crate::log::{Call, Event, Log, Message};
+use crate::log::{Call, Computed, Event, Log, Message};
 use gpulab_measure::{Error, Result};
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub limit: Duration,
     /// Whether a send returns only when its message has been received.
     pub rendezvous: bool,
+    /// Whether messages and calls are recorded.
+    pub recorded: bool,
     pub faults: Vec<Fault>,
 }
 
@@ -130,8 +132,11 @@ struct State {
     doing: Vec<Option<(&'static str, Place)>>,
     /// Whether it is still in that call.
     inside: Vec<bool>,
-    /// Messages that each rank has sent.
+    /// Messages that each rank has sent; and all of them together, which numbers the next one.
     sent: Vec<usize>,
+    messages: usize,
+    /// Messages that nobody has received yet.
+    in_flight: HashSet<usize>,
     /// Of each group's nth collective, who came first, and with what.
     entered: HashMap<(u64, usize), (usize, Signature, Place)>,
     failure: Option<(Failure, Instant)>,
@@ -156,6 +161,8 @@ impl Shared {
             doing: vec![None; ranks],
             inside: vec![false; ranks],
             sent: vec![0; ranks],
+            messages: 0,
+            in_flight: HashSet::new(),
             entered: HashMap::new(),
             failure: None,
             log,
@@ -178,6 +185,15 @@ impl Shared {
             let (fix, log) = (fix.to_string(), Box::default());
             state.failure = Some((Failure { cause, ranks, what, fix, ended_ms: 0.0, log }, Instant::now()));
             self.wake.iter().for_each(Condvar::notify_all);
+        }
+    }
+
+    /// Notes what a rank says that it computes.
+    pub fn computes(&self, rank: usize, label: &str, us: f64) {
+        if self.settings.recorded {
+            let log = &mut self.lock().log;
+            log.events[rank].push(Event::Compute(log.computed.len()));
+            log.computed.push(Computed { rank, label: label.to_string(), us });
         }
     }
 
@@ -229,7 +245,7 @@ impl Shared {
     fn has(state: &State, rank: usize, need: Need) -> bool {
         match need {
             Need::From { rank: from, group, tag } => state.mail.contains_key(&(group, tag, from, rank)),
-            Need::Taken { message, .. } => !state.log.messages[message].received_us.is_nan(),
+            Need::Taken { message, .. } => !state.in_flight.contains(&message),
         }
     }
 
@@ -286,7 +302,14 @@ pub(crate) struct Port<'a> {
     number: usize,
     tag: usize,
     place: Place,
-    entry: usize,
+    /// Its place among the recorded calls.
+    entry: Option<usize>,
+}
+
+impl fmt::Debug for Port<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} in `{}`", self.me, self.name)
+    }
 }
 
 impl<'a> Port<'a> {
@@ -313,8 +336,10 @@ impl<'a> Port<'a> {
         (state.doing[rank], state.inside[rank]) = (Some((name, place)), true);
         let tag = if signature.is_some() { number + 1 } else { 0 };
         let entered_us = shared.now_us();
-        let entry = state.log.calls.len();
-        state.log.calls.push(Call { rank, group: group.id, number, name, entered_us, left_us: f64::NAN });
+        let entry = shared.settings.recorded.then(|| {
+            state.log.calls.push(Call { rank, group: group.id, number, name, entered_us, left_us: f64::NAN });
+            state.log.calls.len() - 1
+        });
         if let Some(signature) = signature {
             let key = (group.id, number);
             match state.entered.get(&key) {
@@ -346,10 +371,25 @@ impl<'a> Port<'a> {
         self.group.members[self.me]
     }
 
+    /// The rank goes on with something else, and comes back by [`Port::resume`].
+    pub fn pause(&self) {
+        self.shared.lock().inside[self.rank()] = false;
+    }
+
+    /// The rank is back in the call, from that line.
+    pub fn resume(&mut self, place: Place) -> Result<()> {
+        self.place = place;
+        let mut state = self.shared.lock();
+        (state.doing[self.rank()], state.inside[self.rank()]) = (Some((self.name, place)), true);
+        self.alive(&state)
+    }
+
     /// The call is over.
     pub fn leave(self) -> Result<()> {
         let mut state = self.shared.lock();
-        state.log.calls[self.entry].left_us = self.shared.now_us();
+        if let Some(entry) = self.entry {
+            state.log.calls[entry].left_us = self.shared.now_us();
+        }
         state.inside[self.rank()] = false;
         self.alive(&state)
     }
@@ -361,8 +401,15 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Posts a message; it is on its way when this returns.
-    fn post<T: Element>(&self, to: usize, data: &[T], start: usize, reduces: bool) -> Result<usize> {
+    /// Sends `data[range]` to that member, and waits for nobody.
+    pub fn post<T: Element>(&self, to: usize, data: &[T], range: Range<usize>, reduces: bool) -> Result<usize> {
+        let sent = self.put(to, &data[range.clone()], range.start, reduces)?;
+        self.note(Event::Post(sent));
+        Ok(sent)
+    }
+
+    /// Puts a message on its way.
+    fn put<T: Element>(&self, to: usize, data: &[T], start: usize, reduces: bool) -> Result<usize> {
         let (from, to) = (self.rank(), self.group.members[to]);
         // The copy is the work; it is done before the lock is taken.
         let packet: Vec<T> = data.to_vec();
@@ -374,19 +421,23 @@ impl<'a> Port<'a> {
             std::panic::panic_any(Vanished);
         }
         state.sent[from] += 1;
-        let message = state.log.messages.len();
-        state.log.messages.push(Message {
-            call: self.name,
-            number: self.number,
-            step: 0,
-            from,
-            to,
-            chunk: start..start + data.len(),
-            bytes: size_of_val(data),
-            reduces,
-            sent_us: self.shared.now_us(),
-            received_us: f64::NAN,
-        });
+        let message = state.messages;
+        state.messages += 1;
+        state.in_flight.insert(message);
+        if self.shared.settings.recorded {
+            state.log.messages.push(Message {
+                call: self.name,
+                number: self.number,
+                step: 0,
+                from,
+                to,
+                chunk: start..start + data.len(),
+                bytes: size_of_val(data),
+                reduces,
+                sent_us: self.shared.now_us(),
+                received_us: f64::NAN,
+            });
+        }
         let (elements, data) = (packet.len(), Box::new(packet));
         let packet = Packet { message, dtype: T::NAME, elements, data, place: self.place };
         state.mail.entry((self.group.id, self.tag, from, to)).or_default().push_back(packet);
@@ -472,7 +523,10 @@ impl<'a> Port<'a> {
             self.shared.fail(&mut state, Cause::Mismatch, vec![from, to], what, fix);
         }
         self.alive(&state)?;
-        state.log.messages[packet.message].received_us = self.shared.now_us();
+        state.in_flight.remove(&packet.message);
+        if let Some(message) = state.log.messages.get_mut(packet.message) {
+            message.received_us = self.shared.now_us();
+        }
         if self.shared.settings.rendezvous {
             self.shared.wake[from].notify_all();
         }
@@ -490,13 +544,20 @@ impl<'a> Port<'a> {
         Ok(())
     }
 
+    /// With rendezvous: waits until all of these have been received, each by its receiver.
+    pub fn all_taken(&self, sent: &[(usize, usize)]) -> Result<()> {
+        sent.iter().try_for_each(|(to, message)| self.taken(*to, *message))
+    }
+
     fn note(&self, event: Event) {
-        self.shared.lock().log.events[self.rank()].push(event);
+        if self.shared.settings.recorded {
+            self.shared.lock().log.events[self.rank()].push(event);
+        }
     }
 
     /// Sends `data[range]` to that member of the group.
     pub fn send<T: Element>(&self, to: usize, data: &[T], range: Range<usize>, reduces: bool) -> Result<()> {
-        let sent = self.post(to, &data[range.clone()], range.start, reduces)?;
+        let sent = self.put(to, &data[range.clone()], range.start, reduces)?;
         self.taken(to, sent)?;
         self.note(Event::Send(sent));
         Ok(())
@@ -519,7 +580,7 @@ impl<'a> Port<'a> {
         from: usize,
         elements: usize,
     ) -> Result<Vec<T>> {
-        let sent = self.post(to, &data[range.clone()], range.start, reduces)?;
+        let sent = self.put(to, &data[range.clone()], range.start, reduces)?;
         let (received, data) = self.take(from, elements)?;
         self.taken(to, sent)?;
         self.note(Event::Exchange { sent, received });

@@ -51,7 +51,8 @@ impl World {
     /// For no rank at all.
     pub fn new(ranks: usize) -> World {
         assert!(ranks > 0, "a world has at least one rank\nnext: give a number from 1");
-        let settings = Settings { limit: Duration::from_secs(10), rendezvous: false, faults: Vec::new() };
+        let settings =
+            Settings { limit: Duration::from_secs(10), rendezvous: false, recorded: true, faults: Vec::new() };
         World { ranks, settings }
     }
 
@@ -65,6 +66,20 @@ impl World {
     /// it a message waits in memory for its receiver.
     pub fn rendezvous(mut self) -> World {
         self.settings.rendezvous = true;
+        self
+    }
+
+    /// From now on neither messages nor calls are recorded, so that a long run needs no memory for them: its log stays empty.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpulab_ranks::{Collectives, Op, World};
+    /// let run = World::new(2).unrecorded().run(|rank| rank.all_reduce(&mut [1.0_f32; 8][..], Op::Sum))?;
+    /// assert!(run.log.messages.is_empty() && run.log.calls.is_empty());
+    /// # Ok::<(), gpulab_measure::Error>(())
+    /// ```
+    pub fn unrecorded(mut self) -> World {
+        self.settings.recorded = false;
         self
     }
 
@@ -131,7 +146,7 @@ impl World {
         });
         // In steps of a world in which each message takes one.
         let in_steps = |log: Log| {
-            let starts = Link::UNIT.replay(&log).starts_us;
+            let starts = Link::UNIT.replay_with(&log, 0.0).starts_us;
             log.in_steps(&starts)
         };
         match shared.outcome() {
