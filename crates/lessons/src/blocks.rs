@@ -88,11 +88,13 @@ fn noise(seed: u64, at: usize) -> f32 {
 /// The sum of products, in eight sums side by side, so that the compiler uses vector instructions: one order on every machine.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0_f32; 8];
-    let (a, b) = (a.chunks(8), b.chunks(8));
-    for (a, b) in a.zip(b) {
-        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += a * b);
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..8 {
+            sums[lane] += a[lane] * b[lane];
+        }
     }
-    sums.iter().sum()
+    sums.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>()
 }
 
 fn add_scaled(sums: &mut [f32], x: &[f32], by: f32) {
@@ -118,13 +120,10 @@ impl Blocks {
         (0..self.count).map(|block| (0..self.numbers()).map(|at| small(at) * number(block, at)).collect()).collect()
     }
 
-    /// These examples of an endless list.
+    /// These examples of an endless list: eight numbers, over and over, of which a smooth function is to be learned.
     pub fn examples(&self, which: std::ops::Range<usize>) -> Batch {
-        let x: Vec<f32> = which
-            .clone()
-            .flat_map(|one| (0..self.width).map(move |at| (one, at)))
-            .map(|(one, at)| noise(7, one * 4096 + at))
-            .collect();
+        let all = which.flat_map(|one| (0..self.width).map(move |at| noise(7, one * 8 + at % 8)));
+        let x: Vec<f32> = all.collect();
         let target = |one: &[f32]| -> Vec<f32> {
             (0..one.len()).map(|at| (2.0 * one[at] + one[(at + 1) % one.len()]).sin()).collect()
         };

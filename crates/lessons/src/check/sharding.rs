@@ -269,11 +269,11 @@ const PARAMETERS: f64 = 13.0;
 const ROOM: f64 = 60.0;
 
 /// Checks the fewest GPUs on which 13 · 10⁹ parameters train with 60 GB on each, by ZeRO stage 1, 2 and 3: bf16 weights and gradients,
-/// Adam with 12 bytes a parameter.
+/// Adam with 12 bytes per parameter.
 pub fn fewest_gpus(answer: [Option<f64>; 3]) -> Verdict {
     verdict::verdict("fewest_gpus", || {
         let names = ["stage 1", "stage 2", "stage 3"];
-        // Bytes a parameter that each GPU holds whole, and those that are shared out.
+        // Bytes per parameter that each GPU holds whole, and those that are shared out.
         let bytes = [(4.0, 12.0), (2.0, 14.0), (0.0, 16.0)];
         let fewest = |(whole, shared): (f64, f64)| shared * PARAMETERS / (ROOM - whole * PARAMETERS);
         for (at, name) in names.into_iter().enumerate() {
@@ -286,7 +286,7 @@ pub fn fewest_gpus(answer: [Option<f64>; 3]) -> Verdict {
                 let what = ["that is stage 1", "that is stage 2", "that is stage 3"][other];
                 (fewest(bytes[other]).ceil(), what)
             }));
-            let start = "bytes a parameter that stay whole on every GPU, and bytes that are shared out: for how many GPUs is their sum 60 GB?";
+            let start = "bytes per parameter that stay whole on every GPU, and bytes that are shared out: for how many GPUs is their sum 60 GB?";
             part(name, answer[at], right..=right, &slips, start)?;
         }
         Ok(())
