@@ -1,4 +1,4 @@
-//! Ranks and their collectives: one interface, [`Collectives`], and two worlds behind it.
+//! Ranks and their collectives: one interface, [`Collectives`], and three worlds behind it: threads, processes, GPUs.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -8,7 +8,8 @@
 //! | [`log`] | what was sent: messages with their step, and the calls that waited for them |
 //! | [`cost`] | the time that recorded messages would take on links of a stated latency and bandwidth |
 //! | [`picture`] | an all-reduce drawn step by step, from its messages |
-//! | [`place`] | rank and world size from the environment of `torchrun`, Slurm or MPI |
+//! | [`place`] | rank and world size from the environment of `torchrun`, Slurm or MPI, and where the ranks meet |
+//! | [`processes`] | ranks that are processes, on one host or several, over TCP |
 //! | `nccl` | ranks that are NVIDIA GPUs, one thread a GPU (feature `nccl`) |
 //!
 //! ```
@@ -35,7 +36,9 @@ pub mod nccl;
 pub mod picture;
 pub mod place;
 mod port;
+pub mod processes;
 mod rank;
+mod wire;
 pub mod world;
 
 pub use algorithms::Algorithm;
@@ -46,5 +49,6 @@ pub use failure::{Cause, Failure};
 pub use log::{Call, Log, Message};
 pub use picture::steps;
 pub use place::Place;
+pub use processes::Processes;
 pub use rank::{Gathering, Rank, Scattering};
 pub use world::{Run, World};

@@ -6,14 +6,16 @@
 use crate::collectives::{Element, Op};
 use crate::failure::{Cause, Failure};
 use crate::log::{Call, Computed, Event, Log, Message};
+use crate::wire::{Frame, Links};
 use gpulab_measure::{Error, Result};
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How a rank is to fail, so that it can be tried.
@@ -92,11 +94,36 @@ pub(crate) struct Group {
 
 struct Packet {
     message: usize,
-    dtype: &'static str,
+    dtype: Cow<'static, str>,
     elements: usize,
-    data: Box<dyn Any + Send>,
+    data: Data,
     /// The sender's line.
-    place: Place,
+    place: Sender,
+    /// The collective that it belongs to, in the words of its sender; empty where ranks are threads, whose calls are compared when
+    /// they are entered.
+    signature: String,
+}
+
+enum Data {
+    /// Of a thread of this process: a `Vec` of the element type.
+    Here(Box<dyn Any + Send>),
+    /// Of another process.
+    Bytes(Vec<u8>),
+}
+
+/// The line of the sender.
+enum Sender {
+    Here(Place),
+    There(String),
+}
+
+impl fmt::Display for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sender::Here(place) => f.write_str(&line(place)),
+            Sender::There(line) => f.write_str(line),
+        }
+    }
 }
 
 /// What a rank waits for.
@@ -150,10 +177,12 @@ pub(crate) struct Shared {
     wake: Vec<Condvar>,
     begin: Instant,
     pub settings: Settings,
+    /// The way to the other ranks, where each is a process of its own.
+    links: Option<Arc<Links>>,
 }
 
 impl Shared {
-    pub fn new(ranks: usize, settings: Settings) -> Shared {
+    pub fn new(ranks: usize, settings: Settings, links: Option<Arc<Links>>) -> Shared {
         let log = Log { events: vec![Vec::new(); ranks], ..Log::default() };
         let state = State {
             mail: HashMap::new(),
@@ -168,7 +197,42 @@ impl Shared {
             log,
         };
         let wake = (0..ranks).map(|_| Condvar::new()).collect();
-        Shared { state: Mutex::new(state), wake, begin: Instant::now(), settings }
+        Shared { state: Mutex::new(state), wake, begin: Instant::now(), settings, links }
+    }
+
+    /// Ends the world because of what was seen of another process.
+    pub fn fail_with(&self, cause: Cause, ranks: Vec<usize>, what: String, fix: &str) {
+        self.fail(&mut self.lock(), cause, ranks, what, fix);
+    }
+
+    /// What ended the world, if anything has: as it is told to other processes.
+    pub fn failed(&self) -> Option<(Cause, Vec<usize>, String, String)> {
+        let state = self.lock();
+        let (failure, _) = state.failure.as_ref()?;
+        Some((failure.cause, failure.ranks.clone(), failure.what.clone(), failure.fix.clone()))
+    }
+
+    /// Takes in a message of another process.
+    pub fn arrived(&self, from: usize, to: usize, frame: Frame) {
+        let packet = Packet {
+            message: usize::MAX,
+            dtype: Cow::Owned(frame.dtype),
+            elements: frame.elements,
+            data: Data::Bytes(frame.bytes),
+            place: Sender::There(frame.line),
+            signature: frame.signature,
+        };
+        let key = (frame.group, frame.tag, from, to);
+        self.lock().mail.entry(key).or_default().push_back(packet);
+        self.wake[to].notify_all();
+    }
+
+    /// Waits until all other ranks have ended, or one has failed.
+    pub fn wait_for_all(&self, rank: usize) {
+        let mut state = self.lock();
+        while state.failure.is_none() && !state.status.iter().all(|status| matches!(status, Status::Ended)) {
+            state = self.wake[rank].wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -201,6 +265,7 @@ impl Shared {
     pub fn ended(&self, rank: usize, with: Option<(Cause, String)>) {
         let mut state = self.lock();
         state.status[rank] = Status::Ended;
+        self.wake.iter().for_each(Condvar::notify_all);
         if let Some((cause, said)) = with {
             let place = match (&state.doing[rank], state.inside[rank]) {
                 (None, _) => " before its first call".to_string(),
@@ -274,10 +339,15 @@ impl Shared {
         }
         for (rank, status) in state.status.iter().enumerate() {
             if matches!(status, Status::Ended) {
-                let last = state.doing[rank].map_or("without any call".to_string(), |(name, place)| {
+                let none = if self.links.is_some() { ";" } else { "without any call" };
+                let last = state.doing[rank].map_or(none.to_string(), |(name, place)| {
                     format!("; its last call was `{name}` ({})", line(place))
                 });
-                what += &format!("\n  rank {rank} has ended{}{last}", if last.starts_with(';') { "" } else { " " });
+                let last = last.trim_end_matches(';');
+                what += &format!(
+                    "\n  rank {rank} has ended{}{last}",
+                    if last.is_empty() || last.starts_with(';') { "" } else { " " }
+                );
             }
         }
         let gone = state.status.iter().any(|status| matches!(status, Status::Ended));
@@ -302,6 +372,8 @@ pub(crate) struct Port<'a> {
     number: usize,
     tag: usize,
     place: Place,
+    /// What the receiver in another process compares; empty where ranks are threads.
+    signature: String,
     /// Its place among the recorded calls.
     entry: Option<usize>,
 }
@@ -335,12 +407,13 @@ impl<'a> Port<'a> {
         let mut state = shared.lock();
         (state.doing[rank], state.inside[rank]) = (Some((name, place)), true);
         let tag = if signature.is_some() { number + 1 } else { 0 };
+        let told = signature.as_ref().filter(|_| shared.links.is_some()).map(ToString::to_string).unwrap_or_default();
         let entered_us = shared.now_us();
         let entry = shared.settings.recorded.then(|| {
             state.log.calls.push(Call { rank, group: group.id, number, name, entered_us, left_us: f64::NAN });
             state.log.calls.len() - 1
         });
-        if let Some(signature) = signature {
+        if let Some(signature) = signature.filter(|_| shared.links.is_none()) {
             let key = (group.id, number);
             match state.entered.get(&key) {
                 None => drop(state.entered.insert(key, (rank, signature, place))),
@@ -357,7 +430,7 @@ impl<'a> Port<'a> {
                 Some(_) => {}
             }
         }
-        let port = Port { shared, group, me, name, number, tag, place, entry };
+        let port = Port { shared, group, me, name, number, tag, place, signature: told, entry };
         port.alive(&state)?;
         Ok(port)
     }
@@ -412,7 +485,7 @@ impl<'a> Port<'a> {
     fn put<T: Element>(&self, to: usize, data: &[T], start: usize, reduces: bool) -> Result<usize> {
         let (from, to) = (self.rank(), self.group.members[to]);
         // The copy is the work; it is done before the lock is taken.
-        let packet: Vec<T> = data.to_vec();
+        let packet: Vec<T> = if self.shared.links.is_none() { data.to_vec() } else { Vec::new() };
         let mut state = self.shared.lock();
         self.alive(&state)?;
         let sent = state.sent[from];
@@ -423,6 +496,23 @@ impl<'a> Port<'a> {
         state.sent[from] += 1;
         let message = state.messages;
         state.messages += 1;
+        if let Some(links) = &self.shared.links {
+            drop(state);
+            let frame = Frame {
+                group: self.group.id,
+                tag: self.tag,
+                elements: data.len(),
+                dtype: T::NAME.to_string(),
+                signature: self.signature.clone(),
+                line: line(self.place),
+                bytes: T::to_bytes(data),
+            };
+            // Where it cannot be sent, the receiver is gone: the thread that reads from it says so, and how.
+            if links.send(to, &frame).is_err() {
+                drop(self.wait(self.shared.lock(), Need::From { rank: to, group: u64::MAX, tag: usize::MAX })?);
+            }
+            return Ok(message);
+        }
         state.in_flight.insert(message);
         if self.shared.settings.recorded {
             state.log.messages.push(Message {
@@ -438,8 +528,9 @@ impl<'a> Port<'a> {
                 received_us: f64::NAN,
             });
         }
-        let (elements, data) = (packet.len(), Box::new(packet));
-        let packet = Packet { message, dtype: T::NAME, elements, data, place: self.place };
+        let (elements, data) = (packet.len(), Data::Here(Box::new(packet)));
+        let (dtype, place) = (Cow::Borrowed(T::NAME), Sender::Here(self.place));
+        let packet = Packet { message, dtype, elements, data, place, signature: String::new() };
         state.mail.entry((self.group.id, self.tag, from, to)).or_default().push_back(packet);
         self.shared.wake[to].notify_all();
         Ok(message)
@@ -478,6 +569,7 @@ impl<'a> Port<'a> {
             }
         }
         let seen = match (&state.doing[late], state.inside[late]) {
+            _ if self.shared.links.is_some() => "has sent nothing for it, and its process is alive".to_string(),
             (None, _) => "has made no call yet".to_string(),
             (Some((name, place)), true) => format!("is still in `{name}` ({})", line(place)),
             (Some((name, place)), false) => format!("has computed since `{name}` ({})", line(place)),
@@ -510,12 +602,25 @@ impl<'a> Port<'a> {
         if packets.is_empty() {
             state.mail.remove(&key);
         }
+        if packet.signature != self.signature {
+            let number = self.number;
+            let what = format!(
+                "the ranks do not make the same calls: as collective {number} of {}, rank {from} calls {} ({}), and rank {to} calls {} ({})",
+                if self.group.id == 0 { "the world" } else { "their group" },
+                packet.signature,
+                packet.place,
+                self.signature,
+                line(self.place)
+            );
+            let fix = "make the same calls in the same order, of the same length and type, on every rank: compare the two lines";
+            self.shared.fail(&mut state, Cause::Mismatch, vec![from, to], what, fix);
+        }
         if packet.dtype != T::NAME || packet.elements != elements {
             let what = format!(
                 "rank {from} sends {} {} ({}), and rank {to} receives {elements} {} ({})",
                 packet.elements,
                 packet.dtype,
-                line(packet.place),
+                packet.place,
                 T::NAME,
                 line(self.place)
             );
@@ -531,8 +636,11 @@ impl<'a> Port<'a> {
             self.shared.wake[from].notify_all();
         }
         drop(state);
-        let data = packet.data.downcast::<Vec<T>>().expect("the types were compared");
-        Ok((packet.message, *data))
+        let data = match packet.data {
+            Data::Here(data) => *data.downcast::<Vec<T>>().expect("the types were compared"),
+            Data::Bytes(bytes) => T::from_bytes(&bytes),
+        };
+        Ok((packet.message, data))
     }
 
     /// With rendezvous: waits until that message has been received.

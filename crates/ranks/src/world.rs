@@ -115,25 +115,11 @@ impl World {
 
     /// [`World::run`] of code that keeps its own results.
     fn run_all(&self, code: &(dyn Fn(&Rank) -> Result<()> + Sync)) -> Result<Log, Failure> {
-        let shared = Arc::new(Shared::new(self.ranks, self.settings.clone()));
+        let shared = Arc::new(Shared::new(self.ranks, self.settings.clone(), None));
         let world = Arc::new(Group { id: 0, members: (0..self.ranks).collect() });
-        quiet_panics();
         let one = |rank: usize| {
             let own = Rank::new(Arc::clone(&shared), Arc::clone(&world), rank);
-            CAUGHT.set(true);
-            let outcome = catch_unwind(AssertUnwindSafe(|| code(&own)));
-            CAUGHT.set(false);
-            let with = match outcome {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some((Cause::Failed, error.to_string())),
-                Err(payload) if payload.is::<Vanished>() => Some((Cause::Died, String::new())),
-                Err(payload) => {
-                    let text = payload.downcast_ref::<&str>().map(ToString::to_string);
-                    let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-                    Some((Cause::Panicked, format!("{text}{}", PLACE.take())))
-                }
-            };
-            shared.ended(rank, with);
+            shared.ended(rank, caught(|| code(&own)));
         };
         std::thread::scope(|scope| {
             let spawn = |rank: usize| {
@@ -161,6 +147,24 @@ thread_local! {
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
     /// Where the last one was.
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs a rank's code, and says how it failed, if it did.
+pub(crate) fn caught(code: impl FnOnce() -> Result<()>) -> Option<(Cause, String)> {
+    quiet_panics();
+    CAUGHT.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(code));
+    CAUGHT.set(false);
+    match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some((Cause::Failed, error.to_string())),
+        Err(payload) if payload.is::<Vanished>() => Some((Cause::Died, String::new())),
+        Err(payload) => {
+            let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Some((Cause::Panicked, format!("{text}{}", PLACE.take())))
+        }
+    }
 }
 
 /// Panics of ranks print nothing: what they say stands in the failure.
