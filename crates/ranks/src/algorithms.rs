@@ -15,10 +15,13 @@ pub enum Algorithm {
     Tree,
     /// Pairs at distances 1, 2, 4 … exchange all they have: log₂ n steps of all the data. Where n is no power of two, two more.
     RecursiveDoubling,
+    /// A reduce-scatter in which every rank sends each part straight to its owner, who adds in the order of ranks; then an
+    /// all-gather in which every owner sends its part to all. As many messages and bytes as the ring, over links between all pairs.
+    Direct,
 }
 
 impl Algorithm {
-    /// All of them.
+    /// Those that differ in what they cost; [`Algorithm::Direct`] costs what the ring does.
     pub const ALL: [Algorithm; 3] = [Algorithm::Ring, Algorithm::Tree, Algorithm::RecursiveDoubling];
 
     /// `ring`, `tree`, `recursive doubling`.
@@ -27,6 +30,7 @@ impl Algorithm {
             Algorithm::Ring => "ring",
             Algorithm::Tree => "tree",
             Algorithm::RecursiveDoubling => "recursive doubling",
+            Algorithm::Direct => "direct messages",
         }
     }
 }
@@ -64,6 +68,49 @@ pub(crate) fn ring_all_gather<T: CollectiveElement>(port: &Port<'_>, data: &mut 
         let (out, into) = (part(data.len(), n, (me + n - step) % n), part(data.len(), n, (me + 2 * n - step - 1) % n));
         let theirs = port.exchange((me + 1) % n, data, out, false, (me + n - 1) % n, into.len())?;
         data[into].copy_from_slice(&theirs);
+    }
+    Ok(())
+}
+
+/// Sends each part of the data straight to its owner, and waits for nobody.
+pub(crate) fn scatter<T: CollectiveElement>(port: &Port<'_>, data: &[T]) -> Result<Vec<(usize, usize)>> {
+    let (n, me) = (port.size(), port.me);
+    // In step s everybody sends to the rank s further on: nobody gets two messages at once.
+    let owners = (1..n).map(|step| (me + step) % n);
+    owners.map(|to| Ok((to, port.post(to, data, part(data.len(), n, to), true)?))).collect()
+}
+
+/// Adds what the others have sent to this rank's own part, in the order of ranks: so the sum is the same as that of one rank that
+/// adds the parts one after the other.
+pub(crate) fn add_parts<T: CollectiveElement>(port: &Port<'_>, own: &mut [T], op: Op) -> Result<()> {
+    let (n, me) = (port.size(), port.me);
+    let mut parts: Vec<Vec<T>> = vec![Vec::new(); n];
+    parts[me] = own.to_vec();
+    for step in 1..n {
+        let from = (me + n - step) % n;
+        parts[from] = port.receive(from, own.len())?;
+    }
+    own.copy_from_slice(&parts[0]);
+    parts[1..].iter().for_each(|theirs| T::reduce(own, theirs, op));
+    Ok(())
+}
+
+/// Sends this rank's part to all others, and waits for nobody.
+pub(crate) fn hand_out<T: CollectiveElement>(
+    port: &Port<'_>,
+    data: &[T],
+    own: &Range<usize>,
+) -> Result<Vec<(usize, usize)>> {
+    let (n, me) = (port.size(), port.me);
+    (1..n).map(|step| (me + step) % n).map(|to| Ok((to, port.post(to, data, own.clone(), false)?))).collect()
+}
+
+/// Receives the parts of all others; they are `part` of the data's length.
+pub(crate) fn collect<T: CollectiveElement>(port: &Port<'_>, data: &mut [T]) -> Result<()> {
+    let (n, me) = (port.size(), port.me);
+    for from in (1..n).map(|step| (me + n - step) % n) {
+        let into = part(data.len(), n, from);
+        data[into.clone()].copy_from_slice(&port.receive(from, into.len())?);
     }
     Ok(())
 }
@@ -144,6 +191,15 @@ pub(crate) fn all_reduce<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], 
             tree_broadcast(port, data, 0)?;
         }
         Algorithm::RecursiveDoubling => recursive_doubling(port, data, op)?,
+        Algorithm::Direct => {
+            let own = part(data.len(), port.size(), port.me);
+            let sent = scatter(port, data)?;
+            add_parts(port, &mut data[own.clone()], op)?;
+            port.all_taken(&sent)?;
+            let sent = hand_out(port, data, &own)?;
+            collect(port, data)?;
+            port.all_taken(&sent)?;
+        }
     }
     average(data, op, port.size());
     Ok(())

@@ -30,6 +30,7 @@
 //! | 50 | [`lora_forward`], [`lora_merge`], [`qlora_memory`], [`diagnose_adapter`] |
 //! | 51 | [`spmv_warp`], [`two_four`], [`break_even`], [`diagnose_sparse`] |
 //! | 60 | [`ring_all_reduce`], [`all_reduce_ms`], [`diagnose_parallel`] |
+//! | 61 | [`sharded_step`], [`reshard`], [`fewest_gpus`], [`micro_batches`], [`diagnose_checkpoint`] |
 //! | 62 | [`hysteresis`], [`parse_metrics`], [`run_energy`], [`diagnose_slow`] |
 
 mod add_rms_norm;
@@ -63,6 +64,7 @@ mod rust_kernels;
 mod scan;
 mod scatter_add;
 mod serving;
+mod sharding;
 mod share;
 mod sparsity;
 mod table;
@@ -120,6 +122,10 @@ pub use rust_kernels::{
 pub use scan::scan;
 pub use scatter_add::scatter_add;
 pub use serving::{ServedText, Serving, diagnose_serving, revealed_serving, served_text};
+pub use sharding::{
+    CheckpointFault, CheckpointReport, checkpoint_report, diagnose_checkpoint, fewest_gpus, micro_batches, reshard,
+    revealed_checkpoint, sharded_step,
+};
 pub use share::{Worker, share_batch};
 pub use sparsity::{
     Compressed, SparseFault, SparseReport, break_even, diagnose_sparse, revealed_sparse, sparse_report, spmv_warp,
