@@ -14,8 +14,9 @@ from env.lint import page_rules, reading_times
 from env.notebooks import Lesson, tags
 from env.slides.notes import IN_CLASS, Notes
 
-# More words than this do not fit on a slide; a code cell goes below fewer than these.
-MOST_WORDS, FEW_WORDS = 110, 45
+# More words than this do not fit on a slide, with a list not more than that; a code cell goes below fewer than these.
+MOST_WORDS, MOST_WITH_LIST, FEW_WORDS = 110, 200, 45
+LIST = re.compile(r"^\s*(?:[-*|]|\d+\.)\s|^\$\$")
 HIDDEN = "solution"
 
 
@@ -56,8 +57,9 @@ def pieces(text: str) -> list[str]:
         heading = page_rules.HEADING.match(block)
         more = len(block.split())
         only_heading = parts and all(page_rules.HEADING.match(one) for one in parts[-1])
-        # A list belongs to the sentence before it, if both fit.
-        if not parts or (heading and len(heading[1]) <= 3) or (words + more > MOST_WORDS and not only_heading):
+        # A list, a table or a formula belongs to the sentence before it.
+        most = MOST_WITH_LIST if LIST.match(block) else MOST_WORDS
+        if not parts or (heading and len(heading[1]) <= 3) or (words + more > most and not only_heading):
             parts.append([])
             words = 0
         parts[-1].append(block)
@@ -66,10 +68,10 @@ def pieces(text: str) -> list[str]:
 
 
 def _solution(lesson: Lesson, name: str) -> Slide:
-    """The solution of an exercise, out of sight until somebody opens it."""
+    """The solution of an exercise, out of sight until somebody asks for it: in JupyterLab by one more step down."""
     title = new_markdown_cell(f"### A solution of `{name}`", id=f"{HIDDEN}-{name}-title".replace("_", "-"))
     code = new_code_cell(lesson.solutions[name], id=f"{HIDDEN}-{name}".replace("_", "-"))
-    code.metadata.update(tags=[HIDDEN], jupyter={"source_hidden": True})
+    code.metadata.update(tags=[HIDDEN])
     return Slide([title, code])
 
 

@@ -31,7 +31,8 @@ def notebook(lesson: Lesson, slides: list[deck.Slide]) -> NotebookNode:
     for slide in slides:
         kind = "slide" if slide.starts or not made.cells else "subslide"
         for at, cell in enumerate(slide.cells):
-            cell.metadata["slideshow"] = {"slide_type": kind if at == 0 else "-"}
+            asked_for = deck.HIDDEN in cell.metadata.get("tags", [])
+            cell.metadata["slideshow"] = {"slide_type": "fragment" if asked_for else kind if at == 0 else "-"}
             if cell.cell_type == "markdown":
                 cell.source = deck.rewrite_links(cell.source, "notebooks")
             made.cells.append(cell)

@@ -21,6 +21,8 @@ from env.slides import deck, notes
 
 HERE = Path(__file__).resolve().parent
 OUT = ROOT / "dist" / "slides"
+# A longer source stands beside what it shows, a short one above it: a plot gets the width of the screen.
+SHORT = 6
 # Colours and figures as in the book.
 SHARED = ("book.css", "content.css", "code.css", "theme.js", "icon.svg")
 
@@ -56,7 +58,8 @@ def _slide(slide: deck.Slide, page: Page, outputs: Outputs, record: records.Reco
     said += [str(markdown.soup("\n".join(f"- {point}" for point in slide.notes)))] if slide.notes else []
     if said:
         parts.append(f'<aside class="notes">{"".join(said)}</aside>')
-    kind = "with-code" if slide.has_code else "text"
+    lines = max((len(cell.source.splitlines()) for cell in slide.cells if cell.cell_type == "code"), default=0)
+    kind = "text" if not lines else "beside" if lines > SHORT else "above"
     return f'<section class="{kind}"><div class="slide">{"".join(parts)}</div></section>\n'
 
 

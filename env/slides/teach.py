@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A lesson as live slides in JupyterLab (`make teach NB=10`): cells run in the Rust kernel, solutions open when asked for.
+"""A lesson as live slides in JupyterLab (`make teach NB=10`): cells run in the Rust kernel, solutions come when asked for.
 
 The slides are a copy in my-lessons/, made anew; the teacher's notes are a page of their own, for another screen.
 """

@@ -81,7 +81,7 @@ def test_live_slides_hide_solutions_and_leave_the_lesson_alone(tmp_path, monkeyp
     nbformat.validate(made)
     kinds = [cell.metadata["slideshow"]["slide_type"] for cell in made.cells]
     assert kinds[0] == "slide" and kinds.count("slide") == 3
-    hidden = [cell for cell in made.cells if cell.metadata.get("jupyter", {}).get("source_hidden")]
+    hidden = [cell for cell in made.cells if cell.metadata["slideshow"]["slide_type"] == "fragment"]
     assert [cell.source for cell in hidden] == ["fn f() { solved() }"]
     assert "](../notebooks/10_vector_add.ipynb)" in str(made) and "](../docs/paths.md)" in str(made)
     assert "about" in page.read_text(encoding="utf-8")
