@@ -31,8 +31,11 @@ def notebook(lesson: Lesson, slides: list[deck.Slide]) -> NotebookNode:
     for slide in slides:
         kind = "slide" if slide.starts or not made.cells else "subslide"
         for at, cell in enumerate(slide.cells):
-            asked_for = deck.HIDDEN in cell.metadata.get("tags", [])
-            cell.metadata["slideshow"] = {"slide_type": "fragment" if asked_for else kind if at == 0 else "-"}
+            # What is on a slide that has begun says nothing: the extension shows no cell of the type `-`.
+            if deck.HIDDEN in cell.metadata.get("tags", []):
+                cell.metadata["slideshow"] = {"slide_type": "fragment"}
+            elif at == 0:
+                cell.metadata["slideshow"] = {"slide_type": kind}
             if cell.cell_type == "markdown":
                 cell.source = deck.rewrite_links(cell.source, "notebooks")
             made.cells.append(cell)

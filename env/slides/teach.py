@@ -40,8 +40,8 @@ def main() -> int:
         if not EXTENSION.is_dir():
             raise ToolError("jupyterlab-slideshow is not installed", "make teach, where packages can be fetched")
         slides, notes = live.make(notebooks.load(found[0]))
-        if not START.is_file():
-            paths.write_json(START, {"active": True})
+        # Whoever ended the slides in the page has switched them off there.
+        paths.write_json(START, {**paths.read_json(START), "active": True})
         os.environ["JUPYTERLAB_SETTINGS_DIR"] = str(SETTINGS)
         port = lab.choose_port(os.environ.get("PORT", ""))
         token = lab.choose_token(os.environ.get("GPULAB_TOKEN", ""))

@@ -79,9 +79,9 @@ def test_live_slides_hide_solutions_and_leave_the_lesson_alone(tmp_path, monkeyp
     assert nbformat.writes(one.notebook) == before
     made = nbformat.read(file, as_version=4)
     nbformat.validate(made)
-    kinds = [cell.metadata["slideshow"]["slide_type"] for cell in made.cells]
-    assert kinds[0] == "slide" and kinds.count("slide") == 3
-    hidden = [cell for cell in made.cells if cell.metadata["slideshow"]["slide_type"] == "fragment"]
+    kinds = [cell.metadata.get("slideshow", {}).get("slide_type") for cell in made.cells]
+    assert kinds[0] == "slide" and kinds.count("slide") == 3 and None in kinds and "-" not in kinds
+    hidden = [cell for cell in made.cells if cell.metadata.get("slideshow") == {"slide_type": "fragment"}]
     assert [cell.source for cell in hidden] == ["fn f() { solved() }"]
     assert "](../notebooks/10_vector_add.ipynb)" in str(made) and "](../docs/paths.md)" in str(made)
     assert "about" in page.read_text(encoding="utf-8")
