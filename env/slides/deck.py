@@ -35,6 +35,11 @@ class Slide:
         return any(cell.cell_type == "code" for cell in self.cells)
 
 
+def minutes(slide: Slide) -> str:
+    """How long the section that begins there takes a learner alone."""
+    return f"about {max(1, round(slide.minutes))} min to read, run and solve alone"
+
+
 def _blocks(text: str) -> Iterator[str]:
     """The paragraphs, lists, tables, formulas and code blocks of a text: what blank lines separate, outside fences."""
     block: list[str] = []
@@ -99,7 +104,7 @@ def slides(lesson: Lesson, notes: Notes) -> list[Slide]:
             slide.minutes = minutes[slide.starts].standard
             slide.notes = notes.sections.get(slide.starts, []) + slide.notes
     if found:
-        first = [notes.objective] if notes.objective else []
+        first = [f"Objective: {notes.objective}"] if notes.objective else []
         found[0].notes = first + notes.sections.get(IN_CLASS, []) + found[0].notes
         found[0].minutes = minutes["head"].standard
     return found

@@ -11,22 +11,25 @@ from nbformat import NotebookNode
 
 from env import paths
 from env.console import ToolError
-from env.notebooks import Lesson, relative, write
+from env.notebooks import Lesson, first_words, relative, write
 from env.slides import deck, notes
 
 # Beside the notebooks: `:dep` lines name crates from there. Git ignores it.
 FOLDER = paths.ROOT / "my-lessons"
-# As seen from the last row: the extension jupyterlab-fonts reads it from the notebook.
+# As seen from the last row: the extension jupyterlab-fonts reads it from the notebook. A plot is as large as fits on the screen.
 STYLES = {
-    "--jp-content-font-size1": "clamp(15px, 1.5vw, 30px)",
-    "--jp-code-font-size": "clamp(13px, 1.25vw, 24px)",
+    ":root": {
+        "--jp-content-font-size1": "clamp(15px, 1.5vw, 30px)",
+        "--jp-code-font-size": "clamp(13px, 1.25vw, 24px)",
+    },
+    ".gpulab-figure": {"max-width": "min(86vw, 120vh) !important"},
 }
 
 
 def notebook(lesson: Lesson, slides: list[deck.Slide]) -> NotebookNode:
     """The copy: one cell after the other, each with what the slide begins. Text and code are the lesson's."""
     made = copy.deepcopy(lesson.notebook)
-    made.metadata["@deathbeds/jupyterlab-fonts"] = {"styles": {":root": STYLES}}
+    made.metadata["@deathbeds/jupyterlab-fonts"] = {"styles": STYLES}
     made.cells = []
     for slide in slides:
         kind = "slide" if slide.starts or not made.cells else "subslide"
@@ -67,12 +70,12 @@ def make(lesson: Lesson) -> tuple[Path, Path]:
     return file, page
 
 
-STYLE = """body{margin:2rem auto;max-width:52rem;padding:0 1rem;font:1.05rem/1.55 system-ui,sans-serif;color-scheme:light dark}
+STYLE = """:root{color-scheme:light dark}body{margin:2rem auto;max-width:52rem;padding:0 1rem;font:1.05rem/1.55 system-ui,sans-serif}
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin:1.6rem 0 .4rem}small{opacity:.75;font-weight:400}li{margin:.35rem 0}"""
 
 
 def notes_page(lesson: Lesson, slides: list[deck.Slide]) -> str:
-    """The notes as a page for the teacher's own screen: each section with its minutes, each point with its slide's number."""
+    """The notes as a page for the teacher's own screen: each section with its minutes, each point with its slide's number and cell."""
     from env.book import markdown
 
     title = lesson.notebook.cells[0].source.splitlines()[0].lstrip("# ")
@@ -81,11 +84,11 @@ def notes_page(lesson: Lesson, slides: list[deck.Slide]) -> str:
     for at, slide in enumerate(slides):
         across, down = (across + 1, 1) if slide.starts or at == 0 else (across, down + 1)
         if slide.starts:
-            parts.append(f"<h2>{across}. {slide.starts} <small>about {slide.minutes:.0f} minutes</small></h2>")
+            parts.append(f"<h2>{across}. {slide.starts} <small>{deck.minutes(slide)}</small></h2>")
         if slide.notes:
-            where = f"slide {across}.{down}" if down > 1 else ""
-            text = "\n".join(f"- {f'*{where}:* ' if where else ''}{point}" for point in slide.notes)
-            parts.append(str(markdown.soup(text)))
+            code = [first_words(cell.source.lstrip("{ \n")) for cell in slide.cells if cell.cell_type == "code"]
+            where = f"*{across}.{down}*{f', `{code[0]}`' if code else ''}: " if down > 1 else ""
+            parts.append(str(markdown.soup("\n".join(f"- {where}{point}" for point in slide.notes))))
     body = "\n".join(parts)
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Notes: {title}</title>'
     return f"{head}<style>{STYLE}</style></head><body>{body}</body></html>\n"

@@ -54,7 +54,7 @@ def _slide(slide: deck.Slide, page: Page, outputs: Outputs, record: records.Reco
         else:
             shown = record.outputs(cell) if record else None
             parts.append(outputs.cell(cell, shown, record is not None))
-    said = [f"About {slide.minutes:.0f} minutes."] if slide.minutes else []
+    said = [f"<p>{deck.minutes(slide)}</p>"] if slide.starts else []
     said += [str(markdown.soup("\n".join(f"- {point}" for point in slide.notes)))] if slide.notes else []
     if said:
         parts.append(f'<aside class="notes">{"".join(said)}</aside>')

@@ -65,7 +65,7 @@ def test_a_lesson_is_cut_where_its_headings_and_lengths_say() -> None:
 def test_notes_stand_at_their_section_and_at_their_cell() -> None:
     slides = deck.slides(lesson(), notes.read(TEXT))
     said = {slide.starts or slide.cells[0].id: slide.notes for slide in slides}
-    assert said["title"] == ["a learner cuts.", "It is loud."]
+    assert said["title"] == ["Objective: a learner cuts.", "It is loud."]
     assert said["Question"] == ["Ask this."]
     assert said["Plot"] == ["Look here.", "ask that, on two lines."]
     assert [slide.minutes > 0 for slide in slides if slide.starts] == [True, True]
