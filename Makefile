@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book report mnist model train-cpu train-cuda train-mps corpus train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
+.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book teach slides progress report mnist model train-cpu train-cuda train-mps corpus train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -50,6 +50,15 @@ monitor: python ## watch the GPUs: utilisation, memory, power, clocks, alerts; A
 
 book: python ## the course as static pages in dist/book/, with the recorded outputs: to be read without a server
 	@$(PYTHON) -m env.book
+
+teach: python ## one lesson as live slides in JupyterLab, with its kernel, and a page with the teacher's notes: NB=10 (NO_BROWSER=1 PORT=8888)
+	@$(PYTHON) -m env.slides.teach
+
+slides: python ## the lessons as slides with the recorded outputs, in dist/slides/: to be shown without a server (NB=10 for one)
+	@$(PYTHON) -m env.slides
+
+progress: python ## your lessons run, exercises passed, predictions beside measurements; ARGS="--predictions", "--export progress.csv"
+	@$(PYTHON) -m env.progress $(ARGS)
 
 report: python ## results/metrics.csv summarised: CPU against GPU by experiment, as tables and a chart in results/
 	@$(PYTHON) -m env.report

@@ -38,14 +38,14 @@ IN_CONTAINER = bool(os.environ.get("GPULAB_CONTAINER"))
 TOKEN = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 
-def first() -> str:
-    """The first lesson's place on the server."""
-    return f"/lab/tree/{FIRST}" if (paths.ROOT / FIRST).is_file() else "/lab"
+def place(notebook: str) -> str:
+    """A notebook's place on the server."""
+    return f"/lab/tree/{notebook}" if (paths.ROOT / notebook).is_file() else "/lab"
 
 
-def address(port: int, token: str) -> str:
+def address(port: int, token: str, notebook: str = FIRST) -> str:
     """What to open in a browser."""
-    return f"http://localhost:{port}{first()}?token={token}"
+    return f"http://localhost:{port}{place(notebook)}?token={token}"
 
 
 def page(server: int) -> Path:
@@ -99,11 +99,11 @@ def choose_token(wish: str) -> str:
     return wish or secrets.token_hex(16)
 
 
-def command(port: int) -> list[str]:
+def command(port: int, notebook: str = FIRST) -> list[str]:
     """JupyterLab with this checkout as its folder. Its settings are files in .venv/etc, from env/jupyter."""
     options = ["--no-browser", "--ServerApp.port_retries=0", f"--ServerApp.port={port}"]
     options += ["--ServerApp.ip=0.0.0.0"] if IN_CONTAINER else []
-    options += [f"--LabApp.default_url={first()}"]
+    options += [f"--LabApp.default_url={place(notebook)}"]
     options += [f"--ServerApp.root_dir={paths.ROOT}", *(["--allow-root"] if os.geteuid() == 0 else [])]
     return [str(paths.VENV_PYTHON), "-m", "jupyterlab", *options]
 
@@ -114,13 +114,18 @@ def environment(token: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(port: int, token: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A server that answers; with the block it ends, and ends its kernels."""
+def running(port: int, token: str, notebook: str = FIRST) -> Iterator[subprocess.Popen[bytes]]:
+    """A server that answers; with the block it ends, and ends its kernels. `make lab` finds one with the first lesson again."""
     started = time.monotonic()
     with LOG.open("wb") as log:
         # A session of its own: Ctrl-C must reach it once, from here, or it ends before its kernels do.
         server = subprocess.Popen(
-            command(port), cwd=paths.ROOT, env=environment(token), stdout=log, stderr=log, start_new_session=True
+            command(port, notebook),
+            cwd=paths.ROOT,
+            env=environment(token),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     try:
         while not answers(port, token):
@@ -129,20 +134,22 @@ def running(port: int, token: str) -> Iterator[subprocess.Popen[bytes]]:
                 raise ToolError(f"JupyterLab did not start:\n{said}", "make clean, then make lab")
             time.sleep(0.1)
         print(f"JupyterLab answers after {seconds(time.monotonic() - started)}; Ctrl-C here ends it and its kernels")
-        # For this user's eyes only: the token opens a shell.
-        RUNNING.touch(mode=0o600)
-        known = {"port": port, "token": token, "pid": server.pid}
-        RUNNING.write_text(json.dumps(known), encoding="utf-8")
+        if notebook == FIRST:
+            # For this user's eyes only: the token opens a shell.
+            RUNNING.touch(mode=0o600)
+            known = {"port": port, "token": token, "pid": server.pid}
+            RUNNING.write_text(json.dumps(known), encoding="utf-8")
         yield server
     finally:
         server.terminate()
         server.wait()
-        RUNNING.unlink(missing_ok=True)
+        if notebook == FIRST:
+            RUNNING.unlink(missing_ok=True)
 
 
-def show(port: int, token: str, server: int) -> None:
+def show(port: int, token: str, server: int, notebook: str = FIRST) -> None:
     """Prints the address, and opens it unless NO_BROWSER is set."""
-    print(f"\n  {address(port, token)}\n", flush=True)
+    print(f"\n  {address(port, token, notebook)}\n", flush=True)
     if not os.environ.get("NO_BROWSER") and not webbrowser.open(page(server).as_uri()):
         print("no browser opened: open this address yourself (make lab NO_BROWSER=1 does not try)", flush=True)
 

@@ -10,12 +10,13 @@ import json
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 
-from env import paths
+from env import paths, progress
 
 LESSON = re.compile(r"\d\d[a-z]?_\w+\.ipynb")
 # The lesson as it was when its copy was made: tells a copy with work in it from one with outputs alone.
@@ -64,4 +65,9 @@ class LessonContents(AsyncLargeFileManager):
             shutil.copy2(there, base)
             # With its time: JupyterLab asks whether the file has changed since it was opened.
             shutil.copy2(there, copy)
-        return await super().save(model, path)
+        saved = await super().save(model, path)
+        if copy is not None:
+            # What a save loses must never be the learner's work.
+            with suppress(Exception):
+                progress.note(copy, copy.parent / progress.NAME)
+        return saved

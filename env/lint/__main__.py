@@ -29,6 +29,7 @@ def lint(paths: list[Path]) -> int:
     from env import notebooks
     from env.colab import written
     from env.lint import figures, file_rules, glossary, names, notebook_rules, words
+    from env.slides import notes
 
     found: list[str] = []
     lessons = []
@@ -45,7 +46,7 @@ def lint(paths: list[Path]) -> int:
     else:
         unsourced = figures.everything(lessons)
         found += [str(finding) for finding in figures.listed(unsourced, figures.still_open(), figures.OPEN)]
-        found += [str(finding) for finding in [*glossary.check(lessons), *names.check(lessons)]]
+        found += [str(finding) for finding in [*glossary.check(lessons), *names.check(lessons), *notes.check(lessons)]]
         private = words.findings(file_rules.files())
         found += [str(finding) for finding in words.listed(private, words.still_open(words.OPEN), words.OPEN)]
         found += [str(finding) for finding in file_rules.check(lessons, file_rules.files())]

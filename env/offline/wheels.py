@@ -13,7 +13,7 @@ from env.console import ToolError
 from env.offline.pack import Component, digest, kept
 
 # All but what only `make test` uses; it needs the internet anyway.
-GROUPS = ("learner", "onnx")
+GROUPS = ("learner", "onnx", "teach")
 # Puts the packages in place, where the other machine's Python comes without pip.
 PIP = "pip==26.3"
 # For packages that hold no Python code.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the three lists that the set-up installs: for Python 3.10 and newer on every system, each package with its sums.
+# Writes the four lists that the set-up installs: for Python 3.10 and newer on every system, each package with its sums.
 set -eu
 cd "$(dirname "$0")"
 pin() {
@@ -10,3 +10,4 @@ pin learner.in -o learner.txt
 # What two lists name has one version.
 pin onnx.in -c learner.txt -o onnx.txt
 pin tests.in -c learner.txt -c onnx.txt -o tests.txt
+pin teach.in -c learner.txt -o teach.txt

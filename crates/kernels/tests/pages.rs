@@ -1,5 +1,6 @@
 //! The kernels of docs/quick-reference.md: each is compiled as it stands there and run on the simulated GPU, which also
 //! looks for races and accesses out of bounds, at awkward sizes, against the CPU. Its Rust is a documentation test.
+//! The kernels of docs/exam.md are launched as they say, and counted.
 //! The code of docs/own_crate.md is that of crates/template, which has tests of its own.
 #![cfg(not(target_os = "macos"))] // these kernels are compiled here, and there is no NVRTC for macOS
 
@@ -178,6 +179,69 @@ fn the_page_on_an_own_crate_shows_the_template() {
     for statement in rows.flat_map(|row| row.rsplit(" | ").next().unwrap().split('`').skip(1).step_by(2)) {
         if statement.ends_with(';') {
             assert!(template[3].contains(statement), "`{statement}` of the table is not in src/lib.rs");
+        }
+    }
+}
+
+/// A kernel of docs/exam.md, how it is launched, and what is counted by the names of the counters.
+struct Counted {
+    kernel: String,
+    blocks: u32,
+    threads: u32,
+    n: usize,
+    counts: Vec<(String, u64)>,
+}
+
+/// The questions of docs/exam.md that show a kernel, with the line `*Counted: …*` behind it.
+fn exam() -> Vec<Counted> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/exam.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let question = |rest: &str| {
+        let (kernel, behind) = rest.split_once("```").unwrap();
+        let line = behind.split("\n### ").next().unwrap().split_once("*Counted: ").expect("a line of counts").1;
+        let (launch, counts) = line.split_once(".*").unwrap().0.split_once(": ").unwrap();
+        let numbers: Vec<usize> =
+            launch.split(|c: char| !c.is_ascii_digit()).filter_map(|one| one.parse().ok()).collect();
+        let count = |one: &str| {
+            let (name, value) = one.trim().trim_start_matches('`').split_once("` ").unwrap();
+            (name.to_string(), value.parse().unwrap())
+        };
+        Counted {
+            kernel: kernel.to_string(),
+            blocks: numbers[0] as u32,
+            threads: numbers[1] as u32,
+            n: numbers[2],
+            counts: counts.split(", ").map(count).collect(),
+        }
+    };
+    text.split("```cuda\n").skip(1).map(question).collect()
+}
+
+#[test]
+fn every_answer_of_the_exam_is_what_the_simulator_counts() {
+    let gpu = Gpu::simulated().unwrap();
+    let exam = exam();
+    assert!(exam.len() >= 10, "{} kernels", exam.len());
+    for one in &exam {
+        let name = name(&one.kernel);
+        let kernel = gpu.compile(one.kernel.as_str()).and_then(|module| module.kernel(name)).unwrap();
+        // More than any of them reads; atomics begin at 0.
+        let (x, mut y) = (gpu.to_device(&whole(8 * one.n, 1)).unwrap(), gpu.zeros::<f32>(one.n).unwrap());
+        let seen = kernel.inspect(LaunchConfig::new(one.blocks, one.threads), (&x, &mut y, one.n as i32));
+        let counters = seen.unwrap_or_else(|error| panic!("{name}: {error}")).counters;
+        for (counter, known) in &one.counts {
+            let counted = match counter.as_str() {
+                "divergent_branches" => counters.divergent_branches,
+                "global_load_requests" => counters.global_load_requests,
+                "global_load_sectors" => counters.global_load_sectors,
+                "global_store_requests" => counters.global_store_requests,
+                "shared_load_wavefronts" => counters.shared_load_wavefronts,
+                "shared_store_wavefronts" => counters.shared_store_wavefronts,
+                "global_atomics" => counters.global_atomics,
+                "barriers" => counters.barriers,
+                other => panic!("docs/exam.md counts `{other}`, which this test does not know: add it here"),
+            };
+            assert_eq!(counted, *known, "{name}: {counter}");
         }
     }
 }

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""The lessons as pages of slides with the recorded outputs (`make slides`): speaker's notes behind S, no network, no kernel."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from env.book.__main__ import set_up
+from env.console import tool
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; NB names single lessons."""
+    made = argparse.ArgumentParser(prog="python3 -m env.slides", description=__doc__)
+    made.add_argument("--out", type=Path, help="the folder (default: dist/slides)")
+    return made
+
+
+def main() -> int:
+    """0 when all pages were written and every link leads somewhere."""
+    chosen = parser().parse_args()
+    set_up()
+    from env import notebooks
+    from env.book import broken_links
+    from env.slides import pages
+
+    started = time.monotonic()
+    out = (chosen.out or pages.OUT).resolve()
+    lessons = [notebooks.load(path) for path in notebooks.find(os.environ.get("NB", ""))]
+    size = pages.build(lessons, out)
+    print(f"slides: {len(lessons)} lessons, {size / 1e6:.1f} MB, {time.monotonic() - started:.1f} s")
+    # Without all lessons some links lead to pages that are not there yet.
+    broken = [] if os.environ.get("NB") else broken_links.broken(out)
+    for line in broken:
+        print(f"error: {line}", file=sys.stderr)
+    first = lessons[0].name if len(lessons) == 1 else "index"
+    print(f"next: open {notebooks.relative(out / f'{first}.html')} in a browser; S shows the notes, ? all keys")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    tool(main)
