@@ -31,12 +31,12 @@ PACKED = "10"
 SETTINGS = ROOT / "env" / "ci" / "cargo.toml"
 # The crates in two builds, whose dependencies have the very features that the notebooks' builds ask for: what is built for
 # the tests serves the notebooks (test_lines.py compares them). A new crate belongs to the first one.
-CANDLE = ("gpulab-nn", "gpulab-onnx", "gpulab-lessons", "gpulab-cli", "gpulab-monitor")
+CANDLE = ("gpulab-nn", "gpulab-onnx", "gpulab-lessons", "gpulab-cli", "gpulab-monitor", "gpulab-serve")
 BUILDS = {
     "tables": ["--workspace", *(word for crate in CANDLE for word in ("--exclude", crate))],
     "candle": [
         *(word for crate in CANDLE for word in ("--package", crate)),
-        *("--features", "gpulab-lessons/onnx,gpulab-cli/onnx"),
+        *("--features", "gpulab-lessons/onnx,gpulab-cli/onnx,gpulab-serve/server"),
     ],
 }
 Step = Callable[[Commands], tuple[list[Check], str]]

@@ -86,6 +86,11 @@ impl BlockPool {
         self.idle.len()
     }
 
+    /// Which these are, the one that is taken first first.
+    pub fn idle_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.idle.values().copied()
+    }
+
     /// How many blocks so many tokens need.
     pub fn needed(&self, tokens: usize) -> usize {
         tokens.div_ceil(self.block_size)

@@ -7,7 +7,7 @@ use super::scheduler::Step;
 ///
 /// ```
 /// use gpulab_serve::Cost;
-/// // 10 ms for the weights, 50 µs a token, 0.1 µs a token of the cache.
+/// // 10 ms for the weights, 50 µs per token, 0.1 µs per token of the cache.
 /// let cost = Cost { step_s: 10e-3, token_s: 50e-6, cached_s: 0.1e-6 };
 /// assert!((cost.seconds(8, 8 * 1000) - 11.2e-3).abs() < 1e-9);
 /// ```

@@ -1,4 +1,5 @@
-//! Serving a language model: a scheduler with continuous batching over a paged KV cache, and a simulator of load.
+//! Serving a language model: a scheduler with continuous batching over a paged KV cache, a simulator of load, and, behind the
+//! feature `server`, HTTP as OpenAI's clients speak it.
 //!
 //! [`Scheduler`] decides what each step of a model computes: which requests are in the batch, how much of each prompt is read,
 //! who waits, whose blocks are freed. It knows no model and no clock, so the same code runs in the server, in the simulator
@@ -21,6 +22,8 @@ mod cost;
 mod load;
 mod random;
 mod scheduler;
+#[cfg(feature = "server")]
+pub mod server;
 mod simulate;
 
 pub use blocks::{BlockId, BlockPool};

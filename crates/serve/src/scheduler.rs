@@ -236,7 +236,7 @@ impl Sequence {
 /// answer first, then parts of prompts, then it lets the next ones in, each with blocks for its whole prompt. Where an answer
 /// needs a block and none is free, the youngest in the batch gives all of its own back and waits again, before all others.
 ///
-/// [`Scheduler::plan`] and [`Scheduler::complete`] take turns; requests may come and go in between at any time.
+/// [`Scheduler::plan`] and [`Scheduler::complete`] take turns; requests may be submitted and cancelled in between at any time.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     limits: Limits,

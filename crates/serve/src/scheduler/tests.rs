@@ -178,7 +178,7 @@ fn write(slots: &mut [[u64; SIZE]], piece: &Piece, text: &Text) {
 
 const SIZE: usize = 4;
 
-/// Requests come and go at random, prompts share beginnings, clients cancel at any moment.
+/// Requests arrive at random, prompts share beginnings, clients cancel at any moment.
 fn random_requests(seed: u64, requests: usize, batching: Batching) {
     let mut random = Random::new(seed);
     let mut below = move |n: usize| (random.bits() % n as u64) as usize;

@@ -1,0 +1,17 @@
+//! The HTTP server: OpenAI's interface over a [`Model`], with the scheduler between them.
+
+mod api;
+mod babble;
+mod connection;
+mod engine;
+mod http;
+mod metrics;
+mod model;
+mod options;
+mod run;
+mod writer;
+
+pub use babble::Babble;
+pub use model::{Model, Sampling, Text, Turn};
+pub use options::Options;
+pub use run::{Server, log_to_stderr};
