@@ -36,7 +36,7 @@ BUILDS = {
     "tables": ["--workspace", *(word for crate in CANDLE for word in ("--exclude", crate))],
     "candle": [
         *(word for crate in CANDLE for word in ("--package", crate)),
-        *("--features", "gpulab-lessons/onnx,gpulab-cli/onnx,gpulab-serve/server"),
+        *("--features", "gpulab-lessons/onnx,gpulab-cli/onnx,gpulab-cli/serve,gpulab-serve/candle"),
     ],
 }
 Step = Callable[[Commands], tuple[list[Check], str]]
@@ -111,7 +111,7 @@ def mac(commands: Commands) -> tuple[list[Check], str]:
     if status != 0:
         return _skip(name, f"the target {MAC} could not be added: {output.strip()[-300:]}")
     # All crates but gpulab-tables; the command's own features, and those of the checks, must not bring polars back.
-    features = "gpulab-cli/onnx,gpulab-lessons/onnx"
+    features = "gpulab-cli/onnx,gpulab-cli/serve,gpulab-lessons/onnx"
     crates = ["--workspace", "--exclude", "gpulab-tables", "--features", features]
     return _one(commands, name, cargo("check", *crates, "--target", MAC), **environment())
 

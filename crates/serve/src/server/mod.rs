@@ -2,6 +2,8 @@
 
 mod api;
 mod babble;
+#[cfg(feature = "candle")]
+mod candle;
 mod connection;
 mod engine;
 mod http;
@@ -12,6 +14,8 @@ mod run;
 mod writer;
 
 pub use babble::Babble;
+#[cfg(feature = "candle")]
+pub use candle::CandleModel;
 pub use model::{Model, Sampling, Text, Turn};
 pub use options::Options;
 pub use run::{Server, log_to_stderr};

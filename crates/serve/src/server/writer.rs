@@ -24,11 +24,18 @@ impl Writer {
     pub fn push(&mut self, text: &dyn Text, token: u32) -> (String, bool) {
         self.pending.push(token);
         let piece = text.decode(&self.pending);
-        if piece.ends_with('\u{FFFD}') && self.pending.len() < LONGEST {
-            return (String::new(), false);
+        if !piece.ends_with('\u{FFFD}') {
+            self.pending.clear();
+            return self.release(&piece);
         }
-        self.pending.clear();
-        self.release(&piece)
+        match self.pending.len() {
+            0..LONGEST => (String::new(), false),
+            // The first of them belongs to no letter; those behind it still may.
+            _ => {
+                let first = self.pending.remove(0);
+                self.release(&text.decode(&[first]))
+            }
+        }
     }
 
     /// What is left when no token follows.
@@ -78,6 +85,15 @@ mod tests {
     fn letters_are_sent_whole() {
         assert_eq!(written(&[], "a→b").0, ["a", "", "", "→", "b", ""]);
         assert_eq!(written(&[], "😀").0.concat(), "😀");
+    }
+
+    #[test]
+    fn bytes_that_are_no_letter_cost_no_letter_beside_them() {
+        let (mut writer, babble) = (Writer::new(Vec::new()), Babble::text());
+        let bytes = [0xFF, 0xFF, 0xFF, 0xE2, 0x86, 0x92, 0xFF];
+        let mut sent: String = bytes.iter().map(|byte| writer.push(&*babble, *byte).0).collect();
+        sent.push_str(&writer.finish(&*babble));
+        assert_eq!(sent, "���→�");
     }
 
     #[test]
