@@ -61,6 +61,11 @@ impl ChatModel {
         Ok(ChatModel { llama, tokenizer, template, ends })
     }
 
+    /// The tokens after which a text is over.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
     /// Goes on from the prompt, without a template, by at most `new` tokens, and prints the text line by line as it comes.
     ///
     /// # Errors
