@@ -30,7 +30,7 @@ type Comm = *mut c_void;
 type Raw = *mut c_void;
 
 /// A number that NCCL knows.
-pub trait NcclElement: gpulab::launch::CollectiveElement {
+pub trait NcclElement: gpulab::launch::Element {
     /// Its `ncclDataType_t`.
     const NCCL_TYPE: c_int;
 }

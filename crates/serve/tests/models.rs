@@ -2,7 +2,7 @@
 
 use gpulab_nn::Device;
 use gpulab_nn::gpt::{LanguageModel, Sampling, Text};
-use gpulab_nn::llama::{ChatModel, Precision, write_practice};
+use gpulab_nn::llama::{ChatModel, WeightDtype, write_practice};
 use gpulab_serve::Limits;
 use gpulab_serve::server::{CandleModel, Options, Server};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ fn the_courses_gpt_is_served() {
 fn a_llama_from_a_gguf_file_is_served_with_its_chat_template() {
     let path = std::env::temp_dir().join(format!("gpulab-serve-{}.gguf", std::process::id()));
     write_practice(&path).unwrap();
-    let model = ChatModel::load(&path, &Device::Cpu, Precision::AsStored).unwrap();
+    let model = ChatModel::load(&path, &Device::Cpu, WeightDtype::AsStored).unwrap();
     let server = start(&path);
     let alone = |prompt: &str, most| {
         let all = model.generate(&[prompt], most, Sampling::Greedy, &mut |_, _| {}).unwrap();

@@ -6,7 +6,7 @@ use super::options::Options;
 use crate::scheduler::{RequestId, Step};
 use gpulab_measure::{Error, Result};
 use gpulab_nn::gpt::{Gpt, LanguageModel, Sampler, Sampling as Choice, Tokenizer};
-use gpulab_nn::llama::{ChatModel, ChatTemplate, Llama, Message, Precision};
+use gpulab_nn::llama::{ChatMessage, ChatModel, ChatTemplate, Llama, WeightDtype};
 use gpulab_nn::{DType, Device, PagedCache, TextPart};
 use std::collections::HashMap;
 use std::path::Path;
@@ -61,7 +61,7 @@ impl CandleModel {
             };
             return Ok(CandleModel { network: Network::Gpt(gpt), text });
         }
-        let chat = ChatModel::load(path, device, Precision::AsStored)?;
+        let chat = ChatModel::load(path, device, WeightDtype::AsStored)?;
         let text = CandleText {
             name: name(path.file_stem()),
             ends: chat.ends().to_vec(),
@@ -169,7 +169,7 @@ impl Text for CandleText {
                 "let it continue a text: POST /v1/completions",
             ));
         };
-        let messages: Vec<Message> = turns.iter().map(|turn| Message::new(&turn.role, &turn.content)).collect();
+        let messages: Vec<ChatMessage> = turns.iter().map(|turn| ChatMessage::new(&turn.role, &turn.content)).collect();
         template.render(&messages)
     }
 
