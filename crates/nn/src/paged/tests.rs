@@ -1,6 +1,6 @@
 use super::*;
 use crate::gpt::{Config, Gpt, Weights};
-use crate::llama::{ChatModel, Precision};
+use crate::llama::{ChatModel, WeightDtype};
 
 /// A model by its two ways to the same logits.
 trait BothWays {
@@ -89,7 +89,7 @@ fn a_gpts_steps_give_the_logits_of_whole_texts() {
 
 #[test]
 fn a_llamas_steps_give_the_logits_of_whole_texts() {
-    for precision in [Precision::AsStored, Precision::Dense(DType::F32)] {
+    for precision in [WeightDtype::AsStored, WeightDtype::Dense(DType::F32)] {
         steps_give_the_logits_of_whole_texts(&ChatModel::practice(&Device::Cpu, precision).unwrap());
     }
 }
