@@ -1,6 +1,6 @@
 //! What a rank can do, whatever it is.
 
-use crate::bf16::Bf16;
+use crate::bf16::BFloat16;
 use gpulab_measure::Result;
 use std::fmt::Debug;
 
@@ -86,7 +86,7 @@ element!(
     i64 i64 |x| x, |x| x, i64::wrapping_add, |x, by| x / by as i64;
     u32 u32 |x| x, |x| x, u32::wrapping_add, |x, by| x / by as u32;
     u64 u64 |x| x, |x| x, u64::wrapping_add, |x, by| x / by as u64;
-    Bf16 u16 |x: Bf16| x.0, Bf16, |a: Bf16, b: Bf16| Bf16::from_f32(a.to_f32() + b.to_f32()), |x: Bf16, by| Bf16::from_f32(x.to_f32() / by as f32)
+    BFloat16 u16 |x: BFloat16| x.0, BFloat16, |a: BFloat16, b: BFloat16| BFloat16::from_f32(a.to_f32() + b.to_f32()), |x: BFloat16, by| BFloat16::from_f32(x.to_f32() / by as f32)
 );
 
 /// One rank's place among the ranks of its group (a communicator, as MPI and NCCL call it).
