@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book teach slides progress report mnist model train-cpu train-cuda train-mps corpus train-gpt export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
+.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book teach slides progress report mnist model train-cpu train-cuda train-mps corpus train-gpt serve export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -83,6 +83,9 @@ corpus: python ## gather a text to train on from the documentation that Debian h
 
 train-gpt: python ## a GPT learns a text; DEVICE=cuda takes GPT-2's 124M shape; ARGS="--model small --steps 3000 --text FILE --out DIR --resume"
 	@$(PYTHON) -m env.train train-gpt $(if $(DEVICE),--device $(DEVICE)) $(if $(filter cuda,$(DEVICE)),$(if $(findstring --model,$(ARGS)),,--model gpt2))
+
+serve: python ## a language model over HTTP, as OpenAI's clients speak it, with a page to chat; ARGS="--model FILE --port 8000 --batch 16 --help"
+	@$(PYTHON) -m env.serve
 
 export-onnx: python ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"
 	@$(PYTHON) -m env.onnx

@@ -1,4 +1,4 @@
-"""The program `gpulab` with candle, ONNX Runtime or polars: built when a command first needs it, and called."""
+"""The program `gpulab` with candle or ONNX Runtime: built when a command first needs it, and called."""
 
 from __future__ import annotations
 

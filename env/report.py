@@ -1,4 +1,4 @@
-"""CPU against GPU by experiment (`make report`): builds the program `gpulab` with polars if need be, and has it summarise
+"""CPU against GPU by experiment (`make report`): builds the program `gpulab` if need be, and has it summarise
 `results/metrics.csv` (with none there, the recorded run) as text, a page and a chart beside it."""
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from pathlib import Path
 
 from env import in_venv, paths, program
 from env.console import tool
+from env.setup import program as set_up
+from env.setup import rust
 
 
 def main() -> int:
     """Prints the tables, and where the files lie."""
-    status, text = program.answer([program.build("tables", paths.TARGET, "polars"), "report", *sys.argv[1:]])
+    set_up.program(rust.toolchain(quiet=True), quiet=True)
+    status, text = program.answer([paths.PROGRAMS / "gpulab", "report", *sys.argv[1:]])
     if status == 0:
         # The program names its files in the last line.
         files = [Path(name) for name in text.rstrip().rpartition("written: ")[2].split(", ")]

@@ -31,12 +31,12 @@ PACKED = "10"
 SETTINGS = ROOT / "env" / "ci" / "cargo.toml"
 # The crates in two builds, whose dependencies have the very features that the notebooks' builds ask for: what is built for
 # the tests serves the notebooks (test_lines.py compares them). A new crate belongs to the first one.
-CANDLE = ("gpulab-nn", "gpulab-onnx", "gpulab-lessons", "gpulab-cli", "gpulab-monitor")
+CANDLE = ("gpulab-nn", "gpulab-onnx", "gpulab-lessons", "gpulab-cli", "gpulab-monitor", "gpulab-serve")
 BUILDS = {
     "tables": ["--workspace", *(word for crate in CANDLE for word in ("--exclude", crate))],
     "candle": [
         *(word for crate in CANDLE for word in ("--package", crate)),
-        *("--features", "gpulab-lessons/onnx,gpulab-cli/onnx"),
+        *("--features", "gpulab-lessons/onnx,gpulab-cli/onnx,gpulab-cli/serve,gpulab-serve/candle"),
     ],
 }
 Step = Callable[[Commands], tuple[list[Check], str]]
@@ -110,8 +110,7 @@ def mac(commands: Commands) -> tuple[list[Check], str]:
     status, output = commands.run("mac target", ["rustup", "target", "add", MAC], LONG_S)
     if status != 0:
         return _skip(name, f"the target {MAC} could not be added: {output.strip()[-300:]}")
-    # All crates but gpulab-tables; the command's own features, and those of the checks, must not bring polars back.
-    features = "gpulab-cli/onnx,gpulab-lessons/onnx"
+    features = "gpulab-cli/onnx,gpulab-cli/serve,gpulab-lessons/onnx"
     crates = ["--workspace", "--exclude", "gpulab-tables", "--features", features]
     return _one(commands, name, cargo("check", *crates, "--target", MAC), **environment())
 

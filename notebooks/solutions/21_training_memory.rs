@@ -23,8 +23,8 @@ fn sixteen_bit_gpu() -> u64 {
 
 // exercise: choose_algorithms
 // The convolutions run one after the other, so the buffer is free again for the next: each may use all of it, and chooses alone.
-fn choose_algorithms(convolutions: &[Vec<check::Algorithm>], budget: u64) -> Option<Vec<usize>> {
-    let best = |list: &Vec<check::Algorithm>| {
+fn choose_algorithms(convolutions: &[Vec<check::AlgoPerf>], budget: u64) -> Option<Vec<usize>> {
+    let best = |list: &Vec<check::AlgoPerf>| {
         let fits = list.iter().enumerate().filter(|(_, a)| a.workspace <= budget);
         // Of equal ones `min_by` gives the first.
         fits.min_by(|(_, a), (_, b)| a.us.total_cmp(&b.us).then(a.workspace.cmp(&b.workspace))).map(|(at, _)| at)

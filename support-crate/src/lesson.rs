@@ -146,6 +146,45 @@ impl Lesson {
         Ok(self.store(experiment, &self.cpu, work()?))
     }
 
+    /// [`Lesson::measure`] for a result with a type of its own. What `work` gives comes back as it is; `to_rows` says what of it
+    /// is stored, and `from_rows` makes such a result of recorded rows.
+    ///
+    /// # Errors
+    /// As [`Lesson::measure`].
+    pub fn measure_as<T>(
+        &self,
+        experiment: &str,
+        work: impl FnOnce(&Gpu) -> Result<T>,
+        to_rows: impl FnOnce(&T, Backend) -> Vec<Measurement>,
+        from_rows: impl FnOnce(&[Measurement]) -> T,
+    ) -> Result<T> {
+        let Some(gpu) = &self.gpu else { return Ok(from_rows(&self.recorded_gpu(experiment)?)) };
+        let result = work(gpu)?;
+        self.store(experiment, gpu.name(), to_rows(&result, gpu.backend()));
+        Ok(result)
+    }
+
+    /// [`Lesson::measure_as`] for what may be forbidden or missing, as [`Lesson::measure_if_allowed`].
+    ///
+    /// # Errors
+    /// As [`Lesson::measure_if_allowed`].
+    pub fn measure_as_if_allowed<T>(
+        &self,
+        experiment: &str,
+        work: impl FnOnce(&Gpu) -> Result<T>,
+        to_rows: impl FnOnce(&T, Backend) -> Vec<Measurement>,
+        from_rows: impl Fn(&[Measurement]) -> T,
+    ) -> Result<T> {
+        match self.measure_as(experiment, work, to_rows, &from_rows) {
+            // Of recorded rows neither is said.
+            Err(error @ (Error::Unsupported { .. } | Error::Driver { .. })) => {
+                println!("not measured here: {error}\n");
+                Ok(from_rows(&self.recorded_gpu(experiment)?))
+            }
+            other => other,
+        }
+    }
+
     /// [`Lesson::measure`] for the pool's numbers, step by step.
     ///
     /// # Errors
@@ -155,8 +194,12 @@ impl Lesson {
         experiment: &str,
         work: impl FnOnce(&Gpu) -> Result<Vec<MemoryPoint>>,
     ) -> Result<Vec<MemoryPoint>> {
-        let rows = self.measure(experiment, |gpu| Ok(MemoryPoint::to_rows(&work(gpu)?, gpu.backend())))?;
-        Ok(MemoryPoint::from_rows(&rows))
+        self.measure_as(
+            experiment,
+            work,
+            |points, backend| MemoryPoint::to_rows(points, backend),
+            MemoryPoint::from_rows,
+        )
     }
 
     /// [`Lesson::measure`] for who worked from when to when.
@@ -164,8 +207,7 @@ impl Lesson {
     /// # Errors
     /// As [`Lesson::measure`].
     pub fn measure_spans(&self, experiment: &str, work: impl FnOnce(&Gpu) -> Result<Vec<Span>>) -> Result<Vec<Span>> {
-        let rows = self.measure(experiment, |gpu| Ok(Span::to_rows(&work(gpu)?, gpu.backend())))?;
-        Ok(Span::from_rows(&rows))
+        self.measure_as(experiment, work, |spans, backend| Span::to_rows(spans, backend), Span::from_rows)
     }
 
     /// The recorded reference rows of an experiment, GPU and CPU, to lay over live ones. While the reference itself is
@@ -174,10 +216,11 @@ impl Lesson {
     /// # Errors
     /// [`Error::Invalid`] when nothing was recorded under that name, [`Error::File`], [`Error::Damaged`].
     pub fn recorded(&self, experiment: &str) -> Result<Vec<Measurement>> {
-        let recording = results::file() == results::recorded_file(results::REFERENCE);
+        let reference = results::reference(&self.name);
+        let recording = results::file() == results::recorded_file(&reference);
         let mut rows = match recording {
-            true => results::recorded_by_programs(results::REFERENCE, &self.name)?,
-            false => results::recorded_lesson(results::REFERENCE, &self.name)?,
+            true => results::recorded_by_programs(&reference, &self.name)?,
+            false => results::recorded_lesson(&reference, &self.name)?,
         };
         rows.retain_mut(|row| match curve_name(&row.experiment, experiment).map(str::to_string) {
             Some(curve) => {
@@ -205,9 +248,10 @@ impl Lesson {
 
     /// The name of the recorded GPU.
     pub(super) fn recorded_machine(&self) -> Result<String> {
-        let rows = results::recorded_lesson(results::REFERENCE, &self.name)?;
+        let reference = results::reference(&self.name);
+        let rows = results::recorded_lesson(&reference, &self.name)?;
         let gpu = rows.iter().find(|row| row.backend == Backend::Cuda);
-        Ok(gpu.map_or_else(|| results::REFERENCE.to_string(), |row| row.machine.clone()))
+        Ok(gpu.map_or(reference, |row| row.machine.clone()))
     }
 
     fn recorded_gpu(&self, experiment: &str) -> Result<Vec<Measurement>> {
@@ -271,7 +315,8 @@ impl Lesson {
     }
 
     fn replay(&self, title: &str) {
-        let path = results::recorded_file(results::REFERENCE).with_file_name(format!("{}.ipynb", self.name));
+        let run = results::recorded_file(&results::reference(&self.name));
+        let path = run.with_file_name(format!("{}.ipynb", self.name));
         let found = std::fs::read_to_string(&path).ok().and_then(|text| printed_by(&text, title));
         match found {
             Some(text) => {

@@ -9,8 +9,9 @@ mod export;
 mod gpt;
 mod monitor;
 mod options;
-#[cfg(feature = "tables")]
 mod report;
+#[cfg(feature = "serve")]
+mod serve;
 #[cfg(feature = "nn")]
 mod train;
 mod verify;
@@ -71,19 +72,22 @@ fn answer(command: Command) -> Result<String> {
         Command::ExportOnnx(options) => export::export(options),
         #[cfg(feature = "onnx")]
         Command::TrtBenchmark(options) => benchmark::trt_benchmark(&options),
-        #[cfg(feature = "tables")]
-        Command::Report(options) => report::report(options),
+        Command::Report(options) => report::of_results(options),
         Command::Monitor(options) => monitor::monitor(&options),
-        #[cfg(not(all(feature = "onnx", feature = "tables")))]
+        #[cfg(feature = "serve")]
+        Command::Serve(options) => serve::serve(&options),
+        #[cfg(not(all(feature = "onnx", feature = "serve")))]
         other => Err(absent(&other)),
     }
 }
 
 /// A command that this program was built without.
-#[cfg(not(all(feature = "onnx", feature = "tables")))]
+#[cfg(not(all(feature = "onnx", feature = "serve")))]
 fn absent(command: &Command) -> gpulab::error::Error {
     let (name, with, build) = match command {
-        Command::Verify { .. } | Command::Demo(_) | Command::Monitor(_) => unreachable!("these are in every build"),
+        Command::Verify { .. } | Command::Demo(_) | Command::Report(_) | Command::Monitor(_) => {
+            unreachable!("these are in every build")
+        }
         Command::Data(Data::Mnist { .. }) => ("data mnist", "nn", "`make mnist`"),
         Command::Data(Data::Gpt { .. }) => {
             let build = "`cargo run --release -p gpulab-cli --features nn -- data gpt openai-community/gpt2`";
@@ -96,7 +100,7 @@ fn absent(command: &Command) -> gpulab::error::Error {
         }
         Command::ExportOnnx(_) => ("export-onnx", "onnx", "`make export-onnx`"),
         Command::TrtBenchmark(_) => ("trt-benchmark", "onnx", "`make trt-benchmark`"),
-        Command::Report(_) => ("report", "tables", "`make report`"),
+        Command::Serve(_) => ("serve", "serve", "`make serve`"),
     };
     gpulab::error::Error::Unsupported {
         what: format!("`gpulab {name}` needs the feature `{with}`, and this program was built without it"),
@@ -174,6 +178,9 @@ mod tests {
             ("monitor --gpu x", ErrorKind::ValueValidation, "gpulab monitor"),
             ("monitor --replay a --job b", ErrorKind::ArgumentConflict, "gpulab monitor"),
             ("monitor train", ErrorKind::UnknownArgument, "gpulab monitor"),
+            ("serve --host here", ErrorKind::ValueValidation, "gpulab serve"),
+            ("serve --port 70000", ErrorKind::ValueValidation, "gpulab serve"),
+            ("serve --batch 0", ErrorKind::ValueValidation, "gpulab serve"),
         ] {
             let (refused, text) = refused(arguments);
             assert_eq!(refused, kind, "{arguments}: {text}");
@@ -192,7 +199,7 @@ mod tests {
     fn every_command_has_help() {
         let all = Gpulab::command();
         let names: Vec<&str> = all.get_subcommands().map(|command| command.get_name()).collect();
-        assert_eq!(names.len(), 10);
+        assert_eq!(names.len(), 11);
         for name in names {
             let error = Gpulab::try_parse_from(["gpulab", name, "--help"]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{name}");
@@ -210,6 +217,7 @@ mod tests {
             &["data", "gpt", "openai-community/gpt2"],
             &["export-onnx", "check", "x.onnx"],
             &["trt-benchmark"],
+            &["serve"],
         ] {
             let command = Gpulab::try_parse_from([&["gpulab"], arguments].concat()).unwrap().command;
             let error = answer(command).unwrap_err();

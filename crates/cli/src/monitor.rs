@@ -3,7 +3,7 @@
 use crate::options::Monitor;
 use gpulab::error::{Error, Result};
 use gpulab_monitor::alerts::{self, Alerts, Change, Condition, Rule};
-use gpulab_monitor::{Exporter, Job, Recorder, Sample, Source, Trace, built_in, chart, prometheus};
+use gpulab_monitor::{Exporter, Job, Recorder, Sample, SampleSource, SampleTrace, built_in, chart, prometheus};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -17,8 +17,8 @@ const SILENT_S: f64 = 300.0;
 /// # Errors
 /// Those of NVML, of the files, and of the address; [`Error::Invalid`] for a command that cannot be started.
 pub fn monitor(options: &Monitor) -> Result<String> {
-    let mut source: Box<dyn Source> = match &options.replay {
-        Some(file) => Box::new(Replay::new(&Trace::read(file)?, options.speed)),
+    let mut source: Box<dyn SampleSource> = match &options.replay {
+        Some(file) => Box::new(Replay::new(&SampleTrace::read(file)?, options.speed)),
         None => gpulab_monitor::open(&options.gpu)?,
     };
     let mut alerts = Alerts::new(rules(options)?);
@@ -93,13 +93,13 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(trace: &Trace, speed: f64) -> Replay {
+    fn new(trace: &SampleTrace, speed: f64) -> Replay {
         let planted = trace.source();
         Replay { first: planted.next_time(), planted, begin: Instant::now(), speed }
     }
 }
 
-impl Source for Replay {
+impl SampleSource for Replay {
     fn gpus(&self) -> Vec<gpulab_monitor::GpuInfo> {
         self.planted.gpus()
     }

@@ -1,10 +1,11 @@
 //! What can be typed behind `gpulab`, and what each option takes.
 //!
 //! All of it is there in every build, so that `--help` and the errors do not depend on the features.
-#![cfg_attr(not(all(feature = "onnx", feature = "tables")), allow(dead_code))]
+#![cfg_attr(not(all(feature = "onnx", feature = "serve")), allow(dead_code))]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpulab_kernels::Size;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -24,7 +25,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// KernelChoice that fault, an allocation that fails, and runs for a profiler to start
+    /// Kernels that fault, an allocation that fails, and runs for a profiler to start
     #[command(subcommand)]
     Demo(Demo),
     /// Fetch images or a model
@@ -48,6 +49,8 @@ pub enum Command {
     Report(ReportOptions),
     /// Watch the GPUs: utilisation, memory, power, clocks, alerts; record, replay, export to Prometheus (`make monitor`)
     Monitor(Monitor),
+    /// Serve a language model over HTTP as OpenAI's clients speak it, with a page to chat and to watch (`make serve`)
+    Serve(Serve),
 }
 
 #[derive(Debug, Subcommand)]
@@ -329,6 +332,52 @@ pub struct Monitor {
     /// A job to start and to watch until it ends; it finds the name of its file in GPULAB_JOB
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// A GGUF file of a Llama, or the folder of a GPT-2 checkpoint [default: what `make model` has fetched, else models/course]
+    #[arg(long, value_name = "PATH")]
+    pub model: Option<PathBuf>,
+    /// Where to compute; mps is a Mac's GPU
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    pub device: Device,
+    /// The address to listen at; one that others can reach asks for a token
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub host: IpAddr,
+    /// The port; 0 is any that is free
+    #[arg(long, value_name = "N", default_value_t = 8000)]
+    pub port: u16,
+    /// A file with what clients send as `Authorization: Bearer …`; without it GPULAB_SERVE_TOKEN, where that is set
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Requests in a batch
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = count::<usize>)]
+    pub batch: usize,
+    /// Tokens that a step computes, of answers and of prompts
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = count::<usize>)]
+    pub step_tokens: usize,
+    /// Requests that wait; the next one is told when to come again
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count::<usize>)]
+    pub queue: usize,
+    /// Memory of the KV cache
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = count::<usize>)]
+    pub cache_mib: usize,
+    /// The longest text, in tokens [default: the model's]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub context: Option<usize>,
+    /// Tokens of an answer to a chat that names no limit
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = count::<usize>)]
+    pub max_tokens: usize,
+    /// Seconds of a whole answer, waiting included
+    #[arg(long, value_name = "S", default_value_t = 300.0, value_parser = positive)]
+    pub time_limit: f64,
+    /// The largest body of a request
+    #[arg(long, value_name = "KIB", default_value_t = 1024, value_parser = count::<usize>)]
+    pub body_kib: usize,
+    /// Also log what asks every second, and connections that end early
+    #[arg(long)]
+    pub verbose: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,6 +1,6 @@
 //! `gpulab monitor` from outside, on a trace that is made up: what it shows, records and exports, and what it refuses.
 
-use gpulab_monitor::{Recorder, Trace, planted};
+use gpulab_monitor::{Recorder, SampleTrace, planted};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ fn a_replay_shows_alerts_records_and_says_what_it_cost() {
     ] {
         assert!(out.contains(said), "{said}: {out}");
     }
-    let (first, again) = (Trace::read(&trace).unwrap(), Trace::read(&copy).unwrap());
+    let (first, again) = (SampleTrace::read(&trace).unwrap(), SampleTrace::read(&copy).unwrap());
     assert_eq!(first.samples.len(), again.samples.len());
     assert!(again.origin.contains("generated"), "{}", again.origin);
     refused(&["--replay", path(&trace), "--speed", "1000", "--record", path(&copy)], "cannot begin the trace");

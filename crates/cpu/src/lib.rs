@@ -24,7 +24,7 @@ pub use bf16::{bf16_from_f32, f32_from_bf16, random_bf16};
 pub use convolution::{ConvAlgorithm, ConvShape};
 pub use gpulab_measure::cpu_info::{CpuCache, CpuInfo, info};
 pub use heap::{Heap, heap, highest_heap};
-pub use matmul::{Matrix, product};
+pub use matmul::{MatrixRef, product};
 pub use matmul::{matmul, matmul_one_core, matmul_shape};
 pub use random::{mix, random_f32};
 pub use sparse::{CsrRef, csr_matmul, csr_matmul_one_core};

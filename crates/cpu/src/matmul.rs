@@ -37,7 +37,7 @@ type Shape = (usize, usize, usize);
 
 /// A matrix that lies in a slice with any strides: element (r, c) is `numbers[r * row + c * column]`.
 #[derive(Clone, Copy)]
-pub struct Matrix<'a> {
+pub struct MatrixRef<'a> {
     /// The elements.
     pub numbers: &'a [f32],
     /// Elements between a row and the next.
@@ -46,15 +46,15 @@ pub struct Matrix<'a> {
     pub column: usize,
 }
 
-impl<'a> Matrix<'a> {
+impl<'a> MatrixRef<'a> {
     /// Rows of so many numbers one after the other.
-    pub fn rows(numbers: &'a [f32], columns: usize) -> Matrix<'a> {
-        Matrix { numbers, row: columns, column: 1 }
+    pub fn rows(numbers: &'a [f32], columns: usize) -> MatrixRef<'a> {
+        MatrixRef { numbers, row: columns, column: 1 }
     }
 
     /// The same numbers, rows as columns.
-    pub fn turned(self) -> Matrix<'a> {
-        Matrix { row: self.column, column: self.row, ..self }
+    pub fn turned(self) -> MatrixRef<'a> {
+        MatrixRef { row: self.column, column: self.row, ..self }
     }
 
     fn holds(&self, rows: usize, columns: usize) -> bool {
@@ -66,7 +66,7 @@ impl<'a> Matrix<'a> {
 ///
 /// # Panics
 /// When a slice does not hold its matrix, or a side is 0: the callers are of this crate.
-pub fn product(a: Matrix, b: Matrix, (m, k, n): (usize, usize, usize)) -> Vec<f32> {
+pub fn product(a: MatrixRef, b: MatrixRef, (m, k, n): (usize, usize, usize)) -> Vec<f32> {
     assert!(m > 0 && k > 0 && n > 0 && a.holds(m, k) && b.holds(k, n), "{m} × {k} × {n}");
     let mut c = vec![0f32; m * n];
     // SAFETY: the assertion holds both inputs within their slices with these strides; `c` holds m × n numbers.
@@ -76,7 +76,7 @@ pub fn product(a: Matrix, b: Matrix, (m, k, n): (usize, usize, usize)) -> Vec<f3
 
 /// # Safety
 /// `a` holds m × k numbers, `b` k × n, and `c` m × n; none of the sides is 0.
-unsafe fn gemm(a: Matrix, b: Matrix, c: &mut [f32], (m, k, n): Shape, threads: Parallelism) {
+unsafe fn gemm(a: MatrixRef, b: MatrixRef, c: &mut [f32], (m, k, n): Shape, threads: Parallelism) {
     // The kernels want a column-major output, and row-major c is the transpose of one: cᵀ = bᵀ · aᵀ.
     // SAFETY: the caller's promise; `c` is borrowed mutably, so it overlaps neither input, and nothing of it is read, as
     // `read_dst` is false.
@@ -118,7 +118,7 @@ fn multiply(a: &[f32], b: &[f32], c: &mut [f32], (m, k, n): Shape, threads: Para
         return Ok(());
     }
     // SAFETY: the slices hold exactly these shapes, row after row.
-    unsafe { gemm(Matrix::rows(a, k), Matrix::rows(b, n), c, (m, k, n), threads) };
+    unsafe { gemm(MatrixRef::rows(a, k), MatrixRef::rows(b, n), c, (m, k, n), threads) };
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! What the simulator saw of a launch: plain data.
 
-use warpsim::{Counters, Finding};
+use warpsim::{AccessKind, Counters, Finding, Space};
 
 /// A launch that ran in the simulator, to look into. As the last expression of a cell it shows its counters and findings.
 #[derive(Debug, Clone)]
@@ -66,26 +66,4 @@ pub struct Access {
     pub wavefronts: u64,
     /// Passes beyond the least, for shared memory.
     pub conflicts: u64,
-}
-
-/// A kind of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Space {
-    /// Memory of the whole GPU: buffers.
-    Global,
-    /// Memory of a block.
-    Shared,
-    /// Memory of one thread.
-    Local,
-}
-
-/// What an access does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccessKind {
-    /// Reads.
-    Load,
-    /// Writes.
-    Store,
-    /// Reads and writes at once.
-    Atomic,
 }

@@ -35,8 +35,8 @@ mod source;
 pub mod words;
 mod written;
 
-pub use inspection::{Access, AccessKind, Inspection, Line, Space};
-pub use warpsim::{Counters, Finding};
+pub use inspection::{Access, Inspection, Line};
+pub use warpsim::{AccessKind, Counters, Finding, Space};
 pub use written::{Written, advice};
 
 use find::find;

@@ -48,16 +48,6 @@ pub(super) fn ratio(a: u64, b: u64) -> String {
     text.strip_suffix(".00").map_or(text.clone(), str::to_string)
 }
 
-impl AccessKind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            AccessKind::Load => "load",
-            AccessKind::Store => "store",
-            AccessKind::Atomic => "atomic",
-        }
-    }
-}
-
 impl Access {
     /// `load`, `store` or `atomic`.
     pub(super) fn verb(&self) -> &'static str {

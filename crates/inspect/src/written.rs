@@ -1,8 +1,8 @@
 //! What the simulator saw, in the words of the source that the reader wrote: parameters by name, lines with their text.
 
-use super::{Access, AccessKind, Inspection, Line, Space};
+use super::{Access, Inspection, Line};
 use std::collections::BTreeMap;
-use warpsim::{Counters, Finding, Kind, Launch, Report, SourceLine, Watch};
+use warpsim::{Counters, Finding, Kind, Launch, Report, SourceLine, WatchedWarp};
 
 /// What `trap` means in a kernel in Rust.
 const PANIC: &str = "a panic: an index out of bounds, a failed assertion, an `unwrap` of nothing, or, with debug \
@@ -29,7 +29,7 @@ pub struct Written<'a> {
 
 impl<'a> Written<'a> {
     /// The report of a launch, to look into.
-    pub fn inspection(&self, launch: Launch, watch: Watch, report: Report) -> Inspection {
+    pub fn inspection(&self, launch: Launch, watch: WatchedWarp, report: Report) -> Inspection {
         Inspection {
             kernel: self.kernel.to_string(),
             grid: launch.grid,
@@ -101,7 +101,7 @@ impl<'a> Written<'a> {
         }
     }
 
-    fn access(&self, access: &warpsim::Access) -> Access {
+    fn access(&self, access: &warpsim::WarpAccess) -> Access {
         let lanes = |lane: usize| access.mask >> lane & 1 != 0;
         let known = access.base.unwrap_or(0);
         // A lane that left the variable downwards: offsets count from address 0 then, as none may be negative.
@@ -110,16 +110,8 @@ impl<'a> Written<'a> {
         Access {
             line: access.source.as_ref().map(|source| source.line),
             text: access.source.as_ref().and_then(|source| self.line(source)).unwrap_or("").trim().to_string(),
-            space: match access.space {
-                warpsim::Space::Global => Space::Global,
-                warpsim::Space::Shared => Space::Shared,
-                warpsim::Space::Local => Space::Local,
-            },
-            kind: match access.kind {
-                warpsim::AccessKind::Load => AccessKind::Load,
-                warpsim::AccessKind::Store => AccessKind::Store,
-                warpsim::AccessKind::Atomic => AccessKind::Atomic,
-            },
+            space: access.space,
+            kind: access.kind,
             bytes: access.bytes,
             variable: access.variable.as_deref().map_or_else(String::new, |known| self.variable(known)),
             base,

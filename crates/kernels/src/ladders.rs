@@ -95,13 +95,8 @@ impl Ladder {
     /// # Errors
     /// As [`Ladder::all_resources`] and [`Lesson::measure`].
     pub fn measure_resources(&self, lesson: &Lesson) -> Result<Resources> {
-        let mut left_out = Vec::new();
-        let rows = lesson.measure(&format!("resources {}", self.topic()), |gpu| {
-            let all = self.all_resources(gpu)?;
-            left_out.clone_from(&all.left_out);
-            Ok(all.to_rows(gpu.backend()))
-        })?;
-        Ok(Resources { left_out, ..Resources::from_rows(&rows) })
+        let name = format!("resources {}", self.topic());
+        lesson.measure_as(&name, |gpu| self.all_resources(gpu), Resources::to_rows, Resources::from_rows)
     }
 
     /// All of them, in reading order.

@@ -304,13 +304,12 @@ impl Ladder {
     /// As [`Ladder::run`] and [`Lesson::measure`].
     pub fn measure(&self, lesson: &Lesson, size: impl Into<Size>) -> Result<LadderRun> {
         let (ladder, size) = (*self, self.size(size)?);
-        let mut notes = Vec::new();
-        let rows = lesson.measure(&LadderRun::experiment(ladder, size), |gpu| {
-            let run = ladder.run(gpu, size)?;
-            notes.clone_from(&run.notes);
-            Ok(run.to_rows())
-        })?;
-        Ok(LadderRun { notes, ..LadderRun::from_rows(ladder, size, &rows) })
+        lesson.measure_as(
+            &LadderRun::experiment(ladder, size),
+            |gpu| ladder.run(gpu, size),
+            |run, _| run.to_rows(),
+            |rows| LadderRun::from_rows(ladder, size, rows),
+        )
     }
 
     /// Runs every rung that this GPU runs at that size: each is checked against f64, then all are timed in rounds, with

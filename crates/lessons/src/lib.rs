@@ -2,15 +2,20 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`blocks`] | a small network of equal blocks in bf16, to shard |
 //! | [`check`] | the exercises' checks |
 //! | [`practice`] | a launch queue and a memory pool to practise on, on any machine |
 //! | [`device`] | one program for CPU and GPU, and the mistakes of two memories |
 //! | [`machine`] | what this machine has, and how to add what is missing |
+//! | [`report`] | `results/metrics.csv` summarised: CPU against GPU, by experiment |
 
+pub mod blocks;
 pub mod check;
 pub mod device;
 pub mod machine;
 pub mod practice;
+pub mod report;
 
 pub use device::{ComputeDevice, DeviceVector};
 pub use practice::{PracticeBuffer, PracticeKernel, PracticePool, PracticeQueue};
+pub use report::SpeedReport;

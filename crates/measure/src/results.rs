@@ -16,6 +16,26 @@ pub const HEADER: &str = "time,commit,lesson,experiment,backend,machine,dtype,si
 /// The folder of the reference run within `results/`.
 pub const REFERENCE: &str = "h200";
 
+/// The folder within `results/` whose run is laid over a lesson's plots and stands in for a GPU that is not there: the one that
+/// `GPULAB_REFERENCE` names, where that machine has a run of the lesson, else [`REFERENCE`]'s.
+///
+/// ```
+/// use gpulab_measure::results;
+/// assert_eq!(results::reference("11_reduction"), "h200");
+/// ```
+pub fn reference(lesson: &str) -> String {
+    chosen_reference(std::env::var("GPULAB_REFERENCE").ok(), lesson)
+}
+
+fn chosen_reference(named: Option<String>, lesson: &str) -> String {
+    // A name, no path. Rows that are damaged are said to be so, by whoever reads them.
+    let is_there = |name: &String| {
+        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+            && !matches!(recorded_lesson(name, lesson), Err(Error::File { .. } | Error::Invalid { .. }))
+    };
+    named.filter(is_there).unwrap_or_else(|| REFERENCE.to_string())
+}
+
 /// The folder that rows are appended in: `GPULAB_RESULTS`, or `results/` of this repository.
 pub fn dir() -> PathBuf {
     match std::env::var_os("GPULAB_RESULTS") {
@@ -38,7 +58,7 @@ pub fn file() -> PathBuf {
 /// [`Error::File`] when there is no recorded run, [`Error::Damaged`] when its file is not sound, and
 /// [`Error::Invalid`] when it holds no such lesson or experiment: the message lists those that it has.
 pub fn recorded(lesson: &str, experiment: &str) -> Result<Vec<Measurement>> {
-    recorded_in(REFERENCE, lesson, experiment)
+    recorded_in(&reference(lesson), lesson, experiment)
 }
 
 /// As [`recorded`], from the run in `results/<folder>/` instead of the reference run.

@@ -70,9 +70,9 @@ fn word(text: &str) -> &str {
     &text[..text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len())]
 }
 
-/// The variants of an enum `Error`.
-fn variants(text: &str) -> Vec<&str> {
-    let lines = between(text, "pub enum Error {", "\n}").lines();
+/// The variants of an enum.
+fn variants<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    let lines = between(text, &format!("pub enum {name} {{"), "\n}").lines();
     let named = lines.filter_map(|line| line.strip_prefix("    ")).filter(|line| line.starts_with(char::is_uppercase));
     named.map(word).collect()
 }
@@ -122,7 +122,7 @@ fn parts(kinds: &mut BTreeSet<String>) {
 fn kinds() -> BTreeSet<String> {
     let (crates, mut kinds) = (root().join("crates"), BTreeSet::new());
     let error = read(&crates.join("measure/src/error.rs"));
-    kinds.extend(variants(&error).iter().map(|name| format!("Error::{name}")));
+    kinds.extend(variants(&error, "Error").iter().map(|name| format!("Error::{name}")));
     parts(&mut kinds);
     let driver = code(&crates.join("measure/src/error/cuda.rs"));
     kinds.extend(
@@ -132,7 +132,7 @@ fn kinds() -> BTreeSet<String> {
     let words = between(&finding, "pub fn words", "\n    }").split("=> \"").skip(1);
     kinds.extend(words.map(|rest| format!("simulator: {}", rest.split('"').next().unwrap_or_default())));
     let simulator = code(&crates.join("warpsim/src/error.rs"));
-    kinds.extend(variants(&simulator).iter().map(|name| format!("simulator: {name}")));
+    kinds.extend(variants(&simulator, "SimulatorError").iter().map(|name| format!("simulator: {name}")));
     let (mut tools, folder) = (Vec::new(), root().join("env"));
     files(&folder, "py", &mut tools);
     for path in tools {

@@ -1,5 +1,6 @@
 //! No cycle between the modules of a crate, for every crate of the workspace: who reads one file then knows what it can
-//! do without. Cargo forbids cycles between crates, and nothing forbids them between modules but this test.
+//! do without. Cargo forbids cycles between crates, and nothing forbids them between modules but this test. And no two public
+//! types of one name: who finds a name on a page finds one type.
 //!
 //! A module is a file. It depends on another where its code names it (`use crate::a::B`, `super::a::b()`, `a::c`);
 //! tests, comments and `pub use` (a crate's front door) do not count, and a name that a module only passes on leads to
@@ -8,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// Cycles that are still there: crate, modules, and why. A new one fails the test; so does one here that is gone.
 const KNOWN: &[(&str, &[&str], &str)] = &[
@@ -87,8 +89,12 @@ struct Module {
     named: BTreeSet<Vec<String>>,
     /// A name, and the path that a `use` or `pub use` gives it.
     names: BTreeMap<String, Vec<String>>,
+    /// What `pub mod` and `pub use` pass on, under that name.
+    passed_on: BTreeMap<String, Vec<String>>,
     /// Modules whose every name is passed on (`pub use a::*`).
     globs: Vec<Vec<String>>,
+    /// Types that it declares `pub`, whether or not another crate reaches them.
+    types: BTreeSet<String>,
 }
 
 /// A module's path below the crate's root.
@@ -219,17 +225,30 @@ fn tree(tokens: &[String], mut at: usize, prefix: &[String], found: &mut Vec<(Mo
 fn parse(text: &str) -> Module {
     let tokens = tokens(&code(text));
     let mut module = Module::default();
-    let mut at = 0;
+    let (mut at, mut depth) = (0, 0);
     while at < tokens.len() {
+        depth += i32::from(tokens[at] == "{") - i32::from(tokens[at] == "}");
+        if depth == 0 && at > 0 && tokens[at - 1] == "pub" {
+            match tokens[at].as_str() {
+                "struct" | "enum" | "trait" | "type" | "union" => _ = module.types.insert(tokens[at + 1].clone()),
+                "unsafe" if tokens[at + 1] == "trait" => _ = module.types.insert(tokens[at + 2].clone()),
+                "mod" => _ = module.passed_on.insert(tokens[at + 1].clone(), vec![tokens[at + 1].clone()]),
+                _ => {}
+            }
+        }
         if tokens[at] == "use" {
-            let public = at > 0 && (tokens[at - 1] == "pub" || tokens[at - 1] == ")");
+            let everywhere = at > 0 && tokens[at - 1] == "pub";
+            let public = everywhere || at > 0 && tokens[at - 1] == ")";
             let mut found = Vec::new();
             at = tree(&tokens, at + 1, &[], &mut found);
             for (mut path, name) in found {
                 if name == "*" {
                     path.pop();
-                    module.globs.push(path.clone());
+                    module.globs.extend(everywhere.then(|| path.clone()));
                 } else {
+                    if everywhere {
+                        module.passed_on.insert(name.clone(), path.clone());
+                    }
                     module.names.insert(name, path.clone());
                 }
                 if !public {
@@ -304,7 +323,8 @@ fn read(folder: &Path, module: &[String], modules: &mut BTreeMap<ModulePath, Mod
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_string();
-        if stem == "tests" || stem.ends_with("_tests") || stem == "bin" {
+        let beside_library = stem == "main" && folder.join("lib.rs").exists();
+        if stem == "tests" || stem.ends_with("_tests") || stem == "bin" || beside_library {
             continue;
         }
         let mut own = module.to_vec();
@@ -351,19 +371,30 @@ fn cycles(modules: &BTreeMap<ModulePath, Module>) -> Vec<BTreeSet<String>> {
     cycles
 }
 
-#[test]
-fn modules_of_a_crate_form_no_cycle() {
+type Crates = BTreeMap<String, BTreeMap<ModulePath, Module>>;
+
+/// The modules of every crate, by the crate's folder.
+static CRATES: LazyLock<Crates> = LazyLock::new(|| {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let folders = fs::read_dir(root.join("crates")).unwrap().flatten().map(|entry| entry.path());
-    let mut crates = 0;
-    let mut problems = String::new();
-    let mut seen: Vec<bool> = vec![false; KNOWN.len()];
-    for folder in folders.chain([root.join("support-crate")]).filter(|folder| folder.join("src").is_dir()) {
-        crates += 1;
-        let of = folder.file_name().unwrap().to_str().unwrap().to_string();
+    let folders = folders.chain([root.join("support-crate")]).filter(|folder| folder.join("src").is_dir());
+    let modules = |folder: &Path| {
         let mut modules = BTreeMap::new();
         read(&folder.join("src"), &[], &mut modules);
-        for cycle in cycles(&modules) {
+        modules
+    };
+    let crates: Crates =
+        folders.map(|folder| (folder.file_name().unwrap().display().to_string(), modules(&folder))).collect();
+    assert!(crates.len() >= 10, "only {} crates were found below {}", crates.len(), root.display());
+    crates
+});
+
+#[test]
+fn modules_of_a_crate_form_no_cycle() {
+    let mut problems = String::new();
+    let mut seen: Vec<bool> = vec![false; KNOWN.len()];
+    for (of, modules) in CRATES.iter() {
+        for cycle in cycles(modules) {
             let known =
                 |known: &(&str, &[&str], &str)| known.0 == of && cycle.iter().all(|it| known.1.contains(&it.as_str()));
             match KNOWN.iter().position(known) {
@@ -372,7 +403,6 @@ fn modules_of_a_crate_form_no_cycle() {
             }
         }
     }
-    assert!(crates >= 10, "only {crates} crates were found below {}", root.display());
     for ((of, modules, why), seen) in KNOWN.iter().zip(seen) {
         println!("known: {of}: {} ({why})", modules.join(", "));
         if !seen {
@@ -383,9 +413,9 @@ fn modules_of_a_crate_form_no_cycle() {
 }
 
 /// Modules of a made-up crate, by path and text.
-fn made_up(files: &[(&str, &str)]) -> Vec<BTreeSet<String>> {
+fn made_up(files: &[(&str, &str)]) -> BTreeMap<ModulePath, Module> {
     let path = |name: &str| name.split("::").filter(|part| *part != "crate").map(str::to_string).collect();
-    cycles(&files.iter().map(|(name, text)| (path(name), parse(text))).collect())
+    files.iter().map(|(name, text)| (path(name), parse(text))).collect()
 }
 
 #[test]
@@ -399,7 +429,7 @@ fn a_planted_cycle_is_found_however_it_is_written() {
         "use crate::One;",
         "fn f(_: super::One) {}",
     ] {
-        let found = made_up(&[root, ("a", "use crate::{b::Two}; pub struct One;"), ("b", back)]);
+        let found = cycles(&made_up(&[root, ("a", "use crate::{b::Two}; pub struct One;"), ("b", back)]));
         assert_eq!(found, set(&["a", "b"]), "{back}");
     }
     for harmless in [
@@ -409,10 +439,85 @@ fn a_planted_cycle_is_found_however_it_is_written() {
         "pub use crate::a::One;",
         "fn f<'a>(a: &'a str) { let c = '\\''; }",
     ] {
-        let found = made_up(&[root, ("a", "use crate::{b::Two}; pub struct One;"), ("b", harmless)]);
+        let found = cycles(&made_up(&[root, ("a", "use crate::{b::Two}; pub struct One;"), ("b", harmless)]));
         assert!(found.is_empty(), "{harmless}: {found:?}");
     }
     // What a parent defines itself, and calls its child with.
-    let found = made_up(&[("crate", "mod a; pub struct One; fn f() { a::f() }"), ("a", "use super::One;")]);
+    let found = cycles(&made_up(&[("crate", "mod a; pub struct One; fn f() { a::f() }"), ("a", "use super::One;")]));
     assert_eq!(found, set(&["a", "crate"]));
+}
+
+/// Types that other crates can name, by the module that defines them.
+fn public_types(modules: &BTreeMap<ModulePath, Module>) -> BTreeSet<(String, String)> {
+    let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    let mut open: Vec<(ModulePath, Option<String>)> = vec![(Vec::new(), None)];
+    while let Some((path, only)) = open.pop() {
+        if !seen.insert((path.clone(), only.clone())) {
+            continue;
+        }
+        let Some(module) = modules.get(&path) else { continue };
+        let wanted = |name: &String| only.as_ref().is_none_or(|only| only == name);
+        found.extend(module.types.iter().filter(|name| wanted(name)).map(|name| (name.clone(), path.join("::"))));
+        for (_, target) in module.passed_on.iter().filter(|(name, _)| wanted(name)) {
+            // A module, or a name in one: either may be meant.
+            let end = target.last().cloned().unwrap_or_default();
+            let Some(lies_in) = resolve(modules, &path, target, 8) else { continue };
+            let is_module = lies_in.last() == Some(&end);
+            open.push((lies_in, (!is_module).then_some(end)));
+        }
+        for target in &module.globs {
+            open.extend(resolve(modules, &path, target, 8).map(|lies_in| (lies_in, only.clone())));
+        }
+    }
+    found
+}
+
+/// Names that more than one crate gives a public type, each with the places.
+fn named_twice<'a>(
+    crates: impl IntoIterator<Item = (&'a String, &'a BTreeMap<ModulePath, Module>)>,
+) -> Vec<(String, Vec<String>)> {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (of, modules) in crates {
+        for (name, module) in public_types(modules) {
+            places
+                .entry(name)
+                .or_default()
+                .push(format!("{of}: {}", if module.is_empty() { "crate" } else { &module }));
+        }
+    }
+    places.into_iter().filter(|(_, places)| places.len() > 1).collect()
+}
+
+#[test]
+fn no_two_public_types_have_one_name() {
+    let found: usize = CRATES.values().map(|modules| public_types(modules).len()).sum();
+    assert!(found >= 400, "only {found} public types were found");
+    let twice = named_twice(CRATES.iter());
+    assert!(
+        twice.is_empty(),
+        "named twice: {twice:#?}\nnext: make one type of two, or give one the name that the field has"
+    );
+}
+
+#[test]
+fn a_planted_second_type_is_found_where_others_can_name_it() {
+    let first = ("one".to_string(), made_up(&[("crate", "pub mod a;"), ("a", "pub struct Same;")]));
+    let twice = |files: &[(&str, &str)]| {
+        let second = ("two".to_string(), made_up(files));
+        !named_twice([(&first.0, &first.1), (&second.0, &second.1)]).is_empty()
+    };
+    for root in
+        ["pub mod b;", "mod b; pub use b::Same;", "mod b; pub use b::*;", "mod b; pub use crate::b::{Other, Same};"]
+    {
+        for text in ["pub enum Same {}", "pub trait Same {}", "pub unsafe trait Same {}", "pub type Same = u8;"] {
+            assert!(twice(&[("crate", root), ("b", text)]), "{root} {text}");
+        }
+        for text in ["struct Same;", "pub(crate) struct Same;", "fn f() { pub struct Same; }", "pub use one::a::Same;"]
+        {
+            assert!(!twice(&[("crate", root), ("b", text)]), "{root} {text}");
+        }
+    }
+    for root in ["mod b;", "mod b; pub(crate) use b::Same;", "mod b; pub use b::Other;", "mod b; use b::*;"] {
+        assert!(!twice(&[("crate", root), ("b", "pub struct Same; pub struct Other;")]), "{root}");
+    }
 }

@@ -3,7 +3,7 @@
 use crate::alerts::{Alerts, Change, State};
 use crate::sample::{Job, Sample};
 use crate::source::GpuInfo;
-use crate::trace::Trace;
+use crate::trace::SampleTrace;
 use gpulab_measure::error::bytes;
 use gpulab_measure::plot::{self, TimeChart, TimePanel};
 use jiff::Timestamp;
@@ -159,7 +159,7 @@ pub fn chart(samples: &[Sample], gpu: u32) -> TimeChart {
     plot::over_time(&panels)
 }
 
-impl Trace {
+impl SampleTrace {
     /// The trace of one GPU as a chart, with a mark where each phase begins, and where it comes from.
     pub fn chart(&self, gpu: u32) -> TimeChart {
         let mut chart = chart(&self.samples, gpu);

@@ -13,8 +13,8 @@
 //! | [`planted`] | a trace that is made up and says so, for tests and until there is a recorded one |
 //!
 //! ```
-//! use gpulab_monitor::{Alerts, Trace, built_in, planted};
-//! let trace: Trace = planted::course();
+//! use gpulab_monitor::{Alerts, SampleTrace, built_in, planted};
+//! let trace: SampleTrace = planted::course();
 //! let mut alerts = Alerts::new(built_in());
 //! let changes: Vec<String> = trace.samples.iter().flat_map(|sample| alerts.see(sample)).map(|change| change.to_string()).collect();
 //! assert!(changes.iter().any(|change| change.contains("loader-stalled") && change.contains("firing")));
@@ -40,8 +40,8 @@ pub use nvml::NvmlSource;
 pub use nvml_wrapper;
 pub use prometheus::Exporter;
 pub use sample::{FIELDS, Field, Job, Process, Sample};
-pub use source::{GpuInfo, NoGpu, Planted, Source};
-pub use trace::{Recorder, Trace};
+pub use source::{GpuInfo, NoGpu, Planted, SampleSource};
+pub use trace::{Recorder, SampleTrace};
 /// The crates in the interface.
 pub use {jiff, serde_json};
 
@@ -49,7 +49,7 @@ pub use {jiff, serde_json};
 ///
 /// # Errors
 /// As `NvmlSource::open`; on macOS, which has no NVML, always.
-pub fn open(wanted: &[u32]) -> gpulab_measure::Result<Box<dyn Source>> {
+pub fn open(wanted: &[u32]) -> gpulab_measure::Result<Box<dyn SampleSource>> {
     #[cfg(not(target_os = "macos"))]
     return Ok(Box::new(NvmlSource::open(wanted)?));
     #[cfg(target_os = "macos")]

@@ -7,7 +7,7 @@
 use crate::chart;
 use crate::prometheus::{Exporter, exposition};
 use crate::sample::{Job, Sample, replace};
-use crate::source::{GpuInfo, Source};
+use crate::source::{GpuInfo, SampleSource};
 use crate::{Alerts, Change, Rule};
 use gpulab_measure::{Error, Result, repository, results};
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ impl Watch {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an interval below a millisecond.
-    pub fn start(source: Box<dyn Source>, interval: Duration, rules: Vec<Rule>) -> Result<Watch> {
+    pub fn start(source: Box<dyn SampleSource>, interval: Duration, rules: Vec<Rule>) -> Result<Watch> {
         if interval < Duration::from_millis(1) {
             return Err(Error::invalid(format!("an interval of {interval:?}"), "give a millisecond or more"));
         }
@@ -118,7 +118,7 @@ impl Drop for Watch {
     }
 }
 
-fn sampling(mut source: Box<dyn Source>, interval: Duration, shared: &Mutex<Shared>, stopped: &Receiver<()>) {
+fn sampling(mut source: Box<dyn SampleSource>, interval: Duration, shared: &Mutex<Shared>, stopped: &Receiver<()>) {
     let mut due = Instant::now();
     loop {
         // Without the lock: NVML takes its time.
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_source_that_fails_says_so() {
         struct Failing;
-        impl Source for Failing {
+        impl SampleSource for Failing {
             fn gpus(&self) -> Vec<GpuInfo> {
                 Vec::new()
             }

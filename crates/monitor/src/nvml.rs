@@ -1,7 +1,7 @@
 //! NVML, by the crate nvml-wrapper: one call a number, each of which may be refused.
 
 use crate::sample::{Process, Sample};
-use crate::source::{GpuInfo, Source};
+use crate::source::{GpuInfo, SampleSource};
 use gpulab_measure::{Error, Result};
 use jiff::Timestamp;
 use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor};
@@ -105,7 +105,7 @@ impl Asked<'_> {
     }
 }
 
-impl Source for NvmlSource {
+impl SampleSource for NvmlSource {
     fn gpus(&self) -> Vec<GpuInfo> {
         self.gpus.clone()
     }

@@ -3,7 +3,7 @@
 
 use crate::sample::{Job, Process, Sample};
 use crate::source::GpuInfo;
-use crate::trace::Trace;
+use crate::trace::SampleTrace;
 use jiff::{SignedDuration, Timestamp};
 
 /// What a made-up trace says of itself.
@@ -58,12 +58,12 @@ fn phases() -> Vec<Phase> {
 }
 
 /// A trace with the phases of `gpulab demo load`.
-pub fn course() -> Trace {
+pub fn course() -> SampleTrace {
     trace(&phases())
 }
 
 /// A trace like that of `gpulab demo load --case`: the training that lesson 62 asks about.
-pub fn case() -> Trace {
+pub fn case() -> SampleTrace {
     let training = Phase {
         name: "training",
         seconds: 30.0,
@@ -83,7 +83,7 @@ fn round(value: f64, digit: f64) -> f64 {
     (value / digit).round() / (1.0 / digit).round()
 }
 
-fn trace(phases: &[Phase]) -> Trace {
+fn trace(phases: &[Phase]) -> SampleTrace {
     const GIB: f64 = (1_u64 << 30) as f64;
     let begin: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
     let (mut samples, mut step, mut joules, mut celsius, mut seed) = (Vec::new(), 0.0, 0.0, 35.0, 1_u32);
@@ -137,7 +137,11 @@ fn trace(phases: &[Phase]) -> Trace {
             });
         }
     }
-    Trace { origin: ORIGIN.to_string(), gpus: vec![GpuInfo { index: 0, name: "a planted GPU".to_string() }], samples }
+    SampleTrace {
+        origin: ORIGIN.to_string(),
+        gpus: vec![GpuInfo { index: 0, name: "a planted GPU".to_string() }],
+        samples,
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub struct GpuInfo {
 }
 
 /// What can be asked for samples.
-pub trait Source: Send {
+pub trait SampleSource: Send {
     /// The GPUs that it has samples of.
     fn gpus(&self) -> Vec<GpuInfo>;
 
@@ -56,7 +56,7 @@ impl Planted {
     }
 }
 
-impl Source for Planted {
+impl SampleSource for Planted {
     fn gpus(&self) -> Vec<GpuInfo> {
         self.gpus.clone()
     }
@@ -76,7 +76,7 @@ impl Source for Planted {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoGpu;
 
-impl Source for NoGpu {
+impl SampleSource for NoGpu {
     fn gpus(&self) -> Vec<GpuInfo> {
         vec![GpuInfo { index: 0, name: "no GPU".to_string() }]
     }

@@ -1,7 +1,7 @@
 //! Samples in a file: a line of JSON each, below a first line that says where they come from. Or a CSV, for a spreadsheet.
 
 use crate::sample::{FIELDS, Sample};
-use crate::source::{GpuInfo, Planted, Source};
+use crate::source::{GpuInfo, Planted, SampleSource};
 use gpulab_measure::{Error, Result};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -12,7 +12,7 @@ const VERSION: u64 = 1;
 
 /// A recorded trace.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Trace {
+pub struct SampleTrace {
     /// `recorded`, or how it was made up.
     pub origin: String,
     /// The GPUs.
@@ -21,24 +21,24 @@ pub struct Trace {
     pub samples: Vec<Sample>,
 }
 
-impl Trace {
+impl SampleTrace {
     /// Reads a trace that a [`Recorder`] has written.
     ///
     /// # Errors
     /// [`Error::File`]; [`Error::Invalid`] where it is no trace, with the line where it ends to be one.
-    pub fn read(path: impl AsRef<Path>) -> Result<Trace> {
+    pub fn read(path: impl AsRef<Path>) -> Result<SampleTrace> {
         let path = path.as_ref();
         let failed =
             Error::io(path, "read the trace", "give a file that `gpulab monitor --record FILE.jsonl` has written");
         let text = std::fs::read_to_string(path).map_err(failed)?;
-        Trace::parse(&text, &path.display().to_string())
+        SampleTrace::parse(&text, &path.display().to_string())
     }
 
     /// The same from text; `name` is for errors.
     ///
     /// # Errors
     /// [`Error::Invalid`].
-    pub fn parse(text: &str, name: &str) -> Result<Trace> {
+    pub fn parse(text: &str, name: &str) -> Result<SampleTrace> {
         let not_one = |why: &str| {
             Error::invalid(
                 format!("{name} is no trace: {why}"),
@@ -56,7 +56,7 @@ impl Trace {
             let index = gpu["index"].as_u64().and_then(|index| u32::try_from(index).ok())?;
             Some(GpuInfo { index, name: gpu["name"].as_str()?.to_string() })
         });
-        let mut trace = Trace {
+        let mut trace = SampleTrace {
             origin: first["origin"].as_str().unwrap_or("of unknown origin").to_string(),
             gpus: gpus.collect(),
             samples: Vec::new(),
@@ -144,7 +144,7 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::File`].
-    pub fn create(path: impl AsRef<Path>, source: &dyn Source) -> Result<Recorder> {
+    pub fn create(path: impl AsRef<Path>, source: &dyn SampleSource) -> Result<Recorder> {
         let path = path.as_ref();
         let failed =
             Error::io(path, "begin the trace", "choose a name that is not taken, in a folder where you may write");
@@ -214,7 +214,7 @@ mod tests {
         folder
     }
 
-    fn record(path: &Path, trace: &Trace) {
+    fn record(path: &Path, trace: &SampleTrace) {
         let mut recorder = Recorder::create(path, &trace.source()).unwrap();
         trace.samples.iter().for_each(|sample| recorder.write(sample).unwrap());
     }
@@ -224,7 +224,7 @@ mod tests {
         let (folder, made) = (folder("again"), planted::course());
         let path = folder.join("a/trace.jsonl");
         record(&path, &made);
-        let read = Trace::read(&path).unwrap();
+        let read = SampleTrace::read(&path).unwrap();
         assert_eq!((&read.gpus, read.samples.len()), (&made.gpus, made.samples.len()));
         // NaN is not equal to itself, and is in there.
         assert!(format!("{:?}", read.samples) == format!("{:?}", made.samples));
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(rows.len(), made.samples.len());
         let power = columns.iter().position(|name| name == "power_w").unwrap();
         assert_eq!(rows[0][power].parse::<f64>().ok(), made.samples[0].power_w);
-        assert!(Trace::read(&path).unwrap_err().to_string().contains("is no trace"));
+        assert!(SampleTrace::read(&path).unwrap_err().to_string().contains("is no trace"));
         std::fs::remove_dir_all(folder).unwrap();
     }
 
@@ -254,8 +254,8 @@ mod tests {
         let begin = header("recorded", &[]).to_string();
         let sample = Sample::default().to_json().to_string();
         let whole = format!("{begin}\n{sample}\n");
-        assert_eq!(Trace::parse(&whole, "t").unwrap().samples.len(), 1);
-        assert_eq!(Trace::parse(&format!("{begin}\n"), "t").unwrap().samples.len(), 0);
+        assert_eq!(SampleTrace::parse(&whole, "t").unwrap().samples.len(), 1);
+        assert_eq!(SampleTrace::parse(&format!("{begin}\n"), "t").unwrap().samples.len(), 0);
         let backwards = sample.replace("1970", "1969");
         for (text, said) in [
             (String::new(), "t is no trace: its first line"),
@@ -265,10 +265,10 @@ mod tests {
             (format!("{begin}\n{}\n{sample}\n", &sample[..20]), "line 2, is no sample"),
             (format!("{whole}{backwards}\n"), "goes backwards"),
         ] {
-            let error = Trace::parse(&text, "t").unwrap_err().to_string();
+            let error = SampleTrace::parse(&text, "t").unwrap_err().to_string();
             assert!(error.contains(said) && error.contains("\nnext: "), "{text}: {error}");
         }
-        let error = Trace::read("no/such/trace.jsonl").unwrap_err();
+        let error = SampleTrace::read("no/such/trace.jsonl").unwrap_err();
         assert!(matches!(error, Error::File { .. }), "{error}");
     }
 }

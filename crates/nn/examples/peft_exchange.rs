@@ -4,7 +4,7 @@
 //!   logits that this crate computes with them;
 //! - `peft_exchange read FOLDER` reads adapters that peft has written, and the logits that it computed, and compares.
 
-use gpulab_nn::llama::{ChatModel, Precision, Projection};
+use gpulab_nn::llama::{ChatModel, Projection, WeightDtype};
 use gpulab_nn::lora::{Base, LoraConfig, Training, TunedLlama, load_peft, save_peft, write_base};
 use gpulab_nn::tensors::{HostTensor, TensorFile};
 use gpulab_nn::{DType, Device, Tensor};
@@ -52,7 +52,7 @@ fn read(chat: &ChatModel, folder: &Path) -> gpulab::Result<()> {
 
 fn main() -> gpulab::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let chat = ChatModel::practice(&Device::Cpu, Precision::Dense(DType::F32))?;
+    let chat = ChatModel::practice(&Device::Cpu, WeightDtype::Dense(DType::F32))?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["write", folder] => write(&chat, Path::new(folder)),
         ["read", folder] => read(&chat, Path::new(folder)),

@@ -5,9 +5,9 @@
 //!
 //! Stopped and started again it goes on: runs that the file has are not made anew. Nothing is timed.
 
-use gpulab_nn::llama::{ChatModel, Precision, Projection};
+use gpulab_nn::llama::{ChatModel, Projection, WeightDtype};
 use gpulab_nn::lora::{
-    Base, Example, LoraConfig, Part, Training, TunePlan, TunedLlama, Tuner, bookings, save_peft, score,
+    Base, Example, LoraConfig, Split, Training, TunePlan, TunedLlama, Tuner, bookings, save_peft, score,
 };
 use gpulab_nn::{DType, Device};
 use std::path::{Path, PathBuf};
@@ -69,8 +69,8 @@ fn recorded(path: &Path) -> Vec<String> {
 fn main() -> gpulab::Result<()> {
     let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "results/lora".to_string()));
     let (table, curves) = (folder.join("smollm2.csv"), folder.join("losses.csv"));
-    let chat = ChatModel::smollm2(&Device::Cpu, Precision::Dense(DType::F32))?;
-    let (examples, cases) = (bookings(Part::Training, EXAMPLES, 1), bookings(Part::HeldOut, CASES, 1));
+    let chat = ChatModel::smollm2(&Device::Cpu, WeightDtype::Dense(DType::F32))?;
+    let (examples, cases) = (bookings(Split::Training, EXAMPLES, 1), bookings(Split::HeldOut, CASES, 1));
     let mut done = recorded(&table);
     if done.is_empty() {
         let before = score(&chat, &cases)?;

@@ -12,7 +12,7 @@
 use candle_core::quantized::GgmlDType::{Q2K, Q3K, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use gpulab::measurement::Summary;
 use gpulab_nn::gpt::Text;
-use gpulab_nn::llama::{ChatModel, Llama, Precision};
+use gpulab_nn::llama::{ChatModel, Llama, WeightDtype};
 use gpulab_nn::quantize::{Format, Method, MiniFloat, Share, quantize, token_ms};
 use gpulab_nn::{DType, Device};
 use std::path::{Path, PathBuf};
@@ -188,7 +188,7 @@ fn main() -> gpulab::Result<()> {
     let path = PathBuf::from(std::env::args().nth(1).unwrap_or("results/quantization/smollm2.csv".to_string()));
     let command = "cargo run --release -p gpulab-nn --example record_quantization -- results/quantization/smollm2.csv";
     let device = Device::Cpu;
-    let dense = ChatModel::smollm2(&device, Precision::Dense(DType::F32))?;
+    let dense = ChatModel::smollm2(&device, WeightDtype::Dense(DType::F32))?;
     let text = Text::course()?;
     let tokens = |bytes: &[u8], count: usize| -> gpulab::Result<Vec<u32>> {
         let mut tokens = dense.tokenizer.encode(&String::from_utf8_lossy(&bytes[..(8 * count).min(bytes.len())]))?;
@@ -220,8 +220,8 @@ fn main() -> gpulab::Result<()> {
     };
     let none = (0.0, 0.0);
     add("f32, as the file says", 32.0, none, dense.llama.clone(), true)?;
-    add("bf16", 16.0, none, ChatModel::smollm2(&device, Precision::Dense(DType::BF16))?.llama, true)?;
-    let stored = ChatModel::smollm2(&device, Precision::AsStored)?.llama;
+    add("bf16", 16.0, none, ChatModel::smollm2(&device, WeightDtype::Dense(DType::BF16))?.llama, true)?;
+    let stored = ChatModel::smollm2(&device, WeightDtype::AsStored)?.llama;
     add("Q4_1 as stored, inputs in int8", 5.0, none, stored, true)?;
     for method in methods().into_iter().filter(|method| !known.contains(&method.name())) {
         let tokens = if matches!(method, Method::Round(_)) { SAMPLE } else { CALIBRATION };

@@ -172,6 +172,36 @@ fn out_of_order() -> Error {
     )
 }
 
+// ----------------------------------------------------------------------
+// What the models share.
+
+/// What hides a key: exp of it is 0 in f32, and unlike -∞ it makes no NaN where a whole row is hidden.
+pub(crate) const HIDDEN: f32 = -1e9;
+
+/// `[length, before + length]`: hides from each token those after it, with `before` tokens in the cache.
+pub(crate) fn causal_mask(length: usize, before: usize, device: &Device) -> Result<Tensor> {
+    let row = |i: usize| (0..before + length).map(move |j| if j > before + i { HIDDEN } else { 0.0 });
+    let mask: Vec<f32> = (0..length).flat_map(row).collect();
+    Ok(Tensor::from_vec(mask, (length, before + length), device)?)
+}
+
+/// softmax(q · kᵀ / √d + mask) · v, where several heads of `q` share one of `k` and `v`: the heads of a group stand under each
+/// other as more rows of one product, so nothing is copied for them.
+pub(crate) fn grouped_attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+    let (texts, heads, length, d) = q.dims4()?;
+    let (_, kv_heads, keys, _) = k.dims4()?;
+    let rows = heads / kv_heads * length;
+    let q = q.reshape((texts, kv_heads, rows, d))?;
+    let scores = (q.matmul(&k.transpose(2, 3)?)?.to_dtype(DType::F32)? / (d as f64).sqrt())?;
+    let mut scores = scores.reshape((texts, heads, length, keys))?;
+    if let Some(mask) = mask {
+        scores = scores.broadcast_add(mask)?;
+    }
+    let weights = candle_nn::ops::softmax_last_dim(&scores)?.to_dtype(v.dtype())?;
+    let gathered = weights.reshape((texts, kv_heads, rows, keys))?.matmul(v)?;
+    Ok(gathered.reshape((texts, heads, length, d))?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ pub mod gpt;
 pub mod llama;
 pub mod lora;
 pub mod memory;
+mod paged;
 pub mod quantize;
 mod tensor_id;
 pub mod tensors;
@@ -25,6 +26,7 @@ pub use device::DeviceKind;
 pub use flash::{FlashOp, plain_attention};
 /// The decode engine, which takes a GPT-2's [`gpt::Weights`].
 pub use gpulab_kernels::engine;
+pub use paged::{PagedCache, TextPart};
 pub use tensor_id::{reserve_tensor_ids, with_new_id};
 /// Hugging Face's tokenizers, for cells that train one.
 pub use tokenizers;

@@ -24,8 +24,8 @@ mod trace;
 mod traced;
 
 pub use activity::{Activity, ActivityKind, NamedRange};
-pub use ncu::{Add, Counted, Metric, NCU_METRICS, Stalls, TABLE_METRICS, ncu, ncu_command, parse_ncu};
-pub use nsys::{Shared, nsys, nsys_command, parse_nsys};
+pub use ncu::{Add, Counted, Metric, NCU_METRICS, Stalls, TABLE_METRICS, measure_ncu, ncu, ncu_command, parse_ncu};
+pub use nsys::{SummaryLine, nsys, nsys_command, parse_nsys};
 pub use programs::{Tooling, tools};
 pub use sanitizer::{Reported, parse_sanitizer, sanitize, sanitize_command};
 pub use sass::Sass;

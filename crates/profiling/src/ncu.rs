@@ -2,6 +2,7 @@
 
 use super::programs::{nothing, started, typed};
 use gpulab::error::Result;
+use gpulab::lesson::Lesson;
 use gpulab::measurement::{Backend, Measurement, Summary, figures};
 use gpulab::plot;
 use gpulab::plot::{Reached, Roofline};
@@ -154,6 +155,15 @@ pub fn ncu(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<Counted>> {
     let command = command(size.into(), rungs);
     let output = started(&command, Duration::from_secs(300))?;
     parse_ncu(&output.out).ok_or_else(|| nothing(&command, &output))
+}
+
+/// In a lesson: [`ncu`] where it is there and may read the counters, else what was recorded under that name.
+///
+/// # Errors
+/// As [`Lesson::measure_if_allowed`].
+pub fn measure_ncu(lesson: &Lesson, experiment: &str, size: usize, rungs: &[&str]) -> Result<Vec<Counted>> {
+    let to_rows = |counted: &Vec<Counted>, _| Counted::to_rows(counted, size);
+    lesson.measure_as_if_allowed(experiment, |_| ncu(size, rungs), to_rows, Counted::from_rows)
 }
 
 /// Reads what `ncu --csv` and `gpulab demo ladder` printed together; `None` where launches and counts do not agree.

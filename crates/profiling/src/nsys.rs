@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// One line of a summary: a kernel, or a kind of copy, with its part of the time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shared {
+pub struct SummaryLine {
     /// The kernel's name, or the kind of copy in Nsight Systems' words.
     pub name: String,
     /// Part of the time of all lines of its table, in percent.
@@ -22,7 +22,7 @@ pub struct Shared {
     pub median_us: f64,
 }
 
-impl fmt::Display for Shared {
+impl fmt::Display for SummaryLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (total, median) = (figures(self.total_us), figures(self.median_us));
         write!(f, "{:>5.1} %  {total:>9} µs in {:>4} of {median:>8} µs  {}", self.percent, self.instances, self.name)
@@ -52,7 +52,7 @@ fn stats(from: &str) -> Vec<String> {
 ///
 /// # Errors
 /// [`Error::Unsupported`] where the program is missing, may not look, or ends without tables.
-pub fn nsys(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<Shared>> {
+pub fn nsys(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<SummaryLine>> {
     let folder = std::env::temp_dir().join(format!("gpulab-nsys-{}", std::process::id()));
     let fix = "make room in the folder for temporary files";
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "make the folder", fix))?;
@@ -71,7 +71,7 @@ pub fn nsys(size: impl Into<Size>, rungs: &[&str]) -> Result<Vec<Shared>> {
 
 /// Reads what `nsys stats --format csv` prints: tables that begin with `Time (%),Total Time (ns)`, the name in the last
 /// column (kernels: `Name`, copies: `Operation`).
-pub fn parse_nsys(text: &str) -> Vec<Shared> {
+pub fn parse_nsys(text: &str) -> Vec<SummaryLine> {
     let mut found = Vec::new();
     let mut header: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -91,7 +91,7 @@ pub fn parse_nsys(text: &str) -> Vec<Shared> {
             if let (Some(percent), Some(total), Some(count)) = (number("Time (%)"), number("Total Time"), counted) {
                 let median_us = number("Med").unwrap_or(f64::NAN) / 1e3;
                 let name = cells.iter().next_back().unwrap_or_default().to_string();
-                found.push(Shared { name, percent, total_us: total / 1e3, instances: count as u64, median_us });
+                found.push(SummaryLine { name, percent, total_us: total / 1e3, instances: count as u64, median_us });
             }
         }
     }

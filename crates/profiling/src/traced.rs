@@ -44,19 +44,22 @@ impl RangeWork {
 pub fn measure_trace(lesson: &Lesson, experiment: &str, work: impl FnOnce(&Gpu) -> Result<Trace>) -> Result<Traced> {
     let name = format!("{}-{}.json", lesson.name(), experiment.replace([' ', '/', ':'], "_"));
     let file = results::file().with_file_name("traces").join(name);
-    let mut live = false;
-    let rows = lesson.measure_if_allowed(experiment, |gpu| {
+    let work = |gpu: &Gpu| {
         let trace = work(gpu)?;
         // With what only the records know, such as bytes and blocks.
         trace.save(&file)?;
-        live = true;
-        Ok(Span::to_rows(&trace.spans(), gpu.backend()))
-    })?;
-    let spans = Span::from_rows(&rows);
-    if !live {
-        save_spans(&spans, &file)?;
+        Ok(Traced { spans: trace.spans(), recorded_on: String::new(), file: file.clone() })
+    };
+    let to_rows = |traced: &Traced, backend| Span::to_rows(&traced.spans, backend);
+    let from_rows = |rows: &[Measurement]| {
+        let recorded_on = Measurement::recorded_on(rows);
+        Traced { spans: Span::from_rows(rows), recorded_on, file: file.clone() }
+    };
+    let traced = lesson.measure_as_if_allowed(experiment, work, to_rows, from_rows)?;
+    if !traced.recorded_on.is_empty() {
+        save_spans(&traced.spans, &file)?;
     }
-    Ok(Traced { spans, recorded_on: Measurement::recorded_on(&rows), file })
+    Ok(traced)
 }
 
 impl Traced {

@@ -1,6 +1,6 @@
 //! What collectives are made of: messages, and sums. Every function here is called by all ranks of a group.
 
-use crate::collectives::{Element, Op};
+use crate::collectives::{CollectiveElement, Op};
 use crate::port::Port;
 use gpulab_measure::Result;
 use std::ops::Range;
@@ -15,10 +15,13 @@ pub enum Algorithm {
     Tree,
     /// Pairs at distances 1, 2, 4 … exchange all they have: log₂ n steps of all the data. Where n is no power of two, two more.
     RecursiveDoubling,
+    /// A reduce-scatter in which every rank sends each part straight to its owner, who adds in the order of ranks; then an
+    /// all-gather in which every owner sends its part to all. As many messages and bytes as the ring, over links between all pairs.
+    Direct,
 }
 
 impl Algorithm {
-    /// All of them.
+    /// Those that differ in what they cost; [`Algorithm::Direct`] costs what the ring does.
     pub const ALL: [Algorithm; 3] = [Algorithm::Ring, Algorithm::Tree, Algorithm::RecursiveDoubling];
 
     /// `ring`, `tree`, `recursive doubling`.
@@ -27,6 +30,7 @@ impl Algorithm {
             Algorithm::Ring => "ring",
             Algorithm::Tree => "tree",
             Algorithm::RecursiveDoubling => "recursive doubling",
+            Algorithm::Direct => "direct messages",
         }
     }
 }
@@ -46,7 +50,7 @@ pub fn part(elements: usize, parts: usize, at: usize) -> Range<usize> {
 ///
 /// In step s rank r sends part r − s − 1 and adds the part before that to its own, so the sum of part c begins at rank c + 1,
 /// goes around, and ends at rank c: one order, the same in every run.
-pub(crate) fn ring_reduce_scatter<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
+pub(crate) fn ring_reduce_scatter<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
     let (n, me) = (port.size(), port.me);
     for step in 0..n - 1 {
         let (out, into) =
@@ -58,7 +62,7 @@ pub(crate) fn ring_reduce_scatter<T: Element>(port: &Port<'_>, data: &mut [T], o
 }
 
 /// Rank r has part r, and gets all others.
-pub(crate) fn ring_all_gather<T: Element>(port: &Port<'_>, data: &mut [T]) -> Result<()> {
+pub(crate) fn ring_all_gather<T: CollectiveElement>(port: &Port<'_>, data: &mut [T]) -> Result<()> {
     let (n, me) = (port.size(), port.me);
     for step in 0..n - 1 {
         let (out, into) = (part(data.len(), n, (me + n - step) % n), part(data.len(), n, (me + 2 * n - step - 1) % n));
@@ -68,8 +72,51 @@ pub(crate) fn ring_all_gather<T: Element>(port: &Port<'_>, data: &mut [T]) -> Re
     Ok(())
 }
 
+/// Sends each part of the data straight to its owner, and waits for nobody.
+pub(crate) fn scatter<T: CollectiveElement>(port: &Port<'_>, data: &[T]) -> Result<Vec<(usize, usize)>> {
+    let (n, me) = (port.size(), port.me);
+    // In step s everybody sends to the rank s further on: nobody gets two messages at once.
+    let owners = (1..n).map(|step| (me + step) % n);
+    owners.map(|to| Ok((to, port.post(to, data, part(data.len(), n, to), true)?))).collect()
+}
+
+/// Adds what the others have sent to this rank's own part, in the order of ranks: so the sum is the same as that of one rank that
+/// adds the parts one after the other.
+pub(crate) fn add_parts<T: CollectiveElement>(port: &Port<'_>, own: &mut [T], op: Op) -> Result<()> {
+    let (n, me) = (port.size(), port.me);
+    let mut parts: Vec<Vec<T>> = vec![Vec::new(); n];
+    parts[me] = own.to_vec();
+    for step in 1..n {
+        let from = (me + n - step) % n;
+        parts[from] = port.receive(from, own.len())?;
+    }
+    own.copy_from_slice(&parts[0]);
+    parts[1..].iter().for_each(|theirs| T::reduce(own, theirs, op));
+    Ok(())
+}
+
+/// Sends this rank's part to all others, and waits for nobody.
+pub(crate) fn hand_out<T: CollectiveElement>(
+    port: &Port<'_>,
+    data: &[T],
+    own: &Range<usize>,
+) -> Result<Vec<(usize, usize)>> {
+    let (n, me) = (port.size(), port.me);
+    (1..n).map(|step| (me + step) % n).map(|to| Ok((to, port.post(to, data, own.clone(), false)?))).collect()
+}
+
+/// Receives the parts of all others; they are `part` of the data's length.
+pub(crate) fn collect<T: CollectiveElement>(port: &Port<'_>, data: &mut [T]) -> Result<()> {
+    let (n, me) = (port.size(), port.me);
+    for from in (1..n).map(|step| (me + n - step) % n) {
+        let into = part(data.len(), n, from);
+        data[into.clone()].copy_from_slice(&port.receive(from, into.len())?);
+    }
+    Ok(())
+}
+
 /// Puts the reduced numbers on rank 0; the other ranks keep sums of some.
-fn tree_reduce<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
+fn tree_reduce<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
     let mut distance = 1;
     while distance < port.size() {
         if port.me & distance != 0 {
@@ -85,7 +132,7 @@ fn tree_reduce<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()
 }
 
 /// Puts the numbers of `root` on all ranks, by a binomial tree.
-pub(crate) fn tree_broadcast<T: Element>(port: &Port<'_>, data: &mut [T], root: usize) -> Result<()> {
+pub(crate) fn tree_broadcast<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], root: usize) -> Result<()> {
     let n = port.size();
     let (from_root, rank) = ((port.me + n - root) % n, |from_root: usize| (from_root + root) % n);
     let mut distance = n.next_power_of_two();
@@ -101,7 +148,7 @@ pub(crate) fn tree_broadcast<T: Element>(port: &Port<'_>, data: &mut [T], root: 
     Ok(())
 }
 
-fn recursive_doubling<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
+fn recursive_doubling<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], op: Op) -> Result<()> {
     let (n, me, all) = (port.size(), port.me, 0..data.len());
     let pairs = 1 << n.ilog2();
     // Where n is no power of two, the first ranks double up: an odd one works for its neighbour as well.
@@ -132,7 +179,7 @@ fn recursive_doubling<T: Element>(port: &Port<'_>, data: &mut [T], op: Op) -> Re
 }
 
 /// Reduces in place, on all ranks; [`Op::Avg`] divides at the end.
-pub(crate) fn all_reduce<T: Element>(port: &Port<'_>, data: &mut [T], op: Op, by: Algorithm) -> Result<()> {
+pub(crate) fn all_reduce<T: CollectiveElement>(port: &Port<'_>, data: &mut [T], op: Op, by: Algorithm) -> Result<()> {
     match by {
         _ if port.size() == 1 => {}
         Algorithm::Ring => {
@@ -144,13 +191,22 @@ pub(crate) fn all_reduce<T: Element>(port: &Port<'_>, data: &mut [T], op: Op, by
             tree_broadcast(port, data, 0)?;
         }
         Algorithm::RecursiveDoubling => recursive_doubling(port, data, op)?,
+        Algorithm::Direct => {
+            let own = part(data.len(), port.size(), port.me);
+            let sent = scatter(port, data)?;
+            add_parts(port, &mut data[own.clone()], op)?;
+            port.all_taken(&sent)?;
+            let sent = hand_out(port, data, &own)?;
+            collect(port, data)?;
+            port.all_taken(&sent)?;
+        }
     }
     average(data, op, port.size());
     Ok(())
 }
 
 /// Divides, where the op asks for it.
-pub(crate) fn average<T: Element>(data: &mut [T], op: Op, ranks: usize) {
+pub(crate) fn average<T: CollectiveElement>(data: &mut [T], op: Op, ranks: usize) {
     if op == Op::Avg {
         T::divide(data, ranks);
     }

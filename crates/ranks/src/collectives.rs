@@ -1,5 +1,6 @@
 //! What a rank can do, whatever it is.
 
+use crate::bf16::Bf16;
 use gpulab_measure::Result;
 use std::fmt::Debug;
 
@@ -29,21 +30,27 @@ impl Op {
 }
 
 /// A number that ranks exchange.
-pub trait Element: Copy + PartialEq + PartialOrd + Debug + Default + Send + Sync + 'static {
+pub trait CollectiveElement: Copy + PartialEq + PartialOrd + Debug + Default + Send + Sync + 'static {
     /// Rust's name of the type.
     const NAME: &'static str;
 
-    /// Makes each number of `own` and its neighbour in `theirs` one; [`Op::Avg`] adds here, and divides in [`Element::divide`].
+    /// Makes each number of `own` and its neighbour in `theirs` one; [`Op::Avg`] adds here, and divides in [`CollectiveElement::divide`].
     fn reduce(own: &mut [Self], theirs: &[Self], op: Op);
 
     /// Divides each number by the number of ranks; whole numbers are rounded towards 0.
     fn divide(data: &mut [Self], by: usize);
+
+    /// The numbers as bytes, the lowest byte of each first.
+    fn to_bytes(data: &[Self]) -> Vec<u8>;
+
+    /// The numbers of [`CollectiveElement::to_bytes`].
+    fn from_bytes(bytes: &[u8]) -> Vec<Self>;
 }
 
 // Over slices of one type, and not generic: so the loops are compiled here, optimised, and not again in each cell that calls them.
 macro_rules! element {
-    ($($kind:ident $add:expr),*) => {$(
-        impl Element for $kind {
+    ($($kind:ident $bits:ident $to_bits:expr, $from_bits:expr, $add:expr, $divide:expr);*) => {$(
+        impl CollectiveElement for $kind {
             const NAME: &'static str = stringify!($kind);
 
             fn reduce(own: &mut [Self], theirs: &[Self], op: Op) {
@@ -56,14 +63,31 @@ macro_rules! element {
             }
 
             fn divide(data: &mut [Self], by: usize) {
-                data.iter_mut().for_each(|x| *x /= by as $kind);
+                data.iter_mut().for_each(|x| *x = $divide(*x, by));
+            }
+
+            fn to_bytes(data: &[Self]) -> Vec<u8> {
+                data.iter().flat_map(|x| $bits::to_le_bytes($to_bits(*x))).collect()
+            }
+
+            fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+                let (numbers, _) = bytes.as_chunks();
+                numbers.iter().map(|bytes| $from_bits($bits::from_le_bytes(*bytes))).collect()
             }
         }
     )*};
 }
 
-// Whole numbers wrap, as they do in NCCL.
-element!(f32 |a, b| a + b, f64 |a, b| a + b, i32 i32::wrapping_add, i64 i64::wrapping_add, u32 u32::wrapping_add, u64 u64::wrapping_add);
+// Whole numbers wrap, as they do in NCCL; bf16 is rounded after each addition.
+element!(
+    f32 u32 f32::to_bits, f32::from_bits, |a, b| a + b, |x, by| x / by as f32;
+    f64 u64 f64::to_bits, f64::from_bits, |a, b| a + b, |x, by| x / by as f64;
+    i32 i32 |x| x, |x| x, i32::wrapping_add, |x, by| x / by as i32;
+    i64 i64 |x| x, |x| x, i64::wrapping_add, |x, by| x / by as i64;
+    u32 u32 |x| x, |x| x, u32::wrapping_add, |x, by| x / by as u32;
+    u64 u64 |x| x, |x| x, u64::wrapping_add, |x, by| x / by as u64;
+    Bf16 u16 |x: Bf16| x.0, Bf16, |a: Bf16, b: Bf16| Bf16::from_f32(a.to_f32() + b.to_f32()), |x: Bf16, by| Bf16::from_f32(x.to_f32() / by as f32)
+);
 
 /// One rank's place among the ranks of its group (a communicator, as MPI and NCCL call it).
 ///

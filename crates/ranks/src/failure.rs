@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Why a world ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum FailureCause {
     /// A rank makes another call than the rest: another collective, length, element type, root or order.
     Mismatch,
     /// Each rank that is left waits for another one.
@@ -25,7 +25,7 @@ pub enum Cause {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
     /// What happened.
-    pub cause: Cause,
+    pub cause: FailureCause,
     /// The ranks that it happened to, in order; of a deadlock, those that wait.
     pub ranks: Vec<usize>,
     /// What happened, with rank, call, file and line.

@@ -1,14 +1,15 @@
-//! Ranks and their collectives: one interface, [`Collectives`], and two worlds behind it.
+//! Ranks and their collectives: one interface, [`Collectives`], and three worlds behind it: threads, processes, GPUs.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`collectives`] | the interface: all-reduce, reduce-scatter, all-gather, broadcast, send, receive, barrier, groups |
 //! | [`world`] | ranks that are threads of this CPU; messages are real, and each one is recorded |
-//! | [`algorithms`] | ring, tree and recursive doubling, over nothing but messages |
+//! | [`algorithms`] | ring, tree, recursive doubling and direct messages, over nothing but messages |
 //! | [`log`] | what was sent: messages with their step, and the calls that waited for them |
 //! | [`cost`] | the time that recorded messages would take on links of a stated latency and bandwidth |
 //! | [`picture`] | an all-reduce drawn step by step, from its messages |
-//! | [`place`] | rank and world size from the environment of `torchrun`, Slurm or MPI |
+//! | [`place`] | rank and world size from the environment of `torchrun`, Slurm or MPI, and where the ranks meet |
+//! | [`processes`] | ranks that are processes, on one host or several, over TCP |
 //! | `nccl` | ranks that are NVIDIA GPUs, one thread a GPU (feature `nccl`) |
 //!
 //! ```
@@ -25,6 +26,7 @@
 //! ```
 
 pub mod algorithms;
+mod bf16;
 pub mod collectives;
 pub mod cost;
 mod failure;
@@ -34,15 +36,19 @@ pub mod nccl;
 pub mod picture;
 pub mod place;
 mod port;
+pub mod processes;
 mod rank;
+mod wire;
 pub mod world;
 
 pub use algorithms::Algorithm;
-pub use collectives::{Collectives, Communicator, Element, Op};
+pub use bf16::Bf16;
+pub use collectives::{CollectiveElement, Collectives, Communicator, Op};
 pub use cost::{Link, bus_factor};
-pub use failure::{Cause, Failure};
+pub use failure::{Failure, FailureCause};
 pub use log::{Call, Log, Message};
 pub use picture::steps;
 pub use place::Place;
-pub use rank::Rank;
+pub use processes::Processes;
+pub use rank::{Gathering, Rank, Scattering};
 pub use world::{Run, World};

@@ -54,6 +54,21 @@ pub(crate) enum Event {
         sent: usize,
         received: usize,
     },
+    /// Sent, without waiting.
+    Post(usize),
+    /// Computed.
+    Compute(usize),
+}
+
+/// What a rank said that it computes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Computed {
+    /// The rank, by its number in the world.
+    pub rank: usize,
+    /// What.
+    pub label: String,
+    /// How long it would take, in µs: stated, not measured.
+    pub us: f64,
 }
 
 /// All messages and calls of a run.
@@ -63,6 +78,8 @@ pub struct Log {
     pub messages: Vec<Message>,
     /// In the order in which they began.
     pub calls: Vec<Call>,
+    /// In the order in which it was said.
+    pub computed: Vec<Computed>,
     /// What each rank did, by the messages' places in the list.
     pub(crate) events: Vec<Vec<Event>>,
 }
@@ -94,6 +111,8 @@ impl Log {
         for event in self.events.iter_mut().flatten() {
             *event = match *event {
                 Event::Send(at) => Event::Send(place[at]),
+                Event::Post(at) => Event::Post(place[at]),
+                Event::Compute(at) => Event::Compute(at),
                 Event::Receive(at) => Event::Receive(place[at]),
                 Event::Exchange { sent, received } => Event::Exchange { sent: place[sent], received: place[received] },
             };
@@ -124,6 +143,11 @@ impl Log {
     /// How many bytes that rank received.
     pub fn bytes_received(&self, rank: usize) -> usize {
         self.messages.iter().filter(|message| message.to == rank).map(|message| message.bytes).sum()
+    }
+
+    /// How many bytes that rank sent in calls of this name, such as `all_gather`.
+    pub fn bytes_sent_in(&self, rank: usize, call: &str) -> usize {
+        self.messages.iter().filter(|one| one.from == rank && one.call == call).map(|one| one.bytes).sum()
     }
 
     /// The rank that comes last to most of the collectives of the world, where one does to more than half of them.

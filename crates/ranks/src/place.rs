@@ -73,6 +73,66 @@ impl Place {
         }
         Ok(Place { rank: 0, size: 1, local_rank: 0 })
     }
+
+    /// Host and port at which rank 0 waits for the others, such as `node003:29400`: `MASTER_ADDR` and `MASTER_PORT` where they are set
+    /// (`torchrun` has a server of its own there, and the next port is taken); else the first host of Slurm's list, with a port that
+    /// follows from the job's number; else this host, where all ranks are on it.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpulab_ranks::Place;
+    /// let slurm = [("SLURM_STEP_NODELIST", "node[003-007,012]"), ("SLURM_JOB_ID", "4711"), ("SLURM_STEP_ID", "0")];
+    /// let of = |name: &str| slurm.iter().find(|one| one.0 == name).map(|one| one.1.to_string());
+    /// assert_eq!(Place { rank: 9, size: 16, local_rank: 1 }.meeting_point(of)?, "node003:24711");
+    /// # Ok::<(), gpulab_measure::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where nothing says where rank 0 is, or `MASTER_PORT` is no port.
+    pub fn meeting_point(self, variable: impl Fn(&str) -> Option<String>) -> Result<String> {
+        let number = |name: &str| variable(name).and_then(|text| text.trim().parse::<usize>().ok());
+        if let Some(host) = variable("MASTER_ADDR").filter(|host| !host.is_empty()) {
+            let given = variable("MASTER_PORT").unwrap_or_else(|| MEETING_PORT.to_string());
+            let port: u16 = given.trim().parse().map_err(|_| {
+                Error::invalid(
+                    format!("MASTER_PORT is `{given}`, which is no port"),
+                    "set it to a number from 1024 to 65000",
+                )
+            })?;
+            let taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|text| text == "True");
+            return Ok(format!("{host}:{}", if taken { port.wrapping_add(1) } else { port }));
+        }
+        if let Some(hosts) = variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST")) {
+            // Jobs, and steps of a job, that share a node get ports of their own.
+            let job = number("SLURM_JOB_ID").unwrap_or(0) + 7 * number("SLURM_STEP_ID").unwrap_or(0);
+            return Ok(format!("{}:{}", first_host(&hosts), 20_000 + job % 10_000));
+        }
+        let here = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().find_map(|name| number(name));
+        if self.size == 1 || here == Some(self.size) {
+            return Ok(format!("127.0.0.1:{MEETING_PORT}"));
+        }
+        Err(Error::invalid(
+            format!("rank {} of {} does not know where rank 0 is", self.rank, self.size),
+            "set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port there, for all ranks",
+        ))
+    }
+}
+
+/// Where nothing names a port.
+const MEETING_PORT: u16 = 29_400;
+
+/// The first of Slurm's list of hosts: `node[003-007,012],login1` is `node003` and more.
+fn first_host(list: &str) -> String {
+    let end = list.find([',', '[']).unwrap_or(list.len());
+    let (prefix, rest) = list.split_at(end);
+    match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((numbers, suffix)) => {
+            let number = numbers.split([',', '-']).next().unwrap_or_default();
+            let suffix = suffix.split(',').next().unwrap_or_default();
+            format!("{prefix}{number}{suffix}")
+        }
+        None => prefix.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -95,6 +155,26 @@ mod tests {
         assert_eq!(of(&[("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "1")]).unwrap().rank, 1);
         // Nobody's variable.
         assert_eq!(of(&[("WORLD_SIZE", "8")]).unwrap().size, 1);
+    }
+
+    #[test]
+    fn the_ranks_meet_where_the_launcher_says() {
+        let of = |place: Place, variables: &[(&str, &str)]| {
+            place.meeting_point(|name| variables.iter().find(|one| one.0 == name).map(|one| one.1.to_string()))
+        };
+        let place = Place { rank: 1, size: 4, local_rank: 1 };
+        let master = [("MASTER_ADDR", "node7"), ("MASTER_PORT", "29500")];
+        assert_eq!(of(place, &master).unwrap(), "node7:29500");
+        let torchrun = [&master[..], &[("TORCHELASTIC_USE_AGENT_STORE", "True")]].concat();
+        assert_eq!(of(place, &torchrun).unwrap(), "node7:29501");
+        assert!(of(place, &[("MASTER_ADDR", "a"), ("MASTER_PORT", "x")]).unwrap_err().to_string().contains("no port"));
+        for (list, first) in [("a1,a2", "a1"), ("gpu-[1,3]-ib,x", "gpu-1-ib"), ("n[01-16]", "n01"), ("solo", "solo")] {
+            assert_eq!(of(place, &[("SLURM_JOB_NODELIST", list)]).unwrap(), format!("{first}:20000"));
+        }
+        assert_eq!(of(place, &[("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]).unwrap(), "127.0.0.1:29400");
+        let two_hosts = of(place, &[("OMPI_COMM_WORLD_LOCAL_SIZE", "2")]).unwrap_err().to_string();
+        assert!(two_hosts.contains("does not know where rank 0 is") && two_hosts.contains("set MASTER_ADDR"));
+        assert_eq!(of(Place { rank: 0, size: 1, local_rank: 0 }, &[]).unwrap(), "127.0.0.1:29400");
     }
 
     #[test]

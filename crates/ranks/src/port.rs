@@ -3,17 +3,19 @@
 //! A rank that has to wait says so first. So the moment in which each rank that is left waits for another one is seen at once,
 //! and needs no time limit: that is a deadlock.
 
-use crate::collectives::{Element, Op};
-use crate::failure::{Cause, Failure};
-use crate::log::{Call, Event, Log, Message};
+use crate::collectives::{CollectiveElement, Op};
+use crate::failure::{Failure, FailureCause};
+use crate::log::{Call, Computed, Event, Log, Message};
+use crate::wire::{Frame, Links};
 use gpulab_measure::{Error, Result};
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How a rank is to fail, so that it can be tried.
@@ -32,6 +34,8 @@ pub(crate) struct Settings {
     pub limit: Duration,
     /// Whether a send returns only when its message has been received.
     pub rendezvous: bool,
+    /// Whether messages and calls are recorded.
+    pub recorded: bool,
     pub faults: Vec<Fault>,
 }
 
@@ -90,11 +94,36 @@ pub(crate) struct Group {
 
 struct Packet {
     message: usize,
-    dtype: &'static str,
+    dtype: Cow<'static, str>,
     elements: usize,
-    data: Box<dyn Any + Send>,
+    data: Data,
     /// The sender's line.
-    place: Place,
+    place: Sender,
+    /// The collective that it belongs to, in the words of its sender; empty where ranks are threads, whose calls are compared when
+    /// they are entered.
+    signature: String,
+}
+
+enum Data {
+    /// Of a thread of this process: a `Vec` of the element type.
+    Here(Box<dyn Any + Send>),
+    /// Of another process.
+    Bytes(Vec<u8>),
+}
+
+/// The line of the sender.
+enum Sender {
+    Here(Place),
+    There(String),
+}
+
+impl fmt::Display for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sender::Here(place) => f.write_str(&line(place)),
+            Sender::There(line) => f.write_str(line),
+        }
+    }
 }
 
 /// What a rank waits for.
@@ -130,8 +159,11 @@ struct State {
     doing: Vec<Option<(&'static str, Place)>>,
     /// Whether it is still in that call.
     inside: Vec<bool>,
-    /// Messages that each rank has sent.
+    /// Messages that each rank has sent; and all of them together, which numbers the next one.
     sent: Vec<usize>,
+    messages: usize,
+    /// Messages that nobody has received yet.
+    in_flight: HashSet<usize>,
     /// Of each group's nth collective, who came first, and with what.
     entered: HashMap<(u64, usize), (usize, Signature, Place)>,
     failure: Option<(Failure, Instant)>,
@@ -145,10 +177,12 @@ pub(crate) struct Shared {
     wake: Vec<Condvar>,
     begin: Instant,
     pub settings: Settings,
+    /// The way to the other ranks, where each is a process of its own.
+    links: Option<Arc<Links>>,
 }
 
 impl Shared {
-    pub fn new(ranks: usize, settings: Settings) -> Shared {
+    pub fn new(ranks: usize, settings: Settings, links: Option<Arc<Links>>) -> Shared {
         let log = Log { events: vec![Vec::new(); ranks], ..Log::default() };
         let state = State {
             mail: HashMap::new(),
@@ -156,12 +190,49 @@ impl Shared {
             doing: vec![None; ranks],
             inside: vec![false; ranks],
             sent: vec![0; ranks],
+            messages: 0,
+            in_flight: HashSet::new(),
             entered: HashMap::new(),
             failure: None,
             log,
         };
         let wake = (0..ranks).map(|_| Condvar::new()).collect();
-        Shared { state: Mutex::new(state), wake, begin: Instant::now(), settings }
+        Shared { state: Mutex::new(state), wake, begin: Instant::now(), settings, links }
+    }
+
+    /// Ends the world because of what was seen of another process.
+    pub fn fail_with(&self, cause: FailureCause, ranks: Vec<usize>, what: String, fix: &str) {
+        self.fail(&mut self.lock(), cause, ranks, what, fix);
+    }
+
+    /// What ended the world, if anything has: as it is told to other processes.
+    pub fn failed(&self) -> Option<(FailureCause, Vec<usize>, String, String)> {
+        let state = self.lock();
+        let (failure, _) = state.failure.as_ref()?;
+        Some((failure.cause, failure.ranks.clone(), failure.what.clone(), failure.fix.clone()))
+    }
+
+    /// Takes in a message of another process.
+    pub fn arrived(&self, from: usize, to: usize, frame: Frame) {
+        let packet = Packet {
+            message: usize::MAX,
+            dtype: Cow::Owned(frame.dtype),
+            elements: frame.elements,
+            data: Data::Bytes(frame.bytes),
+            place: Sender::There(frame.line),
+            signature: frame.signature,
+        };
+        let key = (frame.group, frame.tag, from, to);
+        self.lock().mail.entry(key).or_default().push_back(packet);
+        self.wake[to].notify_all();
+    }
+
+    /// Waits until all other ranks have ended, or one has failed.
+    pub fn wait_for_all(&self, rank: usize) {
+        let mut state = self.lock();
+        while state.failure.is_none() && !state.status.iter().all(|status| matches!(status, Status::Ended)) {
+            state = self.wake[rank].wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -173,7 +244,7 @@ impl Shared {
     }
 
     /// Ends the world, unless it has ended before: the first failure is the cause of the others.
-    fn fail(&self, state: &mut State, cause: Cause, ranks: Vec<usize>, what: String, fix: &str) {
+    fn fail(&self, state: &mut State, cause: FailureCause, ranks: Vec<usize>, what: String, fix: &str) {
         if state.failure.is_none() {
             let (fix, log) = (fix.to_string(), Box::default());
             state.failure = Some((Failure { cause, ranks, what, fix, ended_ms: 0.0, log }, Instant::now()));
@@ -181,10 +252,20 @@ impl Shared {
         }
     }
 
+    /// Notes what a rank says that it computes.
+    pub fn computes(&self, rank: usize, label: &str, us: f64) {
+        if self.settings.recorded {
+            let log = &mut self.lock().log;
+            log.events[rank].push(Event::Compute(log.computed.len()));
+            log.computed.push(Computed { rank, label: label.to_string(), us });
+        }
+    }
+
     /// Notes that a rank is done, and how.
-    pub fn ended(&self, rank: usize, with: Option<(Cause, String)>) {
+    pub fn ended(&self, rank: usize, with: Option<(FailureCause, String)>) {
         let mut state = self.lock();
         state.status[rank] = Status::Ended;
+        self.wake.iter().for_each(Condvar::notify_all);
         if let Some((cause, said)) = with {
             let place = match (&state.doing[rank], state.inside[rank]) {
                 (None, _) => " before its first call".to_string(),
@@ -192,11 +273,11 @@ impl Shared {
                 (Some((name, place)), false) => format!(" after `{name}` ({})", line(place)),
             };
             let (what, fix) = match cause {
-                Cause::Panicked => (
+                FailureCause::Panicked => (
                     format!("rank {rank} panicked{place}: {said}"),
                     "look there: the other ranks were well, and were ended with it",
                 ),
-                Cause::Died => (
+                FailureCause::Died => (
                     format!("rank {rank} died{place}, without a word"),
                     "look for its process in the system's log (out of memory? killed?), and start again from the last checkpoint",
                 ),
@@ -229,7 +310,7 @@ impl Shared {
     fn has(state: &State, rank: usize, need: Need) -> bool {
         match need {
             Need::From { rank: from, group, tag } => state.mail.contains_key(&(group, tag, from, rank)),
-            Need::Taken { message, .. } => !state.log.messages[message].received_us.is_nan(),
+            Need::Taken { message, .. } => !state.in_flight.contains(&message),
         }
     }
 
@@ -258,10 +339,15 @@ impl Shared {
         }
         for (rank, status) in state.status.iter().enumerate() {
             if matches!(status, Status::Ended) {
-                let last = state.doing[rank].map_or("without any call".to_string(), |(name, place)| {
+                let none = if self.links.is_some() { ";" } else { "without any call" };
+                let last = state.doing[rank].map_or(none.to_string(), |(name, place)| {
                     format!("; its last call was `{name}` ({})", line(place))
                 });
-                what += &format!("\n  rank {rank} has ended{}{last}", if last.starts_with(';') { "" } else { " " });
+                let last = last.trim_end_matches(';');
+                what += &format!(
+                    "\n  rank {rank} has ended{}{last}",
+                    if last.is_empty() || last.starts_with(';') { "" } else { " " }
+                );
             }
         }
         let gone = state.status.iter().any(|status| matches!(status, Status::Ended));
@@ -272,7 +358,7 @@ impl Shared {
             }
         };
         let ranks = waiting.into_iter().map(|(rank, _)| rank).collect();
-        self.fail(state, Cause::Deadlock, ranks, what, fix);
+        self.fail(state, FailureCause::Deadlock, ranks, what, fix);
     }
 }
 
@@ -286,7 +372,16 @@ pub(crate) struct Port<'a> {
     number: usize,
     tag: usize,
     place: Place,
-    entry: usize,
+    /// What the receiver in another process compares; empty where ranks are threads.
+    signature: String,
+    /// Its place among the recorded calls.
+    entry: Option<usize>,
+}
+
+impl fmt::Debug for Port<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} in `{}`", self.me, self.name)
+    }
 }
 
 impl<'a> Port<'a> {
@@ -312,10 +407,13 @@ impl<'a> Port<'a> {
         let mut state = shared.lock();
         (state.doing[rank], state.inside[rank]) = (Some((name, place)), true);
         let tag = if signature.is_some() { number + 1 } else { 0 };
+        let told = signature.as_ref().filter(|_| shared.links.is_some()).map(ToString::to_string).unwrap_or_default();
         let entered_us = shared.now_us();
-        let entry = state.log.calls.len();
-        state.log.calls.push(Call { rank, group: group.id, number, name, entered_us, left_us: f64::NAN });
-        if let Some(signature) = signature {
+        let entry = shared.settings.recorded.then(|| {
+            state.log.calls.push(Call { rank, group: group.id, number, name, entered_us, left_us: f64::NAN });
+            state.log.calls.len() - 1
+        });
+        if let Some(signature) = signature.filter(|_| shared.links.is_none()) {
             let key = (group.id, number);
             match state.entered.get(&key) {
                 None => drop(state.entered.insert(key, (rank, signature, place))),
@@ -327,12 +425,12 @@ impl<'a> Port<'a> {
                         line(place)
                     );
                     let fix = "make the same calls in the same order, of the same length and type, on every rank: compare the two lines";
-                    shared.fail(&mut state, Cause::Mismatch, vec![rank], what, fix);
+                    shared.fail(&mut state, FailureCause::Mismatch, vec![rank], what, fix);
                 }
                 Some(_) => {}
             }
         }
-        let port = Port { shared, group, me, name, number, tag, place, entry };
+        let port = Port { shared, group, me, name, number, tag, place, signature: told, entry };
         port.alive(&state)?;
         Ok(port)
     }
@@ -346,10 +444,25 @@ impl<'a> Port<'a> {
         self.group.members[self.me]
     }
 
+    /// The rank goes on with something else, and comes back by [`Port::resume`].
+    pub fn pause(&self) {
+        self.shared.lock().inside[self.rank()] = false;
+    }
+
+    /// The rank is back in the call, from that line.
+    pub fn resume(&mut self, place: Place) -> Result<()> {
+        self.place = place;
+        let mut state = self.shared.lock();
+        (state.doing[self.rank()], state.inside[self.rank()]) = (Some((self.name, place)), true);
+        self.alive(&state)
+    }
+
     /// The call is over.
     pub fn leave(self) -> Result<()> {
         let mut state = self.shared.lock();
-        state.log.calls[self.entry].left_us = self.shared.now_us();
+        if let Some(entry) = self.entry {
+            state.log.calls[entry].left_us = self.shared.now_us();
+        }
         state.inside[self.rank()] = false;
         self.alive(&state)
     }
@@ -361,11 +474,24 @@ impl<'a> Port<'a> {
         }
     }
 
-    /// Posts a message; it is on its way when this returns.
-    fn post<T: Element>(&self, to: usize, data: &[T], start: usize, reduces: bool) -> Result<usize> {
+    /// Sends `data[range]` to that member, and waits for nobody.
+    pub fn post<T: CollectiveElement>(
+        &self,
+        to: usize,
+        data: &[T],
+        range: Range<usize>,
+        reduces: bool,
+    ) -> Result<usize> {
+        let sent = self.put(to, &data[range.clone()], range.start, reduces)?;
+        self.note(Event::Post(sent));
+        Ok(sent)
+    }
+
+    /// Puts a message on its way.
+    fn put<T: CollectiveElement>(&self, to: usize, data: &[T], start: usize, reduces: bool) -> Result<usize> {
         let (from, to) = (self.rank(), self.group.members[to]);
         // The copy is the work; it is done before the lock is taken.
-        let packet: Vec<T> = data.to_vec();
+        let packet: Vec<T> = if self.shared.links.is_none() { data.to_vec() } else { Vec::new() };
         let mut state = self.shared.lock();
         self.alive(&state)?;
         let sent = state.sent[from];
@@ -374,21 +500,43 @@ impl<'a> Port<'a> {
             std::panic::panic_any(Vanished);
         }
         state.sent[from] += 1;
-        let message = state.log.messages.len();
-        state.log.messages.push(Message {
-            call: self.name,
-            number: self.number,
-            step: 0,
-            from,
-            to,
-            chunk: start..start + data.len(),
-            bytes: size_of_val(data),
-            reduces,
-            sent_us: self.shared.now_us(),
-            received_us: f64::NAN,
-        });
-        let (elements, data) = (packet.len(), Box::new(packet));
-        let packet = Packet { message, dtype: T::NAME, elements, data, place: self.place };
+        let message = state.messages;
+        state.messages += 1;
+        if let Some(links) = &self.shared.links {
+            drop(state);
+            let frame = Frame {
+                group: self.group.id,
+                tag: self.tag,
+                elements: data.len(),
+                dtype: T::NAME.to_string(),
+                signature: self.signature.clone(),
+                line: line(self.place),
+                bytes: T::to_bytes(data),
+            };
+            // Where it cannot be sent, the receiver is gone: the thread that reads from it says so, and how.
+            if links.send(to, &frame).is_err() {
+                drop(self.wait(self.shared.lock(), Need::From { rank: to, group: u64::MAX, tag: usize::MAX })?);
+            }
+            return Ok(message);
+        }
+        state.in_flight.insert(message);
+        if self.shared.settings.recorded {
+            state.log.messages.push(Message {
+                call: self.name,
+                number: self.number,
+                step: 0,
+                from,
+                to,
+                chunk: start..start + data.len(),
+                bytes: size_of_val(data),
+                reduces,
+                sent_us: self.shared.now_us(),
+                received_us: f64::NAN,
+            });
+        }
+        let (elements, data) = (packet.len(), Data::Here(Box::new(packet)));
+        let (dtype, place) = (Cow::Borrowed(T::NAME), Sender::Here(self.place));
+        let packet = Packet { message, dtype, elements, data, place, signature: String::new() };
         state.mail.entry((self.group.id, self.tag, from, to)).or_default().push_back(packet);
         self.shared.wake[to].notify_all();
         Ok(message)
@@ -427,6 +575,7 @@ impl<'a> Port<'a> {
             }
         }
         let seen = match (&state.doing[late], state.inside[late]) {
+            _ if self.shared.links.is_some() => "has sent nothing for it, and its process is alive".to_string(),
             (None, _) => "has made no call yet".to_string(),
             (Some((name, place)), true) => format!("is still in `{name}` ({})", line(place)),
             (Some((name, place)), false) => format!("has computed since `{name}` ({})", line(place)),
@@ -440,7 +589,7 @@ impl<'a> Port<'a> {
         );
         self.shared.fail(
             state,
-            Cause::Late,
+            FailureCause::Late,
             vec![late],
             what,
             "see what that rank does there; if it needs the time, give the world a longer `time_limit`",
@@ -448,7 +597,7 @@ impl<'a> Port<'a> {
     }
 
     /// Takes the next message of that rank; its elements are put at `start`.
-    fn take<T: Element>(&self, from: usize, elements: usize) -> Result<(usize, Vec<T>)> {
+    fn take<T: CollectiveElement>(&self, from: usize, elements: usize) -> Result<(usize, Vec<T>)> {
         let (from, to) = (self.group.members[from], self.rank());
         let state = self.shared.lock();
         let need = Need::From { rank: from, group: self.group.id, tag: self.tag };
@@ -459,26 +608,45 @@ impl<'a> Port<'a> {
         if packets.is_empty() {
             state.mail.remove(&key);
         }
+        if packet.signature != self.signature {
+            let number = self.number;
+            let what = format!(
+                "the ranks do not make the same calls: as collective {number} of {}, rank {from} calls {} ({}), and rank {to} calls {} ({})",
+                if self.group.id == 0 { "the world" } else { "their group" },
+                packet.signature,
+                packet.place,
+                self.signature,
+                line(self.place)
+            );
+            let fix = "make the same calls in the same order, of the same length and type, on every rank: compare the two lines";
+            self.shared.fail(&mut state, FailureCause::Mismatch, vec![from, to], what, fix);
+        }
         if packet.dtype != T::NAME || packet.elements != elements {
             let what = format!(
                 "rank {from} sends {} {} ({}), and rank {to} receives {elements} {} ({})",
                 packet.elements,
                 packet.dtype,
-                line(packet.place),
+                packet.place,
                 T::NAME,
                 line(self.place)
             );
             let fix = "make lengths and types of the two calls equal";
-            self.shared.fail(&mut state, Cause::Mismatch, vec![from, to], what, fix);
+            self.shared.fail(&mut state, FailureCause::Mismatch, vec![from, to], what, fix);
         }
         self.alive(&state)?;
-        state.log.messages[packet.message].received_us = self.shared.now_us();
+        state.in_flight.remove(&packet.message);
+        if let Some(message) = state.log.messages.get_mut(packet.message) {
+            message.received_us = self.shared.now_us();
+        }
         if self.shared.settings.rendezvous {
             self.shared.wake[from].notify_all();
         }
         drop(state);
-        let data = packet.data.downcast::<Vec<T>>().expect("the types were compared");
-        Ok((packet.message, *data))
+        let data = match packet.data {
+            Data::Here(data) => *data.downcast::<Vec<T>>().expect("the types were compared"),
+            Data::Bytes(bytes) => T::from_bytes(&bytes),
+        };
+        Ok((packet.message, data))
     }
 
     /// With rendezvous: waits until that message has been received.
@@ -490,27 +658,34 @@ impl<'a> Port<'a> {
         Ok(())
     }
 
+    /// With rendezvous: waits until all of these have been received, each by its receiver.
+    pub fn all_taken(&self, sent: &[(usize, usize)]) -> Result<()> {
+        sent.iter().try_for_each(|(to, message)| self.taken(*to, *message))
+    }
+
     fn note(&self, event: Event) {
-        self.shared.lock().log.events[self.rank()].push(event);
+        if self.shared.settings.recorded {
+            self.shared.lock().log.events[self.rank()].push(event);
+        }
     }
 
     /// Sends `data[range]` to that member of the group.
-    pub fn send<T: Element>(&self, to: usize, data: &[T], range: Range<usize>, reduces: bool) -> Result<()> {
-        let sent = self.post(to, &data[range.clone()], range.start, reduces)?;
+    pub fn send<T: CollectiveElement>(&self, to: usize, data: &[T], range: Range<usize>, reduces: bool) -> Result<()> {
+        let sent = self.put(to, &data[range.clone()], range.start, reduces)?;
         self.taken(to, sent)?;
         self.note(Event::Send(sent));
         Ok(())
     }
 
     /// Receives so many elements from that member.
-    pub fn receive<T: Element>(&self, from: usize, elements: usize) -> Result<Vec<T>> {
+    pub fn receive<T: CollectiveElement>(&self, from: usize, elements: usize) -> Result<Vec<T>> {
         let (received, data) = self.take(from, elements)?;
         self.note(Event::Receive(received));
         Ok(data)
     }
 
     /// Sends `data[range]` to one member, and receives so many elements from another, at the same time.
-    pub fn exchange<T: Element>(
+    pub fn exchange<T: CollectiveElement>(
         &self,
         to: usize,
         data: &[T],
@@ -519,7 +694,7 @@ impl<'a> Port<'a> {
         from: usize,
         elements: usize,
     ) -> Result<Vec<T>> {
-        let sent = self.post(to, &data[range.clone()], range.start, reduces)?;
+        let sent = self.put(to, &data[range.clone()], range.start, reduces)?;
         let (received, data) = self.take(from, elements)?;
         self.taken(to, sent)?;
         self.note(Event::Exchange { sent, received });

@@ -1,7 +1,7 @@
 //! A rank that is a thread of this CPU.
 
 use crate::algorithms::{self, Algorithm};
-use crate::collectives::{Collectives, Communicator, Element, Op};
+use crate::collectives::{CollectiveElement, Collectives, Communicator, Op};
 use crate::port::{Group, Place, Port, Shared, Signature};
 use gpulab_measure::{Error, Result};
 use std::cell::Cell;
@@ -43,9 +43,80 @@ impl Rank {
         self.group.members.len()
     }
 
-    /// The same rank, whose all-reduces go by that algorithm.
+    /// The same rank, whose all-reduces go by that algorithm. A reduce-scatter and an all-gather go around a ring, or by direct
+    /// messages where that is the algorithm.
     pub fn by(&self, algorithm: Algorithm) -> Rank {
         Rank { by: algorithm, ..self.clone() }
+    }
+
+    /// States that this rank now computes for so long, in µs: for [`Link::replay`](crate::Link::replay), which has no clock.
+    /// Nothing is waited for.
+    pub fn compute(&self, label: &str, us: f64) {
+        self.shared.computes(self.group.members[self.me], label, us);
+    }
+
+    /// Begins an all-gather, and returns while the messages are on their way; [`Gathering::wait`] ends it. Every rank of the group
+    /// begins it, in the same place among its collectives; other calls may come before the end. It goes by direct messages, so that
+    /// no rank has to pass on what it waits for.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpulab_ranks::World;
+    /// let run = World::new(3).run(|rank| {
+    ///     let (own, mut all) = ([rank.rank() as f32], [0.0; 3]);
+    ///     let gathering = rank.start_all_gather(&own)?;
+    ///     // … compute …
+    ///     gathering.wait(&mut all)?;
+    ///     Ok(all)
+    /// })?;
+    /// assert_eq!(run.results, [[0.0, 1.0, 2.0]; 3]);
+    /// # Ok::<(), gpulab_measure::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Collectives`].
+    #[track_caller]
+    pub fn start_all_gather<T: CollectiveElement>(&self, own: &[T]) -> Result<Gathering<'_, T>> {
+        let elements = own.len() * self.size();
+        let signature = Signature { by: Algorithm::Direct.name(), ..of::<T>("all_gather", elements) };
+        let port = self.enter(signature, Location::caller())?;
+        // The place of this rank's part in the whole, which the log tells; the message carries the part alone.
+        let mut all = vec![T::default(); elements];
+        let range = self.me * own.len()..(self.me + 1) * own.len();
+        all[range.clone()].copy_from_slice(own);
+        let sent = algorithms::hand_out(&port, &all, &range)?;
+        port.pause();
+        Ok(Gathering { port, own: own.to_vec(), sent })
+    }
+
+    /// Begins a reduce-scatter, and returns while the messages are on their way; [`Scattering::wait`] ends it. As
+    /// [`Rank::start_all_gather`]; the parts are added in the order of ranks.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpulab_ranks::{Op, World};
+    /// let run = World::new(2).run(|rank| {
+    ///     let (data, mut own) = ([1.0 + rank.rank() as f32, 10.0], [0.0]);
+    ///     let scattering = rank.start_reduce_scatter(&data, Op::Sum)?;
+    ///     scattering.wait(&mut own)?;
+    ///     Ok(own[0])
+    /// })?;
+    /// assert_eq!(run.results, [3.0, 20.0]);
+    /// # Ok::<(), gpulab_measure::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Collectives`]; `LengthMismatch` where the ranks do not divide the length.
+    #[track_caller]
+    pub fn start_reduce_scatter<T: CollectiveElement>(&self, data: &[T], op: Op) -> Result<Scattering<'_, T>> {
+        let own = data.len() / self.size();
+        parts("start_reduce_scatter: the data of all ranks together".to_string(), data.len(), own * self.size())?;
+        let by = Algorithm::Direct.name();
+        let signature = Signature { op: Some(op), by, ..of::<T>("reduce_scatter", data.len()) };
+        let port = self.enter(signature, Location::caller())?;
+        let sent = algorithms::scatter(&port, data)?;
+        port.pause();
+        Ok(Scattering { port, own: data[self.me * own..][..own].to_vec(), op, sent })
     }
 
     /// Vanishes, as a process does that is killed: the thread ends without a word, and the world with it.
@@ -81,7 +152,60 @@ impl Rank {
     }
 }
 
-fn of<T: Element>(name: &'static str, elements: usize) -> Signature {
+/// An all-gather on its way.
+#[must_use = "an all-gather that is begun ends with `wait`"]
+#[derive(Debug)]
+pub struct Gathering<'a, T> {
+    port: Port<'a>,
+    own: Vec<T>,
+    sent: Vec<(usize, usize)>,
+}
+
+impl<T: CollectiveElement> Gathering<'_, T> {
+    /// Waits for the parts of all ranks, and puts them into `all`, in the order of ranks.
+    ///
+    /// # Errors
+    /// As [`Collectives`].
+    #[track_caller]
+    pub fn wait(mut self, all: &mut [T]) -> Result<()> {
+        let (len, me) = (self.own.len(), self.port.me);
+        parts("all_gather: room for the data of all ranks".to_string(), all.len(), len * self.port.size())?;
+        self.port.resume(Location::caller())?;
+        all[me * len..][..len].copy_from_slice(&self.own);
+        algorithms::collect(&self.port, all)?;
+        self.port.all_taken(&self.sent)?;
+        self.port.leave()
+    }
+}
+
+/// A reduce-scatter on its way.
+#[must_use = "a reduce-scatter that is begun ends with `wait`"]
+#[derive(Debug)]
+pub struct Scattering<'a, T> {
+    port: Port<'a>,
+    own: Vec<T>,
+    op: Op,
+    sent: Vec<(usize, usize)>,
+}
+
+impl<T: CollectiveElement> Scattering<'_, T> {
+    /// Waits for what all ranks have sent, and puts this rank's part of the reduced numbers into `own`.
+    ///
+    /// # Errors
+    /// As [`Collectives`].
+    #[track_caller]
+    pub fn wait(mut self, own: &mut [T]) -> Result<()> {
+        parts("reduce_scatter: room for a rank's part".to_string(), own.len(), self.own.len())?;
+        self.port.resume(Location::caller())?;
+        algorithms::add_parts(&self.port, &mut self.own, self.op)?;
+        self.port.all_taken(&self.sent)?;
+        algorithms::average(&mut self.own, self.op, self.port.size());
+        own.copy_from_slice(&self.own);
+        self.port.leave()
+    }
+}
+
+fn of<T: CollectiveElement>(name: &'static str, elements: usize) -> Signature {
     Signature { name, dtype: T::NAME, elements, op: None, root: None, by: "" }
 }
 
@@ -121,7 +245,7 @@ impl Communicator for Rank {
     }
 }
 
-impl<T: Element> Collectives<[T]> for Rank {
+impl<T: CollectiveElement> Collectives<[T]> for Rank {
     #[track_caller]
     fn all_reduce(&self, data: &mut [T], op: Op) -> Result<()> {
         let signature = Signature { op: Some(op), by: self.by.name(), ..of::<T>("all_reduce", data.len()) };
@@ -134,8 +258,18 @@ impl<T: Element> Collectives<[T]> for Rank {
     fn reduce_scatter(&self, data: &[T], own: &mut [T], op: Op) -> Result<()> {
         let what = "reduce_scatter: the data of all ranks together".to_string();
         parts(what, data.len(), own.len() * self.group.members.len())?;
-        let signature = Signature { op: Some(op), ..of::<T>("reduce_scatter", data.len()) };
+        let direct = self.by == Algorithm::Direct;
+        let by = if direct { self.by.name() } else { "" };
+        let signature = Signature { op: Some(op), by, ..of::<T>("reduce_scatter", data.len()) };
         let port = self.enter(signature, Location::caller())?;
+        if direct {
+            let sent = algorithms::scatter(&port, data)?;
+            own.copy_from_slice(&data[self.me * own.len()..][..own.len()]);
+            algorithms::add_parts(&port, own, op)?;
+            port.all_taken(&sent)?;
+            algorithms::average(own, op, port.size());
+            return port.leave();
+        }
         let mut sums = data.to_vec();
         algorithms::ring_reduce_scatter(&port, &mut sums, op)?;
         own.copy_from_slice(&sums[self.me * own.len()..][..own.len()]);
@@ -147,8 +281,17 @@ impl<T: Element> Collectives<[T]> for Rank {
     fn all_gather(&self, own: &[T], all: &mut [T]) -> Result<()> {
         let what = "all_gather: room for the data of all ranks".to_string();
         parts(what, all.len(), own.len() * self.group.members.len())?;
-        let port = self.enter(of::<T>("all_gather", all.len()), Location::caller())?;
-        all[self.me * own.len()..][..own.len()].copy_from_slice(own);
+        let direct = self.by == Algorithm::Direct;
+        let by = if direct { self.by.name() } else { "" };
+        let port = self.enter(Signature { by, ..of::<T>("all_gather", all.len()) }, Location::caller())?;
+        let range = self.me * own.len()..(self.me + 1) * own.len();
+        all[range.clone()].copy_from_slice(own);
+        if direct {
+            let sent = algorithms::hand_out(&port, all, &range)?;
+            algorithms::collect(&port, all)?;
+            port.all_taken(&sent)?;
+            return port.leave();
+        }
         algorithms::ring_all_gather(&port, all)?;
         port.leave()
     }

@@ -1,7 +1,7 @@
 //! Ranks that are threads of this CPU.
 
 use crate::cost::Link;
-use crate::failure::{Cause, Failure};
+use crate::failure::{Failure, FailureCause};
 use crate::log::Log;
 use crate::port::{Fault, Group, Settings, Shared, Vanished};
 use crate::rank::Rank;
@@ -15,7 +15,7 @@ use std::time::Duration;
 ///
 /// Whatever is wrong with their calls ends the world with a [`Failure`] that names rank, call, file and line:
 /// ```
-/// use gpulab_ranks::{Cause, Collectives, Op, World};
+/// use gpulab_ranks::{FailureCause, Collectives, Op, World};
 /// let failure = World::new(3)
 ///     .run(|rank| {
 ///         let mut x = vec![1.0_f32; 4];
@@ -25,7 +25,7 @@ use std::time::Duration;
 ///         Ok(())
 ///     })
 ///     .unwrap_err();
-/// assert_eq!((failure.cause, failure.ranks.as_slice()), (Cause::Deadlock, &[0, 2][..]));
+/// assert_eq!((failure.cause, failure.ranks.as_slice()), (FailureCause::Deadlock, &[0, 2][..]));
 /// assert!(failure.what.contains("rank 2 waits in `all_reduce`") && failure.what.contains("rank 1 has ended"));
 /// ```
 #[derive(Debug, Clone)]
@@ -51,7 +51,8 @@ impl World {
     /// For no rank at all.
     pub fn new(ranks: usize) -> World {
         assert!(ranks > 0, "a world has at least one rank\nnext: give a number from 1");
-        let settings = Settings { limit: Duration::from_secs(10), rendezvous: false, faults: Vec::new() };
+        let settings =
+            Settings { limit: Duration::from_secs(10), rendezvous: false, recorded: true, faults: Vec::new() };
         World { ranks, settings }
     }
 
@@ -65,6 +66,20 @@ impl World {
     /// it a message waits in memory for its receiver.
     pub fn rendezvous(mut self) -> World {
         self.settings.rendezvous = true;
+        self
+    }
+
+    /// From now on neither messages nor calls are recorded, so that a long run needs no memory for them: its log stays empty.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpulab_ranks::{Collectives, Op, World};
+    /// let run = World::new(2).unrecorded().run(|rank| rank.all_reduce(&mut [1.0_f32; 8][..], Op::Sum))?;
+    /// assert!(run.log.messages.is_empty() && run.log.calls.is_empty());
+    /// # Ok::<(), gpulab_measure::Error>(())
+    /// ```
+    pub fn unrecorded(mut self) -> World {
+        self.settings.recorded = false;
         self
     }
 
@@ -100,25 +115,11 @@ impl World {
 
     /// [`World::run`] of code that keeps its own results.
     fn run_all(&self, code: &(dyn Fn(&Rank) -> Result<()> + Sync)) -> Result<Log, Failure> {
-        let shared = Arc::new(Shared::new(self.ranks, self.settings.clone()));
+        let shared = Arc::new(Shared::new(self.ranks, self.settings.clone(), None));
         let world = Arc::new(Group { id: 0, members: (0..self.ranks).collect() });
-        quiet_panics();
         let one = |rank: usize| {
             let own = Rank::new(Arc::clone(&shared), Arc::clone(&world), rank);
-            CAUGHT.set(true);
-            let outcome = catch_unwind(AssertUnwindSafe(|| code(&own)));
-            CAUGHT.set(false);
-            let with = match outcome {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some((Cause::Failed, error.to_string())),
-                Err(payload) if payload.is::<Vanished>() => Some((Cause::Died, String::new())),
-                Err(payload) => {
-                    let text = payload.downcast_ref::<&str>().map(ToString::to_string);
-                    let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-                    Some((Cause::Panicked, format!("{text}{}", PLACE.take())))
-                }
-            };
-            shared.ended(rank, with);
+            shared.ended(rank, caught(|| code(&own)));
         };
         std::thread::scope(|scope| {
             let spawn = |rank: usize| {
@@ -131,7 +132,7 @@ impl World {
         });
         // In steps of a world in which each message takes one.
         let in_steps = |log: Log| {
-            let starts = Link::UNIT.replay(&log).starts_us;
+            let starts = Link::UNIT.replay_with(&log, 0.0).starts_us;
             log.in_steps(&starts)
         };
         match shared.outcome() {
@@ -146,6 +147,24 @@ thread_local! {
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
     /// Where the last one was.
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs a rank's code, and says how it failed, if it did.
+pub(crate) fn caught(code: impl FnOnce() -> Result<()>) -> Option<(FailureCause, String)> {
+    quiet_panics();
+    CAUGHT.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(code));
+    CAUGHT.set(false);
+    match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some((FailureCause::Failed, error.to_string())),
+        Err(payload) if payload.is::<Vanished>() => Some((FailureCause::Died, String::new())),
+        Err(payload) => {
+            let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Some((FailureCause::Panicked, format!("{text}{}", PLACE.take())))
+        }
+    }
 }
 
 /// Panics of ranks print nothing: what they say stands in the failure.

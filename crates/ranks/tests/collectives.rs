@@ -2,7 +2,9 @@
 
 use gpulab_measure::{Error, Result};
 use gpulab_ranks::algorithms::part;
-use gpulab_ranks::{Algorithm, Cause, Collectives, Communicator, Failure, Link, Op, Rank, World, bus_factor, steps};
+use gpulab_ranks::{
+    Algorithm, Collectives, Communicator, Failure, FailureCause, Link, Op, Rank, World, bus_factor, steps,
+};
 use std::time::{Duration, Instant};
 
 const WORLDS: [usize; 7] = [1, 2, 3, 4, 5, 7, 8];
@@ -181,7 +183,7 @@ fn reduce(rank: &Rank, len: usize) -> Result<()> {
 #[test]
 fn a_rank_that_skips_a_collective_is_found_without_waiting() {
     let found = failure(World::new(4), |rank| if rank.rank() == 2 { Ok(()) } else { reduce(rank, 8) });
-    assert_eq!((found.cause, found.ranks.as_slice()), (Cause::Deadlock, &[0, 1, 3][..]));
+    assert_eq!((found.cause, found.ranks.as_slice()), (FailureCause::Deadlock, &[0, 1, 3][..]));
     for part in ["rank 3 waits in `all_reduce`", "collectives.rs:", "rank 2 has ended without any call"] {
         assert!(found.what.contains(part), "{part}: {found}");
     }
@@ -215,7 +217,7 @@ fn calls_that_differ_are_named_with_both_lines() {
     ];
     for (code, parts) in codes {
         let found = failure(World::new(2), code);
-        assert_eq!(found.cause, Cause::Mismatch, "{found}");
+        assert_eq!(found.cause, FailureCause::Mismatch, "{found}");
         assert!(parts.iter().all(|part| found.what.contains(part)), "{parts:?}: {found}");
         assert_eq!(found.what.matches("collectives.rs:").count(), 2, "{found}");
     }
@@ -223,7 +225,7 @@ fn calls_that_differ_are_named_with_both_lines() {
         0 => rank.send(&[1.0_f32; 3][..], 1),
         _ => rank.recv(&mut [0.0_f32; 4][..], 0),
     });
-    assert_eq!(messages.cause, Cause::Mismatch);
+    assert_eq!(messages.cause, FailureCause::Mismatch);
     assert!(messages.what.contains("sends 3 f32") && messages.what.contains("receives 4 f32"), "{messages}");
 }
 
@@ -238,10 +240,10 @@ fn a_rank_that_panics_dies_or_fails_ends_the_others_at_once() {
         })
     };
     let found = failure(World::new(4), |rank| calls(rank, || panic!("index {} out of bounds", 7)));
-    assert_eq!((found.cause, found.ranks.as_slice()), (Cause::Panicked, &[2][..]));
+    assert_eq!((found.cause, found.ranks.as_slice()), (FailureCause::Panicked, &[2][..]));
     assert!(found.what.contains("rank 2 panicked after `all_reduce`") && found.what.contains("index 7 out of bounds"));
     let found = failure(World::new(4).kill(3, 100), |rank| calls(rank, || ()));
-    assert_eq!((found.cause, found.ranks.as_slice()), (Cause::Died, &[3][..]));
+    assert_eq!((found.cause, found.ranks.as_slice()), (FailureCause::Died, &[3][..]));
     assert!(found.what.contains("rank 3 died in `all_reduce`"), "{found}");
     assert!(found.log.messages_sent(3) == 100 && found.ended_ms < 1000.0);
     let found = failure(World::new(3), |rank| {
@@ -250,11 +252,11 @@ fn a_rank_that_panics_dies_or_fails_ends_the_others_at_once() {
         }
         calls(rank, || ())
     });
-    assert_eq!((found.cause, found.ranks.as_slice()), (Cause::Failed, &[1][..]));
+    assert_eq!((found.cause, found.ranks.as_slice()), (FailureCause::Failed, &[1][..]));
     assert!(found.what.contains("rank 1 returned an error before its first call: the loss is NaN"), "{found}");
     assert_eq!(found.fix, "lower the learning rate");
     let found = failure(World::new(2), |rank| if rank.rank() == 1 { rank.die() } else { reduce(rank, 4) });
-    assert_eq!(found.cause, Cause::Died);
+    assert_eq!(found.cause, FailureCause::Died);
 }
 
 #[test]
@@ -266,7 +268,7 @@ fn two_that_send_first_are_a_deadlock_where_a_send_waits() {
     };
     assert!(World::new(2).run(both_send).is_ok());
     let found = failure(World::new(2).rendezvous(), both_send);
-    assert_eq!(found.cause, Cause::Deadlock);
+    assert_eq!(found.cause, FailureCause::Deadlock);
     assert!(found.what.contains("waits in `send`") && found.what.contains("for rank 0 to receive"), "{found}");
     assert!(found.fix.contains("send_recv"));
 }
@@ -279,7 +281,7 @@ fn a_late_rank_is_named_and_a_slow_one_found() {
         }
         reduce(rank, 6)
     });
-    assert_eq!((late.cause, late.ranks.as_slice()), (Cause::Late, &[1][..]));
+    assert_eq!((late.cause, late.ranks.as_slice()), (FailureCause::Late, &[1][..]));
     assert!(late.what.contains("rank 1 is late") && late.what.contains("has made no call yet"), "{late}");
     let run = World::new(4).slow(2, Duration::from_millis(20)).run(|rank| (0..5).try_for_each(|_| reduce(rank, 64)));
     let slow = run.unwrap().log.straggler().expect("one is slow");

@@ -10,13 +10,11 @@
 //! | columns, and a GPU | [`OnGpu`]: the kernels of `kernels/table/`; also on a simulated GPU |
 //! | results of both | [`PipelineResult::differs`] |
 //! | the question what is fast | [`cpu_times`], [`core_times`], [`gpu_times`], [`read_times`], [`transfer_times`]: rows to plot |
-//! | rows in `metrics.csv` | [`report()`]: CPU against GPU, by experiment |
 
 mod on_cores;
 mod on_cpu;
 mod on_gpu;
 mod pipeline;
-pub mod report;
 mod rides;
 mod times;
 
@@ -24,7 +22,6 @@ pub use on_cores::OnCores;
 pub use on_cpu::OnCpu;
 pub use on_gpu::OnGpu;
 pub use pipeline::{Joined, Moments, PipelineResult, RideLimits, Stage, Zone, plain};
-pub use report::{SpeedReport, report};
 pub use rides::{Drivers, Rides, drivers, rides, write_csv};
 pub use times::{core_times, cpu_times, gpu_times, read_times, transfer_times};
 

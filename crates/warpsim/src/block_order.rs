@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::{Result, SimulatorError};
 
 /// The order in which the blocks of a launch start. CUDA promises none, so a kernel must be right in all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -69,7 +69,7 @@ impl fmt::Display for BlockOrder {
 }
 
 impl FromStr for BlockOrder {
-    type Err = Error;
+    type Err = SimulatorError;
 
     /// Reads `forward`, `reverse` or `random:SEED`.
     fn from_str(text: &str) -> Result<Self> {
@@ -78,7 +78,7 @@ impl FromStr for BlockOrder {
             ("forward", _) => Ok(Self::Forward),
             ("reverse", _) => Ok(Self::Reverse),
             (_, Some(seed)) => Ok(Self::Random(seed)),
-            _ => Err(Error::Call(format!(
+            _ => Err(SimulatorError::Call(format!(
                 "`{text}` is no order of blocks\nnext: write forward, reverse or random:SEED, such as random:1"
             ))),
         }

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::block_order::BlockOrder;
-use crate::error::{Error, Result};
+use crate::error::{Result, SimulatorError};
 use crate::exec::{self, Machine};
 use crate::launch::{Arg, Attributes, Launch, MULTIPROCESSORS, check_cluster, check_shape, pack, resident};
 use crate::memory::{DeviceMemory, window};
-use crate::module::{Inner, Module};
+use crate::module::{Inner, PtxModule};
 use crate::ptx::ast::{Init, Variable};
 use crate::ptx::types::Space;
 use crate::report::Report;
-use crate::watch::Watch;
+use crate::watch::WatchedWarp;
 
 /// A GPU that is simulated on this machine's cores.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Device {
     step_budget: u64,
     checks: bool,
     counters: bool,
-    watch: Option<Watch>,
+    watch: Option<WatchedWarp>,
     order: BlockOrder,
 }
 
@@ -81,7 +81,7 @@ impl Device {
 
     /// Keeps the accesses of one warp in [`Report::accesses`]; `None`, as at first, keeps none. A launch without that
     /// block or warp gives none. Only the watched warp runs slower.
-    pub fn set_watch(&mut self, watch: Option<Watch>) {
+    pub fn set_watch(&mut self, watch: Option<WatchedWarp>) {
         self.watch = watch;
     }
 
@@ -98,7 +98,7 @@ impl Device {
     pub fn alloc(&mut self, bytes: usize) -> Result<u64> {
         self.memory
             .alloc(bytes as u64, None)
-            .ok_or_else(|| Error::Call(format!("no memory for {bytes} bytes\nnext: use smaller buffers")))
+            .ok_or_else(|| SimulatorError::Call(format!("no memory for {bytes} bytes\nnext: use smaller buffers")))
     }
 
     /// Frees an allocation by its address.
@@ -109,7 +109,7 @@ impl Device {
         let freed = self.memory.free(address);
         freed
             .then_some(())
-            .ok_or_else(|| Error::Call(format!("no allocation starts at {address:#x}\nnext: free it once")))
+            .ok_or_else(|| SimulatorError::Call(format!("no allocation starts at {address:#x}\nnext: free it once")))
     }
 
     /// Copies bytes to the device.
@@ -146,7 +146,9 @@ impl Device {
 
     fn range(&self, address: u64, len: usize) -> Result<(usize, usize)> {
         self.memory.range(address, len as u64).ok_or_else(|| {
-            Error::Call(format!("{len} bytes at {address:#x} are not inside one allocation\nnext: check the size"))
+            SimulatorError::Call(format!(
+                "{len} bytes at {address:#x} are not inside one allocation\nnext: check the size"
+            ))
         })
     }
 
@@ -154,7 +156,7 @@ impl Device {
     ///
     /// # Errors
     /// No such kernel, arguments that do not fit its parameters, a shape over the limits.
-    pub fn launch(&mut self, module: &Module, kernel: &str, launch: Launch, args: &[Arg]) -> Result<Report> {
+    pub fn launch(&mut self, module: &PtxModule, kernel: &str, launch: Launch, args: &[Arg]) -> Result<Report> {
         self.launch_with(module, kernel, launch, Attributes::NONE, args)
     }
 
@@ -165,7 +167,7 @@ impl Device {
     /// As [`Device::launch`]; more blocks than [`Device::blocks_at_a_time`].
     pub fn launch_cooperative(
         &mut self,
-        module: &Module,
+        module: &PtxModule,
         kernel: &str,
         launch: Launch,
         args: &[Arg],
@@ -180,7 +182,7 @@ impl Device {
     /// As [`Device::launch_cooperative`]; a grid without whole clusters, more than 8 blocks a cluster.
     pub fn launch_with(
         &mut self,
-        module: &Module,
+        module: &PtxModule,
         kernel: &str,
         launch: Launch,
         attributes: Attributes,
@@ -189,7 +191,7 @@ impl Device {
         let fit = self.blocks_at_a_time(module, kernel, launch)?;
         let blocks: u64 = launch.grid.iter().map(|&n| u64::from(n)).product();
         if attributes.cooperative && blocks > u64::from(fit) {
-            return Err(Error::Call(format!(
+            return Err(SimulatorError::Call(format!(
                 "a cooperative launch of {blocks} blocks, and {fit} of `{kernel}` run at a time on the \
                  {MULTIPROCESSORS} multiprocessors of the simulated GPU\nnext: launch at most {fit} blocks, and let each do more"
             )));
@@ -202,14 +204,14 @@ impl Device {
     ///
     /// # Errors
     /// No such kernel, a shape over the limits.
-    pub fn blocks_at_a_time(&self, module: &Module, kernel: &str, launch: Launch) -> Result<u32> {
+    pub fn blocks_at_a_time(&self, module: &PtxModule, kernel: &str, launch: Launch) -> Result<u32> {
         let kernel = module.kernel(kernel)?;
         check_shape(kernel, &launch).map(|shared| resident(&launch, shared))
     }
 
     fn run(
         &mut self,
-        module: &Module,
+        module: &PtxModule,
         kernel: &str,
         launch: Launch,
         args: &[Arg],
@@ -244,7 +246,7 @@ impl Device {
             watch: self.watch,
         };
         let outcome = exec::launch(&machine, self.cores)
-            .ok_or_else(|| Error::Call("no memory for the launch and its checks\nnext: launch smaller blocks, use smaller buffers, or leave the checks out".into()))?;
+            .ok_or_else(|| SimulatorError::Call("no memory for the launch and its checks\nnext: launch smaller blocks, use smaller buffers, or leave the checks out".into()))?;
         Ok(Report::new(kernel, &module.inner.files, outcome))
     }
 
@@ -257,11 +259,9 @@ impl Device {
         let mut addresses = Vec::new();
         for variable in &inner.variables {
             let address = self.memory.alloc(variable.bytes, Some(variable.name.clone()));
-            addresses.push(
-                address.ok_or_else(|| {
-                    Error::Call("no memory for the module's variables\nnext: make them smaller".into())
-                })?,
-            );
+            addresses.push(address.ok_or_else(|| {
+                SimulatorError::Call("no memory for the module's variables\nnext: make them smaller".into())
+            })?);
         }
         for (variable, &address) in inner.variables.iter().zip(&addresses) {
             for (at, init) in variable.init.iter().enumerate() {
@@ -287,8 +287,8 @@ impl Device {
     }
 }
 
-fn unknown(variable: &Variable, name: &str) -> Error {
-    Error::Call(format!(
+fn unknown(variable: &Variable, name: &str) -> SimulatorError {
+    SimulatorError::Call(format!(
         "`{}` starts as the address of `{name}`, which is no variable\nnext: compile again",
         variable.name
     ))

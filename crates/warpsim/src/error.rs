@@ -3,11 +3,11 @@
 use std::fmt;
 
 /// The result of a call into the simulator.
-pub type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T> = std::result::Result<T, SimulatorError>;
 
 /// Why the simulator could not do as asked; the text ends with the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum SimulatorError {
     /// The text is not PTX as this crate knows it.
     Syntax {
         /// Line of the PTX text, from 1.
@@ -43,7 +43,7 @@ impl fmt::Display for SourceLine {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for SimulatorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Syntax { line, message } => {
@@ -61,4 +61,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for SimulatorError {}

@@ -1,7 +1,7 @@
 //! What a launch is asked for: its shape and its arguments.
 
 use crate::decode::Kernel;
-use crate::error::{Error, Result};
+use crate::error::{Result, SimulatorError};
 use crate::memory::Bytes;
 
 /// Shared memory of a block at most, in bytes: what an H100 gives (227 KiB).
@@ -95,24 +95,26 @@ pub(crate) fn check_shape(kernel: &Kernel, launch: &Launch) -> Result<u64> {
     let inside = |shape: [u32; 3], most: [u32; 3]| shape.iter().zip(most).all(|(&n, most)| n >= 1 && n <= most);
     if !inside(launch.block, MAX_BLOCK) || threads > MAX_THREADS {
         let block = launch.block;
-        return Err(Error::Call(format!(
+        return Err(SimulatorError::Call(format!(
             "a block of {block:?} threads\nnext: 1 to {MAX_THREADS} in all, at most {MAX_BLOCK:?} along x, y, z"
         )));
     }
     if !inside(launch.grid, MAX_GRID) {
         let grid = launch.grid;
-        return Err(Error::Call(format!("a grid of {grid:?} blocks\nnext: 1 to {MAX_GRID:?} along x, y, z")));
+        return Err(SimulatorError::Call(format!("a grid of {grid:?} blocks\nnext: 1 to {MAX_GRID:?} along x, y, z")));
     }
     let layout = &kernel.layout;
     if layout.local_bytes > MAX_LOCAL || layout.param_bytes > MAX_PARAMS {
         let (local, params) = (layout.local_bytes, layout.param_bytes);
-        return Err(Error::Call(format!(
+        return Err(SimulatorError::Call(format!(
             "{local} bytes of local memory a thread, {params} of parameters\nnext: at most {MAX_LOCAL} and {MAX_PARAMS}"
         )));
     }
     let shared = layout.shared_bytes.saturating_add(launch.shared_bytes.into());
     if shared > MAX_SHARED {
-        return Err(Error::Call(format!("{shared} bytes of shared memory a block\nnext: use at most {MAX_SHARED}")));
+        return Err(SimulatorError::Call(format!(
+            "{shared} bytes of shared memory a block\nnext: use at most {MAX_SHARED}"
+        )));
     }
     Ok(shared)
 }
@@ -122,7 +124,7 @@ pub(crate) fn check_cluster(kernel: &Kernel, launch: &Launch, asked: Option<[u32
     if let (Some(asked), Some(own)) = (asked, kernel.cluster)
         && asked != own
     {
-        return Err(Error::Call(format!(
+        return Err(SimulatorError::Call(format!(
             "clusters of {asked:?} blocks, and `{}` is compiled for {own:?}\nnext: leave the cluster out of the launch",
             kernel.name
         )));
@@ -131,12 +133,12 @@ pub(crate) fn check_cluster(kernel: &Kernel, launch: &Launch, asked: Option<[u32
     let blocks: u64 = cluster.iter().map(|&n| u64::from(n)).product();
     let grid = launch.grid;
     if !(1..=MAX_CLUSTER).contains(&blocks) {
-        return Err(Error::Call(format!(
+        return Err(SimulatorError::Call(format!(
             "a cluster of {cluster:?} blocks\nnext: 1 to {MAX_CLUSTER} in all, which every GPU with clusters runs"
         )));
     }
     if (0..3).any(|axis| !grid[axis].is_multiple_of(cluster[axis])) {
-        return Err(Error::Call(format!(
+        return Err(SimulatorError::Call(format!(
             "a grid of {grid:?} blocks has no whole clusters of {cluster:?}\nnext: make each side a multiple"
         )));
     }
@@ -157,19 +159,20 @@ pub(crate) fn pack(kernel: &Kernel, args: &[Arg]) -> Result<Bytes> {
     let (name, wanted) = (&kernel.name, layout.params.len());
     if args.len() != wanted {
         let given = args.len();
-        return Err(Error::Call(format!(
+        return Err(SimulatorError::Call(format!(
             "`{name}` has {wanted} parameters, {given} were given\nnext: give one for each"
         )));
     }
     let size = usize::try_from(layout.param_bytes).ok().and_then(Bytes::zeros);
-    let mut out =
-        size.ok_or_else(|| Error::Call(format!("the parameters of `{name}` are too large\nnext: pass a pointer")))?;
+    let mut out = size.ok_or_else(|| {
+        SimulatorError::Call(format!("the parameters of `{name}` are too large\nnext: pass a pointer"))
+    })?;
     for (number, (&symbol, arg)) in layout.params.iter().zip(args).enumerate() {
         let symbol = &layout.symbols[symbol as usize];
         let bytes = arg.bytes();
         if bytes.len() as u64 != symbol.bytes {
             let (wanted, given) = (symbol.bytes, bytes.len());
-            return Err(Error::Call(format!(
+            return Err(SimulatorError::Call(format!(
                 "parameter {number} of `{name}` has {wanted} bytes, the argument {given}\nnext: pass a value of its type; pointers have 8 bytes"
             )));
         }

@@ -1,7 +1,7 @@
 //! A GPU to look inside: PTX runs on the CPU, warp by warp, and is counted as hardware counts it.
 //!
 //! ```
-//! use warpsim::{Arg, Device, Launch, Module};
+//! use warpsim::{Arg, Device, Launch, PtxModule};
 //!
 //! let ptx = "
 //!     .version 8.0
@@ -18,17 +18,17 @@
 //!         st.global.u32 [%rd3], %r1;
 //!         ret;
 //!     }";
-//! let module = Module::load(ptx)?;
+//! let module = PtxModule::load(ptx)?;
 //! let mut device = Device::new();
 //! let out = device.alloc(64 * 4)?;
 //! let report = device.launch(&module, "fill", Launch::linear(1, 64), &[Arg::Pointer(out)])?;
 //! assert_eq!(report.counters.global_store_requests, 2); // one for each warp
 //! assert_eq!(report.counters.global_store_sectors, 8); // 64 × 4 bytes in sectors of 32
-//! # Ok::<(), warpsim::Error>(())
+//! # Ok::<(), warpsim::SimulatorError>(())
 //! ```
 //!
 //! Of Hopper's own instructions these run: `wgmma` on bf16 and f16, the copy engine's bulk copies and boxes of tensors
-//! (a [`TensorMap`] describes one; multicast, too), barriers that count bytes, `stmatrix`, clusters of blocks with
+//! (a [`TmaDescriptor`] describes one; multicast, too), barriers that count bytes, `stmatrix`, clusters of blocks with
 //! each other's shared memory ([`Device::launch_with`]). `setmaxnreg` and `griddepcontrol` change nothing: registers are
 //! not counted, and a launch starts when the one in front has ended.
 //!
@@ -59,11 +59,11 @@ mod watch;
 pub use block_order::BlockOrder;
 pub use counters::{Counters, Lines};
 pub use device::Device;
-pub use error::{Error, Result, SourceLine};
+pub use error::{SimulatorError, SourceLine};
 pub use finding::{Finding, Kind, Other};
 pub use launch::{Arg, Attributes, Launch, MULTIPROCESSORS};
-pub use module::{KernelInfo, Module, Survey, survey};
+pub use module::{KernelInfo, PtxModule, Survey, survey};
 pub use report::Report;
-pub use tensor_map::{Swizzle, TensorMap};
+pub use tensor_map::{Swizzle, TmaDescriptor};
 pub use traffic::lanes_at_once;
-pub use watch::{Access, AccessKind, Space, Watch};
+pub use watch::{AccessKind, Space, WarpAccess, WatchedWarp};

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::decode::{self, Kernel};
-use crate::error::{Error, Result, SourceLine};
+use crate::error::{Result, SimulatorError, SourceLine};
 use crate::ptx::ast::Variable;
 use crate::ptx::parse;
 
 /// PTX, parsed and decoded. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Module {
+pub struct PtxModule {
     pub(crate) inner: Arc<Inner>,
 }
 
@@ -47,10 +47,10 @@ pub struct Survey {
     /// Kernels that can run.
     pub kernels: Vec<KernelInfo>,
     /// Kernels that cannot, each with every reason.
-    pub refused: Vec<(String, Vec<Error>)>,
+    pub refused: Vec<(String, Vec<SimulatorError>)>,
 }
 
-impl Module {
+impl PtxModule {
     /// Loads PTX as NVRTC prints it.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Module {
                 [] => "it has none: mark one `extern \"C\" __global__`".to_owned(),
                 names => format!("name one of: {}", names.join(", ")),
             };
-            Error::Call(format!("there is no kernel `{name}`\nnext: {next}"))
+            SimulatorError::Call(format!("there is no kernel `{name}`\nnext: {next}"))
         })
     }
 }
@@ -89,7 +89,7 @@ pub fn survey(ptx: &str) -> Result<Survey> {
     Ok(Survey { kernels: inner.kernels.iter().map(info).collect(), refused })
 }
 
-type Refused = Vec<(String, Vec<Error>)>;
+type Refused = Vec<(String, Vec<SimulatorError>)>;
 
 fn read(ptx: &str) -> Result<(Inner, Refused)> {
     let tree = parse(ptx)?;

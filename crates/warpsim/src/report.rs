@@ -6,7 +6,7 @@ use crate::exec::Outcome;
 use crate::finding::Finding;
 use crate::module::source_line;
 use crate::op::Op;
-use crate::watch::Access;
+use crate::watch::WarpAccess;
 
 /// Result of a launch.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Report {
     /// Accesses of the watched warp in program order, 4096 at most. Whole tiles (`wmma.load`, `wmma.store`), whose lanes
     /// have no address each, and `mbarrier` are not among them. Empty unless
     /// [`Device::set_watch`](crate::Device::set_watch) asked for them.
-    pub accesses: Vec<Access>,
+    pub accesses: Vec<WarpAccess>,
 }
 
 impl Report {

@@ -1,6 +1,6 @@
 //! What a kernel gives the copy engine: a tensor in global memory, and the box that is moved at a time.
 
-use crate::error::{Error, Result};
+use crate::error::{Result, SimulatorError};
 
 /// In the first word of a map; a driver's own maps are opaque and look different.
 const MAGIC: u64 = 0x7761_7270_0000_0000;
@@ -33,10 +33,10 @@ impl Swizzle {
     }
 }
 
-/// A tensor map for the simulator: what `cuTensorMapEncodeTiled` is told. Its [`bytes`](Self::bytes) are the kernel's
+/// A TMA descriptor (CUDA's tensor map) for the simulator: what `cuTensorMapEncodeTiled` is told. Its [`bytes`](Self::bytes) are the kernel's
 /// parameter of 128 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorMap {
+pub struct TmaDescriptor {
     /// Address of the tensor.
     pub base: u64,
     /// Bytes of an element: 1, 2, 4 or 8.
@@ -51,16 +51,17 @@ pub struct TensorMap {
     pub swizzle: Swizzle,
 }
 
-impl TensorMap {
+impl TmaDescriptor {
     /// The map as a kernel's parameter.
     ///
     /// # Errors
-    /// [`Error::Call`] for what the copy engine does not take: other than 1 to 5 dimensions, boxes of more than 256
+    /// [`SimulatorError::Call`] for what the copy engine does not take: other than 1 to 5 dimensions, boxes of more than 256
     /// elements along one, strides or rows of a box that are no multiple of 16 bytes, rows longer than the swizzle.
     pub fn bytes(&self) -> Result<[u8; 128]> {
         let rank = self.sizes.len();
-        let wrong =
-            |what: String| Err(Error::Call(format!("{what}\nnext: see cuTensorMapEncodeTiled for what is allowed")));
+        let wrong = |what: String| {
+            Err(SimulatorError::Call(format!("{what}\nnext: see cuTensorMapEncodeTiled for what is allowed")))
+        };
         if !(1..=5).contains(&rank) || self.strides.len() != rank - 1 || self.box_sizes.len() != rank {
             return wrong(format!("a tensor map of {rank} dimensions"));
         }

@@ -4,7 +4,7 @@ use crate::error::SourceLine;
 
 /// The warp whose accesses a launch keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Watch {
+pub struct WatchedWarp {
     /// Block: x, y, z.
     pub block: [u32; 3],
     /// Warp of that block, from 0: its thread 0 has the linear index 32 × warp.
@@ -33,9 +33,20 @@ pub enum AccessKind {
     Atomic,
 }
 
+impl AccessKind {
+    /// `load`, `store` or `atomic`.
+    pub fn name(self) -> &'static str {
+        match self {
+            AccessKind::Load => "load",
+            AccessKind::Store => "store",
+            AccessKind::Atomic => "atomic",
+        }
+    }
+}
+
 /// An access of the watched warp: one instruction, executed once, in one space.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct WarpAccess {
     /// Line of the CUDA source, when the PTX has it (compile with `-lineinfo`).
     pub source: Option<SourceLine>,
     /// Line of the PTX text.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{clean, download, module, upload};
-use warpsim::{Arg, BlockOrder, Device, Finding, Kind, Launch, Module};
+use warpsim::{Arg, BlockOrder, Device, Finding, Kind, Launch, PtxModule};
 
 const ORDERS: [BlockOrder; 3] = [BlockOrder::Forward, BlockOrder::Reverse, BlockOrder::Random(5)];
 /// Blocks and threads of most launches.
@@ -182,7 +182,7 @@ fn the_order_shows_in_the_first_block_alone() {
             st.global.u32 [%rd3], %r1;
             ret;
         }";
-    let module = Module::load(ptx).expect("it loads");
+    let module = PtxModule::load(ptx).expect("it loads");
     let run = |order, cores| {
         let mut device = device(order);
         device.set_cores(cores);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Random, clean, download, module, upload};
-use warpsim::{Arg, Device, Kind, Launch, Module};
+use warpsim::{Arg, Device, Kind, Launch, PtxModule};
 
 fn poly(x: f32, n: i32) -> f32 {
     (0..n).fold(0f32, |s, i| s.mul_add(x, i as f32))
@@ -78,7 +78,7 @@ fn recursion_that_cannot_end_or_run_is_named() {
     assert_eq!(findings.iter().map(|f| f.kind).collect::<Vec<_>>(), [Kind::StepBudget]);
     assert!(findings[0].message.contains("calls are open within each other"), "{}", findings[0]);
     let path = format!("{}/tests/ptx/recursion_arrays.ptx", env!("CARGO_MANIFEST_DIR"));
-    let error = Module::load(&std::fs::read_to_string(path).expect("the fixture")).expect_err("an array");
+    let error = PtxModule::load(&std::fs::read_to_string(path).expect("the fixture")).expect_err("an array");
     let text = error.to_string();
     assert!(text.contains("has an array of its own and is called by itself") && text.contains("next: "), "{text}");
 }

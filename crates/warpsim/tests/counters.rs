@@ -159,7 +159,7 @@ fn wide_shared(words: usize, stride: u32) -> [(u64, u64); 2] {
          st.shared{vector}.b32 [%r5], {registers};\n bar.sync 0;\n ld.shared{vector}.b32 {registers}, [%r5];\n ret;\n}}\n",
         4 * stride
     );
-    let module = warpsim::Module::load(&ptx).unwrap_or_else(|e| panic!("{e}"));
+    let module = warpsim::PtxModule::load(&ptx).unwrap_or_else(|e| panic!("{e}"));
     let launch = Launch { shared_bytes: 32 * 4 * stride.max(4), ..Launch::linear(1, 32) };
     let c = clean(&mut Device::new(), &module, "k", launch, &[]).counters;
     [

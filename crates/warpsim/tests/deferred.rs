@@ -6,7 +6,7 @@ mod common;
 use std::fmt::Write;
 
 use common::{Random, upload};
-use warpsim::{Arg, Device, Finding, Launch, Module};
+use warpsim::{Arg, Device, Finding, Launch, PtxModule};
 
 /// Bytes of the shared array.
 const BYTES: u32 = 1024;
@@ -110,7 +110,7 @@ fn at_once(ptx: &str) -> String {
 }
 
 fn findings(ptx: &str) -> Vec<Finding> {
-    let module = Module::load(ptx).unwrap_or_else(|error| panic!("{error}\n{ptx}"));
+    let module = PtxModule::load(ptx).unwrap_or_else(|error| panic!("{error}\n{ptx}"));
     let mut device = Device::new();
     device.set_cores(1);
     let nothing = upload(&mut device, &[0u32]);

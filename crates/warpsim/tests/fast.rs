@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Random, download, upload};
-use warpsim::{Arg, Device, Launch, Module, Report};
+use warpsim::{Arg, Device, Launch, PtxModule, Report};
 
 /// A load and a store of each form, through a table of indices: lane `i` reads `x[index[i]]` and writes
 /// `y[index[32 + i]]`, if bit `i` of `mask` is set. Shared memory takes the way between.
@@ -79,7 +79,7 @@ fn by_lane(ptx: &str) -> String {
 const CELLS: usize = 4096;
 
 fn run(
-    module: &Module,
+    module: &PtxModule,
     bytes: &[u8],
     index: &[u32],
     (mask, shift): (u32, u32),
@@ -135,8 +135,8 @@ fn every_form_at_awkward_masks() {
     ] {
         for generic in [false, true] {
             let ptx = kernel(ty, bytes, count, generic);
-            let module = Module::load(&ptx).expect("it loads");
-            let by_lane = Module::load(&by_lane(&ptx)).expect("it loads");
+            let module = PtxModule::load(&ptx).expect("it loads");
+            let by_lane = PtxModule::load(&by_lane(&ptx)).expect("it loads");
             let cells = CELLS as u32 / (bytes * count);
             for row in rows(&mut random, cells.min(64)) {
                 for mask in MASKS {
@@ -164,7 +164,7 @@ fn every_form_at_awkward_masks() {
 
 #[test]
 fn one_lane_outside_is_found_and_the_others_are_served() {
-    let module = Module::load(&kernel("f32", 4, 1, false)).expect("it loads");
+    let module = PtxModule::load(&kernel("f32", 4, 1, false)).expect("it loads");
     let data: Vec<u8> = (0..CELLS).map(|i| i as u8).collect();
     for (lane, beyond) in [(0usize, CELLS as u32 / 4), (13, 1 << 30), (31, CELLS as u32 / 4 - 1), (31, 0x3fff_ffff)] {
         for mask in MASKS.into_iter().filter(|mask| mask >> lane & 1 != 0) {

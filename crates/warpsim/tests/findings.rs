@@ -3,7 +3,7 @@
 mod common;
 
 use common::{clean, download, module, upload};
-use warpsim::{Arg, Device, Error, Finding, Kind, Launch, Module};
+use warpsim::{Arg, Device, Finding, Kind, Launch, PtxModule, SimulatorError};
 
 /// Runs a kernel of `mistakes` on one output buffer of 64 words; gives its findings.
 fn run(kernel: &str, launch: Launch, buffers: &[Vec<i32>]) -> Vec<Finding> {
@@ -175,16 +175,16 @@ fn unknown_instructions_are_errors_at_load() {
         "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%r1}, {%r2}, {%r3}, {%r1};",
     ];
     for line in unknown {
-        let error = Module::load(&ptx(line)).expect_err(line);
-        let Error::Unsupported { line: 10, source: Some(source), message } = &error else {
+        let error = PtxModule::load(&ptx(line)).expect_err(line);
+        let SimulatorError::Unsupported { line: 10, source: Some(source), message } = &error else {
             panic!("{line}: {error:?}")
         };
         assert_eq!((source.file.as_str(), source.line), ("mine.cu", 12));
         assert!(message.contains(line.split([' ', ';']).next().expect("an opcode")), "{error}");
     }
-    assert!(Module::load(&ptx("add.s32 %r1, %r2, %r3;")).is_ok());
-    assert!(matches!(Module::load(&ptx("bra $nowhere;")), Err(Error::Syntax { line: 10, .. })));
-    assert!(Module::load("not PTX").is_err());
+    assert!(PtxModule::load(&ptx("add.s32 %r1, %r2, %r3;")).is_ok());
+    assert!(matches!(PtxModule::load(&ptx("bra $nowhere;")), Err(SimulatorError::Syntax { line: 10, .. })));
+    assert!(PtxModule::load("not PTX").is_err());
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod common;
 use common::upload;
 use course::COURSE;
 use std::collections::BTreeMap;
-use warpsim::{Arg, Counters, Device, Launch, Module};
+use warpsim::{Arg, Counters, Device, Launch, PtxModule};
 
 /// Counts of the PTX, which the machine code only resembles: shown beside each other (`--nocapture`), not asked equal.
 const NEAR: [&str; 4] = ["warp_instructions", "thread_instructions", "branches", "divergent_branches"];
@@ -28,9 +28,9 @@ fn table(name: &str) -> Vec<Row> {
 }
 
 /// A fixture, or `course/…`: a kernel of the course.
-fn module(name: &str) -> Module {
+fn module(name: &str) -> PtxModule {
     match COURSE.get(name) {
-        Some(ptx) => Module::load(ptx).unwrap_or_else(|e| panic!("{name}: {e}")),
+        Some(ptx) => PtxModule::load(ptx).unwrap_or_else(|e| panic!("{name}: {e}")),
         None => common::module(name),
     }
 }
@@ -40,7 +40,7 @@ fn shape(text: &str) -> [u32; 3] {
     sides.try_into().expect("three sides")
 }
 
-fn simulate(module: &Module, row: &Row, checks: bool) -> Counters {
+fn simulate(module: &PtxModule, row: &Row, checks: bool) -> Counters {
     let mut device = Device::new();
     device.set_checks(checks);
     let arguments: Vec<Arg> = row["arguments"]
@@ -207,7 +207,7 @@ fn every_rung_of_the_course_is_held_against_the_hardware() {
         // (tests/hopper_counters.rs).
         let unrecorded = waits || text.contains("wgmma.") || text.contains("cp.async.bulk");
         if unrecorded {
-            Module::load(text).unwrap_or_else(|e| panic!("{kernel}: {e}"));
+            PtxModule::load(text).unwrap_or_else(|e| panic!("{kernel}: {e}"));
         }
         assert!(
             unrecorded || listed.contains(kernel),

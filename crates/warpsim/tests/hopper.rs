@@ -1,6 +1,6 @@
 //! Barriers that count bytes, waits that never end, early reads, clusters of blocks, and descriptors of products.
 
-use warpsim::{Arg, Device, Kind, Launch, Module, Report};
+use warpsim::{Arg, Device, Kind, Launch, PtxModule, Report};
 
 /// A kernel of one block whose first thread copies 16 bytes to shared memory and all then write what arrived.
 fn run(announce: &str, parity: u32) -> (Report, [u8; 16]) {
@@ -47,7 +47,7 @@ WAIT:
     ret;
 }}"
     );
-    let module = Module::load(&change(&ptx)).unwrap();
+    let module = PtxModule::load(&change(&ptx)).unwrap();
     let mut device = Device::new();
     let (from, to) = (device.alloc(16).unwrap(), device.alloc(16).unwrap());
     device.write(from, &std::array::from_fn::<u8, 16, _>(|i| i as u8 + 1)).unwrap();
@@ -136,7 +136,7 @@ WRITE:
     ret;
 }}"
     );
-    let module = Module::load(&ptx).unwrap();
+    let module = PtxModule::load(&ptx).unwrap();
     let mut device = Device::new();
     let out = device.alloc(4 * 64 * 4).unwrap();
     let report = device.launch(&module, "swap", Launch::linear(4, 64), &[Arg::Pointer(out)]).unwrap();
@@ -233,7 +233,7 @@ fn product(start: u32, launch: Launch) -> Report {
     ret;
 }}"
     );
-    let module = Module::load(&ptx).unwrap();
+    let module = PtxModule::load(&ptx).unwrap();
     Device::new().launch(&module, "product", launch, &[]).unwrap()
 }
 

@@ -8,7 +8,7 @@ mod common;
 
 use common::{Random, download, upload};
 use course::COURSE;
-use warpsim::{Arg, Attributes, Device, Finding, Kind, Launch, Module, Report, Swizzle, TensorMap};
+use warpsim::{Arg, Attributes, Device, Finding, Kind, Launch, PtxModule, Report, Swizzle, TmaDescriptor};
 
 /// Columns of the result, and the length of the sums: six stages, of which four lie in shared memory.
 const N: usize = 256;
@@ -26,7 +26,7 @@ fn wide(x: u16) -> f32 {
 
 /// A row-major matrix as the course describes it to the copy engine.
 fn map(base: u64, rows: usize, columns: usize, box_rows: u32) -> Arg {
-    let map = TensorMap {
+    let map = TmaDescriptor {
         base,
         element: 2,
         sizes: vec![columns as u64, rows as u64],
@@ -47,7 +47,7 @@ enum Maps {
 
 /// Runs a rung of `matmul_bf16` on small whole numbers; how much of the result is wrong.
 fn run(ptx: &str, maps: Maps, blocks: u32, shared_bytes: u32) -> (Report, usize) {
-    let module = Module::load(ptx).unwrap_or_else(|e| panic!("{e}"));
+    let module = PtxModule::load(ptx).unwrap_or_else(|e| panic!("{e}"));
     let mut device = Device::new();
     device.set_step_budget(1 << 25);
     let (m, mut random) = (128 * blocks as usize, Random(1));
@@ -215,7 +215,7 @@ fn blocks_of_a_cluster_that_have_not_started() {
     let (report, _) = run(&apart, Maps::All, 2, SHARED);
     found(&report, Kind::OutOfBounds, &["the shared memory of block", "which need not have started"]);
     // Half of the grid is no cluster.
-    let module = Module::load(&ptx).expect("it loads");
+    let module = PtxModule::load(&ptx).expect("it loads");
     assert_eq!(module.kernels()[0].cluster, Some([2, 1, 1]));
     let mut device = Device::new();
     let args = [Arg::Bytes(vec![0; 128]), Arg::Bytes(vec![0; 128]), Arg::Bytes(vec![0; 128])];

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Random, clean, download, upload};
-use warpsim::{Arg, Device, Launch, Module};
+use warpsim::{Arg, Device, Launch, PtxModule};
 
 /// Columns of a warpgroup's product.
 const COLUMNS: usize = 16;
@@ -254,7 +254,7 @@ fn run(
     sum: &str,
     start: u32,
 ) -> impl Fn(usize, usize) -> u32 + use<> {
-    let module = Module::load(ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+    let module = PtxModule::load(ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
     let mut device = Device::new();
     let (a, depth) = factors.stored();
     let a = match in_registers {
@@ -435,7 +435,7 @@ fn products_of_a_warp() {
                 list("d", sums),
                 moves("st", "d", "%rd3", sums),
             );
-            let module = Module::load(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+            let module = PtxModule::load(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
             let mut device = Device::new();
             let a = upload(&mut device, &fragments(types[0], &factors.a, depth));
             // Columns of b: four numbers a register, 16 numbers for the four threads of a column.
@@ -504,9 +504,9 @@ fn sparse_products_of_a_warp() {
 }}"
         );
         for (from, to) in [("m16n8k32", "m16n8k16"), (", %r10, ", ", %r10, 3"), (".row", ".satfinite.row")] {
-            assert!(Module::load(&ptx.replace(from, to)).is_err(), "{to}");
+            assert!(PtxModule::load(&ptx.replace(from, to)).is_err(), "{to}");
         }
-        let module = Module::load(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+        let module = PtxModule::load(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
         let mut device = Device::new();
         // A warp's 16 of the 64 rows, and eight of the columns.
         let (stored, depth) = factors.stored();
@@ -533,7 +533,7 @@ fn sparse_products_of_a_warp() {
 #[test]
 fn what_no_gpu_has_is_refused() {
     let good = warpgroup(["e4m3", "e4m3"], "f32", false, ", 1, 1", (false, None));
-    assert!(Module::load(&good).is_ok());
+    assert!(PtxModule::load(&good).is_ok());
     for (from, to) in [
         ("m64n16k32", "m64n16k16"),
         (".f32.e4m3.e4m3", ".f32.e4m3.s8"),
@@ -543,18 +543,18 @@ fn what_no_gpu_has_is_refused() {
         ("wgmma.mma_async.sync", "wgmma.mma_async.sp.sync"),
     ] {
         assert!(good.contains(from), "{from}");
-        let error = Module::load(&good.replace(from, to)).expect_err(to).to_string();
+        let error = PtxModule::load(&good.replace(from, to)).expect_err(to).to_string();
         assert!(error.contains("wgmma"), "{error}");
     }
     // Of 8 bits, all four threads hold places: there is no pair to choose.
     let sparse = warpgroup(["e4m3", "e4m3"], "f32", false, ", 1, 1", (false, Some(0)));
-    assert!(Module::load(&sparse).is_ok());
-    assert!(Module::load(&sparse.replace("%r10, 0,", "%r10, 1,")).is_err());
+    assert!(PtxModule::load(&sparse).is_ok());
+    assert!(PtxModule::load(&sparse.replace("%r10, 0,", "%r10, 1,")).is_err());
     // Sums of integers: no multiple of 16, and signs that only floats have.
     let integers = warpgroup(["s8", "s8"], "s32", false, "", (false, None));
-    assert!(Module::load(&integers).is_ok());
+    assert!(PtxModule::load(&integers).is_ok());
     for (from, to) in [(", 1;", ", 1, 1, 1;"), ("m64n16k32", "m64n40k32")] {
-        assert!(Module::load(&integers.replace(from, to)).is_err(), "{to}");
+        assert!(PtxModule::load(&integers.replace(from, to)).is_err(), "{to}");
     }
 }
 
@@ -585,7 +585,7 @@ fn convert(instruction: &str, words: &[[u32; 2]]) -> Vec<u32> {
     ret;
 }}"
     );
-    let module = Module::load(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
+    let module = PtxModule::load(&ptx).unwrap_or_else(|e| panic!("{e}\n{ptx}"));
     let mut device = Device::new();
     let from = upload(&mut device, &words.concat());
     let to = upload(&mut device, &vec![0u32; words.len()]);
@@ -638,7 +638,7 @@ fn floats_of_8_bits_from_and_to_others() {
 #[test]
 fn a_swizzle_narrower_than_a_row() {
     let ptx = warpgroup(["s8", "s8"], "s32", false, "", (false, Some(0))).replace("0x00000020000", "0xc0000020000");
-    let module = Module::load(&ptx).unwrap_or_else(|e| panic!("{e}"));
+    let module = PtxModule::load(&ptx).unwrap_or_else(|e| panic!("{e}"));
     let mut device = Device::new();
     let args = [upload(&mut device, &[0u8; 4096]); 4].map(Arg::Pointer);
     let findings = device.launch(&module, "product", Launch::linear(1, 128), &args).expect("it runs").findings;

@@ -5,7 +5,7 @@ mod common;
 
 use common::one::{check, run};
 use common::{Random, clean, download, module, upload};
-use warpsim::{Arg, Device, Kind, Launch, Module};
+use warpsim::{Arg, Device, Kind, Launch, PtxModule};
 
 const MINUS: u64 = 0xffff_ffff;
 
@@ -232,7 +232,7 @@ fn a_call_through_a_pointer_is_named() {
     let ptx = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry one(.param .u64 f)\n{\n\
                .reg .b64 %rd<2>; ld.param.u64 %rd1, [f];\n{ .reg .b32 t; prototype_0 : .callprototype ()_ ();\n\
                call %rd1, prototype_0;\n}\nret;\n}\n";
-    let error = Module::load(ptx).expect_err("refused").to_string();
+    let error = PtxModule::load(ptx).expect_err("refused").to_string();
     assert!(error.contains("a call through a pointer, and no function of this PTX fits it"), "{error}");
 }
 

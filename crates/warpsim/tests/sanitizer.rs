@@ -7,7 +7,7 @@ mod common;
 
 use common::upload;
 use std::collections::BTreeMap;
-use warpsim::{Arg, Device, Finding, Launch, Module, Report};
+use warpsim::{Arg, Device, Finding, Launch, PtxModule, Report};
 
 type Row = BTreeMap<String, String>;
 
@@ -54,7 +54,7 @@ fn argument(device: &mut Device, text: &str) -> Arg {
 
 fn simulate(row: &Row, cores: usize) -> Report {
     let path = format!("{}/tests/findings/{}.ptx", env!("CARGO_MANIFEST_DIR"), row["module"]);
-    let module = Module::load(&std::fs::read_to_string(path).expect("the fixture is there")).expect("it loads");
+    let module = PtxModule::load(&std::fs::read_to_string(path).expect("the fixture is there")).expect("it loads");
     let mut device = Device::new();
     device.set_cores(cores);
     device.set_step_budget(100_000);

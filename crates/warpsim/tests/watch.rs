@@ -3,9 +3,9 @@
 mod common;
 
 use common::{clean, module, upload};
-use warpsim::{AccessKind, Arg, Device, Kind, Launch, Report, Space, Watch};
+use warpsim::{AccessKind, Arg, Device, Kind, Launch, Report, Space, WatchedWarp};
 
-fn transposed(kernel: &str, watch: Option<Watch>, cores: usize) -> (Report, [u64; 2]) {
+fn transposed(kernel: &str, watch: Option<WatchedWarp>, cores: usize) -> (Report, [u64; 2]) {
     let mut device = Device::new();
     device.set_cores(cores);
     device.set_watch(watch);
@@ -17,7 +17,7 @@ fn transposed(kernel: &str, watch: Option<Watch>, cores: usize) -> (Report, [u64
 
 #[test]
 fn accesses_come_in_program_order_with_their_addresses() {
-    let watch = Watch { block: [1, 0, 0], warp: 3 };
+    let watch = WatchedWarp { block: [1, 0, 0], warp: 3 };
     let (report, [x, out]) = transposed("transpose_plain", Some(watch), 2);
     let seen: Vec<_> = report.accesses.iter().map(|a| (a.space, a.kind)).collect();
     use AccessKind::{Load, Store};
@@ -44,13 +44,13 @@ fn watching_changes_neither_counts_nor_results() {
     let quiet = transposed("transpose_plain", None, 1).0;
     assert!(quiet.accesses.is_empty());
     for warp in [0, 31] {
-        let watch = Watch { block: [1, 1, 0], warp };
+        let watch = WatchedWarp { block: [1, 1, 0], warp };
         let watched = transposed("transpose_plain", Some(watch), 2).0;
         assert_eq!((watched.counters, &watched.lines), (quiet.counters, &quiet.lines));
         assert_eq!(watched.accesses.len(), 4);
     }
     // No such warp, no such block.
-    for watch in [Watch { block: [0; 3], warp: 32 }, Watch { block: [2, 0, 0], warp: 0 }] {
+    for watch in [WatchedWarp { block: [0; 3], warp: 32 }, WatchedWarp { block: [2, 0, 0], warp: 0 }] {
         assert!(transposed("transpose_plain", Some(watch), 2).0.accesses.is_empty());
     }
 }
@@ -58,7 +58,7 @@ fn watching_changes_neither_counts_nor_results() {
 #[test]
 fn lanes_that_take_no_part_have_no_address() {
     let mut device = Device::new();
-    device.set_watch(Some(Watch { block: [0; 3], warp: 0 }));
+    device.set_watch(Some(WatchedWarp { block: [0; 3], warp: 0 }));
     let (x, out) = (upload(&mut device, &[0f32; 2048]), upload(&mut device, &[0f32; 64]));
     let at = upload(&mut device, &[0i32; 32]);
     let args = [Arg::Pointer(x), Arg::Pointer(at), Arg::Pointer(out), Arg::I32(5)];
@@ -75,7 +75,7 @@ fn lanes_that_take_no_part_have_no_address() {
 #[test]
 fn a_long_loop_keeps_the_first_4096() {
     let mut device = Device::new();
-    device.set_watch(Some(Watch::default()));
+    device.set_watch(Some(WatchedWarp::default()));
     let n = 2048u64;
     let out = upload(&mut device, &[0u32; 32]);
     let ptx = format!(
@@ -85,7 +85,7 @@ fn a_long_loop_keeps_the_first_4096() {
          ld.global.u32 %r3, [%rd1]; add.u32 %r3, %r3, 2; st.global.u32 [%rd1], %r3; ld.global.u32 %r2, [%rd1];\n\
          add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, {n}; @%p1 bra $L;\n ret;\n}}\n"
     );
-    let module = warpsim::Module::load(&ptx).unwrap_or_else(|e| panic!("{e}"));
+    let module = warpsim::PtxModule::load(&ptx).unwrap_or_else(|e| panic!("{e}"));
     let report = clean(&mut device, &module, "k", Launch::linear(1, 32), &[Arg::Pointer(out)]);
     assert_eq!(report.accesses.len(), 4096);
     assert_eq!(report.counters.global_load_requests, 2 * n);

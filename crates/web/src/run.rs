@@ -2,7 +2,7 @@
 
 use crate::experiments::{Drawn, Experiment, Given, Setting};
 use gpulab_inspect::{Inspection, Written};
-use warpsim::{Arg, Device, Module, Watch};
+use warpsim::{Arg, Device, PtxModule, WatchedWarp};
 
 /// Warp instructions that a block may take: some seconds in a browser.
 const STEPS: u64 = 1 << 22;
@@ -62,12 +62,12 @@ pub fn run(experiment: &Experiment, values: &[i64], kernels: &[KernelText]) -> R
 }
 
 fn inspect(experiment: &Experiment, setting: &Setting, text: &KernelText) -> Result<Inspection, String> {
-    let module = Module::load(&text.ptx).map_err(|error| error.to_string())?;
+    let module = PtxModule::load(&text.ptx).map_err(|error| error.to_string())?;
     let mut device = Device::new();
     // A page has no threads.
     device.set_cores(1);
     device.set_step_budget(STEPS);
-    let watch = Watch::default();
+    let watch = WatchedWarp::default();
     device.set_watch(Some(watch));
     let mut args = Vec::new();
     for given in &setting.args {

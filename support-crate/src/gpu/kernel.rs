@@ -17,7 +17,7 @@ use cudarc::driver::{
     CudaFunction, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop, sys,
 };
 use std::sync::Arc;
-use warpsim::{Arg as SimArg, Watch};
+use warpsim::{Arg as SimArg, WatchedWarp};
 
 /// One kernel, ready to launch.
 ///
@@ -214,7 +214,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::launch`] before anything runs; [`Error::Unsupported`] for a kernel on a real GPU.
     pub fn inspect<'a>(&self, config: LaunchConfig, args: impl Args<'a>) -> Result<Inspection> {
-        args.with_raw(|args| self.inspect_raw(config, args, Watch::default()))
+        args.with_raw(|args| self.inspect_raw(config, args, WatchedWarp::default()))
     }
 
     /// As [`Kernel::inspect`], with the accesses of another warp: the block's (x, y, z), and the warp's number in it.
@@ -228,7 +228,7 @@ impl Kernel {
         block: (u32, u32, u32),
         warp: u32,
     ) -> Result<Inspection> {
-        args.with_raw(|args| self.inspect_raw(config, args, Watch { block: block.into(), warp }))
+        args.with_raw(|args| self.inspect_raw(config, args, WatchedWarp { block: block.into(), warp }))
     }
 
     /// How many clusters of that launch the whole GPU runs at the same time: blocks that wait for each other must not be
@@ -247,7 +247,7 @@ impl Kernel {
         }
     }
 
-    fn inspect_raw(&self, config: LaunchConfig, args: &[RawArg<'_>], watch: Watch) -> Result<Inspection> {
+    fn inspect_raw(&self, config: LaunchConfig, args: &[RawArg<'_>], watch: WatchedWarp) -> Result<Inspection> {
         let (Loaded::Simulated(kernel), Gpu::Simulated(gpu)) = (&self.loaded, &self.gpu) else {
             return Err(Error::Unsupported {
                 what: format!("{} does not let a notebook look inside a launch", self.gpu),

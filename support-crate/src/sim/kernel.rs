@@ -6,19 +6,19 @@ use crate::inspect::{Inspection, Written, advice};
 use crate::launch::{LaunchAttributes, LaunchConfig, Signature, Source};
 use std::io::Write;
 use std::sync::Arc;
-use warpsim::{Arg, Attributes, Finding, Launch, Report, Watch};
+use warpsim::{Arg, Attributes, Finding, Launch, Report, WatchedWarp};
 
 /// A loaded module, with the source that it was compiled from where that is known.
 #[derive(Debug, Clone)]
 pub(crate) struct SimLibrary {
-    module: warpsim::Module,
+    module: warpsim::PtxModule,
     source: Option<Arc<Source>>,
 }
 
 /// A loaded kernel.
 #[derive(Debug, Clone)]
 pub(crate) struct SimKernel {
-    pub(super) module: warpsim::Module,
+    pub(super) module: warpsim::PtxModule,
     pub(super) name: String,
     pub(super) source: Option<Arc<Source>>,
     /// As the reader wrote them; PTX alone gives names of its own.
@@ -29,7 +29,7 @@ pub(crate) struct SimKernel {
 
 impl SimLibrary {
     pub(crate) fn load(ptx: &str, source: Option<Source>) -> Result<SimLibrary> {
-        let module = warpsim::Module::load(ptx).map_err(|error| refused(&error))?;
+        let module = warpsim::PtxModule::load(ptx).map_err(|error| refused(&error))?;
         Ok(SimLibrary { module, source: source.map(Arc::new) })
     }
 
@@ -84,7 +84,13 @@ impl SimKernel {
     }
 
     /// Runs the kernel to its end, and keeps what one warp accessed.
-    pub(crate) fn inspect(&self, gpu: &SimGpu, config: LaunchConfig, args: &[Arg], watch: Watch) -> Result<Inspection> {
+    pub(crate) fn inspect(
+        &self,
+        gpu: &SimGpu,
+        config: LaunchConfig,
+        args: &[Arg],
+        watch: WatchedWarp,
+    ) -> Result<Inspection> {
         let report = self.run(gpu, config, LaunchAttributes::NONE, args, Some(watch))?;
         Ok(self.written().inspection(shape(config), watch, report))
     }
@@ -95,7 +101,7 @@ impl SimKernel {
         config: LaunchConfig,
         attributes: LaunchAttributes,
         args: &[Arg],
-        watch: Option<Watch>,
+        watch: Option<WatchedWarp>,
     ) -> Result<Report> {
         let mut device = gpu.device();
         device.set_watch(watch);

@@ -99,12 +99,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The simulator's own words end with the next step as ours do.
-fn refused(error: &warpsim::Error) -> Error {
+fn refused(error: &warpsim::SimulatorError) -> Error {
     let text = error.to_string();
     let (what, fix) = text.split_once("\nnext: ").unwrap_or((&text, "run `make verify`"));
     let (what, fix) = (what.to_string(), fix.to_string());
     match error {
-        warpsim::Error::Unsupported { .. } => Error::Unsupported { what: format!("the simulator: {what}"), fix },
+        warpsim::SimulatorError::Unsupported { .. } => {
+            Error::Unsupported { what: format!("the simulator: {what}"), fix }
+        }
         _ => Error::Invalid { what: format!("the simulator: {what}"), fix },
     }
 }
@@ -173,7 +175,8 @@ impl SimMemory {
         let mut box_sizes = vec![1; sizes.len()];
         box_sizes[..2].copy_from_slice(&[(crate::cuda::BOX_ROW / element) as u32, box_rows]);
         let swizzle = warpsim::Swizzle::Bytes128;
-        let map = warpsim::TensorMap { base: self.address, element: element as u8, sizes, strides, box_sizes, swizzle };
+        let map =
+            warpsim::TmaDescriptor { base: self.address, element: element as u8, sizes, strides, box_sizes, swizzle };
         let bytes = map.bytes().map_err(|error| refused(&error))?;
         let (words, _) = bytes.as_chunks::<8>();
         Ok(std::array::from_fn(|i| u64::from_le_bytes(words[i])))

@@ -5,7 +5,7 @@ use super::on_paper::number;
 use super::verdict::{self, Check, asking, timed, told, wrong};
 use gpulab::error::{Error, Result};
 use gpulab::measurement::figures;
-use gpulab_ranks::{Cause, Collectives, Failure, Log, Op, Rank, World};
+use gpulab_ranks::{Collectives, Failure, FailureCause, Log, Op, Rank, World};
 use std::fmt;
 
 /// An all-reduce (a sum) of the reader's own, in place.
@@ -51,17 +51,17 @@ fn numbers(rank: usize, len: usize) -> Vec<f32> {
 fn ended(case: &str, failure: &Failure) -> Check {
     let what = format!("{case}: {}", failure.what);
     match failure.cause {
-        Cause::Deadlock => told(
+        FailureCause::Deadlock => told(
             what,
             "every rank that is left waits for another one: for a message that nobody has sent, or for somebody who receives",
             "who sends, who receives, and when? In each step every rank does both: `send_recv` does them at the same time. And all ranks have to make as many steps",
         ),
-        Cause::Mismatch => told(
+        FailureCause::Mismatch => told(
             what,
             "the receiver has to expect the very chunk that is sent, and where the ranks do not divide the array chunks have different lengths",
             "write down for step 0: which chunk does rank r send, and which one does rank r − 1 send to it?",
         ),
-        Cause::Panicked => told(
+        FailureCause::Panicked => told(
             what,
             "your code panicked on that rank",
             "look at the indices: chunk numbers are taken modulo the number of ranks, and `0 - 1` is no `usize`",

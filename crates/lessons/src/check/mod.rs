@@ -30,6 +30,7 @@
 //! | 50 | [`lora_forward`], [`lora_merge`], [`qlora_memory`], [`diagnose_adapter`] |
 //! | 51 | [`spmv_warp`], [`two_four`], [`break_even`], [`diagnose_sparse`] |
 //! | 60 | [`ring_all_reduce`], [`all_reduce_ms`], [`diagnose_parallel`] |
+//! | 61 | [`sharded_step`], [`reshard`], [`fewest_gpus`], [`micro_batches`], [`diagnose_checkpoint`] |
 //! | 62 | [`hysteresis`], [`parse_metrics`], [`run_energy`], [`diagnose_slow`] |
 
 mod add_rms_norm;
@@ -63,6 +64,7 @@ mod rust_kernels;
 mod scan;
 mod scatter_add;
 mod serving;
+mod sharding;
 mod share;
 mod sparsity;
 mod table;
@@ -109,7 +111,7 @@ pub use on_paper::{
 pub use planes::planes;
 pub use profiling::{Case, Cause, Evidence, case_one, case_two, write_bins, write_rows};
 pub use quantization::{
-    Pattern, ScaleFault, ScaleReport, diagnose_scales, four_bit_gain, pack_words, quantized_matvec, revealed_scales,
+    ScaleFault, ScaleReport, Variation, diagnose_scales, four_bit_gain, pack_words, quantized_matvec, revealed_scales,
     scale_report, scale_search,
 };
 pub use reduction::{dot, row_sums};
@@ -120,6 +122,10 @@ pub use rust_kernels::{
 pub use scan::scan;
 pub use scatter_add::scatter_add;
 pub use serving::{ServedText, Serving, diagnose_serving, revealed_serving, served_text};
+pub use sharding::{
+    CheckpointFault, CheckpointReport, checkpoint_report, diagnose_checkpoint, fewest_gpus, micro_batches, reshard,
+    revealed_checkpoint, sharded_step,
+};
 pub use share::{Worker, share_batch};
 pub use sparsity::{
     Compressed, SparseFault, SparseReport, break_even, diagnose_sparse, revealed_sparse, sparse_report, spmv_warp,
@@ -131,7 +137,7 @@ pub use timing::{Curve, crossover, find_fault, time_kernel};
 pub use train_gpt::{TrainFault, cross_entropy, diagnose_long_text, training_hours};
 pub use training::{adamw, conv_gradient, conv2_products, nan_origin};
 pub use training_memory::{
-    Algorithm, ChooseAlgorithms, StepMemoryFormula, choose_algorithms, sixteen_bit_gpu, step_memory,
+    AlgoPerf, ChooseAlgorithms, StepMemoryFormula, choose_algorithms, sixteen_bit_gpu, step_memory,
 };
 pub use vector_add::{scale, two_kinds};
 pub use verdict::{Hint, Verdict};

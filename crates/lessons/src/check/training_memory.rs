@@ -6,7 +6,7 @@ use super::verdict::{ask, timed, wrong};
 /// The reader's bytes of a step: of layers, the side of an image, and a batch.
 pub type StepMemoryFormula = fn(layers: &[(u64, u64, u64)], side: u64, batch: u64) -> u64;
 /// The reader's choice of an algorithm for each convolution, within a budget of bytes.
-pub type ChooseAlgorithms = fn(convolutions: &[Vec<Algorithm>], budget: u64) -> Option<Vec<usize>>;
+pub type ChooseAlgorithms = fn(convolutions: &[Vec<AlgoPerf>], budget: u64) -> Option<Vec<usize>>;
 
 /// A layer of [`step_memory`]: channels in, channels out, side of the window.
 type Conv = (u64, u64, u64);
@@ -103,16 +103,16 @@ pub fn sixteen_bit_gpu(answer: fn() -> u64) -> Verdict {
     })
 }
 
-/// An algorithm for a convolution, as cuDNN lists it.
+/// An algorithm for a convolution with its costs, as cuDNN lists it (`cudnnConvolutionFwdAlgoPerf_t`).
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Algorithm {
+pub struct AlgoPerf {
     /// How long the convolution takes with it, in µs.
     pub us: f64,
     /// The workspace that it needs, in bytes.
     pub workspace: u64,
 }
 
-fn best(algorithms: &[Algorithm], budget: u64) -> Option<usize> {
+fn best(algorithms: &[AlgoPerf], budget: u64) -> Option<usize> {
     let fits = algorithms.iter().enumerate().filter(|(_, algorithm)| algorithm.workspace <= budget);
     // Of equal ones `min_by` gives the first.
     fits.min_by(|(_, a), (_, b)| a.us.total_cmp(&b.us).then(a.workspace.cmp(&b.workspace))).map(|(at, _)| at)
@@ -121,8 +121,8 @@ fn best(algorithms: &[Algorithm], budget: u64) -> Option<usize> {
 /// Checks a function that chooses an algorithm for each of several convolutions that run one after the other and share one
 /// workspace of at most `budget` bytes.
 pub fn choose_algorithms(answer: ChooseAlgorithms) -> Verdict {
-    let list = |pairs: &[(f64, u64)]| -> Vec<Algorithm> {
-        pairs.iter().map(|&(us, workspace)| Algorithm { us, workspace }).collect()
+    let list = |pairs: &[(f64, u64)]| -> Vec<AlgoPerf> {
+        pairs.iter().map(|&(us, workspace)| AlgoPerf { us, workspace }).collect()
     };
     timed("choose_algorithms", move || {
         let cases = [
@@ -167,7 +167,7 @@ pub fn choose_algorithms(answer: ChooseAlgorithms) -> Verdict {
 }
 
 /// What is wrong with a choice beside being slow.
-fn choice_hint(given: &[usize], convolutions: &[Vec<Algorithm>], budget: u64) -> Option<&'static str> {
+fn choice_hint(given: &[usize], convolutions: &[Vec<AlgoPerf>], budget: u64) -> Option<&'static str> {
     let mut equal = true;
     for (at, algorithms) in given.iter().zip(convolutions) {
         let Some(algorithm) = algorithms.get(*at) else { return Some("there is no algorithm of that number") };
@@ -249,15 +249,15 @@ mod tests {
         told(sixteen_bit_gpu(|| u64::MAX), "first the bytes");
     }
 
-    type Lists<'a> = &'a [Vec<Algorithm>];
+    type Lists<'a> = &'a [Vec<AlgoPerf>];
 
     /// The best of those that `fits` lets pass, by a key.
     fn each(
         lists: Lists,
-        fits: impl Fn(&Algorithm) -> bool,
-        key: impl Fn(&Algorithm) -> (f64, u64),
+        fits: impl Fn(&AlgoPerf) -> bool,
+        key: impl Fn(&AlgoPerf) -> (f64, u64),
     ) -> Option<Vec<usize>> {
-        let one = |list: &Vec<Algorithm>| {
+        let one = |list: &Vec<AlgoPerf>| {
             let fitting = list.iter().enumerate().filter(|(_, a)| fits(a));
             let least = fitting.min_by(|(_, a), (_, b)| {
                 let (a, b) = (key(a), key(b));

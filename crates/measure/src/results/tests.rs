@@ -243,3 +243,10 @@ fn a_commit_is_never_empty() {
     let commit = commit();
     assert!(!commit.is_empty() && !commit.contains(char::is_whitespace), "{commit:?}");
 }
+
+#[test]
+fn a_reference_that_has_no_run_of_the_lesson_is_not_taken() {
+    for named in [None, Some(""), Some("h200"), Some("no-such-gpu"), Some("../results/h200")] {
+        assert_eq!(chosen_reference(named.map(str::to_string), "11_reduction"), REFERENCE, "{named:?}");
+    }
+}

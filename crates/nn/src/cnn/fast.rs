@@ -5,7 +5,7 @@
 //! and the backward pass of a convolution goes through a transposed convolution that is not made for speed.
 
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Storage, Tensor, bail};
-use gpulab::cpu::{Matrix, product};
+use gpulab::cpu::{MatrixRef, product};
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex};
 
@@ -97,8 +97,8 @@ fn backward_of_image(image: &[f32], layer_1: &[f32], winners: &[u8], gradient: &
     let gradient_2 = max_pool_backward(gradient, winners);
     let (to_weight_2, to_bias_2) = parameter_gradients(&gradient_2, &windows(layer_1, SIDE_1), CHANNELS_2);
     let (inputs, places) = (9 * CHANNELS_1, SIDE_2 * SIDE_2);
-    let turned = Matrix::rows(weight_2, inputs).turned();
-    let to_windows = product(turned, Matrix::rows(&gradient_2, places), (inputs, CHANNELS_2, places));
+    let turned = MatrixRef::rows(weight_2, inputs).turned();
+    let to_windows = product(turned, MatrixRef::rows(&gradient_2, places), (inputs, CHANNELS_2, places));
     let mut gradient_1 = sum_of_windows(&to_windows, SIDE_1);
     // Nothing goes back where ReLU gave zero.
     gradient_1.iter_mut().zip(layer_1).for_each(|(g, layer)| *g = if *layer > 0.0 { *g } else { 0.0 });
@@ -110,8 +110,8 @@ fn backward_of_image(image: &[f32], layer_1: &[f32], winners: &[u8], gradient: &
 fn parameter_gradients(gradient: &[f32], windows: &[f32], channels: usize) -> (Vec<f32>, Vec<f32>) {
     let places = gradient.len() / channels;
     let inputs = windows.len() / places;
-    let windows = Matrix::rows(windows, places).turned();
-    let to_weight = product(Matrix::rows(gradient, places), windows, (channels, places, inputs));
+    let windows = MatrixRef::rows(windows, places).turned();
+    let to_weight = product(MatrixRef::rows(gradient, places), windows, (channels, places, inputs));
     (to_weight, gradient.chunks_exact(places).map(|channel| channel.iter().sum()).collect())
 }
 
@@ -119,7 +119,8 @@ fn parameter_gradients(gradient: &[f32], windows: &[f32], channels: usize) -> (V
 fn convolution(windows: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let inputs = weight.len() / bias.len();
     let places = windows.len() / inputs;
-    let mut out = product(Matrix::rows(weight, inputs), Matrix::rows(windows, places), (bias.len(), inputs, places));
+    let mut out =
+        product(MatrixRef::rows(weight, inputs), MatrixRef::rows(windows, places), (bias.len(), inputs, places));
     for (channel, bias) in out.chunks_exact_mut(places).zip(bias) {
         channel.iter_mut().for_each(|sum| *sum = (*sum + bias).max(0.0));
     }
@@ -287,8 +288,8 @@ impl CustomOp3 for Linear {
         let (rows, inputs) = x_at.shape().dims2()?;
         let (x, weight, bias) = (numbers(x, x_at)?, numbers(weight, weight_at)?, numbers(bias, bias_at)?);
         let outputs = bias.len();
-        let weight = Matrix::rows(weight, inputs).turned();
-        let mut out = product(Matrix::rows(x, inputs), weight, (rows, inputs, outputs));
+        let weight = MatrixRef::rows(weight, inputs).turned();
+        let mut out = product(MatrixRef::rows(x, inputs), weight, (rows, inputs, outputs));
         for row in out.chunks_exact_mut(outputs) {
             for (number, bias) in row.iter_mut().zip(bias) {
                 let sum = *number + bias;
@@ -317,9 +318,9 @@ impl CustomOp3 for Linear {
             for row in gradient.chunks_exact(outputs) {
                 to_bias.iter_mut().zip(row).for_each(|(sum, g)| *sum += g);
             }
-            let turned = Matrix::rows(&gradient, outputs);
-            let to_x = product(turned, Matrix::rows(weight, inputs), (rows, outputs, inputs));
-            let to_weight = product(turned.turned(), Matrix::rows(x, inputs), (outputs, rows, inputs));
+            let turned = MatrixRef::rows(&gradient, outputs);
+            let to_x = product(turned, MatrixRef::rows(weight, inputs), (rows, outputs, inputs));
+            let to_weight = product(turned.turned(), MatrixRef::rows(x, inputs), (outputs, rows, inputs));
             Ok([to_x, to_weight, to_bias])
         })?;
         let [to_x, to_weight, to_bias] = found;

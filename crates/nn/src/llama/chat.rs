@@ -1,6 +1,6 @@
 //! A model that answers: the weights, the tokenizer and the template of one GGUF file, and a conversation with it.
 
-use super::{ChatTemplate, GgufFile, Llama, Message, Precision, tokenizer};
+use super::{ChatMessage, ChatTemplate, GgufFile, Llama, WeightDtype, tokenizer};
 use crate::gpt::generate::{Printed, go_on};
 use crate::gpt::{CausalModel, Generated, KvCache, Sampler, Sampling, Text, Tokenizer};
 use candle_core::Device;
@@ -33,7 +33,7 @@ impl ChatModel {
     ///
     /// # Errors
     /// [`Error::File`] that says `make model` where it is missing; else as [`ChatModel::load`].
-    pub fn smollm2(device: &Device, precision: Precision) -> Result<ChatModel> {
+    pub fn smollm2(device: &Device, precision: WeightDtype) -> Result<ChatModel> {
         let path = model_path();
         match path.exists() {
             true => ChatModel::load(&path, device, precision),
@@ -50,7 +50,7 @@ impl ChatModel {
     ///
     /// # Errors
     /// As [`GgufFile::open`], [`Llama::load`] and [`ChatTemplate::new`].
-    pub fn load(path: &Path, device: &Device, precision: Precision) -> Result<ChatModel> {
+    pub fn load(path: &Path, device: &Device, precision: WeightDtype) -> Result<ChatModel> {
         let file = GgufFile::open(path)?;
         let llama = Llama::load(&file, device, precision)?;
         let (tokenizer, ends) = tokenizer::load(&file)?;
@@ -59,6 +59,11 @@ impl ChatModel {
             false => None,
         };
         Ok(ChatModel { llama, tokenizer, template, ends })
+    }
+
+    /// The tokens after which a text is over.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
     }
 
     /// Goes on from the prompt, without a template, by at most `new` tokens, and prints the text line by line as it comes.
@@ -110,7 +115,7 @@ impl ChatModel {
                 format!("give 1 to {most} tokens"),
             ));
         }
-        let messages = system.map(|text| Message::new("system", text)).into_iter().collect();
+        let messages = system.map(|text| ChatMessage::new("system", text)).into_iter().collect();
         Ok(Chat { messages, read: Vec::new(), cache: self.llama.empty_cache(vec![0], capacity)? })
     }
 }
@@ -118,7 +123,7 @@ impl ChatModel {
 /// A conversation: what was said, and the keys and values of all of it, so that each answer reads only what is new.
 #[derive(Debug)]
 pub struct Chat {
-    messages: Vec<Message>,
+    messages: Vec<ChatMessage>,
     /// The tokens whose keys and values are in the cache.
     read: Vec<u32>,
     cache: KvCache,
@@ -126,7 +131,7 @@ pub struct Chat {
 
 impl Chat {
     /// What was said so far.
-    pub fn messages(&self) -> &[Message] {
+    pub fn messages(&self) -> &[ChatMessage] {
         &self.messages
     }
 
@@ -164,7 +169,7 @@ impl Chat {
         }
         let template = model.template.as_ref().expect("`chat` has asked for it");
         let mut messages = self.messages.clone();
-        messages.push(Message::new("user", text));
+        messages.push(ChatMessage::new("user", text));
         let tokens = model.tokenizer.encode(&template.render(&messages)?)?;
         if tokens.len() + new > self.cache.capacity() {
             return Err(Error::invalid(
@@ -206,7 +211,7 @@ impl Chat {
             }
         }
         let text = model.tokenizer.decode(&answer);
-        messages.push(Message::new("assistant", &text));
+        messages.push(ChatMessage::new("assistant", &text));
         self.messages = messages;
         Ok(Generated { text, tokens: answer, first_ms, step_ms })
     }

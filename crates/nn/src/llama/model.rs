@@ -2,8 +2,9 @@
 
 use super::product::BlockProduct;
 use super::{GgufFile, LlamaConfig};
-use crate::gpt::model::LayerCache;
+use crate::attention::grouped_attention;
 use crate::gpt::{CausalModel, KvCache};
+use crate::paged::{PagedCache, TextPart, rows};
 use candle_core::quantized::{QMatMul, QTensor};
 use candle_core::{DType, Device, Module, Tensor};
 use gpulab::error::{Error, Result};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 /// How the weights are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
+pub enum WeightDtype {
     /// In the file's own bits; products of few bits compute with them, on f32 activations that they round to 8 bits: ours for Q4_1 and
     /// Q8_0 on the CPU, candle's for all others and on a GPU.
     AsStored,
@@ -110,7 +111,7 @@ pub struct Llama {
     last: Matrix,
     /// cos and sin of RoPE's angles, `[context, head_dim / 2]`.
     rope: (Tensor, Tensor),
-    precision: Precision,
+    precision: WeightDtype,
     device: Device,
 }
 
@@ -128,14 +129,14 @@ impl Llama {
     /// # Errors
     /// As [`LlamaConfig::of`] and [`GgufFile::tensor`]; [`Error::Unsupported`] for a `precision` that is no floating-point type;
     /// what candle says, out of memory above all.
-    pub fn load(file: &GgufFile, device: &Device, precision: Precision) -> Result<Llama> {
+    pub fn load(file: &GgufFile, device: &Device, precision: WeightDtype) -> Result<Llama> {
         let config = LlamaConfig::of(file)?;
-        if let Precision::Dense(dtype) = precision
+        if let WeightDtype::Dense(dtype) = precision
             && !matches!(dtype, DType::F32 | DType::BF16 | DType::F16)
         {
             return Err(Error::unsupported(
                 format!("weights unpacked to {}", dtype.as_str()),
-                "use Precision::Dense with F32, BF16 or F16, or Precision::AsStored",
+                "use WeightDtype::Dense with F32, BF16 or F16, or WeightDtype::AsStored",
             ));
         }
         let matrix = |name: &str, shape: [usize; 2]| Matrix::of(file.tensor(name, &shape, device)?, precision);
@@ -175,7 +176,7 @@ impl Llama {
     }
 
     /// How the weights are kept.
-    pub fn precision(&self) -> Precision {
+    pub fn precision(&self) -> WeightDtype {
         self.precision
     }
 
@@ -283,7 +284,7 @@ impl Llama {
                 "give a matrix of the same shape, and load the model AsStored or as F32",
             ));
         }
-        self.layers[layer].matrices[of as usize] = Matrix::of(weight, Precision::AsStored)?;
+        self.layers[layer].matrices[of as usize] = Matrix::of(weight, WeightDtype::AsStored)?;
         Ok(())
     }
 
@@ -307,7 +308,11 @@ impl Llama {
         let mut cache = KvCache::new((1, shape.1, shape.2), vec![0; texts], length, x.dtype(), &self.device)?;
         let mask = cache.mask(length, &self.device)?;
         let rope = self.angles(&cache, length)?;
-        self.layers[layer].forward(&self.config, x, &rope, mask.as_ref(), cache.layer(0), see)
+        let attend = &mut |q: &Tensor, k: &Tensor, v: &Tensor| {
+            let (k, v) = cache.layer(0).append(k, v)?;
+            grouped_attention(q, &k, &v, mask.as_ref())
+        };
+        self.layers[layer].forward(&self.config, x, &rope, attend, see)
     }
 
     /// All layers: `[texts, length]` (u32) to `[texts, length, width]`.
@@ -317,10 +322,48 @@ impl Llama {
         let rope = self.angles(cache, length)?;
         let mut x = self.embedding.rows(tokens)?;
         for (i, layer) in self.layers.iter().enumerate() {
-            x = layer.forward(&self.config, &x, &rope, mask.as_ref(), cache.layer(i), &mut |_, _| Ok(()))?;
+            let attend = &mut |q: &Tensor, k: &Tensor, v: &Tensor| {
+                let (k, v) = cache.layer(i).append(k, v)?;
+                grouped_attention(q, &k, &v, mask.as_ref())
+            };
+            x = layer.forward(&self.config, &x, &rope, attend, &mut |_, _| Ok(()))?;
         }
         cache.advance(length);
         Ok(x)
+    }
+
+    /// An empty cache of `blocks` blocks of `block_size` tokens for [`Llama::paged_step`].
+    ///
+    /// # Errors
+    /// What candle says, out of memory above all.
+    pub fn paged_cache(&self, blocks: usize, block_size: usize) -> Result<PagedCache> {
+        let shape = (self.config.layers, self.config.kv_heads, self.config.head_dim());
+        PagedCache::new(shape, (blocks, block_size), self.precision.activations(), &self.device)
+    }
+
+    /// Reads parts of several texts at once: the logits after each part that asks for them, `[those parts, vocabulary]` in f32.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no part, one does not fit into its blocks or the context, or names an unknown token; what
+    /// candle says.
+    pub fn paged_step(&self, parts: &[TextPart<'_>], cache: &PagedCache) -> Result<Tensor> {
+        if parts.is_empty() {
+            self.check(&[], 0)?;
+        }
+        parts.iter().try_for_each(|part| self.check(&[part.tokens.to_vec()], part.first).map(|_| ()))?;
+        let step = cache.step(parts, &self.device)?;
+        let (tokens, positions, ends) = rows(parts, &self.device)?;
+        let of = |table: &Tensor| -> Result<Tensor> { Ok(table.index_select(&positions, 0)?.unsqueeze(0)?) };
+        let rope = (of(&self.rope.0)?, of(&self.rope.1)?);
+        let mut x = self.embedding.rows(&tokens)?;
+        for (i, layer) in self.layers.iter().enumerate() {
+            let attend = &mut |q: &Tensor, k: &Tensor, v: &Tensor| step.attend(i, q, k, v);
+            x = layer.forward(&self.config, &x, &rope, attend, &mut |_, _| Ok(()))?;
+        }
+        if ends.elem_count() == 0 {
+            return Ok(Tensor::zeros((0, self.config.vocabulary), DType::F32, &self.device)?);
+        }
+        Ok(self.head(&x.index_select(&ends, 1)?)?.squeeze(0)?)
     }
 
     /// cos and sin for the next `length` tokens of each text, `[texts, length, head_dim / 2]`.
@@ -439,8 +482,7 @@ impl Layer {
         config: &LlamaConfig,
         x: &Tensor,
         (cos, sin): &(Tensor, Tensor),
-        mask: Option<&Tensor>,
-        kept: LayerCache<'_>,
+        attend: &mut dyn FnMut(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
         see: &mut dyn FnMut(Input, &Tensor) -> Result<()>,
     ) -> Result<Tensor> {
         let project = |of: Projection, x: &Tensor| self.matrices[of as usize].forward(x);
@@ -456,8 +498,7 @@ impl Layer {
         // The file's converter has put the two numbers of a rotated pair beside each other.
         let q = candle_nn::rotary_emb::rope_i(&q, cos, sin)?;
         let k = candle_nn::rotary_emb::rope_i(&k, cos, sin)?;
-        let (k, v) = kept.append(&k, &v)?;
-        let gathered = grouped_attention(&q, &k, &v, mask)?;
+        let gathered = attend(&q, &k, &v)?;
         let gathered = gathered.transpose(1, 2)?.reshape((texts, length, config.width))?;
         see(Input::Gathered, &gathered)?;
         let x = (x + project(Projection::Out, &gathered)?)?;
@@ -468,23 +509,6 @@ impl Layer {
         see(Input::Middle, &middle)?;
         Ok((&x + project(Projection::Down, &middle)?)?)
     }
-}
-
-/// softmax(q · kᵀ / √d + mask) · v, where several heads of `q` share one of `k` and `v`: the heads of a group stand under each
-/// other as more rows of one product, so nothing is copied for them.
-fn grouped_attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-    let (texts, heads, length, d) = q.dims4()?;
-    let (_, kv_heads, keys, _) = k.dims4()?;
-    let rows = heads / kv_heads * length;
-    let q = q.reshape((texts, kv_heads, rows, d))?;
-    let scores = (q.matmul(&k.transpose(2, 3)?)?.to_dtype(DType::F32)? / (d as f64).sqrt())?;
-    let mut scores = scores.reshape((texts, heads, length, keys))?;
-    if let Some(mask) = mask {
-        scores = scores.broadcast_add(mask)?;
-    }
-    let weights = candle_nn::ops::softmax_last_dim(&scores)?.to_dtype(v.dtype())?;
-    let gathered = weights.reshape((texts, kv_heads, rows, keys))?.matmul(v)?;
-    Ok(gathered.reshape((texts, heads, length, d))?)
 }
 
 /// cos and sin of position ÷ base^(2i / d), `[context, d / 2]`.
@@ -500,12 +524,12 @@ fn rope_tables(config: &LlamaConfig, device: &Device, dtype: DType) -> Result<(T
 // ----------------------------------------------------------------------
 // Weights, in the file's bits or unpacked.
 
-impl Precision {
+impl WeightDtype {
     /// What the model computes in between its matrices.
     fn activations(self) -> DType {
         match self {
-            Precision::AsStored => DType::F32,
-            Precision::Dense(dtype) => dtype,
+            WeightDtype::AsStored => DType::F32,
+            WeightDtype::Dense(dtype) => dtype,
         }
     }
 }
@@ -521,9 +545,9 @@ enum Matrix {
 }
 
 impl Matrix {
-    fn of(tensor: QTensor, precision: Precision) -> Result<Matrix> {
+    fn of(tensor: QTensor, precision: WeightDtype) -> Result<Matrix> {
         match precision {
-            Precision::AsStored => {
+            WeightDtype::AsStored => {
                 let tensor = Arc::new(tensor);
                 let candle = QMatMul::from_arc(tensor.clone())?;
                 Ok(match BlockProduct::of(&tensor) {
@@ -531,7 +555,7 @@ impl Matrix {
                     None => Matrix::Quantized(tensor, candle),
                 })
             }
-            Precision::Dense(dtype) => Ok(Matrix::Dense(tensor.dequantize(&tensor.device())?.to_dtype(dtype)?)),
+            WeightDtype::Dense(dtype) => Ok(Matrix::Dense(tensor.dequantize(&tensor.device())?.to_dtype(dtype)?)),
         }
     }
 
@@ -592,7 +616,7 @@ struct Norm {
 }
 
 impl Norm {
-    fn of(tensor: &QTensor, precision: Precision, epsilon: f32) -> Result<Norm> {
+    fn of(tensor: &QTensor, precision: WeightDtype, epsilon: f32) -> Result<Norm> {
         let weight = tensor.dequantize(&tensor.device())?.to_dtype(precision.activations())?;
         Ok(Norm { weight, epsilon })
     }

@@ -7,17 +7,17 @@ use minijinja::{Environment, context};
 
 /// Who says what.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct ChatMessage {
     /// `system`, `user` or `assistant`.
     pub role: String,
     /// What is said.
     pub content: String,
 }
 
-impl Message {
+impl ChatMessage {
     /// What somebody says.
-    pub fn new(role: &str, content: &str) -> Message {
-        Message { role: role.to_string(), content: content.to_string() }
+    pub fn new(role: &str, content: &str) -> ChatMessage {
+        ChatMessage { role: role.to_string(), content: content.to_string() }
     }
 }
 
@@ -34,7 +34,7 @@ impl ChatTemplate {
     /// [`Error::Unsupported`] with what is wrong, and where, when it is none or asks for what is not there.
     pub fn new(source: &str) -> Result<ChatTemplate> {
         let template = ChatTemplate { source: source.to_string() };
-        template.render(&[Message::new("user", "hello")]).map(|_| template)
+        template.render(&[ChatMessage::new("user", "hello")]).map(|_| template)
     }
 
     /// The template's own text.
@@ -46,7 +46,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// [`Error::Unsupported`] when the template does not allow these messages.
-    pub fn render(&self, messages: &[Message]) -> Result<String> {
+    pub fn render(&self, messages: &[ChatMessage]) -> Result<String> {
         let mut jinja = Environment::new();
         // As Hugging Face renders it.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();

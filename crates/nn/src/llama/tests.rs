@@ -7,14 +7,14 @@ use candle_core::{DType, Device, Tensor};
 use gpulab::error::Error;
 use std::path::Path;
 
-fn opened(precision: Precision) -> (ChatModel, TinyFile) {
+fn opened(precision: WeightDtype) -> (ChatModel, TinyFile) {
     // A name for each test's thread: tests run side by side.
     let file = TinyFile::new(&format!("{:?}", std::thread::current().id()), |_| ());
     (ChatModel::load(&file.0, &Device::Cpu, precision).unwrap(), file)
 }
 
 /// SmolLM2, or the reason why a test is skipped.
-fn smollm2(precision: Precision) -> Option<ChatModel> {
+fn smollm2(precision: WeightDtype) -> Option<ChatModel> {
     if model_path().exists() {
         return Some(ChatModel::smollm2(&Device::Cpu, precision).unwrap());
     }
@@ -44,7 +44,7 @@ const TINY_PROMPT: [u32; 7] = [1, 40, 77, 200, 3, 258, 90];
 
 #[test]
 fn the_tiny_models_logits_are_those_of_candle_transformers() {
-    let (model, _file) = opened(Precision::AsStored);
+    let (model, _file) = opened(WeightDtype::AsStored);
     let lines: Vec<Vec<f32>> = include_str!("reference/tiny.txt").lines().map(numbers).collect();
     let (mut cache, first) = model.llama.prefill(&[TINY_PROMPT.to_vec()], 2).unwrap();
     let second = model.llama.step(&[11], &mut cache).unwrap();
@@ -59,7 +59,7 @@ fn the_tiny_models_logits_are_those_of_candle_transformers() {
 
 #[test]
 fn smollm2s_logits_are_those_of_candle_transformers() {
-    let Some(model) = smollm2(Precision::Dense(DType::F32)) else { return };
+    let Some(model) = smollm2(WeightDtype::Dense(DType::F32)) else { return };
     let mut lines = include_str!("reference/smollm2.txt").lines();
     let tokens: Vec<u32> = lines.next().unwrap().split(',').map(|word| word.parse().unwrap()).collect();
     assert_eq!(model.tokenizer.encode("A warp has 32 threads, and they").unwrap(), tokens);
@@ -77,7 +77,7 @@ fn smollm2s_logits_are_those_of_candle_transformers() {
 
 #[test]
 fn a_cache_and_a_batch_change_nothing() {
-    let (model, _file) = opened(Precision::Dense(DType::F32));
+    let (model, _file) = opened(WeightDtype::Dense(DType::F32));
     let llama = &model.llama;
     let all = rows(&llama.logits(&TINY_PROMPT).unwrap());
     // Token by token.
@@ -104,7 +104,7 @@ fn a_cache_and_a_batch_change_nothing() {
 
 #[test]
 fn layers_one_by_one_are_the_model_and_show_their_inputs() {
-    let (model, _file) = opened(Precision::Dense(DType::F32));
+    let (model, _file) = opened(WeightDtype::Dense(DType::F32));
     let llama = &model.llama;
     let mut x = llama.embed(&TINY_PROMPT).unwrap();
     let mut seen = Vec::new();
@@ -126,8 +126,8 @@ fn layers_one_by_one_are_the_model_and_show_their_inputs() {
 
 #[test]
 fn precisions_agree_and_count_their_bytes() {
-    let (stored, file) = opened(Precision::AsStored);
-    let dense = |dtype| ChatModel::load(&file.0, &Device::Cpu, Precision::Dense(dtype)).unwrap().llama;
+    let (stored, file) = opened(WeightDtype::AsStored);
+    let dense = |dtype| ChatModel::load(&file.0, &Device::Cpu, WeightDtype::Dense(dtype)).unwrap().llama;
     let (f32s, bf16s) = (dense(DType::F32), dense(DType::BF16));
     let reference = rows(&f32s.logits(&TINY_PROMPT).unwrap());
     let scale = reference[6].iter().fold(0.0_f32, |most, logit| most.max(logit.abs()));
@@ -144,7 +144,7 @@ fn precisions_agree_and_count_their_bytes() {
 
 #[test]
 fn a_matrix_can_be_replaced_by_one_of_its_shape() {
-    let (mut model, _file) = opened(Precision::Dense(DType::F32));
+    let (mut model, _file) = opened(WeightDtype::Dense(DType::F32));
     let before = rows(&model.llama.logits(&TINY_PROMPT).unwrap());
     let weight = model.llama.weight(1, Projection::Down).unwrap();
     model.llama.replace(1, Projection::Down, &weight).unwrap();
@@ -162,7 +162,7 @@ fn a_matrix_can_be_replaced_by_one_of_its_shape() {
 
 #[test]
 fn the_loss_is_the_mean_surprise_of_each_window() {
-    let (model, _file) = opened(Precision::Dense(DType::F32));
+    let (model, _file) = opened(WeightDtype::Dense(DType::F32));
     let llama = &model.llama;
     let one = llama.loss(&TINY_PROMPT[..4], 4).unwrap();
     let two = llama.loss(&TINY_PROMPT[4..], 4).unwrap();
@@ -178,7 +178,7 @@ fn the_loss_is_the_mean_surprise_of_each_window() {
 
 #[test]
 fn a_text_is_written_greedily_and_at_random() {
-    let (model, _file) = opened(Precision::AsStored);
+    let (model, _file) = opened(WeightDtype::AsStored);
     let mut heard = Vec::new();
     let texts = ["warp", "a longer one"];
     let all = model.generate(&texts, 6, Sampling::Greedy, &mut |text, token| heard.push((text, token))).unwrap();
@@ -205,11 +205,11 @@ fn a_text_is_written_greedily_and_at_random() {
 
 #[test]
 fn a_chat_reads_only_what_is_new_and_a_failure_leaves_it_as_it_was() {
-    let (model, _file) = opened(Precision::Dense(DType::F32));
+    let (model, _file) = opened(WeightDtype::Dense(DType::F32));
     let template = model.template.clone().unwrap();
     let mut chat = model.chat(None, 60).unwrap();
     let answer = chat.ask(&model, "warp?", 5, Sampling::Greedy, &mut |_| ()).unwrap();
-    let prompt = template.render(&[Message::new("user", "warp?")]).unwrap();
+    let prompt = template.render(&[ChatMessage::new("user", "warp?")]).unwrap();
     assert_eq!(prompt, "<|im_start|>user\nwarp?<|im_end|>\n<|im_start|>");
     let alone = model.generate(&[&prompt], 5, Sampling::Greedy, &mut |_, _| ()).unwrap();
     assert_eq!(answer.tokens, alone[0].tokens);
@@ -224,8 +224,8 @@ fn a_chat_reads_only_what_is_new_and_a_failure_leaves_it_as_it_was() {
     assert_eq!((chat.messages().len(), chat.cache().len()), (2, read));
 
     let second = chat.ask(&model, "so", 5, Sampling::Greedy, &mut |_| ()).unwrap();
-    let mut messages = vec![Message::new("user", "warp?"), Message::new("assistant", &answer.text)];
-    messages.push(Message::new("user", "so"));
+    let mut messages = vec![ChatMessage::new("user", "warp?"), ChatMessage::new("assistant", &answer.text)];
+    messages.push(ChatMessage::new("user", "so"));
     let prompt = template.render(&messages).unwrap();
     let alone = model.generate(&[&prompt], 5, Sampling::Greedy, &mut |_, _| ()).unwrap();
     assert_eq!(second.tokens, alone[0].tokens);
@@ -234,8 +234,8 @@ fn a_chat_reads_only_what_is_new_and_a_failure_leaves_it_as_it_was() {
 
 #[test]
 fn smollm2_answers_by_its_template() {
-    let Some(model) = smollm2(Precision::AsStored) else { return };
-    let rendered = model.template.as_ref().unwrap().render(&[Message::new("user", "Hi")]).unwrap();
+    let Some(model) = smollm2(WeightDtype::AsStored) else { return };
+    let rendered = model.template.as_ref().unwrap().render(&[ChatMessage::new("user", "Hi")]).unwrap();
     let system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
     let wanted =
         format!("<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
@@ -258,7 +258,7 @@ fn smollm2_answers_by_its_template() {
 // Bad input: each a clear error with the next step.
 
 fn refused(path: &Path, says: &[&str]) -> Error {
-    let error = ChatModel::load(path, &Device::Cpu, Precision::AsStored).unwrap_err();
+    let error = ChatModel::load(path, &Device::Cpu, WeightDtype::AsStored).unwrap_err();
     let text = error.to_string();
     assert!(says.iter().all(|word| text.contains(word)) && text.contains("\nnext: "), "{text}");
     error
@@ -349,7 +349,7 @@ fn weights_that_are_nan_or_infinite_are_refused_by_name() {
 
 #[test]
 fn prompts_that_cannot_be_read_are_refused() {
-    let (model, file) = opened(Precision::AsStored);
+    let (model, file) = opened(WeightDtype::AsStored);
     let says = |result: gpulab::Result<Vec<crate::gpt::Generated>>, word: &str| {
         let text = result.unwrap_err().to_string();
         assert!(text.contains(word) && text.contains("\nnext: "), "{text}");
@@ -366,11 +366,11 @@ fn prompts_that_cannot_be_read_are_refused() {
     assert!(model.llama.logits(&[0; 65]).is_err() && model.llama.logits(&[]).is_err());
     let text = model.llama.logits(&[259]).unwrap_err().to_string();
     assert!(text.contains("token 259, and the model has 259"), "{text}");
-    let text = Llama::load(&GgufFile::open(&file.0).unwrap(), &Device::Cpu, Precision::Dense(DType::U8)).unwrap_err();
+    let text = Llama::load(&GgufFile::open(&file.0).unwrap(), &Device::Cpu, WeightDtype::Dense(DType::U8)).unwrap_err();
     assert!(text.to_string().contains("F32, BF16 or F16"));
     // What is no chat model says so.
     let plain = TinyFile::new("plain", |tiny| tiny.metadata.retain(|(key, _)| key != "tokenizer.chat_template"));
-    let plain = ChatModel::load(&plain.0, &Device::Cpu, Precision::AsStored).unwrap();
+    let plain = ChatModel::load(&plain.0, &Device::Cpu, WeightDtype::AsStored).unwrap();
     assert!(plain.chat(None, 10).unwrap_err().to_string().contains("no chat template"));
     assert!(plain.write("a", 3, Sampling::Greedy).is_ok());
 }
@@ -399,7 +399,9 @@ fn rounded_inputs_make_the_order_of_a_sum_visible_on_smollm2() {
         let last = tokens.iter().map(one).last().unwrap();
         Some(farthest(&all[tokens.len() - 1], &rows(&last)[0]))
     };
-    let (Some(exact), Some(rounded)) = (off(Precision::Dense(DType::F32)), off(Precision::AsStored)) else { return };
+    let (Some(exact), Some(rounded)) = (off(WeightDtype::Dense(DType::F32)), off(WeightDtype::AsStored)) else {
+        return;
+    };
     println!("f32: {exact}; inputs in 8 bits: {rounded}");
     assert!(exact < 1e-3 && rounded > 10.0 * exact && rounded < 2.0, "{exact} {rounded}");
 }

@@ -1,7 +1,7 @@
 //! A tiny Llama as a GGUF file: random weights that a seed names, in Q4_1 and Q8_0 as SmolLM2's, bytes as tokens. Tests use one;
 //! lesson 41 a larger one, where SmolLM2 is not there.
 
-use super::{ChatModel, LlamaConfig, Precision, Projection};
+use super::{ChatModel, LlamaConfig, Projection, WeightDtype};
 use crate::gpt::SplitMix64;
 use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
@@ -162,7 +162,7 @@ impl ChatModel {
     ///
     /// # Errors
     /// As [`write_practice`] and [`ChatModel::load`].
-    pub fn practice(device: &Device, precision: Precision) -> Result<ChatModel> {
+    pub fn practice(device: &Device, precision: WeightDtype) -> Result<ChatModel> {
         let once = format!("gpulab-practice-{}-{:?}.gguf", std::process::id(), std::thread::current().id());
         let file = TinyFile(std::env::temp_dir().join(once));
         write_practice(&file.0)?;

@@ -1,7 +1,7 @@
 //! Frozen weights: a product with them passes the gradient on, and computes none for the weights.
 
 use crate::buffers::in_candle;
-use crate::quantize::{Nf4Matrix, Weights};
+use crate::quantize::{Nf4Matrix, WeightMatrix};
 use candle_core::{CpuStorage, CudaStorage, CustomOp1, DType, Layout, MetalStorage, Shape, Storage, Tensor};
 use gpulab::error::{Error, Result};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,7 +57,7 @@ impl FrozenWeight {
             Base::Bf16 => FrozenWeight::Dense(weight.to_dtype(DType::BF16)?),
             Base::Nf4 => {
                 let values = weight.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
-                FrozenWeight::Nf4(Arc::new(Nf4Matrix::new(Weights { values: &values, columns: inputs }, true)?))
+                FrozenWeight::Nf4(Arc::new(Nf4Matrix::new(WeightMatrix { values: &values, columns: inputs }, true)?))
             }
         })
     }

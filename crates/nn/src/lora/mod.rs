@@ -17,5 +17,5 @@ pub use frozen::{Base, FrozenWeight, with_backward};
 pub use linear::LoraLinear;
 pub use model::{LoraConfig, Training, TunedLlama, cross_entropy, learning_bytes};
 pub use peft::{load_peft, module_name, save_peft, write_base};
-pub use task::{Booking, Example, Part, SYSTEM, Score, bookings, score};
+pub use task::{Booking, Example, SYSTEM, Score, Split, bookings, score};
 pub use train::{TuneMemory, TunePlan, Tuner, tune_memory};

@@ -1,7 +1,7 @@
 //! A task whose result can be checked: a request in words becomes one line of JSON with four fields, all of them right.
 
 use crate::gpt::{Sampling, SplitMix64};
-use crate::llama::{ChatModel, Message};
+use crate::llama::{ChatMessage, ChatModel};
 use gpulab::error::{Error, Result};
 use serde_json::Value;
 
@@ -27,9 +27,9 @@ pub struct Example {
     pub booking: Booking,
 }
 
-/// Which requests: those that are learned from, or those that are held out.
+/// Which half of the data: requests that are learned from, or those that are held out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Split {
     /// Names and sentences to learn from.
     Training,
     /// Other names, which no training example has; a third of the sentences are built in ways that none has, too.
@@ -75,10 +75,10 @@ const SENTENCES: [&str; 9] = [
 const HELD_OUT_SENTENCES: usize = 3;
 
 /// So many examples, which follow from the seed.
-pub fn bookings(part: Part, count: usize, seed: u64) -> Vec<Example> {
+pub fn bookings(part: Split, count: usize, seed: u64) -> Vec<Example> {
     let (whose, sentences) = match part {
-        Part::Training => (0, &SENTENCES[..SENTENCES.len() - HELD_OUT_SENTENCES]),
-        Part::HeldOut => (1, &SENTENCES[..]),
+        Split::Training => (0, &SENTENCES[..SENTENCES.len() - HELD_OUT_SENTENCES]),
+        Split::HeldOut => (1, &SENTENCES[..]),
     };
     let mut random = SplitMix64::new(seed ^ whose as u64);
     let mut below = |end: usize| (random.unit() * end as f64) as usize;
@@ -155,7 +155,7 @@ impl Example {
                 "take a model that was tuned to answer (Instruct), such as the one of `make model`",
             ));
         };
-        template.render(&[Message::new("system", SYSTEM), Message::new("user", &self.request)])
+        template.render(&[ChatMessage::new("system", SYSTEM), ChatMessage::new("user", &self.request)])
     }
 
     /// The tokens of prompt and right answer, with the mark that ends an answer, and how many of them are the prompt.

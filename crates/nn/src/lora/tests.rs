@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::llama::tiny::{CONFIG, TinyFile};
-use crate::llama::{ChatModel, Precision, Projection};
-use crate::quantize::{Nf4Matrix, Weights};
+use crate::llama::{ChatModel, Projection, WeightDtype};
+use crate::quantize::{Nf4Matrix, WeightMatrix};
 use crate::tensors::TensorFile;
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{DType, Device, Module, Tensor, Var};
@@ -28,11 +28,11 @@ fn tiny() -> (ChatModel, TinyFile) {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let file = TinyFile::new(&format!("lora-{}", NEXT.fetch_add(1, Ordering::Relaxed)), |_| ());
-    (ChatModel::load(&file.0, &Device::Cpu, Precision::Dense(DType::F32)).unwrap(), file)
+    (ChatModel::load(&file.0, &Device::Cpu, WeightDtype::Dense(DType::F32)).unwrap(), file)
 }
 
 fn practice() -> ChatModel {
-    ChatModel::practice(&Device::Cpu, Precision::Dense(DType::F32)).unwrap()
+    ChatModel::practice(&Device::Cpu, WeightDtype::Dense(DType::F32)).unwrap()
 }
 
 fn lora(rank: usize, targets: &[Projection], layers: std::ops::Range<usize>) -> Training {
@@ -242,7 +242,7 @@ fn layers_targets_and_counts() {
 
 #[test]
 fn right_answers_are_right_and_the_parts_share_no_name() {
-    let (training, held_out) = (bookings(Part::Training, 60, 1), bookings(Part::HeldOut, 60, 1));
+    let (training, held_out) = (bookings(Split::Training, 60, 1), bookings(Split::HeldOut, 60, 1));
     let names =
         |part: &[Example]| part.iter().map(|one| one.booking.name.clone()).collect::<std::collections::BTreeSet<_>>();
     assert!(names(&training).is_disjoint(&names(&held_out)) && names(&training).len() > 20);
@@ -251,8 +251,8 @@ fn right_answers_are_right_and_the_parts_share_no_name() {
         assert!(one.request.contains(&one.booking.name) && one.request.contains(&one.booking.day), "{}", one.request);
         assert!(!one.request.contains('{'), "{}", one.request);
     }
-    assert_eq!(training, bookings(Part::Training, 60, 1));
-    assert_ne!(training, bookings(Part::Training, 60, 2));
+    assert_eq!(training, bookings(Split::Training, 60, 1));
+    assert_ne!(training, bookings(Split::Training, 60, 2));
     let has = |part: &[Example], text: &str| part.iter().any(|one| one.request.contains(text));
     assert!(has(&held_out, "Is there room") && !has(&training, "Is there room"));
 }
@@ -289,7 +289,7 @@ fn plan(steps: usize, rate: f64) -> TunePlan {
 #[test]
 fn a_few_steps_lower_the_loss_and_the_merged_model_has_learned_them() {
     let chat = practice();
-    let examples = bookings(Part::Training, 8, 1);
+    let examples = bookings(Split::Training, 8, 1);
     let targets = [Projection::Q, Projection::V, Projection::Down];
     for (base, training, rate) in [
         (Base::F32, lora(8, &targets, 2..4), 1e-2),
@@ -323,7 +323,7 @@ fn a_few_steps_lower_the_loss_and_the_merged_model_has_learned_them() {
 #[test]
 fn a_loss_that_is_no_number_stops_the_run_and_the_last_good_state_is_kept() {
     let chat = practice();
-    let examples = bookings(Part::Training, 4, 1);
+    let examples = bookings(Split::Training, 4, 1);
     let model = TunedLlama::new(&chat.llama, Base::F32, lora(4, &[Projection::Q, Projection::K], 3..4)).unwrap();
     // A step moves B by about the rate, and scores are products of q and k: 10^60 is beyond f32, and ∞ − ∞ is NaN. (Beside other matrices
     // the next norm would hide it: a number divided by ∞ is 0.)
@@ -541,7 +541,7 @@ fn adapters_of_another_model_and_damaged_ones_are_named() {
 #[test]
 fn four_bits_cost_what_the_format_says() {
     let values = gpulab::cpu::random_f32(256 * 256, 1);
-    let matrix = Nf4Matrix::new(Weights { values: &values, columns: 256 }, true).unwrap();
+    let matrix = Nf4Matrix::new(WeightMatrix { values: &values, columns: 256 }, true).unwrap();
     let frozen = FrozenWeight::Nf4(Arc::new(matrix.clone()));
     assert_eq!((frozen.bytes(), frozen.shape()), (matrix.bytes(), [256, 256]));
 }

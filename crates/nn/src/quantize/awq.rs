@@ -6,7 +6,7 @@
 
 use super::calibration::Calibration;
 use super::integer::{self, fit};
-use super::matrix::{Rounded, Share, Weights};
+use super::matrix::{Rounded, Share, WeightMatrix};
 use candle_core::{Device, Tensor};
 use gpulab::error::Result;
 
@@ -19,7 +19,7 @@ const POWERS: usize = 11;
 /// # Errors
 /// As [`Format::round`](super::Format::round); what candle says.
 pub fn awq(
-    matrices: &[Weights],
+    matrices: &[WeightMatrix],
     calibration: &Calibration,
     bits: u32,
     zero_point: bool,
@@ -40,7 +40,7 @@ pub fn awq(
                 .chunks(weights.columns)
                 .flat_map(|row| row.iter().zip(&factors).map(|(w, s)| w * s))
                 .collect();
-            let mut rounded = integer::round(Weights { values: &scaled, ..*weights }, bits, zero_point, share)?;
+            let mut rounded = integer::round(WeightMatrix { values: &scaled, ..*weights }, bits, zero_point, share)?;
             for row in rounded.values.chunks_mut(weights.columns) {
                 row.iter_mut().zip(&factors).for_each(|(w, s)| *w /= s);
             }
@@ -86,7 +86,7 @@ mod tests {
         let rows: Vec<f32> = (0..tokens * n).map(|i| next() * if i % n == 5 { 50.0 } else { 1.0 }).collect();
         let calibration = Calibration::of(&Tensor::from_vec(rows, (tokens, n), &Device::Cpu).unwrap()).unwrap();
         let values: Vec<f32> = (0..32 * n).map(|_| next()).collect();
-        let weights = Weights { values: &values, columns: n };
+        let weights = WeightMatrix { values: &values, columns: n };
         let (own, power) = awq(&[weights, weights], &calibration, 4, true, Share::Group(32)).unwrap();
         let plain = Format::Int { bits: 4, zero_point: true, share: Share::Group(32) }.round(weights).unwrap();
         let error = |rounded: &Rounded| calibration.output_error(weights, &rounded.values).unwrap();
@@ -103,7 +103,7 @@ mod tests {
         let rows: Vec<f32> = (0..256 * 32).map(|_| if random.unit() < 0.5 { -1.0 } else { 1.0 }).collect();
         let calibration = Calibration::of(&Tensor::from_vec(rows, (256, 32), &Device::Cpu).unwrap()).unwrap();
         let values: Vec<f32> = (0..256).map(|_| random.unit() as f32 - 0.5).collect();
-        let weights = Weights { values: &values, columns: 32 };
+        let weights = WeightMatrix { values: &values, columns: 32 };
         let (own, power) = awq(&[weights], &calibration, 4, false, Share::Row).unwrap();
         let plain = Format::Int { bits: 4, zero_point: false, share: Share::Row }.round(weights).unwrap();
         assert_eq!((power, &own[0]), (0.0, &plain));

@@ -1,6 +1,6 @@
 //! What goes into a matrix on a sample of text: its second moments, and how large each input is.
 
-use super::matrix::Weights;
+use super::matrix::WeightMatrix;
 use candle_core::{DType, Device, Tensor};
 use gpulab::error::{Error, Result};
 
@@ -53,7 +53,7 @@ impl Calibration {
     ///
     /// # Errors
     /// What candle says.
-    pub fn output_error(&self, weights: Weights, rounded: &[f32]) -> Result<f64> {
+    pub fn output_error(&self, weights: WeightMatrix, rounded: &[f32]) -> Result<f64> {
         let shape = (weights.rows(), weights.columns);
         let own = Tensor::from_slice(weights.values, shape, &Device::Cpu)?;
         let off = (Tensor::from_slice(rounded, shape, &Device::Cpu)? - &own)?;
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(found.moments.to_vec2::<f32>().unwrap(), [[1.0, -1.0], [-1.0, 2.0]]);
         assert_eq!((found.mean_abs.clone(), found.most.clone()), (vec![1.0, 1.0], vec![1.0, 2.0]));
         // W = (1, 1): outputs 1 and −1. Rounded to (1, 0): off by 0 and 2, so 2 of 1.
-        let weights = Weights { values: &[1.0, 1.0], columns: 2 };
+        let weights = WeightMatrix { values: &[1.0, 1.0], columns: 2 };
         assert!((found.output_error(weights, &[1.0, 0.0]).unwrap() - 2.0).abs() < 1e-6);
         let text = Calibration::of(&x.narrow(0, 0, 1).unwrap().narrow(1, 0, 100).unwrap()).unwrap_err().to_string();
         assert!(text.contains("100 tokens is too short\nnext: give at least 128"), "{text}");

@@ -3,7 +3,7 @@
 //! The k-quants keep 256 weights in a block, with scales of 4 or 6 bits for 16 or 32 of them, and one scale in f16 for these scales
 //! (<https://github.com/ggml-org/llama.cpp/pull/1684>).
 
-use super::matrix::{Rounded, Weights};
+use super::matrix::{Rounded, WeightMatrix};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use gpulab::error::Result;
@@ -25,7 +25,7 @@ fn fitting(kind: GgmlDType, columns: usize) -> GgmlDType {
 ///
 /// # Errors
 /// What candle says, when even that does not divide the rows.
-pub fn ggml_stored(weights: Weights, kind: GgmlDType) -> Result<QTensor> {
+pub fn ggml_stored(weights: WeightMatrix, kind: GgmlDType) -> Result<QTensor> {
     let kind = fitting(kind, weights.columns);
     let tensor = Tensor::from_slice(weights.values, (weights.rows(), weights.columns), &Device::Cpu)?;
     Ok(QTensor::quantize(&tensor, kind)?)
@@ -35,7 +35,7 @@ pub fn ggml_stored(weights: Weights, kind: GgmlDType) -> Result<QTensor> {
 ///
 /// # Errors
 /// As [`ggml_stored`].
-pub fn ggml_round(weights: Weights, kind: GgmlDType) -> Result<Rounded> {
+pub fn ggml_round(weights: WeightMatrix, kind: GgmlDType) -> Result<Rounded> {
     weights.check()?;
     let stored = ggml_stored(weights, kind)?;
     let values = stored.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()?;
@@ -50,7 +50,7 @@ mod tests {
     fn blocks_have_the_bytes_that_the_format_says() {
         let values = vec![0.5; 2 * 512];
         let bits = |kind, columns| {
-            let weights = Weights { values: &values, columns };
+            let weights = WeightMatrix { values: &values, columns };
             ggml_round(weights, kind).unwrap().bits as f64 / values.len() as f64
         };
         // llama.cpp, ggml-common.h: bytes of a block ÷ its weights.
@@ -61,7 +61,7 @@ mod tests {
             assert_eq!(bits(kind, 512), wanted, "{kind:?}");
         }
         assert_eq!(bits(Q4K, 64), 5.5);
-        let odd = Weights { values: &values[..100], columns: 50 };
+        let odd = WeightMatrix { values: &values[..100], columns: 50 };
         assert!(ggml_round(odd, GgmlDType::Q4_0).is_err());
     }
 }

@@ -6,7 +6,7 @@
 
 use super::calibration::Calibration;
 use super::integer::{IntGrid, fit};
-use super::matrix::{Rounded, Share, Weights};
+use super::matrix::{Rounded, Share, WeightMatrix};
 use gpulab::error::{Error, Result};
 use rayon::prelude::*;
 
@@ -17,7 +17,13 @@ const DAMPING: f64 = 0.01;
 ///
 /// # Errors
 /// As [`Format::round`](super::Format::round); [`Error::Invalid`] when the calibration is of other inputs, or its moments have no inverse.
-pub fn gptq(weights: Weights, calibration: &Calibration, bits: u32, zero_point: bool, share: Share) -> Result<Rounded> {
+pub fn gptq(
+    weights: WeightMatrix,
+    calibration: &Calibration,
+    bits: u32,
+    zero_point: bool,
+    share: Share,
+) -> Result<Rounded> {
     weights.check()?;
     let (fit, grid_bits) = fit(bits, zero_point)?;
     let (n, rows) = (weights.columns, weights.rows());
@@ -147,7 +153,7 @@ mod tests {
             (0..n * 16).flat_map(|i| (0..n).map(move |j| if i % n == j { 2.0 } else { 0.0 })).collect();
         let calibration = Calibration::of(&Tensor::from_vec(rows, (n * 16, n), &Device::Cpu).unwrap()).unwrap();
         let values = random(8 * n, 4);
-        let weights = Weights { values: &values, columns: n };
+        let weights = WeightMatrix { values: &values, columns: n };
         let own = gptq(weights, &calibration, 4, false, Share::Row).unwrap();
         let plain = Format::Int { bits: 4, zero_point: false, share: Share::Row }.round(weights).unwrap();
         assert_eq!(own, plain);
@@ -158,7 +164,7 @@ mod tests {
         let n = 64;
         let calibration = Calibration::of(&inputs(512, n)).unwrap();
         let values = random(32 * n, 5);
-        let weights = Weights { values: &values, columns: n };
+        let weights = WeightMatrix { values: &values, columns: n };
         for (bits, zero_point, share) in
             [(4, false, Share::Row), (4, true, Share::Group(32)), (3, true, Share::Row), (4, false, Share::Tensor)]
         {

@@ -1,6 +1,6 @@
 //! Whole numbers and a scale: absmax, and with a zero point.
 
-use super::matrix::{Rounded, Share, Weights};
+use super::matrix::{Rounded, Share, WeightMatrix};
 use gpulab::error::{Error, Result};
 use half::f16;
 
@@ -86,7 +86,7 @@ pub(super) fn fit(bits: u32, zero_point: bool) -> Result<(Fit, u64)> {
     })
 }
 
-pub(super) fn round(weights: Weights, bits: u32, zero_point: bool, share: Share) -> Result<Rounded> {
+pub(super) fn round(weights: WeightMatrix, bits: u32, zero_point: bool, share: Share) -> Result<Rounded> {
     let (fit, grid_bits) = fit(bits, zero_point)?;
     let size = weights.shared(share)?;
     let mut values = Vec::with_capacity(weights.values.len());
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn bits_are_those_of_codes_and_scales() {
         let values = vec![0.25; 4 * 64];
-        let weights = Weights { values: &values, columns: 64 };
+        let weights = WeightMatrix { values: &values, columns: 64 };
         let bits = |zero_point, share| round(weights, 4, zero_point, share).unwrap().bits;
         assert_eq!(bits(false, Share::Tensor), 4 * 256 + 16);
         assert_eq!(bits(false, Share::Row), 4 * 256 + 4 * 16);
@@ -138,7 +138,7 @@ mod tests {
     fn an_outlier_costs_its_neighbours_only() {
         let mut values = [0.1_f32, -0.2, 0.3, -0.4].repeat(16);
         values[0] = 30.0;
-        let weights = Weights { values: &values, columns: 64 };
+        let weights = WeightMatrix { values: &values, columns: 64 };
         let lost = |share| {
             let rounded = round(weights, 4, false, share).unwrap();
             rounded.values.iter().filter(|x| **x == 0.0).count()

@@ -15,7 +15,7 @@ pub enum Share {
 
 /// A matrix on the host, `[rows, columns]`: a row holds the weights of one output.
 #[derive(Debug, Clone, Copy)]
-pub struct Weights<'a> {
+pub struct WeightMatrix<'a> {
     /// The weights, row after row.
     pub values: &'a [f32],
     /// Weights in a row.
@@ -31,7 +31,7 @@ pub struct Rounded {
     pub bits: u64,
 }
 
-impl Weights<'_> {
+impl WeightMatrix<'_> {
     /// Rows of the matrix.
     pub fn rows(&self) -> usize {
         self.values.len() / self.columns.max(1)

@@ -21,7 +21,7 @@ pub use calibration::Calibration;
 pub use ggml::{ggml_round, ggml_stored};
 pub use gptq::gptq;
 pub use integer::IntGrid;
-pub use matrix::{Rounded, Share, Weights};
+pub use matrix::{Rounded, Share, WeightMatrix};
 pub use minifloat::MiniFloat;
 pub use nf4::{NF4, Nf4Matrix, nf4_decode, nf4_encode};
 pub use pack::{pack_int4, unpack_int4};
@@ -87,7 +87,7 @@ impl Format {
     ///
     /// # Errors
     /// [`Invalid`](gpulab::error::Error::Invalid) when a group does not divide the row, a weight is NaN or infinite, or the format has no such bits.
-    pub fn round(&self, weights: Weights) -> Result<Rounded> {
+    pub fn round(&self, weights: WeightMatrix) -> Result<Rounded> {
         weights.check()?;
         match *self {
             Format::Int { bits, zero_point, share } => integer::round(weights, bits, zero_point, share),
@@ -127,7 +127,7 @@ mod tests {
         // Roughly normal: the sum of uniform numbers.
         let values: Vec<f32> =
             (0..8 * 256).map(|_| (0..6).map(|_| random.unit() as f32 - 0.5).sum::<f32>() * 0.05).collect();
-        let weights = Weights { values: &values, columns: 256 };
+        let weights = WeightMatrix { values: &values, columns: 256 };
         let square: f64 = values.iter().map(|x| f64::from(*x).powi(2)).sum();
         for format in every_format() {
             let rounded = format.round(weights).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     fn nothing_but_zeros_stays_zero() {
         let zeros = vec![0.0; 512];
         for format in every_format() {
-            let rounded = format.round(Weights { values: &zeros, columns: 256 }).unwrap();
+            let rounded = format.round(WeightMatrix { values: &zeros, columns: 256 }).unwrap();
             assert!(rounded.values.iter().all(|x| *x == 0.0), "{}", format.name());
         }
     }
@@ -161,16 +161,16 @@ mod tests {
     fn what_no_scale_fits_is_refused() {
         let mut values = vec![0.5; 192];
         let group = |size| Format::Int { bits: 4, zero_point: false, share: Share::Group(size) };
-        let text = group(80).round(Weights { values: &values, columns: 96 }).unwrap_err().to_string();
+        let text = group(80).round(WeightMatrix { values: &values, columns: 96 }).unwrap_err().to_string();
         assert!(text.contains("groups of 80 do not divide a row of 96\nnext: use groups of 16, 32"), "{text}");
-        assert!(group(0).round(Weights { values: &values, columns: 96 }).is_err());
-        assert!(group(32).round(Weights { values: &values, columns: 100 }).is_err());
+        assert!(group(0).round(WeightMatrix { values: &values, columns: 96 }).is_err());
+        assert!(group(32).round(WeightMatrix { values: &values, columns: 100 }).is_err());
         let nine = Format::Int { bits: 9, zero_point: false, share: Share::Row };
-        assert!(nine.round(Weights { values: &values, columns: 96 }).unwrap_err().to_string().contains("2 to 8"));
+        assert!(nine.round(WeightMatrix { values: &values, columns: 96 }).unwrap_err().to_string().contains("2 to 8"));
         for bad in [f32::NAN, f32::INFINITY] {
             values[100] = bad;
             for format in every_format() {
-                let text = format.round(Weights { values: &values, columns: 96 }).unwrap_err().to_string();
+                let text = format.round(WeightMatrix { values: &values, columns: 96 }).unwrap_err().to_string();
                 assert!(text.contains("row 1, column 4") && text.contains("\nnext: "), "{text}");
             }
         }

@@ -4,7 +4,7 @@
 //! them. 0 is one of them, and there is one more above it than below.
 
 use super::MiniFloat;
-use super::matrix::{Rounded, Share, Weights};
+use super::matrix::{Rounded, Share, WeightMatrix};
 use gpulab::error::Result;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub fn nf4_decode(code: u8) -> f32 {
     NF4[usize::from(code & 15)]
 }
 
-pub(super) fn round(weights: Weights, block: usize) -> Result<Rounded> {
+pub(super) fn round(weights: WeightMatrix, block: usize) -> Result<Rounded> {
     let size = weights.shared(Share::Group(block))?;
     let mut values = Vec::with_capacity(weights.values.len());
     for block in weights.values.chunks(size) {
@@ -88,13 +88,13 @@ impl Nf4Matrix {
     /// [`Invalid`](gpulab::error::Error::Invalid) when 64 does not divide a row, or a weight is NaN or infinite.
     ///
     /// ```
-    /// # use gpulab_nn::quantize::{Nf4Matrix, Weights};
+    /// # use gpulab_nn::quantize::{Nf4Matrix, WeightMatrix};
     /// let values: Vec<f32> = (0..256 * 64).map(|i| ((i % 97) as f32 - 48.0) / 48.0).collect();
-    /// let matrix = Nf4Matrix::new(Weights { values: &values, columns: 64 }, true)?;
+    /// let matrix = Nf4Matrix::new(WeightMatrix { values: &values, columns: 64 }, true)?;
     /// assert_eq!(matrix.bytes(), 256 * 64 / 2 + 256 + 4 + 4); // codes, scales, the group's scale, the mean
     /// # Ok::<(), gpulab::Error>(())
     /// ```
-    pub fn new(weights: Weights, double: bool) -> Result<Nf4Matrix> {
+    pub fn new(weights: WeightMatrix, double: bool) -> Result<Nf4Matrix> {
         weights.check()?;
         weights.shared(Share::Group(BLOCK))?;
         let most = |block: &[f32]| block.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_matrix_in_four_bits_is_what_the_format_says() {
         let values = normal(192 * 128);
-        let weights = Weights { values: &values, columns: 128 };
+        let weights = WeightMatrix { values: &values, columns: 128 };
         let plain = Nf4Matrix::new(weights, false).unwrap();
         assert_eq!(plain.unpack(0..192, 0..128), round(weights, 64).unwrap().values);
         assert_eq!(8 * plain.bytes(), 192 * 128 * 4 + 192 * 2 * 32);
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn double_quantization_saves_a_third_of_a_bit_and_costs_little() {
         let values = normal(512 * 128);
-        let weights = Weights { values: &values, columns: 128 };
+        let weights = WeightMatrix { values: &values, columns: 128 };
         let error = |matrix: &Nf4Matrix| {
             let off =
                 matrix.unpack(0..512, 0..128).iter().zip(&values).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
@@ -221,14 +221,14 @@ mod tests {
     fn zeros_stay_zeros_and_what_does_not_fit_is_refused() {
         let zeros = vec![0.0; 256];
         for double in [false, true] {
-            let matrix = Nf4Matrix::new(Weights { values: &zeros, columns: 64 }, double).unwrap();
+            let matrix = Nf4Matrix::new(WeightMatrix { values: &zeros, columns: 64 }, double).unwrap();
             assert_eq!(matrix.unpack(0..4, 0..64), zeros);
-            let text = Nf4Matrix::new(Weights { values: &zeros, columns: 32 }, double).unwrap_err().to_string();
+            let text = Nf4Matrix::new(WeightMatrix { values: &zeros, columns: 32 }, double).unwrap_err().to_string();
             assert!(text.contains("groups of 64 do not divide a row of 32"), "{text}");
         }
         let mut bad = vec![0.5; 128];
         bad[70] = f32::NAN;
-        assert!(Nf4Matrix::new(Weights { values: &bad, columns: 64 }, true).is_err());
+        assert!(Nf4Matrix::new(WeightMatrix { values: &bad, columns: 64 }, true).is_err());
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
         }
         assert_eq!([0.039, 0.04, -0.0455, -0.0456, 0.99, 0.86, -2.0].map(nf4_encode), [7, 8, 7, 6, 15, 14, 0]);
         let values: Vec<f32> = (0..64).map(|i| i as f32 - 20.0).collect();
-        let rounded = round(Weights { values: &values, columns: 64 }, 64).unwrap();
+        let rounded = round(WeightMatrix { values: &values, columns: 64 }, 64).unwrap();
         assert_eq!((rounded.values[63], rounded.values[20], rounded.bits), (43.0, 0.0, 64 * 4 + 32));
     }
 }

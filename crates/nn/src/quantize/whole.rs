@@ -1,8 +1,8 @@
 //! A whole Llama with its matrices in fewer bits, how far off each of them is, and how long a token takes.
 
-use super::{Calibration, Format, Rounded, Share, Weights, awq, calibration, ggml_stored, gptq};
+use super::{Calibration, Format, Rounded, Share, WeightMatrix, awq, calibration, ggml_stored, gptq};
 use crate::gpt::CausalModel;
-use crate::llama::{Input, Llama, Precision, Projection};
+use crate::llama::{Input, Llama, Projection, WeightDtype};
 use candle_core::{DType, Device, Tensor};
 use gpulab::error::{Error, Result};
 use std::time::Instant;
@@ -69,7 +69,7 @@ impl Method {
         }
     }
 
-    fn round(&self, matrices: &[Weights], calibration: &Calibration) -> Result<Vec<Rounded>> {
+    fn round(&self, matrices: &[WeightMatrix], calibration: &Calibration) -> Result<Vec<Rounded>> {
         match *self {
             Method::Round(format) => matrices.iter().map(|weights| format.round(*weights)).collect(),
             Method::Gptq { bits, zero_point, share } => {
@@ -102,10 +102,10 @@ const WINDOW: usize = 512;
 /// # Errors
 /// [`Error::Invalid`] when the model is not kept in f32, the text has fewer than 128 tokens, or a group does not divide a row.
 pub fn quantize(model: &Llama, method: Method, text: &[u32]) -> Result<QuantizedLlama> {
-    if model.precision() != Precision::Dense(DType::F32) {
+    if model.precision() != WeightDtype::Dense(DType::F32) {
         return Err(Error::invalid(
             "a model that is not kept in f32 cannot be rounded exactly",
-            "load it with Precision::Dense(DType::F32)",
+            "load it with WeightDtype::Dense(DType::F32)",
         ));
     }
     calibration::enough(text.len())?;
@@ -125,7 +125,7 @@ pub fn quantize(model: &Llama, method: Method, text: &[u32]) -> Result<Quantized
             let own = readers.iter().map(|of| Ok(llama.weight(layer, *of)?.flatten_all()?.to_vec1::<f32>()?));
             let own = own.collect::<Result<Vec<_>>>()?;
             let columns = calibration.mean_abs.len();
-            let matrices: Vec<Weights> = own.iter().map(|values| Weights { values, columns }).collect();
+            let matrices: Vec<WeightMatrix> = own.iter().map(|values| WeightMatrix { values, columns }).collect();
             let rounded = method.round(&matrices, calibration)?;
             for ((of, weights), rounded) in readers.iter().zip(&matrices).zip(&rounded) {
                 bits += rounded.bits;
@@ -190,7 +190,7 @@ mod tests {
         // A longer context than the other tests need: calibration asks for 128 tokens.
         let longer = candle_core::quantized::gguf_file::Value::U32(256);
         let file = TinyFile::new(name, |tiny| tiny.set("llama.context_length", longer));
-        let llama = ChatModel::load(&file.0, &Device::Cpu, Precision::Dense(DType::F32)).unwrap().llama;
+        let llama = ChatModel::load(&file.0, &Device::Cpu, WeightDtype::Dense(DType::F32)).unwrap().llama;
         let mut random = crate::gpt::SplitMix64::new(8);
         (llama, (0..200).map(|_| (random.bits() % CONFIG.vocabulary as u64) as u32).collect())
     }
@@ -252,7 +252,7 @@ mod tests {
         says(&llama, method, &text[..100], "100 tokens is too short");
         says(&llama, Method::Awq { bits, zero_point, share: Share::Group(100) }, &text, "groups of 100");
         let file = TinyFile::new("stored", |_| ());
-        let stored = ChatModel::load(&file.0, &Device::Cpu, Precision::AsStored).unwrap().llama;
+        let stored = ChatModel::load(&file.0, &Device::Cpu, WeightDtype::AsStored).unwrap().llama;
         says(&stored, method, &text, "not kept in f32");
         assert_eq!(token_ms(&stored, 4, 3).unwrap().len(), 3);
     }
@@ -263,7 +263,7 @@ mod tests {
             println!("skipped: SmolLM2 is not here; `make model` fetches it");
             return;
         }
-        let model = ChatModel::smollm2(&Device::Cpu, Precision::Dense(DType::F32)).unwrap();
+        let model = ChatModel::smollm2(&Device::Cpu, WeightDtype::Dense(DType::F32)).unwrap();
         let text = crate::gpt::Text::course().unwrap();
         let tokens = model.tokenizer.encode(&String::from_utf8_lossy(&text.held_out[..1500])).unwrap();
         let loss = |bits| {

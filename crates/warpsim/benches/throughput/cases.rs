@@ -1,6 +1,6 @@
 //! The kernels that are timed, each with the launch and the data it needs.
 
-use warpsim::{Arg, Device, Launch, Module};
+use warpsim::{Arg, Device, Launch, PtxModule};
 
 /// What is looked at while a kernel runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum Case {
 
 /// A case on a device.
 pub struct Ready {
-    pub module: Module,
+    pub module: PtxModule,
     pub kernel: &'static str,
     pub launch: Launch,
     pub args: Vec<Arg>,
@@ -99,7 +99,7 @@ impl Case {
         };
         let path = format!("{folder}/tests/ptx/{file}.ptx");
         let text = std::fs::read_to_string(path).expect("the fixture is there");
-        let module = Module::load(&text).expect("it loads");
+        let module = PtxModule::load(&text).expect("it loads");
         // In pieces: no second copy of a large buffer.
         let piece: Vec<u8> = (0..1u32 << 18).flat_map(|i| ((i % 1000) as f32 / 1000.0).to_le_bytes()).collect();
         let mut args = Vec::new();

@@ -1,6 +1,6 @@
 //! The course's bf16 matmul by `wgmma`.
 
-use warpsim::{Arg, Device, Launch, Module};
+use warpsim::{Arg, Device, Launch, PtxModule};
 
 use super::cases::{Mode, Ready};
 use super::course::COURSE;
@@ -21,7 +21,7 @@ pub fn measure(n: u32, mode: Mode, cores: usize, runs: usize) -> Times {
         args.push(Arg::Pointer(address));
     }
     args.extend([n; 3].map(|n| Arg::I32(n as i32)));
-    let module = Module::load(&COURSE["course/matmul_bf16/05_wgmma"]).expect("it loads");
+    let module = PtxModule::load(&COURSE["course/matmul_bf16/05_wgmma"]).expect("it loads");
     let launch = Launch { grid: [n / 256, n / 128, 1], block: [256, 1, 1], shared_bytes: SHARED };
     timed(&mut device, &Ready { module, kernel: "matmul_bf16", launch, args }, (mode, cores), runs)
 }

@@ -9,7 +9,7 @@ mod text;
 
 use std::io::Write;
 
-use crate::{Device, Module, Report, survey};
+use crate::{Device, PtxModule, Report, survey};
 use options::Options;
 
 const USAGE: &str = "usage: warpsim FILE.ptx
@@ -73,7 +73,7 @@ fn launch(args: &[String], out: &mut dyn Write) -> Result<bool, String> {
         true => nvrtc::compile(&options.file, &read(&options.file)?, &options.arch, &options.includes)?,
         false => read(&options.file)?,
     };
-    let module = Module::load(&ptx).map_err(|e| e.to_string())?;
+    let module = PtxModule::load(&ptx).map_err(|e| e.to_string())?;
     let mut device = Device::new();
     device.set_checks(options.checks);
     device.set_block_order(options.order);

@@ -25,7 +25,7 @@ mod wmma;
 use std::collections::HashMap;
 
 use crate::cfg;
-use crate::error::{Error, SourceLine};
+use crate::error::{SimulatorError, SourceLine};
 use crate::op::{AtomicOp, Instruction, Op};
 use crate::ptx::ast;
 use crate::ptx::types::Space;
@@ -75,7 +75,7 @@ pub struct Kernel {
 }
 
 /// Decodes a kernel; gives every reason for which it cannot run.
-pub fn kernel(module: &ast::Module, function: &ast::Function) -> Result<Kernel, Vec<Error>> {
+pub fn kernel(module: &ast::Module, function: &ast::Function) -> Result<Kernel, Vec<SimulatorError>> {
     let mut decoder = Decoder::new(module, function);
     let body = function.body.as_deref().unwrap_or(&[]);
     decoder.body(body, &function.name);
@@ -87,7 +87,7 @@ struct Decoder<'a> {
     slots: Slots,
     layout: Layout,
     code: Vec<Instruction>,
-    errors: Vec<Error>,
+    errors: Vec<SimulatorError>,
     /// By the scope that they are in, and by name: inline assembly repeats names in scopes of its own.
     labels: HashMap<(u32, String), u32>,
     /// Numbers of the scopes that are open, outermost first, and how many there were; the body itself is 0.
@@ -163,13 +163,13 @@ impl<'a> Decoder<'a> {
                     let places: Option<Vec<u32>> = labels.map(place).collect();
                     match places.filter(|p| !p.is_empty()) {
                         Some(places) => *targets = places,
-                        None => self.errors.push(Error::Syntax {
+                        None => self.errors.push(SimulatorError::Syntax {
                             line: instruction.ptx_line,
                             message: format!("`{label}` is no table of labels"),
                         }),
                     }
                 }
-                _ => self.errors.push(Error::Syntax {
+                _ => self.errors.push(SimulatorError::Syntax {
                     line: instruction.ptx_line,
                     message: format!("no label `{label}` in {name}"),
                 }),
@@ -213,7 +213,7 @@ impl<'a> Decoder<'a> {
                 if let Err(Fail(message)) = self.instruction(instruction) {
                     let source = self.source(instruction.loc);
                     let message = format!("`{}`: {message}", instruction.opcode);
-                    self.errors.push(Error::Unsupported { line: instruction.line, source, message });
+                    self.errors.push(SimulatorError::Unsupported { line: instruction.line, source, message });
                     // A branch that was refused after its label was read is not there.
                     self.branches.retain(|(at, ..)| (*at as usize) < self.code.len());
                 }
@@ -300,7 +300,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn finish(mut self, function: &ast::Function) -> Result<Kernel, Vec<Error>> {
+    fn finish(mut self, function: &ast::Function) -> Result<Kernel, Vec<SimulatorError>> {
         // Falling off the end is a return.
         self.code.push(Instruction { guard: None, op: Op::Exit, ptx_line: function.line, loc: (0, 0), sums: 0 });
         self.recursive_code();
@@ -308,7 +308,7 @@ impl<'a> Decoder<'a> {
         let (narrow, wide, preds) = self.slots.sizes;
         if narrow + wide + preds > MAX_ROWS {
             let message = format!("{} has more than {MAX_ROWS} registers", function.name);
-            self.errors.push(Error::Unsupported { line: function.line, source: None, message });
+            self.errors.push(SimulatorError::Unsupported { line: function.line, source: None, message });
         }
         if !self.errors.is_empty() {
             return Err(self.errors);

@@ -158,7 +158,7 @@ impl<'a> Decoder<'a> {
             let whole = self.module.functions.iter().find(|f| f.name == function);
             let first = whole.and_then(|f| f.body.iter().flatten().find_map(Statement::instruction));
             let (line, source) = first.map_or((0, None), |i| (i.line, self.source(i.loc)));
-            self.errors.push(crate::error::Error::Unsupported { line, source, message });
+            self.errors.push(crate::error::SimulatorError::Unsupported { line, source, message });
         }
         let key = (function, variable.name.as_str());
         match self.shared.get(&key) {

@@ -1,6 +1,6 @@
 //! Text to tokens.
 
-use crate::error::{Error, Result};
+use crate::error::{Result, SimulatorError};
 
 /// A token.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,8 +72,8 @@ pub fn tokens(text: &str) -> Result<Vec<(Token, u32)>> {
 }
 
 /// A syntax error at a line.
-pub(super) fn syntax(line: u32, message: &str) -> Error {
-    Error::Syntax { line, message: message.to_owned() }
+pub(super) fn syntax(line: u32, message: &str) -> SimulatorError {
+    SimulatorError::Syntax { line, message: message.to_owned() }
 }
 
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {

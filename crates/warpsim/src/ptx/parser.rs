@@ -4,7 +4,7 @@ use super::ast::{Function, Module, Variable};
 use super::lexer::{Token, syntax, tokens};
 use super::location::Place;
 use super::types::Space;
-use crate::error::{Error, Result};
+use crate::error::{Result, SimulatorError};
 use std::collections::HashMap;
 
 /// The newest major version of the PTX ISA whose text this crate knows: NVRTC 13 prints 9.x.
@@ -47,7 +47,7 @@ impl Parser {
         Ok(token)
     }
 
-    pub(super) fn error(&self, message: &str) -> Error {
+    pub(super) fn error(&self, message: &str) -> SimulatorError {
         syntax(self.line(), message)
     }
 
@@ -99,7 +99,7 @@ impl Parser {
                 module.version = (tenths / 10, tenths % 10);
                 if module.version.0 > NEWEST {
                     let (major, minor) = module.version;
-                    return Err(Error::Call(format!(
+                    return Err(SimulatorError::Call(format!(
                         "PTX line {line}: `.version {major}.{minor}` is newer than this simulator, which knows the PTX ISA to \
                          {NEWEST}.x (CUDA 13)\nnext: compile with NVRTC 12 or 13"
                     )));
@@ -113,7 +113,11 @@ impl Parser {
             }
             ".address_size" => {
                 if self.integer()? != 64 {
-                    return Err(Error::Unsupported { line, source: None, message: "only 64-bit addresses run".into() });
+                    return Err(SimulatorError::Unsupported {
+                        line,
+                        source: None,
+                        message: "only 64-bit addresses run".into(),
+                    });
                 }
             }
             ".file" => self.file(module)?,
@@ -139,7 +143,13 @@ impl Parser {
             }
             // Labels between debug sections.
             _ if !word.starts_with('.') && self.accept(b':') => {}
-            _ => return Err(Error::Unsupported { line, source: None, message: format!("the directive `{word}`") }),
+            _ => {
+                return Err(SimulatorError::Unsupported {
+                    line,
+                    source: None,
+                    message: format!("the directive `{word}`"),
+                });
+            }
         }
         Ok(())
     }

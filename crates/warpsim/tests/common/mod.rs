@@ -3,17 +3,17 @@
 
 pub mod one;
 
-use warpsim::{Arg, Device, Launch, Module, Report};
+use warpsim::{Arg, Device, Launch, PtxModule, Report};
 
 /// Loads `tests/ptx/NAME.ptx`.
-pub fn module(name: &str) -> Module {
+pub fn module(name: &str) -> PtxModule {
     load(&format!("{}/tests/ptx/{name}.ptx", env!("CARGO_MANIFEST_DIR")))
 }
 
 /// Loads a PTX file.
-pub fn load(path: &str) -> Module {
+pub fn load(path: &str) -> PtxModule {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
-    Module::load(&text).unwrap_or_else(|e| panic!("{path}: {e}"))
+    PtxModule::load(&text).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
 /// A plain element of a buffer.
@@ -51,7 +51,7 @@ pub fn download<T: Element>(device: &Device, address: u64, count: usize) -> Vec<
 }
 
 /// Launches a kernel that must do nothing wrong.
-pub fn clean(device: &mut Device, module: &Module, kernel: &str, launch: Launch, args: &[Arg]) -> Report {
+pub fn clean(device: &mut Device, module: &PtxModule, kernel: &str, launch: Launch, args: &[Arg]) -> Report {
     let report = device.launch(module, kernel, launch, args).unwrap_or_else(|e| panic!("{kernel}: {e}"));
     assert!(report.findings.is_empty(), "{kernel}: {}", report.findings[0]);
     report

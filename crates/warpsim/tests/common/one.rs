@@ -1,7 +1,7 @@
 //! Single instructions.
 
 use super::{clean, download, upload};
-use warpsim::{Arg, Device, Launch, Module};
+use warpsim::{Arg, Device, Launch, PtxModule};
 
 /// Runs one instruction, with `%a`, `%b`, `%c` as words of 64 bits and their lower halves `%x`, `%y`, `%z`
 /// (`%h`, `%i` of 16 bits), and gives the result register: `%r` (32 bits), `%rd` (64), `%rs` (16) or `%p`.
@@ -23,7 +23,7 @@ pub fn run(line: &str, cases: &[[u64; 3]]) -> Vec<u64> {
          cvt.u32.u64 %x, %a; cvt.u32.u64 %y, %b; cvt.u32.u64 %z, %c; cvt.u16.u64 %h, %a; cvt.u16.u64 %i, %b;\n\
          {line}\n{result} st.global.u64 [%to], %out; ret;\n}}\n"
     );
-    let module = Module::load(&ptx).unwrap_or_else(|e| panic!("{line}: {e}"));
+    let module = PtxModule::load(&ptx).unwrap_or_else(|e| panic!("{line}: {e}"));
     let mut device = Device::new();
     let (input, out) = (upload(&mut device, &cases.concat()), upload(&mut device, &vec![0u64; cases.len()]));
     let launch = Launch::linear(1, cases.len() as u32);

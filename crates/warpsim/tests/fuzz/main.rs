@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::Random;
 use mutate::{Words, mutate};
-use warpsim::{Arg, Device, Launch, Module, survey};
+use warpsim::{Arg, Device, Launch, PtxModule, survey};
 
 /// An input that takes longer is a loop without end, however busy the machine.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -21,7 +21,7 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|n| n.parse().ok())
 }
 
-fn run(module: &Module, random: &mut Random) {
+fn run(module: &PtxModule, random: &mut Random) {
     let mut device = Device::new();
     device.set_cores(1);
     device.set_step_budget(300);
@@ -46,7 +46,7 @@ fn one(seed: u64, texts: &[String], words: &Words) -> bool {
     let mut random = Random(seed);
     let text = &texts[random.bits() as usize % texts.len()];
     let mutant = mutate(text, words, &mut random);
-    match Module::load(&mutant) {
+    match PtxModule::load(&mutant) {
         Ok(module) => {
             run(&module, &mut random);
             true
@@ -66,7 +66,7 @@ fn mutated_ptx_never_panics() {
     let mut texts = pieces::kernels();
     // A few fixtures show what is refused.
     let before = texts.len();
-    texts.retain(|text| Module::load(text).is_ok());
+    texts.retain(|text| PtxModule::load(text).is_ok());
     assert!(texts.len() + 5 > before, "{} of {before} kernels load", texts.len());
     let words = Words::of(&texts);
     let (next, loaded) = (AtomicU64::new(from), AtomicU64::new(0));

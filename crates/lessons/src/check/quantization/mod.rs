@@ -5,7 +5,7 @@ mod matvec;
 mod scales;
 
 pub use matvec::quantized_matvec;
-pub use scales::{Pattern, ScaleFault, ScaleReport, diagnose_scales, revealed_scales, scale_report};
+pub use scales::{ScaleFault, ScaleReport, Variation, diagnose_scales, revealed_scales, scale_report};
 
 use super::Verdict;
 use super::on_paper::number;

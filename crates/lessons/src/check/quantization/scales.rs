@@ -51,7 +51,7 @@ pub enum ScaleFault {
 
 /// What a report's scales, or its codes and inputs, are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pattern {
+pub enum Variation {
     /// All the same.
     Same,
     /// The same within a row.
@@ -69,9 +69,9 @@ pub struct ScaleReport {
     /// Groups of 64 in each.
     pub groups: usize,
     /// What the scales are.
-    pub scales: Pattern,
+    pub scales: Variation,
     /// What codes and inputs are.
-    pub codes: Pattern,
+    pub codes: Variation,
     /// Of each row: the kernel's result, and the right one.
     pub results: Vec<(f32, f64)>,
 }
@@ -80,7 +80,7 @@ pub struct ScaleReport {
 ///
 /// # Errors
 /// [`Error::Invalid`] for none, or more than 8 of either; those of [`Gpu::compile`].
-pub fn scale_report(rows: usize, groups: usize, scales: Pattern, codes: Pattern) -> Result<ScaleReport> {
+pub fn scale_report(rows: usize, groups: usize, scales: Variation, codes: Variation) -> Result<ScaleReport> {
     if !(1..=MOST).contains(&rows) || !(1..=MOST).contains(&groups) {
         return Err(Error::Invalid {
             what: format!("{rows} rows of {groups} groups"),
@@ -89,20 +89,20 @@ pub fn scale_report(rows: usize, groups: usize, scales: Pattern, codes: Pattern)
     }
     let columns = groups * GROUP;
     let of = |pattern, row, at: usize| match pattern {
-        Pattern::Same => 3,
-        Pattern::ByRow => row % 7 + 1,
-        Pattern::Different => at + 1,
+        Variation::Same => 3,
+        Variation::ByRow => row % 7 + 1,
+        Variation::Different => at + 1,
     };
     let scale = |at: usize| of(scales, at / groups, at) as f32 / 8.0;
     let all_scales: Vec<f32> = (0..rows * groups).map(scale).collect();
     let random: Vec<i8> = cpu::random_f32(rows * columns, 1).iter().map(|x| (x * 7.9).floor() as i8).collect();
     let code = |at: usize| match codes {
-        Pattern::Different => random[at],
+        Variation::Different => random[at],
         pattern => of(pattern, at / columns, 0) as i8,
     };
     let all_codes: Vec<i8> = (0..rows * columns).map(code).collect();
     let x: Vec<f32> = match codes {
-        Pattern::Different => cpu::random_f32(columns, 2).iter().map(|x| (8.0 * x).round() / 8.0).collect(),
+        Variation::Different => cpu::random_f32(columns, 2).iter().map(|x| (8.0 * x).round() / 8.0).collect(),
         _ => vec![1.0; columns],
     };
     let gpu = Gpu::simulated()?;
@@ -151,28 +151,28 @@ fn against(named: ScaleFault) -> Check {
     let what = match named {
         ScaleFault::ScalesTransposed => return Ok(()),
         ScaleFault::CodeOrder | ScaleFault::SignLost => {
-            let report = scale_report(8, 4, Pattern::Same, Pattern::Different)?;
+            let report = scale_report(8, 4, Variation::Same, Variation::Different)?;
             format!(
                 "with random codes and inputs and one scale for all, {} of 8 rows are wrong: each code arrives in its place, with its sign",
                 wrong_rows(&report)
             )
         }
         ScaleFault::GroupTooLong => {
-            let report = scale_report(1, 8, Pattern::Different, Pattern::Different)?;
+            let report = scale_report(1, 8, Variation::Different, Variation::Different)?;
             format!(
                 "one row with 8 groups, each with another scale: {} rows are wrong, so the scale changes where it should",
                 wrong_rows(&report)
             )
         }
         ScaleFault::LastGroupMissing => {
-            let report = scale_report(8, 8, Pattern::Same, Pattern::Same)?;
+            let report = scale_report(8, 8, Variation::Same, Variation::Same)?;
             format!(
                 "8 rows of 8 groups, all numbers the same: {} rows are wrong, and a group less would be an eighth less",
                 wrong_rows(&report)
             )
         }
         ScaleFault::Rounding => {
-            let off = scale_report(4, 3, Pattern::ByRow, Pattern::Same)?;
+            let off = scale_report(4, 3, Variation::ByRow, Variation::Same)?;
             let far = off.results.iter().map(|(y, right)| (f64::from(*y) / right - 1.0).abs()).fold(0.0, f64::max);
             format!("with whole numbers, which f32 adds up exactly, a row is off by {} percent", figures(100.0 * far))
         }
@@ -232,7 +232,7 @@ mod tests {
             assert!(!report.to_string().contains("scales["), "{report}");
             report.results.iter().filter(|one| ScaleReport::fits(one)).count()
         };
-        use Pattern::{ByRow, Different, Same};
+        use Variation::{ByRow, Different, Same};
         assert_eq!(right(8, 4, Same, Different), 8);
         assert_eq!(right(1, 8, Different, Different), 1);
         assert_eq!(right(8, 1, Different, Different), 8);

@@ -12,7 +12,7 @@ use crate::finding::Kind;
 use crate::memory::{Bytes, from_generic, of_block};
 use crate::op::{Bulk, Route};
 use crate::ptx::types::Space;
-use crate::tensor_map::TensorMap;
+use crate::tensor_map::TmaDescriptor;
 
 /// An aligned element of at most 8 bytes on its way.
 #[derive(Clone, Copy, Debug)]
@@ -96,14 +96,14 @@ fn count(env: &mut Env, pc: u32, sectors: u64) {
 }
 
 /// The map that a copy names.
-fn map_of(env: &mut Env, warp: &Warp, b: &Bulk, lane: usize) -> Option<TensorMap> {
+fn map_of(env: &mut Env, warp: &Warp, b: &Bulk, lane: usize) -> Option<TmaDescriptor> {
     let (space, at) = from_generic(addresses(warp, &b.other)[lane]);
     let words = (0..16).map(|word| {
         let nothing = Bytes::default();
         find(env, &warp.local, &nothing, space, (lane, at + 8 * word), 8).map(|(bytes, at)| bytes.load(at, 8))
     });
     let words: Option<Vec<u64>> = if at.is_multiple_of(64) { words.collect() } else { None };
-    TensorMap::read(&words?.try_into().ok()?).filter(|map| map.sizes.len() == b.coordinates.len())
+    TmaDescriptor::read(&words?.try_into().ok()?).filter(|map| map.sizes.len() == b.coordinates.len())
 }
 
 /// The pieces of a box; what lies beyond the tensor is zero, or not written.

@@ -15,7 +15,7 @@ use crate::exec::checks::signals::Foreign;
 use crate::exec::values::lanes::LANES;
 use crate::finding::{Finding, Kind};
 use crate::memory::Bytes;
-use crate::watch::Access;
+use crate::watch::WarpAccess;
 
 /// What came of a launch.
 pub struct Outcome {
@@ -28,7 +28,7 @@ pub struct Outcome {
     /// What the kernel printed, block after block.
     pub printed: String,
     /// What the watched warp accessed, in program order.
-    pub accesses: Vec<Access>,
+    pub accesses: Vec<WarpAccess>,
 }
 
 /// What one core brings.
@@ -39,7 +39,7 @@ struct Part {
     doubts: BTreeMap<u32, (Found, BTreeSet<u32>)>,
     guesses: BTreeSet<u32>,
     printed: BTreeMap<u64, String>,
-    accesses: Vec<Access>,
+    accesses: Vec<WarpAccess>,
     longest: u64,
 }
 

@@ -15,7 +15,7 @@ use crate::exec::warps::advance::Advance;
 use crate::finding::{Finding, Kind};
 use crate::memory::{Bytes, DeviceMemory, Span};
 use crate::op::{BarrierReduce, SPANS};
-use crate::watch::{Access, Watch};
+use crate::watch::{WarpAccess, WatchedWarp};
 
 /// What all blocks of a launch share.
 pub struct Machine<'a> {
@@ -45,7 +45,7 @@ pub struct Machine<'a> {
     pub advance: Advance,
     pub files: &'a [(u32, String)],
     /// The warp whose accesses are kept.
-    pub watch: Option<Watch>,
+    pub watch: Option<WatchedWarp>,
 }
 
 impl Machine<'_> {
@@ -136,7 +136,7 @@ pub struct Env<'a> {
     /// The same, by the low bits of the instruction's number: a kernel's buffers take turns.
     pub near: [u32; 16],
     /// What the watched warp accessed.
-    pub accesses: Vec<Access>,
+    pub accesses: Vec<WarpAccess>,
 }
 
 impl Env<'_> {

@@ -8,7 +8,7 @@ use crate::exec::checks::report::home;
 use crate::exec::values::lanes::{LANES, Row, each};
 use crate::op::{Address, Op};
 use crate::ptx::types;
-use crate::watch::{Access, AccessKind, Space, Watch};
+use crate::watch::{AccessKind, Space, WarpAccess, WatchedWarp};
 
 /// Accesses that a launch keeps at most: those of the loops that learners look at, in a few MiB.
 const MOST: usize = 4096;
@@ -41,12 +41,12 @@ pub fn run(env: &mut Env, warp: &mut Warp, turn: u64) -> Stop {
 }
 
 /// True for the warp that a launch watches.
-pub fn wants(watch: Option<Watch>, block: [u32; 3], first: u32) -> bool {
+pub fn wants(watch: Option<WatchedWarp>, block: [u32; 3], first: u32) -> bool {
     watch.is_some_and(|w| w.block == block && w.warp == first / LANES as u32)
 }
 
 /// The accesses of the next instruction, not yet counted.
-fn look(env: &Env, warp: &Warp, pc: u32) -> Vec<Access> {
+fn look(env: &Env, warp: &Warp, pc: u32) -> Vec<WarpAccess> {
     let instruction = &env.machine.kernel.code[pc as usize];
     let mask = instruction.guard.map_or(u32::MAX, |guard| warp.pred(guard)) & warp.now.mask;
     let mut out = Vec::new();
@@ -81,7 +81,7 @@ fn access(
     (space, at): (types::Space, &Row<u64>),
     bytes: u32,
     mask: u32,
-) -> Option<Access> {
+) -> Option<WarpAccess> {
     let kept = match space {
         types::Space::Global => Space::Global,
         types::Space::Shared => Space::Shared,
@@ -96,7 +96,7 @@ fn access(
     let mut inside = [0; LANES];
     each(mask, |lane| inside[lane] = at[lane]);
     let (variable, base) = home(env.machine, space, at[mask.trailing_zeros() as usize]);
-    Some(Access {
+    Some(WarpAccess {
         source: crate::module::source_line(env.machine.files, instruction.loc),
         ptx_line: instruction.ptx_line,
         space: kept,
@@ -113,7 +113,7 @@ fn access(
 }
 
 /// Gives each access what the instruction counted in its space: the counters stay the only ones who count.
-fn settle(coming: &mut [Access], before: Tally, after: Tally) {
+fn settle(coming: &mut [WarpAccess], before: Tally, after: Tally) {
     for access in coming {
         match access.space {
             Space::Global => access.sectors = after.sectors - before.sectors,

@@ -1,0 +1,128 @@
+//! `gpulab serve`: a model behind OpenAI's interface, until Ctrl-C.
+
+use crate::options::Serve;
+use gpulab::error::{Error, Result};
+use gpulab_nn::DeviceKind;
+use gpulab_nn::gpt::Text;
+use gpulab_nn::llama::model_path;
+use gpulab_serve::Limits;
+use gpulab_serve::server::{CandleModel, Options, Server, log_to_stderr};
+use std::io::Write;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Tokens in a block of the KV cache.
+const BLOCK: usize = 16;
+const TOKEN: &str = "GPULAB_SERVE_TOKEN";
+
+/// Loads the model and serves it.
+///
+/// # Errors
+/// As [`CandleModel::load`] and [`Server::start`]; [`Error::Invalid`] when the cache has no room for a block.
+pub fn serve(options: &Serve) -> Result<String> {
+    log_to_stderr(options.verbose);
+    let default = || if model_path().exists() { model_path() } else { Text::folder() };
+    let path = options.model.clone().unwrap_or_else(default);
+    let model = CandleModel::load(&path, &DeviceKind::from(options.device).open()?)?;
+    let context = model.context().min(options.context.unwrap_or(usize::MAX));
+    let blocks = blocks(options.cache_mib, model.cache_bytes_a_token())?;
+    let settings = Options {
+        address: (options.host, options.port).into(),
+        token: token(options.token_file.as_deref())?,
+        limits: Limits {
+            sequences: options.batch,
+            step_tokens: options.step_tokens.max(options.batch),
+            queue: options.queue,
+            context,
+            ..Limits::default()
+        },
+        blocks,
+        block_size: BLOCK,
+        body_bytes: options.body_kib << 10,
+        most_new: options.max_tokens,
+        answer_limit: Duration::from_secs_f64(options.time_limit),
+        ..Options::default()
+    };
+    let with_token = if settings.token.is_some() { ", with a token" } else { "" };
+    let (model, text) = model.with_cache(&settings)?;
+    let name = text.name().to_string();
+    let server = Server::start(model, text, settings)?;
+    let interrupts = on_interrupt()?;
+    let address = server.address();
+    // Whoever read has gone away; the server has not.
+    let _ = writeln!(
+        std::io::stdout(),
+        "{name} at http://{address}{with_token}: a context of {context} tokens, a KV cache of {}, up to {} requests in a batch\n\
+         next: open it in a browser, or\n  curl http://{address}/v1/completions -H 'Content-Type: application/json' \
+         -d '{{\"prompt\": \"The warp\", \"max_tokens\": 40}}'",
+        blocks * BLOCK,
+        options.batch
+    );
+    let _ = interrupts.recv();
+    let _ = writeln!(std::io::stdout(), "answers in flight come to their end; Ctrl-C again ends at once");
+    server.stop();
+    Ok(format!("{name} is not served any more"))
+}
+
+/// How many blocks so much memory holds.
+fn blocks(mib: usize, bytes_a_token: usize) -> Result<usize> {
+    match (mib << 20) / (bytes_a_token * BLOCK) {
+        0 => Err(Error::invalid(
+            format!(
+                "a KV cache of {mib} MiB has no room for a block: {BLOCK} tokens take {} bytes",
+                bytes_a_token * BLOCK
+            ),
+            "give it more (--cache-mib)",
+        )),
+        blocks => Ok(blocks),
+    }
+}
+
+/// The token of a file, or of the environment: an argument could be read by everybody on this machine.
+fn token(file: Option<&Path>) -> Result<Option<String>> {
+    let text = match file {
+        Some(path) => Some(std::fs::read_to_string(path).map_err(Error::io(
+            path,
+            "read the token of",
+            "write the token into that file, and let nobody else read it",
+        ))?),
+        None => std::env::var(TOKEN).ok(),
+    };
+    Ok(text.map(|text| text.trim().to_string()))
+}
+
+/// Hears of Ctrl-C and SIGTERM; the second one ends the program at once.
+fn on_interrupt() -> Result<mpsc::Receiver<()>> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let set = ctrlc::set_handler(move || {
+        if sender.try_send(()).is_err() {
+            std::process::exit(130);
+        }
+    });
+    set.map_err(|error| {
+        Error::unsupported(format!("Ctrl-C cannot be handled here: {error}"), "start it as a process of its own")
+    })?;
+    Ok(receiver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_in_whole_blocks() {
+        // SmolLM2: 30 layers, 3 heads of 64 numbers, keys and values in f32.
+        assert_eq!(blocks(256, 2 * 30 * 3 * 64 * 4).unwrap(), 364);
+        assert!(blocks(1, 1 << 20).unwrap_err().to_string().contains("--cache-mib"));
+    }
+
+    #[test]
+    fn a_token_file_without_its_line_end_or_not_there() {
+        let path = std::env::temp_dir().join(format!("gpulab-token-{}", std::process::id()));
+        std::fs::write(&path, "s3cret\n").unwrap();
+        assert_eq!(token(Some(&path)).unwrap().as_deref(), Some("s3cret"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(token(Some(&path)), Err(Error::File { .. })));
+    }
+}

@@ -1,0 +1,21 @@
+//! The HTTP server: OpenAI's interface over a [`Model`], with the scheduler between them.
+
+mod api;
+mod babble;
+#[cfg(feature = "candle")]
+mod candle;
+mod connection;
+mod engine;
+mod http;
+mod metrics;
+mod model;
+mod options;
+mod run;
+mod writer;
+
+pub use babble::Babble;
+#[cfg(feature = "candle")]
+pub use candle::CandleModel;
+pub use model::{Model, Sampling, Text, Turn};
+pub use options::Options;
+pub use run::{Server, log_to_stderr};

@@ -1,0 +1,167 @@
+//! A server without a model: the scheduler decides, a cost model says how long each step takes, and a clock is advanced by it.
+
+use super::cost::Cost;
+use super::load::Arrival;
+use super::scheduler::{Event, Request, RequestId, Scheduler};
+use std::collections::HashMap;
+
+/// The token after which the simulated model ends an answer; no prompt of a [`crate::Load`] has it.
+const END: u32 = u32::MAX;
+
+/// One request, from its arrival to its last token. Times are in seconds from the beginning.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Served {
+    /// Which one.
+    pub id: RequestId,
+    /// When it came.
+    pub arrived_s: f64,
+    /// When its first token was there.
+    pub first_s: f64,
+    /// When its last token was there.
+    pub finished_s: f64,
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens of the answer.
+    pub answer: usize,
+}
+
+impl Served {
+    /// Seconds until the first token (time to first token, TTFT).
+    pub fn first_token_s(&self) -> f64 {
+        self.first_s - self.arrived_s
+    }
+
+    /// Seconds until the last token.
+    pub fn latency_s(&self) -> f64 {
+        self.finished_s - self.arrived_s
+    }
+
+    /// Seconds from one token to the next (time per output token, TPOT); 0 for an answer of one.
+    pub fn token_s(&self) -> f64 {
+        (self.finished_s - self.first_s) / (self.answer - 1).max(1) as f64
+    }
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepRecord {
+    /// When it began.
+    pub begin_s: f64,
+    /// When it ended.
+    pub end_s: f64,
+    /// Whose tokens it computed, and how many.
+    pub pieces: Vec<(RequestId, usize)>,
+    /// Requests that waited.
+    pub waiting: usize,
+    /// Blocks that were held.
+    pub blocks: usize,
+}
+
+/// What a simulation has given.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Simulation {
+    /// The requests that were answered, in the order in which they came.
+    pub served: Vec<Served>,
+    /// Requests that the queue had no place for, or that could never be served.
+    pub refused: usize,
+    /// All steps.
+    pub steps: Vec<StepRecord>,
+}
+
+impl Simulation {
+    /// Seconds from the beginning to the last token.
+    pub fn seconds(&self) -> f64 {
+        self.steps.last().map_or(0.0, |step| step.end_s)
+    }
+
+    /// Tokens of answers in a second.
+    pub fn throughput(&self) -> f64 {
+        self.served.iter().map(|one| one.answer).sum::<usize>() as f64 / self.seconds().max(f64::MIN_POSITIVE)
+    }
+
+    /// Requests that were in the server at a time, on average: by Little's law the rate of arrivals times the mean latency.
+    pub fn mean_inside(&self) -> f64 {
+        self.served.iter().map(Served::latency_s).sum::<f64>() / self.seconds().max(f64::MIN_POSITIVE)
+    }
+
+    /// The value that the share `q` of all requests does not exceed: `quantile(0.99, Served::first_token_s)`. 0 where none was served.
+    pub fn quantile(&self, q: f64, of: impl Fn(&Served) -> f64) -> f64 {
+        let mut values: Vec<f64> = self.served.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        let rank = (q * values.len() as f64).ceil() as usize;
+        values.get(rank.saturating_sub(1).min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+    }
+}
+
+/// Serves the requests, which come by their own clock, whatever the server does; each may be answered with as many tokens as the
+/// scheduler's context leaves. Ends when all were answered or refused.
+///
+/// ```
+/// use gpulab_serve::{Cost, Limits, Load, Scheduler, Served, simulate};
+/// let cost = Cost { step_s: 10e-3, token_s: 50e-6, cached_s: 0.0 };
+/// let mut scheduler = Scheduler::new(Limits::default(), 1024, 16)?;
+/// let run = simulate(&mut scheduler, &Load { rate: 4.0, ..Load::default() }.arrivals(), cost);
+/// assert_eq!((run.served.len(), run.refused), (100, 0));
+/// // Nobody's first token comes before the step that reads the prompt (but for rounding).
+/// assert!(run.quantile(0.0, Served::first_token_s) > 0.999 * cost.seconds(128, 128));
+/// # Ok::<(), gpulab_serve::Error>(())
+/// ```
+pub fn simulate(scheduler: &mut Scheduler, arrivals: &[Arrival], cost: Cost) -> Simulation {
+    let mut run = Simulation::default();
+    let mut inside: HashMap<RequestId, (Served, usize)> = HashMap::new();
+    let (mut now, mut coming) = (0.0, arrivals.iter().peekable());
+    loop {
+        while let Some(arrival) = coming.next_if(|arrival| arrival.at_s <= now) {
+            let most_new = scheduler.limits().context.saturating_sub(arrival.prompt.len());
+            let capacity = scheduler.pool().blocks() * scheduler.pool().block_size();
+            let most_new = most_new.min(capacity.saturating_sub(arrival.prompt.len()));
+            let Ok(id) = scheduler.submit(Request::new(arrival.prompt.clone(), most_new)) else {
+                run.refused += 1;
+                continue;
+            };
+            let (arrived_s, prompt) = (arrival.at_s, arrival.prompt.len());
+            let one = Served { id, arrived_s, first_s: 0.0, finished_s: 0.0, prompt, answer: 0 };
+            inside.insert(id, (one, arrival.answer));
+        }
+        let step = scheduler.plan();
+        if step.is_empty() {
+            // A request that waits beside an empty batch is let in by the next plan.
+            match coming.peek() {
+                Some(next) => now = next.at_s,
+                None if scheduler.is_idle() => break,
+                None => unreachable!("the oldest request always goes on"),
+            }
+            continue;
+        }
+        let begin_s = now;
+        now += cost.of(&step);
+        run.steps.push(StepRecord {
+            begin_s,
+            end_s: now,
+            pieces: step.pieces.iter().map(|piece| (piece.id, piece.tokens.len())).collect(),
+            waiting: scheduler.waiting(),
+            blocks: scheduler.pool().blocks() - scheduler.pool().free(),
+        });
+        // After the last token of its answer, the model says that it is over: the token itself is no part of it.
+        let choose = |id| if inside[&id].0.answer >= inside[&id].1 { END } else { 0 };
+        let chosen: Vec<u32> = step.pieces.iter().filter(|one| one.samples).map(|one| choose(one.id)).collect();
+        for event in scheduler.complete(&step, &chosen, &|token| token == END) {
+            match event {
+                Event::Token(id, _) => {
+                    let one = &mut inside.get_mut(&id).expect("it came").0;
+                    one.answer += 1;
+                    one.finished_s = now;
+                    if one.answer == 1 {
+                        one.first_s = now;
+                    }
+                }
+                Event::Finished(id, _) => run.served.push(inside.remove(&id).expect("it came").0),
+            }
+        }
+    }
+    run.served.sort_by_key(|one| one.id);
+    run
+}
+
+#[cfg(test)]
+mod tests;
