@@ -43,9 +43,9 @@ impl Saved {
     }
 }
 
-/// Examples: what goes in, and what should come out, `width` numbers of each.
+/// ExampleBatch: what goes in, and what should come out, `width` numbers of each.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Examples {
+pub struct ExampleBatch {
     /// What goes in.
     pub x: Vec<f32>,
     /// What should come out.
@@ -53,7 +53,7 @@ pub struct Examples {
     width: usize,
 }
 
-impl Examples {
+impl ExampleBatch {
     /// The mean squared error over all examples, and its gradient by `y`.
     ///
     /// # Panics
@@ -121,14 +121,14 @@ impl MlpBlocks {
     }
 
     /// These examples of an endless list: eight numbers, over and over, of which a smooth function is to be learned.
-    pub fn examples(&self, which: std::ops::Range<usize>) -> Examples {
+    pub fn examples(&self, which: std::ops::Range<usize>) -> ExampleBatch {
         let all = which.flat_map(|one| (0..self.width).map(move |at| noise(7, one * 8 + at % 8)));
         let x: Vec<f32> = all.collect();
         let target = |one: &[f32]| -> Vec<f32> {
             (0..one.len()).map(|at| (2.0 * one[at] + one[(at + 1) % one.len()]).sin()).collect()
         };
         let target = x.chunks(self.width).flat_map(target).collect();
-        Examples { x, target, width: self.width }
+        ExampleBatch { x, target, width: self.width }
     }
 
     /// W1, b1, W2 and b2 as f32. What lies behind them, such as padding, is passed over.
@@ -223,7 +223,7 @@ mod tests {
 
     const NET: MlpBlocks = MlpBlocks { width: 6, hidden: 20, count: 2 };
 
-    fn loss(weights: &[Vec<BFloat16>], batch: &Examples) -> f32 {
+    fn loss(weights: &[Vec<BFloat16>], batch: &ExampleBatch) -> f32 {
         let y = weights.iter().fold(batch.x.clone(), |x, block| NET.forward(block, &x).0);
         batch.loss(&y).0
     }
