@@ -31,6 +31,7 @@
 //! | 51 | [`spmv_warp`], [`two_four`], [`break_even`], [`diagnose_sparse`] |
 //! | 60 | [`ring_all_reduce`], [`all_reduce_ms`], [`diagnose_parallel`] |
 //! | 62 | [`hysteresis`], [`parse_metrics`], [`run_energy`], [`diagnose_slow`] |
+//! | 63 | [`scheduler_step`], [`batch_for_latency`], [`littles_law`], [`diagnose_server`] |
 
 mod add_rms_norm;
 mod attention;
@@ -62,6 +63,7 @@ mod reduction;
 mod rust_kernels;
 mod scan;
 mod scatter_add;
+mod scheduling;
 mod serving;
 mod share;
 mod sparsity;
@@ -119,6 +121,10 @@ pub use rust_kernels::{
 };
 pub use scan::scan;
 pub use scatter_add::scatter_add;
+pub use scheduling::{
+    Server, ServerFault, ServerLoad, ServerTrace, Text, TraceLine, batch_for_latency, diagnose_server, littles_law,
+    revealed_server, scheduler_step, server_trace,
+};
 pub use serving::{ServedText, Serving, diagnose_serving, revealed_serving, served_text};
 pub use share::{Worker, share_batch};
 pub use sparsity::{
