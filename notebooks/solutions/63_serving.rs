@@ -32,7 +32,7 @@ fn my_step(server: &mut check::Server) {
 }
 
 // exercise: batch_for_latency
-// 3 TB/s · 2 ms = 6 GB a step, less 2.4 GB of weights; a text is 2,000 · 32 KiB; and 2,000 ÷ 16 = 125 blocks.
+// 3 TB/s · 2 ms = 6 GB per step, less 2.4 GB of weights; a text is 2,000 · 32 KiB; and 2,000 ÷ 16 = 125 blocks.
 let my_batch: Option<f64> = Some(((3e12 * 2e-3 - 2.4e9) / (2000.0 * 32.0 * 1024.0_f64)).floor());
 let my_blocks: Option<f64> = my_batch.map(|batch| batch * 125.0);
 
