@@ -5,6 +5,17 @@ use gpulab_measure::Result;
 use std::fmt::Debug;
 
 /// How the numbers of all ranks become one.
+///
+/// # Examples
+/// ```
+/// use gpulab_ranks::{Collectives, Op, World};
+/// let run = World::new(3).run(|rank| {
+///     let mut numbers = [rank.rank() as f32, 1.0];
+///     rank.all_reduce(&mut numbers[..], Op::Max)?;
+///     Ok(numbers)
+/// });
+/// assert_eq!(run.unwrap().results, [[2.0, 1.0]; 3]);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// Their sum.
