@@ -35,7 +35,7 @@ PARTS = {
     "3": "attention",
     "4": "inference",
     "5": "smaller models",
-    "6": "several GPUs",
+    "6": "several GPUs, serving",
     "9": "the whole",
 }
 KERNEL_PART = ("0", "1")

@@ -44,7 +44,10 @@ pub fn serve(options: &Serve) -> Result<String> {
         answer_limit: Duration::from_secs_f64(options.time_limit),
         ..Options::default()
     };
-    let with_token = if settings.token.is_some() { ", with a token" } else { "" };
+    let (with_token, header) = match settings.token {
+        Some(_) => (", with a token", format!("-H \"Authorization: Bearer ${TOKEN}\" ")),
+        None => ("", String::new()),
+    };
     let (model, text) = model.with_cache(&settings)?;
     let name = text.name().to_string();
     let server = Server::start(model, text, settings)?;
@@ -54,7 +57,7 @@ pub fn serve(options: &Serve) -> Result<String> {
     let _ = writeln!(
         std::io::stdout(),
         "{name} at http://{address}{with_token}: a context of {context} tokens, a KV cache of {}, up to {} requests in a batch\n\
-         next: open it in a browser, or\n  curl http://{address}/v1/completions -H 'Content-Type: application/json' \
+         next: open it in a browser, or\n  curl http://{address}/v1/completions {header}-H 'Content-Type: application/json' \
          -d '{{\"prompt\": \"The warp\", \"max_tokens\": 40}}'",
         blocks * BLOCK,
         options.batch

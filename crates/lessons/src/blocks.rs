@@ -1,17 +1,17 @@
 //! A network that is small enough to train on any machine, and made of equal blocks, as a transformer is: each block is its MLP, with a
 //! residual. Weights are bf16 and of one array a block, sums are f32; no candle, so that a notebook builds it in seconds.
 
-use gpulab_ranks::Bf16;
+use gpulab_ranks::BFloat16;
 
 /// The network's shape. A block computes `x + W2ᵀ relu(W1 x + b1) + b2`; its array holds W1 (`hidden` rows of `width`), b1, W2 (`hidden`
 /// rows of `width`), b2.
 ///
 /// # Examples
 /// ```
-/// use gpulab_lessons::blocks::Blocks;
-/// use gpulab_ranks::Bf16;
-/// let net = Blocks { width: 8, hidden: 32, count: 2 };
-/// let weights = Bf16::round(&net.random(1)[0]);
+/// use gpulab_lessons::blocks::MlpBlocks;
+/// use gpulab_ranks::BFloat16;
+/// let net = MlpBlocks { width: 8, hidden: 32, count: 2 };
+/// let weights = BFloat16::round(&net.random(1)[0]);
 /// let examples = net.examples(0..3);
 /// let (y, saved) = net.forward(&weights, &examples.x);
 /// let (loss, d) = examples.loss(&y);
@@ -20,7 +20,7 @@ use gpulab_ranks::Bf16;
 /// assert!(loss > 0.0 && saved.bytes() == 3 * (8 + 32) * 4);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Blocks {
+pub struct MlpBlocks {
     /// Numbers of an example between two blocks.
     pub width: usize,
     /// Numbers of an example inside of a block.
@@ -43,9 +43,9 @@ impl Saved {
     }
 }
 
-/// Examples: what goes in, and what should come out, `width` numbers of each.
+/// ExampleBatch: what goes in, and what should come out, `width` numbers of each.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
+pub struct ExampleBatch {
     /// What goes in.
     pub x: Vec<f32>,
     /// What should come out.
@@ -53,7 +53,7 @@ pub struct Batch {
     width: usize,
 }
 
-impl Batch {
+impl ExampleBatch {
     /// The mean squared error over all examples, and its gradient by `y`.
     ///
     /// # Panics
@@ -101,7 +101,7 @@ fn add_scaled(sums: &mut [f32], x: &[f32], by: f32) {
     sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += by * x);
 }
 
-impl Blocks {
+impl MlpBlocks {
     /// Parameters of one block.
     pub fn numbers(&self) -> usize {
         2 * self.width * self.hidden + self.hidden + self.width
@@ -121,18 +121,18 @@ impl Blocks {
     }
 
     /// These examples of an endless list: eight numbers, over and over, of which a smooth function is to be learned.
-    pub fn examples(&self, which: std::ops::Range<usize>) -> Batch {
+    pub fn examples(&self, which: std::ops::Range<usize>) -> ExampleBatch {
         let all = which.flat_map(|one| (0..self.width).map(move |at| noise(7, one * 8 + at % 8)));
         let x: Vec<f32> = all.collect();
         let target = |one: &[f32]| -> Vec<f32> {
             (0..one.len()).map(|at| (2.0 * one[at] + one[(at + 1) % one.len()]).sin()).collect()
         };
         let target = x.chunks(self.width).flat_map(target).collect();
-        Batch { x, target, width: self.width }
+        ExampleBatch { x, target, width: self.width }
     }
 
     /// W1, b1, W2 and b2 as f32. What lies behind them, such as padding, is passed over.
-    fn parts(&self, weights: &[Bf16]) -> [Vec<f32>; 4] {
+    fn parts(&self, weights: &[BFloat16]) -> [Vec<f32>; 4] {
         let matrix = self.width * self.hidden;
         assert!(
             weights.len() >= self.numbers(),
@@ -151,7 +151,7 @@ impl Blocks {
     ///
     /// # Panics
     /// With fewer weights than a block has; more are padding.
-    pub fn branch(&self, weights: &[Bf16], x: &[f32]) -> (Vec<f32>, Saved) {
+    pub fn branch(&self, weights: &[BFloat16], x: &[f32]) -> (Vec<f32>, Saved) {
         let [w1, b1, w2, b2] = self.parts(weights);
         let (mut y, mut h) = (Vec::with_capacity(x.len()), Vec::new());
         for x in x.chunks(self.width) {
@@ -167,11 +167,11 @@ impl Blocks {
         (y, Saved { x: x.to_vec(), h })
     }
 
-    /// The backward pass of [`Blocks::branch`]: the gradient by `x`, without the residual's, and by the weights, as long as they are.
+    /// The backward pass of [`MlpBlocks::branch`]: the gradient by `x`, without the residual's, and by the weights, as long as they are.
     ///
     /// # Panics
-    /// As [`Blocks::branch`].
-    pub fn branch_backward(&self, weights: &[Bf16], saved: &Saved, d: &[f32]) -> (Vec<f32>, Vec<Bf16>) {
+    /// As [`MlpBlocks::branch`].
+    pub fn branch_backward(&self, weights: &[BFloat16], saved: &Saved, d: &[f32]) -> (Vec<f32>, Vec<BFloat16>) {
         let [w1, _, w2, _] = self.parts(weights);
         let mut sums = vec![0.0_f32; weights.len()];
         let (dw1, rest) = sums.split_at_mut(w1.len());
@@ -193,24 +193,24 @@ impl Blocks {
                 }
             }
         }
-        (dx, Bf16::round(&sums))
+        (dx, BFloat16::round(&sums))
     }
 
     /// A block: `x` and its branch, and what its backward pass needs.
     ///
     /// # Panics
-    /// As [`Blocks::branch`].
-    pub fn forward(&self, weights: &[Bf16], x: &[f32]) -> (Vec<f32>, Saved) {
+    /// As [`MlpBlocks::branch`].
+    pub fn forward(&self, weights: &[BFloat16], x: &[f32]) -> (Vec<f32>, Saved) {
         let (mut y, saved) = self.branch(weights, x);
         add_scaled(&mut y, x, 1.0);
         (y, saved)
     }
 
-    /// The backward pass of [`Blocks::forward`].
+    /// The backward pass of [`MlpBlocks::forward`].
     ///
     /// # Panics
-    /// As [`Blocks::branch`].
-    pub fn backward(&self, weights: &[Bf16], saved: &Saved, d: &[f32]) -> (Vec<f32>, Vec<Bf16>) {
+    /// As [`MlpBlocks::branch`].
+    pub fn backward(&self, weights: &[BFloat16], saved: &Saved, d: &[f32]) -> (Vec<f32>, Vec<BFloat16>) {
         let (mut dx, gradient) = self.branch_backward(weights, saved, d);
         add_scaled(&mut dx, d, 1.0);
         (dx, gradient)
@@ -221,16 +221,16 @@ impl Blocks {
 mod tests {
     use super::*;
 
-    const NET: Blocks = Blocks { width: 6, hidden: 20, count: 2 };
+    const NET: MlpBlocks = MlpBlocks { width: 6, hidden: 20, count: 2 };
 
-    fn loss(weights: &[Vec<Bf16>], batch: &Batch) -> f32 {
+    fn loss(weights: &[Vec<BFloat16>], batch: &ExampleBatch) -> f32 {
         let y = weights.iter().fold(batch.x.clone(), |x, block| NET.forward(block, &x).0);
         batch.loss(&y).0
     }
 
     #[test]
     fn gradients_are_those_of_differences() {
-        let mut weights: Vec<Vec<Bf16>> = NET.random(3).iter().map(|block| Bf16::round(block)).collect();
+        let mut weights: Vec<Vec<BFloat16>> = NET.random(3).iter().map(|block| BFloat16::round(block)).collect();
         let batch = NET.examples(5..12);
         assert_eq!((batch.len(), batch.is_empty()), (7, false));
         let (mut x, mut saved) = (batch.x.clone(), Vec::new());
@@ -246,7 +246,7 @@ mod tests {
                 // Two neighbours that bf16 holds exactly.
                 let (own, step) = (weights[block][at], 1.0 / 64.0);
                 let [up, down] = [step, -step].map(|step| {
-                    weights[block][at] = Bf16::from_f32(own.to_f32() + step);
+                    weights[block][at] = BFloat16::from_f32(own.to_f32() + step);
                     (f64::from(weights[block][at].to_f32()), f64::from(loss(&weights, &batch)))
                 });
                 weights[block][at] = own;
@@ -259,20 +259,20 @@ mod tests {
 
     #[test]
     fn padding_changes_nothing_and_gets_no_gradient() {
-        let weights = Bf16::round(&NET.random(1)[0]);
+        let weights = BFloat16::round(&NET.random(1)[0]);
         let mut padded = weights.clone();
-        padded.extend([Bf16::from_f32(9.0); 3]);
+        padded.extend([BFloat16::from_f32(9.0); 3]);
         let batch = NET.examples(0..4);
         let ((y, saved), other) = (NET.forward(&weights, &batch.x), NET.forward(&padded, &batch.x));
         assert_eq!((&y, &saved), (&other.0, &other.1));
         let d = batch.loss(&y).1;
         let (gradient, more) = (NET.backward(&weights, &saved, &d).1, NET.backward(&padded, &saved, &d).1);
-        assert!(gradient == more[..gradient.len()] && more[gradient.len()..] == [Bf16::default(); 3]);
+        assert!(gradient == more[..gradient.len()] && more[gradient.len()..] == [BFloat16::default(); 3]);
     }
 
     #[test]
     #[should_panic(expected = "gather the parts")]
     fn a_part_of_the_weights_is_refused() {
-        NET.forward(&[Bf16::default(); 10], &[0.0; 6]);
+        NET.forward(&[BFloat16::default(); 10], &[0.0; 6]);
     }
 }

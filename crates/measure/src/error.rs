@@ -197,8 +197,15 @@ impl fmt::Display for Error {
                 f,
                 "argument {position} of `{kernel}` is `{parameter}` in the kernel, {expected} bytes, but the launch passes \
                  {given}, {given_bytes} bytes\n\
-                 next: pass a value of {expected} bytes: `[f32; 4]` for a `float4`, or a `#[repr(C)]` struct with the same \
-                 fields (`gpulab::kernel_param!` admits it)"
+                 next: pass a value of {expected} bytes: {}a `#[repr(C)]` struct with the same fields (`gpulab::kernel_param!` \
+                 admits it)",
+                match expected {
+                    1 | 2 | 4 => "a plain number, or ",
+                    8 => "`[f32; 2]` for a `float2`, or ",
+                    12 => "`[f32; 3]` for a `float3`, or ",
+                    16 => "`[f32; 4]` for a `float4`, or ",
+                    _ => "",
+                }
             ),
             Error::LaunchLimit { what, asked, limit, fix } => {
                 write!(f, "{what}: {asked} asked, and this device allows {limit}\nnext: {fix}")
@@ -301,6 +308,12 @@ fn compiler_next(on_a_mac: bool) -> &'static str {
 }
 
 /// `3.2 GiB`, `512 B`: a byte count for people (binary units, three figures).
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::error::bytes;
+/// assert_eq!([bytes(512), bytes(3_435_973_836)], ["512 B", "3.20 GiB"]);
+/// ```
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = n as f64;

@@ -594,6 +594,13 @@ impl fmt::Display for Resources {
 }
 
 /// Something that went on in one lane for a while. Times are milliseconds from any common start.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::{measurement::Span, plot};
+/// let spans = [Span::new("copy engine", "copy 1", 0.0, 2.0), Span::new("stream 1", "kernel 1", 2.0, 3.5)];
+/// assert!(plot::timeline(&spans).draw().svg().contains("copy engine"));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
     /// Who was busy: `host`, `copy engine`, `stream 1` …

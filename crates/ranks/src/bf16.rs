@@ -6,25 +6,25 @@ use std::cmp::Ordering;
 ///
 /// Arithmetic is f32's: what is computed with it is unpacked first, and rounded at the end.
 /// ```
-/// use gpulab_ranks::Bf16;
-/// let x = Bf16::from_f32(1.01);
-/// assert_eq!((x.to_f32(), size_of::<Bf16>()), (1.0078125, 2));
+/// use gpulab_ranks::BFloat16;
+/// let x = BFloat16::from_f32(1.01);
+/// assert_eq!((x.to_f32(), size_of::<BFloat16>()), (1.0078125, 2));
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(transparent)]
-pub struct Bf16(
+pub struct BFloat16(
     /// Its bits.
     pub u16,
 );
 
-impl Bf16 {
+impl BFloat16 {
     /// The nearest one, ties to even. NaN stays NaN.
-    pub fn from_f32(x: f32) -> Bf16 {
+    pub fn from_f32(x: f32) -> BFloat16 {
         let bits = x.to_bits();
         match x.is_nan() {
             // Rounding could carry a NaN's low bits over into infinity.
-            true => Bf16((bits >> 16) as u16 | 0x40),
-            false => Bf16((bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16),
+            true => BFloat16((bits >> 16) as u16 | 0x40),
+            false => BFloat16((bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16),
         }
     }
 
@@ -37,22 +37,22 @@ impl Bf16 {
     ///
     /// # Examples
     /// ```
-    /// use gpulab_ranks::Bf16;
-    /// assert_eq!(Bf16::round(&[0.5, 3.0]).len(), 2);
+    /// use gpulab_ranks::BFloat16;
+    /// assert_eq!(BFloat16::round(&[0.5, 3.0]).len(), 2);
     /// ```
-    pub fn round(numbers: &[f32]) -> Vec<Bf16> {
-        numbers.iter().map(|x| Bf16::from_f32(*x)).collect()
+    pub fn round(numbers: &[f32]) -> Vec<BFloat16> {
+        numbers.iter().map(|x| BFloat16::from_f32(*x)).collect()
     }
 }
 
-impl PartialEq for Bf16 {
-    fn eq(&self, other: &Bf16) -> bool {
+impl PartialEq for BFloat16 {
+    fn eq(&self, other: &BFloat16) -> bool {
         self.to_f32() == other.to_f32()
     }
 }
 
-impl PartialOrd for Bf16 {
-    fn partial_cmp(&self, other: &Bf16) -> Option<Ordering> {
+impl PartialOrd for BFloat16 {
+    fn partial_cmp(&self, other: &BFloat16) -> Option<Ordering> {
         self.to_f32().partial_cmp(&other.to_f32())
     }
 }
@@ -64,14 +64,21 @@ mod tests {
     #[test]
     fn every_bf16_comes_back_and_rounding_goes_to_the_nearest() {
         for bits in 0..=u16::MAX {
-            let x = Bf16(bits).to_f32();
-            assert!(x.is_nan() && Bf16::from_f32(x).to_f32().is_nan() || Bf16::from_f32(x).0 == bits, "{bits:#x}");
+            let x = BFloat16(bits).to_f32();
+            assert!(
+                x.is_nan() && BFloat16::from_f32(x).to_f32().is_nan() || BFloat16::from_f32(x).0 == bits,
+                "{bits:#x}"
+            );
         }
         // One and a half units in the last place, ties to even, just above a tie; the largest f32 rounds up to infinity.
         let cases = [(1.0, 0x3F80), (1.003_906_2, 0x3F80), (1.011_718_8, 0x3F82), (1.003_906_4, 0x3F81)];
-        cases.iter().for_each(|&(x, bits)| assert_eq!(Bf16::from_f32(x).0, bits, "{x}"));
-        assert_eq!([f32::MAX, -f32::MAX, -0.0].map(|x| Bf16::from_f32(x).0), [0x7F80, 0xFF80, 0x8000]);
-        assert!(Bf16::from_f32(f32::from_bits(0x7F80_0001)).to_f32().is_nan());
-        assert!(Bf16(0) == Bf16(0x8000) && Bf16(0x7FC0) != Bf16(0x7FC0) && Bf16::from_f32(-1.0) < Bf16(0));
+        cases.iter().for_each(|&(x, bits)| assert_eq!(BFloat16::from_f32(x).0, bits, "{x}"));
+        assert_eq!([f32::MAX, -f32::MAX, -0.0].map(|x| BFloat16::from_f32(x).0), [0x7F80, 0xFF80, 0x8000]);
+        assert!(BFloat16::from_f32(f32::from_bits(0x7F80_0001)).to_f32().is_nan());
+        assert!(
+            BFloat16(0) == BFloat16(0x8000)
+                && BFloat16(0x7FC0) != BFloat16(0x7FC0)
+                && BFloat16::from_f32(-1.0) < BFloat16(0)
+        );
     }
 }

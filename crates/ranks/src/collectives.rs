@@ -1,10 +1,21 @@
 //! What a rank can do, whatever it is.
 
-use crate::bf16::Bf16;
+use crate::bf16::BFloat16;
 use gpulab_measure::Result;
 use std::fmt::Debug;
 
 /// How the numbers of all ranks become one.
+///
+/// # Examples
+/// ```
+/// use gpulab_ranks::{Collectives, Op, World};
+/// let run = World::new(3).run(|rank| {
+///     let mut numbers = [rank.rank() as f32, 1.0];
+///     rank.all_reduce(&mut numbers[..], Op::Max)?;
+///     Ok(numbers)
+/// });
+/// assert_eq!(run.unwrap().results, [[2.0, 1.0]; 3]);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// Their sum.
@@ -86,7 +97,7 @@ element!(
     i64 i64 |x| x, |x| x, i64::wrapping_add, |x, by| x / by as i64;
     u32 u32 |x| x, |x| x, u32::wrapping_add, |x, by| x / by as u32;
     u64 u64 |x| x, |x| x, u64::wrapping_add, |x, by| x / by as u64;
-    Bf16 u16 |x: Bf16| x.0, Bf16, |a: Bf16, b: Bf16| Bf16::from_f32(a.to_f32() + b.to_f32()), |x: Bf16, by| Bf16::from_f32(x.to_f32() / by as f32)
+    BFloat16 u16 |x: BFloat16| x.0, BFloat16, |a: BFloat16, b: BFloat16| BFloat16::from_f32(a.to_f32() + b.to_f32()), |x: BFloat16, by| BFloat16::from_f32(x.to_f32() / by as f32)
 );
 
 /// One rank's place among the ranks of its group (a communicator, as MPI and NCCL call it).

@@ -42,7 +42,7 @@ mod wire;
 pub mod world;
 
 pub use algorithms::Algorithm;
-pub use bf16::Bf16;
+pub use bf16::BFloat16;
 pub use collectives::{CollectiveElement, Collectives, Communicator, Op};
 pub use cost::{Link, bus_factor};
 pub use failure::{Failure, FailureCause};

@@ -1,6 +1,6 @@
 //! Direct messages and asynchronous calls: results, one order of sums, bf16, overlap in the replay, and worlds without a log.
 
-use gpulab_ranks::{Algorithm, Bf16, Collectives, Communicator, FailureCause, Link, Op, Rank, World};
+use gpulab_ranks::{Algorithm, BFloat16, Collectives, Communicator, FailureCause, Link, Op, Rank, World};
 use std::time::Duration;
 
 const WORLDS: [usize; 5] = [1, 2, 3, 4, 8];
@@ -57,18 +57,19 @@ fn lengths_that_the_ranks_do_not_divide_are_reduced_and_refused_as_before() {
 fn bf16_is_half_the_bytes_and_rounded_after_each_addition() {
     for n in WORLDS {
         let run = World::new(n).run(|rank| {
-            let mut x = Bf16::round(&numbers(rank.rank(), 8 * n));
+            let mut x = BFloat16::round(&numbers(rank.rank(), 8 * n));
             rank.by(Algorithm::Direct).all_reduce(&mut x, Op::Sum)?;
-            let (mut most, mut own) = (vec![Bf16::from_f32(rank.rank() as f32); 2 * n], vec![Bf16::default(); 2]);
+            let (mut most, mut own) =
+                (vec![BFloat16::from_f32(rank.rank() as f32); 2 * n], vec![BFloat16::default(); 2]);
             rank.all_reduce(&mut most, Op::Max)?;
             rank.reduce_scatter(&most, &mut own, Op::Avg)?;
             Ok((x, own[0].to_f32()))
         });
         let run = run.unwrap();
-        let mut sums = Bf16::round(&numbers(0, 8 * n));
+        let mut sums = BFloat16::round(&numbers(0, 8 * n));
         for rank in 1..n {
-            let theirs = Bf16::round(&numbers(rank, 8 * n));
-            sums.iter_mut().zip(theirs).for_each(|(sum, x)| *sum = Bf16::from_f32(sum.to_f32() + x.to_f32()));
+            let theirs = BFloat16::round(&numbers(rank, 8 * n));
+            sums.iter_mut().zip(theirs).for_each(|(sum, x)| *sum = BFloat16::from_f32(sum.to_f32() + x.to_f32()));
         }
         assert!(run.results.iter().all(|(x, most)| *x == sums && *most == n as f32 - 1.0), "{n} ranks");
         // 8 n + 2 n numbers in two all-reduces, 2 n in a reduce-scatter, of 2 bytes each.

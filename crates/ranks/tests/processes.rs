@@ -1,7 +1,7 @@
 //! Ranks as processes of this host: each test starts this very program again, once for each rank.
 
 use gpulab_measure::Result;
-use gpulab_ranks::{Algorithm, Bf16, Collectives, Communicator, Op, Processes, Rank, World};
+use gpulab_ranks::{Algorithm, BFloat16, Collectives, Communicator, Op, Processes, Rank, World};
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
@@ -23,8 +23,8 @@ fn everything(rank: &Rank) -> Result<Vec<u32>> {
         rank.by(by).all_reduce(&mut x, Op::Avg)?;
         found.extend(x.iter().map(|x| x.to_bits()));
     }
-    let (mut own, mut all) = (vec![Bf16::default(); 5], vec![Bf16::default(); 5 * n]);
-    rank.reduce_scatter(&Bf16::round(&numbers(me, 5 * n)), &mut own, Op::Sum)?;
+    let (mut own, mut all) = (vec![BFloat16::default(); 5], vec![BFloat16::default(); 5 * n]);
+    rank.reduce_scatter(&BFloat16::round(&numbers(me, 5 * n)), &mut own, Op::Sum)?;
     let gathering = rank.start_all_gather(&own)?;
     rank.barrier()?;
     gathering.wait(&mut all)?;

@@ -6,13 +6,13 @@ use super::scheduler::Step;
 /// each token computed adds its own, and each token of the cache that attention reads.
 ///
 /// ```
-/// use gpulab_serve::Cost;
+/// use gpulab_serve::StepCost;
 /// // 10 ms for the weights, 50 µs per token, 0.1 µs per token of the cache.
-/// let cost = Cost { step_s: 10e-3, token_s: 50e-6, cached_s: 0.1e-6 };
+/// let cost = StepCost { step_s: 10e-3, token_s: 50e-6, cached_s: 0.1e-6 };
 /// assert!((cost.seconds(8, 8 * 1000) - 11.2e-3).abs() < 1e-9);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Cost {
+pub struct StepCost {
     /// Seconds of a step of any size: reading the weights, launches.
     pub step_s: f64,
     /// Seconds of each token that is computed.
@@ -21,7 +21,7 @@ pub struct Cost {
     pub cached_s: f64,
 }
 
-impl Cost {
+impl StepCost {
     /// Seconds of a step that computes `tokens` and reads `cached` tokens of the cache.
     pub fn seconds(&self, tokens: usize, cached: usize) -> f64 {
         self.step_s + self.token_s * tokens as f64 + self.cached_s * cached as f64

@@ -27,10 +27,11 @@ pub mod server;
 mod simulate;
 
 pub use blocks::{BlockId, BlockPool};
-pub use cost::Cost;
+pub use cost::StepCost;
 pub use gpulab_measure::{Error, Result};
 pub use load::{Arrival, Lengths, Load};
 pub use scheduler::{
-    Batching, Counters, Event, Finish, Limits, Piece, Refusal, Request, RequestId, Running, Scheduler, Step,
+    Batching, Finish, Limits, Piece, Refusal, Request, RequestId, Running, Scheduler, SchedulerCounters, SequenceEvent,
+    Step,
 };
-pub use simulate::{Served, Simulation, StepRecord, simulate};
+pub use simulate::{RequestTimes, Simulation, StepRecord, simulate};

@@ -161,7 +161,7 @@ pub struct Piece {
 
 /// What a step has led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum SequenceEvent {
     /// One more token of an answer.
     Token(RequestId, u32),
     /// An answer is over.
@@ -179,7 +179,7 @@ pub enum Finish {
 
 /// Sums since the beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct SchedulerCounters {
     /// Steps that were completed.
     pub steps: u64,
     /// Tokens that were computed, of prompts and of answers.
@@ -245,7 +245,7 @@ pub struct Scheduler {
     /// By age, the oldest first.
     running: Vec<Sequence>,
     next: u64,
-    counters: Counters,
+    counters: SchedulerCounters,
 }
 
 impl Scheduler {
@@ -272,7 +272,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             running: Vec::new(),
             next: 0,
-            counters: Counters::default(),
+            counters: SchedulerCounters::default(),
         })
     }
 
@@ -287,7 +287,7 @@ impl Scheduler {
     }
 
     /// Sums since the beginning.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> SchedulerCounters {
         self.counters
     }
 
@@ -385,7 +385,7 @@ impl Scheduler {
     ///
     /// # Panics
     /// When there are not as many tokens as pieces that ask for one.
-    pub fn complete(&mut self, step: &Step, chosen: &[u32], ends: &dyn Fn(u32) -> bool) -> Vec<Event> {
+    pub fn complete(&mut self, step: &Step, chosen: &[u32], ends: &dyn Fn(u32) -> bool) -> Vec<SequenceEvent> {
         let asked = step.pieces.iter().filter(|piece| piece.samples).count();
         assert_eq!(chosen.len(), asked, "a step of {asked} texts that ask for a token");
         self.counters.steps += 1;
@@ -398,16 +398,16 @@ impl Scheduler {
             let Some(token) = token else { continue };
             if ends(token) {
                 self.leave(at);
-                events.push(Event::Finished(piece.id, Finish::Stop));
+                events.push(SequenceEvent::Finished(piece.id, Finish::Stop));
                 continue;
             }
             let sequence = &mut self.running[at];
             sequence.tokens.push(token);
             self.counters.answer_tokens += 1;
-            events.push(Event::Token(piece.id, token));
+            events.push(SequenceEvent::Token(piece.id, token));
             if sequence.answered() == sequence.most_new {
                 self.leave(at);
-                events.push(Event::Finished(piece.id, Finish::Length));
+                events.push(SequenceEvent::Finished(piece.id, Finish::Length));
             }
         }
         events

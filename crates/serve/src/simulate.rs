@@ -1,8 +1,8 @@
 //! A server without a model: the scheduler decides, a cost model says how long each step takes, and a clock is advanced by it.
 
-use super::cost::Cost;
+use super::cost::StepCost;
 use super::load::Arrival;
-use super::scheduler::{Event, Request, RequestId, Scheduler};
+use super::scheduler::{Request, RequestId, Scheduler, SequenceEvent};
 use std::collections::HashMap;
 
 /// The token after which the simulated model ends an answer; no prompt of a [`crate::Load`] has it.
@@ -10,7 +10,7 @@ const END: u32 = u32::MAX;
 
 /// One request, from its arrival to its last token. Times are in seconds from the beginning.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Served {
+pub struct RequestTimes {
     /// Which one.
     pub id: RequestId,
     /// When it came.
@@ -25,7 +25,7 @@ pub struct Served {
     pub answer: usize,
 }
 
-impl Served {
+impl RequestTimes {
     /// Seconds until the first token (time to first token, TTFT).
     pub fn first_token_s(&self) -> f64 {
         self.first_s - self.arrived_s
@@ -61,7 +61,7 @@ pub struct StepRecord {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Simulation {
     /// The requests that were answered, in the order in which they came.
-    pub served: Vec<Served>,
+    pub served: Vec<RequestTimes>,
     /// Requests that the queue had no place for, or that could never be served.
     pub refused: usize,
     /// All steps.
@@ -81,11 +81,11 @@ impl Simulation {
 
     /// Requests that were in the server at a time, on average: by Little's law the rate of arrivals times the mean latency.
     pub fn mean_inside(&self) -> f64 {
-        self.served.iter().map(Served::latency_s).sum::<f64>() / self.seconds().max(f64::MIN_POSITIVE)
+        self.served.iter().map(RequestTimes::latency_s).sum::<f64>() / self.seconds().max(f64::MIN_POSITIVE)
     }
 
-    /// The value that the share `q` of all requests does not exceed: `quantile(0.99, Served::first_token_s)`. 0 where none was served.
-    pub fn quantile(&self, q: f64, of: impl Fn(&Served) -> f64) -> f64 {
+    /// The value that the share `q` of all requests does not exceed: `quantile(0.99, RequestTimes::first_token_s)`. 0 where none was served.
+    pub fn quantile(&self, q: f64, of: impl Fn(&RequestTimes) -> f64) -> f64 {
         let mut values: Vec<f64> = self.served.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
         let rank = (q * values.len() as f64).ceil() as usize;
@@ -97,18 +97,18 @@ impl Simulation {
 /// scheduler's context leaves. Ends when all were answered or refused.
 ///
 /// ```
-/// use gpulab_serve::{Cost, Limits, Load, Scheduler, Served, simulate};
-/// let cost = Cost { step_s: 10e-3, token_s: 50e-6, cached_s: 0.0 };
+/// use gpulab_serve::{StepCost, Limits, Load, Scheduler, RequestTimes, simulate};
+/// let cost = StepCost { step_s: 10e-3, token_s: 50e-6, cached_s: 0.0 };
 /// let mut scheduler = Scheduler::new(Limits::default(), 1024, 16)?;
 /// let run = simulate(&mut scheduler, &Load { rate: 4.0, ..Load::default() }.arrivals(), cost);
 /// assert_eq!((run.served.len(), run.refused), (100, 0));
 /// // Nobody's first token comes before the step that reads the prompt (but for rounding).
-/// assert!(run.quantile(0.0, Served::first_token_s) > 0.999 * cost.seconds(128, 128));
+/// assert!(run.quantile(0.0, RequestTimes::first_token_s) > 0.999 * cost.seconds(128, 128));
 /// # Ok::<(), gpulab_serve::Error>(())
 /// ```
-pub fn simulate(scheduler: &mut Scheduler, arrivals: &[Arrival], cost: Cost) -> Simulation {
+pub fn simulate(scheduler: &mut Scheduler, arrivals: &[Arrival], cost: StepCost) -> Simulation {
     let mut run = Simulation::default();
-    let mut inside: HashMap<RequestId, (Served, usize)> = HashMap::new();
+    let mut inside: HashMap<RequestId, (RequestTimes, usize)> = HashMap::new();
     let (mut now, mut coming) = (0.0, arrivals.iter().peekable());
     loop {
         while let Some(arrival) = coming.next_if(|arrival| arrival.at_s <= now) {
@@ -120,7 +120,7 @@ pub fn simulate(scheduler: &mut Scheduler, arrivals: &[Arrival], cost: Cost) -> 
                 continue;
             };
             let (arrived_s, prompt) = (arrival.at_s, arrival.prompt.len());
-            let one = Served { id, arrived_s, first_s: 0.0, finished_s: 0.0, prompt, answer: 0 };
+            let one = RequestTimes { id, arrived_s, first_s: 0.0, finished_s: 0.0, prompt, answer: 0 };
             inside.insert(id, (one, arrival.answer));
         }
         let step = scheduler.plan();
@@ -147,7 +147,7 @@ pub fn simulate(scheduler: &mut Scheduler, arrivals: &[Arrival], cost: Cost) -> 
         let chosen: Vec<u32> = step.pieces.iter().filter(|one| one.samples).map(|one| choose(one.id)).collect();
         for event in scheduler.complete(&step, &chosen, &|token| token == END) {
             match event {
-                Event::Token(id, _) => {
+                SequenceEvent::Token(id, _) => {
                     let one = &mut inside.get_mut(&id).expect("it came").0;
                     one.answer += 1;
                     one.finished_s = now;
@@ -155,7 +155,7 @@ pub fn simulate(scheduler: &mut Scheduler, arrivals: &[Arrival], cost: Cost) -> 
                         one.first_s = now;
                     }
                 }
-                Event::Finished(id, _) => run.served.push(inside.remove(&id).expect("it came").0),
+                SequenceEvent::Finished(id, _) => run.served.push(inside.remove(&id).expect("it came").0),
             }
         }
     }

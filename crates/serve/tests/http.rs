@@ -1,6 +1,6 @@
 //! The server through its socket: right answers, faults of clients and of the model, and nothing lost by any of them.
 
-use gpulab_serve::server::{Babble, Model, Options, Sampling, Server};
+use gpulab_serve::server::{Babble, Options, SamplingParams, ServedModel, Server};
 use gpulab_serve::{Error, Limits, RequestId, Result, Step};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -443,8 +443,8 @@ fn an_answer_that_takes_too_long_ends() {
 /// A model that fails: for lack of memory with more than two texts, by a panic, or on one text alone.
 struct Frail(Box<Babble>);
 
-impl Model for Frail {
-    fn begin(&mut self, id: RequestId, sampling: Sampling) -> Result<()> {
+impl ServedModel for Frail {
+    fn begin(&mut self, id: RequestId, sampling: SamplingParams) -> Result<()> {
         match sampling.seed {
             13 => Err(Error::invalid("the seed 13", "take another")),
             _ => self.0.begin(id, sampling),

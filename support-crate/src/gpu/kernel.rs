@@ -259,7 +259,11 @@ impl Kernel {
         if x >= config.grid.0 || y >= config.grid.1 || z >= config.grid.2 || u64::from(watch.warp) >= warps {
             return Err(Error::Invalid {
                 what: format!("this launch has no block ({x}, {y}, {z}) with a warp {}", watch.warp),
-                fix: format!("the grid is {:?}, and each block has {warps} warps, counted from 0", config.grid),
+                fix: format!(
+                    "the grid is {:?}, and each block has {warps} warp{}, counted from 0",
+                    config.grid,
+                    if warps == 1 { "" } else { "s" }
+                ),
             });
         }
         let args: Vec<SimArg> = args.iter().map(sim_arg).collect();

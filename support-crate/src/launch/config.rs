@@ -271,6 +271,18 @@ elements! {
 const EXCERPT: usize = 5;
 
 /// A kernel's source, CUDA C, Rust or Metal, from a string or a file, with constants.
+///
+/// # Examples
+/// ```
+/// use gpulab::prelude::*;
+/// let gpu = Gpu::simulated()?;
+/// let text = r#"extern "C" __global__ void fill(float *x) { x[threadIdx.x] = VALUE; }"#;
+/// let fill = gpu.compile(Source::text(text).define("VALUE", "2.5f"))?.kernel("fill")?;
+/// let mut x = gpu.zeros::<f32>(4)?;
+/// fill.launch(LaunchConfig::new(1, 4), (&mut x,))?;
+/// assert_eq!(x.to_host()?, [2.5; 4]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// What the compiler calls the file in its messages.
@@ -386,16 +398,17 @@ mod tests {
     fn limits_name_what_is_too_large() {
         assert_eq!(H200.check(&LaunchConfig::new(4, 1024)), Ok(()));
         let broken = [
-            (LaunchConfig::new(1, 1025), "too many threads"),
-            (LaunchConfig { grid: (1, 65536, 1), block: (1, 1, 1), shared_bytes: 0 }, "grid is too large along y"),
-            (LaunchConfig { grid: (1, 1, 1), block: (1, 1, 65), shared_bytes: 0 }, "block is too large along z"),
-            (LaunchConfig::new(1, 32).shared(232_449), "shared memory"),
-            (LaunchConfig::new(0, 32), "no extent along x"),
-            (LaunchConfig::new(1, 0), "no extent along x"),
+            (LaunchConfig::new(1, 1025), (1025, 1024)),
+            (LaunchConfig { grid: (1, 65536, 1), block: (1, 1, 1), shared_bytes: 0 }, (65536, 65535)),
+            (LaunchConfig { grid: (1, 1, 1), block: (1, 1, 65), shared_bytes: 0 }, (65, 64)),
+            (LaunchConfig::new(1, 32).shared(232_449), (232_449, 232_448)),
         ];
-        for (config, text) in broken {
-            let message = H200.check(&config).unwrap_err().to_string();
-            assert!(message.contains(text) && message.contains("next: "), "{message}");
+        for (config, expected) in broken {
+            let Err(Error::LaunchLimit { asked, limit, .. }) = H200.check(&config) else { panic!("{config:?}") };
+            assert_eq!((asked, limit), expected);
+        }
+        for config in [LaunchConfig::new(0, 32), LaunchConfig::new(1, 0)] {
+            assert!(matches!(H200.check(&config), Err(Error::Invalid { .. })), "{config:?}");
         }
     }
 

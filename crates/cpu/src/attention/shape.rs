@@ -5,6 +5,16 @@ use std::fmt;
 
 /// The sides of `q` and the result, `[batch, q_heads, length, width]`, and of `k` and `v`,
 /// `[batch, kv_heads, length, width]`.
+///
+/// # Examples
+/// ```
+/// use gpulab_cpu::AttentionShape;
+/// // Eight heads ask, and each two of them share one head of keys and values.
+/// let shape = AttentionShape { batch: 1, q_heads: 8, kv_heads: 4, length: 128, width: 64 }.check()?;
+/// assert_eq!((shape.q_numbers(), shape.kv_numbers()), (8 * 128 * 64, 4 * 128 * 64));
+/// assert_eq!((shape.scores(), shape.kv_head(7)), (8 * 128 * 128, 3));
+/// # Ok::<(), gpulab_measure::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionShape {
     /// Sequences.
@@ -88,6 +98,14 @@ impl fmt::Display for AttentionShape {
 }
 
 /// Which keys a query may not see. What is hidden gets the weight 0, as if its score were −∞.
+///
+/// # Examples
+/// ```
+/// use gpulab_cpu::AttentionMask;
+/// let mask = AttentionMask::causal().padded(&[3, 8]);
+/// assert_eq!(mask.seen(1, 4, 8), 5); // the fifth query sees itself and four keys before it
+/// assert_eq!(mask.seen(0, 4, 8), 3); // the first sequence has three tokens
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AttentionMask {
     /// A query sees no key behind it: `key > query` is hidden.

@@ -32,6 +32,7 @@
 //! | 60 | [`ring_all_reduce`], [`all_reduce_ms`], [`diagnose_parallel`] |
 //! | 61 | [`sharded_step`], [`reshard`], [`fewest_gpus`], [`micro_batches`], [`diagnose_checkpoint`] |
 //! | 62 | [`hysteresis`], [`parse_metrics`], [`run_energy`], [`diagnose_slow`] |
+//! | 63 | [`scheduler_step`], [`batch_for_latency`], [`littles_law`], [`diagnose_server`] |
 
 mod add_rms_norm;
 mod attention;
@@ -63,6 +64,7 @@ mod reduction;
 mod rust_kernels;
 mod scan;
 mod scatter_add;
+mod scheduling;
 mod serving;
 mod sharding;
 mod share;
@@ -121,6 +123,10 @@ pub use rust_kernels::{
 };
 pub use scan::scan;
 pub use scatter_add::scatter_add;
+pub use scheduling::{
+    Server, ServerFault, ServerLoad, ServerTrace, Text, TraceLine, batch_for_latency, diagnose_server, littles_law,
+    revealed_server, scheduler_step, server_trace,
+};
 pub use serving::{ServedText, Serving, diagnose_serving, revealed_serving, served_text};
 pub use sharding::{
     CheckpointFault, CheckpointReport, checkpoint_report, diagnose_checkpoint, fewest_gpus, micro_batches, reshard,

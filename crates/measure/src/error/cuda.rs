@@ -66,6 +66,16 @@ pub fn next_step(code: CUresult) -> &'static str {
         CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES => {
             "the block needs more registers or shared memory than one multiprocessor has: use fewer threads per block"
         }
+        CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE => {
+            "the blocks of a cooperative launch run all at the same time: launch fewer, `kernel.co_resident_blocks(config)` says \
+             how many fit; nothing was lost"
+        }
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+            "drop buffers that are no longer needed, or use a smaller size; nothing else was lost"
+        }
+        CUresult::CUDA_ERROR_INVALID_VALUE => {
+            "compare what this call was given (sizes, offsets, pointers) with its documentation; nothing was lost"
+        }
         CUresult::CUDA_ERROR_NO_DEVICE => {
             "the driver is here but sees no GPU: check `nvidia-smi`; in a container start it with `--gpus all`"
         }

@@ -77,6 +77,15 @@ use crate::measurement::{Measurement, MemoryPoint, Span};
 ///
 /// One curve for each experiment, machine, backend, element type, and whether it was recorded.
 /// See [`SizeChart`] for what can be added.
+///
+/// # Examples
+/// ```
+/// use gpulab_measure::measurement::{Backend, Measurement, Summary};
+/// use gpulab_measure::plot;
+/// let row = |n: usize| Measurement::time_ms("copy", Backend::Cpu, n, Summary::of(&[n as f64 / 1e6]));
+/// let chart = plot::time_over_size(&[row(1 << 10), row(1 << 20)]).title("A copy");
+/// assert!(chart.draw().svg().contains("A copy"));
+/// ```
 pub fn time_over_size(rows: &[Measurement]) -> SizeChart {
     SizeChart::new(rows, Some("time"))
 }

@@ -13,7 +13,7 @@ fn never(_: u32) -> bool {
 }
 
 /// Chooses token 9 for each piece that asks.
-fn run(scheduler: &mut Scheduler, step: &Step) -> Vec<Event> {
+fn run(scheduler: &mut Scheduler, step: &Step) -> Vec<SequenceEvent> {
     let chosen = vec![9; step.pieces.iter().filter(|piece| piece.samples).count()];
     scheduler.complete(step, &chosen, &never)
 }
@@ -98,7 +98,7 @@ fn where_the_cache_is_full_the_youngest_waits_and_loses_no_token() {
         preempted.extend(step.preempted.clone());
         let chosen = vec![number; step.pieces.iter().filter(|piece| piece.samples).count()];
         for event in scheduler.complete(&step, &chosen, &never) {
-            if let Event::Token(id, token) = event {
+            if let SequenceEvent::Token(id, token) = event {
                 answers.entry(id).or_default().push(token);
             }
         }
@@ -233,8 +233,8 @@ fn random_requests(seed: u64, requests: usize, batching: Batching) {
         let chosen: Vec<u32> = step.pieces.iter().filter(|piece| piece.samples).map(|_| below(25) as u32).collect();
         for event in scheduler.complete(&step, &chosen, &|token| token == END) {
             match event {
-                Event::Token(id, token) => texts.get_mut(&id).unwrap().push(token),
-                Event::Finished(id, _) => {
+                SequenceEvent::Token(id, token) => texts.get_mut(&id).unwrap().push(token),
+                SequenceEvent::Finished(id, _) => {
                     assert!(open.remove(&id));
                     finished += 1;
                 }

@@ -1,6 +1,6 @@
 //! Bodies of OpenAI's requests and answers: what is asked for, and what is wrong with it.
 
-use super::model::{Sampling, Turn};
+use super::model::{SamplingParams, Turn};
 use crate::scheduler::Finish;
 use serde_json::{Map, Value, json};
 
@@ -64,7 +64,7 @@ pub(super) enum Prompt {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ask {
     pub prompt: Prompt,
-    pub sampling: Sampling,
+    pub sampling: SamplingParams,
     pub most_new: Option<usize>,
     pub stops: Vec<String>,
     pub stream: bool,
@@ -124,7 +124,7 @@ impl Ask {
         };
         Ok(Ask {
             prompt,
-            sampling: Sampling {
+            sampling: SamplingParams {
                 temperature: fields.number("temperature", 0.0, 2.0)?.unwrap_or(1.0),
                 top_p: fields.number("top_p", 0.0, 1.0)?.unwrap_or(1.0),
                 seed: fields.seed()?,

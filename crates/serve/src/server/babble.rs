@@ -1,7 +1,7 @@
 //! A model that knows nothing: each token follows from all before it by a hash. It reads them from its paged cache alone, so that a
 //! wrong block shows in the text. For tests, and to try the server where no model was fetched.
 
-use super::model::{Model, Sampling, Text, Turn};
+use super::model::{SamplingParams, ServedModel, TextCodec, Turn};
 use crate::scheduler::{Piece, RequestId, Step};
 use gpulab_measure::Result;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Babble {
     }
 
     /// Its text: a token is a byte.
-    pub fn text() -> Arc<dyn Text> {
+    pub fn text() -> Arc<dyn TextCodec> {
         Arc::new(Bytes)
     }
 
@@ -70,8 +70,8 @@ fn token(key: u64) -> u32 {
     }
 }
 
-impl Model for Babble {
-    fn begin(&mut self, _: RequestId, _: Sampling) -> Result<()> {
+impl ServedModel for Babble {
+    fn begin(&mut self, _: RequestId, _: SamplingParams) -> Result<()> {
         Ok(())
     }
 
@@ -88,7 +88,7 @@ impl Model for Babble {
     }
 }
 
-impl Text for Bytes {
+impl TextCodec for Bytes {
     fn name(&self) -> &str {
         "babble"
     }

@@ -1,7 +1,7 @@
 //! Models on candle: a Llama from a GGUF file, or a GPT-2 checkpoint, such as the course's own. Keys and values lie in candle tensors,
 //! in the very blocks that the scheduler hands out.
 
-use super::model::{Model, Sampling, Text, Turn};
+use super::model::{SamplingParams, ServedModel, TextCodec, Turn};
 use super::options::Options;
 use crate::scheduler::{RequestId, Step};
 use gpulab_measure::{Error, Result};
@@ -90,7 +90,7 @@ impl CandleModel {
     ///
     /// # Errors
     /// What candle says, out of memory above all.
-    pub fn with_cache(self, options: &Options) -> Result<(Box<dyn Model>, Arc<dyn Text>)> {
+    pub fn with_cache(self, options: &Options) -> Result<(Box<dyn ServedModel>, Arc<dyn TextCodec>)> {
         let cache = match &self.network {
             Network::Llama(llama) => llama.paged_cache(options.blocks, options.block_size)?,
             Network::Gpt(gpt) => gpt.paged_cache(options.blocks, options.block_size)?,
@@ -99,8 +99,8 @@ impl CandleModel {
     }
 }
 
-impl Model for Served {
-    fn begin(&mut self, id: RequestId, sampling: Sampling) -> Result<()> {
+impl ServedModel for Served {
+    fn begin(&mut self, id: RequestId, sampling: SamplingParams) -> Result<()> {
         let choice = match sampling.temperature == 0.0 {
             true => Choice::Greedy,
             false => Choice::top_p(sampling.temperature, sampling.top_p, sampling.seed),
@@ -141,7 +141,7 @@ impl Model for Served {
     }
 }
 
-impl Text for CandleText {
+impl TextCodec for CandleText {
     fn name(&self) -> &str {
         &self.name
     }

@@ -1,9 +1,9 @@
 //! The thread that makes the model's steps, and what requests and steps share.
 
 use super::metrics::{Exposition, Histogram};
-use super::model::{Model, Sampling, Text};
+use super::model::{SamplingParams, ServedModel, TextCodec};
 use super::options::Options;
-use crate::scheduler::{Event, Finish, Refusal, Request, RequestId, Scheduler, Step};
+use crate::scheduler::{Finish, Refusal, Request, RequestId, Scheduler, SequenceEvent, Step};
 use gpulab_measure::Result;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -77,7 +77,7 @@ struct State {
     scheduler: Scheduler,
     clients: HashMap<RequestId, Client>,
     /// What the model has to hear before its next step.
-    new: Vec<(RequestId, Sampling)>,
+    new: Vec<(RequestId, SamplingParams)>,
     gone: Vec<RequestId>,
     stopping: bool,
     ended: bool,
@@ -137,7 +137,7 @@ impl State {
         late.into_iter().for_each(|id| self.fail(id, Answer::Late));
     }
 
-    fn take_in(&mut self, step: &Step, given: Vec<Result<u32>>, text: &dyn Text) {
+    fn take_in(&mut self, step: &Step, given: Vec<Result<u32>>, text: &dyn TextCodec) {
         let asked = step.pieces.iter().filter(|piece| piece.samples).map(|piece| piece.id);
         let mut chosen = Vec::new();
         for (id, token) in asked.zip(given) {
@@ -148,7 +148,7 @@ impl State {
         }
         for event in self.scheduler.complete(step, &chosen, &|token| text.ends(token)) {
             match event {
-                Event::Token(id, token) => {
+                SequenceEvent::Token(id, token) => {
                     let Some(client) = self.clients.get_mut(&id) else { continue };
                     if !client.any {
                         client.any = true;
@@ -156,7 +156,7 @@ impl State {
                     }
                     self.tell(id, Answer::Token(token));
                 }
-                Event::Finished(id, finish) => {
+                SequenceEvent::Finished(id, finish) => {
                     self.tell(id, Answer::Finished(finish));
                     self.finish(id);
                 }
@@ -167,7 +167,7 @@ impl State {
 
 impl Engine {
     /// Starts the thread.
-    pub fn start(mut model: Box<dyn Model>, text: Arc<dyn Text>, options: &Options) -> Result<Engine> {
+    pub fn start(mut model: Box<dyn ServedModel>, text: Arc<dyn TextCodec>, options: &Options) -> Result<Engine> {
         let limits = crate::Limits { context: options.limits.context.min(text.context()), ..options.limits };
         let state = State {
             scheduler: Scheduler::new(limits, options.blocks, options.block_size)?,
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// Takes a request on.
-    pub fn submit(&self, request: Request, sampling: Sampling) -> std::result::Result<Ticket, Denied> {
+    pub fn submit(&self, request: Request, sampling: SamplingParams) -> std::result::Result<Ticket, Denied> {
         let mut state = self.shared.lock();
         if state.stopping {
             return Err(Denied::Stopping);
@@ -314,7 +314,7 @@ impl Engine {
 }
 
 /// Step after step, until the server stops.
-fn work(shared: &Shared, model: &mut dyn Model, text: &dyn Text) {
+fn work(shared: &Shared, model: &mut dyn ServedModel, text: &dyn TextCodec) {
     while let Some((step, new, gone)) = next(shared) {
         gone.into_iter().for_each(|id| model.end(id));
         for (id, sampling) in new {
@@ -343,7 +343,7 @@ fn work(shared: &Shared, model: &mut dyn Model, text: &dyn Text) {
     }
 }
 
-type Next = (Step, Vec<(RequestId, Sampling)>, Vec<RequestId>);
+type Next = (Step, Vec<(RequestId, SamplingParams)>, Vec<RequestId>);
 
 /// Waits until there is something to compute; `None` at the end.
 fn next(shared: &Shared) -> Option<Next> {

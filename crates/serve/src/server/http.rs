@@ -3,7 +3,7 @@
 use super::api::{Ask, Interface, Problem, Prompt, Shape, Usage, reason};
 use super::engine::{Answer, Denied, Engine, Ticket};
 use super::metrics::{Exposition, Statuses};
-use super::model::Text;
+use super::model::TextCodec;
 use super::options::Options;
 use super::writer::Writer;
 use crate::scheduler::{Refusal, Request as Wanted};
@@ -34,7 +34,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// What all requests share.
 pub(super) struct App {
     pub engine: Engine,
-    pub text: Arc<dyn Text>,
+    pub text: Arc<dyn TextCodec>,
     options: Options,
     statuses: Mutex<Statuses>,
     /// Drawn when the server starts: request ids of two runs differ.
@@ -44,7 +44,7 @@ pub(super) struct App {
 }
 
 impl App {
-    pub fn new(engine: Engine, text: Arc<dyn Text>, options: Options) -> App {
+    pub fn new(engine: Engine, text: Arc<dyn TextCodec>, options: Options) -> App {
         App {
             engine,
             text,

@@ -1,4 +1,4 @@
-//! The HTTP server: OpenAI's interface over a [`Model`], with the scheduler between them.
+//! The HTTP server: OpenAI's interface over a [`ServedModel`], with the scheduler between them.
 
 mod api;
 mod babble;
@@ -16,6 +16,6 @@ mod writer;
 pub use babble::Babble;
 #[cfg(feature = "candle")]
 pub use candle::CandleModel;
-pub use model::{Model, Sampling, Text, Turn};
+pub use model::{SamplingParams, ServedModel, TextCodec, Turn};
 pub use options::Options;
 pub use run::{Server, log_to_stderr};

@@ -5,7 +5,7 @@ use gpulab_measure::Result;
 
 /// How tokens are chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sampling {
+pub struct SamplingParams {
     /// What logits are divided by; at 0 the likeliest token is taken.
     pub temperature: f64,
     /// Only the likeliest tokens that together have this probability are chosen from; 1 for all.
@@ -24,7 +24,7 @@ pub struct Turn {
 }
 
 /// A model's text: what all threads may ask for at any time.
-pub trait Text: Send + Sync {
+pub trait TextCodec: Send + Sync {
     /// The model's name.
     fn name(&self) -> &str;
 
@@ -54,12 +54,12 @@ pub trait Text: Send + Sync {
 }
 
 /// A model's steps, which one thread makes. It holds the keys and values of the cache's blocks.
-pub trait Model: Send {
+pub trait ServedModel: Send {
     /// A request begins; its tokens are to be chosen like this.
     ///
     /// # Errors
     /// When nothing can be chosen like this.
-    fn begin(&mut self, id: RequestId, sampling: Sampling) -> Result<()>;
+    fn begin(&mut self, id: RequestId, sampling: SamplingParams) -> Result<()>;
 
     /// Computes a step, writes the keys and values of its tokens into their blocks, and chooses a token after each piece that asks
     /// for one, in their order. A step that failed may come again, with fewer pieces.

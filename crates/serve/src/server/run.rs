@@ -3,7 +3,7 @@
 use super::connection::{self, Limits};
 use super::engine::Engine;
 use super::http::{App, router};
-use super::model::{Model, Text};
+use super::model::{ServedModel, TextCodec};
 use super::options::Options;
 use gpulab_measure::{Error, Result};
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ impl Server {
     /// server.stop();
     /// # Ok::<(), gpulab_serve::Error>(())
     /// ```
-    pub fn start(model: Box<dyn Model>, text: Arc<dyn Text>, options: Options) -> Result<Server> {
+    pub fn start(model: Box<dyn ServedModel>, text: Arc<dyn TextCodec>, options: Options) -> Result<Server> {
         options.check()?;
         let fails = |error: std::io::Error| {
             Error::unsupported(

@@ -1,6 +1,6 @@
 //! From tokens to text that may be sent: whole letters, and nothing that may still turn out to be a stop sequence.
 
-use super::model::Text;
+use super::model::TextCodec;
 
 /// A letter has at most four bytes, so at most four tokens.
 const LONGEST: usize = 4;
@@ -21,7 +21,7 @@ impl Writer {
     }
 
     /// One more token: what may be sent by now, and whether a stop sequence was met. It is no part of the text.
-    pub fn push(&mut self, text: &dyn Text, token: u32) -> (String, bool) {
+    pub fn push(&mut self, text: &dyn TextCodec, token: u32) -> (String, bool) {
         self.pending.push(token);
         let piece = text.decode(&self.pending);
         if !piece.ends_with('\u{FFFD}') {
@@ -39,7 +39,7 @@ impl Writer {
     }
 
     /// What is left when no token follows.
-    pub fn finish(&mut self, text: &dyn Text) -> String {
+    pub fn finish(&mut self, text: &dyn TextCodec) -> String {
         let piece = text.decode(&std::mem::take(&mut self.pending));
         let (mut sent, stopped) = self.release(&piece);
         if !stopped {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Batching, Lengths, Limits, Load};
 
-const COST: Cost = Cost { step_s: 10e-3, token_s: 50e-6, cached_s: 0.1e-6 };
+const COST: StepCost = StepCost { step_s: 10e-3, token_s: 50e-6, cached_s: 0.1e-6 };
 
 fn scheduler(batching: Batching, blocks: usize) -> Scheduler {
     Scheduler::new(Limits { sequences: 8, queue: 1000, batching, ..Limits::default() }, blocks, 16).unwrap()
@@ -30,7 +30,7 @@ fn continuous_batching_answers_more_than_static_and_waits_less() {
     let continuous = simulate(&mut scheduler(Batching::Continuous, 1024), &arrivals, COST);
     let fixed = simulate(&mut scheduler(Batching::Static, 1024), &arrivals, COST);
     assert!(continuous.throughput() > 1.5 * fixed.throughput());
-    let p99 = |run: &Simulation| run.quantile(0.99, Served::first_token_s);
+    let p99 = |run: &Simulation| run.quantile(0.99, RequestTimes::first_token_s);
     assert!(p99(&continuous) < p99(&fixed));
     assert_eq!(continuous.served.len() + continuous.refused, 300);
 }
@@ -39,7 +39,7 @@ fn continuous_batching_answers_more_than_static_and_waits_less() {
 fn p99_grows_with_the_load_and_much_beyond_the_knee() {
     let at = |rate| {
         let run = simulate(&mut scheduler(Batching::Continuous, 1024), &load(rate).arrivals(), COST);
-        run.quantile(0.99, Served::first_token_s)
+        run.quantile(0.99, RequestTimes::first_token_s)
     };
     let (low, half, beyond) = (at(1.0), at(7.0), at(60.0));
     assert!(low <= half && beyond > 10.0 * half, "{low} {half} {beyond}");
@@ -48,7 +48,7 @@ fn p99_grows_with_the_load_and_much_beyond_the_knee() {
 #[test]
 fn requests_inside_are_rate_times_latency() {
     let run = simulate(&mut scheduler(Batching::Continuous, 1024), &load(5.0).arrivals(), COST);
-    let latency = run.served.iter().map(Served::latency_s).sum::<f64>() / run.served.len() as f64;
+    let latency = run.served.iter().map(RequestTimes::latency_s).sum::<f64>() / run.served.len() as f64;
     let rate = run.served.len() as f64 / run.seconds();
     assert!((run.mean_inside() - rate * latency).abs() < 1e-9);
     // Counted at the steps, which is another way to the same number: a step counts for as long as it takes.
