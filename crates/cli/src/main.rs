@@ -13,6 +13,7 @@ mod options;
 mod report;
 #[cfg(feature = "nn")]
 mod train;
+mod train_sharded;
 mod verify;
 
 use clap::{CommandFactory, Parser};
@@ -74,6 +75,7 @@ fn answer(command: Command) -> Result<String> {
         #[cfg(feature = "tables")]
         Command::Report(options) => report::report(options),
         Command::Monitor(options) => monitor::monitor(&options),
+        Command::TrainSharded(options) => train_sharded::train(&options),
         #[cfg(not(all(feature = "onnx", feature = "tables")))]
         other => Err(absent(&other)),
     }
@@ -83,7 +85,9 @@ fn answer(command: Command) -> Result<String> {
 #[cfg(not(all(feature = "onnx", feature = "tables")))]
 fn absent(command: &Command) -> gpulab::error::Error {
     let (name, with, build) = match command {
-        Command::Verify { .. } | Command::Demo(_) | Command::Monitor(_) => unreachable!("these are in every build"),
+        Command::Verify { .. } | Command::Demo(_) | Command::Monitor(_) | Command::TrainSharded(_) => {
+            unreachable!("these are in every build")
+        }
         Command::Data(Data::Mnist { .. }) => ("data mnist", "nn", "`make mnist`"),
         Command::Data(Data::Gpt { .. }) => {
             let build = "`cargo run --release -p gpulab-cli --features nn -- data gpt openai-community/gpt2`";
