@@ -14,6 +14,7 @@ mod report;
 mod serve;
 #[cfg(feature = "nn")]
 mod train;
+mod train_sharded;
 mod verify;
 
 use clap::{CommandFactory, Parser};
@@ -74,6 +75,7 @@ fn answer(command: Command) -> Result<String> {
         Command::TrtBenchmark(options) => benchmark::trt_benchmark(&options),
         Command::Report(options) => report::of_results(options),
         Command::Monitor(options) => monitor::monitor(&options),
+        Command::TrainSharded(options) => train_sharded::train(&options),
         #[cfg(feature = "serve")]
         Command::Serve(options) => serve::serve(&options),
         #[cfg(not(all(feature = "onnx", feature = "serve")))]
@@ -85,7 +87,11 @@ fn answer(command: Command) -> Result<String> {
 #[cfg(not(all(feature = "onnx", feature = "serve")))]
 fn absent(command: &Command) -> gpulab::error::Error {
     let (name, with, build) = match command {
-        Command::Verify { .. } | Command::Demo(_) | Command::Report(_) | Command::Monitor(_) => {
+        Command::Verify { .. }
+        | Command::Demo(_)
+        | Command::Report(_)
+        | Command::Monitor(_)
+        | Command::TrainSharded(_) => {
             unreachable!("these are in every build")
         }
         Command::Data(Data::Mnist { .. }) => ("data mnist", "nn", "`make mnist`"),

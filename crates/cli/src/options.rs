@@ -51,6 +51,8 @@ pub enum Command {
     Monitor(Monitor),
     /// Serve a language model over HTTP as OpenAI's clients speak it, with a page to chat and to watch (`make serve`)
     Serve(Serve),
+    /// Fully sharded training of lesson 61's network on ranks that torchrun, Slurm or MPI start (docs/cluster)
+    TrainSharded(TrainSharded),
 }
 
 #[derive(Debug, Subcommand)]
@@ -292,6 +294,31 @@ pub struct ReportOptions {
     /// The folder of the page and the chart [default: results]
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct TrainSharded {
+    /// Where checkpoints are written, and the newest is read: a folder that all ranks share
+    #[arg(long, value_name = "FOLDER", default_value = "results/train-sharded")]
+    pub folder: PathBuf,
+    /// Steps in all, with those before the newest checkpoint
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = count::<usize>)]
+    pub steps: usize,
+    /// Steps from one checkpoint to the next
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = count::<usize>)]
+    pub every: usize,
+    /// Examples of a step, of all ranks together
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = count::<usize>)]
+    pub batch: usize,
+    /// Numbers between two blocks
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count::<usize>)]
+    pub width: usize,
+    /// Blocks
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = count::<usize>)]
+    pub blocks: usize,
+    /// Seconds after which a rank that others wait for is late, which ends the job
+    #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = positive)]
+    pub limit: f64,
 }
 
 #[derive(Debug, Args)]
