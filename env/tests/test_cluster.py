@@ -9,7 +9,6 @@ import sysconfig
 from pathlib import Path
 
 import yaml
-
 from env.paths import ROOT
 
 FOLDER = ROOT / "docs" / "cluster"

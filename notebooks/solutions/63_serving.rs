@@ -1,8 +1,8 @@
 // Solutions of lesson 63. Each section replaces the exercise cell of that name.
 
 // exercise: scheduler_step
-fn my_step(server: &mut check::Server) {
-    let check::Server { running, waiting, free, block_size, sequences } = server;
+fn my_step(server: &mut check::ServerState) {
+    let check::ServerState { running, waiting, free, block_size, sequences } = server;
     *free += running.iter().filter(|text| text.done).map(|text| text.blocks).sum::<usize>();
     running.retain(|text| !text.done);
     let mut at = 0;

@@ -575,7 +575,9 @@ impl<'a> Port<'a> {
             }
         }
         let seen = match (&state.doing[late], state.inside[late]) {
-            _ if self.shared.links.is_some() => "has sent nothing for it, and its process is alive".to_string(),
+            _ if self.shared.links.is_some() => {
+                "has sent nothing for it; its process is alive, and may itself be waiting".to_string()
+            }
             (None, _) => "has made no call yet".to_string(),
             (Some((name, place)), true) => format!("is still in `{name}` ({})", line(place)),
             (Some((name, place)), false) => format!("has computed since `{name}` ({})", line(place)),

@@ -5,7 +5,7 @@ mod hidden;
 mod step;
 
 pub use case::{ServerFault, ServerLoad, ServerTrace, TraceLine, diagnose_server, revealed_server, server_trace};
-pub use step::{Server, Text, scheduler_step};
+pub use step::{Sequence, ServerState, scheduler_step};
 
 use super::Verdict;
 use super::on_paper::{part, within};

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// A text in the server: a prompt, and behind it the answer so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Text {
+pub struct Sequence {
     /// Its number, in the order in which the texts came.
     pub id: usize,
     /// Its tokens: the model lets it grow by one a step.
@@ -20,11 +20,11 @@ pub struct Text {
 
 /// A server between two steps of its model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerState {
     /// The batch, the oldest first.
-    pub running: Vec<Text>,
+    pub running: Vec<Sequence>,
     /// The queue, the next one first.
-    pub waiting: VecDeque<Text>,
+    pub waiting: VecDeque<Sequence>,
     /// Blocks of the cache that nobody holds.
     pub free: usize,
     /// Tokens in a block.
@@ -34,7 +34,7 @@ pub struct Server {
 }
 
 /// A scheduler's step of the reader's own.
-type Step = fn(&mut Server);
+type Step = fn(&mut ServerState);
 
 /// A cache, a batch, and the texts that come: at which step, tokens of the prompt and of the answer.
 struct Load {
@@ -89,13 +89,13 @@ impl Load {
 }
 
 /// Checks a scheduler's step, over whole loads, after each step: whose text, whose blocks, who joined, who gave way.
-pub fn scheduler_step(answer: fn(&mut Server)) -> Verdict {
+pub fn scheduler_step(answer: fn(&mut ServerState)) -> Verdict {
     timed("scheduler_step", move || Load::all().iter().try_for_each(|load| serve(load, answer)))
 }
 
 /// The rules.
-fn right_step(server: &mut Server) {
-    let Server { running, waiting, free, block_size, sequences } = server;
+fn right_step(server: &mut ServerState) {
+    let ServerState { running, waiting, free, block_size, sequences } = server;
     running.retain(|text| {
         *free += if text.done { text.blocks } else { 0 };
         !text.done
@@ -127,7 +127,7 @@ fn right_step(server: &mut Server) {
 /// Lets the answer serve a load to its end, and compares after each step.
 fn serve(load: &Load, answer: Step) -> Check {
     let Load { name, blocks, block_size, sequences, texts } = load;
-    let mut server = Server {
+    let mut server = ServerState {
         running: Vec::new(),
         waiting: VecDeque::new(),
         free: *blocks,
@@ -137,7 +137,7 @@ fn serve(load: &Load, answer: Step) -> Check {
     let (mut coming, mut step) = (texts.iter().enumerate().peekable(), 0);
     while coming.peek().is_some() || !server.running.is_empty() || !server.waiting.is_empty() {
         while let Some((id, (_, prompt, _))) = coming.next_if(|(_, text)| text.0 <= step) {
-            server.waiting.push_back(Text { id, tokens: *prompt, blocks: 0, done: false });
+            server.waiting.push_back(Sequence { id, tokens: *prompt, blocks: 0, done: false });
         }
         let case = format!("{name}, step {step}: {}", shown(&server));
         let (mut given, mut right) = (server.clone(), server.clone());
@@ -161,9 +161,9 @@ fn serve(load: &Load, answer: Step) -> Check {
     Ok(())
 }
 
-fn shown(server: &Server) -> String {
-    let tokens = |text: &Text| format!("{} ({} tokens)", text.id, text.tokens);
-    let batch = |text: &Text| {
+fn shown(server: &ServerState) -> String {
+    let tokens = |text: &Sequence| format!("{} ({} tokens)", text.id, text.tokens);
+    let batch = |text: &Sequence| {
         let done = if text.done { ", done" } else { "" };
         let blocks = if text.blocks == 1 { "block" } else { "blocks" };
         format!("{} ({} tokens, {} {blocks}{done})", text.id, text.tokens, text.blocks)
@@ -180,11 +180,11 @@ fn shown(server: &Server) -> String {
 }
 
 /// What is wrong with a step, by what it would lead to.
-fn differs(case: &str, before: &Server, given: &Server, right: &Server) -> Check {
+fn differs(case: &str, before: &ServerState, given: &ServerState, right: &ServerState) -> Check {
     let case = format!("{case}\n");
-    let all = |server: &Server| server.running.iter().chain(&server.waiting).cloned().collect::<Vec<Text>>();
+    let all = |server: &ServerState| server.running.iter().chain(&server.waiting).cloned().collect::<Vec<Sequence>>();
     let (texts_before, texts) = (all(before), all(given));
-    let ids = |texts: &[Text]| texts.iter().map(|text| text.id).collect::<Vec<usize>>();
+    let ids = |texts: &[Sequence]| texts.iter().map(|text| text.id).collect::<Vec<usize>>();
     if (given.block_size, given.sequences) != (before.block_size, before.sequences) {
         return told(
             format!(
@@ -235,7 +235,7 @@ fn differs(case: &str, before: &Server, given: &Server, right: &Server) -> Check
             "whoever leaves the batch before its end goes to the front of the queue; whoever leaves the queue joins the batch",
         );
     }
-    let held = |server: &Server| all(server).iter().map(|text| text.blocks).sum::<usize>();
+    let held = |server: &ServerState| all(server).iter().map(|text| text.blocks).sum::<usize>();
     let (cache, now) = (before.free + held(before), given.free + held(given));
     if cache != now {
         return told(
@@ -262,7 +262,7 @@ fn differs(case: &str, before: &Server, given: &Server, right: &Server) -> Check
             "look at `running.len()` before each one that joins",
         );
     }
-    let needed = |text: &Text| text.tokens.div_ceil(given.block_size);
+    let needed = |text: &Sequence| text.tokens.div_ceil(given.block_size);
     if let Some(text) = given.running.iter().find(|text| text.blocks != needed(text)) {
         let more = text.blocks > needed(text);
         return told(
@@ -285,9 +285,9 @@ fn differs(case: &str, before: &Server, given: &Server, right: &Server) -> Check
 }
 
 /// The books agree: it is about who runs and who waits.
-fn who(case: &str, before: &Server, given: &Server, right: &Server) -> Check {
-    let runs = |server: &Server, id: usize| server.running.iter().any(|text| text.id == id);
-    let ids = |texts: &mut dyn Iterator<Item = &Text>| texts.map(|text| text.id).collect::<Vec<usize>>();
+fn who(case: &str, before: &ServerState, given: &ServerState, right: &ServerState) -> Check {
+    let runs = |server: &ServerState, id: usize| server.running.iter().any(|text| text.id == id);
+    let ids = |texts: &mut dyn Iterator<Item = &Sequence>| texts.map(|text| text.id).collect::<Vec<usize>>();
     let (batch, queue) = (ids(&mut given.running.iter()), ids(&mut given.waiting.iter()));
     let (right_batch, right_queue) = (ids(&mut right.running.iter()), ids(&mut right.waiting.iter()));
     if let Some(id) = batch.iter().find(|id| runs(before, **id) && !right_batch.contains(id)) {
@@ -346,13 +346,13 @@ mod tests {
     }
 
     /// Written another way: by numbers instead of lists.
-    fn by_index(server: &mut Server) {
+    fn by_index(server: &mut ServerState) {
         let size = server.block_size;
         server.free += server.running.iter().filter(|text| text.done).map(|text| text.blocks).sum::<usize>();
         server.running = server.running.drain(..).filter(|text| !text.done).collect();
         let count = server.running.len();
         let mut stay = count;
-        let free_with = |server: &Server, stay: usize| -> Option<usize> {
+        let free_with = |server: &ServerState, stay: usize| -> Option<usize> {
             let back: usize = server.running[stay..].iter().map(|text| text.blocks).sum();
             let missing: usize =
                 server.running[..stay].iter().map(|text| text.tokens.div_ceil(size) - text.blocks).sum();
@@ -397,7 +397,7 @@ mod tests {
         let mut preempted = 0;
         for load in Load::all() {
             assert!(load.texts.iter().all(|(_, prompt, answer)| prompt + answer <= load.blocks * load.block_size));
-            let mut server = Server {
+            let mut server = ServerState {
                 running: Vec::new(),
                 waiting: VecDeque::new(),
                 free: load.blocks,
@@ -405,7 +405,7 @@ mod tests {
                 sequences: load.sequences,
             };
             let prompts = load.texts.iter().enumerate();
-            server.waiting.extend(prompts.map(|(id, text)| Text { id, tokens: text.1, blocks: 0, done: false }));
+            server.waiting.extend(prompts.map(|(id, text)| Sequence { id, tokens: text.1, blocks: 0, done: false }));
             for _ in 0..60 {
                 let before = server.waiting.len();
                 right_step(&mut server);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     /// The rules, with one of their parts replaced.
-    fn with(server: &mut Server, change: impl FnOnce(&mut Server, &Server)) {
+    fn with(server: &mut ServerState, change: impl FnOnce(&mut ServerState, &ServerState)) {
         let before = server.clone();
         right_step(server);
         change(server, &before);
@@ -478,7 +478,7 @@ mod tests {
             |server| {
                 with(server, |server, _| {
                     let size = server.block_size;
-                    let fits = |text: &Text, free: usize| text.tokens.div_ceil(size) <= free;
+                    let fits = |text: &Sequence, free: usize| text.tokens.div_ceil(size) <= free;
                     while server.running.len() < server.sequences {
                         let Some(at) = server.waiting.iter().position(|text| fits(text, server.free)) else { break };
                         let mut text = server.waiting.remove(at).unwrap();
@@ -539,7 +539,7 @@ mod tests {
             |server| {
                 let before = server.clone();
                 right_step(server);
-                let gave = |text: &&mut Text| before.running.iter().any(|old| old.id == text.id);
+                let gave = |text: &&mut Sequence| before.running.iter().any(|old| old.id == text.id);
                 for text in server.waiting.iter_mut().filter(gave) {
                     text.blocks = server.free;
                     server.free = 0;
