@@ -16,20 +16,18 @@ from env.slides import deck, notes
 
 # Beside the notebooks: `:dep` lines name crates from there. Git ignores it.
 FOLDER = paths.ROOT / "my-lessons"
-# As seen from the last row: the extension jupyterlab-fonts reads it from the notebook. A plot is as large as fits on the screen.
+# As seen from the last row: the extension jupyterlab-fonts reads it from the notebook. Plots are made larger by the course's
+# own extension (env/jupyter/labextension).
 STYLES = {
-    ":root": {
-        "--jp-content-font-size1": "clamp(15px, 1.5vw, 30px)",
-        "--jp-code-font-size": "clamp(13px, 1.25vw, 24px)",
-    },
-    ".gpulab-figure": {"max-width": "min(86vw, 120vh) !important"},
+    "--jp-content-font-size1": "clamp(15px, 1.5vw, 30px)",
+    "--jp-code-font-size": "clamp(13px, 1.25vw, 24px)",
 }
 
 
 def notebook(lesson: Lesson, slides: list[deck.Slide]) -> NotebookNode:
     """The copy: one cell after the other, each with what the slide begins. Text and code are the lesson's."""
     made = copy.deepcopy(lesson.notebook)
-    made.metadata["@deathbeds/jupyterlab-fonts"] = {"styles": STYLES}
+    made.metadata["@deathbeds/jupyterlab-fonts"] = {"styles": {":root": STYLES}}
     made.cells = []
     for slide in slides:
         kind = "slide" if slide.starts or not made.cells else "subslide"

@@ -1,10 +1,13 @@
-// Two things that JupyterLab's settings cannot do, as an extension written by hand: no Node, no bundler. A cell that is run
-// before its kernel is connected waits instead of being dropped, and a notebook that is opened again shows what ran.
+// What JupyterLab's settings cannot do, as an extension written by hand: no Node, no bundler. A cell that is run
+// before its kernel is connected waits instead of being dropped, a notebook that is opened again shows what ran, and plots on
+// slides are large.
 // The relay (env/relay) remembers outputs by cell.
 var _JUPYTERLAB = typeof _JUPYTERLAB === 'undefined' ? {} : _JUPYTERLAB;
 
 _JUPYTERLAB.gpulab = (() => {
   const TARGET = 'gpulab.outputs';
+  // On slides (make teach) a plot is as large as fits on the screen; its width else stands in its own style.
+  const SLIDES = `body[data-jp-deck-mode='presenting'] .gpulab-figure { max-width: min(86vw, 120vh) !important; }`;
   let shared;
 
   // JupyterLab's own copy of a package, so that its tokens are the same objects.
@@ -100,6 +103,9 @@ _JUPYTERLAB.gpulab = (() => {
     autoStart: true,
     requires: [notebook.INotebookTracker],
     activate: (app, tracker) => {
+      const style = document.createElement('style');
+      style.textContent = SLIDES;
+      document.head.append(style);
       tracker.forEach(restore);
       tracker.widgetAdded.connect((_, panel) => restore(panel));
     }
