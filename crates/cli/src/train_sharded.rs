@@ -147,7 +147,7 @@ impl Training<'_> {
         if self.rank.rank() == 0 {
             fs::create_dir_all(&self.options.folder).map_err(Error::io(
                 &self.options.folder,
-                "make the folder",
+                "create the folder",
                 "give `--folder` a folder that may be written",
             ))?;
             step[0] = newest(&self.options.folder) as u64;
