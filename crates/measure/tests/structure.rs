@@ -459,7 +459,7 @@ fn public_types(modules: &BTreeMap<ModulePath, Module>) -> BTreeSet<(String, Str
         let wanted = |name: &String| only.as_ref().is_none_or(|only| only == name);
         found.extend(module.types.iter().filter(|name| wanted(name)).map(|name| (name.clone(), path.join("::"))));
         for (_, target) in module.passed_on.iter().filter(|(name, _)| wanted(name)) {
-            // A module, or a name in one: both ways are taken.
+            // A module, or a name in one: both are followed.
             let end = target.last().cloned().unwrap_or_default();
             let Some(lies_in) = resolve(modules, &path, target, 8) else { continue };
             let is_module = lies_in.last() == Some(&end);
