@@ -124,8 +124,8 @@ pub use rust_kernels::{
 pub use scan::scan;
 pub use scatter_add::scatter_add;
 pub use scheduling::{
-    Server, ServerFault, ServerLoad, ServerTrace, Text, TraceLine, batch_for_latency, diagnose_server, littles_law,
-    revealed_server, scheduler_step, server_trace,
+    Sequence, ServerFault, ServerLoad, ServerState, ServerTrace, TraceLine, batch_for_latency, diagnose_server,
+    littles_law, revealed_server, scheduler_step, server_trace,
 };
 pub use serving::{ServedText, Serving, diagnose_serving, revealed_serving, served_text};
 pub use sharding::{
