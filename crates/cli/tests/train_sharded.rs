@@ -56,7 +56,7 @@ fn a_killed_rank_ends_the_job_and_fewer_ranks_go_on() {
     let begin = Instant::now();
     ranks[2].kill().unwrap();
     let outputs = ended(ranks);
-    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
     for (rank, output) in outputs.iter().enumerate().filter(|(rank, _)| *rank != 2) {
         let text = out(output);
         assert!(output.status.code() == Some(2) && text.contains("rank 2 is gone"), "rank {rank}: {text}");

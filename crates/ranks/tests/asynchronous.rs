@@ -152,7 +152,7 @@ fn an_asynchronous_call_that_a_rank_skips_or_never_ends_is_named() {
 
 #[test]
 fn a_world_without_a_log_still_finds_what_is_wrong() {
-    let quiet = || World::new(3).unrecorded().time_limit(Duration::from_secs(5));
+    let quiet = || World::new(3).unrecorded().time_limit(Duration::from_secs(20));
     let run = quiet().rendezvous().run(|rank| {
         rank.compute("nothing", 1.0);
         (0..50).try_for_each(|_| rank.all_reduce(&mut [1.0_f32; 9][..], Op::Sum))

