@@ -22,6 +22,8 @@ PLAIN = "\n".join(
         *(f':dep gpulab-{name} = {{ path = "../crates/{name}" }}' for name in ("kernels", "lessons", "profiling")),
     ]
 )
+# These stand on candle or polars. Beside them cargo builds the crates that they share with the others with more features.
+LARGE = re.compile(r"^:dep gpulab-(nn|onnx|tables)\b", re.MULTILINE)
 # evcxr turns both checks on, in the dependencies too: CPU baselines would not be fair.
 PROFILE = {"CARGO_PROFILE_DEV_OVERFLOW_CHECKS": "false", "CARGO_PROFILE_DEV_DEBUG_ASSERTIONS": "false"}
 # Where nobody measures with it (GPULAB_QUICK_BUILD, which CI sets): a third less to build of polars, whose pipeline then
@@ -130,11 +132,15 @@ def serves(warmed: Iterable[str], lines: str) -> bool:
     """Whether what was built for one of the `warmed` sets of `:dep` lines is all that these need.
 
     cargo builds a crate again where other crates ask for more of its features: test_lines.py holds the lessons' sets
-    against each other. Beside candle and polars the plain crates are such others.
+    against each other. Beside candle and polars all others are such crates.
     """
-    asked, plain = set(lines.splitlines()), set(PLAIN.splitlines())
-    sets = [set(one.splitlines()) for one in warmed]
-    return any(asked <= one and (one <= plain or not asked <= plain) for one in sets)
+    asked = set(lines.splitlines())
+    return any(asked <= set(one.splitlines()) and is_large(one) == is_large(lines) for one in warmed)
+
+
+def is_large(lines: str) -> bool:
+    """Whether these `:dep` lines bring candle or polars, which take minutes to build."""
+    return bool(LARGE.search(lines))
 
 
 def crates(lines: str) -> str:

@@ -43,13 +43,11 @@ def lessons() -> dict[str, str]:
 def test_fewer_of_the_crates_that_were_built_need_no_build():
     """A crate with another list of features is another crate to cargo, and so are all that stand on it."""
     sets = {recipe.PLAIN, *lessons().values()}
-    pairs = [(few, many) for few in sets for many in sets if set(few.splitlines()) < set(many.splitlines())]
+    pairs = [(few, many) for few in sets for many in sets if few != many and recipe.serves([many], few)]
     assert len(pairs) > 3
     for few, many in pairs:
-        # What every set-up builds serves these, whatever else is built.
-        if many == recipe.PLAIN or not recipe.serves([recipe.PLAIN], few):
-            name = f"{recipe.crates(few)} beside {recipe.crates(many)}"
-            assert crates(few) <= crates(many), f"{name}: built anew: {crates(few) - crates(many)}"
+        name = f"{recipe.crates(few)} beside {recipe.crates(many)}"
+        assert crates(few) <= crates(many), f"{name}: built anew: {crates(few) - crates(many)}"
 
 
 def test_candle_is_built_once_for_all_lessons():
@@ -69,14 +67,15 @@ def test_what_the_tests_have_built_serves_the_notebooks():
     for lines in {*lessons().values()} - {recipe.PLAIN}:
         if not recipe.serves([recipe.PLAIN], lines):
             others = {one for one in crates(lines) if "(/" not in one}
-            if len(others) < 100:
-                # A set without polars and candle goes on from the plain one.
+            assert others
+            if not recipe.is_large(lines):
+                # It goes on from the plain one.
                 others -= crates(recipe.PLAIN)
             # Its own tests pack, too: a feature that no lesson has.
             missing = {
                 one for one in others - built["tables" if "gpulab-tables" in lines else "candle"] if "lzma" not in one
             }
-            assert others and not missing, f"{recipe.crates(lines)} builds anew: {missing}"
+            assert not missing, f"{recipe.crates(lines)} builds anew: {missing}"
 
 
 def test_only_what_names_a_set_serves_it():

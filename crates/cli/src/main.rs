@@ -205,7 +205,7 @@ mod tests {
     fn every_command_has_help() {
         let all = Gpulab::command();
         let names: Vec<&str> = all.get_subcommands().map(|command| command.get_name()).collect();
-        assert_eq!(names.len(), 11);
+        assert_eq!(names.len(), 12);
         for name in names {
             let error = Gpulab::try_parse_from(["gpulab", name, "--help"]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{name}");
