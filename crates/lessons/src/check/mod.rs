@@ -82,6 +82,8 @@ mod verdict;
 
 pub use add_rms_norm::add_rms_norm;
 pub use attention::{grouped, longest_sequence, softmax_row};
+#[cfg(test)]
+pub(crate) use capstone::NORM_RIGHT;
 pub use capstone::{add_layer_norm, linear4, sample};
 pub use collectives::{
     Examples, ParallelFault, ParallelReport, all_reduce_ms, diagnose_parallel, parallel_report, revealed_parallel,

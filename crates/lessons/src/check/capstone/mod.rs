@@ -6,5 +6,7 @@ mod norm;
 mod sample;
 
 pub use linear4::linear4;
+#[cfg(test)]
+pub(crate) use norm::RIGHT as NORM_RIGHT;
 pub use norm::add_layer_norm;
 pub use sample::sample;

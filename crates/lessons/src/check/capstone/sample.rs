@@ -152,7 +152,7 @@ fn cost(seen: &Inspection) -> Check {
         "every pass over the logits reads them from memory again, or neighbouring lanes read logits that lie apart",
         "a row is at most 4 KB: bring it to shared memory once, lane i beside lane i + 1, and make the passes there",
     )?;
-    shared_out(seen, 0.2)
+    shared_out(seen, 0.05)
 }
 
 /// What to ask oneself about the first mistake.
