@@ -339,11 +339,11 @@ impl Capstone {
                 (!(passed && fewer)).then(|| "not fewer warp instructions than the plain kernel's".to_string());
             line(&format!("kernel: {name} in the model"), 2, why_not);
         }
-        let of = |name: &str, what: fn(&Stage) -> Option<f64>| {
+        type Column = fn(&Stage) -> Option<f64>;
+        let of = |name: &str, what: Column| {
             self.stages.iter().find(|stage| stage.name == name).and_then(what).unwrap_or(f64::NAN)
         };
-        let (nats, task, bytes): (fn(&Stage) -> _, fn(&Stage) -> _, fn(&Stage) -> _) =
-            (|s| s.nats, |s| s.task, |s| s.bytes);
+        let (nats, task, bytes): (Column, Column, Column) = (|own| own.nats, |own| own.task, |own| own.bytes);
         let fits = |holds: bool, why: String| (!holds).then_some(why);
         let share = of("quantize", bytes) / of("tune", bytes);
         line("bytes: four bits are at most a fifth", 4, fits(share <= 0.2, format!("they are {:.0} %", 100.0 * share)));

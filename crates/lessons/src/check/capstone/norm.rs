@@ -263,7 +263,7 @@ mod tests {
             add_layer_norm,
             RIGHT,
             &[
-                (" + 1e-5", "", "add 1e-5 to the variance"),
+                (" + 1e-5", "", "0 without the 1e-5"),
                 (
                     "let mean = block_sum(sum, parts) / columns as f32;",
                     "let mean = 0.0 * block_sum(sum, parts);",
@@ -301,17 +301,16 @@ mod tests {
         let lonely = RIGHT
             .replace("const EACH: usize = 8;", "const EACH: usize = 1024;")
             .replace("thread_x() as usize + 128 * i", "if thread_x() == 0 { i } else { usize::MAX }");
-        let spoils = RIGHT.replace(
-            "own[i] = x[at] + r[at];",
-            "own[i] = x[at] + r[at]; unsafe { *(&x[at] as *const f32 as *mut f32) = 0.0 };",
-        );
+        let spoils = RIGHT
+            .replace("let n = blocks_x()", "let raw = x as *mut f32;\n    let n = blocks_x()")
+            .replace("+ bias[column(i)] };", "+ bias[column(i)]; *raw.add(row * columns + column(i)) = 9.0 };");
         let constant =
             RIGHT.replace("(own[i] - mean) * scale * weight[column(i)] + bias[column(i)]", "bias[column(i)]");
         expect_whole(
             add_layer_norm,
             &[
                 (cuda, "asks for one in Rust"),
-                (&lonely, "lanes are active"),
+                (&lonely, "its loads ask for"),
                 (&spoils, "the input `x`"),
                 (&constant, "and it should be"),
             ],
