@@ -64,7 +64,7 @@ pub struct Capstone {
     pub stages: Vec<Stage>,
     /// The reader's kernels.
     pub kernels: Vec<OwnKernel>,
-    /// Predictions: what was asked, what was said, what came out.
+    /// Predictions: what was asked, what was said, what was measured.
     pub predictions: Vec<(String, Option<f64>, f64)>,
     /// This machine.
     pub machine: String,
@@ -184,7 +184,7 @@ impl Capstone {
         let rows = self.predictions.iter().map(|(asked, said, is)| {
             [asked.clone(), said.map_or("none".to_string(), figures), figures(*is)].map(Cell::of).to_vec()
         });
-        let heads = ["prediction", "yours", "what came out"].map(str::to_string).to_vec();
+        let heads = ["prediction", "yours", "measured"].map(str::to_string).to_vec();
         Table { heads, rows: rows.collect(), ..Table::default() }
     }
 

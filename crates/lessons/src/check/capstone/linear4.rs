@@ -164,7 +164,7 @@ impl Layer {
             "the packed weights are what decoding reads: once, and in whole sectors. Either a word is read more than once, or the lanes of a warp read words that lie apart",
             "let neighbouring lanes take neighbouring words of one row, and each lane use all eight codes of a word that it has read",
         )?;
-        // A lane's eight numbers are 32 bytes: two requests of 16 bytes a lane, each of which touches every sector.
+        // A lane's eight numbers are 32 bytes: two requests of 16 bytes per lane, each of which touches every sector.
         let (own, most) = (of("x"), (2 * self.rows * self.columns * 4 / 32) as u64);
         none_told(
             (own > most).then(|| {
