@@ -11,6 +11,7 @@ const POISON: u8 = 0xff;
 
 /// A fixture, and how its first lines say that it is launched.
 struct Fixture {
+    text: String,
     module: PtxModule,
     kernel: String,
     threads: u32,
@@ -22,10 +23,11 @@ impl Fixture {
         let path = format!("{}/tests/fixtures/triton/{file}.ptx", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
         let launch = text.lines().find_map(|line| line.strip_prefix("// launch: ")).expect("how it is launched");
-        let mut numbers = launch.split(' ').filter_map(|word| word.parse().ok());
+        let mut numbers = launch.split(' ').filter_map(|word| word.parse::<u32>().ok());
         let module = PtxModule::load(&text).unwrap_or_else(|e| panic!("{path}: {e}"));
         let kernel = module.kernels()[0].name.clone();
-        Self { module, kernel, threads: numbers.next().expect("threads"), shared_bytes: numbers.next().expect("bytes") }
+        let [threads, shared_bytes] = [(); 2].map(|()| numbers.next().expect("threads, then bytes"));
+        Self { module, kernel, threads, shared_bytes, text }
     }
 
     /// Two pointers follow what the kernel's text names: scratch memory that Triton gives kernels which ask for it. These do not.
@@ -118,7 +120,7 @@ fn near(what: &str, given: f64, exact: f64, part: f64, rest: f64) {
 #[test]
 fn vector_add() {
     let fixture = Fixture::load("vector_add");
-    for n in [1, 31, 1023, 1024, 1025, 100_003] {
+    for n in [1, 31, 100, 1023, 1024, 1025, 100_003] {
         let (mut device, mut random) = (Device::new(), Random(n as u64));
         let (a, b) = (random.floats(n), random.floats(n));
         let [on_a, on_b] = [&a, &b].map(|x| upload(&mut device, x));
@@ -145,6 +147,33 @@ fn a_mistake_names_its_line_in_python() {
     for (i, (kind, at, parameter)) in found.into_iter().enumerate() {
         assert_eq!((kind, at.file.as_str(), at.line as usize), (Kind::OutOfBounds, "kernels.py", line));
         assert_eq!(parameter, Some(i));
+    }
+}
+
+/// Waits and barriers that Triton put there are missed where they are taken out.
+#[test]
+fn what_is_taken_out_of_the_ptx_is_found() {
+    let launches = [
+        ("matmul_bf16", "cp.async.wait_group", Kind::Unfinished, "of_a = tl.load"),
+        ("matmul_sm_90", "wgmma.wait_group", Kind::Unfinished, "of_a = tl.load"),
+        ("matmul_bf16", "bar.sync", Kind::SharedRace, "tl."),
+    ];
+    for (file, instruction, kind, line) in launches {
+        let mut fixture = Fixture::load(file);
+        fixture.module =
+            PtxModule::load(&fixture.text.replace(instruction, &format!("// {instruction}"))).expect("PTX");
+        let mut device = Device::new();
+        let side = 160;
+        let [a, b, c] = [(); 3].map(|()| upload(&mut device, &vec![0_u16; side * side]));
+        let mut args = [a, b, c].map(Arg::Pointer).to_vec();
+        args.extend([side; 6].map(int));
+        let report = fixture.run(&mut device, [9, 1], &args);
+        let found = report.findings.iter().find(|f| f.kind == kind);
+        let source =
+            found.unwrap_or_else(|| panic!("{file} without {instruction}: {:?}", report.findings)).source.clone();
+        let source = source.expect("a line in Python");
+        let text = include_str!("fixtures/triton/kernels.py").lines().nth(source.line as usize - 1).expect("the line");
+        assert!(source.file == "kernels.py" && text.contains(line), "{file} without {instruction}: {source}: {text}");
     }
 }
 
@@ -175,12 +204,13 @@ fn matrix(random: &mut Random, rows: usize, columns: usize, stride: usize) -> Ve
     numbers(random, rows * stride).into_iter().enumerate().map(number).collect()
 }
 
-/// `align`: rows begin at multiples of so many numbers.
+/// `align`: n, k and the distances of rows are multiples of it.
 fn matmul(file: &str, kind: Half, align: usize, leaky: bool) {
     let fixture = Fixture::load(file);
     for (m, n, k) in [(1, 1, 1), (31, 33, 31), (127, 65, 129), (300, 70, 32)] {
         let (mut device, mut random) = (Device::new(), Random((m * n + k) as u64));
-        let [a_stride, b_stride, c_stride] = [k, n, n].map(|x: usize| x.next_multiple_of(align));
+        let [n, k] = [n, k].map(|x: usize| x.next_multiple_of(align));
+        let [a_stride, b_stride, c_stride] = [k, n, n].map(|x| x + align);
         let (a, b) = (matrix(&mut random, m, k, a_stride), matrix(&mut random, k, n, b_stride));
         let [on_a, on_b] = [&a, &b].map(|x| upload_halves(&mut device, kind, x));
         let c = unwritten(&mut device, m * c_stride * 2);
@@ -208,7 +238,7 @@ fn matmul_f16_with_leaky_relu() {
     matmul("matmul_f16", F16, 1, true);
 }
 
-/// With rows at multiples of 32 bytes Triton copies by `cp.async`.
+/// Where 16 divides n, k and the distances of rows, Triton copies by `cp.async`.
 #[test]
 fn matmul_bf16() {
     matmul("matmul_bf16", BF16, 16, false);
