@@ -5,7 +5,7 @@
 fn commands_print_what_is_shown() {
     let readme = include_str!("../README.md");
     let blocks: Vec<&str> =
-        readme.split("```console\n$ warpsim ").skip(1).map(|rest| rest.split("```").next().expect("a block")).collect();
+        readme.split("```text\n$ warpsim ").skip(1).map(|rest| rest.split("```").next().expect("a block")).collect();
     assert!(blocks.len() >= 3, "{} commands", blocks.len());
     for block in blocks {
         let (command, shown) = block.split_once('\n').expect("output");

@@ -139,15 +139,18 @@ fn a_mistake_names_its_line_in_python() {
     let [a, b, c] = [(); 3].map(|()| upload(&mut device, &[0_f32; 1000]));
     let args = [Arg::Pointer(a), Arg::Pointer(b), Arg::Pointer(c), int(1001)];
     let report = Fixture::load("vector_add").run(&mut device, [1, 1], &args);
-    let source = include_str!("fixtures/triton/kernels.py");
-    let line = 1 + source.lines().position(|line| line.contains("tl.load(a + at")).expect("the line");
-    let found: Vec<_> =
-        report.findings.iter().map(|f| (f.kind, f.source.clone().expect("a line"), f.parameter)).collect();
-    assert_eq!(found.len(), 3, "{found:?}");
-    for (i, (kind, at, parameter)) in found.into_iter().enumerate() {
-        assert_eq!((kind, at.file.as_str(), at.line as usize), (Kind::OutOfBounds, "kernels.py", line));
-        assert_eq!(parameter, Some(i));
+    assert_eq!(report.findings.len(), 3, "{:?}", report.findings);
+    for (i, text) in ["tl.load(a + at", "tl.load(b + at", "tl.store(c + at"].into_iter().enumerate() {
+        let found = report.findings.iter().find(|found| found.parameter == Some(i)).expect("one for each");
+        let (kind, source) = (found.kind, found.source.as_ref().expect("a line"));
+        assert_eq!((kind, source.file.as_str()), (Kind::OutOfBounds, "kernels.py"));
+        assert!(python(source.line).contains(text), "{text}: line {}", source.line);
     }
+}
+
+/// A line of the kernels' text, from 1.
+fn python(line: u32) -> &'static str {
+    include_str!("fixtures/triton/kernels.py").lines().nth(line as usize - 1).expect("the line")
 }
 
 /// Waits and barriers that Triton put there are missed where they are taken out.
@@ -172,7 +175,7 @@ fn what_is_taken_out_of_the_ptx_is_found() {
         let source =
             found.unwrap_or_else(|| panic!("{file} without {instruction}: {:?}", report.findings)).source.clone();
         let source = source.expect("a line in Python");
-        let text = include_str!("fixtures/triton/kernels.py").lines().nth(source.line as usize - 1).expect("the line");
+        let text = python(source.line);
         assert!(source.file == "kernels.py" && text.contains(line), "{file} without {instruction}: {source}: {text}");
     }
 }
