@@ -18,7 +18,9 @@ TASKS = ("transpose", "row_sums")
 SOURCE = 20_000
 # Seconds of the processor and of the clock, KiB of memory, bytes that it may say.
 CPU_S, WALL_S, MEMORY_KIB, SAID = 40, 60, 4 << 20, 8 << 20
-LIMITS = f'ulimit -t {CPU_S}; ulimit -f 0; ulimit -c 0; ulimit -v {MEMORY_KIB} 2>/dev/null; exec "$0" contest "$@"'
+LIMITS = f"ulimit -t {CPU_S}; ulimit -f 0; ulimit -c 0"
+# CUDA's driver reserves addresses by the terabyte, so with a GPU memory is not limited.
+MEMORY = f"ulimit -v {MEMORY_KIB} 2>/dev/null"
 
 
 def program() -> Path:
@@ -53,7 +55,7 @@ class Judge:
         environment = {**kept, "LD_LIBRARY_PATH": paths.library_path(), "RAYON_NUM_THREADS": "1"}
         with tempfile.TemporaryDirectory(prefix="gpulab-contest-") as folder:
             process = await asyncio.create_subprocess_exec(
-                "/bin/sh", "-c", LIMITS, str(self.program), task, *(["--gpu"] if self.gpu else []),
+                "/bin/sh", "-c", f'{LIMITS}; {"" if self.gpu else f"{MEMORY};"} exec "$0" contest "$@"', str(self.program), task, *(["--gpu"] if self.gpu else []),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
                 cwd=folder, env=environment, start_new_session=True)  # fmt: skip
             try:

@@ -204,7 +204,7 @@ class Page(Teachers):
         """The token in the address becomes a cookie, so that no projector shows it."""
         if _same(self.get_argument("token", ""), self.room.token):
             self.set_cookie(COOKIE, self.room.token, httponly=True, samesite="Strict")
-            self.redirect("/")
+            self.redirect(self.request.path)
             return
         super().prepare()
 

@@ -403,10 +403,9 @@ class Relay:
         self.cell = None
 
     def joining(self, cell: Cell, now: float) -> bool:
-        """Whether the cell waits for the class that it joins."""
-        return (
-            cell.joins is not None and now < cell.joins and self.classroom is not None and not self.classroom.answered
-        )
+        """Whether the cell waits for the class: for an answer when it joins, for a verdict when it submits."""
+        waits = cell.joins is not None and now < cell.joins and cell.stopped is None
+        return waits and self.classroom is not None and self.classroom.busy
 
     # Cells and evcxr's life.
 

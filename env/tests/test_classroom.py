@@ -418,22 +418,30 @@ def test_places_follow_the_score_and_the_first_of_two_that_are_equal() -> None:
 
 
 def test_a_notebook_submits_and_reads_its_place(tmp_path: Path) -> None:
-    running = Running(judge=judge(tmp_path, f"cat > /dev/null; echo '{PASSES}'"))
-    notebook = joined(running.address)
-    notebook.news()
-    notebook.submit("transpose", "source")
-    until(lambda: not notebook.busy)
-    assert notebook.news() == "contest: PASS: place 1, with a traffic of 10 and 5 instructions\n"
+    pytest.importorskip("jupyter_client")
+    from env.tests.test_relay import Client
+
+    running = Running(judge=judge(tmp_path, f"cat > /dev/null; sleep 0.5; echo '{PASSES}'"))
+    (tmp_path / "ready").touch()
+    page = Client(tmp_path)
+    page.run("class " + json.dumps({"lesson": LESSON, "address": running.address, "code": "ABC234"}))
+
+    def submit(task: str, source: str) -> str:
+        """The cell waits for its verdict."""
+        return page.run("class " + json.dumps({"lesson": LESSON, "task": task, "source": source}))
+
+    assert submit("transpose", "source") == "contest: PASS: place 1, with a traffic of 10 and 5 instructions\n"
     for task, source, said in (
         ("sort", "x", "no task of this contest"),
         ("transpose", "", "1 to 20000"),
         ("transpose", "x" * 20_001, "1 to"),
     ):
-        notebook.submit(task, source)
-        until(lambda: not notebook.busy)
-        assert said in (news := notebook.news()) and "next: " in news
-    notebook.leave()
+        assert said in (told := submit(task, source)) and "next: " in told
+    page.run(f'class {{"lesson": "{LESSON}"}}')
     until(lambda: not running.room.board.snapshot()[0]["rows"])
+    assert "has joined no class" in submit("transpose", "source")
+    page.client.stop_channels()
+    page.manager.shutdown_kernel(now=True)
     running.end()
 
 
