@@ -72,11 +72,11 @@ class Judge:
         if said is None:
             return _failed(f"it has not ended after {self.wall_s:g} s", "look at the conditions of its loops")
         try:
-            # The kernel may print; the verdict comes last, when it has no say any more.
+            # The kernel may print, a verdict too; the program's comes last, when the kernel has no say any more, and only if it ends well.
             verdict = json.loads(said.rstrip().rsplit(b"\n", 1)[-1])
         except ValueError:
             verdict = None
-        if not isinstance(verdict, dict) or process.returncode not in (0, -signal.SIGKILL):
+        if not isinstance(verdict, dict) or process.returncode != 0:
             return _failed("the process that ran it ended without a verdict; it may have needed too much memory or time",
                            "make it smaller, or ask the teacher to look at `gpulab contest`")  # fmt: skip
         return verdict

@@ -386,6 +386,7 @@ PASSES = '{"passed": true, "traffic": 10, "instructions": 5, "gpu_us": null}'
 
 @pytest.mark.parametrize(("script", "said"), [
     ("sleep 60", "has not ended after 0.5 s"), ("yes", "without a verdict"), ("kill -9 $$", "without a verdict"),
+    (f"echo '{PASSES}'; kill -9 $$", "without a verdict"),
     ("echo no json", "without a verdict"), (f"echo '{PASSES}'; exit 3", "without a verdict"), ("sleep 60 & echo nothing", "has not ended after 0.5 s"),
     (f"echo '{PASSES}'; echo '{{\"passed\": false, \"what\": \"wrong\"}}'", "wrong"),
     ("head -c 1000 /dev/zero > file || echo '{\"passed\": false, \"what\": \"no file\"}'", ""),
