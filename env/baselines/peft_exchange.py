@@ -51,7 +51,7 @@ def exchange(program: list[str], name: str, folder: Path) -> Rows:
     """Ours into peft, then peft's into ours."""
     import peft
     import torch
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
 
     answer([*program, "write", name, folder], "read its message above", cwd=ROOT)
     rows: Rows = []
@@ -69,13 +69,21 @@ def exchange(program: list[str], name: str, folder: Path) -> Rows:
     rows.append((f"{name} without adapters", "logits apart by", apart(plain, ours["base"]), "1"))
     judged(rows, f"{name}, our adapters in peft", apart(adapted, ours["logits"]), apart(ours["logits"], ours["base"]))
 
-    count = base(folder).config.num_hidden_layers
+    layers = list(range(1, base(folder).config.num_hidden_layers - 1))
+    theirs(folder, folder / "theirs", tokens, 6, ["q_proj", "k_proj", "v_proj", "down_proj"], layers)
+    found = answer([*program, "read", name, folder], "read its message above", cwd=ROOT).split()
+    judged(rows, f"{name}, peft's adapters in ours", *map(float, found))
+    return rows
+
+
+def theirs(folder: Path, to: Path, tokens, rank: int, targets: list[str], layers: list[int]) -> None:
+    """Adapters as peft writes them, and the logits that it computes with them."""
+    import peft
+    import torch
+    from safetensors.torch import save_file
+
     config = peft.LoraConfig(
-        r=6,
-        lora_alpha=9,
-        target_modules=["q_proj", "k_proj", "v_proj", "down_proj"],
-        layers_to_transform=list(range(1, count - 1)),
-        task_type="CAUSAL_LM",
+        r=rank, lora_alpha=9, target_modules=targets, layers_to_transform=layers, task_type="CAUSAL_LM"
     )
     torch.manual_seed(1)
     model = peft.get_peft_model(base(folder), config).eval()
@@ -85,11 +93,32 @@ def exchange(program: list[str], name: str, folder: Path) -> Rows:
             if "lora_B" in key:
                 value.copy_(0.1 * torch.randn_like(value))
         logits = model(tokens).logits[0]
-    model.save_pretrained(folder / "theirs")
-    save_file({"logits": logits.contiguous()}, folder / "theirs" / "logits.safetensors")
-    found = answer([*program, "read", name, folder], "read its message above", cwd=ROOT).split()
-    judged(rows, f"{name}, peft's adapters in ours", *map(float, found))
-    return rows
+    # The folder is gone tomorrow.
+    model.peft_config["default"].base_model_name_or_path = "base"
+    model.save_pretrained(to)
+    # A page about the adapters in general.
+    (to / "README.md").unlink(missing_ok=True)
+    save_file({"logits": logits.contiguous()}, to / "logits.safetensors")
+
+
+def fixture(program: list[str], to: Path) -> None:
+    """Small adapters for the practice model, with the logits of the last token: a test of `gpulab-nn` reads them without Python."""
+    import peft
+    from safetensors.torch import load_file, save_file
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        answer([*program, "write", "practice", folder], "read its message above", cwd=ROOT)
+        tokens = load_file(folder / "ours" / "logits.safetensors")["tokens"].long()[None]
+        theirs(folder, to, tokens, 2, ["q_proj", "k_proj", "v_proj"], [1, 2])
+    logits = load_file(to / "logits.safetensors")["logits"][-1:]
+    save_file({"logits": logits.contiguous(), "tokens": tokens.float()}, to / "logits.safetensors")
+    text = (
+        f"# Adapters that peft {peft.__version__} has written\n\nFor the practice model (`ChatModel::practice`), with the logits of the last "
+        "token that transformers and peft computed.\nMade by `python3 -m env.baselines.peft_exchange --fixture "
+        f"{to}`; a test in `tests.rs` beside this folder reads them.\n"
+    )
+    (to / "README.md").write_text(text, encoding="utf-8")
 
 
 def processor_s(process: int) -> float:
@@ -187,15 +216,19 @@ def record(rows: Rows, out: Path, steps: int, build: str) -> None:
         f"| peft, transformers, torch | {peft.__version__}, {transformers.__version__}, {torch.__version__} |",
         f"| CPU | {processor}, {os.cpu_count()} cores, {os.getloadavg()[0]:.0f} processes at work at the end |",
         f"| our program | {build} |",
-        f"| training | adapters of rank {RANK} beside all matrices of all layers, {TEXTS} texts of {LENGTH} tokens, f32, "
-        f"AdamW, {steps} steps of each, alternating |",
+        (
+            f"| training | adapters of rank {RANK} beside all matrices of all layers, {TEXTS} texts of {LENGTH} tokens, f32, "
+            f"AdamW, {steps} steps of each, alternating |"
+        ),
         "",
         "| experiment | what | value | unit |",
         "| --- | --- | --- | --- |",
         *(f"| {one} | {what} | {value:.6g} | {unit} |" for one, what, value, unit in rows),
         "",
-        "Both programs computed on the CPU, in turns, while other programs were at work on it: the times are figures of that hour, not a "
-        "comparison on an idle machine. Processor time counts what a program's own threads took.",
+        (
+            "Both programs computed on the CPU, in turns, while other programs were at work on it: the times are figures of that hour, not a "
+            "comparison on an idle machine. Processor time counts what a program's own threads took."
+        ),
         "",
     ]
     (out / "peft.md").write_text("\n".join(lines), encoding="utf-8")
@@ -204,9 +237,10 @@ def record(rows: Rows, out: Path, steps: int, build: str) -> None:
 def main() -> int:
     """Both directions for each model; the steps for the last one."""
     parser = argparse.ArgumentParser(prog="python3 -m env.baselines.peft_exchange", description=__doc__)
-    parser.add_argument("models", nargs="*", default=["practice"], help="practice, smollm2 (`make model`)")
+    parser.add_argument("models", nargs="*", help="practice, smollm2 (`make model`)")
     parser.add_argument("--steps", type=int, default=0, help="training steps of the last model, by each of the two")
     parser.add_argument("--out", type=Path, help="a folder for peft.csv and peft.md")
+    parser.add_argument("--fixture", type=Path, help="a folder for small adapters that a test reads")
     parser.add_argument("--program", help="the example, built already")
     parser.add_argument("--build", default="cargo's profile `release`", help="how it was built, for the page")
     chosen = parser.parse_args()
@@ -218,6 +252,8 @@ def main() -> int:
         raise ToolError(f"{error}", "pip install torch transformers peft") from error
     disable_progress_bar()
     program = [chosen.program] if chosen.program else CARGO
+    if chosen.fixture:
+        fixture(program, chosen.fixture)
     rows: Rows = []
     for at, name in enumerate(chosen.models, 1):
         with tempfile.TemporaryDirectory() as folder:
