@@ -18,7 +18,8 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from env.onnx import __main__ as command
 from env.onnx import accuracy, checker, compare
-from env.onnx.web import look, runtime, write
+from env.onnx.web import look, write
+from env.setup import onnxruntime_web as runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 EXACT = ("course/cnn.onnx", "course/gpt.onnx", "external/gpt.onnx", "older/cnn.onnx", "older/gpt.onnx")
@@ -129,8 +130,8 @@ def test_the_checker_sees_what_is_wrong(copy: Path, spoil: str) -> None:
 
 # The same files in a browser.
 needs_browser = pytest.mark.skipif(
-    not steps.IN_CI and (browser.chromium() is None or shutil.which("npm") is None),
-    reason="no Chromium on PATH, or no npm, which fetches ONNX Runtime for browsers",
+    not steps.IN_CI and (browser.chromium() is None or not runtime.FOLDER.is_dir()),
+    reason="no Chromium on PATH, or the set-up found no npm, which fetches ONNX Runtime for browsers",
 )
 
 
@@ -195,23 +196,23 @@ def test_a_model_that_is_no_page_is_refused(folder: Path) -> None:
 
 
 def test_without_npm_the_reader_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "FOLDER", tmp_path / "runtime")
+    monkeypatch.setattr(runtime, "FOLDER", tmp_path / "lib" / "1.0")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolError, match="`npm` is missing.*\nnext: install npm"):
-        runtime.folder()
+        runtime.onnxruntime_web()
 
 
 def test_without_a_network_the_reader_is_told_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "FOLDER", tmp_path / "runtime")
+    monkeypatch.setattr(runtime, "FOLDER", tmp_path / "lib" / "1.0")
     npm = tmp_path / "npm"
     npm.write_text("#!/bin/sh\necho no network >&2\nexit 1\n")
     npm.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(ToolError, match="could not be fetched(.|\n)*no network(.|\n)*next: connect this machine"):
-        runtime.folder()
-    assert not any((tmp_path / "runtime").iterdir())
+        runtime.onnxruntime_web()
+    assert not list(tmp_path.glob("lib/*"))
 
 
 def test_another_package_is_not_taken(tmp_path: Path) -> None:

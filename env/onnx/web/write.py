@@ -15,7 +15,7 @@ import onnx
 from env import paths
 from env.console import ToolError
 from env.onnx.compare import LIMIT, read
-from env.onnx.web import runtime
+from env.setup import onnxruntime_web as runtime
 
 STATIC = Path(__file__).with_name("static")
 # The book's colours and letters.
@@ -68,7 +68,9 @@ def model(path: Path) -> tuple[str, dict[str, Any]]:
 def page(models: list[Path], to: Path) -> Path:
     """Writes it all into a folder; its first page. Files of an earlier page are replaced."""
     made = dict(model(path) for path in models)
-    fetched = runtime.folder()
+    if not runtime.FOLDER.is_dir():
+        runtime.onnxruntime_web()
+    fetched = runtime.FOLDER
     program = {"version": runtime.VERSION, "limit": LIMIT}
     program |= {"glue": packed((fetched / runtime.GLUE).read_bytes())}
     program |= {"program": packed((fetched / runtime.PROGRAM).read_bytes())}

@@ -88,7 +88,7 @@ const compare = async (opened) => {
       rows.push(row);
       const line = body.insertRow();
       line.className = row.equal ? "" : "apart";
-      for (const text of [name, row.call, row.numbers, row.size.toFixed(3), row.largest.toExponential(1), row.ms.toPrecision(3), row.runs]) {
+      for (const text of [`${name}: ${row.call.replaceAll("-", " ")}`, row.largest.toExponential(1), row.ms.toPrecision(3), row.numbers, row.size.toFixed(3), row.runs]) {
         line.insertCell().textContent = text;
       }
     }

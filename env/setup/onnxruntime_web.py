@@ -1,4 +1,7 @@
-"""ONNX Runtime for browsers, onnxruntime-web: npm fetches its package once, whose sum is compared; three of its files are kept."""
+"""ONNX Runtime for browsers, onnxruntime-web: npm fetches its package once, whose sum is compared; three of its files are kept.
+
+For the page that `make export-onnx ARGS="--web DIR"` writes, and for its test.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ PACKAGE = f"onnxruntime-web@{VERSION}"
 SUM = "q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
 # The interface; what starts the program; the program, for the CPU. The package's others are for GPUs and for bundlers.
 SCRIPT, GLUE, PROGRAM = "ort.wasm.min.js", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm"
-FOLDER = paths.LIBRARIES / "onnxruntime-web"
+FOLDER = paths.LIBRARIES / "onnxruntime-web" / VERSION
 LOSES = "without it the exported models run in ONNX Runtime from Rust and from Python, and in no browser"
 
 
@@ -41,19 +44,18 @@ def unpack(package: Path, to: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def folder() -> Path:
-    """Where the three files lie; fetches them where they do not."""
-    to = FOLDER / VERSION
-    if to.is_dir():
-        return to
+def onnxruntime_web() -> None:
+    """Fetches the three files where they are not there yet."""
+    step = Step("onnxruntime-web")
+    if FOLDER.is_dir():
+        return step.skipped(f"{PACKAGE}, in .gpulab/lib/onnxruntime-web")
     if shutil.which("npm") is None:
         raise ToolError(
             f"`npm` is missing, which fetches {PACKAGE}", "install npm (Debian: apt-get install npm)", LOSES
         )
-    step = Step("onnxruntime-web")
     step.begin(f"fetching {PACKAGE} with npm (33 MB)")
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=FOLDER) as scratch, step.heartbeat(lambda: "downloading"):
+    FOLDER.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER.parent) as scratch, step.heartbeat(lambda: "downloading"):
         run(
             ["npm", "pack", "--silent", "--pack-destination", scratch, PACKAGE],
             f"{PACKAGE} could not be fetched",
@@ -61,6 +63,6 @@ def folder() -> Path:
             cwd=Path(scratch),
             loses=LOSES,
         )
-        unpack(next(Path(scratch).glob("*.tgz")), to)
-    step.done(f"{to.relative_to(paths.MADE)} ({sum(file.stat().st_size for file in to.iterdir()) / 1e6:.0f} MB)")
-    return to
+        unpack(next(Path(scratch).glob("*.tgz")), FOLDER)
+    size = sum(file.stat().st_size for file in FOLDER.iterdir())
+    return step.done(f"{PACKAGE} ({size / 1e6:.0f} MB), in .gpulab/lib/onnxruntime-web")
