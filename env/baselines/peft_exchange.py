@@ -226,7 +226,7 @@ def record(rows: Rows, out: Path, steps: int, build: str) -> None:
         *(f"| {one} | {what} | {value:.6g} | {unit} |" for one, what, value, unit in rows),
         "",
         (
-            "Both programs computed on the CPU, in turns, while other programs were at work on it: the times are figures of that hour, not a "
+            "Both programs computed on the CPU, interleaved, while other programs were at work on it: the times are figures of that hour, not a "
             "comparison on an idle machine. Processor time counts what a program's own threads took."
         ),
         "",
