@@ -198,6 +198,13 @@ impl Llama {
         })))
     }
 
+    /// The same model, whose steps are candle's operators.
+    #[cfg(test)]
+    pub(super) fn by_operators(&self) -> Llama {
+        assert!(self.cpu.is_some(), "its steps are candle's operators");
+        Llama { cpu: None, ..self.clone() }
+    }
+
     /// The shape of the model.
     pub fn config(&self) -> LlamaConfig {
         self.config

@@ -258,10 +258,10 @@ impl QuantizedMatrix {
     ///
     /// # Errors
     /// What candle says.
-    pub fn new(weight: &Arc<QTensor>) -> Result<QuantizedMatrix> {
-        Ok(QuantizedMatrix(match PackedMatrix::of(weight)? {
+    pub fn new(weight: QTensor) -> Result<QuantizedMatrix> {
+        Ok(QuantizedMatrix(match PackedMatrix::of(&weight)? {
             Some(packed) => Ready::Packed(Arc::new(packed)),
-            None => Ready::Candle(QMatMul::from_arc(weight.clone())?),
+            None => Ready::Candle(QMatMul::from_qtensor(weight)?),
         }))
     }
 
@@ -796,7 +796,7 @@ mod tests {
     #[test]
     fn nan_stays_nan_and_other_kinds_are_left_to_candle() {
         let weight = Tensor::from_vec(random(256, 3), (1, 256), &Device::Cpu).unwrap();
-        let of = |kind| Arc::new(QTensor::quantize(&weight, kind).unwrap());
+        let of = |kind| QTensor::quantize(&weight, kind).unwrap();
         let mut x = random(256, 4);
         x[77] = f32::NAN;
         let x = Tensor::from_vec(x, (1, 256), &Device::Cpu).unwrap();
@@ -809,7 +809,7 @@ mod tests {
             }
         }
         assert!(PackedMatrix::of(&of(GgmlDType::Q4K)).unwrap().is_none());
-        let own = QuantizedMatrix::new(&of(GgmlDType::Q4K)).unwrap().product(&x.zeros_like().unwrap()).unwrap();
+        let own = QuantizedMatrix::new(of(GgmlDType::Q4K)).unwrap().product(&x.zeros_like().unwrap()).unwrap();
         assert_eq!(own.to_vec2::<f32>().unwrap(), [[0.0]]);
     }
 
