@@ -39,6 +39,22 @@ static double ms_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// GB/s at which these threads read memory: the best of some passes over more than the caches hold.
+static double read_rate(int threads) {
+    std::vector<unsigned long> all(64 << 20, 1);
+    double best = 0;
+    for (int pass = 0; pass < 5; pass++) {
+        unsigned long sum = 0;
+        auto begin = std::chrono::steady_clock::now();
+#pragma omp parallel for simd reduction(+ : sum) schedule(static) num_threads(threads)
+        for (size_t i = 0; i < all.size(); i++) sum += all[i];
+        double rate = 8e-6 * all.size() / ms_since(begin);
+        if (sum != all.size()) fail("memory was not read");
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
 int main(int arguments, char **argument) {
     if (arguments != 3) fail("give a GGUF file and how many threads");
     llama_log_set([](ggml_log_level level, const char *text, void *) {
@@ -80,6 +96,8 @@ int main(int arguments, char **argument) {
             auto begin = std::chrono::steady_clock::now();
             for (int step = 0; step < three; step++) read(one, two + step, 1);
             answer = ms_since(begin) / three;
+        } else if (strncmp(line, "read", 4) == 0) {
+            answer = read_rate(params.n_threads);
         } else if (strncmp(line, "bytes", 5) == 0) {
             answer = (double)llama_model_size(model);
         } else {

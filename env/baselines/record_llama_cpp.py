@@ -7,8 +7,9 @@ FOLDER is llama.cpp's, built in its folder `build` as static libraries:
     cmake -B build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF && cmake --build build --target llama
 
 Both sides load the model once, and are asked in turns: a prompt's time, or a step's with one more token for each of 1 or 8 texts. The
-ratio of a pair is llama.cpp's time over ours (above 1: ours is faster); the table has the medians. Before that stands what the
-machine allows: the weights' bytes over the rate at which all cores read memory.
+ratio of a pair is llama.cpp's time over ours (above 1: ours is faster); the table has the medians. The page says, too, what the
+machine allows one text: the rate at which these cores read memory, over the weights' bytes. Where others use the machine, a clock
+times them, too, and whoever waits for a second thread waits longest; `--core-time` is for that.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ OUT = paths.ROOT / "results" / "cpu" / "llama_cpp.csv"
 EXAMPLE = "llama_speed"
 LIBRARIES = ("src/libllama.a", "ggml/src/libggml.a", "ggml/src/libggml-cpu.a", "ggml/src/libggml-base.a")
 # What is asked, what it is called, and how many tokens an answer's milliseconds are for.
-CASES = [
-    ("prefill 128", "prompt of 128 tokens", 128),
-    ("prefill 512", "prompt of 512 tokens", 512),
-    ("decode 1 128 8", "1 text, 128 tokens before", 1),
-    ("decode 1 512 8", "1 text, 512 tokens before", 1),
-    ("decode 8 128 4", "8 texts, 128 tokens before each", 8),
-]
+CASES = {
+    "prefill-128": ("prefill 128", "prompt of 128 tokens", 128),
+    "prefill-512": ("prefill 512", "prompt of 512 tokens", 512),
+    "decode-128": ("decode 1 128 8", "1 text, 128 tokens before", 1),
+    "decode-512": ("decode 1 512 8", "1 text, 512 tokens before", 1),
+    "decode-8": ("decode 8 64 2", "8 texts, 64 tokens before each", 8),
+}
 COLUMNS = ("case", "side", "value", "unit", "pairs", "p10", "p90")
 
 
@@ -54,7 +55,20 @@ def peer(folder: Path) -> Path:
     OWN.mkdir(parents=True, exist_ok=True)
     program = OWN / "peer"
     includes = [f"-I{folder / 'include'}", f"-I{folder / 'ggml' / 'include'}"]
-    command = ["g++", "-O2", *includes, PEER, "-o", program, *libraries, "-fopenmp", "-lpthread", "-ldl", "-lm"]
+    command = [
+        "g++",
+        "-O3",
+        "-march=native",
+        "-fopenmp",
+        *includes,
+        PEER,
+        "-o",
+        program,
+        *libraries,
+        "-lpthread",
+        "-ldl",
+        "-lm",
+    ]
     run([str(word) for word in command], "llama.cpp's side was not compiled", "look at the compiler's message above")
     return program
 
@@ -68,14 +82,27 @@ def own() -> Path:
     return target / "release" / "examples" / EXAMPLE
 
 
-def pairs(sides: list[Asked], question: str, count: int) -> list[list[float]]:
+def core_ms(side: Asked) -> float:
+    """Milliseconds that a program's threads have computed so far, as Linux counts them: what others do meanwhile is not in it."""
+    tasks = Path(f"/proc/{side.child.pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text(encoding="utf-8").split()[0]) for task in tasks) / 1e6
+
+
+def pairs(sides: list[Asked], question: str, count: int, core_time: bool) -> list[list[float]]:
     """The milliseconds of both sides, in turns; every second turn the other way round."""
+    steps = int(question.split()[-1]) if question.startswith("decode") else 1
+
+    def asked(side: Asked) -> float:
+        before = core_ms(side) if core_time else 0.0
+        ms = side.ask(question)[0]
+        return (core_ms(side) - before) / steps if core_time else ms
+
     for side in sides:
         side.ask(question)
     turns = []
     for turn in range(count):
         order = sides if turn % 2 == 0 else sides[::-1]
-        given = [side.ask(question)[0] for side in order]
+        given = [asked(side) for side in order]
         turns.append(given if turn % 2 == 0 else given[::-1])
     return turns
 
@@ -126,6 +153,10 @@ def main() -> None:
     """Measures all cases, and writes the table and its page."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("folder", type=Path, help="llama.cpp's folder")
+    made.add_argument(
+        "--core-time", action="store_true", help="count what one core computes, where others use the machine (Linux)"
+    )
+    made.add_argument("--cases", default=",".join(CASES), help=f"which to time; default: {', '.join(CASES)}")
     made.add_argument("--pairs", type=int, default=25, help="how many times both sides are asked")
     made.add_argument("--program", type=Path, help="our side, where it was built elsewhere")
     made.add_argument(
@@ -137,7 +168,11 @@ def main() -> None:
         raise ToolError(f"{chosen.pairs} pairs have no spread", "give --pairs of at least 2")
     if not chosen.model.is_file():
         raise ToolError(f"there is no {chosen.model}", "`make model` fetches it, or name another with --model")
-    cores = usable_cores()
+    unknown = [name for name in chosen.cases.split(",") if name not in CASES]
+    if unknown:
+        raise ToolError(f"there is no case `{unknown[0]}`", f"name some of {', '.join(CASES)}")
+    cases = [CASES[name] for name in chosen.cases.split(",")]
+    cores = usable_cores()[: 1 if chosen.core_time else None]
     commands = [
         [str(chosen.program or own()), str(chosen.model)],
         [str(peer(chosen.folder)), str(chosen.model), str(len(cores))],
@@ -145,21 +180,24 @@ def main() -> None:
     load = [f"{os.getloadavg()[0]:.1f}"]
     sides = [Asked(command, cores) for command in commands]
     table = []
-    for question, case, tokens in CASES:
-        table += rows(pairs(sides, question, chosen.pairs), case, tokens)
+    for question, case, tokens in cases:
+        table += rows(pairs(sides, question, chosen.pairs, chosen.core_time), case, tokens)
         print(*(f"{row['side']} {row['value']} {row['unit']}" for row in table[-3:]), f"({case})", sep="  ", flush=True)
-    weights = sides[0].ask("bytes")[0]
+    weights, rate = sides[0].ask("bytes")[0], sides[1].ask("read")[0]
     for side in sides:
         side.close()
     load.append(f"{os.getloadavg()[0]:.1f}")
     commit = output(["git", "rev-parse", "--short", "HEAD"]) or "unknown"
+    typed = [f"--pairs {chosen.pairs}", f"--cases {chosen.cases}", *(["--core-time"] if chosen.core_time else [])]
     facts = {
         "machine": f"{processor()}, {len(cores)} cores",
+        "time": "what the core computed for each side" if chosen.core_time else "of a clock",
         "model": f"{chosen.model.name}, {weights / 1e6:.1f} MB of weights",
+        "read rate of these cores": f"{rate:.1f} GB/s, so at most {1e9 * rate / weights:.0f} tokens/s for one text",
         "commit": commit.strip(),
         "ended (UTC)": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "load of the machine before and after (tasks that run or want to)": " and ".join(load),
-        "command": "`python3 -m env.baselines.record_llama_cpp FOLDER`",
+        "command": f"`python3 -m env.baselines.record_llama_cpp FOLDER {' '.join(typed)}`".replace(" `", "`"),
     }
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     with chosen.out.open("w", encoding="utf-8", newline="") as file:
