@@ -183,22 +183,25 @@ def main() -> None:
     for question, case, tokens in cases:
         table += rows(pairs(sides, question, chosen.pairs, chosen.core_time), case, tokens)
         print(*(f"{row['side']} {row['value']} {row['unit']}" for row in table[-3:]), f"({case})", sep="  ", flush=True)
-    weights, rate = sides[0].ask("bytes")[0], sides[1].ask("read")[0]
+    weights, rate = sides[0].ask("bytes")[0], None if chosen.core_time else sides[1].ask("read")[0]
     for side in sides:
         side.close()
     load.append(f"{os.getloadavg()[0]:.1f}")
     commit = output(["git", "rev-parse", "--short", "HEAD"]) or "unknown"
     typed = [f"--pairs {chosen.pairs}", f"--cases {chosen.cases}", *(["--core-time"] if chosen.core_time else [])]
     facts = {
-        "machine": f"{processor()}, {len(cores)} cores",
+        "machine": f"{processor()}, cores used: {len(cores)}",
         "time": "what the core computed for each side" if chosen.core_time else "of a clock",
         "model": f"{chosen.model.name}, {weights / 1e6:.1f} MB of weights",
-        "read rate of these cores": f"{rate:.1f} GB/s, so at most {1e9 * rate / weights:.0f} tokens/s for one text",
         "commit": commit.strip(),
         "ended (UTC)": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "load of the machine before and after (tasks that run or want to)": " and ".join(load),
         "command": f"`python3 -m env.baselines.record_llama_cpp FOLDER {' '.join(typed)}`".replace(" `", "`"),
     }
+    if rate:
+        facts["read rate of these cores"] = (
+            f"{rate:.1f} GB/s, so at most {1e9 * rate / weights:.0f} tokens/s for one text"
+        )
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     with chosen.out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
