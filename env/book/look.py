@@ -95,7 +95,9 @@ def _accessible(browser: Any, files: list[Path]) -> None:
                 page.goto(file.as_uri())
                 for wrong in axe.run(page).response["violations"]:
                     node = wrong["nodes"][0]
-                    found.append(f"{relative(file)}, {colours}: {wrong['help']}: {node['target']}: {node['html'][:200]}")
+                    found.append(
+                        f"{relative(file)}, {colours}: {wrong['help']}: {node['target']}: {node['html'][:200]}"
+                    )
     if found:
         step = "see `failureSummary` of axe-core's answer; look at env/book/static, or at the notebook"
         raise ToolError("\n".join(found[:10]), step)
