@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-import subprocess
 import tempfile
 import time
 from pathlib import Path
