@@ -140,7 +140,7 @@ def record(rows: Rows, out: Path, build: str) -> None:
         f"| commit | {output(['git', 'rev-parse', '--short', 'HEAD']) or 'unknown'} |",
         f"| ended (UTC) | {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} |",
         f"| peft, transformers, torch | {peft.__version__}, {transformers.__version__}, {torch.__version__} |",
-        f"| CPU | {processor}, {os.cpu_count()} cores, {os.getloadavg()[0]:.0f} processes at work at the end |",
+        f"| CPU | {processor}, {os.cpu_count()} cores |",
         f"| our program | {build} |",
         "",
         "| experiment | what | value | unit |",
