@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book teach slides progress report mnist model train-cpu train-cuda train-mps corpus train-gpt serve export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
+.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book teach slides class progress report mnist model train-cpu train-cuda train-mps corpus train-gpt serve export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
 
@@ -57,6 +57,11 @@ teach: python ## one lesson as live slides in JupyterLab, with its kernel, and a
 slides: python ## the lessons as slides with the recorded outputs, in dist/slides/: to be shown without a server (NB=10 for one)
 	@$(PYTHON) -m env.slides
 
+# Some shells have the machine's name in HOST: only what is said to make lets others in.
+class: CLASS_HOST := $(if $(filter command line,$(origin HOST)),$(HOST))
+class: python ## the class's predictions on your screen, live, and a contest of kernels: HOST=0.0.0.0 lets the room in (PORT=8123 CONTEST=transpose,row_sums GPU=1)
+	@HOST="$(CLASS_HOST)" $(PYTHON) -m env.classroom $(ARGS)
+
 progress: python ## your lessons run, exercises passed, predictions beside measurements; ARGS="--predictions", "--export progress.csv"
 	@$(PYTHON) -m env.progress $(ARGS)
 
@@ -87,7 +92,7 @@ train-gpt: python ## a GPT learns a text; DEVICE=cuda takes GPT-2's 124M shape; 
 serve: python ## a language model over HTTP, as OpenAI's clients speak it, with a page to chat; ARGS="--model FILE --port 8000 --batch 16 --help"
 	@$(PYTHON) -m env.serve
 
-export-onnx: python ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"
+export-onnx: python ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"; "--web DIR" adds a page that runs them in a browser
 	@$(PYTHON) -m env.onnx
 
 trt-benchmark: python ## latency and throughput of the exported CNN: candle, ONNX Runtime on CPU, CUDA, TensorRT; ARGS="--model FILE --batches 1,32"

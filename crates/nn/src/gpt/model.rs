@@ -86,8 +86,12 @@ impl Gpt {
         }
     }
 
-    /// A model over tensors that are there already. `train`: from operations that candle can differentiate.
-    pub(super) fn build(config: Config, tensor: &dyn Fn(&str) -> Result<Tensor>, train: bool) -> Result<Gpt> {
+    /// A model over tensors that are there already, by GPT-2's names and in the shapes of [`Config::parameters`]: also of such that are
+    /// computed from others, as with an adapter or a mask. `train`: from operations that candle can differentiate.
+    ///
+    /// # Errors
+    /// What `tensor` says.
+    pub fn build(config: Config, tensor: &dyn Fn(&str) -> Result<Tensor>, train: bool) -> Result<Gpt> {
         let linear = |name: String| -> Result<Linear> {
             Ok(Linear { weight: tensor(&format!("{name}.weight"))?, bias: tensor(&format!("{name}.bias"))? })
         };
