@@ -7,6 +7,7 @@ assignment is tried with the course's solutions (`make assignment` does that on 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 LITERAL = re.compile(
     r"""//[^\n]*|/\*.*?\*/|b?r(?P<hashes>\#*)".*?"(?P=hashes)|b?"(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\])'""",
@@ -47,7 +48,8 @@ def top_level(code: str) -> str:
     return "".join(kept)
 
 
-def defined(source: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def defined(source: str) -> frozenset[str]:
     """The names that stay when the cell has run."""
     code = without_literals(source)
     found: set[str] = set()
@@ -57,17 +59,19 @@ def defined(source: str) -> set[str]:
     found |= {one or other for one, other in ITEM.findall(outside)}
     for pattern in LET.findall(outside):
         found |= {word for word in re.findall(r"[a-z_]\w*", pattern) if word not in ("mut", "ref", "_")}
-    return found
+    return frozenset(found)
 
 
-def extended(source: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def extended(source: str) -> frozenset[str]:
     """The types that the cell gives methods or traits to: whoever needs them needs the cell."""
-    return set(IMPL.findall(top_level(without_literals(source))))
+    return frozenset(IMPL.findall(top_level(without_literals(source))))
 
 
-def used(source: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def used(source: str) -> frozenset[str]:
     """The names that it mentions, its own among them."""
     found = {one or other for one, other in WORD.findall(without_literals(source))}
     for literal in LITERAL.finditer(source):
         found |= set(CAPTURED.findall(literal[0]))
-    return found
+    return frozenset(found)

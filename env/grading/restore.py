@@ -68,7 +68,7 @@ def read(file: Path) -> dict[str, Any]:
     return found
 
 
-def _cells(submission: dict[str, Any]) -> Iterator[tuple[str, str, str, set[str]]]:
+def _cells(submission: dict[str, Any]) -> Iterator[tuple[str, str, str, frozenset[str]]]:
     """Of each code cell: its source, nbgrader's id, its own id, and the exercise that its notes name."""
     for cell in submission["cells"]:
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
@@ -132,7 +132,7 @@ def refused(source: str) -> str:
     return next((what for what, sign in REFUSED.items() if sign.search(outside)), "")
 
 
-def _others(made: Restored, release: NotebookNode, cells: list[tuple[str, str, str, set[str]]], used: set[int]) -> None:
+def _others(made: Restored, release: NotebookNode, cells: list[tuple[str, str, str, frozenset[str]]], used: set[int]) -> None:
     """What became of all other code cells of the submission."""
     locked = [cell for cell in release.cells if cell.cell_type == "code" and part(cell) != "answer"]
     left = [one for n, one in enumerate(cells) if n not in used]
