@@ -112,7 +112,7 @@ def submissions(lesson: Lesson) -> dict[str, Planted | str]:
         "cheat-read": Planted(
             (0, 0), 'const SCALE: &str = include_str!("../notebooks/solutions/10_vector_add.rs");', None
         ),
-        "cheat-command": Planted((0, 1), ':dep gpulab-lessons = { path = "/tmp/mine" }\n' + right, SOLVED),
+        "cheat-command": Planted((0, 1), ':dep gpulab-lessons = { path = "../mine" }\n' + right, SOLVED),
         "cheat-check": Planted((0, 0), None, None, _patched),
         "nan": Planted((0, 1), kernel("y[i] = 0.0f / 0.0f;"), SOLVED),
         "nan-number": Planted((2, 0), right, NUMBER.format("f64::NAN")),

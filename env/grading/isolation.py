@@ -32,6 +32,8 @@ COURSE = ("env", "support-crate", "crates", "models", "Cargo.toml", "Cargo.lock"
 HIDDEN = ("crates/lessons/tests",)
 LOCKS = ("kernels.lock", "warm-swap.lock")
 LOOK_S = 0.1
+# The sandbox has one of its own.
+TEMPORARY = "/tmp"
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _bind(kind: str, path: Path) -> list[str]:
 def _walls(scratch: Path) -> list[str]:
     """bubblewrap's arguments: an empty system, and what is brought into it."""
     walls = ["--unshare-all", "--cap-drop", "ALL", "--die-with-parent", "--new-session", "--hostname", "graded"]
-    walls += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    walls += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", TEMPORARY]
     for name in SYSTEM:
         path = Path("/") / name
         if path.is_symlink():
@@ -145,8 +147,8 @@ def environment(scratch: Path) -> dict[str, str]:
         told["GPULAB_HOME"] = str(paths.MADE)
     told["CARGO_HOME"] = str(paths.cargo_bin().parent)
     # The warmed build lies behind another mount: no hard link leads over.
-    told |= {"GPULAB_SOFT_LINKS": "1", "GPULAB_ANSWER_WHEN_READY": "1", "HOME": "/tmp", "CARGO_NET_OFFLINE": "true"}
-    return told | {"GPULAB_RESULTS": "/tmp/results", "GPULAB_CHARTS": "svg"}
+    told |= {"GPULAB_SOFT_LINKS": "1", "GPULAB_ANSWER_WHEN_READY": "1", "HOME": TEMPORARY, "CARGO_NET_OFFLINE": "true"}
+    return told | {"GPULAB_RESULTS": f"{TEMPORARY}/results", "GPULAB_CHARTS": "svg"}
 
 
 class Watch(threading.Thread):

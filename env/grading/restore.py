@@ -132,7 +132,9 @@ def refused(source: str) -> str:
     return next((what for what, sign in REFUSED.items() if sign.search(outside)), "")
 
 
-def _others(made: Restored, release: NotebookNode, cells: list[tuple[str, str, str, frozenset[str]]], used: set[int]) -> None:
+def _others(
+    made: Restored, release: NotebookNode, cells: list[tuple[str, str, str, frozenset[str]]], used: set[int]
+) -> None:
     """What became of all other code cells of the submission."""
     locked = [cell for cell in release.cells if cell.cell_type == "code" and part(cell) != "answer"]
     left = [one for n, one in enumerate(cells) if n not in used]

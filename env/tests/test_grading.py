@@ -288,3 +288,26 @@ def test_descendants_are_counted() -> None:
         for one in found:
             if one not in (os.getpid(),):
                 os.kill(one, 9)
+
+
+def test_hub_values_and_settings() -> None:
+    """What a class relies on in the values for Kubernetes; settings that Python can read."""
+    from env import paths
+
+    text = (paths.ENV / "hub" / "values.yaml").read_text(encoding="utf-8")
+    yaml = pytest.importorskip("yaml")
+    values = yaml.safe_load(text)
+    seat = values["singleuser"]
+    assert set(values) <= {"hub", "prePuller", "scheduling", "cull", "singleuser"}
+    assert values["prePuller"]["hook"]["enabled"]
+    assert values["prePuller"]["continuous"]["enabled"]
+    assert {"limit", "guarantee"} <= set(seat["memory"])
+    assert {"limit", "guarantee"} <= set(seat["cpu"])
+    slugs = [profile["slug"] for profile in seat["profileList"]]
+    assert len(set(slugs)) == len(slugs)
+    assert sum(bool(profile.get("default")) for profile in seat["profileList"]) == 1
+    for profile in seat["profileList"][1:]:
+        (name,) = profile["kubespawner_override"]["extra_resource_limits"]
+        assert name.startswith("nvidia.com/")
+    settings = paths.ENV / "hub" / "jupyterhub_config.py"
+    compile(settings.read_text(encoding="utf-8"), str(settings), "exec")
