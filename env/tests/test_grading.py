@@ -292,10 +292,10 @@ def test_descendants_are_counted() -> None:
 
 def test_hub_values_and_settings() -> None:
     """What a class relies on in the values for Kubernetes; settings that Python can read."""
+    import yaml
     from env import paths
 
     text = (paths.ENV / "hub" / "values.yaml").read_text(encoding="utf-8")
-    yaml = pytest.importorskip("yaml")
     values = yaml.safe_load(text)
     seat = values["singleuser"]
     assert set(values) <= {"hub", "prePuller", "scheduling", "cull", "singleuser"}
