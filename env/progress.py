@@ -57,13 +57,19 @@ def number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def predictions(line: str) -> Iterator[tuple[str, str, str]]:
-    """What a printed line is about, what was measured, and what was predicted; nothing without a prediction."""
+def said(line: str) -> Iterator[tuple[str, str | None, str | None]]:
+    """What each prediction of a printed line is about, what was measured, and what was predicted."""
     end = 0
     for match in SAID.finditer(line):
         before, end = line[end : match.start()].rstrip(" ,;("), match.end()
-        if match[1] and (measured := _measured(before)):
-            yield re.sub(rf"{NUMBER}", "…", before).strip(" ,;:)") or "…", measured, match[1]
+        yield re.sub(rf"{NUMBER}", "…", before).strip(" ,;:)") or "…", _measured(before), match[1]
+
+
+def predictions(line: str) -> Iterator[tuple[str, str, str]]:
+    """[`said`], where there is a number on both sides."""
+    for name, measured, predicted in said(line):
+        if measured and predicted:
+            yield name, measured, predicted
 
 
 def _measured(before: str) -> str | None:

@@ -59,6 +59,8 @@ class Outputs:
             if style in self.styles:
                 html = html.replace(style, "")
             self.styles.add(style)
+        # Recorded before the tables could be reached by keys.
+        html = html.replace('class="gpulab-table" style', 'class="gpulab-table" tabindex="0" style')
         return f'<div class="{"verdict" if verdict else "rich"}" tabindex="0">{html.strip()}</div>'
 
 

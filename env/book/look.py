@@ -60,6 +60,7 @@ def look(out: Path, browser: str, pictures: Path) -> str:
             raise ToolError(f"{browser} does not start: {error.message[:600]}", step) from None
         try:
             _widths(started, files)
+            _accessible(started, files)
             _search(started, out)
             _switches(started, out)
             moved = _experiments(started, out)
@@ -67,7 +68,7 @@ def look(out: Path, browser: str, pictures: Path) -> str:
         finally:
             started.close()
     return (
-        f"looked at {len(files)} pages: as wide as a phone, nothing fetched, {len(KNOWN)} searches; "
+        f"looked at {len(files)} pages: as wide as a phone, read by axe-core in light and dark, nothing fetched, {len(KNOWN)} searches; "
         f"{moved} sliders moved; {taken} screenshots"
     )
 
@@ -81,6 +82,25 @@ def _widths(browser: Any, files: list[Path]) -> None:
             if wide > PHONE["width"]:
                 step = "find what sticks out, and give it a box that scrolls"
                 raise ToolError(f"{relative(file)} is {wide} pixels wide on a phone of {PHONE['width']}", step)
+
+
+def _accessible(browser: Any, files: list[Path]) -> None:
+    """What axe-core finds of the WCAG's rules that a program can check: names, contrast, headings, what keys can reach."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    axe, found = Axe(), []
+    for colours in ("light", "dark"):
+        with visit(browser, "for screen readers", viewport=DESK, color_scheme=colours) as page:
+            for file in files:
+                page.goto(file.as_uri())
+                for wrong in axe.run(page).response["violations"]:
+                    node = wrong["nodes"][0]
+                    found.append(
+                        f"{relative(file)}, {colours}: {wrong['help']}: {node['target']}: {node['html'][:200]}"
+                    )
+    if found:
+        step = "see `failureSummary` of axe-core's answer; look at env/book/static, or at the notebook"
+        raise ToolError("\n".join(found[:10]), step)
 
 
 def _search(browser: Any, out: Path) -> None:

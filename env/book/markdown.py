@@ -96,6 +96,10 @@ def name_headings(tree: BeautifulSoup, anchors: Anchors) -> None:
 def frame_tables(tree: BeautifulSoup) -> None:
     """A wide table scrolls in its own box: on a phone the page stays as wide as the screen."""
     for table in tree.find_all("table"):
+        for head in table.find_all("th"):
+            # A screen reader announces each column by its head.
+            if not head.get_text(strip=True) and head.find("img") is None:
+                head.name = "td"
         table.wrap(tree.new_tag("div", attrs={"class": "table", "tabindex": "0"}))
 
 

@@ -16,7 +16,7 @@ FENCE = re.compile(r"^\s*(```|~~~)\s*(\S*)")
 ELSEWHERE = re.compile(r"^<!-- tested by: ([a-z ]+) -->$")
 UNTIL = re.compile(r"^<!-- runs until: (.+) -->$")
 NOT_RUN = re.compile(r"^\*Not run by the tests: (.+)\.\*$")
-# `cuda` and `rust` are compiled and run by crates/kernels/tests/pages.rs, on the pages that it names.
+# `cuda` and `rust` are compiled and run by crates/kernels/tests/pages.rs, on the pages that it names; a crate's README also by rustdoc.
 LANGUAGES = {"sh": "run", "cuda": "rust tests", "rust": "rust tests", "text": "", "json": "", "yaml": "", "toml": ""}
 
 

@@ -3,3 +3,7 @@
 
 class NotReadyError(Exception):
     """Why no Rust kernel can start yet, and what to do."""
+
+
+# How `lesson.join` speaks to the relay: by what its cell shows.
+CLASS = "application/vnd.gpulab.class+json"

@@ -17,16 +17,19 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from env.kernel_cache import progress, recipe
-from env.relay import NotReadyError, memory
+from env.relay import CLASS, NotReadyError, memory
 from env.relay import help as helping
 from env.relay.evcxr import RELAY, Evcxr
-from env.relay.output import Errors, Text, readable
+from env.relay.output import LINES, Errors, Text, readable
 from env.relay.wire import Message, Wire
+
+if TYPE_CHECKING:
+    from env.relay.classroom import Classroom
 
 INFO = {
     "status": "ok",
@@ -80,6 +83,10 @@ class Cell:
         self.reply: list[bytes] | None = None
         self.idle: Message | None = None
         self.done_at: float | None = None
+        # Until when it waits for the answer of the class that it joins; what a class is told of it.
+        self.joins: float | None = None
+        self.predicted: list[str] = []
+        self.verdicts: list[dict[str, Any]] = []
         # The output that tells of more lines: its name, and when it was renewed.
         self.notes: dict[str, tuple[str, float]] = {}
 
@@ -95,6 +102,9 @@ class Relay:
         self.wire = Wire(connection.get("key", ""))
         self.start, self.evcxr = start, None
         self.memory = memory.Memory()
+        # The class that this notebook has joined, and what names the notebook there: it stays the same when the kernel is restarted.
+        self.classroom: Classroom | None = None
+        self.secret = connection.get("key", "").encode()
         self.context = zmq.Context.instance()
         # In this order they are read: a Stop ends what ran when it was pressed, and no cell that came after it.
         kinds = {"control": zmq.ROUTER, "shell": zmq.ROUTER, "stdin": zmq.ROUTER, "iopub": zmq.PUB, "hb": zmq.REP}
@@ -284,9 +294,46 @@ class Relay:
             self.pass_on(message, self.error(cell, message.content))
         elif cell.locked and message.content.get("data") == {"text/plain": ""}:
             return
+        elif CLASS in message.content.get("data", {}):
+            self.join(cell, message)
         else:
             cell.showed = cell.showed or message.kind == "execute_result"
             self.pass_on(message)
+            if self.classroom:
+                cell.verdicts += self.classroom.verdicts(message.content.get("data", {}))
+
+    def join(self, cell: Cell, message: Message) -> None:
+        """A cell has called `lesson.join`, `submit` or `leave`; it ends with the answer, or without one after a short time."""
+        # Only who joins a class pays for what it takes.
+        from env.relay import classroom
+
+        data = dict(message.content["data"])
+        asked = classroom.joining(data)
+        if any(data.values()):
+            self.pass_on(message, {**message.content, "data": data})
+        if "source" in asked:
+            if self.classroom:
+                self.classroom.submit(str(asked.get("task")), str(asked["source"]))
+                cell.joins = time.monotonic() + classroom.SUBMIT_S
+            else:
+                text = (
+                    "contest: this notebook has joined no class\nnext: lesson.join(address, code), then submit again\n"
+                )
+                self.publish("stream", {"name": "stdout", "text": text}, cell.request.header)
+            return
+        before, self.classroom = self.classroom, None
+        if asked.get("address") is not None:
+            self.classroom = classroom.Classroom(asked, self.secret, lambda: self.ring.send(b"!"), before)
+            cell.joins = time.monotonic() + classroom.JOIN_S
+        else:
+            if before:
+                before.leave()
+            text = (
+                "class: left; nothing more is sent, and what was sent is deleted"
+                if before
+                else "class: this notebook has joined none"
+            )
+            self.publish("stream", {"name": "stdout", "text": f"{text}\n"}, cell.request.header)
 
     def stream(self, cell: Cell, message: Message) -> None:
         """A line that the cell printed."""
@@ -294,6 +341,8 @@ class Relay:
         changed = cell.errors.line(text) if name == "stderr" else text
         if not changed:
             return
+        if self.classroom and "predict" in text and len(cell.predicted) < LINES:
+            cell.predicted += text.splitlines()
         shown = cell.texts[name].add(changed)
         if shown == text:
             self.pass_on(message)
@@ -342,11 +391,21 @@ class Relay:
         for name, text in cell.texts.items():
             if text.more:
                 self.note(cell, name, done=True)
+        if self.classroom:
+            self.classroom.cell(cell)
+            news = self.classroom.news()
+            if news:
+                self.publish("stream", {"name": "stdout", "text": news}, cell.request.header)
         assert cell.reply is not None
         assert cell.idle is not None
         self.front["shell"].send_multipart(cell.reply)
         self.pass_on(cell.idle)
         self.cell = None
+
+    def joining(self, cell: Cell, now: float) -> bool:
+        """Whether the cell waits for the class: for an answer when it joins, for a verdict when it submits."""
+        waits = cell.joins is not None and now < cell.joins and cell.stopped is None
+        return waits and self.classroom is not None and self.classroom.busy
 
     # Cells and evcxr's life.
 
@@ -355,7 +414,7 @@ class Relay:
         now = time.monotonic()
         if self.evcxr and self.evcxr.process.poll() is not None:
             self.lost(self.evcxr)
-        if self.cell and self.cell.ended(now):
+        if self.cell and self.cell.ended(now) and not self.joining(self.cell, now):
             self.finish(self.cell)
         while self.asked and (self.evcxr is None or self.evcxr.ready) and not self.preparing:
             channel, request = self.asked.pop(0)
@@ -475,7 +534,9 @@ class Relay:
     def wait_ms(self) -> int | None:
         """How long nothing needs to be done unless a message comes."""
         if self.cell and self.cell.done_at is not None:
-            return max(0, int((self.cell.done_at - time.monotonic()) * 1000) + 1)
+            now = time.monotonic()
+            until = self.cell.joins if self.cell.joins and self.joining(self.cell, now) else self.cell.done_at
+            return max(0, int((until - now) * 1000) + 1)
         waits = self.queue and not self.cell
         return int(LOOK_S * 1000) if waits or self.evcxr is None or not self.evcxr.ready else None
 

@@ -1,7 +1,7 @@
 """A stand-in for evcxr_jupyter: it speaks its messages, as it sends them, and runs a few words instead of Rust.
 
 `print N` prints lines, `panic`, `ask` (an error by `?`), `die` (the process that runs the cells), `exit` (the kernel),
-`loop` (until it is interrupted), `value TEXT`.
+`loop` (until it is interrupted), `value TEXT`, `say TEXT` (a line), `class JSON` (as `lesson.join`), `verdict JSON`.
 """
 
 from __future__ import annotations
@@ -70,6 +70,11 @@ class StandIn:
             self.stderr("invalid digit found in string\n", message)
         elif word == "value":
             self.tell("execute_result", {"data": {"text/plain": rest}, "metadata": {}, "execution_count": 2}, message)
+        elif word == "say":
+            self.tell("stream", {"name": "stdout", "text": rest.partition("\n")[0] + "\n"}, message)
+        elif word in ("class", "verdict"):
+            data = {f"application/vnd.gpulab.{word}+json": json.loads(rest)}
+            self.tell("execute_result", {"data": data, "metadata": {}, "execution_count": 2}, message)
         elif word in ("die", "loop"):
             if word == "loop":
                 self.interrupted()

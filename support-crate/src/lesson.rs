@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::measurement::{Backend, Measurement, MemoryPoint, Span};
 use crate::{cpu, results};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// One running lesson. Everything that it measures is tagged with its name and appended to `results/metrics.csv`.
 ///
@@ -330,6 +330,39 @@ impl Lesson {
             ),
         }
     }
+}
+
+impl Lesson {
+    /// From now on this notebook sends the teacher's machine its predictions, what it measured of them, the exercises' verdicts, and
+    /// which cells have run: `address` and `code` stand on the teacher's screen (`make class`). No name and no code of yours is sent. Cells
+    /// never wait for it, and what cannot be sent is kept for later.
+    ///
+    /// The relay between Jupyter and this process sends, since it sees what cells show; elsewhere than in a notebook this prints a
+    /// few lines and does nothing.
+    pub fn join(&self, address: &str, code: &str) {
+        tell_relay(&json!({"lesson": self.name, "address": address, "code": code}));
+    }
+
+    /// [`Lesson::join`] under a name, which the teacher's table then shows.
+    pub fn join_as(&self, address: &str, code: &str, name: &str) {
+        tell_relay(&json!({"lesson": self.name, "address": address, "code": code, "name": name}));
+    }
+
+    /// Sends a kernel's source to the contest of the class that this notebook has joined, if the teacher holds one for that task
+    /// (`transpose`, `row_sums`); the cell shows whether it is right, and its place.
+    pub fn submit(&self, task: &str, source: &str) {
+        tell_relay(&json!({"lesson": self.name, "task": task, "source": source}));
+    }
+
+    /// Ends what [`Lesson::join`] began, and deletes what the teacher's machine has of this notebook.
+    pub fn leave(&self) {
+        tell_relay(&json!({"lesson": self.name}));
+    }
+}
+
+/// Says it in the cell's output, where the relay takes it out (`env/relay`).
+fn tell_relay(asked: &Value) {
+    println!("EVCXR_BEGIN_CONTENT application/vnd.gpulab.class+json\n{asked}\nEVCXR_END_CONTENT");
 }
 
 /// What the cell with `on_gpu("title"` printed, in a notebook that was executed.

@@ -74,6 +74,10 @@ fn the_device_library_does_what_it_says() {
     assert!(warp::all(warp::ALL, true) && !warp::any(warp::ALL, false));
     let half = F16::from_f32(0.5).to_f32() + Bf16::from_f32(0.5).to_f32();
     y *= half.fma(2.0, -1.0) * 16.0_f32.square_root() * 0.25;
+    y *= (Bf16::pair_from_f32(0.5, 1.0) == 0x3f80_3f00) as u32 as f32;
+    let (fours, four) = (shared!(FOURS: [Vec4<u32>; 128]), Vec4 { x: t as u32, y: 1, z: u32::MAX, w: 3 });
+    fours.set(t, four);
+    y *= (fours.get(t) == four) as u32 as f32;
     if let Some(out) = out.own(index_1d()) {
         *out = y;
     }

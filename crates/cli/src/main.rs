@@ -19,7 +19,7 @@ mod verify;
 
 use clap::{CommandFactory, Parser};
 use gpulab::error::Result;
-use gpulab_lessons::machine;
+use gpulab_lessons::{contest, machine};
 use options::{Command, Data, Gpulab};
 use std::fmt::Display;
 use std::io::Write;
@@ -73,6 +73,7 @@ fn answer(command: Command) -> Result<String> {
         Command::ExportOnnx(options) => export::export(options),
         #[cfg(feature = "onnx")]
         Command::TrtBenchmark(options) => benchmark::trt_benchmark(&options),
+        Command::Contest { task, gpu } => contest(&task, gpu),
         Command::Report(options) => report::of_results(options),
         Command::Monitor(options) => monitor::monitor(&options),
         Command::TrainSharded(options) => train_sharded::train(&options),
@@ -83,12 +84,22 @@ fn answer(command: Command) -> Result<String> {
     }
 }
 
+/// The entry comes whole before anything is run; the verdict is the last line, behind whatever the kernel prints.
+fn contest(task: &str, gpu: bool) -> Result<String> {
+    let task = contest::Task::named(task)?;
+    let source = std::io::read_to_string(std::io::stdin()).map_err(|error| {
+        gpulab::Error::invalid(format!("the entry cannot be read: {error}"), "give a text in UTF-8")
+    })?;
+    Ok(contest::answer(task, &source, gpu).to_string())
+}
+
 /// A command that this program was built without.
 #[cfg(not(all(feature = "onnx", feature = "serve")))]
 fn absent(command: &Command) -> gpulab::error::Error {
     let (name, with, build) = match command {
         Command::Verify { .. }
         | Command::Demo(_)
+        | Command::Contest { .. }
         | Command::Report(_)
         | Command::Monitor(_)
         | Command::TrainSharded(_) => {
@@ -179,6 +190,7 @@ mod tests {
             ("export-onnx check", ErrorKind::MissingRequiredArgument, "gpulab export-onnx check"),
             ("trt-benchmark --batches 1,0", ErrorKind::ValueValidation, "gpulab trt-benchmark"),
             ("trt-benchmark --modell x", ErrorKind::UnknownArgument, "gpulab trt-benchmark"),
+            ("contest", ErrorKind::MissingRequiredArgument, "gpulab contest"),
             ("report --out", ErrorKind::InvalidValue, "gpulab report"),
             ("monitor --interval 0", ErrorKind::ValueValidation, "gpulab monitor"),
             ("monitor --gpu x", ErrorKind::ValueValidation, "gpulab monitor"),
@@ -205,7 +217,7 @@ mod tests {
     fn every_command_has_help() {
         let all = Gpulab::command();
         let names: Vec<&str> = all.get_subcommands().map(|command| command.get_name()).collect();
-        assert_eq!(names.len(), 12);
+        assert_eq!(names.len(), 13);
         for name in names {
             let error = Gpulab::try_parse_from(["gpulab", name, "--help"]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{name}");

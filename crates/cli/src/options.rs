@@ -45,6 +45,14 @@ pub enum Command {
     /// ONNX Runtime on the CPU, CUDA, TensorRT in fp32 and fp16, CoreML; those that are missing are named, each with the
     /// command that adds it. Without --model it is the CNN of lesson 20, beside candle.
     TrtBenchmark(TrtBenchmark),
+    /// Judge a kernel for the contest of a class: CUDA C from the standard input, a line of JSON to the standard output
+    Contest {
+        /// transpose or row_sums
+        task: String,
+        /// Time it on the NVIDIA GPU, too
+        #[arg(long)]
+        gpu: bool,
+    },
     /// Summarise results/metrics.csv: CPU against GPU by experiment (`make report`)
     Report(ReportOptions),
     /// Watch the GPUs: utilisation, memory, power, clocks, alerts; record, replay, export to Prometheus (`make monitor`)

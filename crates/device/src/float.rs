@@ -57,6 +57,18 @@ impl Bf16 {
         Bf16(bits)
     }
 
+    /// Rounds two numbers, the first into the lower half (`__floats2bfloat162_rn`).
+    #[inline(always)]
+    pub fn pair_from_f32(low: f32, high: f32) -> u32 {
+        let bits;
+        // SAFETY: arithmetic on registers.
+        unsafe {
+            asm!("cvt.rn.bf16x2.f32 {}, {}, {};", out(reg32) bits, in(reg32) high, in(reg32) low,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        bits
+    }
+
     /// The same number in 32 bits.
     #[inline(always)]
     pub fn to_f32(self) -> f32 {

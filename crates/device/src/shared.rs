@@ -62,26 +62,35 @@ numbers! {
     Bf16, u16, reg16, "b16": |x: Bf16| x.0, Bf16;
 }
 
-impl Shared for Vec4<f32> {
-    #[inline(always)]
-    unsafe fn load(address: u32) -> Self {
-        let (x, y, z, w);
-        // SAFETY: the caller's.
-        unsafe {
-            asm!("ld.shared.v4.f32 {{{}, {}, {}, {}}}, [{}];", out(reg32) x, out(reg32) y, out(reg32) z, out(reg32) w,
-                in(reg32) address, options(pure, readonly, nostack, preserves_flags));
-        }
-        Vec4 { x, y, z, w }
-    }
+macro_rules! fours {
+    ($($kind:ty, $width:literal;)*) => {$(
+        impl Shared for Vec4<$kind> {
+            #[inline(always)]
+            unsafe fn load(address: u32) -> Self {
+                let (x, y, z, w);
+                // SAFETY: the caller's.
+                unsafe {
+                    asm!(concat!("ld.shared.v4.", $width, " {{{}, {}, {}, {}}}, [{}];"), out(reg32) x, out(reg32) y,
+                        out(reg32) z, out(reg32) w, in(reg32) address, options(pure, readonly, nostack, preserves_flags));
+                }
+                Vec4 { x, y, z, w }
+            }
 
-    #[inline(always)]
-    unsafe fn store(address: u32, value: Self) {
-        // SAFETY: the caller's.
-        unsafe {
-            asm!("st.shared.v4.f32 [{}], {{{}, {}, {}, {}}};", in(reg32) address, in(reg32) value.x, in(reg32) value.y,
-                in(reg32) value.z, in(reg32) value.w, options(nostack, preserves_flags));
+            #[inline(always)]
+            unsafe fn store(address: u32, value: Self) {
+                // SAFETY: the caller's.
+                unsafe {
+                    asm!(concat!("st.shared.v4.", $width, " [{}], {{{}, {}, {}, {}}};"), in(reg32) address, in(reg32) value.x,
+                        in(reg32) value.y, in(reg32) value.z, in(reg32) value.w, options(nostack, preserves_flags));
+                }
+            }
         }
-    }
+    )*};
+}
+
+fours! {
+    f32, "f32";
+    u32, "u32";
 }
 
 /// An array in shared memory: all threads of a block have the same one. A copy of this is the same array.

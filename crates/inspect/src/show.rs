@@ -2,7 +2,7 @@
 
 use super::words::{counted, grouped, place, ratio, sides, together, volume};
 use super::{Finding, Inspection};
-use gpulab_measure::html::{escape, marked};
+use gpulab_measure::html::{BAD, badge, escape, marked};
 use std::fmt;
 
 /// What stands below the table.
@@ -72,11 +72,10 @@ impl Inspection {
         let said: Vec<String> = said.into_iter().map(marked).collect();
         let code = if text.is_empty() { String::new() } else { format!("<br><code>{}</code>", escape(&text)) };
         let next = if next.is_empty() { String::new() } else { format!("<br><em>next: {}</em>", marked(next)) };
-        // A middle tone, legible on light and on dark pages.
         format!(
-            "<div style=\"border-left:4px solid #d55e00;padding:.2em .8em;margin:.5em 0\">\
-             <strong style=\"color:#d55e00\">{}</strong> {}{code}<br>{}{next}</div>\n",
-            findings[0].kind.words(),
+            "<div style=\"border-left:4px solid {BAD};padding:.2em .8em;margin:.5em 0\">\
+             {} {}{code}<br>{}{next}</div>\n",
+            badge(findings[0].kind.words(), BAD),
             escape(&place),
             said.join("<br>")
         )

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`blocks`] | a small network of equal blocks in bf16, to shard |
 //! | [`check`] | the exercises' checks |
+//! | [`contest`] | the contest of a class: entries judged on secret inputs, and ranked by counters |
 //! | [`practice`] | a launch queue and a memory pool to practise on, on any machine |
 //! | [`device`] | one program for CPU and GPU, and the mistakes of two memories |
 //! | [`machine`] | what this machine has, and how to add what is missing |
@@ -11,6 +12,7 @@
 
 pub mod blocks;
 pub mod check;
+pub mod contest;
 pub mod device;
 pub mod machine;
 pub mod practice;

@@ -1,5 +1,23 @@
 //! Text on a page: verdicts, findings.
 
+/// What is right, or best: dark enough for white letters upon it.
+pub const GOOD: &str = "#00785a";
+/// What is wrong, likewise.
+pub const BAD: &str = "#b34a00";
+
+/// HTML of a word in white on a ground of this color, which is read on light and on dark pages alike: no color of letters has
+/// enough contrast on both.
+///
+/// ```
+/// use gpulab_measure::html::{GOOD, badge};
+///
+/// assert!(badge("PASS", GOOD).contains(">PASS</strong>"));
+/// ```
+pub fn badge(text: &str, ground: &str) -> String {
+    let style = format!("background:{ground};color:#fff;padding:.05em .4em;border-radius:.25em");
+    format!("<strong style=\"{style}\">{}</strong>", escape(text))
+}
+
 /// HTML of a text in which code stands between backticks.
 pub fn marked(text: &str) -> String {
     let parts: Vec<String> = text.split('`').map(escape).collect();

@@ -1,6 +1,6 @@
 //! A table of figures as text and as a piece of a page, for what shows itself in both forms.
 
-use crate::html::{escape, marked};
+use crate::html::{GOOD, badge, escape, marked};
 
 /// A table: the first column holds names, the others figures.
 #[derive(Debug, Clone, Default)]
@@ -108,12 +108,8 @@ impl Table {
             .iter()
             .map(|row| {
                 let cells = row.iter().enumerate().map(|(at, cell)| {
-                    let text = escape(&cell.text);
-                    // Middle tones, legible on light and on dark pages.
-                    let text = match cell.best {
-                        true => format!("<strong style=\"color:#00946c\">{text}</strong>"),
-                        false => text,
-                    };
+                    let text = if cell.best { badge(&cell.text, GOOD) } else { escape(&cell.text) };
+                    // A middle tone, legible on light and on dark pages.
                     let ground = if cell.flagged { ";background:rgba(213,94,0,.28)" } else { "" };
                     format!("<td style=\"{}{ground}\">{text}</td>", style(at))
                 });
@@ -124,7 +120,7 @@ impl Table {
             if self.title.is_empty() { String::new() } else { format!("<strong>{}</strong>", escape(&self.title)) };
         let notes: Vec<String> = self.notes.iter().map(|note| marked(note).replace('\n', "<br>")).collect();
         format!(
-            "<div class=\"gpulab-table\" style=\"overflow-x:auto;color:var(--jp-content-font-color1,inherit)\">{title}\
+            "<div class=\"gpulab-table\" tabindex=\"0\" style=\"overflow-x:auto;color:var(--jp-content-font-color1,inherit)\">{title}\
              <table style=\"margin:.4em 0;font-size:92%;color:inherit;table-layout:auto;border-collapse:collapse\">\
              <thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table><small>{}</small></div>\n",
             notes.join("<br>")

@@ -11,6 +11,7 @@ use crate::error::SourceLine;
 /// PTX, which ptxas may still merge, unroll or turn into predicates. `wmma.load` and `wmma.store` count as the loads
 /// and stores that ptxas makes of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// PTX instructions executed, once a warp. Near `smsp__inst_executed.sum`, which counts SASS.
     pub warp_instructions: u64,

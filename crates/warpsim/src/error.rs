@@ -7,6 +7,7 @@ pub(crate) type Result<T> = std::result::Result<T, SimulatorError>;
 
 /// Why the simulator could not do as asked; the text ends with the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SimulatorError {
     /// The text is not PTX as this crate knows it.
     Syntax {

@@ -6,6 +6,7 @@ use crate::error::SourceLine;
 
 /// The kind of a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Kind {
     /// An access outside every buffer, array or parameter.
     OutOfBounds,

@@ -36,6 +36,11 @@
 //! its line. Mistakes of a kernel (an access out of bounds, a barrier that not all threads reach) are
 //! [`Finding`]s of the launch's [`Report`]; a faulty access itself is skipped, and a faulty load leaves its register.
 
+// What README.md shows is run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod block_order;
 mod cfg;
 pub mod cli;

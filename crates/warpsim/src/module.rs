@@ -24,6 +24,7 @@ pub(crate) struct Inner {
 
 /// What a kernel is made of.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct KernelInfo {
     /// Its name in the PTX.
     pub name: String,
@@ -43,6 +44,7 @@ pub struct KernelInfo {
 
 /// What the simulator makes of each kernel of a PTX file, good or not.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Survey {
     /// Kernels that can run.
     pub kernels: Vec<KernelInfo>,

@@ -10,6 +10,7 @@ use crate::watch::WarpAccess;
 
 /// Result of a launch.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Report {
     /// Counts of the whole launch.
     pub counters: Counters,

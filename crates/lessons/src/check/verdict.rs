@@ -1,7 +1,7 @@
 //! What a check says, also about code that panics or does not come back, and its hints, one after the other.
 
 use gpulab::error::Error;
-use gpulab::html::{escape, marked};
+use gpulab::html::{BAD, GOOD, badge, escape, marked};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -232,11 +232,10 @@ impl Verdict {
         let none = Told { what: String::new(), meaning: String::new(), idea: None };
         let Told { what, meaning, .. } = self.wrong.as_ref().unwrap_or(&none);
         let verdict = if self.passed() { "PASS" } else { "NOT YET" };
-        // Middle tones, legible on light and on dark pages.
-        let color = if self.passed() { "#00946c" } else { "#d55e00" };
+        let color = if self.passed() { GOOD } else { BAD };
         let mut html = format!(
-            "<div style=\"border-left:4px solid {color};padding:.2em .8em\"><strong style=\"color:{color}\">{verdict}\
-             </strong> <code>{}</code>",
+            "<div style=\"border-left:4px solid {color};padding:.2em .8em\">{} <code>{}</code>",
+            badge(verdict, color),
             escape(&self.exercise)
         );
         if !self.passed() {

@@ -1,9 +1,10 @@
 //! Integer arithmetic; float arithmetic is next door.
 
+use super::fail::Fail;
 use super::float;
 use super::modifiers::Modifiers;
+use super::operands::{binary, count, fit, out, ternary, unary};
 use super::slots::Slots;
-use super::{Fail, slots};
 use crate::op::{Bin, Op, Tri, Un};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Type;
@@ -117,52 +118,4 @@ fn dot(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op,
     let (a_signed, b_signed) = (a.signed(), b.signed());
     let f = if m.base == "dp4a" { Tri::Dp4a { a_signed, b_signed } } else { Tri::Dp2a { a_signed, b_signed, high } };
     ternary(slots, operands, Type::U32, f)
-}
-
-pub(super) fn count(wanted: usize) -> Fail {
-    Fail::new(format!("{wanted} operands are expected"))
-}
-
-/// Cuts an immediate to the width of a 16-bit operand.
-pub(super) fn fit(operand: &Operand, ty: Type) -> Operand {
-    match operand {
-        Operand::Int(value) if ty.bytes() < 4 => Operand::Int(value & ((1 << (8 * ty.bytes())) - 1)),
-        other => other.clone(),
-    }
-}
-
-/// Row of a result of this width.
-pub(super) fn out(slots: &Slots, operand: &Operand, wide: bool) -> Result<u32, Fail> {
-    let row = slots.row(operand)?;
-    if row.wide == wide {
-        Ok(row.slot)
-    } else {
-        Err(Fail::new(format!("the result {} is of another size than the instruction", slots::text(operand))))
-    }
-}
-
-pub(super) fn unary(slots: &mut Slots, operands: &[Operand], ty: Type, f: Un) -> Result<Op, Fail> {
-    let [d, a] = operands else { return Err(count(2)) };
-    let wide = ty.bytes() == 8;
-    let (d, a) = (out(slots, d, wide)?, slots.source(&fit(a, ty), wide)?);
-    Ok(if wide { Op::Un64 { f, d, a } } else { Op::Un32 { f, d, a } })
-}
-
-pub(super) fn binary(slots: &mut Slots, operands: &[Operand], ty: Type, f: Bin) -> Result<Op, Fail> {
-    let [d, a, b] = operands else { return Err(count(3)) };
-    let wide = ty.bytes() == 8;
-    let shift = matches!(f, Bin::Shl | Bin::Shl16 | Bin::Shr { .. } | Bin::Shr16 { .. });
-    let d = out(slots, d, wide)?;
-    let a = slots.source(&fit(a, ty), wide)?;
-    let b = if shift { slots.source(b, false)? } else { slots.source(&fit(b, ty), wide)? };
-    Ok(if wide { Op::Bin64 { f, d, a, b } } else { Op::Bin32 { f, d, a, b } })
-}
-
-pub(super) fn ternary(slots: &mut Slots, operands: &[Operand], ty: Type, f: Tri) -> Result<Op, Fail> {
-    let [d, a, b, c] = operands else { return Err(count(4)) };
-    let wide = ty.bytes() == 8;
-    let d = out(slots, d, wide)?;
-    let mut source = |o: &Operand| slots.source(&fit(o, ty), wide);
-    let (a, b, c) = (source(a)?, source(b)?, source(c)?);
-    Ok(if wide { Op::Tri64 { f, d, a, b, c } } else { Op::Tri32 { f, d, a, b, c } })
 }

@@ -1,6 +1,6 @@
 //! Atomics and reductions (PTX ISA, "atom", "red").
 
-use super::Fail;
+use super::fail::Fail;
 use super::flow::ANYWHERE;
 use super::memory::{HINTS, SPACES, address, sink, without_policy};
 use super::modifiers::Modifiers;

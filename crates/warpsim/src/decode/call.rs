@@ -1,6 +1,7 @@
 //! Calls of device functions: the function's body takes the place of the call.
 
-use super::{Decoder, Fail, recursion};
+use super::fail::Fail;
+use super::{Decoder, recursion};
 use crate::op::{Assertion, Op, Print};
 use crate::ptx::ast::{Instruction, Operand};
 use crate::ptx::types::Space;

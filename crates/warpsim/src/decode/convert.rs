@@ -1,8 +1,8 @@
 //! `cvt` (PTX ISA, "cvt").
 
-use super::Fail;
-use super::arithmetic::{count, fit, unary};
+use super::fail::Fail;
 use super::modifiers::Modifiers;
+use super::operands::{count, fit, unary};
 use super::slots::Slots;
 use crate::op::{Convert, Element, FloatFn, FloatMode, Op, Round, ToInt, Un};
 use crate::ptx::ast::Operand;

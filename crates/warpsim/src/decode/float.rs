@@ -1,8 +1,8 @@
 //! Float arithmetic: f32, f64, f16, bf16.
 
-use super::Fail;
-use super::arithmetic::{binary, ternary, unary};
+use super::fail::Fail;
 use super::modifiers::Modifiers;
+use super::operands::{binary, ternary, unary};
 use super::slots::Slots;
 use crate::op::{Bin, FloatFn, FloatMode, FloatOp, Halves, Op, Round, Tri, Un};
 use crate::ptx::ast::Operand;
@@ -58,7 +58,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand], ty: Ty
         }
         // `copysign d, a, b`: the sign of a, the magnitude of b (PTX ISA, "copysign").
         "copysign" => {
-            let [d, a, b] = operands else { return Err(super::arithmetic::count(3)) };
+            let [d, a, b] = operands else { return Err(super::operands::count(3)) };
             binary(slots, &[d.clone(), b.clone(), a.clone()], ty, two(FloatOp::Copysign))?
         }
         "fma" | "mad" => match halves {

@@ -1,10 +1,9 @@
 //! Hopper's own instructions: the copy engine's bulk copies, and products of a warpgroup.
 
-use super::Fail;
-use super::arithmetic::count;
-use super::matrix::{file_registers, pending, wanted};
+use super::fail::Fail;
 use super::memory::address;
 use super::modifiers::Modifiers;
+use super::operands::{count, file_registers, pending, wanted};
 use super::slots::Slots;
 use crate::op::{Bulk, Described, Element, Engine, Left, Op, Route, Sparse, Wgmma};
 use crate::ptx::ast::Operand;

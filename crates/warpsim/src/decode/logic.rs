@@ -1,11 +1,11 @@
 //! Bits, comparisons, selections.
 
-use super::Fail;
-use super::arithmetic::{binary, count, fit, out, ternary, unary};
+use super::fail::Fail;
 use super::modifiers::Modifiers;
+use super::operands::{binary, comparison, count, fit, out, ternary, unary, view};
 use super::rare;
 use super::slots::Slots;
-use crate::op::{Bin, Cmp, Compare, Logic, Op, Tri, Un, View};
+use crate::op::{Bin, Compare, Logic, Op, Tri, Un};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Type;
 
@@ -139,48 +139,4 @@ fn compare(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result
     let (a, b) = (slots.source(&fit(a, ty), wide)?, slots.source(&fit(b, ty), wide)?);
     let compare = Compare { cmp, view, d, not_d, a, b, with };
     Ok(if wide { Op::Compare64(compare) } else { Op::Compare32(compare) })
-}
-
-/// Takes the name of a comparison.
-pub(super) fn comparison(m: &mut Modifiers) -> Result<Cmp, Fail> {
-    let names = [
-        ("eq", Cmp::Eq),
-        ("ne", Cmp::Ne),
-        ("lt", Cmp::Lt),
-        ("le", Cmp::Le),
-        ("gt", Cmp::Gt),
-        ("ge", Cmp::Ge),
-        // Unsigned names of the integer comparisons.
-        ("lo", Cmp::Lt),
-        ("ls", Cmp::Le),
-        ("hi", Cmp::Gt),
-        ("hs", Cmp::Ge),
-        ("equ", Cmp::Equ),
-        ("neu", Cmp::Neu),
-        ("ltu", Cmp::Ltu),
-        ("leu", Cmp::Leu),
-        ("gtu", Cmp::Gtu),
-        ("geu", Cmp::Geu),
-        ("num", Cmp::Num),
-        ("nan", Cmp::Nan),
-    ];
-    m.choice(&names).ok_or_else(|| Fail::new("its comparison is unknown"))
-}
-
-/// How a comparison reads operands of a type.
-pub(super) fn view(ty: Type, cmp: Cmp, ftz: bool) -> Result<View, Fail> {
-    let view = match ty {
-        Type::F32 | Type::F64 => View::Float { ftz },
-        Type::F16 => View::Half { brain: false },
-        Type::Bf16 => View::Half { brain: true },
-        Type::F16x2 | Type::Bf16x2 => return Err(Fail::new("packed comparisons")),
-        Type::S16 => View::Signed16,
-        _ if ty.signed() => View::Signed,
-        _ => View::Unsigned,
-    };
-    let float_only = !matches!(cmp, Cmp::Eq | Cmp::Ne | Cmp::Lt | Cmp::Le | Cmp::Gt | Cmp::Ge);
-    if ftz && matches!(view, View::Half { .. }) || float_only && !ty.float() {
-        return Err(Fail::new("the comparison does not fit the type"));
-    }
-    Ok(view)
 }

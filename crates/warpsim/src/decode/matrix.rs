@@ -1,9 +1,9 @@
 //! Tensor-core instructions of a warp (`mma.sync`, `ldmatrix`), and copies that a GPU does in the background.
 
-use super::Fail;
-use super::arithmetic::count;
+use super::fail::Fail;
 use super::memory::address;
 use super::modifiers::Modifiers;
+use super::operands::{count, file_registers, pending, wanted};
 use super::slots::Slots;
 use crate::op::{Copy, Element, Engine, Fragment, LoadMatrix, Mma, Op, Slot, Sparse, Spread};
 use crate::ptx::ast::Operand;
@@ -15,23 +15,7 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
         "cp" => copy(slots, m, operands),
         "ldmatrix" => load(slots, m, operands),
         "stmatrix" => store(slots, m, operands),
-        "wmma" => super::wmma::decode(slots, m, operands),
         _ => mma(slots, m, operands),
-    }
-}
-
-pub(super) fn wanted(m: &mut Modifiers, names: &[&str]) -> Result<(), Fail> {
-    match names.iter().find(|name| !m.take(name)) {
-        None => Ok(()),
-        Some(name) => Err(Fail::new(format!("the form without `.{name}`"))),
-    }
-}
-
-/// How many groups may be unfinished.
-pub(super) fn pending(operands: &[Operand]) -> Result<u32, Fail> {
-    match operands {
-        [Operand::Int(count)] => u32::try_from(*count).map_err(|_| Fail::new("so many groups")),
-        _ => Err(Fail::new("the number of groups is a constant")),
     }
 }
 
@@ -152,25 +136,4 @@ fn fragment(
 /// The 32-bit registers of a fragment.
 fn registers(slots: &mut Slots, operand: &Operand, wanted: usize, written: bool) -> Result<Vec<Slot>, Fail> {
     file_registers(slots, operand, (wanted, false), written)
-}
-
-/// The registers of a fragment, 64-bit ones if `wide`.
-pub(super) fn file_registers(
-    slots: &mut Slots,
-    operand: &Operand,
-    (wanted, wide): (usize, bool),
-    written: bool,
-) -> Result<Vec<Slot>, Fail> {
-    let parts = match operand {
-        Operand::Vector(parts) => parts.as_slice(),
-        one => std::slice::from_ref(one),
-    };
-    if parts.len() != wanted {
-        return Err(Fail::new(format!("a fragment has {wanted} registers here")));
-    }
-    let slot = |part: &Operand| match written {
-        true => super::arithmetic::out(slots, part, wide),
-        false => slots.source(part, wide),
-    };
-    parts.iter().map(slot).collect()
 }

@@ -1,9 +1,9 @@
 //! Barriers that lie in shared memory (PTX ISA, "mbarrier").
 
-use super::Fail;
-use super::arithmetic::count;
+use super::fail::Fail;
 use super::memory::{address, sink};
 use super::modifiers::Modifiers;
+use super::operands::count;
 use super::slots::Slots;
 use crate::op::{MBarrier, MBarrierOp, Op};
 use crate::ptx::ast::Operand;

@@ -1,9 +1,9 @@
 //! Moves, loads, stores, atomics, addresses.
 
-use super::Fail;
-use super::arithmetic::{count, fit};
+use super::fail::Fail;
 use super::flow::ANYWHERE;
 use super::modifiers::Modifiers;
+use super::operands::{count, fit};
 use super::slots::Slots;
 use crate::op::{Address, Measured, Op, Row, Transfer};
 use crate::ptx::ast::Operand;
@@ -86,16 +86,15 @@ pub fn decode(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Res
             m.ignore(&["global", "L2", "L2::evict_normal"]);
             Ok(Op::Nop)
         }
-        // A policy is a value that nobody looks into.
-        "createpolicy" => {
+        // A policy (`createpolicy`) is a value that nobody looks into.
+        _ => {
             m.ty()?;
             let kept = ["fractional", "range", "cvt", "L2", "global", "L2::evict_last", "L2::evict_first"];
             m.ignore(&kept);
             m.ignore(&["L2::evict_normal", "L2::evict_unchanged"]);
             let [d, ..] = operands else { return Err(count(2)) };
-            Ok(Op::Mov64 { d: super::arithmetic::out(slots, d, true)?, a: slots.source(&Operand::Int(0), true)? })
+            Ok(Op::Mov64 { d: super::operands::out(slots, d, true)?, a: slots.source(&Operand::Int(0), true)? })
         }
-        _ => super::atomic::decode(slots, m, operands),
     }
 }
 
@@ -114,7 +113,7 @@ fn rank(slots: &mut Slots, m: &mut Modifiers, operands: &[Operand]) -> Result<Op
         [d, a] if !maps => (d, a, None),
         _ => return Err(Fail::new("the number of operands does not fit")),
     };
-    let (d, a) = (super::arithmetic::out(slots, d, wide && maps)?, slots.source(&fit(a, ty), wide)?);
+    let (d, a) = (super::operands::out(slots, d, wide && maps)?, slots.source(&fit(a, ty), wide)?);
     Ok(match rank {
         Some(rank) => Op::Map { wide, d, a, rank },
         None => Op::RankOf { wide, d, a },

@@ -4,6 +4,7 @@ mod arithmetic;
 mod atomic;
 mod call;
 mod convert;
+mod fail;
 mod float;
 pub mod flow;
 mod hopper;
@@ -13,6 +14,7 @@ mod matrix;
 mod mbarrier;
 mod memory;
 mod modifiers;
+mod operands;
 mod order;
 pub mod pointer;
 mod rare;
@@ -29,6 +31,7 @@ use crate::error::{SimulatorError, SourceLine};
 use crate::op::{AtomicOp, Instruction, Op};
 use crate::ptx::ast;
 use crate::ptx::types::Space;
+use fail::Fail;
 use flow::{Flow, Updates};
 pub use layout::{Layout, Symbol};
 use modifiers::Modifiers;
@@ -36,16 +39,6 @@ use slots::{Fill, Slots};
 
 /// Registers and constants of a kernel at most; compilers stay far below.
 const MAX_ROWS: u32 = 1 << 17;
-
-/// Why an instruction is refused.
-#[derive(Debug)]
-pub struct Fail(pub String);
-
-impl Fail {
-    fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
-    }
-}
 
 /// A kernel, ready to run.
 #[derive(Clone, Debug)]
@@ -277,13 +270,13 @@ impl<'a> Decoder<'a> {
 
     fn operation(&mut self, m: &mut Modifiers, operands: &[ast::Operand]) -> Result<Op, Fail> {
         match m.base {
-            "mov" | "ld" | "ldu" | "st" | "cvta" | "atom" | "red" | "isspacep" | "mapa" | "getctarank" | "prefetch"
-            | "prefetchu" | "discard" | "applypriority" | "createpolicy" => {
-                memory::decode(&mut self.slots, m, operands)
-            }
+            "atom" | "red" => atomic::decode(&mut self.slots, m, operands),
+            "mov" | "ld" | "ldu" | "st" | "cvta" | "isspacep" | "mapa" | "getctarank" | "prefetch" | "prefetchu"
+            | "discard" | "applypriority" | "createpolicy" => memory::decode(&mut self.slots, m, operands),
             "mbarrier" => mbarrier::decode(&mut self.slots, m, operands),
             "wgmma" | "setmaxnreg" => hopper::decode(&mut self.slots, m, operands),
-            "cp" | "ldmatrix" | "stmatrix" | "mma" | "wmma" => matrix::decode(&mut self.slots, m, operands),
+            "wmma" => wmma::decode(&mut self.slots, m, operands),
+            "cp" | "ldmatrix" | "stmatrix" | "mma" => matrix::decode(&mut self.slots, m, operands),
             "cvt" => convert::decode(&mut self.slots, m, operands),
             "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "lop3" | "setp" | "set" | "selp"
             | "slct" | "bfe" | "bfi" | "bfind" | "popc" | "clz" | "brev" | "prmt" | "fns" => {

@@ -1,6 +1,6 @@
 //! The dotted parts of an opcode: each must be taken by somebody.
 
-use super::Fail;
+use super::fail::Fail;
 use crate::op::{Element, FloatMode, Round};
 use crate::ptx::types::Type;
 

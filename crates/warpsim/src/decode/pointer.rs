@@ -1,7 +1,8 @@
 //! Calls through pointers: a jump to the function that each lane's address names, among all whose address is taken and
 //! whose parameters fit.
 
-use super::{Decoder, Fail};
+use super::Decoder;
+use super::fail::Fail;
 use crate::op::{Instruction, Op};
 use crate::ptx::ast::{self, Init, Module, Operand, Statement};
 

@@ -1,9 +1,8 @@
 //! Rare instructions: `set` and packed comparisons, carries, parts of words.
 
-use super::Fail;
-use super::arithmetic::{count, fit, out};
-use super::logic::{comparison, view};
+use super::fail::Fail;
 use super::modifiers::Modifiers;
+use super::operands::{comparison, count, fit, out, view};
 use super::slots::Slots;
 use crate::op::{Carry, CarryOp, Cmp, Halves, Logic, More, Op, Parts, PartsOp, Pred, Set, TwoHalves, View};
 use crate::ptx::ast::Operand;

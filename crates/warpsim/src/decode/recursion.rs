@@ -3,8 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::Decoder;
 use super::call::RETURN;
-use super::{Decoder, Fail};
+use super::fail::Fail;
 use crate::op::{Call, Instruction, Kept, Op, Return};
 use crate::ptx::ast::{self, Function, Operand, Statement};
 use crate::ptx::types::Space;

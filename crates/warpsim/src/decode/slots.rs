@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::ptx::ast::Operand;
 use crate::ptx::types::{Space, Type};
 
-use super::Fail;
+use super::fail::Fail;
 use crate::op::{Pred, Row, Slot};
 
 /// Where a declared register lives.

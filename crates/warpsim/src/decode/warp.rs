@@ -1,8 +1,8 @@
 //! Control flow, barriers, exchange between lanes.
 
-use super::Fail;
-use super::arithmetic::{count, out};
+use super::fail::Fail;
 use super::modifiers::Modifiers;
+use super::operands::{count, out};
 use super::slots::Slots;
 use crate::op::{BarrierReduce, Op, Redux, Shuffle, Vote};
 use crate::ptx::ast::Operand;

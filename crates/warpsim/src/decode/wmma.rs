@@ -1,10 +1,9 @@
 //! `wmma`: matrices whose place in the registers is the hardware's own business (PTX ISA, "wmma.load" and its kin).
 
-use super::Fail;
-use super::arithmetic::count;
-use super::matrix::file_registers;
+use super::fail::Fail;
 use super::memory::{SPACES, address};
 use super::modifiers::Modifiers;
+use super::operands::{count, file_registers};
 use super::slots::Slots;
 use crate::op::{Element, Fragment, Mma, Op, Role, Spread, Tile};
 use crate::ptx::ast::Operand;
