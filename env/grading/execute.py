@@ -118,6 +118,7 @@ class Grading:
     def _once(self, started: float) -> bool:
         """One kernel from the top; true when it was lost, and another one has something left to do."""
         self.kernels += 1
+        answered = False
         blank = copy.deepcopy(self.made.notebook)
         # The launcher reads the `:dep` lines of the first cell, and nobody's answers.
         blank.cells = [cell for cell in blank.cells if cell.cell_type == "code"][:1]
@@ -137,6 +138,10 @@ class Grading:
                 why = self._lost(done, kernel.watch.over, left)
                 if why:
                     return self._blame(cell, why, bool(left > self.limits.cell_s))
+                answered = answered or part(cell) == "answer"
+                # Before any answer has run, nobody else can be to blame: no learner gets 0 points for it.
+                if not answered and (wrong := complaints(done)):
+                    raise ToolError(f"the assignment's own cell `{cell.id}` failed: {shorten(wrong)}", "make setup")
                 self._note(cell, done, word)
         return False
 
@@ -169,7 +174,10 @@ class Grading:
         if not name:
             if self.state.judged:
                 return False
-            raise ToolError(f"the assignment's own cell `{cell.id}` failed: {why}", "try it with make assignment TRY=1")
+            raise ToolError(
+                f"the assignment's own cell `{cell.id}` failed: {why}",
+                "make setup, then make grade again; LIMIT=300 on a busy machine",
+            )
         self.state.lost[name] = why
         if part(cell) == "check":
             self.state.judged[name] = Grade(name, self._most(name), 0.0, "ended", why)
