@@ -8,7 +8,7 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book teach slides class assignment grade progress report mnist model train-cpu train-cuda train-mps corpus train-gpt serve export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
+.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book teach slides assignment grade class progress report mnist model train-cpu train-cuda train-mps corpus train-gpt serve export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
 .PHONY: python
 export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS ASSIGNMENT POINTS EXERCISES SUBMISSIONS COURSE LIMIT JOBS ISOLATION
 
