@@ -98,7 +98,7 @@ train-gpt: python ## a GPT learns a text; DEVICE=cuda takes GPT-2's 124M shape; 
 serve: python ## a language model over HTTP, as OpenAI's clients speak it, with a page to chat; ARGS="--model FILE --port 8000 --batch 16 --help"
 	@$(PYTHON) -m env.serve
 
-export-onnx: python ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"
+export-onnx: python ## the trained models as ONNX files, checked by ONNX's own checker; ARGS="cnn --checkpoint FILE --out DIR"; "--web DIR" adds a page that runs them in a browser
 	@$(PYTHON) -m env.onnx
 
 trt-benchmark: python ## latency and throughput of the exported CNN: candle, ONNX Runtime on CPU, CUDA, TensorRT; ARGS="--model FILE --batches 1,32"

@@ -21,7 +21,7 @@ KNOWN = {
     "online softmax": "lessons/31a_flash_attention.html",
     "No Kernel": "docs/troubleshooting.html",
 }
-LOCAL = re.compile("file:|data:")
+LOCAL = re.compile("file:|data:|blob:")
 STEP = "open experiments.html in a browser, and look at its console and at env/book/static/experiments.js"
 NOTHING = "no such word anywhere qzx"
 SHOTS = ["index", "lessons/10_vector_add", "lessons/12a_matmul_tiles", "lessons/31a_flash_attention", "experiments"]

@@ -101,5 +101,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    in_venv.enter()
+    # A class begins in a second: what the set-up builds is for notebooks.
+    in_venv.enter(set_up=False)
     tool(main)

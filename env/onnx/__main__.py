@@ -1,14 +1,16 @@
 """`make export-onnx`: the trained models as ONNX files, checked by ONNX's own checker and compared with candle in ONNX Runtime.
 
-What stands in ARGS goes to the program: `make export-onnx ARGS="gpt --out DIR"`, `ARGS="check FILE"`.
+What stands in ARGS goes to the program: `make export-onnx ARGS="gpt --out DIR"`, `ARGS="check FILE"`. `ARGS="--web DIR"` is for
+this one: it writes a page there that runs the models in a browser.
 """
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from env import in_venv, program
-from env.console import tool
+from env.console import ToolError, tool
 
 
 def written(output: str) -> list[Path]:
@@ -42,12 +44,37 @@ def judge(files: list[Path]) -> int:
     return int(any(not row.equal for row in rows))
 
 
+def split(arguments: list[str]) -> tuple[Path | None, list[str]]:
+    """The page's folder, where one is asked for, and what is the program's."""
+    if arguments[-1:] == ["--web"]:
+        raise ToolError("`--web` names no folder", 'make export-onnx ARGS="--web dist/onnx"')
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--web", type=Path)
+    known, rest = parser.parse_known_args(arguments)
+    if known.web and "check" in rest:
+        raise ToolError("`check` writes no model for a page", 'make export-onnx ARGS="--web dist/onnx"')
+    return known.web, rest
+
+
+def page(files: list[Path], folder: Path) -> None:
+    """The page for what it can run; the CNN in 8 bits is none of it."""
+    from env.onnx.web import write
+
+    first = write.page([path for path in files if path.stem != "cnn-int8"], folder)
+    print(f"written to {first}: open it in a browser")
+
+
 def main() -> int:
     """Builds, exports, checks, compares."""
-    chosen = program.arguments()
+    folder, chosen = split(program.arguments())
     reference = [] if "check" in chosen else ["--reference"]
     status, output = program.answer([program.with_candle("onnx"), "export-onnx", *chosen, *reference])
-    return status or judge(written(output))
+    if status:
+        return status
+    status = judge(files := written(output))
+    if folder:
+        page(files, folder)
+    return status
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from env import command, in_venv, paths
 from env.console import ToolError, problem, seconds
 from env.kernel_cache import build, candle, progress, recipe
-from env.setup import cupti, kernel, nvrtc, onnxruntime, program, python, rust
+from env.setup import cupti, kernel, nvrtc, onnxruntime, onnxruntime_web, program, python, rust
 
 # With less than this, a step that fails most likely failed for want of room.
 ROOM_MB = 64
@@ -118,6 +118,9 @@ def install(
         python.jupyter()
         for step in (nvrtc.nvrtc, cupti.cupti, lambda: onnxruntime.onnxruntime(lines, onnxruntime.wish())):
             lost.extend(attempt(step))
+        if "tests" in groups:
+            # A page of exported models is tried in a browser.
+            lost.extend(attempt(onnxruntime_web.onnxruntime_web))
 
     def rust_row() -> tuple[rust.Toolchain, Path]:
         rust.check_linker()

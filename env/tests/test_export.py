@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
+import numpy
 import pytest
-from env.ci import steps
+from env.ci import browser, steps
+from env.console import ToolError
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+from env.onnx import __main__ as command
 from env.onnx import accuracy, checker, compare
+from env.onnx.web import look, write
+from env.setup import onnxruntime_web as runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 EXACT = ("course/cnn.onnx", "course/gpt.onnx", "external/gpt.onnx", "older/cnn.onnx", "older/gpt.onnx")
@@ -120,3 +126,99 @@ def test_the_checker_sees_what_is_wrong(copy: Path, spoil: str) -> None:
     onnx.save(model, copy)
     with pytest.raises(Exception, match="(kernel_shap|nferred shape|Convolution)"):
         checker.check(copy)
+
+
+# The same files in a browser.
+needs_browser = pytest.mark.skipif(
+    not steps.IN_CI and (browser.chromium() is None or not runtime.FOLDER.is_dir()),
+    reason="no Chromium on PATH, or the set-up found no npm, which fetches ONNX Runtime for browsers",
+)
+
+
+@needs_browser
+def test_a_browser_gives_what_candle_gives(folder: Path, tmp_path: Path) -> None:
+    models = [folder / "course" / "cnn.onnx", folder / "course" / "gpt.onnx"]
+    first = write.page(models, tmp_path / "page")
+    seen = look.look(first, str(browser.chromium()))
+    print(compare.table(seen.rows))
+    calls = [path for model in models for path in model.with_suffix(".reference").iterdir()]
+    assert sorted(row.call for row in seen.rows) == sorted(path.name for path in calls)
+    assert all(row.equal for row in seen.rows), compare.table(seen.rows)
+    assert seen.verdict.startswith(f"{len(calls)} of {len(calls)} calls equal within 0.0001")
+    # The network saw no image, so which digit it says means nothing; but it has looked.
+    for chances in (seen.example, seen.drawn):
+        assert len(chances) == 10 and abs(sum(chances) - 100) < 1
+    assert seen.example != seen.drawn
+    # With its cache the page chose, byte by byte, what one call for the whole text finds most probable.
+    assert seen.written.startswith(look.PROMPT.encode()) and len(seen.written) > 200, seen.written
+    run = compare.session(models[1])
+    ids = numpy.frombuffer(seen.written, dtype=numpy.uint8).astype(numpy.int64)[None]
+    inputs = {"input_ids": ids, "attention_mask": numpy.ones_like(ids), "position_ids": numpy.arange(ids.size)[None]}
+    past = {one.name: numpy.zeros((1, 4, 0, 32), numpy.float32) for one in run.get_inputs()[3:]}
+    logits = run.run(["logits"], {**inputs, **past})[0][0, len(look.PROMPT) - 1 : -1]
+    behind = logits.max(axis=1) - logits[numpy.arange(len(logits)), ids[0, len(look.PROMPT) :]]
+    assert behind.max() < compare.LIMIT, f"byte {behind.argmax()} of {seen.written!r}"
+
+
+@needs_browser
+def test_a_browser_sees_another_weight_and_a_number_that_is_none(copy: Path, tmp_path: Path) -> None:
+    for spoil in (1e-3, numpy.nan):
+        model = onnx.load(copy)
+        bias = next(weight for weight in model.graph.initializer if weight.name == "fc2.bias")
+        numbers = onnx.numpy_helper.to_array(bias).copy()
+        numbers[3] += spoil
+        bias.CopyFrom(onnx.numpy_helper.from_array(numbers, "fc2.bias"))
+        onnx.save(model, copy)
+        first = write.page([copy], tmp_path / "page")
+        with look.page(first, str(browser.chromium())) as page:
+            assert page.inner_text(".verdict").startswith("0 of 4 calls equal")
+            # No model, no place for it.
+            assert not page.is_visible("section.gpt")
+
+
+@pytest.mark.parametrize("arguments", [["--web", "d", "gpt"], ["gpt", "--web=d"]])
+def test_the_page_is_asked_for_beside_what_the_program_takes(arguments: list[str]) -> None:
+    assert command.split(arguments) == (Path("d"), ["gpt"])
+    assert command.split(["gpt", "--out", "x"]) == (None, ["gpt", "--out", "x"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["--web"], "names no folder"), (["check", "--web", "d"], "writes no model")]
+)
+def test_a_page_that_cannot_be_is_refused(arguments: list[str], said: str) -> None:
+    with pytest.raises(ToolError, match=said):
+        command.split(arguments)
+
+
+def test_a_model_that_is_no_page_is_refused(folder: Path) -> None:
+    with pytest.raises(ToolError, match="too large for a page"):
+        write.model(folder / "external" / "gpt.onnx")
+
+
+def test_without_npm_the_reader_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "FOLDER", tmp_path / "lib" / "1.0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolError, match="`npm` is missing.*\nnext: install npm"):
+        runtime.onnxruntime_web()
+
+
+def test_without_a_network_the_reader_is_told_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "FOLDER", tmp_path / "lib" / "1.0")
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\necho no network >&2\nexit 1\n")
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(ToolError, match="could not be fetched(.|\n)*no network(.|\n)*next: connect this machine"):
+        runtime.onnxruntime_web()
+    assert not list(tmp_path.glob("lib/*"))
+
+
+def test_another_package_is_not_taken(tmp_path: Path) -> None:
+    package = tmp_path / "onnxruntime-web.tgz"
+    with tarfile.open(package, "w:gz") as archive:
+        archive.add(__file__, "package/dist/ort.wasm.min.js")
+    with pytest.raises(ToolError, match="is not the package that the course knows"):
+        runtime.unpack(package, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`blocks`] | a small network of equal blocks in bf16, to shard |
+//! | [`capstone`] | lesson 90's table, its report page and its points |
 //! | [`check`] | the exercises' checks |
 //! | [`contest`] | the contest of a class: entries judged on secret inputs, and ranked by counters |
 //! | [`practice`] | a launch queue and a memory pool to practise on, on any machine |
@@ -11,6 +12,7 @@
 //! | [`report`] | `results/metrics.csv` summarised: CPU against GPU, by experiment |
 
 pub mod blocks;
+pub mod capstone;
 pub mod check;
 pub mod contest;
 pub mod device;

@@ -2,6 +2,7 @@
 //! alike may share blocks (paged attention).
 
 use crate::attention::{HIDDEN, causal_mask, grouped_attention};
+use crate::llama::cpu::{Asked, KeysValues, Reader};
 use candle_core::{DType, Device, Tensor};
 use gpulab::error::{Error, Result};
 
@@ -79,6 +80,34 @@ impl PagedCache {
         };
         let groups = groups.iter().map(|group| group.ready(device)).collect::<Result<_>>()?;
         Ok(PagedStep { cache: self, writes, groups, back })
+    }
+
+    /// The parts as the CPU's steps read them.
+    pub(crate) fn readers<'a>(&self, parts: &[TextPart<'a>]) -> Result<Vec<Reader<'a>>> {
+        let of = |part: &TextPart<'a>| {
+            self.check(part)?;
+            let (mut runs, mut left) = (Vec::<(usize, usize)>::new(), part.first + part.tokens.len());
+            for block in part.blocks {
+                let (slot, count) = (*block as usize * self.block_size, left.min(self.block_size));
+                match runs.last_mut() {
+                    // Blocks beside each other are one run.
+                    Some((start, length)) if *start + *length == slot => *length += count,
+                    _ => runs.push((slot, count)),
+                }
+                left -= count;
+                if left == 0 {
+                    break;
+                }
+            }
+            let asked = if part.samples { Asked::Last } else { Asked::None };
+            Ok(Reader { tokens: part.tokens, first: part.first, runs, asked })
+        };
+        parts.iter().map(of).collect()
+    }
+
+    /// All keys and values.
+    pub(crate) fn all(&self) -> KeysValues<'_> {
+        KeysValues { layers: &self.layers, head_slots: self.blocks * self.block_size }
     }
 
     fn check(&self, part: &TextPart<'_>) -> Result<()> {

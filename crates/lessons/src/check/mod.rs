@@ -33,9 +33,11 @@
 //! | 61 | [`sharded_step`], [`reshard`], [`fewest_gpus`], [`micro_batches`], [`diagnose_checkpoint`] |
 //! | 62 | [`hysteresis`], [`parse_metrics`], [`run_energy`], [`diagnose_slow`] |
 //! | 63 | [`scheduler_step`], [`batch_for_latency`], [`littles_law`], [`diagnose_server`] |
+//! | 90 | [`add_layer_norm`], [`linear4`], [`sample`] |
 
 mod add_rms_norm;
 mod attention;
+mod capstone;
 mod collectives;
 mod compare;
 mod detection;
@@ -80,6 +82,9 @@ mod verdict;
 
 pub use add_rms_norm::add_rms_norm;
 pub use attention::{grouped, longest_sequence, softmax_row};
+#[cfg(test)]
+pub(crate) use capstone::NORM_RIGHT;
+pub use capstone::{add_layer_norm, linear4, sample};
 pub use collectives::{
     Examples, ParallelFault, ParallelReport, all_reduce_ms, diagnose_parallel, parallel_report, revealed_parallel,
     ring_all_reduce,

@@ -2,6 +2,7 @@
 
 use super::{Config, Weights};
 use crate::attention::{HIDDEN, causal_mask};
+use crate::llama::cpu::{Asked, KeysValues, Reader};
 use crate::paged::{PagedCache, TextPart, rows};
 use candle_core::{D, DType, Device, Tensor, Var};
 use gpulab::cpu;
@@ -85,8 +86,12 @@ impl Gpt {
         }
     }
 
-    /// A model over tensors that are there already. `train`: from operations that candle can differentiate.
-    pub(super) fn build(config: Config, tensor: &dyn Fn(&str) -> Result<Tensor>, train: bool) -> Result<Gpt> {
+    /// A model over tensors that are there already, by GPT-2's names and in the shapes of [`Config::parameters`]: also of such that are
+    /// computed from others, as with an adapter or a mask. `train`: from operations that candle can differentiate.
+    ///
+    /// # Errors
+    /// What `tensor` says.
+    pub fn build(config: Config, tensor: &dyn Fn(&str) -> Result<Tensor>, train: bool) -> Result<Gpt> {
         let linear = |name: String| -> Result<Linear> {
             Ok(Linear { weight: tensor(&format!("{name}.weight"))?, bias: tensor(&format!("{name}.bias"))? })
         };
@@ -466,6 +471,22 @@ impl KvCache {
 
     pub(crate) fn advance(&mut self, tokens: usize) {
         self.filled += tokens;
+    }
+
+    /// The next tokens of each text, without what fills up, and where their keys and values go; `length` is the longest.
+    pub(crate) fn readers<'a>(&self, texts: &[&'a [u32]], length: usize, asked: Asked) -> Vec<Reader<'a>> {
+        let heads = self.layers.first().map_or(0, |(k, _)| k.dims()[1]);
+        let of = |(text, (tokens, padding)): (usize, (&&'a [u32], &usize))| {
+            let count = self.filled + length - padding;
+            let runs = vec![(text * heads * self.capacity + padding, count)];
+            Reader { tokens, first: count - tokens.len(), runs, asked }
+        };
+        texts.iter().zip(&self.padding).enumerate().map(of).collect()
+    }
+
+    /// All keys and values.
+    pub(crate) fn all(&self) -> KeysValues<'_> {
+        KeysValues { layers: &self.layers, head_slots: self.capacity }
     }
 
     /// The position of each of the next `length` tokens in its own text, `[texts, length]`; filling counts as position 0.

@@ -4,9 +4,11 @@
 
 mod chat;
 mod config;
+pub(crate) mod cpu;
 mod gguf;
 mod model;
 mod product;
+mod team;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,6 @@ pub use chat::{Chat, ChatModel, model_path};
 pub use config::LlamaConfig;
 pub use gguf::GgufFile;
 pub use model::{Input, Llama, Projection, WeightDtype};
-pub use product::quantized_product;
+pub use product::QuantizedMatrix;
 pub use template::{ChatMessage, ChatTemplate};
 pub use tiny::write_practice;

@@ -1,6 +1,7 @@
 //! Llama on candle: RMS norm, RoPE, grouped heads, SwiGLU, and one matrix for the first layer and the last.
 
-use super::product::BlockProduct;
+use super::cpu::{Asked, CpuLayer, CpuLlama};
+use super::product::PackedMatrix;
 use super::{GgufFile, LlamaConfig};
 use crate::attention::grouped_attention;
 use crate::gpt::{CausalModel, KvCache};
@@ -113,6 +114,8 @@ pub struct Llama {
     rope: (Tensor, Tensor),
     precision: WeightDtype,
     device: Device,
+    /// What makes the steps where all matrices are laid out for the CPU.
+    cpu: Option<Arc<CpuLlama>>,
 }
 
 #[derive(Debug, Clone)]
@@ -150,7 +153,7 @@ impl Llama {
                 matrices: Projection::ALL.iter().map(one).collect::<Result<_>>()?,
             })
         };
-        Ok(Llama {
+        let mut llama = Llama {
             last: match file.has("output.weight") {
                 true => matrix("output.weight", [config.vocabulary, config.width])?,
                 false => embedding.clone(),
@@ -162,7 +165,44 @@ impl Llama {
             config,
             precision,
             device: device.clone(),
-        })
+            cpu: None,
+        };
+        llama.cpu = llama.on_cpu()?;
+        Ok(llama)
+    }
+
+    /// The model as the CPU's own steps need it; nothing where a matrix is of another kind.
+    fn on_cpu(&self) -> Result<Option<Arc<CpuLlama>>> {
+        let packed = |matrix: &Matrix| match matrix {
+            Matrix::Packed(packed) => Some(packed.clone()),
+            _ => None,
+        };
+        let mut layers = Vec::new();
+        for layer in &self.layers {
+            let Some(matrices) = layer.matrices.iter().map(packed).collect::<Option<Vec<_>>>() else {
+                return Ok(None);
+            };
+            let norms = [layer.norm_1.weight.to_vec1()?, layer.norm_2.weight.to_vec1()?];
+            layers.push(CpuLayer { norms, matrices });
+        }
+        let (Some(embedding), Some(last)) = (packed(&self.embedding), packed(&self.last)) else { return Ok(None) };
+        let table = |table: &Tensor| table.flatten_all()?.to_vec1();
+        Ok(Some(Arc::new(CpuLlama {
+            config: self.config,
+            embedding,
+            layers,
+            last_norm: self.last_norm.weight.to_vec1()?,
+            last,
+            rope: [table(&self.rope.0)?, table(&self.rope.1)?],
+            scratch: Default::default(),
+        })))
+    }
+
+    /// The same model, whose steps are candle's operators.
+    #[cfg(test)]
+    pub(super) fn by_operators(&self) -> Llama {
+        assert!(self.cpu.is_some(), "its steps are candle's operators");
+        Llama { cpu: None, ..self.clone() }
     }
 
     /// The shape of the model.
@@ -197,6 +237,9 @@ impl Llama {
     /// [`Error::Invalid`] when the text is empty or longer than the context, or names a token that the model does not have.
     pub fn logits(&self, tokens: &[u32]) -> Result<Tensor> {
         let mut cache = self.cache(&[tokens.to_vec()], 0)?;
+        if let Some(cpu) = &self.cpu {
+            return cpu.step(&cache.readers(&[tokens], tokens.len(), Asked::All), cache.all());
+        }
         let x = self.run(&self.batch(&[tokens.to_vec()])?, &mut cache)?;
         Ok(self.head(&x)?.squeeze(0)?)
     }
@@ -269,6 +312,7 @@ impl Llama {
         }
         let weight = weight.to_device(&self.device)?.to_dtype(self.precision.activations())?;
         self.layers[layer].matrices[of as usize] = Matrix::Dense(weight);
+        self.cpu = None;
         Ok(())
     }
 
@@ -285,6 +329,7 @@ impl Llama {
             ));
         }
         self.layers[layer].matrices[of as usize] = Matrix::of(weight, WeightDtype::AsStored)?;
+        self.cpu = self.on_cpu()?;
         Ok(())
     }
 
@@ -351,6 +396,9 @@ impl Llama {
             self.check(&[], 0)?;
         }
         parts.iter().try_for_each(|part| self.check(&[part.tokens.to_vec()], part.first).map(|_| ()))?;
+        if let Some(cpu) = &self.cpu {
+            return cpu.step(&cache.readers(parts)?, cache.all());
+        }
         let step = cache.step(parts, &self.device)?;
         let (tokens, positions, ends) = rows(parts, &self.device)?;
         let of = |table: &Tensor| -> Result<Tensor> { Ok(table.index_select(&positions, 0)?.unsqueeze(0)?) };
@@ -417,12 +465,19 @@ impl Llama {
                 "begin again with a larger cache, or give a shorter text",
             ));
         }
-        self.next_logits(&self.batch(&[tokens.to_vec()])?, cache)
+        self.next_logits(&[tokens.to_vec()], cache)
     }
 
-    fn next_logits(&self, tokens: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
-        let length = tokens.dim(1)?;
-        let x = self.run(tokens, cache)?;
+    /// Reads the texts' next tokens; shorter ones were filled up on the left when the cache was made.
+    fn next_logits(&self, texts: &[Vec<u32>], cache: &mut KvCache) -> Result<Tensor> {
+        let length = texts.iter().map(Vec::len).max().unwrap_or(0);
+        if let Some(cpu) = &self.cpu {
+            let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
+            let logits = cpu.step(&cache.readers(&texts, length, Asked::Last), cache.all())?;
+            cache.advance(length);
+            return Ok(logits);
+        }
+        let x = self.run(&self.batch(texts)?, cache)?;
         // The last matrix is a fifth of the weights: after a prompt only its last row is needed.
         Ok(self.head(&x.narrow(1, length - 1, 1)?)?.squeeze(1)?)
     }
@@ -456,13 +511,15 @@ impl Llama {
 impl CausalModel for Llama {
     fn prefill(&self, prompts: &[Vec<u32>], new: usize) -> Result<(KvCache, Tensor)> {
         let mut cache = self.cache(prompts, new)?;
-        let logits = self.next_logits(&self.batch(prompts)?, &mut cache)?;
+        let logits = self.next_logits(prompts, &mut cache)?;
         Ok((cache, logits))
     }
 
     fn step(&self, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
         cache.room_for(tokens)?;
-        self.next_logits(&Tensor::from_slice(tokens, (tokens.len(), 1), &self.device)?, cache)
+        let texts: Vec<Vec<u32>> = tokens.iter().map(|token| vec![*token]).collect();
+        self.check(&texts, 0)?;
+        self.next_logits(&texts, cache)
     }
 }
 
@@ -539,8 +596,8 @@ impl WeightDtype {
 enum Matrix {
     /// In few bits, and candle's product that computes with them.
     Quantized(Arc<QTensor>, QMatMul),
-    /// In few bits, and our product, where it is faster; candle's looks rows up.
-    Blocks(Arc<QTensor>, BlockProduct, QMatMul),
+    /// In few bits, laid out for our product.
+    Packed(Arc<PackedMatrix>),
     Dense(Tensor),
 }
 
@@ -548,12 +605,12 @@ impl Matrix {
     fn of(tensor: QTensor, precision: WeightDtype) -> Result<Matrix> {
         match precision {
             WeightDtype::AsStored => {
+                if let Some(packed) = PackedMatrix::of(&tensor)? {
+                    return Ok(Matrix::Packed(Arc::new(packed)));
+                }
                 let tensor = Arc::new(tensor);
                 let candle = QMatMul::from_arc(tensor.clone())?;
-                Ok(match BlockProduct::of(&tensor) {
-                    Some(product) => Matrix::Blocks(tensor, product, candle),
-                    None => Matrix::Quantized(tensor, candle),
-                })
+                Ok(Matrix::Quantized(tensor, candle))
             }
             WeightDtype::Dense(dtype) => Ok(Matrix::Dense(tensor.dequantize(&tensor.device())?.to_dtype(dtype)?)),
         }
@@ -563,7 +620,7 @@ impl Matrix {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             Matrix::Quantized(_, product) => Ok(product.forward(&x.contiguous()?)?),
-            Matrix::Blocks(_, product, _) => Ok(x.contiguous()?.apply_op1_no_bwd(product)?),
+            Matrix::Packed(packed) => packed.forward(x),
             Matrix::Dense(weight) => {
                 // One product for all rows: candle would make one for each text.
                 let (texts, length, inputs) = x.dims3()?;
@@ -576,7 +633,15 @@ impl Matrix {
     /// Its rows of these numbers, `[texts, length]` to `[texts, length, inputs]`: an embedding.
     fn rows(&self, tokens: &Tensor) -> Result<Tensor> {
         match self {
-            Matrix::Quantized(_, product) | Matrix::Blocks(_, _, product) => Ok(product.embedding(tokens)?),
+            Matrix::Quantized(_, product) => Ok(product.embedding(tokens)?),
+            Matrix::Packed(packed) => {
+                let (texts, length) = tokens.dims2()?;
+                let mut rows = vec![0.0; texts * length * packed.inputs()];
+                let tokens = tokens.flatten_all()?.to_vec1::<u32>()?;
+                let each = tokens.iter().zip(rows.chunks_exact_mut(packed.inputs()));
+                each.for_each(|(token, row)| packed.row(*token as usize, row));
+                Ok(Tensor::from_vec(rows, (texts, length, packed.inputs()), &Device::Cpu)?)
+            }
             Matrix::Dense(weight) => {
                 let (texts, length) = tokens.dims2()?;
                 Ok(weight.index_select(&tokens.flatten_all()?, 0)?.reshape((texts, length, ()))?)
@@ -586,22 +651,24 @@ impl Matrix {
 
     fn dense(&self) -> Result<Tensor> {
         Ok(match self {
-            Matrix::Quantized(tensor, _) | Matrix::Blocks(tensor, ..) => tensor.dequantize(&Device::Cpu)?,
+            Matrix::Quantized(tensor, _) => tensor.dequantize(&Device::Cpu)?,
+            Matrix::Packed(packed) => packed.dense()?,
             Matrix::Dense(weight) => weight.to_device(&Device::Cpu)?.to_dtype(DType::F32)?,
         })
     }
 
     fn bytes(&self) -> usize {
         match self {
-            Matrix::Quantized(tensor, _) | Matrix::Blocks(tensor, ..) => tensor.storage_size_in_bytes(),
+            Matrix::Quantized(tensor, _) => tensor.storage_size_in_bytes(),
+            Matrix::Packed(packed) => packed.bytes(),
             Matrix::Dense(weight) => weight.elem_count() * weight.dtype().size_in_bytes(),
         }
     }
 
     fn is_same(&self, other: &Matrix) -> bool {
         match (self, other) {
-            (Matrix::Quantized(one, _), Matrix::Quantized(two, _))
-            | (Matrix::Blocks(one, ..), Matrix::Blocks(two, ..)) => Arc::ptr_eq(one, two),
+            (Matrix::Quantized(one, _), Matrix::Quantized(two, _)) => Arc::ptr_eq(one, two),
+            (Matrix::Packed(one), Matrix::Packed(two)) => Arc::ptr_eq(one, two),
             (Matrix::Dense(one), Matrix::Dense(two)) => one.id() == two.id(),
             _ => false,
         }

@@ -103,6 +103,44 @@ fn a_cache_and_a_batch_change_nothing() {
 }
 
 #[test]
+fn the_cpus_own_steps_are_those_of_candles_operators() {
+    let (model, _file) = opened(WeightDtype::AsStored);
+    let (own, operators) = (&model.llama, model.llama.by_operators());
+    let text: Vec<u32> = (0..61).map(|i| 3 + i * 37 % 250).collect();
+    let near = |one: &Tensor, two: &Tensor| {
+        assert_eq!(one.dims(), two.dims());
+        for (one, two) in rows(one).iter().zip(rows(two)) {
+            let scale = two.iter().fold(0.0_f32, |most, logit| most.max(logit.abs()));
+            // A last digit may decide which way an input is rounded to 8 bits.
+            assert!(farthest(one, &two) < 0.02 * scale, "{} of {scale}", farthest(one, &two));
+        }
+    };
+    // Fewer rows than are worth a product, a tile of them, and more, with a part of a tile left.
+    for length in [1, 2, 4, 5, 31, 32, 33, 61] {
+        near(&own.logits(&text[..length]).unwrap(), &operators.logits(&text[..length]).unwrap());
+    }
+    // Texts of several lengths, and then more of each.
+    for lengths in [[61, 60, 1], [2, 40, 33]] {
+        let prompts: Vec<Vec<u32>> = lengths.iter().map(|length| text[..*length].to_vec()).collect();
+        let ((mut one, first), (mut two, second)) =
+            (own.prefill(&prompts, 3).unwrap(), operators.prefill(&prompts, 3).unwrap());
+        near(&first, &second);
+        for step in 0..3 {
+            let tokens = [7 + step, 100, 200 - step];
+            near(&own.step(&tokens, &mut one).unwrap(), &operators.step(&tokens, &mut two).unwrap());
+        }
+    }
+    let (mut cache, _) = own.prefill(&[text[..3].to_vec()], 3).unwrap();
+    assert!(own.step(&[259], &mut cache).unwrap_err().to_string().contains("names token 259"));
+    // Steps of two threads do not meet in the same memory.
+    let alone = rows(&own.logits(&text).unwrap());
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(|| rows(&own.logits(&text).unwrap()))).collect();
+        all.into_iter().for_each(|one| assert_eq!(one.join().unwrap(), alone));
+    });
+}
+
+#[test]
 fn layers_one_by_one_are_the_model_and_show_their_inputs() {
     let (model, _file) = opened(WeightDtype::Dense(DType::F32));
     let llama = &model.llama;

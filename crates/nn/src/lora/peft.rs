@@ -209,12 +209,28 @@ fn read_config(path: &Path, model: &LlamaConfig) -> Result<(LoraConfig, f64)> {
     if kind != "LORA" {
         return Err(unsupported(format!("adapters of the kind {kind}")));
     }
-    for (field, plain) in [("use_dora", json!(false)), ("fan_in_fan_out", json!(false)), ("bias", json!("none"))] {
+    for (field, plain) in [
+        ("use_dora", json!(false)),
+        ("fan_in_fan_out", json!(false)),
+        ("bias", json!("none")),
+        ("lora_bias", json!(false)),
+        ("use_bdlora", json!(false)),
+        ("use_qalora", json!(false)),
+    ] {
         if !json[field].is_null() && json[field] != plain {
             return Err(unsupported(format!("`{field}` is {}", json[field])));
         }
     }
-    for field in ["rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication", "target_parameters"] {
+    for field in [
+        "rank_pattern",
+        "alpha_pattern",
+        "modules_to_save",
+        "layer_replication",
+        "target_parameters",
+        "trainable_token_indices",
+        "alora_invocation_tokens",
+        "arrow_config",
+    ] {
         let empty = match &json[field] {
             Value::Null => true,
             Value::Object(map) => map.is_empty(),

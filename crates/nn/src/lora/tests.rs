@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::llama::tiny::{CONFIG, TinyFile};
-use crate::llama::{ChatModel, Projection, WeightDtype};
+use crate::llama::{ChatModel, Llama, Projection, WeightDtype};
 use crate::quantize::{Nf4Matrix, WeightMatrix};
 use crate::tensors::TensorFile;
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{DType, Device, Module, Tensor, Var};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 fn random(shape: &[usize], seed: u64) -> Tensor {
@@ -451,6 +451,30 @@ fn a_fixture_by_hand_is_read_and_what_is_read_is_what_was_written() {
     std::fs::remove_dir_all(again).unwrap();
 }
 
+/// Written by peft, with what transformers and peft computed: `peft_fixture/README.md`.
+#[test]
+fn adapters_that_peft_wrote_give_the_logits_that_it_computed() {
+    let chat = practice();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lora/peft_fixture");
+    let file = TensorFile::read(&path.join("logits.safetensors")).unwrap();
+    let tokens: Vec<u32> = file.tensors["tokens"].values.iter().map(|token| *token as u32).collect();
+    let last = |llama: &Llama| llama.logits(&tokens).unwrap().get(tokens.len() - 1).unwrap();
+    let model = load_peft(&chat.llama, Base::F32, &path).unwrap();
+    let ours = last(&model.merged(&chat.llama).unwrap());
+    let theirs = Tensor::new(file.tensors["logits"].values.as_slice(), &Device::Cpu).unwrap();
+    assert!(apart(&ours, &theirs) < 1e-3, "{}", apart(&ours, &theirs));
+    assert!(apart(&last(&chat.llama), &theirs) > 0.5);
+    // With q's and k's rows as they stand in the file it would be another model.
+    for (_, of, adapter) in model.adapters().filter(|(_, of, _)| [Projection::Q, Projection::K].contains(of)) {
+        let heads = if of == Projection::Q { chat.llama.config().heads } else { chat.llama.config().kv_heads };
+        let (d, rank) = (chat.llama.config().head_dim(), adapter.a().dim(0).unwrap());
+        let b = adapter.b().as_detached_tensor().reshape((heads, d / 2, 2, rank)).unwrap();
+        adapter.b().set(&b.transpose(1, 2).unwrap().contiguous().unwrap().reshape((heads * d, rank)).unwrap()).unwrap();
+    }
+    let wrong = last(&model.merged(&chat.llama).unwrap());
+    assert!(apart(&wrong, &theirs) > 0.01, "{}", apart(&wrong, &theirs));
+}
+
 /// Hugging Face's RoPE on rows in its order gives the scores of GGUF's on rows in GGUF's: the order is the right one.
 #[test]
 fn the_order_of_rows_is_the_one_that_rope_asks_for() {
@@ -510,7 +534,9 @@ fn adapters_of_another_model_and_damaged_ones_are_named() {
         ("peft_type", json!("IA3"), "the kind IA3"),
         ("use_dora", json!(true), "`use_dora` is true"),
         ("bias", json!("all"), "`bias`"),
+        ("lora_bias", json!(true), "`lora_bias` is true"),
         ("rank_pattern", json!({"q_proj": 8}), "`rank_pattern`"),
+        ("alora_invocation_tokens", json!([5]), "`alora_invocation_tokens`"),
         ("modules_to_save", json!(["lm_head"]), "`modules_to_save`"),
         ("target_modules", json!(["q_proj", "c_attn"]), "the target \"c_attn\""),
         ("target_modules", json!(".*"), "`target_modules`"),

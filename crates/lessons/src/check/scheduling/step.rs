@@ -449,6 +449,42 @@ mod tests {
             },
             "the cache has 8 blocks",
         );
+        // Done texts leave after the others have got their blocks.
+        refused(
+            |server| {
+                let done = server.running.extract_if(.., |text| text.done).collect::<Vec<_>>();
+                right_step(server);
+                server.free += done.iter().map(|text| text.blocks).sum::<usize>();
+            },
+            "NOT YET",
+        );
+        // One block more where the last one is exactly full.
+        refused(
+            |server| {
+                with(server, |server, _| {
+                    for text in &mut server.running {
+                        if text.tokens.is_multiple_of(server.block_size) && server.free > 0 {
+                            (text.blocks, server.free) = (text.blocks + 1, server.free - 1);
+                        }
+                    }
+                });
+            },
+            "others' room",
+        );
+        // Who needs a block and finds none waits in the batch without it.
+        refused(
+            |server| {
+                with(server, |server, before| {
+                    while let Some(mut text) =
+                        server.waiting.pop_front_if(|text| before.running.iter().any(|old| old.id == text.id))
+                    {
+                        text.blocks = 0;
+                        server.running.push(text);
+                    }
+                });
+            },
+            "where to?",
+        );
         // A block more than needed, in case.
         refused(
             |server| {
