@@ -8,9 +8,9 @@ export BUNDLE_PYTHON := $(filter $(addsuffix %,0 1 2 3 4 5 6 7 8 9),$(PYTHON))
 override PYTHON := $(if $(BUNDLE_PYTHON),python3,$(PYTHON))
 endif
 .DEFAULT_GOAL := help
-.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book teach slides class progress report mnist model train-cpu train-cuda train-mps corpus train-gpt serve export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
+.PHONY: help setup lab kernel run test test-all test-gpu verify monitor book teach slides assignment grade class progress report mnist model train-cpu train-cuda train-mps corpus train-gpt serve export-onnx trt-benchmark onnx-types ptx bench-cells bundle colab test-colab test-container kernel-asset requirements links clean
 .PHONY: python
-export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS
+export LESSONS NO_BROWSER PORT NB JSON PART NVRTC TENSORRT ARGS ASSIGNMENT POINTS EXERCISES SUBMISSIONS COURSE LIMIT JOBS ISOLATION
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ teach: python ## one lesson as live slides in JupyterLab, with its kernel, and a
 
 slides: python ## the lessons as slides with the recorded outputs, in dist/slides/: to be shown without a server (NB=10 for one)
 	@$(PYTHON) -m env.slides
+
+assignment: python ## the exercises of lessons as an nbgrader assignment: LESSONS=10,11 (ASSIGNMENT=week-3 POINTS=2,planes=4 EXERCISES=scale,planes)
+	@$(PYTHON) -m env.grading.assignment
+
+grade: python ## what came back, run in isolation and graded: ASSIGNMENT=week-3 SUBMISSIONS=DIR (LIMIT=60 JOBS=2 ISOLATION=less)
+	@$(PYTHON) -m env.grading.grade
 
 # Some shells have the machine's name in HOST: only what is said to make lets others in.
 class: CLASS_HOST := $(if $(filter command line,$(origin HOST)),$(HOST))

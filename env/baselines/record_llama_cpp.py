@@ -6,7 +6,7 @@ FOLDER is llama.cpp's, built in its folder `build` as static libraries:
 
     cmake -B build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF && cmake --build build --target llama
 
-Both sides load the model once, and are asked in turns: a prompt's time, or a step's with one more token for each of 1 or 8 texts. The
+Both sides load the model once, and are asked alternately: a prompt's time, or a step's with one more token for each of 1 or 8 texts. The
 ratio of a pair is llama.cpp's time over ours (above 1: ours is faster); the table has the medians. The page says, too, what the
 machine allows one text: the rate at which these cores read memory, over the weights' bytes. Where others use the machine, a clock
 times them, too, and whoever waits for a second thread waits longest; `--core-time` is for that.
@@ -89,7 +89,7 @@ def core_ms(side: Asked) -> float:
 
 
 def pairs(sides: list[Asked], question: str, count: int, core_time: bool) -> list[list[float]]:
-    """The milliseconds of both sides, in turns; every second turn the other way round."""
+    """The milliseconds of both sides, alternately; every second turn the other way round."""
     steps = int(question.split()[-1]) if question.startswith("decode") else 1
 
     def asked(side: Asked) -> float:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the four lists that the set-up installs: for Python 3.10 and newer on every system, each package with its sums.
+# Writes the lists that the set-up installs: for Python 3.10 and newer on every system, each package with its sums.
 set -eu
 cd "$(dirname "$0")"
 pin() {
@@ -11,3 +11,4 @@ pin learner.in -o learner.txt
 pin onnx.in -c learner.txt -o onnx.txt
 pin tests.in -c learner.txt -c onnx.txt -o tests.txt
 pin teach.in -c learner.txt -o teach.txt
+pin grading.in -c learner.txt -o grading.txt

@@ -20,7 +20,7 @@ from env.kernel_cache.progress import Counter
 OLDEST = (3, 10)
 VERSION = ".".join(map(str, sys.version_info[:2]))
 # Each a list in env/requirements/, with the sums of its packages; `make requirements` makes them anew.
-GROUPS = ("learner", "onnx", "tests", "teach")
+GROUPS = ("learner", "onnx", "tests", "teach", "grading")
 # For the learner's, with an ordinary connection.
 INSTALL_S = 40
 SETTINGS = paths.ENV / "jupyter"

@@ -3,17 +3,13 @@
 //!
 //! - `peft_exchange write MODEL FOLDER` writes the model as a checkpoint for transformers, adapters for it as peft's files, and the
 //!   logits that this crate computes with them;
-//! - `peft_exchange read MODEL FOLDER` reads adapters that peft has written, and the logits that it computed, and compares;
-//! - `peft_exchange train MODEL FOLDER` reads adapters and a batch of tokens, makes a step of AdamW for each line that it is sent, and
-//!   answers with the loss before the step, and the step's milliseconds.
+//! - `peft_exchange read MODEL FOLDER` reads adapters that peft has written, and the logits that it computed, and compares.
 
-use candle_nn::{AdamW, Optimizer as _, ParamsAdamW};
 use gpulab_nn::llama::{ChatModel, Projection, WeightDtype};
-use gpulab_nn::lora::{Base, LoraConfig, Training, TunedLlama, cross_entropy, load_peft, save_peft, write_base};
+use gpulab_nn::lora::{Base, LoraConfig, Training, TunedLlama, load_peft, save_peft, write_base};
 use gpulab_nn::tensors::{HostTensor, TensorFile};
 use gpulab_nn::{DType, Device, Tensor};
 use std::path::Path;
-use std::time::Instant;
 
 /// Known to both models.
 const TOKENS: [u32; 12] = [1, 40, 77, 200, 3, 258, 90, 11, 12, 13, 250, 7];
@@ -60,34 +56,9 @@ fn read(chat: &ChatModel, folder: &Path) -> gpulab::Result<()> {
     Ok(())
 }
 
-/// `batch.safetensors` has `tokens`, texts of one length; each token but a text's first is learned.
-fn train(chat: &ChatModel, folder: &Path) -> gpulab::Result<()> {
-    let model = load_peft(&chat.llama, Base::F32, &folder.join("start"))?;
-    let file = TensorFile::read(&folder.join("batch.safetensors"))?;
-    let HostTensor { shape, values, .. } = &file.tensors["tokens"];
-    let (texts, length) = (shape[0], shape[1]);
-    let ids: Vec<u32> = values.iter().map(|token| *token as u32).collect();
-    let rows: Vec<u32> = (0..texts * length).filter(|at| at % length + 1 < length).map(|at| at as u32).collect();
-    let targets: Vec<u32> = rows.iter().map(|at| ids[*at as usize + 1]).collect();
-    let count = rows.len();
-    let tokens = Tensor::from_vec(ids, (texts, length), &Device::Cpu)?;
-    let (rows, targets) =
-        (Tensor::from_vec(rows, count, &Device::Cpu)?, Tensor::from_vec(targets, count, &Device::Cpu)?);
-    let settings = ParamsAdamW { lr: 1e-3, weight_decay: 0.0, ..ParamsAdamW::default() };
-    let mut optimiser = AdamW::new(model.vars(), settings)?;
-    for line in std::io::stdin().lines() {
-        line.map_err(|error| gpulab::Error::invalid(error.to_string(), "run env/baselines/peft_exchange.py"))?;
-        let started = Instant::now();
-        let loss = cross_entropy(&model.logits(&model.behind(&model.before(&tokens)?)?, &rows)?, &targets)?;
-        optimiser.step(&loss.backward()?)?;
-        println!("{:e} {:.3}", loss.to_scalar::<f32>()?, started.elapsed().as_secs_f64() * 1e3);
-    }
-    Ok(())
-}
-
 fn main() -> gpulab::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let refused = |what: &str| Err(gpulab::Error::invalid(what, "write, read or train; practice or smollm2; FOLDER"));
+    let refused = |what: &str| Err(gpulab::Error::invalid(what, "write or read; practice or smollm2; FOLDER"));
     let [what, which, folder] = &arguments[..] else { return refused("peft_exchange takes three words") };
     let (device, dtype, folder) = (Device::Cpu, WeightDtype::Dense(DType::F32), Path::new(folder));
     let chat = match which.as_str() {
@@ -98,7 +69,6 @@ fn main() -> gpulab::Result<()> {
     match what.as_str() {
         "write" => write(&chat, folder),
         "read" => read(&chat, folder),
-        "train" => train(&chat, folder),
-        _ => refused("that is none of its three words"),
+        _ => refused("that is neither write nor read"),
     }
 }

@@ -1,0 +1,1 @@
+"""Lessons' exercises as nbgrader assignments: the course's folder, isolated runs, points, feedback."""

@@ -1,0 +1,1 @@
+"""JupyterHub for a class: settings for one machine and for Kubernetes, and what a machine carries."""
