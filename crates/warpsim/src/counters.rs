@@ -10,8 +10,9 @@ use crate::error::SourceLine;
 /// Requests, sectors, wavefronts and conflicts follow the memory system; instructions and branches are those of the
 /// PTX, which ptxas may still merge, unroll or turn into predicates. `wmma.load` and `wmma.store` count as the loads
 /// and stores that ptxas makes of them.
+///
+/// There will be more of them: a literal ends in `..Counters::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Counters {
     /// PTX instructions executed, once a warp. Near `smsp__inst_executed.sum`, which counts SASS.
     pub warp_instructions: u64,
