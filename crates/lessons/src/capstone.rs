@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// What one step made of the model: on this machine, and in recorded runs. What was not measured is `None`.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Stage {
+pub struct CapstoneStage {
     /// What was done, such as `quantize`.
     pub name: String,
     /// The lesson that it comes from, such as `41`.
@@ -61,7 +61,7 @@ pub struct OwnKernel {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Capstone {
     /// Step by step.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<CapstoneStage>,
     /// The reader's kernels.
     pub kernels: Vec<OwnKernel>,
     /// Predictions: what was asked, what was said, what was measured.
@@ -102,7 +102,7 @@ impl Capstone {
     }
 
     /// Adds a step, or takes the place of the one with this name, when a cell runs again.
-    pub fn add(&mut self, stage: Stage) {
+    pub fn add(&mut self, stage: CapstoneStage) {
         match self.stages.iter_mut().find(|own| own.name == stage.name) {
             Some(own) => *own = stage,
             None => self.stages.push(stage),
@@ -113,7 +113,7 @@ impl Capstone {
     ///
     /// # Errors
     /// [`Error::Invalid`] where there is none yet.
-    pub fn stage(&self, name: &str) -> Result<&Stage> {
+    pub fn stage(&self, name: &str) -> Result<&CapstoneStage> {
         self.stages.iter().find(|stage| stage.name == name).ok_or_else(|| {
             Error::invalid(format!("the table has no step `{name}`"), "run the notebook's cells from the top")
         })
@@ -132,7 +132,7 @@ impl Capstone {
             }
         }
         let said = |value: Option<f64>| Cell::of(value.map_or("–".to_string(), figures));
-        let row = |stage: &Stage| {
+        let row = |stage: &CapstoneStage| {
             let name = Cell::of(format!("{} ({})", stage.name, stage.lesson));
             let mega = stage.bytes.map(|bytes| bytes / 1e6);
             let mut cells = vec![name];
@@ -230,7 +230,7 @@ impl Capstone {
 
     fn to_json(&self) -> Value {
         let recorded = |one: &RecordedStage| json!({"of": one.of, "bytes": one.bytes, "tokens_per_s": one.speed, "source": one.source});
-        let stage = |own: &Stage| {
+        let stage = |own: &CapstoneStage| {
             json!({"name": own.name, "lesson": own.lesson, "nats_per_byte": own.nats, "task_percent": own.task, "bytes": own.bytes,
                 "tokens_per_s": own.speed, "seconds": own.seconds, "recorded": own.recorded.iter().map(recorded).collect::<Vec<_>>()})
         };
@@ -266,7 +266,7 @@ impl Capstone {
                 source: text(&one["source"]),
             }
         };
-        let stage = |own: &Value| Stage {
+        let stage = |own: &Value| CapstoneStage {
             name: text(&own["name"]),
             lesson: text(&own["lesson"]),
             nats: own["nats_per_byte"].as_f64(),
@@ -339,7 +339,7 @@ impl Capstone {
                 (!(passed && fewer)).then(|| "not fewer warp instructions than the plain kernel's".to_string());
             line(&format!("kernel: {name} in the model"), 2, why_not);
         }
-        type Column = fn(&Stage) -> Option<f64>;
+        type Column = fn(&CapstoneStage) -> Option<f64>;
         let of = |name: &str, what: Column| {
             self.stages.iter().find(|stage| stage.name == name).and_then(what).unwrap_or(f64::NAN)
         };
@@ -403,7 +403,7 @@ mod tests {
                 RecordedStage { of: "124M".to_string(), bytes: 2e8, speed: 5e3, source: "a file".to_string() };
             let recorded = if name == "quantize" { vec![recorded] } else { vec![] };
             let (nats, task, speed, seconds) = (Some(1.5), Some(90.0), Some(1000.0), None);
-            own.add(Stage {
+            own.add(CapstoneStage {
                 name: name.to_string(),
                 lesson: "22".to_string(),
                 nats,
@@ -465,7 +465,7 @@ mod tests {
     #[test]
     fn a_cell_that_runs_again_adds_no_row() {
         let mut own = whole();
-        own.add(Stage { name: "tune".to_string(), nats: Some(9.0), ..Stage::default() });
+        own.add(CapstoneStage { name: "tune".to_string(), nats: Some(9.0), ..CapstoneStage::default() });
         assert_eq!((own.stages.len(), own.stage("tune").unwrap().nats), (8, Some(9.0)));
         assert!(own.stage("melt").unwrap_err().to_string().contains("\nnext: "));
     }

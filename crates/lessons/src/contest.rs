@@ -84,18 +84,18 @@ impl Task {
 
 /// What an entry is ranked by: less is better, and of two that are equal in the first number the second decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Score {
+pub struct ContestScore {
     /// Sectors of global and local memory, passes through shared memory, and atomics on global memory, of one launch.
     pub traffic: u64,
     /// Instructions, once a warp.
     pub instructions: u64,
 }
 
-impl Score {
-    fn of(c: &Counters) -> Score {
+impl ContestScore {
+    fn of(c: &Counters) -> ContestScore {
         let sectors = c.global_load_sectors + c.global_store_sectors + c.local_load_sectors + c.local_store_sectors;
         let passes = c.shared_load_wavefronts + c.shared_store_wavefronts + c.shared_atomic_wavefronts;
-        Score { traffic: sectors + passes + c.global_atomics, instructions: c.warp_instructions }
+        ContestScore { traffic: sectors + passes + c.global_atomics, instructions: c.warp_instructions }
     }
 }
 
@@ -103,7 +103,7 @@ impl Score {
 #[derive(Debug, Clone)]
 pub struct Judged {
     /// Its place follows from it.
-    pub score: Score,
+    pub score: ContestScore,
     /// What was counted.
     pub counters: Counters,
     /// Microseconds a launch on the GPU, where there is one to time it.
@@ -128,7 +128,7 @@ pub fn judge(task: Task, source: &str) -> Result<Judged> {
         let _ = run(task, &gpu, &kernel, shape)?;
     }
     let seen = run(task, &gpu, &kernel, COUNTED)?;
-    Ok(Judged { score: Score::of(&seen.counters), counters: seen.counters, gpu_us: None })
+    Ok(Judged { score: ContestScore::of(&seen.counters), counters: seen.counters, gpu_us: None })
 }
 
 /// One launch as any other, and one that is counted and checked itself.

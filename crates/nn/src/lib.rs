@@ -5,6 +5,7 @@
 
 mod attention;
 mod buffers;
+mod cached;
 pub mod cnn;
 pub mod data;
 mod device;

@@ -2,7 +2,7 @@
 //! alike may share blocks (paged attention).
 
 use crate::attention::{HIDDEN, causal_mask, grouped_attention};
-use crate::llama::cpu::{Asked, KeysValues, Reader};
+use crate::cached::{Asked, KeysValues, Reader};
 use candle_core::{DType, Device, Tensor};
 use gpulab::error::{Error, Result};
 

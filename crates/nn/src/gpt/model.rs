@@ -2,7 +2,7 @@
 
 use super::{Config, Weights};
 use crate::attention::{HIDDEN, causal_mask};
-use crate::llama::cpu::{Asked, KeysValues, Reader};
+use crate::cached::{Asked, KeysValues, Reader};
 use crate::paged::{PagedCache, TextPart, rows};
 use candle_core::{D, DType, Device, Tensor, Var};
 use gpulab::cpu;

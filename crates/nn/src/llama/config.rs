@@ -1,4 +1,4 @@
-//! The shape of a Llama, from a GGUF file's metadata.
+//! The shape of a Llama, from a GGUF file's metadata, and the matrices of its layers.
 
 use super::GgufFile;
 use gpulab::error::{Error, Result};
@@ -106,5 +106,84 @@ impl LlamaConfig {
     /// Bytes that a token has in the KV cache, with numbers of `number` bytes.
     pub fn cache_bytes_a_token(&self, number: usize) -> usize {
         2 * self.layers * self.kv_heads * self.head_dim() * number
+    }
+}
+
+/// The seven matrices of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Projection {
+    /// Queries.
+    Q,
+    /// Keys.
+    K,
+    /// Values.
+    V,
+    /// From the heads back to the model's width.
+    Out,
+    /// The half of SwiGLU that goes through SiLU.
+    Gate,
+    /// Its other half.
+    Up,
+    /// From the feed-forward layer's middle back to the model's width.
+    Down,
+}
+
+/// What goes into a layer's matrices: several read the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Input {
+    /// After the first norm: queries, keys and values read it.
+    Attention,
+    /// What attention has gathered.
+    Gathered,
+    /// After the second norm: both halves of SwiGLU read it.
+    FeedForward,
+    /// The middle of the feed-forward layer.
+    Middle,
+}
+
+impl Projection {
+    /// All of them, in the order in which a token meets them.
+    pub const ALL: [Projection; 7] = [
+        Projection::Q,
+        Projection::K,
+        Projection::V,
+        Projection::Out,
+        Projection::Gate,
+        Projection::Up,
+        Projection::Down,
+    ];
+
+    /// As GGUF files call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Projection::Q => "attn_q",
+            Projection::K => "attn_k",
+            Projection::V => "attn_v",
+            Projection::Out => "attn_output",
+            Projection::Gate => "ffn_gate",
+            Projection::Up => "ffn_up",
+            Projection::Down => "ffn_down",
+        }
+    }
+
+    /// What it reads.
+    pub fn input(self) -> Input {
+        match self {
+            Projection::Q | Projection::K | Projection::V => Input::Attention,
+            Projection::Out => Input::Gathered,
+            Projection::Gate | Projection::Up => Input::FeedForward,
+            Projection::Down => Input::Middle,
+        }
+    }
+
+    /// Outputs and inputs.
+    pub fn shape(self, config: &LlamaConfig) -> [usize; 2] {
+        let kv = config.kv_heads * config.head_dim();
+        match self {
+            Projection::Q | Projection::Out => [config.width, config.width],
+            Projection::K | Projection::V => [kv, config.width],
+            Projection::Gate | Projection::Up => [config.inner, config.width],
+            Projection::Down => [config.width, config.inner],
+        }
     }
 }

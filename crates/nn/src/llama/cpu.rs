@@ -8,6 +8,7 @@
 use super::product::{BLOCK, GROUP, Inputs, PackedMatrix};
 use super::team::{Places, Team};
 use super::{LlamaConfig, Projection};
+use crate::cached::{Asked, KeysValues, Reader};
 use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Storage, Tensor, bail};
 use gpulab::error::{Error, Result};
 use std::cell::RefCell;
@@ -22,32 +23,6 @@ const TILE: usize = 32;
 const FEW: usize = 5;
 /// Rows that are normed by one thread.
 const NORMED: usize = 4;
-
-/// A text's tokens in a step, and where its keys and values are.
-pub(crate) struct Reader<'a> {
-    pub tokens: &'a [u32],
-    /// How many tokens of the text are before them.
-    pub first: usize,
-    /// Slots of the first head's keys, for all tokens up to the last one here: where each run begins, and how long it is.
-    pub runs: Vec<(usize, usize)>,
-    pub asked: Asked,
-}
-
-/// After which of a reader's tokens the logits are asked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    None,
-    Last,
-    All,
-}
-
-/// Keys and values of all layers: candle tensors in f32 whose last axis is the head dimension.
-#[derive(Clone, Copy)]
-pub(crate) struct KeysValues<'a> {
-    pub layers: &'a [(Tensor, Tensor)],
-    /// Slots from a head's to the next head's.
-    pub head_slots: usize,
-}
 
 /// The model as these steps need it.
 #[derive(Debug)]

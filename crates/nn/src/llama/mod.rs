@@ -4,7 +4,7 @@
 
 mod chat;
 mod config;
-pub(crate) mod cpu;
+mod cpu;
 mod gguf;
 mod model;
 mod product;
@@ -16,9 +16,9 @@ pub(crate) mod tiny;
 mod tokenizer;
 
 pub use chat::{Chat, ChatModel, model_path};
-pub use config::LlamaConfig;
+pub use config::{Input, LlamaConfig, Projection};
 pub use gguf::GgufFile;
-pub use model::{Input, Llama, Projection, WeightDtype};
+pub use model::{Llama, WeightDtype};
 pub use product::QuantizedMatrix;
 pub use template::{ChatMessage, ChatTemplate};
 pub use tiny::write_practice;
