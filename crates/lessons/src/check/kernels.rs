@@ -3,10 +3,10 @@
 use super::Verdict;
 use super::verdict::{Check, ask, none_told};
 use gpulab::cpu;
-use gpulab::error::Error;
+use gpulab::error::{Error, Result};
 use gpulab::gpu::{Buffer, Gpu, Kernel};
 use gpulab::inspect::{Access, AccessKind, Inspection, Space};
-use gpulab::launch::{Element, Source};
+use gpulab::launch::{Element, LaunchConfig, Source};
 use gpulab::warpsim::Kind;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -130,6 +130,21 @@ pub(super) fn shared_out(seen: &Inspection, part: f64) -> Check {
         "a launch takes as long as its longest warp: threads that have nothing to do do not make it shorter",
         "let each thread of the launch take its own part of the elements, and as many as the others",
     )
+}
+
+/// The loads from global memory of all warps of a launch in one dimension; `inspect` looks at one warp of one block.
+pub(super) fn global_loads(
+    config: LaunchConfig,
+    mut inspect: impl FnMut((u32, u32, u32), u32) -> Result<Inspection>,
+) -> Result<Vec<Access>> {
+    let mut loads = Vec::new();
+    for block in 0..config.grid.0 {
+        for warp in 0..config.block.0 / 32 {
+            let own = inspect((block, 0, 0), warp)?.accesses;
+            loads.extend(own.into_iter().filter(|one| one.space == Space::Global && one.kind == AccessKind::Load));
+        }
+    }
+    Ok(loads)
 }
 
 /// The access of the watched warp that touches the most sectors beyond those that its bytes fill, with its line. Judged by

@@ -1,12 +1,11 @@
 //! A linear layer whose weights have four bits: the product that decoding reads its weights for.
 
 use crate::check::Verdict;
-use crate::check::kernels::{self, first_is, shared_out, unchanged};
+use crate::check::kernels::{self, first_is, global_loads, shared_out, unchanged};
 use crate::check::verdict::{Check, none_told, told};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Buffer, Gpu, Kernel};
-use gpulab::inspect::{Access, AccessKind, Space};
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
@@ -142,14 +141,9 @@ impl Layer {
         let (config, sides) = (self.config(), (self.rows as i32, self.columns as i32));
         let seen = kernel.inspect(config, (&codes, &scales, &x, &bias, &mut y, sides.0, sides.1))?;
         shared_out(&seen, 0.3)?;
-        let mut loads: Vec<Access> = Vec::new();
-        for block in 0..config.grid.0 {
-            for warp in 0..BLOCK / 32 {
-                let args = (&codes, &scales, &x, &bias, &mut y, sides.0, sides.1);
-                let own = kernel.inspect_warp(config, args, (block, 0, 0), warp)?.accesses;
-                loads.extend(own.into_iter().filter(|one| one.space == Space::Global && one.kind == AccessKind::Load));
-            }
-        }
+        let loads = global_loads(config, |block, warp| {
+            kernel.inspect_warp(config, (&codes, &scales, &x, &bias, &mut y, sides.0, sides.1), block, warp)
+        })?;
         // What no parameter is known for, as with a volatile read, counts as codes.
         let others = ["scales", "x", "bias"];
         let of = |name: &str| loads.iter().filter(|one| one.variable == name).map(|one| one.sectors).sum::<u64>();

@@ -2,12 +2,11 @@
 
 use super::packed;
 use crate::check::Verdict;
-use crate::check::kernels::{self, first_is, shared_out, unchanged};
+use crate::check::kernels::{self, first_is, global_loads, shared_out, unchanged};
 use crate::check::verdict::{Check, none_told, told};
 use gpulab::cpu::{self, bf16_from_f32, f32_from_bf16};
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
-use gpulab::inspect::{Access, AccessKind, Space};
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
@@ -134,14 +133,9 @@ impl Matrix {
         let sides = (self.rows as i32, self.columns as i32);
         let seen = kernel.inspect(self.config(), (&codes, &scales, &x, &mut y, sides.0, sides.1))?;
         shared_out(&seen, 0.3)?;
-        let mut loads: Vec<Access> = Vec::new();
-        for block in 0..self.config().grid.0 {
-            for warp in 0..BLOCK / 32 {
-                let args = (&codes, &scales, &x, &mut y, sides.0, sides.1);
-                let own = kernel.inspect_warp(self.config(), args, (block, 0, 0), warp)?.accesses;
-                loads.extend(own.into_iter().filter(|one| one.space == Space::Global && one.kind == AccessKind::Load));
-            }
-        }
+        let loads = global_loads(self.config(), |block, warp| {
+            kernel.inspect_warp(self.config(), (&codes, &scales, &x, &mut y, sides.0, sides.1), block, warp)
+        })?;
         // What no parameter is known for, as with a volatile read, counts as codes.
         let named = |name: &str| ["x", "scales"].contains(&name);
         let all: u64 = loads.iter().filter(|one| !named(&one.variable)).map(|one| one.sectors).sum();

@@ -1,12 +1,11 @@
 //! A sparse matrix in CSR times a vector, from a blank page: a warp a row.
 
 use crate::check::Verdict;
-use crate::check::kernels::{self, first_is, shared_out, unchanged, whole};
+use crate::check::kernels::{self, first_is, global_loads, shared_out, unchanged, whole};
 use crate::check::verdict::{Check, none_told, told};
 use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
-use gpulab::inspect::{AccessKind, Space};
 use gpulab::launch::LaunchConfig;
 use gpulab::warpsim::Kind;
 
@@ -114,19 +113,16 @@ impl Work {
         let rows = self.rows() as i32;
         let seen = kernel.inspect(self.config(), (&starts, &indices, &values, &x, &mut y, rows))?;
         shared_out(&seen, 0.3)?;
+        let loads = global_loads(self.config(), |block, warp| {
+            kernel.inspect_warp(self.config(), (&starts, &indices, &values, &x, &mut y, rows), block, warp)
+        })?;
         let (mut read, mut gathered) = (0, 0);
-        for block in 0..self.config().grid.0 {
-            for warp in 0..BLOCK / 32 {
-                let args = (&starts, &indices, &values, &x, &mut y, rows);
-                let own = kernel.inspect_warp(self.config(), args, (block, 0, 0), warp)?.accesses;
-                for one in own.iter().filter(|one| one.space == Space::Global && one.kind == AccessKind::Load) {
-                    match one.variable.as_str() {
-                        "starts" => (),
-                        "x" => gathered += one.offsets.iter().flatten().count(),
-                        // What no parameter is known for, as with a volatile read, counts here.
-                        _ => read += one.sectors,
-                    }
-                }
+        for one in &loads {
+            match one.variable.as_str() {
+                "starts" => (),
+                "x" => gathered += one.offsets.iter().flatten().count(),
+                // What no parameter is known for, as with a volatile read, counts here.
+                _ => read += one.sectors,
             }
         }
         // A row may begin anywhere in a sector: 32 entries then touch five of them, not four.
