@@ -8,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __shared__ Shared shared;
     Vectors own(vectors, layer);
     Fours<WIDTH> residual(Work{(float *)x}, RESIDUAL);
-    NormOfRow(which == 0 ? own.norm_1 : own.norm_2).each(shared, residual, [&](int column, bool there, float4 four) {
+    NormOfRow(true, which == 0 ? own.norm_1 : own.norm_2).each(shared, residual, [&](int column, bool there, float4 four) {
         if (there) {
             *(float4 *)(y + column) = four;
         }
@@ -16,20 +16,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // y = matrix · x + bias. Llama's MLP: first the gates of all units, then their other halves.
-template <int MATRIX>
-__device__ void product(Ring &ring, Shared &shared, int layer, const float *bias, const float *x, float *y) {
-    put_all<columns_of(MATRIX)>(shared, [&](int column) { return *(const float4 *)(x + column); });
-    auto place = [](int row, int side) {
-        return MATRIX == QKV ? qkv_place(row, side) : MATRIX == UP && LLAMA ? row / 2 + side * INNER : row + side;
-    };
-    multiply_rows<MATRIX>(
-        ring, shared, share_of(MATRIX, layer), [](int, bool) { return make_float2(0, 0); },
-        [&](int row, float2 sum, float2) {
-            y[place(row, 0)] = sum.x + (LLAMA ? 0.0f : bias[place(row, 0)]);
-            y[place(row, 1)] = sum.y + (LLAMA ? 0.0f : bias[place(row, 1)]);
-        });
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS + 32)
     matrix(const unsigned char *weights, const float *vectors, const float *x, float *y, Launch launch) {
     extern __shared__ __align__(128) char memory[];
@@ -41,13 +27,25 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32)
         }
         return;
     }
+    int matrix = launch.phase;
     Vectors own(vectors, launch.layer);
-    switch (launch.phase) {
-    case QKV: return product<QKV>(ring, shared, launch.layer, own.qkv, x, y);
-    case OUT: return product<OUT>(ring, shared, launch.layer, own.out, x, y);
-    case UP: return product<UP>(ring, shared, launch.layer, own.up, x, y);
-    default: return product<DOWN>(ring, shared, launch.layer, own.down, x, y);
+    const float *bias = matrix == QKV ? own.qkv : matrix == OUT ? own.out : matrix == UP ? own.up : own.down;
+    if (matrix == OUT) {
+        put_all_of<QUERY>(shared, Work{(float *)x}, 0);
+    } else if (matrix == DOWN) {
+        put_all_of<INNER>(shared, Work{(float *)x}, 0);
+    } else {
+        put_all_of<WIDTH>(shared, Work{(float *)x}, 0);
     }
+    auto place = [&](int row, int side) {
+        return matrix == QKV ? qkv_place(row, side) : matrix == UP && LLAMA ? row / 2 + side * INNER : row + side;
+    };
+    multiply_rows(
+        ring, shared, matrix, share_of(matrix, launch.layer), [](int, bool) { return make_float2(0, 0); },
+        [&](int row, float2 sum, float2) {
+            y[place(row, 0)] = sum.x + (LLAMA ? 0.0f : bias[place(row, 0)]);
+            y[place(row, 1)] = sum.y + (LLAMA ? 0.0f : bias[place(row, 1)]);
+        });
 }
 
 // RoPE turns q and k; k and v go into the cache. A thread takes a pair.

@@ -1,9 +1,11 @@
 // idea: one kernel for a token: its blocks stay and meet between phases, while their weights keep coming through the ring.
-// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH, CLUSTER, MERGED.
+// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH, CLUSTER, MERGED; CLOCKS, WITHOUT.
 //
 // LLAMA 1: RMS norm, RoPE, SwiGLU; 0: GPT-2. BITS of a weight. THREADS compute, a warp more asks for SLOT_STEPS steps at a
 // time. Attention takes a part of the context (of SPLITS) for HEADS_EACH heads. All blocks must
-// run at the same time: a cooperative launch makes sure of that.
+// run at the same time: a cooperative launch makes sure of that. To see where the time goes: with CLOCKS 1 each block writes down
+// when a phase begins (0), when all others have ended the one before (1), when x is there (2), when its own part is done
+// (3), all in cycles, and how many of these it waited for weights (4); and parts can be left out (WITHOUT).
 #include "phases.cuh"
 
 // Where blocks meet between phases. `arrived` counts on from one phase to the next.
@@ -42,7 +44,7 @@ __device__ void prefetch(const float *vectors, int layer, int layers) {
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     persistent(const unsigned char *weights, const float *vectors, const bf16 *table, const bf16 *positions,
                const float *angles, bf16 *caches, int *tokens, int *state, float *work, float *y,
-               unsigned long long *best, unsigned int *arrived, Launch launch) {
+               unsigned long long *best, unsigned int *arrived, unsigned long long *clocks, Launch launch) {
     extern __shared__ __align__(128) char memory[];
     __shared__ Shared shared;
     begin_block(shared);
@@ -69,9 +71,23 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     int times = 0;
 #pragma unroll 1
     for (int number = 0; number < phases; ++number) {
-        auto await = [&] { meeting.wait(number); };
+        auto await = [&] {
+            shared.clock(0);
+            if (!(WITHOUT & MEETINGS)) {
+                meeting.wait(number);
+            }
+            shared.clock(1);
+        };
+        if (CLOCKS && threadIdx.x == 0) {
+            shared.clocks = clocks + (number * gridDim.x + blockIdx.x) * 5;
+            ring.waited = 0;
+        }
         int layer = number / PHASES, phase = layer == launch.layers ? LOGITS : phase_at(number % PHASES);
         run_phase(model, ring, shared, layer, phase, times, y, best, await);
+        shared.clock(3);
+        if (CLOCKS && threadIdx.x == 0) {
+            shared.clocks[4] = ring.waited;
+        }
         if (phase == LOGITS) {
             return end_token(model, shared, tokens, state, best, arrived);
         }

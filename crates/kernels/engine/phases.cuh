@@ -27,16 +27,16 @@ struct NormOfRow {
     static constexpr int FOURS = Fours<WIDTH>::COUNT;
     float4 scale[FOURS], bias[FOURS], added[FOURS];
 
-    // `also`: biases that this block adds to the residual, for all blocks; or none.
-    __device__ NormOfRow(const float *norm, const float *also = nullptr) {
+    // `also`: biases that this block adds to the residual, for all blocks; or none. Without `normed` nothing is loaded.
+    __device__ NormOfRow(bool normed, const float *norm, const float *also = nullptr) {
 #pragma unroll
         for (int i = 0; i < FOURS; ++i) {
             int at = i * THREADS + threadIdx.x;
             scale[i] = bias[i] = added[i] = make_float4(0, 0, 0, 0);
-            if (!LLAMA && ADDING > 0 && also != nullptr && at < WIDTH / 4) {
+            if (ADDING > 0 && also != nullptr && at < WIDTH / 4) {
                 added[i] = fetch(also + 4 * at);
             }
-            if (at < WIDTH / 4) {
+            if (normed && at < WIDTH / 4) {
                 scale[i] = fetch(norm + 4 * at);
                 if (!LLAMA) {
                     bias[i] = fetch(norm + WIDTH + 4 * at);
@@ -98,58 +98,9 @@ struct NormOfRow {
     }
 };
 
-// Two biases that stand `apart`; those of the first rows are loaded before the wait.
-struct Biases {
-    float2 own = {0, 0};
-
-    template <class Place>
-    __device__ Biases(const float *biases, Share share, Place place) {
-        if (!LLAMA && 2 * threadIdx.x < share.rows) {
-            int row = share.first + 2 * threadIdx.x;
-            own = make_float2(fetch_one(biases + place(row, 0)), fetch_one(biases + place(row, 1)));
-        }
-    }
-
-    template <class Place>
-    __device__ float2 of(const float *biases, int row, bool first, Place place) const {
-        return LLAMA || first ? own : make_float2(biases[place(row, 0)], biases[place(row, 1)]);
-    }
-};
-
 // Of a head, rows i and i + HEAD / 2 are neighbours: where the one and the other belong.
 __device__ int qkv_place(int row, int side) {
     return row / HEAD * HEAD + row % HEAD / 2 + side * (HEAD / 2);
-}
-
-// norm → q, k, v; RoPE; k and v go into the cache.
-template <class Await>
-__device__ void qkv_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
-    Vectors vectors(model.vectors, layer);
-    Share share = share_of(QKV, layer);
-    auto place = qkv_place;
-    Biases biases(vectors.qkv, share, place);
-    NormOfRow norm(vectors.norm_1);
-    await();
-    norm.apply(shared, model.work, adding_before(layer, QKV));
-    multiply_rows<QKV>(
-        ring, shared, share, [&](int row, bool first) { return biases.of(vectors.qkv, row, first, place); },
-        [&](int row, float2 sum, float2 bias) {
-            float2 value = make_float2(sum.x + bias.x, sum.y + bias.y);
-            if (LLAMA && row < QUERY + KEYS) {
-                float2 angle = shared.angles[row % HEAD / 2];
-                value = make_float2(value.x * angle.x - value.y * angle.y, value.y * angle.x + value.x * angle.y);
-            }
-            int at = place(row, 0);
-            model.work.write(QUERIES + at, value.x);
-            model.work.write(QUERIES + at + HEAD / 2, value.y);
-            if (at >= QUERY) {
-                // Of a layer's cache the keys come first, as here: both are heads, one behind the other.
-                int head = (at - QUERY) / HEAD, column = at % HEAD;
-                bf16 *to = model.caches + (((size_t)layer * 2 * KV_HEADS + head) * model.context + model.now) * HEAD;
-                to[column] = value.x;
-                to[column + HEAD / 2] = value.y;
-            }
-        });
 }
 
 // One more position, for each head of queries.
@@ -172,7 +123,7 @@ __device__ void see_positions(Ring &ring, Positions positions, const float (&que
         int count = min(SLOT_POSITIONS, positions.to - from);
         const uint4 *keys = (const uint4 *)ring.take(), *values = keys + SLOT_POSITIONS * PART;
 #pragma unroll 1
-        for (int first = warp * (32 / PART); first < count; first += THREADS / PART) {
+        for (int first = warp * (32 / PART); !(WITHOUT & Part::POSITIONS) && first < count; first += THREADS / PART) {
             int at = first + lane / PART;
             bool there = at < count;
             at = there ? at : first;
@@ -189,18 +140,16 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
     const float SCALE = rsqrtf(HEAD) * 1.442695041f; // exp2 is what the hardware has
     int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, part = lane % PART;
     await();
+    shared.clock(2);
 #pragma unroll 1
     for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += blocks()) {
         Positions positions(unit, model.now);
         // The lane's eight of a head of the token's queries, keys or values.
         auto eight = [&](int begin, float (&numbers)[8]) {
-            int from = QUERIES + begin + 8 * part, at[4] = {from, from + 2, from + 4, from + 6};
-            float2 pairs[4];
-            model.work.read(at, pairs);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                numbers[2 * i] = pairs[i].x, numbers[2 * i + 1] = pairs[i].y;
-            }
+            int from = QUERIES + begin + 8 * part;
+            float4 lower = model.work.read_four(from), upper = model.work.read_four(from + 4);
+            numbers[0] = lower.x, numbers[1] = lower.y, numbers[2] = lower.z, numbers[3] = lower.w;
+            numbers[4] = upper.x, numbers[5] = upper.y, numbers[6] = upper.z, numbers[7] = upper.w;
         };
         float query[HEADS_EACH][8];
         Partial softmax[HEADS_EACH];
@@ -244,114 +193,56 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
     }
 }
 
-// Attention in one phase: a cluster of blocks takes a head. Each of them has a slice of the rows of q, k and v, a part of the
-// positions, and a slice of the projection, and adds to the residual. `times`: how often this block has done so before.
-template <class Await>
-__device__ void cluster_phase(const Model &model, Ring &ring, Shared &shared, int layer, int &times, Await await) {
-    constexpr int PART = HEAD / 8, OWN_ROWS = WIDTH / CLUSTER;
-    const float SCALE = rsqrtf(HEAD) * 1.442695041f; // exp2 is what the hardware has
+// Attention where a cluster of blocks has a head, whose query, and the token's own key and value, are in shared memory: a
+// block sees a part of the positions, and all blocks of the cluster get what each has gathered. It becomes x.
+__device__ void cluster_attention(Ring &ring, Shared &shared, Positions positions, int times) {
+    constexpr int PART = HEAD / 8;
     int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, part = lane % PART, rank = blockIdx.x % CLUSTER;
-    Vectors vectors(model.vectors, layer);
-    int turn = adding_before(layer, ATTENTION);
-    // Rows of a head's q, then its k, then its v; of each, i and i + HEAD / 2 are neighbours.
-    auto place = [](int row, int side) {
-        int head = row / (3 * HEAD), of = row % (3 * HEAD) / HEAD;
-        return of * QUERY + head * HEAD + row % HEAD / 2 + side * (HEAD / 2);
-    };
-    bool adds = blockIdx.x < CLUSTER;
-    Share first_share = {(int)blockIdx.x * SLICE, blockIdx.x < Positions::COUNT ? SLICE : 0};
-    Biases biases(vectors.qkv, first_share, place);
-    NormOfRow norm(vectors.norm_1, adds ? vectors.out : nullptr);
-    await();
-    model.work.clear_residual(turn + 2);
-#pragma unroll 1
-    for (int unit = blockIdx.x; unit < Positions::COUNT; unit += blocks(), ++times) {
-        Positions positions(unit, model.now);
-        if (unit != blockIdx.x) {
-            consumers_sync();
-        }
-        norm.apply(shared, model.work, turn, unit < CLUSTER);
-        multiply_rows<QKV>(
-            ring, shared, Share{unit * SLICE, SLICE},
-            [&](int row, bool first) { return biases.of(vectors.qkv, row, first && unit == blockIdx.x, place); },
-            [&](int row, float2 sum, float2 bias) {
-                float2 value = make_float2(sum.x + bias.x, sum.y + bias.y);
-                int of = row % (3 * HEAD) / HEAD, column = row % HEAD / 2;
-                if (of == 0) {
+    meet(shared.met, times % 2);
+    float query[HEADS_EACH][8]; // of one: see the assertions
+    Partial softmax[HEADS_EACH] = {{-1e30f, 0.0f, {}}};
 #pragma unroll
-                    for (int to = 0; to < CLUSTER; ++to) {
-                        store_in_block(shared.query + column, to, value.x * SCALE);
-                        store_in_block(shared.query + column + HEAD / 2, to, value.y * SCALE);
-                    }
-                    return;
-                }
-                // The last block has the token's own position. Keys and values are used as the cache keeps them.
-                store_in_block(shared.own[of - 1] + column, CLUSTER - 1, (bf16)value.x);
-                store_in_block(shared.own[of - 1] + column + HEAD / 2, CLUSTER - 1, (bf16)value.y);
-                size_t at = (layer * 2 + of - 1) * HEADS + positions.head;
-                bf16 *to = model.caches + (at * model.context + model.now) * HEAD;
-                to[column] = value.x;
-                to[column + HEAD / 2] = value.y;
-            });
-        meet(shared.met, times % 2);
-        float query[HEADS_EACH][8]; // of one: see the assertions
-        Partial softmax[HEADS_EACH] = {{-1e30f, 0.0f, {}}};
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            query[0][i] = shared.query[8 * part + i];
-        }
-        see_positions(ring, positions, query, softmax);
-        if (rank == CLUSTER - 1 && warp == 0) {
-            const uint4 *own = (const uint4 *)shared.own;
-            see<PART>(softmax, query, own[part], own[PART + part], lane < PART);
-        }
-        softmax[0].merge_warp<PART>(shared.seen[0][warp]);
-        consumers_sync();
-        // What the block has gathered goes to all blocks of the cluster.
-        for (int i = thread; i < CLUSTER * HEAD; i += THREADS) {
-            int to = i / HEAD, column = i % HEAD;
-            float most, total, value = merged(shared.seen[0], WARPS, column, &most, &total);
-            store_in_block(shared.parts[rank] + column, to, value);
-            if (column == 0) {
-                store_in_block(shared.parts[rank] + HEAD, to, most);
-                store_in_block(shared.parts[rank] + HEAD + 1, to, total);
-            }
-        }
-        meet(shared.met + 1, times % 2);
-        if (warp < (HEAD + 127) / 128) {
-            bool there = 4 * thread < HEAD;
-            float attended[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                attended[i] = merged(shared.parts, CLUSTER, (there ? 4 * thread : 0) + i);
-            }
-            put(shared, 4 * thread, there, make_float4(attended[0], attended[1], attended[2], attended[3]));
-        }
-        consumers_sync();
-        multiply_tiles(ring, shared, OWN_ROWS / TILE, HEAD / STEP, [&](int row, float sum) {
-            int column = rank * OWN_ROWS + row;
-            model.work.add(residual_of(turn + 1) + column, sum + (unit < CLUSTER ? shared.base[column] : 0.0f));
-        });
+    for (int i = 0; i < 8; ++i) {
+        query[0][i] = shared.query[8 * part + i];
     }
+    see_positions(ring, positions, query, softmax);
+    if (rank == CLUSTER - 1 && warp == 0) {
+        const uint4 *own = (const uint4 *)shared.own;
+        see<PART>(softmax, query, own[part], own[PART + part], lane < PART);
+    }
+    softmax[0].merge_warp<PART>(shared.seen[0][warp]);
+    consumers_sync();
+    for (int i = thread; i < CLUSTER * HEAD; i += THREADS) {
+        int to = i / HEAD, column = i % HEAD;
+        float most, total, value = merged(shared.seen[0], WARPS, column, &most, &total);
+        store_in_block(shared.parts[rank] + column, to, value);
+        if (column == 0) {
+            store_in_block(shared.parts[rank] + HEAD, to, most);
+            store_in_block(shared.parts[rank] + HEAD + 1, to, total);
+        }
+    }
+    meet(shared.met + 1, times % 2);
+    if (warp < (HEAD + 127) / 128) {
+        bool there = 4 * thread < HEAD;
+        float attended[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            attended[i] = merged(shared.parts, CLUSTER, (there ? 4 * thread : 0) + i);
+        }
+        put(shared, 4 * thread, there, make_float4(attended[0], attended[1], attended[2], attended[3]));
+    }
+    consumers_sync();
 }
 
 // What the parts of the context have gathered for four neighbouring columns of a head.
 __device__ float4 gathered(const Work &work, int column) {
-    int head = column / HEAD, at[3 * SPLITS];
-    float2 pairs[3 * SPLITS], weights[SPLITS];
+    float2 weights[SPLITS];
     float4 values[SPLITS];
 #pragma unroll
     for (int split = 0; split < SPLITS; ++split) {
-        at[3 * split] = GATHERED + (head * SPLITS + split) * HEAD + column % HEAD;
-        at[3 * split + 1] = at[3 * split] + 2;
-        at[3 * split + 2] = WEIGHED + 2 * (head * SPLITS + split);
-    }
-    work.read(at, pairs);
-#pragma unroll
-    for (int split = 0; split < SPLITS; ++split) {
-        float2 a = pairs[3 * split], b = pairs[3 * split + 1];
-        values[split] = make_float4(a.x, a.y, b.x, b.y);
-        weights[split] = pairs[3 * split + 2];
+        int place = column / HEAD * SPLITS + split;
+        values[split] = work.read_four(GATHERED + place * HEAD + column % HEAD);
+        weights[split] = work.read_pair(WEIGHED + 2 * place);
     }
     float most = -1e30f, total = 0.0f;
 #pragma unroll
@@ -369,134 +260,192 @@ __device__ float4 gathered(const Work &work, int column) {
     return make_float4(sum.x / total, sum.y / total, sum.z / total, sum.w / total);
 }
 
-// residual += matrix · x + bias; `put_x` brings x.
-template <int MATRIX, class Await, class Put>
-__device__ void added_phase(const Model &model, const float *bias, Ring &ring, Shared &shared, int layer, Await await,
-                            Put put_x) {
-    Share share = share_of(MATRIX, layer);
-    auto place = [](int row, int side) { return row + side; };
-    Biases biases(bias, share, place);
-    int residual = residual_of(adding_before(layer, MATRIX));
-    await();
-    // This block has seen all of the residual, when it took its norm.
-    auto former = [&](int row) {
-        int at[1] = {residual + row};
-        float2 pair[1];
-        model.work.read(at, pair);
-        return pair[0];
-    };
-    float2 first_pair = make_float2(0, 0);
-    if (2 * threadIdx.x < share.rows) {
-        first_pair = former(share.first + 2 * threadIdx.x);
-    }
-    put_x();
-    multiply_rows<MATRIX>(
-        ring, shared, share,
-        [&](int row, bool first) {
-            float2 add = biases.of(bias, row, first, place), old = first ? first_pair : former(row);
-            return make_float2(add.x + old.x, add.y + old.y);
-        },
-        [&](int row, float2 sum, float2 kept) {
-            model.work.write(residual + row, make_float2(sum.x + kept.x, sum.y + kept.y));
-        });
-}
-
-template <class Await>
-__device__ void out_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
-    added_phase<OUT>(model, Vectors(model.vectors, layer).out, ring, shared, layer, await, [&] {
-        put_all<QUERY>(shared, [&](int column) { return gathered(model.work, column); });
-    });
-}
-
-template <class Await>
-__device__ void up_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
-    Vectors vectors(model.vectors, layer);
-    Share share = share_of(UP, layer);
-    auto place = [](int row, int side) { return row + side; };
-    Biases biases(vectors.up, share, place);
-    NormOfRow norm(vectors.norm_2);
-    await();
-    norm.apply(shared, model.work, adding_before(layer, UP));
-    multiply_rows<UP>(
-        ring, shared, share, [&](int row, bool first) { return biases.of(vectors.up, row, first, place); },
-        [&](int row, float2 sum, float2 bias) {
-            if (LLAMA) {
-                float unit = sum.x / (1.0f + __expf(-sum.x)) * sum.y;
-                model.work.write(UNITS + row / 2, unit);
-            } else {
-                float2 units = make_float2(gelu(sum.x + bias.x), gelu(sum.y + bias.y));
-                model.work.write(UNITS + row, units);
+// Two numbers of the token's q, k or v, HEAD / 2 apart. k and v go into the cache. With CLUSTER the blocks of the cluster get
+// the query; the last one has the token's own position. Keys and values are used as the cache keeps them.
+__device__ void keep(const Model &model, Shared &shared, int layer, int at, int column, float2 value) {
+    if constexpr (CLUSTER > 1) {
+        const float SCALE = rsqrtf(HEAD) * 1.442695041f; // exp2 is what the hardware has
+        if (at < QUERY) {
+#pragma unroll 1
+            for (int to = 0; to < CLUSTER; ++to) {
+                store_in_block(shared.query + column, to, value.x * SCALE);
+                store_in_block(shared.query + column + HEAD / 2, to, value.y * SCALE);
             }
-        });
+        } else {
+            bf16 *own = shared.own[(at - QUERY) / KEYS] + column;
+            store_in_block(own, CLUSTER - 1, (bf16)value.x);
+            store_in_block(own + HEAD / 2, CLUSTER - 1, (bf16)value.y);
+        }
+    } else {
+        model.work.write(QUERIES + at, value.x);
+        model.work.write(QUERIES + at + HEAD / 2, value.y);
+    }
+    if (at >= QUERY) {
+        // Of a layer's cache the keys come first, as here: both are heads, one behind the other.
+        int head = (at - QUERY) / HEAD;
+        bf16 *to = model.caches + (((size_t)layer * 2 * KV_HEADS + head) * model.context + model.now) * HEAD;
+        to[column] = value.x;
+        to[column + HEAD / 2] = value.y;
+    }
 }
 
-// The MLP in one phase: a block owns units, their rows of UP and their columns of DOWN, and adds to the residual.
+// A phase that multiplies by a matrix: x, the product, what becomes of it. All matrices share this code. It is what one token
+// after the other runs, five times a layer, and instructions have to come to the multiprocessor, too: code of its own for each
+// phase would be new to it every time.
+//
+// Five phases a layer: norm → q, k, v, RoPE, cache; (attention;) what its parts have gathered → projection → residual;
+// norm → the MLP's units; units → residual. With CLUSTER, attention is one phase: a cluster of blocks takes a head, each block
+// a slice of the rows of q, k and v, a part of the positions, and a slice of the projection. With MERGED the MLP is one: a
+// block owns units, their rows of UP and their columns of DOWN. Both add to the residual. `times`: how often this block has
+// had a head before.
 template <class Await>
-__device__ void mlp_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
+__device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int layer, int phase, int &times,
+                             float *logits, unsigned long long *best, Await await) {
+    bool heads = CLUSTER > 1 && phase == ATTENTION, in_units = MERGED && phase == UP, parts = heads || in_units;
+    bool normed = phase != OUT && phase != DOWN;
+    int matrix = heads ? QKV : phase, turn = adding_before(layer, phase), residual = residual_of(turn);
     Vectors vectors(model.vectors, layer);
-    Units own(layer);
-    Share share = own.rows();
-    int turn = adding_before(layer, UP);
-    bool adds = own.steps > 0 && own.first == 0;
-    auto place = [](int row, int side) { return row + side; };
-    Biases biases(vectors.up, share, place);
-    NormOfRow norm(vectors.norm_2, adds ? vectors.down : nullptr);
+    Units own(in_units ? layer : 0);
+    Share share = heads      ? Share{(int)blockIdx.x * SLICE, blockIdx.x < Positions::COUNT ? SLICE : 0}
+                  : in_units ? own.rows()
+                             : share_of(matrix, layer);
+    auto place = [&](int row, int side) {
+        if (matrix != QKV) {
+            return row + side;
+        }
+        if (CLUSTER == 1) {
+            return qkv_place(row, side);
+        }
+        // Rows of a head's q, then its k, then its v.
+        int head = row / (3 * HEAD), of = row % (3 * HEAD) / HEAD;
+        return of * QUERY + head * HEAD + row % HEAD / 2 + side * (HEAD / 2);
+    };
+    // What does not depend on the former phase: biases, of the first rows, and the norm's scales.
+    const float *bias = matrix == QKV  ? vectors.qkv
+                        : matrix == OUT ? vectors.out
+                        : matrix == UP  ? vectors.up
+                                        : vectors.down;
+    bool biased = !LLAMA && phase != LOGITS;
+    auto biases = [&](int row) {
+        return biased ? make_float2(fetch_one(bias + place(row, 0)), fetch_one(bias + place(row, 1)))
+                      : make_float2(0, 0);
+    };
+    bool finishes = 2 * threadIdx.x < share.rows;
+    int first_row = share.first + 2 * threadIdx.x;
+    float2 first_pair = finishes ? biases(first_row) : make_float2(0, 0);
+    // Of phases in parts, one block adds the biases of the residual for all.
+    bool adds = heads ? blockIdx.x < CLUSTER : in_units && own.steps > 0 && own.first == 0;
+    NormOfRow norm(normed, phase == UP ? vectors.norm_2 : vectors.norm_1,
+                   !adds   ? nullptr
+                   : heads ? vectors.out
+                           : vectors.down);
     await();
-    model.work.clear_residual(turn + 2);
-    if (own.steps == 0) {
+    // OUT and DOWN: this block has seen all of the residual, when it took its norm.
+    auto with_residual = [&](int row, float2 pair) {
+        if (normed) {
+            return pair;
+        }
+        float2 old = model.work.read_pair(residual + row);
+        return make_float2(old.x + pair.x, old.y + pair.y);
+    };
+    if (finishes) {
+        first_pair = with_residual(first_row, first_pair);
+    }
+    if (parts) {
+        model.work.clear_residual(turn + 2);
+    }
+    if (parts && share.rows == 0) {
         return;
     }
-    norm.apply(shared, model.work, turn, adds);
-    multiply_rows<UP>(
-        ring, shared, share, [&](int row, bool first) { return biases.of(vectors.up, row, first, place); },
-        [&](int row, float2 sum, float2 bias) {
-            int at = row - share.first;
-            *(float2 *)(shared.units_of_block + at) = make_float2(gelu(sum.x + bias.x), gelu(sum.y + bias.y));
-        });
-    consumers_sync();
-    int columns = own.steps * STEP;
-    for (int first = 0; first < columns; first += 4 * THREADS) {
-        int column = first + 4 * threadIdx.x;
-        bool there = column < columns;
-        put(shared, column, there, *(const float4 *)(shared.units_of_block + (there ? column : 0)));
-    }
-    consumers_sync();
-    multiply_tiles(ring, shared, WIDTH / TILE, own.steps, [&](int row, float sum) {
-        model.work.add(residual_of(turn + 1) + row, sum + (adds ? shared.base[row] : 0.0f));
-    });
-}
-
-template <class Await>
-__device__ void down_phase(const Model &model, Ring &ring, Shared &shared, int layer, Await await) {
-    added_phase<DOWN>(model, Vectors(model.vectors, layer).down, ring, shared, layer, await, [&] {
-        Fours<INNER> units(model.work, UNITS);
-#pragma unroll
-        for (int i = 0; i < units.COUNT; ++i) {
-            put(shared, units.column(i), units.is_there(i), units.four[i]);
-        }
-        consumers_sync();
-    });
-}
-
-// The logits, and the best of them, or the one that is drawn.
-template <class Await>
-__device__ void logits_phase(const Model &model, Ring &ring, Shared &shared, float *logits, unsigned long long *best,
-                             Await await) {
-    NormOfRow norm(Vectors(model.vectors, model.layers).norm_1);
-    await();
-    norm.apply(shared, model.work, adding_before(model.layers, QKV));
-    unsigned long long own = 0;
-    multiply_rows<LOGITS>(
-        ring, shared, share_of(LOGITS, model.layers), [](int, bool) { return make_float2(0, 0); },
-        [&](int row, float2 sum, float2) {
-            logits[row] = sum.x;
-            own = max(own, ranked(drawn(sum.x, row, model.state), row));
-            if (row + 1 < VOCABULARY) {
-                logits[row + 1] = sum.y;
-                own = max(own, ranked(drawn(sum.y, row + 1, model.state), row + 1));
+    unsigned long long most = 0;
+    int unit = blockIdx.x;
+#pragma unroll 1
+    do {
+        Positions positions(heads ? unit : 0, model.now);
+        bool first_unit = unit == blockIdx.x;
+        if (!(WITHOUT & INPUTS)) {
+            if (normed) {
+                norm.apply(shared, model.work, turn, adds && (in_units || unit < CLUSTER));
+            } else if (phase == OUT) {
+                put_all<QUERY>(shared, [&](int column) { return gathered(model.work, column); });
+            } else {
+                put_all_of<INNER>(shared, model.work, UNITS);
             }
-        });
-    keep_best(own, best);
+        }
+        shared.clock(2);
+        multiply_rows(
+            ring, shared, matrix, share,
+            [&](int row, bool first) {
+                return first && first_unit ? first_pair : with_residual(row, biases(row));
+            },
+            [&](int row, float2 sum, float2 kept) {
+                float2 value = make_float2(sum.x + kept.x, sum.y + kept.y);
+                if (matrix == QKV) {
+                    int at = place(row, 0), column = at % HEAD;
+                    if (LLAMA && at < QUERY + KEYS) {
+                        float2 angle = shared.angles[column];
+                        value = make_float2(value.x * angle.x - value.y * angle.y,
+                                            value.y * angle.x + value.x * angle.y);
+                    }
+                    keep(model, shared, layer, at, column, value);
+                } else if (matrix == UP && LLAMA) {
+                    model.work.write(UNITS + row / 2, value.x / (1.0f + __expf(-value.x)) * value.y);
+                } else if (matrix == UP) {
+                    value = make_float2(gelu(value.x), gelu(value.y));
+                    if (MERGED) {
+                        *(float2 *)(shared.units_of_block + row - share.first) = value;
+                    } else {
+                        model.work.write(UNITS + row, value);
+                    }
+                } else if (matrix == LOGITS) {
+                    logits[row] = value.x;
+                    most = max(most, ranked(drawn(value.x, row, model.state), row));
+                    if (row + 1 < VOCABULARY) {
+                        logits[row + 1] = value.y;
+                        most = max(most, ranked(drawn(value.y, row + 1, model.state), row + 1));
+                    }
+                } else {
+                    model.work.write(residual + row, value);
+                }
+            });
+        if constexpr (CLUSTER > 1) {
+            if (heads) {
+                cluster_attention(ring, shared, positions, times++);
+            }
+        }
+        if constexpr (MERGED) {
+            if (in_units) {
+                consumers_sync();
+                int columns = own.steps * STEP;
+                for (int first = 0; first < columns; first += 4 * THREADS) {
+                    int column = first + 4 * threadIdx.x;
+                    bool there = column < columns;
+                    put(shared, column, there, *(const float4 *)(shared.units_of_block + (there ? column : 0)));
+                }
+                consumers_sync();
+            }
+        }
+        if constexpr (CLUSTER > 1 || MERGED) {
+            if (parts) {
+                constexpr int OWN_ROWS = WIDTH / CLUSTER;
+                int first = heads ? blockIdx.x % CLUSTER * OWN_ROWS : 0;
+                bool also = adds && (in_units || unit < CLUSTER);
+                multiply_tiles(ring, shared, (heads ? OWN_ROWS : WIDTH) / TILE, heads ? HEAD / STEP : own.steps,
+                               [&](int row, float sum) {
+                                   float more = also ? shared.base[first + row] : 0.0f;
+                                   model.work.add(residual_of(turn + 1) + first + row, sum + more);
+                               });
+            }
+        }
+        unit += blocks();
+        share.first += blocks() * SLICE;
+        if (heads && unit < Positions::COUNT) {
+            consumers_sync();
+        }
+    } while (heads && unit < Positions::COUNT);
+    if (phase == LOGITS) {
+        keep_best(most, best);
+    }
 }
 
 // ---- The end of a token, by the last block that comes here.
@@ -556,23 +505,10 @@ __device__ void end_token(const Model &model, Shared &shared, int *tokens, int *
 template <class Await>
 __device__ void run_phase(const Model &model, Ring &ring, Shared &shared, int layer, int phase, int &times, float *logits,
                           unsigned long long *best, Await await) {
-    switch (phase) {
-    case QKV: return qkv_phase(model, ring, shared, layer, await);
-    case ATTENTION:
-        if constexpr (CLUSTER > 1) {
-            return cluster_phase(model, ring, shared, layer, times, await);
-        } else {
-            return attention_phase(model, ring, shared, layer, await);
-        }
-    case OUT: return out_phase(model, ring, shared, layer, await);
-    case UP:
-        if constexpr (MERGED) {
-            return mlp_phase(model, ring, shared, layer, await);
-        } else {
-            return up_phase(model, ring, shared, layer, await);
-        }
-    case DOWN: return down_phase(model, ring, shared, layer, await);
-    default: return logits_phase(model, ring, shared, logits, best, await);
+    if (CLUSTER == 1 && phase == ATTENTION) {
+        attention_phase(model, ring, shared, layer, await);
+    } else {
+        matrix_phase(model, ring, shared, layer, phase, times, logits, best, await);
     }
 }
 

@@ -46,6 +46,7 @@ struct Ring {
     u64 *full, *empty;
     int slots, ahead;
     int sent = 0; // stages that the producer has asked for
+    long long waited = 0; // with CLOCKS: cycles that a consumer has waited for stages
     Place at, landed;
 
     // By all threads of the block, at its start. There are MOST_SLOTS at most.
@@ -85,15 +86,15 @@ struct Ring {
     }
 
     // This block's rows of a matrix.
-    template <int MATRIX>
-    __device__ void send_rows(const char *weights, int layer, Share share) {
-        const char *from = weights + begin_of(MATRIX, layer) + share.first * row_bytes(MATRIX);
+    __device__ void send_rows(const char *weights, int matrix, int layer, Share share) {
+        const char *from = weights + begin_of(matrix, layer) + (size_t)share.first * row_bytes(matrix);
+        int steps = steps_of(matrix);
 #pragma unroll 1
         for (int row = 0; row < share.rows; row += TILE) {
             int rows = min(TILE, share.rows - row);
 #pragma unroll 1
-            for (int step = 0; step < steps_of(MATRIX); step += SLOT_STEPS) {
-                int bytes = rows * stage_bytes(min(SLOT_STEPS, steps_of(MATRIX) - step));
+            for (int step = 0; step < steps; step += SLOT_STEPS) {
+                int bytes = rows * stage_bytes(min(SLOT_STEPS, steps - step));
                 u64 *barrier = claim(bytes);
                 bulk_copy(slot(), from, bytes, barrier);
                 from += bytes;
@@ -136,50 +137,55 @@ struct Ring {
         }
     }
 
-    // Attention in one phase: what a block of a cluster takes of a head.
-    __device__ void send_heads(const char *weights, const bf16 *caches, int layer, int now, int context) {
-        constexpr int TILES = WIDTH / CLUSTER / TILE, EACH = HEAD / STEP;
-        const char *out = weights + begin_of(OUT, layer);
-#pragma unroll 1
-        for (int unit = blockIdx.x; unit < Positions::COUNT; unit += blocks()) {
-            send_rows<QKV>(weights, layer, Share{unit * SLICE, SLICE});
-            send_positions(caches, layer, now, context, unit);
-            send_tiles(out + (size_t)unit * TILES * EACH * TILE * STEP_BYTES, TILES, EACH);
-        }
-    }
-
     // What a phase takes.
     __device__ void send(const char *weights, const bf16 *caches, int layer, int phase, int now, int context) {
-        switch (phase) {
-        case QKV: return send_rows<QKV>(weights, layer, share_of(QKV, layer));
-        case ATTENTION:
-            if constexpr (CLUSTER > 1) {
-                return send_heads(weights, caches, layer, now, context);
-            }
-            return send_positions(caches, layer, now, context);
-        case OUT: return send_rows<OUT>(weights, layer, share_of(OUT, layer));
-        case UP:
-            if constexpr (MERGED) {
-                Units own(layer);
-                send_rows<UP>(weights, layer, own.rows());
-                const char *down = weights + begin_of(DOWN, layer) + (size_t)own.first * WIDTH * STEP_BYTES;
-                return send_tiles(down, WIDTH / TILE, own.steps);
-            }
-            return send_rows<UP>(weights, layer, share_of(UP, layer));
-        case DOWN: return send_rows<DOWN>(weights, layer, share_of(DOWN, layer));
-        default: return send_rows<LOGITS>(weights, layer, share_of(LOGITS, layer));
+        if (WITHOUT & WEIGHTS) {
+            return;
         }
+        if (CLUSTER == 1 && phase == ATTENTION) {
+            return send_positions(caches, layer, now, context);
+        }
+        // Attention in one phase: what a block of a cluster takes of a head, until there is no other head for it.
+        bool heads = phase == ATTENTION, units = MERGED && phase == UP;
+        int unit = blockIdx.x;
+        if (heads && unit >= Positions::COUNT) {
+            return;
+        }
+#pragma unroll 1
+        do {
+            Units own(units ? layer : 0);
+            Share share = heads ? Share{unit * SLICE, SLICE} : units ? own.rows() : share_of(phase, layer);
+            send_rows(weights, heads ? QKV : phase, layer, share);
+            if constexpr (CLUSTER > 1) {
+                if (heads) {
+                    send_positions(caches, layer, now, context, unit);
+                }
+            }
+            if constexpr (CLUSTER > 1 || MERGED) {
+                constexpr int TILES = WIDTH / CLUSTER / TILE, EACH = HEAD / STEP;
+                if (heads || units) {
+                    size_t first = heads ? (size_t)unit * TILES * EACH * TILE : (size_t)own.first * WIDTH;
+                    const char *from = weights + begin_of(heads ? OUT : DOWN, layer) + first * STEP_BYTES;
+                    send_tiles(from, heads ? TILES : WIDTH / TILE, heads ? EACH : own.steps);
+                }
+            }
+            unit += blocks();
+        } while (heads && unit < Positions::COUNT);
     }
 
     // ---- The consumers: every warp takes every stage.
-    __device__ const char *take() const {
-        wait(full + at.slot, at.parity);
+    __device__ const char *take() {
+        long long begin = CLOCKS ? clock64() : 0;
+        if (!(WITHOUT & WEIGHTS)) {
+            wait(full + at.slot, at.parity);
+        }
+        waited += CLOCKS ? clock64() - begin : 0;
         return slot();
     }
 
     __device__ void release() {
         __syncwarp();
-        if (threadIdx.x % 32 == 0) {
+        if (!(WITHOUT & WEIGHTS) && threadIdx.x % 32 == 0) {
             arrive(empty + at.slot);
         }
         at.advance(slots);

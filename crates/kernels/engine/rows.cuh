@@ -44,6 +44,14 @@ struct Shared {
     float2 angles[HEAD / 2]; // cosine and sine, of the token's position
     u64 barriers[2][MOST_SLOTS];
     bool last;
+    u64 *clocks; // of this phase, in global memory
+
+    // With CLOCKS: when the block's first thread came here.
+    __device__ void clock(int which) const {
+        if (CLOCKS && threadIdx.x == 0) {
+            clocks[which] = clock64();
+        }
+    }
 };
 
 static_assert(sizeof(Shared) <= 48 << 10, "what is not asked for by a launch has an end");
@@ -127,24 +135,28 @@ struct Fours {
     float4 four[COUNT];
 
     __device__ Fours(const Work &work, int begin) {
-        int at[2 * COUNT];
-        float2 pairs[2 * COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             // Beyond the end the first four are read again, and dropped.
-            at[2 * i] = begin + (is_there(i) ? column(i) : 4 * (int)(threadIdx.x % (COLUMNS / 4)));
-            at[2 * i + 1] = at[2 * i] + 2;
-        }
-        work.read(at, pairs);
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            four[i] = make_float4(pairs[2 * i].x, pairs[2 * i].y, pairs[2 * i + 1].x, pairs[2 * i + 1].y);
+            four[i] = work.read_four(begin + (is_there(i) ? column(i) : 4 * (int)(threadIdx.x % (COLUMNS / 4))));
         }
     }
 
     __device__ static int column(int i) { return 4 * (i * THREADS + (int)threadIdx.x); }
     __device__ static bool is_there(int i) { return column(i) < COLUMNS; }
 };
+
+// COLUMNS numbers from `begin` on, which the former phase has left, become x. All are asked for before the first is used;
+// what is done with them then is one piece of code.
+template <int COLUMNS>
+__device__ void put_all_of(Shared &shared, const Work &work, int begin) {
+    Fours<COLUMNS> all(work, begin);
+#pragma unroll 1
+    for (int i = 0; i < all.COUNT; ++i) {
+        put(shared, all.column(i), all.is_there(i), all.four[i]);
+    }
+    consumers_sync();
+}
 
 #if BITS < 16
 // sum (16 × 8) += a (16 × 32) × b (32 × 8), of whole numbers.
@@ -210,9 +222,9 @@ __device__ float sum_of(const float (&sums)[2][4], int row) {
 
 // This block's rows of a matrix times x. `before` is called with the first row of a pair as early as can be and may load
 // what `finish` adds; `finish` gets it with the row and both sums.
-template <int MATRIX, class Before, class Finish>
-__device__ void multiply_rows(Ring &ring, Shared &shared, Share share, Before before, Finish finish) {
-    constexpr int STEPS = steps_of(MATRIX);
+template <class Before, class Finish>
+__device__ void multiply_rows(Ring &ring, Shared &shared, int matrix, Share share, Before before, Finish finish) {
+    int all = steps_of(matrix);
     static_assert(THREADS >= GROUP_ROWS / 2, "a thread finishes one pair");
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, turn = 0;
 #pragma unroll 1
@@ -230,16 +242,16 @@ __device__ void multiply_rows(Ring &ring, Shared &shared, Share share, Before be
             // Warps take turns along the rows. A warp has two sums: products for the one wait for those before them, and
             // meanwhile those for the other come.
 #pragma unroll 1
-            for (int first = 0; first < STEPS; first += SLOT_STEPS) {
-                int steps = min(SLOT_STEPS, STEPS - first);
+            for (int first = 0; first < all; first += SLOT_STEPS) {
+                int steps = min(SLOT_STEPS, all - first);
                 const char *stage = ring.take();
                 int step = (first + WARPS - 1 - warp) / WARPS * WARPS + warp;
 #pragma unroll 1
-                for (; step + WARPS < first + steps; step += 2 * WARPS) {
+                for (; !(WITHOUT & PRODUCTS) && step + WARPS < first + steps; step += 2 * WARPS) {
                     multiply_step(stage, step - first, steps, rows, shared, step, sums[0]);
                     multiply_step(stage, step + WARPS - first, steps, rows, shared, step + WARPS, sums[1]);
                 }
-                if (step < first + steps) {
+                if (!(WITHOUT & PRODUCTS) && step < first + steps) {
                     multiply_step(stage, step - first, steps, rows, shared, step, sums[0]);
                 }
                 ring.release();
@@ -275,7 +287,7 @@ __device__ void multiply_tiles(Ring &ring, const Shared &shared, int tiles, int 
         for (int tile = warp; tile < many; tile += WARPS) {
             float sums[2][4] = {};
 #pragma unroll 1
-            for (int step = 0; step < each; ++step) {
+            for (int step = 0; !(WITHOUT & PRODUCTS) && step < each; ++step) {
                 multiply_step(stage, tile * each + step, many * each, TILE, shared, step, sums[0]);
             }
             float above = sum_of(sums, 0), below = sum_of(sums, 1);

@@ -12,6 +12,8 @@
 // The phases of a layer and the last one. With CLUSTER blocks for a head, all of attention is one phase: its matrices belong
 // to ATTENTION. With MERGED the MLP is one phase: UP.
 enum Phase { QKV, ATTENTION, OUT, UP, DOWN, LOGITS };
+// To see what a part costs, the persistent kernel does without it: WITHOUT is a sum of these, and the result is wrong.
+enum Part { MEETINGS = 1, WEIGHTS = 2, PRODUCTS = 4, POSITIONS = 8, INPUTS = 16 };
 constexpr int ATTENTION_PHASES = CLUSTER > 1 ? 1 : 3, PHASES = ATTENTION_PHASES + (MERGED ? 1 : 2);
 
 // The phase at a place in a layer.
@@ -22,7 +24,7 @@ __device__ constexpr int phase_at(int place) {
 // Phases that are one for two matrices add to the residual: those of a layer, and those before this one.
 constexpr int ADDING = (CLUSTER > 1) + MERGED;
 __device__ constexpr int adding_before(int layer, int phase) {
-    return layer * ADDING + (CLUSTER > 1 && phase > ATTENTION);
+    return layer * ADDING + (CLUSTER > 1 && phase > ATTENTION && phase < LOGITS);
 }
 
 constexpr int QUERY = HEADS * HEAD, KEYS = KV_HEADS * HEAD, GROUPED = HEADS / KV_HEADS;
@@ -55,20 +57,22 @@ __device__ constexpr int steps_of(int matrix) {
 __device__ constexpr int stage_bytes(int steps) {
     return steps * STEP_BYTES + (BITS == 16 ? 0 : (2 * steps + 15) / 16 * 16);
 }
-__device__ constexpr size_t row_bytes(int matrix) {
-    int steps = steps_of(matrix), rest = steps % SLOT_STEPS;
-    return (size_t)(steps / SLOT_STEPS) * stage_bytes(SLOT_STEPS) + (rest > 0 ? stage_bytes(rest) : 0);
+__device__ constexpr int bytes_of_row(int columns) {
+    int steps = columns / STEP, rest = steps % SLOT_STEPS;
+    return steps / SLOT_STEPS * stage_bytes(SLOT_STEPS) + (rest > 0 ? stage_bytes(rest) : 0);
+}
+__device__ constexpr int row_bytes(int matrix) {
+    constexpr int out = bytes_of_row(QUERY), down = bytes_of_row(INNER), others = bytes_of_row(WIDTH);
+    return matrix == OUT ? out : matrix == DOWN ? down : others;
 }
 __device__ constexpr size_t matrix_bytes(int matrix) {
-    return rows_of(matrix) * row_bytes(matrix);
+    return (size_t)rows_of(matrix) * row_bytes(matrix);
 }
 // Where a matrix begins.
 __device__ constexpr size_t begin_of(int matrix, int layer) {
-    size_t sum = layer * (matrix_bytes(QKV) + matrix_bytes(OUT) + matrix_bytes(UP) + matrix_bytes(DOWN));
-    for (int before = QKV; before < matrix && matrix != LOGITS; ++before) {
-        sum += before == ATTENTION ? 0 : matrix_bytes(before);
-    }
-    return sum;
+    constexpr size_t out = matrix_bytes(QKV), up = out + matrix_bytes(OUT), down = up + matrix_bytes(UP),
+                     all = down + matrix_bytes(DOWN);
+    return layer * all + (matrix == OUT ? out : matrix == UP ? up : matrix == DOWN ? down : 0);
 }
 
 // The norms' scales and biases, and the biases, of a layer; behind the last layer those of the last norm.

@@ -25,14 +25,10 @@ struct Work {
         }
     }
 
-    // Pairs that begin at `at`, from the L2 cache: other multiprocessors have just written them.
-    template <int N>
-    __device__ void read(const int (&at)[N], float2 (&pairs)[N]) const {
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            pairs[i] = __ldcg((const float2 *)(numbers + at[i]));
-        }
-    }
+    // From the L2 cache: other multiprocessors have just written them.
+    __device__ float2 read_pair(int at) const { return __ldcg((const float2 *)(numbers + at)); }
+
+    __device__ float4 read_four(int at) const { return __ldcg((const float4 *)(numbers + at)); }
 
     __device__ void write(int at, float value) const { numbers[at] = value; }
 

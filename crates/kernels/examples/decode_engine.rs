@@ -66,7 +66,7 @@ fn main() -> Result<()> {
     println!("[{:.1} s] {} programs compiled", start.elapsed().as_secs_f64(), kernels.len());
     let copy = if simulate { f64::NAN } else { copy_rate(&gpu)? };
     println!("copy rate {copy:.0} GB/s");
-    let mut rows = Vec::new();
+    let (mut rows, mut clocks) = (Vec::new(), String::new());
     let mut exact = vec![Vec::new(); shapes.len()];
     // A kernel that fails takes the GPU's context along: layers of five phases come first, those of fewer behind all of them.
     for fewer in [false, true] {
@@ -80,7 +80,7 @@ fn main() -> Result<()> {
             let left = seconds - start.elapsed().as_secs_f64();
             if left < 6.0 {
                 println!("{}: no time left", shape.name);
-            } else if let Err(error) = time(&gpu, shape, &kernels, fewer, &ways, copy, exact, &mut rows) {
+            } else if let Err(error) = time(&gpu, shape, &kernels, fewer, &ways, copy, exact, &mut rows, &mut clocks) {
                 println!("{}: {error}", shape.name);
             }
             println!("[{:.1} s]", start.elapsed().as_secs_f64());
@@ -88,6 +88,8 @@ fn main() -> Result<()> {
         let lines: Vec<String> = rows.iter().map(|row: &Row| row.csv(copy)).collect();
         std::fs::write(&out, format!("{ROW}\n{}\n", lines.join("\n")))
             .unwrap_or_else(|error| println!("{out}: {error}"));
+        let path = out.replace(".csv", "_phases.csv");
+        std::fs::write(&path, format!("{PHASES}\n{clocks}")).unwrap_or_else(|error| println!("{path}: {error}"));
     }
     if simulate {
         return Ok(());
@@ -111,7 +113,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,blocks,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
+const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,blocks,without,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
 
 /// A shape that is timed or checked, and the positions in front of the token.
 struct Shape {
@@ -152,24 +154,24 @@ impl Row {
     }
 
     fn csv(&self, copy: f64) -> String {
-        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks } = self.constants;
+        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, .. } = self.constants;
         let EngineTuning { slots, ahead } = self.tuning;
         let merged = i32::from(merged);
         let Row { shape, plan, kernels, context, us, p10, p90, bytes, error, .. } = self;
         let shape = shape.replace(' ', ",");
         let share = self.share(copy);
         format!(
-            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{blocks},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}"
+            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{blocks},{without},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}"
         )
     }
 
     fn text(&self, copy: f64) -> String {
-        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks } = self.constants;
+        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, .. } = self.constants;
         let EngineTuning { slots, ahead } = self.tuning;
         let merged = i32::from(merged);
         let tuning = format!(
             "threads {threads} splits {splits} heads {heads_each} steps {slot_steps} cluster {cluster} merged {merged} \
-             blocks {blocks} slots {slots} ahead {ahead}"
+             blocks {blocks} without {without} slots {slots} ahead {ahead}"
         );
         let Row { shape, plan, us, p10, p90, bytes, error, .. } = self;
         let share = self.share(copy);
@@ -208,7 +210,7 @@ fn error_of(given: &[f32], exact: &[f64]) -> (f64, String) {
 
 /// Of the checks: a ring with fewer slots, parts of the context that are no power of two.
 const ODD: EngineConstants =
-    EngineConstants { threads: 256, splits: 3, heads_each: 1, slot_steps: 8, cluster: 1, merged: false, blocks: 0 };
+    EngineConstants { splits: 3, slot_steps: 8, cluster: 1, merged: false, ..EngineConstants::GPT2 };
 
 /// The plans and constants of a check: also layers of fewer phases, which are GPT-2's.
 fn checked_ways(shape: &Shape, simulate: bool) -> Vec<(EnginePlan, EngineConstants)> {
@@ -319,6 +321,7 @@ fn time(
     copy: f64,
     exact: &mut Vec<f64>,
     rows: &mut Vec<Row>,
+    clocks: &mut String,
 ) -> Result<()> {
     let begin = Instant::now();
     let &Shape { ref name, config, context, bits } = shape;
@@ -363,7 +366,7 @@ fn time(
                 }
             };
             let (error, text) = error_of(&given, exact);
-            if !text.is_empty() {
+            if !text.is_empty() && constants.without == 0 {
                 println!("WRONG: {name} {} {tuning:?}: {text}", plan.name());
                 continue;
             }
@@ -373,10 +376,48 @@ fn time(
             let (shape, plan) = (name.clone(), plan.name());
             let row = Row { shape, plan, constants, tuning, kernels, context, us, p10, p90, bytes, error };
             println!("{}", row.text(copy));
-            rows.push(row);
+            if constants.clocks {
+                phases(&engine.clocks()?, constants, us, &row.csv(copy), clocks);
+            } else {
+                rows.push(row);
+            }
         }
     }
     Ok(())
+}
+
+const PHASES: &str =
+    "shape,bits,threads,cluster,merged,us_a_token,phase,meeting,meeting_least,input,input_most,work,work_most,weights,weights_most";
+
+/// What the blocks' clocks say of each kind of phase, in µs: the median of the layers' medians over the blocks, and for the
+/// meeting the least of a layer's blocks (the last one to come waits only for the meeting itself), else the most.
+fn phases(clocks: &[Vec<[u64; 5]>], constants: EngineConstants, us: f64, row: &str, to: &mut String) {
+    let kinds = constants.phases().len();
+    // From the first phase's begin to the last one's end is a token.
+    let cycles = (clocks[clocks.len() - 1][0][3] - clocks[0][0][0]) as f64;
+    let words: Vec<&str> = row.split(',').collect();
+    for kind in 0..=kinds {
+        let of_kind: Vec<_> = match kind == kinds {
+            true => vec![&clocks[clocks.len() - 1]],
+            false => clocks[..clocks.len() - 1].iter().skip(kind).step_by(kinds).collect(),
+        };
+        let mut line = [words[0], words[1], words[3], words[7], words[8], &format!("{us:.2},{kind}")].join(",");
+        for which in 1..=4 {
+            let most = which > 1;
+            let (mut medians, mut ends) = (Vec::new(), Vec::new());
+            for blocks in &of_kind {
+                let figure = |at: &[u64; 5]| if which < 4 { at[which].saturating_sub(at[which - 1]) } else { at[4] };
+                let all: Vec<f64> = blocks.iter().map(|at| figure(at) as f64 * us / cycles).collect();
+                medians.push(Summary::of(&all).median);
+                ends.push(all.iter().copied().reduce(if most { f64::max } else { f64::min }).expect("blocks"));
+            }
+            write!(line, ",{:.3},{:.3}", Summary::of(&medians).median, Summary::of(&ends).median)
+                .expect("a String takes everything");
+        }
+        println!("{line}");
+        to.push_str(&line);
+        to.push('\n');
+    }
 }
 
 /// A plan with its constants, for the shapes that are named so.
@@ -393,8 +434,8 @@ impl Way {
     }
 }
 
-/// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all); and, where they are not 1, 0
-/// and 0, cluster, merged, blocks.
+/// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all); and, where they are not 1, 0,
+/// 0, 0 and 0, cluster, merged, blocks, without (a sum of parts that are left out), clocks.
 const WAYS: &str = "
 gpt2-124M_Bf16 operators  256 5 1 24 0 0
 gpt2-124M_Bf16 fused      256 5 1 24 0 0
@@ -452,6 +493,8 @@ fn parsed(text: &str) -> Vec<Way> {
                 cluster: further(8, 1),
                 merged: further(9, 0) != 0,
                 blocks: further(10, 0),
+                without: further(11, 0) as u32,
+                clocks: further(12, 0) != 0,
             },
             tuning: EngineTuning { slots: number(6), ahead: number(7) },
         }

@@ -54,7 +54,9 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use model::{EngineConfig, EngineConstants, EngineModel, EngineWeights, Family, Matrix, RandomWeights, WeightBits};
+pub use model::{
+    EngineConfig, EngineConstants, EngineModel, EnginePart, EngineWeights, Family, Matrix, RandomWeights, WeightBits,
+};
 pub use reference::EngineReference;
 
 use crate::ladder::operator;
@@ -122,6 +124,8 @@ gpulab::kernel_param!(Launch { layers: i32, context: i32, slots: i32, ahead: i32
 const LOGITS: i32 = 5;
 /// Kernels of a layer, where each operator has its own.
 const OPERATORS: usize = 12;
+/// Numbers that a block writes down in a phase.
+const CLOCKS: usize = 5;
 /// Most slots of a ring, and the bytes that the kernels reserve beside it for themselves and the driver for each block.
 const MOST_SLOTS: usize = 32;
 const RESERVED: usize = 1024;
@@ -175,6 +179,8 @@ impl EngineKernels {
                 "HEADS_EACH" => constants.heads_each,
                 "CLUSTER" => constants.cluster,
                 "MERGED" => usize::from(constants.merged),
+                "CLOCKS" => usize::from(constants.clocks),
+                "WITHOUT" => constants.without as usize,
                 other => unreachable!("{path} has a constant {other}"),
             };
             let own = Source { defines: Vec::new(), ..operator.source()? };
@@ -236,6 +242,10 @@ impl EngineKernels {
         Ok(self.with_ring().clusters_at_a_time(shape, cluster as u32)? as usize)
     }
 
+    fn clocks_len(&self) -> usize {
+        (self.constants.phases().len() * self.config.layers + 1) * self.constants.blocks * CLOCKS
+    }
+
     /// Of the kernel that has a ring.
     fn with_ring(&self) -> &Kernel {
         &self.named[if self.plan == EnginePlan::Persistent { "persistent" } else { "phase" }]
@@ -295,6 +305,7 @@ struct Workspace {
     best: Buffer<u64>,
     /// Blocks that have come to a meeting, and to their end.
     arrived: Buffer<u32>,
+    clocks: Buffer<u64>,
 }
 
 impl Engine {
@@ -321,6 +332,7 @@ impl Engine {
             logits: gpu.zeros(config.vocabulary)?,
             best: gpu.zeros(1)?,
             arrived: gpu.zeros(2)?,
+            clocks: gpu.zeros(if constants.clocks { kernels.clocks_len() } else { 1 })?,
         };
         let mut engine = Engine {
             model: Rc::clone(model),
@@ -381,7 +393,7 @@ impl Engine {
         let shape = self.kernels.shape(self.kernels.constants.blocks, self.tuning.slots);
         let Engine { model, kernels: EngineKernels { plan, constants, named: kernels, .. }, tuning, workspace, .. } =
             self;
-        let Workspace { caches, tokens, state, work, vectors: [first, second], logits, best, arrived } = workspace;
+        let Workspace { caches, tokens, state, work, vectors: [first, second], logits, best, arrived, clocks } = workspace;
         let config = &model.config;
         let launch = Launch {
             layers: config.layers as i32,
@@ -396,7 +408,7 @@ impl Engine {
             let attributes =
                 LaunchAttributes { cooperative: true, cluster: constants.cluster as u32, ..LaunchAttributes::NONE };
             let args = (
-                weights, vectors, table, positions, angles, caches, tokens, state, work, logits, best, arrived, launch,
+                weights, vectors, table, positions, angles, caches, tokens, state, work, logits, best, arrived, clocks, launch,
             );
             return kernels["persistent"].launch_with(shape, attributes, args);
         }
@@ -579,6 +591,21 @@ impl Engine {
     /// [`Error::Driver`].
     pub fn logits(&self) -> Result<Vec<f32>> {
         self.workspace.logits.to_host()
+    }
+
+    /// What the persistent plan's blocks have written down in the last step, with [`EngineConstants::clocks`]: for each phase,
+    /// for each block, its multiprocessor's clock when the phase began, when all others had ended the one before, when the
+    /// vector to multiply by was there, and when its own part was done; then how many cycles of these it waited for weights.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for kernels without clocks, [`Error::Driver`].
+    pub fn clocks(&self) -> Result<Vec<Vec<[u64; CLOCKS]>>> {
+        if !self.kernels.constants.clocks {
+            return Err(Error::invalid("these kernels write no clocks", "compile them with `clocks: true`"));
+        }
+        let all = self.workspace.clocks.to_host()?;
+        let (blocks, _) = all.as_chunks::<CLOCKS>();
+        Ok(blocks.chunks(self.kernels.constants.blocks).map(<[_]>::to_vec).collect())
     }
 
     /// The position that the next step reads, and the token there. Waits for the steps that are queued.

@@ -362,16 +362,47 @@ pub struct EngineConstants {
     pub merged: bool,
     /// Blocks that share the work; 0: one for each multiprocessor, or as many clusters as the GPU runs at a time.
     pub blocks: usize,
+    /// The persistent plan's blocks write down when they are where in a phase: [`Engine::clocks`](super::Engine::clocks).
+    pub clocks: bool,
+    /// The sum of the [`EnginePart`]s that the persistent plan does without, to see what they cost. Its logits are wrong then.
+    pub without: u32,
+}
+
+/// What a kernel can do without, only to see what it costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum EnginePart {
+    /// Blocks do not wait for each other where a phase ends.
+    Meetings = 1,
+    /// No weights, keys and values are copied; what lies in shared memory is multiplied.
+    Weights = 2,
+    /// Weights are copied, and not multiplied.
+    Products = 4,
+    /// Keys and values are copied, and nothing is done with them.
+    Positions = 8,
+    /// The vector that a matrix is multiplied by is not read, and has no norm.
+    Inputs = 16,
 }
 
 impl EngineConstants {
     /// For a GPT-2 with 124 million parameters in bf16: two phases a layer. On an H200 the overlapped plan is the fastest with
     /// them.
     pub const GPT2: EngineConstants =
-        EngineConstants { threads: 256, splits: 8, heads_each: 1, slot_steps: 24, cluster: 8, merged: true, blocks: 0 };
+        EngineConstants { splits: 8, slot_steps: 24, cluster: 8, merged: true, ..EngineConstants::DEFAULT };
+    const DEFAULT: EngineConstants = EngineConstants {
+        threads: 256,
+        splits: 4,
+        heads_each: 1,
+        slot_steps: 16,
+        cluster: 1,
+        merged: false,
+        blocks: 0,
+        clocks: false,
+        without: 0,
+    };
 
-    /// Phases of a layer.
-    pub(crate) fn phases(self) -> &'static [i32] {
+    /// The numbers of a layer's phases: q, k and v; attention; projection; MLP up; MLP down.
+    pub fn phases(self) -> &'static [i32] {
         match (self.cluster > 1, self.merged) {
             (false, false) => &[0, 1, 2, 3, 4],
             (false, true) => &[0, 1, 2, 3],
@@ -383,7 +414,7 @@ impl EngineConstants {
 
 impl Default for EngineConstants {
     fn default() -> EngineConstants {
-        EngineConstants { threads: 256, splits: 4, heads_each: 1, slot_steps: 16, cluster: 1, merged: false, blocks: 0 }
+        EngineConstants::DEFAULT
     }
 }
 

@@ -75,7 +75,7 @@ fn every_plan_agrees_with_f64_for_both_families_and_makes_no_mistake() {
 
 /// Constants of layers with fewer phases, for the simulator's two blocks.
 const FEWER: EngineConstants =
-    EngineConstants { threads: 128, splits: 2, heads_each: 1, slot_steps: 8, cluster: 2, merged: true, blocks: 0 };
+    EngineConstants { threads: 128, splits: 2, slot_steps: 8, cluster: 2, ..EngineConstants::GPT2 };
 
 #[test]
 fn phases_that_are_one_for_two_matrices_agree_with_f64() {

@@ -59,6 +59,8 @@ const ENGINE: &[(&str, u32)] = &[
     ("HEADS_EACH", 4),
     ("CLUSTER", 1),
     ("MERGED", 0),
+    ("CLOCKS", 0),
+    ("WITHOUT", 0),
 ];
 
 /// All operators of the course. The test `ladder` holds this table and the folders equal.
