@@ -13,20 +13,61 @@ struct Meeting {
     unsigned int *arrived;
 
     // What this block has written in its phase is done.
-    __device__ void arrive() const {
+    __device__ void arrive(int phases) const {
+        if (WITHOUT & MEETINGS) {
+            return;
+        }
         consumers_sync();
         if (threadIdx.x == 0) {
-            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
+            if (MEET == 3) {
+                asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(arrived + blockIdx.x), "r"(phases) : "memory");
+            } else {
+                asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(place(blockIdx.x)) : "memory");
+            }
         }
+    }
+
+    __device__ unsigned int *place(int block) const { return arrived + (MEET == 2 ? block % 8 * 32 : 0); }
+
+    __device__ static unsigned int seen(const unsigned int *counter) {
+        unsigned int seen;
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+        return seen;
     }
 
     // What all blocks have written in so many phases can be seen.
     __device__ void wait(int phases) const {
+        if (WITHOUT & MEETINGS) {
+            return;
+        }
+        if (MEET == 3) {
+            if (threadIdx.x < gridDim.x) {
+                while (seen(arrived + threadIdx.x) < phases) {
+                }
+            }
+            consumers_sync();
+            return;
+        }
+        if (MEET == 1) {
+            if (threadIdx.x % 32 == 0) {
+                while (seen(arrived) < phases * gridDim.x) {
+                }
+            }
+            __syncwarp();
+            return;
+        }
+        if (MEET == 2) {
+            if (threadIdx.x < 8) {
+                unsigned int blocks = (gridDim.x + 7 - threadIdx.x) / 8;
+                while (seen(arrived + 32 * threadIdx.x) < phases * blocks) {
+                }
+            }
+            consumers_sync();
+            return;
+        }
         if (threadIdx.x == 0) {
-            unsigned int seen;
-            do {
-                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
-            } while (seen < phases * gridDim.x);
+            while (seen(arrived) < phases * gridDim.x) {
+            }
         }
         consumers_sync();
     }
@@ -73,9 +114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     for (int number = 0; number < phases; ++number) {
         auto await = [&] {
             shared.clock(0);
-            if (!(WITHOUT & MEETINGS)) {
-                meeting.wait(number);
-            }
+            meeting.wait(number);
             shared.clock(1);
         };
         if (CLOCKS && threadIdx.x == 0) {
@@ -91,6 +130,6 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
         if (phase == LOGITS) {
             return end_token(model, shared, tokens, state, best, arrived);
         }
-        meeting.arrive();
+        meeting.arrive(number + 1);
     }
 }

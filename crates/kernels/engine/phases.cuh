@@ -3,6 +3,8 @@
 #pragma once
 #include "cluster.cuh"
 
+constexpr int ARRIVED = 1024; // counters of blocks
+
 // The kernels' arguments.
 struct Model {
     const char *weights;
@@ -103,31 +105,38 @@ __device__ int qkv_place(int row, int side) {
     return row / HEAD * HEAD + row % HEAD / 2 + side * (HEAD / 2);
 }
 
-// One more position, for each head of queries.
-template <int PART>
-__device__ void see(Partial (&softmax)[HEADS_EACH], const float (&query)[HEADS_EACH][8], uint4 key, uint4 value,
-                    bool there) {
+// One more position, or COUNT more, for each head of queries.
+template <int PART, int COUNT>
+__device__ void see(Partial (&softmax)[HEADS_EACH], const float (&query)[HEADS_EACH][8], const uint4 (&keys)[COUNT],
+                    const uint4 (&values)[COUNT], const bool (&there)[COUNT]) {
 #pragma unroll
     for (int head = 0; head < HEADS_EACH; ++head) {
-        softmax[head].see<PART>(key, value, query[head], there);
+        softmax[head].see<PART>(keys, values, query[head], there);
     }
 }
 
-// The positions that come through the ring.
+// The positions that come through the ring. A warp takes some at a time: what one costs is mostly waiting for its sums.
 __device__ void see_positions(Ring &ring, Positions positions, const float (&query)[HEADS_EACH][8],
                               Partial (&softmax)[HEADS_EACH]) {
-    constexpr int PART = HEAD / 8; // lanes that share a position
+    constexpr int PART = HEAD / 8, COUNT = HEADS_EACH > 1 ? 1 : AT_ONCE; // PART: lanes that share a position
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = lane % PART;
 #pragma unroll 1
     for (int from = positions.from; from < positions.to; from += SLOT_POSITIONS) {
         int count = min(SLOT_POSITIONS, positions.to - from);
         const uint4 *keys = (const uint4 *)ring.take(), *values = keys + SLOT_POSITIONS * PART;
+        int first = warp * (32 / PART);
 #pragma unroll 1
-        for (int first = warp * (32 / PART); !(WITHOUT & Part::POSITIONS) && first < count; first += THREADS / PART) {
-            int at = first + lane / PART;
-            bool there = at < count;
-            at = there ? at : first;
-            see<PART>(softmax, query, keys[at * PART + part], values[at * PART + part], there);
+        for (; !(WITHOUT & Part::POSITIONS) && first < count; first += COUNT * (THREADS / PART)) {
+            uint4 key[COUNT], value[COUNT];
+            bool there[COUNT];
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+                int at = first + i * (THREADS / PART) + lane / PART;
+                there[i] = at < count;
+                at = there[i] ? at : first;
+                key[i] = keys[at * PART + part], value[i] = values[at * PART + part];
+            }
+            see<PART>(softmax, query, key, value, there);
         }
         ring.release();
     }
@@ -173,7 +182,7 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
             auto rounded = [](const float (&x)[8]) {
                 return make_uint4(pair(x[0], x[1]), pair(x[2], x[3]), pair(x[4], x[5]), pair(x[6], x[7]));
             };
-            see<PART>(softmax, query, rounded(key), rounded(value), lane < PART);
+            see<PART, 1>(softmax, query, {rounded(key)}, {rounded(value)}, {lane < PART});
         }
 #pragma unroll
         for (int head = 0; head < HEADS_EACH; ++head) {
@@ -208,7 +217,7 @@ __device__ void cluster_attention(Ring &ring, Shared &shared, Positions position
     see_positions(ring, positions, query, softmax);
     if (rank == CLUSTER - 1 && warp == 0) {
         const uint4 *own = (const uint4 *)shared.own;
-        see<PART>(softmax, query, own[part], own[PART + part], lane < PART);
+        see<PART, 1>(softmax, query, {own[part]}, {own[PART + part]}, {lane < PART});
     }
     softmax[0].merge_warp<PART>(shared.seen[0][warp]);
     consumers_sync();
@@ -489,14 +498,13 @@ __device__ void next_token(const Model &model, int *tokens, int *state, unsigned
     }
 }
 
-// By all blocks, behind the logits.
+// By all blocks, behind the logits. The last of `arrived` counts them.
 __device__ void end_token(const Model &model, Shared &shared, int *tokens, int *state, unsigned long long *best,
                           unsigned int *arrived) {
-    if (is_last(shared, arrived + 1)) {
+    if (is_last(shared, arrived + ARRIVED - 1)) {
         next_token(model, tokens, state, best);
-        if (threadIdx.x == 0) {
-            atomicExch(arrived, 0);
-            atomicExch(arrived + 1, 0);
+        for (int i = threadIdx.x; i < ARRIVED; i += THREADS) {
+            atomicExch(arrived + i, 0);
         }
     }
 }

@@ -76,22 +76,25 @@ __device__ void put(Shared &shared, int column, bool there, float4 four) {
         }
     }
 #else
-    float most = there ? fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w))) : 0.0f;
+    // The largest of the step's numbers, as bits: those of a larger number are larger, and those of no number the largest.
+    u32 most = 0;
 #pragma unroll
-    for (int distance = STEP / 8; distance > 0; distance /= 2) {
-        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, distance));
+    for (int i = 0; there && i < 4; ++i) {
+        most = max(most, __float_as_uint(numbers[i]) & 0x7fffffff);
     }
-    // Of x that is not finite nothing can be told.
-    float all = fabsf(four.x) + fabsf(four.y) + fabsf(four.z) + fabsf(four.w);
-    bool finite = __all_sync(0xffffffff, !there || all < __int_as_float(0x7f800000));
+    u32 lanes = STEP == 128 ? 0xffffffff : 0xffff << (threadIdx.x & 16);
+    most = __reduce_max_sync(lanes, most);
     // 2^e ≤ most < 2^(e + 1), by the bits of the exponent; times 2^(21 − e), all numbers are below 2^22.
-    int exponent = max(__float_as_int(most) >> 23, 32);
+    bool finite = most < 0x7f800000;
+    int exponent = max((int)(most >> 23), 32);
     float larger = __int_as_float((127 + 21 + 127 - exponent) << 23);
     u32 bytes[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        // The lower bytes have a sign as well: what that takes from them comes to the next byte.
-        bytes[i] = (u32)(__float2int_rn(numbers[i] * larger) + 0x8080) ^ 0x8080;
+        // Beside 1.5 · 2^23 a whole number stands in the lower bits. The lower bytes have a sign as well: what that takes from
+        // them comes to the next byte.
+        u32 whole = __float_as_uint(__fmaf_rn(numbers[i], larger, 12582912.0f)) - 0x4b400000;
+        bytes[i] = (whole + 0x8080) ^ 0x8080;
     }
     if (!there) {
         return;

@@ -113,7 +113,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,blocks,without,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
+const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,blocks,without,meet,at_once,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
 
 /// A shape that is timed or checked, and the positions in front of the token.
 struct Shape {
@@ -154,24 +154,24 @@ impl Row {
     }
 
     fn csv(&self, copy: f64) -> String {
-        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, .. } = self.constants;
+        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, meet, at_once, .. } = self.constants;
         let EngineTuning { slots, ahead } = self.tuning;
         let merged = i32::from(merged);
         let Row { shape, plan, kernels, context, us, p10, p90, bytes, error, .. } = self;
         let shape = shape.replace(' ', ",");
         let share = self.share(copy);
         format!(
-            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{blocks},{without},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}"
+            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{blocks},{without},{meet},{at_once},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}"
         )
     }
 
     fn text(&self, copy: f64) -> String {
-        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, .. } = self.constants;
+        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, meet, at_once, .. } = self.constants;
         let EngineTuning { slots, ahead } = self.tuning;
         let merged = i32::from(merged);
         let tuning = format!(
             "threads {threads} splits {splits} heads {heads_each} steps {slot_steps} cluster {cluster} merged {merged} \
-             blocks {blocks} without {without} slots {slots} ahead {ahead}"
+             blocks {blocks} without {without} meet {meet} at_once {at_once} slots {slots} ahead {ahead}"
         );
         let Row { shape, plan, us, p10, p90, bytes, error, .. } = self;
         let share = self.share(copy);
@@ -387,7 +387,7 @@ fn time(
 }
 
 const PHASES: &str =
-    "shape,bits,threads,cluster,merged,us_a_token,phase,meeting,meeting_least,input,input_most,work,work_most,weights,weights_most";
+    "shape,bits,threads,cluster,merged,meet,us_a_token,phase,meeting,meeting_least,input,input_most,work,work_most,weights,weights_most";
 
 /// What the blocks' clocks say of each kind of phase, in µs: the median of the layers' medians over the blocks, and for the
 /// meeting the least of a layer's blocks (the last one to come waits only for the meeting itself), else the most.
@@ -401,7 +401,7 @@ fn phases(clocks: &[Vec<[u64; 5]>], constants: EngineConstants, us: f64, row: &s
             true => vec![&clocks[clocks.len() - 1]],
             false => clocks[..clocks.len() - 1].iter().skip(kind).step_by(kinds).collect(),
         };
-        let mut line = [words[0], words[1], words[3], words[7], words[8], &format!("{us:.2},{kind}")].join(",");
+        let mut line = [words[0], words[1], words[3], words[7], words[8], words[11], &format!("{us:.2},{kind}")].join(",");
         for which in 1..=4 {
             let most = which > 1;
             let (mut medians, mut ends) = (Vec::new(), Vec::new());
@@ -495,6 +495,8 @@ fn parsed(text: &str) -> Vec<Way> {
                 blocks: further(10, 0),
                 without: further(11, 0) as u32,
                 clocks: further(12, 0) != 0,
+                meet: further(13, 0),
+                at_once: further(14, 4),
             },
             tuning: EngineTuning { slots: number(6), ahead: number(7) },
         }

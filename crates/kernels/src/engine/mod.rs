@@ -124,6 +124,8 @@ gpulab::kernel_param!(Launch { layers: i32, context: i32, slots: i32, ahead: i32
 const LOGITS: i32 = 5;
 /// Kernels of a layer, where each operator has its own.
 const OPERATORS: usize = 12;
+/// Counters of blocks.
+const ARRIVED: usize = 1024;
 /// Numbers that a block writes down in a phase.
 const CLOCKS: usize = 5;
 /// Most slots of a ring, and the bytes that the kernels reserve beside it for themselves and the driver for each block.
@@ -179,6 +181,8 @@ impl EngineKernels {
                 "HEADS_EACH" => constants.heads_each,
                 "CLUSTER" => constants.cluster,
                 "MERGED" => usize::from(constants.merged),
+                "MEET" => constants.meet,
+                "AT_ONCE" => constants.at_once,
                 "CLOCKS" => usize::from(constants.clocks),
                 "WITHOUT" => constants.without as usize,
                 other => unreachable!("{path} has a constant {other}"),
@@ -331,7 +335,7 @@ impl Engine {
             vectors: [gpu.zeros(longest)?, gpu.zeros(longest)?],
             logits: gpu.zeros(config.vocabulary)?,
             best: gpu.zeros(1)?,
-            arrived: gpu.zeros(2)?,
+            arrived: gpu.zeros(ARRIVED)?,
             clocks: gpu.zeros(if constants.clocks { kernels.clocks_len() } else { 1 })?,
         };
         let mut engine = Engine {

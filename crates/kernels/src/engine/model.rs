@@ -362,6 +362,10 @@ pub struct EngineConstants {
     pub merged: bool,
     /// Blocks that share the work; 0: one for each multiprocessor, or as many clusters as the GPU runs at a time.
     pub blocks: usize,
+    /// How blocks meet.
+    pub meet: usize,
+    /// Positions that a group of lanes takes at a time.
+    pub at_once: usize,
     /// The persistent plan's blocks write down when they are where in a phase: [`Engine::clocks`](super::Engine::clocks).
     pub clocks: bool,
     /// The sum of the [`EnginePart`]s that the persistent plan does without, to see what they cost. Its logits are wrong then.
@@ -397,6 +401,8 @@ impl EngineConstants {
         cluster: 1,
         merged: false,
         blocks: 0,
+        meet: 0,
+        at_once: 4,
         clocks: false,
         without: 0,
     };

@@ -59,6 +59,8 @@ const ENGINE: &[(&str, u32)] = &[
     ("HEADS_EACH", 4),
     ("CLUSTER", 1),
     ("MERGED", 0),
+    ("MEET", 0),
+    ("AT_ONCE", 4),
     ("CLOCKS", 0),
     ("WITHOUT", 0),
 ];
