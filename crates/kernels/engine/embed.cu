@@ -5,5 +5,5 @@
 extern "C" __global__ void __launch_bounds__(THREADS)
     embed(const bf16 *table, const bf16 *positions, const int *tokens, const int *state, float *work,
           unsigned long long *best) {
-    embed_token(table, positions, tokens, state[0], Work{work}, best);
+    embed_token(table, positions, tokens, state[0], Work(work), best);
 }

@@ -7,7 +7,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     norm_row(const float *vectors, const float *x, float *y, int layer, int which) {
     __shared__ Shared shared;
     Vectors own(vectors, layer);
-    Fours<WIDTH> residual(Work{(float *)x}, RESIDUAL);
+    Fours<WIDTH> residual(Work((float *)x), RESIDUAL);
     NormOfRow(true, which == 0 ? own.norm_1 : own.norm_2).each(shared, residual, [&](int column, bool there, float4 four) {
         if (there) {
             *(float4 *)(y + column) = four;
@@ -31,17 +31,17 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32)
     Vectors own(vectors, launch.layer);
     const float *bias = matrix == QKV ? own.qkv : matrix == OUT ? own.out : matrix == UP ? own.up : own.down;
     if (matrix == OUT) {
-        put_all_of<QUERY>(shared, Work{(float *)x}, 0);
+        put_all_of<QUERY>(shared, Work((float *)x), 0);
     } else if (matrix == DOWN) {
-        put_all_of<INNER>(shared, Work{(float *)x}, 0);
+        put_all_of<INNER>(shared, Work((float *)x), 0);
     } else {
-        put_all_of<WIDTH>(shared, Work{(float *)x}, 0);
+        put_all_of<WIDTH>(shared, Work((float *)x), 0);
     }
     auto place = [&](int row, int side) {
         return matrix == QKV ? qkv_place(row, side) : matrix == UP && LLAMA ? row / 2 + side * INNER : row + side;
     };
     multiply_rows(
-        ring, shared, matrix, share_of(matrix, launch.layer), [](int, bool) { return make_float2(0, 0); },
+        ring, shared, matrix, share_of(matrix), [](int, bool) { return make_float2(0, 0); },
         [&](int row, float2 sum, float2) {
             y[place(row, 0)] = sum.x + (LLAMA ? 0.0f : bias[place(row, 0)]);
             y[place(row, 1)] = sum.y + (LLAMA ? 0.0f : bias[place(row, 1)]);
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS) gather(const float *work, float *y) {
     int column = 4 * (blockIdx.x * THREADS + threadIdx.x);
     if (column < QUERY) {
-        *(float4 *)(y + column) = gathered(Work{(float *)work}, column);
+        *(float4 *)(y + column) = gathered(Work((float *)work), column);
     }
 }
 

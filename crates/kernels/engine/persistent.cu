@@ -17,6 +17,10 @@ struct Meeting {
         if (WITHOUT & MEETINGS) {
             return;
         }
+        if (FLAGS) {
+            // What this block has cleared is so before it writes anything else.
+            return __threadfence();
+        }
         consumers_sync();
         if (threadIdx.x == 0) {
             if (MEET == 3) {
@@ -37,7 +41,7 @@ struct Meeting {
 
     // What all blocks have written in so many phases can be seen.
     __device__ void wait(int phases) const {
-        if (WITHOUT & MEETINGS) {
+        if (FLAGS || WITHOUT & MEETINGS) {
             return;
         }
         if (MEET == 3) {
@@ -90,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     __shared__ Shared shared;
     begin_block(shared);
     Ring ring(memory, shared.barriers, launch);
-    Model model = {(const char *)weights, vectors, table, positions, caches, Work{work},
+    Model model = {(const char *)weights, vectors, table, positions, caches, Work(work),
                    state, launch.layers, launch.context, state[0]};
     int phases = PHASES * launch.layers + 1;
     if (threadIdx.x >= THREADS) {
@@ -122,12 +126,14 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
             ring.waited = 0;
         }
         int layer = number / PHASES, phase = layer == launch.layers ? LOGITS : phase_at(number % PHASES);
+        model.work = Work(work, layer);
         run_phase(model, ring, shared, layer, phase, times, y, best, await);
         shared.clock(3);
         if (CLOCKS && threadIdx.x == 0) {
             shared.clocks[4] = ring.waited;
         }
         if (phase == LOGITS) {
+            model.work = Work(work);
             return end_token(model, shared, tokens, state, best, arrived);
         }
         meeting.arrive(number + 1);

@@ -48,8 +48,8 @@ struct NormOfRow {
     }
 
     // x = norm(residual), as the products read it. `adds`: this block keeps what it is to add for all.
-    __device__ void apply(Shared &shared, const Work &work, int turn, bool adds = false) const {
-        Fours<WIDTH> residual(work, residual_of(turn));
+    __device__ void apply(Shared &shared, const Work &work, int begin, bool adds = false) const {
+        Fours<WIDTH> residual(work, begin);
 #pragma unroll
         for (int i = 0; ADDING > 0 && i < FOURS; ++i) {
             float4 old = residual.four[i], more = added[i];
@@ -151,14 +151,19 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
     await();
     shared.clock(2);
 #pragma unroll 1
-    for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += blocks()) {
+    for (int unit = rank_in(ATTENTION); unit < Positions::COUNT; unit += blocks()) {
         Positions positions(unit, model.now);
         // The lane's eight of a head of the token's queries, keys or values.
         auto eight = [&](int begin, float (&numbers)[8]) {
             int from = QUERIES + begin + 8 * part;
-            float4 lower = model.work.read_four(from), upper = model.work.read_four(from + 4);
-            numbers[0] = lower.x, numbers[1] = lower.y, numbers[2] = lower.z, numbers[3] = lower.w;
-            numbers[4] = upper.x, numbers[5] = upper.y, numbers[6] = upper.z, numbers[7] = upper.w;
+            int at[2] = {from, from + 4};
+            float4 fours[2];
+            model.work.read(at, fours);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                numbers[4 * i] = fours[i].x, numbers[4 * i + 1] = fours[i].y;
+                numbers[4 * i + 2] = fours[i].z, numbers[4 * i + 3] = fours[i].w;
+            }
         };
         float query[HEADS_EACH][8];
         Partial softmax[HEADS_EACH];
@@ -247,12 +252,14 @@ __device__ void cluster_attention(Ring &ring, Shared &shared, Positions position
 __device__ float4 gathered(const Work &work, int column) {
     float2 weights[SPLITS];
     float4 values[SPLITS];
+    int at[SPLITS], at_weights[SPLITS];
 #pragma unroll
     for (int split = 0; split < SPLITS; ++split) {
         int place = column / HEAD * SPLITS + split;
-        values[split] = work.read_four(GATHERED + place * HEAD + column % HEAD);
-        weights[split] = work.read_pair(WEIGHED + 2 * place);
+        at[split] = GATHERED + place * HEAD + column % HEAD, at_weights[split] = WEIGHED + 2 * place;
     }
+    work.read(at, values);
+    work.read(at_weights, weights);
     float most = -1e30f, total = 0.0f;
 #pragma unroll
     for (int split = 0; split < SPLITS; ++split) {
@@ -312,12 +319,15 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
                              float *logits, unsigned long long *best, Await await) {
     bool heads = CLUSTER > 1 && phase == ATTENTION, in_units = MERGED && phase == UP, parts = heads || in_units;
     bool normed = phase != OUT && phase != DOWN;
-    int matrix = heads ? QKV : phase, turn = adding_before(layer, phase), residual = residual_of(turn);
+    int matrix = heads ? QKV : phase, turn = adding_before(layer, phase);
+    // With flags OUT and DOWN leave the residual in another place than where they find it.
+    bool second = FLAGS && (phase == UP || phase == DOWN);
+    int residual = residual_of(second ? 1 : turn), result = FLAGS && phase == OUT ? residual_of(1) : residual_of(turn);
     Vectors vectors(model.vectors, layer);
-    Units own(in_units ? layer : 0);
+    Units own;
     Share share = heads      ? Share{(int)blockIdx.x * SLICE, blockIdx.x < Positions::COUNT ? SLICE : 0}
                   : in_units ? own.rows()
-                             : share_of(matrix, layer);
+                             : share_of(matrix);
     auto place = [&](int row, int side) {
         if (matrix != QKV) {
             return row + side;
@@ -363,7 +373,7 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
     if (parts) {
         model.work.clear_residual(turn + 2);
     }
-    if (parts && share.rows == 0) {
+    if (share.rows == 0 && phase != LOGITS) {
         return;
     }
     unsigned long long most = 0;
@@ -374,7 +384,7 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
         bool first_unit = unit == blockIdx.x;
         if (!(WITHOUT & INPUTS)) {
             if (normed) {
-                norm.apply(shared, model.work, turn, adds && (in_units || unit < CLUSTER));
+                norm.apply(shared, model.work, residual, adds && (in_units || unit < CLUSTER));
             } else if (phase == OUT) {
                 put_all<QUERY>(shared, [&](int column) { return gathered(model.work, column); });
             } else {
@@ -414,7 +424,7 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
                         most = max(most, ranked(drawn(value.y, row + 1, model.state), row + 1));
                     }
                 } else {
-                    model.work.write(residual + row, value);
+                    (phase == DOWN ? model.work.next() : model.work).write(result + row, value);
                 }
             });
         if constexpr (CLUSTER > 1) {
@@ -453,6 +463,7 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
         }
     } while (heads && unit < Positions::COUNT);
     if (phase == LOGITS) {
+        model.work.clear_others();
         keep_best(most, best);
     }
 }
@@ -476,7 +487,9 @@ __device__ void embed_token(const bf16 *table, const bf16 *positions, const int 
     for (int i = threadIdx.x; i < WIDTH; i += THREADS) {
         float place = LLAMA ? 0.0f : (float)positions[(size_t)position * WIDTH + i];
         work.write(residual_of(0) + i, (float)token[i] + place);
-        work.write(residual_of(1) + i, 0.0f);
+        if (ADDING > 0) {
+            work.write(residual_of(1) + i, 0.0f);
+        }
     }
     if (threadIdx.x == 0) {
         *best = 0;

@@ -118,7 +118,7 @@ struct Ring {
     // The keys and values of earlier positions.
     __device__ void send_positions(const bf16 *caches, int layer, int now, int context) {
 #pragma unroll 1
-        for (int unit = rank_in(layer, ATTENTION); unit < Positions::COUNT; unit += blocks()) {
+        for (int unit = rank_in(ATTENTION); unit < Positions::COUNT; unit += blocks()) {
             send_positions(caches, layer, now, context, unit);
         }
     }
@@ -153,8 +153,8 @@ struct Ring {
         }
 #pragma unroll 1
         do {
-            Units own(units ? layer : 0);
-            Share share = heads ? Share{unit * SLICE, SLICE} : units ? own.rows() : share_of(phase, layer);
+            Units own;
+            Share share = heads ? Share{unit * SLICE, SLICE} : units ? own.rows() : share_of(phase);
             send_rows(weights, heads ? QKV : phase, layer, share);
             if constexpr (CLUSTER > 1) {
                 if (heads) {

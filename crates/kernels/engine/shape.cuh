@@ -96,9 +96,10 @@ __device__ int blocks() {
     return (int)gridDim.x;
 }
 
-// Where a block stands in a phase: ranks turn from phase to phase, so that no block has the larger share each time.
-__device__ int rank_in(int layer, int phase) {
-    return (int)((blockIdx.x + (5 * layer + phase) * 37u) % gridDim.x);
+// Where a block stands in a phase: ranks turn from phase to phase, so that no block has the larger share each time. What a block
+// writes in a layer it writes in each.
+__device__ int rank_in(int phase) {
+    return (int)((blockIdx.x + phase * 37u) % gridDim.x);
 }
 
 // Rows that this block takes.
@@ -106,8 +107,8 @@ struct Share {
     int first, rows;
 };
 
-__device__ Share share_of(int matrix, int layer) {
-    unsigned int rank = rank_in(layer, matrix), pairs = rows_of(matrix) / 2;
+__device__ Share share_of(int matrix) {
+    unsigned int rank = rank_in(matrix), pairs = rows_of(matrix) / 2;
     int first = 2 * (int)(pairs * rank / blocks());
     return {first, 2 * (int)(pairs * (rank + 1) / blocks()) - first};
 }
@@ -116,8 +117,8 @@ __device__ Share share_of(int matrix, int layer) {
 struct Units {
     int first, steps;
 
-    __device__ Units(int layer) {
-        unsigned int rank = rank_in(layer, UP), all = steps_of(DOWN);
+    __device__ Units() {
+        unsigned int rank = rank_in(UP), all = steps_of(DOWN);
         first = (int)(all * rank / blocks());
         steps = (int)(all * (rank + 1) / blocks()) - first;
     }

@@ -42,6 +42,8 @@ fn agrees_with(
     let exact = tokens.map(|token| reference.step(token));
     for &plan in plans {
         let place = format!("{} {bits:?} {config:?} at {position}", plan.name());
+        let meet = if constants.cluster == 1 && !constants.merged { 4 } else { 0 };
+        let constants = EngineConstants { meet, ..constants };
         let kernels = EngineKernels::compile(gpu, &config, bits, plan, constants).unwrap();
         let model = Rc::new(EngineModel::new(gpu, &kernels, &weights).unwrap());
         let tuning = EngineTuning { slots: 5, ahead: 3 };
