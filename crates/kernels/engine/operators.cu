@@ -20,7 +20,8 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32)
     matrix(const unsigned char *weights, const float *vectors, const float *x, float *y, Launch launch) {
     extern __shared__ __align__(128) char memory[];
     __shared__ Shared shared;
-    Ring ring(memory, shared.barriers, launch);
+    begin_block(shared);
+    Ring ring(memory, shared.barriers, shared.shares, launch);
     if (threadIdx.x >= THREADS) {
         if (threadIdx.x == THREADS) {
             ring.send((const char *)weights, nullptr, launch.layer, launch.phase, 0, launch.context);
@@ -41,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32)
         return matrix == QKV ? qkv_place(row, side) : matrix == UP && LLAMA ? row / 2 + side * INNER : row + side;
     };
     multiply_rows(
-        ring, shared, matrix, share_of(matrix), [](int, bool) { return make_float2(0, 0); },
+        ring, shared, matrix, shared.shares[matrix], [](int, bool) { return make_float2(0, 0); },
         [&](int row, float2 sum, float2) {
             y[place(row, 0)] = sum.x + (LLAMA ? 0.0f : bias[place(row, 0)]);
             y[place(row, 1)] = sum.y + (LLAMA ? 0.0f : bias[place(row, 1)]);

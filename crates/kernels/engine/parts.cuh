@@ -62,6 +62,13 @@ __device__ float warp_sum(float own) {
     return own;
 }
 
+// 2^x, as the hardware has it.
+__device__ float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 __device__ float gelu(float x) {
     // tanh through exp: 1 - 2 / (e^2u + 1) has no overflow that hurts.
     float u = 0.7978845608f * (x + 0.044715f * x * x * x);
@@ -86,7 +93,7 @@ struct Partial {
             }
             larger = there[i] ? fmaxf(larger, score[i]) : larger;
         }
-        float shrink = exp2f(most - larger);
+        float shrink = power_of_2(most - larger);
         total *= shrink;
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -94,7 +101,7 @@ struct Partial {
         }
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            float weight = there[i] ? exp2f(score[i] - larger) : 0.0f;
+            float weight = there[i] ? power_of_2(score[i] - larger) : 0.0f;
             total += weight;
             add_scaled(of_keys[i], weight, values);
         }
@@ -106,7 +113,7 @@ struct Partial {
     __device__ void merge_warp(float *seen) {
         for (int distance = PART; distance < 32; distance *= 2) {
             float other = __shfl_xor_sync(0xffffffff, most, distance);
-            float larger = fmaxf(most, other), scale = exp2f(most - larger), scale_other = exp2f(other - larger);
+            float larger = fmaxf(most, other), scale = power_of_2(most - larger), scale_other = power_of_2(other - larger);
             total = total * scale + __shfl_xor_sync(0xffffffff, total, distance) * scale_other;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
@@ -137,7 +144,7 @@ __device__ float merged(const float (*seen)[COUNT], int rows, int at, float *mos
         most = fmaxf(most, seen[i][COUNT - 2]);
     }
     for (int i = 0; i < rows; ++i) {
-        float scale = exp2f(seen[i][COUNT - 2] - most);
+        float scale = power_of_2(seen[i][COUNT - 2] - most);
         sum += seen[i][COUNT - 1] * scale;
         value += seen[i][at] * scale;
     }

@@ -18,8 +18,7 @@ struct Meeting {
             return;
         }
         if (FLAGS) {
-            // What this block has cleared is so before it writes anything else.
-            return __threadfence();
+            return;
         }
         consumers_sync();
         if (threadIdx.x == 0) {
@@ -93,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     extern __shared__ __align__(128) char memory[];
     __shared__ Shared shared;
     begin_block(shared);
-    Ring ring(memory, shared.barriers, launch);
+    Ring ring(memory, shared.barriers, shared.shares, launch);
     Model model = {(const char *)weights, vectors, table, positions, caches, Work(work),
                    state, launch.layers, launch.context, state[0]};
     int phases = PHASES * launch.layers + 1;
@@ -126,14 +125,13 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
             ring.waited = 0;
         }
         int layer = number / PHASES, phase = layer == launch.layers ? LOGITS : phase_at(number % PHASES);
-        model.work = Work(work, layer);
+        model.work = Work(work, model.now, launch.layers, layer);
         run_phase(model, ring, shared, layer, phase, times, y, best, await);
         shared.clock(3);
         if (CLOCKS && threadIdx.x == 0) {
             shared.clocks[4] = ring.waited;
         }
         if (phase == LOGITS) {
-            model.work = Work(work);
             return end_token(model, shared, tokens, state, best, arrived);
         }
         meeting.arrive(number + 1);

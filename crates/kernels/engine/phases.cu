@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 2)
     __shared__ Shared shared;
     let_next_start();
     begin_block(shared);
-    Ring ring(memory, shared.barriers, launch);
+    Ring ring(memory, shared.barriers, shared.shares, launch);
     Model model = {(const char *)weights, vectors, table, positions, caches, Work(work),
                    state, launch.layers, launch.context, state[0]};
     if (threadIdx.x >= THREADS) {

@@ -268,7 +268,7 @@ __device__ float4 gathered(const Work &work, int column) {
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int split = 0; split < SPLITS; ++split) {
-        float factor = exp2f(weights[split].x - most);
+        float factor = power_of_2(weights[split].x - most);
         total += weights[split].y * factor;
         sum.x += values[split].x * factor, sum.y += values[split].y * factor;
         sum.z += values[split].z * factor, sum.w += values[split].w * factor;
@@ -327,7 +327,7 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
     Units own;
     Share share = heads      ? Share{(int)blockIdx.x * SLICE, blockIdx.x < Positions::COUNT ? SLICE : 0}
                   : in_units ? own.rows()
-                             : share_of(matrix);
+                             : shared.shares[matrix];
     auto place = [&](int row, int side) {
         if (matrix != QKV) {
             return row + side;
@@ -463,7 +463,6 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
         }
     } while (heads && unit < Positions::COUNT);
     if (phase == LOGITS) {
-        model.work.clear_others();
         keep_best(most, best);
     }
 }
@@ -507,7 +506,7 @@ __device__ void next_token(const Model &model, int *tokens, int *state, unsigned
     }
     consumers_sync();
     if (next < model.context) {
-        embed_token(model.table, model.positions, tokens, next, model.work, best);
+        embed_token(model.table, model.positions, tokens, next, Work(model.work.numbers, next, model.layers), best);
     }
 }
 
@@ -533,8 +532,13 @@ __device__ void run_phase(const Model &model, Ring &ring, Shared &shared, int la
     }
 }
 
-// By all threads, before anything else: a block must have begun before others of its cluster write into it.
+// By all threads, before anything else. What a block takes of a matrix is the same in every layer. A block must have begun
+// before others of its cluster write into it.
 __device__ void begin_block(Shared &shared) {
+    if (threadIdx.x <= LOGITS) {
+        shared.shares[threadIdx.x] = share_of(threadIdx.x);
+    }
+    __syncthreads();
     if constexpr (CLUSTER > 1) {
         if (threadIdx.x == 0) {
             barrier_init(shared.met, CLUSTER);

@@ -44,14 +44,15 @@ struct Launch {
 struct Ring {
     char *memory;
     u64 *full, *empty;
+    const Share *shares; // of the block, by matrix
     int slots, ahead;
     int sent = 0; // stages that the producer has asked for
     long long waited = 0; // with CLOCKS: cycles that a consumer has waited for stages
     Place at, landed;
 
     // By all threads of the block, at its start. There are MOST_SLOTS at most.
-    __device__ Ring(char *memory, u64 (&barriers)[2][MOST_SLOTS], Launch launch)
-        : memory(memory), full(barriers[0]), empty(barriers[1]), slots(launch.slots), ahead(launch.ahead) {
+    __device__ Ring(char *memory, u64 (&barriers)[2][MOST_SLOTS], const Share *shares, Launch launch)
+        : memory(memory), full(barriers[0]), empty(barriers[1]), shares(shares), slots(launch.slots), ahead(launch.ahead) {
         if (threadIdx.x == 0) {
             for (int slot = 0; slot < slots; ++slot) {
                 barrier_init(full + slot, 1);
@@ -154,7 +155,7 @@ struct Ring {
 #pragma unroll 1
         do {
             Units own;
-            Share share = heads ? Share{unit * SLICE, SLICE} : units ? own.rows() : share_of(phase);
+            Share share = heads ? Share{unit * SLICE, SLICE} : units ? own.rows() : shares[phase];
             send_rows(weights, heads ? QKV : phase, layer, share);
             if constexpr (CLUSTER > 1) {
                 if (heads) {

@@ -44,6 +44,7 @@ struct Shared {
     float2 angles[HEAD / 2]; // cosine and sine, of the token's position
     u64 barriers[2][MOST_SLOTS];
     bool last;
+    Share shares[LOGITS + 1]; // of this block
     u64 *clocks; // of this phase, in global memory
 
     // With CLOCKS: when the block's first thread came here.
@@ -151,12 +152,11 @@ struct Fours {
     __device__ static bool is_there(int i) { return column(i) < COLUMNS; }
 };
 
-// COLUMNS numbers from `begin` on, which the former phase has left, become x. All are asked for before the first is used;
-// what is done with them then is one piece of code.
+// COLUMNS numbers from `begin` on, which the former phase has left, become x. All are asked for before the first is used.
 template <int COLUMNS>
 __device__ void put_all_of(Shared &shared, const Work &work, int begin) {
     Fours<COLUMNS> all(work, begin);
-#pragma unroll 1
+#pragma unroll
     for (int i = 0; i < all.COUNT; ++i) {
         put(shared, all.column(i), all.is_there(i), all.four[i]);
     }

@@ -7,11 +7,10 @@
 constexpr int RESIDUAL = 0, QUERIES = 3 * WIDTH, UNITS = QUERIES + QUERY + 2 * KEYS, GATHERED = UNITS + INNER,
               WEIGHED = GATHERED + HEADS * SPLITS * HEAD, NUMBERS = WEIGHED + 2 * HEADS * SPLITS;
 
-// Numbers that say themselves when they are there (FLAGS): until then a place holds bits that no sum has. All of this exists
-// twice, for layers in turn: who writes a number clears that of the layer before. Its readers are done with it by then: each
-// of them has written something that this block has needed since.
+// With FLAGS a number says itself when it is there, and blocks need no other sign: its last bit is the turn's, which goes from
+// 0 to 1 and back with each layer. Nothing is written before all that read the number before it are done: each of them has
+// left something that this block has needed since.
 constexpr bool FLAGS = MEET == 4;
-constexpr u32 NOT_YET = 0xffffffff;
 static_assert(!FLAGS || ADDING == 0, "sums of several blocks have no flag");
 
 // A phase that adds to the residual reads one of the three, adds to the next, and clears the last, to which the next such
@@ -21,15 +20,16 @@ __device__ constexpr int residual_of(int turn) {
 }
 
 struct Work {
-    float *numbers, *others; // of this layer, and of those before and behind it
+    float *numbers;
+    u32 turn; // 0 or 1
 
-    __device__ Work(float *all, int layer = 0)
-        : numbers(all + (FLAGS ? layer % 2 * NUMBERS : 0)), others(all + (FLAGS ? (layer + 1) % 2 * NUMBERS : 0)) {}
+    __device__ Work(float *all, int position = 0, int layers = 0, int layer = 0)
+        : numbers(all), turn((position * layers + layer) & 1) {}
 
-    // That of the next layer.
+    // As the next layer has it.
     __device__ Work next() const {
         Work work = *this;
-        work.numbers = others, work.others = numbers;
+        work.turn ^= 1;
         return work;
     }
 
@@ -42,11 +42,12 @@ struct Work {
         }
     }
 
-    // By all blocks, when nobody needs the layer before any more.
-    __device__ void clear_others() const {
-        for (int i = blockIdx.x * THREADS + threadIdx.x; FLAGS && i < NUMBERS; i += blocks() * THREADS) {
-            others[i] = __uint_as_float(NOT_YET);
+    // By one block, in front of a text: none of the numbers is there.
+    __device__ void clear() const {
+        for (int i = threadIdx.x; FLAGS && i < NUMBERS; i += THREADS) {
+            numbers[i] = __uint_as_float(turn ^ 1);
         }
+        __syncthreads();
     }
 
     // From the L2 cache: other multiprocessors have just written them.
@@ -59,10 +60,10 @@ struct Work {
     __device__ static void load(const float *from, float2 &pair) {
         asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "l"(from) : "memory");
     }
-    __device__ static bool is_there(float2 pair) {
-        return __float_as_uint(pair.x) != NOT_YET && __float_as_uint(pair.y) != NOT_YET;
+    __device__ bool is_there(float2 pair) const {
+        return ((__float_as_uint(pair.x) ^ turn) & 1) == 0 && ((__float_as_uint(pair.y) ^ turn) & 1) == 0;
     }
-    __device__ static bool is_there(float4 four) {
+    __device__ bool is_there(float4 four) const {
         return is_there(make_float2(four.x, four.y)) && is_there(make_float2(four.z, four.w));
     }
 
@@ -92,25 +93,17 @@ struct Work {
         return pairs[0];
     }
 
-    // What says that it is not there must not be written.
-    __device__ static float valid(float value) {
-        return FLAGS && __float_as_uint(value) == NOT_YET ? __uint_as_float(0x7fffffff) : value;
+    __device__ float with_turn(float value) const {
+        return FLAGS ? __uint_as_float((__float_as_uint(value) & ~1u) | turn) : value;
     }
 
     __device__ void write(int at, float value) const {
-        if (FLAGS) {
-            asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(numbers + at), "f"(valid(value)) : "memory");
-            asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(others + at), "r"(NOT_YET) : "memory");
-        } else {
-            numbers[at] = value;
-        }
+        asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(numbers + at), "f"(with_turn(value)) : "memory");
     }
 
     __device__ void write(int at, float2 pair) const {
-        if (FLAGS) {
-            write(at, pair.x), write(at + 1, pair.y);
-        } else {
-            *(float2 *)(numbers + at) = pair;
-        }
+        asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(numbers + at), "f"(with_turn(pair.x)),
+                     "f"(with_turn(pair.y))
+                     : "memory");
     }
 };

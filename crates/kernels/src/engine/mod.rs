@@ -331,7 +331,7 @@ impl Engine {
             caches: gpu.zeros(config.cache_len())?,
             tokens: gpu.zeros(config.context)?,
             state: gpu.zeros(4)?,
-            work: gpu.to_device(&vec![f32::from_bits(if constants.meet == 4 { u32::MAX } else { 0 }); 2 * work])?,
+            work: gpu.zeros(work)?,
             vectors: [gpu.zeros(longest)?, gpu.zeros(longest)?],
             logits: gpu.zeros(config.vocabulary)?,
             best: gpu.zeros(1)?,
@@ -515,7 +515,8 @@ impl Engine {
             seed as i32,
             temperature.to_bits() as i32,
         ])?;
-        let args = (&self.model.table, &self.model.positions, &*ids, &*state, work, best);
+        let layers = self.model.config.layers as i32;
+        let args = (&self.model.table, &self.model.positions, &*ids, &*state, work, best, layers);
         self.kernels.named["embed"].launch(LaunchConfig::new(1, self.kernels.constants.threads as u32), args)
     }
 

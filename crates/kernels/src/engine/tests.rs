@@ -42,8 +42,6 @@ fn agrees_with(
     let exact = tokens.map(|token| reference.step(token));
     for &plan in plans {
         let place = format!("{} {bits:?} {config:?} at {position}", plan.name());
-        let meet = if constants.cluster == 1 && !constants.merged { 4 } else { 0 };
-        let constants = EngineConstants { meet, ..constants };
         let kernels = EngineKernels::compile(gpu, &config, bits, plan, constants).unwrap();
         let model = Rc::new(EngineModel::new(gpu, &kernels, &weights).unwrap());
         let tuning = EngineTuning { slots: 5, ahead: 3 };
@@ -97,6 +95,16 @@ fn wide_heads_and_few_bits_agree_with_f64_too() {
     agrees(&gpu, llama(128, 2, 1), WeightBits::Bf16, 9, 2, &TWO);
     agrees(&gpu, llama(64, 4, 2), WeightBits::Int8, 5, 2, &TWO);
     agrees(&gpu, gpt2(), WeightBits::Int4, 5, 2, &TWO);
+}
+
+#[test]
+fn numbers_that_say_themselves_when_they_are_there_agree_with_f64() {
+    let gpu = Gpu::simulated().unwrap();
+    let constants = EngineConstants { threads: 64, splits: 2, slot_steps: 4, meet: 4, ..EngineConstants::default() };
+    // An odd number of layers: a text's second token begins with the other turn.
+    let small = EngineConfig { layers: 1, width: 64, inner: 64, heads: 2, kv_heads: 2, ..gpt2() };
+    agrees_with(&gpu, small, WeightBits::Bf16, 4, constants, &TWO[1..]);
+    agrees_with(&gpu, EngineConfig { layers: 2, ..small }, WeightBits::Bf16, 3, constants, &TWO[1..]);
 }
 
 #[test]
