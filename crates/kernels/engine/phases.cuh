@@ -153,41 +153,36 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
 #pragma unroll 1
     for (int unit = rank_in(ATTENTION); unit < Positions::COUNT; unit += blocks()) {
         Positions positions(unit, model.now);
-        // The lane's eight of a head of the token's queries, keys or values.
-        auto eight = [&](int begin, float (&numbers)[8]) {
-            int from = QUERIES + begin + 8 * part;
-            int at[2] = {from, from + 4};
-            float4 fours[2];
-            model.work.read(at, fours);
+        // The lane's eight of the token's queries, then of its key and value: all are asked for at once.
+        int at[2 * (HEADS_EACH + 2)];
+        float4 fours[2 * (HEADS_EACH + 2)];
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                numbers[4 * i] = fours[i].x, numbers[4 * i + 1] = fours[i].y;
-                numbers[4 * i + 2] = fours[i].z, numbers[4 * i + 3] = fours[i].w;
-            }
-        };
+        for (int i = 0; i < HEADS_EACH + 2; ++i) {
+            int begin = i < HEADS_EACH ? (positions.first + i) * HEAD
+                                       : QUERY + (i - HEADS_EACH) * KEYS + positions.head * HEAD;
+            at[2 * i] = QUERIES + begin + 8 * part, at[2 * i + 1] = at[2 * i] + 4;
+        }
+        model.work.read(at, fours);
         float query[HEADS_EACH][8];
         Partial softmax[HEADS_EACH];
 #pragma unroll
         for (int head = 0; head < HEADS_EACH; ++head) {
-            float numbers[8];
-            eight((positions.first + head) * HEAD, numbers);
             softmax[head].most = -1e30f, softmax[head].total = 0.0f;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
-                query[head][i] = numbers[i] * SCALE;
+                const float4 &four = fours[2 * head + i / 4];
+                query[head][i] = (i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w) * SCALE;
                 softmax[head].values[i] = 0.0f;
             }
         }
         see_positions(ring, positions, query, softmax);
         if (positions.split == SPLITS - 1 && warp == 0) {
             // The token's own: rounded, as the cache keeps them.
-            float key[8], value[8];
-            eight(QUERY + positions.head * HEAD, key);
-            eight(QUERY + KEYS + positions.head * HEAD, value);
-            auto rounded = [](const float (&x)[8]) {
-                return make_uint4(pair(x[0], x[1]), pair(x[2], x[3]), pair(x[4], x[5]), pair(x[6], x[7]));
+            auto rounded = [](float4 a, float4 b) {
+                return make_uint4(pair(a.x, a.y), pair(a.z, a.w), pair(b.x, b.y), pair(b.z, b.w));
             };
-            see<PART, 1>(softmax, query, {rounded(key)}, {rounded(value)}, {lane < PART});
+            const float4 *own = fours + 2 * HEADS_EACH;
+            see<PART, 1>(softmax, query, {rounded(own[0], own[1])}, {rounded(own[2], own[3])}, {lane < PART});
         }
 #pragma unroll
         for (int head = 0; head < HEADS_EACH; ++head) {

@@ -52,13 +52,21 @@ struct Work {
 
     // From the L2 cache: other multiprocessors have just written them.
     __device__ static void load(const float *from, float4 &four) {
-        asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
-                     : "l"(from)
-                     : "memory");
+        if (FLAGS) {
+            asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                         : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+                         : "l"(from)
+                         : "memory");
+        } else {
+            four = __ldcg((const float4 *)from);
+        }
     }
     __device__ static void load(const float *from, float2 &pair) {
-        asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "l"(from) : "memory");
+        if (FLAGS) {
+            asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "l"(from) : "memory");
+        } else {
+            pair = __ldcg((const float2 *)from);
+        }
     }
     __device__ bool is_there(float2 pair) const {
         return ((__float_as_uint(pair.x) ^ turn) & 1) == 0 && ((__float_as_uint(pair.y) ^ turn) & 1) == 0;
@@ -94,16 +102,22 @@ struct Work {
     }
 
     __device__ float with_turn(float value) const {
-        return FLAGS ? __uint_as_float((__float_as_uint(value) & ~1u) | turn) : value;
+        return __uint_as_float((__float_as_uint(value) & ~1u) | turn);
     }
 
     __device__ void write(int at, float value) const {
-        asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(numbers + at), "f"(with_turn(value)) : "memory");
+        if (FLAGS) {
+            asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(numbers + at), "f"(with_turn(value)) : "memory");
+        } else {
+            numbers[at] = value;
+        }
     }
 
     __device__ void write(int at, float2 pair) const {
-        asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(numbers + at), "f"(with_turn(pair.x)),
-                     "f"(with_turn(pair.y))
-                     : "memory");
+        if (FLAGS) {
+            write(at, pair.x), write(at + 1, pair.y);
+        } else {
+            *(float2 *)(numbers + at) = pair;
+        }
     }
 };

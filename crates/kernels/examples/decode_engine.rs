@@ -50,7 +50,8 @@ fn main() -> Result<()> {
     // Everything is compiled first, side by side: most of a short run is NVRTC's.
     let timed = shapes.iter().map(|shape| (shape, compiled_in(shape, &ways)));
     let checked = awkward_shapes(simulate);
-    let checks = checked.iter().map(|shape| (shape, checked_ways(shape, simulate)));
+    let flags = ways.iter().any(|way| way.constants.meet == 4);
+    let checks = checked.iter().map(|shape| (shape, checked_ways(shape, simulate, flags)));
     let timed = timed.filter(|_| !simulate);
     let wanted: Vec<_> =
         checks.chain(timed).flat_map(|(shape, ways)| ways.into_iter().map(move |way| (shape, way))).collect();
@@ -213,8 +214,11 @@ const ODD: EngineConstants =
     EngineConstants { splits: 3, slot_steps: 8, cluster: 1, merged: false, ..EngineConstants::GPT2 };
 
 /// The plans and constants of a check: also layers of fewer phases, which are GPT-2's.
-fn checked_ways(shape: &Shape, simulate: bool) -> Vec<(EnginePlan, EngineConstants)> {
+fn checked_ways(shape: &Shape, simulate: bool, flags: bool) -> Vec<(EnginePlan, EngineConstants)> {
     let mut ways = EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec();
+    if flags {
+        ways.push((EnginePlan::Persistent, EngineConstants { meet: 4, ..ODD }));
+    }
     if shape.config.family == Family::Gpt2 {
         // The simulator has two blocks, with many steps each.
         let cluster = if simulate { 2 } else { 8 };
