@@ -79,32 +79,21 @@ __device__ float gelu(float x) {
 struct Partial {
     float most, total, values[8];
 
-    // COUNT more positions, each of which PART lanes share: a lane has eight numbers of its key and value. None without `there`.
-    template <int PART, int COUNT>
-    __device__ void see(const uint4 (&keys)[COUNT], const uint4 (&of_keys)[COUNT], const float (&query)[8],
-                        const bool (&there)[COUNT]) {
-        float score[COUNT], larger = most;
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            score[i] = dot(keys[i], query, 0.0f);
-#pragma unroll
-            for (int distance = PART / 2; distance > 0; distance /= 2) {
-                score[i] += __shfl_xor_sync(0xffffffff, score[i], distance);
-            }
-            larger = there[i] ? fmaxf(larger, score[i]) : larger;
+    // One more position, which PART lanes share: each has eight numbers of its key and value. None without `there`.
+    template <int PART>
+    __device__ void see(uint4 key, uint4 value, const float (&query)[8], bool there) {
+        float score = dot(key, query, 0.0f);
+        for (int distance = PART / 2; distance > 0; distance /= 2) {
+            score += __shfl_xor_sync(0xffffffff, score, distance);
         }
-        float shrink = power_of_2(most - larger);
-        total *= shrink;
+        float larger = there ? fmaxf(most, score) : most;
+        float shrink = power_of_2(most - larger), weight = there ? power_of_2(score - larger) : 0.0f;
+        total = total * shrink + weight;
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             values[i] *= shrink;
         }
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            float weight = there[i] ? power_of_2(score[i] - larger) : 0.0f;
-            total += weight;
-            add_scaled(of_keys[i], weight, values);
-        }
+        add_scaled(value, weight, values);
         most = larger;
     }
 

@@ -1,5 +1,5 @@
 // idea: one kernel for a token: its blocks stay and meet between phases, while their weights keep coming through the ring.
-// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH, CLUSTER, MERGED; CLOCKS, WITHOUT.
+// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH, CLUSTER, MERGED; TURNS; CLOCKS, WITHOUT.
 //
 // LLAMA 1: RMS norm, RoPE, SwiGLU; 0: GPT-2. BITS of a weight. THREADS compute, a warp more asks for SLOT_STEPS steps at a
 // time. Attention takes a part of the context (of SPLITS) for HEADS_EACH heads. All blocks must
@@ -8,69 +8,33 @@
 // (3), all in cycles, and how many of these it waited for weights (4); and parts can be left out (WITHOUT).
 #include "phases.cuh"
 
-// Where blocks meet between phases. `arrived` counts on from one phase to the next.
+// Where blocks meet between phases, unless numbers say themselves when they are there. `arrived` counts on from one phase to the
+// next.
 struct Meeting {
+    static constexpr bool NONE = TURNS || (WITHOUT & MEETINGS);
     unsigned int *arrived;
 
     // What this block has written in its phase is done.
-    __device__ void arrive(int phases) const {
-        if (WITHOUT & MEETINGS) {
-            return;
-        }
-        if (FLAGS) {
+    __device__ void arrive() const {
+        if (NONE) {
             return;
         }
         consumers_sync();
         if (threadIdx.x == 0) {
-            if (MEET == 3) {
-                asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(arrived + blockIdx.x), "r"(phases) : "memory");
-            } else {
-                asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(place(blockIdx.x)) : "memory");
-            }
+            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
         }
-    }
-
-    __device__ unsigned int *place(int block) const { return arrived + (MEET == 2 ? block % 8 * 32 : 0); }
-
-    __device__ static unsigned int seen(const unsigned int *counter) {
-        unsigned int seen;
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-        return seen;
     }
 
     // What all blocks have written in so many phases can be seen.
     __device__ void wait(int phases) const {
-        if (FLAGS || WITHOUT & MEETINGS) {
-            return;
-        }
-        if (MEET == 3) {
-            if (threadIdx.x < gridDim.x) {
-                while (seen(arrived + threadIdx.x) < phases) {
-                }
-            }
-            consumers_sync();
-            return;
-        }
-        if (MEET == 1) {
-            if (threadIdx.x % 32 == 0) {
-                while (seen(arrived) < phases * gridDim.x) {
-                }
-            }
-            __syncwarp();
-            return;
-        }
-        if (MEET == 2) {
-            if (threadIdx.x < 8) {
-                unsigned int blocks = (gridDim.x + 7 - threadIdx.x) / 8;
-                while (seen(arrived + 32 * threadIdx.x) < phases * blocks) {
-                }
-            }
-            consumers_sync();
+        if (NONE) {
             return;
         }
         if (threadIdx.x == 0) {
-            while (seen(arrived) < phases * gridDim.x) {
-            }
+            unsigned int seen;
+            do {
+                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
+            } while (seen < phases * gridDim.x);
         }
         consumers_sync();
     }
@@ -134,6 +98,6 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
         if (phase == LOGITS) {
             return end_token(model, shared, tokens, state, best, arrived);
         }
-        meeting.arrive(number + 1);
+        meeting.arrive();
     }
 }

@@ -3,8 +3,6 @@
 #pragma once
 #include "cluster.cuh"
 
-constexpr int ARRIVED = 1024; // counters of blocks
-
 // The kernels' arguments.
 struct Model {
     const char *weights;
@@ -105,20 +103,20 @@ __device__ int qkv_place(int row, int side) {
     return row / HEAD * HEAD + row % HEAD / 2 + side * (HEAD / 2);
 }
 
-// One more position, or COUNT more, for each head of queries.
-template <int PART, int COUNT>
-__device__ void see(Partial (&softmax)[HEADS_EACH], const float (&query)[HEADS_EACH][8], const uint4 (&keys)[COUNT],
-                    const uint4 (&values)[COUNT], const bool (&there)[COUNT]) {
+// One more position, for each head of queries.
+template <int PART>
+__device__ void see(Partial (&softmax)[HEADS_EACH], const float (&query)[HEADS_EACH][8], uint4 key, uint4 value,
+                    bool there) {
 #pragma unroll
     for (int head = 0; head < HEADS_EACH; ++head) {
-        softmax[head].see<PART>(keys, values, query[head], there);
+        softmax[head].see<PART>(key, value, query[head], there);
     }
 }
 
-// The positions that come through the ring. A warp takes some at a time: what one costs is mostly waiting for its sums.
+// The positions that come through the ring.
 __device__ void see_positions(Ring &ring, Positions positions, const float (&query)[HEADS_EACH][8],
                               Partial (&softmax)[HEADS_EACH]) {
-    constexpr int PART = HEAD / 8, COUNT = HEADS_EACH > 1 ? 1 : AT_ONCE; // PART: lanes that share a position
+    constexpr int PART = HEAD / 8; // lanes that share a position
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = lane % PART;
 #pragma unroll 1
     for (int from = positions.from; from < positions.to; from += SLOT_POSITIONS) {
@@ -126,17 +124,11 @@ __device__ void see_positions(Ring &ring, Positions positions, const float (&que
         const uint4 *keys = (const uint4 *)ring.take(), *values = keys + SLOT_POSITIONS * PART;
         int first = warp * (32 / PART);
 #pragma unroll 1
-        for (; !(WITHOUT & Part::POSITIONS) && first < count; first += COUNT * (THREADS / PART)) {
-            uint4 key[COUNT], value[COUNT];
-            bool there[COUNT];
-#pragma unroll
-            for (int i = 0; i < COUNT; ++i) {
-                int at = first + i * (THREADS / PART) + lane / PART;
-                there[i] = at < count;
-                at = there[i] ? at : first;
-                key[i] = keys[at * PART + part], value[i] = values[at * PART + part];
-            }
-            see<PART>(softmax, query, key, value, there);
+        for (; !(WITHOUT & Part::POSITIONS) && first < count; first += THREADS / PART) {
+            int at = first + lane / PART;
+            bool there = at < count;
+            at = there ? at : first;
+            see<PART>(softmax, query, keys[at * PART + part], values[at * PART + part], there);
         }
         ring.release();
     }
@@ -182,7 +174,7 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
                 return make_uint4(pair(a.x, a.y), pair(a.z, a.w), pair(b.x, b.y), pair(b.z, b.w));
             };
             const float4 *own = fours + 2 * HEADS_EACH;
-            see<PART, 1>(softmax, query, {rounded(own[0], own[1])}, {rounded(own[2], own[3])}, {lane < PART});
+            see<PART>(softmax, query, rounded(own[0], own[1]), rounded(own[2], own[3]), lane < PART);
         }
 #pragma unroll
         for (int head = 0; head < HEADS_EACH; ++head) {
@@ -217,7 +209,7 @@ __device__ void cluster_attention(Ring &ring, Shared &shared, Positions position
     see_positions(ring, positions, query, softmax);
     if (rank == CLUSTER - 1 && warp == 0) {
         const uint4 *own = (const uint4 *)shared.own;
-        see<PART, 1>(softmax, query, {own[part]}, {own[PART + part]}, {lane < PART});
+        see<PART>(softmax, query, own[part], own[PART + part], lane < PART);
     }
     softmax[0].merge_warp<PART>(shared.seen[0][warp]);
     consumers_sync();
@@ -315,9 +307,9 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
     bool heads = CLUSTER > 1 && phase == ATTENTION, in_units = MERGED && phase == UP, parts = heads || in_units;
     bool normed = phase != OUT && phase != DOWN;
     int matrix = heads ? QKV : phase, turn = adding_before(layer, phase);
-    // With flags OUT and DOWN leave the residual in another place than where they find it.
-    bool second = FLAGS && (phase == UP || phase == DOWN);
-    int residual = residual_of(second ? 1 : turn), result = FLAGS && phase == OUT ? residual_of(1) : residual_of(turn);
+    // With TURNS OUT and DOWN leave the residual in another place than where they find it.
+    bool second = TURNS && (phase == UP || phase == DOWN);
+    int residual = residual_of(second ? 1 : turn), result = TURNS && phase == OUT ? residual_of(1) : residual_of(turn);
     Vectors vectors(model.vectors, layer);
     Units own;
     Share share = heads      ? Share{(int)blockIdx.x * SLICE, blockIdx.x < Positions::COUNT ? SLICE : 0}
@@ -505,13 +497,14 @@ __device__ void next_token(const Model &model, int *tokens, int *state, unsigned
     }
 }
 
-// By all blocks, behind the logits. The last of `arrived` counts them.
+// By all blocks, behind the logits.
 __device__ void end_token(const Model &model, Shared &shared, int *tokens, int *state, unsigned long long *best,
                           unsigned int *arrived) {
-    if (is_last(shared, arrived + ARRIVED - 1)) {
+    if (is_last(shared, arrived + 1)) {
         next_token(model, tokens, state, best);
-        for (int i = threadIdx.x; i < ARRIVED; i += THREADS) {
-            atomicExch(arrived + i, 0);
+        if (threadIdx.x == 0) {
+            atomicExch(arrived, 0);
+            atomicExch(arrived + 1, 0);
         }
     }
 }

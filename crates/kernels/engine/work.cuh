@@ -7,11 +7,10 @@
 constexpr int RESIDUAL = 0, QUERIES = 3 * WIDTH, UNITS = QUERIES + QUERY + 2 * KEYS, GATHERED = UNITS + INNER,
               WEIGHED = GATHERED + HEADS * SPLITS * HEAD, NUMBERS = WEIGHED + 2 * HEADS * SPLITS;
 
-// With FLAGS a number says itself when it is there, and blocks need no other sign: its last bit is the turn's, which goes from
+// With TURNS a number says itself when it is there, and blocks need no other sign: its last bit is the turn's, which goes from
 // 0 to 1 and back with each layer. Nothing is written before all that read the number before it are done: each of them has
-// left something that this block has needed since.
-constexpr bool FLAGS = MEET == 4;
-static_assert(!FLAGS || ADDING == 0, "sums of several blocks have no flag");
+// left something that this block has needed since. A number has one thread that writes it, in all layers.
+static_assert(!TURNS || ADDING == 0, "sums of several blocks have no turn");
 
 // A phase that adds to the residual reads one of the three, adds to the next, and clears the last, to which the next such
 // phase adds: `turn` counts them.
@@ -44,7 +43,7 @@ struct Work {
 
     // By one block, in front of a text: none of the numbers is there.
     __device__ void clear() const {
-        for (int i = threadIdx.x; FLAGS && i < NUMBERS; i += THREADS) {
+        for (int i = threadIdx.x; TURNS && i < NUMBERS; i += THREADS) {
             numbers[i] = __uint_as_float(turn ^ 1);
         }
         __syncthreads();
@@ -52,7 +51,7 @@ struct Work {
 
     // From the L2 cache: other multiprocessors have just written them.
     __device__ static void load(const float *from, float4 &four) {
-        if (FLAGS) {
+        if (TURNS) {
             asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                          : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
                          : "l"(from)
@@ -62,7 +61,7 @@ struct Work {
         }
     }
     __device__ static void load(const float *from, float2 &pair) {
-        if (FLAGS) {
+        if (TURNS) {
             asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "l"(from) : "memory");
         } else {
             pair = __ldcg((const float2 *)from);
@@ -82,7 +81,7 @@ struct Work {
         for (int i = 0; i < N; ++i) {
             load(numbers + at[i], some[i]);
         }
-        for (bool all = !FLAGS; !all;) {
+        for (bool all = !TURNS; !all;) {
             all = true;
 #pragma unroll
             for (int i = 0; i < N; ++i) {
@@ -106,7 +105,7 @@ struct Work {
     }
 
     __device__ void write(int at, float value) const {
-        if (FLAGS) {
+        if (TURNS) {
             asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(numbers + at), "f"(with_turn(value)) : "memory");
         } else {
             numbers[at] = value;
@@ -114,7 +113,7 @@ struct Work {
     }
 
     __device__ void write(int at, float2 pair) const {
-        if (FLAGS) {
+        if (TURNS) {
             write(at, pair.x), write(at + 1, pair.y);
         } else {
             *(float2 *)(numbers + at) = pair;

@@ -124,8 +124,6 @@ gpulab::kernel_param!(Launch { layers: i32, context: i32, slots: i32, ahead: i32
 const LOGITS: i32 = 5;
 /// Kernels of a layer, where each operator has its own.
 const OPERATORS: usize = 12;
-/// Counters of blocks.
-const ARRIVED: usize = 1024;
 /// Numbers that a block writes down in a phase.
 const CLOCKS: usize = 5;
 /// Most slots of a ring, and the bytes that the kernels reserve beside it for themselves and the driver for each block.
@@ -181,8 +179,7 @@ impl EngineKernels {
                 "HEADS_EACH" => constants.heads_each,
                 "CLUSTER" => constants.cluster,
                 "MERGED" => usize::from(constants.merged),
-                "MEET" => if plan == EnginePlan::Persistent { constants.meet } else { 0 },
-                "AT_ONCE" => constants.at_once,
+                "TURNS" => usize::from(constants.turns && plan == EnginePlan::Persistent),
                 "CLOCKS" => usize::from(constants.clocks),
                 "WITHOUT" => constants.without as usize,
                 other => unreachable!("{path} has a constant {other}"),
@@ -335,7 +332,7 @@ impl Engine {
             vectors: [gpu.zeros(longest)?, gpu.zeros(longest)?],
             logits: gpu.zeros(config.vocabulary)?,
             best: gpu.zeros(1)?,
-            arrived: gpu.zeros(ARRIVED)?,
+            arrived: gpu.zeros(2)?,
             clocks: gpu.zeros(if constants.clocks { kernels.clocks_len() } else { 1 })?,
         };
         let mut engine = Engine {
@@ -397,7 +394,8 @@ impl Engine {
         let shape = self.kernels.shape(self.kernels.constants.blocks, self.tuning.slots);
         let Engine { model, kernels: EngineKernels { plan, constants, named: kernels, .. }, tuning, workspace, .. } =
             self;
-        let Workspace { caches, tokens, state, work, vectors: [first, second], logits, best, arrived, clocks } = workspace;
+        let Workspace { caches, tokens, state, work, vectors: [first, second], logits, best, arrived, clocks } =
+            workspace;
         let config = &model.config;
         let launch = Launch {
             layers: config.layers as i32,
@@ -412,7 +410,8 @@ impl Engine {
             let attributes =
                 LaunchAttributes { cooperative: true, cluster: constants.cluster as u32, ..LaunchAttributes::NONE };
             let args = (
-                weights, vectors, table, positions, angles, caches, tokens, state, work, logits, best, arrived, clocks, launch,
+                weights, vectors, table, positions, angles, caches, tokens, state, work, logits, best, arrived, clocks,
+                launch,
             );
             return kernels["persistent"].launch_with(shape, attributes, args);
         }

@@ -362,10 +362,9 @@ pub struct EngineConstants {
     pub merged: bool,
     /// Blocks that share the work; 0: one for each multiprocessor, or as many clusters as the GPU runs at a time.
     pub blocks: usize,
-    /// How blocks meet.
-    pub meet: usize,
-    /// Positions that a group of lanes takes at a time.
-    pub at_once: usize,
+    /// In the persistent plan no block waits for all others: each number that one leaves for others says with its last bit
+    /// whether it is there. For layers of five phases.
+    pub turns: bool,
     /// The persistent plan's blocks write down when they are where in a phase: [`Engine::clocks`](super::Engine::clocks).
     pub clocks: bool,
     /// The sum of the [`EnginePart`]s that the persistent plan does without, to see what they cost. Its logits are wrong then.
@@ -401,8 +400,7 @@ impl EngineConstants {
         cluster: 1,
         merged: false,
         blocks: 0,
-        meet: 0,
-        at_once: 4,
+        turns: false,
         clocks: false,
         without: 0,
     };
@@ -430,6 +428,10 @@ impl EngineConstants {
         let refuse = |what: String, fix: &str| Err(Error::unsupported(what, fix));
         if self.cluster <= 1 && !self.merged {
             return Ok(());
+        }
+        if self.turns {
+            let what = "sums that several blocks add to do not say when they are there".to_string();
+            return refuse(what, "use `turns: false`, or a cluster of 1 and `merged: false`");
         }
         if by_operators || bits != WeightBits::Bf16 || config.family != Family::Gpt2 {
             let what = "layers of fewer than five phases are for GPT-2 in bf16, and no plan by operators".to_string();

@@ -59,8 +59,7 @@ const ENGINE: &[(&str, u32)] = &[
     ("HEADS_EACH", 4),
     ("CLUSTER", 1),
     ("MERGED", 0),
-    ("MEET", 0),
-    ("AT_ONCE", 4),
+    ("TURNS", 0),
     ("CLOCKS", 0),
     ("WITHOUT", 0),
 ];
