@@ -4,8 +4,6 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     embed(const bf16 *table, const bf16 *positions, const int *tokens, const int *state, float *work,
-          unsigned long long *best, int layers) {
-    Work first(work, state[0], layers);
-    first.clear();
-    embed_token(table, positions, tokens, state[0], first, best);
+          unsigned long long *best) {
+    embed_token(table, positions, tokens, state[0], Work(work), best);
 }

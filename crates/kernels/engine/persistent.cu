@@ -1,5 +1,5 @@
 // idea: one kernel for a token: its blocks stay and meet between phases, while their weights keep coming through the ring.
-// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH, CLUSTER, MERGED; TURNS; CLOCKS, WITHOUT.
+// constants: LLAMA, BITS, WIDTH, HEADS, KV_HEADS, HEAD, INNER, VOCABULARY; THREADS, SLOT_STEPS, SPLITS, HEADS_EACH, CLUSTER, MERGED; CLOCKS, WITHOUT.
 //
 // LLAMA 1: RMS norm, RoPE, SwiGLU; 0: GPT-2. BITS of a weight. THREADS compute, a warp more asks for SLOT_STEPS steps at a
 // time. Attention takes a part of the context (of SPLITS) for HEADS_EACH heads. All blocks must
@@ -8,10 +8,9 @@
 // (3), all in cycles, and how many of these it waited for weights (4); and parts can be left out (WITHOUT).
 #include "phases.cuh"
 
-// Where blocks meet between phases, unless numbers say themselves when they are there. `arrived` counts on from one phase to the
-// next.
+// Where blocks meet between phases. `arrived` counts on from one phase to the next.
 struct Meeting {
-    static constexpr bool NONE = TURNS || (WITHOUT & MEETINGS);
+    static constexpr bool NONE = WITHOUT & MEETINGS;
     unsigned int *arrived;
 
     // What this block has written in its phase is done.
@@ -89,7 +88,6 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
             ring.waited = 0;
         }
         int layer = number / PHASES, phase = layer == launch.layers ? LOGITS : phase_at(number % PHASES);
-        model.work = Work(work, model.now, launch.layers, layer);
         run_phase(model, ring, shared, layer, phase, times, y, best, await);
         shared.clock(3);
         if (CLOCKS && threadIdx.x == 0) {

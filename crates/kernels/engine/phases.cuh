@@ -146,15 +146,14 @@ __device__ void attention_phase(const Model &model, Ring &ring, Shared &shared, 
     for (int unit = rank_in(ATTENTION); unit < Positions::COUNT; unit += blocks()) {
         Positions positions(unit, model.now);
         // The lane's eight of the token's queries, then of its key and value: all are asked for at once.
-        int at[2 * (HEADS_EACH + 2)];
         float4 fours[2 * (HEADS_EACH + 2)];
 #pragma unroll
         for (int i = 0; i < HEADS_EACH + 2; ++i) {
             int begin = i < HEADS_EACH ? (positions.first + i) * HEAD
                                        : QUERY + (i - HEADS_EACH) * KEYS + positions.head * HEAD;
-            at[2 * i] = QUERIES + begin + 8 * part, at[2 * i + 1] = at[2 * i] + 4;
+            fours[2 * i] = model.work.read_four(QUERIES + begin + 8 * part);
+            fours[2 * i + 1] = model.work.read_four(QUERIES + begin + 8 * part + 4);
         }
-        model.work.read(at, fours);
         float query[HEADS_EACH][8];
         Partial softmax[HEADS_EACH];
 #pragma unroll
@@ -239,14 +238,12 @@ __device__ void cluster_attention(Ring &ring, Shared &shared, Positions position
 __device__ float4 gathered(const Work &work, int column) {
     float2 weights[SPLITS];
     float4 values[SPLITS];
-    int at[SPLITS], at_weights[SPLITS];
 #pragma unroll
     for (int split = 0; split < SPLITS; ++split) {
         int place = column / HEAD * SPLITS + split;
-        at[split] = GATHERED + place * HEAD + column % HEAD, at_weights[split] = WEIGHED + 2 * place;
+        values[split] = work.read_four(GATHERED + place * HEAD + column % HEAD);
+        weights[split] = work.read_pair(WEIGHED + 2 * place);
     }
-    work.read(at, values);
-    work.read(at_weights, weights);
     float most = -1e30f, total = 0.0f;
 #pragma unroll
     for (int split = 0; split < SPLITS; ++split) {
@@ -307,9 +304,7 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
     bool heads = CLUSTER > 1 && phase == ATTENTION, in_units = MERGED && phase == UP, parts = heads || in_units;
     bool normed = phase != OUT && phase != DOWN;
     int matrix = heads ? QKV : phase, turn = adding_before(layer, phase);
-    // With TURNS OUT and DOWN leave the residual in another place than where they find it.
-    bool second = TURNS && (phase == UP || phase == DOWN);
-    int residual = residual_of(second ? 1 : turn), result = TURNS && phase == OUT ? residual_of(1) : residual_of(turn);
+    int residual = residual_of(turn);
     Vectors vectors(model.vectors, layer);
     Units own;
     Share share = heads      ? Share{(int)blockIdx.x * SLICE, blockIdx.x < Positions::COUNT ? SLICE : 0}
@@ -411,7 +406,7 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
                         most = max(most, ranked(drawn(value.y, row + 1, model.state), row + 1));
                     }
                 } else {
-                    (phase == DOWN ? model.work.next() : model.work).write(result + row, value);
+                    model.work.write(residual + row, value);
                 }
             });
         if constexpr (CLUSTER > 1) {
@@ -493,7 +488,7 @@ __device__ void next_token(const Model &model, int *tokens, int *state, unsigned
     }
     consumers_sync();
     if (next < model.context) {
-        embed_token(model.table, model.positions, tokens, next, Work(model.work.numbers, next, model.layers), best);
+        embed_token(model.table, model.positions, tokens, next, model.work, best);
     }
 }
 

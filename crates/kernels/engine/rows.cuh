@@ -139,13 +139,11 @@ struct Fours {
     float4 four[COUNT];
 
     __device__ Fours(const Work &work, int begin) {
-        int at[COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             // Beyond the end the first four are read again, and dropped.
-            at[i] = begin + (is_there(i) ? column(i) : 4 * (int)(threadIdx.x % (COLUMNS / 4)));
+            four[i] = work.read_four(begin + (is_there(i) ? column(i) : 4 * (int)(threadIdx.x % (COLUMNS / 4))));
         }
-        work.read(at, four);
     }
 
     __device__ static int column(int i) { return 4 * (i * THREADS + (int)threadIdx.x); }

@@ -50,8 +50,7 @@ fn main() -> Result<()> {
     // Everything is compiled first, side by side: most of a short run is NVRTC's.
     let timed = shapes.iter().map(|shape| (shape, compiled_in(shape, &ways)));
     let checked = awkward_shapes(simulate);
-    let flags = ways.iter().any(|way| way.constants.turns);
-    let checks = checked.iter().map(|shape| (shape, checked_ways(shape, simulate, flags)));
+    let checks = checked.iter().map(|shape| (shape, checked_ways(shape, simulate)));
     let timed = timed.filter(|_| !simulate);
     let wanted: Vec<_> =
         checks.chain(timed).flat_map(|(shape, ways)| ways.into_iter().map(move |way| (shape, way))).collect();
@@ -114,7 +113,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,turns,blocks,without,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
+const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,blocks,without,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
 
 /// A shape that is timed or checked, and the positions in front of the token.
 struct Shape {
@@ -155,28 +154,26 @@ impl Row {
     }
 
     fn csv(&self, copy: f64) -> String {
-        let EngineConstants {
-            threads, splits, heads_each, slot_steps, cluster, merged, turns, blocks, without, ..
-        } = self.constants;
+        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, .. } =
+            self.constants;
         let EngineTuning { slots, ahead } = self.tuning;
-        let (merged, turns) = (i32::from(merged), i32::from(turns));
+        let merged = i32::from(merged);
         let Row { shape, plan, kernels, context, us, p10, p90, bytes, error, .. } = self;
         let shape = shape.replace(' ', ",");
         let share = self.share(copy);
         format!(
-            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{turns},{blocks},{without},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}"
+            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{blocks},{without},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}"
         )
     }
 
     fn text(&self, copy: f64) -> String {
-        let EngineConstants {
-            threads, splits, heads_each, slot_steps, cluster, merged, turns, blocks, without, ..
-        } = self.constants;
+        let EngineConstants { threads, splits, heads_each, slot_steps, cluster, merged, blocks, without, .. } =
+            self.constants;
         let EngineTuning { slots, ahead } = self.tuning;
-        let (merged, turns) = (i32::from(merged), i32::from(turns));
+        let merged = i32::from(merged);
         let tuning = format!(
             "threads {threads} splits {splits} heads {heads_each} steps {slot_steps} cluster {cluster} merged {merged} \
-             turns {turns} blocks {blocks} without {without} slots {slots} ahead {ahead}"
+             blocks {blocks} without {without} slots {slots} ahead {ahead}"
         );
         let Row { shape, plan, us, p10, p90, bytes, error, .. } = self;
         let share = self.share(copy);
@@ -218,11 +215,8 @@ const ODD: EngineConstants =
     EngineConstants { splits: 3, slot_steps: 8, cluster: 1, merged: false, ..EngineConstants::GPT2 };
 
 /// The plans and constants of a check: also layers of fewer phases, which are GPT-2's.
-fn checked_ways(shape: &Shape, simulate: bool, flags: bool) -> Vec<(EnginePlan, EngineConstants)> {
+fn checked_ways(shape: &Shape, simulate: bool) -> Vec<(EnginePlan, EngineConstants)> {
     let mut ways = EnginePlan::ALL.map(|plan| (plan, ODD)).to_vec();
-    if flags {
-        ways.push((EnginePlan::Persistent, EngineConstants { turns: true, ..ODD }));
-    }
     if shape.config.family == Family::Gpt2 {
         // The simulator has two blocks, with many steps each.
         let cluster = if simulate { 2 } else { 8 };
@@ -394,7 +388,7 @@ fn time(
     Ok(())
 }
 
-const PHASES: &str = "shape,bits,threads,cluster,merged,turns,us_a_token,phase,meeting,meeting_least,input,input_most,work,work_most,weights,weights_most";
+const PHASES: &str = "shape,bits,threads,cluster,merged,us_a_token,phase,meeting,meeting_least,input,input_most,work,work_most,weights,weights_most";
 
 /// What the blocks' clocks say of each kind of phase, in µs: the median of the layers' medians over the blocks, and for the
 /// meeting the least of a layer's blocks (the last one to come waits only for the meeting itself), else the most.
@@ -408,8 +402,7 @@ fn phases(clocks: &[Vec<[u64; 5]>], constants: EngineConstants, us: f64, row: &s
             true => vec![&clocks[clocks.len() - 1]],
             false => clocks[..clocks.len() - 1].iter().skip(kind).step_by(kinds).collect(),
         };
-        let mut line =
-            [words[0], words[1], words[3], words[7], words[8], words[9], &format!("{us:.2},{kind}")].join(",");
+        let mut line = [words[0], words[1], words[3], words[7], words[8], &format!("{us:.2},{kind}")].join(",");
         for which in 1..=4 {
             let most = which > 1;
             let (mut medians, mut ends) = (Vec::new(), Vec::new());
@@ -443,7 +436,7 @@ impl Way {
 }
 
 /// What is timed: shape, plan, threads, splits, heads_each, slot_steps; slots, ahead (0: all); and, where they are not 1, 0,
-/// 0 each, cluster, merged, blocks, without (a sum of parts that are left out), clocks, turns.
+/// 0 each, cluster, merged, blocks, without (a sum of parts that are left out), clocks.
 const WAYS: &str = "
 gpt2-124M_Bf16 operators  256 5 1 24 0 0
 gpt2-124M_Bf16 fused      256 5 1 24 0 0
@@ -503,7 +496,6 @@ fn parsed(text: &str) -> Vec<Way> {
                 blocks: further(10, 0),
                 without: further(11, 0) as u32,
                 clocks: further(12, 0) != 0,
-                turns: further(13, 0) != 0,
             },
             tuning: EngineTuning { slots: number(6), ahead: number(7) },
         }

@@ -179,7 +179,6 @@ impl EngineKernels {
                 "HEADS_EACH" => constants.heads_each,
                 "CLUSTER" => constants.cluster,
                 "MERGED" => usize::from(constants.merged),
-                "TURNS" => usize::from(constants.turns && plan == EnginePlan::Persistent),
                 "CLOCKS" => usize::from(constants.clocks),
                 "WITHOUT" => constants.without as usize,
                 other => unreachable!("{path} has a constant {other}"),
@@ -514,8 +513,7 @@ impl Engine {
             seed as i32,
             temperature.to_bits() as i32,
         ])?;
-        let layers = self.model.config.layers as i32;
-        let args = (&self.model.table, &self.model.positions, &*ids, &*state, work, best, layers);
+        let args = (&self.model.table, &self.model.positions, &*ids, &*state, work, best);
         self.kernels.named["embed"].launch(LaunchConfig::new(1, self.kernels.constants.threads as u32), args)
     }
 

@@ -362,9 +362,6 @@ pub struct EngineConstants {
     pub merged: bool,
     /// Blocks that share the work; 0: one for each multiprocessor, or as many clusters as the GPU runs at a time.
     pub blocks: usize,
-    /// In the persistent plan no block waits for all others: each number that one leaves for others says with its last bit
-    /// whether it is there. For layers of five phases.
-    pub turns: bool,
     /// The persistent plan's blocks write down when they are where in a phase: [`Engine::clocks`](super::Engine::clocks).
     pub clocks: bool,
     /// The sum of the [`EnginePart`]s that the persistent plan does without, to see what they cost. Its logits are wrong then.
@@ -400,7 +397,6 @@ impl EngineConstants {
         cluster: 1,
         merged: false,
         blocks: 0,
-        turns: false,
         clocks: false,
         without: 0,
     };
@@ -428,10 +424,6 @@ impl EngineConstants {
         let refuse = |what: String, fix: &str| Err(Error::unsupported(what, fix));
         if self.cluster <= 1 && !self.merged {
             return Ok(());
-        }
-        if self.turns {
-            let what = "sums that several blocks add to do not say when they are there".to_string();
-            return refuse(what, "use `turns: false`, or a cluster of 1 and `merged: false`");
         }
         if by_operators || bits != WeightBits::Bf16 || config.family != Family::Gpt2 {
             let what = "layers of fewer than five phases are for GPT-2 in bf16, and no plan by operators".to_string();

@@ -98,17 +98,6 @@ fn wide_heads_and_few_bits_agree_with_f64_too() {
 }
 
 #[test]
-fn numbers_that_say_themselves_when_they_are_there_agree_with_f64() {
-    let gpu = Gpu::simulated().unwrap();
-    let constants =
-        EngineConstants { threads: 64, splits: 2, slot_steps: 4, turns: true, ..EngineConstants::default() };
-    // An odd number of layers: a text's second token begins with the other turn.
-    let small = EngineConfig { layers: 1, width: 64, inner: 64, heads: 2, kv_heads: 2, ..gpt2() };
-    agrees_with(&gpu, small, WeightBits::Bf16, 4, constants, &TWO[1..]);
-    agrees_with(&gpu, EngineConfig { layers: 2, ..small }, WeightBits::Bf16, 3, constants, &TWO[1..]);
-}
-
-#[test]
 fn the_first_position_has_no_others_and_blocks_come_in_any_order() {
     for order in [BlockOrder::Reverse, BlockOrder::Random(1)] {
         let gpu = Gpu::simulated_in(order).unwrap();
@@ -265,7 +254,6 @@ fn clusters_that_do_not_fit_a_shape_are_refused() {
             "1 blocks are no clusters of 2",
         ),
         (EnginePlan::Persistent, WeightBits::Int8, own, "for GPT-2 in bf16"),
-        (EnginePlan::Persistent, WeightBits::Bf16, EngineConstants { turns: true, ..own }, "do not say when"),
     ] {
         let error = EngineKernels::compile(&gpu, &gpt2(), bits, plan, constants).unwrap_err().to_string();
         assert!(error.contains(text) && error.contains("\nnext: "), "{error}");

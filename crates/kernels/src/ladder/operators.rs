@@ -59,7 +59,6 @@ const ENGINE: &[(&str, u32)] = &[
     ("HEADS_EACH", 4),
     ("CLUSTER", 1),
     ("MERGED", 0),
-    ("TURNS", 0),
     ("CLOCKS", 0),
     ("WITHOUT", 0),
 ];
