@@ -85,9 +85,13 @@ fn main() -> Result<()> {
             }
             println!("[{:.1} s]", start.elapsed().as_secs_f64());
         }
-        let lines: Vec<String> = rows.iter().map(|row: &Row| row.csv(copy)).collect();
-        std::fs::write(&out, format!("{ROW}\n{}\n", lines.join("\n")))
-            .unwrap_or_else(|error| println!("{out}: {error}"));
+        // What was timed without a part is no time of a token.
+        for (path, whole) in [(out.clone(), true), (out.replace(".csv", "_parts.csv"), false)] {
+            let of_file = rows.iter().filter(|row: &&Row| (row.constants.without == 0) == whole);
+            let lines: Vec<String> = of_file.map(|row| row.csv(copy)).collect();
+            std::fs::write(&path, format!("{ROW}\n{}\n", lines.join("\n")))
+                .unwrap_or_else(|error| println!("{path}: {error}"));
+        }
         let path = out.replace(".csv", "_phases.csv");
         std::fs::write(&path, format!("{PHASES}\n{clocks}")).unwrap_or_else(|error| println!("{path}: {error}"));
     }
@@ -113,7 +117,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,blocks,without,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error";
+const ROW: &str = "shape,bits,plan,threads,splits,heads_each,slot_steps,cluster,merged,blocks,slots,ahead,kernels,context,us_a_token,p10,p90,bytes,share_of_copy,error,without";
 
 /// A shape that is timed or checked, and the positions in front of the token.
 struct Shape {
@@ -162,7 +166,7 @@ impl Row {
         let shape = shape.replace(' ', ",");
         let share = self.share(copy);
         format!(
-            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{blocks},{without},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e}"
+            "{shape},{plan},{threads},{splits},{heads_each},{slot_steps},{cluster},{merged},{blocks},{slots},{ahead},{kernels},{context},{us:.2},{p10:.2},{p90:.2},{bytes},{share:.3},{error:.1e},{without}"
         )
     }
 

@@ -24,7 +24,7 @@
 //! blocks: operators 0.50 of the copy rate, fused 0.65, overlapped 0.80, persistent 0.90. `results/h200/decode_engine.csv`
 //! has what it was. Two things we had not thought of: what blocks ask of each other waits in the same queues as the weights,
 //! so that a few copies in flight ([`EngineTuning::ahead`]) are better than as many as fit; and short phases wait for more than
-//! their barrier. The rows with `without` show it, of kernels that leave a part out ([`EngineConstants::without`]): no part alone,
+//! their barrier. `decode_engine_parts.csv` shows it, by kernels that leave a part out ([`EngineConstants::without`]): no part alone,
 //! not even the barriers, takes the time of GPT-2 or of few bits near that of their bytes; without weights, products and inputs
 //! the barriers remain. A phase is a chain of all of them. What is fetched is not what it waits for: the blocks' clocks
 //! ([`Engine::clocks`], `decode_engine_phases.csv`) have hardly any waiting for weights.

@@ -385,8 +385,7 @@ pub enum EnginePart {
 }
 
 impl EngineConstants {
-    /// For a GPT-2 with 124 million parameters in bf16: two phases a layer. On an H200 the overlapped plan is the fastest with
-    /// them.
+    /// For a GPT-2 with 124 million parameters in bf16: two phases a layer.
     pub const GPT2: EngineConstants =
         EngineConstants { splits: 8, slot_steps: 24, cluster: 8, merged: true, ..EngineConstants::DEFAULT };
     const DEFAULT: EngineConstants = EngineConstants {
