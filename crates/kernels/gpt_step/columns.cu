@@ -1,4 +1,4 @@
-// idea: element by element with the bias, and the bias's gradient, the sum of each column, on the way back.
+// idea: element by element with the bias, and the bias's gradient, the sum of each column, in the backward pass.
 // constants: THREADS of a block; in sums of columns each warp takes 256 neighbouring columns of a row.
 #include "rows.cuh"
 

@@ -225,7 +225,7 @@ struct Activations {
     stats: Buffer<f32>,
     logits: Buffer<u16>,
     losses: Buffer<f32>,
-    /// What a product leaves for the next residual; on the way back what goes into a norm or an attention.
+    /// What a product leaves for the next residual; in the backward pass what goes into a norm or an attention.
     y: Buffer<u16>,
     /// The gradient of the residual.
     d_x: Buffer<u16>,
@@ -601,7 +601,11 @@ impl GptTrainer {
         let GptShape { context, vocabulary, .. } = self.shape;
         let expected = self.settings.batch * (context + 1);
         if tokens.len() != expected {
-            return Err(Error::LengthMismatch { what: "the batch's tokens".to_string(), expected, given: tokens.len() });
+            return Err(Error::LengthMismatch {
+                what: "the batch's tokens".to_string(),
+                expected,
+                given: tokens.len(),
+            });
         }
         if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
             return Err(Error::invalid(
@@ -775,8 +779,18 @@ impl GptTrainer {
             let (weights, master) = (&self.parameters.weights, &self.parameters.master);
             let scale = (shape.layer(0).start + places.norm_1) as i32;
             let positions = (shape.positions() as i32, scale, shape.context as i32, t as i32);
-            let args =
-                (weights, master, &self.batch.tokens, x, normed_1, stats_1, positions.0, positions.1, positions.2, positions.3);
+            let args = (
+                weights,
+                master,
+                &self.batch.tokens,
+                x,
+                normed_1,
+                stats_1,
+                positions.0,
+                positions.1,
+                positions.2,
+                positions.3,
+            );
             self.kernels.get("embed_norm").launch(norms, args)?;
         }
         for at in 0..shape.layers {
@@ -800,7 +814,14 @@ impl GptTrainer {
                     false => (LtEpilogue::None, LtExtra::default()),
                 };
                 let into = Into::Bf16(qkv, 0);
-                products.multiply(sides(3 * c, c), (normed_1, 0), (weights, begin + places.qkv), into, epilogue, extra)?;
+                products.multiply(
+                    sides(3 * c, c),
+                    (normed_1, 0),
+                    (weights, begin + places.qkv),
+                    into,
+                    epilogue,
+                    extra,
+                )?;
                 if !in_product {
                     let args = (qkv, &parameters.master, bias as i32, 3 * c as i32, t as i32);
                     kernels.get("add_bias").launch(each(t * 3 * c / 8), args)?;
@@ -970,13 +991,36 @@ impl GptTrainer {
         let adds = i32::from(!last);
         match d_norm.as_mut().filter(|_| !fused && !last) {
             None => {
-                let args =
-                    (&*y, x, stats, master, &mut *d_x, &mut *parts, scale as i32, norm_at as i32, asked, stride, adds, rows);
+                let args = (
+                    &*y,
+                    x,
+                    stats,
+                    master,
+                    &mut *d_x,
+                    &mut *parts,
+                    scale as i32,
+                    norm_at as i32,
+                    asked,
+                    stride,
+                    adds,
+                    rows,
+                );
                 kernels.get("norm_backward").launch(config, args)?;
             }
             Some(d_norm) => {
                 let args = (
-                    &*y, x, stats, master, &mut *d_norm, &mut *parts, scale as i32, norm_at as i32, -1, stride, 0, rows,
+                    &*y,
+                    x,
+                    stats,
+                    master,
+                    &mut *d_norm,
+                    &mut *parts,
+                    scale as i32,
+                    norm_at as i32,
+                    -1,
+                    stride,
+                    0,
+                    rows,
                 );
                 kernels.get("norm_backward").launch(config, args)?;
                 kernels.get("add_to").launch(each(t * c / 8), (&mut *d_x, &*d_norm, (t * c / 8) as i32))?;
@@ -987,7 +1031,15 @@ impl GptTrainer {
             }
         }
         if last {
-            let args = (&*parts, &mut self.parameters.gradient, norm_at as i32, begin as i32, stride, 2 * c as i32, blocks as i32);
+            let args = (
+                &*parts,
+                &mut self.parameters.gradient,
+                norm_at as i32,
+                begin as i32,
+                stride,
+                2 * c as i32,
+                blocks as i32,
+            );
             kernels.get("add_parts").launch(strips(2 * c), args)?;
         }
         Ok(())
@@ -1081,15 +1133,29 @@ impl GptTrainer {
             let Self { products, parameters, activations, .. } = &mut *self;
             let Activations { layers, y, d_qkv, .. } = activations;
             let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.qkv, adds: false };
-            products.multiply(own(3 * c, c), (d_qkv, 0), (&layers[layer].normed_1, 0), into, none, LtExtra::default())?;
+            products.multiply(
+                own(3 * c, c),
+                (d_qkv, 0),
+                (&layers[layer].normed_1, 0),
+                into,
+                none,
+                LtExtra::default(),
+            )?;
             multiply(products, back(3 * c, c), (d_qkv, 0), (&parameters.weights, begin + places.qkv), y, 0)?;
         }
         self.queue_norm_backward(layer, true)?;
         self.begins("sums of parts")?;
         let Self { kernels, parameters, activations, .. } = &mut *self;
         let to = (begin + vectors) as i32;
-        let args =
-            (&activations.parts, &mut parameters.gradient, area as i32, to, stride as i32, stride as i32, blocks as i32);
+        let args = (
+            &activations.parts,
+            &mut parameters.gradient,
+            area as i32,
+            to,
+            stride as i32,
+            stride as i32,
+            blocks as i32,
+        );
         kernels.get("add_parts").launch(strips(stride), args)
     }
 

@@ -202,9 +202,8 @@ fn step_with(shape: &GptShape, parameters: &[f64], tokens: &[u32], kept: Kept<'_
             let total: f64 = logits.iter().map(|x| (x - most).exp()).sum();
             let target = text[at + 1] as usize;
             loss += (total.ln() + most - logits[target]) * scale;
-            let slope = |(token, x): (usize, &f64)| {
-                ((x - most).exp() / total - f64::from(u8::from(token == target))) * scale
-            };
+            let slope =
+                |(token, x): (usize, &f64)| ((x - most).exp() / total - f64::from(u8::from(token == target))) * scale;
             let slopes = kept(logits.iter().enumerate().map(slope).collect());
             for (token, d) in slopes.into_iter().enumerate() {
                 for i in 0..c {
