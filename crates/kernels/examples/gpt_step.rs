@@ -23,6 +23,9 @@ const ROUNDS: usize = 4;
 /// Steps whose losses are compared.
 const STEPS: usize = 20;
 
+/// A plan's name, the samples of its steps, and of each operator.
+type Timed = (String, Vec<f64>, Vec<(&'static str, Vec<f64>)>);
+
 struct Table {
     rows: String,
     stamp: String,
@@ -124,8 +127,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Its name, constants, and what else is set.
+type Variant = (&'static str, &'static [GptConstant], fn(GptSettings) -> GptSettings);
+
 /// What is tried beside the usual settings and constants, at 8 × 1024.
-const VARIANTS: &[(&str, &[GptConstant], fn(GptSettings) -> GptSettings)] = &[
+const VARIANTS: &[Variant] = &[
     ("as usual", &[], |usual| usual),
     ("2 warpgroups forward", &[(AHEAD, "GROUPS", 2), (AHEAD, "REGISTERS", 240), (AHEAD, "SPARE", 24)], |usual| usual),
     ("64 queries backward", &[(BACK, "QUERIES", 64)], |usual| usual),
@@ -254,7 +260,7 @@ fn measure(
     table.put(batch, "graph", "memory planned", "GiB", &[gib(planned.bytes() as f64)]);
     table.show(batch, "graph", "memory at the peak", ("GPT-2 memory: graph", "memory", "GiB"), &[gib(peak)]);
     let ways = [(GptPlan::Operators, false), (GptPlan::Fused, false), (GptPlan::Fused, true), (GptPlan::Graph, true)];
-    let mut timed: Vec<(String, Vec<f64>, Vec<(&str, Vec<f64>)>)> = Vec::new();
+    let mut timed: Vec<Timed> = Vec::new();
     // In turn, so that what changes with time (clocks, heat, what has been learned) is the same for all.
     for _ in 0..ROUNDS {
         for (way, (plan, gelu)) in ways.into_iter().enumerate() {

@@ -1210,11 +1210,11 @@ impl GptTrainer {
         let layer = shape.layer(0);
         let (layers, matrices) = (shape.layers as i32, shape.places().norm_1 as i32);
         let ranges = match fused {
-            true => vec![0..n],
-            false => shape.tensors().into_iter().map(|tensor| tensor.range).collect(),
+            true => vec![(0, n)],
+            false => shape.tensors().into_iter().map(|tensor| (tensor.range.start, tensor.range.end)).collect(),
         };
-        for range in ranges {
-            let blocks = (range.len() / 4).div_ceil(THREADS).min(WALKERS);
+        for (from, to) in ranges {
+            let blocks = ((to - from) / 4).div_ceil(THREADS).min(WALKERS);
             let args = (
                 &mut *master,
                 &mut *m,
@@ -1227,8 +1227,8 @@ impl GptTrainer {
                 layer.len() as i32,
                 layers,
                 matrices,
-                range.start as i32,
-                range.end as i32,
+                from as i32,
+                to as i32,
             );
             kernels.get("adamw").launch(LaunchConfig::new(blocks as u32, THREADS as u32), args)?;
         }

@@ -82,7 +82,7 @@ fn a_wrong_gradient_is_the_worst() {
     for wrong in [f32::NAN, -given[begin]] {
         given[begin..begin + 5000].fill(wrong);
         let (share, what) = worst_gradient(&shape, &given, &exact, &exact);
-        assert!(!(share <= 1.0) && what.starts_with("h.0.attn.c_attn.weight"), "{share} {what}");
+        assert!((share.is_nan() || share > 1.0) && what.starts_with("h.0.attn.c_attn.weight"), "{share} {what}");
     }
 }
 
