@@ -8,6 +8,9 @@
 //! names the rank where another one has failed; call it before reading a result.
 
 use crate::collectives::{Collectives, Communicator, Op};
+use crate::exchange::Exchange;
+use crate::port::Shared;
+use crate::rank::Rank;
 use gpulab::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, sys};
 use gpulab::gpu::{Buffer, Gpu};
 use gpulab::places;
@@ -29,7 +32,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 type Comm = *mut c_void;
 type Raw = *mut c_void;
 
-/// A number that NCCL knows.
+/// A number that NCCL knows. A `u16` is the bits of a `bf16` here, as in all kernels of the course; NCCL has no other number of 16
+/// bits without a sign.
 pub trait NcclElement: gpulab::launch::Element {
     /// Its `ncclDataType_t`.
     const NCCL_TYPE: c_int;
@@ -43,7 +47,7 @@ macro_rules! nccl_element {
     )*};
 }
 
-nccl_element!(i32 = 2, u32 = 3, f32 = 7, f64 = 8);
+nccl_element!(i8 = 0, u8 = 1, i32 = 2, u32 = 3, i64 = 4, u64 = 5, f32 = 7, f64 = 8, u16 = 9);
 
 /// `ncclRedOp_t`.
 fn red_op(op: Op) -> c_int {
@@ -55,12 +59,19 @@ fn red_op(op: Op) -> c_int {
     }
 }
 
+/// What the ranks of one communicator have in common: `ncclUniqueId`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct UniqueId([u32; 32]);
+
 /// NCCL's functions; nothing is used after the library is closed, as it never is.
 #[allow(clippy::type_complexity)] // as in nccl.h
 struct Functions {
     get_error_string: unsafe extern "C" fn(c_int) -> *const c_char,
     get_last_error: unsafe extern "C" fn(Comm) -> *const c_char,
     comm_init_all: unsafe extern "C" fn(*mut Comm, c_int, *const c_int) -> c_int,
+    get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
+    comm_init_rank: unsafe extern "C" fn(*mut Comm, c_int, UniqueId, c_int) -> c_int,
     comm_split: unsafe extern "C" fn(Comm, c_int, c_int, *mut Comm, *mut c_void) -> c_int,
     comm_destroy: unsafe extern "C" fn(Comm) -> c_int,
     comm_abort: unsafe extern "C" fn(Comm) -> c_int,
@@ -107,6 +118,14 @@ impl Nccl {
         Nccl::open(places::library_in(&folders, "libnccl.so").unwrap_or_else(|| PathBuf::from("libnccl.so.2")))
     }
 
+    /// Loads NCCL from that file.
+    ///
+    /// # Errors
+    /// As [`Nccl::load`].
+    pub fn from_file(path: &std::path::Path) -> Result<Nccl> {
+        Nccl::open(path.to_path_buf())
+    }
+
     fn open(path: PathBuf) -> Result<Nccl> {
         let missing = |error: libloading::Error| Error::unsupported(format!("NCCL cannot be loaded: {error}"), INSTALL);
         // SAFETY: loading NCCL runs its initialisers, which ask nothing of their caller.
@@ -138,6 +157,8 @@ impl Nccl {
             get_error_string: function!("ncclGetErrorString"),
             get_last_error: function!("ncclGetLastError"),
             comm_init_all: function!("ncclCommInitAll"),
+            get_unique_id: function!("ncclGetUniqueId"),
+            comm_init_rank: function!("ncclCommInitRank"),
             comm_split: function!("ncclCommSplit"),
             comm_destroy: function!("ncclCommDestroy"),
             comm_abort: function!("ncclCommAbort"),
@@ -200,10 +221,12 @@ impl Nccl {
         let made =
             unsafe { (self.functions.comm_init_all)(comms.as_mut_ptr(), ordinals.len() as c_int, ordinals.as_ptr()) };
         self.check(std::ptr::null_mut(), "making the communicators", made)?;
-        let failed = Arc::new(Mutex::new(None));
+        let failed: Failed = Arc::default();
+        let exchange = Arc::new(Exchange::new(gpus.len()));
         let ranks = comms.into_iter().zip(streams).zip(gpus).enumerate().map(|(rank, ((comm, stream), gpu))| {
             let (nccl, failed, gpu) = (Arc::clone(self), Arc::clone(&failed), gpu.clone());
-            GpuRank { nccl, comm: Cell::new(comm), rank, size: gpus.len(), gpu, stream, failed }
+            let exchange = Some(Arc::clone(&exchange));
+            GpuRank { nccl, comm: Cell::new(comm), rank, size: gpus.len(), gpu, stream, failed, exchange, watched: None }
         });
         let one = |rank: GpuRank| {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -226,6 +249,37 @@ impl Nccl {
     }
 }
 
+/// The first error of any rank of this process.
+pub(crate) type Failed = Arc<Mutex<Option<Error>>>;
+
+impl Nccl {
+    /// The GPU of this process as the rank that the process is: `rank` comes from [`Processes`](crate::Processes), and all processes of
+    /// its group call this. A process that dies then ends the others, by the connections between them: in
+    /// [`GpuRank::synchronize`], with an error that names it.
+    ///
+    /// # Errors
+    /// Those of the other ranks, and of NCCL.
+    pub fn join(self: &Arc<Nccl>, rank: &Rank, gpu: &Gpu) -> Result<GpuRank> {
+        let stream = gpu.cuda_stream()?;
+        let bound = stream.context().bind_to_thread();
+        bound.map_err(|error| gpulab::cuda::driver_error("choosing the GPU of a rank", error))?;
+        let mut id = UniqueId([0; 32]);
+        if Communicator::rank(rank) == 0 {
+            // SAFETY: the pointer is to a value of that size.
+            let code = unsafe { (self.functions.get_unique_id)(&raw mut id) };
+            self.check(std::ptr::null_mut(), "making the name of a communicator", code)?;
+        }
+        rank.broadcast(&mut id.0[..], 0)?;
+        let (mut comm, me, size) = (std::ptr::null_mut(), Communicator::rank(rank), Communicator::size(rank));
+        // SAFETY: the pointer is to a communicator's place.
+        let code = unsafe { (self.functions.comm_init_rank)(&raw mut comm, size as c_int, id, me as c_int) };
+        self.check(std::ptr::null_mut(), "joining a communicator", code)?;
+        let (nccl, gpu) = (Arc::clone(self), gpu.clone());
+        let (failed, watched) = (Failed::default(), Some(rank.shared()));
+        Ok(GpuRank { nccl, comm: Cell::new(comm), rank: me, size, gpu, stream, failed, exchange: None, watched })
+    }
+}
+
 /// NCCL's version number: 2.9 and later count major · 10000 + minor · 100 + patch.
 fn decode(number: i32) -> (i32, i32, i32) {
     let thousand = if number < 10_000 { 1000 } else { 10_000 };
@@ -241,8 +295,11 @@ pub struct GpuRank {
     size: usize,
     gpu: Gpu,
     stream: Arc<CudaStream>,
-    /// The first error of any rank.
-    failed: Arc<Mutex<Option<Error>>>,
+    failed: Failed,
+    /// Where the ranks are threads of one process.
+    exchange: Option<Arc<Exchange>>,
+    /// Where they are processes: what tells whether one of them has failed.
+    watched: Option<Arc<Shared>>,
 }
 
 // SAFETY: a communicator may be used from any thread, by one at a time, and a `GpuRank` is not `Sync`.
@@ -256,8 +313,7 @@ impl std::fmt::Debug for GpuRank {
 
 impl Drop for GpuRank {
     fn drop(&mut self) {
-        let healthy = self.failed.lock().is_ok_and(|failed| failed.is_none());
-        if healthy && !self.comm.get().is_null() {
+        if self.alive().is_ok() && !std::thread::panicking() {
             // SAFETY: the communicator is this rank's, and nobody uses it any more; an error here changes nothing.
             unsafe { (self.nccl.functions.comm_destroy)(self.comm.get()) };
         } else {
@@ -313,7 +369,10 @@ impl GpuRank {
         bound.map_err(|error| gpulab::cuda::driver_error("choosing the GPU of a rank", error))
     }
 
-    fn alive(&self) -> Result<()> {
+    pub(crate) fn alive(&self) -> Result<()> {
+        if let Some((_, _, what, fix)) = self.watched.as_ref().and_then(|shared| shared.failed()) {
+            return Err(Error::invalid(what, fix));
+        }
         match &*self.failed.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error.clone()),
             None if self.comm.get().is_null() => Err(Error::invalid("this rank was ended", "run the cell again")),
@@ -342,8 +401,20 @@ impl GpuRank {
     /// Queues one call.
     fn queue(&self, during: &str, call: impl FnOnce(&Functions, Comm, sys::CUstream) -> c_int) -> Result<()> {
         self.alive()?;
-        let (comm, stream) = (self.comm.get(), self.stream.cu_stream());
-        self.nccl.check(comm, during, call(&self.nccl.functions, comm, stream))
+        // Inside `gpu.capture` the call becomes part of the graph.
+        let (comm, stream) = (self.comm.get(), self.gpu.queue()?);
+        self.nccl.check(comm, during, call(&self.nccl.functions, comm, stream.cu_stream()))
+    }
+
+    /// Gives what each rank gave, in their order. For ranks that are threads of one process; the host waits for all of them.
+    pub(crate) fn exchanged<T: Clone + Send + Sync + 'static>(&self, what: T) -> Result<Vec<T>> {
+        let exchange = self.exchange.as_ref().ok_or_else(|| {
+            Error::unsupported(
+                "the ranks are processes, and this needs the addresses of all GPUs in one",
+                "run them as threads, with `nccl.run`; NCCL's collectives do without",
+            )
+        })?;
+        exchange.gather(self.rank, what, &|| self.alive())
     }
 
     fn peer(&self, rank: usize) -> Result<c_int> {
@@ -392,8 +463,17 @@ impl Communicator for GpuRank {
         };
         self.nccl.check(comm, "reading a communicator", code)?;
         let (nccl, failed) = (Arc::clone(&self.nccl), Arc::clone(&self.failed));
-        let (gpu, stream) = (self.gpu.clone(), Arc::clone(&self.stream));
-        Ok(GpuRank { nccl, comm: Cell::new(comm), rank: rank as usize, size: size as usize, gpu, stream, failed })
+        let (gpu, stream, watched) = (self.gpu.clone(), Arc::clone(&self.stream), self.watched.clone());
+        let (rank, size) = (rank as usize, size as usize);
+        let exchange = match &self.exchange {
+            None => None,
+            // That of the first rank of this colour.
+            Some(_) => {
+                let all = self.exchanged((color, Arc::new(Exchange::new(size))))?;
+                all.into_iter().find(|(theirs, _)| *theirs == color).map(|(_, exchange)| exchange)
+            }
+        };
+        Ok(GpuRank { nccl, comm: Cell::new(comm), rank, size, gpu, stream, failed, exchange, watched })
     }
 }
 
@@ -402,8 +482,8 @@ impl Communicator for GpuRank {
 impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
     fn all_reduce(&self, data: &mut Buffer<T>, op: Op) -> Result<()> {
         let count = data.len();
-        let mut view = data.as_cuda_mut()?;
-        let (at, _guard) = view.device_ptr_mut(&self.stream);
+        let (mut view, stream) = (data.as_cuda_mut()?, self.gpu.queue()?);
+        let (at, _guard) = view.device_ptr_mut(&stream);
         self.queue("an all-reduce", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address, and in place is allowed.
             unsafe { (nccl.all_reduce)(at as _, at as _, count, T::NCCL_TYPE, red_op(op), comm, stream) }
@@ -413,8 +493,8 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
     fn reduce_scatter(&self, data: &Buffer<T>, own: &mut Buffer<T>, op: Op) -> Result<()> {
         let count = own.len();
         same_length("reduce_scatter: the data of all ranks together", count * self.size, data.len())?;
-        let (from, mut to) = (data.as_cuda()?, own.as_cuda_mut()?);
-        let ((from, _read), (to, _write)) = (from.device_ptr(&self.stream), to.device_ptr_mut(&self.stream));
+        let (from, mut to, stream) = (data.as_cuda()?, own.as_cuda_mut()?, self.gpu.queue()?);
+        let ((from, _read), (to, _write)) = (from.device_ptr(&stream), to.device_ptr_mut(&stream));
         self.queue("a reduce-scatter", |nccl, comm, stream| {
             // SAFETY: the lengths were compared.
             unsafe { (nccl.reduce_scatter)(from as _, to as _, count, T::NCCL_TYPE, red_op(op), comm, stream) }
@@ -424,8 +504,8 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
     fn all_gather(&self, own: &Buffer<T>, all: &mut Buffer<T>) -> Result<()> {
         let count = own.len();
         same_length("all_gather: room for the data of all ranks", count * self.size, all.len())?;
-        let (from, mut to) = (own.as_cuda()?, all.as_cuda_mut()?);
-        let ((from, _read), (to, _write)) = (from.device_ptr(&self.stream), to.device_ptr_mut(&self.stream));
+        let (from, mut to, stream) = (own.as_cuda()?, all.as_cuda_mut()?, self.gpu.queue()?);
+        let ((from, _read), (to, _write)) = (from.device_ptr(&stream), to.device_ptr_mut(&stream));
         self.queue("an all-gather", |nccl, comm, stream| {
             // SAFETY: the lengths were compared.
             unsafe { (nccl.all_gather)(from as _, to as _, count, T::NCCL_TYPE, comm, stream) }
@@ -434,8 +514,8 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
 
     fn broadcast(&self, data: &mut Buffer<T>, root: usize) -> Result<()> {
         let (count, root) = (data.len(), self.peer(root)?);
-        let mut view = data.as_cuda_mut()?;
-        let (at, _guard) = view.device_ptr_mut(&self.stream);
+        let (mut view, stream) = (data.as_cuda_mut()?, self.gpu.queue()?);
+        let (at, _guard) = view.device_ptr_mut(&stream);
         self.queue("a broadcast", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address, and in place is allowed.
             unsafe { (nccl.broadcast)(at as _, at as _, count, T::NCCL_TYPE, root, comm, stream) }
@@ -444,7 +524,8 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
 
     fn send(&self, data: &Buffer<T>, to: usize) -> Result<()> {
         let (count, to, view) = (data.len(), self.peer(to)?, data.as_cuda()?);
-        let (at, _guard) = view.device_ptr(&self.stream);
+        let stream = self.gpu.queue()?;
+        let (at, _guard) = view.device_ptr(&stream);
         self.queue("a send", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address.
             unsafe { (nccl.send)(at as _, count, T::NCCL_TYPE, to, comm, stream) }
@@ -453,7 +534,8 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
 
     fn recv(&self, data: &mut Buffer<T>, from: usize) -> Result<()> {
         let (count, from, mut view) = (data.len(), self.peer(from)?, data.as_cuda_mut()?);
-        let (at, _guard) = view.device_ptr_mut(&self.stream);
+        let stream = self.gpu.queue()?;
+        let (at, _guard) = view.device_ptr_mut(&stream);
         self.queue("a receive", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address.
             unsafe { (nccl.recv)(at as _, count, T::NCCL_TYPE, from, comm, stream) }
