@@ -61,7 +61,9 @@ fn main() -> Result<()> {
     let begin = Instant::now();
     if has("check") {
         match nccl.run(&gpus, nccl_is_right) {
-            Ok(counts) => println!("NCCL: {} comparisons a rank, all equal, {:.1} s", counts[0], begin.elapsed().as_secs_f64()),
+            Ok(counts) => {
+                println!("NCCL: {} comparisons a rank, all equal, {:.1} s", counts[0], begin.elapsed().as_secs_f64())
+            }
             Err(error) => println!("WRONG: NCCL: {error}"),
         }
         match nccl.run(&gpus, peers_are_right) {
@@ -124,10 +126,18 @@ fn reduced(op: Op, ranks: usize, at: usize) -> f64 {
 }
 
 fn wrong(what: &str, at: usize, expected: f64, got: f64) -> Error {
-    Error::invalid(format!("{what}: element {at} is {got}, and {expected} is right"), "this is a bug: look at that call")
+    Error::invalid(
+        format!("{what}: element {at} is {got}, and {expected} is right"),
+        "this is a bug: look at that call",
+    )
 }
 
-fn same<T: NcclElement>(what: &str, got: &Buffer<T>, from: fn(T) -> f64, expected: impl Fn(usize) -> f64) -> Result<usize> {
+fn same<T: NcclElement>(
+    what: &str,
+    got: &Buffer<T>,
+    from: fn(T) -> f64,
+    expected: impl Fn(usize) -> f64,
+) -> Result<usize> {
     let got = got.to_host()?;
     match (0..got.len()).find(|at| from(got[*at]) != expected(*at)) {
         Some(at) => Err(wrong(what, at, expected(at), from(got[at]))),
@@ -138,7 +148,8 @@ fn same<T: NcclElement>(what: &str, got: &Buffer<T>, from: fn(T) -> f64, expecte
 fn nccl_is_right(rank: &GpuRank) -> Result<usize> {
     let mut count = 0;
     count += of_type::<f32>(rank, "f32", |x| x as f32, f64::from, true)?;
-    count += of_type::<u16>(rank, "bf16", |x| bf16_bits(x as f32), |x| f64::from(f32::from_bits(u32::from(x) << 16)), true)?;
+    count +=
+        of_type::<u16>(rank, "bf16", |x| bf16_bits(x as f32), |x| f64::from(f32::from_bits(u32::from(x) << 16)), true)?;
     count += of_type::<f64>(rank, "f64", f64::from, |x| x, true)?;
     count += of_type::<i8>(rank, "i8", |x| x as i8, f64::from, false)?;
     count += of_type::<u8>(rank, "u8", |x| x as u8, f64::from, false)?;
@@ -154,7 +165,13 @@ fn bf16_bits(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
-fn of_type<T: NcclElement>(rank: &GpuRank, name: &str, to: fn(u32) -> T, from: fn(T) -> f64, floats: bool) -> Result<usize> {
+fn of_type<T: NcclElement>(
+    rank: &GpuRank,
+    name: &str,
+    to: fn(u32) -> T,
+    from: fn(T) -> f64,
+    floats: bool,
+) -> Result<usize> {
     let (me, n, gpu) = (rank.rank(), rank.size(), rank.gpu());
     let mine = |length: usize| gpu.to_device(&(0..length).map(|at| to(value(me, at))).collect::<Vec<T>>());
     let mut count = 0;
@@ -272,7 +289,13 @@ impl Tools {
         self.fill.launch(LaunchConfig::new(264, 256), (x, n, rank as i32, step, scale))
     }
 
-    fn expect<T: PeerElement>(&self, x: &Buffer<T>, ranks: usize, step: &Buffer<u32>, wrong: &mut Buffer<u32>) -> Result<()> {
+    fn expect<T: PeerElement>(
+        &self,
+        x: &Buffer<T>,
+        ranks: usize,
+        step: &Buffer<u32>,
+        wrong: &mut Buffer<u32>,
+    ) -> Result<()> {
         self.expect.launch(LaunchConfig::new(264, 256), (x, x.len() as i64, ranks as i32, step, wrong))
     }
 
@@ -285,7 +308,10 @@ fn peers_are_right(rank: &GpuRank) -> Result<String> {
     let begin = Instant::now();
     let floats = bits_are_right::<f32>(rank)?;
     let calls = calls_follow::<f32>(rank, false, 10_000)? + calls_follow::<u16>(rank, true, 10_000)?;
-    Ok(format!("peer memory: {floats} arrays have the bits of a CPU's sums in the order of ranks; {calls} calls of changing data right; {:.1} s", begin.elapsed().as_secs_f64()))
+    Ok(format!(
+        "peer memory: {floats} arrays have the bits of a CPU's sums in the order of ranks; {calls} calls of changing data right; {:.1} s",
+        begin.elapsed().as_secs_f64()
+    ))
 }
 
 /// Random bits against the CPU's sum in the order of ranks.
@@ -299,9 +325,11 @@ fn bits_are_right<T: PeerElement>(rank: &GpuRank) -> Result<usize> {
     let (me, n, mut count) = (rank.rank(), rank.size(), 0);
     for length in [1, 2, 3, 5, 31, 33, 127, 1001, 16_384, 65_537, 131_071] {
         let mine: Vec<f32> = (0..length).map(|at| random(me, at)).collect();
-        let sums: Vec<f32> = (0..length).map(|at| (1..n).fold(random(0, at), |sum, rank| sum + random(rank, at))).collect();
+        let sums: Vec<f32> =
+            (0..length).map(|at| (1..n).fold(random(0, at), |sum, rank| sum + random(rank, at))).collect();
         let half = |x: f32| f32::from_bits(u32::from(rounded_bf16(x)) << 16);
-        let halves: Vec<f32> = (0..length).map(|at| (1..n).fold(half(random(0, at)), |sum, rank| sum + half(random(rank, at)))).collect();
+        let halves: Vec<f32> =
+            (0..length).map(|at| (1..n).fold(half(random(0, at)), |sum, rank| sum + half(random(rank, at)))).collect();
         for way in [Way::Push, Way::Pull, Way::TwoShots] {
             let mut x = rank.gpu().to_device(&mine)?;
             let mut y = rank.gpu().to_device(&mine.iter().map(|x| rounded_bf16(*x)).collect::<Vec<u16>>())?;
@@ -325,7 +353,12 @@ fn bits_are_right<T: PeerElement>(rank: &GpuRank) -> Result<usize> {
                 return Err(wrong(&what, at, sums[at].into(), x[at].into()));
             }
             if let Some(at) = (0..length).find(|at| y[*at] != rounded_bf16(halves[*at])) {
-                return Err(wrong(&(what + " of bf16"), at, halves[at].into(), f32::from_bits(u32::from(y[at]) << 16).into()));
+                return Err(wrong(
+                    &(what + " of bf16"),
+                    at,
+                    halves[at].into(),
+                    f32::from_bits(u32::from(y[at]) << 16).into(),
+                ));
             }
             count += 2;
             // A shared buffer is let go when nobody uses it.
@@ -349,7 +382,8 @@ fn calls_follow<T: PeerElement>(rank: &GpuRank, bf16: bool, calls: usize) -> Res
     let (mut step, mut wrong_ones) = (gpu.zeros::<u32>(1)?, gpu.zeros::<u32>(1)?);
     let lengths = [1, 77, 1024, 9999, 40_001, 131_072];
     let mut buffers = lengths.map(|length| gpu.zeros::<T>(length)).into_iter().collect::<Result<Vec<_>>>()?;
-    let mut shared = lengths.map(|length| peers.share(rank, gpu.zeros::<T>(length)?)).into_iter().collect::<Result<Vec<_>>>()?;
+    let mut shared =
+        lengths.map(|length| peers.share(rank, gpu.zeros::<T>(length)?)).into_iter().collect::<Result<Vec<_>>>()?;
     let mut one = |call: usize, step: &mut Buffer<u32>, wrong_ones: &mut Buffer<u32>| -> Result<()> {
         let at = call * 7 % lengths.len();
         match call % 3 {
@@ -379,7 +413,9 @@ fn calls_follow<T: PeerElement>(rank: &GpuRank, bf16: bool, calls: usize) -> Res
     peers.check()?;
     match wrong_ones.to_host()?[0] {
         0 => Ok(calls + in_graph * launches),
-        count => Err(Error::invalid(format!("{count} sums are wrong in {calls} calls (bf16: {bf16})"), "this is a bug")),
+        count => {
+            Err(Error::invalid(format!("{count} sums are wrong in {calls} calls (bf16: {bf16})"), "this is a bug"))
+        }
     }
 }
 
@@ -438,7 +474,14 @@ fn calls_for(bytes: usize) -> usize {
     }
 }
 
-fn timed(rank: &GpuRank, name: String, size: usize, calls: usize, mut prepare: impl FnMut() -> Result<()>, mut work: impl FnMut() -> Result<()>) -> Result<Row> {
+fn timed(
+    rank: &GpuRank,
+    name: String,
+    size: usize,
+    calls: usize,
+    mut prepare: impl FnMut() -> Result<()>,
+    mut work: impl FnMut() -> Result<()>,
+) -> Result<Row> {
     let mut samples = Vec::new();
     for sample in 0..=SAMPLES {
         prepare()?;
@@ -496,7 +539,8 @@ fn nccl_times(rank: &GpuRank) -> Result<Vec<Row>> {
                 rank.barrier()?;
                 let graph = gpu.capture(|| (0..GRAPH_CALLS).try_for_each(|_| work()))?;
                 let graph = std::cell::RefCell::new(graph);
-                let row = timed(rank, format!("NCCL: {what}, CUDA graph"), size, 1, prepare, || graph.borrow_mut().launch())?;
+                let row =
+                    timed(rank, format!("NCCL: {what}, CUDA graph"), size, 1, prepare, || graph.borrow_mut().launch())?;
                 rows.push(each(row, GRAPH_CALLS));
                 rank.barrier()?;
             }
@@ -515,7 +559,16 @@ fn named(way: Way) -> &'static str {
 
 /// Other constants than the default's.
 fn variants() -> Vec<PeerSettings> {
-    let tried = [(256, 32, 4), (256, 128, 4), (512, 16, 4), (512, 32, 4), (512, 64, 4), (512, 128, 4), (512, 128, 2), (512, 128, 8)];
+    let tried = [
+        (256, 32, 4),
+        (256, 128, 4),
+        (512, 16, 4),
+        (512, 32, 4),
+        (512, 64, 4),
+        (512, 128, 4),
+        (512, 128, 2),
+        (512, 128, 8),
+    ];
     let wide = [(1024, 8, 4), (1024, 16, 4), (1024, 32, 4), (1024, 64, 4), (1024, 128, 4)];
     let of = |(threads, blocks, vectors)| PeerSettings { threads, blocks, vectors, ..PeerSettings::default() };
     tried.into_iter().chain(wide).map(of).collect()
@@ -543,7 +596,8 @@ fn peer_times(rank: &GpuRank, settings: PeerSettings, tune: bool) -> Result<Vec<
             };
             // A pushed message has no vectors; large sizes are tuned in two shots alone.
             let odd = way == Way::TwoShots && size > SMALL && power % 2 == 1;
-            let pointless = tune && (way == Way::Push && settings.vectors != 4 || way == Way::TwoShots && size < 1 << 20);
+            let pointless =
+                tune && (way == Way::Push && settings.vectors != 4 || way == Way::TwoShots && size < 1 << 20);
             if size > most || odd || pointless {
                 continue;
             }
@@ -556,7 +610,10 @@ fn peer_times(rank: &GpuRank, settings: PeerSettings, tune: bool) -> Result<Vec<
                 _ => peers.all_reduce_by(way, x.borrow_mut().own_mut()),
             };
             if !tune || size > SMALL {
-                rows.push(each(timed(rank, format!("peer memory: {}{label}", named(way)), size, calls, prepare, work)?, calls));
+                rows.push(each(
+                    timed(rank, format!("peer memory: {}{label}", named(way)), size, calls, prepare, work)?,
+                    calls,
+                ));
             }
             if size <= SMALL {
                 let graph = std::cell::RefCell::new(gpu.capture(|| (0..GRAPH_CALLS).try_for_each(|_| work()))?);
@@ -700,7 +757,11 @@ fn failures(gpus: usize, nccl: &Arc<Nccl>) {
     let mut second = two.pop().expect("there are two");
     let killed = Instant::now();
     second.kill().expect("it runs");
-    println!("rank 1 killed; rank 0: {} ({:.2} s after it)", ended(two.remove(0), 2 * LIMIT), killed.elapsed().as_secs_f64());
+    println!(
+        "rank 1 killed; rank 0: {} ({:.2} s after it)",
+        ended(two.remove(0), 2 * LIMIT),
+        killed.elapsed().as_secs_f64()
+    );
     let _ = second.wait();
     // An error of one rank.
     let mut two = vec![start("error", 0, 2, 29_512, 0), start("error", 1, 2, 29_512, 1)];
@@ -765,17 +826,36 @@ fn page(folder: &Path) -> Result<()> {
     let facts = std::fs::read_to_string(folder.join("facts.txt")).unwrap_or_default();
     let ranks = rows.keys().next().and_then(|(name, _)| name.split(' ').next()?.parse::<usize>().ok()).unwrap_or(2);
     let at = |name: &str, size: usize| rows.get(&(format!("{ranks} GPUs: {name}"), size)).copied();
-    let mut page = format!("# Collectives on {ranks} GPUs\n\nGenerated by `record_collectives --page` from [collectives.csv](collectives.csv).\n\n{facts}\n");
+    let mut page = format!(
+        "# Collectives on {ranks} GPUs\n\nGenerated by `record_collectives --page` from [collectives.csv](collectives.csv).\n\n{facts}\n"
+    );
     let number = |value: Option<f64>, digits: usize| value.map_or(String::new(), |value| format!("{value:.digits$}"));
-    let over = |a: Option<f64>, b: Option<f64>| a.zip(b).map_or(String::new(), |(ours, theirs)| format!("{:.2}", theirs / ours));
+    let over = |a: Option<f64>, b: Option<f64>| {
+        a.zip(b).map_or(String::new(), |(ours, theirs)| format!("{:.2}", theirs / ours))
+    };
     for what in ["all-reduce", "reduce-scatter", "all-gather", "broadcast"] {
-        let _ = writeln!(page, "## NCCL: {what}\n\n| bytes | µs | PyTorch, µs | in a CUDA graph, µs | PyTorch in a graph, µs | bus, GB/s | PyTorch, GB/s | speed over PyTorch |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+        let _ = writeln!(
+            page,
+            "## NCCL: {what}\n\n| bytes | µs | PyTorch, µs | in a CUDA graph, µs | PyTorch in a graph, µs | bus, GB/s | PyTorch, GB/s | speed over PyTorch |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+        );
         for size in sizes(10..=30, 2) {
             let (ours, theirs) = (at(&format!("NCCL: {what}"), size), at(&format!("PyTorch: {what}"), size));
-            let graphs = [format!("NCCL: {what}, CUDA graph"), format!("PyTorch: {what}, CUDA graph")].map(|name| at(&name, size));
-            let bus = |us: Option<f64>| us.map(|us| size as f64 / (us * 1e3) * bus_factor(&what.replace('-', "_"), ranks));
+            let graphs = [format!("NCCL: {what}, CUDA graph"), format!("PyTorch: {what}, CUDA graph")]
+                .map(|name| at(&name, size));
+            let bus =
+                |us: Option<f64>| us.map(|us| size as f64 / (us * 1e3) * bus_factor(&what.replace('-', "_"), ranks));
             if ours.is_some() || theirs.is_some() {
-                let _ = writeln!(page, "| {size} | {} | {} | {} | {} | {} | {} | {} |", number(ours, 1), number(theirs, 1), number(graphs[0], 1), number(graphs[1], 1), number(bus(ours), 1), number(bus(theirs), 1), over(ours, theirs));
+                let _ = writeln!(
+                    page,
+                    "| {size} | {} | {} | {} | {} | {} | {} | {} |",
+                    number(ours, 1),
+                    number(theirs, 1),
+                    number(graphs[0], 1),
+                    number(graphs[1], 1),
+                    number(bus(ours), 1),
+                    number(bus(theirs), 1),
+                    over(ours, theirs)
+                );
             }
         }
         page += "\n";
@@ -783,25 +863,40 @@ fn page(folder: &Path) -> Result<()> {
     page += "## All-reduce over peer memory, µs\n\n| bytes | pushed | pulled | two shots | pushed, graph | pulled, graph | two shots, graph | NCCL | NCCL, graph | PyTorch | best of ours over PyTorch | two shots, bus GB/s | copy, GB/s |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
     for size in sizes(10..=30, 1) {
         let ways = [Way::Push, Way::Pull, Way::TwoShots].map(|way| at(&format!("peer memory: {}", named(way)), size));
-        let graphs = [Way::Push, Way::Pull, Way::TwoShots].map(|way| at(&format!("peer memory: {}, CUDA graph", named(way)), size));
-        let [nccl, nccl_graph, torch, copy] = ["NCCL: all-reduce", "NCCL: all-reduce, CUDA graph", "PyTorch: all-reduce", "copy from GPU to GPU"].map(|name| at(name, size));
+        let graphs = [Way::Push, Way::Pull, Way::TwoShots]
+            .map(|way| at(&format!("peer memory: {}, CUDA graph", named(way)), size));
+        let [nccl, nccl_graph, torch, copy] =
+            ["NCCL: all-reduce", "NCCL: all-reduce, CUDA graph", "PyTorch: all-reduce", "copy from GPU to GPU"]
+                .map(|name| at(name, size));
         let best = ways.into_iter().flatten().min_by(f64::total_cmp);
         if best.is_none() {
             continue;
         }
         let rate = |us: Option<f64>| number(us.map(|us| size as f64 / (us * 1e3)), 0);
         let bus = ways[2].map(|us| us / bus_factor("all_reduce", ranks));
-        let cells: Vec<String> = ways.into_iter().chain(graphs).chain([nccl, nccl_graph, torch]).map(|us| number(us, 2)).collect();
-        let _ = writeln!(page, "| {size} | {} | {} | {} | {} |", cells.join(" | "), over(best, torch), rate(bus), rate(copy));
+        let cells: Vec<String> =
+            ways.into_iter().chain(graphs).chain([nccl, nccl_graph, torch]).map(|us| number(us, 2)).collect();
+        let _ = writeln!(
+            page,
+            "| {size} | {} | {} | {} | {} |",
+            cells.join(" | "),
+            over(best, torch),
+            rate(bus),
+            rate(copy)
+        );
     }
-    let tuned: Vec<(&(String, usize), &f64)> = rows.iter().filter(|((name, _), _)| name.contains(" threads, ")).collect();
+    let tuned: Vec<(&(String, usize), &f64)> =
+        rows.iter().filter(|((name, _), _)| name.contains(" threads, ")).collect();
     if !tuned.is_empty() {
         page += "\n## Constants: the five fastest of each size\n\n| way | bytes | µs | constants |\n| --- | ---: | ---: | --- |\n";
         let mut groups: BTreeMap<(String, usize), Vec<(f64, String)>> = BTreeMap::new();
         for ((name, size), us) in tuned {
             if let Some((way, constants)) = name.split_once(" (") {
                 let way = way.split_once(": ").map_or(way, |(_, way)| way);
-                groups.entry((way.to_string(), *size)).or_default().push((*us, constants.trim_end_matches(')').to_string()));
+                groups
+                    .entry((way.to_string(), *size))
+                    .or_default()
+                    .push((*us, constants.trim_end_matches(')').to_string()));
             }
         }
         for ((way, size), mut found) in groups {
@@ -812,5 +907,6 @@ fn page(folder: &Path) -> Result<()> {
         }
     }
     let file = folder.join("collectives.md");
-    std::fs::write(&file, page).map_err(|error| Error::invalid(format!("{}: {error}", file.display()), "give another folder with --out"))
+    std::fs::write(&file, page)
+        .map_err(|error| Error::invalid(format!("{}: {error}", file.display()), "give another folder with --out"))
 }

@@ -60,9 +60,8 @@ impl Exchange {
             let waited = self.came.wait_timeout(state, Duration::from_millis(20));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let mistyped = || {
-            Error::invalid("the ranks make different calls", "let every rank make the same calls in the same order")
-        };
+        let mistyped =
+            || Error::invalid("the ranks make different calls", "let every rank make the same calls in the same order");
         state.complete.iter().map(|value| value.downcast_ref::<T>().cloned().ok_or_else(mistyped)).collect()
     }
 }

@@ -226,7 +226,17 @@ impl Nccl {
         let ranks = comms.into_iter().zip(streams).zip(gpus).enumerate().map(|(rank, ((comm, stream), gpu))| {
             let (nccl, failed, gpu) = (Arc::clone(self), Arc::clone(&failed), gpu.clone());
             let exchange = Some(Arc::clone(&exchange));
-            GpuRank { nccl, comm: Cell::new(comm), rank, size: gpus.len(), gpu, stream, failed, exchange, watched: None }
+            GpuRank {
+                nccl,
+                comm: Cell::new(comm),
+                rank,
+                size: gpus.len(),
+                gpu,
+                stream,
+                failed,
+                exchange,
+                watched: None,
+            }
         });
         let one = |rank: GpuRank| {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

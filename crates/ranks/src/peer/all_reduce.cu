@@ -29,7 +29,7 @@ unsigned char *of(Peers all, int rank) {
 // At the beginning of each rank's workspace, which this rank alone writes.
 struct Control {
     unsigned calls;   // that have ended
-    unsigned done;    // blocks of this call
+    unsigned taken;   // tickets of this call
     unsigned missing; // 1 + the rank that did not come, or 0
     unsigned call;    // in which it did not
 };
@@ -95,18 +95,27 @@ bool give_up(Control *own, int rank, unsigned call, unsigned &tries, unsigned lo
     return true;
 }
 
-// The number of this call, or 0 where an earlier one has failed.
-unsigned begin_call(Control *own) {
-    unsigned missing = *(volatile unsigned *)&own->missing, calls = *(volatile unsigned *)&own->calls;
-    // A flag of 0 is one that nobody has written.
-    return missing != 0 ? 0 : calls + 1 + (calls + 1 == 0);
+void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// The number of this call, or 0 where an earlier one has failed. Thread 0 of each block reads the count, and takes a ticket to say that it has:
+// who takes the last one may change the count.
+unsigned begin_call(Control *own, unsigned &ticket) {
+    __shared__ unsigned call;
+    if (threadIdx.x == 0) {
+        unsigned missing = *(volatile unsigned *)&own->missing, calls = *(volatile unsigned *)&own->calls;
+        // A flag of 0 is one that nobody has written.
+        call = missing != 0 ? 0 : calls + 1 + (calls + 1 == 0);
+        fence();
+        // Back to 0 by itself.
+        ticket = atomicInc(&own->taken, gridDim.x - 1);
+    }
+    __syncthreads();
+    return call;
 }
 
-// The last block counts the call. All have read the count by then.
-void end_call(Control *own, unsigned call) {
-    __syncthreads();
-    if (threadIdx.x == 0 && atomicAdd(&own->done, 1u) == gridDim.x - 1) {
-        own->done = 0;
+void end_call(Control *own, unsigned call, unsigned ticket) {
+    if (threadIdx.x == 0 && ticket == gridDim.x - 1) {
+        fence();
         own->calls = call;
     }
 }
@@ -200,7 +209,7 @@ long long divided(long long a, long long b) { return (a + b - 1) / b; }
 // a fence and a flag behind them (NCCL calls this protocol LL). Twice the bytes, and one way over the link.
 void push(Peers all, int rank, unsigned *data, long long n) {
     Control *own = (Control *)of(all, rank);
-    unsigned call = begin_call(own);
+    unsigned ticket = 0, call = begin_call(own, ticket);
     if (call == 0) {
         return;
     }
@@ -239,14 +248,14 @@ void push(Peers all, int rank, unsigned *data, long long n) {
             set_word(data, 2 * p + 1, n, rounded(sums[1]));
         }
     }
-    end_call(own, call);
+    end_call(own, call, ticket);
 }
 
 // One shot, pulled: each rank puts its numbers into a slot of its own memory, raises a flag at the others, and reads their slots. The bytes go
 // once; reading a peer's memory is a way there and back.
 void pull(Peers all, int rank, unsigned *data, long long n) {
     Control *own = (Control *)of(all, rank);
-    unsigned call = begin_call(own);
+    unsigned ticket = 0, call = begin_call(own, ticket);
     if (call == 0) {
         return;
     }
@@ -282,14 +291,14 @@ void pull(Peers all, int rank, unsigned *data, long long n) {
             }
         }
     }
-    end_call(own, call);
+    end_call(own, call, ticket);
 }
 
 // Two shots, in place, in memory that all ranks reach: rank r adds the r-th part of all, and writes the sums to all. No rank touches another's
 // part, so nothing is copied aside.
 void two_shots(Peers all, Peers data, int rank, long long n) {
     Control *own = (Control *)of(all, rank);
-    unsigned call = begin_call(own);
+    unsigned ticket = 0, call = begin_call(own, ticket);
     // The others' numbers are there once their kernel has begun.
     if (call == 0 || !meet(all, own, rank, 0, call)) {
         return;
@@ -338,7 +347,7 @@ void two_shots(Peers all, Peers data, int rank, long long n) {
     }
     // This kernel ends when nobody writes to this rank any more.
     if (meet(all, own, rank, 1, call)) {
-        end_call(own, call);
+        end_call(own, call, ticket);
     }
 }
 
