@@ -93,7 +93,8 @@ def rank_process(rank: int, ranks: int, port: int, arguments: argparse.Namespace
             rows.append((name, size, slowest(sampled(work, prepare, calls_for(size)))))
             if size <= SMALL:
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
+                # NCCL's watchdog asks for events meanwhile.
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                     for _ in range(GRAPH_CALLS):
                         work()
                 samples = slowest([us / GRAPH_CALLS for us in sampled(graph.replay, prepare, 1)])

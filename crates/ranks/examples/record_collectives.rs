@@ -40,7 +40,7 @@ fn main() -> Result<()> {
         parts: "check,time,tune,fail".to_string(),
         gpus: usize::MAX,
     };
-    let mut arguments = std::env::args().skip(1);
+    let (mut arguments, mut paged) = (std::env::args().skip(1), false);
     while let Some(argument) = arguments.next() {
         let mut next = || arguments.next().expect("a value follows");
         match argument.as_str() {
@@ -48,10 +48,13 @@ fn main() -> Result<()> {
             "--commit" => settings.commit = next(),
             "--part" => settings.parts = next(),
             "--gpus" => settings.gpus = next().parse().expect("a number follows"),
-            "--page" => return page(&settings.out),
+            "--page" => paged = true,
             "--rank-process" => return rank_process(&next()),
             other => panic!("unknown: {other}"),
         }
+    }
+    if paged {
+        return page(&settings.out);
     }
     let count = Gpu::count().min(settings.gpus);
     let gpus = (0..count).map(Gpu::open_index).collect::<Result<Vec<Gpu>>>()?;
@@ -278,7 +281,7 @@ struct Tools {
 }
 
 impl Tools {
-    fn new<T: PeerElement>(gpu: &Gpu, bf16: bool) -> Result<Tools> {
+    fn new(gpu: &Gpu, bf16: bool) -> Result<Tools> {
         let source = Source::text(TOOLS);
         let module = gpu.compile(if bf16 { source.define("BF16", 1) } else { source })?;
         Ok(Tools { fill: module.kernel("fill")?, expect: module.kernel("expect")?, bump: module.kernel("bump")? })
@@ -306,7 +309,7 @@ impl Tools {
 
 fn peers_are_right(rank: &GpuRank) -> Result<String> {
     let begin = Instant::now();
-    let floats = bits_are_right::<f32>(rank)?;
+    let floats = bits_are_right(rank)?;
     let calls = calls_follow::<f32>(rank, false, 10_000)? + calls_follow::<u16>(rank, true, 10_000)?;
     Ok(format!(
         "peer memory: {floats} arrays have the bits of a CPU's sums in the order of ranks; {calls} calls of changing data right; {:.1} s",
@@ -315,7 +318,7 @@ fn peers_are_right(rank: &GpuRank) -> Result<String> {
 }
 
 /// Random bits against the CPU's sum in the order of ranks.
-fn bits_are_right<T: PeerElement>(rank: &GpuRank) -> Result<usize> {
+fn bits_are_right(rank: &GpuRank) -> Result<usize> {
     let peers = rank.peer_memory(PeerSettings::default())?;
     let random = |rank: usize, at: usize| {
         let mut x = (rank as u32 + 1).wrapping_mul(0x9E37_79B9) ^ (at as u32).wrapping_mul(0x85EB_CA6B);
@@ -378,7 +381,7 @@ fn rounded_bf16(x: f32) -> u16 {
 fn calls_follow<T: PeerElement>(rank: &GpuRank, bf16: bool, calls: usize) -> Result<usize> {
     let (gpu, n, me) = (rank.gpu(), rank.size(), rank.rank());
     let peers = rank.peer_memory(PeerSettings::default())?;
-    let tools = Tools::new::<T>(gpu, bf16)?;
+    let tools = Tools::new(gpu, bf16)?;
     let (mut step, mut wrong_ones) = (gpu.zeros::<u32>(1)?, gpu.zeros::<u32>(1)?);
     let lengths = [1, 77, 1024, 9999, 40_001, 131_072];
     let mut buffers = lengths.map(|length| gpu.zeros::<T>(length)).into_iter().collect::<Result<Vec<_>>>()?;
@@ -466,12 +469,8 @@ fn slowest(ranks: Vec<Vec<Row>>) -> Vec<Row> {
 
 /// The same on every rank, whatever it measures.
 fn calls_for(bytes: usize) -> usize {
-    match bytes {
-        0..=0x10_0000 => 50,
-        0..=0x100_0000 => 20,
-        0..=0x1000_0000 => 5,
-        _ => 3,
-    }
+    let few = [(1 << 20, 50), (1 << 24, 20), (1 << 28, 5)].into_iter().find(|(most, _)| bytes <= *most);
+    few.map_or(3, |(_, calls)| calls)
 }
 
 fn timed(
@@ -512,7 +511,7 @@ const SMALL: usize = 4 << 20;
 
 fn nccl_times(rank: &GpuRank) -> Result<Vec<Row>> {
     let (gpu, n, me) = (rank.gpu(), rank.size(), rank.rank());
-    let tools = Tools::new::<f32>(gpu, false)?;
+    let tools = Tools::new(gpu, false)?;
     let step = gpu.zeros::<u32>(1)?;
     let mut rows = Vec::new();
     for size in sizes(10..=30, 2) {
@@ -578,7 +577,7 @@ fn peer_times(rank: &GpuRank, settings: PeerSettings, tune: bool) -> Result<Vec<
     let (gpu, me) = (rank.gpu(), rank.rank());
     let settings = PeerSettings { push_bytes: 4 << 20, ..settings };
     let peers: PeerMemory = rank.peer_memory(settings)?;
-    let tools = Tools::new::<f32>(gpu, false)?;
+    let tools = Tools::new(gpu, false)?;
     let step = gpu.zeros::<u32>(1)?;
     let mut rows = Vec::new();
     let label = match tune {
@@ -739,7 +738,8 @@ fn failures(gpus: usize, nccl: &Arc<Nccl>) {
         Err(error) => println!("NCCL missing: {}", error.to_string().replace('\n', " ")),
     }
     if gpus < 2 {
-        return println!("SKIPPED: the rest needs two GPUs");
+        println!("SKIPPED: the rest needs two GPUs");
+        return;
     }
     // A killed process, in the middle of its collectives.
     let wait_ready = |children: &mut [Child]| {
@@ -906,7 +906,19 @@ fn page(folder: &Path) -> Result<()> {
             }
         }
     }
+    // What lessons read, without the constants that were tried.
+    let mut of_lessons = format!("{HEADER}\n");
+    for file in ["collectives.csv", "sharding.csv"] {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+        text.lines()
+            .skip(1)
+            .filter(|line| !line.contains(" threads, "))
+            .for_each(|line| of_lessons += &format!("{line}\n"));
+    }
+    let file = folder.join("recorders.csv");
+    let problem =
+        |file: &Path, error| Error::invalid(format!("{}: {error}", file.display()), "give another folder with --out");
+    std::fs::write(&file, of_lessons).map_err(|error| problem(&file, error))?;
     let file = folder.join("collectives.md");
-    std::fs::write(&file, page)
-        .map_err(|error| Error::invalid(format!("{}: {error}", file.display()), "give another folder with --out"))
+    std::fs::write(&file, page).map_err(|error| problem(&file, error))
 }

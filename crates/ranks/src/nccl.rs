@@ -12,11 +12,11 @@ use crate::exchange::Exchange;
 use crate::port::Shared;
 use crate::rank::Rank;
 use gpulab::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, sys};
-use gpulab::gpu::{Buffer, Gpu};
+use gpulab::gpu::{Buffer, Gpu, Stream};
 use gpulab::places;
 use gpulab_measure::{Error, Result};
 use libloading::Library;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -225,7 +225,7 @@ impl Nccl {
         let exchange = Arc::new(Exchange::new(gpus.len()));
         let ranks = comms.into_iter().zip(streams).zip(gpus).enumerate().map(|(rank, ((comm, stream), gpu))| {
             let (nccl, failed, gpu) = (Arc::clone(self), Arc::clone(&failed), gpu.clone());
-            let exchange = Some(Arc::clone(&exchange));
+            let (exchange, apart) = (Some(Arc::clone(&exchange)), RefCell::default());
             GpuRank {
                 nccl,
                 comm: Cell::new(comm),
@@ -234,6 +234,7 @@ impl Nccl {
                 gpu,
                 stream,
                 failed,
+                apart,
                 exchange,
                 watched: None,
             }
@@ -285,8 +286,8 @@ impl Nccl {
         let code = unsafe { (self.functions.comm_init_rank)(&raw mut comm, size as c_int, id, me as c_int) };
         self.check(std::ptr::null_mut(), "joining a communicator", code)?;
         let (nccl, gpu) = (Arc::clone(self), gpu.clone());
-        let (failed, watched) = (Failed::default(), Some(rank.shared()));
-        Ok(GpuRank { nccl, comm: Cell::new(comm), rank: me, size, gpu, stream, failed, exchange: None, watched })
+        let (failed, watched, apart) = (Failed::default(), Some(rank.shared()), RefCell::default());
+        Ok(GpuRank { nccl, comm: Cell::new(comm), rank: me, size, gpu, stream, failed, apart, exchange: None, watched })
     }
 }
 
@@ -306,6 +307,8 @@ pub struct GpuRank {
     gpu: Gpu,
     stream: Arc<CudaStream>,
     failed: Failed,
+    /// Where calls are queued, if not in the default stream.
+    apart: RefCell<Option<Arc<CudaStream>>>,
     /// Where the ranks are threads of one process.
     exchange: Option<Arc<Exchange>>,
     /// Where they are processes: what tells whether one of them has failed.
@@ -338,6 +341,29 @@ impl GpuRank {
         &self.gpu
     }
 
+    /// Queues the calls from now on in that stream, beside the launches of the default stream; with `None` again among those. A call
+    /// waits for what writes its buffers, and what uses them next waits for it.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for a stream of another GPU.
+    pub fn communicate_on(&self, stream: Option<&Stream>) -> Result<()> {
+        let stream = stream.map(|stream| Arc::clone(stream.cuda_stream()));
+        if let Some(other) = stream.as_ref().filter(|other| !Arc::ptr_eq(other.context(), self.stream.context())) {
+            let found = format!("a stream of GPU {}", other.context().ordinal());
+            return Err(Error::DeviceMismatch { expected: self.gpu.to_string(), found });
+        }
+        self.apart.replace(stream);
+        Ok(())
+    }
+
+    /// Where a call is queued now. Inside `gpu.capture` it becomes part of the graph.
+    fn queue_now(&self) -> Result<Arc<CudaStream>> {
+        match &*self.apart.borrow() {
+            Some(apart) => Ok(Arc::clone(apart)),
+            None => self.gpu.queue(),
+        }
+    }
+
     /// Waits until this rank's collectives have ended on the GPU.
     ///
     /// # Errors
@@ -345,10 +371,12 @@ impl GpuRank {
     /// communicator is then aborted, so that the GPU is free again.
     pub fn synchronize(&self) -> Result<()> {
         let begin = Instant::now();
+        let streams: Vec<_> = self.apart.borrow().iter().cloned().chain([Arc::clone(&self.stream)]).collect();
         loop {
             self.alive()?;
-            // SAFETY: the stream is alive, and its context is this thread's.
-            match unsafe { sys::cuStreamQuery(self.stream.cu_stream()) } {
+            // SAFETY: the streams are alive, and their context is this thread's.
+            let states = streams.iter().map(|stream| unsafe { sys::cuStreamQuery(stream.cu_stream()) });
+            match states.max_by_key(|state| *state as u32).unwrap_or(sys::CUresult::CUDA_SUCCESS) {
                 sys::CUresult::CUDA_SUCCESS => return Ok(()),
                 sys::CUresult::CUDA_ERROR_NOT_READY => {}
                 error => {
@@ -411,8 +439,7 @@ impl GpuRank {
     /// Queues one call.
     fn queue(&self, during: &str, call: impl FnOnce(&Functions, Comm, sys::CUstream) -> c_int) -> Result<()> {
         self.alive()?;
-        // Inside `gpu.capture` the call becomes part of the graph.
-        let (comm, stream) = (self.comm.get(), self.gpu.queue()?);
+        let (comm, stream) = (self.comm.get(), self.queue_now()?);
         self.nccl.check(comm, during, call(&self.nccl.functions, comm, stream.cu_stream()))
     }
 
@@ -474,7 +501,7 @@ impl Communicator for GpuRank {
         self.nccl.check(comm, "reading a communicator", code)?;
         let (nccl, failed) = (Arc::clone(&self.nccl), Arc::clone(&self.failed));
         let (gpu, stream, watched) = (self.gpu.clone(), Arc::clone(&self.stream), self.watched.clone());
-        let (rank, size) = (rank as usize, size as usize);
+        let (rank, size, apart) = (rank as usize, size as usize, self.apart.clone());
         let exchange = match &self.exchange {
             None => None,
             // That of the first rank of this colour.
@@ -483,7 +510,7 @@ impl Communicator for GpuRank {
                 all.into_iter().find(|(theirs, _)| *theirs == color).map(|(_, exchange)| exchange)
             }
         };
-        Ok(GpuRank { nccl, comm: Cell::new(comm), rank, size, gpu, stream, failed, exchange, watched })
+        Ok(GpuRank { nccl, comm: Cell::new(comm), rank, size, gpu, stream, failed, apart, exchange, watched })
     }
 }
 
@@ -492,7 +519,7 @@ impl Communicator for GpuRank {
 impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
     fn all_reduce(&self, data: &mut Buffer<T>, op: Op) -> Result<()> {
         let count = data.len();
-        let (mut view, stream) = (data.as_cuda_mut()?, self.gpu.queue()?);
+        let (mut view, stream) = (data.as_cuda_mut()?, self.queue_now()?);
         let (at, _guard) = view.device_ptr_mut(&stream);
         self.queue("an all-reduce", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address, and in place is allowed.
@@ -503,7 +530,7 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
     fn reduce_scatter(&self, data: &Buffer<T>, own: &mut Buffer<T>, op: Op) -> Result<()> {
         let count = own.len();
         same_length("reduce_scatter: the data of all ranks together", count * self.size, data.len())?;
-        let (from, mut to, stream) = (data.as_cuda()?, own.as_cuda_mut()?, self.gpu.queue()?);
+        let (from, mut to, stream) = (data.as_cuda()?, own.as_cuda_mut()?, self.queue_now()?);
         let ((from, _read), (to, _write)) = (from.device_ptr(&stream), to.device_ptr_mut(&stream));
         self.queue("a reduce-scatter", |nccl, comm, stream| {
             // SAFETY: the lengths were compared.
@@ -514,7 +541,7 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
     fn all_gather(&self, own: &Buffer<T>, all: &mut Buffer<T>) -> Result<()> {
         let count = own.len();
         same_length("all_gather: room for the data of all ranks", count * self.size, all.len())?;
-        let (from, mut to, stream) = (own.as_cuda()?, all.as_cuda_mut()?, self.gpu.queue()?);
+        let (from, mut to, stream) = (own.as_cuda()?, all.as_cuda_mut()?, self.queue_now()?);
         let ((from, _read), (to, _write)) = (from.device_ptr(&stream), to.device_ptr_mut(&stream));
         self.queue("an all-gather", |nccl, comm, stream| {
             // SAFETY: the lengths were compared.
@@ -524,7 +551,7 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
 
     fn broadcast(&self, data: &mut Buffer<T>, root: usize) -> Result<()> {
         let (count, root) = (data.len(), self.peer(root)?);
-        let (mut view, stream) = (data.as_cuda_mut()?, self.gpu.queue()?);
+        let (mut view, stream) = (data.as_cuda_mut()?, self.queue_now()?);
         let (at, _guard) = view.device_ptr_mut(&stream);
         self.queue("a broadcast", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address, and in place is allowed.
@@ -534,7 +561,7 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
 
     fn send(&self, data: &Buffer<T>, to: usize) -> Result<()> {
         let (count, to, view) = (data.len(), self.peer(to)?, data.as_cuda()?);
-        let stream = self.gpu.queue()?;
+        let stream = self.queue_now()?;
         let (at, _guard) = view.device_ptr(&stream);
         self.queue("a send", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address.
@@ -544,7 +571,7 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
 
     fn recv(&self, data: &mut Buffer<T>, from: usize) -> Result<()> {
         let (count, from, mut view) = (data.len(), self.peer(from)?, data.as_cuda_mut()?);
-        let stream = self.gpu.queue()?;
+        let stream = self.queue_now()?;
         let (at, _guard) = view.device_ptr_mut(&stream);
         self.queue("a receive", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address.
