@@ -627,7 +627,7 @@ fn peer_times(rank: &GpuRank, settings: PeerSettings, tune: bool) -> Result<Vec<
     Ok(rows)
 }
 
-/// From GPU 0 to GPU 1, by the copy engines, with the access that the peers' kernels opened; then both ways at once.
+/// From GPU 0 to GPU 1, by the copy engines, with the access that the peers' kernels opened; then in both directions at once.
 fn copies(gpus: &[Gpu]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let [first, second, ..] = gpus else { return Ok(rows) };
@@ -650,7 +650,7 @@ fn copies(gpus: &[Gpu]) -> Result<Vec<Row>> {
             let us = second.event()?.ms_since(&start)?.max(first.event()?.ms_since(&other)?);
             Ok(1e3 * us / calls as f64)
         };
-        for (name, both) in [("copy from GPU to GPU", false), ("copy from GPU to GPU, both ways at once", true)] {
+        for (name, both) in [("copy from GPU to GPU", false), ("copy from GPU to GPU, in both directions at once", true)] {
             copy(both)?;
             let samples = (0..SAMPLES).map(|_| copy(both)).collect::<Result<Vec<f64>>>()?;
             rows.push(Row { name: name.to_string(), dtype: "f32", size, samples });

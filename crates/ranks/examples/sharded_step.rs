@@ -393,7 +393,7 @@ fn main() -> Result<()> {
     }
     let gpus = (0..Gpu::count()).map(Gpu::open_index).collect::<Result<Vec<Gpu>>>()?;
     let nccl = Arc::new(Nccl::load()?);
-    println!("{nccl:?}, {} GPUs, {} parameters, {} tokens a step", gpus.len(), shape.parameters(), shape.tokens);
+    println!("{nccl:?}, {} GPUs, {} parameters, {} tokens per step", gpus.len(), shape.parameters(), shape.tokens);
     let (steps, timed) = (8, 12);
     let n = gpus.len();
     // One GPU, the whole batch; and one GPU with the tokens that each of several has: what each would take alone.

@@ -19,7 +19,7 @@ pub(crate) struct Exchange {
 struct State {
     round: u64,
     values: Vec<Option<Value>>,
-    /// Of the round before. All have taken them before a next round can end.
+    /// Of the round before. All have taken them before the one behind it can end.
     complete: Vec<Value>,
 }
 

@@ -127,7 +127,11 @@ impl Nccl {
     }
 
     fn open(path: PathBuf) -> Result<Nccl> {
-        let missing = |error: libloading::Error| Error::unsupported(format!("NCCL cannot be loaded: {error}"), INSTALL);
+        let missing = |error: libloading::Error| {
+            // The loader's own words, with the file, are the error's source.
+            let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Error::unsupported(format!("NCCL cannot be loaded: {why}"), INSTALL)
+        };
         // SAFETY: loading NCCL runs its initialisers, which ask nothing of their caller.
         let library = unsafe { Library::new(&path) }.map_err(missing)?;
         // SAFETY: the type is that of nccl.h in every version.

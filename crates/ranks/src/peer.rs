@@ -38,7 +38,7 @@ pub enum Way {
 /// Constants of the kernels. The default is what was fastest on two H200s (`results/h200x2/`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PeerSettings {
-    /// Threads a block.
+    /// Threads per block.
     pub threads: u32,
     /// Blocks at most; at most 128.
     pub blocks: u32,
@@ -113,7 +113,7 @@ impl PeerElement for u16 {
     const BF16: bool = true;
 }
 
-/// The kernels for one kind of number.
+/// The kernels for one dtype.
 struct Kernels {
     push: Kernel,
     pull: Kernel,

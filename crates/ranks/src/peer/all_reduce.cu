@@ -1,7 +1,7 @@
 // All-reduce over peer memory: each GPU reads and writes the others' memory itself, over NVLink or PCIe.
 //
 // All ranks call the same kernel with the same grid. Each adds in the order of ranks, so all of them get the same bits.
-// constants: RANKS; BF16 for numbers of 16 bits; THREADS a block; VECTORS of 16 bytes in flight a thread; LIMIT_NS until a rank counts as missing;
+// constants: RANKS; BF16 for numbers of 16 bits; THREADS per block; VECTORS of 16 bytes in flight per thread; LIMIT_NS until a rank counts as missing;
 // MOST_RANKS, MOST_BLOCKS and SLOT_BYTES lay out the workspace; from the launcher.
 
 #ifdef BF16
