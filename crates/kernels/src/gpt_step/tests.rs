@@ -1,0 +1,113 @@
+//! The step in the simulator against f64, and f64 against differences of the loss.
+
+use super::*;
+use gpulab::cpu::{bf16_from_f32, f32_from_bf16};
+
+/// Odd sizes: a text is no multiple of a tile, the vocabulary none of 128, a row of two heads no whole 256 numbers.
+const SMALL: GptShape = GptShape { layers: 2, heads: 2, vocabulary: 77, context: 33 };
+
+/// Parameters that stand for themselves in bf16 too, none of them at rest.
+fn parameters(shape: &GptShape) -> Vec<f32> {
+    let start = shape.start(3);
+    let noise = gpulab::cpu::random_f32(start.len(), 5);
+    let moved = start.iter().zip(noise).map(|(x, noise)| x * 2.0 + 0.1 * noise);
+    moved.map(|x| f32_from_bf16(bf16_from_f32(x))).collect()
+}
+
+fn exact(shape: &GptShape, parameters: &[f32], tokens: &[u32]) -> GptReference {
+    let wide: Vec<f64> = parameters.iter().map(|&x| f64::from(x)).collect();
+    reference_step(shape, &wide, tokens)
+}
+
+#[test]
+fn the_reference_is_the_derivative_of_its_own_loss() {
+    let shape = GptShape { layers: 1, heads: 1, vocabulary: 11, context: 5 };
+    let start = parameters(&shape);
+    let tokens = shape.random_tokens(2, 4);
+    let given = exact(&shape, &start, &tokens);
+    let wide: Vec<f64> = start.iter().map(|&x| f64::from(x)).collect();
+    for tensor in shape.tensors() {
+        for at in [tensor.range.start + 3, (tensor.range.start + tensor.range.end) / 2] {
+            let loss = |by: f64| {
+                let mut moved = wide.clone();
+                moved[at] += by;
+                reference_step(&shape, &moved, &tokens).loss
+            };
+            let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
+            let error = (slope - given.gradients[at]).abs();
+            assert!(error <= 1e-7 + 1e-5 * slope.abs(), "{} {at}: {} for {slope}", tensor.name, given.gradients[at]);
+        }
+    }
+}
+
+/// ‖given − exact‖ ÷ ‖exact‖ of each tensor, the largest one named.
+fn worst(shape: &GptShape, given: &[f32], exact: &[f64]) -> (f64, String) {
+    let of = |tensor: &Tensor| {
+        let pairs = || given[tensor.range.clone()].iter().zip(&exact[tensor.range.clone()]);
+        let error: f64 = pairs().map(|(given, exact)| (f64::from(*given) - exact).powi(2)).sum();
+        let size: f64 = pairs().map(|(_, exact)| exact * exact).sum();
+        ((error / size).sqrt(), tensor.name.clone())
+    };
+    let all = shape.tensors().iter().map(of).collect::<Vec<_>>();
+    assert!(all.iter().all(|(error, _)| error.is_finite()), "{all:?}");
+    all.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap()
+}
+
+#[test]
+fn a_step_agrees_with_f64_in_each_plan() {
+    let gpu = Gpu::simulated().unwrap();
+    let tokens = SMALL.random_tokens(2, 4);
+    let start = parameters(&SMALL);
+    let exact = exact(&SMALL, &start, &tokens);
+    for (plan, loss_rows) in [(GptPlan::Fused, 0), (GptPlan::Operators, 40)] {
+        let settings = GptSettings { batch: 2, plan, loss_rows, parts: 3, ..GptSettings::default() };
+        let mut trainer = GptTrainer::new(&gpu, SMALL, settings).unwrap();
+        trainer.load(&start).unwrap();
+        assert!(trainer.step(&AdamW::default()).unwrap_err().to_string().contains("no batch yet"));
+        trainer.set_batch(&tokens).unwrap();
+        // Without an update first: the plain step is the reference's.
+        let adamw = AdamW::default();
+        let result = trainer.step(&adamw).unwrap();
+        assert!((f64::from(result.loss) - exact.loss).abs() < 5e-3 * exact.loss, "{} for {}", result.loss, exact.loss);
+        let gradients = trainer.gradients().unwrap();
+        let (error, name) = worst(&SMALL, &gradients, &exact.gradients);
+        assert!(error < 0.03, "{}: {name} is off by {error}", plan.name());
+        let norm = exact.gradients.iter().map(|x| x * x).sum::<f64>().sqrt();
+        assert!((f64::from(result.norm) - norm).abs() < 0.01 * norm, "{} for {norm}", result.norm);
+        updated_by(&trainer, &start, &gradients, &adamw, f64::from(result.norm));
+        let planned = settings.memory(&SMALL).bytes();
+        assert!(planned > 0);
+    }
+}
+
+/// The first update, in f64 from the gradients that the kernels gave.
+fn updated_by(trainer: &GptTrainer, start: &[f32], gradients: &[f32], adamw: &AdamW, norm: f64) {
+    let state = trainer.state().unwrap();
+    assert_eq!(state.step, 1);
+    let clip = if norm > f64::from(adamw.clip) { f64::from(adamw.clip) / norm } else { 1.0 };
+    for tensor in trainer.shape().tensors() {
+        let decay = if tensor.sides[0] == 1 { 0.0 } else { f64::from(adamw.decay) };
+        for at in tensor.range.clone() {
+            let d = f64::from(gradients[at]) * clip;
+            // After one step both corrected moments are the gradient itself.
+            let step = d / (d.abs() + f64::from(adamw.epsilon));
+            let rate = f64::from(adamw.rate);
+            let exact = f64::from(start[at]) * (1.0 - rate * decay) - rate * step;
+            let error = (f64::from(state.parameters[at]) - exact).abs();
+            assert!(error <= 2e-6 + 2e-6 * exact.abs(), "{} {at}: {} for {exact}", tensor.name, state.parameters[at]);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_trained_is_refused_with_a_way_out() {
+    let gpu = Gpu::simulated().unwrap();
+    let none = GptShape { heads: 0, ..SMALL };
+    let large = GptShape { heads: 40, ..SMALL };
+    for shape in [none, large] {
+        let text = GptTrainer::new(&gpu, shape, GptSettings::default()).unwrap_err().to_string();
+        assert!(text.contains("\nnext: "), "{text}");
+    }
+    assert_eq!(GptShape::GPT2_124M.layer(0).start, 50_304 * 768 + 1024 * 768);
+    assert_eq!(GptShape::GPT2_124M.parameter_count(), 124_475_904);
+}
