@@ -66,8 +66,13 @@ fn main() -> Result<()> {
     let driver = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     let driver = driver.split_whitespace().find(|word| word.contains('.') && word.starts_with(char::is_numeric));
     let command = format!("gpt_step {}", given.join(" ")).replace(',', " ");
-    let stamp =
-        format!("{},{},{},{},{command}", results::now_utc(), results::commit(), gpu.name(), driver.unwrap_or("unknown"));
+    let stamp = format!(
+        "{},{},{},{},{command}",
+        results::now_utc(),
+        results::commit(),
+        gpu.name(),
+        driver.unwrap_or("unknown")
+    );
     let head = "time,commit,machine,driver,command,batch,plan,what,value,unit,samples,p10,p90\n";
     let mut table = Table { rows: head.to_string(), stamp };
     let mut shown = String::new();
@@ -107,8 +112,7 @@ fn check(gpu: &Gpu, simulate: bool) -> Result<()> {
             ways.push((GptPlan::Graph, true, false));
         }
         for (plan, gelu_in_product, plain_products) in ways {
-            let settings =
-                GptSettings { batch, plan, gelu_in_product, plain_products, loss_rows: 40, parts: 5 };
+            let settings = GptSettings { batch, plan, gelu_in_product, plain_products, loss_rows: 40, parts: 5 };
             let mut trainer = GptTrainer::with(gpu, &kernels, settings)?;
             trainer.load(&start)?;
             trainer.set_batch(&tokens)?;
@@ -195,23 +199,16 @@ fn measure(
             continue;
         }
         trainer.step(&adamw)?;
-        let samples = gpu.time_interleaved(
-            &PLAN,
-            &mut [gpulab::gpu::TimedWork::Calls(Box::new(|_| trainer.queue(&adamw)))],
-        )?;
+        let samples =
+            gpu.time_interleaved(&PLAN, &mut [gpulab::gpu::TimedWork::Calls(Box::new(|_| trainer.queue(&adamw)))])?;
         let ms = Summary::of(&samples[0]).median;
         let used = shape.operations(batch) / ms * 1e3 / PEAK;
         table.put(batch, &name, "a step", "ms", &samples[0]);
         table.put(batch, &name, "tokens a second", "1/s", &[tokens / ms * 1e3]);
         table.put(batch, &name, "model FLOP utilisation", "%", &[100.0 * used]);
         let nodes = trainer.nodes().map_or(String::new(), |nodes| format!(", {nodes} kernels"));
-        writeln!(
-            shown,
-            "  {name:30} {ms:8.3} ms {:9.0} tokens/s {:5.1} %{nodes}",
-            tokens / ms * 1e3,
-            100.0 * used
-        )
-        .expect("a String takes everything");
+        writeln!(shown, "  {name:30} {ms:8.3} ms {:9.0} tokens/s {:5.1} %{nodes}", tokens / ms * 1e3, 100.0 * used)
+            .expect("a String takes everything");
         // The clock of operators, without the graph.
         let mut all: Vec<(&str, Vec<f64>)> = Vec::new();
         for _ in 0..5 {

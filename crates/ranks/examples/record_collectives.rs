@@ -650,7 +650,9 @@ fn copies(gpus: &[Gpu]) -> Result<Vec<Row>> {
             let us = second.event()?.ms_since(&start)?.max(first.event()?.ms_since(&other)?);
             Ok(1e3 * us / calls as f64)
         };
-        for (name, both) in [("copy from GPU to GPU", false), ("copy from GPU to GPU, in both directions at once", true)] {
+        for (name, both) in
+            [("copy from GPU to GPU", false), ("copy from GPU to GPU, in both directions at once", true)]
+        {
             copy(both)?;
             let samples = (0..SAMPLES).map(|_| copy(both)).collect::<Result<Vec<f64>>>()?;
             rows.push(Row { name: name.to_string(), dtype: "f32", size, samples });

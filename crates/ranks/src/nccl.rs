@@ -406,6 +406,51 @@ impl GpuRank {
         }
     }
 
+    /// Adds a range of a buffer up over all ranks, in place, as `ncclAllReduce` does, and does not tell the buffer: launches that use
+    /// its other elements neither wait for the call nor does the call wait for them. It waits for what was launched on the default
+    /// stream by now. So gradients that are ready are added up while a backward pass writes the next ones of the same buffer.
+    ///
+    /// # Safety
+    /// Until [`GpuRank::join`] nothing that is launched may write the range, or read it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range that the buffer does not have; those of NCCL.
+    pub unsafe fn all_reduce_part<T: NcclElement>(
+        &self,
+        data: &mut Buffer<T>,
+        range: std::ops::Range<usize>,
+        op: Op,
+    ) -> Result<()> {
+        let len = data.len();
+        let (mut view, stream) = (data.as_cuda_mut()?, self.queue_now()?);
+        let Some(mut part) = view.try_slice_mut(range.clone()) else {
+            return Err(Error::invalid(format!("elements {range:?} of {len}"), "give a range of the buffer"));
+        };
+        let count = part.len();
+        self.after_launches(&stream)?;
+        let (at, told) = part.device_ptr_mut(&stream);
+        // Dropped, it would make the next launch that uses the buffer wait for this call.
+        std::mem::forget(told);
+        self.queue("an all-reduce of a part", |nccl, comm, stream| {
+            // SAFETY: so many numbers of that type lie at the address, and the caller keeps others away from them.
+            unsafe { (nccl.all_reduce)(at as _, at as _, count, T::NCCL_TYPE, red_op(op), comm, stream) }
+        })
+    }
+
+    fn after_launches(&self, stream: &CudaStream) -> Result<()> {
+        stream.join(&self.stream).map_err(|error| gpulab::cuda::driver_error("waiting for the launches before", error))
+    }
+
+    /// What is launched next on the default stream waits for the calls that were queued in a stream of their own.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn join(&self) -> Result<()> {
+        let apart = self.apart.borrow();
+        let joined = apart.as_ref().map_or(Ok(()), |apart| self.stream.join(apart));
+        joined.map_err(|error| gpulab::cuda::driver_error("waiting for collectives", error))
+    }
+
     fn bind(&self) -> Result<()> {
         let bound = self.stream.context().bind_to_thread();
         bound.map_err(|error| gpulab::cuda::driver_error("choosing the GPU of a rank", error))

@@ -141,9 +141,9 @@ impl CudaProduct {
             Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
             Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         ];
-        let asked = aligned.into_iter().fold(asked, |done, which| {
-            done.and_then(|()| set(which, (&raw const alignment).cast(), size_of::<u32>()))
-        });
+        let asked = aligned
+            .into_iter()
+            .fold(asked, |done, which| done.and_then(|()| set(which, (&raw const alignment).cast(), size_of::<u32>())));
         let mut found: Vec<Heuristic> = Vec::with_capacity(most);
         let mut count = 0;
         let [first, second, out] = self.layouts;

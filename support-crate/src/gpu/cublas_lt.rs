@@ -141,7 +141,11 @@ impl LtProduct {
     /// # Panics
     /// For one that there is not.
     pub fn choose(&mut self, algorithm: usize) {
-        assert!(algorithm < self.algorithms(), "there are {} algorithms\nnext: choose one below that", self.algorithms());
+        assert!(
+            algorithm < self.algorithms(),
+            "there are {} algorithms\nnext: choose one below that",
+            self.algorithms()
+        );
         self.chosen = algorithm;
     }
 
@@ -167,7 +171,8 @@ impl LtProduct {
             LtEpilogue::GeluBackward => (false, false, true),
         };
         if T::TYPE != wanted || given != needed {
-            let what = format!("a result of {} and (bias, before GELU, GELU of) = {given:?} for {:?}", T::TYPE, self.shape);
+            let what =
+                format!("a result of {} and (bias, before GELU, GELU of) = {given:?} for {:?}", T::TYPE, self.shape);
             return Err(Error::invalid(what, "give the arrays that the shape's epilogue takes"));
         }
         let ends = |what: &str, len: usize, at: usize, needed: usize| match at.checked_add(needed) {

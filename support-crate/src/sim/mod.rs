@@ -182,8 +182,14 @@ impl SimMemory {
         let mut box_sizes = vec![1; sizes.len()];
         box_sizes[..2].copy_from_slice(&[(crate::cuda::BOX_ROW / element) as u32, box_rows]);
         let swizzle = warpsim::Swizzle::Bytes128;
-        let map =
-            warpsim::TmaDescriptor { base: self.address + offset as u64, element: element as u8, sizes, strides, box_sizes, swizzle };
+        let map = warpsim::TmaDescriptor {
+            base: self.address + offset as u64,
+            element: element as u8,
+            sizes,
+            strides,
+            box_sizes,
+            swizzle,
+        };
         let bytes = map.bytes().map_err(|error| refused(&error))?;
         let (words, _) = bytes.as_chunks::<8>();
         Ok(std::array::from_fn(|i| u64::from_le_bytes(words[i])))

@@ -87,9 +87,7 @@ impl Products {
                         let places = (a_at, b_at, at as i32);
                         bf16.launch(
                             config,
-                            (
-                                a.0, b.0, to, places.0, places.1, places.2, rows, columns, terms, turned_a, turned_b,
-                            ),
+                            (a.0, b.0, to, places.0, places.1, places.2, rows, columns, terms, turned_a, turned_b),
                         )
                     }
                     Into::F32 { to, at, adds } => f32.launch(
@@ -116,8 +114,7 @@ impl Products {
                     Into::Bf16(..) => (false, false),
                     Into::F32 { adds, .. } => (true, *adds),
                 };
-                let shape =
-                    LtShape { rows, columns, terms, a_transposed, b_transposed, f32_result, adds, epilogue };
+                let shape = LtShape { rows, columns, terms, a_transposed, b_transposed, f32_result, adds, epilogue };
                 let mut extra = extra;
                 let mut into = into;
                 if !prepared.contains_key(&shape) {
@@ -125,7 +122,8 @@ impl Products {
                     fastest(gpu, &mut product, a, b, &mut into, &mut extra)?;
                     prepared.insert(shape, product);
                 }
-                let product = prepared.get_mut(&shape).ok_or_else(|| Error::invalid("a product got lost", "report it"))?;
+                let product =
+                    prepared.get_mut(&shape).ok_or_else(|| Error::invalid("a product got lost", "report it"))?;
                 queue(product, a, b, &mut into, &mut extra)
             }
         }
@@ -141,8 +139,7 @@ impl Products {
 }
 
 fn queue(product: &mut LtProduct, a: At<'_>, b: At<'_>, into: &mut Into<'_>, extra: &mut LtExtra<'_>) -> Result<()> {
-    let extra =
-        LtExtra { bias: extra.bias, before_gelu: extra.before_gelu.as_deref_mut(), gelu_of: extra.gelu_of };
+    let extra = LtExtra { bias: extra.bias, before_gelu: extra.before_gelu.as_deref_mut(), gelu_of: extra.gelu_of };
     match into {
         Into::Bf16(to, at) => product.queue(a, b, (&mut **to, *at), extra),
         Into::F32 { to, at, .. } => product.queue(a, b, (&mut **to, *at), extra),

@@ -144,7 +144,9 @@ impl GptShape {
         let most = self.parameter_count().max(batch * context * 4 * self.width());
         if most > i32::MAX as usize || batch * heads > 65_535 || self.width() > 2048 {
             return Err(Error::invalid(
-                format!("{self:?} with a batch of {batch}: the kernels count numbers in `int`, and rows have up to 2048"),
+                format!(
+                    "{self:?} with a batch of {batch}: the kernels count numbers in `int`, and rows have up to 2048"
+                ),
                 "take fewer texts a step and add up the gradients of several steps, or a smaller model",
             ));
         }

@@ -171,12 +171,7 @@ pub const OPERATORS: &[Operator] = &[
         needs: (8, 0),
         ..Operator::PLAIN
     },
-    Operator {
-        path: "gpt_step/product",
-        kernels: &["product_bf16", "product_f32"],
-        needs: (8, 0),
-        ..Operator::PLAIN
-    },
+    Operator { path: "gpt_step/product", kernels: &["product_bf16", "product_f32"], needs: (8, 0), ..Operator::PLAIN },
     Operator {
         path: "gpt_step/update",
         kernels: &["squares", "tally", "adamw"],
