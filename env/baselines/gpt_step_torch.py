@@ -8,6 +8,7 @@ clipping, `zero_grad(set_to_none=True)`, `set_float32_matmul_precision("high")`,
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from pathlib import Path
@@ -136,7 +137,14 @@ def compare(path: Path) -> None:
         print(f"losses differ by at most {max(abs(a - b) for a, b in zip(own, theirs, strict=True)):.4f}")
 
 
-def measure(batch: int, compiled: bool, rows: list[str]) -> str:
+def lesson_row(name: str, batch: int, metric: str, value: str) -> str:
+    """A row of lesson 22, as `results/h200/recorders.csv` has them."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    commit, machine = os.environ.get("GPULAB_COMMIT", "unknown"), torch.cuda.get_device_name()
+    return f'{now},{commit},22_train_gpt,"{name}",cuda,{machine},bf16,{batch * CONTEXT},{metric},{value}'
+
+
+def measure(batch: int, compiled: bool, rows: list[str], lesson: list[str]) -> str:
     """One line: a step's time and the memory at the peak."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -162,7 +170,10 @@ def measure(batch: int, compiled: bool, rows: list[str]) -> str:
     rate = batch * CONTEXT / ms * 1e3
     used = OPERATIONS * batch * CONTEXT / ms * 1e3 / PEAK * 100
     low, high = (float(np.percentile(samples, share)) for share in (10, 90))
-    rows.append(f"{batch},{name},a step,{ms:.5f},ms,{len(samples)},{low:.5f},{high:.5f}")
+    figures = f"{ms:.5f},ms,{len(samples)},{low:.5f},{high:.5f}"
+    rows.append(f"{batch},{name},a step,{figures}")
+    lesson.append(lesson_row(f"GPT-2 step: {name}", batch, "time", figures))
+    lesson.append(lesson_row(f"GPT-2 memory: {name}", batch, "memory", f"{peak:.5f},GiB,1,{peak:.5f},{peak:.5f}"))
     for what, value, unit_of in (
         ("tokens a second", rate, "1/s"),
         ("model FLOP utilisation", used, "%"),
@@ -184,7 +195,7 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
     compare(chosen.losses)
-    rows = ["batch,plan,what,value,unit,samples,p10,p90"]
+    rows, lesson = ["batch,plan,what,value,unit,samples,p10,p90"], []
     batches = [int(text) for text in chosen.batches.split(",")]
     for compiled in (False, True):
         for batch in batches:
@@ -192,8 +203,9 @@ def main() -> None:
                 print("no time was left for more")
                 return
             torch._dynamo.reset()
-            print(measure(batch, compiled, rows), flush=True)
+            print(measure(batch, compiled, rows, lesson), flush=True)
             chosen.out.write_text("\n".join(rows) + "\n", encoding="utf-8")
+            Path(f"{chosen.out}.lesson").write_text("\n".join(lesson) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

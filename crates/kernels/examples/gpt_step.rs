@@ -17,13 +17,21 @@ use std::time::Instant;
 
 /// What a step takes on an H200 that reaches its peak in bf16, in operations a second.
 const PEAK: f64 = 989e12;
-const PLAN: Bench = Bench { warm_ups: 3, samples: 15, min_sample_ms: 1.0, budget_ms: 2500.0 };
+const PLAN: Bench = Bench { warm_ups: 3, samples: 15, min_sample_ms: 1.0, budget_ms: 700.0 };
+/// Rounds in which the plans take turns, of three samples each.
+const ROUNDS: usize = 4;
 /// Steps whose losses are compared.
 const STEPS: usize = 20;
+
+/// A plan's name, the samples of its steps, and of each operator.
+type Timed = (String, Vec<f64>, Vec<(&'static str, Vec<f64>)>);
 
 struct Table {
     rows: String,
     stamp: String,
+    /// Rows of lesson 22, as `results/h200/recorders.csv` has them.
+    lesson: String,
+    machine: String,
 }
 
 impl Table {
@@ -31,6 +39,23 @@ impl Table {
         let Summary { median, p10, p90, .. } = Summary::of(samples);
         let stamp = &self.stamp;
         writeln!(self.rows, "{stamp},{batch},{plan},{what},{median:.5},{unit},{},{p10:.5},{p90:.5}", samples.len())
+            .expect("a String takes everything");
+    }
+
+    /// A row that the lesson shows, too.
+    fn show(
+        &mut self,
+        batch: usize,
+        plan: &str,
+        what: &str,
+        (curve, metric, unit): (&str, &str, &str),
+        samples: &[f64],
+    ) {
+        self.put(batch, plan, what, unit, samples);
+        let Summary { median, p10, p90, .. } = Summary::of(samples);
+        let (time, commit, tokens) = (results::now_utc(), results::commit(), batch * GptShape::GPT2_124M.context);
+        let row = format!("\"{curve}\",cuda,{},bf16,{tokens},{metric},{median:.5},{unit}", self.machine);
+        writeln!(self.lesson, "{time},{commit},22_train_gpt,{row},{},{p10:.5},{p90:.5}", samples.len())
             .expect("a String takes everything");
     }
 }
@@ -74,7 +99,8 @@ fn main() -> Result<()> {
         driver.unwrap_or("unknown")
     );
     let head = "time,commit,machine,driver,command,batch,plan,what,value,unit,samples,p10,p90\n";
-    let mut table = Table { rows: head.to_string(), stamp };
+    let machine = gpu.name().to_string();
+    let mut table = Table { rows: head.to_string(), stamp, lesson: String::new(), machine };
     let mut shown = String::new();
     for &batch in &batches {
         if start.elapsed().as_secs_f64() > seconds {
@@ -85,15 +111,69 @@ fn main() -> Result<()> {
             writeln!(shown, "batch {batch}: {error}").expect("a String takes everything");
         }
         println!("[{:.1} s] batch {batch}", start.elapsed().as_secs_f64());
-        std::fs::write(&out, &table.rows).unwrap_or_else(|error| println!("{out}: {error}"));
+        for (path, text) in [(out.clone(), &table.rows), (format!("{out}.lesson"), &table.lesson)] {
+            std::fs::write(&path, text).unwrap_or_else(|error| println!("{path}: {error}"));
+        }
     }
     println!("{shown}");
+    for (name, constants, settings) in VARIANTS {
+        if start.elapsed().as_secs_f64() > seconds {
+            break;
+        }
+        if let Err(error) = vary(&gpu, name, constants, *settings, &parameters) {
+            println!("{name}: {error}");
+        }
+    }
+    Ok(())
+}
+
+/// Its name, constants, and what else is set.
+type Variant = (&'static str, &'static [GptConstant], fn(GptSettings) -> GptSettings);
+
+/// What is tried beside the usual settings and constants, at 8 × 1024.
+const VARIANTS: &[Variant] = &[
+    ("as usual", &[], |usual| usual),
+    ("2 warpgroups forward", &[(AHEAD, "GROUPS", 2), (AHEAD, "REGISTERS", 240), (AHEAD, "SPARE", 24)], |usual| usual),
+    ("64 queries backward", &[(BACK, "QUERIES", 64)], |usual| usual),
+    ("8192 rows of logits", &[], |usual| GptSettings { loss_rows: 8192, ..usual }),
+    ("264 parts", &[], |usual| GptSettings { parts: 264, ..usual }),
+    ("64 queries, 4 stages backward", &[(BACK, "QUERIES", 64), (BACK, "STAGES", 4)], |usual| usual),
+    ("as usual once more", &[], |usual| usual),
+];
+const AHEAD: &str = "gpt_step/attention";
+const BACK: &str = "gpt_step/attention_backward";
+
+fn vary(
+    gpu: &Gpu,
+    name: &str,
+    constants: &[GptConstant],
+    settings: fn(GptSettings) -> GptSettings,
+    parameters: &[f32],
+) -> Result<()> {
+    let shape = GptShape::GPT2_124M;
+    let kernels = GptKernels::compile_with(gpu, &shape, constants)?;
+    let settings = settings(GptSettings::default());
+    let mut trainer = GptTrainer::with(gpu, &kernels, settings)?;
+    trainer.load(parameters)?;
+    trainer.set_batch(&shape.random_tokens(settings.batch, 100))?;
+    let adamw = AdamW::default();
+    let first = trainer.step(&adamw)?;
+    let samples =
+        gpu.time_interleaved(&PLAN, &mut [gpulab::gpu::TimedWork::Calls(Box::new(|_| trainer.queue(&adamw)))])?;
+    let times = trainer.timed_step(&adamw)?;
+    let line: String = times.iter().map(|(operator, ms)| format!(" {operator} {ms:.3};")).collect();
+    println!(
+        "{name}: {:.3} ms; first loss {:.4}, norm {:.4};{line}",
+        Summary::of(&samples[0]).median,
+        first.loss,
+        first.norm
+    );
     Ok(())
 }
 
 /// The gradients of small shapes against f64, and a run of few steps, whose loss must fall.
 fn check(gpu: &Gpu, simulate: bool) -> Result<()> {
-    let small = GptShape { layers: 2, heads: 2, vocabulary: 77, context: 33 };
+    let small = GptShape { layers: 2, heads: 1, vocabulary: 77, context: 17 };
     let odd = GptShape { layers: 2, heads: 3, vocabulary: 301, context: 200 };
     let shapes: &[(GptShape, usize)] = if simulate { &[(small, 2)] } else { &[(small, 2), (odd, 3)] };
     for &(shape, batch) in shapes {
@@ -105,7 +185,7 @@ fn check(gpu: &Gpu, simulate: bool) -> Result<()> {
         }
         let tokens = shape.random_tokens(batch, 4);
         let wide: Vec<f64> = start.iter().map(|&x| f64::from(x)).collect();
-        let exact = reference_step(&shape, &wide, &tokens);
+        let (exact, rounded) = (reference_step(&shape, &wide, &tokens), rounded_step(&shape, &wide, &tokens));
         let mut ways = vec![(GptPlan::Operators, false, true), (GptPlan::Fused, false, true)];
         if !simulate {
             ways.extend(GptPlan::ALL.map(|plan| (plan, false, false)));
@@ -118,20 +198,12 @@ fn check(gpu: &Gpu, simulate: bool) -> Result<()> {
             trainer.set_batch(&tokens)?;
             let first = trainer.step(&AdamW::default())?;
             let gradients = trainer.gradients()?;
-            let mut worst = (0.0, String::new());
-            for tensor in shape.tensors() {
-                let pairs = || gradients[tensor.range.clone()].iter().zip(&exact.gradients[tensor.range.clone()]);
-                let error: f64 = pairs().map(|(given, exact)| (f64::from(*given) - exact).powi(2)).sum();
-                let size: f64 = pairs().map(|(_, exact)| exact * exact).sum();
-                let error = (error / size).sqrt();
-                if !(error <= worst.0) {
-                    worst = (error, tensor.name);
-                }
-            }
-            let last = (0..8).map(|_| trainer.step(&AdamW::default())).last().unwrap_or(Ok(first))?;
-            let good = worst.0 < 0.03 && (f64::from(first.loss) - exact.loss).abs() < 5e-3 * exact.loss;
+            let (share, worst) = worst_gradient(&shape, &gradients, &exact, &rounded);
+            let more = if simulate { 1 } else { 8 };
+            let last = (0..more).map(|_| trainer.step(&AdamW::default())).last().unwrap_or(Ok(first))?;
+            let good = share <= 1.0 && (f64::from(first.loss) - exact.loss).abs() < 5e-3 * exact.loss;
             println!(
-                "{}: {} {}{}{}: loss {:.4} for {:.4}, then {:.4}; gradients off by at most {:.1e} ({})",
+                "{}: {} {}{}{}: loss {:.4} for {:.4}, then {:.4}; worst gradient: {worst}",
                 if good && last.loss < first.loss { "right" } else { "WRONG" },
                 format_args!("{shape:?} × {batch}"),
                 plan.name(),
@@ -139,9 +211,7 @@ fn check(gpu: &Gpu, simulate: bool) -> Result<()> {
                 if plain_products { ", plain products" } else { "" },
                 first.loss,
                 exact.loss,
-                last.loss,
-                worst.0,
-                worst.1
+                last.loss
             );
         }
     }
@@ -188,40 +258,54 @@ fn measure(
     writeln!(shown, "batch {batch}: planned {:.2} GiB, peak {:.2} GiB", gib(planned.bytes() as f64), gib(peak))
         .expect("a String takes everything");
     table.put(batch, "graph", "memory planned", "GiB", &[gib(planned.bytes() as f64)]);
-    table.put(batch, "graph", "memory at the peak", "GiB", &[gib(peak)]);
-    for (plan, gelu) in
-        [(GptPlan::Operators, false), (GptPlan::Fused, false), (GptPlan::Graph, false), (GptPlan::Graph, true)]
-    {
-        trainer.set_plan(plan, gelu)?;
-        let name = format!("{}{}", plan.name(), if trainer.gelu_in_product() { " with GELU in products" } else { "" });
-        if gelu && !trainer.gelu_in_product() {
-            writeln!(shown, "  GELU in products: cuBLASLt refuses").expect("a String takes everything");
-            continue;
-        }
-        trainer.step(&adamw)?;
-        let samples =
-            gpu.time_interleaved(&PLAN, &mut [gpulab::gpu::TimedWork::Calls(Box::new(|_| trainer.queue(&adamw)))])?;
-        let ms = Summary::of(&samples[0]).median;
-        let used = shape.operations(batch) / ms * 1e3 / PEAK;
-        table.put(batch, &name, "a step", "ms", &samples[0]);
-        table.put(batch, &name, "tokens a second", "1/s", &[tokens / ms * 1e3]);
-        table.put(batch, &name, "model FLOP utilisation", "%", &[100.0 * used]);
-        let nodes = trainer.nodes().map_or(String::new(), |nodes| format!(", {nodes} kernels"));
-        writeln!(shown, "  {name:30} {ms:8.3} ms {:9.0} tokens/s {:5.1} %{nodes}", tokens / ms * 1e3, 100.0 * used)
-            .expect("a String takes everything");
-        // The clock of operators, without the graph.
-        let mut all: Vec<(&str, Vec<f64>)> = Vec::new();
-        for _ in 0..5 {
+    table.show(batch, "graph", "memory at the peak", ("GPT-2 memory: graph", "memory", "GiB"), &[gib(peak)]);
+    let ways = [(GptPlan::Operators, false), (GptPlan::Fused, false), (GptPlan::Fused, true), (GptPlan::Graph, true)];
+    let mut timed: Vec<Timed> = Vec::new();
+    // In turn, so that what changes with time (clocks, heat, what has been learned) is the same for all.
+    for _ in 0..ROUNDS {
+        for (way, (plan, gelu)) in ways.into_iter().enumerate() {
+            trainer.set_plan(plan, gelu)?;
+            let in_products = if trainer.gelu_in_product() { ", GELU in products" } else { "" };
+            if timed.len() == way {
+                timed.push((format!("{}{in_products}", plan.name()), Vec::new(), Vec::new()));
+            }
+            let (_, samples, operators) = &mut timed[way];
+            (0..2).try_for_each(|_| trainer.queue(&adamw))?;
+            for _ in 0..3 {
+                gpu.synchronize()?;
+                let start = gpu.event()?;
+                (0..4).try_for_each(|_| trainer.queue(&adamw))?;
+                samples.push(gpu.event()?.ms_since(&start)? / 4.0);
+            }
             for (operator, ms) in trainer.timed_step(&adamw)? {
-                match all.iter_mut().find(|(known, _)| *known == operator) {
+                match operators.iter_mut().find(|(known, _)| *known == operator) {
                     Some((_, samples)) => samples.push(ms),
-                    None => all.push((operator, vec![ms])),
+                    None => operators.push((operator, vec![ms])),
                 }
             }
+            if let Some(nodes) = trainer.nodes().filter(|_| samples.len() == 3) {
+                table.put(batch, plan.name(), "kernels", "1", &[nodes as f64]);
+            }
         }
+    }
+    for ((plan, gelu), (name, samples, operators)) in ways.into_iter().zip(&timed) {
+        let ms = Summary::of(samples).median;
+        let used = shape.operations(batch) / ms * 1e3 / PEAK;
+        let quoted = format!("\"{name}\"");
+        table.show(batch, &quoted, "a step", (&format!("GPT-2 step: {name}"), "time", "ms"), samples);
+        table.put(batch, &quoted, "tokens a second", "1/s", &[tokens / ms * 1e3]);
+        table.put(batch, &quoted, "model FLOP utilisation", "%", &[100.0 * used]);
+        writeln!(shown, "  {name:30} {ms:8.3} ms {:9.0} tokens/s {:5.1} %", tokens / ms * 1e3, 100.0 * used)
+            .expect("a String takes everything");
         let mut line = String::new();
-        for (operator, samples) in &all {
-            table.put(batch, &name, &format!("operator: {}", operator.replace(',', "")), "ms", samples);
+        for (operator, samples) in operators {
+            let (what, curve) =
+                (format!("\"operator: {operator}\""), format!("GPT-2 operators {}: {operator}", plan.name()));
+            // A graph's kernels cannot be timed one by one: its operators are those of the plan in front of it.
+            match plan == GptPlan::Operators || plan == GptPlan::Fused && gelu {
+                true => table.show(batch, &quoted, &what, (&curve, "time", "ms"), samples),
+                false => table.put(batch, &quoted, &what, "ms", samples),
+            }
             write!(line, " {operator} {:.3};", Summary::of(samples).median).expect("a String takes everything");
         }
         writeln!(shown, "   {line}").expect("a String takes everything");

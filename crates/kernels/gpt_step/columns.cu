@@ -1,4 +1,4 @@
-// idea: element by element with the bias, and the bias's gradient, the sum of each column, on the way back.
+// idea: element by element with the bias, and the bias's gradient, the sum of each column, in the backward pass.
 // constants: THREADS of a block; in sums of columns each warp takes 256 neighbouring columns of a row.
 #include "rows.cuh"
 
@@ -106,19 +106,28 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     leave_sums(total, parts + (size_t)blockIdx.y * stride + sum_at, columns);
 }
 
-// What blocks have left, added up in their order: a layer's gradients of scales, shifts and biases.
+// What blocks have left, added up in a fixed order: a layer's gradients of scales, shifts and biases. A block has 32 columns;
+// each warp takes every WARPS-th part.
 extern "C" __global__ void __launch_bounds__(THREADS)
     add_parts(const float *parts, float *gradient, int from, int to, int stride, int columns, int count) {
-    int column = blockIdx.x * THREADS + threadIdx.x;
-    if (column >= columns) {
-        return;
-    }
+    __shared__ float sums[WARPS][32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int column = blockIdx.x * 32 + lane;
     float all = 0.0f;
-#pragma unroll 4
-    for (int part = 0; part < count; ++part) {
-        all += parts[(size_t)part * stride + from + column];
+    if (column < columns) {
+#pragma unroll 8
+        for (int part = warp; part < count; part += WARPS) {
+            all += parts[(size_t)part * stride + from + column];
+        }
     }
-    gradient[to + column] = all;
+    sums[warp][lane] = all;
+    __syncthreads();
+    if (warp == 0 && column < columns) {
+        for (int other = 1; other < WARPS; ++other) {
+            all += sums[other][lane];
+        }
+        gradient[to + column] = all;
+    }
 }
 
 // y += bias, for products that add none; all rows.

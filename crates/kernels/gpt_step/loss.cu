@@ -3,12 +3,12 @@
 #include "rows.cuh"
 
 // logits become (softmax - one hot) · scale; the loss of the row goes to `losses`.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2048 / THREADS > 8 ? 8 : 2048 / THREADS)
     cross_entropy(bf16 *logits, const int *targets, float *losses, int row0, float scale) {
     bf16 *row = logits + (size_t)blockIdx.x * COLUMNS;
     int target = targets[row0 + blockIdx.x];
     float most = -3.4e38f, total = 0.0f;
-#pragma unroll 4
+#pragma unroll 2
     for (int at = threadIdx.x * 8; at < COLUMNS; at += THREADS * 8) {
         Eight eight = load_8(row + at);
         float largest = most;
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     __syncthreads();
     float factor = scale / total;
-#pragma unroll 4
+#pragma unroll 2
     for (int at = threadIdx.x * 8; at < COLUMNS; at += THREADS * 8) {
         Eight eight = load_8(row + at);
         float out[8];

@@ -1,4 +1,4 @@
-// idea: layer norm with what stands beside it: the residual's sum in front of it, and on the way back the sums over all rows.
+// idea: layer norm with what stands beside it: the residual's sum in front of it, and in the backward pass the sums over all rows.
 // constants: WIDTH of a row; THREADS of a block, a warp a row.
 #include "rows.cuh"
 

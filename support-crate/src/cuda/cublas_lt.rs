@@ -182,8 +182,7 @@ impl CudaProduct {
     pub(crate) fn queue(
         &mut self,
         gpu: &CudaGpu,
-        proposal: usize,
-        adds: bool,
+        (proposal, adds): (usize, bool),
         [a, b]: [At<'_>; 2],
         (c, c_at): (&mut CudaMemory, usize),
         bias: Option<At<'_>>,

@@ -224,7 +224,8 @@ impl LtProduct {
         };
         let bias = extra.bias.map(|(bias, at)| (cuda(&bias.memory), 2 * at));
         let result = (out, c.1 * size_of::<T>());
-        let done = self.product.queue(gpu, self.chosen, adds, [(first, 2 * a.1), (second, 2 * b.1)], result, bias, aux);
+        let done =
+            self.product.queue(gpu, (self.chosen, adds), [(first, 2 * a.1), (second, 2 * b.1)], result, bias, aux);
         drop((written, read));
         done
     }

@@ -39,7 +39,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
-pub use reference::{GptReference, reference_step};
+pub use reference::{GptReference, reference_step, rounded_step};
 pub use shape::{GptShape, Tensor};
 
 use crate::ladder::{Rung, file, operator, rung};
@@ -90,7 +90,7 @@ pub struct GptSettings {
     pub batch: usize,
     /// How the step is queued.
     pub plan: GptPlan,
-    /// Rows of logits that are there at a time; 0: 8192.
+    /// Rows of logits that are there at a time; 0: half of them, and at most 8192.
     pub loss_rows: usize,
     /// GELU in the product's kernel, where cuBLASLt has that.
     pub gelu_in_product: bool,
@@ -132,7 +132,7 @@ impl Default for GptSettings {
             batch: 8,
             plan: GptPlan::Graph,
             loss_rows: 0,
-            gelu_in_product: false,
+            gelu_in_product: true,
             parts: 132,
             plain_products: false,
             ranks: 1,
@@ -216,6 +216,9 @@ pub struct GptKernels {
     tiles: [u32; 3],
 }
 
+/// A constant of a file in place of the usual one, to try it: `("gpt_step/attention", "GROUPS", 2)`.
+pub type GptConstant = (&'static str, &'static str, u32);
+
 /// Flat arrays, in the order of [`GptShape::tensors`].
 #[derive(Debug)]
 struct Parameters {
@@ -250,7 +253,7 @@ struct Activations {
     stats: Buffer<f32>,
     logits: Buffer<u16>,
     losses: Buffer<f32>,
-    /// What a product leaves for the next residual; on the way back what goes into a norm or an attention.
+    /// What a product leaves for the next residual; in the backward pass what goes into a norm or an attention.
     y: Buffer<u16>,
     /// The gradient of the residual.
     d_x: Buffer<u16>,
@@ -287,12 +290,23 @@ impl GptKernels {
     /// # Errors
     /// [`Error::Unsupported`] on a GPU that is no Hopper; those of [`Gpu::compile`].
     pub fn compile(gpu: &Gpu, shape: &GptShape) -> Result<GptKernels> {
+        GptKernels::compile_with(gpu, shape, &[])
+    }
+
+    /// The same with other constants of attention's files.
+    ///
+    /// # Errors
+    /// As [`GptKernels::compile`].
+    pub fn compile_with(gpu: &Gpu, shape: &GptShape, constants: &[GptConstant]) -> Result<GptKernels> {
         shape.check(1)?;
         let forward = rung("flash_attention/09_ping_pong")?.for_heads_of(HEAD)?;
         let backward = rung("flash_backward/06_warp_specialised")?.for_heads_of(HEAD)?;
-        let of = |rung: &Rung, name: &str| {
-            rung.defines.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+        let of = |path: &str, rung: &Rung, name: &str| {
+            let changed = constants.iter().find(|(of, known, _)| (*of, *known) == (path, name));
+            let usual = rung.defines.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value);
+            changed.map_or(usual, |(_, _, value)| *value)
         };
+        let [ahead, back] = ["gpt_step/attention", "gpt_step/attention_backward"];
         let capability = gpu.compute_capability()?;
         let compile = |path: &'static str| -> Result<Vec<(&'static str, Kernel)>> {
             let operator = operator(path)?;
@@ -305,8 +319,8 @@ impl GptKernels {
                 ("gpt_step/norm", "THREADS") => norm_threads(shape),
                 ("gpt_step/loss", "THREADS") => loss_threads(shape),
                 (_, "THREADS") => THREADS,
-                ("gpt_step/attention", name) => of(&forward, name) as usize,
-                ("gpt_step/attention_backward", name) => of(&backward, name) as usize,
+                ("gpt_step/attention", name) => of(ahead, &forward, name) as usize,
+                ("gpt_step/attention_backward", name) => of(back, &backward, name) as usize,
                 (_, other) => unreachable!("{path} has a constant {other}"),
             };
             let own = file(&format!("{path}.cu"))?;
@@ -321,7 +335,10 @@ impl GptKernels {
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
         });
         let named = compiled.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
-        let tiles = [of(&forward, "KEYS"), of(&backward, "QUERIES"), of(&backward, "KEYS")];
+        let value = |name: &str| of(back, &backward, name);
+        let tiles = [of(ahead, &forward, "KEYS"), value("QUERIES"), value("KEYS")];
+        let backward = backward.reshaped(&[("QUERIES", value("QUERIES")), ("STAGES", value("STAGES"))]);
+        let forward = forward.with_groups(of(ahead, &forward, "GROUPS"));
         Ok(GptKernels { shape: *shape, named, forward, backward, tiles })
     }
 
@@ -346,14 +363,23 @@ fn each(threads: usize) -> LaunchConfig {
     LaunchConfig::new(threads.div_ceil(THREADS) as u32, THREADS as u32)
 }
 
+/// Blocks of 256 threads for 32 columns each.
+fn strips(columns: usize) -> LaunchConfig {
+    LaunchConfig::new(columns.div_ceil(32) as u32, THREADS as u32)
+}
+
 /// Threads of a block of the norms: their sums of long rows shall fit into shared memory.
 fn norm_threads(shape: &GptShape) -> usize {
-    if shape.width() > 1024 { 128 } else { 256 }
+    match shape.width() {
+        ..=768 => 384,
+        769..=1024 => 256,
+        _ => 128,
+    }
 }
 
 /// Threads for a row of logits.
 fn loss_threads(shape: &GptShape) -> usize {
-    if shape.rows() > 8192 { 1024 } else { 128 }
+    if shape.rows() > 8192 { 512 } else { 128 }
 }
 
 fn table(columns: usize, rows: usize) -> LaunchConfig {
@@ -382,8 +408,9 @@ impl GptMemory {
 
 impl GptSettings {
     fn loss_rows(&self, shape: &GptShape) -> usize {
-        let wanted = if self.loss_rows == 0 { 8192 } else { self.loss_rows };
-        wanted.min(self.batch * shape.context)
+        let rows = self.batch * shape.context;
+        let wanted = if self.loss_rows == 0 { rows.div_ceil(2).min(8192) } else { self.loss_rows };
+        wanted.min(rows)
     }
 
     /// The bytes that a trainer of this shape will hold, cuBLASLt's 64 MiB included.
@@ -394,7 +421,7 @@ impl GptSettings {
         let padded = rows * shape.context.next_multiple_of(PADDED);
         let layer = t * c * 16 * 2 + 2 * 2 * t * 4 + rows * shape.context * 4;
         let mut others = t * c * 2 * (1 + 1 + 3 + 4) + padded * (HEAD + 2) * 4 + t * 4 * 6;
-        others += 3 * self.parts * 13 * c * 4 + 1056 * 4 + 64;
+        others += 3 * self.parts * 13 * c * 4 + WALKERS * 4 + 44;
         others += if self.plan == GptPlan::Operators { t * c * 2 } else { 0 };
         others += if self.plain_products { 0 } else { 64 << 20 };
         others += if self.ranks > 1 { self.ranks * t * c * 2 + (self.ranks - 1) * t * 4 * 3 } else { 0 };
@@ -689,7 +716,7 @@ impl GptTrainer {
         if !self.batch.is_set {
             return Err(Error::invalid("there is no batch yet", "call `set_batch` first"));
         }
-        if !self.tuned {
+        if !self.tuned && !self.settings.plain_products {
             // Products are timed on the batch; the gradients that come of it are overwritten.
             self.queue_gradients(None)?;
             self.tuned = true;
@@ -1105,7 +1132,7 @@ impl GptTrainer {
                 2 * c as i32,
                 blocks as i32,
             );
-            kernels.get("add_parts").launch(each(2 * c), args)?;
+            kernels.get("add_parts").launch(strips(2 * c), args)?;
         }
         Ok(())
     }
@@ -1221,7 +1248,7 @@ impl GptTrainer {
             stride as i32,
             blocks as i32,
         );
-        kernels.get("add_parts").launch(each(stride), args)
+        kernels.get("add_parts").launch(strips(stride), args)
     }
 
     fn queue_attention_backward(&mut self, layer: usize) -> Result<()> {
@@ -1275,11 +1302,11 @@ impl GptTrainer {
         let layer = shape.layer(0);
         let (layers, matrices) = (shape.layers as i32, shape.places().norm_1 as i32);
         let ranges = match fused {
-            true => vec![0..n],
-            false => shape.tensors().into_iter().map(|tensor| tensor.range).collect(),
+            true => vec![(0, n)],
+            false => shape.tensors().into_iter().map(|tensor| (tensor.range.start, tensor.range.end)).collect(),
         };
-        for range in ranges {
-            let blocks = (range.len() / 4).div_ceil(THREADS).min(WALKERS);
+        for (from, to) in ranges {
+            let blocks = ((to - from) / 4).div_ceil(THREADS).min(WALKERS);
             let args = (
                 &mut *master,
                 &mut *m,
@@ -1292,8 +1319,8 @@ impl GptTrainer {
                 layer.len() as i32,
                 layers,
                 matrices,
-                range.start as i32,
-                range.end as i32,
+                from as i32,
+                to as i32,
             );
             kernels.get("adamw").launch(LaunchConfig::new(blocks as u32, THREADS as u32), args)?;
         }
@@ -1304,6 +1331,25 @@ impl GptTrainer {
 /// exp(x) is a power of 2 of x times log₂(e), which the division by √HEAD goes into.
 fn score_scale() -> f32 {
     std::f32::consts::LOG2_E / (HEAD as f32).sqrt()
+}
+
+/// The tensor whose gradient is worst, and how it is: ‖given − exact‖ ÷ ‖exact‖ as a multiple of what is allowed, twice what rounding
+/// activations to bf16 makes of it and half a hundredth.
+pub fn worst_gradient(shape: &GptShape, given: &[f32], exact: &GptReference, rounded: &GptReference) -> (f64, String) {
+    let of = |tensor: Tensor| {
+        let range = tensor.range;
+        let exact = &exact.gradients[range.clone()];
+        let size = exact.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let off = |other: &mut dyn Iterator<Item = f64>| {
+            other.zip(exact).map(|(other, exact)| (other - exact).powi(2)).sum::<f64>().sqrt() / size
+        };
+        let error = off(&mut given[range.clone()].iter().map(|&x| f64::from(x)));
+        let allowed = 2.0 * off(&mut rounded.gradients[range].iter().copied()) + 5e-3;
+        (error / allowed, format!("{}, off by {error:.1e} where {allowed:.1e} is allowed", tensor.name))
+    };
+    // A gradient that is no number is the worst of all.
+    let worse = |a: &(f64, String), b: &(f64, String)| a.0.total_cmp(&b.0);
+    shape.tensors().into_iter().map(of).max_by(worse).unwrap_or_default()
 }
 
 /// A product to bf16 without an epilogue.

@@ -1,10 +1,11 @@
 //! Matrix products: cuBLASLt's on a GPU, each shape by the algorithm that was fastest there, the plain kernel in the simulator.
 
 use crate::ladder::operator;
-use gpulab::error::{Error, Result};
+use gpulab::error::Result;
 use gpulab::gpu::{Buffer, CublasLt, Gpu, Kernel, LtEpilogue, LtExtra, LtProduct, LtShape};
 use gpulab::launch::LaunchConfig;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// Algorithms that are timed for each shape.
 const TRIED: usize = 12;
@@ -117,13 +118,14 @@ impl Products {
                 let shape = LtShape { rows, columns, terms, a_transposed, b_transposed, f32_result, adds, epilogue };
                 let mut extra = extra;
                 let mut into = into;
-                if !prepared.contains_key(&shape) {
-                    let mut product = library.product(shape, TRIED)?;
-                    fastest(gpu, &mut product, a, b, &mut into, &mut extra)?;
-                    prepared.insert(shape, product);
-                }
-                let product =
-                    prepared.get_mut(&shape).ok_or_else(|| Error::invalid("a product got lost", "report it"))?;
+                let product = match prepared.entry(shape) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let mut product = library.product(shape, TRIED)?;
+                        fastest(gpu, &mut product, a, b, &mut into, &mut extra)?;
+                        new.insert(product)
+                    }
+                };
                 queue(product, a, b, &mut into, &mut extra)
             }
         }

@@ -2,6 +2,10 @@
 
 use super::GptShape;
 use super::shape::HEAD;
+use gpulab::cpu;
+
+/// What becomes of an array of activations, or of a gradient of one, before it is used again.
+type Kept<'a> = &'a dyn Fn(Vec<f64>) -> Vec<f64>;
 
 /// Loss and gradients of a batch in f64.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,7 +86,7 @@ fn gelu_slope(x: f64) -> f64 {
 }
 
 /// Causal attention of a text; q, k and v lie beside each other in a token's row. The weights are given, too.
-fn attention(qkv: &[f64], width: usize) -> (Vec<f64>, Vec<f64>) {
+fn attention(qkv: &[f64], width: usize, kept: Kept<'_>) -> (Vec<f64>, Vec<f64>) {
     let length = qkv.len() / (3 * width);
     let heads = width / HEAD;
     let (mut o, mut weights) = (vec![0.0; length * width], vec![0.0; heads * length * length]);
@@ -96,11 +100,12 @@ fn attention(qkv: &[f64], width: usize) -> (Vec<f64>, Vec<f64>) {
             let scores: Vec<f64> = (0..=query).map(score).collect();
             let most = scores.iter().copied().fold(f64::MIN, f64::max);
             let total: f64 = scores.iter().map(|score| (score - most).exp()).sum();
-            for (key, score) in scores.iter().enumerate() {
-                let weight = (score - most).exp() / total;
-                weights[(head * length + query) * length + key] = weight;
+            // The kernels round e^(score - most), and divide at the end.
+            let powers = kept(scores.iter().map(|score| (score - most).exp()).collect());
+            for (key, power) in powers.iter().enumerate() {
+                weights[(head * length + query) * length + key] = (scores[key] - most).exp() / total;
                 for i in 0..HEAD {
-                    o[query * width + head * HEAD + i] += weight * part(key, 2, head)[i];
+                    o[query * width + head * HEAD + i] += power / total * part(key, 2, head)[i];
                 }
             }
         }
@@ -108,20 +113,22 @@ fn attention(qkv: &[f64], width: usize) -> (Vec<f64>, Vec<f64>) {
     (o, weights)
 }
 
-fn attention_backward(qkv: &[f64], weights: &[f64], d_o: &[f64], width: usize) -> Vec<f64> {
+fn attention_backward(qkv: &[f64], weights: &[f64], [o, d_o]: [&[f64]; 2], width: usize, kept: Kept<'_>) -> Vec<f64> {
     let length = qkv.len() / (3 * width);
     let mut d = vec![0.0; qkv.len()];
     let place = |token: usize, which: usize, head: usize| token * 3 * width + which * width + head * HEAD;
     for head in 0..width / HEAD {
         for query in 0..length {
-            let d_o = &d_o[query * width + head * HEAD..][..HEAD];
+            let [o, d_o] = [o, d_o].map(|array| &array[query * width + head * HEAD..][..HEAD]);
             let weight = |key: usize| weights[(head * length + query) * length + key];
             let dp = |key: usize| dot(d_o, &qkv[place(key, 2, head)..][..HEAD]);
-            let delta: f64 = (0..=query).map(|key| weight(key) * dp(key)).sum();
+            let delta = dot(o, d_o);
+            let slopes = kept((0..=query).map(|key| weight(key) * (dp(key) - delta)).collect());
+            let rounded = kept((0..=query).map(weight).collect());
             for key in 0..=query {
-                let ds = weight(key) * (dp(key) - delta) / (HEAD as f64).sqrt();
+                let ds = slopes[key] / (HEAD as f64).sqrt();
                 for i in 0..HEAD {
-                    d[place(key, 2, head) + i] += weight(key) * d_o[i];
+                    d[place(key, 2, head) + i] += rounded[key] * d_o[i];
                     d[place(query, 0, head) + i] += ds * qkv[place(key, 1, head) + i];
                     d[place(key, 1, head) + i] += ds * qkv[place(query, 0, head) + i];
                 }
@@ -137,6 +144,16 @@ fn add(a: &mut [f64], b: &[f64]) {
 
 /// Loss and gradients of a batch of texts of context + 1 tokens, all in f64.
 pub fn reference_step(shape: &GptShape, parameters: &[f64], tokens: &[u32]) -> GptReference {
+    step_with(shape, parameters, tokens, &|array| array)
+}
+
+/// The same where each array that passes from kernel to kernel is rounded to bf16: how far that alone moves the gradients.
+pub fn rounded_step(shape: &GptShape, parameters: &[f64], tokens: &[u32]) -> GptReference {
+    let round = |x: f64| f64::from(cpu::f32_from_bf16(cpu::bf16_from_f32(x as f32)));
+    step_with(shape, parameters, tokens, &|array| array.into_iter().map(round).collect())
+}
+
+fn step_with(shape: &GptShape, parameters: &[f64], tokens: &[u32], kept: Kept<'_>) -> GptReference {
     let (c, context) = (shape.width(), shape.context);
     let places = shape.places();
     let batch = tokens.len() / (context + 1);
@@ -155,41 +172,50 @@ pub fn reference_step(shape: &GptShape, parameters: &[f64], tokens: &[u32]) -> G
             let position = &parameters[shape.positions() + at * c..][..c];
             x.extend(row(token as usize).iter().zip(position).map(|(a, b)| a + b));
         }
-        let mut kept = Vec::new();
+        x = kept(x);
+        let mut layers = Vec::new();
         for layer in 0..shape.layers {
             let before = x.clone();
-            let normed_1 = norm(&x, get(layer, places.norm_1, 2 * c), c);
-            let qkv = linear(&normed_1, get(layer, places.qkv, 3 * c * c), get(layer, places.qkv_bias, 3 * c), c);
-            let (o, weights) = attention(&qkv, c);
-            add(&mut x, &linear(&o, get(layer, places.project, c * c), get(layer, places.project_bias, c), c));
+            let normed_1 = kept(norm(&x, get(layer, places.norm_1, 2 * c), c));
+            let qkv = kept(linear(&normed_1, get(layer, places.qkv, 3 * c * c), get(layer, places.qkv_bias, 3 * c), c));
+            let (o, weights) = attention(&qkv, c, kept);
+            let o = kept(o);
+            let y = linear(&o, get(layer, places.project, c * c), get(layer, places.project_bias, c), c);
+            add(&mut x, &kept(y));
+            x = kept(x);
             let middle = x.clone();
-            let normed_2 = norm(&x, get(layer, places.norm_2, 2 * c), c);
-            let h = linear(&normed_2, get(layer, places.up, 4 * c * c), get(layer, places.up_bias, 4 * c), c);
-            let g: Vec<f64> = h.iter().map(|&h| gelu(h)).collect();
-            add(&mut x, &linear(&g, get(layer, places.down, 4 * c * c), get(layer, places.down_bias, c), 4 * c));
-            kept.push((before, normed_1, qkv, o, weights, middle, normed_2, h, g));
+            let normed_2 = kept(norm(&x, get(layer, places.norm_2, 2 * c), c));
+            let h = kept(linear(&normed_2, get(layer, places.up, 4 * c * c), get(layer, places.up_bias, 4 * c), c));
+            let g = kept(h.iter().map(|&h| gelu(h)).collect());
+            let y = linear(&g, get(layer, places.down, 4 * c * c), get(layer, places.down_bias, c), 4 * c);
+            add(&mut x, &kept(y));
+            x = kept(x);
+            layers.push((before, normed_1, qkv, o, weights, middle, normed_2, h, g));
         }
         let last = shape.layer(shape.layers);
-        let normed = norm(&x, &parameters[last.clone()], c);
+        let normed = kept(norm(&x, &parameters[last.clone()], c));
         let mut d_normed = vec![0.0; normed.len()];
         for at in 0..context {
             let normed = &normed[at * c..(at + 1) * c];
-            let logits: Vec<f64> = (0..shape.vocabulary).map(|token| dot(normed, row(token))).collect();
+            let logits = kept((0..shape.vocabulary).map(|token| dot(normed, row(token))).collect());
             let most = logits.iter().copied().fold(f64::MIN, f64::max);
             let total: f64 = logits.iter().map(|x| (x - most).exp()).sum();
             let target = text[at + 1] as usize;
             loss += (total.ln() + most - logits[target]) * scale;
-            for (token, x) in logits.iter().enumerate() {
-                let d = ((x - most).exp() / total - f64::from(u8::from(token == target))) * scale;
+            let slope =
+                |(token, x): (usize, &f64)| ((x - most).exp() / total - f64::from(u8::from(token == target))) * scale;
+            let slopes = kept(logits.iter().enumerate().map(slope).collect());
+            for (token, d) in slopes.into_iter().enumerate() {
                 for i in 0..c {
                     d_normed[at * c + i] += d * row(token)[i];
                     gradients[token * c + i] += d * normed[i];
                 }
             }
         }
-        let mut dx = norm_backward(&x, &parameters[last.clone()], &d_normed, c, &mut gradients[last]);
+        let d_normed = kept(d_normed);
+        let mut dx = kept(norm_backward(&x, &parameters[last.clone()], &d_normed, c, &mut gradients[last]));
         for layer in (0..shape.layers).rev() {
-            let (before, normed_1, qkv, o, weights, middle, normed_2, h, g) = &kept[layer];
+            let (before, normed_1, qkv, o, weights, middle, normed_2, h, g) = &layers[layer];
             let mut own = |at: usize, len: usize, add_to: &[f64]| add(&mut gradients[of(layer, at, len)], add_to);
             let mut through = |x: &[f64], dy: &[f64], w: usize, b: usize, outputs: usize, inputs: usize| {
                 let (mut dw, mut db) = (vec![0.0; outputs * inputs], vec![0.0; outputs]);
@@ -198,20 +224,22 @@ pub fn reference_step(shape: &GptShape, parameters: &[f64], tokens: &[u32]) -> G
                 own(b, outputs, &db);
                 dx
             };
-            let mut dh = through(g, &dx, places.down, places.down_bias, c, 4 * c);
-            dh.iter_mut().zip(h).for_each(|(d, &h)| *d *= gelu_slope(h));
-            let dn = through(normed_2, &dh, places.up, places.up_bias, 4 * c, c);
+            let dg = kept(through(g, &dx, places.down, places.down_bias, c, 4 * c));
+            let dh = kept(dg.iter().zip(h).map(|(d, &h)| d * gelu_slope(h)).collect());
+            let dn = kept(through(normed_2, &dh, places.up, places.up_bias, 4 * c, c));
             let mut d_norm = vec![0.0; 2 * c];
             let past = norm_backward(middle, get(layer, places.norm_2, 2 * c), &dn, c, &mut d_norm);
             add(&mut dx, &past);
-            let d_o = through(o, &dx, places.project, places.project_bias, c, c);
-            let d_qkv = attention_backward(qkv, weights, &d_o, c);
-            let dn = through(normed_1, &d_qkv, places.qkv, places.qkv_bias, 3 * c, c);
+            dx = kept(dx);
+            let d_o = kept(through(o, &dx, places.project, places.project_bias, c, c));
+            let d_qkv = kept(attention_backward(qkv, weights, [o, &d_o], c, kept));
+            let dn = kept(through(normed_1, &d_qkv, places.qkv, places.qkv_bias, 3 * c, c));
             own(places.norm_2, 2 * c, &d_norm);
             let mut d_norm = vec![0.0; 2 * c];
             let past = norm_backward(before, get(layer, places.norm_1, 2 * c), &dn, c, &mut d_norm);
             own(places.norm_1, 2 * c, &d_norm);
             add(&mut dx, &past);
+            dx = kept(dx);
         }
         for (at, &token) in text[..context].iter().enumerate() {
             let d = &dx[at * c..(at + 1) * c];

@@ -4,7 +4,7 @@ use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use std::ops::Range;
 
-/// Numbers of a head: what the kernels of flash attention are made for here.
+/// The head dimension: what the kernels of flash attention are made for here.
 pub(super) const HEAD: usize = 64;
 
 /// A GPT-2: layer norm, learned positions, biases, GELU, and the embedding once more as the last matrix.

@@ -160,14 +160,18 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         path: "gpt_step/loss",
         kernels: &["cross_entropy"],
-        defines: &[("VOCABULARY", 50_257), ("COLUMNS", 50_304), ("THREADS", 1024)],
+        defines: &[("VOCABULARY", 50_257), ("COLUMNS", 50_304), ("THREADS", 512)],
         needs: (8, 0),
         ..Operator::PLAIN
     },
     Operator {
         path: "gpt_step/norm",
         kernels: &["embed_norm", "norm_rows", "add_norm", "norm_backward"],
+<<<<<<< HEAD
         defines: &[("WIDTH", 768), ("THREADS", 256)],
+=======
+        defines: &[("WIDTH", 768), ("THREADS", 384)],
+>>>>>>> step
         needs: (8, 0),
         ..Operator::PLAIN
     },
