@@ -321,7 +321,7 @@ impl<'a> Trainer<'a> {
             let n = held.master.len() as i64;
             let gradient = self.parts[at].as_ref().unwrap_or(&held.gradient);
             let (master, mean, square) = (&mut held.master, &mut held.mean, &mut held.square);
-            let args = (&mut *master, mean, square, gradient, 0_i64, n, fix_mean, fix_square, 1e-4_f32);
+            let args = (&mut *master, mean, square, gradient, 0_i64, n, fix_mean, fix_square, 1e-5_f32);
             self.kernels.adam.launch(GRID, args)?;
             if self.stage == 0 || self.stage == 3 {
                 self.kernels.round_all.launch(GRID, (&*master, &mut held.weights, n))?;
