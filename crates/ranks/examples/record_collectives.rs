@@ -189,6 +189,13 @@ fn bf16_bits(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
+/// So far rank 0 is: where a run hangs, its output says what was last.
+fn progress(rank: &GpuRank, what: &str) {
+    if rank.rank() == 0 {
+        eprint!("{what} ");
+    }
+}
+
 fn of_type<T: NcclElement>(
     rank: &GpuRank,
     name: &str,
@@ -199,6 +206,7 @@ fn of_type<T: NcclElement>(
     let (me, n, gpu) = (rank.rank(), rank.size(), rank.gpu());
     let mine = |length: usize| gpu.to_device(&(0..length).map(|at| to(value(me, at))).collect::<Vec<T>>());
     let mut count = 0;
+    progress(rank, name);
     for length in [1, 31, 1001, 65_537, (1 << 20) + 3] {
         let what = |call: &str| format!("{call} of {length} {name}");
         let mut ops = vec![Op::Sum, Op::Max, Op::Min];
@@ -251,6 +259,7 @@ fn groups_are_right(rank: &GpuRank) -> Result<usize> {
     let (me, n, mut count) = (rank.rank(), rank.size(), 0);
     // Even and odd ranks; then all again, as a group; twice, as groups come and go.
     for (color, first, step) in [(me % 2, me % 2, 2), (7, 0, 1), (me % 2, me % 2, 2), (7, 0, 1)] {
+        progress(rank, "split");
         let group = rank.split(color)?;
         let members: Vec<usize> = (first..n).step_by(step).collect();
         let mut x = rank.gpu().to_device(&(0..1001).map(|at| value(me, at) as f32).collect::<Vec<f32>>())?;

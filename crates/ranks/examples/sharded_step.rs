@@ -449,7 +449,7 @@ fn main() -> Result<()> {
         );
         row(&format!("stage {stage}"), "time", "ms", &ms);
         row(&format!("stage {stage}"), "memory held", "B", &[held as f64]);
-        row(&format!("stage {stage}"), "memory held, predicted", "B", &[predicted]);
+        row(&format!("stage {stage}"), "predicted memory", "B", &[predicted]);
         row(&format!("stage {stage}"), "memory at most", "B", &[most as f64]);
         row(&format!("stage {stage}"), "loss off one GPU's", "relative", &[off]);
     }
