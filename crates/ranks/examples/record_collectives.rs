@@ -257,7 +257,7 @@ fn of_type<T: NcclElement>(
 
 fn groups_are_right(rank: &GpuRank) -> Result<usize> {
     let (me, n, mut count) = (rank.rank(), rank.size(), 0);
-    // Even and odd ranks; then all again, as a group; twice, as groups come and go.
+    // Even and odd ranks; then all again, as a group; twice, as a group ends while the others go on.
     for (color, first, step) in [(me % 2, me % 2, 2), (7, 0, 1), (me % 2, me % 2, 2), (7, 0, 1)] {
         progress(rank, "split");
         let group = rank.split(color)?;
