@@ -260,7 +260,7 @@ impl<'a> Trainer<'a> {
         x.copy_from_buffer(&input)?;
         let mut coming = self.block(0)?;
         for block in 0..shape.blocks {
-            let weights = std::mem::replace(&mut coming, [None, None]);
+            let weights = std::mem::take(&mut coming);
             // The last block's weights are wanted again at once.
             if block + 1 < shape.blocks {
                 coming = self.block(block + 1)?;
@@ -282,7 +282,7 @@ impl<'a> Trainer<'a> {
         let args = (&x, &input, &mut d, &mut squares, size, 1.0 / w as f32);
         self.kernels.loss_gradient.launch(GRID, args)?;
         for block in (0..shape.blocks).rev() {
-            let weights = std::mem::replace(&mut coming, [None, None]);
+            let weights = std::mem::take(&mut coming);
             if block > 0 {
                 coming = self.block(block - 1)?;
             }
