@@ -706,9 +706,11 @@ fn copies(gpus: &[Gpu]) -> Result<Vec<Row>> {
 fn rank_process(how: &str) -> Result<()> {
     let place = Place::from_environment()?;
     let world = Processes::from_environment(LIMIT)?;
-    let gpu = Gpu::open_index(place.local_rank)?;
-    let nccl = Arc::new(Nccl::load()?);
-    let done = world.run(|rank| nccl.join(rank, &gpu, |on_gpu| on_rank(on_gpu, how, place)));
+    let done = world.run(|rank| {
+        // In here, so that all ranks are told which one has no GPU, or no NCCL.
+        let gpu = Gpu::open_index(place.local_rank)?;
+        Arc::new(Nccl::load()?).join(rank, &gpu, |on_gpu| on_rank(on_gpu, how, place))
+    });
     done.map_err(Error::from)
 }
 
