@@ -20,6 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -303,10 +304,12 @@ impl Nccl {
             self.check(std::ptr::null_mut(), "making the name of a communicator", code)?;
         }
         rank.broadcast(&mut id.0[..], 0)?;
-        let (mut comm, me, size) = (std::ptr::null_mut(), Communicator::rank(rank), Communicator::size(rank));
-        // SAFETY: the pointer is to a communicator's place.
-        let made = unsafe { (self.functions.comm_init_rank)(&raw mut comm, size as c_int, id, me as c_int) };
-        self.check(std::ptr::null_mut(), "joining a communicator", made)?;
+        // NCCL waits for all ranks and does not see one fail: each has to be here, with its GPU.
+        rank.barrier()?;
+        let (me, size, shared) = (Communicator::rank(rank), Communicator::size(rank), rank.shared());
+        let comm = self.joined(id, me, size, &stream, &|| {
+            shared.failed().map_or(Ok(()), |(_, _, what, fix)| Err(Error::invalid(what, fix)))
+        })?;
         let ended = Ended::default();
         let on_gpu = GpuRank {
             nccl: Arc::clone(self),
@@ -318,7 +321,7 @@ impl Nccl {
             failed: Failed::default(),
             apart: RefCell::default(),
             exchange: None,
-            watched: Some(rank.shared()),
+            watched: Some(shared),
             ended: Arc::clone(&ended),
             splits: Arc::default(),
             number: 0,
@@ -334,6 +337,40 @@ impl Nccl {
         drop(on_gpu);
         self.end(&ended, outcome.is_ok());
         outcome
+    }
+
+    /// Takes a rank's place, in a thread of its own: where another rank fails meanwhile, that thread is left alone.
+    fn joined(
+        self: &Arc<Nccl>,
+        id: UniqueId,
+        rank: usize,
+        size: usize,
+        stream: &CudaStream,
+        alive: &dyn Fn() -> Result<()>,
+    ) -> Result<Comm> {
+        let (nccl, context) = (Arc::clone(self), Arc::clone(stream.context()));
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut comm = std::ptr::null_mut();
+            let bound = context.bind_to_thread().map_err(|error| gpulab::cuda::driver_error("choosing a GPU", error));
+            let joined = bound.and_then(|()| {
+                // SAFETY: the pointer is to a communicator's place.
+                let code = unsafe { (nccl.functions.comm_init_rank)(&raw mut comm, size as c_int, id, rank as c_int) };
+                nccl.check(std::ptr::null_mut(), "joining a communicator", code)
+            });
+            // Whoever waited may have gone.
+            let _ = tell.send(joined.map(|()| Handle(comm)));
+        });
+        loop {
+            alive()?;
+            match told.recv_timeout(Duration::from_millis(20)) {
+                Ok(joined) => return joined.map(|handle| handle.0),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::invalid("NCCL's thread ended without a word", "see the panic's text above"));
+                }
+            }
+        }
     }
 
     /// Destroys communicators, those of the last split first and all of one at the same time, as they wait for each other; where
