@@ -11,6 +11,7 @@ import argparse
 import datetime
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import torch.distributed as dist
 
 SAMPLES = 9
 GRAPH_CALLS = 20
+REPLAYS = 5
 SMALL = 4 << 20
 HEADER = "time,commit,lesson,experiment,backend,machine,dtype,size,metric,value,unit,samples,p10,p90"
 
@@ -39,14 +41,14 @@ def calls_for(size: int) -> int:
 
 
 def sampled(work: Callable[[], object], prepare: Callable[[], object], calls: int) -> list[float]:
-    """µs of so many calls, on this rank; the first sample warms up."""
+    """µs of so many calls, on this rank. One call goes ahead, so that the ranks begin together; the first sample warms up."""
     token, samples = torch.zeros(1, device="cuda"), []
     for sample in range(SAMPLES + 1):
         prepare()
-        # All ranks begin together.
         dist.all_reduce(token)
         torch.cuda.synchronize()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        work()
         start.record()
         for _ in range(calls):
             work()
@@ -97,13 +99,17 @@ def rank_process(rank: int, ranks: int, port: int, arguments: argparse.Namespace
                 with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                     for _ in range(GRAPH_CALLS):
                         work()
-                samples = slowest([us / GRAPH_CALLS for us in sampled(graph.replay, prepare, 1)])
+                samples = slowest([us / GRAPH_CALLS for us in sampled(graph.replay, prepare, REPLAYS)])
                 rows.append((f"{name}, CUDA graph", size, samples))
     if rank == 0:
         save(rows, ranks, arguments)
         version = ".".join(str(part) for part in torch.cuda.nccl.version())
         print(f"PyTorch {torch.__version__}, NCCL {version} ({library()}), {len(rows)} rows")
-    dist.destroy_process_group()
+    # Graphs that hold collectives keep `destroy_process_group` waiting; the rows are written.
+    dist.barrier()
+    torch.cuda.synchronize()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def save(rows: list[tuple[str, int, list[float]]], ranks: int, arguments: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 //! Collectives on as many NVIDIA GPUs as this host has: first that they are right, then how fast, then what happens when they fail.
 //!
-//! `cargo run --release -p gpulab-ranks --features nccl --example record_collectives -- [--out FOLDER] [--commit HASH] [--part check,time,tune,fail]
+//! `cargo run --release -p gpulab-ranks --features nccl --example record_collectives -- [--out FOLDER] [--commit HASH] [--part types,groups,peers,missing,time,tune,fail]
 //! [--gpus N]`
 //!
 //! NCCL through `GpuRank`, and the all-reduce of our own over peer memory (`gpulab_ranks::peer`). Times are of CUDA's events, the slowest rank's,
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 const SAMPLES: usize = 9;
 const GRAPH_CALLS: usize = 20;
+/// Launches of such a graph in a sample.
+const LAUNCHES: usize = 5;
 const HEADER: &str = "time,commit,lesson,experiment,backend,machine,dtype,size,metric,value,unit,samples,p10,p90";
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -37,7 +39,7 @@ fn main() -> Result<()> {
     let mut settings = Settings {
         out: PathBuf::from("."),
         commit: "unknown".to_string(),
-        parts: "check,time,tune,fail".to_string(),
+        parts: "types,groups,peers,missing,time,tune,fail".to_string(),
         gpus: usize::MAX,
     };
     let (mut arguments, mut paged) = (std::env::args().skip(1), false);
@@ -62,24 +64,38 @@ fn main() -> Result<()> {
     println!("{nccl:?}\n{} GPUs: {:?}", gpus.len(), gpus.first().map(ToString::to_string));
     let has = |part: &str| settings.parts.split(',').any(|one| one == part);
     let begin = Instant::now();
-    if has("check") {
-        match nccl.run(&gpus, nccl_is_right) {
-            Ok(counts) => {
-                println!("NCCL: {} comparisons a rank, all equal, {:.1} s", counts[0], begin.elapsed().as_secs_f64())
+    if has("types") {
+        let right = nccl.run(&gpus, nccl_is_right);
+        told(right.map(|counts| format!("NCCL: {} comparisons per rank, all equal", counts[0])), begin);
+    }
+    if has("groups") {
+        let right = nccl.run(&gpus, groups_are_right);
+        told(right.map(|counts| format!("NCCL: {} groups right", counts[0])), begin);
+    }
+    if has("peers") {
+        told(nccl.run(&gpus, peers_are_right).map(|lines| lines[0].clone()), begin);
+    }
+    if has("missing") && gpus.len() > 1 {
+        let lines = nccl.run(&gpus, one_is_missing);
+        told(lines.map(|lines| format!("a rank that does not come: {}", lines[0])), begin);
+        let error = nccl.run(&gpus, |rank| match rank.rank() {
+            0 => Err(Error::invalid("the loss is NaN", "lower the learning rate")),
+            _ => {
+                let mut x = rank.gpu().zeros::<f32>(1000)?;
+                rank.all_reduce(&mut x, Op::Sum)?;
+                rank.synchronize()
             }
-            Err(error) => println!("WRONG: NCCL: {error}"),
-        }
-        match nccl.run(&gpus, peers_are_right) {
-            Ok(lines) => println!("{}", lines[0]),
-            Err(error) => println!("WRONG: peer memory: {error}"),
-        }
-        if gpus.len() > 1 {
-            match nccl.run(&gpus, one_is_missing) {
-                Ok(lines) => println!("a rank that does not come: {}", lines[0]),
-                Err(error) => println!("WRONG: a rank that does not come: {error}"),
+        });
+        told(error.map(|_| "NOBODY NOTICED an error of rank 0".to_string()), begin);
+        let error = nccl.run(&gpus, |rank| match rank.rank() {
+            0 => Ok(()),
+            _ => {
+                let mut x = rank.gpu().zeros::<f32>(1000)?;
+                rank.all_reduce(&mut x, Op::Sum)?;
+                rank.synchronize()
             }
-        }
-        println!("{:.1} s so far", begin.elapsed().as_secs_f64());
+        });
+        told(error.map(|_| "NOBODY NOTICED that rank 0 skips NCCL's call".to_string()), begin);
     }
     let mut rows = Vec::new();
     if has("time") {
@@ -107,6 +123,11 @@ fn main() -> Result<()> {
     }
     println!("{:.1} s in all", begin.elapsed().as_secs_f64());
     Ok(())
+}
+
+fn told(outcome: Result<String>, begin: Instant) {
+    let text = outcome.unwrap_or_else(|error| format!("ERROR: {error}")).replace('\n', " ");
+    println!("{:.1} s: {text}", begin.elapsed().as_secs_f64());
 }
 
 // ---- Right? ---------------------------------------------------------------------------------------------------------------
@@ -168,6 +189,13 @@ fn bf16_bits(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
+/// So far rank 0 is: where a run hangs, its output says what was last.
+fn progress(rank: &GpuRank, what: &str) {
+    if rank.rank() == 0 {
+        eprint!("{what} ");
+    }
+}
+
 fn of_type<T: NcclElement>(
     rank: &GpuRank,
     name: &str,
@@ -178,6 +206,7 @@ fn of_type<T: NcclElement>(
     let (me, n, gpu) = (rank.rank(), rank.size(), rank.gpu());
     let mine = |length: usize| gpu.to_device(&(0..length).map(|at| to(value(me, at))).collect::<Vec<T>>());
     let mut count = 0;
+    progress(rank, name);
     for length in [1, 31, 1001, 65_537, (1 << 20) + 3] {
         let what = |call: &str| format!("{call} of {length} {name}");
         let mut ops = vec![Op::Sum, Op::Max, Op::Min];
@@ -222,15 +251,22 @@ fn of_type<T: NcclElement>(
             count += 1;
         }
     }
-    // Groups: even and odd ranks; then all again, as a group.
-    for (color, first, step) in [(me % 2, me % 2, 2), (7, 0, 1)] {
+    rank.barrier()?;
+    Ok(count)
+}
+
+fn groups_are_right(rank: &GpuRank) -> Result<usize> {
+    let (me, n, mut count) = (rank.rank(), rank.size(), 0);
+    // Even and odd ranks; then all again, as a group; twice, as a group ends while the others go on.
+    for (color, first, step) in [(me % 2, me % 2, 2), (7, 0, 1), (me % 2, me % 2, 2), (7, 0, 1)] {
+        progress(rank, "split");
         let group = rank.split(color)?;
         let members: Vec<usize> = (first..n).step_by(step).collect();
-        let mut x = mine(1001)?;
+        let mut x = rank.gpu().to_device(&(0..1001).map(|at| value(me, at) as f32).collect::<Vec<f32>>())?;
         group.all_reduce(&mut x, Op::Sum)?;
         group.synchronize()?;
         let expected = |at: usize| members.iter().map(|rank| f64::from(value(*rank, at))).sum();
-        count += same(&format!("all_reduce of {name} in a group of {}", group.size()), &x, from, expected)?;
+        count += same(&format!("all_reduce in a group of {}", group.size()), &x, f64::from, expected)?;
         if group.size() != members.len() || members[group.rank()] != me {
             return Err(Error::invalid(format!("rank {me} is rank {} of its group", group.rank()), "this is a bug"));
         }
@@ -484,8 +520,9 @@ fn timed(
     let mut samples = Vec::new();
     for sample in 0..=SAMPLES {
         prepare()?;
-        // All ranks begin together.
         rank.barrier()?;
+        // One call goes ahead: it brings the ranks together, and the GPU does not wait for the host behind the first event.
+        work()?;
         let start: Event = rank.gpu().event()?;
         (0..calls).try_for_each(|_| work())?;
         let end = rank.gpu().event()?;
@@ -538,9 +575,10 @@ fn nccl_times(rank: &GpuRank) -> Result<Vec<Row>> {
                 rank.barrier()?;
                 let graph = gpu.capture(|| (0..GRAPH_CALLS).try_for_each(|_| work()))?;
                 let graph = std::cell::RefCell::new(graph);
-                let row =
-                    timed(rank, format!("NCCL: {what}, CUDA graph"), size, 1, prepare, || graph.borrow_mut().launch())?;
-                rows.push(each(row, GRAPH_CALLS));
+                let row = timed(rank, format!("NCCL: {what}, CUDA graph"), size, LAUNCHES, prepare, || {
+                    graph.borrow_mut().launch()
+                })?;
+                rows.push(each(row, LAUNCHES * GRAPH_CALLS));
                 rank.barrier()?;
             }
         }
@@ -617,7 +655,8 @@ fn peer_times(rank: &GpuRank, settings: PeerSettings, tune: bool) -> Result<Vec<
             if size <= SMALL {
                 let graph = std::cell::RefCell::new(gpu.capture(|| (0..GRAPH_CALLS).try_for_each(|_| work()))?);
                 let name = format!("peer memory: {}, CUDA graph{label}", named(way));
-                rows.push(each(timed(rank, name, size, 1, prepare, || graph.borrow_mut().launch())?, GRAPH_CALLS));
+                let row = timed(rank, name, size, LAUNCHES, prepare, || graph.borrow_mut().launch())?;
+                rows.push(each(row, LAUNCHES * GRAPH_CALLS));
             }
             peers.check()?;
             // Nobody lets go of a buffer that another rank still uses.
@@ -667,37 +706,36 @@ fn copies(gpus: &[Gpu]) -> Result<Vec<Row>> {
 fn rank_process(how: &str) -> Result<()> {
     let place = Place::from_environment()?;
     let world = Processes::from_environment(LIMIT)?;
-    let gpu = Gpu::open_index(place.local_rank)?;
-    let nccl = Arc::new(Nccl::load()?);
     let done = world.run(|rank| {
-        let on_gpu = nccl.join(rank, &gpu)?;
-        let mut x = gpu.to_device(&vec![1.0_f32; 1 << 20])?;
-        on_gpu.all_reduce(&mut x, Op::Sum)?;
-        on_gpu.synchronize()?;
-        let sum = x.to_host()?[12_345];
-        if sum != place.size as f32 {
-            return Err(Error::invalid(format!("the sum is {sum}"), "this is a bug"));
-        }
-        println!("ready {}", on_gpu.size());
-        std::io::stdout().flush().expect("the pipe is open");
-        match how {
-            // Until it is killed, or another one is.
-            "loop" => loop {
-                let mut x = gpu.zeros::<f32>(1 << 20)?;
-                on_gpu.all_reduce(&mut x, Op::Sum)?;
-                on_gpu.synchronize()?;
-            },
-            "error" if place.rank == 1 => return Err(Error::invalid("the loss is NaN", "lower the learning rate")),
-            "error" => {
-                let mut x = gpu.zeros::<f32>(1 << 20)?;
-                on_gpu.all_reduce(&mut x, Op::Sum)?;
-                on_gpu.synchronize()?;
-            }
-            _ => {}
-        }
-        Ok(())
+        // In here, so that all ranks are told which one has no GPU, or no NCCL.
+        let gpu = Gpu::open_index(place.local_rank)?;
+        Arc::new(Nccl::load()?).join(rank, &gpu, |on_gpu| on_rank(on_gpu, how, place))
     });
     done.map_err(Error::from)
+}
+
+fn on_rank(rank: &GpuRank, how: &str, place: Place) -> Result<()> {
+    let all_reduce = || -> Result<f32> {
+        let mut x = rank.gpu().to_device(&vec![1.0_f32; 1 << 20])?;
+        rank.all_reduce(&mut x, Op::Sum)?;
+        rank.synchronize()?;
+        Ok(x.to_host()?[12_345])
+    };
+    let sum = all_reduce()?;
+    if sum != place.size as f32 {
+        return Err(Error::invalid(format!("the sum is {sum}"), "this is a bug"));
+    }
+    println!("ready {}", rank.size());
+    std::io::stdout().flush().expect("the pipe is open");
+    match how {
+        // Until it is killed, or another one is.
+        "loop" => loop {
+            all_reduce()?;
+        },
+        "error" if place.rank == 1 => Err(Error::invalid("the loss is NaN", "lower the learning rate")),
+        "error" => all_reduce().map(drop),
+        _ => Ok(()),
+    }
 }
 
 fn start(how: &str, rank: usize, size: usize, port: u16, local: usize) -> Child {
@@ -768,8 +806,15 @@ fn failures(gpus: usize, nccl: &Arc<Nccl>) {
     // An error of one rank.
     let mut two = vec![start("error", 0, 2, 29_512, 0), start("error", 1, 2, 29_512, 1)];
     wait_ready(&mut two);
-    println!("rank 1 returns an error; rank 0: {}", ended(two.remove(0), 2 * LIMIT));
-    println!("and rank 1: {}", ended(two.remove(0), LIMIT));
+    let (zero, one) = (two.remove(0), two.remove(0));
+    let one = std::thread::spawn(|| ended(one, 2 * LIMIT));
+    println!("rank 1 returns an error; rank 0: {}", ended(zero, 2 * LIMIT));
+    println!("and rank 1: {}", one.join().expect("it does not panic"));
+    // Nothing goes wrong.
+    let two = [start("end", 0, 2, 29_515, 0), start("end", 1, 2, 29_515, 1)];
+    for (rank, child) in two.into_iter().enumerate() {
+        println!("two processes that end well; rank {rank}: {}", ended(child, LIMIT));
+    }
     // World sizes that differ.
     let two = [start("end", 0, 2, 29_513, 0), start("end", 1, 3, 29_513, 1)];
     for (rank, child) in two.into_iter().enumerate() {

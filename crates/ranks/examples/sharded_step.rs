@@ -260,7 +260,7 @@ impl<'a> Trainer<'a> {
         x.copy_from_buffer(&input)?;
         let mut coming = self.block(0)?;
         for block in 0..shape.blocks {
-            let weights = std::mem::replace(&mut coming, [None, None]);
+            let weights = std::mem::take(&mut coming);
             // The last block's weights are wanted again at once.
             if block + 1 < shape.blocks {
                 coming = self.block(block + 1)?;
@@ -282,7 +282,7 @@ impl<'a> Trainer<'a> {
         let args = (&x, &input, &mut d, &mut squares, size, 1.0 / w as f32);
         self.kernels.loss_gradient.launch(GRID, args)?;
         for block in (0..shape.blocks).rev() {
-            let weights = std::mem::replace(&mut coming, [None, None]);
+            let weights = std::mem::take(&mut coming);
             if block > 0 {
                 coming = self.block(block - 1)?;
             }
@@ -321,7 +321,7 @@ impl<'a> Trainer<'a> {
             let n = held.master.len() as i64;
             let gradient = self.parts[at].as_ref().unwrap_or(&held.gradient);
             let (master, mean, square) = (&mut held.master, &mut held.mean, &mut held.square);
-            let args = (&mut *master, mean, square, gradient, 0_i64, n, fix_mean, fix_square, 1e-4_f32);
+            let args = (&mut *master, mean, square, gradient, 0_i64, n, fix_mean, fix_square, 1e-5_f32);
             self.kernels.adam.launch(GRID, args)?;
             if self.stage == 0 || self.stage == 3 {
                 self.kernels.round_all.launch(GRID, (&*master, &mut held.weights, n))?;
@@ -449,7 +449,7 @@ fn main() -> Result<()> {
         );
         row(&format!("stage {stage}"), "time", "ms", &ms);
         row(&format!("stage {stage}"), "memory held", "B", &[held as f64]);
-        row(&format!("stage {stage}"), "memory held, predicted", "B", &[predicted]);
+        row(&format!("stage {stage}"), "predicted memory", "B", &[predicted]);
         row(&format!("stage {stage}"), "memory at most", "B", &[most as f64]);
         row(&format!("stage {stage}"), "loss off one GPU's", "relative", &[off]);
     }

@@ -19,6 +19,8 @@ use libloading::Library;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,8 @@ const SUCCESS: c_int = 0;
 const IN_PROGRESS: c_int = 7;
 /// How long [`GpuRank::synchronize`] waits for the other ranks.
 const LIMIT: Duration = Duration::from_secs(10);
+/// How long NCCL has to destroy or abort a communicator.
+const END: Duration = Duration::from_secs(3);
 
 type Comm = *mut c_void;
 type Raw = *mut c_void;
@@ -225,11 +229,12 @@ impl Nccl {
         let made =
             unsafe { (self.functions.comm_init_all)(comms.as_mut_ptr(), ordinals.len() as c_int, ordinals.as_ptr()) };
         self.check(std::ptr::null_mut(), "making the communicators", made)?;
-        let failed: Failed = Arc::default();
+        let (failed, ended) = (Failed::default(), Ended::default());
         let exchange = Arc::new(Exchange::new(gpus.len()));
         let ranks = comms.into_iter().zip(streams).zip(gpus).enumerate().map(|(rank, ((comm, stream), gpu))| {
             let (nccl, failed, gpu) = (Arc::clone(self), Arc::clone(&failed), gpu.clone());
             let (exchange, apart) = (Some(Arc::clone(&exchange)), RefCell::default());
+            let (ended, splits, number) = (Arc::clone(&ended), Arc::default(), 0);
             GpuRank {
                 nccl,
                 comm: Cell::new(comm),
@@ -241,6 +246,9 @@ impl Nccl {
                 apart,
                 exchange,
                 watched: None,
+                ended,
+                splits,
+                number,
             }
         });
         let one = |rank: GpuRank| {
@@ -257,7 +265,9 @@ impl Nccl {
             let threads: Vec<_> = ranks.map(|rank| scope.spawn(|| one(rank))).collect();
             threads.into_iter().map(|thread| thread.join().expect("panics are caught")).collect()
         });
-        match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let failed = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.end(&ended, failed.is_none());
+        match failed {
             Some(error) => Err(error),
             None => Ok(results.into_iter().flatten().collect()),
         }
@@ -267,14 +277,23 @@ impl Nccl {
 /// The first error of any rank of this process.
 pub(crate) type Failed = Arc<Mutex<Option<Error>>>;
 
+/// Communicators whose ranks are done with them, with the number of the split that made them. To destroy one frees memory, and waits
+/// for kernels of this process' other GPUs as well: it has to wait until nobody's kernels wait for this rank.
+type Ended = Arc<Mutex<Vec<(usize, Handle)>>>;
+
+struct Handle(Comm);
+
+// SAFETY: a communicator may be used from any thread, by one at a time; a handle is used by whoever takes it from the list.
+unsafe impl Send for Handle {}
+
 impl Nccl {
-    /// The GPU of this process as the rank that the process is: `rank` comes from [`Processes`](crate::Processes), and all processes of
-    /// its group call this. A process that dies then ends the others, by the connections between them: in
-    /// [`GpuRank::synchronize`], with an error that names it.
+    /// Runs `code` on the GPU of this process, as the rank that the process is: `rank` comes from [`Processes`](crate::Processes), and
+    /// all processes of its group call this. A process that dies, or whose code fails, ends the others by the connections between
+    /// them: in [`GpuRank::synchronize`], with an error that names it.
     ///
     /// # Errors
-    /// Those of the other ranks, and of NCCL.
-    pub fn join(self: &Arc<Nccl>, rank: &Rank, gpu: &Gpu) -> Result<GpuRank> {
+    /// What `code` returns; those of the other ranks, and of NCCL.
+    pub fn join<T>(self: &Arc<Nccl>, rank: &Rank, gpu: &Gpu, code: impl FnOnce(&GpuRank) -> Result<T>) -> Result<T> {
         let stream = gpu.cuda_stream()?;
         let bound = stream.context().bind_to_thread();
         bound.map_err(|error| gpulab::cuda::driver_error("choosing the GPU of a rank", error))?;
@@ -285,13 +304,108 @@ impl Nccl {
             self.check(std::ptr::null_mut(), "making the name of a communicator", code)?;
         }
         rank.broadcast(&mut id.0[..], 0)?;
-        let (mut comm, me, size) = (std::ptr::null_mut(), Communicator::rank(rank), Communicator::size(rank));
-        // SAFETY: the pointer is to a communicator's place.
-        let code = unsafe { (self.functions.comm_init_rank)(&raw mut comm, size as c_int, id, me as c_int) };
-        self.check(std::ptr::null_mut(), "joining a communicator", code)?;
-        let (nccl, gpu) = (Arc::clone(self), gpu.clone());
-        let (failed, watched, apart) = (Failed::default(), Some(rank.shared()), RefCell::default());
-        Ok(GpuRank { nccl, comm: Cell::new(comm), rank: me, size, gpu, stream, failed, apart, exchange: None, watched })
+        // NCCL waits for all ranks and does not see one fail: each has to be here, with its GPU.
+        rank.barrier()?;
+        let (me, size, shared) = (Communicator::rank(rank), Communicator::size(rank), rank.shared());
+        let comm = self.joined(id, me, size, &stream, &|| {
+            shared.failed().map_or(Ok(()), |(_, _, what, fix)| Err(Error::invalid(what, fix)))
+        })?;
+        let ended = Ended::default();
+        let on_gpu = GpuRank {
+            nccl: Arc::clone(self),
+            comm: Cell::new(comm),
+            rank: me,
+            size,
+            gpu: gpu.clone(),
+            stream,
+            failed: Failed::default(),
+            apart: RefCell::default(),
+            exchange: None,
+            watched: Some(shared),
+            ended: Arc::clone(&ended),
+            splits: Arc::default(),
+            number: 0,
+        };
+        let outcome = code(&on_gpu).and_then(|result| {
+            on_gpu.synchronize()?;
+            // Nobody frees what another one still reads.
+            rank.barrier().map(|()| result)
+        });
+        if outcome.is_err() {
+            on_gpu.abort();
+        }
+        drop(on_gpu);
+        self.end(&ended, outcome.is_ok());
+        outcome
+    }
+
+    /// Takes a rank's place, in a thread of its own: where another rank fails meanwhile, that thread is left alone.
+    fn joined(
+        self: &Arc<Nccl>,
+        id: UniqueId,
+        rank: usize,
+        size: usize,
+        stream: &CudaStream,
+        alive: &dyn Fn() -> Result<()>,
+    ) -> Result<Comm> {
+        let (nccl, context) = (Arc::clone(self), Arc::clone(stream.context()));
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut comm = std::ptr::null_mut();
+            let bound = context.bind_to_thread().map_err(|error| gpulab::cuda::driver_error("choosing a GPU", error));
+            let joined = bound.and_then(|()| {
+                // SAFETY: the pointer is to a communicator's place.
+                let code = unsafe { (nccl.functions.comm_init_rank)(&raw mut comm, size as c_int, id, rank as c_int) };
+                nccl.check(std::ptr::null_mut(), "joining a communicator", code)
+            });
+            // Whoever waited may have gone.
+            let _ = tell.send(joined.map(|()| Handle(comm)));
+        });
+        loop {
+            alive()?;
+            match told.recv_timeout(Duration::from_millis(20)) {
+                Ok(joined) => return joined.map(|handle| handle.0),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::invalid("NCCL's thread ended without a word", "see the panic's text above"));
+                }
+            }
+        }
+    }
+
+    /// Destroys communicators, those of the last split first and all of one at the same time, as they wait for each other; where
+    /// a rank has failed, each ends without the others.
+    fn end(self: &Arc<Nccl>, ended: &Ended, healthy: bool) {
+        let mut comms = std::mem::take(&mut *ended.lock().unwrap_or_else(PoisonError::into_inner));
+        comms.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+        for of_split in comms.chunk_by_mut(|a, b| a.0 == b.0) {
+            let handles =
+                of_split.iter_mut().map(|(_, handle)| Handle(std::mem::replace(&mut handle.0, std::ptr::null_mut())));
+            self.ended_within(handles.collect(), healthy);
+        }
+    }
+
+    /// Ends these communicators in threads of their own. What NCCL has not ended after a while is left alone: nobody waits for ever.
+    fn ended_within(self: &Arc<Nccl>, handles: Vec<Handle>, healthy: bool) {
+        let (tell, told) = std::sync::mpsc::channel();
+        let count = handles.len();
+        for handle in handles {
+            let (nccl, tell) = (Arc::clone(self), tell.clone());
+            std::thread::spawn(move || {
+                let handle = handle;
+                let end = if healthy { nccl.functions.comm_destroy } else { nccl.functions.comm_abort };
+                // SAFETY: nobody else has the communicator any more; an error here changes nothing.
+                unsafe { end(handle.0) };
+                // Whoever waited may have gone.
+                let _ = tell.send(());
+            });
+        }
+        let until = Instant::now() + END;
+        for _ in 0..count {
+            if told.recv_timeout(until.saturating_duration_since(Instant::now())).is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -317,6 +431,10 @@ pub struct GpuRank {
     exchange: Option<Arc<Exchange>>,
     /// Where they are processes: what tells whether one of them has failed.
     watched: Option<Arc<Shared>>,
+    ended: Ended,
+    /// How many splits this rank has made, groups of groups among them, and which one made this.
+    splits: Arc<AtomicUsize>,
+    number: usize,
 }
 
 // SAFETY: a communicator may be used from any thread, by one at a time, and a `GpuRank` is not `Sync`.
@@ -330,12 +448,11 @@ impl std::fmt::Debug for GpuRank {
 
 impl Drop for GpuRank {
     fn drop(&mut self) {
-        if self.alive().is_ok() && !std::thread::panicking() {
-            // SAFETY: the communicator is this rank's, and nobody uses it any more; an error here changes nothing.
-            unsafe { (self.nccl.functions.comm_destroy)(self.comm.get()) };
-        } else {
-            self.abort();
+        if self.alive().is_err() || std::thread::panicking() {
+            return self.abort();
         }
+        let handle = Handle(self.comm.replace(std::ptr::null_mut()));
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push((self.number, handle));
     }
 }
 
@@ -480,8 +597,7 @@ impl GpuRank {
     fn abort(&self) {
         let comm = self.comm.replace(std::ptr::null_mut());
         if !comm.is_null() {
-            // SAFETY: the communicator is this rank's, and is not used again.
-            unsafe { (self.nccl.functions.comm_abort)(comm) };
+            self.nccl.ended_within(vec![Handle(comm)], false);
         }
     }
 
@@ -551,6 +667,8 @@ impl Communicator for GpuRank {
         let (nccl, failed) = (Arc::clone(&self.nccl), Arc::clone(&self.failed));
         let (gpu, stream, watched) = (self.gpu.clone(), Arc::clone(&self.stream), self.watched.clone());
         let (rank, size, apart) = (rank as usize, size as usize, self.apart.clone());
+        let (ended, splits) = (Arc::clone(&self.ended), Arc::clone(&self.splits));
+        let number = 1 + splits.fetch_add(1, Ordering::Relaxed);
         let exchange = match &self.exchange {
             None => None,
             // That of the first rank of this colour.
@@ -559,7 +677,21 @@ impl Communicator for GpuRank {
                 all.into_iter().find(|(theirs, _)| *theirs == color).map(|(_, exchange)| exchange)
             }
         };
-        Ok(GpuRank { nccl, comm: Cell::new(comm), rank, size, gpu, stream, failed, apart, exchange, watched })
+        Ok(GpuRank {
+            nccl,
+            comm: Cell::new(comm),
+            rank,
+            size,
+            gpu,
+            stream,
+            failed,
+            apart,
+            exchange,
+            watched,
+            ended,
+            splits,
+            number,
+        })
     }
 }
 

@@ -56,7 +56,7 @@ impl Default for PeerSettings {
     fn default() -> PeerSettings {
         PeerSettings {
             threads: 512,
-            blocks: 64,
+            blocks: 128,
             vectors: 4,
             push_bytes: 512 << 10,
             most_bytes: 8 << 20,
