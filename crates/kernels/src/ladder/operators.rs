@@ -167,11 +167,7 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         path: "gpt_step/norm",
         kernels: &["embed_norm", "norm_rows", "add_norm", "norm_backward"],
-<<<<<<< HEAD
-        defines: &[("WIDTH", 768), ("THREADS", 256)],
-=======
         defines: &[("WIDTH", 768), ("THREADS", 384)],
->>>>>>> step
         needs: (8, 0),
         ..Operator::PLAIN
     },
