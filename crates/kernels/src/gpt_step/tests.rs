@@ -197,18 +197,18 @@ fn ranks_that_train_together_have_the_gradients_of_the_whole_batch() {
     whole.set_batch(&tokens).unwrap();
     let loss = whole.step(&AdamW::default()).unwrap().loss;
     let (shared, all) = (std::sync::Mutex::new(vec![Default::default(); 2]), std::sync::Barrier::new(2));
+    let one = |rank: usize| {
+        let mut trainer = made(settings(1, 2));
+        trainer.set_batch_of(&tokens, rank).unwrap();
+        let text = trainer.queue(&AdamW::default()).unwrap_err().to_string();
+        assert!(text.contains("one of 2 ranks") && text.contains("\nnext: "), "{text}");
+        let mut threads = Threads { rank, shared: &shared, all: &all, joined: 0 };
+        trainer.queue_with(&AdamW::default(), &mut threads).unwrap();
+        assert_eq!(threads.joined, 1);
+        assert_eq!(trainer.gpu.memory().unwrap().used as usize, trainer.settings.memory(&shape).bytes());
+        (trainer.result().unwrap().loss, trainer.gradients().unwrap(), trainer.state().unwrap())
+    };
     let ranks: Vec<(f32, Vec<f32>, GptState)> = std::thread::scope(|scope| {
-        let one = |rank: usize| {
-            let mut trainer = made(settings(1, 2));
-            trainer.set_batch_of(&tokens, rank).unwrap();
-            let text = trainer.queue(&AdamW::default()).unwrap_err().to_string();
-            assert!(text.contains("one of 2 ranks") && text.contains("\nnext: "), "{text}");
-            let mut threads = Threads { rank, shared: &shared, all: &all, joined: 0 };
-            trainer.queue_with(&AdamW::default(), &mut threads).unwrap();
-            assert_eq!(threads.joined, 1);
-            assert_eq!(trainer.gpu.memory().unwrap().used as usize, trainer.settings.memory(&shape).bytes());
-            (trainer.result().unwrap().loss, trainer.gradients().unwrap(), trainer.state().unwrap())
-        };
         let one = &one;
         let threads: Vec<_> = [0, 1].map(|rank| scope.spawn(move || one(rank))).into_iter().collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
