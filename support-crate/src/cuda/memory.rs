@@ -71,9 +71,11 @@ impl CudaGpu {
         self.outside_capture("an allocation", "allocate before `gpu.capture`, and let the work use what is there")?;
         // An allocation of nothing is an error to the driver; an empty buffer is none to a reader.
         // SAFETY: bytes are valid whatever they hold.
-        unsafe { self.stream.alloc::<u8>(bytes.max(1)) }
-            .map(CudaMemory::from)
-            .map_err(|error| self.allocation_error(bytes as u64, error))
+        let allocated = unsafe { self.stream.alloc::<u8>(bytes.max(1)) };
+        let mut slice = allocated.map_err(|error| self.allocation_error(bytes as u64, error))?;
+        // Another stream that is the first to write waits for this one: what held the memory before may still be read here.
+        drop(slice.device_ptr_mut(&self.stream));
+        Ok(CudaMemory::from(slice))
     }
 
     /// Sets every byte to `value`, in the stream's order.

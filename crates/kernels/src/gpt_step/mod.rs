@@ -49,6 +49,7 @@ use gpulab::launch::{LaunchConfig, Source};
 use products::{At, Into, Products, Sides};
 use shape::HEAD;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Heads are filled up to a multiple of so many queries in what passes between attention's backward kernels.
 const PADDED: usize = 128;
@@ -97,6 +98,32 @@ pub struct GptSettings {
     pub parts: usize,
     /// The plain product in place of cuBLASLt's, on a GPU too.
     pub plain_products: bool,
+    /// GPUs that train together, each on `batch` texts of its own ([`GptTrainer::queue_with`]).
+    pub ranks: usize,
+}
+
+/// What GPUs that train together do in a step ([`GptTrainer::queue_with`]): data parallel training.
+///
+/// Each call queues work and returns. Sums are those of all ranks, in the same bits on each of them.
+pub trait GptRanks {
+    /// This range of the gradients is complete on this rank when what is queued by now has run: add it up over all ranks, beside
+    /// what is queued next, which reads and writes other ranges alone.
+    ///
+    /// # Errors
+    /// Those of the collective.
+    fn add_up(&mut self, gradient: &mut Buffer<f32>, range: Range<usize>) -> Result<()>;
+
+    /// The rows of all ranks, one behind the other, behind what is queued by now.
+    ///
+    /// # Errors
+    /// Those of the collective.
+    fn gather(&mut self, own: &Buffer<u16>, all: &mut Buffer<u16>) -> Result<()>;
+
+    /// What is queued next waits for all of these.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    fn join(&mut self) -> Result<()>;
 }
 
 impl Default for GptSettings {
@@ -108,6 +135,7 @@ impl Default for GptSettings {
             gelu_in_product: true,
             parts: 132,
             plain_products: false,
+            ranks: 1,
         }
     }
 }
@@ -235,6 +263,8 @@ struct Activations {
     d_h: Buffer<u16>,
     attention_rows: Buffer<f32>,
     dq_sums: Buffer<f32>,
+    /// The gradients of the embeddings' results on all ranks.
+    d_x_of_all: Option<Buffer<u16>>,
     /// Sums that blocks leave: of a layer, of the next one, and of the last norm.
     parts: Buffer<f32>,
     squares: Buffer<f32>,
@@ -246,6 +276,8 @@ struct Activations {
 struct Batch {
     tokens: Buffer<i32>,
     targets: Buffer<i32>,
+    /// The tokens of all ranks, one rank's behind the other's, as `order` counts them.
+    tokens_of_all: Buffer<i32>,
     order: Buffer<i32>,
     starts: Buffer<i32>,
     settings: Buffer<f32>,
@@ -388,10 +420,11 @@ impl GptSettings {
         let rows = self.batch * shape.heads;
         let padded = rows * shape.context.next_multiple_of(PADDED);
         let layer = t * c * 16 * 2 + 2 * 2 * t * 4 + rows * shape.context * 4;
-        let mut others = t * c * 2 * (1 + 1 + 3 + 4) + padded * (HEAD + 2) * 4 + t * 4 * 5;
+        let mut others = t * c * 2 * (1 + 1 + 3 + 4) + padded * (HEAD + 2) * 4 + t * 4 * 6;
         others += 3 * self.parts * 13 * c * 4 + WALKERS * 4 + 44;
         others += if self.plan == GptPlan::Operators { t * c * 2 } else { 0 };
         others += if self.plain_products { 0 } else { 64 << 20 };
+        others += if self.ranks > 1 { self.ranks * t * c * 2 + (self.ranks - 1) * t * 4 * 3 } else { 0 };
         GptMemory {
             parameters: n * (4 * 4 + 2),
             saved: shape.layers * layer + 2 * t * c * 2 + 2 * t * 4,
@@ -422,6 +455,9 @@ impl GptTrainer {
     pub fn with(gpu: &Gpu, kernels: &GptKernels, settings: GptSettings) -> Result<GptTrainer> {
         let shape = kernels.shape;
         shape.check(settings.batch)?;
+        if settings.ranks == 0 {
+            return Err(Error::invalid("a world without a rank", "`ranks` is 1 on one GPU"));
+        }
         if settings.parts == 0 {
             return Err(Error::invalid("no blocks to leave sums", "give at least one, such as one a multiprocessor"));
         }
@@ -463,6 +499,7 @@ impl GptTrainer {
             d_h: bf16(4 * t * c)?,
             attention_rows: f32(2 * padded)?,
             dq_sums: f32(padded * HEAD)?,
+            d_x_of_all: if settings.ranks > 1 { Some(bf16(settings.ranks * t * c)?) } else { None },
             parts: f32(3 * settings.parts * 13 * c)?,
             squares: f32(WALKERS)?,
             tallied: f32(2)?,
@@ -470,8 +507,9 @@ impl GptTrainer {
         let batch = Batch {
             tokens: gpu.zeros(t)?,
             targets: gpu.zeros(t)?,
-            order: gpu.zeros(t)?,
-            starts: gpu.zeros(t + 1)?,
+            tokens_of_all: gpu.zeros(settings.ranks * t)?,
+            order: gpu.zeros(settings.ranks * t)?,
+            starts: gpu.zeros(settings.ranks * t + 1)?,
             settings: gpu.zeros(8)?,
             is_set: false,
         };
@@ -598,8 +636,21 @@ impl GptTrainer {
     /// # Errors
     /// [`Error::LengthMismatch`]; [`Error::Invalid`] for a token that the vocabulary does not have; [`Error::Driver`].
     pub fn set_batch(&mut self, tokens: &[u32]) -> Result<()> {
+        self.set_batch_of(tokens, 0)
+    }
+
+    /// The next batch of all ranks, one rank's texts behind the other's, and which rank this is. All of them are asked for, since
+    /// the gradient of a token's embedding takes in the rows of each rank that has the token.
+    ///
+    /// # Errors
+    /// As [`GptTrainer::set_batch`], and [`Error::Invalid`] for a rank that there is not.
+    pub fn set_batch_of(&mut self, tokens: &[u32], rank: usize) -> Result<()> {
         let GptShape { context, vocabulary, .. } = self.shape;
-        let expected = self.settings.batch * (context + 1);
+        let (own, ranks) = (self.settings.batch * context, self.settings.ranks);
+        let expected = ranks * self.settings.batch * (context + 1);
+        if rank >= ranks {
+            return Err(Error::invalid(format!("rank {rank} of {ranks}"), "ranks are counted from 0"));
+        }
         if tokens.len() != expected {
             return Err(Error::LengthMismatch {
                 what: "the batch's tokens".to_string(),
@@ -629,8 +680,9 @@ impl GptTrainer {
             next[token as usize] += 1;
         }
         let batch = &mut self.batch;
-        batch.tokens.copy_from(&inputs)?;
-        batch.targets.copy_from(&targets)?;
+        batch.tokens.copy_from(&inputs[rank * own..][..own])?;
+        batch.targets.copy_from(&targets[rank * own..][..own])?;
+        batch.tokens_of_all.copy_from(&inputs)?;
         batch.order.copy_from(&order)?;
         batch.starts.copy_from(&starts)?;
         batch.is_set = true;
@@ -642,12 +694,31 @@ impl GptTrainer {
     /// # Errors
     /// [`Error::Invalid`] before a batch was set; [`Error::Driver`]; in the simulator what a kernel did wrong.
     pub fn queue(&mut self, adamw: &AdamW) -> Result<()> {
+        if self.settings.ranks > 1 {
+            return Err(Error::invalid(
+                format!("a step of one of {} ranks by itself", self.settings.ranks),
+                "call `queue_with` on all ranks, or make the trainer with `ranks: 1`",
+            ));
+        }
+        self.queue_for(adamw, None)
+    }
+
+    /// The same on one of several GPUs that train together: gradients are those of the batches of all ranks, and each layer's are added
+    /// up while the backward pass goes on. Kernels are queued one by one, without a graph.
+    ///
+    /// # Errors
+    /// As [`GptTrainer::queue`], and those of the ranks.
+    pub fn queue_with(&mut self, adamw: &AdamW, ranks: &mut dyn GptRanks) -> Result<()> {
+        self.queue_for(adamw, Some(ranks))
+    }
+
+    fn queue_for(&mut self, adamw: &AdamW, ranks: Option<&mut (dyn GptRanks + '_)>) -> Result<()> {
         if !self.batch.is_set {
             return Err(Error::invalid("there is no batch yet", "call `set_batch` first"));
         }
         if !self.tuned && !self.settings.plain_products {
             // Products are timed on the batch; the gradients that come of it are overwritten.
-            self.queue_gradients()?;
+            self.queue_gradients(None)?;
             self.tuned = true;
         }
         let step = (self.step + 1) as f64;
@@ -655,15 +726,18 @@ impl GptTrainer {
         let AdamW { rate, betas, epsilon, decay, clip } = *adamw;
         let given = [rate, betas.0, betas.1, epsilon, decay, clip, correction(betas.0), correction(betas.1)];
         self.batch.settings.copy_from(&given)?;
-        let graph = self.settings.plan == GptPlan::Graph && matches!(self.gpu, Gpu::Cuda(_)) && self.clock.is_none();
+        let graph = self.settings.plan == GptPlan::Graph
+            && matches!(self.gpu, Gpu::Cuda(_))
+            && self.clock.is_none()
+            && ranks.is_none();
         if graph {
             if self.graph.is_none() {
                 let gpu = self.gpu.clone();
-                self.graph = Some(gpu.capture(|| self.queue_all())?);
+                self.graph = Some(gpu.capture(|| self.queue_all(None))?);
             }
             self.graph.as_mut().map_or(Ok(()), Graph::launch)?;
         } else {
-            self.queue_all()?;
+            self.queue_all(ranks)?;
         }
         self.step += 1;
         Ok(())
@@ -724,8 +798,8 @@ impl GptTrainer {
         Ok(times)
     }
 
-    fn queue_all(&mut self) -> Result<()> {
-        self.queue_gradients()?;
+    fn queue_all(&mut self, ranks: Option<&mut (dyn GptRanks + '_)>) -> Result<()> {
+        self.queue_gradients(ranks)?;
         self.queue_update()
     }
 
@@ -751,20 +825,38 @@ impl GptTrainer {
         LaunchConfig::new(self.tokens().div_ceil(threads / 32) as u32, threads as u32)
     }
 
-    fn queue_gradients(&mut self) -> Result<()> {
+    fn queue_gradients(&mut self, mut ranks: Option<&mut (dyn GptRanks + '_)>) -> Result<()> {
+        let (c, shape) = (self.shape.width(), self.shape);
         self.queue_forward()?;
         self.queue_loss()?;
-        self.queue_norm_backward(self.shape.layers, true)?;
-        for layer in (0..self.shape.layers).rev() {
+        // The table's gradient by the logits; what its rows get as embeddings comes last, and is gathered and not added up.
+        let mut ready = |trainer: &mut Self, range: Range<usize>| match &mut ranks {
+            Some(ranks) => ranks.add_up(&mut trainer.parameters.gradient, range),
+            None => Ok(()),
+        };
+        ready(self, 0..shape.positions())?;
+        self.queue_norm_backward(shape.layers, true)?;
+        ready(self, shape.layer(shape.layers))?;
+        for layer in (0..shape.layers).rev() {
             self.queue_layer_backward(layer)?;
+            ready(self, shape.layer(layer))?;
         }
-        let (t, c, shape) = (self.tokens(), self.shape.width(), self.shape);
         self.begins("embedding, backward")?;
-        let (kernels, batch, d_x) = (&self.kernels, &self.batch, &self.activations.d_x);
-        let gradient = &mut self.parameters.gradient;
-        let args = (d_x, &batch.tokens, &batch.order, &batch.starts, &mut *gradient, t as i32);
-        kernels.get("embed_backward").launch(LaunchConfig::new(t as u32, THREADS as u32), args)?;
-        let args = (d_x, gradient, shape.positions() as i32, shape.context as i32, self.settings.batch as i32);
+        let Activations { d_x, d_x_of_all, .. } = &mut self.activations;
+        let d_x = match (ranks, d_x_of_all) {
+            (Some(ranks), Some(all)) => {
+                ranks.gather(d_x, all)?;
+                ranks.join()?;
+                &*all
+            }
+            _ => &*d_x,
+        };
+        let (kernels, batch, gradient) = (&self.kernels, &self.batch, &mut self.parameters.gradient);
+        let texts = d_x.len() / c / shape.context;
+        let rows = texts * shape.context;
+        let args = (d_x, &batch.tokens_of_all, &batch.order, &batch.starts, &mut *gradient, rows as i32);
+        kernels.get("embed_backward").launch(LaunchConfig::new(rows as u32, THREADS as u32), args)?;
+        let args = (d_x, gradient, shape.positions() as i32, shape.context as i32, texts as i32);
         kernels.get("position_backward").launch(each(shape.context * c / 8), args)
     }
 
@@ -930,7 +1022,7 @@ impl GptTrainer {
     /// Logits, loss and their gradients, some rows at a time.
     fn queue_loss(&mut self) -> Result<()> {
         let (t, c, shape) = (self.tokens(), self.shape.width(), self.shape);
-        let columns = shape.rows();
+        let (columns, ranks) = (shape.rows(), self.settings.ranks);
         let most = self.settings.loss_rows(&shape);
         for from in (0..t).step_by(most) {
             let rows = most.min(t - from);
@@ -942,7 +1034,7 @@ impl GptTrainer {
             self.begins("loss")?;
             let Self { kernels, batch, activations, .. } = &mut *self;
             let Activations { logits, losses, .. } = activations;
-            let args = (logits, &batch.targets, losses, from as i32, 1.0 / t as f32);
+            let args = (logits, &batch.targets, losses, from as i32, 1.0 / (ranks * t) as f32);
             kernels.get("cross_entropy").launch(LaunchConfig::new(rows as u32, loss_threads(&shape) as u32), args)?;
             self.begins("logits, backward")?;
             let Self { products, parameters, activations, .. } = &mut *self;

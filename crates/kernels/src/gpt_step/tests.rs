@@ -140,3 +140,86 @@ fn what_cannot_be_trained_is_refused_with_a_way_out() {
     assert_eq!(GptShape::GPT2_124M.layer(0).start, 50_304 * 768 + 1024 * 768);
     assert_eq!(GptShape::GPT2_124M.parameter_count(), 124_475_904);
 }
+
+/// Ranks as threads, whose sums are made by the host.
+struct Threads<'a> {
+    rank: usize,
+    shared: &'a std::sync::Mutex<Vec<(Vec<f32>, Vec<u16>)>>,
+    all: &'a std::sync::Barrier,
+    joined: usize,
+}
+
+impl Threads<'_> {
+    /// What all ranks have put in, once all have.
+    fn exchange(&self, numbers: Vec<f32>, rows: Vec<u16>) -> Vec<(Vec<f32>, Vec<u16>)> {
+        self.shared.lock().unwrap()[self.rank] = (numbers, rows);
+        self.all.wait();
+        let everything = self.shared.lock().unwrap().clone();
+        self.all.wait();
+        everything
+    }
+}
+
+impl GptRanks for Threads<'_> {
+    fn add_up(&mut self, gradient: &mut Buffer<f32>, range: Range<usize>) -> Result<()> {
+        assert_eq!(self.joined, 0, "a range after the end");
+        let mut own = gradient.to_host()?;
+        let all = self.exchange(own[range.clone()].to_vec(), Vec::new());
+        for (at, to) in range.enumerate() {
+            own[to] = all.iter().map(|(numbers, _)| numbers[at]).sum();
+        }
+        gradient.copy_from(&own)
+    }
+
+    fn gather(&mut self, own: &Buffer<u16>, all: &mut Buffer<u16>) -> Result<()> {
+        let rows = self.exchange(Vec::new(), own.to_host()?);
+        all.copy_from(&rows.into_iter().flat_map(|(_, rows)| rows).collect::<Vec<_>>())
+    }
+
+    fn join(&mut self) -> Result<()> {
+        self.joined += 1;
+        Ok(())
+    }
+}
+
+#[test]
+fn ranks_that_train_together_have_the_gradients_of_the_whole_batch() {
+    let shape = GptShape { layers: 2, heads: 1, vocabulary: 77, context: 17 };
+    let (start, tokens) = (parameters(&shape), shape.random_tokens(2, 4));
+    let settings =
+        |batch, ranks| GptSettings { batch, ranks, parts: 3, plan: GptPlan::Fused, ..GptSettings::default() };
+    let made = |settings| {
+        let mut trainer = GptTrainer::new(&Gpu::simulated().unwrap(), shape, settings).unwrap();
+        trainer.load(&start).unwrap();
+        trainer
+    };
+    let mut whole = made(settings(2, 1));
+    whole.set_batch(&tokens).unwrap();
+    let loss = whole.step(&AdamW::default()).unwrap().loss;
+    let (shared, all) = (std::sync::Mutex::new(vec![Default::default(); 2]), std::sync::Barrier::new(2));
+    let one = |rank: usize| {
+        let mut trainer = made(settings(1, 2));
+        trainer.set_batch_of(&tokens, rank).unwrap();
+        let text = trainer.queue(&AdamW::default()).unwrap_err().to_string();
+        assert!(text.contains("one of 2 ranks") && text.contains("\nnext: "), "{text}");
+        let mut threads = Threads { rank, shared: &shared, all: &all, joined: 0 };
+        trainer.queue_with(&AdamW::default(), &mut threads).unwrap();
+        assert_eq!(threads.joined, 1);
+        assert_eq!(trainer.gpu.memory().unwrap().used as usize, trainer.settings.memory(&shape).bytes());
+        (trainer.result().unwrap().loss, trainer.gradients().unwrap(), trainer.state().unwrap())
+    };
+    let ranks: Vec<(f32, Vec<f32>, GptState)> = std::thread::scope(|scope| {
+        let one = &one;
+        let threads: Vec<_> = [0, 1].map(|rank| scope.spawn(move || one(rank))).into_iter().collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(((ranks[0].0 + ranks[1].0) / 2.0 - loss).abs() < 1e-5 * loss);
+    assert!(ranks[0].1 == ranks[1].1 && ranks[0].2 == ranks[1].2, "the ranks differ");
+    let exact = whole.gradients().unwrap();
+    for tensor in shape.tensors() {
+        let pairs = || ranks[0].1[tensor.range.clone()].iter().zip(&exact[tensor.range.clone()]);
+        let error: f64 = pairs().map(|(own, exact)| f64::from(own - exact).powi(2)).sum();
+        let size: f64 = pairs().map(|(_, exact)| f64::from(*exact).powi(2)).sum();
+        assert!((error / size).sqrt() < 1e-5, "{}: {}", tensor.name, (error / size).sqrt());
+    }
+}
