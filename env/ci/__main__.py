@@ -18,7 +18,7 @@ STILL_S = 60
 
 
 class Test:
-    """One call of `make test`: steps in two rows side by side, because each leaves a core idle at times."""
+    """One call of `make test`: steps in rows side by side, because each leaves a core idle at times."""
 
     def __init__(self) -> None:
         self.commands = Commands(steps.log_folder())
@@ -76,16 +76,16 @@ class Test:
                 self.good.setdefault(step, False)
                 self.ended[step].set()
 
-    def run(self, first: list[steps.Step], second: list[steps.Step]) -> int:
-        """Both rows to their end."""
+    def run(self, *rows: list[steps.Step]) -> int:
+        """All rows to their end."""
         started = time.monotonic()
-        self.ended = {step: threading.Event() for step in (*first, *second)}
-        rows = [threading.Thread(target=self.row, args=(row,)) for row in (first, second)]
-        for row in rows:
+        self.ended = {step: threading.Event() for row in rows for step in row}
+        threads = [threading.Thread(target=self.row, args=(row,)) for row in rows]
+        for row in threads:
             row.start()
         told = started
         try:
-            while any(row.is_alive() for row in rows):
+            while any(row.is_alive() for row in threads):
                 time.sleep(0.1)
                 if time.monotonic() - told > STILL_S:
                     told = time.monotonic()
@@ -94,7 +94,7 @@ class Test:
         except KeyboardInterrupt:
             print("\nstopping", flush=True)
             self.commands.stop()
-            for row in rows:
+            for row in threads:
                 row.join()
             return 130
         print(f"\n{time.monotonic() - started:.0f} s; the steps' output: results/run/test/")
@@ -108,7 +108,7 @@ def main(more: bool = False) -> int:
         print(f"error: {problem}", file=sys.stderr, flush=True)
         print(count([Check("room on the disk", FAILED)]), flush=True)
         return 1
-    return Test().run([*steps.CARGO, *(steps.MORE if more else [])], steps.SET_UP)
+    return Test().run([*steps.CARGO, *(steps.MORE if more else [])], steps.SET_UP, steps.BESIDE)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from collections import Counter
 
 from env import in_venv
 
-# Against a command that hangs; after a set-up each takes seconds.
-LIMIT_S = 240
+# Against a command that hangs, and no limit to a slow machine.
+LIMIT_S = 3600
 # A shell starts what runs in the background deaf to Ctrl-C, and so would be its blocks: they would last to their end.
 HEARS = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
 WEB = re.compile(r"https?://[^\s<>)\"`|]+")
@@ -29,9 +29,12 @@ def run(block) -> str | None:
     """Runs a block as a reader would, from the repository's root; None when all its commands ended well, or it said
     what it runs until: then it is interrupted, as by Ctrl-C."""
     from env.notebooks import ROOT
+    from env.setup import program
 
+    # What the pages build is built as the set-up builds the program: most of it is there then.
+    environment = {**os.environ, **program.SETTINGS, "NO_BROWSER": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-c", HEARS, "bash", "-euo", "pipefail", "-c", block.text], cwd=ROOT, env={**os.environ, "NO_BROWSER": "1"},
+        [sys.executable, "-c", HEARS, "bash", "-euo", "pipefail", "-c", block.text], cwd=ROOT, env=environment,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     late = threading.Timer(LIMIT_S, os.killpg, (process.pid, signal.SIGKILL))

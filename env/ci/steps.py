@@ -26,6 +26,8 @@ MAC = "aarch64-apple-darwin"
 RUN = ROOT / "results" / "run"
 # Against what hangs, and no limit to a slow machine.
 LONG_S = 6 * 3600
+# Each takes up to 1.5 GB.
+MOST_KERNELS = 4
 # Kernels in cells, in exercises and in solutions, with mistakes that the simulator tells by line.
 PACKED = "10"
 SETTINGS = ROOT / "env" / "ci" / "cargo.toml"
@@ -209,7 +211,10 @@ def pages(commands: Commands) -> tuple[list[Check], str]:
 def _run(commands: Commands, name: str, folder: Path, *arguments: str) -> tuple[list[Check], str]:
     """A call of the notebook runner, with the solutions; `folder` gets the copies."""
     (folder / "summary.json").unlink(missing_ok=True)
-    command = [PYTHON, "-m", "env.run", *arguments, "--solutions"]
+    # One more than there are cores: a kernel waits between two cells, and for the disk.
+    side_by_side = min(MOST_KERNELS, (os.cpu_count() or 1) + 1)
+    command = [PYTHON, "-m", "env.run", *arguments, "--solutions", "--jobs", str(side_by_side)]
+    command += ["--cell-limit", str(LONG_S)]
     status, output = commands.run(name, command, LONG_S, NB="")
     checks = of_notebooks(folder / "summary.json")
     if folder != RUN:
@@ -255,10 +260,11 @@ def container(commands: Commands) -> tuple[list[Check], str]:
     return _one(commands, "container", [sys.executable, "-m", "env.container"])
 
 
-# Two rows, side by side: what cargo builds for the tests, then the tests; what the set-up makes, then the notebooks.
-# Style comes first in each.
+# Rows, side by side: what cargo builds for the tests, then the tests; what the set-up makes, then the notebooks. Style comes
+# first in each. One kernel alone would leave a core idle at the end, so the lesson without a compiler has a row of its own.
 CARGO: list[Step] = [formatted, build_tests, rust_tests, python_tests, browser]
-SET_UP: list[Step] = [packages, ruff, lint, kernel, set_up, notebooks, without_nvrtc, pages]
+SET_UP: list[Step] = [packages, ruff, lint, kernel, set_up, notebooks, pages]
+BESIDE: list[Step] = [without_nvrtc]
 # `make test-all`: of other machines, or minutes of what the tests show in small.
 MORE: list[Step] = [mac, miri, book, colab, container]
 # Steps that must have gone well before one begins.

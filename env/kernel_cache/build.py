@@ -49,8 +49,8 @@ def lines_to_keep(rust: Toolchain) -> list[str]:
     return stamp.get("lines", []) if stamp.get("compiler") == recipe.compiler_key(rust.version) else []
 
 
-def warm(rust: Toolchain, evcxr: Path, lines: str) -> None:
-    """Builds what a set of `:dep` lines needs, unless the warmed build that is there serves it."""
+def warm(rust: Toolchain, evcxr: Path, *sets: str) -> None:
+    """Builds what sets of `:dep` lines need, in one go, but for those that the warmed build that is there serves."""
     step = Step("warmed build")
     with locked(BUILD_LOCK):
         started = time.time()
@@ -64,14 +64,16 @@ def warm(rust: Toolchain, evcxr: Path, lines: str) -> None:
         fresh = same and stamp["sources"] == now["sources"]
         if fresh and recipe.newest_source() > stamp["built"]:
             fresh = renew.renew(folder, stamp)
-        if fresh and recipe.serves(stamp["lines"], lines):
+        missing = [one for one in sets if not (fresh and recipe.serves(stamp["lines"], one))]
+        lines = recipe.union(missing or sets)
+        if not missing:
             return step.skipped(recipe.crates(lines))
         step.begin("building what changed in the crates" if same and not fresh else "building the crates")
         # With the same compiler cargo builds what changed only; candle and polars take minutes.
         _prepare(folder if stamp.get("compiler") == now["compiler"] else None, now["compiler"])
         _build(step, rust, evcxr, lines)
         shutil.rmtree(WORK / "config", ignore_errors=True)
-        served = [*stamp["lines"], lines] if fresh else [lines]
+        served = [*stamp["lines"], *missing] if fresh else missing
         since = stamp.get("since", started) if fresh else started
         _put_in_place({**now, "built": started, "since": since, "lines": served})
     return step.done(f"{recipe.crates(lines)}  (kernels start on links to it)")

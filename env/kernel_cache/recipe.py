@@ -143,6 +143,36 @@ def is_large(lines: str) -> bool:
     return bool(LARGE.search(lines))
 
 
+def together(sets: Iterable[str]) -> list[list[str]]:
+    """Sets of `:dep` lines, grouped so that one build makes all that each set of a group needs.
+
+    candle is in no build beside polars, nor either in one with sets that have none: cargo would add their features up. And no
+    crate is loaded with two lists of features.
+    """
+    groups: list[list[str]] = []
+    for one in dict.fromkeys(sets):
+        for group in groups:
+            lines = union([*group, one]).splitlines()
+            alike = len({line.split()[1] for line in lines}) == len(lines)
+            if alike and _kind(one) == _kind(group[0]):
+                group.append(one)
+                break
+        else:
+            groups.append([one])
+    return groups
+
+
+def _kind(lines: str) -> str:
+    """What it stands on: candle, polars, or neither."""
+    found = set(LARGE.findall(lines))
+    return " and ".join(sorted({"polars" if name == "tables" else "candle" for name in found}))
+
+
+def union(sets: Iterable[str]) -> str:
+    """All lines of some sets, each once."""
+    return "\n".join(dict.fromkeys(line for one in sets for line in one.splitlines()))
+
+
 def crates(lines: str) -> str:
     """The names of the crates that `:dep` lines load, for a message."""
     return ", ".join(re.findall(r"^:dep\s+([\w-]+)", lines, flags=re.MULTILINE))

@@ -84,10 +84,11 @@ class Runner:
         # JupyterLab names the notebook to its kernel in the same way; the launcher goes by it.
         environment = {**share_of_cores(self.chosen.jobs), **os.environ}
         environment |= {"GPULAB_RESULTS": str(self.results), "JPY_SESSION_NAME": str(path)}
-        compiled = without_nvrtc.fresh(name)
-        environment |= without_nvrtc.HIDDEN if self.chosen.without_nvrtc else {without_nvrtc.LOG: str(compiled)}
+        # Where nothing compiles, there is nothing to keep; the same lesson may be running beside, and keep what it compiles.
+        compiled = None if self.chosen.without_nvrtc else without_nvrtc.fresh(name)
+        environment |= {without_nvrtc.LOG: str(compiled)} if compiled else without_nvrtc.HIDDEN
         outcome = run.run(environment, self.stop)
-        if not self.chosen.colab and (unpacked := without_nvrtc.missing(compiled)):
+        if compiled and not self.chosen.colab and (unpacked := without_nvrtc.missing(compiled)):
             outcome.fail(unpacked)
         if lost := unsaved(run.executed):
             outcome.fail(lost)

@@ -159,19 +159,23 @@ def install(
     paths.write_json(paths.STATE, {**state, "rustc_time": compiler.stat().st_mtime})
     wanted = [*build.lines_to_keep(toolchain), *lines]
     build.warm(toolchain, evcxr, recipe.PLAIN)
-    # A lesson's own crates can fail to build (a missing toolkit, say) without harm to the others.
-    for one in dict.fromkeys(wanted):
-        if not recipe.serves([recipe.PLAIN], one):
-            lost += attempt(lambda one=one: _lesson(toolchain, evcxr, one))
+    more = [one for one in wanted if not recipe.serves([recipe.PLAIN], one)]
+    for sets in recipe.together(more):
+        lost += _lessons(toolchain, evcxr, sets)
     return lost, toolchain
 
 
-def _lesson(toolchain: rust.Toolchain, evcxr: Path, lines: str) -> None:
+def _lessons(toolchain: rust.Toolchain, evcxr: Path, sets: list[str]) -> list[ToolError]:
+    """One build for sets of `:dep` lines, or one each where that fails: a lesson's own crates can (a missing toolkit, say)
+    without harm to the others. Gives what failed."""
     try:
-        build.warm(toolchain, evcxr, lines)
+        build.warm(toolchain, evcxr, *sets)
     except ToolError as error:
-        loses = f"the lessons that load {recipe.crates(lines)} build them themselves, in their first cell"
-        raise ToolError(error.what, error.next_step, loses) from error
+        if len(sets) > 1:
+            return [lost for one in sets for lost in _lessons(toolchain, evcxr, [one])]
+        loses = f"the lessons that load {recipe.crates(sets[0])} build them themselves, in their first cell"
+        return [ToolError(error.what, error.next_step, loses)]
+    return []
 
 
 if __name__ == "__main__":

@@ -50,6 +50,17 @@ def test_fewer_of_the_crates_that_were_built_need_no_build():
         assert crates(few) <= crates(many), f"{name}: built anew: {crates(few) - crates(many)}"
 
 
+def test_what_is_built_together_needs_no_build_alone():
+    """The set-up builds for several lessons at once (`together`), and each kernel then asks for its own set."""
+    sets = [lines for lines in lessons().values() if not recipe.serves([recipe.PLAIN], lines)]
+    groups = recipe.together(sets)
+    assert {one for group in groups for one in group} == set(sets) and len(groups) < len(set(sets)) / 2
+    for group in groups:
+        built = crates(recipe.union(group))
+        for lines in group:
+            assert crates(lines) <= built, f"{recipe.crates(lines)}: built anew: {crates(lines) - built}"
+
+
 def test_candle_is_built_once_for_all_lessons():
     """It takes minutes, with CUDA above all."""
     asked = {lines for lines in lessons().values() if "gpulab-nn" in lines or "gpulab-onnx" in lines}
@@ -76,6 +87,15 @@ def test_what_the_tests_have_built_serves_the_notebooks():
                 one for one in others - built["tables" if "gpulab-tables" in lines else "candle"] if "lzma" not in one
             }
             assert not missing, f"{recipe.crates(lines)} builds anew: {missing}"
+
+
+def test_no_set_joins_one_with_other_features():
+    one, two = recipe.PLAIN.splitlines()[:2]
+    candle, polars = (f':dep gpulab-{name} = {{ path = "../crates/{name}" }}' for name in ("nn", "tables"))
+    assert recipe.together([one, two, f"{one}\n{two}", one]) == [[one, two, f"{one}\n{two}"]]
+    assert recipe.together([one, candle, polars, f"{one}\n{candle}"]) == [[one], [candle, f"{one}\n{candle}"], [polars]]
+    assert len(recipe.together([two, two.replace(" }", ', features = ["onnx"] }')])) == 2
+    assert recipe.union([one, f"{one}\n{two}"]) == f"{one}\n{two}"
 
 
 def test_only_what_names_a_set_serves_it():

@@ -48,6 +48,11 @@ def test_a_block_says_how_it_is_tested():
     assert until.is_run and until.until == "ready|there"
 
 
+def test_what_a_page_builds_is_built_as_the_program_is():
+    """The set-up has built most of it then; optimised it would be minutes, for a second of work."""
+    assert page_blocks.run(Block(Path("p.md"), 1, "sh", '[ "$CARGO_PROFILE_RELEASE_OPT_LEVEL" = 0 ]\n')) is None
+
+
 @pytest.mark.parametrize(
     ("block", "what"),
     [

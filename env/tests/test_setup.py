@@ -247,6 +247,21 @@ def test_lessons_are_found_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "00_welcome, 12a_tiles, 12b_pipelines, 20_train_cnn" in str(error.value)
 
 
+def test_lessons_that_fail_together_are_built_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[str, ...]] = []
+
+    def warm(_rust: object, _evcxr: object, *sets: str) -> None:
+        tried.append(sets)
+        if any("bad" in one for one in sets):
+            raise console.ToolError("no toolkit", "install it")
+
+    monkeypatch.setattr(build, "warm", warm)
+    assert not setup._lessons(None, None, [":dep one = 1", ":dep two = 2"])
+    (lost,) = setup._lessons(None, None, [":dep one = 1", ":dep bad = 2"])
+    assert "no toolkit" in str(lost) and lost.loses.startswith("the lessons that load bad build")
+    assert [len(sets) for sets in tried] == [2, 2, 1, 1]
+
+
 def test_durations_are_for_people() -> None:
     assert [console.seconds(value) for value in (0.04, 9.94, 61.2, 425)] == ["0.0 s", "9.9 s", "61 s", "7 min 5 s"]
 

@@ -187,9 +187,9 @@ def test_without_what_it_needs_a_step_fails(lost, count):
 
 
 def test_no_step_waits_for_one_that_waits_for_it():
-    """In both rows as they are, with and without cargo."""
+    """In all rows as they are, with and without cargo."""
     for after in (steps.AFTER, {**steps.AFTER, steps.formatted: [steps.kernel]}):
-        rows = [[*steps.CARGO, *steps.MORE], list(steps.SET_UP)]
+        rows = [[*steps.CARGO, *steps.MORE], list(steps.SET_UP), list(steps.BESIDE)]
         done: set = set()
         while any(rows):
             ready = [row for row in rows if row and {*steps.NEEDS.get(row[0], []), *after.get(row[0], [])} <= done]

@@ -1,6 +1,6 @@
 //! What the simulator saw of a launch: plain data.
 
-use warpsim::{AccessKind, Counters, Finding, Space};
+use warpsim::{AccessKind, Counters, Finding, Space, UnevenLoop};
 
 /// A launch that ran in the simulator, to look into. As the last expression of a cell it shows its counters and findings.
 #[derive(Debug, Clone)]
@@ -18,6 +18,8 @@ pub struct Inspection {
     pub counters: Counters,
     /// Instructions of the warp that ran the most.
     pub longest_warp: u64,
+    /// Loops whose accesses may count otherwise on a GPU: lanes of a warp left them after different numbers of rounds.
+    pub uneven_loops: Vec<UnevenLoop>,
     /// Every line of the source, in order, with its counts.
     pub lines: Vec<Line>,
     /// The warp whose accesses were kept: its block (x, y, z), and its number in that block.

@@ -4,9 +4,12 @@ use super::words::{counted, grouped, place, ratio, sides, together, volume};
 use super::{Finding, Inspection};
 use gpulab_measure::html::{BAD, badge, escape, marked};
 use std::fmt;
+use warpsim::UnevenLoop;
 
 /// What stands below the table.
 const SOURCE: &str = "Counted by the simulator (warpsim). It measures no time: only a GPU can say how long this takes.";
+/// Why an [`UnevenLoop`] counts otherwise on a GPU.
+const NOTE: &str = "Counted are the rounds of the PTX; ptxas may unroll them once more, or join the last ones, so";
 const NEAR: &str = "≈ counts PTX here and machine code (SASS) there; the others are counted as the hardware does.";
 
 impl Inspection {
@@ -24,6 +27,26 @@ impl Inspection {
             block => format!("{} = {}", sides(block), counted(volume(block), "thread")),
         };
         format!("{}: {grid} of {threads}, {}{shared}", self.kernel, counted(warps, "warp"))
+    }
+
+    /// Which counts depend on what ptxas makes of a loop, a sentence for each of them.
+    fn notes(&self) -> Vec<String> {
+        let told = |one: &UnevenLoop| {
+            let at = one
+                .source
+                .as_ref()
+                .map_or("a loop".to_string(), |at| format!("the loop that ends on line {}", at.line));
+            let lines: Vec<String> = one.accesses.iter().map(|at| at.line.to_string()).collect();
+            let of = match lines.as_slice() {
+                [] => "its accesses".to_string(),
+                [line] => format!("line {line}"),
+                [most @ .., last] => format!("lines {} and {last}", most.join(", ")),
+            };
+            format!(
+                "Lanes of one warp leave {at} after different numbers of rounds. {NOTE} the counts of {of} may differ on a GPU."
+            )
+        };
+        self.uneven_loops.iter().map(told).collect()
     }
 
     /// Where findings of one place were met, and the text of its line.
@@ -60,6 +83,9 @@ impl Inspection {
             );
         }
         html += &format!("</tbody></table><small>{SOURCE} {NEAR}</small>");
+        for note in self.notes() {
+            html += &format!("<br><small>{note}</small>");
+        }
         if !self.printed.is_empty() {
             html += &format!("<br>printed:<pre>{}</pre>", escape(&self.printed));
         }
@@ -111,6 +137,7 @@ impl fmt::Display for Inspection {
             writeln!(f, "{:what$}  {:>value$}  {:aside$}  {near}{}", row.what, row.value, row.aside, row.metric)?;
         }
         writeln!(f, "{SOURCE}\n{NEAR}")?;
+        self.notes().iter().try_for_each(|note| writeln!(f, "{note}"))?;
         if !self.printed.is_empty() {
             writeln!(f, "\nprinted:\n{}", self.printed.trim_end())?;
         }

@@ -1,7 +1,7 @@
 //! Tables and pictures of made-up launches: what they say, what they ask back, and that nothing makes them panic.
 
 use super::*;
-use warpsim::{Kind, SourceLine};
+use warpsim::{Kind, SourceLine, UnevenLoop};
 
 const SOURCE: &str = "extern \"C\" __global__ void add(const float *a, float *c, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -78,6 +78,7 @@ pub(super) fn inspection(accesses: Vec<Access>) -> Inspection {
         shared_bytes: 0,
         counters,
         longest_warp: 0,
+        uneven_loops: Vec::new(),
         lines,
         watched,
         accesses,
@@ -279,6 +280,18 @@ fn the_table_names_the_metrics_and_leaves_zeros_out() {
     assert!(text.contains("\n  next: guard it with `if (i < n)`\n"), "{text}");
     assert!(html.contains("<em>next: guard it with <code>if (i &lt; n)</code></em>"), "{html}");
     assert!(html.contains("<pre>hello &lt;b&gt;") && !text.contains("atomics") && !text.contains("shared"), "{text}");
+}
+
+#[test]
+fn counts_that_depend_on_ptxas_are_told() {
+    let at = |line: u32| SourceLine { file: "kernel.cu".to_string(), line };
+    let mut it = inspection(Vec::new());
+    assert!(!it.to_string().contains("ptxas"), "{it}");
+    it.uneven_loops = vec![UnevenLoop { source: Some(at(3)), accesses: vec![at(2), at(4)] }];
+    let (text, html) = (it.to_string(), it.html());
+    for part in ["leave the loop that ends on line 3", "the counts of lines 2 and 4 may differ on a GPU"] {
+        assert!(text.contains(part) && html.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ impl<'a> Written<'a> {
             counters: report.counters,
             longest_warp: report.longest_warp,
             lines: self.lines(&report),
+            uneven_loops: report.uneven_loops,
             watched: (watch.block, watch.warp),
             accesses: report.accesses.iter().map(|access| self.access(access)).collect(),
             findings: report.findings.into_iter().map(|finding| self.finding(finding)).collect(),

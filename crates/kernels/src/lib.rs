@@ -8,6 +8,7 @@
 //! | [`run`] | a ladder's rungs and their peers, checked and timed alternately on the same arrays |
 //! | [`counters`] | what the simulator counts of each rung, side by side |
 //! | [`engine`] | a token of a language model at the speed of its memory |
+//! | [`gpt_step`] | a training step of GPT-2 |
 //! | [`sparse`] | how sparse matrices lie in memory: CSR, blocks, 2:4 |
 //! | [`code`] | a kernel's source, and what changed between two, as listings in colour |
 //!
@@ -16,6 +17,7 @@
 pub mod code;
 pub mod counters;
 pub mod engine;
+pub mod gpt_step;
 pub mod ladder;
 pub mod ladders;
 mod picture;

@@ -10,7 +10,8 @@
 //! | [`picture`] | an all-reduce drawn step by step, from its messages |
 //! | [`place`] | rank and world size from the environment of `torchrun`, Slurm or MPI, and where the ranks meet |
 //! | [`processes`] | ranks that are processes, on one host or several, over TCP |
-//! | `nccl` | ranks that are NVIDIA GPUs, one thread a GPU (feature `nccl`) |
+//! | `nccl` | ranks that are NVIDIA GPUs, one thread or one process a GPU (feature `nccl`) |
+//! | `peer` | an all-reduce of our own over the GPUs' memory, for small messages (feature `nccl`) |
 //!
 //! ```
 //! use gpulab_ranks::{Collectives, Op, World};
@@ -29,10 +30,14 @@ pub mod algorithms;
 mod bf16;
 pub mod collectives;
 pub mod cost;
+#[cfg(feature = "nccl")]
+mod exchange;
 mod failure;
 pub mod log;
 #[cfg(feature = "nccl")]
 pub mod nccl;
+#[cfg(feature = "nccl")]
+pub mod peer;
 pub mod picture;
 pub mod place;
 mod port;

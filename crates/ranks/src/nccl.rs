@@ -8,14 +8,19 @@
 //! names the rank where another one has failed; call it before reading a result.
 
 use crate::collectives::{Collectives, Communicator, Op};
+use crate::exchange::Exchange;
+use crate::port::Shared;
+use crate::rank::Rank;
 use gpulab::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, sys};
-use gpulab::gpu::{Buffer, Gpu};
+use gpulab::gpu::{Buffer, Gpu, Stream};
 use gpulab::places;
 use gpulab_measure::{Error, Result};
 use libloading::Library;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,11 +30,14 @@ const SUCCESS: c_int = 0;
 const IN_PROGRESS: c_int = 7;
 /// How long [`GpuRank::synchronize`] waits for the other ranks.
 const LIMIT: Duration = Duration::from_secs(10);
+/// How long NCCL has to destroy or abort a communicator.
+const END: Duration = Duration::from_secs(3);
 
 type Comm = *mut c_void;
 type Raw = *mut c_void;
 
-/// A number that NCCL knows.
+/// A number that NCCL knows. A `u16` is the bits of a `bf16` here, as in all kernels of the course; NCCL has no other number of 16
+/// bits without a sign.
 pub trait NcclElement: gpulab::launch::Element {
     /// Its `ncclDataType_t`.
     const NCCL_TYPE: c_int;
@@ -43,7 +51,7 @@ macro_rules! nccl_element {
     )*};
 }
 
-nccl_element!(i32 = 2, u32 = 3, f32 = 7, f64 = 8);
+nccl_element!(i8 = 0, u8 = 1, i32 = 2, u32 = 3, i64 = 4, u64 = 5, f32 = 7, f64 = 8, u16 = 9);
 
 /// `ncclRedOp_t`.
 fn red_op(op: Op) -> c_int {
@@ -55,12 +63,19 @@ fn red_op(op: Op) -> c_int {
     }
 }
 
+/// What the ranks of one communicator have in common: `ncclUniqueId`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct UniqueId([u32; 32]);
+
 /// NCCL's functions; nothing is used after the library is closed, as it never is.
 #[allow(clippy::type_complexity)] // as in nccl.h
 struct Functions {
     get_error_string: unsafe extern "C" fn(c_int) -> *const c_char,
     get_last_error: unsafe extern "C" fn(Comm) -> *const c_char,
     comm_init_all: unsafe extern "C" fn(*mut Comm, c_int, *const c_int) -> c_int,
+    get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
+    comm_init_rank: unsafe extern "C" fn(*mut Comm, c_int, UniqueId, c_int) -> c_int,
     comm_split: unsafe extern "C" fn(Comm, c_int, c_int, *mut Comm, *mut c_void) -> c_int,
     comm_destroy: unsafe extern "C" fn(Comm) -> c_int,
     comm_abort: unsafe extern "C" fn(Comm) -> c_int,
@@ -107,8 +122,20 @@ impl Nccl {
         Nccl::open(places::library_in(&folders, "libnccl.so").unwrap_or_else(|| PathBuf::from("libnccl.so.2")))
     }
 
+    /// Loads NCCL from that file.
+    ///
+    /// # Errors
+    /// As [`Nccl::load`].
+    pub fn from_file(path: &std::path::Path) -> Result<Nccl> {
+        Nccl::open(path.to_path_buf())
+    }
+
     fn open(path: PathBuf) -> Result<Nccl> {
-        let missing = |error: libloading::Error| Error::unsupported(format!("NCCL cannot be loaded: {error}"), INSTALL);
+        let missing = |error: libloading::Error| {
+            // The loader's own words, with the file, are the error's source.
+            let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Error::unsupported(format!("NCCL cannot be loaded: {why}"), INSTALL)
+        };
         // SAFETY: loading NCCL runs its initialisers, which ask nothing of their caller.
         let library = unsafe { Library::new(&path) }.map_err(missing)?;
         // SAFETY: the type is that of nccl.h in every version.
@@ -138,6 +165,8 @@ impl Nccl {
             get_error_string: function!("ncclGetErrorString"),
             get_last_error: function!("ncclGetLastError"),
             comm_init_all: function!("ncclCommInitAll"),
+            get_unique_id: function!("ncclGetUniqueId"),
+            comm_init_rank: function!("ncclCommInitRank"),
             comm_split: function!("ncclCommSplit"),
             comm_destroy: function!("ncclCommDestroy"),
             comm_abort: function!("ncclCommAbort"),
@@ -200,10 +229,27 @@ impl Nccl {
         let made =
             unsafe { (self.functions.comm_init_all)(comms.as_mut_ptr(), ordinals.len() as c_int, ordinals.as_ptr()) };
         self.check(std::ptr::null_mut(), "making the communicators", made)?;
-        let failed = Arc::new(Mutex::new(None));
+        let (failed, ended) = (Failed::default(), Ended::default());
+        let exchange = Arc::new(Exchange::new(gpus.len()));
         let ranks = comms.into_iter().zip(streams).zip(gpus).enumerate().map(|(rank, ((comm, stream), gpu))| {
             let (nccl, failed, gpu) = (Arc::clone(self), Arc::clone(&failed), gpu.clone());
-            GpuRank { nccl, comm: Cell::new(comm), rank, size: gpus.len(), gpu, stream, failed }
+            let (exchange, apart) = (Some(Arc::clone(&exchange)), RefCell::default());
+            let (ended, splits, number) = (Arc::clone(&ended), Arc::default(), 0);
+            GpuRank {
+                nccl,
+                comm: Cell::new(comm),
+                rank,
+                size: gpus.len(),
+                gpu,
+                stream,
+                failed,
+                apart,
+                exchange,
+                watched: None,
+                ended,
+                splits,
+                number,
+            }
         });
         let one = |rank: GpuRank| {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -219,9 +265,146 @@ impl Nccl {
             let threads: Vec<_> = ranks.map(|rank| scope.spawn(|| one(rank))).collect();
             threads.into_iter().map(|thread| thread.join().expect("panics are caught")).collect()
         });
-        match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let failed = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.end(&ended, failed.is_none());
+        match failed {
             Some(error) => Err(error),
             None => Ok(results.into_iter().flatten().collect()),
+        }
+    }
+}
+
+/// The first error of any rank of this process.
+pub(crate) type Failed = Arc<Mutex<Option<Error>>>;
+
+/// Communicators whose ranks are done with them, with the number of the split that made them. To destroy one frees memory, and waits
+/// for kernels of this process' other GPUs as well: it has to wait until nobody's kernels wait for this rank.
+type Ended = Arc<Mutex<Vec<(usize, Handle)>>>;
+
+struct Handle(Comm);
+
+// SAFETY: a communicator may be used from any thread, by one at a time; a handle is used by whoever takes it from the list.
+unsafe impl Send for Handle {}
+
+impl Nccl {
+    /// Runs `code` on the GPU of this process, as the rank that the process is: `rank` comes from [`Processes`](crate::Processes), and
+    /// all processes of its group call this. A process that dies, or whose code fails, ends the others by the connections between
+    /// them: in [`GpuRank::synchronize`], with an error that names it.
+    ///
+    /// # Errors
+    /// What `code` returns; those of the other ranks, and of NCCL.
+    pub fn join<T>(self: &Arc<Nccl>, rank: &Rank, gpu: &Gpu, code: impl FnOnce(&GpuRank) -> Result<T>) -> Result<T> {
+        let stream = gpu.cuda_stream()?;
+        let bound = stream.context().bind_to_thread();
+        bound.map_err(|error| gpulab::cuda::driver_error("choosing the GPU of a rank", error))?;
+        let mut id = UniqueId([0; 32]);
+        if Communicator::rank(rank) == 0 {
+            // SAFETY: the pointer is to a value of that size.
+            let code = unsafe { (self.functions.get_unique_id)(&raw mut id) };
+            self.check(std::ptr::null_mut(), "making the name of a communicator", code)?;
+        }
+        rank.broadcast(&mut id.0[..], 0)?;
+        // NCCL waits for all ranks and does not see one fail: each has to be here, with its GPU.
+        rank.barrier()?;
+        let (me, size, shared) = (Communicator::rank(rank), Communicator::size(rank), rank.shared());
+        let comm = self.joined(id, me, size, &stream, &|| {
+            shared.failed().map_or(Ok(()), |(_, _, what, fix)| Err(Error::invalid(what, fix)))
+        })?;
+        let ended = Ended::default();
+        let on_gpu = GpuRank {
+            nccl: Arc::clone(self),
+            comm: Cell::new(comm),
+            rank: me,
+            size,
+            gpu: gpu.clone(),
+            stream,
+            failed: Failed::default(),
+            apart: RefCell::default(),
+            exchange: None,
+            watched: Some(shared),
+            ended: Arc::clone(&ended),
+            splits: Arc::default(),
+            number: 0,
+        };
+        let outcome = code(&on_gpu).and_then(|result| {
+            on_gpu.synchronize()?;
+            // Nobody frees what another one still reads.
+            rank.barrier().map(|()| result)
+        });
+        if outcome.is_err() {
+            on_gpu.abort();
+        }
+        drop(on_gpu);
+        self.end(&ended, outcome.is_ok());
+        outcome
+    }
+
+    /// Takes a rank's place, in a thread of its own: where another rank fails meanwhile, that thread is left alone.
+    fn joined(
+        self: &Arc<Nccl>,
+        id: UniqueId,
+        rank: usize,
+        size: usize,
+        stream: &CudaStream,
+        alive: &dyn Fn() -> Result<()>,
+    ) -> Result<Comm> {
+        let (nccl, context) = (Arc::clone(self), Arc::clone(stream.context()));
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut comm = std::ptr::null_mut();
+            let bound = context.bind_to_thread().map_err(|error| gpulab::cuda::driver_error("choosing a GPU", error));
+            let joined = bound.and_then(|()| {
+                // SAFETY: the pointer is to a communicator's place.
+                let code = unsafe { (nccl.functions.comm_init_rank)(&raw mut comm, size as c_int, id, rank as c_int) };
+                nccl.check(std::ptr::null_mut(), "joining a communicator", code)
+            });
+            // Whoever waited may have gone.
+            let _ = tell.send(joined.map(|()| Handle(comm)));
+        });
+        loop {
+            alive()?;
+            match told.recv_timeout(Duration::from_millis(20)) {
+                Ok(joined) => return joined.map(|handle| handle.0),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::invalid("NCCL's thread ended without a word", "see the panic's text above"));
+                }
+            }
+        }
+    }
+
+    /// Destroys communicators, those of the last split first and all of one at the same time, as they wait for each other; where
+    /// a rank has failed, each ends without the others.
+    fn end(self: &Arc<Nccl>, ended: &Ended, healthy: bool) {
+        let mut comms = std::mem::take(&mut *ended.lock().unwrap_or_else(PoisonError::into_inner));
+        comms.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+        for of_split in comms.chunk_by_mut(|a, b| a.0 == b.0) {
+            let handles =
+                of_split.iter_mut().map(|(_, handle)| Handle(std::mem::replace(&mut handle.0, std::ptr::null_mut())));
+            self.ended_within(handles.collect(), healthy);
+        }
+    }
+
+    /// Ends these communicators in threads of their own. What NCCL has not ended after a while is left alone: nobody waits for ever.
+    fn ended_within(self: &Arc<Nccl>, handles: Vec<Handle>, healthy: bool) {
+        let (tell, told) = std::sync::mpsc::channel();
+        let count = handles.len();
+        for handle in handles {
+            let (nccl, tell) = (Arc::clone(self), tell.clone());
+            std::thread::spawn(move || {
+                let handle = handle;
+                let end = if healthy { nccl.functions.comm_destroy } else { nccl.functions.comm_abort };
+                // SAFETY: nobody else has the communicator any more; an error here changes nothing.
+                unsafe { end(handle.0) };
+                // Whoever waited may have gone.
+                let _ = tell.send(());
+            });
+        }
+        let until = Instant::now() + END;
+        for _ in 0..count {
+            if told.recv_timeout(until.saturating_duration_since(Instant::now())).is_err() {
+                return;
+            }
         }
     }
 }
@@ -241,8 +424,17 @@ pub struct GpuRank {
     size: usize,
     gpu: Gpu,
     stream: Arc<CudaStream>,
-    /// The first error of any rank.
-    failed: Arc<Mutex<Option<Error>>>,
+    failed: Failed,
+    /// Where calls are queued, if not in the default stream.
+    apart: RefCell<Option<Arc<CudaStream>>>,
+    /// Where the ranks are threads of one process.
+    exchange: Option<Arc<Exchange>>,
+    /// Where they are processes: what tells whether one of them has failed.
+    watched: Option<Arc<Shared>>,
+    ended: Ended,
+    /// How many splits this rank has made, groups of groups among them, and which one made this.
+    splits: Arc<AtomicUsize>,
+    number: usize,
 }
 
 // SAFETY: a communicator may be used from any thread, by one at a time, and a `GpuRank` is not `Sync`.
@@ -256,13 +448,11 @@ impl std::fmt::Debug for GpuRank {
 
 impl Drop for GpuRank {
     fn drop(&mut self) {
-        let healthy = self.failed.lock().is_ok_and(|failed| failed.is_none());
-        if healthy && !self.comm.get().is_null() {
-            // SAFETY: the communicator is this rank's, and nobody uses it any more; an error here changes nothing.
-            unsafe { (self.nccl.functions.comm_destroy)(self.comm.get()) };
-        } else {
-            self.abort();
+        if self.alive().is_err() || std::thread::panicking() {
+            return self.abort();
         }
+        let handle = Handle(self.comm.replace(std::ptr::null_mut()));
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push((self.number, handle));
     }
 }
 
@@ -272,6 +462,29 @@ impl GpuRank {
         &self.gpu
     }
 
+    /// Queues the calls from now on in that stream, beside the launches of the default stream; with `None` again among those. A call
+    /// waits for what writes its buffers, and what uses them next waits for it.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for a stream of another GPU.
+    pub fn communicate_on(&self, stream: Option<&Stream>) -> Result<()> {
+        let stream = stream.map(|stream| Arc::clone(stream.cuda_stream()));
+        if let Some(other) = stream.as_ref().filter(|other| !Arc::ptr_eq(other.context(), self.stream.context())) {
+            let found = format!("a stream of GPU {}", other.context().ordinal());
+            return Err(Error::DeviceMismatch { expected: self.gpu.to_string(), found });
+        }
+        self.apart.replace(stream);
+        Ok(())
+    }
+
+    /// Where a call is queued now. Inside `gpu.capture` it becomes part of the graph.
+    fn queue_now(&self) -> Result<Arc<CudaStream>> {
+        match &*self.apart.borrow() {
+            Some(apart) => Ok(Arc::clone(apart)),
+            None => self.gpu.queue(),
+        }
+    }
+
     /// Waits until this rank's collectives have ended on the GPU.
     ///
     /// # Errors
@@ -279,10 +492,12 @@ impl GpuRank {
     /// communicator is then aborted, so that the GPU is free again.
     pub fn synchronize(&self) -> Result<()> {
         let begin = Instant::now();
+        let streams: Vec<_> = self.apart.borrow().iter().cloned().chain([Arc::clone(&self.stream)]).collect();
         loop {
             self.alive()?;
-            // SAFETY: the stream is alive, and its context is this thread's.
-            match unsafe { sys::cuStreamQuery(self.stream.cu_stream()) } {
+            // SAFETY: the streams are alive, and their context is this thread's.
+            let states = streams.iter().map(|stream| unsafe { sys::cuStreamQuery(stream.cu_stream()) });
+            match states.max_by_key(|state| *state as u32).unwrap_or(sys::CUresult::CUDA_SUCCESS) {
                 sys::CUresult::CUDA_SUCCESS => return Ok(()),
                 sys::CUresult::CUDA_ERROR_NOT_READY => {}
                 error => {
@@ -308,12 +523,60 @@ impl GpuRank {
         }
     }
 
+    /// Adds a range of a buffer up over all ranks, in place, as `ncclAllReduce` does, and does not tell the buffer: launches that use
+    /// its other elements neither wait for the call nor does the call wait for them. It waits for what was launched on the default
+    /// stream by now. So gradients that are ready are added up while a backward pass writes the next ones of the same buffer.
+    ///
+    /// # Safety
+    /// Until [`GpuRank::join`] nothing that is launched may write the range, or read it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range that the buffer does not have; those of NCCL.
+    pub unsafe fn all_reduce_part<T: NcclElement>(
+        &self,
+        data: &mut Buffer<T>,
+        range: std::ops::Range<usize>,
+        op: Op,
+    ) -> Result<()> {
+        let len = data.len();
+        let (mut view, stream) = (data.as_cuda_mut()?, self.queue_now()?);
+        let Some(mut part) = view.try_slice_mut(range.clone()) else {
+            return Err(Error::invalid(format!("elements {range:?} of {len}"), "give a range of the buffer"));
+        };
+        let count = part.len();
+        self.after_launches(&stream)?;
+        let (at, told) = part.device_ptr_mut(&stream);
+        // Dropped, it would make the next launch that uses the buffer wait for this call.
+        std::mem::forget(told);
+        self.queue("an all-reduce of a part", |nccl, comm, stream| {
+            // SAFETY: so many numbers of that type lie at the address, and the caller keeps others away from them.
+            unsafe { (nccl.all_reduce)(at as _, at as _, count, T::NCCL_TYPE, red_op(op), comm, stream) }
+        })
+    }
+
+    fn after_launches(&self, stream: &CudaStream) -> Result<()> {
+        stream.join(&self.stream).map_err(|error| gpulab::cuda::driver_error("waiting for the launches before", error))
+    }
+
+    /// What is launched next on the default stream waits for the calls that were queued in a stream of their own.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn join(&self) -> Result<()> {
+        let apart = self.apart.borrow();
+        let joined = apart.as_ref().map_or(Ok(()), |apart| self.stream.join(apart));
+        joined.map_err(|error| gpulab::cuda::driver_error("waiting for collectives", error))
+    }
+
     fn bind(&self) -> Result<()> {
         let bound = self.stream.context().bind_to_thread();
         bound.map_err(|error| gpulab::cuda::driver_error("choosing the GPU of a rank", error))
     }
 
-    fn alive(&self) -> Result<()> {
+    pub(crate) fn alive(&self) -> Result<()> {
+        if let Some((_, _, what, fix)) = self.watched.as_ref().and_then(|shared| shared.failed()) {
+            return Err(Error::invalid(what, fix));
+        }
         match &*self.failed.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error.clone()),
             None if self.comm.get().is_null() => Err(Error::invalid("this rank was ended", "run the cell again")),
@@ -334,16 +597,26 @@ impl GpuRank {
     fn abort(&self) {
         let comm = self.comm.replace(std::ptr::null_mut());
         if !comm.is_null() {
-            // SAFETY: the communicator is this rank's, and is not used again.
-            unsafe { (self.nccl.functions.comm_abort)(comm) };
+            self.nccl.ended_within(vec![Handle(comm)], false);
         }
     }
 
     /// Queues one call.
     fn queue(&self, during: &str, call: impl FnOnce(&Functions, Comm, sys::CUstream) -> c_int) -> Result<()> {
         self.alive()?;
-        let (comm, stream) = (self.comm.get(), self.stream.cu_stream());
-        self.nccl.check(comm, during, call(&self.nccl.functions, comm, stream))
+        let (comm, stream) = (self.comm.get(), self.queue_now()?);
+        self.nccl.check(comm, during, call(&self.nccl.functions, comm, stream.cu_stream()))
+    }
+
+    /// Gives what each rank gave, in their order. For ranks that are threads of one process; the host waits for all of them.
+    pub(crate) fn exchanged<T: Clone + Send + Sync + 'static>(&self, what: T) -> Result<Vec<T>> {
+        let exchange = self.exchange.as_ref().ok_or_else(|| {
+            Error::unsupported(
+                "the ranks are processes, and this needs the addresses of all GPUs in one",
+                "run them as threads, with `nccl.run`; NCCL's collectives do without",
+            )
+        })?;
+        exchange.gather(self.rank, what, &|| self.alive())
     }
 
     fn peer(&self, rank: usize) -> Result<c_int> {
@@ -392,8 +665,33 @@ impl Communicator for GpuRank {
         };
         self.nccl.check(comm, "reading a communicator", code)?;
         let (nccl, failed) = (Arc::clone(&self.nccl), Arc::clone(&self.failed));
-        let (gpu, stream) = (self.gpu.clone(), Arc::clone(&self.stream));
-        Ok(GpuRank { nccl, comm: Cell::new(comm), rank: rank as usize, size: size as usize, gpu, stream, failed })
+        let (gpu, stream, watched) = (self.gpu.clone(), Arc::clone(&self.stream), self.watched.clone());
+        let (rank, size, apart) = (rank as usize, size as usize, self.apart.clone());
+        let (ended, splits) = (Arc::clone(&self.ended), Arc::clone(&self.splits));
+        let number = 1 + splits.fetch_add(1, Ordering::Relaxed);
+        let exchange = match &self.exchange {
+            None => None,
+            // That of the first rank of this colour.
+            Some(_) => {
+                let all = self.exchanged((color, Arc::new(Exchange::new(size))))?;
+                all.into_iter().find(|(theirs, _)| *theirs == color).map(|(_, exchange)| exchange)
+            }
+        };
+        Ok(GpuRank {
+            nccl,
+            comm: Cell::new(comm),
+            rank,
+            size,
+            gpu,
+            stream,
+            failed,
+            apart,
+            exchange,
+            watched,
+            ended,
+            splits,
+            number,
+        })
     }
 }
 
@@ -402,8 +700,8 @@ impl Communicator for GpuRank {
 impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
     fn all_reduce(&self, data: &mut Buffer<T>, op: Op) -> Result<()> {
         let count = data.len();
-        let mut view = data.as_cuda_mut()?;
-        let (at, _guard) = view.device_ptr_mut(&self.stream);
+        let (mut view, stream) = (data.as_cuda_mut()?, self.queue_now()?);
+        let (at, _guard) = view.device_ptr_mut(&stream);
         self.queue("an all-reduce", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address, and in place is allowed.
             unsafe { (nccl.all_reduce)(at as _, at as _, count, T::NCCL_TYPE, red_op(op), comm, stream) }
@@ -413,8 +711,8 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
     fn reduce_scatter(&self, data: &Buffer<T>, own: &mut Buffer<T>, op: Op) -> Result<()> {
         let count = own.len();
         same_length("reduce_scatter: the data of all ranks together", count * self.size, data.len())?;
-        let (from, mut to) = (data.as_cuda()?, own.as_cuda_mut()?);
-        let ((from, _read), (to, _write)) = (from.device_ptr(&self.stream), to.device_ptr_mut(&self.stream));
+        let (from, mut to, stream) = (data.as_cuda()?, own.as_cuda_mut()?, self.queue_now()?);
+        let ((from, _read), (to, _write)) = (from.device_ptr(&stream), to.device_ptr_mut(&stream));
         self.queue("a reduce-scatter", |nccl, comm, stream| {
             // SAFETY: the lengths were compared.
             unsafe { (nccl.reduce_scatter)(from as _, to as _, count, T::NCCL_TYPE, red_op(op), comm, stream) }
@@ -424,8 +722,8 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
     fn all_gather(&self, own: &Buffer<T>, all: &mut Buffer<T>) -> Result<()> {
         let count = own.len();
         same_length("all_gather: room for the data of all ranks", count * self.size, all.len())?;
-        let (from, mut to) = (own.as_cuda()?, all.as_cuda_mut()?);
-        let ((from, _read), (to, _write)) = (from.device_ptr(&self.stream), to.device_ptr_mut(&self.stream));
+        let (from, mut to, stream) = (own.as_cuda()?, all.as_cuda_mut()?, self.queue_now()?);
+        let ((from, _read), (to, _write)) = (from.device_ptr(&stream), to.device_ptr_mut(&stream));
         self.queue("an all-gather", |nccl, comm, stream| {
             // SAFETY: the lengths were compared.
             unsafe { (nccl.all_gather)(from as _, to as _, count, T::NCCL_TYPE, comm, stream) }
@@ -434,8 +732,8 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
 
     fn broadcast(&self, data: &mut Buffer<T>, root: usize) -> Result<()> {
         let (count, root) = (data.len(), self.peer(root)?);
-        let mut view = data.as_cuda_mut()?;
-        let (at, _guard) = view.device_ptr_mut(&self.stream);
+        let (mut view, stream) = (data.as_cuda_mut()?, self.queue_now()?);
+        let (at, _guard) = view.device_ptr_mut(&stream);
         self.queue("a broadcast", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address, and in place is allowed.
             unsafe { (nccl.broadcast)(at as _, at as _, count, T::NCCL_TYPE, root, comm, stream) }
@@ -444,7 +742,8 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
 
     fn send(&self, data: &Buffer<T>, to: usize) -> Result<()> {
         let (count, to, view) = (data.len(), self.peer(to)?, data.as_cuda()?);
-        let (at, _guard) = view.device_ptr(&self.stream);
+        let stream = self.queue_now()?;
+        let (at, _guard) = view.device_ptr(&stream);
         self.queue("a send", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address.
             unsafe { (nccl.send)(at as _, count, T::NCCL_TYPE, to, comm, stream) }
@@ -453,7 +752,8 @@ impl<T: NcclElement> Collectives<Buffer<T>> for GpuRank {
 
     fn recv(&self, data: &mut Buffer<T>, from: usize) -> Result<()> {
         let (count, from, mut view) = (data.len(), self.peer(from)?, data.as_cuda_mut()?);
-        let (at, _guard) = view.device_ptr_mut(&self.stream);
+        let stream = self.queue_now()?;
+        let (at, _guard) = view.device_ptr_mut(&stream);
         self.queue("a receive", |nccl, comm, stream| {
             // SAFETY: so many numbers of that type lie at the address.
             unsafe { (nccl.recv)(at as _, count, T::NCCL_TYPE, from, comm, stream) }

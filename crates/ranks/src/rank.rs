@@ -33,6 +33,12 @@ impl Rank {
         Rank { shared, group, me, collectives: Rc::default(), messages: Rc::default(), by: Algorithm::default() }
     }
 
+    /// What tells whether the world has failed.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     /// This rank's number in its group, from 0.
     pub fn rank(&self) -> usize {
         self.me

@@ -68,7 +68,7 @@ pub use error::{SimulatorError, SourceLine};
 pub use finding::{Finding, Kind, Other};
 pub use launch::{Arg, Attributes, Launch, MULTIPROCESSORS};
 pub use module::{KernelInfo, PtxModule, Survey, survey};
-pub use report::Report;
+pub use report::{Report, UnevenLoop};
 pub use tensor_map::{Swizzle, TmaDescriptor};
 pub use traffic::lanes_at_once;
 pub use watch::{AccessKind, Space, WarpAccess, WatchedWarp};

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Random, download, module, upload};
-use warpsim::{Arg, Device, Finding, Kind, Launch};
+use warpsim::{Arg, Device, Finding, Kind, Launch, PtxModule};
 
 const BLOCKS: u32 = 5;
 const THREADS: u32 = 64;
@@ -129,4 +129,56 @@ fn the_longest_warp_is_counted() {
     let report = device.launch(&module("vector_add"), "vector_add", Launch::linear(32, 128), &args).expect("it runs");
     let warps = 4096 / 32;
     assert_eq!(report.longest_warp * warps, report.counters.warp_instructions);
+}
+
+/// `lanes` threads sum every `lanes`th of `n` numbers; the loop is not unrolled.
+const STRIDED: &str = r#"
+.version 8.0
+.target sm_80
+.address_size 64
+.file 1 "strided.cu"
+.visible .entry strided(.param .u64 in, .param .u64 out, .param .u32 n)
+{
+    .reg .pred %p<3>; .reg .b32 %r<6>; .reg .b64 %d<6>; .reg .f32 %f<3>;
+    ld.param.u64 %d1, [in];
+    ld.param.u64 %d2, [out];
+    ld.param.u32 %r1, [n];
+    cvta.to.global.u64 %d1, %d1;
+    cvta.to.global.u64 %d2, %d2;
+    mov.u32 %r2, %tid.x;
+    mov.u32 %r3, %r2;
+    mov.f32 %f1, 0f00000000;
+LOOP:
+    .loc 1 5 1
+    mul.wide.u32 %d3, %r3, 4;
+    add.s64 %d3, %d1, %d3;
+    ld.global.f32 %f2, [%d3];
+    add.f32 %f1, %f1, %f2;
+    .loc 1 4 1
+    add.s32 %r3, %r3, 32;
+    setp.lt.u32 %p1, %r3, %r1;
+    @%p1 bra LOOP;
+    .loc 1 7 1
+    mul.wide.u32 %d4, %r2, 4;
+    add.s64 %d4, %d2, %d4;
+    st.global.f32 [%d4], %f1;
+    ret;
+}
+"#;
+
+#[test]
+fn a_loop_that_lanes_leave_unevenly_is_told() {
+    let module = PtxModule::load(STRIDED).expect("it is PTX");
+    let run = |n: usize| {
+        let mut device = Device::new();
+        let data = upload(&mut device, &vec![1.0; n]);
+        let out = upload(&mut device, &[0.0; 32]);
+        let args = [Arg::Pointer(data), Arg::Pointer(out), Arg::I32(n as i32)];
+        device.launch(&module, "strided", Launch::linear(1, 32), &args).expect("it runs")
+    };
+    assert_eq!(run(4 * 32).uneven_loops, [], "all lanes make 4 rounds");
+    let report = run(4 * 32 + 7);
+    let [found] = report.uneven_loops.as_slice() else { panic!("{:?}", report.uneven_loops) };
+    assert_eq!(found.source.as_ref().map(|at| at.line), Some(4));
+    assert_eq!(found.accesses.iter().map(|at| at.line).collect::<Vec<_>>(), [5]);
 }

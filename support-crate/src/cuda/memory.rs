@@ -71,9 +71,11 @@ impl CudaGpu {
         self.outside_capture("an allocation", "allocate before `gpu.capture`, and let the work use what is there")?;
         // An allocation of nothing is an error to the driver; an empty buffer is none to a reader.
         // SAFETY: bytes are valid whatever they hold.
-        unsafe { self.stream.alloc::<u8>(bytes.max(1)) }
-            .map(CudaMemory::from)
-            .map_err(|error| self.allocation_error(bytes as u64, error))
+        let allocated = unsafe { self.stream.alloc::<u8>(bytes.max(1)) };
+        let mut slice = allocated.map_err(|error| self.allocation_error(bytes as u64, error))?;
+        // Another stream that is the first to write waits for this one: what held the memory before may still be read here.
+        drop(slice.device_ptr_mut(&self.stream));
+        Ok(CudaMemory::from(slice))
     }
 
     /// Sets every byte to `value`, in the stream's order.
@@ -193,22 +195,26 @@ impl CudaTensorMap {
 
 impl CudaGpu {
     /// A row-major matrix, or a stack of them (its sides from the slowest to the fastest), fetched in boxes of `box_rows`
-    /// rows of 128 bytes of one matrix; the caller has checked sizes and alignment.
+    /// rows of 128 bytes of one matrix, of which it is given so many columns, some bytes from a row's start; the caller has
+    /// checked sizes and alignment.
     pub(crate) fn tensor_map(
         &self,
         matrix: &CudaSlice<u8>,
         element: ElementType,
         sides: &[usize],
+        (offset, columns): (usize, usize),
         box_rows: u32,
     ) -> Result<CudaTensorMap> {
         let (pointer, _order) = matrix.device_ptr(&self.stream);
-        let sizes: Vec<u64> = sides.iter().rev().map(|&side| side as u64).collect();
+        let pointer = pointer + offset as u64;
+        let mut sizes: Vec<u64> = sides.iter().rev().map(|&side| side as u64).collect();
         // From one row, and from one matrix, to the next.
         let steps = sizes.iter().scan(element.bytes() as u64, |bytes, &side| {
             *bytes *= side;
             Some(*bytes)
         });
         let steps: Vec<u64> = steps.take(sizes.len() - 1).collect();
+        sizes[0] = columns as u64;
         let mut in_box = vec![1_u32; sizes.len()];
         in_box[..2].copy_from_slice(&[(BOX_ROW / element.bytes()) as u32, box_rows]);
         let each = vec![1_u32; sizes.len()];

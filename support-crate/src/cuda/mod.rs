@@ -5,6 +5,7 @@
 
 mod compile;
 mod cublas;
+mod cublas_lt;
 mod graph;
 mod kernel;
 mod memory;
@@ -13,6 +14,7 @@ mod open;
 pub(crate) use compile::COMPILER_OPTIONS;
 pub use compile::{compile_to_ptx, nvrtc_version, supported_architectures};
 pub(crate) use cublas::CudaCublas;
+pub(crate) use cublas_lt::{CudaCublasLt, CudaProduct};
 pub(crate) use graph::CudaGraph;
 pub(crate) use kernel::{CudaKernel, CudaLibrary, too_many_blocks};
 pub(crate) use memory::{BOX_ROW, CudaMemory, CudaPinned, is_pinned};

@@ -237,6 +237,8 @@ pub(crate) enum Library {
     Nvrtc,
     /// `libcublas`.
     Cublas,
+    /// `libcublasLt`.
+    CublasLt,
 }
 
 impl Library {
@@ -259,6 +261,7 @@ impl Library {
                 Library::Driver => cudarc::driver::sys::is_culib_present(),
                 Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
                 Library::Cublas => cudarc::cublas::sys::is_culib_present(),
+                Library::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
             }
         }
     }

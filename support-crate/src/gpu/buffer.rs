@@ -206,9 +206,12 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// [`Error::Unsupported`] for a buffer on another GPU than NVIDIA's.
     pub fn as_cuda(&self) -> Result<CudaView<'_, T>> {
-        match &self.memory {
-            // SAFETY: an element is a plain number, for which every bit pattern is valid.
-            Memory::Cuda(memory) => Ok(unsafe { memory.transmute(self.len) }.expect("a buffer has its elements")),
+        match (&self.memory, &self.gpu) {
+            (Memory::Cuda(memory), Gpu::Cuda(gpu)) => {
+                gpu.uses([memory]);
+                // SAFETY: an element is a plain number, for which every bit pattern is valid.
+                Ok(unsafe { memory.transmute(self.len) }.expect("a buffer has its elements"))
+            }
             _ => Err(self.gpu.no_cuda()),
         }
     }
@@ -218,9 +221,12 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// [`Error::Unsupported`] for a buffer on another GPU than NVIDIA's.
     pub fn as_cuda_mut(&mut self) -> Result<CudaViewMut<'_, T>> {
-        match &mut self.memory {
-            // SAFETY: an element is a plain number, for which every bit pattern is valid.
-            Memory::Cuda(memory) => Ok(unsafe { memory.transmute_mut(self.len) }.expect("a buffer has its elements")),
+        match (&mut self.memory, &self.gpu) {
+            (Memory::Cuda(memory), Gpu::Cuda(gpu)) => {
+                gpu.uses([&*memory]);
+                // SAFETY: an element is a plain number, for which every bit pattern is valid.
+                Ok(unsafe { memory.transmute_mut(self.len) }.expect("a buffer has its elements"))
+            }
             _ => Err(self.gpu.no_cuda()),
         }
     }

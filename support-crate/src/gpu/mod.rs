@@ -4,6 +4,7 @@
 
 mod buffer;
 mod cublas;
+mod cublas_lt;
 mod kernel;
 mod open;
 mod stream;
@@ -12,6 +13,7 @@ mod tensor_map;
 pub use crate::measurement::KernelResources;
 pub use buffer::{Buffer, Pinned};
 pub use cublas::Cublas;
+pub use cublas_lt::{CublasLt, LtEpilogue, LtExtra, LtProduct, LtShape, Within, WithinMut};
 pub use kernel::{Args, Kernel, KernelArg, Module};
 pub use open::Gpu;
 pub use stream::{Event, Graph, Stream, TimedWork};

@@ -125,6 +125,15 @@ impl Gpu {
         Ok(self.cuda()?.stream.clone())
     }
 
+    /// The stream on which a launch would go now: the default stream or, inside [`Gpu::capture`], the one that is captured. For calls
+    /// of other libraries that shall become part of the graph; what they use must live as long as that.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on other GPUs than NVIDIA's.
+    pub fn queue(&self) -> Result<Arc<CudaStream>> {
+        Ok(self.cuda()?.queue())
+    }
+
     pub(super) fn cuda(&self) -> Result<&CudaGpu> {
         match self {
             Gpu::Cuda(gpu) => Ok(gpu),

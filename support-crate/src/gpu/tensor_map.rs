@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::launch::{ArgType, Bytes, Element};
 use crate::sim::needs_hardware;
 use std::fmt;
+use std::ops::Range;
 
 /// A row-major matrix in device memory, described to the copy engine (`cuTensorMapEncodeTiled`): it moves boxes of
 /// `box_rows` rows of 128 bytes to and from shared memory, and swizzles them on the way (128 bytes). What lies beyond the
@@ -23,6 +24,8 @@ pub struct TensorMap<'a> {
 enum Mapped<'a> {
     Read(&'a Memory),
     Written(&'a mut Memory),
+    /// Written as a part of what another map of the same launch stands for.
+    WithAnother,
 }
 
 impl fmt::Debug for TensorMap<'_> {
@@ -69,6 +72,39 @@ impl<'a> TensorMap<'a> {
         Ok(TensorMap { map, memory: Mapped::Written(&mut stack.memory), gpu: &stack.gpu })
     }
 
+    /// The stack that some columns of a stack of wider matrices (how many, rows, columns) are, for reading.
+    ///
+    /// # Errors
+    /// As [`TensorMap::new`], and [`Error::Invalid`] for columns that there are not, or that begin within 16 bytes.
+    pub fn of_columns<T: Element>(
+        stack: &'a Buffer<T>,
+        (matrices, rows, columns): (usize, usize, usize),
+        taken: Range<usize>,
+        box_rows: u32,
+    ) -> Result<TensorMap<'a>> {
+        let map = describe_columns(stack, &[matrices, rows, columns], taken, box_rows)?;
+        Ok(TensorMap { map, memory: Mapped::Read(&stack.memory), gpu: &stack.gpu })
+    }
+
+    /// Several such parts of one stack, all to be written by the same launch: the first one stands for the memory of all.
+    ///
+    /// # Errors
+    /// As [`TensorMap::of_columns`].
+    pub fn of_written_columns<T: Element, const N: usize>(
+        stack: &'a mut Buffer<T>,
+        (matrices, rows, columns): (usize, usize, usize),
+        taken: [Range<usize>; N],
+        box_rows: u32,
+    ) -> Result<[TensorMap<'a>; N]> {
+        let maps = taken.map(|taken| describe_columns(stack, &[matrices, rows, columns], taken, box_rows));
+        let mut whole = Some(&mut stack.memory);
+        let maps = maps.map(|map| {
+            let memory = whole.take().map_or(Mapped::WithAnother, Mapped::Written);
+            Ok(TensorMap { map: map?, memory, gpu: &stack.gpu })
+        });
+        all(maps)
+    }
+
     /// For writing.
     ///
     /// # Errors
@@ -84,7 +120,7 @@ impl<'a> TensorMap<'a> {
     }
 
     pub(super) fn kind(&self, mutable: bool) -> ArgType {
-        ArgType::TensorMap { written: matches!(self.memory, Mapped::Written(_)), mutable }
+        ArgType::TensorMap { written: !matches!(self.memory, Mapped::Read(_)), mutable }
     }
 
     pub(super) fn bytes(&self) -> Bytes {
@@ -92,29 +128,54 @@ impl<'a> TensorMap<'a> {
     }
 
     /// The matrix's memory, as a launch with `&map` uses it.
-    pub(super) fn lend(&self) -> Lent<'_> {
+    pub(super) fn lend(&self) -> Option<Lent<'_>> {
         match &self.memory {
-            Mapped::Read(memory) => Lent::Read(memory, self.gpu),
-            Mapped::Written(memory) => Lent::Read(memory, self.gpu),
+            Mapped::Read(memory) => Some(Lent::Read(memory, self.gpu)),
+            Mapped::Written(memory) => Some(Lent::Read(memory, self.gpu)),
+            Mapped::WithAnother => None,
         }
     }
 
     /// As a launch with `&mut map` uses it.
-    pub(super) fn lend_mut(&mut self) -> Lent<'_> {
+    pub(super) fn lend_mut(&mut self) -> Option<Lent<'_>> {
         match &mut self.memory {
-            Mapped::Read(memory) => Lent::Read(memory, self.gpu),
-            Mapped::Written(memory) => Lent::Write(memory, self.gpu),
+            Mapped::Read(memory) => Some(Lent::Read(memory, self.gpu)),
+            Mapped::Written(memory) => Some(Lent::Write(memory, self.gpu)),
+            Mapped::WithAnother => None,
         }
     }
 }
 
 /// Sides from the slowest to the fastest.
 fn describe<T: Element>(matrix: &Buffer<T>, sides: &[usize], box_rows: u32) -> Result<[u64; 16]> {
+    let columns = *sides.last().expect("a matrix has sides");
+    describe_columns(matrix, sides, 0..columns, box_rows)
+}
+
+/// All of them, or the first failure.
+fn all<'a, const N: usize>(maps: [Result<TensorMap<'a>>; N]) -> Result<[TensorMap<'a>; N]> {
+    let maps = maps.into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(maps.try_into().unwrap_or_else(|_| unreachable!("as many as there were")))
+}
+
+fn describe_columns<T: Element>(
+    matrix: &Buffer<T>,
+    sides: &[usize],
+    taken: Range<usize>,
+    box_rows: u32,
+) -> Result<[u64; 16]> {
     let (columns, above) = sides.split_last().expect("a matrix has sides");
     let rows = above.iter().try_fold(1_usize, |rows, &side| rows.checked_mul(side)).unwrap_or(usize::MAX);
     check::<T>(matrix.len(), rows, *columns, box_rows)?;
+    let offset = taken.start * size_of::<T>();
+    if taken.is_empty() || taken.end > *columns || !offset.is_multiple_of(16) {
+        return Err(Error::invalid(
+            format!("columns {} to {} of {columns}", taken.start, taken.end),
+            "take columns that there are, from a multiple of 16 bytes on",
+        ));
+    }
     if let Memory::Simulated(memory) = &matrix.memory {
-        return memory.tensor_map(size_of::<T>(), sides, box_rows);
+        return memory.tensor_map(size_of::<T>(), sides, (offset, taken.len()), box_rows);
     }
     let (Memory::Cuda(memory), Gpu::Cuda(gpu)) = (&matrix.memory, &matrix.gpu) else {
         return Err(needs_hardware(
@@ -128,7 +189,7 @@ fn describe<T: Element>(matrix: &Buffer<T>, sides: &[usize], box_rows: u32) -> R
             fix: "use a kernel that loads its tiles itself, such as `matmul_bf16/04_swizzle`".to_string(),
         });
     }
-    Ok(*gpu.tensor_map(memory, T::TYPE, sides, box_rows)?.words())
+    Ok(*gpu.tensor_map(memory, T::TYPE, sides, (offset, taken.len()), box_rows)?.words())
 }
 
 /// What the engine asks for: whole rows, 16-byte boundaries, boxes of at most 256 rows.
@@ -156,14 +217,14 @@ fn check<T: Element>(len: usize, rows: usize, columns: usize, box_rows: u32) -> 
 impl sealed::Sealed for &TensorMap<'_> {}
 impl<'a> KernelArg<'a> for &'a TensorMap<'_> {
     fn into_raw(self) -> RawArg<'a> {
-        RawArg { kind: self.kind(false), bytes: Some(self.bytes()), memory: Some(self.lend()) }
+        RawArg { kind: self.kind(false), bytes: Some(self.bytes()), memory: self.lend() }
     }
 }
 
 impl sealed::Sealed for &mut TensorMap<'_> {}
 impl<'a> KernelArg<'a> for &'a mut TensorMap<'_> {
     fn into_raw(self) -> RawArg<'a> {
-        RawArg { kind: self.kind(true), bytes: Some(self.bytes()), memory: Some(self.lend_mut()) }
+        RawArg { kind: self.kind(true), bytes: Some(self.bytes()), memory: self.lend_mut() }
     }
 }
 
@@ -189,6 +250,12 @@ mod tests {
         }
         let gpu = Gpu::simulated().unwrap();
         assert!(TensorMap::new(&gpu.zeros::<u16>(64).unwrap(), 8, 8, 8).is_ok());
+        let wide = gpu.zeros::<u16>(2 * 4 * 24).unwrap();
+        assert!(TensorMap::of_columns(&wide, (2, 4, 24), 8..24, 4).is_ok());
+        for (taken, text) in [(4..12, "columns 4 to 12 of 24"), (8..25, "8 to 25"), (8..8, "8 to 8")] {
+            let message = TensorMap::of_columns(&wide, (2, 4, 24), taken, 4).unwrap_err().to_string();
+            assert!(message.contains(text) && message.contains("\nnext: "), "{message}");
+        }
     }
 
     #[test]

@@ -165,18 +165,31 @@ impl SimMemory {
 
     /// A matrix, or a stack of them (its sides from the slowest to the fastest), as the simulated copy engine takes it: in
     /// boxes of rows of 128 bytes, swizzled.
-    pub(crate) fn tensor_map(&self, element: usize, sides: &[usize], box_rows: u32) -> Result<[u64; 16]> {
-        let sizes: Vec<u64> = sides.iter().rev().map(|&side| side as u64).collect();
+    pub(crate) fn tensor_map(
+        &self,
+        element: usize,
+        sides: &[usize],
+        (offset, columns): (usize, usize),
+        box_rows: u32,
+    ) -> Result<[u64; 16]> {
+        let mut sizes: Vec<u64> = sides.iter().rev().map(|&side| side as u64).collect();
         let steps = sizes.iter().scan(element as u64, |bytes, &side| {
             *bytes *= side;
             Some(*bytes)
         });
         let strides = steps.take(sizes.len() - 1).collect();
+        sizes[0] = columns as u64;
         let mut box_sizes = vec![1; sizes.len()];
         box_sizes[..2].copy_from_slice(&[(crate::cuda::BOX_ROW / element) as u32, box_rows]);
         let swizzle = warpsim::Swizzle::Bytes128;
-        let map =
-            warpsim::TmaDescriptor { base: self.address, element: element as u8, sizes, strides, box_sizes, swizzle };
+        let map = warpsim::TmaDescriptor {
+            base: self.address + offset as u64,
+            element: element as u8,
+            sizes,
+            strides,
+            box_sizes,
+            swizzle,
+        };
         let bytes = map.bytes().map_err(|error| refused(&error))?;
         let (words, _) = bytes.as_chunks::<8>();
         Ok(std::array::from_fn(|i| u64::from_le_bytes(words[i])))

@@ -113,6 +113,74 @@ pub const OPERATORS: &[Operator] = &[
         needs: (9, 0),
         only: true,
     },
+    // `gpt_step` puts in the constants of its model; these are of GPT-2 with 124 million parameters.
+    Operator {
+        path: "gpt_step/attention",
+        kernels: &["flash_attention"],
+        defines: &[
+            ("HEADS", 12),
+            ("HEAD", 64),
+            ("KEYS", 128),
+            ("GROUPS", 3),
+            ("STAGES", 2),
+            ("REGISTERS", 160),
+            ("SPARE", 32),
+        ],
+        needs: (9, 0),
+        only: true,
+    },
+    Operator {
+        path: "gpt_step/attention_backward",
+        kernels: &["flash_backward", "prepare_sums", "round_dq"],
+        defines: &[
+            ("HEADS", 12),
+            ("THREADS", 256),
+            ("HEAD", 64),
+            ("KEYS", 128),
+            ("QUERIES", 128),
+            ("STAGES", 2),
+            ("REGISTERS", 240),
+            ("SPARE", 24),
+        ],
+        needs: (9, 0),
+        only: true,
+    },
+    Operator {
+        path: "gpt_step/columns",
+        kernels: &["gelu", "gelu_backward", "column_sums", "add_parts", "add_bias", "add", "add_to"],
+        defines: &[("THREADS", 256)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "gpt_step/embed_backward",
+        kernels: &["embed_backward", "position_backward"],
+        defines: &[("WIDTH", 768), ("THREADS", 256)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "gpt_step/loss",
+        kernels: &["cross_entropy"],
+        defines: &[("VOCABULARY", 50_257), ("COLUMNS", 50_304), ("THREADS", 512)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    Operator {
+        path: "gpt_step/norm",
+        kernels: &["embed_norm", "norm_rows", "add_norm", "norm_backward"],
+        defines: &[("WIDTH", 768), ("THREADS", 384)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
+    Operator { path: "gpt_step/product", kernels: &["product_bf16", "product_f32"], needs: (8, 0), ..Operator::PLAIN },
+    Operator {
+        path: "gpt_step/update",
+        kernels: &["squares", "tally", "adamw"],
+        defines: &[("THREADS", 256)],
+        needs: (8, 0),
+        ..Operator::PLAIN
+    },
     Operator {
         path: "table/compact",
         kernels: &["compact_u32", "compact_f32"],

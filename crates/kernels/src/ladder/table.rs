@@ -604,6 +604,18 @@ impl Rung {
         })
     }
 
+    /// `flash_attention/09_ping_pong` with so many warpgroups that compute.
+    pub(crate) fn with_groups(self, groups: u32) -> Rung {
+        let value = |name: &str| self.defines.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value);
+        let (head, stages) = (value("HEAD"), value("STAGES"));
+        Rung {
+            block: (groups * 128 + 128, 1),
+            tile: (groups * 64 * head, 1),
+            shared_bytes: flash_tiles(head, groups * 64, value("KEYS"), stages) + flash_barriers(stages),
+            ..self
+        }
+    }
+
     /// The same rung with another block, tile and shared memory, where constants that they follow from are changed.
     pub(crate) fn reshaped(self, constants: &[(&str, u32)]) -> Rung {
         let value = |name: &str| {

@@ -1,0 +1,100 @@
+"""PyTorch's data parallel training step of GPT-2 beside `examples/data_parallel_gpt`: DistributedDataParallel over NCCL.
+
+`torchrun --nproc-per-node gpu -m env.baselines.gpt_ddp_torch [--out gpt_ddp_torch.csv] [--seconds 60]` times 8 × 1024 tokens on each GPU, eager and
+compiled: rank 0 alone, then all ranks with their gradients averaged in buckets (`gradient_as_bucket_view`). Model, AdamW and settings are those
+of `gpt_step_torch`. A time is the slowest rank's, by CUDA events.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from env.baselines.gpt_step_torch import CONTEXT, Trainer, tokens_of
+
+BATCH, ROUNDS, CALLS = 8, 12, 4
+
+
+class Parallel(Trainer):
+    """The same model and optimizer; gradients are averaged over all ranks."""
+
+    def __init__(self, compiled: bool) -> None:
+        super().__init__(False)
+        self.call = DistributedDataParallel(self.model, gradient_as_bucket_view=True)
+        if compiled:
+            self.call = torch.compile(self.call)
+
+
+def sample(trainer: Trainer, tokens: torch.Tensor) -> float:
+    """Milliseconds of a step."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(CALLS):
+        trainer.step(tokens)
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / CALLS
+
+
+def slowest(ms: float) -> float:
+    """The largest of all ranks."""
+    one = torch.tensor([ms], device="cuda")
+    dist.all_reduce(one, op=dist.ReduceOp.MAX)
+    return one.item()
+
+
+def main() -> None:
+    """Eager, then compiled."""
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument("--out", type=Path, default=Path("gpt_ddp_torch.csv"))
+    made.add_argument("--seconds", type=float, default=60)
+    chosen = made.parse_args()
+    begin = time.time()
+    rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    ranks = dist.get_world_size()
+    torch.set_float32_matmul_precision("high")
+    rows = ["ranks,way,what,value,unit,samples,p10,p90"]
+    for compiled in (False, True):
+        if slowest(time.time() - begin) > chosen.seconds:
+            if rank == 0:
+                print("no time was left for more")
+            break
+        name = "PyTorch compiled" if compiled else "PyTorch eager"
+        tokens = tokens_of(BATCH, 100 + rank)
+        alone, shared = Trainer(compiled), Parallel(compiled)
+        for _ in range(4):
+            alone.step(tokens)
+            shared.step(tokens)
+        times: dict[str, list[float]] = {"one GPU alone": [], "data parallel": []}
+        for _ in range(ROUNDS):
+            slowest(0.0)
+            ms = sample(alone, tokens) if rank == 0 else 0.0
+            times["one GPU alone"].append(slowest(ms))
+            times["data parallel"].append(slowest(sample(shared, tokens)))
+        if rank == 0:
+            base = statistics.median(times["one GPU alone"])
+            for way, samples in times.items():
+                ms, (low, high) = statistics.median(samples), (float(np.percentile(samples, share)) for share in (10, 90))
+                rows.append(f"{ranks},{name}: {way},a step,{ms:.5f},ms,{len(samples)},{low:.5f},{high:.5f}")
+                rows.append(f"{ranks},{name}: {way},efficiency,{base / ms:.5f},of one GPU alone,1,{base / ms:.5f},{base / ms:.5f}")
+                rate = BATCH * CONTEXT * (1 if way == "one GPU alone" else ranks) / ms * 1e3
+                print(f"  {name}: {way:16} {ms:8.3f} ms {rate:9.0f} tokens/s, efficiency {base / ms:.3f}", flush=True)
+            chosen.out.write_text("\n".join(rows) + "\n", encoding="utf-8")
+        del alone, shared
+        torch.cuda.empty_cache()
+        torch._dynamo.reset()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+//! NVIDIA's matrix products with a choice of algorithms, on parts of flat buffers.
+
+use super::buffer::Memory;
+use super::{Buffer, Gpu};
+use crate::cuda::{CudaCublasLt, CudaMemory, CudaProduct};
+use crate::error::{Error, Result};
+use crate::launch::{Element, ElementType};
+use crate::sim::needs_hardware;
+use cudarc::driver::{DevicePtr, DevicePtrMut};
+use std::fmt;
+use std::sync::Arc;
+
+/// cuBLASLt on one GPU: bf16 products with sums in f32 whose algorithm the caller chooses, by timing.
+#[derive(Debug, Clone)]
+pub struct CublasLt {
+    gpu: Gpu,
+    library: Arc<CudaCublasLt>,
+}
+
+/// What is done to a result before it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LtEpilogue {
+    /// Nothing.
+    None,
+    /// A number for each column is added.
+    Bias,
+    /// The same, and then GELU (by tanh); what it was before GELU is stored too.
+    BiasGelu,
+    /// Times the derivative of GELU at what [`LtEpilogue::BiasGelu`] has stored.
+    GeluBackward,
+}
+
+/// A kind of product: `c (rows × columns) = a (rows × terms) · b (terms × columns)`, all row-major.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LtShape {
+    /// Of the result.
+    pub rows: usize,
+    /// Of the result.
+    pub columns: usize,
+    /// Products that a number of the result is a sum of.
+    pub terms: usize,
+    /// `a` is stored as `terms` rows.
+    pub a_transposed: bool,
+    /// `b` is stored as `columns` rows, as the weights of a linear layer are.
+    pub b_transposed: bool,
+    /// The result is f32, not bf16.
+    pub f32_result: bool,
+    /// The product is added to what the result holds.
+    pub adds: bool,
+    /// What else is done to it.
+    pub epilogue: LtEpilogue,
+}
+
+/// A product that is prepared, with the algorithms that the library proposes for it.
+pub struct LtProduct {
+    gpu: Gpu,
+    shape: LtShape,
+    product: CudaProduct,
+    chosen: usize,
+}
+
+impl fmt::Debug for LtProduct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LtProduct({:?}, algorithm {} of {})", self.shape, self.chosen, self.product.proposals())
+    }
+}
+
+fn cuda(memory: &Memory) -> &CudaMemory {
+    match memory {
+        Memory::Cuda(memory) => memory,
+        _ => unreachable!("checked before: all are on the one NVIDIA GPU"),
+    }
+}
+
+/// A matrix within a buffer: from that element on.
+pub type Within<'a, T> = (&'a Buffer<T>, usize);
+/// The same to be written.
+pub type WithinMut<'a, T> = (&'a mut Buffer<T>, usize);
+
+/// What an epilogue takes beside the matrices.
+#[derive(Debug, Default)]
+pub struct LtExtra<'a> {
+    /// A number for each column.
+    pub bias: Option<Within<'a, u16>>,
+    /// What is stored before GELU.
+    pub before_gelu: Option<&'a mut Buffer<u16>>,
+    /// What was stored before GELU.
+    pub gelu_of: Option<&'a Buffer<u16>>,
+}
+
+impl CublasLt {
+    /// Opens it, with 64 MiB that products pass sums through.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the library is not found, and on GPUs that are not NVIDIA's; [`Error::OutOfMemory`];
+    /// [`Error::Driver`].
+    pub fn new(gpu: &Gpu) -> Result<CublasLt> {
+        let Gpu::Cuda(cuda) = gpu else {
+            return Err(needs_hardware("there is no cuBLASLt", "run this on an NVIDIA GPU, or see the recorded run"));
+        };
+        Ok(CublasLt { gpu: gpu.clone(), library: cuda.cublas_lt()? })
+    }
+
+    /// Prepares a product, with up to `most` algorithms to choose from.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for sides that are no positive i32; [`Error::Unsupported`] where the library proposes none;
+    /// [`Error::Driver`].
+    pub fn product(&self, shape: LtShape, most: usize) -> Result<LtProduct> {
+        let LtShape { rows, columns, terms, .. } = shape;
+        if [rows, columns, terms].iter().any(|&side| side == 0 || i32::try_from(side).is_err()) {
+            return Err(Error::invalid(
+                format!("a product of {rows} × {terms} and {terms} × {columns} numbers"),
+                "give sides from 1 to 2147483647",
+            ));
+        }
+        let product = self.library.product(shape, most.max(1))?;
+        if product.proposals() == 0 {
+            return Err(Error::unsupported(
+                format!("cuBLASLt has no algorithm for {shape:?}"),
+                "use a plain epilogue, and sides that are multiples of 8",
+            ));
+        }
+        Ok(LtProduct { gpu: self.gpu.clone(), shape, product, chosen: 0 })
+    }
+}
+
+impl LtProduct {
+    /// Its shape.
+    pub fn shape(&self) -> LtShape {
+        self.shape
+    }
+
+    /// How many algorithms there are to choose from.
+    pub fn algorithms(&self) -> usize {
+        self.product.proposals()
+    }
+
+    /// Takes that algorithm from now on; the first one is the library's own choice.
+    ///
+    /// # Panics
+    /// For one that there is not.
+    pub fn choose(&mut self, algorithm: usize) {
+        assert!(
+            algorithm < self.algorithms(),
+            "there are {} algorithms\nnext: choose one below that",
+            self.algorithms()
+        );
+        self.chosen = algorithm;
+    }
+
+    /// Queues it: `c` is bf16 or f32, as the shape says.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] for a buffer that ends before its matrix, [`Error::Invalid`] where the epilogue's arrays or
+    /// the result's type are not those of the shape, [`Error::DeviceMismatch`], [`Error::Driver`].
+    pub fn queue<T: Element>(
+        &mut self,
+        a: Within<'_, u16>,
+        b: Within<'_, u16>,
+        c: WithinMut<'_, T>,
+        extra: LtExtra<'_>,
+    ) -> Result<()> {
+        let LtShape { rows, columns, terms, f32_result, epilogue, adds, .. } = self.shape;
+        let wanted = if f32_result { ElementType::F32 } else { ElementType::U16 };
+        let given = (extra.bias.is_some(), extra.before_gelu.is_some(), extra.gelu_of.is_some());
+        let needed = match epilogue {
+            LtEpilogue::None => (false, false, false),
+            LtEpilogue::Bias => (true, false, false),
+            LtEpilogue::BiasGelu => (true, true, false),
+            LtEpilogue::GeluBackward => (false, false, true),
+        };
+        if T::TYPE != wanted || given != needed {
+            let what =
+                format!("a result of {} and (bias, before GELU, GELU of) = {given:?} for {:?}", T::TYPE, self.shape);
+            return Err(Error::invalid(what, "give the arrays that the shape's epilogue takes"));
+        }
+        let ends = |what: &str, len: usize, at: usize, needed: usize| match at.checked_add(needed) {
+            Some(end) if end <= len => Ok(()),
+            _ => Err(Error::LengthMismatch {
+                what: format!("the product's `{what}`"),
+                expected: at.saturating_add(needed),
+                given: len,
+            }),
+        };
+        ends("a", a.0.len(), a.1, rows * terms)?;
+        ends("b", b.0.len(), b.1, terms * columns)?;
+        ends("c", c.0.len(), c.1, rows * columns)?;
+        if let Some(bias) = extra.bias {
+            ends("bias", bias.0.len(), bias.1, columns)?;
+        }
+        let saved = extra.before_gelu.as_ref().map(|saved| saved.len()).or(extra.gelu_of.map(Buffer::len));
+        ends("before GELU", saved.unwrap_or(usize::MAX), 0, rows * columns)?;
+        let gpus = [&a.0.gpu, &b.0.gpu, &c.0.gpu].into_iter().chain(extra.bias.map(|bias| &bias.0.gpu));
+        let aux = extra.before_gelu.as_ref().map(|saved| &saved.gpu).or(extra.gelu_of.map(|saved| &saved.gpu));
+        for other in gpus.chain(aux) {
+            if !other.same_as(&self.gpu) {
+                return Err(Error::DeviceMismatch { expected: self.gpu.to_string(), found: other.to_string() });
+            }
+        }
+        let (Gpu::Cuda(gpu), Memory::Cuda(first), Memory::Cuda(second), Memory::Cuda(out)) =
+            (&self.gpu, &a.0.memory, &b.0.memory, &mut c.0.memory)
+        else {
+            unreachable!("checked before: all are on the one NVIDIA GPU")
+        };
+        let queue = gpu.queue();
+        // The guards live until the product is queued.
+        let mut written = None;
+        let mut read = None;
+        let aux = if let Some(saved) = extra.before_gelu {
+            let Memory::Cuda(saved) = &mut saved.memory else { unreachable!("checked before: it is on this GPU") };
+            gpu.uses([&*saved]);
+            let (address, guard) = saved.device_ptr_mut(&queue);
+            written = Some(guard);
+            Some(address)
+        } else if let Some(saved) = extra.gelu_of {
+            let saved = cuda(&saved.memory);
+            gpu.uses([saved]);
+            let (address, guard) = saved.device_ptr(&queue);
+            read = Some(guard);
+            Some(address)
+        } else {
+            None
+        };
+        let bias = extra.bias.map(|(bias, at)| (cuda(&bias.memory), 2 * at));
+        let result = (out, c.1 * size_of::<T>());
+        let done =
+            self.product.queue(gpu, (self.chosen, adds), [(first, 2 * a.1), (second, 2 * b.1)], result, bias, aux);
+        drop((written, read));
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_simulated_gpu_has_no_cublas_lt() {
+        assert!(matches!(CublasLt::new(&Gpu::simulated().unwrap()), Err(Error::Unsupported { .. })));
+    }
+}
