@@ -63,7 +63,7 @@ pub fn recorded_rows(file: &str) -> Result<Vec<Row>> {
         return Ok(Vec::new());
     }
     let failed = |error: csv::Error| {
-        Error::file(&path, "read the recorded rows", &error.to_string(), "take the file as the repository has it")
+        Error::file(&path, "read the recorded rows", error.to_string(), "take the file as the repository has it")
     };
     csv::Reader::from_path(&path).map_err(failed)?.deserialize().collect::<Result<_, _>>().map_err(failed)
 }
@@ -280,8 +280,7 @@ impl Capstone {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let pair = |value: &Value| Some([value.get(0)?.as_u64()?, value.get(1)?.as_u64()?]);
-        let recorded =
-            |one: &Value| RecordedStage::new(text(&one["of"]), text(&one["what"]), &text(&one["source"]));
+        let recorded = |one: &Value| RecordedStage::new(text(&one["of"]), text(&one["what"]), &text(&one["source"]));
         let stage = |own: &Value| CapstoneStage {
             name: text(&own["name"]),
             lesson: text(&own["lesson"]),
