@@ -8,6 +8,7 @@ use gpulab::plot::Figure;
 use gpulab::results;
 use gpulab::table::{Cell, Table, show};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What one step made of the model: on this machine, and in recorded runs. What was not measured is `None`.
@@ -34,14 +35,37 @@ pub struct CapstoneStage {
 /// A recorded row of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedStage {
-    /// The model and where, such as `124M, H200`.
+    /// The model and where, such as `gpt2-124M, H200`.
     pub of: String,
-    /// Bytes that a token reads.
-    pub bytes: f64,
-    /// Tokens a second.
-    pub speed: f64,
-    /// The file, and the row in it.
+    /// What was measured, with its units.
+    pub what: String,
+    /// The file.
     pub source: String,
+}
+
+impl RecordedStage {
+    /// What the file `source` says about a model somewhere.
+    pub fn new(of: impl Into<String>, what: impl Into<String>, source: &str) -> RecordedStage {
+        RecordedStage { of: of.into(), what: what.into(), source: source.to_string() }
+    }
+}
+
+/// A row of a recorded file: its values by the names of their columns.
+pub type Row = BTreeMap<String, String>;
+
+/// The rows of a CSV file of this repository, such as `results/h200/decode_engine.csv`; none where it has not been recorded.
+///
+/// # Errors
+/// [`Error::File`] when the file is there and cannot be read.
+pub fn recorded_rows(file: &str) -> Result<Vec<Row>> {
+    let path = gpulab::repository().join(file);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let failed = |error: csv::Error| {
+        Error::file(&path, "read the recorded rows", error.to_string(), "take the file as the repository has it")
+    };
+    csv::Reader::from_path(&path).map_err(failed)?.deserialize().collect::<Result<_, _>>().map_err(failed)
 }
 
 /// One of the three kernels: the reader's text, and what a token of the model costs with it and without it.
@@ -76,7 +100,7 @@ pub struct Capstone {
 
 /// The steps that a whole capstone has, in order.
 pub const STAGES: [&str; 8] =
-    ["train, here", "train, to the end", "KV cache", "tune", "quantize", "prune", "export", "serve"];
+    ["first steps, here", "trained, shipped", "KV cache", "tune", "quantize", "prune", "export", "serve"];
 
 /// Points, one line each: for what, how many of how many, and why not more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,36 +149,34 @@ impl Capstone {
     }
 
     fn table(&self) -> Table {
-        let mut shapes: Vec<&str> = Vec::new();
-        for one in self.stages.iter().flat_map(|stage| &stage.recorded) {
-            if !shapes.contains(&one.of.as_str()) {
-                shapes.push(&one.of);
-            }
-        }
         let said = |value: Option<f64>| Cell::of(value.map_or("–".to_string(), figures));
         let row = |stage: &CapstoneStage| {
             let name = Cell::of(format!("{} ({})", stage.name, stage.lesson));
             let mega = stage.bytes.map(|bytes| bytes / 1e6);
             let mut cells = vec![name];
             cells.extend([stage.nats, stage.task, mega, stage.speed, stage.seconds].map(said));
-            cells.extend(shapes.iter().map(|shape| {
-                let one = stage.recorded.iter().find(|one| one.of == *shape);
-                Cell::of(one.map_or("not recorded".to_string(), |one| {
-                    format!("{} at {} MB", figures(one.speed), figures(one.bytes / 1e6))
-                }))
-            }));
             cells
         };
         let heads = ["step (lesson)", "nats a byte", "task %", "MB", "tokens/s", "seconds"].map(str::to_string);
-        let mut notes = vec![format!("the first columns: measured on {}", self.machine)];
-        let mut sources: Vec<&str> = self.stages.iter().flat_map(|s| &s.recorded).map(|r| r.source.as_str()).collect();
-        sources.sort_unstable();
-        sources.dedup();
-        notes.extend(sources.iter().map(|source| format!("recorded: {source}")));
+        let notes = vec![format!("measured on {}", self.machine)];
+        Table { heads: heads.to_vec(), rows: self.stages.iter().map(row).collect(), notes, ..Table::default() }
+    }
+
+    /// What recorded runs say about the steps so far, as it shows itself in a notebook.
+    pub fn show_recorded(&self) {
+        self.recorded_table().show();
+    }
+
+    fn recorded_table(&self) -> Table {
+        let none = RecordedStage::new("–", "not recorded", "");
+        let rows = self.stages.iter().flat_map(|stage| {
+            let found = if stage.recorded.is_empty() { std::slice::from_ref(&none) } else { stage.recorded.as_slice() };
+            found.iter().map(|one| vec![stage.name.clone(), one.of.clone(), one.what.clone(), one.source.clone()])
+        });
         Table {
-            heads: heads.into_iter().chain(shapes.iter().map(|shape| format!("{shape}: tokens/s"))).collect(),
-            rows: self.stages.iter().map(row).collect(),
-            notes,
+            heads: ["step", "model, machine", "recorded", "in"].map(str::to_string).to_vec(),
+            rows: rows.map(|row| row.into_iter().map(Cell::of).collect()).collect(),
+            text_columns: 3,
             ..Table::default()
         }
     }
@@ -204,13 +226,14 @@ impl Capstone {
              <h1>A language model, from training to serving</h1>\n\
              <dl><dt>Machine</dt><dd>{}</dd><dt>Commit</dt><dd>{}</dd><dt>Date (UTC)</dt><dd>{}</dd>\
              <dt>Measured here</dt><dd>{}</dd><dt>With recorded rows beside them</dt><dd>{}</dd></dl>\n\
-             <h2>Step by step</h2>\n{}\n{charts}<h2>Three kernels</h2>\n{}\n<h2>Predictions</h2>\n{}\n{OPEN}{data}{CLOSE}\n</html>\n",
+             <h2>Step by step</h2>\n{}\n{charts}<h2>The same steps with larger models, recorded</h2>\n{}\n<h2>Three kernels</h2>\n{}\n<h2>Predictions</h2>\n{}\n{OPEN}{data}{CLOSE}\n</html>\n",
             escape(&self.machine),
             escape(&self.commit),
             escape(&self.time),
             escape(&live.join(", ")),
             escape(&recorded.join(", ")),
             self.table().html(),
+            self.recorded_table().html(),
             self.kernel_table().html(),
             self.prediction_table().html(),
         )
@@ -229,7 +252,7 @@ impl Capstone {
     }
 
     fn to_json(&self) -> Value {
-        let recorded = |one: &RecordedStage| json!({"of": one.of, "bytes": one.bytes, "tokens_per_s": one.speed, "source": one.source});
+        let recorded = |one: &RecordedStage| json!({"of": one.of, "what": one.what, "source": one.source});
         let stage = |own: &CapstoneStage| {
             json!({"name": own.name, "lesson": own.lesson, "nats_per_byte": own.nats, "task_percent": own.task, "bytes": own.bytes,
                 "tokens_per_s": own.speed, "seconds": own.seconds, "recorded": own.recorded.iter().map(recorded).collect::<Vec<_>>()})
@@ -257,15 +280,7 @@ impl Capstone {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let pair = |value: &Value| Some([value.get(0)?.as_u64()?, value.get(1)?.as_u64()?]);
-        let recorded = |one: &Value| {
-            let number = |name: &str| one[name].as_f64().unwrap_or(f64::NAN);
-            RecordedStage {
-                of: text(&one["of"]),
-                bytes: number("bytes"),
-                speed: number("tokens_per_s"),
-                source: text(&one["source"]),
-            }
-        };
+        let recorded = |one: &Value| RecordedStage::new(text(&one["of"]), text(&one["what"]), &text(&one["source"]));
         let stage = |own: &Value| CapstoneStage {
             name: text(&own["name"]),
             lesson: text(&own["lesson"]),
@@ -309,7 +324,7 @@ impl Capstone {
                     let asked = [
                         ("nats a byte", stage.nats, !["KV cache", "serve"].contains(&name)),
                         ("bytes", stage.bytes, true),
-                        ("tokens/s", stage.speed, !name.starts_with("train")),
+                        ("tokens/s", stage.speed, !["first steps, here", "trained, shipped"].contains(&name)),
                     ];
                     let sound = |value: Option<f64>| value.is_some_and(|value| value.is_finite() && value > 0.0);
                     let missing = asked.iter().find(|(_, value, needed)| *needed && !sound(*value));
@@ -399,8 +414,7 @@ mod tests {
         let mut own = Capstone::new("a <machine>");
         own.commit = "abc1234".to_string();
         for (name, bytes) in STAGES.into_iter().zip([3.2e6, 3.2e6, 3.2e6, 3.2e6, 5e5, 4e5, 3.3e6, 4e5]) {
-            let recorded =
-                RecordedStage { of: "124M".to_string(), bytes: 2e8, speed: 5e3, source: "a file".to_string() };
+            let recorded = RecordedStage::new("124M", "5,000 tokens/s", "a file");
             let recorded = if name == "quantize" { vec![recorded] } else { vec![] };
             let (nats, task, speed, seconds) = (Some(1.5), Some(90.0), Some(1000.0), None);
             own.add(CapstoneStage {
@@ -431,7 +445,7 @@ mod tests {
         let page = own.page(&[]);
         std::fs::write(&path, &page).unwrap();
         assert_eq!(Capstone::read(&path).unwrap(), own);
-        assert!(page.contains("a &lt;machine&gt;") && page.contains("not recorded"));
+        assert!(page.contains("a &lt;machine&gt;") && page.contains("not recorded") && page.contains("5,000 tokens/s"));
         std::fs::write(&path, "<html></html>").unwrap();
         let error = Capstone::read(&path).unwrap_err().to_string();
         assert!(error.contains("no figures") && error.contains("\nnext: run lesson 90"), "{error}");
@@ -460,6 +474,15 @@ mod tests {
         assert_eq!(lost(|own| own.predictions[0].1 = None), 4);
         assert_eq!(lost(|own| own.commit = "unknown".to_string()), 2);
         assert_eq!(Capstone::default().grade().points(), (0, 70));
+    }
+
+    #[test]
+    fn recorded_rows_are_read_by_their_columns() {
+        let rows = recorded_rows("results/lora/smollm2.csv").unwrap();
+        let tuned = rows.iter().find(|row| row["run"] == "LoRA, rank 8").expect("a name with a comma in it");
+        assert_eq!(tuned["cases"], "48");
+        assert_eq!(recorded_rows("results/nowhere.csv").unwrap(), []);
+        assert!(recorded_rows("models/course/model.safetensors").unwrap_err().to_string().contains("\nnext: "));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use gpulab_measure::{Error, Result};
 use libloading::Library;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -97,7 +98,8 @@ pub struct Nccl {
     functions: Functions,
     version: (i32, i32, i32),
     path: PathBuf,
-    _library: Library,
+    /// Never closed: NCCL's own threads may still run.
+    _library: ManuallyDrop<Library>,
 }
 
 impl std::fmt::Debug for Nccl {
@@ -182,7 +184,7 @@ impl Nccl {
             send: function!("ncclSend"),
             recv: function!("ncclRecv"),
         };
-        Ok(Nccl { functions, version, path, _library: library })
+        Ok(Nccl { functions, version, path, _library: ManuallyDrop::new(library) })
     }
 
     /// Its version, such as 2.28.3.
@@ -485,7 +487,8 @@ impl GpuRank {
         }
     }
 
-    /// Waits until this rank's collectives have ended on the GPU.
+    /// Waits until this rank's collectives have ended on the GPU. (The *first* call of a communicator waits on the host, inside of NCCL,
+    /// until all ranks make it; there no limit ends the wait for a rank that skips it.)
     ///
     /// # Errors
     /// The error of another rank that has failed; NCCL's own; [`Error::Invalid`] after 10 s in which the others did not come. The

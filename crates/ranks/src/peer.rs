@@ -35,7 +35,7 @@ pub enum Way {
     TwoShots,
 }
 
-/// Constants of the kernels. The default is what was fastest on two H200s (`results/h200x2/`).
+/// Constants of the kernels. The default was among the fastest on two H200s (`results/h200x2/`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PeerSettings {
     /// Threads per block.

@@ -3,8 +3,8 @@
 use super::Verdict;
 use super::judged::{lanes_work, unchanged};
 use super::kernels;
+use super::norm_rows::{self, Rows};
 use super::verdict::{Check, none_wrong, wrong};
-use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::Inspection;
@@ -24,38 +24,13 @@ const BARRIERS: u64 = 12;
 /// with each number of `x` and `r` read once, and none of `s`.
 pub fn add_rms_norm(source: &str) -> Verdict {
     kernels::verdict("add_rms_norm", source, "add_rms_norm", mistake_hint, |gpu, kernel| {
-        for shape in SHAPES {
-            // Around 0; far from it; so small that eps is most of the sum; nothing but zeros.
-            for (scale, shift) in [(1.0, 0.0), (100.0, 5000.0), (1e-3, 0.0), (0.0, 0.0)] {
-                let seen = Table::new(shape, scale, shift).run(gpu, kernel)?;
-                if shape == JUDGED {
-                    cost(&seen)?;
-                }
-            }
-        }
-        Ok(())
+        norm_rows::each(&SHAPES, (100.0, 5000.0), |rows| rows.run_rms_norm(gpu, kernel), cost)
     })
 }
 
-struct Table {
-    x: Vec<f32>,
-    r: Vec<f32>,
-    weight: Vec<f32>,
-    rows: usize,
-    columns: usize,
-    around: String,
-}
-
-impl Table {
-    fn new((rows, columns): (usize, usize), scale: f32, shift: f32) -> Table {
-        let random = |seed| cpu::random_f32(rows * columns, seed).into_iter().map(|x| scale * x + shift).collect();
-        let weight = cpu::random_f32(columns, 3).into_iter().map(|w| 1.5 + w).collect();
-        let around = format!("{rows} rows of {columns} numbers from {} to {}", shift - scale, shift + scale);
-        Table { x: random(1), r: random(2), weight, rows, columns, around }
-    }
-
+impl Rows {
     /// What the launch did, or what is wrong with its results.
-    fn run(&self, gpu: &Gpu, kernel: &Kernel) -> Check<Inspection> {
+    fn run_rms_norm(&self, gpu: &Gpu, kernel: &Kernel) -> Check<Inspection> {
         let (x, r, weight) = (gpu.to_device(&self.x)?, gpu.to_device(&self.r)?, gpu.to_device(&self.weight)?);
         let n = self.rows * self.columns;
         let (mut s, mut y) = (gpu.poison::<f32>(n)?, gpu.poison::<f32>(n)?);
@@ -73,13 +48,13 @@ impl Table {
 
     /// In f64, from the f32 sums.
     fn expected(&self) -> (Vec<f32>, Vec<f32>) {
-        let s: Vec<f32> = self.x.iter().zip(&self.r).map(|(x, r)| x + r).collect();
-        let y = s.chunks(self.columns).flat_map(|row| self.normed(row, row)).collect();
+        let s = self.sums();
+        let y = s.chunks(self.columns).flat_map(|row| self.rms_normed(row, row)).collect();
         (s, y)
     }
 
     /// A row divided by the root mean square of another.
-    fn normed(&self, row: &[f32], by: &[f32]) -> Vec<f32> {
+    fn rms_normed(&self, row: &[f32], by: &[f32]) -> Vec<f32> {
         let squares: f64 = by.iter().map(|&s| f64::from(s) * f64::from(s)).sum();
         let root = (squares / self.columns as f64 + f64::from(EPS)).sqrt();
         row.iter().zip(&self.weight).map(|(&s, &w)| (f64::from(s) * f64::from(w) / root) as f32).collect()
@@ -91,7 +66,7 @@ impl Table {
         let given = &given[..self.columns];
         let is = |row: Vec<f32>| row.iter().zip(given).all(|(a, b)| near(*b, *a));
         match () {
-            () if is(self.normed(s, x)) => {
+            () if is(self.rms_normed(s, x)) => {
                 "these are the sums, divided by the root mean square of something else: of what?"
             }
             () if given.iter().any(|y| y.is_infinite()) || s.iter().all(|s| *s == 0.0) => {
@@ -107,10 +82,7 @@ impl Table {
         let Some(at) = given.iter().zip(expected).position(|(&given, &expected)| !near(given, expected)) else {
             return Ok(());
         };
-        let is =
-            if given[at].is_nan() { "is NaN, as if never written".to_string() } else { format!("is {}", given[at]) };
-        let (row, column) = (at / self.columns, at % self.columns);
-        wrong(format!("{}: `{name}`[{row}, {column}] {is}, and it should be {}", self.around, expected[at]), hint)
+        wrong(format!("{}, and it should be {}", self.place(name, at, given[at]), expected[at]), hint)
     }
 }
 
@@ -121,24 +93,12 @@ fn near(given: f32, expected: f32) -> bool {
 
 /// More traffic or waiting than it needs.
 fn cost(seen: &Inspection) -> Check {
-    let (rows, columns) = JUDGED;
-    let c = &seen.counters;
     lanes_work(seen, 16.0)?;
-    let table = (rows * columns * 4 / 32) as u64;
-    for (what, sectors, least) in [
-        ("loads ask for", c.global_load_sectors, 2 * table + table),
-        ("stores touch", c.global_store_sectors, 2 * table),
-    ] {
-        if sectors > least {
-            return wrong(
-                format!(
-                    "right, but with {rows} rows of {columns} its {what} {sectors} sectors; two tables{} are {least}",
-                    if what.starts_with("loads") { ", and the weight for each row," } else { "" }
-                ),
-                "which number crosses the memory's pins more than once, and where could it wait until it is needed again?",
-            );
-        }
-    }
+    none_wrong(
+        norm_rows::traffic(seen, JUDGED, 1, "x, r, and the weight for each row,"),
+        "which number crosses the memory's pins more than once, and where could it wait until it is needed again?",
+    )?;
+    let (c, rows) = (&seen.counters, JUDGED.0);
     let warps = rows as u64 * u64::from(BLOCK) / 32;
     let what = (c.barriers > BARRIERS * warps)
         .then(|| format!("right, but each warp waits at {} barriers", c.barriers / warps));

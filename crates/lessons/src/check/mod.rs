@@ -45,6 +45,7 @@ mod embedding;
 #[cfg(feature = "onnx")]
 mod export;
 mod flash;
+mod four_bits;
 mod fusion;
 mod growth;
 mod hidden_total;
@@ -58,6 +59,7 @@ mod lora;
 mod matmul;
 mod memory;
 mod monitoring;
+mod norm_rows;
 mod on_paper;
 mod planes;
 mod profiling;

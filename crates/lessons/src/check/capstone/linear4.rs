@@ -1,19 +1,15 @@
 //! A linear layer whose weights have four bits: the product that decoding reads its weights for.
 
 use crate::check::Verdict;
-use crate::check::kernels::{self, first_is, global_loads, shared_out, unchanged};
-use crate::check::verdict::{Check, none_told, told};
+use crate::check::four_bits::{self, Budget, mistake_hint};
+use crate::check::kernels::{self, unchanged};
+use crate::check::verdict::{Check, told};
 use gpulab::cpu;
-use gpulab::error::Error;
 use gpulab::gpu::{Buffer, Gpu, Kernel};
 use gpulab::launch::LaunchConfig;
-use gpulab::warpsim::Kind;
 
 /// Weights that share a scale.
 const GROUP: usize = 32;
-const BLOCK: u32 = 128;
-/// Rows for which one block is launched.
-const ROWS: usize = 4;
 /// Rows and columns: one group, odd numbers of rows and of groups, a warp's loads and one more; the last one is judged.
 const SHAPES: [(usize, usize); 8] = [(1, 32), (3, 32), (5, 96), (4, 256), (7, 288), (33, 544), (2, 1056), JUDGED];
 const JUDGED: (usize, usize) = (8, 2048);
@@ -69,7 +65,7 @@ impl Layer {
     }
 
     fn config(&self) -> LaunchConfig {
-        LaunchConfig::new(self.rows.div_ceil(ROWS) as u32, BLOCK)
+        four_bits::config(self.rows)
     }
 
     fn on(&self, gpu: &Gpu) -> Check<OnDevice> {
@@ -140,62 +136,28 @@ impl Layer {
         let mut y = gpu.poison::<f32>(self.rows)?;
         let (config, sides) = (self.config(), (self.rows as i32, self.columns as i32));
         let seen = kernel.inspect(config, (&codes, &scales, &x, &bias, &mut y, sides.0, sides.1))?;
-        shared_out(&seen, 0.3)?;
-        let loads = global_loads(config, |block, warp| {
+        let budget = Budget {
+            named: self.named(),
+            words: self.words.len(),
+            others: &["scales", "x", "bias"],
+            // A lane's eight numbers are 32 bytes: two requests of 16 bytes per lane, each of which touches every sector.
+            x: ((2 * self.rows * self.columns * 4 / 32) as u64, "all of x, for each row, twice,"),
+            x_words: (
+                "a lane that takes eight codes needs eight neighbouring numbers of x, 32 bytes. Read one by one, each of eight requests touches a sector for every lane",
+                "read them as two `float4`, or leave x in shared memory first, where all warps of the block find it",
+            ),
+            scales: "32 weights share a scale, and the four lanes that hold them can share the read",
+        };
+        four_bits::cost(config, &budget, &seen, |block, warp| {
             kernel.inspect_warp(config, (&codes, &scales, &x, &bias, &mut y, sides.0, sides.1), block, warp)
-        })?;
-        // What no parameter is known for, as with a volatile read, counts as codes.
-        let others = ["scales", "x", "bias"];
-        let of = |name: &str| loads.iter().filter(|one| one.variable == name).map(|one| one.sectors).sum::<u64>();
-        let own: u64 = loads.iter().filter(|one| !others.contains(&one.variable.as_str())).map(|one| one.sectors).sum();
-        let (least, named) = ((self.words.len() / 8) as u64, self.named());
-        none_told(
-            (own > least).then(|| {
-                format!(
-                    "right; but with {named} the loads of `codes` ask for {own} sectors, and the codes lie in {least}"
-                )
-            }),
-            "the packed weights are what decoding reads: once, and in whole sectors. Either a word is read more than once, or the lanes of a warp read words that lie apart",
-            "let neighbouring lanes take neighbouring words of one row, and each lane use all eight codes of a word that it has read",
-        )?;
-        // A lane's eight numbers are 32 bytes: two requests of 16 bytes per lane, each of which touches every sector.
-        let (own, most) = (of("x"), (2 * self.rows * self.columns * 4 / 32) as u64);
-        none_told(
-            (own > most).then(|| {
-                format!("right; but with {named} the loads of `x` ask for {own} sectors; all of x, for each row, twice, is {most}")
-            }),
-            "a lane that takes eight codes needs eight neighbouring numbers of x, 32 bytes. Read one by one, each of eight requests touches a sector for every lane",
-            "read them as two `float4`, or leave x in shared memory first, where all warps of the block find it",
-        )?;
-        let (own, most) = (of("scales"), least / 2);
-        none_told(
-            (own > most).then(|| {
-                format!("right; but with {named} the loads of `scales` ask for {own} sectors: more than half as many as the codes")
-            }),
-            "32 weights share a scale, and the four lanes that hold them can share the read",
-            "read the scale once for the eight codes of a word",
-        )
-    }
-}
-
-/// What to ask oneself about the first mistake.
-fn mistake_hint(error: &Error) -> &'static str {
-    if first_is(error, &[Kind::GlobalRace]) {
-        "several threads write one row's sum: which lane holds the whole of it, and who should write?"
-    } else if first_is(error, &[Kind::Misaligned]) {
-        "a load of 16 bytes must begin at a multiple of 16: where does that lane's part of x begin?"
-    } else if first_is(error, &[Kind::BarrierDivergence, Kind::Deadlock]) {
-        "all lanes of a mask, and all threads of a block at a barrier, must come by: also those whose row does not exist"
-    } else if first_is(error, &[Kind::SharedRace, Kind::UninitialisedRead]) {
-        "who writes that word, and what makes the reader wait for it?"
-    } else {
-        "compute the index by hand for that block and thread: is there such a row, and such a word in it?"
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::four_bits::variants;
     use crate::check::kernels::{expect, expect_whole, passes};
 
     const RIGHT: &str = r#"extern "C" __global__ void linear4(const unsigned *codes, const float *scales, const float *x, const float *bias, float *y, int rows, int columns) {
@@ -212,6 +174,8 @@ mod tests {
     for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }
     if (lane == 0) { y[row] = sum + bias[row]; }
 }"#;
+
+    const STORE: &str = "if (lane == 0) { y[row] = sum + bias[row]; }";
 
     #[test]
     fn right_ones_of_other_shapes_pass() {
@@ -236,14 +200,7 @@ mod tests {
     for (int d = 16; d > 0; d /= 2) { sum += __shfl_down_sync(~0u, sum, d); }
     if (row < rows && lane == 0) { y[row] = sum; }
 }"#;
-        // A block a row at a time.
-        let by_block = RIGHT
-            .replace(
-                "int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;\n    if (row >= rows) { return; }",
-                "__shared__ float sums[4];\n    for (int row = blockIdx.x * 4; row < min(blockIdx.x * 4 + 4, rows); ++row) {\n    int lane = threadIdx.x;",
-            )
-            .replace("word += 32", "word += 128")
-            .replace("if (lane == 0) { y[row] = sum + bias[row]; }", "if (lane % 32 == 0) { sums[lane / 32] = sum; }\n    __syncthreads();\n    if (lane == 0) { y[row] = sums[0] + sums[1] + sums[2] + sums[3] + bias[row]; }\n    __syncthreads(); }");
+        let by_block = variants::by_block(RIGHT, STORE, "sum + bias[row]");
         passes(linear4, &[RIGHT, shared, &by_block]);
     }
 
@@ -278,27 +235,18 @@ mod tests {
 
     #[test]
     fn cheats_are_told_so() {
-        // A thread a row: right, and each lane reads a row of its own.
-        let lonely = RIGHT
-            .replace(
-                "blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32",
-                "blockIdx.x * 4 + threadIdx.x, lane = 0",
-            )
-            .replace("if (row >= rows) { return; }", "if (threadIdx.x >= 4 || row >= rows) { return; }")
-            .replace("word += 32", "word += 1")
-            .replace("for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }", "");
-        // Four codes of each word in a first pass, four in a second.
-        let twice = RIGHT
-            .replace("    for (int word", "    for (int half = 0; half < 2; ++half)\n    for (int word")
-            .replace("for (int i = 0; i < 8; ++i)", "for (int i = 4 * half; i < 4 * half + 4; ++i)");
         let constant = RIGHT.replace("y[row] = sum + bias[row];", "y[row] = bias[row];");
+        let nan = RIGHT.replace("y[row] = sum + bias[row];", "y[row] = 0.0f / 0.0f;");
         let spoils = RIGHT.replace("y[row] = sum", "((unsigned *)codes)[row] = 0; y[row] = sum");
         expect_whole(
             linear4,
             &[
-                (&lonely, "the work is not shared out"),
-                (&twice, "the loads of `codes` ask for"),
+                (&variants::lonely(RIGHT), "the work is not shared out"),
+                (&variants::one_warp(RIGHT, STORE), "the work is not shared out"),
+                (&variants::twice(RIGHT), "the loads of `codes` ask for"),
                 (&constant, "and it should be"),
+                (&nan, "is NaN"),
+                (&variants::renamed(RIGHT), "no load of `codes` was seen"),
                 (&spoils, "the input `codes` has changed"),
             ],
         );

@@ -2,9 +2,9 @@
 
 use crate::check::Verdict;
 use crate::check::judged::{lanes_work, unchanged};
-use crate::check::kernels::{self, left};
+use crate::check::kernels;
+use crate::check::norm_rows::{self, Rows};
 use crate::check::verdict::{Check, none_told, told};
-use gpulab::cpu;
 use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::inspect::Inspection;
@@ -27,51 +27,25 @@ pub fn add_layer_norm(source: &str) -> Verdict {
             "the exercise asks for one in Rust",
             "begin with `use gpulab_device::*;` and a function `extern \"ptx-kernel\"`, as in lesson 17a",
         )?;
-        for shape in SHAPES {
-            // Around 0; far from it, where a variance from the mean of squares loses its digits; so small that 1e-5 is most of the
-            // sum; nothing but zeros.
-            for (scale, shift) in [(1.0, 0.0), (10.0, 5000.0), (1e-3, 0.0), (0.0, 0.0)] {
-                let seen = Table::new(shape, scale, shift).run(gpu, kernel)?;
-                if shape == JUDGED {
-                    cost(&seen)?;
-                }
-            }
-        }
-        Ok(())
+        // Far from 0 a variance from the mean of squares loses its digits.
+        norm_rows::each(&SHAPES, (10.0, 5000.0), |rows| rows.run_layer_norm(gpu, kernel), cost)
     })
 }
 
-struct Table {
-    x: Vec<f32>,
-    r: Vec<f32>,
-    weight: Vec<f32>,
-    bias: Vec<f32>,
-    rows: usize,
-    columns: usize,
-    around: String,
-}
-
-impl Table {
-    fn new((rows, columns): (usize, usize), scale: f32, shift: f32) -> Table {
-        let random = |seed| cpu::random_f32(rows * columns, seed).into_iter().map(|x| scale * x + shift).collect();
-        let weight = cpu::random_f32(columns, 3).into_iter().map(|w| 1.5 + w).collect();
-        let around = format!("{rows} rows of {columns} numbers from {} to {}", shift - scale, shift + scale);
-        Table { x: random(1), r: random(2), weight, bias: cpu::random_f32(columns, 4), rows, columns, around }
-    }
-
+impl Rows {
     /// What the launch did, or what is wrong with its results.
-    fn run(&self, gpu: &Gpu, kernel: &Kernel) -> Check<Inspection> {
+    fn run_layer_norm(&self, gpu: &Gpu, kernel: &Kernel) -> Check<Inspection> {
         let (x, r) = (gpu.to_device(&self.x)?, gpu.to_device(&self.r)?);
         let (weight, bias) = (gpu.to_device(&self.weight)?, gpu.to_device(&self.bias)?);
         let n = self.rows * self.columns;
         let (mut s, mut y) = (gpu.poison::<f32>(n)?, gpu.poison::<f32>(n)?);
         let (config, columns) = (LaunchConfig::new(self.rows as u32, BLOCK), self.columns as u32);
         kernel.launch(config, (&x, &r, &weight, &bias, &mut s, &mut y, columns))?;
-        let sums: Vec<f32> = self.x.iter().zip(&self.r).map(|(x, r)| x + r).collect();
+        let sums = self.sums();
         let given = s.to_host()?;
         if let Some(at) = (0..n).find(|at| given[*at] != sums[*at]) {
             return told(
-                format!("{}: {}, and it should be {}", self.around, self.place("s", at, given[at]), sums[at]),
+                format!("{}, and it should be {}", self.place("s", at, given[at]), sums[at]),
                 "`s` is the residual that the next layer adds to: x + r, for every element",
                 "which thread writes that element of `s`?",
             );
@@ -80,8 +54,7 @@ impl Table {
         let exact = self.normed(&sums, true, EPS);
         if let Some(at) = (0..n).find(|at| !near(given[*at], exact[*at])) {
             let (meaning, idea) = self.slip(&given, &sums, at / self.columns);
-            let what =
-                format!("{}: {}, and it should be {:.5}", self.around, self.place("y", at, given[at]), exact[at]);
+            let what = format!("{}, and it should be {:.5}", self.place("y", at, given[at]), exact[at]);
             return told(what, meaning, idea);
         }
         for (name, buffer, before) in
@@ -90,10 +63,6 @@ impl Table {
             unchanged(name, buffer, before)?;
         }
         Ok(kernel.inspect(config, (&x, &r, &weight, &bias, &mut s, &mut y, columns))?)
-    }
-
-    fn place(&self, name: &str, at: usize, given: f32) -> String {
-        format!("`{name}`[{}, {}] {}", at / self.columns, at % self.columns, left(given))
     }
 
     /// In f64, from the f32 sums; with or without the mean.
@@ -144,23 +113,12 @@ fn near(given: f32, exact: f64) -> bool {
 
 /// More traffic than it needs, or idle lanes.
 fn cost(seen: &Inspection) -> Check {
-    let (rows, columns) = JUDGED;
-    let table = (rows * columns * 4 / 32) as u64;
     lanes_work(seen, 16.0)?;
-    let c = &seen.counters;
-    for (what, sectors, least, of) in [
-        ("loads ask for", c.global_load_sectors, 4 * table, "x, r, weight and bias, for each row,"),
-        ("stores touch", c.global_store_sectors, 2 * table, "s and y"),
-    ] {
-        none_told(
-            (sectors > least).then(|| {
-                format!("right, but with {rows} rows of {columns} its {what} {sectors} sectors; {of} lie in {least}")
-            }),
-            "a number crosses to the memory more than once, or neighbouring lanes take numbers that lie apart",
-            "a thread has at most 8 numbers of a row: `[f32; 8]` in registers, filled in one loop and used in the others; lane i beside lane i + 1",
-        )?;
-    }
-    Ok(())
+    none_told(
+        norm_rows::traffic(seen, JUDGED, 2, "x, r, weight and bias, for each row,"),
+        "a number crosses to the memory more than once, or neighbouring lanes take numbers that lie apart",
+        "a thread has at most 8 numbers of a row: `[f32; 8]` in registers, filled in one loop and used in the others; lane i beside lane i + 1",
+    )
 }
 
 /// What to ask oneself about the first mistake.

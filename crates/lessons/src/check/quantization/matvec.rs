@@ -2,19 +2,15 @@
 
 use super::packed;
 use crate::check::Verdict;
-use crate::check::kernels::{self, first_is, global_loads, shared_out, unchanged};
-use crate::check::verdict::{Check, none_told, told};
+use crate::check::four_bits::{self, Budget, mistake_hint};
+use crate::check::kernels::{self, unchanged};
+use crate::check::verdict::{Check, told};
 use gpulab::cpu::{self, bf16_from_f32, f32_from_bf16};
-use gpulab::error::Error;
 use gpulab::gpu::{Gpu, Kernel};
 use gpulab::launch::LaunchConfig;
-use gpulab::warpsim::Kind;
 
 /// Weights that share a scale.
 const GROUP: usize = 64;
-const BLOCK: u32 = 128;
-/// Rows for which one block is launched.
-const ROWS: usize = 4;
 /// Rows and columns: one group, odd numbers of rows and of groups, a warp's loads and one more; the last one is judged.
 const SHAPES: [(usize, usize); 8] = [(1, 64), (3, 64), (5, 192), (4, 256), (7, 320), (33, 576), (2, 1088), JUDGED];
 const JUDGED: (usize, usize) = (8, 4096);
@@ -64,7 +60,7 @@ impl Matrix {
     }
 
     fn config(&self) -> LaunchConfig {
-        LaunchConfig::new(self.rows.div_ceil(ROWS) as u32, BLOCK)
+        four_bits::config(self.rows)
     }
 
     /// A row in f64, with the code, the scale and the input that the three functions give for a place; and the sum of magnitudes.
@@ -132,68 +128,28 @@ impl Matrix {
         let mut y = gpu.poison::<f32>(self.rows)?;
         let sides = (self.rows as i32, self.columns as i32);
         let seen = kernel.inspect(self.config(), (&codes, &scales, &x, &mut y, sides.0, sides.1))?;
-        shared_out(&seen, 0.3)?;
-        let loads = global_loads(self.config(), |block, warp| {
+        let budget = Budget {
+            named: self.named(),
+            words: self.words.len(),
+            others: &["x", "scales"],
+            // A warp may read all of x for each row: 16 bits per weight.
+            x: ((self.rows * self.columns * 2 / 32) as u64, "all of x, for each row,"),
+            x_words: (
+                "a lane that takes eight codes needs eight neighbouring numbers of x, 16 bytes. Read one by one, each request touches 16 bytes' worth of sectors of all lanes, eight times",
+                "read them at once, as a `uint4`, or leave x in shared memory first, where all warps of the block find it",
+            ),
+            scales: "64 weights share a scale, and the lanes that hold them can share the read",
+        };
+        four_bits::cost(self.config(), &budget, &seen, |block, warp| {
             kernel.inspect_warp(self.config(), (&codes, &scales, &x, &mut y, sides.0, sides.1), block, warp)
-        })?;
-        // What no parameter is known for, as with a volatile read, counts as codes.
-        let named = |name: &str| ["x", "scales"].contains(&name);
-        let all: u64 = loads.iter().filter(|one| !named(&one.variable)).map(|one| one.sectors).sum();
-        let of = |name: &str| loads.iter().filter(|one| one.variable == name).map(|one| one.sectors).sum::<u64>();
-        let (own, least) = (all, (self.words.len() / 8) as u64);
-        if of("codes") == 0 {
-            return told(
-                "no load of `codes` was seen",
-                "the check looks for the parameter of that name",
-                "keep the parameters' names as they were given",
-            );
-        }
-        let named = self.named();
-        none_told(
-            (own > least).then(|| {
-                format!(
-                    "right; but with {named} the loads of `codes` ask for {own} sectors, and the codes lie in {least}"
-                )
-            }),
-            "the packed weights are what such a product has to read: once, and in whole sectors. Either a word is read more than once, or the lanes of a warp read words that lie apart",
-            "let neighbouring lanes take neighbouring words of one row, and each lane use all eight codes of a word that it has read",
-        )?;
-        // A warp may read all of x for each row: 16 bits per weight.
-        let (own, most) = (of("x"), (self.rows * self.columns * 2 / 32) as u64);
-        none_told(
-            (own > most).then(|| {
-                format!("right; but with {named} the loads of `x` ask for {own} sectors, and all of x, for each row, lies in {most}")
-            }),
-            "a lane that takes eight codes needs eight neighbouring numbers of x, 16 bytes. Read one by one, each request touches 16 bytes' worth of sectors of all lanes, eight times",
-            "read them at once, as a `uint4`, or leave x in shared memory first, where all warps of the block find it",
-        )?;
-        let (own, most) = (of("scales"), least / 2);
-        none_told(
-            (own > most).then(|| format!("right; but with {named} the loads of `scales` ask for {own} sectors: more than half as many as the codes")),
-            "64 weights share a scale, and the lanes that hold them can share the read",
-            "read the scale once for the eight codes of a word",
-        )
-    }
-}
-
-/// What to ask oneself about the first mistake.
-fn mistake_hint(error: &Error) -> &'static str {
-    if first_is(error, &[Kind::GlobalRace]) {
-        "several threads write one row's sum: which lane holds the whole of it, and who should write?"
-    } else if first_is(error, &[Kind::Misaligned]) {
-        "a load of 16 bytes must begin at a multiple of 16: where does that row, or that lane's part, begin?"
-    } else if first_is(error, &[Kind::BarrierDivergence, Kind::Deadlock]) {
-        "all lanes of a mask, and all threads of a block at a barrier, must come by: also those whose row does not exist"
-    } else if first_is(error, &[Kind::SharedRace, Kind::UninitialisedRead]) {
-        "who writes that word, and what makes the reader wait for it?"
-    } else {
-        "compute the index by hand for that block and thread: is there such a row, and such a word in it?"
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::four_bits::variants;
     use crate::check::kernels::{expect, expect_whole, passes};
 
     const RIGHT: &str = r#"extern "C" __global__ void matvec(const unsigned *codes, const unsigned short *scales, const unsigned short *x, float *y, int rows, int columns) {
@@ -240,14 +196,7 @@ mod tests {
     for (int d = 16; d > 0; d /= 2) { sum += __shfl_down_sync(~0u, sum, d); }
     if (row < rows && lane == 0) { y[row] = sum; }
 }"#;
-        // A block a row at a time, and half a word of x with each step.
-        let by_block = RIGHT
-            .replace(
-                "int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;\n    if (row >= rows) { return; }",
-                "__shared__ float sums[4];\n    for (int row = blockIdx.x * 4; row < min(blockIdx.x * 4 + 4, rows); ++row) {\n    int lane = threadIdx.x;",
-            )
-            .replace("word += 32", "word += 128")
-            .replace("if (lane == 0) { y[row] = sum; }", "if (lane % 32 == 0) { sums[lane / 32] = sum; }\n    __syncthreads();\n    if (lane == 0) { y[row] = sums[0] + sums[1] + sums[2] + sums[3]; }\n    __syncthreads(); }");
+        let by_block = variants::by_block(RIGHT, "if (lane == 0) { y[row] = sum; }", "sum");
         passes(quantized_matvec, &[shared, &by_block]);
     }
 
@@ -298,36 +247,18 @@ mod tests {
 
     #[test]
     fn cheats_are_told_so() {
-        // A thread a row: right, and each lane reads a row of its own.
-        let lonely = RIGHT
-            .replace(
-                "blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32",
-                "blockIdx.x * 4 + threadIdx.x, lane = 0",
-            )
-            .replace("if (row >= rows) { return; }", "if (threadIdx.x >= 4 || row >= rows) { return; }")
-            .replace("word += 32", "word += 1")
-            .replace("for (int d = 16; d > 0; d /= 2) { sum += __shfl_xor_sync(~0u, sum, d); }", "");
-        // Four codes of each word in a first pass, four in a second.
-        let twice = RIGHT
-            .replace("    for (int word", "    for (int half = 0; half < 2; ++half)\n    for (int word")
-            .replace("for (int i = 0; i < 8; ++i)", "for (int i = 4 * half; i < 4 * half + 4; ++i)");
         let constant = RIGHT.replace("y[row] = sum;", "y[row] = 0.0f;");
         let nan = RIGHT.replace("y[row] = sum;", "y[row] = 0.0f / 0.0f;");
         let spoils = RIGHT.replace("y[row] = sum;", "y[row] = sum; ((unsigned *)codes)[row] = 0;");
-        let one_warp = RIGHT
-            .replace(
-                "int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;\n    if (row >= rows) { return; }",
-                "int lane = threadIdx.x;\n    if (lane >= 32) { return; }\n    for (int row = blockIdx.x * 4; row < min(blockIdx.x * 4 + 4, rows); ++row) {",
-            )
-            .replace("y[row] = sum; }", "y[row] = sum; } }");
         expect_whole(
             quantized_matvec,
             &[
-                (&lonely, "the work is not shared out"),
-                (&one_warp, "the work is not shared out"),
-                (&twice, "the loads of `codes` ask for"),
+                (&variants::lonely(RIGHT), "the work is not shared out"),
+                (&variants::one_warp(RIGHT, "if (lane == 0) { y[row] = sum; }"), "the work is not shared out"),
+                (&variants::twice(RIGHT), "the loads of `codes` ask for"),
                 (&constant, "and it should be"),
                 (&nan, "is NaN"),
+                (&variants::renamed(RIGHT), "no load of `codes` was seen"),
                 (&spoils, "the input `codes` has changed"),
             ],
         );
