@@ -356,6 +356,7 @@ __device__ void matrix_phase(const Model &model, Ring &ring, Shared &shared, int
         model.work.clear_residual(turn + 2);
     }
     if (share.rows == 0 && phase != LOGITS) {
+        shared.clock(2);
         return;
     }
     unsigned long long most = 0;
