@@ -84,9 +84,14 @@ def main() -> None:
         if rank == 0:
             base = statistics.median(times["one GPU alone"])
             for way, samples in times.items():
-                ms, (low, high) = statistics.median(samples), (float(np.percentile(samples, share)) for share in (10, 90))
+                ms, (low, high) = (
+                    statistics.median(samples),
+                    (float(np.percentile(samples, share)) for share in (10, 90)),
+                )
                 rows.append(f"{ranks},{name}: {way},a step,{ms:.5f},ms,{len(samples)},{low:.5f},{high:.5f}")
-                rows.append(f"{ranks},{name}: {way},efficiency,{base / ms:.5f},of one GPU alone,1,{base / ms:.5f},{base / ms:.5f}")
+                rows.append(
+                    f"{ranks},{name}: {way},efficiency,{base / ms:.5f},of one GPU alone,1,{base / ms:.5f},{base / ms:.5f}"
+                )
                 rate = BATCH * CONTEXT * (1 if way == "one GPU alone" else ranks) / ms * 1e3
                 print(f"  {name}: {way:16} {ms:8.3f} ms {rate:9.0f} tokens/s, efficiency {base / ms:.3f}", flush=True)
             chosen.out.write_text("\n".join(rows) + "\n", encoding="utf-8")

@@ -18,7 +18,7 @@ pub struct Inspection {
     pub counters: Counters,
     /// Instructions of the warp that ran the most.
     pub longest_warp: u64,
-    /// Loops whose accesses may count otherwise on a GPU: lanes of a warp left them after different numbers of rounds.
+    /// Loops whose accesses may count otherwise on a GPU: lanes of a warp left them after different numbers of iterations.
     pub uneven_loops: Vec<UnevenLoop>,
     /// Every line of the source, in order, with its counts.
     pub lines: Vec<Line>,

@@ -9,7 +9,7 @@ use warpsim::UnevenLoop;
 /// What stands below the table.
 const SOURCE: &str = "Counted by the simulator (warpsim). It measures no time: only a GPU can say how long this takes.";
 /// Why an [`UnevenLoop`] counts otherwise on a GPU.
-const NOTE: &str = "Counted are the rounds of the PTX; ptxas may unroll them once more, or join the last ones, so";
+const NOTE: &str = "The iterations of the PTX are counted; ptxas may unroll them once more, or merge the last ones, so";
 const NEAR: &str = "≈ counts PTX here and machine code (SASS) there; the others are counted as the hardware does.";
 
 impl Inspection {
@@ -43,7 +43,7 @@ impl Inspection {
                 [most @ .., last] => format!("lines {} and {last}", most.join(", ")),
             };
             format!(
-                "Lanes of one warp leave {at} after different numbers of rounds. {NOTE} the counts of {of} may differ on a GPU."
+                "Lanes of one warp leave {at} after different numbers of iterations. {NOTE} the counts of {of} may differ on a GPU."
             )
         };
         self.uneven_loops.iter().map(told).collect()

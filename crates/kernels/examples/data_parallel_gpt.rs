@@ -73,14 +73,14 @@ impl GptRanks for Sums<'_> {
 
 /// A GPU of several that train one model, or one of them by itself.
 struct Trained<'a> {
-    trainer: GptTrainer,
+    trainer: GptTraining,
     sums: Sums<'a>,
 }
 
 impl<'a> Trained<'a> {
     fn new(rank: &'a GpuRank, kernels: &GptKernels, batch: usize, ranks: usize, start: &[f32]) -> Result<Trained<'a>> {
         let settings = GptSettings { batch, ranks, plan: GptPlan::Fused, ..GptSettings::default() };
-        let mut trainer = GptTrainer::with(rank.gpu(), kernels, settings)?;
+        let mut trainer = GptTraining::with(rank.gpu(), kernels, settings)?;
         trainer.load(start)?;
         let layers = trainer.shape().layers;
         Ok(Trained { trainer, sums: Sums { rank, when: When::Beside, layers, waiting: Vec::new() } })
@@ -88,8 +88,8 @@ impl<'a> Trained<'a> {
 
     fn queue(&mut self) -> Result<()> {
         match self.trainer.settings().ranks {
-            1 => self.trainer.queue(&AdamW::default()),
-            _ => self.trainer.queue_with(&AdamW::default(), &mut self.sums),
+            1 => self.trainer.queue(&AdamWConfig::default()),
+            _ => self.trainer.queue_with(&AdamWConfig::default(), &mut self.sums),
         }
     }
 

@@ -153,10 +153,10 @@ fn vary(
     let shape = GptShape::GPT2_124M;
     let kernels = GptKernels::compile_with(gpu, &shape, constants)?;
     let settings = settings(GptSettings::default());
-    let mut trainer = GptTrainer::with(gpu, &kernels, settings)?;
+    let mut trainer = GptTraining::with(gpu, &kernels, settings)?;
     trainer.load(parameters)?;
     trainer.set_batch(&shape.random_tokens(settings.batch, 100))?;
-    let adamw = AdamW::default();
+    let adamw = AdamWConfig::default();
     let first = trainer.step(&adamw)?;
     let samples =
         gpu.time_interleaved(&PLAN, &mut [gpulab::gpu::TimedWork::Calls(Box::new(|_| trainer.queue(&adamw)))])?;
@@ -192,15 +192,16 @@ fn check(gpu: &Gpu, simulate: bool) -> Result<()> {
             ways.push((GptPlan::Graph, true, false));
         }
         for (plan, gelu_in_product, plain_products) in ways {
-            let settings = GptSettings { batch, plan, gelu_in_product, plain_products, loss_rows: 40, parts: 5 };
-            let mut trainer = GptTrainer::with(gpu, &kernels, settings)?;
+            let settings =
+                GptSettings { batch, plan, gelu_in_product, plain_products, loss_rows: 40, parts: 5, ranks: 1 };
+            let mut trainer = GptTraining::with(gpu, &kernels, settings)?;
             trainer.load(&start)?;
             trainer.set_batch(&tokens)?;
-            let first = trainer.step(&AdamW::default())?;
+            let first = trainer.step(&AdamWConfig::default())?;
             let gradients = trainer.gradients()?;
             let (share, worst) = worst_gradient(&shape, &gradients, &exact, &rounded);
             let more = if simulate { 1 } else { 8 };
-            let last = (0..more).map(|_| trainer.step(&AdamW::default())).last().unwrap_or(Ok(first))?;
+            let last = (0..more).map(|_| trainer.step(&AdamWConfig::default())).last().unwrap_or(Ok(first))?;
             let good = share <= 1.0 && (f64::from(first.loss) - exact.loss).abs() < 5e-3 * exact.loss;
             println!(
                 "{}: {} {}{}{}: loss {:.4} for {:.4}, then {:.4}; worst gradient: {worst}",
@@ -232,9 +233,9 @@ fn measure(
     let before = gpu.memory()?;
     gpu.reset_high_water()?;
     let settings = GptSettings { batch, ..GptSettings::default() };
-    let mut trainer = GptTrainer::with(gpu, kernels, settings)?;
+    let mut trainer = GptTraining::with(gpu, kernels, settings)?;
     trainer.load(parameters)?;
-    let adamw = AdamW::default();
+    let adamw = AdamWConfig::default();
     // The first batch times the products.
     trainer.set_batch(&shape.random_tokens(batch, 100))?;
     trainer.step(&adamw)?;

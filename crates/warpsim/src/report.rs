@@ -31,11 +31,11 @@ pub struct Report {
     pub accesses: Vec<WarpAccess>,
 }
 
-/// A loop of the PTX that reads or writes memory, and that lanes of one warp left after different numbers of rounds.
+/// A loop of the PTX that reads or writes memory, and that lanes of one warp left after different numbers of iterations.
 ///
-/// The counters hold for the PTX's rounds. ptxas may unroll such a loop, or carry the last rounds out together with others
+/// The counters hold for the iterations of the PTX. ptxas may unroll such a loop, or carry the last iterations out together with others
 /// under predicates, and then a warp makes another number of requests. Seen on an H200: a softmax whose lanes made 15 or 16
-/// rounds of a loop counted 3,648 requests of global loads, and 4,416 here.
+/// iterations of a loop counted 3,648 requests of global loads, and 4,416 here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnevenLoop {
     /// Where the loop goes back to its beginning; `None` where the PTX gives no line.

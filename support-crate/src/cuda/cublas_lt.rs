@@ -3,7 +3,6 @@
 
 use super::{CudaGpu, CudaMemory, Library};
 use crate::error::{Error, Result};
-use crate::gpu::{LtEpilogue, LtShape};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue, cublasLtMatmulDescAttributes_t as Attribute,
@@ -13,6 +12,40 @@ use cudarc::cublaslt::sys::{
 use cudarc::driver::{CudaSlice, DevicePtr, DevicePtrMut};
 use std::ffi::c_void;
 use std::sync::Arc;
+
+/// What is done to a result before it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LtEpilogue {
+    /// Nothing.
+    None,
+    /// A number for each column is added.
+    Bias,
+    /// The same, and then GELU (by tanh); what it was before GELU is stored too.
+    BiasGelu,
+    /// Times the derivative of GELU at what [`LtEpilogue::BiasGelu`] has stored.
+    GeluBackward,
+}
+
+/// A kind of product: `c (rows × columns) = a (rows × terms) · b (terms × columns)`, all row-major.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LtShape {
+    /// Of the result.
+    pub rows: usize,
+    /// Of the result.
+    pub columns: usize,
+    /// Products that a number of the result is a sum of.
+    pub terms: usize,
+    /// `a` is stored as `terms` rows.
+    pub a_transposed: bool,
+    /// `b` is stored as `columns` rows, as the weights of a linear layer are.
+    pub b_transposed: bool,
+    /// The result is f32, not bf16.
+    pub f32_result: bool,
+    /// The product is added to what the result holds.
+    pub adds: bool,
+    /// What else is done to it.
+    pub epilogue: LtEpilogue,
+}
 
 /// Bytes for products that split a sum over blocks; NVIDIA recommends 32 MiB for Hopper.
 const WORKSPACE: usize = 64 << 20;

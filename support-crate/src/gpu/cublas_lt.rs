@@ -2,7 +2,7 @@
 
 use super::buffer::Memory;
 use super::{Buffer, Gpu};
-use crate::cuda::{CudaCublasLt, CudaMemory, CudaProduct};
+use crate::cuda::{CudaCublasLt, CudaMemory, CudaProduct, LtEpilogue, LtShape};
 use crate::error::{Error, Result};
 use crate::launch::{Element, ElementType};
 use crate::sim::needs_hardware;
@@ -15,40 +15,6 @@ use std::sync::Arc;
 pub struct CublasLt {
     gpu: Gpu,
     library: Arc<CudaCublasLt>,
-}
-
-/// What is done to a result before it is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LtEpilogue {
-    /// Nothing.
-    None,
-    /// A number for each column is added.
-    Bias,
-    /// The same, and then GELU (by tanh); what it was before GELU is stored too.
-    BiasGelu,
-    /// Times the derivative of GELU at what [`LtEpilogue::BiasGelu`] has stored.
-    GeluBackward,
-}
-
-/// A kind of product: `c (rows × columns) = a (rows × terms) · b (terms × columns)`, all row-major.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LtShape {
-    /// Of the result.
-    pub rows: usize,
-    /// Of the result.
-    pub columns: usize,
-    /// Products that a number of the result is a sum of.
-    pub terms: usize,
-    /// `a` is stored as `terms` rows.
-    pub a_transposed: bool,
-    /// `b` is stored as `columns` rows, as the weights of a linear layer are.
-    pub b_transposed: bool,
-    /// The result is f32, not bf16.
-    pub f32_result: bool,
-    /// The product is added to what the result holds.
-    pub adds: bool,
-    /// What else is done to it.
-    pub epilogue: LtEpilogue,
 }
 
 /// A product that is prepared, with the algorithms that the library proposes for it.

@@ -10,10 +10,11 @@ mod open;
 mod stream;
 mod tensor_map;
 
+pub use crate::cuda::{LtEpilogue, LtShape};
 pub use crate::measurement::KernelResources;
 pub use buffer::{Buffer, Pinned};
 pub use cublas::Cublas;
-pub use cublas_lt::{CublasLt, LtEpilogue, LtExtra, LtProduct, LtShape, Within, WithinMut};
+pub use cublas_lt::{CublasLt, LtExtra, LtProduct, Within, WithinMut};
 pub use kernel::{Args, Kernel, KernelArg, Module};
 pub use open::Gpu;
 pub use stream::{Event, Graph, Stream, TimedWork};

@@ -26,10 +26,10 @@
 //! use gpulab_kernels::gpt_step::*;
 //! let gpu = Gpu::open()?;
 //! let shape = GptShape::GPT2_124M;
-//! let mut trainer = GptTrainer::new(&gpu, shape, GptSettings { batch: 8, ..GptSettings::default() })?;
+//! let mut trainer = GptTraining::new(&gpu, shape, GptSettings { batch: 8, ..GptSettings::default() })?;
 //! trainer.load(&shape.start(1))?;
 //! trainer.set_batch(&shape.random_tokens(8, 2))?;
-//! println!("loss {}", trainer.step(&AdamW::default())?.loss);
+//! println!("loss {}", trainer.step(&AdamWConfig::default())?.loss);
 //! # Ok::<(), Error>(())
 //! ```
 
@@ -98,11 +98,11 @@ pub struct GptSettings {
     pub parts: usize,
     /// The plain product in place of cuBLASLt's, on a GPU too.
     pub plain_products: bool,
-    /// GPUs that train together, each on `batch` texts of its own ([`GptTrainer::queue_with`]).
+    /// GPUs that train together, each on `batch` texts of its own ([`GptTraining::queue_with`]).
     pub ranks: usize,
 }
 
-/// What GPUs that train together do in a step ([`GptTrainer::queue_with`]): data parallel training.
+/// What GPUs that train together do in a step ([`GptTraining::queue_with`]): data parallel training.
 ///
 /// Each call queues work and returns. Sums are those of all ranks, in the same bits on each of them.
 pub trait GptRanks {
@@ -142,7 +142,7 @@ impl Default for GptSettings {
 
 /// AdamW's numbers of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdamW {
+pub struct AdamWConfig {
     /// The learning rate.
     pub rate: f32,
     /// β₁ and β₂.
@@ -155,9 +155,9 @@ pub struct AdamW {
     pub clip: f32,
 }
 
-impl Default for AdamW {
-    fn default() -> AdamW {
-        AdamW { rate: 6e-4, betas: (0.9, 0.95), epsilon: 1e-8, decay: 0.1, clip: 1.0 }
+impl Default for AdamWConfig {
+    fn default() -> AdamWConfig {
+        AdamWConfig { rate: 6e-4, betas: (0.9, 0.95), epsilon: 1e-8, decay: 0.1, clip: 1.0 }
     }
 }
 
@@ -188,7 +188,7 @@ pub type OperatorTimes = Vec<(&'static str, f64)>;
 
 /// A model that is trained on one GPU.
 #[derive(Debug)]
-pub struct GptTrainer {
+pub struct GptTraining {
     gpu: Gpu,
     shape: GptShape,
     settings: GptSettings,
@@ -437,22 +437,22 @@ impl GptSettings {
 /// Blocks of the pass that sums squares, and of AdamW.
 const WALKERS: usize = 1056;
 
-impl GptTrainer {
+impl GptTraining {
     /// Compiles the kernels, and takes all memory that steps will need. In the simulator products are plain ones and steps are
     /// queued one by one.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a shape that the kernels do not take; [`Error::Unsupported`] on a GPU that is no Hopper, or without
     /// cuBLASLt; [`Error::OutOfMemory`]; those of [`Gpu::compile`].
-    pub fn new(gpu: &Gpu, shape: GptShape, settings: GptSettings) -> Result<GptTrainer> {
-        GptTrainer::with(gpu, &GptKernels::compile(gpu, &shape)?, settings)
+    pub fn new(gpu: &Gpu, shape: GptShape, settings: GptSettings) -> Result<GptTraining> {
+        GptTraining::with(gpu, &GptKernels::compile(gpu, &shape)?, settings)
     }
 
     /// The same with kernels that are there already.
     ///
     /// # Errors
-    /// As [`GptTrainer::new`].
-    pub fn with(gpu: &Gpu, kernels: &GptKernels, settings: GptSettings) -> Result<GptTrainer> {
+    /// As [`GptTraining::new`].
+    pub fn with(gpu: &Gpu, kernels: &GptKernels, settings: GptSettings) -> Result<GptTraining> {
         let shape = kernels.shape;
         shape.check(settings.batch)?;
         if settings.ranks == 0 {
@@ -521,7 +521,7 @@ impl GptTrainer {
             gradient: gpu.zeros(n)?,
             weights: gpu.zeros(n)?,
         };
-        let mut trainer = GptTrainer {
+        let mut trainer = GptTraining {
             gpu: gpu.clone(),
             shape,
             settings,
@@ -643,7 +643,7 @@ impl GptTrainer {
     /// the gradient of a token's embedding takes in the rows of each rank that has the token.
     ///
     /// # Errors
-    /// As [`GptTrainer::set_batch`], and [`Error::Invalid`] for a rank that there is not.
+    /// As [`GptTraining::set_batch`], and [`Error::Invalid`] for a rank that there is not.
     pub fn set_batch_of(&mut self, tokens: &[u32], rank: usize) -> Result<()> {
         let GptShape { context, vocabulary, .. } = self.shape;
         let (own, ranks) = (self.settings.batch * context, self.settings.ranks);
@@ -693,7 +693,7 @@ impl GptTrainer {
     ///
     /// # Errors
     /// [`Error::Invalid`] before a batch was set; [`Error::Driver`]; in the simulator what a kernel did wrong.
-    pub fn queue(&mut self, adamw: &AdamW) -> Result<()> {
+    pub fn queue(&mut self, adamw: &AdamWConfig) -> Result<()> {
         if self.settings.ranks > 1 {
             return Err(Error::invalid(
                 format!("a step of one of {} ranks by itself", self.settings.ranks),
@@ -707,12 +707,12 @@ impl GptTrainer {
     /// up while the backward pass goes on. Kernels are queued one by one, without a graph.
     ///
     /// # Errors
-    /// As [`GptTrainer::queue`], and those of the ranks.
-    pub fn queue_with(&mut self, adamw: &AdamW, ranks: &mut dyn GptRanks) -> Result<()> {
+    /// As [`GptTraining::queue`], and those of the ranks.
+    pub fn queue_with(&mut self, adamw: &AdamWConfig, ranks: &mut dyn GptRanks) -> Result<()> {
         self.queue_for(adamw, Some(ranks))
     }
 
-    fn queue_for(&mut self, adamw: &AdamW, ranks: Option<&mut (dyn GptRanks + '_)>) -> Result<()> {
+    fn queue_for(&mut self, adamw: &AdamWConfig, ranks: Option<&mut (dyn GptRanks + '_)>) -> Result<()> {
         if !self.batch.is_set {
             return Err(Error::invalid("there is no batch yet", "call `set_batch` first"));
         }
@@ -723,7 +723,7 @@ impl GptTrainer {
         }
         let step = (self.step + 1) as f64;
         let correction = |beta: f32| (1.0 / (1.0 - f64::from(beta).powf(step))) as f32;
-        let AdamW { rate, betas, epsilon, decay, clip } = *adamw;
+        let AdamWConfig { rate, betas, epsilon, decay, clip } = *adamw;
         let given = [rate, betas.0, betas.1, epsilon, decay, clip, correction(betas.0), correction(betas.1)];
         self.batch.settings.copy_from(&given)?;
         let graph = self.settings.plan == GptPlan::Graph
@@ -746,9 +746,9 @@ impl GptTrainer {
     /// A step, and what came of it; waits for it.
     ///
     /// # Errors
-    /// As [`GptTrainer::queue`], and [`Error::Invalid`] when the loss or a gradient was no finite number: the parameters are then
+    /// As [`GptTraining::queue`], and [`Error::Invalid`] when the loss or a gradient was no finite number: the parameters are then
     /// those of before.
-    pub fn step(&mut self, adamw: &AdamW) -> Result<StepResult> {
+    pub fn step(&mut self, adamw: &AdamWConfig) -> Result<StepResult> {
         self.queue(adamw)?;
         let result = self.result()?;
         if !(result.loss + result.norm).is_finite() {
@@ -778,8 +778,8 @@ impl GptTrainer {
     /// A step whose operators are timed one by one.
     ///
     /// # Errors
-    /// As [`GptTrainer::queue`].
-    pub fn timed_step(&mut self, adamw: &AdamW) -> Result<OperatorTimes> {
+    /// As [`GptTraining::queue`].
+    pub fn timed_step(&mut self, adamw: &AdamWConfig) -> Result<OperatorTimes> {
         self.clock = Some(Vec::new());
         let done = self.queue(adamw);
         let end = self.gpu.event();

@@ -47,11 +47,11 @@ fn agrees(shape: GptShape, batch: usize, plan: GptPlan, loss_rows: usize) {
     let start = parameters(&shape);
     let exact = exact(&shape, &start, &tokens);
     let settings = GptSettings { batch, plan, loss_rows, parts: 3, ..GptSettings::default() };
-    let mut trainer = GptTrainer::new(&gpu, shape, settings).unwrap();
+    let mut trainer = GptTraining::new(&gpu, shape, settings).unwrap();
     trainer.load(&start).unwrap();
-    assert!(trainer.step(&AdamW::default()).unwrap_err().to_string().contains("no batch yet"));
+    assert!(trainer.step(&AdamWConfig::default()).unwrap_err().to_string().contains("no batch yet"));
     trainer.set_batch(&tokens).unwrap();
-    let adamw = AdamW::default();
+    let adamw = AdamWConfig::default();
     let result = trainer.step(&adamw).unwrap_or_else(|error| panic!("{shape:?} {}: {error}", plan.name()));
     assert!((f64::from(result.loss) - exact.loss).abs() < 5e-3 * exact.loss, "{} for {}", result.loss, exact.loss);
     let gradients = trainer.gradients().unwrap();
@@ -96,7 +96,7 @@ fn a_step_agrees_with_f64_and_holds_the_memory_that_was_planned() {
 }
 
 /// The first update, in f64 from the gradients that the kernels gave.
-fn updated_by(trainer: &GptTrainer, start: &[f32], gradients: &[f32], adamw: &AdamW, norm: f64) {
+fn updated_by(trainer: &GptTraining, start: &[f32], gradients: &[f32], adamw: &AdamWConfig, norm: f64) {
     let state = trainer.state().unwrap();
     assert_eq!(state.step, 1);
     let clip = if norm > f64::from(adamw.clip) { f64::from(adamw.clip) / norm } else { 1.0 };
@@ -118,10 +118,10 @@ fn updated_by(trainer: &GptTrainer, start: &[f32], gradients: &[f32], adamw: &Ad
 fn what_cannot_be_trained_is_refused_with_a_way_out() {
     let gpu = Gpu::simulated().unwrap();
     for shape in [GptShape { heads: 0, ..SMALL }, GptShape { heads: 40, ..SMALL }] {
-        let text = GptTrainer::new(&gpu, shape, GptSettings::default()).unwrap_err().to_string();
+        let text = GptTraining::new(&gpu, shape, GptSettings::default()).unwrap_err().to_string();
         assert!(text.contains("\nnext: "), "{text}");
     }
-    let mut trainer = GptTrainer::new(&gpu, SMALL, GptSettings { batch: 1, ..GptSettings::default() }).unwrap();
+    let mut trainer = GptTraining::new(&gpu, SMALL, GptSettings { batch: 1, ..GptSettings::default() }).unwrap();
     let long = trainer.set_batch(&[0; 17]).unwrap_err();
     assert!(matches!(long, Error::LengthMismatch { expected: 18, given: 17, .. }), "{long}");
     let unknown = trainer.set_batch(&[77; 18]).unwrap_err().to_string();
@@ -132,7 +132,7 @@ fn what_cannot_be_trained_is_refused_with_a_way_out() {
     parameters[SMALL.layer(0).start] = f32::NAN;
     trainer.load(&parameters).unwrap();
     trainer.set_batch(&SMALL.random_tokens(1, 2)).unwrap();
-    let text = trainer.step(&AdamW::default()).unwrap_err().to_string();
+    let text = trainer.step(&AdamWConfig::default()).unwrap_err().to_string();
     assert!(text.contains("step 1: loss NaN") && text.contains("\nnext: "), "{text}");
     let state = trainer.state().unwrap();
     let bits = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -189,21 +189,21 @@ fn ranks_that_train_together_have_the_gradients_of_the_whole_batch() {
     let settings =
         |batch, ranks| GptSettings { batch, ranks, parts: 3, plan: GptPlan::Fused, ..GptSettings::default() };
     let made = |settings| {
-        let mut trainer = GptTrainer::new(&Gpu::simulated().unwrap(), shape, settings).unwrap();
+        let mut trainer = GptTraining::new(&Gpu::simulated().unwrap(), shape, settings).unwrap();
         trainer.load(&start).unwrap();
         trainer
     };
     let mut whole = made(settings(2, 1));
     whole.set_batch(&tokens).unwrap();
-    let loss = whole.step(&AdamW::default()).unwrap().loss;
+    let loss = whole.step(&AdamWConfig::default()).unwrap().loss;
     let (shared, all) = (std::sync::Mutex::new(vec![Default::default(); 2]), std::sync::Barrier::new(2));
     let one = |rank: usize| {
         let mut trainer = made(settings(1, 2));
         trainer.set_batch_of(&tokens, rank).unwrap();
-        let text = trainer.queue(&AdamW::default()).unwrap_err().to_string();
+        let text = trainer.queue(&AdamWConfig::default()).unwrap_err().to_string();
         assert!(text.contains("one of 2 ranks") && text.contains("\nnext: "), "{text}");
         let mut threads = Threads { rank, shared: &shared, all: &all, joined: 0 };
-        trainer.queue_with(&AdamW::default(), &mut threads).unwrap();
+        trainer.queue_with(&AdamWConfig::default(), &mut threads).unwrap();
         assert_eq!(threads.joined, 1);
         assert_eq!(trainer.gpu.memory().unwrap().used as usize, trainer.settings.memory(&shape).bytes());
         (trainer.result().unwrap().loss, trainer.gradients().unwrap(), trainer.state().unwrap())
