@@ -72,6 +72,15 @@ def library_path(*more: str | Path) -> str:
     return os.pathsep.join(filter(None, [str(LIBRARIES), *map(str, more), os.environ.get("LD_LIBRARY_PATH", "")]))
 
 
+def rust_libraries(toolchain: Path) -> list[str]:
+    """Where Rust's own libraries lie, for the loader.
+
+    A cell's library looks for them one folder too high when its folder and Rust lie under one and the same folder (a
+    home, `/tmp`): evcxr moves it after it was linked.
+    """
+    return [str(folder) for folder in sorted((toolchain / "lib" / "rustlib").glob("*/lib"))]
+
+
 def cargo_bin() -> Path:
     """Where rustup and `cargo install` put programs."""
     return Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo") / "bin"

@@ -81,9 +81,7 @@ def environment(base: dict[str, str], folder: Path, toolchain: Path, evcxr: Path
         env["PATH"] = os.pathsep.join([str(CELLS_PATH), env["PATH"]])
         env["GPULAB_CELLS_CARGO"] = str(CELLS_CARGO)
         env["GPULAB_CRATES"] = "\n".join(str(folder) for folder in (paths.CRATE, paths.CRATES))
-    # A cell's library looks for Rust's one folder too high when this folder and Rust lie under one and the same folder
-    # (a home, say): evcxr moves it after it was linked.
-    rust = [str(folder) for folder in sorted((toolchain / "lib" / "rustlib").glob("*/lib"))]
+    rust = paths.rust_libraries(toolchain)
     old = [env["LD_LIBRARY_PATH"]] if env.get("LD_LIBRARY_PATH") else []
     env["LD_LIBRARY_PATH"] = os.pathsep.join([str(paths.LIBRARIES), *map(str, candle.libraries()), *rust, *old])
     env["DYLD_FALLBACK_LIBRARY_PATH"] = os.pathsep.join([*rust, "/usr/local/lib", "/usr/lib"])

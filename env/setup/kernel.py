@@ -35,6 +35,8 @@ def environment(toolchain: Path) -> dict[str, str]:
         "RUSTC": str(programs / "rustc"),
         "RUSTUP_TOOLCHAIN": str(toolchain),
         "PATH": os.pathsep.join([str(programs), os.environ.get("PATH", "")]),
+        # A kernel loads a first library when it starts: without Rust's own it ends at once, where both lie in one folder.
+        "LD_LIBRARY_PATH": paths.library_path(*paths.rust_libraries(toolchain)),
     }
 
 

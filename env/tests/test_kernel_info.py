@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from env.setup import kernel as setup_kernel
 from env.setup import kernel_info
 
 # Answers as a kernel does, by pyzmq, whose protocol ours must be: with a status message first, then the reply.
@@ -111,3 +112,11 @@ def test_the_real_kernel_answers() -> None:
     program = shutil.which("evcxr_jupyter")
     assert program is not None
     assert kernel_info.ask(Path(program), os.environ)["implementation"] == "evcxr_jupyter"
+
+
+def test_a_kernel_that_is_asked_finds_rusts_own_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    libraries = tmp_path / "lib" / "rustlib" / "x86_64-unknown-linux-gnu" / "lib"
+    libraries.mkdir(parents=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/own")
+    places = setup_kernel.environment(tmp_path)["LD_LIBRARY_PATH"].split(os.pathsep)
+    assert str(libraries) in places and places[-1] == "/own"
