@@ -211,7 +211,7 @@ fn main() -> Result<()> {
     }
     let gpus = (0..Gpu::count()).map(Gpu::open_index).collect::<Result<Vec<Gpu>>>()?;
     let n = gpus.len();
-    if n < 2 || BATCH % n != 0 {
+    if n < 2 || !BATCH.is_multiple_of(n) {
         return Err(Error::invalid(format!("{n} GPUs"), "run it where 2, 4 or 8 NVIDIA GPUs are"));
     }
     let nccl = Arc::new(Nccl::load()?);
