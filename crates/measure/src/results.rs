@@ -30,7 +30,8 @@ pub fn reference(lesson: &str) -> String {
 fn chosen_reference(named: Option<String>, lesson: &str) -> String {
     // A name, no path. Rows that are damaged are said to be so, by whoever reads them.
     let is_there = |name: &String| {
-        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
             && !matches!(recorded_lesson(name, lesson), Err(Error::File { .. } | Error::Invalid { .. }))
     };
     named.filter(is_there).unwrap_or_else(|| REFERENCE.to_string())
