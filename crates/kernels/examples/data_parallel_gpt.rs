@@ -235,14 +235,13 @@ fn main() -> Result<()> {
         worst.1,
         mean(STEPS - 1)
     );
-    let driver = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    let driver = driver.split_whitespace().find(|word| word.contains('.') && word.starts_with(char::is_numeric));
+    let driver = gpulab_lessons::machine::detect().nvidia.driver;
     let stamp = format!(
         "{},{},{n} x {},{},data_parallel_gpt {}",
         results::now_utc(),
         results::commit(),
         gpus[0].name(),
-        driver.unwrap_or("unknown"),
+        driver.as_deref().unwrap_or("unknown"),
         given.join(" ")
     );
     let mut rows = "time,commit,machine,driver,command,ranks,way,what,value,unit,samples,p10,p90\n".to_string();

@@ -88,15 +88,14 @@ fn main() -> Result<()> {
     let kernels = GptKernels::compile(&gpu, &shape)?;
     println!("[{:.1} s] compiled", start.elapsed().as_secs_f64());
     let parameters = shape.start(1);
-    let driver = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    let driver = driver.split_whitespace().find(|word| word.contains('.') && word.starts_with(char::is_numeric));
+    let driver = gpulab_lessons::machine::detect().nvidia.driver;
     let command = format!("gpt_step {}", given.join(" ")).replace(',', " ");
     let stamp = format!(
         "{},{},{},{},{command}",
         results::now_utc(),
         results::commit(),
         gpu.name(),
-        driver.unwrap_or("unknown")
+        driver.as_deref().unwrap_or("unknown")
     );
     let head = "time,commit,machine,driver,command,batch,plan,what,value,unit,samples,p10,p90\n";
     let machine = gpu.name().to_string();
