@@ -33,6 +33,8 @@ class StandIn:
         self.sockets = {}
         for name, kind in (("shell", zmq.ROUTER), ("control", zmq.ROUTER), ("iopub", zmq.PUB)):
             self.sockets[name] = context.socket(kind)
+            # Without a limit: a thousand messages wait by default, and on a slow machine the lines behind them were lost.
+            self.sockets[name].sndhwm = 0
             self.sockets[name].bind(f"tcp://127.0.0.1:{settings[f'{name}_port']}")
         self.count = 1
 
