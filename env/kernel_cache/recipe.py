@@ -129,8 +129,8 @@ def dep_lines(notebook: dict) -> str | None:
 def serves(warmed: Iterable[str], lines: str) -> bool:
     """Whether what was built for one of the `warmed` sets of `:dep` lines is all that these need.
 
-    cargo builds a crate again where other crates ask for more of its features: test_lines.py holds the lessons' sets
-    against each other. Beside candle and polars all others are such crates.
+    cargo builds a crate again where other crates ask for more of its features: test_lines.py compares the lessons' sets
+    with each other. Beside candle and polars all others are such crates.
     """
     asked = set(lines.splitlines())
     return any(asked <= set(one.splitlines()) and is_large(one) == is_large(lines) for one in warmed)

@@ -24,7 +24,7 @@ WORDS = {
     word: value
     for value, words in {
         0.5: "half a,half an",
-        1: "one",
+        1: "one,a",
         2: "two",
         3: "three",
         4: "four",
@@ -89,7 +89,7 @@ ALIASES = {
 
 _PLAIN = r"\d+(?:,\d{3})*(?:\.\d+)?"
 NUMBER = rf"{_PLAIN}(?:\s?[·×]\s?10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+|[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?(?:\s(?:thousand|million|billion))?"
-_IN_WORDS = "|".join(sorted(WORDS, key=len, reverse=True))
+_IN_WORDS = "|".join(sorted(WORDS.keys() - {"a"}, key=len, reverse=True))
 _SYMBOL = (
     r"(?:[kKMGT]i?B(?:/s)?|[kMGTP]?FLOPs?(?:/(?:s|byte|B))?|[MGTP]OPs?(?:/s)?|ns|[µμu]s|ms|min|[kMG]?Hz|kW|°C"
     r"|percent|per\ cent)\b"
@@ -117,11 +117,13 @@ _UNIT = (
     rf"|[ \u00a0\n-](?P<spelled>{_SPELLED.replace(chr(92) + ' ', _GAP)})|{_GAP}(?P<rate>{_RATE})"
     rf"|{_GAP}(?P<rate_spelled>{_RATE_SPELLED.replace(chr(92) + ' ', _GAP)})|{_GAP}?(?P<factor>{_FACTOR})"
 )
-# `21, 145 and 335 ns`, `8–15 GB/s`, `2 to 3 times the …`: one quantity with several numbers.
-_JOIN = rf"(?:(?:(?:,{_GAP}{NUMBER})+,?)?{_GAP}(?:and|or|to|against){_GAP}|{_GAP}?[–—]{_GAP}?|-){NUMBER}"
+# `21, 145 and 335 ns`, `8–15 GB/s`, `38/49 ms`, `2 to 3 times the …`: one quantity with several numbers.
+# `it would take a second`, not `it takes a second launch`.
+_ONE = r"(?:(?<=take )|(?<=takes )|(?<=took ))a(?= (?:(?:milli|micro)?second|minute|hour)(?:[.,;:!?)]|$| (?:and|or)\b))"
+_JOIN = rf"(?:(?:(?:,{_GAP}{NUMBER})+,?)?{_GAP}(?:and|or|to|against){_GAP}|{_GAP}?[–—]{_GAP}?|-|/){NUMBER}"
 QUANTITY = re.compile(
     rf"(?<![\w.,/^_{{⁻-])(?P<numbers>{NUMBER}(?:{_JOIN})?)(?:{_UNIT})"
-    rf"|(?<![\w-])(?<!hundred )(?<!few )(?<!several )(?<!some )(?P<words>{_IN_WORDS})"
+    rf"|(?<![\w-])(?<!hundred )(?<!few )(?<!several )(?<!some )(?P<words>{_IN_WORDS}|{_ONE})"
     rf"(?:{_GAP}(?P<in_words>{_SPELLED.replace(chr(92) + ' ', _GAP)}|times(?=\s+{_FASTER})|percent\b))",
     re.IGNORECASE,
 )

@@ -41,7 +41,7 @@ PRIVATE = {
     rf"\b{COUNT} turns?\b(?! (?:into|out|off|on)\b)|\bturns? of (?:the )?(?:shared|bank|memory|wave)": (
         "wavefronts (of shared memory), or waves (of blocks)"
     ),
-    r"\bin turns\b|\bin turn with\b": "alternately, or interleaved",
+    r"\bin turns\b|\bin turn with\b|\bby turns\b|(?:timed|measured|both|each), in turn\b|\btimed in turn\b": "alternately, or interleaved",
     r"\bplaces for (?:warps|blocks)\b|\b(?:free|empty|blocks'|warps') places\b"
     r"|\bplaces? (?:on|in|of) (?:a|the|each|every|its) (?:multiprocessor|SM)\b": "resident blocks, or resident warps",
     r"\btouch(?:es)? the same place\b|\btwo threads (?:at|in) one place\b": "the same address",
@@ -50,16 +50,15 @@ PRIVATE = {
     ),
     rf"\b{COUNT} rounds\b|\b(?:each|every|per|next|last) round\b(?! (?:trip|number))": "iterations, steps or repetitions",
     r"\b[Mm]end(?:s|ed|ing)?\b": "fix, or repair",
-    r"\bcame (?:and|or|/) ?went\b|\bwhat (?:came|went) (?:in|out)\b|\bcomes? and goe?s?\b": (
-        "loaded and stored; input and output; allocated and freed"
-    ),
+    r"\bcame (?:and|or|/) ?went\b|\bwhat (?:came|went) (?:in|out)\b|\bcomes? and goe?s?\b"
+    r"|\blines? (?:came|went)\b|\} went\b": "added and removed; loaded and stored; input and output; allocated and freed",
     r"\bnumbers? (?:of|in|per|a) (?:a |each |one |its )?head\b": "head dimension",
     r"\bswitch(?:es|ed)? off the light\b": "what happens, without a metaphor",
     r"\bat home (?:on|in)\b": "resident on",
     r"\bunder way\b": "in flight",
     r"\bkinds? of numbers?\b": "dtype, or data type",
     rf"(?<![\w.]){COUNTED} (?-i:an?) {EACH}\b(?!'){VERB}": "per …, as in `32 bytes per lane`",
-    r"\b(?:hold|holds|held|holding) (?:it |them |each |one |that |this )?against\b": "compare with",
+    r"\b(?:hold|holds|held|holding) (?:[\w'’]+ ){0,5}against\b": "compare with",
     r"\b(?:a|one|each|every) thread is (?:a|an) (?:cook|diner|rower|guest)\b": "a thread",
 }
 RULES = [(re.compile(pattern, re.IGNORECASE), term) for pattern, term in PRIVATE.items()]

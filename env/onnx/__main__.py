@@ -41,6 +41,7 @@ def judge(files: list[Path]) -> int:
         from env.onnx import accuracy
 
         print(accuracy.table(accuracy.judge(judged["cnn"], judged["cnn-int8"])))
+        print(accuracy.images(judged["cnn-int8"]))
     return int(any(not row.equal for row in rows))
 
 

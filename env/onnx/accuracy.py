@@ -58,6 +58,18 @@ def judge(exact: Path, rounded: Path) -> list[Judged]:
     ]
 
 
+def images(rounded: Path) -> str:
+    """Which images the models were judged on; where these are not the ones that the network was trained on, that and what to do."""
+    notes = {one.key: one.value for one in onnx.load(rounded, load_external_data=False).metadata_props}
+    used, trained = notes.get("ranges", "").partition(" images of ")[2], notes.get("trained on", "")
+    if not trained or used == trained:
+        return f"on test images of {used}"
+    return (
+        f"on test images of {used}; the network was trained on {trained}, so `right` says little\n"
+        'next: name the folder of its images: make export-onnx ARGS="--data FOLDER"'
+    )
+
+
 def table(rows: list[Judged]) -> str:
     """The rows, for people."""
     lines = [f"{'model':<16} {'bytes':>10} {'right':>9} {'as candle in 8 bits':>20} {'images a second':>16}"]

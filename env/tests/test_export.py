@@ -72,6 +72,27 @@ def test_integers_give_what_candle_says_they_give(folder: Path, written: str) ->
     print(accuracy.table([exact, rounded]))
 
 
+@pytest.mark.parametrize(
+    ("trained", "said"),
+    [
+        ("MNIST", "so `right` says little\nnext: name the folder"),
+        ("generated digits, seed 7", "on test images of generated digits, seed 7"),
+        ("", "on test images of generated digits, seed 7"),
+    ],
+)
+def test_other_images_than_those_of_the_training_are_named(tmp_path: Path, trained: str, said: str) -> None:
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "nothing", [], []))
+    onnx.helper.set_model_props(
+        model,
+        {"trained on": trained, "ranges": "of 500 images of generated digits, seed 7"}
+        if trained
+        else {"ranges": "of 500 images of generated digits, seed 7"},
+    )
+    onnx.save(model, tmp_path / "cnn-int8.onnx")
+    found = accuracy.images(tmp_path / "cnn-int8.onnx")
+    assert said in found and ("next:" in found) == (trained == "MNIST"), found
+
+
 @pytest.mark.parametrize("written", ["course", "older"])
 def test_onnx_runtime_computes_in_integers(folder: Path, tmp_path: Path, written: str) -> None:
     """It takes a pair only in the form that it knows; else it computes in f32, slower than without pairs."""

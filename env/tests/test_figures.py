@@ -23,6 +23,24 @@ def test_numbers_with_units_are_found():
     ]  # fmt: skip
 
 
+# Figures that once stood beside other ones in the same lesson's output: each asks for a source now.
+STOOD_BESIDE_OTHERS = """The first call takes 15–30 ms; with copies it is 4× as long. A copy took 38/49 ms, a wait 11.1 µs, at 8–15 GB/s.
+    It would take a second. One token takes 163 µs, and ten times the memory. The products are 99.7 % of the work; 4.8 and 5.4 ms.
+    In 8 bits it is up to four times as fast; grouping 874×; it has 1.6 MB in flight and reaches 81 %; a load takes 335 ns."""
+
+
+def test_figures_that_contradicted_their_output_would_be_found():
+    assert texts(STOOD_BESIDE_OTHERS) == [
+        "15–30 ms", "4×", "38/49 ms", "11.1 µs", "8–15 GB/s", "a second", "163 µs", "ten times", "99.7 %", "4.8 and 5.4 ms",
+        "four times", "874×", "1.6 MB", "81 %", "335 ns",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["it takes a second launch", "a second a day", "so it took a minute part", "a second"])
+def test_a_second_is_not_always_a_time(text):
+    assert texts(text) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -23,6 +23,7 @@ FOUND = {
     "2000 rounds for each number": "2000 rounds",
     "next: mend one of the two": "mend",
     "numbers that came and went": "came and went",
+    "33 lines came, 4 went": "lines came",
     "128 numbers of a head": "numbers of a head",
     "It switches off the light.": "switches off the light",
     "64 warps are at home on each": "at home on",
@@ -31,6 +32,8 @@ FOUND = {
     "12 bytes an element": "bytes an element",
     "255 registers a thread": "registers a thread",
     "each is held against float64": "held against",
+    "Hold each line against the pseudocode.": "Hold each line against",
+    "which were timed in turn": "timed in turn",
     "Each thread is a cook.": "Each thread is a cook",
 }
 ORDINARY = """It turns out, in turn, that this turns into a loop; taking turns; a turn of phrase; many turns out to be few.

@@ -282,7 +282,7 @@ fn of_shape<'a>(
     })
 }
 
-/// Holds every plan against f64.
+/// Compares every plan with f64.
 fn check(gpu: &Gpu, shape: &Shape, kernels: &[Compiled<'_>], fewer: bool) -> Result<()> {
     let &Shape { ref name, config, context, bits } = shape;
     let weights = RandomWeights { config, seed: 5 };

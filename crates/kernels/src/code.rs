@@ -92,8 +92,8 @@ impl Diff {
             _ => 0,
         });
         let moved: usize = moved.sum();
-        let moved = if moved == 0 { String::new() } else { format!(", {moved} moved in or out (>)") };
-        format!("{} → {}: {added} lines came, {removed} went{moved}", self.before.name, self.after.name)
+        let moved = if moved == 0 { String::new() } else { format!(", {moved} with another indent (>)") };
+        format!("{} → {}: {added} lines added, {removed} removed{moved}", self.before.name, self.after.name)
     }
 
     /// The new kernel's idea, what it changes, and the constants where they are not the old ones.
@@ -186,9 +186,9 @@ impl fmt::Display for Diff {
 fn gap(lines: usize, moved: usize) -> String {
     let plural = if lines == 1 { "" } else { "s" };
     match moved {
-        0 => format!("… {lines} line{plural} as before"),
-        moved if moved == lines => format!("… {lines} line{plural} as before, moved in or out"),
-        _ => format!("… {lines} line{plural} as before, but for {moved} further in or out"),
+        0 => format!("… {lines} unchanged line{plural}"),
+        moved if moved == lines => format!("… {lines} unchanged line{plural}, all with another indent"),
+        _ => format!("… {lines} unchanged line{plural}, {moved} of them with another indent"),
     }
 }
 

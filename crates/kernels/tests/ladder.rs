@@ -101,13 +101,13 @@ fn every_kernel_is_right_in_every_order_of_blocks_and_makes_no_mistake() {
                     sizes.of(&all, all[one]).into_iter().for_each(|shape| flash_attention(rung, &flash, causal, shape));
                 });
             }),
-            // Holds itself against f64 at 1, 33 and 129 tokens, with heads that share k and v. More lengths are in its own tests.
+            // Compares itself with f64 at 1, 33 and 129 tokens, with heads that share k and v. More lengths are in its own tests.
             "flash_backward" => each(&mut |sizes| {
                 for causal in sizes.of(&[false, true], true) {
                     FlashBackward::new(gpu, rung.path, causal).unwrap_or_else(|error| panic!("{error}"));
                 }
             }),
-            // Both hold themselves against f64 at awkward sizes.
+            // Both compare themselves with f64 at awkward sizes.
             "rope" => each(&mut |_| drop(Rope::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}")))),
             "residual_rms_norm" => {
                 each(&mut |_| drop(ResidualNorm::new(gpu, rung.path).unwrap_or_else(|error| panic!("{error}"))));
@@ -140,7 +140,7 @@ fn every_kernel_is_right_in_every_order_of_blocks_and_makes_no_mistake() {
     }
 }
 
-/// `FlashAttention` holds itself against f64 at 1 and 33 tokens, with heads that share k and v; heads of 64 numbers
+/// `FlashAttention` compares itself with f64 at 1 and 33 tokens, with heads that share k and v; heads of 64 numbers
 /// when they are first asked for. More lengths here, each with one width and one mask.
 fn flash_attention(rung: &Rung, flash: &FlashAttention, causal: bool, (length, width): (usize, usize)) {
     let mask = if causal { AttentionMask::causal() } else { AttentionMask::default() };

@@ -120,7 +120,7 @@ fn numbers(kind: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
 
 fn each<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32 + Sync) -> Vec<f32> {
     let (all, rest) = bytes.as_chunks::<N>();
-    debug_assert!(rest.is_empty(), "safetensors holds shape and bytes against each other");
+    debug_assert!(rest.is_empty(), "safetensors compares shape and bytes");
     all.par_iter().with_min_len(CHUNK).map(|b| number(*b)).collect()
 }
 
@@ -150,7 +150,7 @@ impl TensorFile {
         })?;
         let views = stored.iter().map(|(name, shape, (dtype, bytes))| {
             let view = TensorView::new(*dtype, shape.to_vec(), bytes);
-            (*name, view.expect("HostTensor holds shape and numbers against each other"))
+            (*name, view.expect("HostTensor compares shape and numbers"))
         });
         let metadata = self.metadata.clone().into_iter().collect();
         let file = safetensors::serialize(views, Some(metadata)).map_err(|error| fail(path, error))?;

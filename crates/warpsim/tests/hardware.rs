@@ -94,7 +94,7 @@ fn near(ours: u64, theirs: u64) -> bool {
     ours.abs_diff(theirs) <= (theirs / 30).max(100)
 }
 
-/// Runs every launch of a table with and without the checks, and holds it against the record.
+/// Runs every launch of a table with and without the checks, and compares it with the record.
 fn compare(name: &str) {
     let (scenarios, recorded) = (table(name), table(&format!("h200/{name}")));
     assert_eq!(scenarios.len(), recorded.len(), "record anew: python3 -m env.baselines.record_counters");
@@ -203,7 +203,7 @@ fn every_rung_of_the_course_is_held_against_the_hardware() {
     for (kernel, text) in kernels {
         let waits = NOT_RECORDED_YET.contains(&kernel.as_str());
         assert!(!(waits && listed.contains(kernel)), "{kernel} is recorded\nnext: take it off NOT_RECORDED_YET");
-        // The tables' launches know no tensor maps: those rungs are held against the hardware in crates/kernels
+        // The tables' launches know no tensor maps: those rungs are compared with the hardware in crates/kernels
         // (tests/hopper_counters.rs).
         let unrecorded = waits || text.contains("wgmma.") || text.contains("cp.async.bulk");
         if unrecorded {

@@ -13,7 +13,7 @@ const TENSOR_MAP: usize = 128;
 /// A type that a launch may pass by value: the numbers, arrays of them (`[f32; 4]` for a `float4`), and structs that
 /// [`kernel_param!`](crate::kernel_param) admits.
 ///
-/// The launch copies the value's bytes into the kernel's parameter, after it has held both sizes against each other. That
+/// The launch copies the value's bytes into the kernel's parameter, after it has compared both sizes. That
 /// every byte is initialised (no padding) is what [`bytemuck::NoUninit`] says.
 pub trait KernelParam: NoUninit {
     /// Which number it is; `None` for arrays and structs, which only their size describes.

@@ -1,4 +1,4 @@
-//! Holding a result of attention against f64.
+//! Comparing a result of attention with f64.
 
 use super::{AttentionMask, AttentionRow, AttentionShape, ElementAt, attention_row};
 

@@ -74,7 +74,7 @@ fn lines_that_a_new_loop_moves_in_are_no_new_code() {
     let it = diff("a();\nb();", "for (;;) {\n    a();\n    b();\n}");
     assert_eq!(it.changed(), (2, 0));
     let text = it.to_string();
-    assert!(text.contains("2 lines came, 0 went, 2 moved in or out (>)") && text.contains("1 2 >     a();"), "{text}");
+    assert!(text.contains("2 lines added, 0 removed, 2 with another indent (>)") && text.contains("1 2 >     a();"), "{text}");
     assert!(it.html().contains(" 1 2 &gt; ") && !it.html().contains("<b>"), "{}", it.html());
 }
 
@@ -83,11 +83,11 @@ fn far_lines_are_counted_and_code_is_escaped() {
     let many: String = (0..40).map(|n| format!("line{n}();\n")).collect();
     let it = diff(&many, &many.replace("line20()", "if (a < b && c) d()"));
     let text = it.to_string();
-    assert!(text.contains("… 17 lines as before") && text.contains("… 16 lines as before"), "{text}");
+    assert!(text.contains("… 17 unchanged lines") && text.contains("… 16 unchanged lines"), "{text}");
     assert!(it.html().contains("a &lt; b &amp;&amp; c") && !it.html().contains("a < b"), "{}", it.html());
     assert_eq!(diff(&many, &many).changed(), (0, 0));
-    assert!(diff(&many, &many).to_string().contains("… 40 lines as before"));
-    assert!(diff("", "").html().contains("0 lines came"));
+    assert!(diff(&many, &many).to_string().contains("… 40 unchanged lines"));
+    assert!(diff("", "").html().contains("0 lines added"));
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Attention {
         Ok(attention)
     }
 
-    /// Holds both chains against f64 at a shape, on random numbers whose scores spread by `spread`.
+    /// Compares both chains with f64 at a shape, on random numbers whose scores spread by `spread`.
     ///
     /// # Errors
     /// [`Error::Invalid`](gpulab::Error::Invalid) that names the first wrong number; as [`Attention::attend`].

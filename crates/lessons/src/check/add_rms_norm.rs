@@ -102,7 +102,8 @@ fn cost(seen: &Inspection) -> Check {
     let warps = rows as u64 * u64::from(BLOCK) / 32;
     let what = (c.barriers > BARRIERS * warps)
         .then(|| format!("right, but each warp waits at {} barriers", c.barriers / warps));
-    none_wrong(what, "between which threads does a sum have to travel, and which of them share a warp?")
+    none_wrong(what, "between which threads does a sum have to travel, and which of them share a warp?")?;
+    kernels::shared_out(seen, 0.3)
 }
 
 /// What to ask oneself about the first mistake.
@@ -206,6 +207,14 @@ mod tests {
     for (int c = 0; c < columns; ++c) { y[row + c] = kept[c] * scale * weight[c]; }
 }";
         told(one_thread, "lanes are active");
+        // The first block has all rows.
+        let first = NORM.replace(
+            "int t = threadIdx.x, row = blockIdx.x * columns;",
+            "if (blockIdx.x > 0) { return; }
+    for (int row = 0, t = threadIdx.x; row < gridDim.x * columns; row += columns) {
+    __syncthreads();",
+        );
+        told(&format!("{first}}}"), "the work is not shared out");
         told(&NORM.replace("kept[k] * scale * weight[c]", "1.0f"), "and it should be");
         told(&NORM.replace("kept[k] * scale * weight[c]", "0.0f / 0.0f"), "is NaN");
         told(&NORM.replace("weight[c]; }", "weight[c + columns]; }"), "such a column");

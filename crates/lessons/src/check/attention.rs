@@ -76,7 +76,8 @@ fn shared_out(gpu: &Gpu, kernel: &Kernel) -> Check {
     let (rows, columns) = (8, 1000);
     let mut scores = gpu.to_device(&cpu::random_f32(rows * columns, 1))?;
     let config = LaunchConfig::new(rows as u32, 32);
-    let seen = kernel.inspect(config, (&mut scores, rows as i32, columns as i32))?.counters;
+    let inspection = kernel.inspect(config, (&mut scores, rows as i32, columns as i32))?;
+    let seen = &inspection.counters;
     let lanes = seen.active_lanes_per_instruction();
     if lanes < 16.0 {
         return wrong(
@@ -94,7 +95,7 @@ fn shared_out(gpu: &Gpu, kernel: &Kernel) -> Check {
             "which numbers do the 32 lanes ask for in one instruction, and in how many sectors do these lie?",
         );
     }
-    Ok(())
+    kernels::shared_out(&inspection, 0.3)
 }
 
 /// Checks a number: the longest sequence whose scores fit into 16 GB, of 4 sequences with 32 heads each, in f32.
@@ -267,6 +268,12 @@ mod tests {
         let alone = alone.replacen("float *x", "if (threadIdx.x > 0) { return; }\n    float *x", 1);
         let text = softmax_row(&alone).text();
         assert!(text.contains("right, but on average 1.0 of a warp's 32 lanes"), "{text}");
+        // The first warp has all rows.
+        let first = SOFTMAX.replace(
+            "float *x = s + blockIdx.x * columns;",
+            "if (blockIdx.x > 0) { return; }\n    for (int row = 0; row < rows; ++row) {\n    float *x = s + row * columns;",
+        );
+        kernels::expect_whole(softmax_row, &[(&format!("{first}}}"), "the work is not shared out")]);
         let pieces = SOFTMAX.replace(
             "int i = threadIdx.x; i < columns; i += 32",
             "int i = threadIdx.x * ((columns + 31) / 32), e = min(columns, i + (columns + 31) / 32); i < e; ++i",

@@ -2,7 +2,7 @@
 //! parts that are merged.
 
 use super::Verdict;
-use super::kernels;
+use super::kernels::{self, shared_out};
 use super::on_paper::number;
 use super::verdict::{Check, ask, timed, wrong};
 use gpulab::cpu;
@@ -14,8 +14,9 @@ use gpulab::warpsim::Kind;
 
 /// Head dimension of [`one_pass`] and [`tile_loop`].
 const WIDTH: usize = 32;
-/// Tokens of [`one_pass`]: one, a few, more than a block has warps; the last is counted.
-const LENGTHS: [usize; 4] = [1, 7, 33, 64];
+/// Tokens of [`one_pass`]: one, a few, more than a block has warps, many; one of them is counted.
+const LENGTHS: [usize; 5] = [1, 7, 33, COUNTED, 150];
+const COUNTED: usize = 64;
 /// How far scores spread, and around which number: near 0, beyond what exp can do in f32, and all far below 0.
 const SCORES: [(f32, f32); 3] = [(2.0, 0.0), (200.0, 0.0), (1.0, -300.0)];
 /// Queries of a block of [`tile_loop`], a thread each.
@@ -23,7 +24,7 @@ const QUERIES: usize = 64;
 /// The hint where f32 has no number for exp.
 const FAR: &str =
     "here scores are as far from 0 as 200, above and below: of which arguments is exp neither infinite nor 0 in f32?";
-/// The most local memory of a thread of [`one_pass`] and [`tile_loop`], in bytes: a query, a result and the scores of a tile, and no
+/// The most local memory of a thread of [`tile_loop`], in bytes: a query, a result and the scores of a tile, and no
 /// row of scores.
 const LOCAL: usize = 1024;
 
@@ -63,8 +64,9 @@ pub fn one_pass(source: &str) -> Verdict {
             kernel.launch(config, (&on_q, &on_k, &on_v, &mut o, length as i32))?;
             compare(&o.to_host()?, &exact(&q, &k, &v), &format!("{length} tokens"), scores)?;
             unchanged([(&on_q.to_host()?, &q), (&on_k.to_host()?, &k), (&on_v.to_host()?, &v)])?;
-            if length == LENGTHS[3] {
-                let seen = kernel.inspect(config, (&on_q, &on_k, &on_v, &mut o, length as i32))?.counters;
+            if length == COUNTED {
+                let inspection = kernel.inspect(config, (&on_q, &on_k, &on_v, &mut o, length as i32))?;
+                let seen = &inspection.counters;
                 let (read, must) = (32 * seen.global_load_sectors as usize, 4 * WIDTH * length * (2 * length + 1));
                 if read > must {
                     let what =
@@ -76,9 +78,17 @@ pub fn one_pass(source: &str) -> Verdict {
                     let what = format!("right, but on average {lanes:.1} of a warp's 32 lanes are at work");
                     return wrong(what, "a warp has one query, and each lane one of its 32 numbers");
                 }
+                let local = seen.local_load_requests + seen.local_store_requests;
+                if local > 0 {
+                    return wrong(
+                        format!("right, but its warps access local memory {local} times, and that is device memory"),
+                        "scores are kept there, a number for each key: which of them is needed once the next key has come?",
+                    );
+                }
+                shared_out(&inspection, 0.3)?;
             }
         }
-        no_row_of_scores(gpu, source)
+        Ok(())
     })
 }
 
@@ -104,14 +114,16 @@ pub fn tile_loop(source: &str) -> Verdict {
     })
 }
 
-/// Whether all threads work, and what a block fetches.
+/// Whether all threads of all blocks work, and what a block fetches.
 fn tile_cost(gpu: &Gpu, kernel: &Kernel) -> Check {
-    let keys = 2048;
-    let [q, k, v] = inputs(QUERIES, keys, SCORES[0]);
+    let (blocks, keys) = (4, 1024);
+    let queries = blocks * QUERIES;
+    let [q, k, v] = inputs(queries, keys, SCORES[0]);
     let (on_q, on_k, on_v) = (gpu.to_device(&q)?, gpu.to_device(&k)?, gpu.to_device(&v)?);
     let mut o = gpu.poison::<f32>(q.len())?;
-    let args = (&on_q, &on_k, &on_v, &mut o, QUERIES as i32, keys as i32);
-    let seen = kernel.inspect(LaunchConfig::new(1, QUERIES as u32), args)?.counters;
+    let args = (&on_q, &on_k, &on_v, &mut o, queries as i32, keys as i32);
+    let inspection = kernel.inspect(LaunchConfig::for_elements(queries, QUERIES as u32), args)?;
+    let seen = &inspection.counters;
     let lanes = seen.active_lanes_per_instruction();
     if lanes < 16.0 {
         return wrong(
@@ -121,8 +133,8 @@ fn tile_cost(gpu: &Gpu, kernel: &Kernel) -> Check {
     }
     let once = (2 * keys * WIDTH * 4 / 32) as u64;
     // A thread that reads its own query touches a sector for each number: 8 times what they have.
-    let (read, most) = (seen.global_load_sectors, once + once / 4 + (8 * QUERIES * WIDTH * 4 / 32) as u64);
-    if read > most {
+    let read = seen.global_load_sectors / blocks as u64;
+    if read > once + once / 4 + (8 * QUERIES * WIDTH * 4 / 32) as u64 {
         return wrong(
             format!(
                 "right, but one block of {QUERIES} queries fetches {read} sectors for {keys} keys; k and v have {once}"
@@ -130,7 +142,7 @@ fn tile_cost(gpu: &Gpu, kernel: &Kernel) -> Check {
             "what is fetched for one query serves all 64 of the block: where must it lie for that?",
         );
     }
-    Ok(())
+    shared_out(&inspection, 0.5)
 }
 
 /// A row of scores kept in local memory is device memory as well, and the counters of global memory do not see it.
@@ -385,8 +397,26 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
                 ("= out / sum", "= v[query * 32 + lane]", "it should be"),
                 ("= out / sum", "= __int_as_float(0x7fc00000)", "it should be"),
                 ("= q[query * 32 + lane]", "= q[(query + 1) % n * 32 + lane]", "it should be"),
+                // An input changed; the scores kept in local memory, and in shared memory that short texts alone fit into.
+                ("= out / sum;", "= out / sum; ((float *)q)[query * 32 + lane] = 0.0f;", "`q` is another one"),
+                (
+                    "float s = score(q_part, k, key);",
+                    "volatile float kept[512]; kept[key] = score(q_part, k, key); float s = kept[key];",
+                    "access local memory",
+                ),
+                (
+                    "float s = score(q_part, k, key);",
+                    "__shared__ float kept[8][64]; kept[threadIdx.x / 32][key] = score(q_part, k, key); float s = kept[threadIdx.x / 32][key];",
+                    "",
+                ),
             ],
         );
+        // One warp has all queries.
+        let one = RIGHT.replace(
+            "int query = blockIdx.x * 8 + threadIdx.x / 32;",
+            "if (blockIdx.x + threadIdx.x / 32 > 0) { return; }\n    for (int query = 0; query < n; ++query) {",
+        );
+        kernels::expect_whole(one_pass, &[(&format!("{one}}}"), "the work is not shared out")]);
         // Two passes are right, and read k twice.
         let two = RIGHT.replace(
             "    for (int key = 0; key < n; ++key) {\n        float s",
@@ -444,8 +474,15 @@ extern "C" __global__ void attend(const float *q, const float *k, const float *v
                 ("= out[d] / sum", "= v[d]", "it should be"),
                 ("= out[d] / sum", "= __int_as_float(0x7fc00000)", "it should be"),
                 ("q[query * 32 + d]", "q[(query + 1) % queries * 32 + d]", "it should be"),
+                ("= out[d] / sum;", "= out[d] / sum; ((float *)q)[query * 32 + d] = 0.0f;", "`q` is another one"),
             ],
         );
+        // The first block has all queries.
+        let first = TILES.replace(
+            "int query = blockIdx.x * 64 + threadIdx.x;",
+            "if (blockIdx.x > 0) { return; }\n    for (int query = threadIdx.x; query < (queries + 63) / 64 * 64; query += 64) {",
+        );
+        kernels::expect_whole(tile_loop, &[(&format!("{first}}}"), "the work is not shared out")]);
         // Straight from device memory: right, and fetched again by each warp.
         let plain =
             TILES.replace("k_tile[y][d]", "k[(first + y) * 32 + d]").replace("v_tile[y][d]", "v[(first + y) * 32 + d]");

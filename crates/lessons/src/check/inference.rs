@@ -250,7 +250,8 @@ impl Step {
         let (mut keys, mut values) = (gpu.to_device(&caches[0])?, gpu.to_device(&caches[1])?);
         let mut o = gpu.poison::<f32>(q.len())?;
         let args = (&q, &k, &v, &mut keys, &mut values, &mut o, self.position as i32, self.capacity as i32);
-        let seen = kernel.inspect(LaunchConfig::new(self.heads as u32, 32), args)?.counters;
+        let inspection = kernel.inspect(LaunchConfig::new(self.heads as u32, 32), args)?;
+        let seen = &inspection.counters;
         let lanes = seen.active_lanes_per_instruction();
         if lanes < 16.0 {
             let what = format!("right, but on average {lanes:.1} of a warp's 32 lanes are at work");
@@ -270,7 +271,7 @@ impl Step {
                 format!("right, but its stores touch {stores} sectors; the new rows and the result have {written}");
             return wrong(what, "a step writes one key, one value and one result a head");
         }
-        Ok(())
+        kernels::shared_out(&inspection, 0.3)
     }
 }
 
@@ -535,6 +536,12 @@ mod tests {
 }"#;
         let text = decode_step(alone).text();
         assert!(text.contains("on average 1.0 of a warp's 32 lanes"), "{text}");
+        // The first warp has all heads.
+        let first = DECODE.replace(
+            "int head = blockIdx.x, lane = threadIdx.x;",
+            "if (blockIdx.x > 0) { return; }\n    for (int head = 0, lane = threadIdx.x; head < gridDim.x; ++head) {",
+        );
+        kernels::expect_whole(decode_step, &[(&format!("{first}}}"), "the work is not shared out")]);
         // A lane a key, with the weights in shared memory: another right answer.
         let by_keys = r#"extern "C" __global__ void decode(const float *q, const float *k, const float *v, float *kc, float *vc,
                                   float *o, int position, int capacity) {

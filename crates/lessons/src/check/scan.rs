@@ -127,7 +127,8 @@ fn cost(seen: &Inspection) -> Check {
     }
     let what = (c.barriers > BARRIERS * warps)
         .then(|| format!("right, but each warp waits at {} barriers", c.barriers / warps));
-    none_wrong(what, "how many steps does it take until an element 255 places away has arrived?")
+    none_wrong(what, "how many steps does it take until an element 255 places away has arrived?")?;
+    kernels::shared_out(seen, 0.15)
 }
 
 /// What to ask oneself about the first mistake.
@@ -245,6 +246,16 @@ mod tests {
             &with("if (t == 0) { for (int k = 1; k < 256; ++k) { x[k] += x[k - 1]; } } __syncthreads();\n"),
             "lanes are active",
         );
+        // One block for all of them.
+        let first = SCAN
+            .replace(
+                "int t = threadIdx.x, i = blockIdx.x * 256 + t;",
+                "if (blockIdx.x > 0) { return; }
+    for (int block = 0; block < gridDim.x; ++block) {
+    int t = threadIdx.x, i = block * 256 + t;",
+            )
+            .replace("sums[blockIdx.x]", "sums[block]");
+        told(&format!("{first}}}"), "the work is not shared out");
         // Everybody adds its predecessors, from shared memory and from global memory.
         told(
             &with(

@@ -2,7 +2,7 @@
 
 use super::{Fault, Shape, mistake_hint, named, on_paper, right_product};
 use crate::check::Verdict;
-use crate::check::kernels::{self, whole};
+use crate::check::kernels::{self, shared_out, whole};
 use crate::check::verdict::{Check, verdict, wrong};
 use gpulab::cpu;
 use gpulab::error::Result;
@@ -90,7 +90,7 @@ fn by_fragments(seen: &Inspection, source: &str, shape: Shape) -> Check {
             format!("with {with}: {} sectors are loaded, where {sectors} hold each tile once", c.global_load_sectors);
         return wrong(what, "each value of a tile is loaded by one lane");
     }
-    Ok(())
+    shared_out(seen, 0.5)
 }
 
 /// Checks the answer to: in a tile with rows of 64 bf16, whose 16-byte pieces are swizzled as in rung 04 (piece p of row r
@@ -224,6 +224,13 @@ extern \"C\" __global__ void mma_tile(const __nv_bfloat16 *a, const __nv_bfloat1
     }
 }";
         red(&mma_tile(plain), "no product of tensor cores");
+        // The first warp has the tiles of all.
+        let first = TILE.replace(
+            "int lane = threadIdx.x, row0 = blockIdx.y * 16, column0 = blockIdx.x * 8;",
+            "if (blockIdx.x + blockIdx.y > 0) { return; }\n    int lane = threadIdx.x;
+    for (int row0 = 0; row0 < m; row0 += 16) for (int column0 = 0; column0 < n; column0 += 8) {",
+        );
+        red(&mma_tile(&format!("{first}}}")), "the work is not shared out");
         // The words in code that never runs.
         let dead = plain.replace("    for (int i", "    if (k < 0) asm volatile(\"// mma.sync\");\n    const char *words = \"mma.sync.aligned.m16n8k16\"; (void)words;\n    for (int i");
         red(&mma_tile(&dead), "");

@@ -2,7 +2,7 @@
 
 use super::{Fault, Shape, mistake_hint, multiplied, named, on_paper};
 use crate::check::Verdict;
-use crate::check::kernels::{self, whole};
+use crate::check::kernels::{self, shared_out, whole};
 use crate::check::verdict::{Check, verdict, wrong};
 use gpulab::error::Result;
 use gpulab::gpu::Gpu;
@@ -84,7 +84,7 @@ fn wasteful(seen: &Inspection, shape: Shape) -> Check {
         };
         return wrong(what, hint);
     }
-    Ok(())
+    shared_out(seen, 0.5)
 }
 
 /// Checks the answer to: a block computes a tile of 64 × 64 in fp32, and each step along k fetches its part of a and of b from
@@ -242,6 +242,14 @@ mod tests {
         }
 }";
         red(&product(alone), "of 32 lanes are active");
+        // The first block has the tiles of all.
+        let first = PRODUCT
+            .replace("int x = threadIdx.x,", "if (blockIdx.x + blockIdx.y > 0) { return; }\n    int x = threadIdx.x,")
+            .replace(
+                ", row0 = blockIdx.y * 64, column0 = blockIdx.x * 64;",
+                ";\n    for (int row0 = 0; row0 < m; row0 += 64) for (int column0 = 0; column0 < n; column0 += 64) {",
+            );
+        red(&product(&format!("{first}}}")), "the work is not shared out");
         // One row of four elements per thread: half of the reuse.
         let narrow = PRODUCT.replace(
             "for (int r = 0; r < 4; ++r) x4[r]",
