@@ -28,6 +28,8 @@ USES = re.compile(r"(?:use [^;]+;\s*)+")
 # tag, and the key in the cell's metadata that says more
 TAGS = {"exercise": "exercise", "check": "check", "expected-error": "expected_error", "in-full": "in_full"}
 NAME = re.compile(r"^\d\d[a-z]?_[a-z0-9_]+$")
+# A prediction of the reader's, and what it is set to.
+GUESS = re.compile(r"^let (my_\w+)(?:\s*:[^=\n]+)?\s*=\s*([^;\n]*);", re.MULTILINE)
 MINUTES = re.compile(r"(\d+)\s*minutes")
 
 
@@ -195,6 +197,13 @@ def _prediction(lesson: Lesson) -> Iterator[Finding]:
     if _is_lesson(lesson) and not any("let " in cell.source for cell in _in_section(lesson, "Prediction")):
         step = "let the reader commit to a guess in code there, as `let guess = 10.0;`"
         yield Finding(lesson.path, "section Prediction", "has no prediction in code", step)
+    for cell in _in_section(lesson, "Prediction"):
+        for name, guess in GUESS.findall(cell.source):
+            if "None" not in guess or re.sub(r"None|[\[\]();,\s\d]", "", guess):
+                what = f"`{name}` is filled in: whoever runs all cells would have predicted {guess}"
+                yield Finding(
+                    lesson.path, "section Prediction", what, f"let it be `None`: `let {name}: Option<f64> = None;`"
+                )
 
 
 def _in_section(lesson: Lesson, section: str) -> Iterator[NotebookNode]:

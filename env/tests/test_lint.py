@@ -66,6 +66,12 @@ def change(at: int, **changes: object) -> Callable[[list], None]:
 
 def test_a_good_lesson_has_no_finding(tmp_path):
     good = cells()
+    good.insert(
+        5,
+        code(
+            "let my_a: Option<f64> = None; // Some(3.0)\nlet my_b: [Option<u64>; 7] = [None; 7];\nlet my_c = (None, None);"
+        ),
+    )
     good.insert(5, code('lesson.on_gpu("s", |gpu| {\n    println!("{}): {gpu}", f(1));\n    Ok(())\n})?;'))
     assert lint(tmp_path, good) == []
 
@@ -102,6 +108,12 @@ BROKEN: dict[str, tuple[Callable[[list], object], str]] = {
         "prints beside `on_gpu`",
     ),
     "no prediction": (change(4, source="guess();"), "no prediction in code"),
+    "prediction filled in": (change(4, source="let my_factor: Option<f64> = Some(3.0);"), "`my_factor` is filled in"),
+    "predictions filled in": (
+        change(4, source="let my_sectors: [Option<f64>; 2] = [None, Some(4.0)];"),
+        "is filled in",
+    ),
+    "a number predicted": (change(4, source="let my_factor = 3.0;"), "`my_factor` is filled in"),
     "unknown tag": (lambda c: c[4].metadata.update(tags=["hidden"]), "tag `hidden`"),
     "tag alone": (lambda c: c[6].metadata.pop("exercise"), "only one of tag `exercise`"),
     "name alone": (lambda c: c[4].metadata.update(expected_error="x"), "only one of tag `expected-error`"),

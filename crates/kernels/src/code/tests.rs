@@ -74,7 +74,10 @@ fn lines_that_a_new_loop_moves_in_are_no_new_code() {
     let it = diff("a();\nb();", "for (;;) {\n    a();\n    b();\n}");
     assert_eq!(it.changed(), (2, 0));
     let text = it.to_string();
-    assert!(text.contains("2 lines added, 0 removed, 2 with another indent (>)") && text.contains("1 2 >     a();"), "{text}");
+    assert!(
+        text.contains("2 lines added, 0 removed, 2 with another indent (>)") && text.contains("1 2 >     a();"),
+        "{text}"
+    );
     assert!(it.html().contains(" 1 2 &gt; ") && !it.html().contains("<b>"), "{}", it.html());
 }
 

@@ -278,6 +278,17 @@ mod tests {
     if (i < count * width) { atomicAdd(&grad_table[row[i / width] * width + i % width], grad_out[position[i / width] * width + i % width]); }
 }";
         told(atomics, a_thread_each, "when the blocks start in one order");
+        // Volatile in place of an atomic; an atomic read, and an exchange.
+        let element = "grad_table[row[i / width] * width + i % width]";
+        let gradient = "grad_out[position[i / width] * width + i % width]";
+        let add = format!("atomicAdd(&{element}, {gradient});");
+        for two_steps in [
+            format!("*(volatile float *)&{element} += {gradient};"),
+            format!("atomicExch(&{element}, atomicAdd(&{element}, 0.0f) + {gradient});"),
+        ] {
+            assert!(atomics.contains(&add));
+            told(&atomics.replace(&add, &two_steps), a_thread_each, "lost update");
+        }
         // A thread an entry: lanes lie a row apart.
         let rows = SCATTER.replace("/ 32, lane = threadIdx.x % 32", ", lane = 0").replace("column += 32", "++column");
         told(&rows, a_warp_each, "lanes are active");

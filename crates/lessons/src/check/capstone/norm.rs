@@ -114,6 +114,7 @@ fn near(given: f32, exact: f64) -> bool {
 /// More traffic than it needs, or idle lanes.
 fn cost(seen: &Inspection) -> Check {
     lanes_work(seen, 16.0)?;
+    kernels::shared_out(seen, 0.3)?;
     none_told(
         norm_rows::traffic(seen, JUDGED, 2, "x, r, weight and bias, for each row,"),
         "a number crosses to the memory more than once, or neighbouring lanes take numbers that lie apart",
@@ -259,6 +260,12 @@ mod tests {
         let lonely = RIGHT
             .replace("const EACH: usize = 8;", "const EACH: usize = 1024;")
             .replace("thread_x() as usize + 128 * i", "if thread_x() == 0 { i } else { usize::MAX }");
+        // The first block has all rows.
+        let first = RIGHT.replace(
+            "let mut own = [0.0_f32; EACH];",
+            "if block_x() > 0 { return; }\n    for row in 0..blocks_x() as usize {\n    let mut own = [0.0_f32; EACH];",
+        );
+        let first = format!("{}}}}}\n", &first[..first.rfind('}').unwrap()]);
         let spoils = RIGHT
             .replace("let n = blocks_x()", "let raw = x as *mut f32;\n    let n = blocks_x()")
             .replace("+ bias[column(i)] };", "+ bias[column(i)]; *raw.add(row * columns + column(i)) = 9.0 };");
@@ -269,6 +276,7 @@ mod tests {
             &[
                 (cuda, "asks for one in Rust"),
                 (&lonely, "its loads ask for"),
+                (&first, "the work is not shared out"),
                 (&spoils, "the input `x`"),
                 (&constant, "and it should be"),
             ],

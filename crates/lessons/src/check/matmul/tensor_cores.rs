@@ -32,6 +32,8 @@ pub fn mma_tile(source: &str) -> Verdict {
             kernel.launch(config, (&on_a, &on_b, &mut c, sides.0, sides.1, sides.2))?;
             let hint = "the PTX ISA draws which lane holds which element of a fragment (mma.m16n8k16): compare for the element that is wrong";
             right_product(&c.to_host()?, &a, &b, shape, hint)?;
+            kernels::unchanged("a", &on_a, &bits(&a))?;
+            kernels::unchanged("b", &on_b, &bits(&b))?;
             if shape == WHOLE {
                 let seen = kernel.inspect(config, (&on_a, &on_b, &mut c, sides.0, sides.1, sides.2))?;
                 by_fragments(&seen, source, shape)?;
@@ -211,6 +213,12 @@ mod tests {
                 ("= sum[i];", "= 2.0f;", "it should be"),
                 ("= sum[i];", "= __int_as_float(0x7fffffff);", "is NaN, which no number should give"),
                 ("= sum[i];", "= c[row * n + column + 1];", "nothing has written"),
+                // An input changed, where one warp is the whole launch.
+                (
+                    "= sum[i];",
+                    "= sum[i]; if (gridDim.x + gridDim.y == 2 && row + column == 0) ((unsigned short *)a)[0] = 7;",
+                    "the input `a` has changed",
+                ),
             ],
         );
         let plain = "#include <cuda_bf16.h>

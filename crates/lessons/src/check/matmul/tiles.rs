@@ -229,6 +229,12 @@ mod tests {
                     "is NaN, which no number should give",
                 ),
                 ("= sum[r][s]; } // store", "= a[m * k + row0]; } // store", "out of bounds"),
+                // An input changed, where one block is the whole launch.
+                (
+                    "= sum[r][s]; } // store",
+                    "= sum[r][s]; if (gridDim.x + gridDim.y == 2 && row0 + y + 16 * r + column0 + x + 16 * s == 0) ((float *)a)[0] = 9.0f; } // store",
+                    "the kernel changed `a` or `b`",
+                ),
             ],
         );
         let alone =

@@ -95,7 +95,8 @@ fn cost(seen: &Inspection) -> Check {
         "an array whose index is not known when the kernel is compiled has an address, and so lies in memory",
         "let the loops over a tile's own numbers have constant lengths, as `core::array::from_fn` does",
     )?;
-    lanes_work(seen, 16.0)
+    lanes_work(seen, 16.0)?;
+    kernels::shared_out(seen, 0.3)
 }
 
 /// What to ask oneself about the first mistake.
@@ -235,6 +236,39 @@ pub unsafe extern \"ptx-kernel\" fn wide_softmax(x: *const f32, y: *mut f32, row
     for i in row * columns..(row + 1) * columns { unsafe { *y.add(i) = exp(*x.add(i) - most) / sum } }
 }
 ";
+        // The first block has all rows; its threads meet in shared memory.
+        let first = "use gpulab_device::*;
+const TX: usize = 128;
+const TY: usize = 1;
+#[unsafe(no_mangle)]
+pub unsafe extern \"ptx-kernel\" fn wide_softmax(x: *const f32, y: *mut f32, rows: u32, columns: u32) {
+    let (columns, t) = (columns as usize, thread_x() as usize);
+    if block_y() > 0 { return; }
+    let parts = shared!(PARTS: [f32; 256]);
+    for row in 0..rows as usize {
+        let (mut most, mut sum, mut i) = (f32::MIN, 0.0_f32, t);
+        while i < columns {
+            let own = unsafe { *x.add(row * columns + i) };
+            let now = most.max(own);
+            sum = sum * exp(most - now) + exp(own - now);
+            most = now;
+            i += 128;
+        }
+        sync_threads();
+        parts.set(t, most);
+        parts.set(128 + t, sum);
+        sync_threads();
+        let (mut all, mut total) = (f32::MIN, 0.0_f32);
+        for k in 0..128 { all = all.max(parts.get(k)); }
+        for k in 0..128 { total += parts.get(128 + k) * exp(parts.get(k) - all); }
+        i = t;
+        while i < columns {
+            unsafe { *y.add(row * columns + i) = exp(*x.add(row * columns + i) - all) / total }
+            i += 128;
+        }
+    }
+}
+";
         let constant = with("    y.store(own_tile::<1, 4>(), Tile::full(1.0 / columns as f32)); let _ = x;\n");
         let nan = with("    y.store(own_tile::<1, 4>(), Tile::full(f32::NAN)); let _ = x;\n");
         expect_whole(
@@ -242,6 +276,7 @@ pub unsafe extern \"ptx-kernel\" fn wide_softmax(x: *const f32, y: *mut f32, row
             &[
                 (&three, "reads the matrix 3.0 times"),
                 (&format!("{one}{}", library()), "reads the matrix"),
+                (&format!("{first}{}", library()), "the work is not shared out"),
                 (&constant, "it should be"),
                 (&nan, "is NaN"),
             ],
