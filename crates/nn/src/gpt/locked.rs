@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// One block, narrow, over bytes: it trains in a second or two.
 const CONFIG: Config = Config { n_layer: 1, n_head: 2, n_embd: 32, n_ctx: 64, vocab_size: 256 };
-const STEPS: usize = 200;
+const STEPS: usize = 300;
 /// Held-out pieces that a loss is the mean over.
 const PIECES: usize = 64;
 
@@ -38,7 +38,7 @@ impl LockedRun {
         let (mut adamw, mut random) = (AdamW::new(parameters.into_values().collect(), settings)?, SplitMix64::new(1));
         // begin
         // Short pieces are cheap: a quarter of the context, from anywhere in the text.
-        let (pieces, length) = (20, CONFIG.n_ctx / 4);
+        let (pieces, length) = (32, CONFIG.n_ctx / 4);
         for step in 0..STEPS {
             let starts: Vec<usize> =
                 (0..pieces).map(|_| (random.unit() * (text.train.len() - length) as f64) as usize).collect();
