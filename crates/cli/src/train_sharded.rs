@@ -3,7 +3,7 @@
 
 use crate::options::TrainSharded;
 use gpulab::error::{Error, Result};
-use gpulab_lessons::blocks::{ExampleBatch, MlpBlocks};
+use gpulab_ranks::blocks::{ExampleBatch, MlpBlocks};
 use gpulab_ranks::{Algorithm, BFloat16, Collectives, Op, Processes, Rank};
 use std::fs;
 use std::io::Write;

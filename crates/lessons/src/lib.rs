@@ -2,7 +2,6 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`blocks`] | a small network of equal blocks in bf16, to shard |
 //! | [`capstone`] | lesson 90's table, its report page and its points |
 //! | [`check`] | the exercises' checks |
 //! | [`contest`] | the contest of a class: entries judged on secret inputs, and ranked by counters |
@@ -11,7 +10,6 @@
 //! | [`machine`] | what this machine has, and how to add what is missing |
 //! | [`report`] | `results/metrics.csv` summarised: CPU against GPU, by experiment |
 
-pub mod blocks;
 pub mod capstone;
 pub mod check;
 pub mod contest;

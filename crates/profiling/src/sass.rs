@@ -68,6 +68,30 @@ impl Sass {
         self.opcodes.get(opcode).copied().unwrap_or(0)
     }
 
+    /// For each load of shared memory that feeds multiply-adds, in the order of the text: how many `FFMA` stand between it and the first
+    /// that reads a register it has filled. Where none stands there the warp waits for the load. Empty where there is no text.
+    ///
+    /// # Examples
+    /// ```
+    /// use gpulab_profiling::Sass;
+    /// let ahead = Sass::recorded("matmul/02_tiled")?.multiply_adds_ahead();
+    /// assert!(!ahead.is_empty());
+    /// # Ok::<(), gpulab::error::Error>(())
+    /// ```
+    #[must_use]
+    pub fn multiply_adds_ahead(&self) -> Vec<usize> {
+        let ahead = |at: usize| {
+            let filled = filled_by_load(&self.text[at])?;
+            let later = self.text[at + 1..].iter().filter(|line| opcode_of(line) == "FFMA");
+            later.map(|line| line.split_once(',').map_or("", |(_, operands)| operands)).position(|operands| {
+                operands
+                    .split(|c: char| !c.is_ascii_alphanumeric())
+                    .any(|word| register(word).is_some_and(|r| filled.contains(&r)))
+            })
+        };
+        (0..self.text.len()).filter_map(ahead).collect()
+    }
+
     /// The first `most` lines with one of those opcodes, such as `["LDS", "FFMA"]`; empty where there is no text.
     pub fn lines(&self, opcodes: &[&str], most: usize) -> Vec<&str> {
         let wanted = |line: &&String| opcodes.iter().any(|opcode| opcode_of(line).starts_with(opcode));
@@ -156,6 +180,24 @@ fn opcode_of(instruction: &str) -> &str {
     instruction.split_whitespace().find(|word| !word.starts_with('@')).unwrap_or("")
 }
 
+/// 12 of `R12`.
+fn register(word: &str) -> Option<u32> {
+    word.strip_prefix('R')?.parse().ok()
+}
+
+/// The registers that a load of shared memory fills: 12 to 15 for `LDS.128 R12, [R18]`.
+fn filled_by_load(instruction: &str) -> Option<std::ops::Range<u32>> {
+    let count = match opcode_of(instruction) {
+        "LDS" => 1,
+        "LDS.64" => 2,
+        "LDS.128" => 4,
+        _ => return None,
+    };
+    let (before, _) = instruction.split_once(',')?;
+    let first = register(before.rsplit(' ').next()?)?;
+    Some(first..first + count)
+}
+
 fn opcodes(text: &[String]) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for line in text {
@@ -181,6 +223,41 @@ mod tests {
         assert_eq!(found, ["LDS.128 R12, [R18]", "@!P0 FFMA R12, R26.reuse, R12, R21"]);
         let counts = opcodes(&found);
         assert_eq!((counts["LDS.128"], counts["FFMA"], counts["FFMA.reuse"]), (1, 1, 1));
+    }
+
+    #[test]
+    fn what_stands_between_a_load_and_its_first_use_is_counted() {
+        let lines = [
+            "LDS.128 R12, [R18]",
+            "@!P0 LDS R4, [R18+0x10]",
+            "FFMA R1, R2, R3, R1",
+            "FFMA R12, R2, R4.reuse, R1",
+            "FFMA R1, R2, R15, R1",
+            "LDS.64 R20, [R18]",
+        ];
+        let text = lines.map(str::to_string).to_vec();
+        let sass = Sass { rung: String::new(), opcodes: BTreeMap::new(), text, recorded: String::new() };
+        // R15 belongs to the first load, what an FFMA writes is no use, and nobody reads R20.
+        assert_eq!(sass.multiply_adds_ahead(), [2, 1]);
+    }
+
+    #[test]
+    fn the_same_instructions_in_another_order() {
+        let [as_it_stands, one_block] =
+            ["matmul/07_async_copies", "matmul/07_one_block"].map(|it| Sass::recorded(it).unwrap());
+        for it in [&as_it_stands, &one_block] {
+            assert_eq!(opcodes(&it.text), it.opcodes);
+        }
+        assert_eq!(
+            [as_it_stands.count("FFMA"), as_it_stands.count("LDS.128")],
+            [one_block.count("FFMA"), one_block.count("LDS.128")]
+        );
+        let median = |sass: &Sass| {
+            let mut ahead = sass.multiply_adds_ahead();
+            ahead.sort_unstable();
+            ahead[ahead.len() / 2]
+        };
+        assert!(median(&as_it_stands) < 4 && median(&one_block) > 20);
     }
 
     #[test]

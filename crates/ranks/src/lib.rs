@@ -8,6 +8,7 @@
 //! | [`log`] | what was sent: messages with their step, and the calls that waited for them |
 //! | [`cost`] | the time that recorded messages would take on links of a stated latency and bandwidth |
 //! | [`picture`] | an all-reduce drawn step by step, from its messages |
+//! | [`blocks`] | a small network of equal blocks in bf16, to shard |
 //! | [`place`] | rank and world size from the environment of `torchrun`, Slurm or MPI, and where the ranks meet |
 //! | [`processes`] | ranks that are processes, on one host or several, over TCP |
 //! | `nccl` | ranks that are NVIDIA GPUs, one thread or one process a GPU (feature `nccl`) |
@@ -28,6 +29,7 @@
 
 pub mod algorithms;
 mod bf16;
+pub mod blocks;
 pub mod collectives;
 pub mod cost;
 #[cfg(feature = "nccl")]

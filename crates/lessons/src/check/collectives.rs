@@ -71,14 +71,14 @@ fn ended(case: &str, failure: &Failure) -> Check {
 }
 
 fn sums(case: &str, results: &[Vec<f32>]) -> Check {
-    let ranks = results.len();
+    let (ranks, len) = (results.len(), results.first().map_or(0, Vec::len));
+    let all: Vec<Vec<f32>> = (0..ranks).map(|rank| numbers(rank, len)).collect();
+    let right: Vec<f32> = (0..len).map(|at| all.iter().map(|own| own[at]).sum()).collect();
     for (rank, data) in results.iter().enumerate() {
-        let right: Vec<f32> =
-            (0..data.len()).map(|at| (0..ranks).map(|rank| numbers(rank, data.len())[at]).sum()).collect();
-        let Some(at) = (0..data.len()).find(|at| data[*at] != right[*at]) else { continue };
-        let (given, own) = (data[at], numbers(rank, data.len())[at]);
+        let Some(at) = (0..len).find(|at| data[*at] != right[*at]) else { continue };
+        let (given, own) = (data[at], all[rank][at]);
         let what = format!("{case}: rank {rank} has {given} at place {at}, and the sum is {}", right[at]);
-        let right_places = (0..data.len()).filter(|at| data[*at] == right[*at]).count();
+        let right_places = (0..len).filter(|at| data[*at] == right[*at]).count();
         if given == own {
             return told(
                 what,
@@ -90,7 +90,7 @@ fn sums(case: &str, results: &[Vec<f32>]) -> Check {
             return told(what, "that is the average", "the sum is asked for; whoever wants the average divides it");
         }
         if right_places > 0 {
-            let what = format!("{what} ({right_places} of {} places are right)", data.len());
+            let what = format!("{what} ({right_places} of {len} places are right)");
             return told(
                 what,
                 "some chunks are complete and some are not: a chunk was added where it should have been put in place, or the other way, or travelled too short a way",

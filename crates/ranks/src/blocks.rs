@@ -1,15 +1,16 @@
 //! A network that is small enough to train on any machine, and made of equal blocks, as a transformer is: each block is its MLP, with a
-//! residual. Weights are bf16 and of one array a block, sums are f32; no candle, so that a notebook builds it in seconds.
+//! residual. Weights are bf16 and of one array a block, sums are f32; no candle, so that a notebook builds it in seconds. It computes for
+//! long, so it stands here and not with the lessons' checks, which a notebook's build does not optimise.
 
-use gpulab_ranks::BFloat16;
+use crate::BFloat16;
 
 /// The network's shape. A block computes `x + W2ᵀ relu(W1 x + b1) + b2`; its array holds W1 (`hidden` rows of `width`), b1, W2 (`hidden`
 /// rows of `width`), b2.
 ///
 /// # Examples
 /// ```
-/// use gpulab_lessons::blocks::MlpBlocks;
 /// use gpulab_ranks::BFloat16;
+/// use gpulab_ranks::blocks::MlpBlocks;
 /// let net = MlpBlocks { width: 8, hidden: 32, count: 2 };
 /// let weights = BFloat16::round(&net.random(1)[0]);
 /// let examples = net.examples(0..3);
