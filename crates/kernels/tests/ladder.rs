@@ -9,7 +9,7 @@ use gpulab_kernels::topics::{HostArray, Topic};
 use gpulab_kernels::*;
 
 /// Sizes that fill neither a warp, a block, nor a tile.
-const LENGTHS: [usize; 4] = [1, 31, 33, 1_000_003];
+const LENGTHS: [usize; 4] = [1, 31, 33, 100_003];
 /// Rows, columns and the length of the sums.
 const SHAPES: [(usize, usize, usize); 5] = [(1, 1, 1), (31, 33, 31), (33, 31, 33), (127, 65, 129), (129, 264, 0)];
 /// Rows and columns; a block holds 8192 numbers of a row in registers.

@@ -1,4 +1,6 @@
 //! PTX for machines without NVRTC: `ptx.pack` holds that of the course's kernels, and of those that the lessons compile.
+//! Where NVRTC is there, the simulator takes what is packed all the same: it is what the compiler would make
+//! (`the_packed_ptx_is_what_the_compiler_makes` in gpulab-kernels), and there at once.
 //!
 //! A kernel is found by what it says. The key is a hash of the words of the source and of the headers beside it, of the
 //! constants, the options and the architecture; comments, blank space and names of files are not in it. So in the pack a
@@ -138,10 +140,15 @@ fn until(packed: Option<&str>, mut make: impl FnMut() -> Result<String>) -> Resu
 /// # Errors
 /// As [`wanted`]; [`Error::File`] when the folder is not writable.
 pub(super) fn log(source: &Source, compile: impl FnMut() -> Result<String>) -> Result<()> {
-    match std::env::var_os("GPULAB_PTX_LOG") {
-        Some(folder) => log_in(Path::new(&folder), source, compile),
+    match log_folder() {
+        Some(folder) => log_in(&folder, source, compile),
         None => Ok(()),
     }
+}
+
+/// The folder that `GPULAB_PTX_LOG` names.
+fn log_folder() -> Option<PathBuf> {
+    std::env::var_os("GPULAB_PTX_LOG").map(PathBuf::from)
 }
 
 /// Keeps a compilation in a folder.
@@ -296,8 +303,14 @@ impl Files {
     }
 }
 
-/// The PTX that the simulator runs.
+/// The PTX that the simulator runs: what is packed, which costs nothing, else what NVRTC makes.
 pub(crate) fn compile_or_ship(source: &Source) -> Result<String> {
+    // What is kept in `GPULAB_PTX_LOG` is the compiler's own.
+    if log_folder().is_none()
+        && let Ok(Some(packed)) = ptx(source)
+    {
+        return Ok(packed);
+    }
     match compile(source) {
         Err(missing @ Error::NoCompiler { .. }) => ptx(source)?.ok_or(missing),
         compiled => compiled,

@@ -4,12 +4,11 @@
 //! an atomic or volatile write tells what came before the fence to whoever then reads that word by an atomic or a
 //! volatile read; the reader's own fence is not asked for, as few kernels that work have one.
 
-use std::collections::HashMap;
-
 use super::clock::{Clock, WARPS, join};
 use super::engines::{Channel, Engines};
 use super::past::Access;
 use super::signals::{Foreign, Heard};
+use super::words::Words;
 use crate::exec::blocks::barriers::CLUSTER;
 use crate::exec::values::lanes::LANES;
 
@@ -36,7 +35,7 @@ pub struct Clocks {
     /// Whether this block has seen a fence: without one, strong accesses order nothing.
     fences: bool,
     /// What was told through each word, by generic address.
-    told: HashMap<u64, Clock>,
+    told: Words<u64, Clock>,
     /// What other blocks have told, in a launch that is looked at closely.
     pub foreign: Option<Box<Foreign>>,
     /// What this block has heard of it, while another block runs.
@@ -54,7 +53,7 @@ impl Clocks {
             engines: engines.then(Box::default),
             fenced: [none; 2],
             fences: false,
-            told: HashMap::new(),
+            told: Words::default(),
             foreign,
             heard: Default::default(),
         }

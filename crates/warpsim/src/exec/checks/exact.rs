@@ -3,11 +3,11 @@
 //! One block runs at a time here. The rule is that of shared memory ([`super::shadow`]); what orders threads of
 //! different blocks is what they tell each other ([`super::signals`]).
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::clocks::Clocks;
 use super::past::Past;
+use super::words::Words;
 
 /// Bytes that a remembered word takes, with its place in the table.
 pub const WORD_BYTES: usize = 288;
@@ -21,7 +21,7 @@ struct Cell([[[Past; 2]; 2]; 2]);
 #[derive(Debug, Default)]
 pub struct Exact {
     /// Words that only one block touches, forgotten after it; and words that several do.
-    words: [HashMap<u64, Vec<(u8, Cell)>>; 2],
+    words: [Words<u64, Vec<(u8, Cell)>>; 2],
     room: usize,
 }
 

@@ -13,3 +13,4 @@ pub mod shadow;
 pub mod signals;
 pub mod sums;
 pub mod updates;
+pub mod words;

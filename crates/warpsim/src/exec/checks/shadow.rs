@@ -3,12 +3,13 @@
 //! Two accesses of different threads that nothing orders (see [`super::clocks`]), one of them a write, are a race,
 //! unless both are atomic or volatile, or the write leaves the value as it is.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::clock::WARPS;
 use super::clocks::Clocks;
 use super::deferred::{Deferred, WHOLE};
 use super::past::{Access, Element, Past};
+use super::words::Words;
 use crate::memory::Span;
 
 /// Beside the bits of bytes with a value: the bytes of this word are remembered one by one; it has two writers that nothing
@@ -48,7 +49,7 @@ impl Cell {
         if now.write {
             // What nobody has written has no value that a write could leave as it is.
             let same = same && *written & now.bytes == now.bytes;
-            let found = [first, second, self.readers[0], self.readers[1]].into_iter().find(hits);
+            let found = [first, second, self.readers[0], self.readers[1]].iter().copied().find(hits);
             if fresh(first) {
                 (self.writes[1], *written) = (now, *written | MANY);
             } else {
@@ -57,7 +58,7 @@ impl Cell {
             *written |= now.bytes;
             found.filter(|_| !same)
         } else {
-            let found = [first, second].into_iter().find(hits);
+            let found = [first, second].iter().copied().find(hits);
             let [a, b] = self.readers;
             // A plain reader that not all know of is worth more than one more that is volatile.
             if !(now.strong && fresh(a) && fresh(b) && !b.strong) {
@@ -75,14 +76,14 @@ pub struct Shadow {
     /// By word: a bit for each byte with a value, and [`SPLIT`] and [`MANY`].
     written: Vec<u8>,
     /// Words whose bytes go separate ways, and which of those have a value.
-    split: HashMap<usize, [(Cell, u8); 4]>,
+    split: Words<usize, [(Cell, u8); 4]>,
     /// What comes before what.
     clocks: Clocks,
     deferred: Deferred,
     /// Races that a later compare-and-swap may show to be none.
     pub pending: Pending,
     /// The word (generic address) that each thread touched last by an instruction, of those that updates are made of.
-    pub touched: HashMap<(u32, u32), u64>,
+    pub touched: Words<(u32, u32), u64>,
 }
 
 /// Races between a plain read and an atomic, by the reader's word (generic address) and thread: its instruction, and the
@@ -96,11 +97,11 @@ impl Shadow {
         Self {
             cells: vec![Cell::default(); bytes.div_ceil(4) as usize],
             written: vec![0; bytes.div_ceil(4) as usize],
-            split: HashMap::new(),
+            split: Words::default(),
             clocks,
             deferred: Deferred::new(bytes, simple),
             pending: Pending::new(),
-            touched: HashMap::new(),
+            touched: Words::default(),
         }
     }
 

@@ -1,9 +1,8 @@
 //! What blocks tell each other: through a word that one writes after a fence and another reads, both by atomics or
 //! volatile accesses. One block runs at a time while this is looked at.
 
-use std::collections::HashMap;
-
-use super::clock::{Clock, WARPS};
+use super::clock::{Clock, WARPS, join};
+use super::words::Words;
 
 /// Words, and how many of the things told there were heard.
 pub type Heard = Vec<(u64, usize)>;
@@ -12,10 +11,10 @@ pub type Heard = Vec<(u64, usize)>;
 #[derive(Debug, Default)]
 struct Log {
     told: usize,
-    /// By block: after how many, and what its warps had done by then.
-    blocks: HashMap<u64, Vec<(usize, Box<Clock>)>>,
-    /// What the tellers themselves had heard at other words.
-    beyond: Vec<(usize, Heard)>,
+    /// By block: after how many, and what its warps had done by then, each one's latest.
+    blocks: Words<u64, Vec<(usize, Box<Clock>)>>,
+    /// What the tellers themselves had heard, by the other word: after how many, and how much of it at most.
+    beyond: Words<u64, Vec<(usize, usize)>>,
     /// The last entry, which is not told twice.
     last: Option<(u64, Clock)>,
 }
@@ -23,7 +22,9 @@ struct Log {
 /// What blocks have told each other so far.
 #[derive(Debug, Default)]
 pub struct Foreign {
-    logs: HashMap<u64, Log>,
+    logs: Words<u64, Log>,
+    /// By block: what its warps had done by the time of anything that was told, each one's latest.
+    told: Words<u64, Clock>,
     /// What each warp of the block that runs has heard.
     heard: [Heard; WARPS],
 }
@@ -46,10 +47,20 @@ impl Foreign {
             return;
         }
         log.last = Some((block, *fenced));
-        log.blocks.entry(block).or_default().push((log.told, Box::new(*fenced)));
-        let beyond: Heard = self.heard[warp].iter().copied().filter(|(other, _)| *other != word).collect();
-        if !beyond.is_empty() {
-            log.beyond.push((log.told, beyond));
+        let told = log.blocks.entry(block).or_default();
+        let mut latest = *fenced;
+        if let Some((_, before)) = told.last() {
+            join(&mut latest, before);
+        }
+        if told.last().is_none_or(|(_, before)| **before != latest) {
+            told.push((log.told, Box::new(latest)));
+        }
+        join(self.told.entry(block).or_insert([0; WARPS]), fenced);
+        for &(other, until) in self.heard[warp].iter().filter(|(other, _)| *other != word) {
+            let heard = log.beyond.entry(other).or_default();
+            if heard.last().is_none_or(|&(_, before)| before < until) {
+                heard.push((log.told, until));
+            }
         }
         log.told += 1;
     }
@@ -72,22 +83,34 @@ impl Foreign {
 
     /// Whether a warp has heard, from anyone, what a warp of another block did at a time.
     pub fn knows(&self, warp: usize, block: u64, theirs: usize, epoch: u32) -> bool {
+        // A warp that polls asks for what nobody has told yet.
+        if self.told.get(&block).is_none_or(|latest| latest[theirs] < epoch) {
+            return false;
+        }
         let mut open = self.heard[warp].clone();
-        let mut seen = Heard::new();
+        let mut seen: Words<u64, usize> = open.iter().copied().collect();
         while let Some((word, until)) = open.pop() {
-            if seen.iter().any(|&(other, to)| other == word && to >= until) {
-                continue;
-            }
-            hear(&mut seen, word, until);
             let Some(log) = self.logs.get(&word) else { continue };
-            let told = log.blocks.get(&block).into_iter().flatten();
-            if told.take_while(|(at, _)| *at < until).any(|(_, clock)| clock[theirs] >= epoch) {
+            if log.blocks.get(&block).and_then(|told| last(told, until)).is_some_and(|clock| clock[theirs] >= epoch) {
                 return true;
             }
-            open.extend(log.beyond.iter().take_while(|(at, _)| *at < until).flat_map(|(_, heard)| heard));
+            for (&other, heard) in &log.beyond {
+                if let Some(&until) = last(heard, until)
+                    && seen.get(&other).is_none_or(|&to| to < until)
+                {
+                    seen.insert(other, until);
+                    open.push((other, until));
+                }
+            }
         }
         false
     }
+}
+
+/// The last of some entries, each with the number of those before it, that came before an end.
+fn last<T>(entries: &[(usize, T)], until: usize) -> Option<&T> {
+    let before = entries.partition_point(|(at, _)| *at < until);
+    Some(&entries[before.checked_sub(1)?].1)
 }
 
 /// Words through which blocks speak, and how much of what was told there was heard.
