@@ -8,14 +8,12 @@ use gpulab::error::Result;
 /// Pieces that go through the model at once.
 const AT_ONCE: usize = 16;
 
-/// Nats a token of a text that is longer than `length`, in windows which overlap by half; the last one ends where the text does. `costs`
-/// gets so many windows of length + 1 tokens at most, and gives what each of their tokens but the first cost, window by window.
-pub(super) fn windowed_loss(
-    text: &[u32],
-    length: usize,
-    at_once: usize,
-    costs: &mut dyn FnMut(&[&[u32]]) -> Result<Vec<f32>>,
-) -> Result<f64> {
+/// Gets windows of a text, and gives what each of their tokens but the first costs, in nats, window by window.
+type Costs<'a> = dyn FnMut(&[&[u32]]) -> Result<Vec<f32>> + 'a;
+
+/// Nats a token of a text that is longer than `length`, in windows of length + 1 tokens which overlap by half, so many at once at most; the
+/// last one ends where the text does.
+pub(super) fn windowed_loss(text: &[u32], length: usize, at_once: usize, costs: &mut Costs<'_>) -> Result<f64> {
     let last = text.len() - length - 1;
     let starts: Vec<usize> = (0..last).step_by((length / 2).max(1)).chain([last]).collect();
     let (mut sum, mut done) = (0.0, 0);

@@ -175,7 +175,10 @@ fn named(shape: &GptShape, config: Config, all: &[f32]) -> Result<Weights> {
         match tensor.name.starts_with("h.") && sides.len() > 1 {
             true => transpose(from, &mut values, sides[0]),
             // Without the rows that fill the table up.
-            false => values.copy_from_slice(&from[..values.len()]),
+            false => {
+                let len = values.len();
+                values.copy_from_slice(&from[..len]);
+            }
         }
         file.tensors.insert(tensor.name, HostTensor::new(sides, values));
     }

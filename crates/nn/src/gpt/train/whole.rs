@@ -107,15 +107,19 @@ pub fn run(
         }
         if keeps {
             let checkpoint = engine.checkpoint()?;
+            // The sample first: a run that goes on from the file has every line of before it.
+            let sample = if asked { Ok(None) } else { sample(&checkpoint, &engine.device()) };
+            if let Ok(Some(text)) = &sample {
+                samples.push(&format!("{step}: {text}"))?;
+            }
             checkpoint.write(&files.checkpoint())?;
             checkpoint.parameters.save(&files.folder, DType::BF16)?;
             kept = Some(step);
+            if let Some(text) = sample? {
+                tell(GptLine::Sample(step, text));
+            }
             if asked {
                 return Ok(());
-            }
-            if let Some(text) = sample(&checkpoint, &engine.device())? {
-                samples.push(&format!("{step}: {text}"))?;
-                tell(GptLine::Sample(step, text));
             }
         }
     }

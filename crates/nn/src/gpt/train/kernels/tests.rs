@@ -84,16 +84,19 @@ fn a_run_that_was_stopped_goes_on_bit_for_bit() {
 
 #[test]
 fn losses_are_those_of_candle_within_rounding() {
-    let mut own = trainer(plan());
-    let candle = |dtype| GptTrainer::new(GptTrainConfig { dtype, ..plan() }, tokens(), &Device::Cpu).unwrap();
+    // A rate at which a run does not jump about: there a rounding would grow with each step.
+    let plan = GptTrainConfig { rate: 3e-3, ..plan() };
+    let mut own = trainer(plan);
+    let candle = |dtype| GptTrainer::new(GptTrainConfig { dtype, ..plan }, tokens(), &Device::Cpu).unwrap();
     let (mut exact, mut rounded) = (candle(DType::F32), candle(DType::BF16));
     for step in 0..4 {
         let (loss, wanted, near) = (own.step().unwrap(), exact.step().unwrap(), rounded.step().unwrap());
         // What bf16 does to candle's own losses, twice, and a thousandth.
         let allowed = 2.0 * (near - wanted).abs() + 1e-3 * wanted;
         assert!((loss - wanted).abs() < allowed, "step {step}: {loss} for {wanted}, {allowed} allowed");
-        let (norm, wanted) = (own.run().norms[step], exact.norms()[step]);
-        assert!((norm / wanted - 1.0).abs() < 0.02, "step {step}: {norm} for {wanted}");
+        let [norm, wanted, near] = [&own.run().norms, exact.norms(), rounded.norms()].map(|norms| norms[step]);
+        let allowed = 2.0 * (near - wanted).abs() + 0.01 * wanted;
+        assert!((norm - wanted).abs() < allowed, "step {step}: {norm} for {wanted}, {allowed} allowed");
     }
     let (held_out, wanted) = (own.held_out_loss_of(30).unwrap(), exact.held_out_loss_of(30).unwrap());
     assert!((held_out - wanted).abs() < 0.01 * wanted, "{held_out} for {wanted}");
