@@ -112,7 +112,7 @@ fn each_engine_goes_on_from_the_other_ones_checkpoint() {
     candle.step().unwrap();
     let kept = candle.checkpoint().unwrap();
     let mut own = KernelTrainer::from_checkpoint(&kept, &text(), &gpu).unwrap();
-    // What was handed over is the same to the bit, both ways.
+    // What was handed over is the same to the bit, and so is what comes back.
     let back = own.checkpoint().unwrap();
     assert_eq!((bits(&back), back.step, back.plan), (bits(&kept), 2, kept.plan));
     let mut again = GptTrainer::from_checkpoint(&back, &text(), &Device::Cpu).unwrap();
