@@ -1,6 +1,7 @@
 //! What a run needs to go on, as a file that every engine writes and reads.
 
-use super::{GptRun, GptTrainConfig};
+use super::plan::GptTrainConfig;
+use super::run::GptRun;
 use crate::gpt::{Config, Text, Tokenizer, Tokens, Weights};
 use crate::tensors::{HostTensor, TensorFile, write_tensors};
 use candle_core::DType;

@@ -1,6 +1,5 @@
 //! The loss on words that were never trained on.
 
-use super::{GptEngine, GptTrainer};
 use crate::gpt::Gpt;
 use candle_core::{D, Tensor};
 use gpulab::error::Result;
@@ -27,17 +26,6 @@ pub(super) fn windowed_loss(text: &[u32], length: usize, at_once: usize, costs: 
         }
     }
     Ok(sum / (text.len() - 1) as f64)
-}
-
-impl GptTrainer {
-    /// [`Gpt::token_loss`] of the held-out part.
-    ///
-    /// # Errors
-    /// What candle says.
-    pub fn held_out_loss(&self) -> Result<f64> {
-        // Over plain tensors nothing is kept for a backward pass.
-        self.language_model()?.gpt.token_loss(&self.run().tokens.held_out)
-    }
 }
 
 impl Gpt {

@@ -1,7 +1,10 @@
 //! A run on the course's own kernels: [`gpulab_kernels::gpt_step`] makes the steps.
 
+use super::checkpoint::GptCheckpoint;
+use super::engine::GptEngine;
 use super::held_out::windowed_loss;
-use super::{BETAS, DECAY, EPSILON, GptCheckpoint, GptEngine, GptRun, GptTrainConfig};
+use super::plan::{BETAS, DECAY, EPSILON, GptTrainConfig};
+use super::run::GptRun;
 use crate::gpt::{Config, Text, Tokens, Weights};
 use crate::tensors::{HostTensor, TensorFile};
 use candle_core::{DType, Device};

@@ -1,7 +1,8 @@
 //! A whole training run with its files and lines of progress.
 
-use super::log::{HEAD, Lines};
-use super::{GptCheckpoint, GptEngine, GptProgress};
+use super::checkpoint::GptCheckpoint;
+use super::engine::GptEngine;
+use super::log::{GptProgress, HEAD, Lines};
 use crate::gpt::{Gpt, LanguageModel, Sampling};
 use crate::tensors::write_whole;
 use candle_core::{DType, Device};

@@ -1,6 +1,7 @@
+use super::super::{GptFiles, GptLine, GptProgress, loss_charts, run};
 use super::*;
-use crate::gpt::Tokenizer;
-use candle_core::Device;
+use crate::gpt::{Config, Sampling, Tokenizer};
+use candle_core::DType;
 
 fn plan() -> GptTrainConfig {
     let config = Config { n_layer: 1, n_head: 2, n_embd: 16, n_ctx: 16, vocab_size: 256 };
@@ -176,7 +177,7 @@ fn a_run_with_a_tokenizer_goes_on_with_it_and_can_be_generated_with() {
     assert_eq!(again.losses(), whole.losses());
     let model = LanguageModel::load(&folder, &Device::Cpu, DType::F32).unwrap();
     assert_eq!(model.tokenizer.vocab_size(), config.vocab_size);
-    assert!(!model.generate(&["the warp"], 4, super::super::Sampling::Greedy, &mut |_, _| {}).unwrap().is_empty());
+    assert!(!model.generate(&["the warp"], 4, Sampling::Greedy, &mut |_, _| {}).unwrap().is_empty());
     std::fs::remove_dir_all(folder).unwrap();
 }
 
