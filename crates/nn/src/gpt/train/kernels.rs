@@ -47,7 +47,7 @@ impl KernelTrainer {
     }
 
     /// Starts from random weights, those of [`GptTrainer::new`](super::GptTrainer::new). The simulated GPU does, too: a step of the
-    /// smallest model takes it a second.
+    /// smallest model takes it seconds.
     ///
     /// # Errors
     /// As [`KernelTrainer::takes`] and [`GptRun::new`]; what the GPU says, out of memory above all.
