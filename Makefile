@@ -92,7 +92,7 @@ train-mps: python ## the same on a Mac's GPU
 corpus: python ## gather a text to train on from the documentation that Debian has installed here, with its licences; ARGS="--most 100"
 	@$(PYTHON) -m env.corpus
 
-train-gpt: python ## a GPT learns a text; DEVICE=cuda takes GPT-2's 124M shape; ARGS="--model small --steps 3000 --text FILE --out DIR --resume"
+train-gpt: python ## a GPT learns a text; DEVICE=cuda takes GPT-2's 124M shape, on the course's own kernels; ARGS="--model small --engine candle --steps 3000 --text FILE --out DIR --resume"
 	@$(PYTHON) -m env.train train-gpt $(if $(DEVICE),--device $(DEVICE)) $(if $(filter cuda,$(DEVICE)),$(if $(findstring --model,$(ARGS)),,--model gpt2))
 
 serve: python ## a language model over HTTP, as OpenAI's clients speak it, with a page to chat; ARGS="--model FILE --port 8000 --batch 16 --help"

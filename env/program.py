@@ -80,6 +80,8 @@ def answer(command: list[str | Path]) -> tuple[int, str]:
 def folder(chosen: list[str]) -> Path:
     """Where the program puts rows and plots."""
     place = os.environ.get("GPULAB_RESULTS") or str(paths.ROOT / "results")
+    if chosen[:1] == ["train-gpt"]:
+        place = os.path.join(place, "gpt")
     for at, argument in enumerate(chosen):
         if argument.startswith("--out"):
             place = argument.partition("=")[2] or "".join(chosen[at + 1 : at + 2])

@@ -1,4 +1,4 @@
-"""Training from the command line (`make train-cpu`, `train-cuda`, `train-mps`): builds the program with candle, becomes it,
+"""Training from the command line (`make train-cpu`, `train-cuda`, `train-mps`, `train-gpt`): builds the program with candle, becomes it,
 and draws its plots as pictures. What stands in ARGS goes to the program: `make train-cpu ARGS="--epochs 3 --resume"`.
 """
 

@@ -180,19 +180,48 @@ pub struct TrainGpt {
     /// The highest learning rate; with --resume another one than before [default: 1.5e-3; small: 3e-3; gpt2: 6e-4]
     #[arg(long, value_name = "X", value_parser = positive)]
     pub rate: Option<f64>,
-    /// What forward and backward pass compute in; parameters, gradients and moments are f32 [default: f32; gpt2: bf16]
+    /// What forward and backward pass compute in; parameters, gradients and moments are f32. With --resume another one than before
+    /// [default: f32; gpt2: bf16]
     #[arg(long, value_enum)]
     pub dtype: Option<GptDtype>,
+    /// What makes the steps: the course's own kernels (heads of 64, bf16; on the CPU in the simulator, for a tiny model), or candle [default:
+    /// kernels with --device cuda, where GPU and model allow it]
+    #[arg(long, value_enum)]
+    pub engine: Option<GptEngineChoice>,
+    /// Layers in place of the model's
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub layers: Option<usize>,
+    /// Heads in place of the model's
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub heads: Option<usize>,
+    /// Width in place of the model's: the heads share it
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub width: Option<usize>,
+    /// Context in place of the model's, in tokens
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub context: Option<usize>,
+    /// Tokens of the vocabulary in place of the model's; 256 reads bytes
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub vocabulary: Option<usize>,
     /// What the first weights and the choice of pieces follow from
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// The text to learn [default: models/course/text.txt; small and gpt2: data/corpus/text.txt, where `make corpus` has made it]
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// The folder of the checkpoint and the model [default: results/gpt]
+    /// A tokenizer.json, in place of one that learns from the text
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// The folder of the checkpoint, the model, the log, samples and plots [default: results/gpt]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Continue from DIR/checkpoint.safetensors, with the plan that it had
+    /// Steps from one checkpoint to the next [default: 100; kernels on a GPU: 500]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
+    pub every: Option<u64>,
+    /// Held-out tokens that the loss is measured on [default: 131072, and all at the end]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub held_out: Option<usize>,
+    /// Continue from DIR/checkpoint.safetensors, with the plan that it had; either engine goes on from the other's
     #[arg(long)]
     pub resume: bool,
 }
@@ -436,6 +465,15 @@ pub enum GptModel {
     Bytes,
     Small,
     Gpt2,
+}
+
+/// What makes the steps of a GPT's training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GptEngineChoice {
+    /// The course's own kernels.
+    Kernels,
+    /// candle.
+    Candle,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -90,7 +90,7 @@ pub fn train(options: Train) -> Result<String> {
 }
 
 /// True after Ctrl-C or SIGTERM, so that the run is kept first; the second one ends the program at once.
-fn on_interrupt() -> Result<Arc<AtomicBool>> {
+pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
     let asked = Arc::new(AtomicBool::new(false));
     let by_handler = Arc::clone(&asked);
     let set = ctrlc::set_handler(move || {
@@ -100,7 +100,7 @@ fn on_interrupt() -> Result<Arc<AtomicBool>> {
     });
     set.map_err(|error| Error::Unsupported {
         what: format!("Ctrl-C cannot be handled here: {error}"),
-        fix: "start `gpulab train` as a process of its own".to_string(),
+        fix: "start `gpulab` as a process of its own".to_string(),
     })?;
     Ok(asked)
 }

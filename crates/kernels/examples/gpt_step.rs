@@ -191,8 +191,15 @@ fn check(gpu: &Gpu, simulate: bool) -> Result<()> {
             ways.push((GptPlan::Graph, true, false));
         }
         for (plan, gelu_in_product, plain_products) in ways {
-            let settings =
-                GptSettings { batch, plan, gelu_in_product, plain_products, loss_rows: 40, parts: 5, ranks: 1 };
+            let settings = GptSettings {
+                batch,
+                plan,
+                gelu_in_product,
+                plain_products,
+                loss_rows: 40,
+                parts: 5,
+                ..GptSettings::default()
+            };
             let mut trainer = GptTraining::with(gpu, &kernels, settings)?;
             trainer.load(&start)?;
             trainer.set_batch(&tokens)?;

@@ -107,9 +107,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // What blocks have left, added up in a fixed order: a layer's gradients of scales, shifts and biases. A block has 32 columns;
-// each warp takes every WARPS-th part.
+// each warp takes every WARPS-th part. `adds`: to the gradients of batches before this one.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    add_parts(const float *parts, float *gradient, int from, int to, int stride, int columns, int count) {
+    add_parts(const float *parts, float *gradient, int from, int to, int stride, int columns, int count, int adds) {
     __shared__ float sums[WARPS][32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int column = blockIdx.x * 32 + lane;
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int other = 1; other < WARPS; ++other) {
             all += sums[other][lane];
         }
-        gradient[to + column] = all;
+        gradient[to + column] = adds ? gradient[to + column] + all : all;
     }
 }
 

@@ -42,9 +42,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// The gradient of a position: the sum over the texts of the batch.
+// The gradient of a position: the sum over the texts of the batch; `adds`: to that of batches before this one.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    position_backward(const bf16 *d_x, float *gradient, int positions_at, int context, int batch) {
+    position_backward(const bf16 *d_x, float *gradient, int positions_at, int context, int batch, int adds) {
     int at = (blockIdx.x * THREADS + threadIdx.x) * 8;
     if (at >= context * WIDTH) {
         return;
@@ -58,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
     }
     for (int i = 0; i < 8; ++i) {
-        gradient[positions_at + at + i] = total[i];
+        float *to = gradient + positions_at + at + i;
+        *to = adds ? *to + total[i] : total[i];
     }
 }

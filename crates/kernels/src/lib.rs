@@ -27,6 +27,7 @@ pub mod topics;
 
 pub use counters::{RungCount, RungCounters};
 pub use ladders::Ladder;
+pub use picture::bf16_peak;
 pub use run::LadderRun;
 pub use topics::{
     Attention, AttentionStep, AttentionWork, BlockSparse, Codes, Embedding, FlashAttention, FlashBackward, Matmul,

@@ -215,6 +215,18 @@ fn peak(machine: &str) -> Option<Peak> {
     PEAKS.iter().find(is).copied()
 }
 
+/// What the data sheet of the GPU of that name says of bf16 on tensor cores, with sums in f32 and without sparsity, in TFLOP/s; `None` for one
+/// that is not listed here.
+///
+/// # Examples
+/// ```
+/// assert_eq!(gpulab_kernels::bf16_peak("NVIDIA H200"), Some(989.5));
+/// assert_eq!(gpulab_kernels::bf16_peak("a CPU"), None);
+/// ```
+pub fn bf16_peak(machine: &str) -> Option<f64> {
+    peak(machine).map(|peak| peak.bf16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -135,27 +135,37 @@ impl TensorFile {
     /// As [`write_whole`], when the folder cannot be written or the disk is full: the old file stays.
     /// [`Error::Unsupported`] for another `dtype`.
     pub fn write(&self, path: &Path, dtype: DType) -> Result<()> {
-        let bytes = |values: &[f32]| -> Option<(Dtype, Vec<u8>)> {
-            let values = values.par_iter().with_min_len(CHUNK);
-            Some(match dtype {
-                DType::F32 => (Dtype::F32, values.flat_map_iter(|x| x.to_le_bytes()).collect()),
-                DType::BF16 => (Dtype::BF16, values.flat_map_iter(|x| bf16::from_f32(*x).to_le_bytes()).collect()),
-                DType::F16 => (Dtype::F16, values.flat_map_iter(|x| f16::from_f32(*x).to_le_bytes()).collect()),
-                _ => return None,
-            })
-        };
-        let stored = self.tensors.iter().map(|(name, tensor)| Some((name, &tensor.shape, bytes(&tensor.values)?)));
-        let stored = stored.collect::<Option<Vec<_>>>().ok_or_else(|| {
-            Error::unsupported(format!("weights in a file as {}", dtype.as_str()), "write them as F32, BF16 or F16")
-        })?;
-        let views = stored.iter().map(|(name, shape, (dtype, bytes))| {
-            let view = TensorView::new(*dtype, shape.to_vec(), bytes);
-            (*name, view.expect("HostTensor compares shape and numbers"))
-        });
-        let metadata = self.metadata.clone().into_iter().collect();
-        let file = safetensors::serialize(views, Some(metadata)).map_err(|error| fail(path, error))?;
-        write_whole(path, &file)
+        write_tensors(self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor)), &self.metadata, path, dtype)
     }
+}
+
+/// [`TensorFile::write`] of tensors that lie anywhere.
+pub(crate) fn write_tensors<'a>(
+    tensors: impl Iterator<Item = (String, &'a HostTensor)>,
+    metadata: &BTreeMap<String, String>,
+    path: &Path,
+    dtype: DType,
+) -> Result<()> {
+    let bytes = |values: &[f32]| -> Option<(Dtype, Vec<u8>)> {
+        let values = values.par_iter().with_min_len(CHUNK);
+        Some(match dtype {
+            DType::F32 => (Dtype::F32, values.flat_map_iter(|x| x.to_le_bytes()).collect()),
+            DType::BF16 => (Dtype::BF16, values.flat_map_iter(|x| bf16::from_f32(*x).to_le_bytes()).collect()),
+            DType::F16 => (Dtype::F16, values.flat_map_iter(|x| f16::from_f32(*x).to_le_bytes()).collect()),
+            _ => return None,
+        })
+    };
+    let stored = tensors.map(|(name, tensor)| Some((name, &tensor.shape, bytes(&tensor.values)?)));
+    let stored = stored.collect::<Option<Vec<_>>>().ok_or_else(|| {
+        Error::unsupported(format!("weights in a file as {}", dtype.as_str()), "write them as F32, BF16 or F16")
+    })?;
+    let views = stored.iter().map(|(name, shape, (dtype, bytes))| {
+        let view = TensorView::new(*dtype, shape.to_vec(), bytes);
+        (name, view.expect("HostTensor holds shape and numbers against each other"))
+    });
+    let metadata = metadata.clone().into_iter().collect();
+    let file = safetensors::serialize(views, Some(metadata)).map_err(|error| fail(path, error))?;
+    write_whole(path, &file)
 }
 
 // ----------------------------------------------------------------------

@@ -44,7 +44,7 @@ pub use shape::{GptShape, Tensor};
 
 use crate::ladder::{Rung, file, operator, rung};
 use gpulab::error::{Error, Result};
-use gpulab::gpu::{Buffer, Event, Gpu, Graph, Kernel, LtEpilogue, LtExtra, TensorMap};
+use gpulab::gpu::{Buffer, CublasLt, Event, Gpu, Graph, Kernel, LtEpilogue, LtExtra, TensorMap};
 use gpulab::launch::{LaunchConfig, Source};
 use products::{At, Into, Products, Sides};
 use shape::HEAD;
@@ -86,8 +86,10 @@ impl GptPlan {
 /// What a trainer is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GptSettings {
-    /// Texts of a step.
+    /// Texts that go through the model at once.
     pub batch: usize,
+    /// Batches whose gradients are added up for one step (gradient accumulation): memory as of one of them.
+    pub accumulate: usize,
     /// How the step is queued.
     pub plan: GptPlan,
     /// Rows of logits that are there at a time; 0: half of them, and at most 8192.
@@ -130,6 +132,7 @@ impl Default for GptSettings {
     fn default() -> GptSettings {
         GptSettings {
             batch: 8,
+            accumulate: 1,
             plan: GptPlan::Graph,
             loss_rows: 0,
             gelu_in_product: true,
@@ -271,17 +274,56 @@ struct Activations {
     tallied: Buffer<f32>,
 }
 
-/// Tokens and what follows them, and the rows sorted by token.
+/// What a step reads.
 #[derive(Debug)]
 struct Batch {
-    tokens: Buffer<i32>,
+    pieces: Vec<Piece>,
+    /// What follows each token, of all pieces.
     targets: Buffer<i32>,
+    settings: Buffer<f32>,
+    is_set: bool,
+}
+
+/// Of the texts that go through the model at once: the tokens, and the rows sorted by token.
+#[derive(Debug)]
+struct Piece {
+    tokens: Buffer<i32>,
     /// The tokens of all ranks, one rank's behind the other's, as `order` counts them.
     tokens_of_all: Buffer<i32>,
     order: Buffer<i32>,
     starts: Buffer<i32>,
-    settings: Buffer<f32>,
-    is_set: bool,
+}
+
+impl Piece {
+    fn new(gpu: &Gpu, own: usize, ranks: usize) -> Result<Piece> {
+        Ok(Piece {
+            tokens: gpu.zeros(own)?,
+            tokens_of_all: gpu.zeros(ranks * own)?,
+            order: gpu.zeros(ranks * own)?,
+            starts: gpu.zeros(ranks * own + 1)?,
+        })
+    }
+
+    /// Takes in the tokens of all ranks, of which those of `rank` are its own.
+    fn set(&mut self, inputs: &[i32], rank: usize, vocabulary: usize) -> Result<()> {
+        // A stable sort by counting: rows of a token stay in their order, so sums are the same each time.
+        let rows = inputs.len();
+        let mut next = vec![0_i32; vocabulary + 1];
+        inputs.iter().for_each(|&token| next[token as usize + 1] += 1);
+        (0..vocabulary).for_each(|token| next[token + 1] += next[token]);
+        let mut starts: Vec<i32> = (0..vocabulary).filter(|&at| next[at] < next[at + 1]).map(|at| next[at]).collect();
+        starts.resize(rows + 1, rows as i32);
+        let mut order = vec![0_i32; rows];
+        for (row, &token) in inputs.iter().enumerate() {
+            order[next[token as usize] as usize] = row as i32;
+            next[token as usize] += 1;
+        }
+        let own = self.tokens.len();
+        self.tokens.copy_from(&inputs[rank * own..][..own])?;
+        self.tokens_of_all.copy_from(inputs)?;
+        self.order.copy_from(&order)?;
+        self.starts.copy_from(&starts)
+    }
 }
 
 impl GptKernels {
@@ -340,6 +382,19 @@ impl GptKernels {
         let backward = backward.reshaped(&[("QUERIES", value("QUERIES")), ("STAGES", value("STAGES"))]);
         let forward = forward.with_groups(of(ahead, &forward, "GROUPS"));
         Ok(GptKernels { shape: *shape, named, forward, backward, tiles })
+    }
+
+    /// Whether these kernels take a model of this shape with so many texts at once, and this GPU runs them: nothing is compiled for
+    /// that.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for the shape, [`Error::Unsupported`] for the GPU, or where cuBLASLt is not there.
+    pub fn take(gpu: &Gpu, shape: &GptShape, batch: usize) -> Result<()> {
+        shape.check(batch)?;
+        let capability = gpu.compute_capability()?;
+        FILES.iter().try_for_each(|path| operator(path)?.runs_on(capability))?;
+        // Nobody else multiplies at that speed.
+        if matches!(gpu, Gpu::Cuda(_)) { CublasLt::new(gpu).map(drop) } else { Ok(()) }
     }
 
     fn get(&self, name: &str) -> &Kernel {
@@ -420,8 +475,9 @@ impl GptSettings {
         let rows = self.batch * shape.heads;
         let padded = rows * shape.context.next_multiple_of(PADDED);
         let layer = t * c * 16 * 2 + 2 * 2 * t * 4 + rows * shape.context * 4;
-        let mut others = t * c * 2 * (1 + 1 + 3 + 4) + padded * (HEAD + 2) * 4 + t * 4 * 6;
-        others += 3 * self.parts * 13 * c * 4 + WALKERS * 4 + 44;
+        let pieces = self.accumulate;
+        let mut others = t * c * 2 * (1 + 1 + 3 + 4) + padded * (HEAD + 2) * 4 + pieces * (t * 4 * 6 + 4);
+        others += 3 * self.parts * 13 * c * 4 + WALKERS * 4 + 40;
         others += if self.plan == GptPlan::Operators { t * c * 2 } else { 0 };
         others += if self.plain_products { 0 } else { 64 << 20 };
         others += if self.ranks > 1 { self.ranks * t * c * 2 + (self.ranks - 1) * t * 4 * 3 } else { 0 };
@@ -458,6 +514,15 @@ impl GptTraining {
         if settings.ranks == 0 {
             return Err(Error::invalid("a world without a rank", "`ranks` is 1 on one GPU"));
         }
+        if settings.accumulate == 0 {
+            return Err(Error::invalid("a step without a batch", "`accumulate` is 1 where nothing is accumulated"));
+        }
+        if settings.accumulate > 1 && settings.ranks > 1 {
+            return Err(Error::invalid(
+                "gradients of several ranks that are also accumulated",
+                "each rank may take more texts at once: `accumulate: 1` and a larger `batch`",
+            ));
+        }
         if settings.parts == 0 {
             return Err(Error::invalid("no blocks to leave sums", "give at least one, such as one a multiprocessor"));
         }
@@ -491,7 +556,7 @@ impl GptTraining {
             normed: bf16(t * c)?,
             stats: f32(2 * t)?,
             logits: bf16(settings.loss_rows(&shape) * shape.rows())?,
-            losses: f32(t)?,
+            losses: f32(settings.accumulate * t)?,
             y: bf16(t * c)?,
             d_x: bf16(t * c)?,
             d_norm: None,
@@ -505,11 +570,8 @@ impl GptTraining {
             tallied: f32(2)?,
         };
         let batch = Batch {
-            tokens: gpu.zeros(t)?,
-            targets: gpu.zeros(t)?,
-            tokens_of_all: gpu.zeros(settings.ranks * t)?,
-            order: gpu.zeros(settings.ranks * t)?,
-            starts: gpu.zeros(settings.ranks * t + 1)?,
+            pieces: (0..settings.accumulate).map(|_| Piece::new(gpu, t, settings.ranks)).collect::<Result<_>>()?,
+            targets: gpu.zeros(settings.accumulate * t)?,
             settings: gpu.zeros(8)?,
             is_set: false,
         };
@@ -623,6 +685,14 @@ impl GptTraining {
         Ok(GptState { parameters: master.to_host()?, m: m.to_host()?, v: v.to_host()?, step: self.step })
     }
 
+    /// The parameters in f32, in the order of [`GptShape::tensors`]; waits for the steps that were queued.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn parameters(&self) -> Result<Vec<f32>> {
+        self.parameters.master.to_host()
+    }
+
     /// The gradients of the last step, before clipping, in the order of [`GptShape::tensors`].
     ///
     /// # Errors
@@ -631,7 +701,8 @@ impl GptTraining {
         self.parameters.gradient.to_host()
     }
 
-    /// The next batch: texts of context + 1 tokens, each token's target the one behind it.
+    /// What the next step reads: texts of context + 1 tokens, each token's target the one behind it; `batch` texts, and as many more
+    /// for each further batch that is accumulated.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`]; [`Error::Invalid`] for a token that the vocabulary does not have; [`Error::Driver`].
@@ -645,12 +716,25 @@ impl GptTraining {
     /// # Errors
     /// As [`GptTraining::set_batch`], and [`Error::Invalid`] for a rank that there is not.
     pub fn set_batch_of(&mut self, tokens: &[u32], rank: usize) -> Result<()> {
-        let GptShape { context, vocabulary, .. } = self.shape;
-        let (own, ranks) = (self.settings.batch * context, self.settings.ranks);
-        let expected = ranks * self.settings.batch * (context + 1);
+        let (own, ranks) = (self.tokens(), self.settings.ranks);
         if rank >= ranks {
             return Err(Error::invalid(format!("rank {rank} of {ranks}"), "ranks are counted from 0"));
         }
+        let [inputs, targets] = self.inputs_and_targets(tokens, self.settings.accumulate)?;
+        let vocabulary = self.shape.vocabulary;
+        for (piece, inputs) in self.batch.pieces.iter_mut().zip(inputs.chunks_exact(ranks * own)) {
+            piece.set(inputs, rank, vocabulary)?;
+        }
+        // With several ranks there is one piece, of which this rank has a part.
+        self.batch.targets.copy_from(&targets[rank * own..][..self.settings.accumulate * own])?;
+        self.batch.is_set = true;
+        Ok(())
+    }
+
+    /// Of so many batches of texts.
+    fn inputs_and_targets(&self, tokens: &[u32], batches: usize) -> Result<[Vec<i32>; 2]> {
+        let GptShape { context, vocabulary, .. } = self.shape;
+        let expected = batches * self.settings.ranks * self.settings.batch * (context + 1);
         if tokens.len() != expected {
             return Err(Error::LengthMismatch {
                 what: "the batch's tokens".to_string(),
@@ -664,29 +748,43 @@ impl GptTraining {
                 "use the tokenizer that belongs to the model",
             ));
         }
-        let texts = || tokens.chunks_exact(context + 1);
-        let inputs: Vec<i32> = texts().flat_map(|text| &text[..context]).map(|&token| token as i32).collect();
-        let targets: Vec<i32> = texts().flat_map(|text| &text[1..]).map(|&token| token as i32).collect();
-        // A stable sort by counting: rows of a token stay in their order, so sums are the same each time.
-        let rows = inputs.len();
-        let mut next = vec![0_i32; vocabulary + 1];
-        inputs.iter().for_each(|&token| next[token as usize + 1] += 1);
-        (0..vocabulary).for_each(|token| next[token + 1] += next[token]);
-        let mut starts: Vec<i32> = (0..vocabulary).filter(|&at| next[at] < next[at + 1]).map(|at| next[at]).collect();
-        starts.resize(rows + 1, rows as i32);
-        let mut order = vec![0_i32; rows];
-        for (row, &token) in inputs.iter().enumerate() {
-            order[next[token as usize] as usize] = row as i32;
-            next[token as usize] += 1;
+        let part = |from: usize| {
+            let texts = tokens.chunks_exact(context + 1).flat_map(move |text| &text[from..from + context]);
+            texts.map(|&token| token as i32).collect()
+        };
+        Ok([part(0), part(1)])
+    }
+
+    /// The loss of each token of `batch` texts of context + 1 tokens, in nats, without a gradient or an update. A batch that was set
+    /// before is forgotten: this takes its place. Waits for the result.
+    ///
+    /// # Errors
+    /// As [`GptTraining::set_batch`]; [`Error::Invalid`] with several ranks.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use gpulab::prelude::*;
+    /// # use gpulab_kernels::gpt_step::*;
+    /// # fn of(trainer: &mut GptTraining, texts: &[u32]) -> Result<f32> {
+    /// let losses = trainer.losses_of(texts)?; // 8 texts of 1025 tokens: 8 · 1024 losses
+    /// # Ok(losses.iter().sum::<f32>() / losses.len() as f32)
+    /// # }
+    /// ```
+    pub fn losses_of(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        if self.settings.ranks > 1 {
+            return Err(Error::invalid("losses on one of several ranks", "make the trainer with `ranks: 1`"));
         }
-        let batch = &mut self.batch;
-        batch.tokens.copy_from(&inputs[rank * own..][..own])?;
-        batch.targets.copy_from(&targets[rank * own..][..own])?;
-        batch.tokens_of_all.copy_from(&inputs)?;
-        batch.order.copy_from(&order)?;
-        batch.starts.copy_from(&starts)?;
-        batch.is_set = true;
-        Ok(())
+        let [inputs, mut targets] = self.inputs_and_targets(tokens, 1)?;
+        let vocabulary = self.shape.vocabulary;
+        self.batch.is_set = false;
+        targets.resize(self.batch.targets.len(), 0);
+        self.batch.targets.copy_from(&targets)?;
+        self.batch.pieces[0].set(&inputs, 0, vocabulary)?;
+        self.queue_forward(0)?;
+        self.queue_loss(0, false)?;
+        let mut losses = self.activations.losses.to_host()?;
+        losses.truncate(inputs.len());
+        Ok(losses)
     }
 
     /// Queues a step on the batch that was set last, and returns at once.
@@ -825,20 +923,29 @@ impl GptTraining {
         LaunchConfig::new(self.tokens().div_ceil(threads / 32) as u32, threads as u32)
     }
 
-    fn queue_gradients(&mut self, mut ranks: Option<&mut (dyn GptRanks + '_)>) -> Result<()> {
+    fn queue_gradients(&mut self, ranks: Option<&mut (dyn GptRanks + '_)>) -> Result<()> {
+        // Several batches are there on one rank alone.
+        let last = self.settings.accumulate - 1;
+        (0..last).try_for_each(|piece| self.queue_piece(piece, None))?;
+        self.queue_piece(last, ranks)
+    }
+
+    /// The gradients of one batch: the first one's take the place of what was there, those of others are added.
+    fn queue_piece(&mut self, piece: usize, mut ranks: Option<&mut (dyn GptRanks + '_)>) -> Result<()> {
         let (c, shape) = (self.shape.width(), self.shape);
-        self.queue_forward()?;
-        self.queue_loss()?;
+        let adds = piece > 0;
+        self.queue_forward(piece)?;
+        self.queue_loss(piece, true)?;
         // The table's gradient by the logits; what its rows get as embeddings comes last, and is gathered and not added up.
         let mut ready = |trainer: &mut Self, range: Range<usize>| match &mut ranks {
             Some(ranks) => ranks.add_up(&mut trainer.parameters.gradient, range),
             None => Ok(()),
         };
         ready(self, 0..shape.positions())?;
-        self.queue_norm_backward(shape.layers, true)?;
+        self.queue_norm_backward(shape.layers, true, adds)?;
         ready(self, shape.layer(shape.layers))?;
         for layer in (0..shape.layers).rev() {
-            self.queue_layer_backward(layer)?;
+            self.queue_layer_backward(layer, adds)?;
             ready(self, shape.layer(layer))?;
         }
         self.begins("embedding, backward")?;
@@ -851,16 +958,18 @@ impl GptTraining {
             }
             _ => &*d_x,
         };
-        let (kernels, batch, gradient) = (&self.kernels, &self.batch, &mut self.parameters.gradient);
+        let (kernels, gradient) = (&self.kernels, &mut self.parameters.gradient);
+        let Piece { tokens_of_all, order, starts, .. } = &self.batch.pieces[piece];
         let texts = d_x.len() / c / shape.context;
         let rows = texts * shape.context;
-        let args = (d_x, &batch.tokens_of_all, &batch.order, &batch.starts, &mut *gradient, rows as i32);
+        let args = (d_x, tokens_of_all, order, starts, &mut *gradient, rows as i32);
         kernels.get("embed_backward").launch(LaunchConfig::new(rows as u32, THREADS as u32), args)?;
-        let args = (d_x, gradient, shape.positions() as i32, shape.context as i32, texts as i32);
+        let positions = shape.positions() as i32;
+        let args = (d_x, gradient, positions, shape.context as i32, texts as i32, i32::from(adds));
         kernels.get("position_backward").launch(each(shape.context * c / 8), args)
     }
 
-    fn queue_forward(&mut self) -> Result<()> {
+    fn queue_forward(&mut self, piece: usize) -> Result<()> {
         let (t, c, shape, fused) = (self.tokens(), self.shape.width(), self.shape, self.fused());
         let places = shape.places();
         let norms = self.norms();
@@ -874,7 +983,7 @@ impl GptTraining {
             let args = (
                 weights,
                 master,
-                &self.batch.tokens,
+                &self.batch.pieces[piece].tokens,
                 x,
                 normed_1,
                 stats_1,
@@ -1019,10 +1128,11 @@ impl GptTraining {
         self.kernels.get("flash_attention").launch(config, args)
     }
 
-    /// Logits, loss and their gradients, some rows at a time.
-    fn queue_loss(&mut self) -> Result<()> {
+    /// Logits, loss and their gradients, some rows at a time; `backward`: and through the last product.
+    fn queue_loss(&mut self, piece: usize, backward: bool) -> Result<()> {
         let (t, c, shape) = (self.tokens(), self.shape.width(), self.shape);
-        let (columns, ranks) = (shape.rows(), self.settings.ranks);
+        let GptSettings { ranks, accumulate, .. } = self.settings;
+        let columns = shape.rows();
         let most = self.settings.loss_rows(&shape);
         for from in (0..t).step_by(most) {
             let rows = most.min(t - from);
@@ -1034,15 +1144,19 @@ impl GptTraining {
             self.begins("loss")?;
             let Self { kernels, batch, activations, .. } = &mut *self;
             let Activations { logits, losses, .. } = activations;
-            let args = (logits, &batch.targets, losses, from as i32, 1.0 / (ranks * t) as f32);
+            let args =
+                (logits, &batch.targets, losses, (piece * t + from) as i32, 1.0 / (ranks * accumulate * t) as f32);
             kernels.get("cross_entropy").launch(LaunchConfig::new(rows as u32, loss_threads(&shape) as u32), args)?;
+            if !backward {
+                continue;
+            }
             self.begins("logits, backward")?;
             let Self { products, parameters, activations, .. } = &mut *self;
             let Activations { normed, logits, y, .. } = activations;
             let back = Sides { rows, columns: c, terms: columns, a_transposed: false, b_transposed: false };
             multiply(products, back, (logits, 0), (&parameters.weights, 0), y, from * c)?;
             let own = Sides { rows: columns, columns: c, terms: rows, a_transposed: true, b_transposed: false };
-            let into = Into::F32 { to: &mut parameters.gradient, at: 0, adds: from > 0 };
+            let into = Into::F32 { to: &mut parameters.gradient, at: 0, adds: piece > 0 || from > 0 };
             let (a, b) = ((&*logits, 0), (&*normed, from * c));
             products.multiply(own, a, b, into, LtEpilogue::None, LtExtra::default())?;
         }
@@ -1051,7 +1165,7 @@ impl GptTraining {
 
     /// Through the first norm of a layer (`first`; of the last norm as of layer `layers`) or its second one: y is the gradient of its
     /// result, that of the residual is added to.
-    fn queue_norm_backward(&mut self, layer: usize, first: bool) -> Result<()> {
+    fn queue_norm_backward(&mut self, layer: usize, first: bool, accumulates: bool) -> Result<()> {
         self.begins("norm, backward")?;
         let (t, c, shape, fused) = (self.tokens(), self.shape.width(), self.shape, self.fused());
         let GptSettings { parts: blocks, .. } = self.settings;
@@ -1131,13 +1245,14 @@ impl GptTraining {
                 stride,
                 2 * c as i32,
                 blocks as i32,
+                i32::from(accumulates),
             );
             kernels.get("add_parts").launch(strips(2 * c), args)?;
         }
         Ok(())
     }
 
-    fn queue_layer_backward(&mut self, layer: usize) -> Result<()> {
+    fn queue_layer_backward(&mut self, layer: usize, adds: bool) -> Result<()> {
         let (t, c, shape, fused) = (self.tokens(), self.shape.width(), self.shape, self.fused());
         let places = shape.places();
         let begin = shape.layer(layer).start;
@@ -1168,7 +1283,7 @@ impl GptTraining {
             let Self { products, parameters, activations, .. } = &mut *self;
             let Activations { layers, d_x, d_h, .. } = activations;
             let Layer { h, g, .. } = &layers[layer];
-            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.down, adds: false };
+            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.down, adds };
             products.multiply(own(c, 4 * c), (d_x, 0), (g, 0), into, none, LtExtra::default())?;
             let (epilogue, extra) = match gelu {
                 true => (LtEpilogue::GeluBackward, LtExtra { gelu_of: Some(h), ..LtExtra::default() }),
@@ -1199,16 +1314,16 @@ impl GptTraining {
         {
             let Self { products, parameters, activations, .. } = &mut *self;
             let Activations { layers, y, d_h, .. } = activations;
-            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.up, adds: false };
+            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.up, adds };
             products.multiply(own(4 * c, c), (d_h, 0), (&layers[layer].normed_2, 0), into, none, LtExtra::default())?;
             multiply(products, back(4 * c, c), (d_h, 0), (&parameters.weights, begin + places.up), y, 0)?;
         }
-        self.queue_norm_backward(layer, false)?;
+        self.queue_norm_backward(layer, false, adds)?;
         self.begins("projection, backward")?;
         {
             let Self { products, parameters, activations, .. } = &mut *self;
             let Activations { layers, y, d_x, .. } = activations;
-            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.project, adds: false };
+            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.project, adds };
             products.multiply(own(c, c), (d_x, 0), (&layers[layer].o, 0), into, none, LtExtra::default())?;
             multiply(products, back(c, c), (d_x, 0), (&parameters.weights, begin + places.project), y, 0)?;
         }
@@ -1224,7 +1339,7 @@ impl GptTraining {
         {
             let Self { products, parameters, activations, .. } = &mut *self;
             let Activations { layers, y, d_qkv, .. } = activations;
-            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.qkv, adds: false };
+            let into = Into::F32 { to: &mut parameters.gradient, at: begin + places.qkv, adds };
             products.multiply(
                 own(3 * c, c),
                 (d_qkv, 0),
@@ -1235,7 +1350,7 @@ impl GptTraining {
             )?;
             multiply(products, back(3 * c, c), (d_qkv, 0), (&parameters.weights, begin + places.qkv), y, 0)?;
         }
-        self.queue_norm_backward(layer, true)?;
+        self.queue_norm_backward(layer, true, adds)?;
         self.begins("sums of parts")?;
         let Self { kernels, parameters, activations, .. } = &mut *self;
         let to = (begin + vectors) as i32;
@@ -1247,6 +1362,7 @@ impl GptTraining {
             stride as i32,
             stride as i32,
             blocks as i32,
+            i32::from(adds),
         );
         kernels.get("add_parts").launch(strips(stride), args)
     }
@@ -1286,7 +1402,7 @@ impl GptTraining {
 
     fn queue_update(&mut self) -> Result<()> {
         let shape = self.shape;
-        let t = self.tokens();
+        let rows = self.settings.accumulate * self.tokens();
         self.begins("norm of the gradients")?;
         let Self { kernels, parameters, activations, .. } = &mut *self;
         let Activations { squares, tallied, losses, .. } = activations;
@@ -1294,7 +1410,7 @@ impl GptTraining {
         let walkers = LaunchConfig::new(WALKERS as u32, THREADS as u32);
         kernels.get("squares").launch(walkers, (&parameters.gradient, &mut *squares, n as i32))?;
         let one = LaunchConfig::new(1, THREADS as u32);
-        kernels.get("tally").launch(one, (&*squares, &*losses, tallied, WALKERS as i32, t as i32))?;
+        kernels.get("tally").launch(one, (&*squares, &*losses, tallied, WALKERS as i32, rows as i32))?;
         self.begins("AdamW")?;
         let fused = self.fused();
         let Self { kernels, parameters, activations, batch, .. } = &mut *self;

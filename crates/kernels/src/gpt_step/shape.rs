@@ -4,8 +4,7 @@ use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use std::ops::Range;
 
-/// The head dimension: what the kernels of flash attention are made for here.
-pub(super) const HEAD: usize = 64;
+pub(super) const HEAD: usize = GptShape::HEAD;
 
 /// A GPT-2: layer norm, learned positions, biases, GELU, and the embedding once more as the last matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +49,8 @@ pub(super) struct Places {
 }
 
 impl GptShape {
+    /// The head dimension: what the kernels of flash attention are made for here.
+    pub const HEAD: usize = 64;
     /// GPT-2 with 124 million parameters.
     pub const GPT2_124M: GptShape = GptShape { layers: 12, heads: 12, vocabulary: 50_257, context: 1024 };
 

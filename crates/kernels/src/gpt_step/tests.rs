@@ -223,3 +223,78 @@ fn ranks_that_train_together_have_the_gradients_of_the_whole_batch() {
         assert!((error / size).sqrt() < 1e-5, "{}: {}", tensor.name, (error / size).sqrt());
     }
 }
+
+/// Of a step whose batches are accumulated: against f64, and the memory.
+#[test]
+fn accumulated_batches_give_the_gradients_of_the_whole() {
+    let gpu = Gpu::simulated().unwrap();
+    let (start, tokens) = (parameters(&SMALL), SMALL.random_tokens(3, 4));
+    let exact = exact(&SMALL, &start, &tokens);
+    let settings = GptSettings { batch: 1, accumulate: 3, parts: 3, ..GptSettings::default() };
+    let mut trainer = GptTraining::new(&gpu, SMALL, settings).unwrap();
+    trainer.load(&start).unwrap();
+    let short = trainer.set_batch(&tokens[..18]).unwrap_err();
+    assert!(matches!(short, Error::LengthMismatch { expected: 54, given: 18, .. }), "{short}");
+    // What an earlier step has left is no part of the sums.
+    trainer.set_batch(&SMALL.random_tokens(3, 9)).unwrap();
+    trainer.step(&AdamWConfig::default()).unwrap();
+    trainer.load(&start).unwrap();
+    trainer.set_batch(&tokens).unwrap();
+    let result = trainer.step(&AdamWConfig::default()).unwrap();
+    assert!((f64::from(result.loss) - exact.loss).abs() < 5e-3 * exact.loss, "{} for {}", result.loss, exact.loss);
+    let wide: Vec<f64> = start.iter().map(|&x| f64::from(x)).collect();
+    let gradients = trainer.gradients().unwrap();
+    let (share, what) = worst_gradient(&SMALL, &gradients, &exact, &rounded_step(&SMALL, &wide, &tokens));
+    assert!(share <= 1.0, "{what}");
+    assert_eq!(gpu.memory().unwrap().used as usize, trainer.settings().memory(&SMALL).bytes());
+    for settings in [GptSettings { accumulate: 0, ..settings }, GptSettings { ranks: 2, ..settings }] {
+        let text = GptTraining::new(&gpu, SMALL, settings).unwrap_err().to_string();
+        assert!(text.contains("\nnext: "), "{text}");
+    }
+}
+
+#[test]
+fn losses_alone_are_those_of_the_step_and_change_nothing() {
+    let gpu = Gpu::simulated().unwrap();
+    let settings = GptSettings { batch: 2, accumulate: 2, parts: 3, loss_rows: 20, ..GptSettings::default() };
+    let mut trainer = GptTraining::new(&gpu, SMALL, settings).unwrap();
+    trainer.load(&parameters(&SMALL)).unwrap();
+    let tokens = SMALL.random_tokens(4, 4);
+    let (before, half) = (trainer.state().unwrap(), tokens.len() / 2);
+    trainer.set_batch(&tokens).unwrap();
+    let [first, second] = [&tokens[..half], &tokens[half..]].map(|texts| trainer.losses_of(texts).unwrap());
+    assert_eq!((first.len(), trainer.state().unwrap()), (2 * 17, before));
+    assert!(trainer.queue(&AdamWConfig::default()).unwrap_err().to_string().contains("no batch yet"));
+    trainer.set_batch(&tokens).unwrap();
+    let loss = trainer.step(&AdamWConfig::default()).unwrap().loss;
+    let mean = first.iter().chain(&second).sum::<f32>() / (4 * 17) as f32;
+    assert!((mean - loss).abs() < 1e-6 * loss, "{mean} {loss}");
+    assert!(trainer.losses_of(&tokens).is_err());
+}
+
+#[test]
+fn a_run_that_was_stopped_goes_on_bit_for_bit_in_another_trainer() {
+    let gpu = Gpu::simulated().unwrap();
+    let settings = GptSettings { batch: 1, accumulate: 2, parts: 3, ..GptSettings::default() };
+    let made = || GptTraining::new(&gpu, SMALL, settings).unwrap();
+    // The learning rate is another one in each step.
+    let step = |trainer: &mut GptTraining, at: u64| {
+        trainer.set_batch(&SMALL.random_tokens(2, at)).unwrap();
+        trainer.step(&AdamWConfig { rate: 1e-3 * at as f32, ..AdamWConfig::default() }).unwrap()
+    };
+    let (mut whole, mut start) = (made(), SMALL.start(1));
+    let filled = SMALL.vocabulary * SMALL.width()..SMALL.positions();
+    start[filled.clone()].fill(0.0);
+    whole.load(&start).unwrap();
+    step(&mut whole, 1);
+    let kept = whole.state().unwrap();
+    assert_eq!((kept.step, &kept.parameters), (1, &whole.parameters().unwrap()));
+    let rest = [2, 3].map(|at| step(&mut whole, at));
+    let mut other = made();
+    other.restore(&kept).unwrap();
+    assert_eq!([2, 3].map(|at| step(&mut other, at)), rest);
+    assert_eq!(other.state().unwrap(), whole.state().unwrap());
+    // Rows that fill the table up stay 0, so a file may leave them out.
+    let GptState { parameters, m, v, .. } = other.state().unwrap();
+    assert!([parameters, m, v].iter().all(|all| all[filled.clone()].iter().all(|x| *x == 0.0)));
+}

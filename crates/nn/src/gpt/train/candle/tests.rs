@@ -1,5 +1,7 @@
+use super::super::{GptFiles, GptLine, GptProgress, loss_charts, run};
 use super::*;
-use candle_core::Device;
+use crate::gpt::{Config, Sampling, Tokenizer};
+use candle_core::DType;
 
 fn plan() -> GptTrainConfig {
     let config = Config { n_layer: 1, n_head: 2, n_embd: 16, n_ctx: 16, vocab_size: 256 };
@@ -167,13 +169,102 @@ fn a_run_with_a_tokenizer_goes_on_with_it_and_can_be_generated_with() {
     let config = Config { vocab_size: tokenizer.vocab_size(), ..plan().config };
     let bpe = GptTrainConfig { config, steps: 6, accumulate: 2, ..plan() };
     let tokens = Tokens::new(&text(), tokenizer).unwrap();
-    let whole = run(GptTrainer::new(bpe, tokens, &Device::Cpu).unwrap(), &folder, &mut |_| ()).unwrap();
+    let mut whole = GptTrainer::new(bpe, tokens, &Device::Cpu).unwrap();
+    run(&mut whole, &GptFiles::new(&folder), &|| false, &mut |_| ()).unwrap();
     let checkpoint = folder.join("checkpoint.safetensors");
     let again = GptTrainer::resume(&checkpoint, &text(), Some(1e-4), &Device::Cpu).unwrap();
     assert_eq!((again.steps_made(), *again.config()), (6, GptTrainConfig { rate: 1e-4, ..bpe }));
     assert_eq!(again.losses(), whole.losses());
     let model = LanguageModel::load(&folder, &Device::Cpu, DType::F32).unwrap();
     assert_eq!(model.tokenizer.vocab_size(), config.vocab_size);
-    assert!(!model.generate(&["the warp"], 4, super::super::Sampling::Greedy, &mut |_, _| {}).unwrap().is_empty());
+    assert!(!model.generate(&["the warp"], 4, Sampling::Greedy, &mut |_, _| {}).unwrap().is_empty());
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_whole_run_leaves_a_log_samples_and_a_checkpoint_and_goes_on_behind_it() {
+    let folder = std::env::temp_dir().join(format!("gpulab-gpt-whole-{}", std::process::id()));
+    let files = GptFiles { every: 8, look: 20, peak: Some(1e12), ..GptFiles::new(&folder) };
+    let plan = GptTrainConfig { steps: 24, short: 0.0, ..plan() };
+    let mut told = Vec::new();
+    let mut first = trainer(plan);
+    run(&mut first, &files, &|| false, &mut |line| told.push(line)).unwrap();
+    let steps =
+        |lines: &str| lines.lines().filter_map(|line| line.split([',', ':']).next()?.parse::<u64>().ok()).collect();
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    // A line every 20 steps, and with each checkpoint.
+    let of = |name: &str| -> Vec<u64> { steps(&read(name)) };
+    assert_eq!((of("log.csv"), of("samples.txt")), (vec![8, 16, 20, 24], vec![8, 16, 24]));
+    let lines: Vec<&GptProgress> = told
+        .iter()
+        .filter_map(|line| if let GptLine::Progress(progress) = line { Some(progress) } else { None })
+        .collect();
+    let mean = |losses: &[f32]| losses.iter().map(|x| f64::from(*x)).sum::<f64>() / losses.len() as f64;
+    assert_eq!((lines[2].loss, lines[2].norm), (mean(&first.losses()[16..20]), mean(&first.norms()[16..20])));
+    assert_eq!((lines[3].tokens, lines[3].held_out), (24 * 4 * 16, Some(first.held_out_loss().unwrap())));
+    assert_eq!(lines[2].learning_rate, plan.rate_at(19));
+    let share = 6.0 * plan.config.parameter_count() as f64 * lines[0].rate / 1e12;
+    assert_eq!(lines.iter().map(|line| line.held_out.is_some()).collect::<Vec<_>>(), [true, true, false, true]);
+    assert!((lines[0].utilisation.unwrap() / share - 1.0).abs() < 1e-12);
+    assert!(read("samples.txt").starts_with("8: The kernel"));
+    let row: Vec<f64> =
+        read("log.csv").lines().nth(4).unwrap().split(',').take(4).map(|x| x.parse().unwrap()).collect();
+    assert!((row[2] - lines[3].loss).abs() < 1e-5 && (row[3] - lines[3].held_out.unwrap()).abs() < 1e-5);
+    let charts = loss_charts(
+        &files.log(),
+        plan.config.parameter_count(),
+        &[("counting", 3.0)],
+        (gpulab::measurement::Backend::Cpu, "a CPU"),
+    );
+    let [tokens, compute] = charts.unwrap().map(|chart| chart.draw().svg());
+    assert!(tokens.contains("tokens read") && compute.contains("TFLOP") && compute.contains("counting"));
+
+    // The same run, stopped after step 8 in a state that a kill leaves: rows of later steps, and half of one.
+    let keep = |engine: &GptTrainer| engine.save(&files.checkpoint()).unwrap();
+    let mut again = trainer(plan);
+    run(&mut again, &files, &|| true, &mut |_| ()).unwrap();
+    assert_eq!((again.steps_made(), of("samples.txt")), (1, vec![]), "stopped after its first step, and kept");
+    while again.steps_made() < 8 {
+        again.step().unwrap();
+    }
+    keep(&again);
+    std::fs::write(files.log(), "step,tokens\n8,512,1.0\n16,1024,0.9\n24,1").unwrap();
+    let mut resumed = GptTrainer::resume(&files.checkpoint(), &text(), None, &Device::Cpu).unwrap();
+    run(&mut resumed, &files, &|| false, &mut |_| ()).unwrap();
+    assert_eq!(resumed.losses(), first.losses());
+    assert_eq!(resumed.weights().unwrap(), first.weights().unwrap());
+    assert_eq!(of("log.csv"), [8, 16, 20, 24]);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_loss_that_is_no_number_leaves_the_last_checkpoint_as_it_was() {
+    let folder = std::env::temp_dir().join(format!("gpulab-gpt-nan-{}", std::process::id()));
+    let files = GptFiles { every: 2, ..GptFiles::new(&folder) };
+    let mut broken = trainer(plan());
+    let ended = |broken: &mut GptTrainer| {
+        let bias = broken.parameters["ln_f.bias"].clone();
+        let mut damage = |line: GptLine| {
+            if matches!(line, GptLine::Sample(2, _)) {
+                bias.set(&(bias.as_tensor().detach() * f64::NAN).unwrap()).unwrap();
+            }
+        };
+        run(broken, &files, &|| false, &mut damage).unwrap_err().to_string()
+    };
+    let text = ended(&mut broken);
+    assert!(text.contains("step 3: the loss is NaN") && text.contains("holds it after step 2"), "{text}");
+    let kept = GptCheckpoint::read(&files.checkpoint()).unwrap();
+    assert_eq!((kept.step, kept.losses.len(), kept.engine.as_str()), (2, 2, "candle"));
+    // And without one it says so.
+    let text = run(&mut broken, &files, &|| false, &mut |_| ()).unwrap_err().to_string();
+    assert!(text.contains("holds it after step 2"), "{text}");
+    let mut fresh = trainer(plan());
+    let bias = &fresh.parameters["ln_f.bias"];
+    bias.set(&(bias.as_tensor().detach() * f64::NAN).unwrap()).unwrap();
+    let text = run(&mut fresh, &files, &|| false, &mut |_| ()).unwrap_err().to_string();
+    assert!(
+        text.contains("before its first checkpoint") && text.ends_with("next: begin again with a smaller --rate"),
+        "{text}"
+    );
     std::fs::remove_dir_all(folder).unwrap();
 }
