@@ -161,7 +161,7 @@ pub(crate) fn write_tensors<'a>(
     })?;
     let views = stored.iter().map(|(name, shape, (dtype, bytes))| {
         let view = TensorView::new(*dtype, shape.to_vec(), bytes);
-        (name, view.expect("HostTensor holds shape and numbers against each other"))
+        (name, view.expect("HostTensor compares shape and numbers"))
     });
     let metadata = metadata.clone().into_iter().collect();
     let file = safetensors::serialize(views, Some(metadata)).map_err(|error| fail(path, error))?;
