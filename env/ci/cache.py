@@ -39,7 +39,8 @@ def key(settings: dict[str, str]) -> str:
     ]
     parts = [
         output(["rustc", "-vV"]),
-        repr(sorted(settings.items())),
+        # Where libraries are found at run time changes nothing that is built, and names the clone's folder.
+        repr(sorted(item for item in settings.items() if item[0] != "LD_LIBRARY_PATH")),
         *(file.read_text("utf-8") for file in sorted(files)),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

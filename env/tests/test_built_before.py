@@ -85,7 +85,8 @@ def test_the_next_clone_gets_what_was_built(clone: Path) -> None:
     assert not cache.restore({"A": "1"}), "into a clone in which something is built"
     shutil.rmtree(paths.TARGET)
     assert not cache.restore({"A": "2"}) and not paths.TARGET.exists(), "of other settings"
-    assert cache.restore({"A": "1"}) and files(paths.TARGET / "debug") == THEIRS | OF_A_CHECK
+    elsewhere = {"A": "1", "LD_LIBRARY_PATH": str(clone / "another-clone")}
+    assert cache.restore(elsewhere) and files(paths.TARGET / "debug") == THEIRS | OF_A_CHECK
 
 
 def test_a_damaged_entry_is_thrown_away(clone: Path) -> None:
