@@ -41,7 +41,8 @@ fn gpt() -> Gpt {
 }
 
 /// Steps in which three texts take part with other lengths each, the blocks of one in no order, and one that shares a block.
-fn steps_give_the_logits_of_whole_texts(model: &dyn BothWays) {
+/// `allowed` is a share of the largest logit.
+fn steps_give_the_logits_of_whole_texts(model: &dyn BothWays, allowed: f32) {
     let a: Vec<u32> = (0..13).map(|i| 60 + 7 * i).collect();
     let b: Vec<u32> = (0..9).map(|i| 200 - 11 * i).collect();
     // It begins as `a`, whose first block it uses.
@@ -75,7 +76,7 @@ fn steps_give_the_logits_of_whole_texts(model: &dyn BothWays) {
             let wanted = &model.plain(texts(name).0)[first + count - 1];
             let off = row.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             let scale = wanted.iter().map(|x| x.abs()).fold(0.0, f32::max);
-            assert!(off < 1e-3 * scale && scale > 0.0, "{name} at {first}: {off} of {scale}");
+            assert!(off < allowed * scale && scale > 0.0, "{name} at {first}: {off} of {scale}");
             seen += 1;
         }
         assert_eq!(seen, step.iter().filter(|(.., samples)| *samples).count());
@@ -84,13 +85,15 @@ fn steps_give_the_logits_of_whole_texts(model: &dyn BothWays) {
 
 #[test]
 fn a_gpts_steps_give_the_logits_of_whole_texts() {
-    steps_give_the_logits_of_whole_texts(&gpt());
+    steps_give_the_logits_of_whole_texts(&gpt(), 1e-3);
 }
 
 #[test]
 fn a_llamas_steps_give_the_logits_of_whole_texts() {
-    for precision in [WeightDtype::AsStored, WeightDtype::Dense(DType::F32)] {
-        steps_give_the_logits_of_whole_texts(&ChatModel::practice(&Device::Cpu, precision).unwrap());
+    // Products by stored weights round their inputs to 8 bits: where the last bit of a sum in f32 differs, and which does depends
+    // on the CPU, an input may come to lie a whole step away, 1/127 of the largest of its block.
+    for (precision, allowed) in [(WeightDtype::Dense(DType::F32), 1e-3), (WeightDtype::AsStored, 3e-2)] {
+        steps_give_the_logits_of_whole_texts(&ChatModel::practice(&Device::Cpu, precision).unwrap(), allowed);
     }
 }
 

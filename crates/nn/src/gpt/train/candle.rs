@@ -135,7 +135,8 @@ impl GptTrainer {
         &self.model
     }
 
-    /// The parameters by GPT-2's names, in the shapes of [`Config::parameters`], as candle's optimisers take them.
+    /// The parameters by GPT-2's names, as candle's optimisers take them.
+    /// [`Config::parameters`](crate::gpt::Config::parameters) has their shapes.
     pub fn vars(&self) -> &BTreeMap<String, Var> {
         &self.parameters
     }
