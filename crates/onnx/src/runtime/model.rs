@@ -635,6 +635,7 @@ pub(super) fn bind_outputs(binding: &mut IoBinding, ports: &[ValueInfo], on_cuda
 /// Products of 8 bits are summed up exactly. On an x86 CPU that has AVX2 and no VNNI, ONNX Runtime else adds pairs of products in
 /// 16 bits, which are too few for them: the logits of lesson 42's network were off by 12 % of the largest, and 0.3 % with this.
 pub(super) const EXACT_SUMS: (&str, &str) = ("session.x64quantprecision", "1");
+
 /// The setting that has a session keep it.
 pub(super) const RECORD: (&str, &str) = ("session.record_ep_graph_assignment_info", "1");
 
