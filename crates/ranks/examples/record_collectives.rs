@@ -11,8 +11,8 @@
 use gpulab::gpu::Event;
 use gpulab::prelude::*;
 use gpulab_ranks::nccl::{GpuRank, Nccl, NcclElement};
-use gpulab_ranks::peer::{PeerElement, PeerMemory, PeerSettings, Way};
-use gpulab_ranks::{Collectives, Communicator, Op, Place, Processes, bus_factor};
+use gpulab_ranks::peer::{PeerAlgorithm, PeerElement, PeerMemory, PeerSettings};
+use gpulab_ranks::{Collectives, Communicator, Op, Processes, RankEnvironment, bus_factor};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
@@ -369,11 +369,11 @@ fn bits_are_right(rank: &GpuRank) -> Result<usize> {
         let half = |x: f32| f32::from_bits(u32::from(rounded_bf16(x)) << 16);
         let halves: Vec<f32> =
             (0..length).map(|at| (1..n).fold(half(random(0, at)), |sum, rank| sum + half(random(rank, at)))).collect();
-        for way in [Way::Push, Way::Pull, Way::TwoShots] {
+        for way in [PeerAlgorithm::OneShotPush, PeerAlgorithm::OneShotPull, PeerAlgorithm::TwoShot] {
             let mut x = rank.gpu().to_device(&mine)?;
             let mut y = rank.gpu().to_device(&mine.iter().map(|x| rounded_bf16(*x)).collect::<Vec<u16>>())?;
             let (x, y) = match way {
-                Way::TwoShots => {
+                PeerAlgorithm::TwoShot => {
                     let (mut shared, mut halves) = (peers.share(rank, x)?, peers.share(rank, y)?);
                     peers.all_reduce_shared(&mut shared)?;
                     peers.all_reduce_shared(&mut halves)?;
@@ -433,7 +433,7 @@ fn calls_follow<T: PeerElement>(rank: &GpuRank, bf16: bool, calls: usize) -> Res
             }
             way => {
                 tools.fill(&mut buffers[at], me, step, 1.0)?;
-                peers.all_reduce_by([Way::Push, Way::Pull][way], &mut buffers[at])?;
+                peers.all_reduce_by([PeerAlgorithm::OneShotPush, PeerAlgorithm::OneShotPull][way], &mut buffers[at])?;
                 tools.expect(&buffers[at], n, step, wrong_ones)?;
             }
         }
@@ -465,7 +465,7 @@ fn one_is_missing(rank: &GpuRank) -> Result<String> {
     let mut texts = Vec::new();
     if rank.rank() != last {
         let mut x = rank.gpu().zeros::<f32>(1000)?;
-        for way in [Way::Push, Way::Pull] {
+        for way in [PeerAlgorithm::OneShotPush, PeerAlgorithm::OneShotPull] {
             peers.all_reduce_by(way, &mut x)?;
             match peers.check() {
                 Ok(()) => return Err(Error::invalid("nobody missed it", "this is a bug")),
@@ -586,11 +586,11 @@ fn nccl_times(rank: &GpuRank) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn named(way: Way) -> &'static str {
+fn named(way: PeerAlgorithm) -> &'static str {
     match way {
-        Way::Push => "one shot, pushed",
-        Way::Pull => "one shot, pulled",
-        Way::TwoShots => "two shots",
+        PeerAlgorithm::OneShotPush => "one shot, pushed",
+        PeerAlgorithm::OneShotPull => "one shot, pulled",
+        PeerAlgorithm::TwoShot => "two shots",
     }
 }
 
@@ -623,18 +623,19 @@ fn peer_times(rank: &GpuRank, settings: PeerSettings, tune: bool) -> Result<Vec<
         false => String::new(),
     };
     let powers: Vec<u32> = if tune { vec![10, 16, 20, 22, 28, 30] } else { (10..=30).collect() };
-    for way in [Way::Push, Way::Pull, Way::TwoShots] {
+    for way in [PeerAlgorithm::OneShotPush, PeerAlgorithm::OneShotPull, PeerAlgorithm::TwoShot] {
         for power in &powers {
             let size = 1_usize << power;
             let most = match way {
-                Way::Push => settings.push_bytes,
-                Way::Pull => settings.most_bytes,
-                Way::TwoShots => 1 << 30,
+                PeerAlgorithm::OneShotPush => settings.push_bytes,
+                PeerAlgorithm::OneShotPull => settings.most_bytes,
+                PeerAlgorithm::TwoShot => 1 << 30,
             };
             // A pushed message has no vectors; large sizes are tuned in two shots alone.
-            let odd = way == Way::TwoShots && size > SMALL && power % 2 == 1;
-            let pointless =
-                tune && (way == Way::Push && settings.vectors != 4 || way == Way::TwoShots && size < 1 << 20);
+            let odd = way == PeerAlgorithm::TwoShot && size > SMALL && power % 2 == 1;
+            let pointless = tune
+                && (way == PeerAlgorithm::OneShotPush && settings.vectors != 4
+                    || way == PeerAlgorithm::TwoShot && size < 1 << 20);
             if size > most || odd || pointless {
                 continue;
             }
@@ -643,7 +644,7 @@ fn peer_times(rank: &GpuRank, settings: PeerSettings, tune: bool) -> Result<Vec<
             let x = std::cell::RefCell::new(&mut shared);
             let prepare = || tools.fill(x.borrow_mut().own_mut(), me, &step, 1e-9);
             let work = || match way {
-                Way::TwoShots => peers.all_reduce_shared(&mut x.borrow_mut()),
+                PeerAlgorithm::TwoShot => peers.all_reduce_shared(&mut x.borrow_mut()),
                 _ => peers.all_reduce_by(way, x.borrow_mut().own_mut()),
             };
             if !tune || size > SMALL {
@@ -704,7 +705,7 @@ fn copies(gpus: &[Gpu]) -> Result<Vec<Row>> {
 
 /// One rank that is a process, told how to fail; its place comes from the environment, as `torchrun` gives it.
 fn rank_process(how: &str) -> Result<()> {
-    let place = Place::from_environment()?;
+    let place = RankEnvironment::from_environment()?;
     let world = Processes::from_environment(LIMIT)?;
     let done = world.run(|rank| {
         // In here, so that all ranks are told which one has no GPU, or no NCCL.
@@ -714,7 +715,7 @@ fn rank_process(how: &str) -> Result<()> {
     done.map_err(Error::from)
 }
 
-fn on_rank(rank: &GpuRank, how: &str, place: Place) -> Result<()> {
+fn on_rank(rank: &GpuRank, how: &str, place: RankEnvironment) -> Result<()> {
     let all_reduce = || -> Result<f32> {
         let mut x = rank.gpu().to_device(&vec![1.0_f32; 1 << 20])?;
         rank.all_reduce(&mut x, Op::Sum)?;
@@ -909,8 +910,9 @@ fn page(folder: &Path) -> Result<()> {
     }
     page += "## All-reduce over peer memory, µs\n\n| bytes | pushed | pulled | two shots | pushed, graph | pulled, graph | two shots, graph | NCCL | NCCL, graph | PyTorch | best of ours over PyTorch | two shots, bus GB/s | copy, GB/s |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
     for size in sizes(10..=30, 1) {
-        let ways = [Way::Push, Way::Pull, Way::TwoShots].map(|way| at(&format!("peer memory: {}", named(way)), size));
-        let graphs = [Way::Push, Way::Pull, Way::TwoShots]
+        let ways = [PeerAlgorithm::OneShotPush, PeerAlgorithm::OneShotPull, PeerAlgorithm::TwoShot]
+            .map(|way| at(&format!("peer memory: {}", named(way)), size));
+        let graphs = [PeerAlgorithm::OneShotPush, PeerAlgorithm::OneShotPull, PeerAlgorithm::TwoShot]
             .map(|way| at(&format!("peer memory: {}, CUDA graph", named(way)), size));
         let [nccl, nccl_graph, torch, copy] =
             ["NCCL: all-reduce", "NCCL: all-reduce, CUDA graph", "PyTorch: all-reduce", "copy from GPU to GPU"]

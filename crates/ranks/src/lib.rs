@@ -41,10 +41,10 @@ pub mod nccl;
 #[cfg(feature = "nccl")]
 pub mod peer;
 pub mod picture;
-pub mod place;
 mod port;
 pub mod processes;
 mod rank;
+pub mod rank_environment;
 mod wire;
 pub mod world;
 
@@ -55,7 +55,7 @@ pub use cost::{Link, bus_factor};
 pub use failure::{Failure, FailureCause};
 pub use log::{Call, Log, Message};
 pub use picture::steps;
-pub use place::Place;
 pub use processes::Processes;
 pub use rank::{Gathering, Rank, Scattering};
+pub use rank_environment::RankEnvironment;
 pub use world::{Run, World};

@@ -1,6 +1,6 @@
 //! An all-reduce of our own over peer memory: each GPU reads and writes the others' memory, over NVLink or PCIe.
 //!
-//! NCCL's calls cost more time than a small message does. Here one kernel does all of it, in one of three ways ([`Way`]); all ranks add in
+//! NCCL's calls cost more time than a small message does. Here one kernel does all of it, in one of three ways ([`PeerAlgorithm`]); all ranks add in
 //! the order of ranks, so all have the same bits, and every time the same. Calls follow one another without a barrier of the host, also
 //! in a CUDA graph. A rank that never comes ends the wait of the others after [`PeerSettings::wait`], and [`PeerMemory::check`] names it.
 
@@ -24,7 +24,7 @@ const CONTROL_BYTES: usize = 256;
 
 /// How an all-reduce goes over peer memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum PeerAlgorithm {
     /// Each rank writes its numbers into all others' memory, with a flag beside every four bytes; whoever has them all adds. One way over
     /// the link, twice the bytes.
     Push,
@@ -42,7 +42,7 @@ pub struct PeerSettings {
     pub threads: u32,
     /// Blocks at most; at most 128.
     pub blocks: u32,
-    /// 16-byte words that a thread of [`Way::Pull`] and [`Way::TwoShots`] has on their way at a time.
+    /// 16-byte words that a thread of [`PeerAlgorithm::OneShotPull`] and [`PeerAlgorithm::TwoShot`] has on their way at a time.
     pub vectors: u32,
     /// Up to so many bytes [`PeerMemory::all_reduce`] pushes.
     pub push_bytes: usize,
@@ -88,11 +88,11 @@ impl PeerSettings {
     }
 
     /// Blocks for so many bytes: all ranks find the same number.
-    fn launch(&self, way: Way, ranks: usize, bytes: usize) -> LaunchConfig {
+    fn launch(&self, way: PeerAlgorithm, ranks: usize, bytes: usize) -> LaunchConfig {
         let at_a_time = match way {
-            Way::Push => 8,
-            Way::Pull => 16,
-            Way::TwoShots => 16 * ranks,
+            PeerAlgorithm::OneShotPush => 8,
+            PeerAlgorithm::OneShotPull => 16,
+            PeerAlgorithm::TwoShot => 16 * ranks,
         };
         let blocks = bytes.div_ceil(at_a_time * self.threads as usize).clamp(1, self.blocks.min(MOST_BLOCKS) as usize);
         LaunchConfig::new(blocks as u32, self.threads)
@@ -255,25 +255,29 @@ impl GpuRank {
 }
 
 impl PeerMemory {
-    /// Adds the numbers of all ranks, and leaves the sums in the buffer of each: by [`Way::Push`] or [`Way::Pull`], as its size asks. Only
+    /// Adds the numbers of all ranks, and leaves the sums in the buffer of each: by [`PeerAlgorithm::OneShotPush`] or [`PeerAlgorithm::OneShotPull`], as its size asks. Only
     /// queued, as a launch is.
     ///
     /// # Errors
     /// [`Error::Invalid`] for more bytes than [`PeerSettings::most_bytes`]; those of the compiler and the driver.
     pub fn all_reduce<T: PeerElement>(&self, data: &mut Buffer<T>) -> Result<()> {
-        let way = if data.bytes() <= self.settings.push_bytes { Way::Push } else { Way::Pull };
+        let way = if data.bytes() <= self.settings.push_bytes {
+            PeerAlgorithm::OneShotPush
+        } else {
+            PeerAlgorithm::OneShotPull
+        };
         self.all_reduce_by(way, data)
     }
 
     /// [`PeerMemory::all_reduce`] by that way.
     ///
     /// # Errors
-    /// As that; [`Error::Invalid`] for more bytes than [`PeerSettings::push_bytes`] to push, and for [`Way::TwoShots`].
-    pub fn all_reduce_by<T: PeerElement>(&self, way: Way, data: &mut Buffer<T>) -> Result<()> {
+    /// As that; [`Error::Invalid`] for more bytes than [`PeerSettings::push_bytes`] to push, and for [`PeerAlgorithm::TwoShot`].
+    pub fn all_reduce_by<T: PeerElement>(&self, way: PeerAlgorithm, data: &mut Buffer<T>) -> Result<()> {
         let most = match way {
-            Way::Push => self.settings.slot_bytes() / 2,
-            Way::Pull => self.settings.slot_bytes(),
-            Way::TwoShots => {
+            PeerAlgorithm::OneShotPush => self.settings.slot_bytes() / 2,
+            PeerAlgorithm::OneShotPull => self.settings.slot_bytes(),
+            PeerAlgorithm::TwoShot => {
                 let what = "two shots work on memory that all ranks reach";
                 return Err(Error::invalid(what, "give the buffer to `peers.share`, and call `all_reduce_shared`"));
             }
@@ -288,7 +292,7 @@ impl PeerMemory {
             return Ok(());
         }
         let kernels = self.kernels::<T>()?;
-        let kernel = if way == Way::Push { &kernels.push } else { &kernels.pull };
+        let kernel = if way == PeerAlgorithm::OneShotPush { &kernels.push } else { &kernels.pull };
         let (config, n) = (self.settings.launch(way, self.workspaces.len(), data.bytes()), data.len() as i64);
         kernel.launch(config, (self.at, self.rank as i32, data, n))
     }
@@ -313,7 +317,7 @@ impl PeerMemory {
         Ok(PeerBuffer { own: buffer, at })
     }
 
-    /// Adds the numbers of all ranks in place, of any size, by [`Way::TwoShots`].
+    /// Adds the numbers of all ranks in place, of any size, by [`PeerAlgorithm::TwoShot`].
     ///
     /// # Errors
     /// Those of the compiler and the driver.
@@ -322,7 +326,7 @@ impl PeerMemory {
             return Ok(());
         }
         let kernels = self.kernels::<T>()?;
-        let config = self.settings.launch(Way::TwoShots, self.workspaces.len(), data.own.bytes());
+        let config = self.settings.launch(PeerAlgorithm::TwoShot, self.workspaces.len(), data.own.bytes());
         let n = data.own.len() as i64;
         kernels.two_shots.launch(config, (self.at, data.at, self.rank as i32, &mut data.own, n))
     }
@@ -429,7 +433,7 @@ extern "C" __global__ void all_ranks(unsigned char *a, unsigned char *b, unsigne
                 .map(|rank| gpu.to_device(&(0..length).map(|at| to(number(rank, at))).collect::<Vec<T>>()).unwrap())
                 .collect();
             let [x, y, z] = &mut data[..] else { unreachable!() };
-            let way = [Way::Push, Way::Pull, Way::TwoShots][call / 4];
+            let way = [PeerAlgorithm::OneShotPush, PeerAlgorithm::OneShotPull, PeerAlgorithm::TwoShot][call / 4];
             let mut config = SMALL.launch(way, 3, length * size_of::<T>());
             config.grid.1 = 3;
             let done = kernel.launch_with(
@@ -483,8 +487,8 @@ extern "C" __global__ void all_ranks(unsigned char *a, unsigned char *b, unsigne
         assert_eq!(settings.slot_bytes(), 2 << 20, "pushed numbers take twice their bytes");
         assert!(settings.workspace_bytes(2) > 4 * settings.slot_bytes());
         // All ranks find the same grid, within what the flags have room for.
-        assert_eq!(settings.launch(Way::Push, 2, 1).grid.0, 1);
+        assert_eq!(settings.launch(PeerAlgorithm::OneShotPush, 2, 1).grid.0, 1);
         let many = PeerSettings { blocks: 10_000, ..settings };
-        assert_eq!(many.launch(Way::TwoShots, 2, 1 << 30).grid.0, MOST_BLOCKS);
+        assert_eq!(many.launch(PeerAlgorithm::TwoShot, 2, 1 << 30).grid.0, MOST_BLOCKS);
     }
 }

@@ -73,10 +73,10 @@ impl fmt::Display for Signature {
     }
 }
 
-pub(crate) type Place = &'static Location<'static>;
+pub(crate) type CallSite = &'static Location<'static>;
 
 /// `src/main.rs:12`: file and line. In a notebook, whose cells are one generated file, the text of the line.
-pub(crate) fn line(place: Place) -> String {
+pub(crate) fn line(place: CallSite) -> String {
     let of_cell = std::env::var_os("EVCXR_TMPDIR").and_then(|folder| {
         let text = std::fs::read_to_string(Path::new(&folder).join(place.file())).ok()?;
         text.lines().nth(place.line() as usize - 1).map(|line| format!("`{}`", line.trim()))
@@ -113,7 +113,7 @@ enum Data {
 
 /// The line of the sender.
 enum Sender {
-    Here(Place),
+    Here(CallSite),
     There(String),
 }
 
@@ -156,7 +156,7 @@ struct State {
     mail: HashMap<(u64, usize, usize, usize), VecDeque<Packet>>,
     status: Vec<Status>,
     /// What each rank does now, or did last: the call's name and line.
-    doing: Vec<Option<(&'static str, Place)>>,
+    doing: Vec<Option<(&'static str, CallSite)>>,
     /// Whether it is still in that call.
     inside: Vec<bool>,
     /// Messages that each rank has sent; and all of them together, which numbers the next one.
@@ -165,7 +165,7 @@ struct State {
     /// Messages that nobody has received yet.
     in_flight: HashSet<usize>,
     /// Of each group's nth collective, who came first, and with what.
-    entered: HashMap<(u64, usize), (usize, Signature, Place)>,
+    entered: HashMap<(u64, usize), (usize, Signature, CallSite)>,
     failure: Option<(Failure, Instant)>,
     log: Log,
 }
@@ -371,7 +371,7 @@ pub(crate) struct Port<'a> {
     name: &'static str,
     number: usize,
     tag: usize,
-    place: Place,
+    place: CallSite,
     /// What the receiver in another process compares; empty where ranks are threads.
     signature: String,
     /// Its place among the recorded calls.
@@ -393,7 +393,7 @@ impl<'a> Port<'a> {
         number: usize,
         name: &'static str,
         signature: Option<Signature>,
-        place: Place,
+        place: CallSite,
     ) -> Result<Port<'a>> {
         let rank = group.members[me];
         if signature.is_some() {
@@ -450,7 +450,7 @@ impl<'a> Port<'a> {
     }
 
     /// The rank is back in the call, from that line.
-    pub fn resume(&mut self, place: Place) -> Result<()> {
+    pub fn resume(&mut self, place: CallSite) -> Result<()> {
         self.place = place;
         let mut state = self.shared.lock();
         (state.doing[self.rank()], state.inside[self.rank()]) = (Some((self.name, place)), true);

@@ -7,9 +7,9 @@
 //! Nothing is encrypted, and whoever reaches the port may join: for a host of one's own, or a cluster's own network.
 
 use crate::failure::{Failure, FailureCause};
-use crate::place::Place;
 use crate::port::{Group, Settings, Shared};
 use crate::rank::Rank;
+use crate::rank_environment::RankEnvironment;
 use crate::wire::{Links, Said};
 use crate::world::caught;
 use gpulab_measure::{Error, Result};
@@ -30,9 +30,9 @@ const NAME: &str = concat!("gpulab-ranks-", env!("CARGO_PKG_VERSION"));
 ///
 /// The code of a rank is the same as in a [`World`](crate::World) of threads. Alone it needs nobody:
 /// ```
-/// use gpulab_ranks::{Collectives, Op, Place, Processes};
+/// use gpulab_ranks::{Collectives, Op, RankEnvironment, Processes};
 /// use std::time::Duration;
-/// let place = Place { rank: 0, size: 1, local_rank: 0 };
+/// let place = RankEnvironment { rank: 0, size: 1, local_rank: 0 };
 /// let sum = Processes::join(place, "127.0.0.1:29400", Duration::from_secs(10))?.run(|rank| {
 ///     let mut x = [1.0_f32; 4];
 ///     rank.all_reduce(&mut x[..], Op::Sum)?;
@@ -42,7 +42,7 @@ const NAME: &str = concat!("gpulab-ranks-", env!("CARGO_PKG_VERSION"));
 /// # Ok::<(), gpulab_measure::Error>(())
 /// ```
 pub struct Processes {
-    place: Place,
+    place: RankEnvironment,
     shared: Arc<Shared>,
     links: Arc<Links>,
     readers: Vec<JoinHandle<()>>,
@@ -66,10 +66,10 @@ impl Processes {
     /// `limit` ends the world.
     ///
     /// # Errors
-    /// As [`Place::from_environment`], [`Place::meeting_point`] and [`Processes::join`].
+    /// As [`RankEnvironment::from_environment`], [`RankEnvironment::rendezvous_endpoint`] and [`Processes::join`].
     pub fn from_environment(limit: Duration) -> Result<Processes> {
-        let place = Place::from_environment()?;
-        let at = place.meeting_point(|name| std::env::var(name).ok())?;
+        let place = RankEnvironment::from_environment()?;
+        let at = place.rendezvous_endpoint(|name| std::env::var(name).ok())?;
         Processes::join(place, &at, limit)
     }
 
@@ -78,7 +78,7 @@ impl Processes {
     /// # Errors
     /// [`Error::Invalid`] where the port is taken, some ranks do not come within two minutes, two have the same number, or another
     /// world size or version: all ranks that are there then fail.
-    pub fn join(place: Place, at: &str, limit: Duration) -> Result<Processes> {
+    pub fn join(place: RankEnvironment, at: &str, limit: Duration) -> Result<Processes> {
         let met = if place.size == 1 { vec![None] } else { meet(place, at, Instant::now() + MEET)? };
         let mut streams = Vec::new();
         for one in &met {
@@ -218,7 +218,7 @@ fn connect(at: &str, until: Instant) -> Result<TcpStream> {
 }
 
 /// Connections to all other ranks, by rank.
-fn meet(place: Place, at: &str, until: Instant) -> Result<Vec<Option<Met>>> {
+fn meet(place: RankEnvironment, at: &str, until: Instant) -> Result<Vec<Option<Met>>> {
     let met = if place.rank == 0 { receive_all(place, at, until)? } else { visit(place, at, until)? };
     for one in met.iter().flatten() {
         let ready = one.stream.set_nodelay(true).and_then(|()| one.stream.set_read_timeout(None));
@@ -228,7 +228,7 @@ fn meet(place: Place, at: &str, until: Instant) -> Result<Vec<Option<Met>>> {
 }
 
 /// Rank 0: all others come, and are told where the rest is.
-fn receive_all(place: Place, at: &str, until: Instant) -> Result<Vec<Option<Met>>> {
+fn receive_all(place: RankEnvironment, at: &str, until: Instant) -> Result<Vec<Option<Met>>> {
     let listener = TcpListener::bind(at).map_err(|error| {
         Error::invalid(
             format!("rank 0 cannot listen at {at}: {error}"),
@@ -295,7 +295,7 @@ fn receive_all(place: Place, at: &str, until: Instant) -> Result<Vec<Option<Met>
 }
 
 /// The others: to rank 0, then to each rank before this one; those behind it come here.
-fn visit(place: Place, at: &str, until: Instant) -> Result<Vec<Option<Met>>> {
+fn visit(place: RankEnvironment, at: &str, until: Instant) -> Result<Vec<Option<Met>>> {
     let mut first = connect(at, until)?;
     let own = first.local_addr().and_then(|own| TcpListener::bind((own.ip(), 0))).map_err(|error| lost(&error))?;
     let port = own.local_addr().map_err(|error| lost(&error))?.port();

@@ -2,7 +2,7 @@
 
 use crate::algorithms::{self, Algorithm};
 use crate::collectives::{CollectiveElement, Collectives, Communicator, Op};
-use crate::port::{Group, Place, Port, Shared, Signature};
+use crate::port::{CallSite, Group, Port, Shared, Signature};
 use gpulab_measure::{Error, Result};
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -134,12 +134,12 @@ impl Rank {
         counter.replace(counter.get() + 1)
     }
 
-    fn enter(&self, signature: Signature, place: Place) -> Result<Port<'_>> {
+    fn enter(&self, signature: Signature, place: CallSite) -> Result<Port<'_>> {
         let number = Rank::next(&self.collectives);
         Port::enter(&self.shared, &self.group, self.me, number, signature.name, Some(signature), place)
     }
 
-    fn enter_message(&self, name: &'static str, place: Place) -> Result<Port<'_>> {
+    fn enter_message(&self, name: &'static str, place: CallSite) -> Result<Port<'_>> {
         Port::enter(&self.shared, &self.group, self.me, Rank::next(&self.messages), name, None, place)
     }
 

@@ -4,7 +4,7 @@ use gpulab_measure::{Error, Result};
 
 /// One process' place in a world of many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct RankEnvironment {
     /// Its number, from 0.
     pub rank: usize,
     /// How many processes there are.
@@ -22,30 +22,30 @@ const LAUNCHERS: [(&str, [&str; 3]); 4] = [
     ("Slurm", ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"]),
 ];
 
-impl Place {
+impl RankEnvironment {
     /// From the environment of this process; alone where no launcher is found.
     ///
     /// # Errors
-    /// As [`Place::from_variables`].
-    pub fn from_environment() -> Result<Place> {
-        Place::from_variables(|name| std::env::var(name).ok())
+    /// As [`RankEnvironment::from_variables`].
+    pub fn from_environment() -> Result<RankEnvironment> {
+        RankEnvironment::from_variables(|name| std::env::var(name).ok())
     }
 
     /// From the variables that `torchrun`, Open MPI, MPICH (and Intel MPI) or Slurm set.
     ///
     /// # Examples
     /// ```
-    /// use gpulab_ranks::Place;
+    /// use gpulab_ranks::RankEnvironment;
     /// let slurm = [("SLURM_PROCID", "9"), ("SLURM_NTASKS", "16"), ("SLURM_LOCALID", "1")];
     /// let of = |name: &str| slurm.iter().find(|one| one.0 == name).map(|one| one.1.to_string());
-    /// assert_eq!(Place::from_variables(of)?, Place { rank: 9, size: 16, local_rank: 1 });
-    /// assert_eq!(Place::from_variables(|_| None)?, Place { rank: 0, size: 1, local_rank: 0 });
+    /// assert_eq!(RankEnvironment::from_variables(of)?, RankEnvironment { rank: 9, size: 16, local_rank: 1 });
+    /// assert_eq!(RankEnvironment::from_variables(|_| None)?, RankEnvironment { rank: 0, size: 1, local_rank: 0 });
     /// # Ok::<(), gpulab_measure::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] where a launcher set some of its variables and not all, or no numbers, or a rank outside of the world.
-    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Place> {
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<RankEnvironment> {
         for (launcher, names) in LAUNCHERS {
             let texts = names.map(&variable);
             // A world size alone is what somebody left in the environment.
@@ -62,7 +62,7 @@ impl Place {
                 let text = texts[at].as_deref().ok_or_else(|| bad(format!("{} is missing", names[at])))?;
                 text.trim().parse().map_err(|_| bad(format!("{} is `{text}`, which is no number", names[at])))
             };
-            let place = Place { rank: number(0)?, size: number(1)?, local_rank: number(2)? };
+            let place = RankEnvironment { rank: number(0)?, size: number(1)?, local_rank: number(2)? };
             if place.rank >= place.size || place.local_rank > place.rank {
                 return Err(bad(format!(
                     "rank {} (local rank {}) of {} ranks cannot be",
@@ -71,7 +71,7 @@ impl Place {
             }
             return Ok(place);
         }
-        Ok(Place { rank: 0, size: 1, local_rank: 0 })
+        Ok(RankEnvironment { rank: 0, size: 1, local_rank: 0 })
     }
 
     /// Host and port at which rank 0 waits for the others, such as `node003:29400`: `MASTER_ADDR` and `MASTER_PORT` where they are set
@@ -80,19 +80,19 @@ impl Place {
     ///
     /// # Examples
     /// ```
-    /// use gpulab_ranks::Place;
+    /// use gpulab_ranks::RankEnvironment;
     /// let slurm = [("SLURM_STEP_NODELIST", "node[003-007,012]"), ("SLURM_JOB_ID", "4711"), ("SLURM_STEP_ID", "0")];
     /// let of = |name: &str| slurm.iter().find(|one| one.0 == name).map(|one| one.1.to_string());
-    /// assert_eq!(Place { rank: 9, size: 16, local_rank: 1 }.meeting_point(of)?, "node003:24711");
+    /// assert_eq!(RankEnvironment { rank: 9, size: 16, local_rank: 1 }.rendezvous_endpoint(of)?, "node003:24711");
     /// # Ok::<(), gpulab_measure::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] where nothing says where rank 0 is, or `MASTER_PORT` is no port.
-    pub fn meeting_point(self, variable: impl Fn(&str) -> Option<String>) -> Result<String> {
+    pub fn rendezvous_endpoint(self, variable: impl Fn(&str) -> Option<String>) -> Result<String> {
         let number = |name: &str| variable(name).and_then(|text| text.trim().parse::<usize>().ok());
         if let Some(host) = variable("MASTER_ADDR").filter(|host| !host.is_empty()) {
-            let given = variable("MASTER_PORT").unwrap_or_else(|| MEETING_PORT.to_string());
+            let given = variable("MASTER_PORT").unwrap_or_else(|| RENDEZVOUS_PORT.to_string());
             let port: u16 = given.trim().parse().map_err(|_| {
                 Error::invalid(
                     format!("MASTER_PORT is `{given}`, which is no port"),
@@ -109,7 +109,7 @@ impl Place {
         }
         let here = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().find_map(|name| number(name));
         if self.size == 1 || here == Some(self.size) {
-            return Ok(format!("127.0.0.1:{MEETING_PORT}"));
+            return Ok(format!("127.0.0.1:{RENDEZVOUS_PORT}"));
         }
         Err(Error::invalid(
             format!("rank {} of {} does not know where rank 0 is", self.rank, self.size),
@@ -119,7 +119,7 @@ impl Place {
 }
 
 /// Where nothing names a port.
-const MEETING_PORT: u16 = 29_400;
+const RENDEZVOUS_PORT: u16 = 29_400;
 
 /// The first of Slurm's list of hosts: `node[003-007,012],login1` is `node003` and more.
 fn first_host(list: &str) -> String {
@@ -139,16 +139,16 @@ fn first_host(list: &str) -> String {
 mod tests {
     use super::*;
 
-    fn of(variables: &[(&str, &str)]) -> Result<Place> {
-        Place::from_variables(|name| variables.iter().find(|one| one.0 == name).map(|one| one.1.to_string()))
+    fn of(variables: &[(&str, &str)]) -> Result<RankEnvironment> {
+        RankEnvironment::from_variables(|name| variables.iter().find(|one| one.0 == name).map(|one| one.1.to_string()))
     }
 
     #[test]
     fn each_launcher_is_read_and_the_inner_one_counts() {
         let torchrun = [("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1")];
-        assert_eq!(of(&torchrun), Ok(Place { rank: 3, size: 4, local_rank: 1 }));
+        assert_eq!(of(&torchrun), Ok(RankEnvironment { rank: 3, size: 4, local_rank: 1 }));
         let mpi = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_LOCAL_RANK", "0")];
-        assert_eq!(of(&mpi), Ok(Place { rank: 0, size: 2, local_rank: 0 }));
+        assert_eq!(of(&mpi), Ok(RankEnvironment { rank: 0, size: 2, local_rank: 0 }));
         let slurm = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_LOCALID", "0")];
         assert_eq!(of(&[&slurm[..], &torchrun[..]].concat()).unwrap().size, 4);
         assert_eq!(of(&slurm).unwrap().size, 1);
@@ -159,10 +159,10 @@ mod tests {
 
     #[test]
     fn the_ranks_meet_where_the_launcher_says() {
-        let of = |place: Place, variables: &[(&str, &str)]| {
-            place.meeting_point(|name| variables.iter().find(|one| one.0 == name).map(|one| one.1.to_string()))
+        let of = |place: RankEnvironment, variables: &[(&str, &str)]| {
+            place.rendezvous_endpoint(|name| variables.iter().find(|one| one.0 == name).map(|one| one.1.to_string()))
         };
-        let place = Place { rank: 1, size: 4, local_rank: 1 };
+        let place = RankEnvironment { rank: 1, size: 4, local_rank: 1 };
         let master = [("MASTER_ADDR", "node7"), ("MASTER_PORT", "29500")];
         assert_eq!(of(place, &master).unwrap(), "node7:29500");
         let torchrun = [&master[..], &[("TORCHELASTIC_USE_AGENT_STORE", "True")]].concat();
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(of(place, &[("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]).unwrap(), "127.0.0.1:29400");
         let two_hosts = of(place, &[("OMPI_COMM_WORLD_LOCAL_SIZE", "2")]).unwrap_err().to_string();
         assert!(two_hosts.contains("does not know where rank 0 is") && two_hosts.contains("set MASTER_ADDR"));
-        assert_eq!(of(Place { rank: 0, size: 1, local_rank: 0 }, &[]).unwrap(), "127.0.0.1:29400");
+        assert_eq!(of(RankEnvironment { rank: 0, size: 1, local_rank: 0 }, &[]).unwrap(), "127.0.0.1:29400");
     }
 
     #[test]
