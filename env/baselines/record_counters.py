@@ -54,7 +54,7 @@ COUNTED = ",".join(metric for metrics in METRICS.values() for metric in metrics)
 NCU = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", "--metrics", COUNTED]
 
 
-# Rungs that use wgmma, and most of them the copy engine, and the sizes at which each is called once.
+# Rungs that use wgmma, and most of them the TMA, and the sizes at which each is called once.
 HOPPER = {
     "300x264x200": (
         "matmul_bf16/05_wgmma matmul_bf16/06_tma matmul_bf16/07_warp_specialised matmul_bf16/08_persistent "

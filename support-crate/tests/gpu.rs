@@ -289,13 +289,13 @@ fn a_cooperative_launch_that_is_too_large_says_how_many_blocks_fit() {
     assert_eq!(x.to_host().unwrap(), [fit as i32]);
 }
 
-/// The copy engine writes through a map on a stream of its own, right behind a slow kernel on the default stream.
+/// The TMA writes through a map on a stream of its own, right behind a slow kernel on the default stream.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn a_tensor_map_is_ordered_on_another_stream() {
     let gpu = gpu();
     if gpu.compute_capability().unwrap() < (9, 0) {
-        return eprintln!("skipped: the copy engine (TMA) came with compute capability 9.0");
+        return eprintln!("skipped: the TMA came with compute capability 9.0");
     }
     let source = r#"struct alignas(64) TensorMap { unsigned long long opaque[16]; };
 extern "C" __global__ void store(const __grid_constant__ TensorMap map, float value) {

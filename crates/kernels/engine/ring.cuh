@@ -1,5 +1,5 @@
 // A ring of slots in shared memory, through which a block's weights, keys and values come: one warp (the producer) asks the
-// copy engine for them, in the order of their use and as far ahead as there are slots; the others (the consumers) never
+// TMA for them, in the order of their use and as far ahead as there are slots; the others (the consumers) never
 // wait for memory as long as it keeps up. What is asked for does not depend on what is computed: the producer waits for no
 // other block.
 #pragma once

@@ -1,4 +1,4 @@
-// idea: one warpgroup fetches with the copy engine (TMA), the others compute: nobody waits at a barrier of the block.
+// idea: one warpgroup fetches with the TMA, the others compute: nobody waits at a barrier of the block.
 // changed: tensor maps; barriers that count bytes, full and empty, for each stage of k and of v; registers move over.
 // constants: as before. A block has one warpgroup more, which fetches; REGISTERS and SPARE: what the two kinds get.
 #include "online.cuh"

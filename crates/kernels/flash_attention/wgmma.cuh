@@ -1,4 +1,4 @@
-// The products of warpgroups that attention takes, and tiles of a stack of matrices by the copy engine. PTX ISA: "wgmma".
+// The products of warpgroups that attention takes, and tiles of a stack of matrices by the TMA. PTX ISA: "wgmma".
 // A sum is s[x][i]: of columns 8x to 8x + 7 a thread holds two neighbours, of two rows eight apart.
 #pragma once
 #include "../matmul_bf16/hopper.cuh"
@@ -59,7 +59,7 @@ __device__ __forceinline__ void arrived(float (&s)[N][4]) {
     }
 }
 
-// ---- The copy engine on a stack of matrices: rows beyond a matrix arrive as zeros, and are not written.
+// ---- The TMA on a stack of matrices: rows beyond a matrix arrive as zeros, and are not written.
 __device__ __forceinline__ void tma_load(void *to, const TensorMap *map, int column, int row, int matrix, u64 *barrier) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),

@@ -1,4 +1,4 @@
-// idea: one warpgroup fetches with the copy engine, two compute, and the next scores are started before dq is added.
+// idea: one warpgroup fetches with the TMA, two compute, and the next scores are started before dq is added.
 // changed: barriers full and empty for each stage of q and do in place of __syncthreads; registers move over.
 // constants: HEAD, KEYS of a block (64 a warpgroup), QUERIES of a step, STAGES; REGISTERS and SPARE: what the two kinds get.
 #include "backward.cuh"

@@ -28,7 +28,7 @@ __device__ __forceinline__ void multiply_columns(float (&s)[4][4], u64 a, u64 b,
         : "l"(a), "l"(b), "r"(add));
 }
 
-// The copy engine on a plain run of bytes, a multiple of 16.
+// The TMA on a plain run of bytes, a multiple of 16.
 __device__ __forceinline__ void bulk_load(void *to, const void *from, int bytes, u64 *barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to)),

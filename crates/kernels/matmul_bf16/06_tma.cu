@@ -1,4 +1,4 @@
-// idea: the copy engine (TMA) fetches whole boxes: one thread asks, no registers or addresses for the others.
+// idea: the TMA fetches whole boxes: one thread asks, no registers or addresses for the others.
 // changed: a tensor map for a and for b instead of pointers; a barrier a stage counts the bytes that have come.
 // constants: as before. TMA wants rows that are a multiple of 16 bytes: k and n a multiple of 8.
 #include "hopper.cuh"

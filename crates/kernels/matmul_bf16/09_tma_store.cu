@@ -1,5 +1,5 @@
-// idea: sums leave through shared memory: whole rows instead of four bytes per thread, and the copy engine does the rest.
-// changed: the sums go to a small swizzled tile (stmatrix), and the copy engine writes it to c while others work.
+// idea: sums leave through shared memory: whole rows instead of four bytes per thread, and the TMA does the rest.
+// changed: the sums go to a small swizzled tile (stmatrix), and the TMA writes it to c while others work.
 // constants: as before, and C_BUFFERS tiles of 64 × 64 a warpgroup, so that one is filled while another is written.
 #include "hopper.cuh"
 
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
             if (thread == 0) {
                 arrive(&shared.empty[(step - 1) % STAGES]);
             }
-            // 64 columns at a time: registers to shared memory, and from there by the copy engine.
+            // 64 columns at a time: registers to shared memory, and from there by the TMA.
 #pragma unroll
             for (int panel = 0; panel < TILE_N / 64; ++panel) {
                 bf16 *c_tile = shared.c[consumer][panel % C_BUFFERS];

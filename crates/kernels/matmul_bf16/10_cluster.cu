@@ -91,7 +91,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(384, 1)
             if (thread < CLUSTER) {
                 arrive_at(&shared.empty[(step - 1) % STAGES], thread);
             }
-            // 64 columns at a time: registers to shared memory, and from there by the copy engine.
+            // 64 columns at a time: registers to shared memory, and from there by the TMA.
 #pragma unroll
             for (int panel = 0; panel < TILE_N / 64; ++panel) {
                 bf16 *c_tile = shared.c[consumer][panel % C_BUFFERS];

@@ -1,4 +1,4 @@
-// Hopper's own instructions, each under a name: the copy engine (TMA), barriers that count bytes, warpgroups.
+// Hopper's own instructions, each under a name: the TMA, barriers that count bytes, warpgroups.
 // Names and rules: PTX ISA, "mbarrier", "cp.async.bulk.tensor", "wgmma" and "setmaxnreg". All need compute_90a.
 #pragma once
 #include <cuda_bf16.h>
@@ -12,7 +12,7 @@ struct alignas(128) TensorMap {
     u64 words[16];
 };
 
-// The copy engine and the matrix units take addresses within shared memory, as 32 bits.
+// The TMA and the matrix units take addresses within shared memory, as 32 bits.
 __device__ __forceinline__ u32 shared_address(const void *p) {
     return (u32)__cvta_generic_to_shared(p);
 }
@@ -22,7 +22,7 @@ __device__ __forceinline__ void barrier_init(u64 *barrier, int count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
 }
 
-// Makes fresh barriers known to the copy engine and to the other blocks of the cluster.
+// Makes fresh barriers known to the TMA and to the other blocks of the cluster.
 __device__ __forceinline__ void barriers_are_ready() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -31,7 +31,7 @@ __device__ __forceinline__ void arrive(u64 *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-// Arrives, and says how many bytes the copy engine will bring in this phase.
+// Arrives, and says how many bytes the TMA will bring in this phase.
 __device__ __forceinline__ void arrive_and_expect(u64 *barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
@@ -54,7 +54,7 @@ __device__ __forceinline__ void wait(u64 *barrier, int parity) {
                  : "memory");
 }
 
-// ---- The copy engine (TMA): one thread asks, the engine moves a whole box and swizzles it on the way.
+// ---- The TMA: one thread asks, it moves a whole box and swizzles it on the way.
 __device__ __forceinline__ void tma_load(void *to, const TensorMap *map, int column, int row, u64 *barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
@@ -83,7 +83,7 @@ __device__ __forceinline__ void tma_stores_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
-// Ordinary writes to shared memory before this are seen by the copy engine and the matrix units after it.
+// Ordinary writes to shared memory before this are seen by the TMA and the matrix units after it.
 __device__ __forceinline__ void fence_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -524,7 +524,7 @@ mod tests {
         assert_eq!(it.get("02").unwrap().launches, 2);
         let bf16 = Ladder::MatmulBf16.counters((64, 64, 64)).unwrap();
         assert!(bf16.left_out.is_empty() && bf16.rungs.iter().all(|rung| rung.findings == 0), "{bf16}");
-        // Its global memory goes by the copy engine alone, which is no request of a warp.
+        // Its global memory goes by the TMA alone, which is no request of a warp.
         let cluster = bf16.get("10").unwrap().counters;
         assert!(cluster.warp_instructions > 0 && cluster.global_load_requests == 0, "{bf16}");
         assert!(Ladder::Reduction.counters((1, 2)).unwrap_err().to_string().contains("\nnext: "));

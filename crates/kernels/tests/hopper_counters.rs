@@ -1,8 +1,8 @@
 //! The simulator's counters of the rungs that use Hopper's instructions, against the hardware's own: Nsight Compute counted one
-//! call of each on an H200 (`python3 -m env.baselines.record_counters --only hopper`). What the copy engine and wgmma move is
+//! call of each on an H200 (`python3 -m env.baselines.record_counters --only hopper`). What the TMA and wgmma move is
 //! no request of a warp, for Nsight Compute and the simulator alike; so this is what the warps themselves ask for.
 //!
-//! One count is not the same: where the copy engine stores the result, the GPU counts up to a third more wavefronts for
+//! One count is not the same: where the TMA stores the result, the GPU counts up to a third more wavefronts for
 //! `stmatrix` than its addresses need, and some of them as bank conflicts. A guess, which nothing here shows: the stores meet the
 //! engine's own traffic, and are repeated. In `flash_attention/07_warp_specialised` both counts are equal.
 //!
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Counts of the PTX, which the machine code only resembles.
 const NEAR: [&str; 4] = ["warp_instructions", "thread_instructions", "branches", "divergent_branches"];
 
-/// Counts that the GPU has higher while the copy engine stores.
+/// Counts that the GPU has higher while the TMA stores.
 const BESIDE_COPIES: [&str; 2] = ["shared_store_wavefronts", "shared_store_bank_conflicts"];
 
 #[test]

@@ -27,7 +27,7 @@
 //! # Ok::<(), warpsim::SimulatorError>(())
 //! ```
 //!
-//! Of Hopper's own instructions these run: `wgmma` on bf16 and f16, the copy engine's bulk copies and boxes of tensors
+//! Of Hopper's own instructions these run: `wgmma` on bf16 and f16, the TMA's bulk copies and boxes of tensors
 //! (a [`TmaDescriptor`] describes one; multicast, too), barriers that count bytes, `stmatrix`, clusters of blocks with
 //! each other's shared memory ([`Device::launch_with`]). `setmaxnreg` and `griddepcontrol` change nothing: registers are
 //! not counted, and a launch starts when the one in front has ended.

@@ -1,4 +1,4 @@
-//! What a kernel gives the copy engine: a tensor in global memory, and the box that is moved at a time.
+//! What a kernel gives the TMA: a tensor in global memory, and the box that is moved at a time.
 
 use crate::error::{Result, SimulatorError};
 
@@ -55,7 +55,7 @@ impl TmaDescriptor {
     /// The map as a kernel's parameter.
     ///
     /// # Errors
-    /// [`SimulatorError::Call`] for what the copy engine does not take: other than 1 to 5 dimensions, boxes of more than 256
+    /// [`SimulatorError::Call`] for what the TMA does not take: other than 1 to 5 dimensions, boxes of more than 256
     /// elements along one, strides or rows of a box that are no multiple of 16 bytes, rows longer than the swizzle.
     pub fn bytes(&self) -> Result<[u8; 128]> {
         let rank = self.sizes.len();

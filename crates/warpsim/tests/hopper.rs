@@ -190,7 +190,7 @@ fn a_tile_that_is_read_before_its_phase() {
     let found = report.findings.iter().find(|f| f.kind == Kind::Unfinished).expect("an early read");
     let text = &found.message;
     assert!(
-        text.contains("the copy engine may not have brought yet") && text.contains("byte 0 from the start of full"),
+        text.contains("the TMA may not have brought yet") && text.contains("byte 0 from the start of full"),
         "{found}"
     );
     // Its other side is the copy.

@@ -24,7 +24,7 @@ fn wide(x: u16) -> f32 {
     f32::from_bits(u32::from(x) << 16)
 }
 
-/// A row-major matrix as the course describes it to the copy engine.
+/// A row-major matrix as the course describes it to the TMA.
 fn map(base: u64, rows: usize, columns: usize, box_rows: u32) -> Arg {
     let map = TmaDescriptor {
         base,
@@ -158,7 +158,7 @@ fn tiles_that_are_read_before_they_are_here() {
         })
         .collect();
     let (report, _) = run(&never.join("\n"), Maps::All, 1, SHARED);
-    found(&report, Kind::Unfinished, &["the copy engine may not have brought yet", "the phase of the mbarrier"]);
+    found(&report, Kind::Unfinished, &["the TMA may not have brought yet", "the phase of the mbarrier"]);
 }
 
 /// The text with another parity in each wait.
@@ -190,7 +190,7 @@ fn waits_for_another_phase() {
 #[test]
 fn a_tile_that_is_overwritten_while_the_copy_engine_reads_it() {
     let (report, _) = run(&without(&course("09_tma_store"), "cp.async.bulk.wait_group.read 1"), Maps::All, 1, SHARED);
-    found(&report, Kind::Unfinished, &["writes", "the copy engine may still read for a store"]);
+    found(&report, Kind::Unfinished, &["writes", "the TMA may still read for a store"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Memory of the device's pool and its figures, page-locked host memory, and how the copy engine (TMA) is told of a matrix.
+//! Memory of the device's pool and its figures, page-locked host memory, and how the TMA is told of a matrix.
 
 use super::{CudaGpu, driver_error};
 use crate::error::{Error, Result};
@@ -236,7 +236,7 @@ impl CudaGpu {
                 CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         };
-        done.result().map_err(|error| driver_error("describing a matrix to the copy engine", error))?;
+        done.result().map_err(|error| driver_error("describing a matrix to the TMA", error))?;
         Ok(CudaTensorMap(map))
     }
 }

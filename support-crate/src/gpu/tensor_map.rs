@@ -1,4 +1,4 @@
-//! Matrices as the copy engine of Hopper GPUs (TMA) takes them.
+//! Matrices as the TMA of Hopper GPUs takes them.
 
 use super::buffer::Memory;
 use super::kernel::{KernelArg, Lent, RawArg, sealed};
@@ -10,7 +10,7 @@ use crate::sim::needs_hardware;
 use std::fmt;
 use std::ops::Range;
 
-/// A row-major matrix in device memory, described to the copy engine (`cuTensorMapEncodeTiled`): it moves boxes of
+/// A row-major matrix in device memory, described to the TMA (`cuTensorMapEncodeTiled`): it moves boxes of
 /// `box_rows` rows of 128 bytes to and from shared memory, and swizzles them on the way (128 bytes). What lies beyond the
 /// matrix arrives as zeros. Goes into a launch as `&map`, one made for writing as `&mut map`, for a parameter
 /// `const __grid_constant__ TensorMap`. On every stream the launch is ordered as a launch with the buffer itself.
@@ -179,13 +179,13 @@ fn describe_columns<T: Element>(
     }
     let (Memory::Cuda(memory), Gpu::Cuda(gpu)) = (&matrix.memory, &matrix.gpu) else {
         return Err(needs_hardware(
-            "there is no copy engine (TMA)",
+            "there is no TMA",
             "use a kernel that loads its tiles itself, such as `matmul_bf16/04_swizzle`",
         ));
     };
     if gpu.capability()? < 90 {
         return Err(Error::Unsupported {
-            what: "the copy engine (TMA) came with compute capability 9.0".to_string(),
+            what: "the TMA came with compute capability 9.0".to_string(),
             fix: "use a kernel that loads its tiles itself, such as `matmul_bf16/04_swizzle`".to_string(),
         });
     }
@@ -201,7 +201,7 @@ fn check<T: Element>(len: usize, rows: usize, columns: usize, box_rows: u32) -> 
     }
     if rows == 0 || columns == 0 || !(columns * size_of::<T>()).is_multiple_of(16) {
         return wrong(
-            format!("the copy engine takes no rows of {columns} elements of {} bytes", size_of::<T>()),
+            format!("the TMA takes no rows of {columns} elements of {} bytes", size_of::<T>()),
             "make the rows longer, up to a multiple of 16 bytes, or use a kernel that loads its tiles itself",
         );
     }

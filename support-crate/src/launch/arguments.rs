@@ -106,7 +106,7 @@ pub enum ArgType {
         /// Its size.
         bytes: usize,
     },
-    /// A matrix as the copy engine takes it.
+    /// A matrix as the TMA takes it.
     TensorMap {
         /// True when it was made for writing.
         written: bool,

@@ -163,7 +163,7 @@ impl SimMemory {
         warpsim::Arg::Pointer(self.address)
     }
 
-    /// A matrix, or a stack of them (its sides from the slowest to the fastest), as the simulated copy engine takes it: in
+    /// A matrix, or a stack of them (its sides from the slowest to the fastest), as the simulated TMA takes it: in
     /// boxes of rows of 128 bytes, swizzled.
     pub(crate) fn tensor_map(
         &self,

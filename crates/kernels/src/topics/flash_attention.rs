@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 /// The head dimension that the kernels are made for.
 pub const WIDTHS: [usize; 2] = [64, 128];
 
-/// Rows that the copy engine moves at once of q and of the result.
+/// Rows that the TMA moves at once of q and of the result.
 const Q_BOX: u32 = 64;
 
 /// How far the scores of random inputs spread: softmax then looks at a few keys of many, and its maximum moves.

@@ -7,14 +7,14 @@ use gpulab::cpu;
 use gpulab::error::{Error, Result};
 use gpulab::gpu::{Gpu, TensorMap};
 
-/// The rung that takes over what the copy engine cannot: rows that do not begin at multiples of 16 bytes.
+/// The rung that takes over what the TMA cannot: rows that do not begin at multiples of 16 bytes.
 const ANY_SIZE: &str = "matmul_bf16/05_wgmma";
 
 /// What a new kernel is checked at: no multiples of any tile; the second with rows of whole 16 bytes.
 const AWKWARD: [Shape; 2] = [Shape { m: 127, n: 65, k: 129 }, Shape { m: 130, n: 264, k: 72 }];
 
 /// A bf16 matmul kernel of the course on one GPU: `c (m × n) = a (m × k) · b (k × n)`, all row-major bf16 (`u16` to the
-/// host), sums in f32; 2mnk operations. Rungs that use the copy engine hand sizes that it cannot take to `05_wgmma`. A
+/// host), sums in f32; 2mnk operations. Rungs that use the TMA hand sizes that it cannot take to `05_wgmma`. A
 /// number in place of a [`Shape`] means square matrices of that side.
 #[derive(Debug, Clone)]
 pub struct MatmulBf16 {
@@ -56,7 +56,7 @@ impl MatmulBf16 {
         }
     }
 
-    /// The copy engine takes rows of whole 16 bytes, and none of 0.
+    /// The TMA takes rows of whole 16 bytes, and none of 0.
     fn loaded_for(&self, Shape { n, k, .. }: Shape) -> &Loaded {
         let whole = |columns: usize| columns > 0 && columns.is_multiple_of(8);
         self.any_size.as_ref().filter(|_| !(whole(n) && whole(k))).unwrap_or(&self.own)

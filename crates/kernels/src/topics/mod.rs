@@ -81,7 +81,7 @@ struct Loaded {
     gpu: Gpu,
     rung: Rung,
     kernel: Kernel,
-    /// How many of its parameters are tensor maps, by which the copy engine is told of an array.
+    /// How many of its parameters are tensor maps, by which the TMA is told of an array.
     tensor_maps: usize,
     /// What it was compiled with.
     constants: Vec<(String, u32)>,

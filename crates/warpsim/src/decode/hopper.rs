@@ -1,4 +1,4 @@
-//! Hopper's own instructions: the copy engine's bulk copies, and products of a warpgroup.
+//! Hopper's own instructions: the TMA's bulk copies, and products of a warpgroup.
 
 use super::fail::Fail;
 use super::memory::address;

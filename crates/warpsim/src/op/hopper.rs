@@ -1,4 +1,4 @@
-//! What Hopper GPUs brought: copies by the copy engine (TMA), and products of a warpgroup (`wgmma`).
+//! What Hopper GPUs brought: copies by the TMA, and products of a warpgroup (`wgmma`).
 
 use super::{Address, Element, Pred, Slot};
 
@@ -32,7 +32,7 @@ pub enum Engine {
     Products,
 }
 
-/// From where to where the copy engine moves bytes.
+/// From where to where the TMA moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Global memory to shared memory.

@@ -133,7 +133,7 @@ pub enum MBarrierOp {
         /// Later phases expect fewer arrivals.
         drop: bool,
     },
-    /// Announces bytes that the copy engine will bring, and arrives.
+    /// Announces bytes that the TMA will bring, and arrives.
     ArriveExpect,
     /// Announces bytes.
     Expect,

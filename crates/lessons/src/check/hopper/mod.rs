@@ -1,4 +1,4 @@
-//! Exercises of lesson 31b on Hopper's copy engine and barriers: a ring of tiles from a blank page, and a flash attention kernel that
+//! Exercises of lesson 31b on Hopper's TMA and barriers: a ring of tiles from a blank page, and a flash attention kernel that
 //! is right and fetches too much.
 
 mod traffic;

@@ -16,7 +16,7 @@ use std::fmt;
 const RUNG: &str = "flash_attention/07_warp_specialised";
 const RIGHT: &str = "int tiles = (keys + KEYS - 1) / KEYS;";
 const FAULT: &str = "int tiles = keys / KEYS + 1;";
-/// The copy engine is in no counter: what stands before the kernel where its boxes are counted.
+/// The TMA is in no counter: what stands before the kernel where its boxes are counted.
 const NOTES: &str = r#"#include "wgmma.cuh"
 __device__ void noted(void *to, const TensorMap *map, int column, int row, int matrix, u64 *barrier) {
     printf("box\n");
@@ -62,7 +62,7 @@ pub struct TrafficReport {
     pub right: bool,
     /// Blocks of 128 queries.
     pub blocks: u64,
-    /// Boxes that the copy engine is asked for.
+    /// Boxes that the TMA is asked for.
     pub boxes: usize,
     /// Instructions of warps on the lines that start products, and on those of the softmax. (In all others waiting warps poll.)
     pub products: u64,

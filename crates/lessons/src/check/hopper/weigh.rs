@@ -24,7 +24,7 @@ const THREADS: u32 = 160;
 const TOOLS: &str = include_str!("weigh_tools.cu");
 
 /// Checks a kernel `weigh(const __grid_constant__ TensorMap v_map, const float *p, float *o, int length)`, launched with a block
-/// of 160 threads for each head: o\[h\]\[d\] = Σ p\[h\]\[j\] · v\[h\]\[j\]\[d\] over all tokens j, in heads of 64 numbers. The copy engine brings
+/// of 160 threads for each head: o\[h\]\[d\] = Σ p\[h\]\[j\] · v\[h\]\[j\]\[d\] over all tokens j, in heads of 64 numbers. The TMA brings
 /// each tile of 64 values once, with another one on its way or in use meanwhile, and no barrier of the block in the loop.
 pub fn weigh(source: &str) -> Verdict {
     kernels::verdict("weigh", beside_the_ladder(source), "weigh", mistake_hint, |gpu, kernel| {
@@ -38,7 +38,7 @@ pub fn weigh(source: &str) -> Verdict {
             let meaning =
                 "each row of a tile counts once, with its own weight, and a column is to be the same one in all rows";
             let hint = "sum one column of a small tile by hand: which rows does this thread add, each with which weight, and where \
-                        did the copy engine put that column of the row?";
+                        did the TMA put that column of the row?";
             none_told(first_wrong(&with, &o.to_host()?, &run.exact, place), meaning, hint)?;
             unchanged("p", &run.p, &run.weights)?;
         }
@@ -111,7 +111,7 @@ fn cost(seen: &Inspection) -> Check {
     none_told(
         what,
         "the values that are summed do not come out of the tiles that were copied",
-        "the copy engine brings a tile to shared memory: the sums read it there",
+        "the TMA brings a tile to shared memory: the sums read it there",
     )?;
     let what = (served > 4 * rows + 128).then(|| {
         format!(
@@ -176,7 +176,7 @@ fn in_flight(log: &str) -> Check {
     if asked != tiles {
         return told(
             format!("with {tiles} tiles: it is right, but `tma_load` is called {asked} times"),
-            "each tile of 64 values has to come once, by the copy engine",
+            "each tile of 64 values has to come once, by the TMA",
             "one thread asks, once for each tile: which thread is it, and which loop does it run?",
         );
     }

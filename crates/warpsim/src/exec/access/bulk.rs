@@ -1,4 +1,4 @@
-//! The copy engine (TMA): runs of bytes and boxes of tensors, between global and shared memory, and to other blocks of a
+//! The TMA: runs of bytes and boxes of tensors, between global and shared memory, and to other blocks of a
 //! cluster.
 
 use super::cluster::visit;

@@ -453,7 +453,7 @@ fn pair(env: &mut Env, kind: Kind, e: Element, other: Past, words: impl FnOnce(&
 }
 
 /// Whether a thread comes after the begin of an asynchronous operation, and nothing tells it of the end; else nothing orders
-/// the two at all. What the copy engine brings is told of by its barrier alone.
+/// the two at all. What the TMA brings is told of by its barrier alone.
 fn began(env: &Env, e: Element, then: Access) -> bool {
     let Some(shadow) = &env.shadow else { return false };
     let channel = shadow.clocks().engines.as_ref().and_then(|engines| engines.channel(then.channel));
@@ -479,12 +479,12 @@ fn too_early(env: &mut Env, e: Element, other: Past) {
         Some(Channel::Phases(barrier)) => {
             let (_, barrier) = describe(machine, Space::Shared, barrier);
             format!(
-                "{verb} {len} bytes that the copy engine may not have brought yet, asked by {who} ({place}); next: wait \
+                "{verb} {len} bytes that the TMA may not have brought yet, asked by {who} ({place}); next: wait \
                  before it for the phase of the mbarrier that counts them ({barrier}), with that phase's parity"
             )
         }
         Some(Channel::Stores(_)) => format!(
-            "{verb} {len} bytes that the copy engine may still read for a store of {who} ({place}); next: let the thread \
+            "{verb} {len} bytes that the TMA may still read for a store of {who} ({place}); next: let the thread \
              that stores wait (cp.async.bulk.wait_group.read), and the others behind a barrier after that"
         ),
         Some(Channel::Products(_)) | None => format!(

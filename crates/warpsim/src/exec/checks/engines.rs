@@ -1,7 +1,7 @@
 //! Asynchronous operations: what was begun, who knows what is complete, and what has passed a proxy fence.
 //!
 //! An operation runs at once here, and its accesses count as unfinished until somebody has waited for them: copies of
-//! `cp.async`, reads of the copy engine and products of a warpgroup by groups; copies that a barrier counts by its phases.
+//! `cp.async`, reads of the TMA and products of a warpgroup by groups; copies that a barrier counts by its phases.
 //! Each such row of groups or phases is a channel, with numbers from 1 on.
 
 use std::collections::{BTreeMap, HashMap};

@@ -204,7 +204,7 @@ impl Shadow {
         }
     }
 
-    /// What the copy engine brings for another block of the cluster: who reads it must wait for the phase.
+    /// What the TMA brings for another block of the cluster: who reads it must wait for the phase.
     pub fn deposit(&mut self, at: usize, len: usize, access: Access) {
         self.mark(at, len);
         for word in at / 4..(at + len).div_ceil(4) {

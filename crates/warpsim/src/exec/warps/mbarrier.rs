@@ -47,7 +47,7 @@ fn inside(env: &Env, space: Space, at: u64) -> bool {
     space == Space::Shared && whole
 }
 
-/// The copy engine has moved so many bytes.
+/// The TMA has moved so many bytes.
 pub fn complete(env: &mut Env, thread: u32, pc: u32, at: u64, bytes: u64) {
     if !inside(env, Space::Shared, at) {
         return crate::exec::checks::report::access(env, thread, pc, (Space::Shared, at), 8, false);

@@ -1,32 +1,27 @@
-//! `gpulab train-gpt`, killed between two checkpoints, goes on as if nothing had been: on candle, and on the course's kernels in the
-//! simulator. Each goes on from the other's checkpoint; Ctrl-C keeps the run first.
-#![cfg(all(unix, feature = "nn"))]
+//! `gpulab train-gpt`: on candle, and on the course's kernels in the simulator. Each goes on from the other's checkpoint.
 
+use super::{Folder, gpulab, interrupt, kill_after, succeeds};
 use gpulab_nn::gpt::Weights;
 use gpulab_nn::gpt::train::GptCheckpoint;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::Command;
 
-struct Folder(PathBuf);
+/// With a text to learn.
+fn folder(name: &str) -> Folder {
+    let folder = Folder::new(&format!("gpt-{name}"));
+    let paragraph = |at: usize| format!("Warp {at} waits for the memory, and block {} does not.\n\n", at * at % 97);
+    std::fs::write(folder.0.join("text.txt"), (0..1000).map(paragraph).collect::<String>()).unwrap();
+    folder
+}
 
 impl Folder {
-    /// With a text to learn.
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("gpulab-train-gpt-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let paragraph = |at: usize| format!("Warp {at} waits for the memory, and block {} does not.\n\n", at * at % 97);
-        std::fs::write(folder.join("text.txt"), (0..1000).map(paragraph).collect::<String>()).unwrap();
-        Folder(folder)
+    fn checkpoint(&self) -> PathBuf {
+        self.0.join("checkpoint.safetensors")
     }
 
     fn kept(&self) -> GptCheckpoint {
         GptCheckpoint::read(&self.checkpoint()).unwrap()
-    }
-
-    fn checkpoint(&self) -> PathBuf {
-        self.0.join("checkpoint.safetensors")
     }
 
     fn read(&self, name: &str) -> String {
@@ -34,28 +29,16 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
-
 /// The smallest model that both engines take.
 const TINY: &str = "--model small --layers 1 --heads 1 --width 64 --context 12 --vocabulary 256 --dtype bf16 --batch-size 1 \
                     --accumulate 2 --held-out 13";
 
-fn train(folder: &Path, more: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gpulab"));
-    command.arg("train-gpt").args(TINY.split_whitespace()).args(more.split_whitespace());
-    command.arg("--text").arg(folder.join("text.txt")).arg("--out").arg(folder);
-    command.env("GPULAB_RESULTS", folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+fn train(folder: &Folder, more: &str) -> Command {
+    let mut command = gpulab("train-gpt");
+    command.args(TINY.split_whitespace()).args(more.split_whitespace());
+    command.arg("--text").arg(folder.0.join("text.txt")).arg("--out").arg(&folder.0);
+    command.env("GPULAB_RESULTS", &folder.0);
     command
-}
-
-fn succeeds(mut command: Command) -> String {
-    let done = command.output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 /// The same bits.
@@ -67,22 +50,15 @@ fn bits(checkpoint: &GptCheckpoint) -> Vec<u32> {
 
 /// Killed as soon as there is a checkpoint, and gone on with.
 fn killed_and_resumed(engine: &str, (steps, every): (u64, u64)) {
-    let (whole, killed) = (Folder::new(&format!("whole-{engine}")), Folder::new(&format!("killed-{engine}")));
+    let (whole, killed) = (folder(&format!("whole-{engine}")), folder(&format!("killed-{engine}")));
     let plan = format!("--engine {engine} --steps {steps} --every {every}");
-    let text = succeeds(train(&whole.0, &plan));
+    let text = succeeds(train(&whole, &plan));
     assert!(text.contains("as --engine asks") && text.contains(&format!("after {steps} steps: The kernel")), "{text}");
-    let mut run = train(&killed.0, &plan).spawn().unwrap();
-    let start = Instant::now();
-    while !killed.checkpoint().exists() && start.elapsed() < Duration::from_secs(240) {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    // SIGKILL: the process can do nothing about it.
-    run.kill().unwrap();
-    run.wait().unwrap();
+    kill_after(train(&killed, &plan).spawn().unwrap(), &killed.checkpoint());
     let before = killed.kept();
     assert!(before.step < steps && before.step.is_multiple_of(every), "it was to be killed before its end");
     assert_eq!(before.engine, engine);
-    let text = succeeds(train(&killed.0, &format!("--engine {engine} --every {every} --resume")));
+    let text = succeeds(train(&killed, &format!("--engine {engine} --every {every} --resume")));
     assert!(text.contains(&format!("going on after step {}, which {engine} made", before.step)), "{text}");
     let (whole_run, resumed) = (whole.kept(), killed.kept());
     assert_eq!(resumed.step, steps);
@@ -111,21 +87,21 @@ fn a_killed_run_goes_on_bit_for_bit_on_the_kernels() {
 
 #[test]
 fn a_run_changes_its_engine_twice() {
-    let folder = Folder::new("both");
-    succeeds(train(&folder.0, "--engine candle --steps 3"));
+    let folder = folder("both");
+    succeeds(train(&folder, "--engine candle --steps 3"));
     // The plan of the file has three steps: with two of them made by candle and kernels in turn, all are made.
     let mut kept = folder.kept();
     assert_eq!((kept.step, kept.engine.as_str()), (3, "candle"));
     kept.plan.steps = 5;
     kept.write(&folder.checkpoint()).unwrap();
-    let text = succeeds(train(&folder.0, "--engine kernels --resume"));
+    let text = succeeds(train(&folder, "--engine kernels --resume"));
     assert!(text.contains("going on after step 3, which candle made"), "{text}");
     let mut kept = folder.kept();
     assert_eq!((kept.step, kept.losses.len(), kept.engine.as_str()), (5, 5, "kernels"));
     kept.plan.steps = 6;
     kept.write(&folder.checkpoint()).unwrap();
     // Without being asked for: candle.
-    let text = succeeds(train(&folder.0, "--resume"));
+    let text = succeeds(train(&folder, "--resume"));
     assert!(
         text.contains("candle: the course's kernels need an NVIDIA GPU") && text.contains("which kernels made"),
         "{text}"
@@ -141,11 +117,11 @@ fn a_run_changes_its_engine_twice() {
 
 #[test]
 fn ctrl_c_keeps_the_run_and_says_how_to_go_on() {
-    let folder = Folder::new("stopped");
-    let mut run = train(&folder.0, "--steps 1000000").spawn().unwrap();
+    let folder = folder("stopped");
+    let mut run = train(&folder, "--steps 1000000").spawn().unwrap();
     let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
     assert!(lines.by_ref().map(Result::unwrap).any(|line| line.starts_with("step")), "it ended before its first line");
-    assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
+    interrupt(&run);
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert!(run.wait().unwrap().success());
     let step = folder.kept().step;
@@ -155,13 +131,13 @@ fn ctrl_c_keeps_the_run_and_says_how_to_go_on() {
 
 #[test]
 fn a_rate_that_is_too_large_ends_the_run_and_leaves_its_checkpoint() {
-    let folder = Folder::new("wild");
-    succeeds(train(&folder.0, "--steps 2"));
+    let folder = folder("wild");
+    succeeds(train(&folder, "--steps 2"));
     let mut kept = folder.kept();
     kept.plan.steps = 60;
     kept.write(&folder.checkpoint()).unwrap();
     let before = std::fs::read(folder.checkpoint()).unwrap();
-    let done = train(&folder.0, "--resume --rate 1e30").output().unwrap();
+    let done = train(&folder, "--resume --rate 1e30").output().unwrap();
     let text = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(!done.status.success() && text.contains("holds it after step 2"), "{text}");
     assert!(text.trim_end().ends_with("next: go on from there with --resume and a smaller --rate"), "{text}");

@@ -1,67 +1,39 @@
-//! `gpulab train`, killed in the middle of an epoch, goes on as if nothing had been; Ctrl-C keeps the run first.
-#![cfg(all(unix, feature = "nn"))]
+//! `gpulab train`.
 
+use super::{Folder, gpulab, interrupt, kill_after, succeeds};
 use gpulab_nn::cnn::Checkpoint;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("gpulab-train-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
 
 /// Steps of two images, kept after every second.
 fn train(folder: &Path, images: &str, more: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gpulab"));
-    command.args(["train", "--images", images, "--batch-size", "2", "--every", "2", "--out"]).arg(folder).args(more);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = gpulab("train");
+    command.args(["--images", images, "--batch-size", "2", "--every", "2", "--out"]).arg(folder).args(more);
     command
 }
 
+fn checkpoint(folder: &Path) -> PathBuf {
+    folder.join("cnn-cpu.safetensors")
+}
+
 fn kept(folder: &Path) -> Checkpoint {
-    Checkpoint::read(&folder.join("cnn-cpu.safetensors")).unwrap()
+    Checkpoint::read(&checkpoint(folder)).unwrap()
 }
 
 #[test]
 fn a_killed_run_goes_on_bit_for_bit() {
     let (whole, killed) = (Folder::new("whole"), Folder::new("killed"));
-    let done = train(&whole.0, "24", &[]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let mut run = train(&killed.0, "24", &[]).spawn().unwrap();
-    let start = Instant::now();
-    while !killed.0.join("cnn-cpu.safetensors").exists() && start.elapsed() < Duration::from_secs(120) {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    // SIGKILL: the process can do nothing about it.
-    run.kill().unwrap();
-    run.wait().unwrap();
+    succeeds(train(&whole.0, "24", &[]));
+    kill_after(train(&killed.0, "24", &[]).spawn().unwrap(), &checkpoint(&killed.0));
     let before = kept(&killed.0).state;
-    let resumed = train(&killed.0, "24", &["--resume"]).output().unwrap();
-    let text = String::from_utf8_lossy(&resumed.stdout).into_owned();
-    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    let text = succeeds(train(&killed.0, "24", &["--resume"]));
     assert!(text.contains(&format!("going on after step {}", before.step)), "{text}");
     let (whole, killed) = (kept(&whole.0), kept(&killed.0));
     assert!(before.step < 12, "it was to be killed before its end");
     assert_eq!((killed.state.losses, killed.state.step), (whole.state.losses, 12));
     assert_eq!((killed.parameters, killed.m, killed.v), (whole.parameters, whole.m, whole.v));
-}
-
-/// As Ctrl-C does.
-fn interrupt(run: &Child) {
-    assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
 }
 
 /// A run of many hours, from its first line of progress on: it handles Ctrl-C by then, and looks whether it was asked to
@@ -104,9 +76,8 @@ fn the_second_ctrl_c_ends_it_at_once() {
 #[test]
 fn a_finished_run_leaves_rows_and_plots() {
     let folder = Folder::new("rows");
-    let done = train(&folder.0, "4", &["--epochs", "2"]).output().unwrap();
-    let text = String::from_utf8_lossy(&done.stdout).into_owned();
-    assert!(done.status.success() && text.contains("CNN on generated digits, seed 7: cpu, f32, batch 2"), "{text}");
+    let text = succeeds(train(&folder.0, "4", &["--epochs", "2"]));
+    assert!(text.contains("CNN on generated digits, seed 7: cpu, f32, batch 2"), "{text}");
     for file in ["metrics.csv", "train-loss-cpu.svg", "train-time.svg"] {
         assert!(folder.0.join(file).is_file(), "{file}");
     }
