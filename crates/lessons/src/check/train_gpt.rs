@@ -95,8 +95,8 @@ impl Rows {
                     "right, but it reads {read} bytes, and the logits are {all}: more than three looks at each of them"
                 )
             }),
-            "maximum, sum and gradient need one look each",
-            "what a look has found out about the whole row can stay in shared memory: two numbers",
+            "maximum, sum and gradient need one pass each",
+            "what a pass has found out about the whole row can stay in shared memory: two numbers",
         )
     }
 
@@ -197,7 +197,7 @@ fn mistake_hint(error: &Error) -> &'static str {
     if first_is(error, &[Kind::GlobalRace]) {
         "several threads write one number: which of them has the right one, and who should write?"
     } else if first_is(error, &[Kind::BarrierDivergence, Kind::Deadlock]) {
-        "all threads of the block must come by that barrier, also those that have no token left"
+        "all threads of the block must reach that barrier, also those that have no token left"
     } else if first_is(error, &[Kind::SharedRace, Kind::UninitialisedRead]) {
         "who writes that word, and what makes the reader wait for it? And is it free when it is written again?"
     } else {

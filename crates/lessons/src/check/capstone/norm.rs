@@ -117,7 +117,7 @@ fn cost(seen: &Inspection) -> Check {
     kernels::shared_out(seen, 0.3)?;
     none_told(
         norm_rows::traffic(seen, JUDGED, 2, "x, r, weight and bias, for each row,"),
-        "a number crosses to the memory more than once, or neighbouring lanes take numbers that lie apart",
+        "a number is read from memory or written to it more than once, or neighbouring lanes take numbers that lie apart",
         "a thread has at most 8 numbers of a row: `[f32; 8]` in registers, filled in one loop and used in the others; lane i beside lane i + 1",
     )
 }
@@ -130,7 +130,7 @@ fn mistake_hint(error: &Error) -> &'static str {
     } else if is(&[Kind::GlobalRace]) {
         "two threads write one element: block b has row b, and which columns has each thread?"
     } else if is(&[Kind::BarrierDivergence, Kind::Deadlock]) {
-        "all threads of the block must come to each barrier, also those that have no column"
+        "all threads of the block must reach each barrier, also those that have no column"
     } else if is(&[Kind::Trap]) {
         "an index of that line is past the end of its slice: how long is each of the six arrays?"
     } else {

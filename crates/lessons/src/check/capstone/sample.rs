@@ -104,7 +104,7 @@ impl Rows {
         let (meaning, idea) = if !(0..vocab as i32).contains(&given) {
             (
                 "that is no token of this row: nobody has chosen one, or the walk has run past the end",
-                "rounding may leave the running sum a trace below the whole one: then it is the last kept token",
+                "rounding may leave the running sum slightly below the total: then it is the last kept token",
             )
         } else if k > 1 && all.iter().enumerate().all(likeliest) {
             (
@@ -174,7 +174,7 @@ fn mistake_hint(error: &Error) -> &'static str {
     if first_is(error, &[Kind::GlobalRace]) {
         "several threads write the row's token: which one of them knows that it is right?"
     } else if first_is(error, &[Kind::BarrierDivergence, Kind::Deadlock]) {
-        "all threads of the block must come to each barrier, also those that have no logit"
+        "all threads of the block must reach each barrier, also those that have no logit"
     } else if first_is(error, &[Kind::SharedRace, Kind::UninitialisedRead]) {
         "who writes that word, and what makes the reader wait for it? With few logits some threads have none: what do they leave?"
     } else {

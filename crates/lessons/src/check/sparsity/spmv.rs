@@ -173,7 +173,7 @@ fn mistake_hint(error: &Error) -> &'static str {
     if first_is(error, &[Kind::GlobalRace]) {
         "several threads write one row's sum: which lane holds the whole of it, and who should write?"
     } else if first_is(error, &[Kind::BarrierDivergence, Kind::Deadlock]) {
-        "all lanes of a mask must come by, also those that have no entry of the row left"
+        "all lanes of a mask must reach the shuffle, also those that have no entry of the row left"
     } else if first_is(error, &[Kind::OutOfBounds]) {
         "is there such a row (the last block may have warps without one), and does the row end before that entry?"
     } else {
