@@ -61,11 +61,13 @@ def of_notebooks(summary: Path) -> list[Check]:
     for one in json.loads(summary.read_text(encoding="utf-8")):
         name = one["notebook"]
         state = FAILED if one["failures"] or one["stopped"] else PASSED
-        # The texts stand in the runner's own output, which is shown after a failure.
-        found.append(Check(name, state))
+        found.append(Check(name, state, "\n".join(f"cell {bad['cell_id']}: {bad['text']}" for bad in one["failures"])))
+        # A lesson that failed did not come to its exercises, or failed by one.
+        why = "the lesson failed" if one["failures"] else ""
         for exercise in one["exercises"]:
             for done, what in ((one["red"], "red as shipped"), (one["green"], "green with its solution")):
-                found.append(Check(f"{name}: {exercise} {what}", PASSED if exercise in done else FAILED))
+                state = PASSED if exercise in done else FAILED
+                found.append(Check(f"{name}: {exercise} {what}", state, why if state == FAILED else ""))
     return found
 
 

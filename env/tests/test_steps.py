@@ -91,12 +91,20 @@ def test_each_notebook_and_each_colour_of_an_exercise_counts(tmp_path):
         "red": ["x"],
         "green": ["x", "y"],
     }
-    bad = {"notebook": "03_b", "failures": [{}], "stopped": False, "exercises": [], "red": [], "green": []}
+    failure = {"cell_id": "sum", "text": "the sums differ\nnext: look"}
+    bad = {"notebook": "03_b", "failures": [failure], "stopped": False, "exercises": ["z"], "red": [], "green": []}
     summary = tmp_path / "summary.json"
     summary.write_text(json.dumps([one, bad]))
     found = checks.of_notebooks(summary)
-    assert checks.count(found) == "4 passed, 2 failed, 0 skipped"
-    assert {check.name for check in found if check.state == "failed"} == {"02_a: y red as shipped", "03_b"}
+    assert checks.count(found) == "4 passed, 4 failed, 0 skipped"
+    failed = {check.name: check.note for check in found if check.state == "failed"}
+    # What went wrong is told with the name: the runner's output is long, and shown by its end.
+    assert failed.pop("03_b") == "cell sum: the sums differ\nnext: look"
+    assert failed == {
+        "02_a: y red as shipped": "",
+        "03_b: z red as shipped": "the lesson failed",
+        "03_b: z green with its solution": "the lesson failed",
+    }
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path):
