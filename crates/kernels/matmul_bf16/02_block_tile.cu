@@ -1,4 +1,4 @@
-// idea: a block of 8 warps shares a large tile, and each warp uses what it loads for 8 products instead of one.
+// idea: a block of 8 warps shares a large tile, and each warp uses each fragment that it loads for 4 products instead of one.
 // changed: TILE_M × TILE_N of c a block, WARP_M × WARP_N a warp; rows in shared memory are 8 numbers longer (banks).
 // constants: TILE_M, TILE_N, TILE_K, WARP_M, WARP_N from the launch; (TILE_M/WARP_M) × (TILE_N/WARP_N) = 8 warps.
 #include <cuda_bf16.h>
