@@ -168,7 +168,7 @@ pub fn hysteresis(answer: Alert) -> Verdict {
                 return told(
                     format!("{case}: {} answers for {} samples", given.len(), right.len()),
                     "each sample has an answer: whether the alert fires after it",
-                    "push one `bool` in each turn of the loop",
+                    "push one `bool` in each iteration of the loop",
                 );
             }
             if let Some(at) = (0..right.len()).find(|at| given[*at] != right[*at]) {
@@ -189,7 +189,7 @@ pub fn hysteresis(answer: Alert) -> Verdict {
                             "{case}: of the first {end} samples alone your alert says something else than of all of them"
                         ),
                         "an alert knows the past alone: what comes later cannot change what it says now",
-                        "one loop, from the first sample to the last, and a state that lives from one turn to the next",
+                        "one loop, from the first sample to the last, and a state that lives from one iteration to the next",
                     );
                 }
             }
