@@ -42,7 +42,7 @@ extern "C" __global__ void weigh(const __grid_constant__ TensorMap v_map, const 
             wait(&full[stage], t / STAGES % 2);
             for (int row = warp; row < min(TILE, length - t * TILE); row += 4) {
                 float weight = p[head * length + t * TILE + row];
-                int at = row * 64 + (lane / 4 ^ row % 8) * 8 + lane % 4 * 2; // the engine's swizzle
+                int at = row * 64 + (lane / 4 ^ row % 8) * 8 + lane % 4 * 2; // the TMA's swizzle
                 float2 two = __bfloat1622float2(*(const __nv_bfloat162 *)&v[stage][at]);
                 sum.x += weight * two.x, sum.y += weight * two.y;
             }

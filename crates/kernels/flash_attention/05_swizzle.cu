@@ -1,4 +1,4 @@
-// idea: tiles without padding: the order of 16-byte pieces in a row depends on the row, so no two fall into one bank.
+// idea: tiles without padding: rows stay aligned to sectors, and the order of 16-byte pieces depends on the row, so no two fall into one bank.
 // changed: rows of 64 numbers, a panel for each 64 numbers of the head, swizzled as the TMA and wgmma want them.
 // constants: as before.
 #include "../matmul_bf16/ampere.cuh"

@@ -95,7 +95,7 @@ __device__ __forceinline__ u64 tile_descriptor(const void *tile, int leading, in
     return (address & 0x3ffff) >> 4 | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | 1ull << 62;
 }
 
-// Registers and shared memory are ready for the products that follow.
+// What was written to registers comes before the products that follow (shared memory: fence_async).
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
