@@ -464,7 +464,7 @@ fn acquitted(c: &Counters, named: Cause, right: Cause) -> Check {
             "many they are; but the version with few of them asks for as much of everything else".to_string()
         }
         Cause::GlobalAtomics => format!("it makes {} atomics in global memory", c.global_atomics),
-        Cause::Divergence => format!("the lanes of a warp part at {} branches", c.divergent_branches),
+        Cause::Divergence => format!("the threads of a warp diverge at {} branches", c.divergent_branches),
         Cause::OneThreadWorks => {
             format!("{:.1} of 32 lanes are active in the average instruction", c.active_lanes_per_instruction())
         }
@@ -514,7 +514,7 @@ mod tests {
         red(case_one(Cause::Unknown, 32), "no cause is named");
         red(case_one(Cause::BankConflicts, 32), "have 0 bank conflicts");
         red(case_one(Cause::SharedAtomics, 32), "no atomics in shared memory");
-        red(case_one(Cause::Divergence, 32), "part at 0 branches");
+        red(case_one(Cause::Divergence, 32), "diverge at 0 branches");
         red(case_one(Cause::OneThreadWorks, 32), "32.0 of 32 lanes");
         red(case_one(Cause::LocalMemory, 32), "0 requests to local memory");
     }

@@ -142,7 +142,7 @@ fn parted(seen: &Inspection, n: usize, ptx: &str) -> Check {
     if c.divergent_branches > 0 {
         return told(
             format!(
-                "with n = {n} the lanes of a warp part at {} branches: {:.1} of 32 lanes are active in the average instruction",
+                "with n = {n} the threads of a warp diverge at {} branches: {:.1} of 32 lanes are active in the average instruction",
                 c.divergent_branches,
                 c.active_lanes_per_instruction()
             ),
@@ -296,7 +296,7 @@ mod tests {
             two_kinds,
             TWO_KINDS,
             &[
-                (own, by_thread, "the lanes of a warp part"),
+                (own, by_thread, "the threads of a warp diverge"),
                 ("i % 2 == 0", "t / 32 % 2 == 1", "element 0 is"),
                 ("t % 32 * 2", "t % 32", "element"),
                 ("if (i < n)", "", "past the end"),
