@@ -27,12 +27,12 @@ const CONTROL_BYTES: usize = 256;
 pub enum PeerAlgorithm {
     /// Each rank writes its numbers into all others' memory, with a flag beside every four bytes; whoever has them all adds. One way over
     /// the link, twice the bytes.
-    Push,
+    OneShotPush,
     /// Each rank puts its numbers aside, raises a flag at the others, and reads what they put aside. The bytes once, a way there and back.
-    Pull,
+    OneShotPull,
     /// In place, in memory that all ranks reach ([`PeerMemory::share`]): rank `r` reads the `r`-th part of all, adds, and writes the sums to
     /// all. Of n bytes `2 (N − 1)/N n` go over each link, as with a ring; of one shot `(N − 1) n`.
-    TwoShots,
+    TwoShot,
 }
 
 /// Constants of the kernels. The default was among the fastest on two H200s (`results/h200x2/`).
