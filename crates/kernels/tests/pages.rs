@@ -227,7 +227,10 @@ fn every_answer_of_the_exam_is_what_the_simulator_counts() {
         let kernel = gpu.compile(one.kernel.as_str()).and_then(|module| module.kernel(name)).unwrap();
         // More than any of them reads; atomics begin at 0.
         let (x, mut y) = (gpu.to_device(&whole(8 * one.n, 1)).unwrap(), gpu.zeros::<f32>(one.n).unwrap());
-        let seen = kernel.inspect(LaunchConfig::new(one.blocks, one.threads), (&x, &mut y, one.n as i32));
+        let config = LaunchConfig::new(one.blocks, one.threads);
+        // With all checks: a question is about a kernel without mistakes.
+        kernel.launch(config, (&x, &mut y, one.n as i32)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let seen = kernel.inspect(config, (&x, &mut y, one.n as i32));
         let counters = seen.unwrap_or_else(|error| panic!("{name}: {error}")).counters;
         for (counter, known) in &one.counts {
             let counted = match counter.as_str() {
