@@ -151,7 +151,8 @@ def bases(lessons: list[Lesson]) -> str:
 
 
 def plan(lessons: list[Lesson]) -> str:
-    """The table of 30 days: the lessons in order, so that each day takes about as long."""
+    """The table of 30 days, each about as long as the others: no lesson comes before what it builds on."""
+    lessons = after_their_bases(lessons)
     study = [day for day in range(1, DAYS - OWN + 1) if day % WEEK]
     minutes = [(reading_times.stated(lesson) or reading_times.Times()).standard for lesson in lessons]
     a_day = sum(minutes) / len(study)
@@ -175,6 +176,21 @@ def plan(lessons: list[Lesson]) -> str:
     own = "a kernel of yours, in [a crate of your own](own_crate.md), with a test"
     rows.append(f"| 5 | {DAYS - OWN + 1} to {DAYS} | {own} | |")
     return "\n".join(rows) + "\n"
+
+
+def after_their_bases(lessons: list[Lesson]) -> list[Lesson]:
+    """The lessons in their order, but each after those that it says it builds on."""
+    stated, order = Map(lessons), {}
+
+    def put(name: str) -> None:
+        if name not in order:
+            for base in stated.stated[name]:
+                put(base)
+            order[name] = stated.lessons[name]
+
+    for lesson in lessons:
+        put(lesson.name)
+    return list(order.values())
 
 
 def _days(lesson: Lesson, first: int, last: int) -> str:

@@ -57,7 +57,10 @@ def test_six_side_by_side_take_two_rows():
 
 def test_thirty_days_hold_every_lesson_in_order():
     plan = lesson_map.plan(LESSONS)
-    assert [plan.index(one.name) for one in LESSONS] == sorted(plan.index(one.name) for one in LESSONS)
+    # Once each, and nowhere before what it builds on.
+    assert all(plan.count(f"/{one.name}.ipynb") == 1 for one in LESSONS)
+    stated = lesson_map.Map(LESSONS).stated
+    assert all(plan.index(base) < plan.index(name) for name, bases in stated.items() for base in bases)
     days = [int(day) for said in re.findall(r"\(days? ([^)]+)\)", plan) for day in re.findall(r"\d+", said)]
     assert days == sorted(days) and max(days) <= 28 and all(day % 7 for day in days)
     assert days[0] == 1 and days[-1] == 27 and "| 29 to 30 |" in plan
