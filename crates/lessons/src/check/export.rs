@@ -135,7 +135,7 @@ fn late(way: &Served) -> f64 {
     us[at.floor() as usize] + (us[at.ceil() as usize] - us[at.floor() as usize]) * at.fract()
 }
 
-/// The layer whose zero points are left out in [`slow_model`].
+/// The layer whose steps [`slow_model`] has by blocks.
 const ODD: &str = "fc1";
 
 /// The puzzle of the exercise `left_in_f32`: the same network in 8 bits, whose file differs from a good one in one layer. Its
@@ -144,7 +144,7 @@ const ODD: &str = "fc1";
 /// # Errors
 /// Where the model is not the CNN in 8 bits.
 pub fn slow_model(model8: &Onnx) -> Result<Onnx> {
-    model8.without_zero_points(ODD)
+    model8.with_blocks(ODD)
 }
 
 /// Checks the answer: the layer that ONNX Runtime computes in f32, and the operator that unpacks its weight in each call.

@@ -496,24 +496,32 @@ impl Writer<'_> {
 }
 
 impl Onnx {
-    /// A copy in which the 8-bit weight and the bias of this layer (`fc1`) have no zero points. ONNX takes a zero point that is
-    /// not there for 0, so the numbers stay as they are; ONNX Runtime computes such a layer another way.
+    /// A copy in which the 8-bit weight of this dense layer (`fc1`) has its steps by blocks, each as long as a row: the same numbers,
+    /// as each output channel still has one step. ONNX Runtime multiplies no such weight in integers.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the file has no such weight.
-    pub fn without_zero_points(&self, layer: &str) -> Result<Onnx> {
+    /// [`Error::Invalid`] where the file has no such weight with a step for each channel.
+    pub fn with_blocks(&self, layer: &str) -> Result<Onnx> {
         let mut model = self.clone();
         let graph = model.proto.graph.get_or_insert_default();
-        let mut gone = Vec::new();
-        for name in [format!("{layer}.weight"), format!("{layer}.bias")] {
-            let unpack = |node: &&mut NodeProto| node.op_type() == "DequantizeLinear" && node.name() == name;
-            let Some(node) = graph.node.iter_mut().find(unpack).filter(|node| node.input.len() == 3) else {
-                let fix = "name a layer of a network in 8 bits; `model.nodes()` lists them";
-                return Err(Error::invalid(format!("the file has no 8-bit weight `{name}` with a zero point"), fix));
-            };
-            gone.extend(node.input.pop());
+        let name = format!("{layer}.weight");
+        let by_channel = |node: &NodeProto| {
+            let told = |name: &str| node.attribute.iter().any(|attribute| attribute.name() == name);
+            node.op_type() == "DequantizeLinear" && node.name() == name && told("axis") && !told("block_size")
+        };
+        let node = graph.node.iter_mut().find(|node| by_channel(node));
+        let dims = node.as_ref().and_then(|node| graph.initializer.iter().find(|one| one.name() == node.input[0]));
+        let (Some(node), Some(&[rows, columns])) = (node, dims.map(|weight| weight.dims.as_slice())) else {
+            let fix = "name a dense layer of a network in 8 bits, such as `fc1`; `model.nodes()` lists them";
+            return Err(Error::invalid(
+                format!("the file has no 8-bit matrix `{name}` with a step for each channel"),
+                fix,
+            ));
+        };
+        for step in graph.initializer.iter_mut().filter(|one| node.input[1..].iter().any(|name| one.name() == name)) {
+            step.dims = vec![rows, 1];
         }
-        graph.initializer.retain(|weight| !gone.iter().any(|name| weight.name() == name));
+        node.attribute = vec![Attribute::Int(1).proto("axis"), Attribute::Int(columns).proto("block_size")];
         Ok(model)
     }
 }
@@ -576,6 +584,7 @@ impl Quantised {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::{ExecutionProvider, NodeProfile, OnnxModel, OnnxTensor};
     use gpulab::cpu::random_f32;
     use gpulab_nn::memory::Loss;
 
@@ -609,14 +618,43 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_without_zero_points_is_the_same_but_for_them() {
+    fn a_layer_in_blocks_is_the_same_but_for_its_steps() {
         let model = quantised(QuantConfig::default()).model("images", "logits").unwrap();
-        let other = model.without_zero_points("fc1").unwrap();
-        let count = |model: &Onnx| model.nodes().iter().map(|node| node.inputs.len()).sum::<usize>();
-        assert_eq!((count(&model) - count(&other), model.weights().len() - other.weights().len()), (2, 2));
-        assert_eq!(model.nodes().len(), other.nodes().len());
-        let text = other.without_zero_points("fc1").unwrap_err().to_string();
-        assert!(text.contains("`fc1.weight`") && text.contains("\nnext: name a layer"), "{text}");
+        let other = model.with_blocks("fc1").unwrap();
+        assert_eq!((model.nodes().len(), model.weight_bytes()), (other.nodes().len(), other.weight_bytes()));
+        let changed: Vec<_> = model.weights().into_iter().zip(other.weights()).filter(|(a, b)| a != b).collect();
+        assert_eq!(changed.len(), 2, "its steps and its zero points");
+        for missing in [other.with_blocks("fc1"), model.with_blocks("conv1"), model.with_blocks("fc9")] {
+            let text = missing.unwrap_err().to_string();
+            assert!(text.contains(".weight`") && text.contains("\nnext: name a dense layer"), "{text}");
+        }
+    }
+
+    #[test]
+    fn onnx_runtime_computes_a_layer_in_blocks_in_f32() {
+        let folder = std::env::temp_dir().join(format!("gpulab-blocks-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let model = quantised(QuantConfig::default()).model("images", "logits").unwrap();
+        let x = OnnxTensor::try_from(&images(3)).unwrap();
+        let run = |model: &Onnx, name: &str| {
+            let file = folder.join(name);
+            model.write(&file).unwrap();
+            let given = [("images", &x)];
+            let profile = NodeProfile::of(&file, ExecutionProvider::Cpu, &given, 2).unwrap();
+            let logits = OnnxModel::open(&file, ExecutionProvider::Cpu).unwrap().run(&given).unwrap().swap_remove(0).1;
+            let count = |operator: &str| profile.nodes.iter().filter(|node| node.operator == operator).count();
+            ((count("QGemm"), count("Gemm")), logits.f32s().unwrap().to_vec())
+        };
+        let (in_integers, exact) = run(&model, "good.onnx");
+        let (mixed, logits) = run(&model.with_blocks("fc1").unwrap(), "odd.onnx");
+        assert_eq!((in_integers, mixed), ((2, 0), (1, 1)));
+        let (most, apart) = exact
+            .iter()
+            .zip(&logits)
+            .fold((0f32, 0f32), |(most, apart), (a, b)| (most.max(a.abs()), apart.max((a - b).abs())));
+        // A sum in f32 may fall on the other side of a step's middle.
+        assert!(apart <= 0.02 * most, "{apart} of {most}");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

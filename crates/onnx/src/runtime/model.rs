@@ -251,6 +251,11 @@ pub(super) fn failed(path: &Path, error: &ort::Error) -> Error {
         _ if text.contains("out of memory") || text.contains("failed to allocate") => {
             "use a smaller batch, or drop other models"
         }
+        // The session asks for exact sums, for which ONNX Runtime rewrites 8-bit weights on such a CPU.
+        _ if text.contains("x_zero_point must be null") => {
+            "on a CPU without VNNI ONNX Runtime wants a zero point beside each 8-bit weight with a step for each channel: \
+             write it into the file, all 0"
+        }
         _ if text.contains("invalid dimensions") || text.contains("shape") => {
             "look at the shapes of the inputs together: one dimension follows from another"
         }
