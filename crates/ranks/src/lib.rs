@@ -9,7 +9,7 @@
 //! | [`cost`] | the time that recorded messages would take on links of a stated latency and bandwidth |
 //! | [`picture`] | an all-reduce drawn step by step, from its messages |
 //! | [`blocks`] | a small network of equal blocks in bf16, to shard |
-//! | [`place`] | rank and world size from the environment of `torchrun`, Slurm or MPI, and where the ranks meet |
+//! | [`rank_environment`] | rank and world size from the environment of `torchrun`, Slurm or MPI, and where the ranks meet |
 //! | [`processes`] | ranks that are processes, on one host or several, over TCP |
 //! | `nccl` | ranks that are NVIDIA GPUs, one thread or one process a GPU (feature `nccl`) |
 //! | `peer` | an all-reduce of our own over the GPUs' memory, for small messages (feature `nccl`) |
