@@ -65,10 +65,9 @@ class Judge:
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-                # What it has left in the pipe; a process that escaped may hold it open.
+                # A process that escaped may hold the pipe open.
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(process.stdout.read(), 1)
+                    await asyncio.wait_for(self._ended(process), 1)
         if said is None:
             return _failed(f"it has not ended after {self.wall_s:g} s", "look at the conditions of its loops")
         try:
@@ -80,6 +79,14 @@ class Judge:
             return _failed("the process that ran it ended without a verdict; it may have needed too much memory or time",
                            "make it smaller, or ask the teacher to look at `gpulab contest`")  # fmt: skip
         return verdict
+
+    @staticmethod
+    async def _ended(process: asyncio.subprocess.Process) -> None:
+        """asyncio tells of a process' end once its pipe has been read to the end: of one that said too much it would never."""
+        assert process.stdout
+        while await process.stdout.read(1 << 16):
+            pass
+        await process.wait()
 
     @staticmethod
     async def _said(process: asyncio.subprocess.Process, source: str) -> bytes:
