@@ -12,7 +12,7 @@ import yaml
 from env.paths import ROOT
 
 FOLDER = ROOT / "docs" / "cluster"
-PLACE = (ROOT / "crates" / "ranks" / "src" / "place.rs").read_text(encoding="utf-8")
+RANK_ENVIRONMENT = (ROOT / "crates" / "ranks" / "src" / "rank_environment.rs").read_text(encoding="utf-8")
 
 
 def options() -> set[str]:
@@ -44,7 +44,7 @@ def test_the_slurm_job_is_sound_and_starts_the_program_as_it_is() -> None:
     # 24 examples a step, unless it says another number.
     nodes, tasks = (int(re.search(rf"--{name}=(\d+)", text)[1]) for name in ("nodes", "ntasks-per-node"))
     assert 24 % (nodes * tasks) == 0
-    assert all(f'"{name}"' in PLACE for name in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST"))
+    assert all(f'"{name}"' in RANK_ENVIRONMENT for name in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST"))
 
 
 def test_the_jobset_gives_each_rank_its_place() -> None:
@@ -55,7 +55,7 @@ def test_the_jobset_gives_each_rank_its_place() -> None:
     pod = spec["template"]["spec"]
     (rank,) = pod["containers"]
     env = {one["name"]: one for one in rank["env"]}
-    assert all(f'"{one}"' in PLACE for one in env)
+    assert all(f'"{one}"' in RANK_ENVIRONMENT for one in env)
     assert set(env) == {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
     assert spec["completionMode"] == "Indexed" and spec["parallelism"] == spec["completions"]
     assert int(env["WORLD_SIZE"]["value"]) == spec["completions"] and 24 % spec["completions"] == 0
